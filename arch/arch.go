@@ -1,0 +1,122 @@
+// Package arch holds the facts about each machine that a target can be: the
+// registers, the trap instruction, where arguments and results live. Data
+// only. What is done with instructions is internal/isa's business; this
+// package imports nothing of the project.
+package arch
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Addr is an address in the target. It is a type of its own so that it never
+// meets a host pointer, and it is 64 bits wide whatever the host or target.
+type Addr uint64
+
+// String gives the address as the kernel prints one, 0x and hexadecimal digits.
+func (a Addr) String() string { return fmt.Sprintf("0x%x", uint64(a)) }
+
+// Reg is a register's number: its index in Arch.Regs and in Regs.
+type Reg uint8
+
+// NoReg stands for a register that a machine does not have.
+const NoReg Reg = 0xff
+
+// MaxRegs is the capacity of Regs; no machine here has more general registers.
+const MaxRegs = 48
+
+// Regs are the general registers of one thread, indexed by Reg. Registers
+// narrower than 64 bits are zero-extended.
+type Regs [MaxRegs]uint64
+
+// Arch is one machine: facts anyone may read.
+type Arch struct {
+	Name    string           // as Go spells it: "amd64", "386"
+	Order   binary.ByteOrder // of memory
+	PtrSize int              // bytes
+	MinInsn int              // shortest instruction, bytes
+	MaxInsn int              // longest instruction, bytes
+
+	// Break is the trap instruction. BreakPC is how many bytes past its first
+	// byte the PC stands when the trap is reported (x86: 1, arm64: 0).
+	Break   []byte
+	BreakPC int
+
+	// RegNames are the general registers in GDB's order for this machine.
+	RegNames []string
+
+	PC, SP, FP, Flags Reg
+	Ret, Ret2         Reg   // integer results, first and second
+	Args              []Reg // integer arguments of the C ABI, in order
+	ThreadPtr         Reg   // what thread-local storage is addressed by, or NoReg
+	SyscallNo         Reg   // the number of the system call the thread is in, or NoReg
+
+	// RetAddrOnStack tells that a call pushes its return address (x86); else
+	// it is in LR.
+	RetAddrOnStack bool
+	LR             Reg
+
+	// SaveArea is what a caller leaves at the stack pointer for the function to save
+	// registers in, in bytes; arguments on the stack are behind it.
+	SaveArea int
+
+	// UserEnd is where the memory of a Linux program ends.
+	UserEnd Addr
+
+	// RedZone is the space below SP that a leaf function may use, in bytes.
+	RedZone int
+
+	// names maps every accepted spelling to a register.
+	names map[string]Reg
+}
+
+// RegByName finds a register by the names of kprobe_events definitions (x86:
+// "di", "ax", "ip", "r8") as well as by GDB's ("rdi", "rax", "rip").
+func (a *Arch) RegByName(name string) (Reg, bool) {
+	r, ok := a.names[name]
+	return r, ok
+}
+
+// StackArg is how far argument n, counted from those that are on the stack, is from
+// where the stack pointer stands at a function's entry, in bytes.
+func (a *Arch) StackArg(n int) int {
+	if a.RetAddrOnStack {
+		n++
+	}
+	return a.SaveArea + n*a.PtrSize
+}
+
+// RegName is the register's name in kprobe_events definitions, without the
+// leading percent sign.
+func (a *Arch) RegName(r Reg) string {
+	if int(r) < len(a.RegNames) {
+		return a.RegNames[r]
+	}
+	return "?"
+}
+
+// ThreadPointer is what thread-local storage is addressed by, 0 where that is in no
+// register that Regs hold.
+func (a *Arch) ThreadPointer(r *Regs) uint64 {
+	if a.ThreadPtr == NoReg {
+		return 0
+	}
+	return r[a.ThreadPtr]
+}
+
+// Word reads a word of a pointer's size, as memory has it.
+func (a *Arch) Word(b []byte) uint64 {
+	if a.PtrSize == 4 {
+		return uint64(a.Order.Uint32(b))
+	}
+	return a.Order.Uint64(b)
+}
+
+// PutWord writes one.
+func (a *Arch) PutWord(b []byte, v uint64) {
+	if a.PtrSize == 4 {
+		a.Order.PutUint32(b, uint32(v))
+		return
+	}
+	a.Order.PutUint64(b, v)
+}

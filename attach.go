@@ -1,0 +1,225 @@
+package kprobe
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+
+	"kprobe/arch"
+	"kprobe/internal/room"
+	"kprobe/internal/text"
+	"kprobe/symbol"
+)
+
+// point is one probed address and all the probes on it (the kernel's
+// aggregate). It belongs to the owner thread once it is in Session.points.
+type point struct {
+	text.Place
+	loc    symbol.Loc
+	probes []*Kprobe // newest first; replaced, never changed in place
+	post   bool      // an active probe has a post-handler
+	live   bool      // in Session.points
+	notify bool      // internal: the dynamic linker's notification
+
+	optimized bool                // the jump to the detour may stand there
+	boost     *room.Arena[*point] // where the slots lie
+	step      *room.Arena[*point]
+}
+
+// batch is what one registration is going to do.
+type batch struct {
+	probes  []*Kprobe          // to be linked to their points, in order
+	at      map[*Kprobe]*point //
+	watches []*Watchpoint
+	fresh   []*point // points that do not exist yet
+	byAddr  map[arch.Addr]*point
+	links   map[*point][]*Kprobe // what will be on points where that changes
+	points  points               // all there will be
+	wait    []*Kprobe            // whose file is not mapped yet
+
+	trampoline arch.Addr // planned for the session's first return probe
+}
+
+func (b *batch) init() {
+	b.at = make(map[*Kprobe]*point)
+	b.byAddr = make(map[arch.Addr]*point)
+}
+
+// register is the road of a probe: check, resolve, analyse and plan touch
+// nothing; apply does, in one stop of the target, all or nothing.
+func (s *Session) register(ps []*Kprobe) error {
+	if s.inHandler() {
+		return errInHandler
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.changeable(); err != nil {
+		return err
+	}
+	if err := s.refresh(); err != nil {
+		return err
+	}
+	b := new(batch)
+	b.init()
+	seen := make(map[*Kprobe]bool, len(ps))
+	for i, p := range ps {
+		err := checkNew(p, seen[p])
+		seen[p] = true
+		if err == nil {
+			err = s.prepare(b, p)
+		}
+		if err != nil {
+			return &BatchError{i, named(p, err)}
+		}
+	}
+	if p := b.postInside(); p != nil && s.machine != nil {
+		return &BatchError{max(0, slices.Index(ps, p)), named(p, errPostInside)}
+	}
+	walks := s.watchWalks(b)
+	ps = append(ps[:len(ps):len(ps)], walks...)
+	// The first hit may come before apply returns.
+	for _, p := range ps {
+		s.serial++
+		p.s, p.order = s, s.serial
+		p.gone.Store(false)
+		p.hits.Store(0)
+		p.missed.Store(0)
+	}
+	if err := s.apply(b); err != nil {
+		for _, p := range ps {
+			p.s = nil
+		}
+		return err
+	}
+	s.walks = s.walks || len(walks) > 0
+	s.probes = append(s.probes, ps...)
+	s.pending = append(s.pending, b.wait...)
+	s.saveState()
+	return nil
+}
+
+func (s *Session) usable() error {
+	if s.closed.Load() {
+		return errClosed
+	}
+	if s.exited.Load() {
+		return fail(syscall.ESRCH, "process %d is gone", s.t.PID())
+	}
+	return nil
+}
+
+// changeable is usable for those who change the target.
+func (s *Session) changeable() error {
+	if s.looking {
+		return fail(syscall.EPERM, "the session only looks")
+	}
+	return s.usable()
+}
+
+// checkNew checks what the caller filled in; twice: it is in the batch already.
+func checkNew(p *Kprobe, twice bool) error {
+	if p.s != nil || twice {
+		return fail(syscall.EINVAL, "it is registered already")
+	}
+	if (p.SymbolName == "") == (p.Addr == 0) {
+		return fail(syscall.EINVAL, "give either a symbol or an address")
+	}
+	p.Flags &= FlagDisabled
+	return nil
+}
+
+// prepare takes one probe as far as its plan, or lets it wait for its file.
+func (s *Session) prepare(b *batch, p *Kprobe) error {
+	loc, err := s.resolve(p)
+	if err != nil {
+		var absent *symbol.NoModuleError
+		if p.SymbolName != "" && (errors.As(err, &absent) || p.Patient && errors.Is(err, syscall.ENOENT)) {
+			b.wait = append(b.wait, p)
+			return nil
+		}
+		return err
+	}
+	if w, ok := p.owner.(*Watchpoint); ok {
+		return s.prepareWatch(b, w, loc)
+	}
+	if err := s.checkOwner(b, p, loc); err != nil {
+		return err
+	}
+	pt, err := s.pointFor(b, loc)
+	if err != nil {
+		return err
+	}
+	b.probes = append(b.probes, p)
+	b.at[p] = pt
+	if rp, ok := p.owner.(*Kretprobe); ok {
+		return s.prepareExits(b, rp)
+	}
+	return nil
+}
+
+// pointFor finds or plans the probe point at a place.
+func (s *Session) pointFor(b *batch, loc symbol.Loc) (*point, error) {
+	addr := arch.Addr(loc.Addr)
+	if pt := s.points.at(addr); pt != nil {
+		return pt, nil
+	}
+	if pt := b.byAddr[addr]; pt != nil {
+		return pt, nil
+	}
+	site, err := s.image.Analyse(loc)
+	if err != nil {
+		return nil, err
+	}
+	pt := &point{Place: text.Place{Addr: addr, Site: site}, loc: loc}
+	b.fresh = append(b.fresh, pt)
+	b.byAddr[addr] = pt
+	return pt, nil
+}
+
+// resolve finds the address of a probe.
+func (s *Session) resolve(p *Kprobe) (symbol.Loc, error) {
+	if w, ok := p.owner.(*Watchpoint); ok {
+		return s.image.Data(p.SymbolName, p.Addr, p.Offset, w.Len)
+	}
+	return s.image.Place(p.SymbolName, p.Addr, p.Offset)
+}
+
+// Symbols are the files and names of the target, as of the last registration or
+// Refresh.
+func (s *Session) Symbols() *symbol.Space { return s.image.Space }
+
+// Refresh looks at what the target has mapped now. Errors: ESRCH.
+func (s *Session) Refresh() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	return s.refresh()
+}
+
+// Lookup finds the function that a Kprobe with this SymbolName would be on.
+// Errors: ENOENT, EADDRNOTAVAIL; EINVAL where it is bound to the kernel's code.
+func (s *Session) Lookup(symbolName string) (symbol.Loc, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.image.Function(symbolName)
+}
+
+// named puts the probe's own words before an error.
+func named(p *Kprobe, err error) error {
+	what := p.SymbolName
+	if what == "" {
+		what = p.Addr.String()
+	}
+	if p.Offset != 0 {
+		what += fmt.Sprintf("+%d", p.Offset)
+	}
+	var e *Error
+	if errors.As(err, &e) && !strings.Contains(e.Error(), what) {
+		return &Error{Errno: e.Errno, Reason: what, Err: e}
+	}
+	return err
+}

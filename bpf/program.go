@@ -1,0 +1,194 @@
+package bpf
+
+// Kind is when a program runs and what it may do.
+type Kind uint8
+
+const (
+	Kprobe    Kind = iota // before the instruction at the place (also uprobe)
+	Kretprobe             // when the function at the place returns (also uretprobe)
+)
+
+func (k Kind) String() string {
+	if k == Kretprobe {
+		return "kretprobe"
+	}
+	return "kprobe"
+}
+
+// Program is a handler: what Load finds in an object or FromAsm makes.
+//
+// It is called with R1 at a struct pt_regs of the target's machine (see Context),
+// which it may read and not write, and answers in R0: the kernel's meaning, 0, is
+// the only one. Override_return gives the probed function's caller a value.
+type Program struct {
+	Name    string // the function's, "count_malloc"
+	Section string // "uprobe/libc.so.6:malloc"
+	Kind    Kind
+
+	// Attach is what stands behind the section's slash, where it goes: a place of
+	// spec's grammar (PATH:SYMBOL+OFFS or SYMBOL+OFFS). "" where the section names none.
+	Attach string
+
+	Insns []Insn // the program's function first, then the functions that it calls
+	Lines []Line // where the source is known; ascending
+
+	// Maps of the collection; instructions name them by index.
+	Maps []*MapSpec
+
+	Context Context // the zero value is AMD64's
+}
+
+// Line says where an instruction comes from.
+type Line struct {
+	Insn int    // the first slot of the line
+	Text string // `hist.bpf.c:27: bump(key);`
+}
+
+// Collection is what one object holds.
+type Collection struct {
+	Programs []*Program
+	Maps     []*MapSpec
+	Vars     []Var // by name
+}
+
+// Program finds a program by its name, nil where there is none.
+func (c *Collection) Program(name string) *Program {
+	for _, p := range c.Programs {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// Map finds a map's definition by its name, nil where there is none.
+func (c *Collection) Map(name string) *MapSpec {
+	for _, m := range c.Maps {
+		if m.Name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// Context describes the struct pt_regs that a program gets: words of one size in
+// the order of the kernel's uapi/asm/ptrace.h.
+type Context struct {
+	Regs []string // names in order; nil is AMD64's
+	Word int      // bytes of each; 0 is 8
+	PC   int      // which is the instruction pointer
+	SP   int
+	FP   int // the frame pointer, for stack traces
+}
+
+// AMD64 is x86-64's struct pt_regs: 21 words, 168 bytes.
+var AMD64 = Context{
+	Regs: []string{"r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8",
+		"rax", "rcx", "rdx", "rsi", "rdi", "orig_rax", "rip", "cs", "eflags", "rsp", "ss"},
+	Word: 8, PC: 16, SP: 19, FP: 4,
+}
+
+// I386 is i386's: 17 words, 68 bytes.
+var I386 = Context{
+	Regs: []string{"ebx", "ecx", "edx", "esi", "edi", "ebp", "eax", "xds", "xes", "xfs", "xgs",
+		"orig_eax", "eip", "xcs", "eflags", "esp", "xss"},
+	Word: 4, PC: 12, SP: 15, FP: 5,
+}
+
+// context is the program's, the default put in.
+func (p *Program) context() *Context {
+	if p.Context.Regs == nil {
+		return &AMD64
+	}
+	return &p.Context
+}
+
+// Size is the context's bytes.
+func (c *Context) Size() int { return len(c.Regs) * c.Word }
+
+// Limits of a program, the kernel's where it has one.
+const (
+	MaxInsns   = 65536   // slots of a program
+	MaxStates  = 1000000 // instructions that the verifier walks before it gives up
+	MaxStack   = 512     // bytes of stack, over all functions of a chain of calls
+	MaxCalls   = 8       // functions in a chain of calls, the first included
+	StackAlign = 16      // a function's stack use is rounded up to this
+)
+
+// Mem is a set of kinds of memory.
+type Mem uint8
+
+const (
+	MemCtx    Mem = 1 << iota // struct pt_regs
+	MemStack                  // the program's stack
+	MemMap                    // a map's value
+	MemRecord                 // a reserved ring record
+	MemData                   // the call's private data
+)
+
+// Proof is what Verify found out about a program, and what the compiler builds
+// on: no load or store of a proved program can leave the memory it names, it
+// ends, and every call gets arguments that its helper can take.
+type Proof struct {
+	Program *Program
+
+	// Access has for every load, store and atomic instruction, by slot, the kinds
+	// of memory it may touch; 0 for all others.
+	Access []Mem
+
+	// Value has for every such instruction the map whose values it may touch: its
+	// index in Program.Maps and one more; 0 where it is none, or not one alone.
+	Value []int
+
+	// Reached tells, by slot, whether an execution may come there. What is not
+	// reached need not be compiled, and is not otherwise proved.
+	Reached []bool
+
+	// Calls has every helper call, by slot; nil elsewhere.
+	Calls []*HelperCall
+
+	// Funcs are the program's functions in order of Start: the first is the entry.
+	Funcs []Func
+
+	// Context has bit i set where word i of the context may be read, by the program
+	// or a helper: what is not need not be saved for it.
+	Context uint64
+
+	// CallData is how many bytes of the call's private data the program asks for.
+	CallData int
+
+	// Stack is the bytes that the deepest chain of calls takes, the roundings included.
+	Stack int
+}
+
+// Func is a function within a program: slots Start to End, which is not its own.
+type Func struct {
+	Start, End int
+	Stack      int // bytes below R10 that it touches, rounded up to StackAlign
+}
+
+// HelperCall is what is known of a call: the same for every path that leads to it,
+// or marked as unknown.
+type HelperCall struct {
+	Helper *Helper
+	Map    int // index in Program.Maps of the map argument; -1: none, or not one alone
+
+	// Const has the value of argument i (0 is R1) where Known[i]: it is a number,
+	// and on every path the same. Of ArgAddr and ArgMaybe it is never known.
+	Const [5]uint64
+	Known [5]bool
+
+	// Set counts the arguments that hold something. Fewer than the helper takes
+	// are set only for the values of trace_printk: the rest count as 0.
+	Set int
+}
+
+// FuncAt is the function that holds the slot.
+func (p *Proof) FuncAt(slot int) *Func {
+	for i := range p.Funcs {
+		if f := &p.Funcs[i]; slot >= f.Start && slot < f.End {
+			return f
+		}
+	}
+	return nil
+}

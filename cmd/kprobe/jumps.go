@@ -1,0 +1,72 @@
+package main
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"kprobe/arch"
+	"kprobe/internal/isa/amd64"
+	"kprobe/internal/jumps"
+	"kprobe/internal/patch"
+	"kprobe/symbol"
+)
+
+// Where the kernel puts a program that can be anywhere, without randomisation,
+// and how much a heap behind a program is given in the survey.
+const (
+	usualBias = 0x5555_5555_4000
+	heapRoom  = 1 << 27
+)
+
+// detourSize is about what a detour takes that calls a program.
+const detourSize = 200
+
+// surveyAll is plan --jumps.
+func surveyAll(out io.Writer, files []string) error {
+	if len(files) == 0 {
+		return errors.New("at least one ELF file must be given")
+	}
+	for _, name := range files {
+		if err := surveyJumps(out, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// surveyJumps prints, for a file's functions, where a jump could stand.
+func surveyJumps(out io.Writer, name string) error {
+	r, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	f, err := symbol.Open(r, &symbol.Options{Path: name, Debug: symbol.DebugFinder("/")})
+	if err != nil {
+		return err
+	}
+	if f.Machine() != elf.EM_X86_64 {
+		return fmt.Errorf("%s: its machine is %v, only x86-64 is known", name, f.Machine())
+	}
+	code, err := jumps.Open(amd64.ISA, f)
+	if err != nil {
+		return err
+	}
+	if f.Type() == elf.ET_DYN {
+		code = code.At(usualBias)
+	}
+	var module patch.Range
+	for _, s := range f.Segments() {
+		start, end := arch.Addr(s.Vaddr)+code.Bias, arch.Addr(s.Vaddr+s.Memsz)+code.Bias
+		if module.End == 0 {
+			module.Start = start
+		}
+		module = patch.Range{Start: min(module.Start, start), End: max(module.End, end)}
+	}
+	s := code.Survey(module, []patch.Range{{Start: module.End, End: module.End + heapRoom}}, detourSize)
+	_, err = fmt.Fprintf(out, "%s at %v\n%v", name, module.Start, s)
+	return err
+}

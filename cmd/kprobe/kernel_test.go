@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"kprobe/internal/testprog"
+	"kprobe/internal/vm/vmtest"
+)
+
+// A kernel is booted and probed by commands alone, as the README has it.
+func TestKernel(t *testing.T) {
+	vmtest.Turn(t)
+	dir, err := os.MkdirTemp("", "vm") // short: it holds sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	guest := testprog.StartCmd(t, tool(t, "vm", "--smp", "2", "--dir", dir))
+	guest.Patience = 3 * time.Minute
+	guest.Line()
+	guest.Expect("ready")
+
+	plan := run(t, "plan", "-k", dir, "p vfs_read", "p vfs_read+5", "r ksys_sync", "p exc_int3")
+	refused(t, plan, "1 of 4 places cannot be probed")
+	for i, want := range []string{"vmlinux:vfs_read  0xffffffff", "vmlinux:vfs_read+0x5  0xffffffff", "vmlinux:ksys_sync  0xffffffff", "must not be probed: it is noinstr"} {
+		if i >= len(plan.Lines) || !strings.Contains(plan.Lines[i], want) {
+			t.Errorf("plan, line %d: no %q in %s", i, want, plan)
+		}
+	}
+	for _, how := range []string{"skip  stop", "step  stop"} {
+		if count(plan.Lines, how) != 1 {
+			t.Errorf("plan: no %q in %s", how, plan)
+		}
+	}
+	black := run(t, "blacklist", "-k", dir)
+	if count(black.Lines, "\texc_int3\t") != 1 {
+		t.Errorf("blacklist: %d lines, and no exc_int3", len(black.Lines))
+	}
+
+	// What counts stops nothing: the timer is hit all the time.
+	stat := run(t, "stat", "-k", dir, "-d", "2s", "p ksys_sync", "p:tick tick_sched_timer")
+	if stat.Status != 0 || count(stat.Lines, "vmlinux:ksys_sync") != 1 || count(stat.Lines, "vmlinux:tick_sched_timer") != 1 {
+		t.Errorf("stat: %s", stat)
+	}
+
+	// One that is killed leaves its jumps, and the next takes them out.
+	killed := testprog.StartCmd(t, tool(t, "stat", "-k", dir, "p ksys_sync", "p:tick tick_sched_timer"))
+	for end := time.Now().Add(2 * time.Minute); !journalled(t, dir); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("stat has put nothing into the kernel")
+		}
+	}
+	list := run(t, "list", "-k", dir)
+	for _, want := range []string{"  k  ksys_sync+0x0    ", "  k  tick_sched_timer+0x0    "} {
+		if count(list.Lines, want) != 1 {
+			t.Errorf("list: no %q in %s", want, list)
+		}
+	}
+	killed.Signal(syscall.SIGKILL)
+	killed.Result()
+	if list := run(t, "list", "-k", "unix:"+dir+"/gdb"); list.Status != 0 || len(list.Lines) != 0 {
+		t.Errorf("list of one that was killed: %s", list)
+	}
+	plan = run(t, "plan", "-k", dir, "p ksys_sync", "p tick_sched_timer")
+	if plan.Status != 0 || count(plan.Lines, "0f 1f 44 00 00") != 2 || count(plan.Lines, "jump whole") != 2 {
+		t.Errorf("after a controller that was killed: %s", plan)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "window")); err != nil || len(bytes.Trim(b, "\x00")) != 0 {
+		t.Errorf("the window is not empty: %v", err)
+	}
+
+	k := testprog.StartCmd(t, tool(t, "trace", "-k", "unix:"+dir+"/gdb", "--ram", dir+"/ram", "-n", "2",
+		"p:entry do_sys_openat2 file=+0(%si):ustring", "r:back do_sys_openat2 $retval"))
+	stop := keepSending(guest, "cat /proc/version >/dev/null\n")
+	r := k.Result()
+	stop()
+	if len(r.Lines) != 2 || r.Status != 0 || !strings.Contains(r.Stderr, "vmlinux:do_sys_openat2") {
+		t.Errorf("trace: %s", r)
+	}
+	for _, line := range r.Lines {
+		if !strings.Contains(line, "do_sys_openat2") {
+			t.Errorf("trace: %q", line)
+		}
+	}
+	runInKernel(t, dir, guest)
+	for _, bad := range []struct {
+		says string
+		args []string
+	}{
+		{"either -p or -k", []string{"trace", "-k", dir, "-p", "1", "p vfs_read"}},
+		{"--ram and --window are for -k", []string{"plan", "-p", "1", "--ram", "x", "p vfs_read"}},
+		{"no such", []string{"list", "-k", "unix:" + dir + "/none"}},
+		{"connect", []string{"plan", "-k", "unix:" + dir + "/none", "p vfs_read"}},
+		{"no such", []string{"plan", "-k", dir, "--ram", dir + "/none", "p vfs_read"}},
+		{"unknown_function", []string{"trace", "-k", dir, "p unknown_function"}},
+	} {
+		refused(t, run(t, bad.args...), bad.says)
+	}
+	guest.Signal(syscall.SIGINT)
+	if r := guest.Result(); r.Status != 0 {
+		t.Errorf("the guest ended: %s", r)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// runInKernel has a program read memory there and tell of it: without a window it could not.
+func runInKernel(t *testing.T, dir string, guest *testprog.Proc) {
+	t.Helper()
+	object := compiled(t, `
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+struct name { char text[32]; };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} told SEC(".maps");
+
+int bad;
+
+SEC("kprobe/do_sys_openat2")
+int BPF_KPROBE(opened, int dfd, const char *file)
+{
+	struct name n = {};
+
+	if (bpf_probe_read_kernel(&n, sizeof(n), (void *)1) < 0)
+		bad++;
+	if (bpf_probe_read_user_str(n.text, sizeof(n.text), file) == sizeof("/proc/cpuinfo"))
+		bpf_ringbuf_output(&told, &n, sizeof(n), 0);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
+`)
+	k := testprog.StartCmd(t, tool(t, "run", "-k", dir, object))
+	stop := keepSending(guest, "cat /proc/cpuinfo >/dev/null\n")
+	k.Expect(`told: "/proc/cpuinfo"`)
+	stop()
+	k.Signal(syscall.SIGINT)
+	r := k.Result()
+	if !r.OK() || !strings.Contains(strings.Join(r.Lines, "\n"), "bad = ") {
+		t.Errorf("run: %s", r)
+	}
+}
+
+// keepSending has a guest do something again and again, until it is stopped: nothing tells
+// when probes are in place, and what is done before goes by.
+func keepSending(guest *testprog.Proc, line string) (stop func()) {
+	over := make(chan struct{})
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(100 * time.Millisecond):
+				guest.Send(line)
+			}
+		}
+	})
+	return func() { close(over); sending.Wait() }
+}
+
+// journalled tells whether the end of a guest's window says that text was changed.
+func journalled(t *testing.T, dir string) bool {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "window"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const journal, records = 256 << 10, 64
+	return len(bytes.Trim(b[len(b)-journal+records:], "\x00")) != 0
+}

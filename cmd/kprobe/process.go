@@ -1,0 +1,243 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+
+	"kprobe"
+	"kprobe/event"
+	"kprobe/target"
+	"kprobe/target/ptrace"
+	"kprobe/trace"
+)
+
+// tracing is sessions at work: on running processes, or on one program that
+// was started for it, and on their children where those are followed.
+type tracing struct {
+	sessions []*kprobe.Session // the children's are not among them
+	program  *os.Process       // the one started, nil for none
+	defs     []string
+	sink     func(*event.Event)
+	stops    bool // each hit stops the target: no programs inside it
+
+	mu       sync.Mutex
+	tracers  []*trace.Tracer
+	past     []event.Count            // of children that are over
+	children map[*kprobe.Session]bool // that are not
+	closing  bool
+	alive    sync.WaitGroup
+}
+
+// report tells what no call can return; the line is whole, whichever thread it
+// comes from.
+func report(err error) { complain(os.Stderr, err) }
+
+// attach opens a session on each process. The first that cannot be had ends it.
+func (t *tracing) attach(pids []int, o *kprobe.Options) error {
+	for _, pid := range pids {
+		p, err := ptrace.Attach(pid)
+		if err != nil {
+			return err
+		}
+		s, err := kprobe.Open(p, o)
+		if err != nil {
+			return errors.Join(fmt.Errorf("process %d: %w", pid, err), ignoreClosed(p.Close()))
+		}
+		t.sessions = append(t.sessions, s)
+	}
+	return nil
+}
+
+// start starts a program, which waits with its libraries loaded.
+func (t *tracing) start(argv []string, o *kprobe.Options) error {
+	p, err := ptrace.Start(argv, nil)
+	if err != nil {
+		return err
+	}
+	// From here on it is known by more than its pid, which may pass to others.
+	t.program, err = os.FindProcess(p.PID())
+	if err != nil {
+		return err
+	}
+	s, err := kprobe.Open(p, o)
+	if err != nil {
+		t.program.Kill()
+		return errors.Join(fmt.Errorf("start %s: %w", argv[0], err), ignoreClosed(p.Close()))
+	}
+	t.sessions = append(t.sessions, s)
+	return nil
+}
+
+// ignoreClosed: a session that could not be opened may have closed its target.
+func ignoreClosed(err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// arm puts the definitions to work in every session.
+func (t *tracing) arm() error {
+	for _, s := range t.sessions {
+		tr := trace.New(s, t.sink)
+		tr.Inside = !t.stops
+		if err := tr.Add(t.defs...); err != nil {
+			return err
+		}
+		t.mu.Lock()
+		t.tracers = append(t.tracers, tr)
+		t.mu.Unlock()
+	}
+	return nil
+}
+
+// follow puts them to work in a child, which waits for that.
+func (t *tracing) follow(s *kprobe.Session) {
+	tr := trace.New(s, t.sink)
+	tr.Patient, tr.Inside = true, !t.stops
+	if err := tr.Add(t.defs...); err != nil {
+		report(fmt.Errorf("process %d: %w", s.Target().PID(), err))
+	}
+	t.mu.Lock()
+	closing := t.closing
+	if !closing {
+		t.children[s] = true
+		t.tracers = append(t.tracers, tr)
+	}
+	t.mu.Unlock()
+	if closing {
+		t.end(s)
+		return
+	}
+	t.alive.Go(func() {
+		<-s.Done()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if !t.children[s] {
+			return // close has it
+		}
+		// There may be many in the end: nothing is kept of one but its counts.
+		delete(t.children, s)
+		tr.Flush()
+		t.past = sum(t.past, tr.Counts())
+		t.tracers = slices.DeleteFunc(t.tracers, func(o *trace.Tracer) bool { return o == tr })
+		if err := s.Close(); err != nil {
+			report(err)
+		}
+	})
+}
+
+// abort lets processes go as they were. A program that was started for
+// definitions that were refused never ran, and does not now.
+func (t *tracing) abort() {
+	if t.program != nil {
+		t.program.Kill()
+		for _, s := range t.sessions {
+			<-s.Done()
+		}
+	}
+	if err := t.close(); err != nil {
+		report(err)
+	}
+}
+
+// run lets a program that was started go on, and returns a channel that closes
+// when every process has ended.
+func (t *tracing) run() <-chan struct{} {
+	over := make(chan struct{})
+	for _, s := range t.sessions {
+		s.Continue()
+		t.alive.Go(func() { <-s.Done() })
+	}
+	go func() {
+		t.alive.Wait()
+		close(over)
+	}()
+	return over
+}
+
+// close ends every session; the processes go on without probes.
+func (t *tracing) close() error {
+	t.mu.Lock()
+	t.closing = true
+	all := slices.AppendSeq(slices.Clone(t.sessions), maps.Keys(t.children))
+	clear(t.children)
+	t.mu.Unlock()
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, t.end(s))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, tr := range t.tracers {
+		tr.Flush()
+	}
+	return errors.Join(errs...)
+}
+
+// end ends one session, and waits for the children that were on their way.
+func (t *tracing) end(s *kprobe.Session) error {
+	err := s.Close()
+	<-s.Done()
+	if err != nil {
+		err = fmt.Errorf("%v: %w", subject{pid: s.Target().PID()}, err)
+	}
+	return err
+}
+
+// counts are what became of the probes' hits.
+func (t *tracing) counts() []event.Count {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all []event.Count
+	for _, tr := range t.tracers {
+		all = sum(all, tr.Counts())
+	}
+	return sum(all, t.past)
+}
+
+// sum adds counts up. One definition may be at the same place in several
+// processes: that is one row.
+func sum(all, more []event.Count) []event.Count {
+	for _, c := range more {
+		i := slices.IndexFunc(all, func(o event.Count) bool { return o.Name == c.Name && o.Place == c.Place })
+		if i < 0 {
+			all = append(all, c)
+			continue
+		}
+		all[i].Hits += c.Hits
+		for cause, n := range c.Missed {
+			all[i].Missed[cause] += n
+		}
+	}
+	return all
+}
+
+// exit waits for the program that was started, and is its exit status, as a
+// shell tells it. The session is closed.
+func (t *tracing) exit() error {
+	e, over := t.sessions[0].Exited()
+	if !over {
+		// It was let go, and runs on as our child.
+		st, err := t.program.Wait()
+		if err != nil {
+			return err
+		}
+		e = target.Exit{Code: st.ExitCode()}
+		if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			e.Signal = int(ws.Signal())
+		}
+	}
+	switch {
+	case e.Signal != 0:
+		return exitStatus(128 + e.Signal)
+	case e.Code != 0:
+		return exitStatus(e.Code)
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kprobe"
+	"kprobe/bpf"
+	"kprobe/target/ptrace"
+)
+
+// runRequest is what the verb run is asked to do.
+type runRequest struct {
+	request
+	duration time.Duration
+	sets     []string // NAME=VALUE
+}
+
+func runCommand() *cobra.Command {
+	var r runRequest
+	c := &cobra.Command{
+		Use:   "run {-p PID | -k PLACE} [-d TIME] OBJECT",
+		Short: "Run eBPF programs of an object inside a process, or a kernel",
+		Long: `Load an object that clang -target bpf has made, place its programs where their
+sections say (uprobe/libc.so.6:malloc, uretprobe/..., in a kernel kprobe/vfs_read), and print what they print with
+bpf_printk, and the records that they put into ring buffers. In the end, after TIME or at
+an interrupt (^C), print their maps, those of threads added up, and their global
+variables: of both, what is not 0.`,
+		Example: `  kprobe run -p 1234 -d 10s hist.bpf.o
+  kprobe run -p 1234 --set least=1000 hist.bpf.o`,
+		RunE: func(c *cobra.Command, args []string) error {
+			rest, err := r.processes(args)
+			if err != nil {
+				return err
+			}
+			if len(r.pids) != 1 && r.kernel.at == "" || len(rest) != 1 {
+				return errors.New("one process or kernel and one object: -p PID OBJECT")
+			}
+			return r.run(c.OutOrStdout(), rest[0])
+		},
+	}
+	r.pidFlag(c)
+	r.kernelFlag(c)
+	c.Flags().DurationVarP(&r.duration, "duration", "d", 0, "end after `TIME`, such as 10s or 1m30s")
+	c.Flags().StringArrayVar(&r.sets, "set", nil, "begin with a global variable set: `NAME=NUMBER`")
+	return c
+}
+
+// open opens a session on what is meant.
+func (r *runRequest) open() (*kprobe.Session, error) {
+	o := &kprobe.Options{Report: report}
+	if r.kernel.at != "" {
+		return r.kernel.open(o)
+	}
+	p, err := ptrace.Attach(r.pids[0])
+	if err != nil {
+		return nil, err
+	}
+	s, err := kprobe.Open(p, o)
+	if err != nil {
+		return nil, errors.Join(err, ignoreClosed(p.Close()))
+	}
+	return s, nil
+}
+
+func (r *runRequest) run(w io.Writer, object string) (err error) {
+	f, err := os.Open(object)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	c, err := bpf.Load(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", object, err)
+	}
+	for _, set := range r.sets {
+		name, value, _ := strings.Cut(set, "=")
+		n, err := strconv.ParseInt(value, 0, 64)
+		if err != nil {
+			return fmt.Errorf("--set %s: it must be NAME=NUMBER", set)
+		}
+		if err := c.Set(name, int(n)); err != nil {
+			return err
+		}
+	}
+	signals := catchSignals()
+	s, err := r.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	programs, err := s.Load(c)
+	if err != nil {
+		return err
+	}
+	if _, err := programs.Attach(); err != nil {
+		return err
+	}
+	for _, name := range s.Pending() {
+		report(fmt.Errorf("waiting for %s, which is not mapped yet", name))
+	}
+	rings, err := ringsOf(c, programs)
+	if err != nil {
+		return err
+	}
+	over := make(chan struct{})
+	go printAll(w, s, rings, over)
+	(&traceRequest{duration: r.duration}).wait(s.Done(), nil, signals)
+	over <- struct{}{} // it prints once more, and answers by closing
+	<-over
+	return errors.Join(writeMaps(w, c, programs), writeVars(w, c, programs))
+}
+
+// ring is a map that programs put records into.
+type ring struct {
+	name string
+	*bpf.Reader
+}
+
+func ringsOf(c *bpf.Collection, programs *kprobe.Programs) (rings []ring, err error) {
+	for _, spec := range c.Maps {
+		if spec.Type != bpf.RingBuf && spec.Type != bpf.PerfEventArray {
+			continue
+		}
+		m, err := programs.Map(spec.Name)
+		if err != nil {
+			return nil, err
+		}
+		r, err := bpf.NewReader(m)
+		if err != nil {
+			return nil, err
+		}
+		rings = append(rings, ring{spec.Name, r})
+	}
+	return rings, nil
+}
+
+// printRecords prints the records that are there.
+func (r ring) printRecords(w io.Writer) error {
+	for {
+		rec, more, err := r.Read()
+		if err != nil || !more {
+			return err
+		}
+		fmt.Fprintf(w, "%s: %s\n", r.name, plain(rec.Data))
+	}
+}
+
+// printAll prints what programs print, until it is asked to end.
+func printAll(w io.Writer, s *kprobe.Session, rings []ring, over chan struct{}) {
+	defer close(over)
+	for last := false; !last; {
+		select {
+		case <-time.After(pause):
+		case <-over:
+			last = true
+		}
+		lines, err := s.Printed()
+		if err != nil {
+			report(err)
+		}
+		for _, l := range lines {
+			who := "task" // which may be over by now
+			if !s.OnCPUs() {
+				who = s.Comm(int(l.Thread))
+			}
+			fmt.Fprintf(w, "%s-%d: %s\n", who, l.Thread, strings.TrimSuffix(l.String(), "\n"))
+		}
+		for _, r := range rings {
+			if err := r.printRecords(w); err != nil {
+				report(fmt.Errorf("map %q: %w", r.name, err))
+			}
+		}
+	}
+}
+
+// writeVars prints the global variables that can change and are not 0.
+func writeVars(w io.Writer, c *bpf.Collection, programs *kprobe.Programs) error {
+	for _, v := range c.Vars {
+		if v.Map.Flags&bpf.FlagReadOnly != 0 {
+			continue
+		}
+		m, err := programs.Map(v.Map.Name)
+		if err != nil {
+			return err
+		}
+		value, err := v.In(m)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(value, func(b byte) bool { return b != 0 }) {
+			if _, err := fmt.Fprintf(w, "%s = %s\n", v.Name, plain(value)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// writeMaps prints the elements of all maps that have any.
+func writeMaps(w io.Writer, c *bpf.Collection, programs *kprobe.Programs) error {
+	for _, spec := range c.Maps {
+		if spec.Type == bpf.RingBuf || spec.Type == bpf.PerfEventArray || strings.HasPrefix(spec.Name, ".") {
+			continue
+		}
+		m, err := programs.Map(spec.Name)
+		if err != nil {
+			return err
+		}
+		var lines []string
+		for key, threads := range m.All() {
+			value := threads[0]
+			if len(threads) > 1 {
+				value = bpf.Sum(threads)
+			}
+			if slices.ContainsFunc(value, func(b byte) bool { return b != 0 }) {
+				lines = append(lines, fmt.Sprintf("  %s: %s\n", plain(key), plain(value)))
+			}
+		}
+		if len(lines) > 0 {
+			if _, err := fmt.Fprintf(w, "%s\n%s", spec.Name, strings.Join(lines, "")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// plain is a key or value as a number if it is as long as one, as text if it is
+// printable, else in hexadecimal.
+func plain(b []byte) string {
+	text, rest, padded := strings.Cut(string(b), "\x00")
+	printable := !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
+	switch {
+	case len(b) == 4:
+		return fmt.Sprint(binary.LittleEndian.Uint32(b))
+	case len(b) == 8:
+		return fmt.Sprint(binary.LittleEndian.Uint64(b))
+	case text != "" && padded && printable && strings.Trim(rest, "\x00") == "":
+		return fmt.Sprintf("%q", text)
+	}
+	return fmt.Sprintf("% x", b)
+}

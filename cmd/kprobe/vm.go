@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/vm"
+)
+
+func vmCommand() *cobra.Command {
+	var config vm.Config
+	c := &cobra.Command{
+		Use:   "vm [--dir DIR]",
+		Short: "Boot a kernel under QEMU, ready to be probed",
+		Long: `Boot Debian's kernel under QEMU, for trying kprobe on it: no privilege and no KVM
+is needed. The kernel is fetched by apt-get, without being installed, and kept in
+the user's cache folder. From another terminal, kprobe trace -k DIR probes it.
+
+The machine may be another than this one; it is emulated in any case.
+
+On a terminal there is a shell; its end (exit, or C-a x) ends the guest. Else
+commands for it are read from standard input, one a line.`,
+		Example: `  kprobe vm --smp 2 --dir guest
+  kprobe trace -k guest 'p:vfs_read vfs_read file=%di count=%dx:u64' 'r vfs_read ret=$retval:s64'`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return runVM(c.InOrStdin(), c.OutOrStdout(), config) },
+	}
+	f := c.Flags()
+	f.StringVar(&config.Dir, "dir", "", "keep the guest's sockets and memory in `DIR` (a new folder, if none is given)")
+	f.StringVar(&config.Machine, "arch", "amd64", "the `MACHINE`: "+strings.Join(vm.Machines(), ", "))
+	f.IntVar(&config.CPUs, "smp", 1, "CPUs")
+	f.IntVar(&config.Memory, "mem", 0, "memory, in `MIB` (256; 512 for machines other than amd64)")
+	f.StringVar(&config.Append, "append", "", "further `WORDS` for the kernel's command line")
+	return c
+}
+
+func runVM(in io.Reader, out io.Writer, config vm.Config) error {
+	ends := catchSignals()
+	if config.Dir == "" {
+		dir, err := os.MkdirTemp("", "kprobe-vm")
+		if err != nil {
+			return err
+		}
+		defer os.Remove(dir)
+		config.Dir = dir
+	} else if err := os.MkdirAll(config.Dir, 0o755); err != nil {
+		return err
+	}
+	if f, ok := in.(*os.File); ok {
+		_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+		config.Terminal = err == nil
+	}
+	fmt.Fprintf(out, "kprobe trace -k %s 'p vfs_read' probes this kernel\n", config.Dir)
+	v, err := vm.Boot(config)
+	if err != nil {
+		return err
+	}
+	over := make(chan error, 1)
+	if config.Terminal {
+		go func() { over <- v.Wait() }()
+	} else {
+		fmt.Fprintln(out, "ready")
+		go func() { over <- obey(v, in, out) }()
+	}
+	select {
+	case err = <-over:
+	case <-ends:
+	}
+	signal.Reset()
+	return errors.Join(err, v.Close())
+}
+
+// obey runs a guest's commands, one a line.
+func obey(v *vm.VM, in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		text, err := v.Run(strings.TrimSpace(lines.Text()))
+		if _, failed := io.WriteString(out, text); failed != nil {
+			return failed
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}

@@ -1,0 +1,65 @@
+package kprobe
+
+import (
+	"reflect"
+	"syscall"
+
+	"kprobe/arch"
+	"kprobe/internal/args"
+	"kprobe/internal/cabi"
+	"kprobe/internal/goabi"
+	"kprobe/symbol"
+)
+
+// conventionOf tells by its file how a function is given its arguments.
+func conventionOf(loc symbol.Loc) args.Convention {
+	m := loc.Module
+	return args.ConventionOf(loc.Func.Name, m != nil && m.File != nil && m.File.IsGo())
+}
+
+// isPointer tells the types that read on demand what a pointer points to.
+func isPointer(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[pointer]())
+}
+
+// GoArgs reads the arguments of a Go function (ABIInternal) at its entry into
+// the variables that ptrs point to, in their order, a method's receiver first. The types
+// are those that a Jprobe's Entry may have. Errors: EINVAL for others; EFAULT.
+func (r *Regs) GoArgs(ptrs ...any) error { return r.goValues(ptrs, false) }
+
+// GoResults reads the results of a Go function in a return handler. Errors: as
+// GoArgs; ENOTSUP where not all of them are in registers.
+func (r *Regs) GoResults(ptrs ...any) error { return r.goValues(ptrs, true) }
+
+func (r *Regs) goValues(ptrs []any, results bool) error {
+	types, err := args.Types(ptrs)
+	if err != nil {
+		return &Error{Errno: syscall.EINVAL, Err: err}
+	}
+	vs, err := args.Go.Places(r.s.arch, types, isPointer)
+	if err != nil {
+		return &Error{Errno: syscall.EINVAL, Err: err}
+	}
+	for i, v := range vs {
+		if results && len(v.Pieces) > 0 && v.Pieces[0].Class == cabi.Stack {
+			return fail(syscall.ENOTSUP, "result %d is on the stack, behind arguments that are not known", i+1)
+		}
+		if err := r.fetch(reflect.ValueOf(ptrs[i]).Elem(), v, args.Go); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetch fills one argument or result. What cannot be read stays zero.
+func (r *Regs) fetch(v reflect.Value, from cabi.Value, c args.Convention) error {
+	raw, err := c.Image(r.s.arch, r, from)
+	if err != nil {
+		return err
+	}
+	if p, ok := v.Addr().Interface().(pointer); ok {
+		p.bind(r.s, arch.Addr(r.s.arch.Order.Uint64(raw)))
+		return nil
+	}
+	return goabi.Fill(r.s.arch, v, raw, args.Memory{Thread: r})
+}

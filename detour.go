@@ -1,0 +1,291 @@
+package kprobe
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"syscall"
+
+	"kprobe/arch"
+	"kprobe/internal/image"
+	"kprobe/internal/inject"
+	"kprobe/internal/inside"
+	"kprobe/internal/patch"
+	"kprobe/internal/text"
+)
+
+// detours is a change of what probes run inside the target: planned while it
+// runs, carried out while it stands still.
+type detours struct {
+	batch *inside.Batch
+	at    map[*point]*inside.Detour // nil: none any more
+	lost  []patch.Range             // planned, and not to be had
+}
+
+// runsInside tells whether a probe's work is done in the target.
+func (p *Kprobe) runsInside() bool {
+	switch o := p.owner.(type) {
+	case *Kretprobe:
+		return o.Program != nil
+	case *exit:
+		return o.rp.Program != nil
+	}
+	return p.Program != nil
+}
+
+// any tells whether something holds for one of the probe's programs.
+func (p *Kprobe) any(holds func(*Program) bool) bool {
+	if rp, ok := p.owner.(*Kretprobe); ok {
+		return holds(rp.Program) || holds(rp.EntryProgram)
+	}
+	return holds(p.Program)
+}
+
+// planDetours plans what the probes will need that run inside the target; after
+// tells, for each point where they change, which they are; taken, where points will be. It
+// answers nil for no change.
+func (s *Session) planDetours(after map[*point][]*Kprobe, taken func(arch.Addr) bool) (*detours, error) {
+	if len(after) == 0 {
+		return nil, nil
+	}
+	change := &detours{batch: s.inside.Begin(), at: make(map[*point]*inside.Detour)}
+	for _, pt := range slices.SortedFunc(maps.Keys(after), byAddr) {
+		ps := after[pt]
+		if len(ps) == 0 {
+			change.at[pt] = nil
+			continue
+		}
+		d, err := s.planDetour(change.batch, pt, ps, taken)
+		if err != nil {
+			change.batch.Undo()
+			return nil, named(ps[0], &Error{Errno: syscall.EINVAL, Err: err})
+		}
+		d.Owner, change.at[pt] = ps, d
+	}
+	change.batch.Finish()
+	return change, nil
+}
+
+func (s *Session) planDetour(b *inside.Batch, pt *point, ps []*Kprobe, taken func(arch.Addr) bool) (*inside.Detour, error) {
+	w := inside.Want{Site: pt.Addr, Near: s.nearTo(pt), Code: pt.Site.Original, Jump: s.jumpAt(pt).Beside(taken)}
+	entry := pt.Addr - arch.Addr(pt.loc.Off)
+	for _, p := range ps {
+		switch o := p.owner.(type) {
+		default:
+			w.Programs = append(w.Programs, use(p.Program, entry, p.Cookie)...)
+		case *exit:
+			w.Exits = append(w.Exits, inside.Exit{Owner: o.rp, Again: o.kind == patch.Restart, Programs: use(o.rp.Program, o.rp.Kp.Addr, o.rp.Kp.Cookie)})
+			w.Cond, _ = inject.Leaves(pt.Site.Original)
+		case *Kretprobe:
+			r := inside.Return{Owner: o, MaxActive: o.MaxActive, Data: o.insideData(), Entry: use(o.EntryProgram, entry, o.Kp.Cookie)}
+			r.Veto = len(r.Entry) > 0
+			if !o.plan.Swaps() {
+				w.Enters = append(w.Enters, r)
+				continue
+			}
+			r.Programs = use(o.Program, entry, o.Kp.Cookie)
+			if w.Return != nil { // one call for all, and each probe has its part of the data
+				for _, us := range [][]inside.Use{r.Entry, r.Programs} {
+					for i := range us {
+						us[i].Data = w.Return.Data
+					}
+				}
+			}
+			if w.Return != nil {
+				r.Entry, r.Programs = slices.Concat(w.Return.Entry, r.Entry), slices.Concat(w.Return.Programs, r.Programs)
+				r.MaxActive, r.Data = max(r.MaxActive, w.Return.MaxActive), r.Data+w.Return.Data
+				if r.Data > MaxData {
+					return nil, fmt.Errorf("the return probes there have %d bytes of private data together, at most %d are possible", r.Data, MaxData)
+				}
+			}
+			w.Return = &r
+		}
+	}
+	return b.Detour(w)
+}
+
+// insideData is how much private data a call has for programs; none, where they ask for none.
+func (rp *Kretprobe) insideData() int {
+	if rp.Program.callData()+rp.EntryProgram.callData() == 0 {
+		return 0
+	}
+	return (rp.DataSize + 7) &^ 7
+}
+
+// probed tells whether there is a point at an address.
+func (s *Session) probed(a arch.Addr) bool { return s.points.at(a) != nil }
+
+// replanAround adds to a change the points whose detours run the instructions of points that
+// come or go: with a probe on these the detours must not, without they may.
+func (s *Session) replanAround(pts []*point, after map[*point][]*Kprobe) {
+	for _, pt := range pts {
+		for _, n := range s.points.within(pt.Addr-min(pt.Addr, longest), pt.Addr) {
+			if _, planned := after[n]; !planned && n.Detour != nil && n.Detour.Hides(pt.Addr) {
+				after[n] = insideOf(n.probes)
+			}
+		}
+	}
+}
+
+// use is a program as a detour runs it; counting is done by each detour anyway.
+func use(p *Program, entry arch.Addr, cookie uint64) []inside.Use {
+	if p == nil || p == CountOnly {
+		return nil
+	}
+	return []inside.Use{{Program: p.p, FuncIP: entry, Cookie: cookie}}
+}
+
+// nearTo is the module that a point is in.
+func (s *Session) nearTo(pt *point) patch.Range { return image.RangeOf(pt.loc.Module, pt.Addr) }
+
+// jumpAt finds out how a jump could stand at a point; nil where nothing is known
+// of the code around it.
+func (s *Session) jumpAt(pt *point) *patch.Jump {
+	if pt.notify {
+		return nil
+	}
+	return s.image.Jump(pt.loc, pt.Site.Original)
+}
+
+// mapDetours maps and writes what a change needs. Nothing leads there yet, so it is
+// done piece by piece: the target is stopped for some mappings at a time, and runs
+// meanwhile.
+func (s *Session) mapDetours(c *detours) error {
+	if c == nil {
+		return nil
+	}
+	const atATime = 16
+	for rs := range slices.Chunk(c.batch.Map, atATime) {
+		err := s.frozen(func() error {
+			for _, r := range rs {
+				if err := s.room.Map(r); err != nil {
+					if errors.Is(err, syscall.EEXIST) {
+						c.lost = append(c.lost, r)
+					}
+					return err
+				}
+				s.inside.Mapped(r)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	const pagesAtATime = 128
+	for spans := range slices.Chunk(patch.Spans(c.batch.Writes, pageSize), pagesAtATime) {
+		if err := s.meanwhile(func() error { return patch.Fill(s.t, spans) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changeDetours plans and carries out a change of what runs inside the target, with
+// f in the same stop of it, and ahead before. taken tells where points will be.
+func (s *Session) changeDetours(after map[*point][]*Kprobe, taken func(arch.Addr) bool, ahead, f func(*detours) error) error {
+	return insist(func(bool) error {
+		d, err := s.planDetours(after, taken)
+		if err != nil {
+			return err
+		}
+		if err = s.mapDetours(d); err == nil && ahead != nil {
+			err = ahead(d)
+		}
+		if err == nil {
+			err = s.frozen(func() error { return f(d) })
+		}
+		s.dropDetours(d)
+		s.optimizeSoon()
+		return err
+	})
+}
+
+// guards counts the traps that the jumps to a change's detours may hold.
+func (c *detours) guards() (n int) {
+	if c == nil {
+		return 0
+	}
+	for pt, d := range c.at {
+		n += len((&text.Place{Addr: pt.Addr, Site: pt.Site, Detour: d}).Guards())
+	}
+	return n
+}
+
+// dropDetours gives a plan up of which nothing came.
+func (s *Session) dropDetours(c *detours) {
+	if c == nil || c.batch == nil {
+		return
+	}
+	c.batch.Undo()
+	for _, r := range c.lost {
+		s.inside.Avoid(r)
+	}
+}
+
+// stays tells whether a point keeps its jump: to an old detour none leads any more.
+func (c *detours) stays(pt *point) bool {
+	if c != nil {
+		if _, changes := c.at[pt]; changes {
+			return false
+		}
+	}
+	return pt.optimized
+}
+
+// retrap has the jumps to old detours become traps with the next rearm.
+func (c *detours) retrap() {
+	if c != nil {
+		for pt := range c.at {
+			pt.optimized = false
+		}
+	}
+}
+
+// adoptDetours makes a change's detours those of their points, when no jump leads
+// to the old ones any more. The target is frozen.
+func (s *Session) adoptDetours(c *detours) {
+	if c == nil {
+		return
+	}
+	s.view.Lock()
+	c.batch.Adopt()
+	c.batch = nil
+	s.text.Unnoted()
+	for pt, d := range c.at {
+		if pt.Detour != nil {
+			s.inside.Retire(pt.Detour)
+		}
+		pt.Detour = d
+	}
+	s.view.Unlock()
+	s.findVacant()
+	s.after = append(s.after, s.dropVacant)
+}
+
+// findVacant finds the retired detours that nobody comes to any more. The target is frozen.
+func (s *Session) findVacant() {
+	if s.inside == nil {
+		return
+	}
+	s.view.Lock()
+	s.inside.FindVacant(s.t)
+	rs := s.inside.Redirects()
+	s.view.Unlock()
+	s.frames.redirect(s, rs)
+}
+
+// dropVacant gives back what retired detours had.
+func (s *Session) dropVacant() {
+	s.view.Lock()
+	defer s.view.Unlock()
+	if s.inside != nil {
+		s.inside.DropVacant(s.fold)
+	}
+}
+
+// insideOf are those of a point's probes that run inside the target now.
+func insideOf(ps []*Kprobe) []*Kprobe {
+	return slices.DeleteFunc(slices.Clone(ps), func(p *Kprobe) bool { return !p.active() || !p.runsInside() })
+}

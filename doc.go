@@ -1,0 +1,114 @@
+// Package kprobe is Linux Kprobes for running processes, from outside: kprobes,
+// jprobes and return probes on any instruction of a live program, and watchpoints
+// on its data, by ptrace.
+// Sections named below are those of the kernel's kprobes.txt, whose names, in
+// Go's spelling, are the names here. What the tool of this module shows is in
+// the README, why things are as they are in docs/RATIONALE.md.
+//
+// # The road of a probe
+//
+// Code is laid out along the way of the data; read it from top to bottom.
+//
+//	step                              value that comes out       where
+//	----                              --------------------       -----
+//	definition, text or Go struct     *spec.Spec, *Kprobe        spec/, trace/, kprobe.go, probe.go
+//	name to address                   symbol.Loc                 symbol/, internal/image/
+//	may there be a probe?             an error and its reason    internal/image/, attach.go, entry.go
+//	bytes to instruction and verdict  isa.Insn, isa.Verdict      internal/isa/<machine>/
+//	what will be written where        *patch.Site, *patch.Slot   internal/patch/
+//	the writing, and its undo         breakpoints, slots         apply.go, text.go, remove.go,
+//	                                                             internal/room/, internal/text/
+//	a hit                             which probe, how to go on  hit.go, signal.go, retprobe.go, watch.go
+//	a handler                         your function              hit.go, concurrent.go, jprobe.go
+//	or a program in the target        *Program                   program.go, detour.go, bpf/, internal/inject/
+//	a trap becomes a jump             "[OPTIMIZED]"              optimize.go, text.go
+//	an event                          *event.Event, a line       trace/, event/
+//
+// Beside it: session.go (who may do what on which thread), loader.go and fork.go
+// (libraries, children, exec), internal/text/lifeline.go and internal/lifeline (what keeps
+// a target alive whose controller dies), internal/image/machines.go (the one table of
+// machines), errors.go.
+// A target is an interface, target.Target; target/ptrace is a live process.
+//
+// # The words
+//
+//   - target: the program that is probed; controller: the one that probes it.
+//   - probe: one registration. Point: an address with all the probes on it (the
+//     kernel's aggregate).
+//   - breakpoint: the trap instruction over an instruction's first bytes; a point
+//     is armed while it is there. Nothing is disarmed to step over it.
+//   - slot: memory in the target where a displaced instruction runs, followed by
+//     a jump back; or by a trap, where post-handlers wait (kprobes.txt 1.1, 1.4).
+//     What cannot run elsewhere is emulated.
+//   - detour: code in the target that runs probes' programs, and then what stood at
+//     the point; a trap leads there, or a jump (kprobes.txt 1.4).
+//   - trampoline: the breakpoint that swapped return addresses lead to (1.3.1).
+//   - watchpoint: a probe on data. It has no point: the processor fires it.
+//   - instance: one call that a return probe watches (1.3.1).
+//   - owner: the one host thread that may stop, read and resume the target.
+//   - pending: a probe that waits for its library. Gone: one whose code has been
+//     unmapped; it cannot be enabled again.
+//
+// # Registering
+//
+// RegisterKprobe, RegisterJprobe, RegisterKretprobe and their plurals (4.1-4.3,
+// 4.5), RegisterWatchpoint, and Register for probes of any kind together are
+// effective when they return; all probes of a batch are placed in one stop of the
+// target, or none is. So are UnregisterKprobes (4.4, 4.6), DisableKprobe and
+// EnableKprobe (4.7, 4.8), and SetEnabled, the global switch (appendix A). When an
+// Unregister has returned, no handler of the probe runs any more. Every
+// error is, by errors.Is, the errno that the kernel gives; see Error.
+//
+// Close leaves the target as it was found: text, return addresses, mappings. A
+// controller that is killed leaves it alive, and a guardian process restores it.
+//
+// # Handlers
+//
+// At one address the newest probe's handlers run first, a jprobe's last. A
+// pre-handler that answers other than 0 has moved the PC: neither the
+// instruction, nor post-handlers, nor further probes at that address come then
+// (4.1). What handlers change in Regs, and in memory, is what the program goes
+// on with; of a jprobe's arguments they see copies (1.2).
+//
+//   - By default handlers run one after another, on the session's own thread,
+//     while other threads of the target run on until they hit a probe too. With
+//     Options.Concurrent those of different threads run at the same time: they
+//     must lock what they share, and may wait for one another.
+//   - The thread that hit the probe is stopped until its handlers are done. A
+//     handler must not wait for anything that this thread would have to do.
+//   - Handlers must not register, remove or switch probes, nor close the session:
+//     EDEADLK. Hand that to another goroutine, and do not wait for it.
+//   - A Regs, and an instance with its Data, are valid until the handler returns.
+//   - A handler that panics has faulted: its probe's fault-handler is told, as it
+//     is when the probed instruction faults (4.1), and the program goes on.
+//   - Handlers run in the controller and never recurse: what they call is not
+//     the target's code. NMissed of a kprobe counts handlers that panicked; of a
+//     return probe, calls beyond MaxActive (1.3.1, 5).
+//
+// # Lock order
+//
+// Session.mu (a registration or removal, planning included), then frames.mu or
+// Session.view. The owner thread takes neither mu nor anything that is held
+// while it is waited for; it reads what only itself changes without a lock.
+//
+// # Known dangers and limits
+//
+//   - The compiler may have inlined the function, split it (.cold, .part), or
+//     made calls to it jumps: a probe sees what the machine code does (5).
+//   - A function that the program's own signal handlers, or its allocator, call is
+//     probed there too; that costs time, and no more.
+//   - Return probes swap return addresses. They are refused (ENOTSUP) where that
+//     could break the program: Go, code that exceptions unwind through, functions that
+//     return twice or look at their caller, shadow stacks (RATIONALE, "When is
+//     swapping the return address not safe?").
+//   - A call left by longjmp is known for one when its stack is used again; until
+//     then it keeps its instance. Abandoned counts them. With MaxActive calls in use,
+//     a coroutine that sleeps inside the function may be taken for one: its return is
+//     right, but not reported.
+//   - Nobody else can trace a process meanwhile: one tracer at a time is the kernel's
+//     rule. Breakpoints of others that are there already are EBUSY, and left alone.
+//   - A hit costs a stop of the thread and two changes of the host's thread, some
+//     microseconds; see bench/.
+//   - Children are not probed. They get clean memory before they run, vfork's run
+//     in the target's own, probes and all, until they exec.
+package kprobe

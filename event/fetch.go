@@ -1,0 +1,303 @@
+package event
+
+import (
+	"errors"
+	"fmt"
+
+	"kprobe/arch"
+	"kprobe/spec"
+)
+
+// ErrTypeInfo is returned, wrapped, by Compile and FormatFile for arguments
+// that only type information can place: variables, members, $arg*, %pd, %pD.
+// Who has type information rewrites them as dereferences first, as the kernel
+// does.
+var ErrTypeInfo = errors.New("needs type information")
+
+// The kernel's limits (kprobetrace.rst and what tracefs refuses).
+const (
+	maxArray = 64   // elements of TYPE[N]
+	maxDeref = 14   // nested dereferences of one argument
+	maxText  = 4095 // bytes of a string, without the terminating zero
+)
+
+// Resolver turns the names of definitions into addresses, when a definition
+// is compiled, and addresses into names, at a hit.
+type Resolver interface {
+	// Symbol is the address of a symbol, for @SYM.
+	Symbol(name string) (arch.Addr, error)
+	// FileOffset is where an offset of the probed file is mapped, for @+OFFS.
+	FileOffset(off int64) (arch.Addr, error)
+	// Name is "symbol+0xoff/0xsize", or "" for an address in no symbol.
+	Name(addr arch.Addr) string
+}
+
+// source is where an argument starts.
+type source uint8
+
+const (
+	fromConst source = iota // fetch.n
+	fromReg                 // a register at the hit
+	fromEntry               // a register as it was at the function's entry
+	fromComm                // the thread's name
+	fromText                // fetch.text
+	fromData                // the data's address
+)
+
+// sink is what is made of the pointer or word that the hops arrive at.
+type sink uint8
+
+const (
+	asWord  sink = iota // the word itself, cut to the type's size
+	inMem               // elements of the type, at word + off
+	textAt              // text at word + off
+	textPtr             // text at the pointers that lie at word + off
+)
+
+// fetch is one compiled argument: a word from src, replaced by the word in
+// memory at word + hop for every hop, ends in a value by sink.
+type fetch struct {
+	src  source
+	reg  arch.Reg
+	n    uint64
+	text string
+	hops []uint64 // offsets; negative ones wrap
+	user uint32   // bit i: hop i reads the program's memory rather than the kernel's
+	sink sink
+	off  uint64
+	from space // what the sink reads in
+
+	name  string
+	typ   spec.Type
+	shift int    // bitfields: right shift ...
+	mask  uint64 // ... then mask; all ones otherwise
+}
+
+// Capture is a definition's arguments, compiled. It never changes: goroutines
+// may share it.
+type Capture struct {
+	arch    *arch.Arch
+	mask    uint64 // of an address
+	resolve Resolver
+	fetches []fetch
+}
+
+// Compile turns arguments into the loads that a hit does. r may be nil where
+// no argument names a symbol or file offset; symbols then print as numbers.
+//
+// Errors: the Resolver's, wrapped; ErrTypeInfo, wrapped; else the argument is
+// one that spec.Parse would have refused, and the text says which.
+func Compile(args []spec.Arg, a *arch.Arch, r Resolver) (*Capture, error) {
+	c := &Capture{arch: a, mask: ptrMask(a), resolve: r, fetches: make([]fetch, len(args))}
+	for i := range args {
+		if err := c.compile(&c.fetches[i], &args[i]); err != nil {
+			return nil, fmt.Errorf("argument %s: %w", args[i].Name, err)
+		}
+	}
+	return c, nil
+}
+
+func ptrMask(a *arch.Arch) uint64 { return 1<<(8*a.PtrSize-1)<<1 - 1 }
+
+func (c *Capture) compile(f *fetch, arg *spec.Arg) error {
+	t, err := typeOf(arg, c.arch)
+	if err != nil {
+		return err
+	}
+	f.name, f.typ, f.mask = arg.Name, t, ^uint64(0)
+	if t.Base == spec.Bitfield {
+		f.shift, f.mask = t.BitO, 1<<(t.BitW-1)<<1-1
+	}
+	if err := c.walk(f, &arg.Fetch, 0); err != nil {
+		return err
+	}
+	return f.finish(&arg.Fetch)
+}
+
+// walk compiles the tree below a fetch, which itself is below depth
+// dereferences: source first, hops in the order in which they are done.
+func (c *Capture) walk(f *fetch, x *spec.Fetch, depth int) error {
+	if len(x.Fields) != 0 {
+		return fmt.Errorf("member %s %w", x.Fields[0].Name, ErrTypeInfo)
+	}
+	switch x.Op {
+	case spec.Reg:
+		reg, ok := c.arch.RegByName(x.Name)
+		if !ok {
+			return fmt.Errorf("%s has no register %q", c.arch.Name, x.Name)
+		}
+		f.src, f.reg = fromReg, reg
+	case spec.Stack:
+		f.src, f.reg = fromReg, c.arch.SP
+	case spec.StackN:
+		if x.N < 0 {
+			return fmt.Errorf("$stack%d: no such word", x.N)
+		}
+		f.src, f.reg = fromReg, c.arch.SP
+		f.hops = append(f.hops, uint64(x.N)*uint64(c.arch.PtrSize))
+	case spec.Retval:
+		f.src, f.reg = fromReg, c.arch.Ret
+	case spec.ArgN:
+		return c.argN(f, x.N)
+	case spec.Comm:
+		f.src = fromComm
+	case spec.DataAddr:
+		f.src = fromData
+	case spec.ImmStr:
+		f.src, f.text = fromText, x.Name
+	case spec.Imm:
+		f.n = uint64(x.N)
+	case spec.Abs:
+		f.n, f.hops = uint64(x.N), append(f.hops, 0)
+	case spec.Sym, spec.FileOff:
+		addr, err := c.place(x)
+		if err != nil {
+			return err
+		}
+		f.n, f.hops = uint64(addr), append(f.hops, 0)
+	case spec.Deref:
+		return c.deref(f, x, depth+1)
+	case spec.Var:
+		return fmt.Errorf("variable %q %w", x.Name, ErrTypeInfo)
+	case spec.AllArgs:
+		return fmt.Errorf("$arg* %w", ErrTypeInfo)
+	default:
+		return fmt.Errorf("unknown fetch %d", x.Op)
+	}
+	return nil
+}
+
+// argN is argument n of the C ABI, as it was when the function was entered:
+// the registers first, then words of the stack past the return address.
+func (c *Capture) argN(f *fetch, n int64) error {
+	if n < 1 {
+		return fmt.Errorf("$arg%d: arguments count from 1", n)
+	}
+	f.src = fromEntry
+	inRegs := int64(len(c.arch.Args))
+	if n <= inRegs {
+		f.reg = c.arch.Args[n-1]
+		return nil
+	}
+	f.reg = c.arch.SP
+	f.hops = append(f.hops, uint64(c.arch.StackArg(int(n-1-inRegs))))
+	return nil
+}
+
+func (c *Capture) place(x *spec.Fetch) (arch.Addr, error) {
+	if c.resolve == nil {
+		return 0, errors.New("nothing here resolves symbols and file offsets")
+	}
+	if x.Op == spec.FileOff {
+		return c.resolve.FileOffset(x.N)
+	}
+	addr, err := c.resolve.Symbol(x.Name)
+	return addr + arch.Addr(x.N), err
+}
+
+func (c *Capture) deref(f *fetch, x *spec.Fetch, depth int) error {
+	if x.Inner == nil {
+		return errors.New("dereference of nothing")
+	}
+	if x.Inner.Op == spec.Comm || x.Inner.Op == spec.ImmStr {
+		return errors.New("text cannot be dereferenced")
+	}
+	if depth > maxDeref { // on the way down: a tree may be its own child
+		return fmt.Errorf("more than %d nested dereferences", maxDeref)
+	}
+	if err := c.walk(f, x.Inner, depth); err != nil {
+		return err
+	}
+	if x.User {
+		f.user |= 1 << len(f.hops)
+	}
+	f.hops = append(f.hops, uint64(x.N))
+	return nil
+}
+
+// finish chooses the sink. A fetch of memory has its last hop replaced by it:
+// what lies there is the value, with the type's own size, not a word.
+func (f *fetch) finish(x *spec.Fetch) error {
+	text := isText(f.typ.Base) && f.typ.Base != spec.SymStr
+	switch x.Op {
+	case spec.Comm, spec.ImmStr:
+		if !text || f.typ.Array != 0 {
+			return fmt.Errorf("type %s: text has type string", f.typ.Written)
+		}
+		return nil
+	case spec.Deref, spec.Abs, spec.Sym, spec.FileOff:
+	default:
+		if text {
+			return fmt.Errorf("type %s: not a fetch of memory", f.typ.Written)
+		}
+		if f.typ.Array != 0 {
+			return errors.New("array: not a fetch of memory")
+		}
+		if f.typ.Base == spec.SymStr && x.Op == spec.Imm {
+			return errors.New("type symstr: not for constants")
+		}
+		f.sink = asWord
+		return nil
+	}
+	last := len(f.hops) - 1
+	f.from = f.space(last)
+	f.off, f.hops = f.hops[last], f.hops[:last]
+	if f.typ.Base == spec.UString {
+		f.from = user
+	}
+	switch {
+	case !text:
+		f.sink = inMem
+	case f.typ.Array != 0:
+		f.sink = textPtr // string[N] is an array of pointers, even string[1]
+	default:
+		f.sink = textAt
+	}
+	return nil
+}
+
+// space is what memory a hop reads.
+func (f *fetch) space(hop int) space {
+	return space(f.user >> hop & 1)
+}
+
+// isText tells the types that are stored as text.
+func isText(b spec.Base) bool {
+	return b == spec.String || b == spec.UString || b == spec.SymStr
+}
+
+// typeOf completes and checks an argument's type. What has no type is text
+// where the fetch is text, else a word in hexadecimal.
+func typeOf(arg *spec.Arg, a *arch.Arch) (spec.Type, error) {
+	t := arg.Type
+	if t.Written == "" {
+		if op := arg.Fetch.Op; op == spec.Comm || op == spec.ImmStr {
+			t.Base, t.Size = spec.String, 0
+		} else if t.Size == 0 && t.Base == spec.Unsigned {
+			t.Base, t.Size = spec.Hex, a.PtrSize
+		}
+	}
+	switch t.Base {
+	case spec.Unsigned, spec.Signed, spec.Hex, spec.Bitfield:
+		if t.Size != 1 && t.Size != 2 && t.Size != 4 && t.Size != 8 {
+			return t, fmt.Errorf("type %s: no integer has %d bytes", t.Written, t.Size)
+		}
+	case spec.Char:
+		t.Size = 1
+	case spec.Symbol, spec.SymStr:
+		t.Size = a.PtrSize
+	case spec.String, spec.UString:
+		t.Size = 0
+	case spec.Dentry, spec.FileP:
+		return t, fmt.Errorf("type %s %w", t.Written, ErrTypeInfo)
+	default:
+		return t, fmt.Errorf("unknown type %s", t.Written)
+	}
+	if t.Base == spec.Bitfield && (t.BitW < 1 || t.BitO < 0 || t.BitO > 8*t.Size-t.BitW) {
+		return t, fmt.Errorf("type %s: bits outside of the container", t.Written)
+	}
+	if t.Array < 0 || t.Array > maxArray {
+		return t, fmt.Errorf("array of %d elements: 1 to %d are possible", t.Array, maxArray)
+	}
+	return t, nil
+}

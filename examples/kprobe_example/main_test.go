@@ -1,0 +1,78 @@
+package main
+
+import (
+	"io"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kprobe/internal/testprog"
+)
+
+// What it prints of a program that it starts, and of one that runs already.
+func TestExample(t *testing.T) {
+	example := testprog.Command(t, "kprobe/examples/kprobe_example")
+	want := regexp.MustCompile(`(?s)^Planted kprobe at (0x[0-9a-f]+)\npre_handler: p->addr = (0x[0-9a-f]+), ip = (0x[0-9a-f]+), flags = 0x[0-9a-f]+\npost_handler: p->addr = (0x[0-9a-f]+), flags = 0x[0-9a-f]+\nkprobe at (0x[0-9a-f]+) unregistered\n$`)
+
+	var out strings.Builder
+	cmd := exec.Command(example, "--", "/bin/echo", "hello")
+	cmd.Stderr = &out
+	stdout, err := cmd.Output()
+	if err != nil || string(stdout) != "hello\n" {
+		t.Fatalf("%v, the program printed %q\n%s", err, stdout, &out)
+	}
+	m := want.FindStringSubmatch(out.String())
+	if m == nil || slices.ContainsFunc(m[1:], func(at string) bool { return at != m[1] }) {
+		t.Errorf("printed\n%s", &out)
+	}
+
+	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
+	started := make(started, 1)
+	out.Reset()
+	cmd = exec.Command(example, "-p", strconv.Itoa(p.Pid), "-func", "libc.so.6:write")
+	cmd.Stderr = io.MultiWriter(&out, started)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-started:
+	case <-time.After(10 * time.Second):
+		t.Error("it says nothing")
+	}
+	p.Round("3")
+	cmd.Process.Signal(syscall.SIGINT)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("interrupted: %v", err)
+	}
+	if got := out.String(); strings.Count(got, "unregistered") != 1 || !strings.Contains(got, "pre_handler: ") || !strings.Contains(got, "post_handler: ") {
+		t.Errorf("printed\n%s", got)
+	}
+	if diffs, err := testprog.TextDiff(p.Pid); err != nil || len(diffs) != 0 {
+		t.Errorf("text differs afterwards: %q, %v", diffs, err)
+	}
+	p.Round("3")
+
+	cmd = exec.Command(example, "-func", "no_such_function", "-p", strconv.Itoa(p.Pid))
+	if msg, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(msg), "no_such_function") {
+		t.Errorf("an unknown function: %v, %q", err, msg)
+	}
+	if r := p.Result(); !r.OK() {
+		t.Error(r)
+	}
+}
+
+// started tells that something was printed.
+type started chan bool
+
+func (s started) Write(b []byte) (int, error) {
+	select {
+	case s <- true:
+	default:
+	}
+	return len(b), nil
+}

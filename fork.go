@@ -1,0 +1,159 @@
+package kprobe
+
+import (
+	"bytes"
+	"errors"
+	"syscall"
+
+	"kprobe/arch"
+	"kprobe/internal/returns"
+	"kprobe/internal/text"
+	"kprobe/target"
+)
+
+// forked cleans a child that was born with our breakpoints and trampoline
+// addresses in its copy of the memory, and lets it go. It has not run yet.
+func (s *Session) forked(st target.Stop) {
+	c := st.Child
+	for _, pt := range s.points {
+		if pt.Text != text.Own {
+			s.disarmIn(c, pt)
+		}
+	}
+	s.frames.mu.Lock()
+	s.frames.restore(s, c)
+	s.frames.mu.Unlock()
+	var r arch.Regs
+	if c.Regs(&r) == nil {
+		// The call that made it may itself have been probed.
+		if ref, ok := s.room.At(arch.Addr(r[s.arch.PC])); ok {
+			ref.Leave(s.arch, &r)
+			c.SetRegs(&r)
+		}
+	}
+	s.leaveDetoursIn(c)
+	if err := s.text.Lifeline.LeaveIn(c); err != nil {
+		s.report(fail(0, "clean child %d: %v", c.PID(), err))
+	}
+	for _, a := range s.room.Spans() {
+		if err := c.Free(a.Start, int(a.End-a.Start)); err != nil {
+			s.report(fail(0, "clean child %d: %v", c.PID(), err))
+		}
+	}
+	s.release(c)
+	s.t.Resume(st.Thread, 0)
+}
+
+// release lets a clean child go, or gives it a session of its own.
+func (s *Session) release(c target.Child) {
+	if f, ok := c.(target.Follower); ok && s.opts.Follow != nil {
+		attach, err := f.Follow()
+		if err == nil {
+			s.children.Go(func() { s.follow(c.PID(), attach) })
+			return
+		}
+		s.notFollowed(c.PID(), err)
+	}
+	if err := c.Detach(); err != nil && !errors.Is(err, syscall.ESRCH) { // it may have been killed
+		s.report(fail(0, "let go of child %d: %v", c.PID(), err))
+	}
+}
+
+func (s *Session) follow(pid int, attach func() (target.Target, error)) {
+	t, err := attach()
+	if err != nil {
+		s.notFollowed(pid, err)
+		return
+	}
+	o := s.opts
+	child, err := Open(t, &o)
+	if err != nil {
+		t.Close() // closed already, where Open came far enough
+		s.notFollowed(pid, err)
+		return
+	}
+	s.opts.Follow(child)
+	child.Continue()
+}
+
+// notFollowed reports what is no news if the child was killed.
+func (s *Session) notFollowed(pid int, err error) {
+	if !errors.Is(err, target.ErrGone) && !errors.Is(err, syscall.ESRCH) {
+		s.report(fail(0, "child %d is not followed: %v", pid, err))
+	}
+}
+
+func (s *Session) disarmIn(c target.Child, pt *point) {
+	ours := pt.Ours()
+	b := make([]byte, len(ours))
+	if c.ReadAt(pt.Addr, b) != nil || !bytes.Equal(b, ours) {
+		return
+	}
+	if err := c.WriteAt(pt.Addr, pt.Hidden()); err != nil {
+		s.report(fail(0, "clean child %d: %v", c.PID(), err))
+	}
+}
+
+// execed deals with a target whose program has been replaced: nothing that we
+// put there exists any more. Its one thread stands still until restart has forgotten
+// that. Probes with a symbol wait for it to come back.
+func (s *Session) execed(st target.Stop) {
+	clear(s.taken)
+	s.executed = true
+	s.frames.mu.Lock()
+	for sp, fr := range s.frames.at {
+		s.frames.abandon(sp, fr)
+	}
+	s.frames.trampoline = 0
+	s.image.Replaced()
+	for _, ri := range s.frames.calls.Drop(func(returns.Place, *Kretprobe, *KretprobeInstance) bool { return true }) {
+		ri.lose(exited)
+	}
+	s.frames.native = returns.Stacks{}
+	s.text.Lifeline.Forget()
+	s.frames.mu.Unlock()
+	go s.restart(st.Thread)
+}
+
+// restart looks at the new program and arms what it has.
+func (s *Session) restart(th target.Thread) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() || s.exited.Load() {
+		return
+	}
+	s.grace()
+	s.do(func() {
+		// Not before: who had mu may have been planning with all that. Nothing of
+		// it came into the new program, and no thread of that has run.
+		s.view.Lock()
+		s.report(s.forgetInside())
+		s.points = nil
+		s.room.Forget()
+		clear(s.watches)
+		clear(s.watching)
+		s.view.Unlock()
+		s.executed = false
+		s.report(s.image.Become(s.t.Arch()))
+		s.learnMachine()
+	})
+	s.reload()
+	clear(s.jprobes)
+	s.pending = nil
+	for _, p := range s.probes {
+		p.point = nil
+		if p.SymbolName == "" || p.any((*Program).lost) {
+			p.gone.Store(true) // with the address, or the program's maps
+			continue
+		}
+		p.unplace()
+		s.pending = append(s.pending, p)
+	}
+	if err := s.refresh(); err != nil {
+		s.report(err)
+	}
+	s.loader.points, s.loader.state = nil, 0
+	s.placeLoader(true)
+	s.armPending()
+	s.do(func() { s.t.Resume(th, 0) })
+}

@@ -1,0 +1,109 @@
+// Package args reads the arguments and results of a live call: by a calling
+// convention (C's in cabi, Go's in goabi), out of a stopped thread's registers and
+// memory, into Go values.
+package args
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"kprobe/arch"
+	"kprobe/internal/cabi"
+	"kprobe/internal/goabi"
+)
+
+// Convention is how a function is given its arguments.
+type Convention uint8
+
+const (
+	C Convention = iota
+	Go
+	GoABI0
+)
+
+// ConventionOf tells that of a function, by its name and whether it is in Go code.
+func ConventionOf(name string, inGo bool) Convention {
+	switch {
+	case !inGo:
+		return C
+	case strings.HasSuffix(name, ".abi0"):
+		return GoABI0
+	}
+	return Go
+}
+
+// Thread is the thread that makes the call.
+type Thread interface {
+	Get(arch.Reg) uint64
+	SP() arch.Addr
+	Vector(n int) ([16]byte, error)
+	ReadMem(addr arch.Addr, p []byte) error
+}
+
+// Places finds where arguments of these types are. isPointer tells the types
+// that stand for pointers although they are none. Errors: for types that the
+// convention has nothing like.
+func (c Convention) Places(a *arch.Arch, types []reflect.Type, isPointer func(reflect.Type) bool) ([]cabi.Value, error) {
+	if c != C && a != arch.AMD64 {
+		return nil, fmt.Errorf("how Go passes arguments on %s is not known", a.Name)
+	}
+	switch c {
+	case Go:
+		vs, _, err := goabi.Arguments(goabi.Internal, types, isPointer)
+		return vs, err
+	case GoABI0:
+		vs, _, err := goabi.Arguments(goabi.ABI0, types, isPointer)
+		return vs, err
+	}
+	return cabi.Arguments(a, types, isPointer)
+}
+
+// Image puts a value together as it would lie in memory. A word more is there
+// behind it. Errors: those of memory and of vector registers.
+func (c Convention) Image(a *arch.Arch, t Thread, v cabi.Value) ([]byte, error) {
+	raw := make([]byte, int(v.Type.Size())+a.PtrSize)
+	for _, p := range v.Pieces {
+		b := raw[p.Off:]
+		var err error
+		switch p.Class {
+		case cabi.Integer:
+			regs := a.Args
+			if c != C {
+				regs = goabi.IntRegs
+			}
+			var word [8]byte
+			a.Order.PutUint64(word[:], t.Get(regs[p.N]))
+			copy(b, word[:p.Size])
+		case cabi.Float:
+			var vec [16]byte
+			vec, err = t.Vector(p.N)
+			copy(b, vec[:p.Size])
+		case cabi.Stack:
+			err = t.ReadMem(t.SP()+arch.Addr(a.PtrSize+p.N), b[:p.Size]) // past the return address
+		}
+		if err != nil {
+			return raw, err
+		}
+	}
+	return raw, nil
+}
+
+// Memory lets a thread's memory be what strings and slices refer to.
+type Memory struct{ Thread }
+
+// ReadAt reads memory.
+func (m Memory) ReadAt(addr arch.Addr, p []byte) error { return m.ReadMem(addr, p) }
+
+// Types are those of the variables that pointers point to. Errors: in words, what is no pointer
+// to one.
+func Types(ptrs []any) (types []reflect.Type, err error) {
+	for _, p := range ptrs {
+		v := reflect.ValueOf(p)
+		if v.Kind() != reflect.Pointer || v.IsNil() {
+			return nil, fmt.Errorf("values are read into what pointers point to, not into a %T", p)
+		}
+		types = append(types, v.Type().Elem())
+	}
+	return types, nil
+}

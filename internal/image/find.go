@@ -1,0 +1,133 @@
+package image
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+
+	"kprobe/arch"
+	"kprobe/internal/errno"
+	"kprobe/internal/mem"
+	"kprobe/internal/patch"
+	"kprobe/symbol"
+)
+
+// ErrUnbound: the dynamic linker has not chosen an implementation yet.
+var ErrUnbound = errno.New(syscall.EADDRNOTAVAIL, "nothing in the process has bound it yet")
+
+// Place finds the code that a probe is on: at an address or, where that is 0, in a
+// function. Errors: ENOENT, EADDRNOTAVAIL, EILSEQ, EINVAL.
+func (im *Image) Place(name string, addr arch.Addr, offset uint64) (symbol.Loc, error) {
+	if addr != 0 {
+		loc, ok := im.Space.At(uint64(addr) + offset)
+		if !ok {
+			return loc, errno.New(syscall.EINVAL, "%v is in no mapped file and in no executable memory", addr)
+		}
+		return loc, nil
+	}
+	loc, err := im.Function(name)
+	if err != nil || offset == 0 {
+		return loc, err
+	}
+	if offset >= loc.Size {
+		return loc, errno.New(syscall.EILSEQ, "%s is %d bytes long, so +%d is not an instruction of it", name, loc.Size, offset)
+	}
+	loc.Addr += offset
+	loc.Off += offset
+	return loc, nil
+}
+
+// Function finds a function by name. An indirect function (IFUNC) stands for what the
+// dynamic linker has bound it to. Errors: as Place.
+func (im *Image) Function(name string) (symbol.Loc, error) {
+	loc, err := im.named(name, symbol.Func)
+	if err == nil && loc.Func.Kind == symbol.IFunc {
+		return im.bound(loc)
+	}
+	return loc, err
+}
+
+// Data finds n bytes of data as Place finds code. Errors: as Place.
+func (im *Image) Data(name string, addr arch.Addr, offset uint64, n int) (symbol.Loc, error) {
+	loc := symbol.Loc{Addr: uint64(addr)}
+	if addr == 0 {
+		var err error
+		if loc, err = im.named(name, symbol.Data); err != nil {
+			return loc, err
+		}
+	}
+	loc, _ = im.Space.At(loc.Addr + offset)
+	if at := arch.Addr(loc.Addr); loc.Addr%uint64(n) != 0 {
+		return loc, errno.New(syscall.EINVAL, "%v is not a multiple of %d, which the processor needs to watch %d bytes", at, n, n)
+	} else if im.t.ReadAt(at, make([]byte, n)) != nil {
+		return loc, errno.New(syscall.EINVAL, "nothing is mapped at %v", at)
+	}
+	return loc, nil
+}
+
+func (im *Image) named(name string, kind symbol.Kind) (symbol.Loc, error) {
+	module, name := symbol.SplitName(name)
+	locs, err := im.Space.Resolve(symbol.Query{Module: module, Symbol: name, Kind: kind})
+	if err != nil {
+		return symbol.Loc{}, symbolError(err)
+	}
+	return locs[0], nil
+}
+
+// bound finds the implementation that an indirect function stands for in this process.
+func (im *Image) bound(ifunc symbol.Loc) (symbol.Loc, error) {
+	loc, ok := im.Space.Bound(ifunc, func(addr uint64) (uint64, error) { return mem.Word(im.t, im.Arch, arch.Addr(addr)) })
+	name, _, _ := strings.Cut(ifunc.Func.Name, "@")
+	switch {
+	case !ok:
+		return loc, &errno.Error{Errno: syscall.EADDRNOTAVAIL, Err: ErrUnbound,
+			Reason: name + " is an indirect function; probe its implementation by address"}
+	case loc.Module.Special:
+		return symbol.Loc{}, errno.New(syscall.EINVAL, "%s is an indirect function, bound to %s, which belongs to the kernel and must not be probed",
+			name, loc.Place())
+	}
+	return loc, nil
+}
+
+// symbolError gives the symbol package's errors their errno and their text.
+func symbolError(err error) error {
+	var (
+		notFound  *symbol.NotFoundError
+		noModule  *symbol.NoModuleError
+		ambiguous *symbol.AmbiguousError
+	)
+	switch {
+	case errors.As(err, &notFound), errors.As(err, &noModule):
+		return &errno.Error{Errno: syscall.ENOENT, Err: err}
+	case errors.As(err, &ambiguous):
+		return &errno.Error{Errno: syscall.EADDRNOTAVAIL, Err: err}
+	}
+	return err
+}
+
+// RangeOf is the memory of a module; where there is none, an address.
+func RangeOf(m *symbol.Module, at arch.Addr) patch.Range {
+	if m == nil {
+		return patch.Range{Start: at, End: at + 1}
+	}
+	return patch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+}
+
+// Padding finds an address that is code, so that a return there can be fetched, and that
+// nothing executes: behind a function, in the module of a place. Compilers that fill up with
+// something else than traps leave none; then the program, or kernel, itself has some.
+// Errors: ENOMEM.
+func (im *Image) Padding(near symbol.Loc) (arch.Addr, error) {
+	for _, m := range []*symbol.Module{near.Module, im.Program()} {
+		for i := 0; m != nil && i < len(m.Mappings); i++ {
+			mapping := m.Mappings[i]
+			if !mapping.Exec {
+				continue
+			}
+			if at, ok := mem.Padding(im.pages, im.Arch, arch.Addr(mapping.Start), arch.Addr(mapping.End)); ok {
+				return at, nil
+			}
+		}
+	}
+	return 0, errno.New(syscall.ENOMEM, "there is no padding for a return trampoline near %v", near)
+}

@@ -1,0 +1,74 @@
+package image
+
+import (
+	"cmp"
+	"slices"
+	"syscall"
+
+	"kprobe/arch"
+	"kprobe/internal/errno"
+	"kprobe/internal/untouchable"
+	"kprobe/target"
+)
+
+// Forbid finds out what must not be probed, but for what is looked for at each address
+// anew, and adds some more. Errors: EIO.
+func (im *Image) Forbid(more []untouchable.Area) error {
+	var all []untouchable.Area
+	if t, ok := im.t.(target.Blacklister); ok {
+		areas, err := t.BlackList()
+		if err != nil {
+			return &errno.Error{Errno: syscall.EIO, Reason: "where it must not be probed cannot be told", Err: err}
+		}
+		for _, a := range areas {
+			all = append(all, untouchable.Area(a))
+		}
+	}
+	for _, m := range im.Space.Modules() {
+		if m.Special {
+			all = append(all, untouchable.Area{Start: arch.Addr(m.Start), End: arch.Addr(m.End), Symbol: m.Name, Reason: "it belongs to the kernel"})
+		}
+		if m.File == nil {
+			continue
+		}
+		for _, r := range m.File.RseqAreas() {
+			all = append(all, untouchable.Restartable(im.Text, im.Arch.Order, arch.Addr(r.Start+m.Bias), arch.Addr(r.End+m.Bias), m.Name)...)
+		}
+	}
+	all = append(all, more...)
+	im.forbidden.Store(&all)
+	return nil
+}
+
+// Forbidden tells whether and why an address must not be probed.
+func (im *Image) Forbidden(addr arch.Addr) (untouchable.Area, bool) {
+	if p := im.forbidden.Load(); p != nil {
+		for _, a := range *p {
+			if addr >= a.Start && addr < a.End {
+				return a, true
+			}
+		}
+	}
+	return untouchable.SigreturnAt(im.Arch, im.Text, addr)
+}
+
+// AllForbidden lists what must not be probed, in order of address. The whole text is
+// searched for signal trampolines.
+func (im *Image) AllForbidden() ([]untouchable.Area, error) {
+	all := slices.Clone(*im.forbidden.Load())
+	maps, err := im.t.Maps()
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range maps {
+		if !m.Exec || m.Path == "" || m.Path[0] == '[' {
+			continue
+		}
+		text := make([]byte, m.End-m.Start)
+		if im.own.ReadAt(arch.Addr(m.Start), text) == nil {
+			all = append(all, untouchable.Sigreturns(im.Arch, text, arch.Addr(m.Start))...)
+		}
+	}
+	slices.SortFunc(all, func(a, b untouchable.Area) int { return cmp.Compare(a.Start, b.Start) })
+	return all, nil
+}

@@ -1,0 +1,132 @@
+package image
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kprobe/arch"
+	"kprobe/internal/untouchable"
+	"kprobe/symbol"
+	"kprobe/target"
+)
+
+// program is a target that is nothing but its memory.
+type program struct {
+	target.Target
+	arch  *arch.Arch
+	maps  []symbol.Mapping
+	bytes map[arch.Addr][]byte
+	reads int
+}
+
+func (p *program) Arch() *arch.Arch                { return p.arch }
+func (p *program) PID() int                        { return 1 }
+func (p *program) Maps() ([]symbol.Mapping, error) { return p.maps, nil }
+
+func (p *program) ReadAt(a arch.Addr, b []byte) error {
+	p.reads++
+	m := symbol.MappingAt(p.maps, uint64(a))
+	if m == nil || uint64(a)+uint64(len(b)) > m.End {
+		return syscall.EFAULT
+	}
+	text := p.bytes[arch.Addr(m.Start)]
+	copy(b, text[uint64(a)-m.Start:])
+	return nil
+}
+
+const at = arch.Addr(0x10000)
+
+// anonymous is a program of one executable page in no file.
+func anonymous(code []byte) *program {
+	page := make([]byte, 4096)
+	copy(page, code)
+	return &program{arch: arch.AMD64, maps: []symbol.Mapping{{Start: uint64(at), End: uint64(at) + 4096, Exec: true}},
+		bytes: map[arch.Addr][]byte{at: page}}
+}
+
+func look(t *testing.T, p *program) *Image {
+	im, err := New(p, p, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := im.Look(); err != nil {
+		t.Fatal(err)
+	}
+	if err := im.Forbid([]untouchable.Area{{Start: at + 64, End: at + 80, Symbol: "here", Reason: "so it was said"}}); err != nil {
+		t.Fatal(err)
+	}
+	return im
+}
+
+func TestAnalyse(t *testing.T) {
+	sigreturn := []byte{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}
+	for _, tt := range []struct {
+		name string
+		code []byte
+		at   arch.Addr
+		want error
+		says string
+	}{
+		{"an instruction", []byte{0x55}, at, nil, ""},
+		{"a breakpoint", []byte{0xcc}, at, syscall.EBUSY, "someone else's"},
+		{"no instruction", []byte{0x06}, at, syscall.EILSEQ, "are no instruction: 06"},
+		{"a signal trampoline", sigreturn, at, syscall.EINVAL, "signal frames"},
+		{"what is forbidden", nil, at + 70, syscall.EINVAL, "so it was said"},
+		{"nothing", nil, at + 8192, syscall.EINVAL, "not executable memory"},
+	} {
+		im := look(t, anonymous(tt.code))
+		_, err := im.Analyse(symbol.Loc{Addr: uint64(tt.at)})
+		if !errors.Is(err, tt.want) || err != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v; want %v, %q", tt.name, err, tt.want, tt.says)
+		}
+	}
+}
+
+// Shared memory is somebody else's text too.
+func TestShared(t *testing.T) {
+	p := anonymous([]byte{0x55})
+	p.maps[0].Shared = true
+	im := look(t, p)
+	if _, err := im.Place("", at, 0); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("in no file: %v", err)
+	}
+	if _, err := im.Analyse(symbol.Loc{Addr: uint64(at)}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("in a shared mapping: %v", err)
+	}
+}
+
+// Each page is read once, until the program is looked at anew.
+func TestReadOnce(t *testing.T) {
+	p := anonymous([]byte{0x55, 0x90})
+	im := look(t, p)
+	b := make([]byte, 1)
+	read := func() int {
+		was := p.reads
+		for a := at; a < at+64; a++ {
+			if err := im.Text(a, b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return p.reads - was
+	}
+	if n := read(); n > 1 {
+		t.Errorf("%d reads of one page", n)
+	}
+	p.bytes[at][63] = 0x42
+	if read(); b[0] == 0x42 {
+		t.Error("the page was read again")
+	}
+	if im.Look(); read() == 0 || b[0] != 0x42 {
+		t.Error("the page was not read again after a new look")
+	}
+}
+
+func TestMachine(t *testing.T) {
+	p := anonymous(nil)
+	p.arch = &arch.Arch{Name: "pdp11"}
+	if _, err := New(p, p, false); !errors.Is(err, syscall.ENOTSUP) {
+		t.Errorf("a machine nobody knows: %v", err)
+	}
+}

@@ -1,0 +1,157 @@
+package inject
+
+import (
+	"encoding/binary"
+
+	"kprobe/arch"
+	"kprobe/internal/jit"
+)
+
+// Enter is the beginning of a call whose end is an Exit: return addresses stay as they
+// are. The call is remembered in the pool, as the goroutine's or the thread's.
+type Enter struct {
+	ID       uint32    // the first of its counters of Lost calls
+	Max      int32     // the most of them that one goroutine or thread can have under way
+	Missed   int       // as in Return
+	Programs []Program // run where the call is watched, after Detour.Programs; not with Override
+	Veto     bool      // as in Return
+	Data     int       // as in Return
+}
+
+// Exit is the other end of an Enter: the displaced instruction returns, or jumps to a function in
+// tail position, or to this function's own entry. The call is recognised by the place of its return
+// address on the stack; an instruction that is not at the height of a call's entry is no exit of it.
+type Exit struct {
+	ID       uint32    // Enter.ID
+	Again    bool      // it jumps to the function's entry: that is no new call
+	Hits     int       // counter of returns, or NoCounter
+	Programs []Program // run with the registers that the caller will see, but for a tail jump's result
+}
+
+// What enter_call, leave_call and take_data are asked: words of 4 bytes at stateAsked.
+const (
+	askedProbe = iota
+	askedMax
+	askedData
+	askedAgain
+)
+
+// ask sets one of them.
+func (b *builder) ask(what int, v int32) {
+	at := stateAsked + 4*what
+	b.put(binary.LittleEndian.AppendUint32(memory(false, []byte{0xc7}, 0, foundReg, at), uint32(v))...)
+}
+
+// words is how many words of 8 bytes some private data takes.
+func words(n int) int32 { return int32(roundUp(min(n, MaxData), 8) / 8) }
+
+// askAbout calls a routine about the call whose return address is on top of the
+// stack here; its answer is in keyReg, and compared with 1.
+func (b *builder) askAbout(routine string, id uint32) {
+	b.ask(askedProbe, int32(id))
+	if g := b.d.Goroutine; g != 0 {
+		const fs, disp32 = 0x64, 0x25
+		b.put(binary.LittleEndian.AppendUint32([]byte{fs, 0x48, 0x8b, number(keyReg)<<3 | 4, disp32}, uint32(g))...) // mov fs:g, rcx
+	} else {
+		b.put(0x31, 0xc9) // xor ecx, ecx
+	}
+	b.lea(scratchReg, arch.SP, -b.now.sp)
+	b.call(b.d.Area.routine(routine))
+	b.now.phase = Running
+	b.compareByte(keyReg, 1)
+}
+
+// entered makes an instance for this call, and runs the programs for that.
+func (b *builder) entered(e *Enter, saved []arch.Reg) {
+	b.ask(askedMax, max(e.Max, 0))
+	b.ask(askedData, words(e.Data))
+	b.askAbout("enter_call", e.ID)
+	full, next := newLabel(), newLabel()
+	b.jcc(ccB, full)
+	b.later(full, func() {
+		b.inc(foundReg, counter(e.Missed))
+		b.jmp(next)
+	})
+	if len(e.Programs) > 0 {
+		b.jcc(ccE, next) // it begins anew
+		var vetoed func([]arch.Reg)
+		if e.Veto {
+			vetoed = func(stored []arch.Reg) {
+				b.mov(foundReg, b.m.abi.State)
+				b.call(b.d.Area.routine("forget_call"))
+				b.reload(stored)
+				b.jmp(next)
+			}
+		}
+		b.run(e.Programs, NoCounter, saved, vetoed)
+	}
+	b.place(next)
+	b.now.phase = Running
+}
+
+// exits recognises the calls that are about to return here.
+func (b *builder) exits(saved []arch.Reg) {
+	out := newLabel()
+	if cond := b.d.Cond; cond != 0 {
+		b.load32(scratchReg, arch.SP, b.now.flagsOff-b.now.sp)
+		b.put(0x04, 0x7f) // add al, 127
+		b.put(0x9e)       // sahf
+		b.jcc(cond&0xf^1, out)
+	}
+	b.ends = true
+	for i := range b.d.Exits {
+		e, next := &b.d.Exits[i], newLabel()
+		again := int32(0)
+		if e.Again {
+			again = 1
+		}
+		b.ask(askedAgain, again)
+		b.askAbout("leave_call", e.ID)
+		if !e.Again {
+			b.jcc(ccB, next)
+			b.run(e.Programs, e.Hits, saved, nil)
+		}
+		b.place(next)
+		b.now.phase = Running
+	}
+	b.ends = false
+	b.place(out)
+	b.now.phase = Running
+}
+
+// findData tells a program where the private data of the call is that it is about: that
+// of the pool's n-th call is the n-th there.
+func (b *builder) findData(off int) {
+	b.rip(0x8b, keyReg, b.d.Area.head()) // mov
+	b.load(scratchReg, b.m.abi.State, stateCall)
+	b.put(memory(!b.narrow, []byte{0x2b}, number(scratchReg), keyReg, poolCalls)...) // sub
+	shl := []byte{0xc1, 0xe0, dataShift}                                             // eax, rax
+	if !b.narrow {
+		shl = append([]byte{0x48}, shl...)
+	}
+	b.put(shl...)
+	b.put(memory(!b.narrow, []byte{0x03}, number(scratchReg), keyReg, poolData)...) // add
+	if off != 0 {
+		b.lea(scratchReg, scratchReg, off)
+	}
+	b.store(b.m.abi.State, jit.StateData, scratchReg)
+}
+
+// Leaves tells whether an instruction that leaves a function can be an Exit's: a return,
+// or a direct jump; and under which condition it does (Detour.Cond).
+func Leaves(code []byte) (cond byte, ok bool) {
+	for len(code) > 1 {
+		switch op := code[0]; op {
+		case 0x2e, 0x3e, 0xf2, 0xf3: // hints, bnd, repz
+			code = code[1:]
+			continue
+		case 0xc3, 0xc2, 0xeb, 0xe9: // ret, ret n, jmp
+			return 0, true
+		case 0x0f:
+			return 0x70 | code[1]&0xf, code[1]&0xf0 == 0x80
+		default:
+			return op, op&0xf0 == 0x70
+		}
+	}
+	return 0, len(code) == 1 && code[0] == 0xc3
+}

@@ -1,0 +1,39 @@
+package inject
+
+import "kprobe/internal/jit"
+
+// What detours do where threads are CPUs; see "Kernels" in the package's description.
+
+// findCPU is find for a CPU. There is nothing to be missed, and no flag is changed.
+func (b *builder) findCPU() {
+	b.loadGS32(b.key, b.d.Key.Offset)
+	b.rip(0x8b, b.state, b.d.Area.head()) // mov
+	b.loadIndexed(b.state, b.state, b.key, headCPUs)
+	b.now.state = b.state
+}
+
+// maskInterrupts keeps all flags on the stack, and nothing comes between until
+// popFlags.
+func (b *builder) maskInterrupts() {
+	b.put(0x9c) // pushfq
+	b.now.sp -= 8
+	b.now.flags, b.now.flagsOff = flagsPushed, b.now.sp
+	b.put(0xfa) // cli
+}
+
+// noteTask tells a CPU's state which task it runs.
+func (b *builder) noteTask() {
+	if b.d.Key.Kind != CPU {
+		return
+	}
+	task, at := keyReg, b.d.Key.Task
+	b.loadGS(task, at.Current)
+	b.load32(scratchReg, task, at.TID)
+	b.store32(foundReg, jit.StatePidTgid, scratchReg)
+	b.load32(scratchReg, task, at.TGID)
+	b.store32(foundReg, jit.StatePidTgid+4, scratchReg)
+	for i := 0; i < commSize; i += 8 {
+		b.load(scratchReg, task, at.Comm+i)
+		b.store(foundReg, stateComm+i, scratchReg)
+	}
+}

@@ -1,0 +1,644 @@
+package inject
+
+import (
+	"fmt"
+	"slices"
+
+	"kprobe/arch"
+	"kprobe/internal/isa"
+	"kprobe/internal/isa/amd64"
+	"kprobe/internal/jit"
+)
+
+// Program is a compiled program, as a detour needs to know it.
+type Program struct {
+	Entry    arch.Addr
+	Clobbers amd64.RegSet // registers that it, or what it calls, may change
+	Context  uint32       // words of its context that it reads, a bit each
+	Needs    jit.Needs
+	FuncIP   arch.Addr // what get_func_ip answers
+	Cookie   uint64    // what get_attach_cookie answers
+	Data     int       // where in the call's private data its own begins
+	Override bool      // it may call override_return (at a function's entry only)
+}
+
+// Tail is the displaced instructions, made for the address where they will run, and the
+// jump back to the original code behind them. Marks are as in isa.Verdict.
+type Tail struct {
+	Code  []byte
+	Marks []isa.Mark
+}
+
+// Scratch is what a function neither keeps nor is given anything in, by the rules of C: at an entry
+// it is dead, and so are the flags.
+const Scratch = amd64.RegSet(1<<arch.R10 | 1<<arch.R11)
+
+// NoCounter stands for a counter that nobody wants.
+const NoCounter = -1
+
+// Detour is the code that a jump at a probe's address leads to: the plan of it.
+// The code follows from the plan, and so do the tables that Where reads: nothing is
+// kept of them.
+type Detour struct {
+	At   arch.Addr // where it will stand, within 2 GiB of its Area
+	Site arch.Addr // the probe's address
+	Area *Area
+	Key  ThreadKey
+
+	// RedZone is how much below the stack pointer belongs to the program, in
+	// bytes: 128 in C, nothing in Go, whose stacks have hardly room for more.
+	RedZone int
+
+	// Tail makes the displaced instructions for an address. It must always make the same.
+	Tail func(at arch.Addr) (Tail, error)
+
+	// Dead registers and flags hold nothing that the program needs any more:
+	// each is written before it is read. A detour that only counts makes use of the registers.
+	Dead      amd64.RegSet
+	DeadFlags bool
+
+	// Goroutine is where a thread of a Go program keeps the address of the descriptor of
+	// the goroutine that it runs, from its fs base; 0 in other programs.
+	Goroutine int32
+
+	Hits     int       // counter of hits, or NoCounter
+	Missed   int       // counter of hits whose programs could not run; there must be one if there are programs
+	Programs []Program // run one after the other
+	Return   *Return   // probe the return too, where this is a function's entry, by swapping its address
+	Enters   []Enter   // or by the function's exits
+	Exits    []Exit    // be such a return, where this is one of the function's exits
+
+	// Cond is the condition under which the instruction leaves the function, if it is a conditional
+	// jump: the opcode of its short form. 0 says that it always does.
+	Cond byte
+}
+
+// generated is a detour's code and what is where in it.
+type generated struct {
+	*asm
+	tail     Tail
+	tailAt   int // offset of the displaced instructions
+	out      int // where a thread goes on that has been served: tailAt, or where the return is put in place
+	returned int // where the function returns to
+}
+
+// Code is the detour's code. Errors: of Tail.
+func (d *Detour) Code() ([]byte, error) {
+	code, _, err := d.Emit()
+	return code, err
+}
+
+// Emit is the detour's code, and where in it the displaced instructions stand. Errors: of
+// Tail.
+func (d *Detour) Emit() (code []byte, tailAt arch.Addr, err error) {
+	g, err := d.build(true)
+	if err != nil {
+		return nil, 0, err
+	}
+	return g.code, d.At + arch.Addr(g.tailAt), nil
+}
+
+// ReturnAt is the address that Return's functions return to: it stands in the
+// stack slots of calls in flight. Errors: of Tail; a detour without Return.
+func (d *Detour) ReturnAt() (arch.Addr, error) {
+	g, err := d.generate()
+	if err == nil && d.Return == nil {
+		err = fmt.Errorf("the detour of %v has no return probe", d.Site)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return d.At + arch.Addr(g.returned), nil
+}
+
+// builder writes one detour.
+type builder struct {
+	*generated
+	m     *machine
+	d     *Detour
+	key   arch.Reg // scratch: the thread's key, then whatever
+	state arch.Reg // the thread's state, once found
+	cold  []func() // code for what seldom happens, put behind the rest
+	tail  *label
+	back  *label // what Return's functions return to
+	ends  bool   // what is written serves an Exit
+}
+
+// The registers that detours work with, where no others are known to be dead.
+const (
+	keyReg     = arch.CX
+	foundReg   = arch.DX
+	scratchReg = arch.AX
+)
+
+// plain tells whether the detour only counts.
+func (d *Detour) plain() bool {
+	return len(d.Programs) == 0 && d.Return == nil && len(d.Enters) == 0 && len(d.Exits) == 0
+}
+
+// generate is the detour with all that is known of it.
+func (d *Detour) generate() (*generated, error) { return d.build(false) }
+
+func (d *Detour) build(silent bool) (*generated, error) {
+	m := d.Area.seg.machine
+	g := &generated{asm: &asm{base: d.At, narrow: m.narrow(), silent: silent}}
+	b := &builder{generated: g, m: m, d: d, key: keyReg, state: foundReg, tail: newLabel(), back: newLabel()}
+	g.now.state = arch.NoReg
+	if d.plain() {
+		b.count()
+		g.out = len(g.code)
+	} else {
+		b.serve()
+	}
+	b.place(b.tail)
+	g.tailAt = len(g.code)
+	var err error
+	if g.tail, err = d.Tail(g.here()); err != nil {
+		return nil, err
+	}
+	g.code = append(g.code, g.tail.Code...)
+	for _, f := range b.cold {
+		f()
+	}
+	g.finish()
+	return g, nil
+}
+
+// later has code written behind everything else; what holds at the jump to l
+// holds at its start.
+func (b *builder) later(l *label, f func()) {
+	b.cold = append(b.cold, func() {
+		b.placeCold(l)
+		f()
+	})
+}
+
+// count is the whole of a probe that only counts: this thread's counter goes up.
+func (b *builder) count() {
+	d := b.d
+	b.key = b.deadOr(keyReg, foundReg)
+	b.state = b.deadOr(foundReg, b.key)
+	saved := b.save(b.key, b.state)
+	if !d.DeadFlags {
+		saved = append(saved, b.save(scratchReg)...)
+		b.saveFlags()
+	} else {
+		b.now.flags = flagsDead
+	}
+	b.find()
+	if d.Key.Kind == CPU {
+		b.lockInc(b.state, counter(d.Hits))
+	} else {
+		b.inc(b.state, counter(d.Hits))
+	}
+	b.now.phase = After
+	if !d.DeadFlags {
+		b.restoreFlags()
+	}
+	b.restore(saved)
+}
+
+// scratch is what finding the thread takes.
+var scratch = []arch.Reg{scratchReg, keyReg, foundReg}
+
+// early are the other registers that programs change and do not read, where there is
+// room for them on the program's own stack: what is stored there need not wait until the
+// thread's state has been found, nor must what is stored behind it.
+func (b *builder) early(programs []Program) (regs []arch.Reg) {
+	if several := len(b.d.Enters)+len(b.d.Exits) > 0; several || b.d.RedZone == 0 || len(programs) == 0 {
+		return nil
+	}
+	clobbers := b.clobbered(programs)
+	var context uint32
+	for _, p := range programs {
+		context |= p.Context
+	}
+	for r := arch.AX; r <= arch.R15; r++ {
+		if clobbers.Has(r) && context>>wordOf[r]&1 == 0 && r != arch.SP && !slices.Contains(scratch, r) {
+			regs = append(regs, r)
+		}
+	}
+	return regs
+}
+
+// clobbered are the registers that running programs changes.
+func (b *builder) clobbered(programs []Program) amd64.RegSet {
+	all := amd64.Reg(b.m.abi.Context) | amd64.Reg(b.m.abi.State)
+	for _, p := range programs {
+		all |= p.Clobbers
+	}
+	return all
+}
+
+// deadOr is r, or a register that the program does not need any more; not the
+// other one, nor the one that the flags are kept in.
+func (b *builder) deadOr(r, other arch.Reg) arch.Reg {
+	for _, c := range append([]arch.Reg{r}, arch.SI, arch.DI, arch.R8, arch.R9, arch.R10, arch.R11, arch.AX) {
+		if c <= b.last() && b.d.Dead.Has(c) && c != other && (c != scratchReg || b.d.DeadFlags) {
+			return c
+		}
+	}
+	return r
+}
+
+// save pushes those of the registers that the program still needs.
+func (b *builder) save(regs ...arch.Reg) (saved []arch.Reg) {
+	for _, r := range regs {
+		if b.d.plain() && b.d.Dead.Has(r) {
+			b.now.reg[r].kind = dead
+			continue
+		}
+		if b.now.sp == 0 {
+			b.moveSP(-b.d.RedZone)
+		}
+		b.pushReg(r)
+		saved = append(saved, r)
+	}
+	return saved
+}
+
+// restore takes them back.
+func (b *builder) restore(saved []arch.Reg) {
+	for i := len(saved) - 1; i >= 0; i-- {
+		b.popReg(saved[i])
+	}
+	b.moveSP(-b.now.sp)
+}
+
+// find leaves the thread's state in b.state. It needs b.key and the flags.
+func (b *builder) find() {
+	k, s := b.key, b.state
+	switch b.d.Key.Kind {
+	case CPU:
+		b.findCPU()
+		return
+	case FSSelf:
+		if b.narrow {
+			b.put(0x65, 0x8b, number(k)<<3|5, 0, 0, 0, 0) // mov gs:0, k
+			break
+		}
+		b.put(0x64, 0x48|number(k)>>3<<2, 0x8b, number(k)&7<<3|4, 0x25, 0, 0, 0, 0) // mov fs:0, k
+	case FSBase:
+		b.put(0xf3, 0x48|number(k)>>3, 0x0f, 0xae, 0xc0|number(k)&7) // rdfsbase k
+	case GoM:
+		b.put(0x64, 0x48|number(k)>>3<<2, 0x8b, number(k)&7<<3|4, 0x25, 0xf8, 0xff, 0xff, 0xff) // mov fs:-8, k: g
+		b.load(k, k, int(b.d.Key.Offset))
+	}
+	b.hash(s, k)
+	b.shr32(s, hashShift)
+	b.and32(s, hashMask)
+	b.rip(0x03, s, b.d.Area.table()) // add
+	b.cmpReg(s, 0, k)
+	miss, found := newLabel(), newLabel()
+	b.jcc(ccNE, miss)
+	b.place(found)
+	b.load(s, s, 8)
+	b.now.state = s
+	b.later(miss, func() {
+		// The routine works with rcx and rdx, and needs the stack.
+		b.exchange(k, keyReg)
+		b.exchange(s, foundReg)
+		free := b.now.sp == 0
+		if free {
+			b.moveSP(-b.d.RedZone)
+		}
+		b.call(b.d.Area.routine("find"))
+		if free {
+			b.moveSP(b.d.RedZone)
+		}
+		b.exchange(s, foundReg)
+		b.exchange(k, keyReg)
+		b.jmp(found)
+	})
+}
+
+// serve is a detour with programs, or with a return probe.
+func (b *builder) serve() {
+	d, ret := b.d, b.d.Return
+	programs := d.Programs
+	if ret != nil {
+		programs = slices.Concat(programs, ret.Entry)
+	}
+	saved := b.save(slices.Concat(scratch, b.early(programs))...)
+	if d.Key.Kind == CPU {
+		b.maskInterrupts()
+	} else if d.DeadFlags && !d.readsFlags() {
+		b.now.flags = flagsDead
+	} else {
+		b.saveFlags()
+		b.pushFlags()
+	}
+	b.find()
+	missed, restored := newLabel(), newLabel()
+	b.enter(missed)
+	if ret != nil {
+		full := newLabel()
+		b.take(full)
+		b.later(full, func() { b.unwatched(saved) })
+	}
+	b.now.more = len(d.Enters)+len(d.Exits) > 0
+	b.run(programs, d.Hits, saved, b.vetoed(saved))
+	for i := range d.Enters {
+		b.entered(&d.Enters[i], saved)
+	}
+	if len(d.Exits) > 0 {
+		b.exits(saved)
+	}
+	b.now.more = false
+	b.leave()
+	b.place(restored)
+	b.popFlags()
+	b.restore(saved)
+	b.out = len(b.code)
+	b.later(missed, func() {
+		b.now.phase, b.now.plain = After, true
+		if d.Missed != NoCounter {
+			b.inc(foundReg, counter(d.Missed))
+		}
+		for _, e := range d.Enters {
+			b.inc(foundReg, counter(e.Missed))
+		}
+		if ret == nil {
+			b.jmp(restored)
+			return
+		}
+		b.inc(foundReg, counter(ret.Missed))
+		b.popFlags()
+		b.restore(saved)
+		b.jmp(b.tail)
+	})
+	if ret != nil {
+		b.throughReturn()
+	}
+}
+
+// vetoed is what comes of a call that Return.Entry says is of no interest; nil where it
+// cannot say so.
+func (b *builder) vetoed(saved []arch.Reg) func(stored []arch.Reg) {
+	if ret := b.d.Return; ret == nil || !ret.Veto || len(ret.Entry) == 0 {
+		return nil
+	}
+	return func(stored []arch.Reg) {
+		b.now.plain = true
+		b.giveBack()
+		b.reload(stored)
+		b.leave()
+		b.popFlags()
+		b.restore(saved)
+		b.jmp(b.tail)
+	}
+}
+
+// unwatched goes on with a call that there is no instance for.
+func (b *builder) unwatched(saved []arch.Reg) {
+	b.now.plain = true
+	b.inc(foundReg, counter(b.d.Return.Missed))
+	b.run(b.d.Programs, b.d.Hits, saved, nil)
+	b.leave()
+	b.popFlags()
+	b.restore(saved)
+	b.jmp(b.tail)
+}
+
+// readsFlags tells whether a program wants to see them.
+func (d *Detour) readsFlags() bool {
+	reads := func(p Program) bool { return p.Context>>wordFlags&1 != 0 }
+	return slices.ContainsFunc(d.Programs, reads) || d.Return != nil && slices.ContainsFunc(d.Return.Entry, reads) ||
+		d.Cond != 0 || slices.ContainsFunc(d.Enters, func(e Enter) bool { return slices.ContainsFunc(e.Programs, reads) }) ||
+		slices.ContainsFunc(d.Exits, func(e Exit) bool { return slices.ContainsFunc(e.Programs, reads) })
+}
+
+// pushFlags keeps the flags on the stack, so that rax is free.
+func (b *builder) pushFlags() {
+	b.put(0x50) // push rax
+	b.now.sp -= b.word()
+	b.now.flags, b.now.flagsOff = flagsOnStack, b.now.sp
+}
+
+// popFlags takes them back from where pushFlags or maskInterrupts has them.
+func (b *builder) popFlags() {
+	switch b.now.flags {
+	case flagsDead:
+		return
+	case flagsPushed:
+		b.put(0x9d) // popfq
+		b.now.sp += 8
+		b.now.flags = flagsInPlace
+		return
+	}
+	b.put(0x58) // pop rax
+	b.now.sp += b.word()
+	b.now.flags = flagsInAX
+	b.restoreFlags()
+}
+
+// enter makes sure that the controller is there, and that this thread is not
+// inside a program already; from now on it is.
+func (b *builder) enter(missed *label) {
+	b.alive(missed)
+	b.cmpByte(foundReg, stateBusy, 0)
+	b.jcc(ccNE, missed)
+	b.setByte(foundReg, stateBusy, 1)
+	b.now.busy = true
+}
+
+// alive makes sure that the controller is there.
+func (b *builder) alive(dead *label) {
+	b.rip(0x8b, keyReg, b.d.Area.head()) // mov
+	b.cmpByte(keyReg, headDead, 0)
+	b.jcc(ccNE, dead)
+}
+
+// leave ends that. Returns do not ask whether they may enter, and leave as busy
+// what always is.
+func (b *builder) leave() {
+	if b.now.returned {
+		b.put(memory(false, []byte{0x0f, 0xb6}, number(scratchReg), foundReg, stateClosed)...) // movzx
+		b.put(memory(false, []byte{0x88}, number(scratchReg), foundReg, stateBusy)...)         // mov
+	} else {
+		b.setByte(foundReg, stateBusy, 0)
+	}
+	b.now.busy = false
+	b.now.phase = b.now.served()
+}
+
+// word is the offset from the state of a word of pt_regs.
+func word(i int) int { return -frameSize + 8*i }
+
+const (
+	wordFP    = 4
+	wordIP    = 16
+	wordFlags = 18
+	wordSP    = 19
+)
+
+var wordOf = [16]int{
+	arch.R15: 0, arch.R14: 1, arch.R13: 2, arch.R12: 3, arch.BP: 4, arch.BX: 5, arch.R11: 6, arch.R10: 7,
+	arch.R9: 8, arch.R8: 9, arch.AX: 10, arch.CX: 11, arch.DX: 12, arch.SI: 13, arch.DI: 14, arch.SP: wordSP,
+}
+
+// run counts and calls programs on the private stack. The registers in saved
+// are on the program's stack already, and free. vetoed, if there is any, is gone on with
+// where the last of the programs does not answer 0.
+func (b *builder) run(programs []Program, hits int, saved []arch.Reg, vetoed func(stored []arch.Reg)) {
+	var context uint32
+	override := false
+	for _, p := range programs {
+		context |= p.Context
+		override = override || p.Override
+	}
+	var stored []arch.Reg
+	if len(programs) > 0 {
+		b.noteTask()
+		stored = b.fillContext(b.clobbered(programs), context, saved)
+	}
+	if hits != NoCounter {
+		b.inc(foundReg, counter(hits))
+	}
+	b.now.phase = Running
+	if len(programs) == 0 {
+		return
+	}
+	for _, p := range programs {
+		if p.Needs&jit.NeedsFuncIP != 0 {
+			b.storeWide(b.m.abi.State, jit.StateFuncIP, uint64(p.FuncIP))
+		}
+		if p.Needs&jit.NeedsCookie != 0 {
+			b.storeWide(b.m.abi.State, jit.StateCookie, p.Cookie)
+		}
+		if p.Needs&jit.NeedsData != 0 {
+			b.findData(p.Data)
+		}
+		b.lea(b.m.abi.Context, arch.SP, targetSP-frameSize)
+		b.call(p.Entry)
+	}
+	if override && (b.now.returned || b.ends) {
+		b.setByte(b.m.abi.State, stateOverride, 0) // too late for that
+	} else if override {
+		overridden := newLabel()
+		b.cmpByte(b.m.abi.State, stateOverride, 0)
+		b.jcc(ccNE, overridden)
+		b.later(overridden, func() { b.override(stored, saved) })
+	}
+	if vetoed != nil {
+		veto := newLabel()
+		if b.narrow {
+			b.registers(0x09, arch.AX, arch.DX) // or eax, edx: R0 is both
+		} else {
+			b.registers(0x85, arch.AX, arch.AX) // test rax, rax
+		}
+		b.jcc(ccNE, veto)
+		b.later(veto, func() { vetoed(stored) })
+	}
+	b.reload(stored)
+}
+
+// last is the last of the machine's general registers.
+func (b *builder) last() arch.Reg {
+	if b.narrow {
+		return arch.SP
+	}
+	return arch.R15
+}
+
+// fillContext stores what programs read or change of the registers, switches to
+// the private stack, and says what must be loaded again afterwards.
+func (b *builder) fillContext(clobbers amd64.RegSet, context uint32, saved []arch.Reg) (stored []arch.Reg) {
+	// What is found with the program's stack pointer.
+	for _, r := range scratch {
+		if context>>wordOf[r]&1 != 0 {
+			b.load(scratchReg, arch.SP, b.now.reg[r].off-b.now.sp)
+			b.store(foundReg, word(wordOf[r]), scratchReg)
+		}
+	}
+	if context>>wordSP&1 != 0 {
+		above := -b.now.sp
+		if b.ends {
+			above += b.word()
+		}
+		b.lea(scratchReg, arch.SP, above)
+		b.store(foundReg, word(wordSP), scratchReg)
+	}
+	if context>>wordFlags&1 != 0 && b.now.flags == flagsPushed {
+		b.load(scratchReg, arch.SP, b.now.flagsOff-b.now.sp)
+		b.store(foundReg, word(wordFlags), scratchReg)
+	} else if context>>wordFlags&1 != 0 {
+		const interrupts = 1 << 9 // IF, which is set in every program
+		b.load32(scratchReg, arch.SP, b.now.flagsOff-b.now.sp)
+		b.put(0x0f, 0xb6, 0xcc)                         // movzx ecx, ah
+		b.put(0x0f, 0xb6, 0xc0)                         // movzx eax, al
+		b.put(0xc1, 0xe0, 11)                           // shl eax, 11: OF
+		b.put(0x8d, 0x84, 0x08, 0, interrupts>>8, 0, 0) // lea eax, [rax+rcx+IF]
+		b.store(foundReg, word(wordFlags), scratchReg)
+	}
+	if context>>wordIP&1 != 0 {
+		switch {
+		case b.now.returned:
+			b.load(scratchReg, arch.SP, -b.word()-b.now.sp)
+		case b.ends:
+			b.load(scratchReg, arch.SP, -b.now.sp)
+		default:
+			b.rip(0x8d, scratchReg, b.d.Site) // lea
+		}
+		b.store(foundReg, word(wordIP), scratchReg)
+	}
+
+	// All that is loaded again is stored relative to rsp: processors forward that from
+	// register to register.
+	b.mov(keyReg, arch.SP)
+	b.lea(arch.SP, foundReg, -targetSP)
+	b.now.stack = stackInKey
+	b.store(arch.SP, 0, keyReg)
+	b.now.stack = stackSaved
+	for r := arch.AX; r <= b.last(); r++ {
+		if r == arch.SP || slices.Contains(scratch, r) {
+			continue
+		}
+		changes := clobbers.Has(r) && !slices.Contains(saved, r)
+		if changes || context>>wordOf[r]&1 != 0 {
+			b.store(arch.SP, targetSP+word(wordOf[r]), r)
+		}
+		if changes {
+			b.now.reg[r] = where{inState, word(wordOf[r])}
+			stored = append(stored, r)
+		}
+	}
+	b.mov(b.m.abi.State, foundReg)
+	b.now.state = b.m.abi.State
+	return stored
+}
+
+// reload takes the registers back from the context, and the program's stack with them.
+func (b *builder) reload(stored []arch.Reg) {
+	b.now.phase = b.now.served()
+	b.mov(foundReg, b.m.abi.State)
+	b.now.state = foundReg
+	for _, r := range stored {
+		b.load(r, arch.SP, targetSP+word(wordOf[r]))
+		b.now.reg[r] = where{}
+	}
+	b.load(arch.SP, arch.SP, 0)
+	b.now.stack = stackInPlace
+}
+
+// override returns from the probed function at once, with the value that the
+// program has given.
+func (b *builder) override(stored, saved []arch.Reg) {
+	if b.d.Return != nil {
+		b.giveBack()
+	}
+	b.load(arch.DI, arch.SP, 0)
+	b.load(scratchReg, b.m.abi.State, stateValue)
+	b.store(arch.DI, b.now.reg[scratchReg].off-b.now.sp, scratchReg)
+	b.setByte(b.m.abi.State, stateOverride, 0)
+	b.now.shift(b.word())
+	b.now.returned, b.now.more = true, false
+	b.reload(stored)
+	b.leave()
+	b.popFlags()
+	for _, r := range slices.Backward(saved) {
+		b.popReg(r)
+	}
+	b.moveSP(-b.word() - b.now.sp)
+	b.put(0xc3)
+}

@@ -1,0 +1,94 @@
+package inject
+
+import (
+	"kprobe/bpf"
+	"kprobe/internal/jit"
+)
+
+// helperRoutines are the routines for the helpers that compiled programs call.
+var helperRoutines = map[int32]string{
+	bpf.FnMapLookupElem:      "map_lookup_elem",
+	bpf.FnMapUpdateElem:      "map_update_elem",
+	bpf.FnMapDeleteElem:      "map_delete_elem",
+	bpf.FnProbeRead:          "probe_read",
+	bpf.FnProbeReadUser:      "probe_read",
+	bpf.FnProbeReadKernel:    "probe_read", // one process, one memory
+	bpf.FnProbeReadStr:       "probe_read_str",
+	bpf.FnProbeReadUserStr:   "probe_read_str",
+	bpf.FnProbeReadKernelStr: "probe_read_str",
+	bpf.FnKtimeGetNs:         "ktime_get_ns",
+	bpf.FnKtimeGetCoarseNs:   "ktime_get_ns", // finer than asked for
+	bpf.FnKtimeGetBootNs:     "ktime_get_boot_ns",
+	bpf.FnTracePrintk:        "trace_printk",
+	bpf.FnGetPrandomU32:      "get_prandom_u32",
+	bpf.FnGetSmpProcessorID:  "get_smp_processor_id",
+	bpf.FnGetCurrentUidGid:   "get_current_uid_gid",
+	bpf.FnGetCurrentComm:     "get_current_comm",
+	bpf.FnPerfEventOutput:    "perf_event_output",
+	bpf.FnGetStackid:         "get_stackid",
+	bpf.FnOverrideReturn:     "override_return",
+	bpf.FnRingbufOutput:      "ringbuf_output",
+	bpf.FnRingbufReserve:     "ringbuf_reserve",
+}
+
+// names are the offsets and numbers that testdata's routines are assembled with; those of
+// machine.names come on top.
+var names = map[string]int64{
+	"AREA_CODE": areaCode, "AREA_HEAD": areaHead,
+
+	"HEAD_NEXT": headNext, "HEAD_MAX": headMax, "HEAD_STATES": headStates, "HEAD_STRIDE": headStride,
+	"HEAD_SINK": headSink, "HEAD_OTHER": headOther, "HEAD_TRACE": headTrace, "HEAD_UID_GID": headUIDGID,
+	"HEAD_CLOCK_BASE": headClock, "HEAD_CLOCK_MULT": headClock + 8, "HEAD_CLOCK_SHIFT": headClock + 16, "HEAD_CLOCK_BOOT": headClock + 24,
+	"TABLE_WINDOW": tableWindow, "ENTRY_SIZE": entrySize, "TOMBSTONE": tombstone,
+
+	"STATE_PID_TGID": jit.StatePidTgid, "STATE_SLOT": jit.StateSlot,
+	"STATE_BUSY": stateBusy, "STATE_CLOSED": stateClosed,
+	"STATE_KEY": stateKey, "STATE_CALLS": stateCalls, "STATE_STACK_LOW": stateStackLow,
+	"STATE_STACK_HIGH": stateStackHigh, "STATE_OVERRIDE": stateOverride,
+	"STATE_VALUE": stateValue, "STATE_COMM": stateComm, "COMM_SIZE": commSize, "STATE_RANDOM": stateRandom, "STATE_TRACE": stateTrace,
+	"STATE_COUNTERS": stateCounters, "STATE_CALL": stateCall, "STATE_RSP": stateRSP, "STATE_FREE": stateFree,
+	"STATE_FREES": stateFrees, "STATE_ASKED": stateAsked, "STATE_OWNER": stateOwner, "STATE_OWN": stateOwn, "TARGET_SP": targetSP,
+	"STATE_GRAVE": stateGrave, "GRAVE_MASK": graveSize - graveEntry,
+
+	"CALL_SIZE": callSize, "CALL_SLOT": callSlot, "CALL_RET": callRet, "CALL_PROBE": callProbe,
+	"CALL_DATA": callData, "CALL_BACK": callBack, "CALLS_AT": stateCallsAt, "MAX_CALLS": maxCalls,
+	"LOST_UNWOUND": 8 * LostUnwound, "LOST_GOEXIT": 8 * LostGoexit,
+
+	"POOL_NEXT": poolNext, "POOL_MAX": poolMax, "POOL_CALLS": poolCalls, "POOL_GIVEN": poolGiven, "POOL_DATA": poolData,
+	"POOL_GOROUTINES": poolGoroutines, "POOL_GOID": poolGoid, "POOL_BATCH": poolBatch,
+	"OWNER_KEY": ownerKey, "OWNER_TOP": ownerTop, "OWNER_ID": ownerID, "OWNER_AGAIN": ownerAgain,
+	"OWNER_COUNT": ownerCount, "OWNER_SIZE": ownerSize,
+	"OWNERS_HASH": ownersHash, "OWNERS_SHIFT": ownersShift, "OWNERS_MASK": ownersMask, "OWNERS_WINDOW": ownersWindow,
+	"NODE_NEXT": nodeNext, "NODE_PLACE": nodePlace, "NODE_RET": nodeRet, "NODE_PROBE": nodeProbe, "NODE_BATCH": nodeBatch,
+	"NODE_SHIFT": nodeShift, "DATA_SHIFT": dataShift,
+	"GO_STACK_LO": goStackLo, "GO_STACK_HI": goStackHi,
+
+	"CONTEXT_IP": wordIP, "CONTEXT_FP": wordFP,
+
+	// Linux keeps the CPU's number in the limit of this segment: its low bits.
+	"CPU_SEGMENT": 0x7b, "CPU_MASK": 0xfff,
+
+	"ARRAY": int64(bpf.Array), "PERCPU_ARRAY": int64(bpf.PerCPUArray), "LRU_HASH": int64(bpf.LRUHash),
+	"LRU_PERCPU_HASH": int64(bpf.LRUPerCPUHash), "STACK_TRACE": int64(bpf.StackTrace),
+	"HDR_TYPE": bpf.HdrType, "HDR_KEY_SIZE": bpf.HdrKeySize, "HDR_VALUE_SIZE": bpf.HdrValueSize,
+	"HDR_ELEMS": bpf.HdrElems, "HDR_SLOTS": bpf.HdrSlots, "HDR_BUCKETS": bpf.HdrBuckets, "HDR_RING_SIZE": bpf.HdrRingSize,
+	"HDR_INDEX": bpf.HdrIndex, "HDR_KEYS": bpf.HdrKeys, "HDR_VALUES": bpf.HdrValues, "HDR_KEY_STRIDE": bpf.HdrKeyStride,
+	"HDR_VALUE_STRIDE": bpf.HdrValueStride, "HDR_SLOT_STRIDE": bpf.HdrSlotStride,
+	"BUCKET_LOCK": bpf.BucketLock, "BUCKET_HAND": bpf.BucketHand, "BUCKET_TAGS": bpf.BucketTags,
+	"BUCKET_USED": bpf.BucketUsed, "BUCKET_SLOTS": bpf.BucketSlots, "BUCKET_SHIFT": 6,
+	"TAG_BUSY": bpf.TagBusy, "TAG_KEY": bpf.TagKey, "LOCK_TRIES": bpf.LockTries, "HASH_MUL": hashMul,
+	"RING_HEAD": bpf.RingHead, "RING_LOST": bpf.RingLost, "RING_TAIL": bpf.RingTail, "RING_DATA": bpf.RingData,
+	"RECORD_HEADER": bpf.RecordHeader, "RECORD_BUSY": bpf.RecordBusy, "RECORD_DISCARD": bpf.RecordDiscard,
+	"TRACE_COUNT": bpf.TraceCount, "TRACE_HASH": bpf.TraceHash, "TRACE_INDEX_SIZE": bpf.TraceIndexSize,
+	"TRACE_BUSY": bpf.TraceBusy, "TRACE_PROBES": bpf.TraceProbes,
+	"PRINTK_ARGS": bpf.PrintkArgs, "PRINTK_THREAD": bpf.PrintkThread, "PRINTK_LEN": bpf.PrintkLen,
+	"PRINTK_FORMAT": bpf.PrintkFormat, "MAX_PRINTK": bpf.MaxPrintk,
+	"UPDATE_NOEXIST": bpf.UpdateNoExist, "UPDATE_EXIST": bpf.UpdateExist,
+	"STACK_SKIP": 0xff, "STACK_FLAGS": 0x700, "STACK_REUSE": 0x400, // BPF_F_SKIP_FIELD_MASK, BPF_F_REUSE_STACKID
+
+	"ENOENT": bpf.ENOENT, "E2BIG": bpf.E2BIG, "EAGAIN": bpf.EAGAIN, "EFAULT": bpf.EFAULT, "EBUSY": bpf.EBUSY,
+	"EEXIST": bpf.EEXIST, "EINVAL": bpf.EINVAL, "ENOSPC": bpf.ENOSPC,
+}
+
+// hashMul is package bpf's: 2^64 divided by the golden ratio, made odd.
+const hashMul = 0x9e3779b97f4a7c15 - 1<<64

@@ -1,0 +1,155 @@
+package inject
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"kprobe/arch"
+)
+
+// Return is a return probe in the target. The call is remembered on the thread's
+// stack of instances; the function returns into the detour, and from there to its caller.
+type Return struct {
+	ID       uint32    // told in Call.Probe, and the first of its counters of Lost calls
+	Max      int32     // the most of them in one thread (MaxActive); there is room for some 100 in any case
+	Missed   int       // counter of calls that are not watched, because there are Max already or for Detour.Missed's reasons
+	Entry    []Program // run at the entry, after Detour.Programs, where the call is watched
+	Veto     bool      // a result of the last of Entry other than 0 says that this return is of no interest
+	Hits     int       // counter of returns, or NoCounter
+	Programs []Program // run at the return
+	Data     int       // bytes of private data that programs at the entry and the return share
+}
+
+// take makes an instance for this call: the stack slot of its return address, and the
+// address. full is for where there is none to be had.
+func (b *builder) take(full *label) {
+	const top = keyReg // address of the first free instance
+	ret := b.d.Return
+	b.load(top, foundReg, stateCalls)
+	b.lea(scratchReg, arch.SP, -b.now.sp)
+	b.cmpMem(scratchReg, top, callSlot-callSize)
+	many, below, room, fresh := newLabel(), newLabel(), newLabel(), newLabel()
+	b.jcc(ccAE, below) // calls that never returned, or another stack
+	b.later(below, func() {
+		b.call(b.d.Area.routine("abandon"))
+		b.jmp(fresh)
+	})
+	b.place(fresh)
+	few := min(max(ret.Max, 0), maxCalls-2)
+	b.lea(scratchReg, foundReg, stateCallsAt+(1+int(few))*callSize)
+	b.compare(top, scratchReg)
+	b.jcc(ccAE, many) // instances of whatever probes
+	b.later(many, func() {
+		b.put(binary.LittleEndian.AppendUint32([]byte{0xb8}, ret.ID)...) // mov eax, ID
+		b.call(b.d.Area.routine("active"))
+		b.put(binary.LittleEndian.AppendUint32([]byte{0x3d}, uint32(few))...) // cmp eax, few
+		b.jcc(ccAE, full)
+		b.jmp(room)
+	})
+	b.place(room)
+	if ret.Data > 0 {
+		b.ask(askedData, words(ret.Data))
+		b.call(b.d.Area.routine("take_data"))
+		b.load(scratchReg, foundReg, stateCall)
+		b.registers(0x85, scratchReg, scratchReg) // test
+		b.jcc(ccE, full)
+		b.store(top, callData, scratchReg)
+	}
+	b.addressOf(scratchReg, b.back)
+	b.store(top, callBack, scratchReg)
+	b.lea(scratchReg, arch.SP, -b.now.sp)
+	b.store(top, callSlot, scratchReg)
+	b.load(scratchReg, scratchReg, 0)
+	b.store(top, callRet, scratchReg)
+	b.storeConst(top, callProbe, int32(ret.ID))
+	if ret.Data == 0 {
+		b.storeConst(top, callData, 0)
+	}
+	b.lea(top, top, callSize)
+	b.store(foundReg, stateCalls, top)
+	b.now.phase = Running
+}
+
+// giveBack takes the instance away again; the state is in StateReg.
+func (b *builder) giveBack() {
+	b.load(scratchReg, b.m.abi.State, stateCalls)
+	b.lea(scratchReg, scratchReg, -callSize)
+	b.store(b.m.abi.State, stateCalls, scratchReg)
+	if b.d.Return.Data > 0 {
+		b.mov(foundReg, b.m.abi.State)
+		b.call(b.d.Area.routine("give_data"))
+	}
+}
+
+// throughReturn calls the function's body, so that the processor's prediction of
+// returns stays right: the call puts its own return address into the slot
+// where the caller's was. Behind it is what the function returns to.
+func (b *builder) throughReturn() {
+	ret := b.d.Return
+	b.moveSP(b.word())
+	b.branch(b.tail, 0xe8)
+	b.returned = len(b.code)
+	b.place(b.back)
+	b.now = frame{phase: Returning, state: arch.NoReg}
+	b.moveSP(-b.word()) // to the slot. Below it the function was, so nothing is there any more
+	saved := slices.Concat(scratch, b.early(ret.Programs))
+	for _, r := range saved {
+		b.pushReg(r)
+	}
+	b.saveFlags()
+	b.pushFlags()
+	b.find()
+	// From here on no call is watched that a signal handler makes: the instances are
+	// ours. If the flag is set already, then by a program that was left by longjmp, since
+	// the calls that are made while one runs are not watched either.
+	b.setByte(foundReg, stateBusy, 1)
+	b.now.busy = true
+	const instance = keyReg
+	b.load(instance, foundReg, stateCalls)
+	b.lea(scratchReg, arch.SP, -b.word()-b.now.sp)
+	b.cmpReg(instance, callSlot-callSize, scratchReg)
+	other, popped := newLabel(), newLabel()
+	b.jcc(ccNE, other) // calls above it never returned, or are on another stack
+	b.later(other, func() {
+		b.call(b.d.Area.routine("unstack"))
+		b.jmp(popped)
+	})
+	b.lea(instance, instance, -callSize)
+	b.store(foundReg, stateCalls, instance)
+	b.place(popped)
+	if ret.Data > 0 {
+		b.load(arch.AX, instance, callData)
+		b.store(foundReg, stateCall, arch.AX)
+		b.lea(scratchReg, arch.SP, -b.word()-b.now.sp)
+	}
+	b.load(instance, instance, callRet)
+	b.store(scratchReg, 0, instance)
+	b.now.returned = true
+	if ret.Data > 0 {
+		b.now.phase = Running
+		b.call(b.d.Area.routine("give_data"))
+	}
+	b.now.phase = b.now.served()
+	restored := newLabel()
+	if len(ret.Programs) > 0 {
+		b.now.phase = Running
+		dead := newLabel()
+		b.alive(dead)
+		b.later(dead, func() {
+			b.now.phase = b.now.served()
+			b.inc(foundReg, counter(ret.Missed))
+			b.leave()
+			b.jmp(restored)
+		})
+		b.run(ret.Programs, ret.Hits, saved, nil)
+	} else if ret.Hits != NoCounter {
+		b.inc(foundReg, counter(ret.Hits))
+	}
+	b.leave()
+	b.place(restored)
+	b.popFlags()
+	for _, r := range slices.Backward(saved) {
+		b.popReg(r)
+	}
+	b.put(0xc3)
+}

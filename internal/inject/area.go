@@ -1,0 +1,111 @@
+package inject
+
+import (
+	"encoding/binary"
+
+	"kprobe/arch"
+)
+
+// Area is the beginning of a stretch of code in the target: two addresses that
+// detours and routines load, and the routines. There is one within reach (2 GiB) of every
+// module that has detours.
+type Area struct {
+	Addr arch.Addr
+	seg  *Segment
+}
+
+// The head of an area.
+const (
+	areaHead  = 0  // address of the segment
+	areaTable = 8  // of its table of threads
+	areaCode  = 16 // routines
+)
+
+// NewArea plans an area at an address that is aligned to 16.
+func NewArea(s *Segment, addr arch.Addr) *Area { return &Area{addr, s} }
+
+// Image is what is written at the area's address.
+func (a *Area) Image() []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(a.seg.Addr))
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.seg.Addr)+headTable)
+	b = append(b, a.machine().runtime...)
+	if r := a.seg.readers; r != nil {
+		code, _ := r.code(a.readers())
+		b = append(b, code...)
+	}
+	return b
+}
+
+// Size is the length of an area's image.
+func (a *Area) Size() int { return a.seg.AreaSize() }
+
+// AreaSize is the length of the image of each area.
+func (s *Segment) AreaSize() int {
+	size := areaCode + len(s.machine.runtime)
+	if s.readers != nil {
+		code, _ := s.readers.code(0)
+		size += len(code)
+	}
+	return size
+}
+
+// readers is where those of a kernel stand, behind the routines.
+func (a *Area) readers() arch.Addr { return a.Addr + areaCode + arch.Addr(len(a.machine().runtime)) }
+
+func (a *Area) machine() *machine { return a.seg.machine }
+
+func (a *Area) head() arch.Addr  { return a.Addr + areaHead }
+func (a *Area) table() arch.Addr { return a.Addr + areaTable }
+
+// routine is the address of a routine by its name in testdata.
+func (a *Area) routine(name string) arch.Addr {
+	off, ok := a.machine().routines[name]
+	if !ok {
+		panic("inject: no routine " + name)
+	}
+	return a.Addr + areaCode + arch.Addr(off)
+}
+
+// Fixup tells where a thread goes on whose instruction at pc has faulted (SIGSEGV,
+// SIGBUS) on an address of the program under probe; ok is false where the
+// fault is none of ours to mend.
+func (a *Area) Fixup(pc arch.Addr) (to arch.Addr, ok bool) {
+	off, ok := a.machine().faults[int(pc-a.Addr)-areaCode]
+	return a.Addr + areaCode + arch.Addr(off), ok
+}
+
+// TrapExit is where to send a thread that runs a program, by ReturnTo: the trap
+// there stops it when the program is done.
+func (a *Area) TrapExit() arch.Addr { return a.routine("trap_exit") }
+
+// Contains tells whether a PC is among the area's routines. A thread in one of
+// those that detours call is to be stepped on; one in a helper runs a program.
+func (a *Area) Contains(pc arch.Addr) bool {
+	return pc >= a.Addr+areaCode && pc < a.Addr+arch.Addr(a.Size())
+}
+
+// InHelper tells whether a PC of the area is in a routine that programs call.
+func (a *Area) InHelper(pc arch.Addr) bool { return pc >= a.TrapExit() }
+
+// Helper is the routine of a helper of package bpf, by its number. It is what jit.Code.Link
+// asks for.
+func (a *Area) Helper(id int32) (arch.Addr, bool) {
+	if r := a.seg.readers; r != nil {
+		if _, at := r.code(a.readers()); at[id] != 0 {
+			return at[id], true
+		}
+	}
+	name, ok := helperRoutines[id]
+	if !ok {
+		return 0, false
+	}
+	return a.routine(name), true
+}
+
+// ReturnTo is where, in memory, a thread that runs a program has the address that
+// the program will return to: in its detour, behind the call. It is to be
+// replaced by TrapExit, and the thread sent to the address that was there when it has
+// trapped. r are the thread's registers: programs and helpers keep that of its state.
+func (s *Segment) ReturnTo(r *arch.Regs) arch.Addr {
+	return arch.Addr(r[s.machine.abi.State]) - targetSP - arch.Addr(s.machine.arch.PtrSize)
+}

@@ -1,0 +1,31 @@
+package inject
+
+import (
+	"sync/atomic"
+
+	"kprobe/internal/jit"
+)
+
+// CPUs need no search for their state: a kernel counts them from 0, and the head has
+// a state's address for each number, the sink's where there is no such CPU.
+
+// MaxCPUs is one more than the greatest number of a CPU that can have a state.
+const MaxCPUs = (headTable - headCPUs) / 8
+
+// initCPUs says that there are none.
+func (s *Segment) initCPUs() {
+	for i := range MaxCPUs {
+		s.put(headCPUs+8*i, uint64(s.stateAddr(s.Threads)))
+	}
+}
+
+// AssignCPU gives a CPU its state, which it has for ever; false where none is free.
+func (s *Segment) AssignCPU(number int) bool {
+	i := int(atomic.AddUint32(s.word32(headNext), 1) - 1)
+	if number >= MaxCPUs || i >= s.Threads {
+		return false
+	}
+	s.put(s.state(i)+jit.StatePidTgid, s.get(headTgid))
+	s.put(headCPUs+8*number, uint64(s.stateAddr(i)))
+	return true
+}

@@ -1,0 +1,114 @@
+// Package inject makes what lives in a target: shared memory with the state of
+// each thread, detours, and the routines that programs call. It is code generation
+// and layout: bytes and addresses. Somebody else writes them into a target, and
+// nothing here touches one.
+//
+// # The segment
+//
+// One shared mapping (a memfd), which the controller has mapped too. NewSegment
+// prepares it; its memory exists only where it is touched.
+//
+//	head      the word that says whether the controller lives; the table of threads
+//	state 0   ... private stack | frame | state | instances | counters
+//	state 1   ...                       ^ what r12 holds while programs run (jit.StateReg)
+//	...
+//	the sink  a state for threads that get none: what is counted there was lost
+//	the pool  calls that are on lists, and the private data of calls
+//	extra     maps and rings (package bpf)
+//
+// A thread finds its state by a key that is one word of it, its fs base or what
+// is as good (ThreadKey): a multiplication, one look into the table, one comparison. Nothing on
+// that way is written by two threads, and nothing is locked. The controller fills the
+// table in before threads run (Segment.Assign): it sees each one's birth. A thread that is not in it
+// takes an entry by one cmpxchg and asks for its id, once.
+//
+// A thread's end and a new thread with the same key: the controller sees both, in
+// this order or the other. Forget at an exit leaves a tombstone; Assign at the birth starts the
+// state anew, id and name included, whether the key was given up or not. If nobody was there
+// to do either, the newcomer goes on with the dead one's state: no other thread
+// has that key, so it is its own, but id and name are the old ones until the next Assign.
+//
+// Threads that have the same key at the same time are a danger, because the private
+// stack would be both's: a vfork child is none (its parent sleeps), nor is a fork's,
+// provided that its copy of the mapping is taken away before it runs; for what
+// clone without CLONE_SETTLS makes there is Share. Threads of Go's runtime are born with their
+// parent's fs base, and set their own in runtime.clone and runtime.settls, which are not for jumps,
+// therefore; they are not to be assigned at birth, and enter the table by themselves.
+//
+// # The area
+//
+// Code must be near what it works for. Each module with probes has an Area within 2
+// GiB: the segment's address, and a copy of the routines. Detours and compiled programs
+// are placed anywhere else in reach of both.
+//
+// # The detour
+//
+// The jump at a probe's address leads here. The phases are those of Where:
+//
+//	           jmp from the probe
+//	Before     step over the red zone; push rax, rcx, rdx; flags by lahf, seto
+//	           find the thread's state
+//	           controller dead, or a program runs already: count, skip to (*)
+//	           busy = 1; save what the programs change and read
+//	Running    count; switch to the private stack; call the programs
+//	After      switch back; restore; busy = 0
+//	      (*)  flags, rdx, rcx, rax, the stack pointer
+//	Displaced  the instructions that the jump has replaced; jump back behind it
+//
+// Only rax, rcx, rdx and the flags go to the program's own stack, since a goroutine's may
+// have no room for more. A detour that only counts has no busy, no private stack and no
+// programs, saves less where registers are known to be dead, and is 100 bytes long.
+//
+// With a return probe (Return), an instance is made before the programs: the stack slot with the
+// return address, and the address. The function is then called by the detour itself, into that
+// very slot, so that the processor predicts its return right; and returns into
+//
+//	Returning  the same beginning; find the instance by the slot; put the real address back
+//	Running    the programs of the return
+//	Returned   restore; ret
+//
+// Where return addresses must not change, the call is only noted (Enter), and
+// detours at the function's exits (Exit) recognise it by its place on the stack: in Go by the distance
+// from the end of the goroutine's stack, which moves. Such calls are in a pool and on lists (pool.go), the
+// goroutine's or the thread's. A function that pops its arguments (ret n) is one of
+// those, since its slot cannot be told from the stack pointer that is left.
+//
+// Instances are a stack, each thread's own; most returns find theirs on top. Those above it belong
+// to coroutines, or to calls that were left by longjmp and are dropped at a later
+// call. A coroutine that returns on another thread finds its instance there. Calls that end in jumps to
+// each other have one slot: what an instance has put there (callBack) tells that from a slot used again.
+//
+// # i386
+//
+// The same generator writes 32-bit code; a thread's key is at gs:0, and the registers above are
+// eax, ecx, edx and, for programs, ebp. The memory is laid out as for x86-64: addresses are the
+// lower halves of its words. See machine.go.
+//
+// # Kernels
+//
+// With the key CPU the threads are CPUs: they have numbers, so the head has a table of states instead
+// of one to be searched. What runs on a CPU may be
+// interrupted at any instruction, by whatever hits other probes, and go on later, on another CPU
+// perhaps. So a detour that only counts locks its one instruction: then the sum is right, whoever's
+// the counter is. One with programs masks interrupts instead, from before it asks which CPU
+// it is on until the state is of no use any more; what comes nevertheless (NMI)
+// finds the CPU busy, and is counted as missed. A number that was not told of counts in the sink.
+// Memory is read by the kernel's own functions for that (Readers): a fault of theirs is in its table.
+// There are no calls to be watched: instances are a thread's, not a CPU's.
+//
+// # Signals, faults, death
+//
+// A thread that is stopped for a signal while it is in a detour must not show that to the
+// program. Where tells, for every instruction of it, what the program's registers are, and
+// where to go on. A thread in a routine that detours call (Area.Contains) is stepped
+// on; one in a program or a helper (Area.InHelper) too, or made to come back
+// by the address in ReturnTo: the trap at Area.TrapExit then stops it.
+//
+// A routine that reads the target's memory may fault: Area.Fixup says where it goes on.
+//
+// When the controller dies, the kernel marks the robust futex in the segment's head before
+// it lets the target go. From then on detours run no programs and watch no calls; they
+// count, and do the displaced instructions. Calls that were watched return as they would. A program
+// that ran at that moment ends on the private stack, where a signal handler of the program may
+// run on top of it: that has 16 KiB.
+package inject

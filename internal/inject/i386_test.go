@@ -1,0 +1,23 @@
+package inject
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// Detours, routines and helpers once more, in a process of their own, in a 32-bit program.
+// Programs there that are written by hand are 64-bit code: their tests are not among these.
+func TestI386(t *testing.T) {
+	if narrow() {
+		t.Fatal("it runs itself")
+	}
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^(TestCount|TestProgramKeepsRegisters|TestReturnMaxActive|TestReturnRoom|"+
+		"TestReturnAbandoned|TestReturnOnOwnStack|TestMaps|TestLock|TestRings|TestSmallHelpers|TestCPU|TestKeysComeAndGo)$")
+	cmd.Env = append(os.Environ(), narrowVariable+"=1")
+	out, err := cmd.CombinedOutput()
+	if n := bytes.Count(out, []byte("\n--- PASS")); err != nil || n < 11 {
+		t.Errorf("%v, %d passed:\n%s", err, n, out)
+	}
+}

@@ -1,0 +1,551 @@
+package inject
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"kprobe/arch"
+	"kprobe/bpf"
+	"kprobe/internal/jit"
+)
+
+// Magic begins the segment.
+const Magic = "KPROBE\x00\x02"
+
+// The segment's head: offsets from its start, in bytes.
+const (
+	// headAlive is a robust futex that the controller's tracing thread owns: the
+	// thread's id while it lives. When it dies, the kernel puts FUTEX_OWNER_DIED in
+	// it before it lets the target go: the word's top byte, which no thread id
+	// reaches, is not 0 any more. 4 bytes.
+	headAlive  = 8
+	headDead   = headAlive + 3
+	headNext   = 16 // the first state that was never given out; 4 bytes
+	headMax    = 20 // how many there are; 4 bytes
+	headStates = 24 // address of state 0
+	headStride = 32 // from one state to the next
+	headTgid   = 40 // the process's id in the upper half
+	headUIDGID = 48 // the group's id in the upper half
+	headTrace  = 56 // address of the map that trace_printk writes to, 0 if there is none
+	headClock  = 64 // a jit.Clock: Base, Mult, Shift; and what CLOCK_BOOTTIME is ahead
+	headCalls  = 96 // a callPool
+	headSink   = 128
+	headOther  = 144 // see SetOther
+	headCPUs   = 512 // addresses of states, by the numbers of CPUs
+	headTable  = 4096
+)
+
+// The table finds a thread's state by its key, which is one word that is no other
+// live thread's: see ThreadKey. Open addressing without removal: a key that is gone
+// leaves a tombstone, and the next thread that comes that way takes the entry and its
+// state over.
+const (
+	tableBits   = 10
+	tableSize   = 1 << tableBits
+	tableWindow = 16 // how far from its place an entry may be; as many extra ones are at the end
+	entrySize   = 16 // the key, the state's address
+	tombstone   = 1
+	hashFactor  = 0x9e3779b1
+	hashShift   = 32 - tableBits - 4 // what is left is the entry's offset, when masked
+	hashMask    = (tableSize - 1) * entrySize
+
+	headSize = headTable + (tableSize+tableWindow)*entrySize
+)
+
+// StackSize is a thread's private stack for programs, in bytes.
+const StackSize = 16 << 10
+
+// A thread's state, from the address that programs have in jit.ABI.State. Its first
+// words are those of internal/jit's contract. The private stack is below it, and
+// on top of that stack the frame of the program's registers: what programs get
+// for their context.
+const (
+	stateKey       = jit.StateFree
+	stateBusy      = jit.StateFree + 8  // a program of this thread runs: 1 byte
+	stateClosed    = jit.StateFree + 9  // none may, so that busy it stays: 1 byte
+	stateOverride  = jit.StateFree + 16 // override_return was called: 1 byte
+	stateValue     = jit.StateFree + 24 // with this value
+	stateCalls     = jit.StateFree + 32 // address of the first free instance
+	stateStackLow  = jit.StateFree + 40 // the thread's own stack, as far as it is known
+	stateStackHigh = jit.StateFree + 48
+	stateCall      = jit.StateFree + 64 // the call in the pool that a return probe's programs are about
+	stateRandom    = jit.StateFree + 72 // of get_prandom_u32, 0 at first
+	stateComm      = jit.StateFree + 80 // commSize bytes
+	stateRSP       = jit.StateFree + 96 // the program's, while a routine is on the private stack
+	stateFree      = jit.StateFree + 104
+	stateFrees     = jit.StateFree + 112 // how many these are; 4 bytes
+	stateAsked     = jit.StateFree + 120 // of enter_call and leave_call: 4 words of 4 bytes
+	stateOwner     = jit.StateFree + 136 // of stateCall
+	stateOwn       = jit.StateFree + 144 // an owner: the thread itself
+
+	// What is jit's on i386, and what its helpers remember there. They end before stateCallsAt.
+	stateScratch = jit.StateRegs + jit.StateRegsSize
+	scratchSize  = 112
+
+	stackSize     = StackSize
+	frameSize     = jit.ContextWords * 8
+	targetSP      = frameSize + 8 // below the frame: the program's own stack pointer
+	stateCallsAt  = 512
+	stateTrace    = stateCallsAt + maxCalls*callSize // get_stackid's, while it works
+	stateGrave    = stateTrace + 8*(bpf.MaxTrace+1)  // calls that were taken for abandoned
+	graveSize     = 256 * graveEntry
+	graveEntry    = 32 // the beginning of an instance
+	stateCounters = stateGrave + graveSize
+	commSize      = 16
+	pageSize      = 4096
+
+	_ = uint(jit.StateRegs - (stateOwn + ownerSize)) // no two have one place
+	_ = uint(stateCallsAt - (stateScratch + scratchSize))
+
+	maxCalls = 128 // instances of one thread, with the sentinel, and one that unstack needs
+	callSize = 64
+)
+
+// An instance is a call whose return is probed: one element of the thread's stack of
+// them.
+const (
+	callSlot  = 0  // the address of the stack slot with the return address; 0 for a hole
+	callRet   = 8  // the real return address
+	callProbe = 16 // Return.ID; 4 bytes
+	callData  = 24 // the call in the pool whose private data is this one's, 0 for none
+	callBack  = 32 // what is in the slot instead; not in the grave
+)
+
+// ThreadKey is how code in the target knows which thread it runs on, without a
+// system call and without libc.
+type ThreadKey struct {
+	Kind   KeyKind
+	Offset int32 // GoM: of m in g; CPU: from gs
+	Task   Task  // CPU
+}
+
+// Task is where code in a kernel finds the task that its CPU runs, for those who ask
+// what a program would ask of its own thread.
+type Task struct {
+	Current         int32 // offset from gs of the task's address
+	TID, TGID, Comm int   // offsets in it: two words of 4 bytes, and commSize bytes
+}
+
+// KeyKind is where the key is read.
+type KeyKind uint8
+
+const (
+	FSSelf KeyKind = iota // fs:0, where it holds its own address: glibc, musl, any ELF TLS; of i386 gs:0
+	FSBase                // rdfsbase, where AT_HWCAP2 bit 1 says that programs may
+	GoM                   // g at fs:-8, its m: static Go
+	CPU                   // the number that a kernel has in 4 bytes of each CPU's own: see "Kernels" in the package's description
+)
+
+// Layout is the size of a segment.
+type Layout struct {
+	Threads  int // states: threads that can be in probes at once
+	Counters int // words of each state
+	Calls    int // calls that can be under way at once, of those that the pool is for
+	Extra    int // bytes behind all that, for maps and rings
+}
+
+func (l Layout) stride() int { return roundUp(stackSize+stateCounters+8*l.Counters, pageSize) }
+
+// poolAt is where the pool of calls begins, and extraAt where maps and rings do.
+func (l Layout) poolAt() int  { return roundUp(headSize, pageSize) + (l.Threads+1)*l.stride() }
+func (l Layout) extraAt() int { return l.poolAt() + poolSize(l.Calls) }
+
+// Size is how many bytes of address space the segment takes; memory only where it is touched.
+func (l Layout) Size() int { return roundUp(l.extraAt()+l.Extra, pageSize) }
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }
+
+// Segment is the shared memory of one target as its controller sees it. All
+// methods may be called while threads of the target run.
+type Segment struct {
+	Layout
+	Addr    arch.Addr // in the target
+	machine *machine
+	mem     []byte // the controller's mapping of it
+
+	goroutines bool // may be owners
+	readers    *Readers
+}
+
+// NewSegment prepares a fresh (zeroed) mapping that the target has at addr. tgid is
+// the target's id as its programs shall see it. Errors: a mapping that is too small; a
+// machine that has no detours.
+func NewSegment(a *arch.Arch, l Layout, addr arch.Addr, mem []byte, tgid int) (*Segment, error) {
+	m := machines[a]
+	if m == nil {
+		return nil, fmt.Errorf("no detours are made for %s", a.Name)
+	}
+	if len(mem) < l.Size() {
+		return nil, fmt.Errorf("a segment of %d bytes in %d", l.Size(), len(mem))
+	}
+	s := &Segment{Layout: l, Addr: addr, machine: m, mem: mem}
+	copy(mem, Magic)
+	s.put(headStates, uint64(s.stateAddr(0)))
+	s.put(headStride, uint64(l.stride()))
+	s.put(headTgid, uint64(tgid)<<32)
+	atomic.StoreUint32(s.word32(headMax), uint32(l.Threads))
+	s.put(headSink+8, uint64(s.stateAddr(l.Threads)))
+	s.initPool()
+	s.initCPUs()
+	for i := range l.Threads + 1 {
+		s.initState(i, tgid)
+	}
+	// The last state is where hits of threads go that have none: no program runs
+	// there, and what is counted there is lost.
+	s.close(l.Threads)
+	return s, nil
+}
+
+func (s *Segment) initState(i, tgid int) {
+	at, addr := s.state(i), s.stateAddr(i)
+	const sentinelCallSlot = ^uint64(0) // above every stack
+	s.put(at+jit.StatePidTgid, uint64(tgid)<<32)
+	s.put(at+jit.StateSlot, uint64(i))
+	s.put(at+stateCallsAt+callSlot, sentinelCallSlot)
+	s.put(at+stateCalls, uint64(addr)+stateCallsAt+callSize)
+	for i, v := range s.machine.fixed {
+		s.put(at+word(i), v)
+	}
+}
+
+// state is the offset of state i, stateAddr its address in the target.
+func (s *Segment) state(i int) int {
+	return roundUp(headSize, pageSize) + i*s.stride() + stackSize
+}
+
+func (s *Segment) stateAddr(i int) arch.Addr { return s.Addr + arch.Addr(s.state(i)) }
+
+// Extra is the memory for maps and rings, and ExtraAddr its address in the target.
+func (s *Segment) Extra() []byte { return s.mem[s.extraAt():][:s.Layout.Extra] }
+
+// ExtraAddr is where the target has Extra.
+func (s *Segment) ExtraAddr() arch.Addr { return s.Addr + arch.Addr(s.extraAt()) }
+
+// SetClock says how the routines tell the time; boot is what CLOCK_BOOTTIME is ahead of
+// CLOCK_MONOTONIC, in nanoseconds. Before any program runs.
+func (s *Segment) SetClock(c jit.Clock, boot uint64) {
+	s.put(headClock, c.Base)
+	s.put(headClock+8, c.Mult)
+	s.put(headClock+16, uint64(c.Shift))
+	s.put(headClock+24, boot)
+}
+
+// SetUser says whose process it is.
+func (s *Segment) SetUser(uid, gid uint32) { s.put(headUIDGID, uint64(gid)<<32|uint64(uid)) }
+
+// SetTrace gives the address of a map as bpf.TraceMap defines it, for trace_printk.
+func (s *Segment) SetTrace(m arch.Addr) { s.put(headTrace, uint64(m)) }
+
+// Alive is where the robust futex of the controller's tracing thread is, as an
+// offset into the mapping. Until the thread's id is in it, programs run.
+func (s *Segment) Alive() int { return headAlive }
+
+func (s *Segment) word(off int) *uint64   { return (*uint64)(unsafe.Pointer(&s.mem[off])) }
+func (s *Segment) word32(off int) *uint32 { return (*uint32)(unsafe.Pointer(&s.mem[off])) }
+
+func (s *Segment) get(off int) uint64    { return atomic.LoadUint64(s.word(off)) }
+func (s *Segment) put(off int, v uint64) { atomic.StoreUint64(s.word(off), v) }
+
+// Thread is what the controller knows of a thread.
+type Thread struct {
+	Key  uint64 // its ThreadKey's value
+	TID  int
+	Comm string
+
+	// The thread's own stack, if it is known: the mapping that its stack pointer is in
+	// when it is born, and for the first thread all that its stack may grow to. Calls on
+	// it that were left by longjmp are recognised at the next call from above them.
+	// Else only those whose very slot is used next are, because deeper ones may be those
+	// of a coroutine with a stack of its own; the rest keep their instances.
+	StackLow, StackHigh arch.Addr
+}
+
+// Assign gives a thread its state. The controller calls it for each thread that it
+// attaches to, for each that is born (at PTRACE_EVENT_CLONE the newborn has its fs base
+// already and has not run yet), and whenever a thread's key changes. A state that the key
+// has already, left by a dead thread whose memory a new one got, starts anew. It returns the state's
+// number; -1 where none is free: hits of the thread are lost then, and counted.
+//
+// The thread must not run meanwhile.
+func (s *Segment) Assign(t Thread) int {
+	i := s.claim(t.Key)
+	if i < 0 {
+		return -1
+	}
+	at := s.state(i)
+	s.put(at+jit.StatePidTgid, s.get(headTgid)|uint64(uint32(t.TID)))
+	s.put(at+stateKey, t.Key)
+	s.exited(i)
+	for _, c := range s.calls(i) {
+		s.Drop(c)
+	}
+	s.put(at+stateStackLow, uint64(t.StackLow))
+	s.put(at+stateStackHigh, uint64(t.StackHigh))
+	s.put(at+stateOverride, 0)
+	s.setComm(i, t.Comm)
+	s.mem[at+stateBusy], s.mem[at+stateClosed] = 0, 0
+	return i
+}
+
+// setComm sets the name that get_current_comm gives: 15 bytes at most.
+func (s *Segment) setComm(i int, comm string) {
+	at := s.state(i) + stateComm
+	clear(s.mem[at : at+commSize])
+	copy(s.mem[at:at+commSize-1], comm)
+}
+
+// claim finds or takes the entry of a key, as the code in the target does.
+func (s *Segment) claim(key uint64) int {
+again:
+	free := -1
+	start := hash(key)
+	for e := start; e < start+tableWindow*entrySize; e += entrySize {
+		k := s.get(headTable + e)
+		if k == key {
+			return s.bound(headTable + e)
+		}
+		if k <= tombstone && free < 0 {
+			free = headTable + e
+		}
+		if k == 0 {
+			break
+		}
+	}
+	if free < 0 {
+		return -1
+	}
+	if old := s.get(free); old > tombstone || !atomic.CompareAndSwapUint64(s.word(free), old, key) {
+		goto again
+	}
+	return s.bound(free)
+}
+
+// bound is the state of an entry, which gets one with its first key.
+func (s *Segment) bound(e int) int {
+	if s.get(e+8) == 0 {
+		n := int(atomic.AddUint32(s.word32(headNext), 1) - 1)
+		if n >= s.Threads {
+			n = s.reclaim()
+		}
+		s.put(e+8, uint64(s.stateAddr(n)))
+	}
+	if i := s.stateOf(e); i < s.Threads {
+		return i
+	}
+	return -1
+}
+
+// stateOf is the number of the state that an entry has.
+func (s *Segment) stateOf(e int) int {
+	return int(arch.Addr(s.get(e+8))-s.stateAddr(0)) / s.stride()
+}
+
+// reclaim takes a state from an entry that has no key any more; the sink where
+// there is none.
+func (s *Segment) reclaim() int {
+	const ours = tombstone + 1 // a key that no thread has: keeps others off
+	for e := headTable; e < headSize; e += entrySize {
+		if s.get(e+8) == 0 || !atomic.CompareAndSwapUint64(s.word(e), tombstone, ours) {
+			continue
+		}
+		i := s.stateOf(e)
+		s.put(e+8, 0)
+		s.put(e, tombstone)
+		return i
+	}
+	return s.Threads
+}
+
+// hash is the offset in the table where the search for a key begins.
+func hash(key uint64) int { return int(uint32(key)*hashFactor>>hashShift) & hashMask }
+
+// Find is the number of the state of a key, or -1.
+func (s *Segment) Find(key uint64) int {
+	start := hash(key)
+	for e := start; e < start+tableWindow*entrySize; e += entrySize {
+		if s.get(headTable+e) == key {
+			return s.bound(headTable + e)
+		}
+	}
+	return -1
+}
+
+// Release takes a thread's key away when it has exited, so that its state can
+// be another's. Its counters stay, and go on counting from there.
+func (s *Segment) Release(key uint64) {
+	start := headTable + hash(key)
+	for e := start; e < start+tableWindow*entrySize; e += entrySize {
+		if s.get(e) != key {
+			continue
+		}
+		if s.get(e+8) != 0 && s.stateOf(e) == s.Threads {
+			s.put(e+8, 0) // whoever comes next may have more luck
+		}
+		s.put(e, tombstone)
+		return
+	}
+}
+
+// Forget is Release for whom only the thread's id is left. A key that another thread
+// was given meanwhile stays.
+func (s *Segment) Forget(tid int) {
+	for i := range s.given() {
+		at := s.state(i)
+		if uint32(s.get(at+jit.StatePidTgid)) == uint32(tid) {
+			s.put(at+jit.StatePidTgid, s.get(headTgid))
+			s.exited(i)
+			s.Release(s.get(at + stateKey))
+		}
+	}
+}
+
+// Share tells that two threads have the same key and run at the same time, as after a
+// clone without CLONE_SETTLS. No program runs for either from then on: the
+// private stack would be both's. Neither may run meanwhile.
+func (s *Segment) Share(key uint64) {
+	if i := s.Find(key); i >= 0 {
+		s.close(i)
+	}
+}
+
+// close lets no program run in a state any more.
+func (s *Segment) close(i int) {
+	at := s.state(i)
+	s.mem[at+stateBusy], s.mem[at+stateClosed] = 1, 1
+}
+
+// Counter adds up one counter over all threads, and says how much of it was lost:
+// hits of threads that had no state.
+func (s *Segment) Counter(n int) (sum, lost uint64) {
+	for i := range s.given() {
+		sum += s.get(s.state(i) + counter(n))
+	}
+	return sum, s.get(s.state(s.Threads) + counter(n))
+}
+
+// SetOther tells what somebody else, the controller, swaps return addresses for: where that is in
+// a call's slot, the call is still the one that it was, or one that it ended in.
+func (s *Segment) SetOther(at arch.Addr) { s.put(headOther, uint64(at)) }
+
+// ClearCounter sets a counter to 0 that no detour refers to any more.
+func (s *Segment) ClearCounter(n int) {
+	for i := range s.given() {
+		s.put(s.state(i)+counter(n), 0)
+	}
+	s.put(s.state(s.Threads)+counter(n), 0)
+}
+
+// given is how many states were given out.
+func (s *Segment) given() int {
+	return min(int(atomic.LoadUint32(s.word32(headNext))), s.Threads)
+}
+
+// counter is a counter's offset from the state.
+func counter(n int) int { return stateCounters + 8*n }
+
+// Call is an instance in flight: a call whose return will be seen.
+type Call struct {
+	State int       // of the thread that called
+	Slot  arch.Addr // of the return address
+	Ret   arch.Addr // the real one
+	Probe uint32    // Return.ID
+
+	// Left tells that it was taken for one that longjmp has left. Most often
+	// there is something else in its slot then.
+	Left bool
+
+	data uint64 // callData
+}
+
+// Calls lists the instances in flight. To take a return probe out, write Ret to
+// the Slot of each of its calls that still holds the swapped address, with all
+// threads stopped, and Drop it.
+func (s *Segment) Calls() []Call {
+	var all []Call
+	for i := range s.given() {
+		all = append(all, s.calls(i)...)
+	}
+	return all
+}
+
+// CallsOf lists those of the thread with a key.
+func (s *Segment) CallsOf(key uint64) []Call {
+	if i := s.Find(key); i >= 0 {
+		return s.calls(i)
+	}
+	return nil
+}
+
+// Has tells whether an instance that was listed is in flight still.
+func (s *Segment) Has(c Call) bool {
+	return slices.ContainsFunc(s.calls(c.State), func(d Call) bool {
+		return d.Slot == c.Slot && d.Ret == c.Ret && d.Probe == c.Probe
+	})
+}
+
+// calls lists those of one state, the newest first, and then those that were left.
+func (s *Segment) calls(i int) (all []Call) {
+	at := s.state(i)
+	top := at + int(s.get(at+stateCalls)-uint64(s.stateAddr(i)))
+	list := func(from, to, step int, left bool) {
+		for c := from; c < to; c += step {
+			if slot := s.get(c + callSlot); slot != 0 {
+				all = append(all, Call{
+					State: i, Slot: arch.Addr(slot), Ret: arch.Addr(s.get(c + callRet)), Probe: uint32(s.get(c + callProbe)),
+					Left: left, data: s.get(c + callData),
+				})
+			}
+		}
+	}
+	list(at+stateCallsAt+callSize, top, callSize, false)
+	slices.Reverse(all)
+	list(at+stateGrave, at+stateGrave+graveSize, graveEntry, true)
+	return all
+}
+
+// is tells whether an instance is the one that was listed: calls that end in jumps to others
+// have one slot with these.
+func (s *Segment) is(at int, c Call) bool {
+	return s.get(at+callSlot) == uint64(c.Slot) && s.get(at+callRet) == uint64(c.Ret) && uint32(s.get(at+callProbe)) == c.Probe
+}
+
+// Mend tells that the calls at a stack slot that would return to one address shall to
+// another: a call that ended in a jump to them is dropped. No thread is in a routine.
+func (s *Segment) Mend(slot, from, to arch.Addr) {
+	for i := range s.given() {
+		at := s.state(i) + stateCallsAt
+		for end := at + maxCalls*callSize; at < end; at += callSize {
+			if s.get(at+callSlot) == uint64(slot) && s.get(at+callRet) == uint64(from) {
+				s.put(at+callRet, uint64(to))
+			}
+		}
+	}
+}
+
+// Drop forgets an instance. No thread is in a routine.
+func (s *Segment) Drop(c Call) {
+	if c.data != 0 {
+		s.free(c.State, c.data)
+	}
+	at, addr := s.state(c.State), uint64(s.stateAddr(c.State))
+	if c.Left {
+		for i := at + stateGrave; i < at+stateGrave+graveSize; i += graveEntry {
+			if s.is(i, c) {
+				s.put(i+callSlot, 0)
+			}
+		}
+		return
+	}
+	top := at + int(s.get(at+stateCalls)-addr)
+	for i := at + stateCallsAt + callSize; i < top; i += callSize {
+		if s.is(i, c) {
+			s.put(i+callSlot, 0)
+		}
+	}
+	for top > at+stateCallsAt+callSize && s.get(top-callSize+callSlot) == 0 { // no hole on top
+		top -= callSize
+	}
+	s.put(at+stateCalls, addr+uint64(top-at))
+}

@@ -1,0 +1,1324 @@
+# The routines that live in an amd64 target beside the detours (area.go): they
+# find threads and instances, and they are the helpers that programs call. The
+# names in capitals are offsets and numbers of package bpf, internal/jit and this
+# one; a test passes them in. General registers only.
+	.intel_syntax noprefix
+
+	# MAY_FAULT is the next instruction's: if its operand in the target's memory
+	# is not there, the controller sends the thread to the label.
+	.macro MAY_FAULT to
+	.pushsection .faults, "a"
+	.long 99f - start, \to - start
+	.popsection
+99:
+	.endm
+
+	# A routine that is known outside by its name. Inside it is name_, since the
+	# assembler leaves calls of global names to a linker.
+	.macro ROUTINE name
+	.p2align 4, 0xcc
+	.globl \name
+\name:
+\name\()_:
+	.endm
+
+	.text
+	.org	AREA_CODE, 0xcc
+start:
+
+# ---- Called by detours, on the program's own stack ----
+
+# The thread whose key is rcx is not where its hash says: rdx is that entry of the
+# table. Leaves rdx at its entry, or at the sink's. Keeps all else but flags.
+ROUTINE find
+	push	rax
+	push	rsi
+	push	rdi
+	lea	rdi, [rdx+TABLE_WINDOW*ENTRY_SIZE]
+look:	xor	esi, esi		# the first entry that could be taken
+next:	mov	rax, [rdx]
+	cmp	rax, rcx
+	je	known
+	cmp	rax, TOMBSTONE
+	ja	other
+	test	rsi, rsi
+	cmovz	rsi, rdx
+	test	rax, rax
+	jz	claim			# never used: the key is not further on
+other:	add	rdx, ENTRY_SIZE
+	cmp	rdx, rdi
+	jb	next
+claim:	mov	rdx, rsi
+	test	rdx, rdx
+	jz	sink
+	mov	rax, [rdx]
+	cmp	rax, TOMBSTONE
+	ja	again			# somebody was faster
+	lock cmpxchg [rdx], rcx
+	je	mine
+again:	lea	rdx, [rdi-TABLE_WINDOW*ENTRY_SIZE]
+	jmp	look
+known:	cmp	qword ptr [rdx+8], 0
+	jne	done
+	# The entry is this thread's, and has no state yet. A signal handler that gets
+	# here too leaves a state unused, no more.
+mine:	mov	rsi, [rip+start-AREA_CODE+AREA_HEAD]
+	mov	rdi, [rdx+8]
+	test	rdi, rdi
+	jnz	renew			# that of a thread that is dead
+	mov	eax, 1
+	lock xadd [rsi+HEAD_NEXT], eax
+	cmp	eax, [rsi+HEAD_MAX]
+	jb	fresh
+	mov	eax, [rsi+HEAD_MAX]	# the sink
+fresh:	mov	edi, eax
+	imul	rdi, [rsi+HEAD_STRIDE]
+	add	rdi, [rsi+HEAD_STATES]
+	mov	[rdx+8], rdi
+renew:	cmp	rdi, [rsi+HEAD_SINK+8]
+	je	done
+	mov	[rdi+STATE_KEY], rcx
+	lea	rax, [rdi+CALLS_AT+CALL_SIZE]
+	mov	[rdi+STATE_CALLS], rax
+	xor	eax, eax
+	mov	[rdi+STATE_STACK_LOW], rax
+	mov	[rdi+STATE_STACK_HIGH], rax
+	mov	[rdi+STATE_OVERRIDE], al
+	mov	al, [rdi+STATE_CLOSED]
+	mov	[rdi+STATE_BUSY], al
+	push	rcx
+	push	r11
+	mov	eax, SYS_GETTID		# the one system call that there is, once in a thread's life
+	syscall
+	pop	r11
+	pop	rcx
+	mov	[rdi+STATE_PID_TGID], eax
+done:	pop	rdi
+	pop	rsi
+	pop	rax
+	ret
+sink:	mov	rdx, [rip+start-AREA_CODE+AREA_HEAD]
+	add	rdx, HEAD_SINK
+	jmp	done
+
+# A call is made at the stack slot rax, and the instances of the thread rdx, the
+# first free one being rcx, end with some whose slots are not above it. Those on
+# this very stack will never return: they are dropped. Leaves rcx at the first free one.
+#
+# A program may have made another stack out of a part of this one. So what is
+# dropped is kept in a place where unstack finds it, should it return after all.
+ROUTINE abandon
+	push	rsi
+	push	rdi
+drop:	mov	rsi, [rcx+CALL_SLOT-CALL_SIZE]
+	test	rsi, rsi
+	jz	hole
+	cmp	rsi, rax
+	ja	kept
+	je	same
+	cmp	rsi, [rdx+STATE_STACK_LOW]
+	jb	kept
+	cmp	rax, [rdx+STATE_STACK_HIGH]
+	jae	kept
+	jmp	gone
+same:	mov	rsi, [rax]		# the slot is used again, or the last call there ends in
+	cmp	rsi, [rcx+CALL_BACK-CALL_SIZE]	# a jump to the next, which then returns to it
+	je	kept
+	mov	rdi, [rip+start-AREA_CODE+AREA_HEAD]
+	cmp	rsi, [rdi+HEAD_OTHER]	# swapped once more, by the controller
+	mov	rsi, rax
+	je	kept
+gone:	mov	edi, [rcx+CALL_PROBE-CALL_SIZE]
+	inc	qword ptr [rdx+rdi*8+STATE_COUNTERS+LOST_UNWOUND]
+	mov	edi, esi
+	shl	edi, GRAVE_SHIFT
+	and	edi, GRAVE_MASK
+	mov	[rdx+rdi+STATE_GRAVE+CALL_SLOT], rsi
+	mov	rsi, [rdx+rdi+STATE_GRAVE+CALL_DATA]
+	test	rsi, rsi
+	jz	1f
+	push	qword ptr [rdx+STATE_FREE]	# that of the call that was there
+	pop	qword ptr [rsi+NODE_NEXT]
+	mov	[rdx+STATE_FREE], rsi
+	inc	dword ptr [rdx+STATE_FREES]
+1:
+	.irp	word, CALL_RET, CALL_PROBE, CALL_DATA
+	mov	rsi, [rcx+\word-CALL_SIZE]
+	mov	[rdx+rdi+STATE_GRAVE+\word], rsi
+	.endr
+hole:	sub	rcx, CALL_SIZE
+	jmp	drop
+kept:	mov	[rdx+STATE_CALLS], rcx
+	pop	rdi
+	pop	rsi
+	ret
+
+# eax becomes the number of instances of probe eax that the thread rdx has, the first free
+# one being rcx; -1 if there is no room for another.
+ROUTINE active
+	push	rsi
+	push	rdi
+	lea	rdi, [rdx+CALLS_AT+(MAX_CALLS-1)*CALL_SIZE]
+	mov	esi, -1
+	cmp	rcx, rdi
+	jae	counted
+	mov	rdi, rcx
+	xor	esi, esi
+older:	sub	rdi, CALL_SIZE
+	cmp	qword ptr [rdi+CALL_SLOT], -1
+	je	counted
+	cmp	qword ptr [rdi+CALL_SLOT], 0
+	je	older
+	cmp	[rdi+CALL_PROBE], eax
+	jne	older
+	inc	esi
+	jmp	older
+counted:
+	mov	eax, esi
+	pop	rdi
+	pop	rsi
+	ret
+
+# A function has returned from the stack slot rax on the thread rdx, and the last of the
+# thread's instances, before rcx, is another call's. Leaves rcx at its instance.
+ROUTINE unstack
+	push	rsi
+	push	rdi
+	push	r8
+	push	r9
+	mov	rsi, rcx
+own:	sub	rsi, CALL_SIZE
+	cmp	qword ptr [rsi+CALL_SLOT], -1
+	je	others			# the sentinel
+	cmp	[rsi+CALL_SLOT], rax
+	jne	own
+	mov	qword ptr [rsi+CALL_SLOT], 0	# a hole: dropped with the next that is left there
+	mov	rcx, rsi
+	jmp	unstacked
+others:	mov	esi, eax
+	shl	esi, GRAVE_SHIFT
+	and	esi, GRAVE_MASK
+	lea	rsi, [rdx+rsi+STATE_GRAVE]
+	cmp	[rsi+CALL_SLOT], rax
+	jne	moved
+	mov	qword ptr [rsi+CALL_SLOT], 0
+	mov	rcx, rsi
+	mov	esi, [rcx+CALL_PROBE]
+	dec	qword ptr [rdx+rsi*8+STATE_COUNTERS+LOST_UNWOUND]
+	jmp	unstacked
+moved:	# Called by another thread: a coroutine has moved.
+	mov	r8, [rip+start-AREA_CODE+AREA_HEAD]
+	xor	r9d, r9d		# state
+state:	cmp	r9d, [r8+HEAD_NEXT]
+	jae	lost
+	cmp	r9d, [r8+HEAD_MAX]
+	jae	lost
+	mov	rdi, r9
+	imul	rdi, [r8+HEAD_STRIDE]
+	add	rdi, [r8+HEAD_STATES]
+	inc	r9d
+	mov	rsi, [rdi+STATE_CALLS]
+theirs:	sub	rsi, CALL_SIZE
+	cmp	qword ptr [rsi+CALL_SLOT], -1
+	je	state
+	cmp	[rsi+CALL_SLOT], rax
+	jne	theirs
+	# Copied to where this thread's next would be, before the owner may use it again.
+	.irp	off, CALL_RET, CALL_PROBE, CALL_DATA
+	mov	r8, [rsi+\off]
+	mov	[rcx+\off], r8
+	.endr
+	mov	qword ptr [rsi+CALL_SLOT], 0
+unstacked:
+	pop	r9
+	pop	r8
+	pop	rdi
+	pop	rsi
+	ret
+lost:	int3				# nobody's: the controller may know more
+	jmp	lost
+
+# ---- The pool of calls: called by detours, at work on the private stack ----
+
+	.macro TO_PRIVATE
+	mov	[rdx+STATE_RSP], rsp
+	lea	rsp, [rdx-TARGET_SP-8]	# it may be there already, with a return address
+	.irp	r, rbx, rsi, rdi, rbp, r8, r9, r10, r11
+	push	\r
+	.endr
+	.endm
+
+	.macro FROM_PRIVATE
+	.irp	r, r11, r10, r9, r8, rbp, rdi, rsi, rbx
+	pop	\r
+	.endr
+	mov	rsp, [rdx+STATE_RSP]
+	.endm
+
+	# Counts the call \node as lost; changes eax.
+	.macro LOSE node, why
+	mov	eax, [\node+NODE_PROBE]
+	inc	qword ptr [rdx+rax*8+STATE_COUNTERS+\why]
+	.endm
+
+# The thread rdx stands at the stack slot rax; its goroutine's descriptor is rcx, 0 for none.
+# Leaves rsi at the owner of calls there, 0 for none; rbx, the slot's place on the owner's stack;
+# rbp, the slot; r8, the segment. The calls are given up that this shows to be over.
+owner:	mov	rbp, rax
+	mov	r8, [rip+start-AREA_CODE+AREA_HEAD]
+	test	rcx, rcx
+	jz	thread
+	MAY_FAULT thread
+	mov	rdi, [rcx+GO_STACK_LO]
+	cmp	rbp, rdi
+	jbe	thread
+	MAY_FAULT thread
+	mov	rdi, [rcx+GO_STACK_HI]
+	cmp	rbp, rdi
+	ja	thread			# it is a stack of C's, perhaps
+	mov	rbx, rbp
+	sub	rbx, rdi		# this stays when the stack moves
+	imul	esi, ecx, OWNERS_HASH
+	shr	esi, OWNERS_SHIFT
+	and	esi, OWNERS_MASK
+	add	rsi, [r8+POOL_GOROUTINES]
+	lea	rdi, [rsi+OWNERS_WINDOW*OWNER_SIZE]
+1:	mov	rax, [rsi+OWNER_KEY]
+	cmp	rax, rcx
+	je	3f
+	test	rax, rax
+	jz	2f
+	add	rsi, OWNER_SIZE
+	cmp	rsi, rdi
+	jb	1b
+	xor	esi, esi
+	ret
+2:	lock cmpxchg [rsi+OWNER_KEY], rcx	# once in a descriptor's life
+	jne	1b
+3:	xor	edi, edi
+	mov	eax, [r8+POOL_GOID]
+	test	eax, eax
+	jz	4f
+	mov	rdi, [rcx+rax]
+4:	cmp	rdi, [rsi+OWNER_ID]
+	je	deeper
+	mov	[rsi+OWNER_ID], rdi
+	mov	qword ptr [rsi+OWNER_AGAIN], 0
+5:	mov	r9, [rsi+OWNER_TOP]	# calls of a goroutine that has ended
+	test	r9, r9
+	jz	6f
+	LOSE	r9, LOST_GOEXIT
+	call	pop_call
+	jmp	5b
+6:	ret
+
+deeper:	mov	r9, [rsi+OWNER_TOP]
+	test	r9, r9
+	jz	6b
+	cmp	[r9+NODE_PLACE], rbx
+	jge	6b
+	LOSE	r9, LOST_UNWOUND
+	call	pop_call
+	jmp	deeper
+
+thread:	lea	rsi, [rdx+STATE_OWN]
+	mov	rbx, rbp
+7:	mov	r9, [rsi+OWNER_TOP]
+	test	r9, r9
+	jz	6b
+	mov	rax, [r9+NODE_PLACE]
+	cmp	rax, rbx
+	jae	6b
+	cmp	rax, [rdx+STATE_STACK_LOW]
+	jb	6b			# of another stack
+	cmp	rbx, [rdx+STATE_STACK_HIGH]
+	jae	6b
+	LOSE	r9, LOST_UNWOUND
+	call	pop_call
+	jmp	7b
+
+# The newest call r9 of the owner rsi is over. Changes rax, rcx, rdi, r10, r11.
+pop_call:
+	mov	rax, [r9+NODE_NEXT]
+	mov	[rsi+OWNER_TOP], rax
+	dec	dword ptr [rsi+OWNER_COUNT]
+# The call r9 is free again. What is in it stays until the thread needs one.
+free_call:
+	mov	rax, [rdx+STATE_FREE]
+	mov	[r9+NODE_NEXT], rax
+	mov	[rdx+STATE_FREE], r9
+	inc	dword ptr [rdx+STATE_FREES]
+	cmp	dword ptr [rdx+STATE_FREES], 2*POOL_BATCH
+	jb	3f
+	mov	r10, rax		# a batch is given away: those behind the first
+	mov	r11, rax
+	mov	ecx, POOL_BATCH-1
+1:	mov	r11, [r11+NODE_NEXT]
+	dec	ecx
+	jnz	1b
+	mov	rax, [r11+NODE_NEXT]
+	mov	[r9+NODE_NEXT], rax
+	mov	[r11+NODE_NEXT], rcx
+	sub	dword ptr [rdx+STATE_FREES], POOL_BATCH
+	mov	rdi, r10
+	sub	rdi, [r8+POOL_CALLS]
+	shr	rdi, NODE_SHIFT
+	inc	edi
+	mov	rax, [r8+POOL_GIVEN]
+2:	mov	[r10+NODE_BATCH], eax
+	mov	r11, rax
+	shr	r11, 32
+	inc	r11d
+	shl	r11, 32
+	or	r11, rdi
+	lock cmpxchg [r8+POOL_GIVEN], r11
+	jne	2b
+3:	ret
+
+# r9 becomes a free call, 0 where there is none; its private data, as much as is asked for,
+# zeros. Changes rax, rcx, rdi, r10, r11.
+take_call:
+	mov	r9, [rdx+STATE_FREE]
+	test	r9, r9
+	jz	1f
+	mov	rax, [r9+NODE_NEXT]
+	mov	[rdx+STATE_FREE], rax
+	dec	dword ptr [rdx+STATE_FREES]
+	jmp	taken
+1:	mov	rax, [r8+POOL_GIVEN]
+2:	mov	ecx, eax
+	dec	ecx
+	js	3f			# there are no batches
+	mov	r9, rcx
+	shl	r9, NODE_SHIFT
+	add	r9, [r8+POOL_CALLS]
+	mov	r10d, [r9+NODE_BATCH]
+	mov	r11, rax
+	shr	r11, 32
+	inc	r11d
+	shl	r11, 32
+	or	r11, r10
+	lock cmpxchg [r8+POOL_GIVEN], r11
+	jne	2b
+	mov	rax, [r9+NODE_NEXT]
+	mov	[rdx+STATE_FREE], rax
+	mov	dword ptr [rdx+STATE_FREES], POOL_BATCH-1
+	jmp	taken
+3:	xor	r9d, r9d
+	mov	eax, [r8+POOL_NEXT]
+	cmp	eax, [r8+POOL_MAX]
+	jae	5f
+	mov	eax, 1
+	lock xadd [r8+POOL_NEXT], eax
+	cmp	eax, [r8+POOL_MAX]
+	jae	5f
+	mov	r9, rax
+	shl	r9, NODE_SHIFT
+	add	r9, [r8+POOL_CALLS]
+taken:	mov	rdi, r9
+	sub	rdi, [r8+POOL_CALLS]
+	shl	rdi, DATA_SHIFT
+	add	rdi, [r8+POOL_DATA]
+	mov	ecx, [rdx+STATE_ASKED+8]
+4:	sub	ecx, 1
+	js	5f
+	mov	qword ptr [rdi+rcx*8], 0
+	jmp	4b
+5:	ret
+
+# r10 becomes the call of the probe eax at the place rbx of the owner rsi, 0 for none, and
+# r11 where the address of it is.
+find_call:
+	lea	r11, [rsi+OWNER_TOP]
+	lea	rdi, [rdx+STATE_OWN]
+1:	mov	r10, [r11]
+	test	r10, r10
+	jz	4f
+	cmp	[r10+NODE_PLACE], rbx
+	jne	2f
+	cmp	[r10+NODE_PROBE], eax
+	je	4f
+	jmp	3f
+2:	cmp	rsi, rdi		# a goroutine's calls are in order
+	jne	5f
+3:	lea	r11, [r10+NODE_NEXT]
+	jmp	1b
+5:	xor	r10d, r10d
+4:	ret
+
+	# What may be about to begin anew: rdi, of eax and rbx.
+	.macro AGAIN
+	mov	edi, ebx
+	shl	rdi, 32
+	or	rdi, rax
+	.endm
+
+# A function has been entered by the thread rdx, its goroutine rcx, with its return address
+# in the slot rax. STATE_ASKED has the probe, the most calls, and the words of private data.
+# Leaves the call in rcx and in STATE_CALL; or 0 if it cannot be watched; or 1 if it
+# is none: the function begins anew.
+ROUTINE enter_call
+	TO_PRIVATE
+	call	owner
+	xor	ecx, ecx
+	test	rsi, rsi
+	jz	entered
+	mov	eax, [rdx+STATE_ASKED]
+	AGAIN
+	mov	r10, [rsi+OWNER_AGAIN]
+	test	r10, r10
+	jz	1f
+	mov	[rsi+OWNER_AGAIN], rcx
+	cmp	rdi, r10
+	jne	1f
+	inc	ecx
+	jmp	entered
+1:	call	find_call
+	test	r10, r10
+	jz	2f
+	LOSE	r10, LOST_UNWOUND	# its place is used again
+	mov	r9, r10
+	mov	rax, [r9+NODE_NEXT]
+	mov	[r11], rax
+	dec	dword ptr [rsi+OWNER_COUNT]
+	call	free_call
+2:	mov	ecx, [rdx+STATE_ASKED+4]
+	cmp	[rsi+OWNER_COUNT], ecx
+	jb	5f
+	mov	r10, [rsi+OWNER_TOP]	# calls of whatever probes
+	mov	eax, [rdx+STATE_ASKED]
+3:	test	r10, r10
+	jz	4f
+	cmp	[r10+NODE_PROBE], eax
+	mov	r10, [r10+NODE_NEXT]
+	jne	3b
+	dec	ecx
+	jmp	3b
+4:	test	ecx, ecx
+	mov	ecx, 0
+	jle	entered
+5:	call	take_call
+	mov	rcx, r9
+	test	r9, r9
+	jz	entered
+	mov	rax, [rsi+OWNER_TOP]
+	mov	[r9+NODE_NEXT], rax
+	mov	[r9+NODE_PLACE], rbx
+	mov	rax, [rbp]
+	mov	[r9+NODE_RET], rax
+	mov	eax, [rdx+STATE_ASKED]
+	mov	[r9+NODE_PROBE], eax
+	mov	[rsi+OWNER_TOP], r9
+	inc	dword ptr [rsi+OWNER_COUNT]
+	mov	[rdx+STATE_CALL], r9
+	mov	[rdx+STATE_OWNER], rsi
+entered:
+	FROM_PRIVATE
+	ret
+
+# A function is left by the thread rdx, its goroutine rcx, with its return address in the slot
+# rax. STATE_ASKED has the probe, and in the fourth word 1 if the function is to begin
+# anew. Leaves its call in rcx and in STATE_CALL, or 0 if it was not watched. It is taken
+# from its owner, and stays as it is until the thread makes another one.
+ROUTINE leave_call
+	TO_PRIVATE
+	call	owner
+	xor	ecx, ecx
+	test	rsi, rsi
+	jz	left
+	mov	eax, [rdx+STATE_ASKED]
+	cmp	[rdx+STATE_ASKED+12], ecx
+	je	1f
+	AGAIN
+	mov	[rsi+OWNER_AGAIN], rdi
+	jmp	left
+1:	call	find_call
+	xor	ecx, ecx
+	test	r10, r10
+	jz	left
+	mov	r9, r10
+	mov	rax, [r9+NODE_NEXT]
+	mov	[r11], rax
+	dec	dword ptr [rsi+OWNER_COUNT]
+	mov	[rdx+STATE_CALL], r9
+	mov	rax, [r9+NODE_RET]
+	cmp	[rbp], rax
+	je	2f
+	LOSE	r9, LOST_UNWOUND	# another call has its place, that was not seen to begin
+	mov	qword ptr [rdx+STATE_CALL], 0
+2:	call	free_call
+	mov	rcx, [rdx+STATE_CALL]
+left:	FROM_PRIVATE
+	ret
+
+# The call STATE_CALL of the thread rdx, its owner's newest, is not to be watched.
+ROUTINE forget_call
+	TO_PRIVATE
+	mov	r8, [rip+start-AREA_CODE+AREA_HEAD]
+	mov	r9, [rdx+STATE_CALL]
+	mov	rsi, [rdx+STATE_OWNER]
+	call	pop_call
+	FROM_PRIVATE
+	ret
+
+# The thread rdx needs private data, STATE_ASKED+8 words of it. Leaves the call whose it is
+# in STATE_CALL, or 0.
+ROUTINE take_data
+	TO_PRIVATE
+	push	rax
+	push	rcx
+	mov	r8, [rip+start-AREA_CODE+AREA_HEAD]
+	call	take_call
+	mov	[rdx+STATE_CALL], r9
+	pop	rcx
+	pop	rax
+	FROM_PRIVATE
+	ret
+
+# The private data of STATE_CALL is no longer needed; it stays until the thread takes some.
+ROUTINE give_data
+	TO_PRIVATE
+	push	rax
+	push	rcx
+	mov	r8, [rip+start-AREA_CODE+AREA_HEAD]
+	mov	r9, [rdx+STATE_CALL]
+	call	free_call
+	pop	rcx
+	pop	rax
+	FROM_PRIVATE
+	ret
+
+# ---- Called by programs, on the private stack ----
+
+# Where a program returns to that the controller wants to have back.
+ROUTINE trap_exit
+	int3
+
+# The helpers: see package bpf for what they do, and for the layout of what they work
+# on. Arguments in rdi, rsi, rdx, rcx, r8; the answer in rax. They may change these and
+# r9 to r11, and have the thread's state in r12.
+
+	# r11 = the 8 bytes at r10, or the ecx, less than 8, that are left, padded with zeros
+	.macro NEXT_WORD
+	cmp	ecx, 8
+	jae	7f
+	call	partial
+	jmp	8f
+7:	mov	r11, [r10]
+8:
+	.endm
+
+	.macro FAIL errno
+	mov	rax, -\errno
+	ret
+	.endm
+
+	# ax = ax * HASH_MUL (in mul), mixed; changes tmp
+	.macro MIX mul, tmp
+	imul	rax, \mul
+	mov	\tmp, rax
+	shr	\tmp, 32
+	xor	rax, \tmp
+	.endm
+
+partial:
+	push	rcx
+	push	rax
+	xor	r11d, r11d
+1:	dec	ecx
+	shl	r11, 8
+	movzx	eax, byte ptr [r10+rcx]
+	or	r11, rax
+	test	ecx, ecx
+	jnz	1b
+	pop	rax
+	pop	rcx
+	ret
+
+# Copies ecx bytes from r10 to r9, which has room for whole words.
+copy:	test	ecx, ecx
+	jle	2f
+1:	NEXT_WORD
+	mov	[r9], r11
+	add	r9, 8
+	add	r10, 8
+	sub	ecx, 8
+	jg	1b
+2:	ret
+
+# ---- Hash maps ----
+
+# Where the key rsi may be in the map rdi: the tag r8d, the buckets r9 (home) and r10.
+places:	mov	ecx, [rdi+HDR_KEY_SIZE]
+	mov	r10, rsi
+	movabs	r9, HASH_MUL
+	xor	eax, eax
+1:	NEXT_WORD
+	xor	rax, r11
+	MIX	r9, r11
+	add	r10, 8
+	sub	ecx, 8
+	jg	1b
+	mov	r8d, eax
+	or	r8d, TAG_KEY
+	mov	ecx, [rdi+HDR_BUCKETS]
+	imul	r9, rax
+	.irp	r, rax, r9
+	shr	\r, 32
+	imul	\r, rcx
+	shr	\r, 32
+	shl	\r, BUCKET_SHIFT
+	add	\r, [rdi+HDR_INDEX]
+	add	\r, rdi
+	.endr
+	mov	r10, r9
+	mov	r9, rax
+	ret
+
+# rax is the element of the map rdi with the key rsi, whose places are known; or negative.
+search:	mov	r11, r9
+	call	inside
+	test	rax, rax
+	jns	1f
+	mov	r11, r10
+	call	inside
+1:	ret
+
+# The same in the bucket r11.
+inside:	push	rbx
+	push	rbp
+	mov	rax, r11
+	sub	rax, rdi
+	sub	rax, [rdi+HDR_INDEX]
+	shr	rax, BUCKET_SHIFT-3	# its first element
+	xor	ebp, ebp
+1:	cmp	r8d, [r11+rbp*4+BUCKET_TAGS]
+	je	3f
+2:	inc	ebp
+	cmp	ebp, BUCKET_SLOTS
+	jb	1b
+	or	rax, -1
+	jmp	6f
+3:	mov	ebx, [rdi+HDR_KEY_STRIDE]
+	lea	rcx, [rax+rbp]
+	imul	rbx, rcx
+	add	rbx, [rdi+HDR_KEYS]
+	add	rbx, rdi
+	push	r10
+	push	r11
+	mov	ecx, [rdi+HDR_KEY_SIZE]
+	mov	r10, rsi
+4:	NEXT_WORD
+	cmp	r11, [rbx]
+	jne	5f
+	add	rbx, 8
+	add	r10, 8
+	sub	ecx, 8
+	jg	4b
+	xor	ecx, ecx		# equal
+5:	pop	r11
+	pop	r10
+	jne	2b
+	add	rax, rbp
+	call	is_lru
+	jne	6f
+	cmp	byte ptr [r11+rbp+BUCKET_USED], 0
+	jne	6f
+	mov	byte ptr [r11+rbp+BUCKET_USED], 1
+6:	pop	rbp
+	pop	rbx
+	ret
+
+is_lru:	cmp	dword ptr [rdi+HDR_TYPE], LRU_HASH
+	je	1f
+	cmp	dword ptr [rdi+HDR_TYPE], LRU_PERCPU_HASH
+1:	ret
+
+# rax becomes the address of this thread's value of the element rax.
+value:	mov	ecx, [rdi+HDR_VALUE_STRIDE]
+	imul	rax, rcx
+	add	rax, [rdi+HDR_VALUES]
+	add	rax, rdi
+	mov	ecx, [r12+STATE_SLOT]
+	imul	rcx, [rdi+HDR_SLOT_STRIDE]
+	add	rax, rcx
+	ret
+
+# Locks the bucket r9; not equal if it cannot.
+lock:	mov	ecx, LOCK_TRIES
+	mov	edx, 1
+1:	xor	eax, eax
+	lock cmpxchg [r9+BUCKET_LOCK], edx
+	je	2f
+	pause
+	dec	ecx
+	jnz	1b
+	dec	ecx			# not equal
+2:	ret
+
+ROUTINE map_lookup_elem			# map, key
+	cmp	dword ptr [rdi+HDR_BUCKETS], 0
+	jne	1f
+	mov	eax, [rsi]
+	cmp	eax, [rdi+HDR_ELEMS]
+	jb	value
+	xor	eax, eax
+	ret
+1:	call	places
+	call	search
+	test	rax, rax
+	jns	value
+	xor	eax, eax
+	ret
+
+ROUTINE map_update_elem			# map, key, value, flags
+	cmp	rcx, UPDATE_EXIST
+	ja	invalid
+	cmp	dword ptr [rdi+HDR_BUCKETS], 0
+	jne	update_hash
+	cmp	dword ptr [rdi+HDR_TYPE], ARRAY
+	je	1f
+	cmp	dword ptr [rdi+HDR_TYPE], PERCPU_ARRAY
+	jne	invalid
+1:	mov	eax, [rsi]
+	cmp	eax, [rdi+HDR_ELEMS]
+	jae	2f
+	cmp	ecx, UPDATE_NOEXIST
+	je	3f
+	call	value
+	mov	r9, rax
+	mov	r10, rdx
+	mov	ecx, [rdi+HDR_VALUE_SIZE]
+	call	copy
+	xor	eax, eax
+	ret
+2:	FAIL	E2BIG
+3:	FAIL	EEXIST
+invalid:
+	FAIL	EINVAL
+
+update_hash:
+	.irp	r, rbx, rbp, r13, r14, r15
+	push	\r
+	.endr
+	mov	r13, rdx		# value
+	mov	r14, rcx		# flags
+	call	places
+	call	lock
+	mov	rax, -EBUSY
+	jne	out
+	mov	r15, r9			# the home, which is locked
+	call	search
+	test	rax, rax
+	js	1f
+	mov	rbx, -EEXIST
+	cmp	r14d, UPDATE_NOEXIST
+	jne	store
+	jmp	unlock
+1:	mov	rbx, -ENOENT
+	cmp	r14d, UPDATE_EXIST
+	je	unlock
+
+	# The first free element, by turns in both buckets, so that they fill evenly.
+	mov	ebp, TAG_BUSY
+	xor	ecx, ecx
+2:	xor	eax, eax
+	lock cmpxchg [r9+rcx*4+BUCKET_TAGS], ebp
+	je	new
+	xor	eax, eax
+	lock cmpxchg [r10+rcx*4+BUCKET_TAGS], ebp
+	je	3f
+	inc	ecx
+	cmp	ecx, BUCKET_SLOTS
+	jb	2b
+	mov	rbx, -E2BIG
+	call	is_lru
+	jne	unlock
+	mov	edx, 2*BUCKET_SLOTS
+	jmp	evict
+3:	mov	r9, r10
+	jmp	new
+
+	# LRU: the hand goes round; what was used since gets another chance.
+evict:	mov	ecx, [r9+BUCKET_HAND]
+	and	ecx, BUCKET_SLOTS-1
+	lea	eax, [rcx+1]
+	and	eax, BUCKET_SLOTS-1
+	mov	[r9+BUCKET_HAND], eax
+	cmp	byte ptr [r9+rcx+BUCKET_USED], 0
+	je	4f
+	mov	byte ptr [r9+rcx+BUCKET_USED], 0
+	jmp	5f
+4:	mov	eax, [r9+rcx*4+BUCKET_TAGS]
+	cmp	eax, TAG_BUSY
+	je	5f
+	lock cmpxchg [r9+rcx*4+BUCKET_TAGS], ebp
+	je	new
+5:	dec	edx
+	jnz	evict
+	mov	rbx, -EBUSY
+	jmp	unlock
+
+	# Slot ecx of the bucket r9 is ours.
+new:	mov	rbp, r9
+	mov	edx, ecx
+	mov	rax, r9
+	sub	rax, rdi
+	sub	rax, [rdi+HDR_INDEX]
+	shr	rax, BUCKET_SHIFT-3
+	add	rax, rcx
+	mov	r9d, [rdi+HDR_KEY_STRIDE]
+	imul	r9, rax
+	add	r9, [rdi+HDR_KEYS]
+	add	r9, rdi
+	mov	r10, rsi
+	mov	ecx, [rdi+HDR_KEY_SIZE]
+	call	copy
+	mov	byte ptr [rbp+rdx+BUCKET_USED], 0
+	lea	r14, [rbp+rdx*4+BUCKET_TAGS]
+	xor	ebx, ebx		# zero the values of all threads
+	mov	ebp, [rdi+HDR_VALUE_STRIDE]
+	mov	r9, rax
+	imul	r9, rbp
+	add	r9, [rdi+HDR_VALUES]
+	add	r9, rdi
+6:	cmp	ebx, [rdi+HDR_SLOTS]
+	jae	8f
+	xor	ecx, ecx
+7:	mov	qword ptr [r9+rcx], 0
+	add	ecx, 8
+	cmp	ecx, ebp
+	jb	7b
+	inc	ebx
+	add	r9, [rdi+HDR_SLOT_STRIDE]
+	jmp	6b
+8:	call	value
+	mov	r9, rax
+	mov	r10, r13
+	mov	ecx, [rdi+HDR_VALUE_SIZE]
+	call	copy
+	mov	[r14], r8d		# and now it is there
+	xor	ebx, ebx
+	jmp	unlock
+
+	# The value r13 for the element rax, which was there.
+store:	call	value
+	mov	r9, rax
+	mov	r10, r13
+	mov	ecx, [rdi+HDR_VALUE_SIZE]
+	call	copy
+	xor	ebx, ebx
+unlock:	mov	dword ptr [r15+BUCKET_LOCK], 0
+	mov	rax, rbx
+out:
+	.irp	r, r15, r14, r13, rbp, rbx
+	pop	\r
+	.endr
+	ret
+
+ROUTINE map_delete_elem			# map, key
+	cmp	dword ptr [rdi+HDR_BUCKETS], 0
+	jne	1f
+	cmp	dword ptr [rdi+HDR_TYPE], STACK_TRACE
+	jne	invalid
+	mov	eax, [rsi]
+	cmp	eax, [rdi+HDR_ELEMS]
+	jae	4f
+	mov	rcx, [rdi+HDR_INDEX]
+	add	rcx, rdi
+	xor	edx, edx
+	xchg	[rcx+rax*TRACE_INDEX_SIZE+TRACE_COUNT], edx
+	test	edx, edx
+	jz	4f
+	xor	eax, eax
+	ret
+1:	call	places
+	call	lock
+	jne	5f
+	call	search
+	mov	rdx, -ENOENT
+	test	rax, rax
+	js	3f
+	mov	r11, rax		# its tag
+	shr	r11, 3
+	shl	r11, BUCKET_SHIFT
+	and	eax, BUCKET_SLOTS-1
+	lea	r11, [r11+rax*4+BUCKET_TAGS]
+	add	r11, [rdi+HDR_INDEX]
+	mov	eax, r8d
+	xor	ecx, ecx		# TAG_FREE
+	lock cmpxchg [rdi+r11], ecx
+	jne	3f			# evicted just now
+	xor	edx, edx
+3:	mov	dword ptr [r9+BUCKET_LOCK], 0
+	mov	rax, rdx
+	ret
+4:	FAIL	ENOENT
+5:	FAIL	EBUSY
+
+# ---- Rings ----
+
+ROUTINE ringbuf_reserve			# map, size, flags
+	mov	r8d, [rdi+HDR_RING_SIZE]
+	mov	ecx, [r12+STATE_SLOT]
+	imul	rcx, [rdi+HDR_SLOT_STRIDE]
+	add	rcx, [rdi+HDR_VALUES]
+	add	rcx, rdi		# this thread's ring
+	cmp	rsi, r8
+	ja	3f
+	lea	r9, [rsi+7+RECORD_HEADER]
+	and	r9, -8			# what the record takes
+	mov	r10, [rcx+RING_HEAD]
+	lea	rax, [r8-1]
+	and	rax, r10		# where it would be
+	xor	r11d, r11d
+	lea	rdx, [rax+r9]
+	cmp	rdx, r8
+	jbe	1f
+	mov	r11, r8			# to be filled before the ring's end
+	sub	r11, rax
+1:	add	r10, r11
+	add	r10, r9			# the new head
+	mov	rdx, r10
+	sub	rdx, [rcx+RING_TAIL]
+	cmp	rdx, r8
+	ja	3f
+	test	r11, r11
+	jz	2f
+	sub	r11d, RECORD_HEADER
+	or	r11d, RECORD_DISCARD
+	mov	[rcx+rax+RING_DATA], r11
+	xor	eax, eax
+2:	or	esi, RECORD_BUSY
+	mov	[rcx+rax+RING_DATA], rsi
+	mov	[rcx+RING_HEAD], r10
+	lea	rax, [rcx+rax+RING_DATA+RECORD_HEADER]
+	ret
+3:	inc	qword ptr [rcx+RING_LOST]
+	xor	eax, eax
+	ret
+
+# A record of rdx bytes at rsi for the ring rdi; rax is 0 if there is no room.
+record:	push	rsi
+	push	rdx
+	mov	rsi, rdx
+	call	ringbuf_reserve_
+	pop	rcx
+	pop	r10
+	test	rax, rax
+	jz	1f
+	mov	r9, rax
+	call	copy
+	and	dword ptr [rax-RECORD_HEADER], ~RECORD_BUSY
+1:	ret
+
+ROUTINE ringbuf_output			# map, data, size, flags
+	mov	eax, [rdi+HDR_RING_SIZE]
+	sub	eax, RECORD_HEADER
+	cmp	rdx, rax
+	ja	1f
+	call	record
+	test	rax, rax
+	jz	2f
+	xor	eax, eax
+	ret
+1:	FAIL	E2BIG
+2:	FAIL	EAGAIN
+
+ROUTINE perf_event_output		# context, map, flags, data, size
+	shr	rdx, 32
+	jnz	invalid
+	mov	rdi, rsi
+	mov	rsi, rcx
+	mov	rdx, r8
+	call	record
+	test	rax, rax
+	jz	1f
+	xor	eax, eax
+	ret
+1:	FAIL	ENOSPC
+
+ROUTINE trace_printk			# format, size, three values
+	push	rsi
+	push	rdi
+	push	r8
+	push	rcx
+	push	rdx
+	mov	rdi, [rip+start-AREA_CODE+AREA_HEAD]
+	mov	rdi, [rdi+HEAD_TRACE]
+	test	rdi, rdi
+	jz	1f
+	mov	eax, MAX_PRINTK
+	cmp	rsi, rax
+	cmova	rsi, rax
+	push	rsi
+	add	esi, PRINTK_FORMAT
+	call	ringbuf_reserve_
+	pop	rcx
+	test	rax, rax
+	jz	1f
+	pop	[rax+PRINTK_ARGS]
+	pop	[rax+PRINTK_ARGS+8]
+	pop	[rax+PRINTK_ARGS+16]
+	mov	r11d, [r12+STATE_PID_TGID]
+	mov	[rax+PRINTK_THREAD], r11d
+	mov	[rax+PRINTK_LEN], ecx
+	pop	r10
+	lea	r9, [rax+PRINTK_FORMAT]
+	call	copy
+	and	dword ptr [rax-RECORD_HEADER], ~RECORD_BUSY
+	pop	rax
+	ret
+1:	add	rsp, 32			# no room: the ring has counted it
+	pop	rax
+	ret
+
+# ---- The target's memory ----
+
+ROUTINE probe_read			# destination, size, source
+	mov	r8, rdi
+	mov	r9, rsi
+1:	cmp	rsi, 8
+	jb	2f
+	MAY_FAULT bad_address
+	mov	rax, [rdx]
+	mov	[rdi], rax
+	add	rdx, 8
+	add	rdi, 8
+	sub	rsi, 8
+	jmp	1b
+2:	test	rsi, rsi
+	jz	3f
+	MAY_FAULT bad_address
+	mov	al, [rdx]
+	mov	[rdi], al
+	inc	rdx
+	inc	rdi
+	dec	rsi
+	jmp	2b
+3:	xor	eax, eax
+	ret
+
+bad_address:				# the r9 bytes at r8 become zeros
+	test	r9, r9
+	jz	1f
+	mov	byte ptr [r8], 0
+	inc	r8
+	dec	r9
+	jmp	bad_address
+1:	FAIL	EFAULT
+
+ROUTINE probe_read_str			# destination, size, source
+	mov	r8, rdi
+	mov	r9, rsi
+	xor	ecx, ecx
+1:	cmp	rcx, rsi
+	jae	2f
+	MAY_FAULT bad_address
+	mov	al, [rdx+rcx]
+	mov	[rdi+rcx], al
+	inc	rcx
+	test	al, al
+	jnz	1b
+	mov	rax, rcx
+	ret
+2:	test	rcx, rcx
+	jz	3f
+	mov	byte ptr [rdi+rcx-1], 0
+3:	mov	rax, rcx
+	ret
+
+# The return addresses of the chain of frame pointers become an element.
+ROUTINE get_stackid			# context, map, flags
+	test	rdx, ~(STACK_SKIP|STACK_FLAGS)
+	jnz	invalid
+	push	rbx
+	mov	r8, rdx
+	movzx	edx, dl			# to be skipped
+	mov	r9, [rdi+8*CONTEXT_IP]
+	mov	r10, [rdi+8*CONTEXT_FP]
+	mov	edi, [rsi+HDR_VALUE_SIZE]
+	shr	edi, 3
+	xor	ecx, ecx
+	xor	r11d, r11d		# how many there are
+1:	cmp	r11d, edi
+	jae	walked
+	cmp	ecx, edx
+	jb	2f
+	mov	[r12+r11*8+STATE_TRACE], r9
+	inc	r11d
+2:	inc	ecx
+	test	r10, r10
+	jz	walked
+	test	r10b, 7
+	jnz	walked
+	MAY_FAULT walked
+	mov	rax, [r10]
+	MAY_FAULT walked
+	mov	r9, [r10+8]
+	test	r9, r9
+	jz	walked
+	xor	ebx, ebx
+	cmp	rax, r10
+	cmovbe	rax, rbx		# frames that go down are none
+	mov	r10, rax
+	jmp	1b
+walked:	mov	rax, -EFAULT
+	test	r11d, r11d
+	jz	9f
+	movabs	r9, HASH_MUL
+	xor	eax, eax
+	xor	ecx, ecx
+3:	xor	rax, [r12+rcx*8+STATE_TRACE]
+	MIX	r9, rdx
+	inc	ecx
+	cmp	ecx, r11d
+	jb	3b
+	mov	r9, rax
+	shr	r9, 32
+	xor	r9d, eax		# the hash
+	mov	r10, [rsi+HDR_INDEX]
+	add	r10, rsi
+	xor	ecx, ecx
+4:	mov	eax, r9d
+	add	rax, rcx
+	xor	edx, edx
+	mov	edi, [rsi+HDR_ELEMS]
+	div	rdi
+	mov	rdi, rdx		# the element
+	xor	eax, eax
+	mov	edx, TRACE_BUSY
+	lock cmpxchg [r10+rdi*TRACE_INDEX_SIZE+TRACE_COUNT], edx
+	je	fill
+	cmp	eax, r11d
+	jne	6f
+	cmp	[r10+rdi*TRACE_INDEX_SIZE+TRACE_HASH], r9d
+	jne	6f
+	call	trace_value
+	xor	edx, edx
+5:	mov	rbx, [rax+rdx*8]
+	cmp	rbx, [r12+rdx*8+STATE_TRACE]
+	jne	6f
+	inc	edx
+	cmp	edx, r11d
+	jb	5b
+	mov	eax, edi
+	jmp	9f
+6:	inc	ecx
+	cmp	ecx, TRACE_PROBES
+	jb	4b
+	mov	rax, -EEXIST
+	test	r8d, STACK_REUSE
+	jz	9f
+	mov	eax, r9d
+	xor	edx, edx
+	mov	edi, [rsi+HDR_ELEMS]
+	div	rdi
+	mov	rdi, rdx
+	mov	eax, [r10+rdi*TRACE_INDEX_SIZE+TRACE_COUNT]
+	mov	edx, TRACE_BUSY
+	cmp	eax, edx
+	je	7f
+	lock cmpxchg [r10+rdi*TRACE_INDEX_SIZE+TRACE_COUNT], edx
+	je	fill
+7:	mov	rax, -EBUSY
+	jmp	9f
+
+fill:	call	trace_value
+	mov	edx, [rsi+HDR_VALUE_SIZE]
+	shr	edx, 3
+	xor	ecx, ecx
+1:	xor	ebx, ebx
+	cmp	ecx, r11d
+	jae	2f
+	mov	rbx, [r12+rcx*8+STATE_TRACE]
+2:	mov	[rax+rcx*8], rbx
+	inc	ecx
+	cmp	ecx, edx
+	jb	1b
+	mov	[r10+rdi*TRACE_INDEX_SIZE+TRACE_HASH], r9d
+	mov	[r10+rdi*TRACE_INDEX_SIZE+TRACE_COUNT], r11d
+	mov	eax, edi
+9:	pop	rbx
+	ret
+
+trace_value:				# rax = the value of the element rdi
+	mov	eax, [rsi+HDR_VALUE_STRIDE]
+	imul	rax, rdi
+	add	rax, [rsi+HDR_VALUES]
+	add	rax, rsi
+	ret
+
+# ---- The rest ----
+
+ROUTINE ktime_get_ns
+	mov	r8, [rip+start-AREA_CODE+AREA_HEAD]
+	rdtsc
+	shl	rdx, 32
+	or	rax, rdx
+	mul	qword ptr [r8+HEAD_CLOCK_MULT]
+	mov	ecx, [r8+HEAD_CLOCK_SHIFT]
+	shrd	rax, rdx, cl
+	add	rax, [r8+HEAD_CLOCK_BASE]
+	ret
+
+ROUTINE ktime_get_boot_ns
+	call	ktime_get_ns_
+	add	rax, [r8+HEAD_CLOCK_BOOT]
+	ret
+
+# The kernel leaves the CPU's number in the limit of a segment, for the vDSO.
+ROUTINE get_smp_processor_id
+	mov	ecx, CPU_SEGMENT
+	xor	eax, eax
+	lsl	eax, ecx
+	and	eax, CPU_MASK
+	ret
+
+ROUTINE get_prandom_u32
+	mov	rax, [r12+STATE_RANDOM]
+	test	rax, rax
+	jnz	1f
+	rdtsc
+	shl	rdx, 32
+	or	rax, rdx
+	xor	rax, r12
+1:	.irp	shift, 13, -7, 17
+	mov	rcx, rax
+	.if	\shift > 0
+	shl	rcx, \shift
+	.else
+	shr	rcx, -(\shift)
+	.endif
+	xor	rax, rcx
+	.endr
+	mov	[r12+STATE_RANDOM], rax
+	shr	rax, 32
+	ret
+
+ROUTINE get_current_uid_gid
+	mov	rax, [rip+start-AREA_CODE+AREA_HEAD]
+	mov	rax, [rax+HEAD_UID_GID]
+	ret
+
+ROUTINE get_current_comm		# destination, size
+	xor	ecx, ecx
+1:	xor	eax, eax
+	lea	rdx, [rcx+1]
+	cmp	rdx, rsi
+	jae	2f			# the last is a NUL
+	cmp	ecx, COMM_SIZE
+	jae	2f
+	mov	al, [r12+rcx+STATE_COMM]
+2:	mov	[rdi+rcx], al
+	inc	rcx
+	cmp	rcx, rsi
+	jb	1b
+	xor	eax, eax
+	ret
+
+ROUTINE override_return			# context, value
+	mov	[r12+STATE_VALUE], rsi
+	mov	byte ptr [r12+STATE_OVERRIDE], 1
+	xor	eax, eax
+	ret

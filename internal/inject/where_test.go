@@ -1,0 +1,435 @@
+package inject
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/internal/isa/amd64"
+)
+
+// stepper is the host's main thread under ptrace: it is made to call functions
+// from any registers, and stopped anywhere.
+type stepper struct {
+	*host
+	mem   *os.File
+	what  string          // is tested
+	value uint64          // what override_return makes of the result, if not 0
+	home  unix.PtraceRegs // what it does between commands
+	stack arch.Addr
+}
+
+const stackSizeOfTests = 4096
+
+// testStack is the stack that calls get there: a page in the second half of the area.
+func (h *host) testStack() arch.Addr { return h.area.Addr + areaRoom/2 }
+
+// step takes the host over for the rest of the test; the test's goroutine stays
+// on its thread, as ptrace wants it.
+func (h *host) step() *stepper {
+	h.Helper()
+	runtime.LockOSThread()
+	s := &stepper{host: h, stack: h.testStack()}
+	var err error
+	if err = unix.PtraceAttach(h.pid); err != nil {
+		h.Fatal(err)
+	}
+	s.wait()
+	if err := transfer(unix.PTRACE_GETREGS, h.pid, &s.home); err != nil {
+		h.Fatal(err)
+	}
+	if s.mem, err = os.OpenFile(fmt.Sprintf("/proc/%d/mem", h.pid), os.O_RDWR, 0); err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() {
+		s.mem.Close()
+		unix.PtraceDetach(h.pid)
+		runtime.UnlockOSThread()
+	})
+	return s
+}
+
+// wait gives the signal that the thread has stopped with.
+func (s *stepper) wait() unix.Signal {
+	s.Helper()
+	var ws unix.WaitStatus
+	if _, err := unix.Wait4(s.pid, &ws, unix.WALL, nil); err != nil || !ws.Stopped() {
+		s.Fatalf("%v, status %#x", err, ws)
+	}
+	return ws.StopSignal()
+}
+
+func (s *stepper) do(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *stepper) poke(at arch.Addr, b []byte) {
+	s.Helper()
+	_, err := s.mem.WriteAt(b, int64(at))
+	s.do(err)
+}
+
+func (s *stepper) peek(at arch.Addr, b []byte) error {
+	_, err := s.mem.ReadAt(b, int64(at))
+	return err
+}
+
+// userRegs is where ptrace has the registers.
+func userRegs(u *unix.PtraceRegs) map[arch.Reg]*uint64 {
+	return map[arch.Reg]*uint64{
+		arch.AX: &u.Rax, arch.BX: &u.Rbx, arch.CX: &u.Rcx, arch.DX: &u.Rdx, arch.SI: &u.Rsi, arch.DI: &u.Rdi,
+		arch.BP: &u.Rbp, arch.SP: &u.Rsp, arch.R8: &u.R8, arch.R9: &u.R9, arch.R10: &u.R10, arch.R11: &u.R11,
+		hostState: &u.R12, arch.R13: &u.R13, arch.R14: &u.R14, arch.R15: &u.R15, arch.IP: &u.Rip, arch.FLAGS: &u.Eflags,
+	}
+}
+
+// transfer gets or sets registers. These requests have them in the order of x86-64 for
+// 32-bit programs, too, unlike those of package unix.
+func transfer(request, pid int, u *unix.PtraceRegs) error {
+	if _, _, e := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(pid), 0, uintptr(unsafe.Pointer(u)), 0, 0); e != 0 {
+		return e
+	}
+	return nil
+}
+
+func (s *stepper) regs() (r arch.Regs) {
+	s.Helper()
+	var u unix.PtraceRegs
+	s.do(transfer(unix.PTRACE_GETREGS, s.pid, &u))
+	for reg, p := range userRegs(&u) {
+		r[reg] = *p
+	}
+	return r
+}
+
+func (s *stepper) setRegs(r *arch.Regs) {
+	s.Helper()
+	u := s.home
+	u.Orig_rax = ^uint64(0)
+	for reg, p := range userRegs(&u) {
+		*p = r[reg]
+	}
+	s.do(transfer(unix.PTRACE_SETREGS, s.pid, &u))
+}
+
+// outcome is everything that a call leaves behind.
+type outcome struct {
+	regs  arch.Regs
+	stack []byte // without what is below the stack pointer: nobody's
+}
+
+// entry is a state at a function's entry. The return address is that of a trap.
+func (s *stepper) entry(f string, rnd *rand.Rand) (arch.Regs, []byte) {
+	var r arch.Regs
+	for i := arch.AX; i <= arch.R15; i++ {
+		r[i] = rnd.Uint64()
+	}
+	r[arch.DI] = rnd.Uint64N(3)
+	r[arch.FLAGS] = 0x202 | rnd.Uint64()&0x8d5
+	r[arch.SP] = uint64(s.stack) + stackSizeOfTests/2
+	r[arch.IP] = uint64(s.addr[f])
+	stack := make([]byte, stackSizeOfTests)
+	for i := range stack {
+		stack[i] = byte(rnd.Uint32())
+	}
+	hostMachine.PutWord(stack[stackSizeOfTests/2:], uint64(s.trap()))
+	if narrow() { // the argument is on the stack
+		binary.LittleEndian.PutUint32(stack[stackSizeOfTests/2+4:], uint32(r[arch.DI]))
+		for i := range r {
+			r[i] = uint64(uint32(r[i]))
+		}
+		clear(r[arch.R8 : arch.R15+1])
+	}
+	return r, stack
+}
+
+// trap is an address that holds int3.
+func (s *stepper) trap() arch.Addr { return s.stack + 2*stackSizeOfTests }
+
+// run lets the thread go on until it traps.
+func (s *stepper) run() outcome {
+	s.Helper()
+	s.do(unix.PtraceCont(s.pid, 0))
+	if sig := s.wait(); sig != unix.SIGTRAP {
+		s.Fatalf("%s: %v at %#x", s.what, sig, s.regs()[arch.IP])
+	}
+	o := outcome{regs: s.regs(), stack: make([]byte, stackSizeOfTests)}
+	if o.regs[arch.IP] != uint64(s.trap())+1 {
+		s.Fatalf("%s: trapped at %#x", s.what, o.regs[arch.IP])
+	}
+	s.do(s.peek(s.stack, o.stack))
+	clear(o.stack[:o.regs[arch.SP]-uint64(s.stack)])
+	return o
+}
+
+func (o *outcome) differs(p *outcome) string {
+	for r := arch.AX; r <= arch.FLAGS; r++ {
+		if o.regs[r] != p.regs[r] {
+			return fmt.Sprintf("%s is %#x, not %#x", arch.AMD64.RegName(r), p.regs[r], o.regs[r])
+		}
+	}
+	if !bytes.Equal(o.stack, p.stack) {
+		return "the stack differs"
+	}
+	return ""
+}
+
+// inDetour tells whether the PC is in the detour's own code.
+func inDetour(d *Detour, code []byte, pc uint64) bool {
+	return pc >= uint64(d.At) && pc < uint64(d.At)+uint64(len(code))
+}
+
+// everywhere stops a call at each instruction of its detour, puts the thread back to
+// where the program would be, and looks whether the call comes out as without a
+// probe. It gives how often it stopped in each phase.
+func (s *stepper) everywhere(f string, d *Detour, prepare func(), seed uint64) (phases [Returned + 1]int) {
+	s.Helper()
+	original := make([]byte, 8)
+	s.do(s.peek(d.Site, original))
+	defer s.poke(d.Site, original)
+	code, err := d.Code()
+	s.do(err)
+	jump, err := hostISA.Jump(d.Site, d.At)
+	s.do(err)
+	begin := func() (start arch.Regs, plain outcome) {
+		start, stack := s.entry(f, rand.New(rand.NewPCG(seed, 0)))
+		s.poke(d.Site, original)
+		s.poke(s.stack, stack)
+		s.setRegs(&start)
+		plain = s.run()
+		prepare()
+		s.poke(d.Site, jump)
+		s.poke(s.stack, stack)
+		s.setRegs(&start)
+		return start, plain
+	}
+	var way []uint64 // through the detour
+	begin()
+	for pc := uint64(0); pc != uint64(s.trap()); {
+		s.do(unix.PtraceSingleStep(s.pid))
+		if sig := s.wait(); sig != unix.SIGTRAP {
+			s.Fatalf("%v", sig)
+		}
+		regs := s.regs()
+		if pc = regs[arch.IP]; inDetour(d, code, pc) {
+			way = append(way, pc)
+		}
+	}
+	for _, pc := range way { // each once: there are no loops
+		start, plain := begin()
+		want := plain
+		if s.value != 0 {
+			want.regs[arch.AX] = s.value
+			if narrow() { // the upper half of what is returned
+				want.regs[arch.DX] = start[arch.DX]
+			}
+		}
+		s.poke(arch.Addr(pc), []byte{0xcc})
+		s.do(unix.PtraceCont(s.pid, 0))
+		if sig := s.wait(); sig != unix.SIGTRAP {
+			s.Fatalf("%s: %v on the way to %#x", s.what, sig, pc)
+		}
+		s.poke(arch.Addr(pc), code[pc-uint64(d.At):][:1])
+		r := s.regs()
+		if r[arch.IP]--; r[arch.IP] != pc {
+			s.Fatalf("%s: trapped at %#x on the way to %#x", s.what, r[arch.IP], pc)
+		}
+		at := arch.Addr(r[arch.IP])
+		st, err := d.Where(&r, s.peek)
+		s.do(err)
+		phases[st.Phase]++
+		to := st.Regs
+		switch st.Phase {
+		case Before: // as if there were no probe
+			s.poke(d.Site, original)
+			want = plain
+		}
+		if st.Resume == 0 { // nothing to be put back
+			s.setRegs(&r)
+			got := s.run()
+			ignoreDead(d, &got.regs, &want.regs)
+			if diff := want.differs(&got); diff != "" {
+				s.Fatalf("%s: left alone at %#x: %s", s.what, pc, diff)
+			}
+			continue
+		}
+		if st.Busy != 0 {
+			s.poke(st.Busy, []byte{0})
+		}
+		to[arch.IP] = uint64(st.Resume)
+		s.setRegs(&to)
+		got := s.run()
+		ignoreDead(d, &got.regs, &want.regs)
+		if diff := want.differs(&got); diff != "" {
+			s.Fatalf("%s: stopped at +%#x of %v (%v): %s\n%s", s.what, uint64(at-d.At), d.At, st.Phase, diff, disassemble(s, d.At, code))
+		}
+		if st.Phase == Before || st.Phase == After {
+			if ignoreDead(d, &st.Regs, &start); st.Regs != start {
+				s.Fatalf("%s: stopped at +%#x (%v): registers %x instead of %x", s.what, uint64(at-d.At), st.Phase, st.Regs, start)
+			}
+		}
+	}
+	return phases
+}
+
+// ignoreDead makes equal what is nobody's business: dead registers and flags.
+func ignoreDead(d *Detour, got, want *arch.Regs) {
+	for reg := arch.AX; reg <= arch.R15; reg++ {
+		if d.Dead.Has(reg) {
+			got[reg] = want[reg]
+		}
+	}
+	if d.DeadFlags {
+		got[arch.FLAGS] = want[arch.FLAGS]
+	}
+}
+
+// clobber is a program that changes whatever it may, and counts.
+func clobber(a *asm) {
+	a.inc(hostState, counter(5))
+	for r := arch.AX; r <= arch.R15 && (r <= arch.SP || !narrow()); r++ {
+		if r != arch.SP && r != hostState {
+			a.movConst(r, 0)
+		}
+	}
+}
+
+// TestWhere stops everywhere in detours of all kinds, on the ways that are seldom
+// gone too.
+func TestWhere(t *testing.T) {
+	h := startHost(t, testLayout)
+	key := h.key(0)
+	at := func(off int) int { return h.seg.state(h.seg.Find(key)) + off }
+	p := h.program(clobber)
+	few := p
+	few.Context = 1 << wordOf[arch.DI]
+	one := h.program(func(a *asm) { a.put(0x31, 0xc0, 0x31, 0xd2, 0xff, 0xc0) }) // 1
+	// junk leaves an instance on top of the call's, as a coroutine might.
+	junk := h.program(func(a *asm) {
+		a.load(arch.AX, hostState, stateCalls)
+		a.storeConst(arch.AX, callSlot, 1)
+		a.lea(arch.AX, arch.AX, callSize)
+		a.store(hostState, stateCalls, arch.AX)
+	})
+	spare := arch.R9 // f_lea has no use for it
+	if narrow() {
+		spare = arch.SI
+	}
+	const overriding = 1000
+	override := h.program(func(a *asm) {
+		a.setByte(hostState, stateOverride, 1)
+		a.storeConst(hostState, stateValue, overriding)
+	})
+	override.Override = true
+	// An unfinished call: of probe 9 at a slot that is used again, or 8 bytes above it.
+	unfinished := func(above int) func() {
+		return func() {
+			h.seg.put(at(stateCallsAt+callSize+callSlot), uint64(h.testStack())+stackSizeOfTests/2+uint64(above))
+			h.seg.put(at(stateCallsAt+callSize+callProbe), 9)
+			h.seg.put(at(stateCalls), uint64(h.seg.stateAddr(h.seg.Find(key)))+stateCallsAt+2*callSize)
+		}
+	}
+	ret := func(r Return) *Return {
+		r.Missed, r.Hits = 7, 8
+		if r.Max == 0 {
+			r.Max = 5
+		}
+		return &r
+	}
+	tests := []struct {
+		name    string
+		detour  Detour
+		prepare func()
+		never   []Phase // that it is not stopped in
+	}{
+		{"count", Detour{Missed: NoCounter}, nil, nil},
+		{"dead flags", Detour{Missed: NoCounter, DeadFlags: true}, nil, nil},
+		{"dead registers", Detour{Missed: NoCounter, DeadFlags: true, Dead: amd64.Reg(arch.AX) | amd64.Reg(spare)}, nil, []Phase{After}},
+		{"a new thread", Detour{Missed: NoCounter}, func() { h.seg.Release(key) }, nil},
+		{"a new thread, dead registers", Detour{Missed: NoCounter, DeadFlags: true, Dead: amd64.Reg(arch.AX) | amd64.Reg(spare)}, func() { h.seg.Release(key) }, []Phase{After}},
+		{"programs", Detour{Programs: []Program{p, p}}, nil, nil},
+		{"programs, dead flags", Detour{Programs: []Program{few}, DeadFlags: true}, nil, nil},
+		{"return, dead flags", Detour{DeadFlags: true, Return: ret(Return{Entry: []Program{few}, Programs: []Program{p}})}, nil, nil},
+		{"programs of a new thread", Detour{Programs: []Program{p}}, func() { h.seg.Release(key) }, nil},
+		{"programs, dead controller", Detour{Programs: []Program{p}}, func() { h.seg.mem[headDead] = 0x40 }, []Phase{Running}},
+		{"programs, closed", Detour{Programs: []Program{p}}, func() { h.seg.close(h.seg.Find(key)) }, []Phase{Running}},
+		{"override", Detour{Programs: []Program{override}}, nil, []Phase{After, Displaced}},
+		{"return", Detour{Return: ret(Return{})}, nil, nil},
+		{"return, programs", Detour{Programs: []Program{p}, Return: ret(Return{Entry: []Program{p}, Programs: []Program{p}})}, nil, nil},
+		{"return, none watched", Detour{Programs: []Program{p}, Return: ret(Return{Max: -1, Entry: []Program{p}})}, nil, nil},
+		{"return, full", Detour{Return: ret(Return{ID: 9, Max: 1})}, unfinished(8), nil},
+		{"return, not full", Detour{Return: ret(Return{Max: 1})}, unfinished(8), nil},
+		{"return, abandoned", Detour{Return: ret(Return{})}, unfinished(0), nil},
+		{"return, dead controller", Detour{Return: ret(Return{})}, func() { h.seg.mem[headDead] = 0x40 }, nil},
+		{"return, veto", Detour{Return: ret(Return{Entry: []Program{one}, Veto: true})}, nil, nil},
+		{"return, override", Detour{Programs: []Program{override}, Return: ret(Return{})}, nil, []Phase{After, Displaced}},
+		{"return, others above", Detour{Return: ret(Return{Entry: []Program{junk}, Programs: []Program{p}})}, nil, nil},
+		{"enter", Detour{Enters: []Enter{{ID: probe, Max: 5, Missed: 7, Data: 16}}}, nil, nil},
+		{"enter, none watched", Detour{Programs: []Program{p}, Enters: []Enter{{ID: probe, Missed: 7}}}, nil, nil},
+		{"enter, programs", Detour{Programs: []Program{p}, Enters: []Enter{
+			{ID: probe, Max: 5, Missed: 7, Programs: []Program{p, one}, Veto: true}, {ID: other, Max: 5, Missed: 7, Programs: []Program{few}}}}, nil, nil},
+		{"enter, dead controller", Detour{Enters: []Enter{{ID: probe, Max: 5, Missed: 7}}}, func() { h.seg.mem[headDead] = 0x40 }, nil},
+		{"exit, not watched", Detour{Exits: []Exit{{ID: probe, Programs: []Program{p}, Hits: 8}}}, nil, nil},
+		{"enter and exit", Detour{Programs: []Program{p}, Enters: []Enter{{ID: probe, Max: 5, Missed: 7}},
+			Exits: []Exit{{ID: probe, Programs: []Program{p}, Hits: 8}, {ID: other, Hits: 9}}}, nil, nil},
+		{"exit, if carry", Detour{Cond: 0x72, Exits: []Exit{{ID: probe, Programs: []Program{p}, Hits: 8}}}, nil, nil},
+		{"begin anew", Detour{Enters: []Enter{{ID: probe, Max: 5, Missed: 7, Programs: []Program{p}}}, Exits: []Exit{{ID: probe, Again: true, Hits: 8}}}, nil, nil},
+		{"return, data", Detour{Return: ret(Return{ID: probe, Data: 16, Entry: []Program{p}, Programs: []Program{p}})}, nil, nil},
+		{"return, data, veto", Detour{Return: ret(Return{ID: probe, Data: 8, Entry: []Program{one}, Veto: true})}, nil, nil},
+	}
+	var detours []*Detour
+	for _, tt := range tests {
+		d := tt.detour
+		d.Hits = 3
+		if d.Missed == 0 {
+			d.Missed = 4
+		}
+		detours = append(detours, h.detour("f_lea", d))
+		code, err := detours[len(detours)-1].Code()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.put(detours[len(detours)-1].At, code)
+	}
+	s := h.step()
+	seeds := uint64(2)
+	if testing.Short() {
+		seeds = 1
+	}
+	for i, tt := range tests {
+		s.what, s.value = tt.name, 0
+		if len(tt.detour.Programs) > 0 && tt.detour.Programs[0].Override {
+			s.value = overriding
+		}
+		prepare := func() {
+			h.seg.Assign(Thread{Key: key, TID: h.pid}) // anew: a trial may have ended in the middle of anything
+			h.seg.mem[headDead] = 0
+			if tt.prepare != nil {
+				tt.prepare()
+			}
+		}
+		for seed := range seeds {
+			phases := s.everywhere("f_lea", detours[i], prepare, seed)
+			for p := Before; p <= Displaced; p++ {
+				if p == Running && len(tt.detour.Programs) == 0 {
+					continue
+				}
+				if never := slices.Contains(tt.never, p); (phases[p] == 0) != never {
+					t.Errorf("%s: stopped %v times in the phases", tt.name, phases)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,371 @@
+// Package inside is what a session has in its target besides slots: memory that
+// both see, compiled programs, and detours. It decides what is to be where and
+// keeps the account of it; the caller maps and writes. It touches no target.
+package inside
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"kprobe/arch"
+	"kprobe/bpf"
+	"kprobe/internal/inject"
+	"kprobe/internal/isa"
+	"kprobe/internal/jit"
+	"kprobe/internal/patch"
+)
+
+// Serves tells whether programs can run on a machine; the error says why not.
+func Serves(a *arch.Arch) error {
+	if a != arch.AMD64 && a != arch.I386 {
+		return fmt.Errorf("programs are not compiled for %s", a.Name)
+	}
+	return nil
+}
+
+// Apart is a place for shared memory in a process: code refers to it by whole addresses, so
+// it need not take room where programs, and detours, are. That of a controller that was
+// killed is there still, so it is a different place each time.
+func Apart(a *arch.Arch) patch.Range {
+	lowest, step, places := arch.Addr(1<<40), arch.Addr(4<<30), uint64(1<<13)
+	if a.PtrSize == 4 { // between the heap and the libraries
+		lowest, step, places = 6<<28, 16<<20, 1<<7
+	}
+	at := lowest + step*arch.Addr(rand.Uint64N(places))
+	return patch.Range{Start: at, End: at + 1}
+}
+
+// Config says what the target is like.
+type Config struct {
+	ISA     isa.ISA
+	TGID    int
+	Key     inject.ThreadKey
+	RedZone int // see inject.Detour
+
+	// Goroutine is where a thread of a Go program keeps its goroutine (inject.Detour), and GoID
+	// where that has its id, 0 for unknown (inject.Segment).
+	Goroutine int32
+	GoID      int
+
+	// Clock is how programs tell the time; nil where they cannot. Boot is what
+	// CLOCK_BOOTTIME is ahead of it.
+	Clock *jit.Clock
+	Boot  uint64
+
+	// UID and GID are whose process it is.
+	UID, GID uint32
+
+	// Page is the unit of memory; below Floor and from Limit on there is none.
+	Page, Floor, Limit arch.Addr
+
+	Room Room
+
+	// Of a kernel (ForMachine): the numbers of its CPUs, where its tracer is called, and
+	// how it reads memory.
+	cpus    []int
+	traced  func(arch.Addr) bool
+	readers inject.Readers
+}
+
+// Room is how many threads can be in probes at once, how many probes can be counted,
+// and how many calls be under way that are seen at exits or have private data.
+type Room struct{ Threads, Counters, Calls int }
+
+// Processes have room for all that they may need: memory is taken as it is used.
+var Processes = Room{Threads: 1023, Counters: 32 << 10, Calls: 32 << 10}
+
+// narrow is for processes whose addresses have 32 bits: 60 MiB of them.
+var narrow = Room{Threads: 255, Counters: 8 << 10, Calls: 4 << 10}
+
+// traceLayout is the ring for what programs print.
+func (r Room) traceLayout() *bpf.Layout {
+	l, err := bpf.Arrange([]*bpf.MapSpec{bpf.TraceMap()}, r.Threads)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+func (r Room) layout() inject.Layout {
+	return inject.Layout{Threads: r.Threads, Counters: r.Counters, Calls: r.Calls, Extra: int(r.traceLayout().Size)}
+}
+
+// Size is that of the memory that the target and its controller share, in bytes.
+func (r Room) Size() int { return r.layout().Size() }
+
+// Inside is the account. It belongs to whoever plans; Find and what it answers may
+// be used at the same time by the one who serves the target's stops.
+type Inside struct {
+	Seg     *inject.Segment
+	Printed *bpf.Map // the ring of what programs print
+
+	cfg       Config
+	arch      *arch.Arch
+	places    *patch.Detours
+	mapped    []patch.Range
+	areas     []*area
+	codes     []*copied  // compiled programs, by address
+	detours   []*Detour  // by address; replaced, never changed in place
+	stubs     []*Detour  // those that have one, by its address; as above
+	retired   []*Detour  // those that nothing leads to any more
+	redirects []Redirect // not asked for yet
+
+	unused  []int // counters that were given back
+	next    int   // the first that was never given out
+	returns accounts
+}
+
+// New takes over memory that target and controller share: zeros, of Size bytes.
+// occupied is the target's memory.
+func New(c Config, addr arch.Addr, ours []byte, occupied []patch.Range) (*Inside, error) {
+	seg, err := inject.NewSegment(c.ISA.Arch(), c.Room.layout(), addr, ours, c.TGID)
+	if err != nil {
+		return nil, err
+	}
+	trace, err := c.Room.traceLayout().Bind(seg.Extra(), uint64(seg.ExtraAddr()))
+	if err == nil {
+		err = trace.Init()
+	}
+	if err != nil {
+		return nil, err
+	}
+	seg.SetTrace(arch.Addr(trace.Map(0).Addr))
+	seg.SetUser(c.UID, c.GID)
+	if c.Goroutine != 0 {
+		seg.SetGoroutines(c.GoID)
+	}
+	if c.Clock != nil {
+		seg.SetClock(*c.Clock, c.Boot)
+	}
+	if c.readers != (inject.Readers{}) {
+		seg.SetReaders(c.readers)
+	}
+	for _, number := range c.cpus {
+		seg.AssignCPU(number)
+	}
+	return &Inside{Seg: seg, Printed: trace.Map(0), cfg: c, arch: c.ISA.Arch(), places: patch.NewDetours(c.ISA, occupied, c.Floor, c.Limit, c.Page)}, nil
+}
+
+// Goroutines tells whether calls are told apart by goroutines.
+func (in *Inside) Goroutines() bool { return in.cfg.Goroutine != 0 }
+
+// Mapped tells that the target has one of a batch's ranges now. It keeps that,
+// whatever becomes of the batch.
+func (in *Inside) Mapped(r patch.Range) { in.mapped = append(in.mapped, r) }
+
+// Ranges are those that were Mapped.
+func (in *Inside) Ranges() []patch.Range { return in.mapped }
+
+// Planned are the ranges of code that the target has or will have.
+func (in *Inside) Planned() []patch.Range { return in.places.Areas() }
+
+// Avoid tells of memory that will be the target's, or somebody else's in it.
+func (in *Inside) Avoid(r patch.Range) { in.places.Lose(r) }
+
+// counter gives out a counter.
+func (in *Inside) counter() (int, error) {
+	if n := len(in.unused); n > 0 {
+		c := in.unused[n-1]
+		in.unused = in.unused[:n-1]
+		return c, nil
+	}
+	if in.next == in.cfg.Room.Counters {
+		return 0, fmt.Errorf("all %d counters are in use", in.next)
+	}
+	in.next++
+	return in.next - 1, nil
+}
+
+// ReadPrinted takes what programs have printed since it was last asked for.
+func (in *Inside) ReadPrinted() (lines []bpf.Printk, err error) {
+	ring, err := bpf.NewReader(in.Printed)
+	for err == nil {
+		var rec bpf.Record
+		var more bool
+		if rec, more, err = ring.Read(); err != nil || !more {
+			break
+		}
+		var p bpf.Printk
+		if p, err = bpf.ParsePrintk(rec.Data); err == nil {
+			lines = append(lines, p)
+		}
+	}
+	return lines, err
+}
+
+// Find is the detour that an address belongs to, its own or its stub's, nil for none.
+func (in *Inside) Find(pc arch.Addr) *Detour {
+	if i, ok := slices.BinarySearchFunc(in.stubs, pc, func(d *Detour, pc arch.Addr) int { return cmp.Compare(d.place.Stub, pc) }); ok {
+		return in.stubs[i]
+	}
+	i, ok := slices.BinarySearchFunc(in.detours, pc, func(d *Detour, pc arch.Addr) int { return cmp.Compare(d.At, pc) })
+	if !ok {
+		i--
+	}
+	if i < 0 || pc >= in.detours[i].End() {
+		return nil
+	}
+	return in.detours[i]
+}
+
+// Area is the one that an address belongs to, nil for none.
+func (in *Inside) Area(pc arch.Addr) *inject.Area {
+	for _, a := range in.areas {
+		if a.Contains(pc) {
+			return a.Area
+		}
+	}
+	return nil
+}
+
+// AreaOf is the one whose detour an address belongs to, nil for none.
+func (in *Inside) AreaOf(pc arch.Addr) *inject.Area {
+	if d := in.Find(pc); d != nil {
+		return d.Area
+	}
+	return nil
+}
+
+// Busy tells whether an address is in code that detours call and that returns to them.
+func (in *Inside) Busy(pc arch.Addr) bool { return in.Area(pc) != nil || in.Running(pc) }
+
+// Running tells whether an address is in a program, or in what programs call.
+func (in *Inside) Running(pc arch.Addr) bool {
+	i, ok := slices.BinarySearchFunc(in.codes, pc, func(c *copied, pc arch.Addr) int { return cmp.Compare(c.at, pc) })
+	if !ok {
+		i--
+	}
+	if i >= 0 && pc < in.codes[i].at+arch.Addr(in.codes[i].size) {
+		return true
+	}
+	a := in.Area(pc)
+	return a != nil && a.InHelper(pc)
+}
+
+// Batch is what one change needs of the target: memory to be mapped, readable and
+// executable, and what is to be written there. Nothing leads there yet.
+type Batch struct {
+	Map    []patch.Range
+	Writes []patch.Write
+
+	in     *Inside
+	made   []*Detour
+	areas  []*area
+	codes  []*copied
+	placed []patch.Place
+	opened []*Returns
+}
+
+// area is the routines for the code of one module.
+type area struct {
+	*inject.Area
+	near patch.Range
+}
+
+// Begin begins a batch.
+func (in *Inside) Begin() *Batch { return &Batch{in: in} }
+
+// Finish completes the plan: Map and Writes are there.
+func (b *Batch) Finish() {
+	slices.SortFunc(b.made, func(a, b *Detour) int { return cmp.Compare(a.At, b.At) })
+	for _, r := range b.in.places.Areas() {
+		b.Map = append(b.Map, without(r, b.in.mapped)...)
+	}
+}
+
+// without is a range less those that are there already; they are of whole pages.
+func without(r patch.Range, there []patch.Range) []patch.Range {
+	left := []patch.Range{r}
+	for _, t := range there {
+		var next []patch.Range
+		for _, l := range left {
+			if t.End <= l.Start || t.Start >= l.End {
+				next = append(next, l)
+				continue
+			}
+			if l.Start < t.Start {
+				next = append(next, patch.Range{Start: l.Start, End: t.Start})
+			}
+			if t.End < l.End {
+				next = append(next, patch.Range{Start: t.End, End: l.End})
+			}
+		}
+		left = next
+	}
+	return left
+}
+
+// Adopt makes the batch part of the account.
+func (b *Batch) Adopt() {
+	in := b.in
+	in.areas = append(in.areas, b.areas...)
+	in.codes = sorted(in.codes, b.codes, func(c *copied) arch.Addr { return c.at })
+	in.detours = sorted(in.detours, b.made, func(d *Detour) arch.Addr { return d.At })
+	stubbed := slices.DeleteFunc(slices.Clone(b.made), func(d *Detour) bool { return d.place.Stub == 0 })
+	in.stubs = sorted(in.stubs, stubbed, func(d *Detour) arch.Addr { return d.place.Stub })
+}
+
+func sorted[T any](have, more []T, at func(T) arch.Addr) []T {
+	order := func(a, b T) int { return cmp.Compare(at(a), at(b)) }
+	slices.SortFunc(more, order)
+	return patch.Merge(have, more, order)
+}
+
+// Undo gives back what the batch took.
+func (b *Batch) Undo() {
+	for _, p := range b.placed {
+		b.in.places.Release(p)
+	}
+	for _, d := range b.made {
+		b.in.giveUp(d)
+	}
+	b.undoReturns()
+	for _, c := range b.codes {
+		delete(c.of.copies, c.area)
+	}
+}
+
+// around is a range with what lies at an address as well.
+func around(r patch.Range, at arch.Addr, size int) patch.Range {
+	return patch.Range{Start: min(r.Start, at), End: max(r.End, at+arch.Addr(size))}
+}
+
+// central makes a module wider than it is: what has all of that in reach leaves
+// room on either side for detours that have both in reach.
+func central(near patch.Range) patch.Range {
+	const margin = 1 << 29
+	return patch.Range{Start: near.Start - min(near.Start, margin), End: near.End + min(^near.End, margin)}
+}
+
+// place finds room for code that any jump can reach from near.
+func (b *Batch) place(near patch.Range, size int) (arch.Addr, error) {
+	anywhere := patch.Jump{Addr: near.Start, Ways: []patch.Way{{Reach: patch.Reach{
+		From: near.Start, Bytes: [4]patch.Choice{patch.Any, patch.Any, patch.Any, patch.Any},
+	}}}}
+	p, ok := b.in.places.Put(&anywhere, near, size)
+	if !ok {
+		return 0, fmt.Errorf("no %d bytes are free within 2 GiB of %v", size, near.Start)
+	}
+	b.placed = append(b.placed, p)
+	return p.Detour, nil
+}
+
+// area finds or plans the routines for the code of a module.
+func (b *Batch) area(near patch.Range) (*area, error) {
+	const reach = 1<<31 - 1<<24
+	for _, a := range slices.Concat(b.in.areas, b.areas) {
+		if max(near.End, a.Addr)-min(near.Start, a.Addr) < reach/2 {
+			return a, nil
+		}
+	}
+	at, err := b.place(central(near), b.in.Seg.AreaSize())
+	if err != nil {
+		return nil, err
+	}
+	a := &area{inject.NewArea(b.in.Seg, at), near}
+	b.areas = append(b.areas, a)
+	b.write(at, a.Image())
+	return a, nil
+}

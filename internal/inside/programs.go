@@ -1,0 +1,169 @@
+package inside
+
+import (
+	"errors"
+	"fmt"
+
+	"kprobe/arch"
+	"kprobe/bpf"
+	"kprobe/internal/inject"
+	"kprobe/internal/jit"
+)
+
+// Programs are eBPF programs that were loaded together, with their maps.
+type Programs struct {
+	Maps *bpf.Segment
+	all  []*Program
+}
+
+// Program is one of them, compiled.
+type Program struct {
+	Spec   *bpf.Program
+	proof  *bpf.Proof
+	code   *jit.Code
+	copies map[*area]*copied
+
+	kernel, reads bool // it is for a kernel, and one that reads memory for it
+}
+
+// copied is a program's code in reach of an area.
+type copied struct {
+	at   arch.Addr
+	size int
+	of   *Program
+	area *area
+}
+
+// Proofs verifies programs and arranges their maps. Errors: of the verifier.
+func (in *Inside) Proofs(c *bpf.Collection) ([]*bpf.Proof, *bpf.Layout, error) {
+	var proofs []*bpf.Proof
+	for _, p := range c.Programs {
+		proof, err := bpf.Verify(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		proofs = append(proofs, proof)
+	}
+	l, err := bpf.Arrange(c.Maps, in.cfg.Room.Threads)
+	return proofs, l, err
+}
+
+// Compile makes machine code for programs whose maps lie in memory that the
+// target has at addr, zeros so far.
+func (in *Inside) Compile(proofs []*bpf.Proof, l *bpf.Layout, addr arch.Addr, ours []byte) (*Programs, error) {
+	if in.cfg.cpus != nil && in.cfg.Clock == nil {
+		return nil, errors.New("the kernel's clock is not known")
+	}
+	maps, err := l.Bind(ours, uint64(addr))
+	if err != nil {
+		return nil, err
+	}
+	if err := maps.Init(); err != nil {
+		return nil, err
+	}
+	ps := &Programs{Maps: maps}
+	for _, proof := range proofs {
+		code, err := jit.Compile(proof, &jit.Env{Machine: in.arch, Segment: addr, Layout: l, Clock: in.cfg.Clock})
+		if err != nil {
+			return nil, err
+		}
+		ps.all = append(ps.all, &Program{Spec: proof.Program, proof: proof, code: code, copies: make(map[*area]*copied),
+			kernel: in.cfg.cpus != nil, reads: in.cfg.readers != (inject.Readers{})})
+	}
+	return ps, nil
+}
+
+// Forget forgets where code was: the target has executed another program.
+func (ps *Programs) Forget() {
+	for _, p := range ps.all {
+		clear(p.copies)
+	}
+}
+
+// All are the programs, in their object's order.
+func (ps *Programs) All() []*Program { return ps.all }
+
+// Program finds one by name, nil where there is none.
+func (ps *Programs) Program(name string) *Program {
+	for _, p := range ps.all {
+		if p.Spec.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// Map finds a map by name, nil where there is none.
+func (ps *Programs) Map(name string) *bpf.Map {
+	for i, m := range ps.Maps.Maps {
+		if m.Name == name {
+			return ps.Maps.Map(i)
+		}
+	}
+	return nil
+}
+
+// NotInKernels says what the program does that it cannot do in this kernel; "" if it
+// does nothing of that. A read that faults would be the kernel's own fault, so the kernel has
+// to read for us.
+func (p *Program) NotInKernels() string {
+	for _, c := range p.proof.Calls {
+		if c == nil {
+			continue
+		}
+		switch c.Helper.ID {
+		case bpf.FnProbeRead, bpf.FnProbeReadUser, bpf.FnProbeReadKernel, bpf.FnProbeReadStr, bpf.FnProbeReadUserStr,
+			bpf.FnProbeReadKernelStr:
+			if !p.reads {
+				return "reads memory"
+			}
+		case bpf.FnGetStackid:
+			return "walks stacks"
+		case bpf.FnOverrideReturn:
+			return "overrides returns"
+		case bpf.FnGetCurrentUidGid:
+			return "asks for the user"
+		}
+	}
+	return ""
+}
+
+// CallData is how many bytes of the call's private data the program asks for.
+func (p *Program) CallData() int { return p.proof.CallData }
+
+// Overrides tells whether the program may replace the probed function.
+func (p *Program) Overrides() bool {
+	for _, c := range p.proof.Calls {
+		if c != nil && c.Helper.ID == bpf.FnOverrideReturn {
+			return true
+		}
+	}
+	return false
+}
+
+// code finds or plans the program's code in reach of an area.
+func (b *Batch) code(p *Program, a *area) (*copied, error) {
+	if c := p.copies[a]; c != nil {
+		return c, nil
+	}
+	room := inject.StackSize - jit.HelperStack
+	if p.kernel {
+		room -= inject.ReaderStack
+	}
+	if p.code.Stack > room {
+		return nil, fmt.Errorf("program %q takes %d bytes of stack, at most %d are there", p.Spec.Name, p.code.Stack, room)
+	}
+	c := &copied{size: len(p.code.Bytes), of: p, area: a}
+	var err error
+	if c.at, err = b.place(around(a.near, a.Addr, a.Size()), c.size); err != nil {
+		return nil, err
+	}
+	text, err := p.code.Link(c.at, a.Helper)
+	if err != nil {
+		return nil, err
+	}
+	p.copies[a] = c
+	b.codes = append(b.codes, c)
+	b.write(c.at, text)
+	return c, nil
+}

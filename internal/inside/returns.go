@@ -1,0 +1,205 @@
+package inside
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"kprobe/arch"
+	"kprobe/internal/inject"
+)
+
+// Returns is the account of one return probe: its counters. Detours at the function's entry and
+// at its exits share it, and calls that are under way outlive any of these. It is known by
+// whatever its caller knows the probe by.
+type Returns struct {
+	owner any
+	first int // counter: inject.Losses of them, then returns, then calls that were not watched
+}
+
+const (
+	returnsHits = inject.Losses + iota
+	returnsMissed
+
+	returnsCounters
+)
+
+// accounts are those of an Inside. They are planned with by one and read by others.
+type accounts struct {
+	mu     sync.Mutex
+	of     map[any]*Returns
+	over   []*Returns // their calls are still to be taken off the lists
+	unused []int      // first counters of those that were given back
+}
+
+func (r *Returns) id() uint32  { return uint32(r.first) }
+func (r *Returns) hits() int   { return r.first + returnsHits }
+func (r *Returns) missed() int { return r.first + returnsMissed }
+
+// Tally is what became of the calls of a return probe.
+type Tally struct {
+	Hits, Missed uint64
+	Lost         [inject.Losses]uint64
+}
+
+// Add adds another.
+func (t *Tally) Add(u Tally) {
+	t.Hits, t.Missed = t.Hits+u.Hits, t.Missed+u.Missed
+	for i, n := range u.Lost {
+		t.Lost[i] += n
+	}
+}
+
+// tally reads an account's counters.
+func (in *Inside) tally(r *Returns) (t Tally) {
+	var lost uint64
+	t.Hits, _ = in.Seg.Counter(r.hits())
+	t.Missed, lost = in.Seg.Counter(r.missed())
+	t.Missed += lost // of threads that there was no room for
+	for i := range t.Lost {
+		t.Lost[i], _ = in.Seg.Counter(r.first + i)
+	}
+	return t
+}
+
+// newReturns opens an account. There can be as many as there are counters.
+func (in *Inside) newReturns(owner any) (*Returns, error) {
+	r := &Returns{owner: owner}
+	if n := len(in.returns.unused); n > 0 {
+		r.first = in.returns.unused[n-1]
+		in.returns.unused = in.returns.unused[:n-1]
+		return r, nil
+	}
+	if in.next+returnsCounters > in.cfg.Room.Counters {
+		return nil, fmt.Errorf("all %d counters are in use", in.next)
+	}
+	r.first = in.next
+	in.next += returnsCounters
+	return r, nil
+}
+
+// closeReturns takes an account's counters back, which nothing refers to any more.
+func (in *Inside) closeReturns(r *Returns) {
+	for i := range returnsCounters {
+		in.Seg.ClearCounter(r.first + i)
+	}
+	in.returns.unused = append(in.returns.unused, r.first)
+}
+
+// returnsOf finds or opens the account of a probe whose exits are probed.
+func (b *Batch) returnsOf(owner any) (*Returns, error) {
+	rs := &b.in.returns
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if r := rs.of[owner]; r != nil {
+		return r, nil
+	}
+	r, err := b.in.newReturns(owner)
+	if err != nil {
+		return nil, err
+	}
+	if rs.of == nil {
+		rs.of = make(map[any]*Returns)
+	}
+	rs.of[owner] = r
+	b.opened = append(b.opened, r)
+	return r, nil
+}
+
+// undoReturns closes the accounts that a batch has opened.
+func (b *Batch) undoReturns() {
+	rs := &b.in.returns
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for _, r := range b.opened {
+		delete(rs.of, r.owner)
+		b.in.closeReturns(r)
+	}
+}
+
+// Tally is that of a probe whose exits are probed. ok is false where it has no account.
+func (in *Inside) Tally(owner any) (t Tally, ok bool) {
+	in.returns.mu.Lock()
+	defer in.returns.mu.Unlock()
+	r := in.returns.of[owner]
+	if r == nil {
+		return t, false
+	}
+	return in.tally(r), true
+}
+
+// Accounts are the owners of all accounts.
+func (in *Inside) Accounts() (owners []any) {
+	in.returns.mu.Lock()
+	defer in.returns.mu.Unlock()
+	for o := range in.returns.of {
+		owners = append(owners, o)
+	}
+	return owners
+}
+
+// Active is how many calls of a probe are under way, in detours that probe its exits.
+func (in *Inside) Active(owner any) int {
+	in.returns.mu.Lock()
+	defer in.returns.mu.Unlock()
+	if r := in.returns.of[owner]; r != nil {
+		return in.Seg.Active(r.id())
+	}
+	return 0
+}
+
+// Settle closes a probe's account, if it has one, and gives its last tally. Calls that are still on
+// its lists are counted as lost where their goroutine has ended, or where their return address is not in
+// its place any more; not with nil for these questions.
+func (in *Inside) Settle(owner any, ended func(g arch.Addr, id uint64) bool, word func(arch.Addr) (uint64, error)) (t Tally) {
+	in.returns.mu.Lock()
+	defer in.returns.mu.Unlock()
+	r := in.returns.of[owner]
+	if r == nil {
+		return t
+	}
+	t = in.tally(r)
+	for _, u := range in.Seg.Under(r.id()) {
+		switch {
+		case ended == nil:
+		case u.Goroutine != 0:
+			if ended(u.Goroutine, u.ID) {
+				t.Lost[inject.LostGoexit]++
+			}
+		default:
+			if w, err := word(arch.Addr(u.Place)); err != nil || arch.Addr(w) != u.Ret {
+				t.Lost[inject.LostUnwound]++
+			}
+		}
+	}
+	delete(in.returns.of, owner)
+	in.returns.over = append(in.returns.over, r)
+	return t
+}
+
+// purge takes what closed accounts have left off the lists, if no detour can come to refer to
+// it. The target is frozen, and none of its threads is in a routine.
+func (in *Inside) purge() {
+	in.returns.mu.Lock()
+	defer in.returns.mu.Unlock()
+	if len(in.returns.over) == 0 {
+		return
+	}
+	used := make(map[*Returns]bool)
+	for _, d := range in.detours {
+		if d.vacant {
+			continue
+		}
+		for _, r := range d.accounts {
+			used[r] = true
+		}
+	}
+	in.returns.over = slices.DeleteFunc(in.returns.over, func(r *Returns) bool {
+		if used[r] {
+			return false
+		}
+		in.Seg.Purge(r.id())
+		in.closeReturns(r)
+		return true
+	})
+}

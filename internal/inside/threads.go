@@ -1,0 +1,316 @@
+package inside
+
+import (
+	"errors"
+	"slices"
+
+	"kprobe/arch"
+	"kprobe/internal/inject"
+	"kprobe/internal/isa"
+	"kprobe/target"
+)
+
+// A thread that is inside a detour is nowhere, to its program. Whoever looks at
+// it there (a signal handler, an unwinder, a debugger that comes later) must see it
+// at the probe's address or behind it; see package inject for a detour's phases.
+
+// Memory is the target's, or a forked child's.
+type Memory interface {
+	ReadAt(arch.Addr, []byte) error
+	WriteAt(arch.Addr, []byte) error
+}
+
+// Course is what is to be done with a thread that is about to get a signal.
+type Course uint8
+
+const (
+	Elsewhere Course = iota // it is not in our code
+	Mended                  // the signal is of our code's making: it goes on without, with registers as they are now
+	Placed                  // the registers are the program's now, and it gets its signal
+	AsItIs                  // it gets its signal where it stands
+	Onward                  // it must come out first: see DriveOut
+)
+
+// Signalled looks at a thread that is stopped for a signal; own tells that its own
+// instruction has raised it. The registers are changed where Course says so. The
+// detour is the one whose displaced instruction has faulted, else nil. Errors: of the
+// memory; then the course is AsItIs.
+func (in *Inside) Signalled(r *arch.Regs, own bool, mem Memory) (c Course, d *Detour, err error) {
+	pc := arch.Addr(r[arch.IP])
+	d, busy := in.Find(pc), in.Busy(pc)
+	if d == nil && !busy {
+		return Elsewhere, nil, nil
+	}
+	if a := in.Area(pc); a != nil && own {
+		if to, ok := a.Fixup(pc); ok {
+			r[arch.IP] = uint64(to) // memory that a program asked for is not there
+			return Mended, nil, nil
+		}
+	}
+	if d == nil {
+		return Onward, nil, nil
+	}
+	at, err := d.Where(r, mem.ReadAt)
+	switch {
+	case err != nil:
+		return AsItIs, nil, err
+	case at.Phase == inject.Displaced && own:
+		return Placed, d, leave(at, r, mem)
+	case at.Phase == inject.Displaced && int64(r[arch.OrigAX]) >= 0:
+		// A system call is interrupted. The kernel may have to make it again, and for
+		// that it must find it in front of the PC.
+		return AsItIs, nil, nil
+	case at.Phase == inject.Before:
+		return Placed, nil, leave(at, r, mem)
+	}
+	return Onward, nil, nil
+}
+
+// leave makes registers those that the program would have.
+func leave(at *inject.Standing, r *arch.Regs, mem Memory) error {
+	*r = at.Regs
+	if at.Busy != 0 {
+		return mem.WriteAt(at.Busy, []byte{0})
+	}
+	return nil
+}
+
+// DriveOut has a thread that is stopped for a signal go on until it is out of our
+// code. It answers the signal that it is to be resumed with: that of a fault that
+// stopped it on the way, else none, since what it was about to get waits for it.
+func (in *Inside) DriveOut(driver target.Driver, th target.Thread, signal int, mem Memory) (left int, err error) {
+	return in.drive(driver, th, signal, mem, func(r *arch.Regs) bool { return in.blocks(mem, arch.Addr(r[arch.IP])) })
+}
+
+// Serve has a thread that stands at a probe's address be served by a detour, and no more: it
+// comes back to that address with the instruction still before it, and served is true. It is false
+// where a program has sent it elsewhere, to the caller that is, and where a fault has stopped it on
+// the way: left is its signal then, which the thread is to be looked at for like any that it gets.
+// Errors: ErrGone; the target's.
+func (in *Inside) Serve(t target.Target, driver target.Driver, th target.Thread, d *Detour) (served bool, left int, err error) {
+	left, err = in.drive(driver, th, 0, t, func(r *arch.Regs) bool {
+		switch arch.Addr(r[arch.IP]) {
+		case d.Site:
+			r[arch.IP] = uint64(d.At)
+		case d.tail.Addr:
+			r[arch.IP], served = uint64(d.Site), true
+		}
+		return served
+	})
+	return served, left, err
+}
+
+// drive has a thread go on until it is out of our code, or end says so, which may change its
+// registers. Programs run on their own to their end, where a trap waits for them.
+func (in *Inside) drive(driver target.Driver, th target.Thread, signal int, mem Memory, end func(*arch.Regs) bool) (left int, err error) {
+	var exit, back arch.Addr // the trap that a program returns to, and where it would have returned
+	err = driver.Drive(th, signal, func(r *arch.Regs, fault int) target.Move {
+		pc := arch.Addr(r[arch.IP])
+		if exit != 0 && pc == exit+arch.Addr(in.arch.BreakPC) {
+			r[arch.IP], exit = uint64(back), 0
+			return target.MoveStep
+		}
+		if fault != 0 {
+			to, ok := arch.Addr(0), false
+			if a := in.Area(pc); a != nil {
+				to, ok = a.Fixup(pc)
+			}
+			if !ok {
+				left = fault
+				return target.MoveDone
+			}
+			r[arch.IP] = uint64(to)
+		}
+		switch {
+		case exit != 0:
+			return target.MoveRun
+		case in.Running(pc):
+			slot := in.Seg.ReturnTo(r)
+			word, err := in.word(mem, slot)
+			d := in.Find(word)
+			if err != nil || d == nil || in.putWord(mem, slot, d.Area.TrapExit()) != nil {
+				return target.MoveDone
+			}
+			back, exit = word, d.Area.TrapExit()
+			return target.MoveRun
+		case end(r):
+			return target.MoveDone
+		}
+		if pc = arch.Addr(r[arch.IP]); in.Find(pc) == nil && !in.Busy(pc) {
+			return target.MoveDone
+		}
+		return target.MoveStep
+	})
+	return left, err
+}
+
+// blocks tells whether the instruction at an address may take for ever.
+func (in *Inside) blocks(mem Memory, pc arch.Addr) bool {
+	b := make([]byte, in.arch.MaxInsn)
+	if mem.ReadAt(pc, b) != nil {
+		return true
+	}
+	insn, err := in.cfg.ISA.Decode(b, pc)
+	return err != nil || insn.Flow == isa.Syscall
+}
+
+// LeaveIn takes a forked child out of our code, and puts its calls' real return
+// addresses back: what it has in common with its parent is about to go. It
+// answers whether the child's registers have changed.
+func (in *Inside) LeaveIn(r *arch.Regs, mem Memory) (moved bool, err error) {
+	for _, c := range in.Seg.Calls() {
+		if word, e := in.word(mem, c.Slot); e == nil && in.Find(word) != nil {
+			err = errors.Join(err, in.putWord(mem, c.Slot, c.Ret))
+		}
+	}
+	d := in.Find(arch.Addr(r[arch.IP]))
+	if d == nil {
+		return false, err
+	}
+	at, e := d.Where(r, mem.ReadAt)
+	if e == nil {
+		*r = at.Regs
+	}
+	return e == nil, errors.Join(err, e)
+}
+
+// Retire takes a detour that nothing leads to any more out of use. A thread may
+// still be in it, so it keeps its memory until it is vacant, and dropped.
+func (in *Inside) Retire(d *Detour) {
+	d.retired = true
+	in.retired = append(in.retired, d)
+}
+
+// Retired are the detours that were retired and not dropped.
+func (in *Inside) Retired() []*Detour { return in.retired }
+
+// Displaced shows a thread that stands among the displaced instructions of a detour
+// as the program sees it; ok is false, and r as it was, where it does not.
+func (in *Inside) Displaced(r *arch.Regs, mem Memory) (d *Detour, ok bool) {
+	if d = in.Find(arch.Addr(r[in.arch.PC])); d == nil {
+		return nil, false
+	}
+	at, err := d.Where(r, mem.ReadAt)
+	if err != nil || at.Phase != inject.Displaced {
+		return d, false
+	}
+	*r = at.Regs
+	return d, true
+}
+
+// LeaveRetired takes a stopped thread out of a retired detour, if it is at a place
+// where that can be done; else it comes out by itself. So does who has been served, where there
+// is a probe again, and would be served once more.
+func (in *Inside) LeaveRetired(r *arch.Regs, mem Memory, probed func(arch.Addr) bool) bool {
+	d := in.Find(arch.Addr(r[arch.IP]))
+	if d == nil || !d.retired {
+		return false
+	}
+	at, err := d.Where(r, mem.ReadAt)
+	served := at != nil && (at.Phase == inject.After || at.Phase == inject.Displaced)
+	if err != nil || at.Phase != inject.Before && !served || served && probed(d.Site) {
+		return false
+	}
+	return leave(at, r, mem) == nil
+}
+
+// FindVacant finds out which retired detours no thread stands in any more, and puts back
+// the real return addresses of the calls that would return there. The target is frozen.
+func (in *Inside) FindVacant(t target.Target) {
+	if len(in.retired)+len(in.returns.over) == 0 || t.Stuck() > 0 {
+		return
+	}
+	stands := make(map[*Detour]bool)
+	for _, th := range t.Threads() {
+		var r arch.Regs
+		if err := t.Regs(th, &r); errors.Is(err, target.ErrGone) {
+			continue
+		} else if err != nil {
+			return
+		}
+		pc := arch.Addr(r[arch.IP])
+		if in.Busy(pc) {
+			return // which detour waits for it?
+		}
+		stands[in.Find(pc)] = true
+	}
+	if m, ok := t.(target.Machine); ok {
+		resting, err := m.Resting(func(a arch.Addr) bool { return in.Find(a) != nil || in.Busy(a) })
+		if err != nil {
+			return
+		}
+		for _, a := range resting {
+			if in.Busy(a) {
+				return
+			}
+			stands[in.Find(a)] = true
+		}
+	}
+	calls := in.Seg.Calls()
+	returns := make(map[uint32]*Detour)
+	for _, d := range in.retired {
+		d.vacant = !stands[d]
+		if len(calls) > 0 && d.Returns() && d.vacant { // those that a thread stands in are not in their places yet
+			returns[d.Detour.Return.ID] = d
+		}
+	}
+	for _, c := range calls {
+		if d := returns[c.Probe]; d != nil {
+			in.giveBack(d, c, t)
+		}
+	}
+	in.purge()
+}
+
+// giveBack puts the real return address back of a call that would return into a detour, in
+// its slot, or where the call that it ended in has it.
+func (in *Inside) giveBack(d *Detour, c inject.Call, mem Memory) {
+	ret, err := d.ReturnAt()
+	if word, e := in.word(mem, c.Slot); err == nil && e == nil && word == ret {
+		in.putWord(mem, c.Slot, c.Ret)
+	} else if err == nil {
+		in.Seg.Mend(c.Slot, ret, c.Ret)
+		in.redirects = append(in.redirects, Redirect{c.Slot, ret, c.Ret})
+	}
+	in.Seg.Drop(c)
+}
+
+// Redirect tells that the call at a stack slot which would return to one address shall to
+// another, wherever its return address is kept.
+type Redirect struct{ Slot, From, To arch.Addr }
+
+// Redirects are those since it was last asked. Who has swapped return addresses after a detour
+// has to follow them before the target runs.
+func (in *Inside) Redirects() (rs []Redirect) {
+	rs, in.redirects = in.redirects, nil
+	return rs
+}
+
+// DropVacant gives the memory of vacant detours back. fold is told of each while it
+// still has its counts.
+func (in *Inside) DropVacant(fold func(*Detour)) {
+	for _, d := range in.detours {
+		if !d.vacant {
+			continue
+		}
+		fold(d)
+		in.places.Release(d.place)
+		in.giveUp(d)
+	}
+	vacant := func(d *Detour) bool { return d.vacant }
+	in.detours = slices.DeleteFunc(slices.Clone(in.detours), vacant)
+	in.stubs = slices.DeleteFunc(slices.Clone(in.stubs), vacant)
+	in.retired = slices.DeleteFunc(in.retired, vacant)
+}
+
+func (in *Inside) word(mem Memory, at arch.Addr) (arch.Addr, error) {
+	b := make([]byte, in.arch.PtrSize)
+	err := mem.ReadAt(at, b)
+	return arch.Addr(in.arch.Word(b)), err
+}
+
+func (in *Inside) putWord(mem Memory, at, v arch.Addr) error {
+	b := make([]byte, in.arch.PtrSize)
+	in.arch.PutWord(b, uint64(v))
+	return mem.WriteAt(at, b)
+}

@@ -1,0 +1,77 @@
+package inside
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"slices"
+
+	"kprobe/arch"
+	"kprobe/target"
+)
+
+// Vacate makes room for jumps to detours in a frozen target: a thread that stands under
+// one is moved to where the instructions there run from now on. trapped are those that have
+// executed a trap which is still to be served: that counts from the trap. busy are the
+// detours to which no jump may lead now; again tells that this may be different soon. The
+// detours are in the order of their sites.
+func Vacate(t target.Target, ds []*Detour, trapped map[target.Thread]bool) (busy map[*Detour]bool, again bool, err error) {
+	busy = make(map[*Detour]bool)
+	if t.Stuck() > 0 {
+		for _, d := range ds {
+			busy[d] = true // one of those may be in there
+		}
+		return busy, false, nil
+	}
+	under := func(a arch.Addr) *Detour {
+		i, _ := slices.BinarySearchFunc(ds, a, func(d *Detour, a arch.Addr) int { return cmp.Compare(d.want.Site, a) })
+		if i == 0 || a >= ds[i-1].Span.End {
+			return nil
+		}
+		return ds[i-1]
+	}
+	if m, ok := t.(target.Machine); ok {
+		again = vacateMachine(t, m, ds, under, busy)
+	}
+	pc := t.Arch().PC
+	for _, th := range t.Threads() {
+		var r arch.Regs
+		if err := t.Regs(th, &r); err != nil {
+			if !errors.Is(err, target.ErrGone) {
+				return nil, false, err
+			}
+			continue
+		}
+		d := under(arch.Addr(r[pc]))
+		if d == nil || trapped[th] {
+			continue
+		}
+		to, ok := d.Copy(arch.Addr(r[pc]))
+		if !ok {
+			busy[d] = true
+			continue
+		}
+		r[pc] = uint64(to)
+		if err := t.SetRegs(th, &r); err != nil && !errors.Is(err, target.ErrGone) {
+			return nil, false, err
+		}
+	}
+	return busy, again, nil
+}
+
+// vacateMachine finds the jumps that would be in somebody's way in a kernel: over bytes
+// that are not ours to change, or not those that were planned for, over what tasks rest in. While it cannot be told where they
+// rest, that is all. Tasks go on some time.
+func vacateMachine(t target.Target, m target.Machine, ds []*Detour, under func(arch.Addr) *Detour, busy map[*Detour]bool) (again bool) {
+	resting, err := m.Resting(func(a arch.Addr) bool { return under(a) != nil })
+	for _, a := range resting {
+		busy[under(a)] = true
+	}
+	for _, d := range ds {
+		have := make([]byte, len(d.Jump.Old))
+		if err != nil || m.Owned(d.Span.Start, d.Span.End) != "" || t.ReadAt(d.Span.Start, have) != nil || !bytes.Equal(have, d.Jump.Old) {
+			busy[d] = true
+		}
+	}
+	return err != nil || len(resting) > 0
+}

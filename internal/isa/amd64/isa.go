@@ -1,0 +1,97 @@
+package amd64
+
+import (
+	"fmt"
+
+	"kprobe/arch"
+	"kprobe/internal/isa"
+)
+
+// ISA is x86-64 in 64-bit mode.
+var ISA = New(arch.AMD64)
+
+// machine is the processor in one of its two modes. It implements isa.ISA.
+type machine struct {
+	facts *arch.Arch
+	mode  int // 64 or 32, the width of addresses in bits
+}
+
+// New gives the instruction set as the machine a runs it: 64-bit mode where
+// pointers are 8 bytes wide, else 32-bit protected mode with the flat code,
+// data and stack segments that every system gives its programs.
+func New(a *arch.Arch) isa.ISA { return machine{a, 8 * a.PtrSize} }
+
+func (m machine) Arch() *arch.Arch { return m.facts }
+
+// Decode reads the instruction at the start of code, which stands at pc.
+// Errors: isa.ErrUnknown.
+func (m machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
+	in, err := Decode(code, m.mode)
+	if err != nil {
+		return isa.Insn{}, err
+	}
+	out := isa.Insn{Len: int(in.Len), Flow: in.Flow, Nop: in.nop(), Landing: in.landing()}
+	if in.PCRel {
+		out.PCRel = true
+		out.PCRelOff, out.PCRelSize = int(in.PCRelOff), int(in.PCRelSize)
+		out.Target = m.target(&in, pc)
+	}
+	return out, nil
+}
+
+// nop tells the instructions that compilers pad with.
+func (i *Inst) nop() bool {
+	return i.Enc == Legacy && (i.Map == MapOneByte && i.Opcode == 0x90 && i.Rex&rexB == 0 || i.Map == Map0F && i.Opcode == 0x1f)
+}
+
+// landing tells endbr64 and endbr32.
+func (i *Inst) landing() bool {
+	return i.Enc == Legacy && i.Map == Map0F && i.Opcode == 0x1e && i.PP == 2 && (i.ModRM == 0xfa || i.ModRM == 0xfb)
+}
+
+// target is the address that the PC-relative part of in refers to.
+func (m machine) target(in *Inst, pc arch.Addr) arch.Addr {
+	t := pc + arch.Addr(in.Len) + arch.Addr(in.Rel)
+	if in.relOperand() && in.AddrSize == 4 {
+		return t & 0xffffffff // EIP-relative: the sum is cut, not the address it starts from
+	}
+	return m.cut(t)
+}
+
+// cut wraps an address as the mode's program counter does.
+func (m machine) cut(a arch.Addr) arch.Addr {
+	if m.mode == 32 {
+		return a & 0xffffffff
+	}
+	return a
+}
+
+// relOperand tells that it is a memory operand which is relative to the
+// instruction's address, and not a branch's target.
+func (i *Inst) relOperand() bool { return i.PCRel && i.DispSize == 4 && i.PCRelOff == i.DispOff }
+
+// Jump assembles jmp rel32, 5 bytes. It never gives the 2-byte form, although
+// that may reach: what is patched with a jump wants one length, known before
+// its target is. Errors: isa.ErrRange beyond 2 GiB.
+func (m machine) Jump(from, to arch.Addr) ([]byte, error) {
+	if _, ok := m.rel32(from+jmpRel32Len, to); !ok {
+		return nil, fmt.Errorf("jump from %v to %v: %w", from, to, isa.ErrRange)
+	}
+	return m.appendJmp(nil, from, to), nil
+}
+
+// SlotSize is the most bytes that Code of any verdict takes.
+func (m machine) SlotSize() int {
+	if m.mode == 32 {
+		return max(
+			maxLen+jmpRel32Len,       // a copy and its way back
+			pushImm32Len+maxLen,      // an indirect call
+			loopMaxLen+2*jmpRel32Len, // a loop and both its ways
+		)
+	}
+	return max(
+		maxLen+jmpAbsLen,
+		pushImm32Len+storeSPLen+maxLen,
+		loopMaxLen+2*jmpAbsLen,
+	)
+}

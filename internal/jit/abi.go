@@ -1,0 +1,130 @@
+// Package jit compiles verified eBPF programs to machine code that runs inside
+// the target. The interpreter of package bpf defines what is right; what is
+// compiled always agrees with it.
+//
+// Read abi.go, jit.go (what goes in and comes out), live.go (what a program
+// needs not do), compilation.go (what all machines have in common), amd64.go with
+// amd64_alu.go and amd64_call.go (instructions and helpers), and amd64_asm.go (how they
+// are encoded). i386.go and i386_alu.go make 32-bit code by the same encoder.
+//
+// This file is the contract between a compiled program and what surrounds it
+// in the target (internal/inject): the detour that calls it, and the routines
+// that it calls. What follows is x86-64's; the part of i386 is at its end. Files
+// that know the machine have its name in front.
+package jit
+
+import (
+	"kprobe/arch"
+	"kprobe/internal/isa/amd64"
+)
+
+// A compiled program is a function. The detour calls it with
+//
+//	rdi  the context: the target's address of the pt_regs frame it has saved
+//	r12  the thread's state, laid out below
+//	rsp  the thread's private stack, with Code.Stack and HelperStack bytes
+//	     below the return address, whose own address is a multiple of 16: it is
+//	     the program's R10
+//	DF   clear
+//
+// and finds the program's result, R0, in rax. The program keeps r12 and rsp, and
+// never touches the vector registers, the x87 stack or the segment registers. Of
+// the general registers and flags it keeps nothing else: the detour saves those
+// in Code.Clobbers, which says what the program, and all that it calls, may change.
+//
+// eBPF's registers live where the C ABI has them, so that a helper's arguments are
+// where a routine written in C or assembly expects them:
+//
+//	R0 rax    R1 rdi   R2 rsi   R3 rdx   R4 rcx   R5 r8
+//	R6 rbx    R7 r13   R8 r14   R9 r15   R10 rbp
+//	scratch: r9 r10 r11
+//
+// A helper is called by a near call (rel32, so that it must be within 2 GiB of
+// the program) with its arguments in R1 to R5. A map argument is the target's
+// address of the map (Env.Map), a pointer argument is any address of the target.
+// The result is in rax. It may change R0 to R5, the scratch registers and the
+// status flags, keeps everything else, and may use HelperStack bytes of stack.
+
+// # i386
+//
+// eBPF's registers have 64 bits, the machine's 32: too few even for five of them. So they are
+// in the thread's state, at StateRegs: R0 to R10, 8 bytes each. The detour calls a program with
+//
+//	eax  the context's address
+//	ebp  the thread's state
+//	esp  12 more than a multiple of 16: the return address's address. R10 is that multiple
+//	DF   clear
+//
+// and finds the result in edx:eax. The context is x86-64's, as a 64-bit kernel has it for a
+// 32-bit program too: what was compiled for that runs here unchanged. The program keeps ebp and esp. A helper has its
+// arguments in R1 to R5 and puts its answer into R0; it may change R0 to R5, all general
+// registers but ebp and esp, and the status flags. What is out of a call's reach on
+// x86-64 is not here: addresses wrap around.
+
+// HelperClobbers is what a helper's routine may change.
+const HelperClobbers amd64.RegSet = 1<<arch.AX | 1<<arch.DI | 1<<arch.SI | 1<<arch.DX | 1<<arch.CX |
+	1<<arch.R8 | 1<<arch.R9 | 1<<arch.R10 | 1<<arch.R11
+
+// ABI is the part of the contract in which machines differ.
+type ABI struct {
+	State   arch.Reg // holds the address of the thread's state while a program runs
+	Context arch.Reg // has that of the context when it begins
+}
+
+// ABIs are those of the machines that there are detours for.
+var ABIs = map[*arch.Arch]*ABI{
+	arch.AMD64: {State: arch.R12, Context: arch.DI},
+	arch.I386:  {State: arch.BP, Context: arch.AX},
+}
+
+// HelperStack is how many bytes of the private stack a helper's routine may
+// use, its return address included.
+const HelperStack = 512
+
+// The words of the thread's state that programs read themselves: offsets from
+// the thread's state, in bytes. What lies from StateFree on is internal/inject's.
+const (
+	// StatePidTgid is what get_current_pid_tgid answers: the process's id in
+	// the upper half, the thread's in the lower. 8 bytes.
+	StatePidTgid = 0
+
+	// StateSlot is the thread's slot: which of the copies of a per-thread map's
+	// values is its own. 4 bytes, then 4 of zero.
+	StateSlot = 8
+
+	// StateFuncIP and StateCookie are what get_func_ip and get_attach_cookie
+	// answer, 8 bytes each. The detour writes them before the call if
+	// Code.Needs has the bit, else not at all.
+	StateFuncIP = 16
+	StateCookie = 24
+
+	// StateData is what call_data answers, 8 bytes. It is written if Code.Needs has the
+	// bit.
+	StateData = 32
+
+	// StateRegs is where eBPF's registers are on i386, and behind them are 8 bytes for
+	// the program's own use.
+	StateRegs     = 256
+	StateRegsSize = 11*8 + 8
+
+	// StateFree is the first byte that programs do not know.
+	StateFree = 40
+)
+
+// Needs is what the detour prepares for a program beyond the registers.
+type Needs uint32
+
+const (
+	NeedsFuncIP Needs = 1 << iota // StateFuncIP is read
+	NeedsCookie                   // StateCookie is read
+	NeedsData                     // StateData is read
+)
+
+// Context words, for Code.Context: the bits of the pt_regs words (8 bytes each, in
+// the order of the kernel's struct: r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax
+// rcx rdx rsi rdi orig_rax rip cs eflags rsp ss). A word that is not in
+// Code.Context is never read: its place may hold anything.
+const (
+	ContextWords = 21
+	ContextAll   = 1<<ContextWords - 1
+)

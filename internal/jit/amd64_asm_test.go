@@ -1,0 +1,306 @@
+package jit
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"kprobe/internal/isa/amd64"
+)
+
+// The encoder against objdump, and against our own decoder.
+
+var regNames = map[int][]string{
+	1: {"al", "cl", "dl", "bl", "spl", "bpl", "sil", "dil", "r8b", "r9b", "r10b", "r11b", "r12b", "r13b", "r14b", "r15b"},
+	2: {"ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "r8w", "r9w", "r10w", "r11w", "r12w", "r13w", "r14w", "r15w"},
+	4: {"eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi", "r8d", "r9d", "r10d", "r11d", "r12d", "r13d", "r14d", "r15d"},
+	8: {"rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"},
+}
+
+var sizeNames = map[int]string{1: "BYTE PTR ", 2: "WORD PTR ", 4: "DWORD PTR ", 8: "QWORD PTR "}
+
+func nameOf(size int, o operand) string {
+	if o.reg != noReg {
+		return regNames[size][o.reg]
+	}
+	s := sizeNames[size] + "[" + regNames[8][o.base]
+	if o.index != noReg {
+		s += fmt.Sprintf("+%s*%d", regNames[8][o.index], 1<<o.shift)
+	}
+	switch {
+	case o.disp < 0:
+		s += fmt.Sprintf("-%#x", -int64(o.disp))
+	case o.disp > 0 || o.base&7 == rbp:
+		s += fmt.Sprintf("+%#x", o.disp)
+	}
+	return s + "]"
+}
+
+// immName is an immediate as objdump shows it for an operation of a size.
+func immName(size int, v int32) string {
+	return fmt.Sprintf("%#x", uint64(v)&(1<<(8*size-1)<<1-1))
+}
+
+// disassemble has objdump read code; one line for each instruction.
+func disassemble(t testing.TB, code []byte) []string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "code")
+	if err := os.WriteFile(file, code, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	machine := "i386:x86-64"
+	if runsNarrow {
+		machine = "i386"
+	}
+	out, err := exec.Command("objdump", "-D", "-z", "-b", "binary", "-m", machine, "-M", "intel", "--no-show-raw-insn", file).Output()
+	if err != nil {
+		t.Fatal("objdump: ", err)
+	}
+	var lines []string
+	for _, m := range regexp.MustCompile(`(?m)^ *[0-9a-f]+:\t(.*)$`).FindAllStringSubmatch(string(out), -1) {
+		lines = append(lines, strings.Join(strings.Fields(m[1]), " "))
+	}
+	return lines
+}
+
+func TestEncoding(t *testing.T) {
+	var a asm
+	var want []string
+	var ends []int
+	is := func(format string, args ...any) {
+		want = append(want, fmt.Sprintf(format, args...))
+		ends = append(ends, len(a.code))
+	}
+	all := []reg{rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15}
+	general := []reg{rax, rcx, rbx, rbp, rsi, r8, r12, r13, r15}
+	var operands []operand
+	for _, r := range all {
+		for _, disp := range []int32{0, 1, -128, 127, 128, -129, 0x12345678} {
+			operands = append(operands, at(r, disp))
+		}
+		for _, index := range []reg{rax, rbp, r12, r13} {
+			operands = append(operands, indexed(r, index, uint8(r)&3, int32(r)-5))
+		}
+	}
+	mnemonic := map[aluOp]string{aluAdd: "add", aluOr: "or", aluAnd: "and", aluSub: "sub", aluXor: "xor", aluCmp: "cmp"}
+	imms := []int32{1, -1, 127, -128, 128, 0x1234, -0x12345678}
+
+	for _, x := range all {
+		for _, y := range all {
+			for _, n := range []int{4, 8} {
+				nx, ny := regNames[n][x], regNames[n][y]
+				a.mov(n, x, y)
+				is("mov %s,%s", nx, ny)
+				a.alu(n, aluXor, x, y)
+				is("xor %s,%s", nx, ny)
+				a.imul(n, x, y)
+				is("imul %s,%s", nx, ny)
+				a.extend(n, 1, x, inReg(y))
+				is("movsx %s,%s", nx, regNames[1][y])
+				a.extend(n, 2, x, inReg(y))
+				is("movsx %s,%s", nx, regNames[2][y])
+				a.imulImm(n, x, y, -5)
+				is("imul %s,%s,%s", nx, ny, immName(n, -5))
+				a.imulImm(n, x, y, 500)
+				is("imul %s,%s,0x1f4", nx, ny)
+			}
+			a.extend(8, 4, x, inReg(y))
+			is("movsxd %s,%s", regNames[8][x], regNames[4][y])
+			a.load(1, x, inReg(y))
+			is("movzx %s,%s", regNames[4][x], regNames[1][y])
+			a.load(2, x, inReg(y))
+			is("movzx %s,%s", regNames[4][x], regNames[2][y])
+			a.emit(8, opShrd, x, inReg(y))
+			a.imm(1, 33)
+			is("shrd %s,%s,0x21", regNames[8][y], regNames[8][x])
+			a.emit(8, opTest, x, inReg(y))
+			is("test %s,%s", regNames[8][y], regNames[8][x])
+		}
+	}
+	for _, x := range all {
+		for op, name := range mnemonic {
+			for _, n := range []int{1, 4, 8} {
+				for _, v := range imms {
+					if n == 1 && v != int32(int8(v)) {
+						continue
+					}
+					a.aluImm(n, op, inReg(x), v)
+					if v == 128 && (op == aluAdd || op == aluSub) {
+						is("%s %s,%s", map[aluOp]string{aluAdd: "sub", aluSub: "add"}[op], regNames[n][x], immName(n, -128))
+					} else {
+						is("%s %s,%s", name, regNames[n][x], immName(n, v))
+					}
+				}
+			}
+		}
+		for _, n := range []int{4, 8} {
+			nx := regNames[n][x]
+			for op, name := range map[unaryOp]string{unaryNot: "not", unaryNeg: "neg", unaryMul: "mul", unaryDiv: "div", unaryIDiv: "idiv"} {
+				a.unary(n, op, x)
+				is("%s %s", name, nx)
+			}
+			for op, name := range map[shiftOp]string{shiftRor: "ror", shiftShl: "shl", shiftShr: "shr", shiftSar: "sar"} {
+				a.shiftImm(n, op, x, 1)
+				is("%s %s,1", name, nx)
+				a.shiftImm(n, op, x, 31)
+				is("%s %s,0x1f", name, nx)
+				a.shiftCL(n, op, x)
+				is("%s %s,cl", name, nx)
+			}
+			a.bswap(n, x)
+			is("bswap %s", nx)
+			a.flags.reg = noReg
+			a.test(n, x)
+			is("test %s,%s", nx, nx)
+			a.testImm(n, x, -2)
+			is("test %s,%s", nx, immName(n, -2))
+		}
+		a.testImm(8, x, 0x7f)
+		is("test %s,0x7f", regNames[1][x])
+		a.testImm(8, x, 0x80)
+		is("test %s,0x80", regNames[4][x])
+		a.shiftImm(2, shiftRor, x, 8)
+		is("ror %s,0x8", regNames[2][x])
+		a.push(x)
+		is("push %s", regNames[8][x])
+		a.pop(x)
+		is("pop %s", regNames[8][x])
+		for _, v := range []uint64{0, 1, 0x7fffffff, 0x80000000, 0xffffffff, 1 << 32, 1<<64 - 1, 1<<64 - 1<<31, 0x123456789abcdef0} {
+			a.movImm(x, v)
+			switch {
+			case v == 0:
+				is("xor %s,%s", regNames[4][x], regNames[4][x])
+			case v <= 0xffffffff:
+				is("mov %s,%#x", regNames[4][x], v)
+			case v >= 1<<64-1<<31:
+				is("mov %s,%#x", regNames[8][x], v)
+			default:
+				is("movabs %s,%#x", regNames[8][x], v)
+			}
+		}
+	}
+	for _, m := range operands {
+		for _, x := range general {
+			for _, n := range []int{1, 2, 4, 8} {
+				nx, nm := regNames[n][x], nameOf(n, m)
+				a.store(n, m, x)
+				is("mov %s,%s", nm, nx)
+				a.load(n, x, m)
+				if n < 4 {
+					is("movzx %s,%s", regNames[4][x], nm)
+				} else {
+					is("mov %s,%s", nx, nm)
+				}
+				if n < 4 {
+					a.extend(8, n, x, m)
+					is("movsx %s,%s", regNames[8][x], nm)
+				}
+			}
+			a.extend(8, 4, x, m)
+			is("movsxd %s,%s", regNames[8][x], nameOf(4, m))
+			for _, n := range []int{4, 8} {
+				nx, nm := regNames[n][x], nameOf(n, m)
+				a.lea(n, x, m)
+				is("lea %s,%s", nx, strings.TrimPrefix(nm, sizeNames[n]))
+				a.lock()
+				a.exchange(n, opXadd, m, x)
+				is("lock xadd %s,%s", nm, nx)
+				a.lock()
+				a.exchange(n, opCmpxchg, m, x)
+				is("lock cmpxchg %s,%s", nm, nx)
+				a.exchange(n, opXchg, m, x)
+				is("xchg %s,%s", nm, nx)
+				a.lock()
+				a.emit(n, aluAdd.between(), x, m)
+				is("lock add %s,%s", nm, nx)
+			}
+		}
+		for _, n := range []int{1, 4, 8} {
+			a.storeImm(n, m, -3)
+			is("mov %s,%s", nameOf(n, m), immName(n, -3))
+			a.aluImm(n, aluAdd, m, 3)
+			is("add %s,0x3", nameOf(n, m))
+		}
+		a.storeImm(2, m, 0x1234)
+		is("mov %s,0x1234", nameOf(2, m))
+	}
+	a.signExtendA(4)
+	is("cdq")
+	a.signExtendA(8)
+	is("cqo")
+	a.rdtsc()
+	is("rdtsc")
+	a.ret()
+	is("ret")
+
+	got := disassemble(t, a.code)
+	if len(got) != len(want) {
+		t.Errorf("%d instructions, %d were encoded", len(got), len(want))
+	}
+	// xchg names its operands in either order; movabs is mov to some versions.
+	same := strings.NewReplacer("movabs", "mov", "*1+", "+", "*1]", "]", "+riz", "")
+	for i := range min(len(got), len(want)) {
+		if same.Replace(got[i]) != same.Replace(want[i]) {
+			t.Fatalf("instruction %d (% x): objdump says %q, want %q", i, a.code[slices.Concat([]int{0}, ends)[i]:ends[i]], got[i], want[i])
+		}
+	}
+	for i, begin := 0, 0; i < len(ends); i++ {
+		in, err := amd64.Decode(a.code[begin:], 64)
+		if err != nil || int(in.Len) != ends[i]-begin {
+			t.Errorf("%s: our decoder finds %d bytes, want %d (%v)", want[i], in.Len, ends[i]-begin, err)
+		}
+		begin = ends[i]
+	}
+}
+
+// Jumps take the form that reaches, and no longer one.
+func TestJumps(t *testing.T) {
+	pad := func(a *asm, n int) {
+		for range n {
+			a.ret()
+		}
+	}
+	for _, gap := range []int{0, 1, 126, 127, 128, 300} {
+		for _, c := range []cond{condE, condNE, condB, condAE, condBE, condA, condS, condNS, condL, condGE, condLE, condG, always, calling} {
+			var a asm
+			back, forth := a.newLabel(), a.newLabel()
+			a.bind(back)
+			pad(&a, gap)
+			a.jump(c, forth)
+			pad(&a, gap)
+			a.bind(forth)
+			a.jump(c, back)
+			code, _ := a.finish()
+			want := 2*gap + sizeOver(c, gap, 127) + sizeOver(c, 2*gap+sizeOver(c, gap, 127)+2, 128)
+			if len(code) != want {
+				t.Errorf("condition %d over %d bytes: %d bytes of code, want %d", c, gap, len(code), want)
+			}
+			lines := disassemble(t, code)
+			first, last := lines[gap], lines[len(lines)-1]
+			if !strings.HasSuffix(first, fmt.Sprintf(" 0x%x", want-sizeOver(c, 2*gap+sizeOver(c, gap, 127)+2, 128))) {
+				t.Errorf("condition %d over %d bytes: %q does not go to its end", c, gap, first)
+			}
+			if !strings.HasSuffix(last, " 0x0") {
+				t.Errorf("condition %d over %d bytes: %q does not go to the begin", c, gap, last)
+			}
+		}
+	}
+}
+
+// sizeOver is that of a jump over a distance with that reach.
+func sizeOver(c cond, distance, reach int) int {
+	switch {
+	case c == calling:
+		return 5
+	case distance <= reach:
+		return 2
+	case c == always:
+		return 5
+	}
+	return 6
+}

@@ -1,0 +1,339 @@
+package jit
+
+import (
+	"math"
+
+	"kprobe/bpf"
+)
+
+// inlined says whether the helper call at a slot is compiled in place, and which
+// arguments it takes from their registers. What stays out of line is long, or rare,
+// or must stand beside a table of places that may fault.
+func (c *compiler) inlined(i int) (args regSet, inline bool) {
+	call := c.proof.Calls[i]
+	switch call.Helper.ID {
+	case bpf.FnMapLookupElem:
+		if c.inlinedHash(call) {
+			return setOf(bpf.R2), true
+		}
+		if !c.inlinedLookup(call) {
+			break
+		}
+		switch k, ok := c.keys[i]; {
+		case !ok:
+			return setOf(bpf.R2), true
+		case k.unknown:
+			return setOf(k.reg), true
+		}
+		return 0, true
+	case bpf.FnRingbufReserve:
+		if c.inlinedReserve(call) {
+			return 0, true
+		}
+	case bpf.FnKtimeGetNs:
+		return 0, c.env.Clock != nil
+	case bpf.FnGetCurrentPidTgid, bpf.FnGetFuncIP, bpf.FnGetAttachCookie, bpf.FnCallData:
+		return 0, true
+	case bpf.FnRingbufSubmit, bpf.FnRingbufDiscard:
+		return setOf(bpf.R1), true
+	}
+	return argumentRegs & (2<<call.Set - 1), false
+}
+
+// findKeys notes the keys of lookups that are compiled in place, and answers which
+// loads would overwrite them.
+func (c *compiler) findKeys() (skip map[int]bool) {
+	c.keys, skip = map[int]key{}, map[int]bool{}
+	target := targets(c.proof)
+	for i, call := range c.proof.Calls {
+		if call != nil && call.Helper.ID == bpf.FnMapLookupElem && c.inlinedLookup(call) {
+			k, ok := keyAt(c.proof, target, i)
+			if ok && (k.unknown || k.value < c.proof.Program.Maps[call.Map].MaxEntries) {
+				c.keys[i] = k
+				skip[k.load] = true
+			}
+		}
+	}
+	return skip
+}
+
+func (c *compiler) inlinedLookup(call *bpf.HelperCall) bool {
+	if call.Map < 0 {
+		return false
+	}
+	spec, l := c.proof.Program.Maps[call.Map], c.env.Layout
+	return (spec.Type == bpf.Array || spec.Type == bpf.PerCPUArray) &&
+		spec.MaxEntries <= math.MaxInt32 && l.SlotStride(call.Map) <= math.MaxInt32
+}
+
+// inlinedHash asks for keys of one word, and for a size at which 32 bits are enough.
+func (c *compiler) inlinedHash(call *bpf.HelperCall) bool {
+	if call.Map < 0 {
+		return false
+	}
+	spec, l := c.proof.Program.Maps[call.Map], c.env.Layout
+	return l.Buckets(call.Map) > 0 && l.Buckets(call.Map) < 1<<24 && (spec.KeySize == 4 || spec.KeySize == 8) &&
+		l.SlotStride(call.Map) <= math.MaxInt32
+}
+
+// inlinedReserve asks for a known size, for which there is room at all.
+func (c *compiler) inlinedReserve(call *bpf.HelperCall) bool {
+	return call.Map >= 0 && call.Known[1] && c.env.Layout.SlotStride(call.Map) <= math.MaxInt32 &&
+		recordSize(call) <= uint64(c.proof.Program.Maps[call.Map].MaxEntries)
+}
+
+// recordSize is the room in the ring that a reserved record takes.
+func recordSize(call *bpf.HelperCall) uint64 { return bpf.RecordHeader + (call.Const[1]+7)&^7 }
+
+// call compiles the call of a helper at a slot, and answers the next slot.
+func (c *compiler) call(i int) (next int) {
+	call := c.proof.Calls[i]
+	if _, inline := c.inlined(i); !inline {
+		for k := call.Set; k < len(call.Helper.Args); k++ {
+			c.movImm(regs[bpf.R1+uint8(k)], 0)
+		}
+		c.callHelper(call.Helper.ID)
+		return i + 1
+	}
+	switch call.Helper.ID {
+	case bpf.FnMapLookupElem:
+		if c.inlinedHash(call) {
+			return c.lookupHash(i, call.Map)
+		}
+		return c.lookup(i, call.Map)
+	case bpf.FnRingbufReserve:
+		return c.reserve(i, call)
+	case bpf.FnGetCurrentPidTgid:
+		c.load(8, rax, at(r12, StatePidTgid))
+	case bpf.FnGetFuncIP:
+		c.code.Needs |= NeedsFuncIP
+		c.load(8, rax, at(r12, StateFuncIP))
+	case bpf.FnGetAttachCookie:
+		c.code.Needs |= NeedsCookie
+		c.load(8, rax, at(r12, StateCookie))
+	case bpf.FnCallData:
+		c.code.Needs |= NeedsData
+		c.load(8, rax, at(r12, StateData))
+	case bpf.FnKtimeGetNs:
+		c.clock()
+	case bpf.FnRingbufSubmit, bpf.FnRingbufDiscard:
+		// The word before the record says that it is being written. Its reader
+		// sees what was stored before first: this machine stores in order.
+		if word := at(rdi, -bpf.RecordHeader); call.Helper.ID == bpf.FnRingbufSubmit {
+			c.aluImm(4, aluXor, word, math.MinInt32) // RecordBusy
+		} else {
+			c.aluImm(4, aluXor, word, math.MinInt32|bpf.RecordDiscard)
+		}
+		if c.live[i].has(bpf.R0) {
+			c.movImm(rax, 0)
+		}
+	}
+	return i + 1
+}
+
+// zeroCheck looks for a check of R0 against 0 behind the call at a slot: where the
+// code already knows, it goes to the right place itself. here is bound behind the
+// call and the check.
+func (c *compiler) zeroCheck(i int) (next int, here, null, found label) {
+	here = c.newLabel()
+	next, null, found = i+1, here, here
+	if j := c.follow(i); j >= 0 && c.insns[j].Dst == bpf.R0 && c.insns[j].Imm == 0 {
+		to, _ := c.insns[j].Target(j)
+		switch c.insns[j].Op {
+		case bpf.ClassJMP | bpf.Jeq:
+			next, null = j+1, label(to)
+		case bpf.ClassJMP | bpf.Jne:
+			next, found = j+1, label(to)
+		}
+	}
+	return next, here, null, found
+}
+
+// lookup finds an element of an array: the address of its value, or 0.
+func (c *compiler) lookup(i, m int) int {
+	spec, l := c.proof.Program.Maps[m], c.env.Layout
+	next, here, null, found := c.zeroCheck(i)
+	values := uint64(c.env.Segment) + l.Values(m)
+	k, seen := c.keys[i]
+	known := seen && !k.unknown
+	if known {
+		values += uint64(k.value) * uint64(l.ValueStride(m))
+	} else {
+		if seen {
+			c.mov(4, rsi, regs[k.reg])
+		} else {
+			c.load(4, rsi, at(rsi, 0))
+		}
+		c.movImm(rax, 0)
+		c.aluImm(4, aluCmp, inReg(rsi), int32(spec.MaxEntries))
+		c.jump(condAE, null)
+	}
+	// values + slot*stride + index*stride
+	c.slotAddr(rax, r9, m, values)
+	if !known {
+		c.addScaled(rax, rsi, l.ValueStride(m))
+	}
+	if found != here {
+		c.jump(always, found)
+	}
+	c.bind(here)
+	return next
+}
+
+// lookupHash finds an element of a hash: in its key's home, where most are, or in the
+// other bucket. See bpf's layout.go.
+func (c *compiler) lookupHash(i, m int) int {
+	const word, tag, hash, number, bucket, n, elem, keys = rdi, rax, r11, rdx, r9, rcx, r10, r8
+	spec, l := c.proof.Program.Maps[m], c.env.Layout
+	next, here, null, found := c.zeroCheck(i)
+	search, try, again, same, other, none := c.newLabel(), c.newLabel(), c.newLabel(), c.newLabel(), c.newLabel(), c.newLabel()
+	// choose makes a bucket's number of a hash's upper half.
+	choose := func() {
+		c.imulImm(8, number, number, int32(l.Buckets(m)))
+		c.shiftImm(8, shiftShr, number, 32)
+	}
+
+	c.load(int(spec.KeySize), word, at(rsi, 0))
+	c.movImm(hash, bpf.HashMul)
+	c.imul(8, hash, word)
+	c.mov(8, number, hash)
+	c.shiftImm(8, shiftShr, number, 32)
+	c.alu(8, aluXor, hash, number)
+	c.mov(4, tag, hash)
+	c.aluImm(4, aluOr, inReg(tag), bpf.TagKey)
+	choose()
+	c.bind(search)
+	c.mov(4, bucket, number)
+	c.scale(bucket, bpf.BucketSize)
+	c.movImm(n, uint64(c.env.Segment)+l.Index(m))
+	c.alu(8, aluAdd, bucket, n)
+	c.movImm(n, 0)
+	c.bind(try)
+	c.emit(4, aluCmp.between()|2, tag, indexed(bucket, n, 2, bpf.BucketTags))
+	c.jump(condE, same)
+	c.bind(again)
+	c.aluImm(4, aluAdd, inReg(n), 1)
+	c.aluImm(4, aluCmp, inReg(n), bpf.BucketSlots)
+	c.jump(condNE, try)
+	c.jump(always, other)
+
+	c.bind(same)
+	c.lea(8, elem, indexed(n, number, 3, 0))
+	c.movImm(keys, uint64(c.env.Segment)+l.Keys(m))
+	c.emit(8, aluCmp.between(), word, indexed(keys, elem, 3, 0))
+	c.jump(condNE, again)
+	if spec.Type == bpf.LRUHash || spec.Type == bpf.LRUPerCPUHash {
+		c.storeImm(1, indexed(bucket, n, 0, bpf.BucketUsed), 1)
+	}
+	c.slotAddr(rax, rdx, m, uint64(c.env.Segment)+l.Values(m))
+	c.addScaled(rax, elem, l.ValueStride(m))
+	if found != here {
+		c.jump(always, found)
+	}
+	c.bind(here)
+
+	c.later(func() {
+		c.bind(other)
+		c.test(8, hash) // 0 when it was searched, or where it is the home
+		c.jump(condE, none)
+		c.movImm(number, bpf.HashMul)
+		c.imul(8, number, hash)
+		c.shiftImm(8, shiftShr, number, 32)
+		choose()
+		c.movImm(hash, 0)
+		c.jump(always, search)
+		c.bind(none)
+		c.movImm(rax, 0)
+		c.jump(always, null)
+	})
+	return next
+}
+
+// addScaled is dst += index*stride.
+func (c *compiler) addScaled(dst, index reg, stride uint32) {
+	if stride == 8 {
+		c.lea(8, dst, indexed(dst, index, 3, 0))
+		return
+	}
+	c.scale(index, int32(stride))
+	c.alu(8, aluAdd, dst, index)
+}
+
+// slotAddr is dst = the address base, in the thread's own slot of a map.
+func (c *compiler) slotAddr(dst, scratch reg, m int, base uint64) {
+	c.movImm(dst, base)
+	if stride := c.env.Layout.SlotStride(m); stride != 0 {
+		c.load(4, scratch, at(r12, StateSlot))
+		c.scale(scratch, int32(stride))
+		c.alu(8, aluAdd, dst, scratch)
+	}
+}
+
+// reserve is ringbuf_reserve; see bpf's layout.go.
+func (c *compiler) reserve(i int, call *bpf.HelperCall) int {
+	const ring, head, off, tmp = r9, rdi, rsi, rdx
+	size, need := int32(c.proof.Program.Maps[call.Map].MaxEntries), int32(recordSize(call))
+	next, here, null, found := c.zeroCheck(i)
+	around, write, full := c.newLabel(), c.newLabel(), c.newLabel()
+	// room sees whether there is any, for a new head in rax.
+	room := func() {
+		c.mov(8, tmp, rax)
+		c.emit(8, aluSub.between()|2, tmp, at(ring, bpf.RingTail))
+		c.aluImm(8, aluCmp, inReg(tmp), size)
+		c.jump(condA, full)
+	}
+
+	c.slotAddr(ring, rax, call.Map, uint64(c.env.Segment)+c.env.Layout.Values(call.Map))
+	c.load(8, head, at(ring, bpf.RingHead))
+	c.mov(4, off, head)
+	c.aluImm(4, aluAnd, inReg(off), size-1)
+	c.aluImm(4, aluCmp, inReg(off), size-need)
+	c.jump(condA, around)
+	c.lea(8, rax, at(head, need))
+	room()
+	c.bind(write)
+	c.movImm(rcx, call.Const[1]|bpf.RecordBusy)
+	c.store(8, indexed(ring, off, 0, bpf.RingData), rcx)
+	c.store(8, at(ring, bpf.RingHead), rax)
+	c.lea(8, rax, indexed(ring, off, 0, bpf.RingData+bpf.RecordHeader))
+	if found != here {
+		c.jump(always, found)
+	}
+	c.bind(here)
+
+	c.later(func() {
+		c.bind(around) // fill the rest of the ring, begin again
+		c.movImm(rcx, uint64(size))
+		c.alu(8, aluSub, rcx, off)
+		c.lea(8, rax, indexed(head, rcx, 0, need))
+		room()
+		c.lea(4, rcx, at(rcx, bpf.RecordDiscard-bpf.RecordHeader))
+		c.store(8, indexed(ring, off, 0, bpf.RingData), rcx)
+		c.movImm(off, 0)
+		c.jump(always, write)
+		c.bind(full)
+		c.aluImm(8, aluAdd, at(ring, bpf.RingLost), 1)
+		c.movImm(rax, 0)
+		c.jump(always, null)
+	})
+	return next
+}
+
+// scale is dst *= n.
+func (c *compiler) scale(dst reg, n int32) { c.mulImm(8, dst, dst, n) }
+
+// clock reads the time-stamp counter and makes nanoseconds of it.
+func (c *compiler) clock() {
+	k := c.env.Clock
+	c.rdtsc()
+	c.shiftImm(8, shiftShl, rdx, 32)
+	c.alu(8, aluOr, rax, rdx)
+	c.movImm(r9, k.Mult)
+	c.unary(8, unaryMul, r9)
+	c.emit(8, opShrd, rdx, inReg(rax))
+	c.imm(1, int32(k.Shift))
+	if k.Base != 0 {
+		c.movImm(r9, k.Base)
+		c.alu(8, aluAdd, rax, r9)
+	}
+}

@@ -1,0 +1,86 @@
+package jit
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kprobe/bpf"
+)
+
+// What clang makes of C: package bpf's example programs, in a row, each with the
+// maps as the one before has left them.
+func TestClang(t *testing.T) {
+	m := harness(t)
+	files, err := filepath.Glob("../../bpf/testdata/*.bpf.c")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no programs: ", err)
+	}
+	arch, err := exec.Command("gcc", "-print-multiarch").Output() // <asm/...> is not in clang's search path for bpf
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		for _, version := range []string{"v2", "v3"} {
+			t.Run(filepath.Base(file)+" "+version, func(t *testing.T) {
+				object := filepath.Join(t.TempDir(), "prog.o")
+				cmd := exec.Command("clang", "-target", "bpf", "-D__TARGET_ARCH_x86", "-mcpu="+version, "-O2", "-g",
+					"-I/usr/include/"+strings.TrimSpace(string(arch)), "-c", file, "-o", object)
+				if msg, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, msg)
+				}
+				b, err := os.ReadFile(object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c, err := bpf.Load(bytes.NewReader(b))
+				if err != nil {
+					t.Fatal(err)
+				}
+				compareRow(t, m, c)
+			})
+		}
+	}
+}
+
+// compareRow runs all programs of a collection, by turns.
+func compareRow(t *testing.T, m *machine, c *bpf.Collection) {
+	for _, spec := range c.Maps {
+		if spec.Type != bpf.Array && spec.Type != bpf.RingBuf {
+			spec.MaxEntries = min(spec.MaxEntries, 64) // full now and then, and quick to compare
+		}
+	}
+	var proofs []*bpf.Proof
+	for _, p := range c.Programs {
+		proof, err := bpf.Verify(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proofs = append(proofs, proof)
+	}
+	rng := rand.New(rand.NewPCG(31, 32))
+	w := *mapWorld(t, c.Maps...)
+	var runs []*run
+	for range 40 {
+		for _, proof := range proofs {
+			w := w
+			w.pidTgid, w.slot, w.memory = 1<<32|uint64(1+rng.IntN(4)), rng.IntN(2), memoryOfTarget
+			for i := range ContextWords {
+				binary.LittleEndian.PutUint64(w.context[8*i:], uint64(rng.IntN(1<<rng.IntN(20))))
+			}
+			r, err := newRun(m, proof, &w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs = append(runs, r)
+		}
+		last := runs[len(runs)-1]
+		w.segment = bytes.Clone(last.segment)
+	}
+	compare(t, m, runs)
+}

@@ -1,0 +1,131 @@
+package jit
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"kprobe/arch"
+	"kprobe/bpf"
+	"kprobe/internal/isa/amd64"
+)
+
+// Env is what a program is compiled for.
+type Env struct {
+	Machine *arch.Arch // nil is AMD64
+
+	// Segment is the target's address of the shared memory in which the maps lie
+	// as Layout says. Layout's maps are the program's, in the same order.
+	Segment arch.Addr
+	Layout  *bpf.Layout
+
+	// Clock turns the time-stamp counter into what ktime_get_ns answers. Where it
+	// is nil the helper is called.
+	Clock *Clock
+}
+
+// Clock is a time-stamp counter that ticks evenly: the time in nanoseconds is
+//
+//	Base + counter*Mult >> Shift
+//
+// with a product of 128 bits. Shift is from 1 to 63. It is part of the code and stays
+// as it is: in a long run it goes apart from CLOCK_MONOTONIC, which is adjusted, by
+// up to 500 parts in a million.
+type Clock struct {
+	Base  uint64
+	Mult  uint64
+	Shift uint8
+}
+
+// Code is a compiled program, complete but for where it and the routines that it
+// calls will be: Link puts that in. The entry is the first byte.
+type Code struct {
+	Bytes []byte
+	Calls []Call
+
+	// Lines has for every instruction slot the offset of its machine code. One
+	// that needed none has that of the next.
+	Lines []int
+
+	// Stack is how many bytes of the private stack the program takes at most
+	// below the address that it returns to, without what its helpers take.
+	Stack int
+
+	// Clobbers are the registers that may have changed when the program
+	// returns, or while it runs.
+	Clobbers amd64.RegSet
+
+	// Context has a bit for each word of the context that may be read; see
+	// ContextWords.
+	Context uint32
+
+	Needs Needs
+
+	wraps bool // addresses do, as in 32-bit code: everything is in reach of a call
+}
+
+// Call is a place in a program's code that calls a helper.
+type Call struct {
+	Offset int   // of the rel32 field, which is 0 until linked
+	Helper int32 // its number
+}
+
+// Compile makes machine code of a program that has been proved.
+//
+// Errors: the program is for another machine, its maps are not those of
+// env.Layout, or it has an instruction that the verifier should not have
+// passed.
+func Compile(p *bpf.Proof, env *Env) (*Code, error) {
+	prog := p.Program
+	machine := env.Machine
+	if machine == nil {
+		machine = arch.AMD64
+	}
+	compile := compilers[machine]
+	if compile == nil {
+		return nil, fmt.Errorf("jit: program %q: programs are not compiled for %s", prog.Name, machine.Name)
+	}
+	if n := len(prog.Context.Regs); n != 0 && (n != ContextWords || prog.Context.Word != 8) {
+		return nil, fmt.Errorf("jit: program %q has a context of %d registers of %d bytes, not x86-64's", prog.Name, n, prog.Context.Word)
+	}
+	for i, m := range prog.Maps {
+		if env.Layout == nil || i >= len(env.Layout.Maps) || env.Layout.Maps[i] != m {
+			return nil, fmt.Errorf("jit: program %q: map %d (%q) is not in its place in the layout", prog.Name, i, m.Name)
+		}
+	}
+	code, err := compile(p, env)
+	if err != nil {
+		return nil, fmt.Errorf("jit: program %q: %w", prog.Name, err)
+	}
+	return code, nil
+}
+
+var compilers = map[*arch.Arch]func(*bpf.Proof, *Env) (*Code, error){
+	arch.AMD64: func(p *bpf.Proof, env *Env) (*Code, error) {
+		c := &compiler{compilation: newCompilation(p, env)}
+		return c.code, c.compile()
+	},
+	arch.I386: func(p *bpf.Proof, env *Env) (*Code, error) {
+		c := &narrow{compilation: newCompilation(p, env)}
+		return c.code, c.compile()
+	},
+}
+
+// Link gives the program's bytes for the address at, with calls of the helpers'
+// routines at the addresses that helper answers for their numbers.
+//
+// Errors: a helper has no routine, or it is out of a call's reach.
+func (c *Code) Link(at arch.Addr, helper func(int32) (arch.Addr, bool)) ([]byte, error) {
+	b := append([]byte(nil), c.Bytes...)
+	for _, call := range c.Calls {
+		to, ok := helper(call.Helper)
+		if !ok {
+			return nil, fmt.Errorf("jit: no routine for helper %d", call.Helper)
+		}
+		rel := int64(to - (at + arch.Addr(call.Offset) + 4))
+		if !c.wraps && rel != int64(int32(rel)) {
+			return nil, fmt.Errorf("jit: helper %d at %v is out of reach of the program at %v", call.Helper, to, at)
+		}
+		binary.LittleEndian.PutUint32(b[call.Offset:], uint32(rel))
+	}
+	return b, nil
+}

@@ -1,0 +1,432 @@
+package jit
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"kprobe/arch"
+	"kprobe/bpf"
+)
+
+// Compiled programs run in the program of testdata/run.c; what they should have
+// done, the interpreter says.
+
+// Where things are in the harness.
+const (
+	codeAt    = 0x10000000
+	stackAt   = 0x20000000 // its top
+	contextAt = 0x30000000
+)
+
+var segmentAt = uint64(0x123456780000) // no short form of a constant reaches it
+
+// narrowVariable has the tests compile for i386 and run that: TestI386 sets it.
+const narrowVariable = "KPROBE_TEST_I386"
+
+// runsNarrow tells whether it is set.
+var runsNarrow = os.Getenv(narrowVariable) != ""
+
+func init() {
+	if runsNarrow {
+		segmentAt = 0x40000000
+	}
+}
+
+// compileHere is Compile for the machine under test.
+func compileHere(p *bpf.Proof, env *Env) (*Code, error) {
+	if runsNarrow {
+		env.Machine = arch.I386
+	}
+	return Compile(p, env)
+}
+
+// inlinedHere tells whether a helper call is compiled in place.
+func inlinedHere(p *bpf.Proof, env *Env) func(slot int) bool {
+	wide := &compiler{compilation: newCompilation(p, env)}
+	narrow := &narrow{compilation: newCompilation(p, env)}
+	return func(slot int) (inline bool) {
+		if runsNarrow {
+			_, inline = narrow.inlined(slot)
+		} else {
+			_, inline = wide.inlined(slot)
+		}
+		return inline
+	}
+}
+
+// job is a run: what goes in and what comes out, as struct job there.
+type job struct {
+	Size                   uint64
+	Repeat, Entry, Emptied uint64
+	Code, Segment, Call    uint64
+
+	Status     uint64
+	Signal, PC uint64
+	Calls, ID  uint64
+	Args       [5]uint64
+	Depth, Ns  uint64
+	Regs       [16]uint64
+	Context    [8 * ContextWords]byte
+	State      [512]byte
+}
+
+const (
+	jobDone     = 1
+	jobCrashed  = 2
+	jobMismatch = 3
+)
+
+type replayCall struct {
+	ID     uint64
+	Args   [5]uint64
+	Result uint64
+	Exact  uint64
+	Writes uint64
+}
+
+type replayWrite struct{ Arg, Off, Size uint64 }
+
+// machine is the harness.
+type machine struct {
+	sync.Mutex
+	in             io.Writer
+	out            io.Reader
+	routines, each uint64
+	functions      [4]uint64 // native_empty, native_count, native_record, native_hash
+}
+
+var native struct {
+	sync.Once
+	*machine
+}
+
+// harness starts the machine, once for all tests. It ends when the tests do,
+// because its input ends then.
+func harness(t testing.TB) *machine {
+	t.Helper()
+	native.Do(func() {
+		exe := filepath.Join(t.TempDir(), "run")
+		width := "-m64"
+		if runsNarrow {
+			width = "-m32"
+		}
+		if out, err := exec.Command("gcc", width, "-O2", "-Wall", "-Werror", "-static", "-no-pie", "-fno-pie", "-mgeneral-regs-only", "-o", exe, "testdata/run.c").CombinedOutput(); err != nil {
+			t.Fatalf("gcc: %v\n%s", err, out)
+		}
+		cmd := exec.Command(exe, fmt.Sprintf("%x", codeAt), fmt.Sprintf("%x", segmentAt), fmt.Sprintf("%x", stackAt), fmt.Sprintf("%x", contextAt))
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var said [6]uint64
+		if err := binary.Read(out, binary.LittleEndian, &said); err != nil {
+			t.Fatal("harness: ", err)
+		}
+		native.machine = &machine{in: in, out: out, routines: said[0], each: said[1], functions: [4]uint64(said[2:])}
+	})
+	if native.machine == nil {
+		t.Fatal("no harness")
+	}
+	return native.machine
+}
+
+// routine is where the harness answers a helper's calls.
+func (m *machine) routine(id int32) (arch.Addr, bool) {
+	return arch.Addr(m.routines + uint64(id)*m.each), id >= 0 && id < 256
+}
+
+// execute runs a batch.
+func (m *machine) execute(t testing.TB, runs []*run) {
+	t.Helper()
+	m.Lock()
+	defer m.Unlock()
+	var b bytes.Buffer
+	for _, r := range runs {
+		b.Write(r.encode(t))
+	}
+	batch := b.Bytes()
+	answers := make([]byte, len(batch))
+	got := make(chan error, 1)
+	go func() {
+		_, err := io.ReadFull(m.out, answers)
+		got <- err
+	}()
+	if err := binary.Write(m.in, binary.LittleEndian, [2]uint64{uint64(len(batch)), uint64(len(runs))}); err != nil {
+		t.Fatal("harness: ", err)
+	}
+	if _, err := m.in.Write(batch); err != nil {
+		t.Fatal("harness: ", err)
+	}
+	if err := <-got; err != nil {
+		t.Fatal("harness: ", err)
+	}
+	for _, r := range runs {
+		r.decode(t, answers[:r.job.Size])
+		answers = answers[r.job.Size:]
+	}
+}
+
+// world is what a run begins with.
+type world struct {
+	context [8 * ContextWords]byte
+	segment []byte // initialised by Bind and Init; nil where there are no maps
+	layout  *bpf.Layout
+	slot    int
+	pidTgid uint64
+	funcIP  uint64
+	cookie  uint64
+	data    uint64 // address of the call's private data
+	memory  func(addr uint64, p []byte) error
+}
+
+// run is one program in one world, interpreted and compiled.
+type run struct {
+	proof *bpf.Proof
+	code  *Code
+	text  []byte // linked
+	world *world
+
+	want    bpf.Result
+	regs    [11]uint64 // of the interpreter at its end
+	segment []byte     // what the interpreter left
+	replay  []byte
+
+	repeat, entry, emptied uint64 // for benchmarks; see testdata/run.c
+
+	job  job
+	left []byte // what the machine left of the segment
+}
+
+// canary is what a register has that the program has no business with.
+func canary(r int) uint64 { return 0x1111111111111111*uint64(r) ^ 0x5a5a }
+
+// newRun compiles a program and interprets it.
+func newRun(m *machine, p *bpf.Proof, w *world) (*run, error) {
+	r := &run{proof: p, world: w}
+	var err error
+	if r.code, err = compileHere(p, &Env{Segment: arch.Addr(segmentAt), Layout: w.layout}); err != nil {
+		return nil, err
+	}
+	if r.text, err = r.code.Link(codeAt, m.routine); err != nil {
+		return nil, err
+	}
+	return r, r.interpret()
+}
+
+// interpret runs the program in the interpreter and notes the helpers' calls.
+func (r *run) interpret() error {
+	w := r.world
+	inlined := inlinedHere(r.proof, &Env{Segment: arch.Addr(segmentAt), Layout: w.layout})
+	vm := &bpf.VM{Proof: r.proof, StackTop: stackAt, Ctx: contextAt, MaxSteps: 1 << 22}
+	random := uint32(1)
+	vm.Env = bpf.Env{PidTgid: w.pidTgid, UidGid: 0x3e8000003e9, Comm: "harness", CPU: 3, Slot: w.slot, FuncIP: w.funcIP, Cookie: w.cookie,
+		CallData: make([]byte, 64), CallDataAddr: w.data,
+		Read:   w.memory,
+		Now:    func(int32) uint64 { random++; return uint64(random) * 0x123456789 },
+		Random: func() uint32 { random = random*1664525 + 1013904223; return random },
+	}
+	if w.layout != nil && len(w.layout.Maps) > 0 {
+		r.segment = bytes.Clone(w.segment)
+		seg, err := w.layout.Bind(r.segment, segmentAt)
+		if err != nil {
+			return err
+		}
+		vm.Segment = seg
+	}
+
+	var pending *bpf.HelperCall // made, its effects not seen yet
+	var args [5]uint64
+	var before []byte
+	settle := func(now *[11]uint64) {
+		call := pending
+		if pending = nil; call == nil {
+			return
+		}
+		var writes bytes.Buffer
+		n := uint64(0)
+		write := func(arg, off uint64, b []byte) {
+			binary.Write(&writes, binary.LittleEndian, replayWrite{arg, off, uint64(len(b))})
+			writes.Write(b)
+			writes.Write(make([]byte, -len(b)&7))
+			n++
+		}
+		exact := uint64(1)<<len(call.Helper.Args) - 1
+		clear(args[call.Set:])
+		for i, a := range call.Helper.Args {
+			if a == bpf.ArgMemOut {
+				if b := vm.Memory(args[i], args[i+1]); len(b) > 0 {
+					write(uint64(i), 0, b)
+				}
+			}
+		}
+		for off := 0; off < len(before); off += 8 {
+			if !bytes.Equal(before[off:off+8], r.segment[off:off+8]) {
+				end := off + 8
+				for end < len(before) && !bytes.Equal(before[end:end+8], r.segment[end:end+8]) {
+					end += 8
+				}
+				write(5, segmentAt+uint64(off), r.segment[off:end])
+				off = end - 8
+			}
+		}
+		var b bytes.Buffer
+		binary.Write(&b, binary.LittleEndian, replayCall{uint64(call.Helper.ID), args, now[0], exact, n})
+		r.replay = append(append(r.replay, b.Bytes()...), writes.Bytes()...)
+	}
+	vm.Step = func(slot int, now *[11]uint64) {
+		settle(now)
+		r.regs = *now
+		if call := r.proof.Calls[slot]; call != nil {
+			if !inlined(slot) {
+				pending, args, before = call, [5]uint64(now[1:6]), bytes.Clone(r.segment)
+			}
+		}
+	}
+	var err error
+	r.want, err = vm.Run(w.context[:])
+	return err
+}
+
+func (r *run) encode(t testing.TB) []byte {
+	w := r.world
+	padded := append(bytes.Clone(r.text), make([]byte, -len(r.text)&7)...)
+	r.job = job{Repeat: max(1, r.repeat), Entry: r.entry, Emptied: r.emptied, Code: uint64(len(padded)), Segment: uint64(len(w.segment)), Call: uint64(len(r.replay)), Context: w.context}
+	for i := range r.job.Regs {
+		if r.job.Regs[i] = canary(i); runsNarrow {
+			r.job.Regs[i] = uint64(uint32(canary(i)))
+		}
+	}
+	for i := range ContextWords {
+		if r.code.Context>>i&1 == 0 { // it says that it does not read this
+			binary.LittleEndian.PutUint64(r.job.Context[8*i:], 0xdead_0000_beef+uint64(i))
+		}
+	}
+	binary.LittleEndian.PutUint64(r.job.State[StatePidTgid:], w.pidTgid)
+	binary.LittleEndian.PutUint32(r.job.State[StateSlot:], uint32(w.slot))
+	binary.LittleEndian.PutUint64(r.job.State[StateFuncIP:], w.funcIP)
+	binary.LittleEndian.PutUint64(r.job.State[StateCookie:], w.cookie)
+	binary.LittleEndian.PutUint64(r.job.State[StateData:], w.data)
+	r.job.Size = uint64(binary.Size(r.job)) + r.job.Code + r.job.Segment + r.job.Call
+	b, err := binary.Append(nil, binary.LittleEndian, &r.job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = append(b, padded...)
+	b = append(b, w.segment...)
+	return append(b, r.replay...)
+}
+
+func (r *run) decode(t testing.TB, b []byte) {
+	if _, err := binary.Decode(b, binary.LittleEndian, &r.job); err != nil {
+		t.Fatal(err)
+	}
+	b = b[uint64(binary.Size(r.job))+r.job.Code:]
+	r.left = bytes.Clone(b[:r.job.Segment])
+}
+
+// check says what the compiled program did otherwise than the interpreter.
+func (r *run) check() error {
+	j := &r.job
+	state, context, above, n := r12, rdi, uint64(8), 16
+	if runsNarrow {
+		state, context, above, n = rbp, rax, 4+align386, 8
+	}
+	switch {
+	case j.Status == jobCrashed:
+		return fmt.Errorf("signal %d at offset %#x", j.Signal, j.PC-codeAt)
+	case j.Status == jobMismatch && j.ID == 0:
+		return fmt.Errorf("ended after %d helper calls; the interpreter made more", j.Calls)
+	case j.Status == jobMismatch:
+		return fmt.Errorf("helper call %d: helper %d with %#x; the interpreter: %s", j.Calls, j.ID, j.Args, r.callAt(int(j.Calls)))
+	case j.Status != jobDone:
+		return fmt.Errorf("status %d", j.Status)
+	case j.Regs[rax] != r.want.R0:
+		return fmt.Errorf("R0 is %#x, the interpreter's %#x", j.Regs[rax], r.want.R0)
+	case j.Regs[state] != 0 || j.Regs[rsp] != above:
+		return fmt.Errorf("the state's register or rsp changed by %#x, %#x", j.Regs[state], j.Regs[rsp]-above)
+	case j.Depth > uint64(r.code.Stack)+8: // the return address of the routine
+		return fmt.Errorf("%d bytes of stack used, Code.Stack says %d", j.Depth, r.code.Stack)
+	}
+	for i, v := range j.Regs[:n] {
+		want := canary(i)
+		if runsNarrow {
+			want = uint64(uint32(want))
+		}
+		if i != int(rsp) && i != int(state) && i != int(context) && v != want && !r.code.Clobbers.Has(gprs[i]) {
+			return fmt.Errorf("%s changed, Code.Clobbers does not have it", regNames[8][i])
+		}
+	}
+	for off := range r.left {
+		if r.left[off] != r.segment[off] {
+			return fmt.Errorf("byte %#x of the segment is %#x, the interpreter's %#x", off, r.left[off], r.segment[off])
+		}
+	}
+	return nil
+}
+
+// callAt shows call n of the interpreter.
+func (r *run) callAt(n int) string {
+	b := r.replay
+	for len(b) > 0 {
+		var c replayCall
+		k, _ := binary.Decode(b, binary.LittleEndian, &c)
+		if n--; n < 0 {
+			return fmt.Sprintf("helper %d with %#x", c.ID, c.Args)
+		}
+		for b = b[k:]; c.Writes > 0; c.Writes-- {
+			var w replayWrite
+			k, _ := binary.Decode(b, binary.LittleEndian, &w)
+			b = b[k+int((w.Size+7)&^7):]
+		}
+	}
+	return "none"
+}
+
+// show lists a program with the machine code of each instruction.
+func (r *run) show(t testing.TB) string { return listing(t, r.proof, r.code) }
+
+func listing(t testing.TB, p *bpf.Proof, code *Code) string {
+	var s strings.Builder
+	at := map[int]string{}
+	for i, in := range p.Program.Insns {
+		if i == 0 || !p.Program.Insns[i-1].Wide() {
+			at[code.Lines[i]] += fmt.Sprintf("%4d: %v\n", i, in)
+		}
+	}
+	off := 0
+	for _, l := range disassemble(t, code.Bytes) {
+		s.WriteString(at[off])
+		n := lengthAt(t, code.Bytes[off:])
+		fmt.Fprintf(&s, "%12x  %-20x | %s\n", off, code.Bytes[off:off+n], l)
+		off += n
+	}
+	s.WriteString(at[off])
+	return s.String()
+}
+
+// compare runs and checks; the first difference ends the test.
+func compare(t *testing.T, m *machine, runs []*run) {
+	t.Helper()
+	m.execute(t, runs)
+	for i, r := range runs {
+		if err := r.check(); err != nil {
+			t.Fatalf("run %d: %v\n%s", i, err, r.show(t))
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package jumps
+
+import (
+	"kprobe/arch"
+	"kprobe/internal/isa"
+	"kprobe/internal/patch"
+	"kprobe/symbol"
+)
+
+// Finder plans jumps in mapped files. What is known of a file is kept: finding it
+// out takes some 20 ms a MiB. So is the function decoded last.
+type Finder struct {
+	Live  Live // nil: code is in files
+	isa   isa.ISA
+	files map[*symbol.File]*Code
+	start arch.Addr
+	body  *patch.Body
+}
+
+// NewFinder starts with nothing known.
+func NewFinder(m isa.ISA) *Finder { return &Finder{isa: m, files: make(map[*symbol.File]*Code)} }
+
+// Jump tells how the instruction at a place can be replaced by a jump; nil where
+// nothing is known of the code around it. insn are its bytes. Of a kernel they come
+// first: most entries have a NOP with room for a jump there, and then that is all that need be known.
+func (f *Finder) Jump(loc symbol.Loc, insn []byte) *patch.Jump {
+	if f.Live != nil {
+		if alone := patch.PlanAlone(f.isa, insn, arch.Addr(loc.Addr)); len(alone.Ways) > 0 {
+			return alone
+		}
+	}
+	m := loc.Module
+	if m == nil || m.File == nil || loc.Func.Size == 0 {
+		return nil
+	}
+	code, seen := f.files[m.File]
+	if !seen {
+		if f.Live != nil {
+			code, _ = OpenLive(f.isa, m.File, f.Live)
+		} else {
+			code, _ = Open(f.isa, m.File)
+		}
+		f.files[m.File] = code
+	}
+	if code == nil {
+		return nil
+	}
+	if start := arch.Addr(loc.Addr - loc.Off); f.start != start || f.body == nil {
+		f.start, f.body = start, code.At(m.Bias).Body(loc.Func)
+	}
+	return f.body.PlanJump(arch.Addr(loc.Addr))
+}

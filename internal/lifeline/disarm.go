@@ -1,0 +1,58 @@
+package lifeline
+
+import (
+	"bytes"
+
+	"kprobe/arch"
+)
+
+// Disarm plans how the traps that a dead controller has left are taken away while
+// the program runs on: a byte each, the only kind of change of running code that
+// needs nobody to be stopped. A probe's trap becomes the instruction's first byte
+// again; that at the end of a slot, and the return trampoline's, become the first
+// byte of the jump that lies hidden behind them. What is in any other state than
+// complete, as where the controller died while it wrote, stays as it is: the
+// handler knows what to do with every trap. So do jumps: they harm nobody.
+func (f *Found) Disarm(a *arch.Arch, base arch.Addr, read func(arch.Addr, []byte) error) (ws []Write) {
+	traps := f.Traps()
+	// becomes plans that code stands at an address, where all but its first byte is there.
+	becomes := func(at arch.Addr, code []byte) {
+		have := make([]byte, len(code))
+		if len(code) == 0 || read(at, have) != nil || have[0] != a.Break[0] || code[0] == have[0] {
+			return
+		}
+		for i := 1; i < len(code); i++ {
+			another := have[i] == a.Break[0] && traps[at+arch.Addr(i)]
+			if have[i] != code[i] && !another {
+				return
+			}
+		}
+		ws = append(ws, Write{at, code[:1]})
+	}
+	if len(a.Break) != 1 {
+		return nil
+	}
+	for _, e := range f.Entries {
+		if jump, ok := e.Bypass(a); ok {
+			becomes(e.Addr, jump)
+		} else {
+			becomes(e.Addr, bytes.Clone(e.Original[:e.Len]))
+		}
+	}
+	if f.Return != 0 {
+		becomes(f.Return, BypassReturn(a, base))
+	}
+	return ws
+}
+
+// Traps are the addresses of all the traps that there may be or have been.
+func (f *Found) Traps() map[arch.Addr]bool {
+	traps := make(map[arch.Addr]bool, len(f.Entries)+1)
+	for _, e := range f.Entries {
+		traps[e.Addr] = true
+	}
+	if f.Return != 0 {
+		traps[f.Return] = true
+	}
+	return traps
+}

@@ -1,0 +1,59 @@
+package lifeline
+
+import (
+	"iter"
+
+	"kprobe/arch"
+)
+
+// Frames mirrors a Trap's table of swapped return addresses: a hash table with
+// open addressing, from which nothing is removed but by Rebuild.
+type Frames struct {
+	trap     *Trap
+	sps, ret []arch.Addr
+	taken    int
+}
+
+// NewFrames is the table as it is in a fresh Trap: empty.
+func (t *Trap) NewFrames() *Frames {
+	return &Frames{trap: t, sps: make([]arch.Addr, t.slots), ret: make([]arch.Addr, t.slots)}
+}
+
+// Crowded tells that Rebuild is due.
+func (f *Frames) Crowded() bool { return f.taken > len(f.sps)*3/4 }
+
+// Room is how many frames a Rebuild may bring.
+func (f *Frames) Room() int { return len(f.sps) / 2 }
+
+// Set notes which return address belongs at a stack slot, and plans the write. A
+// function that is called again from the same place costs none.
+func (f *Frames) Set(sp, ret arch.Addr) (w Write, changed bool) {
+	i := f.trap.FrameIndex(sp)
+	for f.sps[i] != 0 && f.sps[i] != sp {
+		i = (i + 1) % len(f.sps)
+	}
+	if f.sps[i] == sp && f.ret[i] == ret {
+		return w, false
+	}
+	if f.sps[i] == 0 {
+		f.taken++
+	}
+	f.sps[i], f.ret[i] = sp, ret
+	return Write{f.trap.FrameSlot(i), Frame(sp, ret)}, true
+}
+
+// Rebuild plans the table anew, with these frames only: in the Trap's other
+// table, and then the header's word on it.
+func (f *Frames) Rebuild(frames iter.Seq2[arch.Addr, arch.Addr]) []Write {
+	clear(f.sps)
+	clear(f.ret)
+	f.taken = 0
+	for sp, ret := range frames {
+		f.Set(sp, ret)
+	}
+	table := make([]byte, 0, frameSize*len(f.sps))
+	for i := range f.sps {
+		table = append(table, Frame(f.sps[i], f.ret[i])...)
+	}
+	return f.trap.swapTable(table)
+}

@@ -1,0 +1,285 @@
+// Package lifeline keeps a target alive that has lost its controller: code and
+// tables that live in the target and work with nobody there. While a tracer is
+// attached it takes every trap before the handler here could. When the tracer
+// is dead, the handler sends each thread that meets a breakpoint to the slot
+// with the displaced instruction, and each one that returns to the trampoline
+// back to its caller. The program goes on as if unprobed until somebody reads
+// the tables and restores its text.
+//
+// Everything here is bytes and addresses. It imports arch only.
+package lifeline
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"kprobe/arch"
+)
+
+// Magic begins the header, so that a recovery knows what it has found.
+const Magic = "KPROBE\x00\x01"
+
+// The header, all of it 8-byte words in the target's order. The offsets are
+// those of testdata/*_trap.S.
+const (
+	offID       = 8
+	offEntries  = 16
+	offCount    = 24
+	offReturn   = 32 // the return trampoline's trap, 0 while there is none
+	offFrames   = 40
+	offMask     = 48
+	offOld      = 56 // the program's own sigaction for SIGTRAP, as the kernel has it
+	offDefault  = 96 // a sigaction of zeros: SIG_DFL
+	offCode     = 256
+	headerSize  = offCode
+	entrySize   = 24
+	frameSize   = 16
+	SigactSize  = 32 // handler, flags, restorer, mask
+	handlerRoom = 512
+)
+
+// How the handler's code begins with all machines: where a signal handler returns
+// to, and where the trampoline leads when its trap has been bypassed.
+const (
+	restorerAt = 0x100
+	returnerAt = 0x110
+)
+
+// Dealt is the flag (RF) that a tracer sets in a thread's flags register with
+// the same request that moves it on from a trap. Should the tracer die before
+// it can let the thread go without the trap's signal, the handler, or whoever
+// recovers, knows by it that nothing is left to do; the handler takes it off, since
+// the thread may have been set back to that very trap. The processor clears it
+// with the next instruction.
+const Dealt = 1 << 16
+
+// Entry is one probe point: the trap at Addr has its instruction carried out
+// at Slot, and the first Len of Original are the bytes that the trap replaced, or the
+// jump that may stand there as well. Len is 0 for a trap within such a jump.
+type Entry struct {
+	Addr, Slot arch.Addr
+	Original   [7]byte
+	Len        byte
+}
+
+// IsJump tells whether code begins with a jump as they are put over instructions:
+// jmp rel32, with prefixes that mean nothing, and perhaps without its last bytes,
+// which were there already.
+func IsJump(code []byte) bool {
+	const prefixCS, jmpRel32 = 0x2e, 0xe9
+	return bytes.HasPrefix(bytes.TrimLeft(code, string(rune(prefixCS))), []byte{jmpRel32})
+}
+
+// Bypass makes the trap at the end of a slot superfluous: bytes for its address,
+// a jump to where the handler would have sent the thread. A slot has room for it,
+// since one without post-handlers has the same instruction and such a jump. ok is
+// false for the trap of a probe.
+func (e Entry) Bypass(a *arch.Arch) (jump []byte, ok bool) {
+	const jmpRel32, length = 0xe9, 5
+	if !bytes.HasPrefix(e.Original[:e.Len], a.Break) {
+		return nil, false
+	}
+	return binary.LittleEndian.AppendUint32([]byte{jmpRel32}, uint32(e.Slot-e.Addr-length)), true
+}
+
+// BypassReturn makes the trap of the return trampoline superfluous: bytes for its
+// address, a jump to code in the Trap at base that finds the real return address.
+func BypassReturn(a *arch.Arch, base arch.Addr) []byte {
+	to := uint64(base + offCode + returnerAt)
+	if a.PtrSize == 4 {
+		const push, ret = 0x68, 0xc3 // over the return address that was popped just now
+		return append(binary.LittleEndian.AppendUint32([]byte{push}, uint32(to)), ret)
+	}
+	jmpMem := []byte{0xff, 0x25, 0, 0, 0, 0} // jmp *0(%rip)
+	return binary.LittleEndian.AppendUint64(jmpMem, to)
+}
+
+// Trap is the handler's memory in one target: a header with code, a hash table
+// of swapped return addresses, and the sorted list of entries, which lies
+// elsewhere because it grows.
+type Trap struct {
+	Base   arch.Addr
+	ID     uint64 // tells one session's from another's
+	Return arch.Addr
+	slots  int // of the hash table, a power of two
+	table  int // which of the two is in use
+
+	machine   *arch.Arch
+	entriesAt arch.Addr
+	entries   []Entry
+}
+
+// FrameSlots is the size of the table of swapped return addresses.
+const FrameSlots = 1 << 14
+
+// NewTrap plans the memory at base. Errors: for machines without a handler.
+func NewTrap(a *arch.Arch, base arch.Addr, id uint64) (*Trap, error) {
+	if handlers[a] == nil {
+		return nil, fmt.Errorf("no trap handler for %s", a.Name)
+	}
+	return &Trap{Base: base, ID: id, slots: FrameSlots, machine: a}, nil
+}
+
+// TrapSize is how much memory a Trap takes at its base, in bytes.
+func TrapSize() int { return tablesAt + 2*tableSize }
+
+// What lies behind the header and the handler: room for whoever makes a thread
+// of the target perform a system call, and the hash table, twice.
+const (
+	CallRoomAt = headerSize + handlerRoom
+	callRoom   = 20 << 10
+	tablesAt   = CallRoomAt + callRoom
+	tableSize  = FrameSlots * frameSize
+)
+
+// Handler and Restorer are the addresses to give to sigaction.
+func (t *Trap) Handler() arch.Addr { return t.Base + offCode }
+
+// Restorer is where the handler returns to.
+func (t *Trap) Restorer() arch.Addr { return t.Base + offCode + restorerAt }
+
+func (t *Trap) framesAt() arch.Addr { return t.Base + tablesAt + arch.Addr(t.table*tableSize) }
+
+// swapTable plans the other table with everything that is in it, and then the
+// header's word on it: whoever dies in between leaves the old one whole.
+func (t *Trap) swapTable(table []byte) []Write {
+	t.table = 1 - t.table
+	return []Write{
+		{t.framesAt(), table},
+		{t.Base + offFrames, binary.LittleEndian.AppendUint64(nil, uint64(t.framesAt()))},
+	}
+}
+
+// Image is what is written at Base before anything leads there. old is the
+// program's own sigaction.
+func (t *Trap) Image(old [SigactSize]byte) []byte {
+	b := make([]byte, headerSize, headerSize+len(handlers[t.machine]))
+	copy(b, Magic)
+	le := binary.LittleEndian
+	le.PutUint64(b[offID:], t.ID)
+	le.PutUint64(b[offEntries:], uint64(t.entriesAt))
+	le.PutUint64(b[offCount:], uint64(len(t.entries)))
+	le.PutUint64(b[offReturn:], uint64(t.Return))
+	le.PutUint64(b[offFrames:], uint64(t.framesAt()))
+	le.PutUint64(b[offMask:], uint64(t.slots-1))
+	copy(b[offOld:], old[:])
+	return append(b, handlers[t.machine]...)
+}
+
+// Over plans the mark that the session whose Trap is at base has been recovered: it
+// has no ID any more. What else is there stays as it is, for those who stand in it.
+func Over(base arch.Addr) Write { return Write{base + offID, make([]byte, 8)} }
+
+// Write is bytes for an address.
+type Write struct {
+	Addr arch.Addr
+	New  []byte
+}
+
+// EntriesSize is the room that n entries take.
+func EntriesSize(n int) int { return n * entrySize }
+
+// SetEntries plans the list anew at an address with room for it: first the
+// entries, then the header's word on them, in this order.
+func (t *Trap) SetEntries(at arch.Addr, es []Entry) []Write {
+	es = slices.Clone(es)
+	slices.SortFunc(es, func(a, b Entry) int {
+		if a.Addr < b.Addr {
+			return -1
+		}
+		return 1
+	})
+	t.entriesAt, t.entries = at, es
+	le := binary.LittleEndian
+	list := make([]byte, 0, len(es)*entrySize)
+	for _, e := range es {
+		list = le.AppendUint64(list, uint64(e.Addr))
+		list = le.AppendUint64(list, uint64(e.Slot))
+		list = append(append(list, e.Original[:]...), e.Len)
+	}
+	head := le.AppendUint64(nil, uint64(at))
+	head = le.AppendUint64(head, uint64(len(es)))
+	ws := []Write{{t.Base + offEntries, head}}
+	if len(list) > 0 {
+		ws = slices.Insert(ws, 0, Write{at, list})
+	}
+	return ws
+}
+
+// SetReturn plans the trampoline's address, 0 for none. Behind its trap lies what
+// remains of BypassReturn, for whoever makes the trap superfluous by its first byte.
+func (t *Trap) SetReturn(at arch.Addr) (ws []Write) {
+	t.Return = at
+	if at != 0 {
+		ws = append(ws, Write{at + 1, BypassReturn(t.machine, t.Base)[1:]})
+	}
+	return append(ws, Write{t.Base + offReturn, binary.LittleEndian.AppendUint64(nil, uint64(at))})
+}
+
+// FrameSlot is where the table's slot i lies.
+func (t *Trap) FrameSlot(i int) arch.Addr { return t.framesAt() + arch.Addr(i*frameSize) }
+
+// FrameIndex is where the search for a stack slot begins.
+func (t *Trap) FrameIndex(sp arch.Addr) int { return int(sp>>3) & (t.slots - 1) }
+
+// Frame is the content of a slot of the table.
+func Frame(sp, ret arch.Addr) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(sp))
+	return binary.LittleEndian.AppendUint64(b, uint64(ret))
+}
+
+// Found is what a recovery reads out of a dead session's memory.
+type Found struct {
+	ID      uint64
+	Return  arch.Addr
+	Entries []Entry
+	Frames  map[arch.Addr]arch.Addr // stack slot to real return address
+	Old     [SigactSize]byte
+}
+
+// ErrForeign is Read's answer for memory that is not a Trap's.
+var ErrForeign = errors.New("no session's memory")
+
+// Read reads a Trap's memory back. Errors: the reader's; ErrForeign.
+func Read(base arch.Addr, read func(arch.Addr, []byte) error) (*Found, error) {
+	b := make([]byte, headerSize)
+	if err := read(base, b); err != nil {
+		return nil, err
+	}
+	if string(b[:len(Magic)]) != Magic {
+		return nil, fmt.Errorf("%w at %v", ErrForeign, base)
+	}
+	le := binary.LittleEndian
+	word := func(off int) uint64 { return le.Uint64(b[off:]) }
+	f := &Found{ID: word(offID), Return: arch.Addr(word(offReturn)), Frames: make(map[arch.Addr]arch.Addr)}
+	copy(f.Old[:], b[offOld:])
+	const most = 1 << 22
+	n, mask := word(offCount), word(offMask)
+	if n > most || mask >= most {
+		return nil, fmt.Errorf("the session's memory at %v is damaged", base)
+	}
+	list := make([]byte, n*entrySize)
+	if n > 0 {
+		if err := read(arch.Addr(word(offEntries)), list); err != nil {
+			return nil, err
+		}
+	}
+	for ; len(list) > 0; list = list[entrySize:] {
+		e := Entry{Addr: arch.Addr(le.Uint64(list)), Slot: arch.Addr(le.Uint64(list[8:]))}
+		e.Len = list[16+copy(e.Original[:], list[16:])]
+		f.Entries = append(f.Entries, e)
+	}
+	table := make([]byte, (mask+1)*frameSize)
+	if err := read(arch.Addr(word(offFrames)), table); err != nil {
+		return nil, err
+	}
+	for ; len(table) > 0; table = table[frameSize:] {
+		if sp := le.Uint64(table); sp != 0 {
+			f.Frames[arch.Addr(sp)] = arch.Addr(le.Uint64(table[8:]))
+		}
+	}
+	return f, nil
+}

@@ -1,0 +1,125 @@
+package lifeline
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"kprobe/arch"
+	"kprobe/internal/testprog"
+)
+
+func TestHandlerIsItsSource(t *testing.T) {
+	as, err := exec.LookPath("gcc")
+	testprog.Need(t, "gcc assembles the handler", err == nil)
+	for _, tt := range []struct {
+		machine            *arch.Arch
+		name, flag         string
+		restorer, returner []byte
+	}{
+		{arch.AMD64, "amd64_trap.S", "-m64", []byte{0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05}, []byte{0x48, 0x8d, 0xa4, 0x24, 0x78, 0xff, 0xff, 0xff}},
+		{arch.I386, "i386_trap.S", "-m32", []byte{0xb8, 0xad, 0, 0, 0, 0xcd, 0x80}, []byte{0x8d, 0x64, 0x24, 0xfc}},
+	} {
+		dir := t.TempDir()
+		object, binary := filepath.Join(dir, "trap.o"), filepath.Join(dir, "trap.bin")
+		for _, c := range [][]string{
+			{as, tt.flag, "-c", filepath.Join("testdata", tt.name), "-o", object},
+			{"objcopy", "-O", "binary", "-j", ".text", object, binary},
+		} {
+			if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %v\n%s", c, err, out)
+			}
+		}
+		image, err := os.ReadFile(binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := handlers[tt.machine]
+		if want := image[offCode:]; !bytes.Equal(code, want) {
+			for i := 0; i < len(want); i += 16 {
+				fmt.Printf("\t")
+				for _, c := range want[i:min(i+16, len(want))] {
+					fmt.Printf("0x%02x, ", c)
+				}
+				fmt.Println()
+			}
+			t.Errorf("%s: the bytes are not those of the source; see above for what they should be", tt.name)
+		}
+		if len(code) > handlerRoom {
+			t.Errorf("%s: the handler has %d bytes, room is for %d", tt.name, len(code), handlerRoom)
+		}
+		if !bytes.HasPrefix(code[restorerAt:], tt.restorer) {
+			t.Errorf("%s: the restorer is elsewhere", tt.name)
+		}
+		if !bytes.HasPrefix(code[returnerAt:], tt.returner) {
+			t.Errorf("%s: the returner is elsewhere", tt.name)
+		}
+	}
+}
+
+// memory is a target's, for Read.
+type memory map[arch.Addr]byte
+
+func (m memory) write(a arch.Addr, p []byte) {
+	for i, b := range p {
+		m[a+arch.Addr(i)] = b
+	}
+}
+
+func (m memory) read(a arch.Addr, p []byte) error {
+	for i := range p {
+		p[i] = m[a+arch.Addr(i)]
+	}
+	return nil
+}
+
+func TestWhatIsWrittenIsFound(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		m := make(memory)
+		tr, err := NewTrap(arch.AMD64, 0x10000, rnd.Uint64())
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := [SigactSize]byte{1, 2, 3}
+		m.write(tr.Base, tr.Image(old))
+		var es []Entry
+		seen := map[arch.Addr]Entry{}
+		for range rnd.IntN(50) {
+			e := Entry{Addr: arch.Addr(rnd.Uint32()), Slot: arch.Addr(rnd.Uint32()), Original: [7]byte{byte(rnd.Uint32())}, Len: byte(rnd.Uint32N(8))}
+			if _, dup := seen[e.Addr]; !dup {
+				seen[e.Addr] = e
+				es = append(es, e)
+			}
+		}
+		for _, w := range tr.SetEntries(0x900000, es) {
+			m.write(w.Addr, w.New)
+		}
+		for _, w := range tr.SetReturn(0x1234) {
+			m.write(w.Addr, w.New)
+		}
+		m.write(tr.FrameSlot(tr.FrameIndex(0x7fff1000)), Frame(0x7fff1000, 0x4444))
+		f, err := Read(tr.Base, m.read)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.ID != tr.ID || f.Return != 0x1234 || f.Old != old || len(f.Entries) != len(es) || f.Frames[0x7fff1000] != 0x4444 || len(f.Frames) != 1 {
+			t.Fatalf("found %+v", f)
+		}
+		for i, e := range f.Entries {
+			if seen[e.Addr] != e || i > 0 && f.Entries[i-1].Addr >= e.Addr {
+				t.Fatalf("entry %d is %+v", i, e)
+			}
+		}
+	}
+}
+
+func TestForeignMemoryIsRefused(t *testing.T) {
+	if f, err := Read(0x1000, make(memory).read); err == nil {
+		t.Errorf("zeros were taken for %+v", f)
+	}
+}

@@ -1,0 +1,44 @@
+package patch
+
+import (
+	"bytes"
+
+	"kprobe/arch"
+	"kprobe/internal/isa"
+)
+
+// Bounds are where the instructions of one function begin, which is known only by
+// decoding from its start: on a machine with instructions of several lengths
+// nothing else tells.
+type Bounds struct {
+	Start arch.Addr
+	at    map[arch.Addr]bool
+
+	// Failed is where decoding stopped, 0 where it did not: bytes that are no
+	// instruction or, where Hidden, somebody's breakpoint over one.
+	Failed arch.Addr
+	Hidden bool
+}
+
+// FindBounds decodes the function that code holds. hidden tells of the address of
+// a trap whether it is somebody's, and hides the instruction there.
+func FindBounds(m isa.ISA, start arch.Addr, code, trap []byte, hidden func(arch.Addr) bool) *Bounds {
+	b := &Bounds{Start: start, at: make(map[arch.Addr]bool)}
+	for at := start; len(code) > 0; {
+		in, err := m.Decode(code, at)
+		if err != nil {
+			b.Failed = at
+			break
+		}
+		b.at[at] = true
+		if b.Hidden = bytes.HasPrefix(code, trap) && hidden(at); b.Hidden {
+			b.Failed = at
+			break
+		}
+		code, at = code[in.Len:], at+arch.Addr(in.Len)
+	}
+	return b
+}
+
+// Has tells whether an instruction begins at an address.
+func (b *Bounds) Has(at arch.Addr) bool { return b.at[at] }

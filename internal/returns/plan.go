@@ -1,0 +1,133 @@
+package returns
+
+import (
+	"errors"
+	"fmt"
+
+	"kprobe/arch"
+	"kprobe/internal/isa"
+	"kprobe/internal/patch"
+	"kprobe/symbol"
+)
+
+// Planner is what is known of the target in which returns are to be probed.
+type Planner struct {
+	Space       *symbol.Space
+	ISA         isa.ISA
+	Text        func(arch.Addr, []byte) error // reads the program's own bytes
+	GoProgram   string                        // the program's name, if it is a Go program
+	ShadowStack bool
+	Untouched   bool // see Facts
+	Goroutines  bool // a thread's goroutine can be found
+	Programs    bool // run in the target where the function returns
+}
+
+// Plan is how the returns of one function are noticed.
+type Plan struct {
+	Engine  Engine
+	Why     string       // it is that one
+	Exits   *patch.Exits // for engine Exits
+	Unwinds bool         // what ends calls without a return is an exception or panic, rather than longjmp
+}
+
+// IsEntry tells whether a place is a function's first instruction, or the one
+// after the landing pad that it may begin with; code is what stands at an address.
+func IsEntry(loc symbol.Loc, m isa.ISA, code func(arch.Addr) ([]byte, error)) bool {
+	if loc.Func.Size == 0 && loc.Func.Name == "" {
+		return false
+	}
+	if loc.Off == 0 {
+		return true
+	}
+	first, err := code(arch.Addr(loc.Start()))
+	if err != nil {
+		return false
+	}
+	in, err := m.Decode(first, arch.Addr(loc.Start()))
+	return err == nil && in.Landing && loc.Off == uint64(in.Len)
+}
+
+// Swaps tells whether the return address is swapped.
+func (p *Plan) Swaps() bool { return p.Engine == Swap }
+
+// Plan plans a function; want is the engine that was asked for, or None for the
+// one that is right. Errors: in words, why there is no right one, or why it is
+// not the one that was asked for.
+func (pl *Planner) Plan(fn symbol.Loc, want Engine) (*Plan, error) {
+	facts := pl.facts(fn)
+	engine, why := Choose(facts)
+	switch {
+	case engine == None:
+		return nil, errors.New(why)
+	case engine == Exits && want == Swap:
+		return nil, fmt.Errorf("its return address must not be swapped: %s", why)
+	case engine == Swap && want == Exits:
+		engine, why = Exits, "asked for"
+	case engine == Swap && pl.Programs && pl.PopsArguments(fn):
+		engine, why = Exits, "it takes its arguments off the stack, which no detour could call it with"
+	}
+	p := &Plan{Engine: engine, Why: why, Unwinds: facts.Unwinds != ""}
+	if p.Swaps() {
+		return p, nil
+	}
+	if facts.Go && !pl.Goroutines {
+		return nil, errors.New("where the program keeps its current goroutine is not known")
+	}
+	var err error
+	if p.Exits, err = pl.exits(fn); err != nil {
+		return nil, fmt.Errorf("%s; and its exits are not all known: %w", why, err)
+	}
+	return p, nil
+}
+
+func (pl *Planner) facts(fn symbol.Loc) Facts {
+	f := Facts{Name: fn.Func.Name, GoProgram: pl.GoProgram, ShadowStack: pl.ShadowStack, NoFile: true,
+		Untouched: pl.Untouched, Register: !pl.ISA.Arch().RetAddrOnStack}
+	if m := fn.Module; m != nil && m.File != nil {
+		f.NoFile, f.Go, f.Unwinds = false, m.File.IsGo(), whyUnwinds(m)
+	}
+	if a := pl.ISA.Arch(); a.RetAddrOnStack && len(a.Args) == 0 {
+		f.KnowsCaller = pl.readsReturn(fn)
+		f.Pops = func() string { return pl.pops(fn, nil) }
+	}
+	f.Throwers = func() string {
+		for _, m := range pl.Space.Modules() {
+			if why := whyUnwinds(m); why != "" {
+				return m.Name + ": " + why
+			}
+		}
+		return ""
+	}
+	return f
+}
+
+func whyUnwinds(m *symbol.Module) string {
+	if m.File == nil {
+		return ""
+	}
+	may, why := m.File.Unwinds()
+	if !may {
+		return ""
+	}
+	return why
+}
+
+// exits analyses a function, with the parts that the compiler moved away.
+func (pl *Planner) exits(fn symbol.Loc) (*patch.Exits, error) {
+	part := func(l symbol.Loc) (patch.Part, error) {
+		p := patch.Part{Addr: arch.Addr(l.Start()), Code: make([]byte, l.Func.Size)}
+		return p, pl.Text(p.Addr, p.Code)
+	}
+	whole, err := part(fn)
+	if err != nil {
+		return nil, err
+	}
+	return patch.FindExits(pl.ISA, whole, arch.Addr(fn.Addr), func(to arch.Addr) (patch.Part, bool) {
+		l, ok := pl.Space.At(uint64(to))
+		if !ok || l.Module != fn.Module || l.Func.Size == 0 || l.Func.Source == symbol.Plt || !IsPart(l.Func.Name) {
+			return patch.Part{}, false
+		}
+		p, err := part(l)
+		return p, err == nil
+	})
+}

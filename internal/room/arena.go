@@ -1,0 +1,116 @@
+package room
+
+import (
+	"slices"
+
+	"kprobe/arch"
+	"kprobe/internal/mem"
+	"kprobe/internal/patch"
+)
+
+// arenaSize is what is mapped at a time, unless more is needed at once.
+const arenaSize = 256 << 10
+
+// granule is what slots are aligned to, so that an index finds them.
+const granule = 16
+
+// Arena is a range of slots in the target, with an index from address to slot.
+type Arena[P any] struct {
+	*patch.Arena
+	refs   []Ref[P] // by granule
+	slot   int
+	mapped bool
+}
+
+// Ref is a slot, the instruction that runs in it, and what it serves.
+type Ref[P any] struct {
+	Of   P
+	Site *patch.Site
+	Slot *patch.Slot
+}
+
+func (a *Arena[P]) span() patch.Range {
+	return patch.Range{Start: a.Addr, End: a.Addr + arch.Addr(a.Size)}
+}
+
+// Take finds room for one slot near a range, planning a new arena where there is none:
+// for so many more at once. Errors: as Find.
+func (r *Room[P]) Take(near patch.Range, more int) (*Arena[P], arch.Addr, error) {
+	for _, a := range slices.Concat(r.arenas, r.planned) {
+		if !a.Near(near) {
+			continue
+		}
+		if at, ok := a.Take(r.slot); ok {
+			return a, at, nil
+		}
+	}
+	n := (max(arenaSize, more*r.slot) + mem.PageSize - 1) &^ (mem.PageSize - 1)
+	at, err := r.Find(near, n)
+	if err != nil {
+		return nil, 0, err
+	}
+	a := &Arena[P]{Arena: patch.NewArena(at, n), refs: make([]Ref[P], n/granule), slot: r.slot}
+	r.planned = append(r.planned, a)
+	slot, _ := a.Take(r.slot)
+	return a, slot, nil
+}
+
+// Give takes a slot's room back.
+func (a *Arena[P]) Give(at arch.Addr) {
+	clear(a.granules(at, a.slot))
+	a.Release(at, a.slot)
+}
+
+// Enter has At find a slot.
+func (a *Arena[P]) Enter(ref Ref[P]) {
+	refs := a.granules(ref.Slot.Addr, len(ref.Slot.Code))
+	for i := range refs {
+		refs[i] = ref
+	}
+}
+
+// granules are the entries of the index that size bytes at an address have.
+func (a *Arena[P]) granules(at arch.Addr, size int) []Ref[P] {
+	first := int(at-a.Addr) / granule
+	return a.refs[first:][:(size+granule-1)/granule]
+}
+
+// At finds the slot that a PC is in. The address just past a slot's trap
+// belongs to it: that is where the PC stands when the trap is reported.
+func (r *Room[P]) At(pc arch.Addr) (Ref[P], bool) {
+	for _, a := range r.arenas {
+		if a.Contains(pc) {
+			ref := a.refs[(pc-a.Addr)/granule]
+			return ref, ref.Slot != nil && pc < ref.Slot.Addr+arch.Addr(len(ref.Slot.Code))
+		}
+	}
+	return Ref[P]{}, false
+}
+
+// AtBreak tells whether a PC is that of the trap behind the instruction.
+func (r Ref[P]) AtBreak(pc arch.Addr) bool {
+	return r.Slot.BreakAt >= 0 && pc == r.Slot.Addr+arch.Addr(r.Slot.BreakAt)
+}
+
+// Again tells of a PC in a slot that the last access was no other than one before
+// it: the return address of a call is pushed in two parts.
+func (r Ref[P]) Again(pc arch.Addr) bool {
+	m := r.Slot.Marks
+	return len(m) > 1 && pc > r.Slot.Addr+arch.Addr(m[1].Off)
+}
+
+// Leave changes registers from a place in a slot to the same state in the
+// program. It answers whether the probed instruction has been executed.
+func (r Ref[P]) Leave(a *arch.Arch, regs *arch.Regs) (executed bool) {
+	pc := arch.Addr(regs[a.PC])
+	m, ok := r.Slot.Mark(pc)
+	if !ok {
+		return true // between instructions only; a thread cannot stand elsewhere
+	}
+	regs[a.PC] = uint64(m.PC)
+	regs[a.SP] += uint64(m.SP)
+	if m.HasLink && arch.Addr(regs[m.Link]) == pc {
+		regs[m.Link] = uint64(m.PC)
+	}
+	return m.PC != r.Site.Addr
+}

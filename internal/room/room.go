@@ -1,0 +1,180 @@
+// Package room is the memory of ours in the target: where there is some to be had, and the
+// arenas of slots, in which displaced instructions run, with the way back from an
+// address in a slot to the probe that it serves.
+//
+//	room.go   ranges that are free, and what is mapped
+//	arena.go  slots
+package room
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+
+	"kprobe/arch"
+	"kprobe/internal/errno"
+	"kprobe/internal/mem"
+	"kprobe/internal/patch"
+	"kprobe/target"
+)
+
+// UserFloor is where the memory of programs may begin.
+const UserFloor = arch.Addr(0x10000)
+
+// Room is our memory in one target. P is what a slot serves.
+//
+// What a batch of probes needs is planned while the target runs, is mapped when it stands
+// still, and then is adopted, or dropped.
+type Room[P any] struct {
+	// Floor and Limit are between which memory may be mapped.
+	Floor, Limit arch.Addr
+
+	// Others are ranges that are taken although the target does not list them, and Taken
+	// is told of each that is given out.
+	Others func() []patch.Range
+	Taken  func(patch.Range)
+
+	t       target.Target
+	alloc   target.Allocator // nil: there is no memory for us
+	arenas  []*Arena[P]
+	planned []*Arena[P]
+	slot    int // bytes that a slot takes
+}
+
+// New has nothing yet.
+func New[P any](t target.Target) *Room[P] {
+	r := &Room[P]{t: t, Floor: UserFloor, Others: func() []patch.Range { return nil }, Taken: func(patch.Range) {}}
+	r.alloc, _ = t.(target.Allocator)
+	return r
+}
+
+// Become has slots hold so many bytes of code, and a breakpoint, of a machine's.
+func (r *Room[P]) Become(a *arch.Arch, slot int) {
+	r.Limit = a.UserEnd
+	r.slot = (slot + len(a.Break) + 15) &^ 15
+}
+
+// Some tells whether there can be any memory of ours in the target.
+func (r *Room[P]) Some() bool { return r.alloc != nil }
+
+// Find finds size bytes near a range where nothing is mapped, or planned. Errors: ENOMEM;
+// the target's.
+func (r *Room[P]) Find(near patch.Range, size int) (arch.Addr, error) {
+	used, err := r.Occupied()
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range r.planned {
+		used = append(used, a.span())
+	}
+	slices.SortFunc(used, func(a, b patch.Range) int { return cmp.Compare(a.Start, b.Start) })
+	at, ok := patch.FindGap(near, size, used, r.Floor, r.Limit, mem.PageSize)
+	if !ok {
+		return 0, errno.New(syscall.ENOMEM, "no %d bytes are free within 2 GiB of %v", size, near.Start)
+	}
+	r.Taken(patch.Range{Start: at, End: at + arch.Addr(size)})
+	return at, nil
+}
+
+// Occupied is the memory that the target has, or will want, in order.
+func (r *Room[P]) Occupied() ([]patch.Range, error) {
+	maps, err := r.t.Maps()
+	if err != nil {
+		return nil, err
+	}
+	var used []patch.Range
+	for _, m := range maps {
+		u := patch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+		if m.Path == "[stack]" {
+			u.Start -= 64 << 20 // it grows down; leave it its customary room
+		}
+		used = append(used, u)
+	}
+	return append(used, r.Others()...), nil
+}
+
+// Map maps memory in the frozen target. Errors: the target's, explained.
+func (r *Room[P]) Map(m patch.Range) error {
+	return Explain(r.alloc.Alloc(m.Start, int(m.End-m.Start)))
+}
+
+// Explain says of an error that it is why no memory could be mapped.
+func Explain(err error) error {
+	const why = "no memory for slots"
+	var no syscall.Errno
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &no):
+		return &errno.Error{Errno: no, Reason: why, Err: err}
+	case errors.Is(err, target.ErrNotNow):
+		return &errno.Error{Errno: syscall.EBUSY, Reason: why, Err: err}
+	}
+	return fmt.Errorf("%s: %w", why, err)
+}
+
+// Planned tells whether arenas are planned.
+func (r *Room[P]) Planned() bool { return len(r.planned) > 0 }
+
+// MapPlanned maps what is planned. Errors: as Map; a part may be mapped then.
+func (r *Room[P]) MapPlanned() error {
+	for _, a := range r.planned {
+		if err := r.Map(a.span()); err != nil {
+			return err
+		}
+		a.mapped = true
+	}
+	return nil
+}
+
+// Adopt makes planned arenas known to At. It answers whether there are any.
+func (r *Room[P]) Adopt() bool {
+	some := r.Planned()
+	r.arenas, r.planned = append(r.arenas, r.planned...), nil
+	return some
+}
+
+// Drop gives up what is planned. Of that which has been mapped already it has frozen run
+// a function in the frozen target, which unmaps it.
+func (r *Room[P]) Drop(frozen func(func() error) error) {
+	dropped := r.planned
+	r.planned = nil
+	if !slices.ContainsFunc(dropped, func(a *Arena[P]) bool { return a.mapped }) {
+		return
+	}
+	frozen(func() error {
+		for _, a := range dropped {
+			if a.mapped {
+				r.alloc.Free(a.Addr, a.Size)
+			}
+		}
+		return nil
+	})
+}
+
+// Spans are the arenas' ranges.
+func (r *Room[P]) Spans() []patch.Range {
+	spans := make([]patch.Range, len(r.arenas))
+	for i, a := range r.arenas {
+		spans[i] = a.span()
+	}
+	return spans
+}
+
+// Leave unmaps the arenas in the frozen target. Errors: the target's; it can be called
+// again.
+func (r *Room[P]) Leave() error {
+	for len(r.arenas) > 0 {
+		a := r.arenas[0]
+		if err := r.alloc.Free(a.Addr, a.Size); err != nil && !errors.Is(err, target.ErrGone) {
+			return err
+		}
+		r.arenas = r.arenas[1:]
+	}
+	return nil
+}
+
+// Forget is for a target that has executed another program: nothing of ours is there.
+func (r *Room[P]) Forget() { r.arenas = nil }

@@ -1,0 +1,130 @@
+package room
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"kprobe/arch"
+	"kprobe/internal/isa/amd64"
+	"kprobe/internal/patch"
+	"kprobe/symbol"
+	"kprobe/target"
+)
+
+// memory is a target that is nothing but its mappings. The n-th that is made from now on fails.
+type memory struct {
+	target.Target
+	maps  []symbol.Mapping
+	fails int
+}
+
+func (m *memory) Maps() ([]symbol.Mapping, error) { return m.maps, nil }
+
+func (m *memory) Alloc(a arch.Addr, n int) error {
+	if m.fails--; m.fails == 0 {
+		return syscall.ENOMEM
+	}
+	m.maps = append(m.maps, symbol.Mapping{Start: uint64(a), End: uint64(a) + uint64(n)})
+	return nil
+}
+
+func (m *memory) Free(a arch.Addr, n int) error {
+	for i, o := range m.maps {
+		if o.Start == uint64(a) && o.End == uint64(a)+uint64(n) {
+			m.maps = append(m.maps[:i], m.maps[i+1:]...)
+			return nil
+		}
+	}
+	return syscall.EINVAL
+}
+
+func newRoom() (*memory, *Room[string]) {
+	m := &memory{maps: []symbol.Mapping{{Start: 0x400000, End: 0x500000}}}
+	r := New[string](m)
+	r.Become(arch.AMD64, amd64.ISA.SlotSize())
+	return m, r
+}
+
+var near = patch.Range{Start: 0x400000, End: 0x500000}
+
+// Slots of one batch never overlap, with each other's arenas or with mappings, and At
+// finds each from its first address to its last, once it is adopted.
+func TestSlots(t *testing.T) {
+	m, r := newRoom()
+	const n = 20000 // more than an arena holds
+	refs := make([]Ref[string], n)
+	names := map[string]bool{}
+	for i := range refs {
+		a, at, err := r.Take(near, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := at.String()
+		if names[name] {
+			t.Fatalf("slot at %v given out twice", at)
+		}
+		names[name] = true
+		refs[i] = Ref[string]{name, &patch.Site{Addr: 0x400000 + arch.Addr(i)}, &patch.Slot{Addr: at, Code: make([]byte, 20), BreakAt: 10}}
+		a.Enter(refs[i])
+	}
+	if _, ok := r.At(refs[0].Slot.Addr); ok {
+		t.Error("a slot is found that is only planned")
+	}
+	if err := r.MapPlanned(); err != nil || !r.Adopt() {
+		t.Fatal(err)
+	}
+	if len(r.Spans()) < 2 || len(m.maps) != 1+len(r.Spans()) {
+		t.Errorf("%d arenas, %d mappings", len(r.Spans()), len(m.maps))
+	}
+	for _, want := range refs {
+		for _, off := range []arch.Addr{0, 10, 19} {
+			got, ok := r.At(want.Slot.Addr + off)
+			if !ok || got.Of != want.Of || got.AtBreak(want.Slot.Addr+off) != (off == 10) {
+				t.Fatalf("slot at %v, byte %d: found %v %q", want.Slot.Addr, off, ok, got.Of)
+			}
+		}
+	}
+	if err := r.Leave(); err != nil || len(m.maps) != 1 {
+		t.Errorf("%v, %d mappings left", err, len(m.maps))
+	}
+}
+
+// A slot that was given back is nobody's, and is given out again.
+func TestGive(t *testing.T) {
+	_, r := newRoom()
+	a, at, err := r.Take(near, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Enter(Ref[string]{"x", &patch.Site{}, &patch.Slot{Addr: at, Code: make([]byte, 8)}})
+	r.Adopt()
+	a.Give(at)
+	if ref, ok := r.At(at); ok {
+		t.Errorf("%q is found in a slot that was given back", ref.Of)
+	}
+	if _, again, _ := r.Take(near, 1); again != at {
+		t.Errorf("the next slot is at %v, and %v is free", again, at)
+	}
+}
+
+// A batch of which nothing came leaves no memory behind.
+func TestDrop(t *testing.T) {
+	m, r := newRoom()
+	for range 2 {
+		if _, _, err := r.Take(near, arenaSize); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := r.Take(patch.Range{Start: 1 << 40, End: 1<<40 + 1}, 1); err != nil {
+			t.Fatal(err)
+		}
+		m.fails = 2
+		if err := r.MapPlanned(); !errors.Is(err, syscall.ENOMEM) || len(m.maps) != 2 {
+			t.Fatalf("%v, %d mappings; want ENOMEM after the first", err, len(m.maps))
+		}
+		r.Drop(func(f func() error) error { return f() })
+		if len(m.maps) != 1 || r.Planned() || r.Adopt() {
+			t.Errorf("%d mappings left", len(m.maps))
+		}
+	}
+}

@@ -1,0 +1,133 @@
+// Processes that begin, change and end in unusual ways. A round's line names one:
+//
+//	thread_exec     a thread that is not the leader executes the program anew
+//	leader_exit     the leader ends; its threads work on, and end the process
+//	exit_group      the process ends with status 7 while its threads work
+//	vfork_fails     a vfork child's exec fails
+//	traced_child    a child asks to be traced by its parent (PTRACE_TRACEME)
+//	children N      N children by fork, one after the other, each of which works
+//	work N          N calls
+#define _GNU_SOURCE
+#include "prog.h"
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+PROBED unsigned long live_work(unsigned long n)
+{
+	BARRIER();
+	return n * 3 + 1;
+}
+
+static _Atomic int stop;
+
+static unsigned long work(long n)
+{
+	unsigned long sum = 0;
+
+	for (long i = 0; i < n; i++)
+		sum += live_work((unsigned long)i);
+	return sum;
+}
+
+static void *works_on(void *p)
+{
+	for (unsigned long n = 0; !stop; n++)
+		CHECK(live_work(n) == n * 3 + 1);
+	return p;
+}
+
+static void *executes(void *p)
+{
+	char *argv[] = {"lives", NULL};
+
+	execv("/proc/self/exe", argv);
+	return p;
+}
+
+static void *ends(void *p)
+{
+	usleep(20000); // the leader is a zombie by now
+	printf("worked %lu\n", work(1000));
+	fflush(stdout);
+	exit(failures ? 1 : 5);
+	return p;
+}
+
+static int status_of(pid_t pid)
+{
+	int status;
+
+	if (pid < 0 || waitpid(pid, &status, __WALL) != pid)
+		return -1;
+	return status;
+}
+
+int main(void)
+{
+	long n = 1;
+	pthread_t t[3];
+
+	while (next_round(&n)) {
+		if (!strcmp(command, "thread_exec")) {
+			pthread_create(&t[0], NULL, executes, NULL);
+			pthread_join(t[0], NULL);
+		} else if (!strcmp(command, "leader_exit")) {
+			pthread_create(&t[0], NULL, ends, NULL);
+			pthread_exit(NULL);
+		} else if (!strcmp(command, "exit_group")) {
+			for (int i = 0; i < 3; i++)
+				pthread_create(&t[i], NULL, works_on, NULL);
+			work(100);
+			_exit(7);
+		} else if (!strcmp(command, "vfork_fails")) {
+			pid_t pid = vfork();
+
+			if (pid == 0) {
+				char *argv[] = {"none", NULL};
+
+				execv("/nonexistent/program", argv);
+				_exit(errno == ENOENT && live_work(1) == 4 ? 3 : 4);
+			}
+			printf("vfork_fails %d\n", WEXITSTATUS(status_of(pid)));
+		} else if (!strcmp(command, "traced_child")) {
+			pid_t pid = fork();
+			int status;
+
+			if (pid == 0) {
+				if (ptrace(PTRACE_TRACEME, 0, 0, 0))
+					_exit(90 + (errno == EPERM));
+				raise(SIGSTOP);
+				_exit(live_work(1) == 4 ? 6 : 8);
+			}
+			status = status_of(pid);
+			if (WIFSTOPPED(status)) {
+				ptrace(PTRACE_CONT, pid, 0, 0);
+				status = status_of(pid);
+			}
+			printf("traced_child %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+		} else if (sscanf(command, "children %ld", &n) == 1) {
+			int good = 0;
+
+			for (long i = 0; i < n; i++) {
+				pid_t pid = fork();
+
+				if (pid == 0)
+					_exit(work(20) == 590 ? 11 : 12);
+				int status = status_of(pid);
+				if (WIFEXITED(status) && WEXITSTATUS(status) == 11)
+					good++;
+				else
+					printf("FAIL child's status %x\n", status);
+			}
+			printf("children %d\n", good);
+		} else if (sscanf(command, "work %ld", &n) == 1) {
+			printf("worked %lu\n", work(n));
+		}
+		fflush(stdout);
+	}
+	return failures != 0;
+}

@@ -1,0 +1,22 @@
+// A round with count N calls each of 10,000 functions N times and prints
+// "many CALLS SUM"; see manyfns.S.
+#include "prog.h"
+
+enum { MANY = 10000 };
+extern unsigned long (*const many_table[MANY])(unsigned long);
+
+int main(void)
+{
+	long n = 1;
+
+	while (next_round(&n)) {
+		unsigned long sum = 0;
+
+		for (long k = 0; k < n; k++)
+			for (int i = 0; i < MANY; i++)
+				sum = many_table[i](sum);
+		printf("many %ld %lu\n", n * MANY, sum);
+		CHECK(sum == (unsigned long)n * (MANY - 1UL) * MANY / 2);
+	}
+	return failures != 0;
+}

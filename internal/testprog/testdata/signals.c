@@ -1,0 +1,116 @@
+// A loop of probed calls that signals interrupt at any instruction: SIGPROF every
+// millisecond of work, SIGALRM every millisecond, SIGUSR1 from itself. The
+// handlers call a probed function too, and check what they interrupted: the program
+// counter is in code that the program knows, and single-step does not show. A round
+// with count N prints "loop N SUM", "usr1 N" and how often the timers came.
+#define _GNU_SOURCE
+#include "prog.h"
+#include <signal.h>
+#include <stdint.h>
+#include <sys/time.h>
+#include <ucontext.h>
+
+#ifdef __x86_64__
+#define REG_PC REG_RIP
+#else
+#define REG_PC REG_EIP
+#endif
+
+static volatile sig_atomic_t handled[65], wrong, traced, elsewhere;
+
+// The code that the program knows of: mapped files and the kernel's vdso. Code
+// that somebody put beside it has no name in the maps.
+static struct { uintptr_t start, end; } code[64];
+static int codes;
+
+static void read_code(void)
+{
+	FILE *f = fopen("/proc/self/maps", "r");
+	char line[512], perms[5], path[256];
+	unsigned long start, end;
+
+	codes = 0;
+	while (f && fgets(line, sizeof line, f))
+		if (sscanf(line, "%lx-%lx %4s %*s %*s %*s %255s", &start, &end, perms, path) == 4 &&
+		    perms[2] == 'x' && codes < 64) {
+			code[codes].start = start;
+			code[codes++].end = end;
+		}
+	if (f)
+		fclose(f);
+	CHECK(codes > 0);
+}
+
+static int known(uintptr_t pc)
+{
+	for (int i = 0; i < codes; i++)
+		if (pc >= code[i].start && pc < code[i].end)
+			return 1;
+	return 0;
+}
+
+PROBED unsigned long sig_step(unsigned long a, unsigned long b)
+{
+	unsigned long flag = a > b;
+
+	return (a << 1 | a >> (8 * sizeof a - 1)) + b * 3 + flag;
+}
+
+PROBED unsigned long sig_inner(unsigned long a) { BARRIER(); return a ^ 0x5555; }
+
+PROBED void sig_handler(int sig, siginfo_t *info, void *context)
+{
+	ucontext_t *uc = context;
+	greg_t *r = uc->uc_mcontext.gregs;
+
+	(void)info;
+	handled[sig]++;
+	if (sig_inner(sig_inner(7)) != 7)
+		wrong++;
+	if (!known((uintptr_t)r[REG_PC]))
+		elsewhere++;
+	if (r[REG_EFL] & 0x100)
+		traced++;
+}
+
+PROBED unsigned long sig_loop(long n)
+{
+	unsigned long sum = 1;
+
+	for (long i = 0; i < n; i++) {
+		sum = sig_step(sum, (unsigned long)i);
+		if (i % 1000 == 999)
+			raise(SIGUSR1);
+	}
+	return sum;
+}
+
+int main(void)
+{
+	struct sigaction sa = {.sa_sigaction = sig_handler, .sa_flags = SA_SIGINFO | SA_RESTART};
+	static const int sigs[] = {SIGPROF, SIGALRM, SIGUSR1};
+	struct itimerval ms = {{0, 1000}, {0, 1000}}, off = {{0, 0}, {0, 0}};
+	long n = 1000000;
+
+	for (unsigned i = 0; i < sizeof sigs / sizeof *sigs; i++)
+		CHECK(!sigaction(sigs[i], &sa, NULL));
+	while (next_round(&n)) {
+		unsigned long sum;
+
+		read_code();
+		memset((void *)handled, 0, sizeof handled);
+		CHECK(!setitimer(ITIMER_PROF, &ms, NULL));
+		CHECK(!setitimer(ITIMER_REAL, &ms, NULL));
+		sum = sig_loop(n);
+		setitimer(ITIMER_PROF, &off, NULL);
+		setitimer(ITIMER_REAL, &off, NULL);
+		printf("loop %ld %lu\n", n, sum);
+		printf("usr1 %d\n", (int)handled[SIGUSR1]);
+		printf("timers %d %d\n", (int)handled[SIGPROF], (int)handled[SIGALRM]);
+		CHECK(handled[SIGUSR1] == n / 1000);
+		CHECK(!wrong);
+		CHECK(!traced);
+		CHECK(!elsewhere);
+	}
+	return failures != 0;
+}

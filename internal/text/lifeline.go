@@ -1,0 +1,267 @@
+package text
+
+import (
+	"iter"
+	"syscall"
+	"time"
+
+	"kprobe/arch"
+	"kprobe/internal/errno"
+	"kprobe/internal/lifeline"
+	"kprobe/internal/mem"
+	"kprobe/internal/patch"
+	"kprobe/target"
+)
+
+// Lifeline is what keeps the target alive should this controller die, by SIGKILL even,
+// with breakpoints in place. It is there before the first of them and goes after the
+// last. Targets that can have none do nothing here.
+type Lifeline struct {
+	t       target.Target
+	alloc   target.Allocator
+	catcher target.Catcher
+	guarded target.Guarded
+	report  func(error)
+
+	trap   *lifeline.Trap // nil until it is in place
+	frames *lifeline.Frames
+	old    target.Action // the program's own, for its trap signal
+	parts  []patch.Range // the trap's own memory first, then each room for entries
+	room   int           // entries that the last one holds, twice
+	half   int           // which half of it is in use
+
+	planned     *lifeline.Trap // that Start is to put in place
+	plannedPart patch.Range
+	plannedRoom int
+}
+
+// minEntries is the room for entries that a session begins with.
+const minEntries = 4096
+
+func newLifeline(t target.Target, report func(error)) Lifeline {
+	l := Lifeline{t: t, report: report}
+	l.alloc, _ = t.(target.Allocator)
+	l.catcher, _ = t.(target.Catcher)
+	l.guarded, _ = t.(target.Guarded)
+	return l
+}
+
+// can tells whether the target can have a lifeline.
+func (l *Lifeline) can() bool { return l.catcher != nil && l.guarded != nil && l.alloc != nil }
+
+// On tells whether it is in place.
+func (l *Lifeline) On() bool { return l.trap != nil }
+
+// Catches tells whether the target's action for its trap signal can be changed.
+func (l *Lifeline) Catches() bool { return l.catcher != nil }
+
+// Parts are the parts of memory that the lifeline takes.
+func (l *Lifeline) Parts() []patch.Range { return l.parts }
+
+// Plan makes sure that there is a lifeline with room for so many entries. A new part, if
+// one is needed, is where find finds memory that is free now; the target is not touched
+// yet. It answers whether Start has anything to do.
+func (l *Lifeline) Plan(a *arch.Arch, need int, find func(size int) (arch.Addr, error)) (bool, error) {
+	if !l.can() || l.On() && need <= l.room {
+		return false, nil
+	}
+	room := max(minEntries, 2*need)
+	size := 2 * lifeline.EntriesSize(room)
+	if !l.On() {
+		size += lifeline.TrapSize()
+	}
+	size = (size + mem.PageSize - 1) &^ (mem.PageSize - 1)
+	at, err := find(size)
+	if err != nil {
+		return false, err
+	}
+	if !l.On() {
+		trap, err := lifeline.NewTrap(a, at, uint64(time.Now().UnixNano()))
+		if err != nil {
+			return false, err
+		}
+		if err := l.guarded.Guard(at, trap.ID); err != nil {
+			return false, &errno.Error{Errno: syscall.EIO, Reason: "no guardian for the target", Err: err}
+		}
+		l.planned = trap
+	}
+	l.plannedPart, l.plannedRoom = patch.Range{Start: at, End: at + arch.Addr(size)}, room
+	return true, nil
+}
+
+// Drop undoes Plan where nothing came of it.
+func (l *Lifeline) Drop() {
+	if l.planned != nil {
+		l.guarded.Unguard()
+	}
+	l.planned, l.plannedPart = nil, patch.Range{}
+}
+
+// Start maps and fills what was planned; the target is frozen. It is complete before the
+// program's signal action leads there. Errors: those of alloc, which maps memory; the
+// target's.
+func (l *Lifeline) Start(alloc func(patch.Range) error) error {
+	if l.plannedPart.End == 0 {
+		return nil
+	}
+	part := l.plannedPart
+	if err := alloc(part); err != nil {
+		return err
+	}
+	l.plannedPart = patch.Range{}
+	l.parts, l.room = append(l.parts, part), l.plannedRoom
+	if l.planned == nil {
+		return nil
+	}
+	l.trap = l.planned
+	if err := l.install(); err != nil {
+		l.report(l.alloc.Free(part.Start, int(part.End-part.Start)))
+		l.trap, l.parts = nil, nil
+		return err
+	}
+	l.frames, l.planned = l.trap.NewFrames(), nil
+	return nil
+}
+
+// install fills the new lifeline's memory and leads the program's signal action
+// there.
+func (l *Lifeline) install() (err error) {
+	if l.old, err = l.catcher.TrapAction(); err != nil {
+		return err
+	}
+	ours := l.catcher.TrapHandler(l.trap.Handler(), l.trap.Restorer(), l.old)
+	var at arch.Addr
+	at, l.half = l.entriesAt()
+	l.trap.SetEntries(at, nil) // the image says so
+	if err = l.t.WriteAt(l.trap.Base, l.trap.Image(l.old)); err != nil {
+		return err
+	}
+	if err = l.catcher.SetTrapAction(ours); err != nil {
+		l.report(l.catcher.SetTrapAction(l.old)) // it may have been made nevertheless
+	}
+	return err
+}
+
+// entriesAt is where the next list of entries goes: in the newest part, in the
+// half where the last one is not. Should we die while we write it, that one holds.
+func (l *Lifeline) entriesAt() (at arch.Addr, half int) {
+	half = 1 - l.half
+	at = l.parts[len(l.parts)-1].Start + arch.Addr(half*lifeline.EntriesSize(l.room))
+	if len(l.parts) == 1 {
+		at += arch.Addr(lifeline.TrapSize())
+	}
+	return at, half
+}
+
+// noting tells the lifeline which places are, or are about to be, armed.
+type noting struct {
+	lists []lifeline.Write // where nobody looks yet
+	head  []lifeline.Write // the word on them
+	half  int
+}
+
+// note plans it; nil where there is no lifeline.
+func (l *Lifeline) note(all iter.Seq2[*Place, bool]) *noting {
+	if !l.On() {
+		return nil
+	}
+	var es []lifeline.Entry
+	for p, due := range all {
+		site := p.Site
+		if (p.Text != Own || due) && site.Boost != nil {
+			e := lifeline.Entry{Addr: p.Addr, Slot: site.Boost.Addr}
+			e.Len = byte(copy(e.Original[:], p.own()[:max(len(site.Break), len(p.over(Jump)))]))
+			es = append(append(es, e), p.Guards()...)
+		}
+		if sl := site.Step; sl != nil {
+			e := lifeline.Entry{Addr: sl.Addr + arch.Addr(sl.BreakAt), Slot: sl.Next}
+			e.Len = byte(copy(e.Original[:], site.Break))
+			es = append(es, e)
+		}
+	}
+	at, half := l.entriesAt()
+	ws := l.trap.SetEntries(at, es)
+	return &noting{ws[:len(ws)-1], ws[len(ws)-1:], half}
+}
+
+// NoteReturn tells it the trampoline that swapped return addresses lead to.
+func (l *Lifeline) NoteReturn(at arch.Addr) error {
+	if !l.On() {
+		return nil
+	}
+	return put(l.t, l.trap.SetReturn(at))
+}
+
+// NoteFrame tells it, before a return address is swapped, which one it was. Where the
+// table is full, under are the calls under way, of which there are n. Errors: ENOSPC.
+func (l *Lifeline) NoteFrame(sp, real arch.Addr, under func() (n int, calls iter.Seq2[arch.Addr, arch.Addr])) error {
+	if !l.On() {
+		return nil
+	}
+	if l.frames.Crowded() {
+		n, calls := under()
+		if n > l.frames.Room() {
+			return errno.New(syscall.ENOSPC, "%d calls are under way", n)
+		}
+		if err := put(l.t, l.frames.Rebuild(calls)); err != nil {
+			return err
+		}
+	}
+	w, changed := l.frames.Set(sp, real)
+	if !changed {
+		return nil
+	}
+	return l.t.WriteAt(w.Addr, w.New)
+}
+
+// End takes the lifeline away; the target is frozen and its text its own. It can be
+// called again.
+func (l *Lifeline) End() error {
+	if !l.On() {
+		return nil
+	}
+	if err := l.catcher.SetTrapAction(l.old); err != nil {
+		return err // the handler must stay where the action leads
+	}
+	for len(l.parts) > 0 && l.t.Stuck() == 0 {
+		part := l.parts[0]
+		if err := l.alloc.Free(part.Start, int(part.End-part.Start)); err != nil {
+			return err
+		}
+		l.parts = l.parts[1:]
+	}
+	l.Forget()
+	return nil
+}
+
+// Forget is for a target that has executed another program: nothing is left of the
+// lifeline.
+func (l *Lifeline) Forget() { l.trap, l.parts = nil, nil }
+
+// Unguard lets the guardian go.
+func (l *Lifeline) Unguard() {
+	if l.guarded != nil {
+		l.guarded.Unguard()
+	}
+}
+
+// LeaveIn takes it out of a child that was forked from the target. It answers what went
+// wrong with the child's signal action.
+func (l *Lifeline) LeaveIn(c target.Child) error {
+	if !l.On() {
+		return nil
+	}
+	err := c.SetTrapAction(l.old)
+	for _, part := range l.parts {
+		c.Free(part.Start, int(part.End-part.Start))
+	}
+	return err
+}
+
+// Keep keeps the handler in place, if the trap that a thread is reported for made the
+// kernel take it away: that happens to a thread which blocks the signal.
+func (l *Lifeline) Keep(th target.Thread) {
+	if l.On() {
+		l.report(l.catcher.KeepTrapAction(th))
+	}
+}

@@ -1,0 +1,213 @@
+package text
+
+import (
+	"bytes"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+	"syscall"
+
+	"kprobe/internal/errno"
+	"kprobe/internal/lifeline"
+	"kprobe/internal/mem"
+	"kprobe/internal/patch"
+	"kprobe/target"
+)
+
+// Writer changes the text of a target.
+type Writer struct {
+	t      target.Target
+	beside target.Breaker // nil: probes are written into the target's memory
+	view   sync.Locker    // is held while a Place's Text changes
+	report func(error)
+
+	Lifeline Lifeline
+	unnoted  bool
+}
+
+// NewWriter makes the writer of a target that is in its own hands yet. view is locked
+// for every change of what places say, beside keeps breakpoints if memory is not to be
+// written; report is told what no call can return.
+func NewWriter(t target.Target, beside target.Breaker, view sync.Locker, report func(error)) *Writer {
+	return &Writer{t: t, beside: beside, view: view, report: report, Lifeline: newLifeline(t, report)}
+}
+
+// Unnoted tells that the lifeline's list is out of date, whatever changes next: there are
+// other detours than it knows of.
+func (w *Writer) Unnoted() { w.unnoted = true }
+
+// Armed is what stands at a place that waits for its threads.
+func (w *Writer) Armed() Kind {
+	if w.beside != nil {
+		return Beside
+	}
+	return Trap
+}
+
+// Rewrite is a change of the text at places: what is known of it, and done, before the
+// target stands still. Jumps go first: other places may be under them.
+type Rewrite struct {
+	w      *Writer
+	steps  [2]step
+	noting *noting // nil: nothing changes for whoever restores
+}
+
+// step is a part of a rewrite, and what is to be written for it.
+type step struct {
+	changes []Change
+	spans   []patch.Span
+	breaks  []Change // that the target keeps beside its memory
+}
+
+// Plan plans changes. all are the places that there will be, and whether anything of ours
+// is to stand there.
+func (w *Writer) Plan(changes []Change, all iter.Seq2[*Place, bool]) *Rewrite {
+	r := &Rewrite{w: w}
+	notes := w.unnoted
+	for _, c := range changes {
+		if c.From == c.To {
+			continue
+		}
+		st := &r.steps[1]
+		if c.From == Jump {
+			st = &r.steps[0]
+		}
+		st.changes = append(st.changes, c)
+		// Between trap and jump nothing changes, but with a new detour.
+		notes = notes || c.From == Own || c.To == Own
+	}
+	for i := range r.steps {
+		r.steps[i].plan()
+	}
+	if notes {
+		r.noting = w.Lifeline.note(all)
+	}
+	return r
+}
+
+func (st *step) plan() {
+	var ws []patch.Write
+	for _, c := range st.changes {
+		if w := c.write(); len(w.New) > 0 {
+			ws = append(ws, w)
+		}
+		if c.From == Beside || c.To == Beside {
+			st.breaks = append(st.breaks, c)
+		}
+	}
+	st.spans = patch.Spans(ws, mem.PageSize)
+}
+
+// HasAhead tells whether Ahead has anything to do.
+func (r *Rewrite) HasAhead() bool { return r.noting != nil }
+
+// Ahead writes what nothing leads to before CarryOut; the target may run.
+func (r *Rewrite) Ahead() error { return put(r.w.t, r.noting.lists) }
+
+// Stale tells that the text at some place has changed since the rewrite was planned.
+func (r *Rewrite) Stale() bool {
+	for _, st := range r.steps {
+		if slices.ContainsFunc(st.changes, func(c Change) bool { return c.Place.Text != c.From }) {
+			return true
+		}
+	}
+	return false
+}
+
+// CarryOut is the rest, all or nothing, in the frozen target. Errors: EBUSY where somebody
+// else has changed bytes; EIO; the target's.
+func (r *Rewrite) CarryOut() error {
+	w := r.w
+	if n := r.noting; n != nil {
+		if err := put(w.t, n.head); err != nil {
+			return err
+		}
+		w.Lifeline.half, w.unnoted = n.half, false
+	}
+	if err := w.rewrite(r.steps[0]); err != nil {
+		return err
+	}
+	err := w.rewrite(r.steps[1])
+	if err != nil {
+		back := step{changes: slices.Clone(r.steps[0].changes)}
+		for i, c := range back.changes {
+			back.changes[i] = Change{c.Place, c.To, c.From}
+		}
+		back.plan()
+		w.report(w.rewrite(back))
+	}
+	return err
+}
+
+func (w *Writer) rewrite(st step) error {
+	err := patch.Carry(w.t, st.spans, w.report)
+	if err == nil {
+		if err = w.setBreaks(st.breaks); err != nil {
+			w.report(patch.Carry(w.t, patch.Undo(st.spans), w.report))
+		}
+	}
+	var foreign *patch.Mismatch
+	switch {
+	case errors.As(err, &foreign):
+		return &errno.Error{Errno: syscall.EBUSY, Err: err}
+	case errors.Is(err, patch.ErrLost):
+		return &errno.Error{Errno: syscall.EIO, Err: err}
+	case err != nil:
+		return err
+	}
+	w.view.Lock()
+	defer w.view.Unlock()
+	for _, c := range st.changes {
+		c.Place.Text = c.To
+	}
+	return nil
+}
+
+// setBreaks brings the breakpoints that the target keeps to what they should be. On the
+// first failure what was done is undone.
+func (w *Writer) setBreaks(cs []Change) (err error) {
+	set := func(p *Place, k Kind) error {
+		if k == Beside {
+			return w.beside.SetBreak(p.Addr)
+		}
+		return w.beside.ClearBreak(p.Addr)
+	}
+	for i, c := range cs {
+		if c.To == Beside {
+			err = w.Check(c.Place)
+		}
+		if err == nil {
+			err = set(c.Place, c.To)
+		}
+		if err != nil {
+			for _, done := range cs[:i] {
+				w.report(set(done.Place, done.From))
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// Check makes sure that a place has the instruction that was looked at: a kernel
+// rewrites its own text. Errors: EFAULT, EBUSY.
+func (w *Writer) Check(p *Place) error {
+	have := make([]byte, len(p.Site.Original))
+	if err := w.t.ReadAt(p.Addr, have); err != nil {
+		return &errno.Error{Errno: syscall.EFAULT, Err: err}
+	}
+	if !bytes.Equal(have, p.Site.Original) {
+		return &errno.Error{Errno: syscall.EBUSY, Err: &patch.Mismatch{Addr: p.Addr, Have: have, Want: p.Site.Original}}
+	}
+	return nil
+}
+
+func put(t target.Target, ws []lifeline.Write) error {
+	for _, w := range ws {
+		if err := t.WriteAt(w.Addr, w.New); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package text
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+
+	"kprobe/arch"
+	"kprobe/internal/isa/amd64"
+	"kprobe/internal/patch"
+	"kprobe/target"
+)
+
+const base = arch.Addr(0x1000)
+
+// code is a target that is nothing but some code, and the breakpoints beside it. Writing
+// to an address in bad fails.
+type code struct {
+	target.Target
+	b      []byte
+	bad    arch.Addr
+	breaks map[arch.Addr]bool
+}
+
+func (c *code) ReadAt(a arch.Addr, p []byte) error {
+	copy(p, c.b[a-base:])
+	return nil
+}
+
+func (c *code) WriteAt(a arch.Addr, p []byte) error {
+	if c.bad >= a && c.bad < a+arch.Addr(len(p)) {
+		return syscall.EIO
+	}
+	copy(c.b[a-base:], p)
+	return nil
+}
+
+func (c *code) SetBreak(a arch.Addr) error {
+	if a == c.bad {
+		return syscall.ENOSPC
+	}
+	c.breaks[a] = true
+	return nil
+}
+
+func (c *code) ClearBreak(a arch.Addr) error { delete(c.breaks, a); return nil }
+
+// nops is code of one-byte instructions on two pages, and places on some of them.
+func nops(t *testing.T, at ...arch.Addr) (*code, []*Place) {
+	c := &code{b: bytes.Repeat([]byte{0x90}, 0x2000), breaks: make(map[arch.Addr]bool)}
+	var ps []*Place
+	for _, a := range at {
+		site, err := patch.Analyse(amd64.ISA, c.b[a-base:][:15], a, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ps = append(ps, &Place{Addr: a, Site: site})
+	}
+	return c, ps
+}
+
+func all(ps []*Place) func(func(*Place, bool) bool) {
+	return func(yield func(*Place, bool) bool) {
+		for _, p := range ps {
+			if !yield(p, true) {
+				return
+			}
+		}
+	}
+}
+
+func to(ps []*Place, k Kind) (cs []Change) {
+	for _, p := range ps {
+		cs = append(cs, Change{p, p.Text, k})
+	}
+	return cs
+}
+
+// A rewrite is carried out whole, whichever of its places fails.
+func TestAllOrNone(t *testing.T) {
+	for _, armed := range []Kind{Trap, Beside} {
+		for _, bad := range []arch.Addr{0, base, base + 0x20, base + 0x1800} {
+			c, ps := nops(t, base, base+0x20, base+0x1800)
+			c.bad = bad
+			before := bytes.Clone(c.b)
+			var beside target.Breaker
+			if armed == Beside {
+				beside = c
+			}
+			w := NewWriter(c, beside, new(sync.Mutex), func(err error) {
+				if err != nil {
+					t.Errorf("cannot write at %v: reported: %v", bad, err)
+				}
+			})
+			if w.Armed() != armed {
+				t.Fatalf("armed is %d, want %d", w.Armed(), armed)
+			}
+			err := w.Plan(to(ps, armed), all(ps)).CarryOut()
+			if bad != 0 {
+				if err == nil || !bytes.Equal(c.b, before) || len(c.breaks) > 0 {
+					t.Errorf("cannot write at %v: %v, and something is left", bad, err)
+				}
+				if i := slices.IndexFunc(ps, func(p *Place) bool { return p.Text != Own }); i >= 0 {
+					t.Errorf("cannot write at %v: text of place %d is %d", bad, i, ps[i].Text)
+				}
+				continue
+			}
+			for _, p := range ps {
+				there := c.breaks[p.Addr] || c.b[p.Addr-base] == 0xcc
+				if err != nil || p.Text != armed || !there {
+					t.Errorf("place at %v: %v, text %d, breakpoint %v", p.Addr, err, p.Text, there)
+				}
+			}
+			if err := w.Plan(to(ps, Own), all(ps)).CarryOut(); err != nil || !bytes.Equal(c.b, before) || len(c.breaks) > 0 {
+				t.Errorf("it did not go back: %v", err)
+			}
+		}
+	}
+}
+
+// What somebody else has written is his.
+func TestForeignByte(t *testing.T) {
+	c, ps := nops(t, base, base+4)
+	w := NewWriter(c, nil, new(sync.Mutex), func(error) {})
+	if err := w.Plan(to(ps, Trap), all(ps)).CarryOut(); err != nil {
+		t.Fatal(err)
+	}
+	c.b[4] = 0xf4
+	r := w.Plan(to(ps, Own), all(ps))
+	if err := r.CarryOut(); !errors.Is(err, syscall.EBUSY) || c.b[0] != 0xcc || c.b[4] != 0xf4 {
+		t.Errorf("%v, bytes %#x %#x; want EBUSY, and both as they were", err, c.b[0], c.b[4])
+	}
+	if r.Stale() {
+		t.Error("stale, and no text has changed")
+	}
+	ps[0].Text = Own
+	if !r.Stale() {
+		t.Error("not stale, and a text has changed")
+	}
+}

@@ -1,0 +1,85 @@
+// Package untouchable knows code of programs by its bytes that no probe may change.
+package untouchable
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"kprobe/arch"
+)
+
+// Area is such code.
+type Area struct {
+	Start, End     arch.Addr // End is not included
+	Symbol, Reason string
+}
+
+// sigreturns are the codes that signal handlers return to. Unwinders and
+// debuggers know a signal frame by these very bytes, so none may change.
+var sigreturns = map[*arch.Arch][][]byte{
+	arch.AMD64: {
+		{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}, // mov $15,%rax; syscall
+		{0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05},             // mov $15,%eax; syscall
+	},
+	arch.I386: {
+		{0xb8, 0xad, 0, 0, 0, 0xcd, 0x80},       // mov $173,%eax; int $0x80
+		{0x58, 0xb8, 0x77, 0, 0, 0, 0xcd, 0x80}, // pop %eax; mov $119,%eax; int $0x80
+	},
+}
+
+// Read reads the target's memory.
+type Read func(addr arch.Addr, p []byte) error
+
+// SigreturnAt tells whether an address lies in a signal trampoline.
+func SigreturnAt(a *arch.Arch, read Read, addr arch.Addr) (Area, bool) {
+	for _, code := range sigreturns[a] {
+		// Any instruction of it may be asked for; the last has two bytes.
+		for _, at := range []arch.Addr{addr, addr - 1, addr - arch.Addr(len(code)-2)} {
+			b := make([]byte, len(code))
+			if read(at, b) == nil && bytes.Equal(b, code) {
+				return sigreturn(at, len(code)), true
+			}
+		}
+	}
+	return Area{}, false
+}
+
+func sigreturn(at arch.Addr, n int) Area {
+	return Area{at, at + arch.Addr(n), "__restore_rt", "unwinders know signal frames by its bytes"}
+}
+
+// Sigreturns finds the signal trampolines in text that stands at an address.
+func Sigreturns(a *arch.Arch, text []byte, at arch.Addr) (as []Area) {
+	for _, code := range sigreturns[a] {
+		for off := 0; ; {
+			i := bytes.Index(text[off:], code)
+			if i < 0 {
+				break
+			}
+			as = append(as, sigreturn(at+arch.Addr(off+i), len(code)))
+			off += i + len(code)
+		}
+	}
+	return as
+}
+
+// rseqSize is sizeof(struct rseq_cs): version and flags, then start_ip and
+// post_commit_offset at 8 and 16 (the kernel's include/uapi/linux/rseq.h).
+const rseqSize = 32
+
+// Restartable are the sequences that a module's descriptors from start up to end tell
+// of; a descriptor that cannot be read tells of none.
+func Restartable(read Read, order binary.ByteOrder, start, end arch.Addr, module string) (as []Area) {
+	for cs := start; cs+rseqSize <= end; cs += rseqSize {
+		b := make([]byte, rseqSize)
+		if read(cs, b) != nil {
+			continue
+		}
+		from, length := arch.Addr(order.Uint64(b[8:])), arch.Addr(order.Uint64(b[16:]))
+		if length < 1<<20 {
+			as = append(as, Area{from, from + length, "rseq in " + module,
+				"a trap in a restartable sequence restarts it for ever"})
+		}
+	}
+	return as
+}

@@ -1,0 +1,384 @@
+// Package vm boots a Linux kernel under QEMU, with its GDB stub open and its
+// memory in a file that the host can read: what `kprobe vm` shows to users, and
+// what tests probe. It emulates (TCG): no KVM, no privilege is needed.
+//
+// The guest is Debian's kernel and a busybox (Fetch), and nothing else. A folder
+// holds what belongs to one guest:
+//
+//	gdb       socket of the GDB stub
+//	monitor   socket of QEMU's monitor
+//	console   socket of the guest's console, unless that is a terminal
+//	ram       the guest's memory, shared
+//	window    memory behind an ivshmem device, shared: a place for code and data
+//	          of ours that the guest's kernel knows nothing of
+//	machine   the machine's name
+//	resets    the CPU's state at each reset
+//
+// # Known dangers
+//
+// QEMU ends with the process that called Boot, also when that is killed; the
+// folder stays.
+package vm
+
+import (
+	"bufio"
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Config says what to boot. Zero values mean the defaults.
+type Config struct {
+	Machine string // as Go spells it: amd64 (the default), arm64, s390x
+	Dir     string // an existing folder for what belongs to the guest
+	CPUs    int    // 1
+	Memory  int    // in MiB; 256, s390x and arm64 512
+	Append  string // further words for the kernel's command line, such as nokaslr
+
+	// Files are programs and data for the guest: path there, path here.
+	Files map[string]string
+
+	// Terminal makes the guest's console this process's standard input and output,
+	// with a shell. Run cannot be used then.
+	Terminal bool
+}
+
+// VM is a guest that runs.
+type VM struct {
+	Kernel *Kernel
+	Dir    string
+
+	cmd    *exec.Cmd
+	over   chan struct{} // closed when QEMU has ended
+	stderr bytes.Buffer  // complete when it has
+
+	mu      sync.Mutex // held while a command runs
+	console net.Conn
+	lines   *bufio.Reader
+	number  int
+}
+
+//go:embed init.sh
+var initScript []byte
+
+// patience is how long a guest may take for a thing that takes seconds on an
+// idle machine; a test may share two cores with many others.
+const patience = 3 * time.Minute
+
+// Boot starts a guest and waits until it takes commands.
+func Boot(c Config) (*VM, error) {
+	k, err := Fetch(c.Machine)
+	if err != nil {
+		return nil, err
+	}
+	v := &VM{Kernel: k, Dir: c.Dir, over: make(chan struct{})}
+	if err := v.initramfs(c.Files); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(v.path("machine"), []byte(k.Machine+"\n"), 0o644); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"gdb", "monitor", "console"} {
+		if err := os.Remove(v.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err // an old socket must not be taken for the new one
+		}
+	}
+	if err := v.start(c); err != nil {
+		return nil, err
+	}
+	if !c.Terminal {
+		err = v.attach()
+	}
+	if err != nil {
+		err = errors.Join(fmt.Errorf("the guest does not come up: %w", err), v.Close())
+		return nil, fmt.Errorf("%w %s", err, strings.TrimSpace(v.stderr.String()))
+	}
+	return v, nil
+}
+
+func (v *VM) path(name string) string { return filepath.Join(v.Dir, name) }
+
+// Stub is where the GDB stub listens, in the form that gdbremote.Dial takes.
+func (v *VM) Stub() string { return "unix:" + v.path("gdb") }
+
+// RAM is the file that holds the guest's memory.
+func (v *VM) RAM() string { return v.path("ram") }
+
+// Window is the file behind the guest's ivshmem device; "" for a machine without.
+func (v *VM) Window() string {
+	if v.Kernel.Machine != "amd64" {
+		return ""
+	}
+	return v.path("window")
+}
+
+// Done is closed when the guest has ended.
+func (v *VM) Done() <-chan struct{} { return v.over }
+
+// PID is QEMU's process id.
+func (v *VM) PID() int { return v.cmd.Process.Pid }
+
+func (v *VM) initramfs(files map[string]string) error {
+	busybox, err := os.ReadFile(v.Kernel.busybox())
+	if err != nil {
+		return err
+	}
+	t := tree{}
+	for _, d := range []string{"dev", "proc", "sys", "tmp", "root"} {
+		t.folder(d)
+	}
+	t.add("bin/busybox", 0o755, busybox)
+	t.add("init", 0o755, initScript)
+	for there, here := range files {
+		b, err := os.ReadFile(here)
+		if err != nil {
+			return err
+		}
+		t.add(strings.TrimPrefix(there, "/"), 0o755, b)
+	}
+	var b bytes.Buffer
+	if err := t.writeTo(&b); err != nil {
+		return err
+	}
+	return os.WriteFile(v.path("initramfs"), b.Bytes(), 0o644)
+}
+
+// command is QEMU's command line. It runs in the guest's folder: a socket's
+// path must be short.
+func (v *VM) command(c Config) []string {
+	m := machines[v.Kernel.Machine]
+	memory := c.Memory
+	if memory == 0 {
+		memory = 256
+		if v.Kernel.Machine != "amd64" {
+			memory = 512
+		}
+	}
+	words := "console=" + m.console + " quiet panic=-1 " + c.Append
+	if v.Kernel.Machine == "amd64" {
+		// On a busy host no tick may come for longer than the kernel waits for one
+		// when it tries its timer out: it would panic.
+		words += " no_timer_check"
+	}
+	if c.Terminal {
+		words += " kprobe_shell=1"
+	}
+	socket := func(id, name string) []string {
+		return []string{"-chardev", "socket,id=" + id + ",server=on,wait=off,path=" + name}
+	}
+	args := slices.Concat(m.qemu, []string{
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-accel", "tcg",
+		"-d", "cpu_reset", "-D", "resets",
+		"-smp", strconv.Itoa(max(1, c.CPUs)), "-m", strconv.Itoa(memory),
+		"-object", fmt.Sprintf("memory-backend-file,id=ram,size=%dM,mem-path=ram,share=on", memory),
+		"-kernel", v.Kernel.Image(), "-initrd", "initramfs", "-append", words,
+	}, socket("gdb", "gdb"), []string{"-gdb", "chardev:gdb"},
+		socket("mon", "monitor"), []string{"-mon", "chardev=mon,mode=readline"})
+	if v.Kernel.Machine == "amd64" {
+		args = append(args, "-object", "memory-backend-file,id=window,size=4M,mem-path=window,share=on",
+			"-device", "ivshmem-plain,memdev=window")
+	}
+	if c.Terminal {
+		args = append(args, "-chardev", "stdio,id=con,mux=on,signal=off")
+	} else {
+		args = append(args, socket("con", "console")...)
+	}
+	return append(args, m.line...)
+}
+
+// start starts QEMU, which dies with us. The kernel holds that to the thread
+// that started it, which is therefore kept as long as QEMU lives.
+func (v *VM) start(c Config) error {
+	args := v.command(c)
+	v.cmd = exec.Command(args[0], args[1:]...)
+	v.cmd.Dir = v.Dir
+	v.cmd.Stderr = &v.stderr
+	v.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: !c.Terminal}
+	if c.Terminal {
+		v.cmd.Stdin, v.cmd.Stdout, v.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := v.cmd.Start()
+		started <- err
+		if err == nil {
+			v.cmd.Wait()
+			close(v.over)
+		}
+	}()
+	err := <-started
+	if errors.Is(err, exec.ErrNotFound) {
+		err = fmt.Errorf("%w (it comes with the package %s)", err, machines[v.Kernel.Machine].from)
+	}
+	return err
+}
+
+// dial connects to one of QEMU's sockets, which may not be there yet.
+func (v *VM) dial(name string) (net.Conn, error) {
+	for end := time.Now().Add(patience); ; {
+		c, err := net.Dial("unix", v.path(name))
+		if err == nil {
+			return c, nil
+		}
+		select {
+		case <-v.over:
+			return nil, fmt.Errorf("QEMU has ended: %v", v.cmd.ProcessState)
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(end) {
+			return nil, err
+		}
+	}
+}
+
+// attach waits for the guest's first answer.
+func (v *VM) attach() error {
+	var err error
+	if v.console, err = v.dial("console"); err != nil {
+		return err
+	}
+	v.lines = bufio.NewReader(v.console)
+	v.console.SetDeadline(time.Now().Add(patience))
+	_, err = v.answer()
+	return err
+}
+
+// Run runs a shell command in the guest and answers what it prints, on both of
+// its outputs. A command that fails, or takes longer than some minutes, is an
+// error. What it leaves in the background may not print.
+func (v *VM) Run(command string) (string, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if strings.Contains(command, "\n") {
+		return "", fmt.Errorf("command of several lines: %q", command)
+	}
+	v.number++
+	v.console.SetDeadline(time.Now().Add(patience))
+	if _, err := fmt.Fprintf(v.console, "%d %s\n", v.number, command); err != nil {
+		return "", err
+	}
+	out, err := v.answer()
+	if err != nil {
+		err = fmt.Errorf("%s: %w", command, err)
+	}
+	return out, err
+}
+
+// end tells how the guest ended, whose console has been closed.
+func (v *VM) end() error {
+	<-v.over
+	err := fmt.Errorf("the guest has ended (%v)", v.cmd.ProcessState)
+	if said := strings.TrimSpace(v.stderr.String()); said != "" {
+		err = fmt.Errorf("%w: %s", err, said)
+	}
+	// A machine that resets says nothing itself, such as after a triple fault.
+	resets, _ := os.ReadFile(v.path("resets"))
+	if _, last, ok := strings.Cut(string(resets), "Triple fault"); ok {
+		err = fmt.Errorf("%w: triple fault%s", err, last)
+	}
+	return err
+}
+
+// answer reads as far as the line that ends the answer to command v.number.
+func (v *VM) answer() (string, error) {
+	var out strings.Builder
+	mark := fmt.Sprintf("@@%d ", v.number)
+	for {
+		line, err := v.lines.ReadString('\n')
+		if err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+				err = v.end()
+			}
+			return out.String(), fmt.Errorf("%w after %.4000q", err, out.String()+line)
+		}
+		line = strings.ReplaceAll(line, "\r", "") // until the guest has set up its terminal
+		before, rest, ok := strings.Cut(line, mark)
+		if !ok {
+			out.WriteString(line)
+			continue
+		}
+		out.WriteString(before) // output whose last line was not ended
+		status, _, _ := strings.Cut(rest, "@@")
+		if status != "0" {
+			return out.String(), fmt.Errorf("exit status %s: %.300s", status, out.String())
+		}
+		return out.String(), nil
+	}
+}
+
+// Monitor gives QEMU's monitor a command and answers what it prints.
+func (v *VM) Monitor(command string) (string, error) {
+	c, err := v.dial("monitor")
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(patience))
+	const prompt = "(qemu) "
+	read := func() (string, error) {
+		var out []byte
+		b := make([]byte, 4096)
+		for !bytes.HasSuffix(out, []byte(prompt)) {
+			n, err := c.Read(b)
+			if err != nil {
+				return "", err
+			}
+			out = append(out, b[:n]...)
+		}
+		return string(out), nil
+	}
+	if _, err := read(); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(c, "%s\n", command); err != nil {
+		return "", err
+	}
+	out, err := read()
+	// The command comes first, echoed with movements of the cursor.
+	_, out, _ = strings.Cut(strings.ReplaceAll(out, "\r", ""), "\n")
+	return strings.TrimSuffix(out, prompt), err
+}
+
+// Wait waits for the end of the guest.
+func (v *VM) Wait() error {
+	<-v.over
+	if !v.cmd.ProcessState.Success() {
+		return fmt.Errorf("QEMU ended: %v %s", v.cmd.ProcessState, strings.TrimSpace(v.stderr.String()))
+	}
+	return nil
+}
+
+// Close ends the guest, as pulling its plug would, and removes what it had in
+// its folder.
+func (v *VM) Close() error {
+	v.cmd.Process.Kill() // an error tells that it has ended by itself
+	<-v.over
+	if v.console != nil {
+		v.console.Close()
+	}
+	var errs []error
+	for _, name := range []string{"gdb", "monitor", "console", "ram", "window", "machine", "initramfs", "resets"} {
+		if err := os.Remove(v.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Machines are the names that Config.Machine may have.
+func Machines() []string { return slices.Sorted(maps.Keys(machines)) }

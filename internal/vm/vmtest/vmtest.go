@@ -1,0 +1,122 @@
+// Package vmtest shares one guest among all tests of a package, and lets one
+// package at a time have one: a boot costs seconds of a whole core.
+package vmtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"kprobe/internal/vm"
+)
+
+var shared struct {
+	sync.Mutex
+	vms    map[string]*vm.VM // by machine
+	dirs   []string
+	unlock func()
+}
+
+// Files, if a package sets it before its tests run, are what rides along in its
+// shared guests: path there, path here.
+var Files func(testing.TB) map[string]string
+
+// Main is a package's TestMain: it runs the tests and ends their guests.
+func Main(m *testing.M) {
+	status := m.Run()
+	shared.Lock()
+	defer shared.Unlock()
+	for _, v := range shared.vms {
+		if err := v.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			status = 1
+		}
+	}
+	for _, dir := range shared.dirs {
+		os.RemoveAll(dir)
+	}
+	os.Exit(status)
+}
+
+// Shared answers the package's guest of a machine: two CPUs, KASLR as the
+// distribution has it. It is booted by the first test that asks; a test leaves
+// it as it was. Its package's TestMain must be Main.
+func Shared(t testing.TB, machine string) *vm.VM {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if v := shared.vms[machine]; v != nil {
+		select {
+		case <-v.Done():
+			t.Fatal("the shared guest has ended in an earlier test")
+		default:
+		}
+		return v
+	}
+	c := vm.Config{Machine: machine, CPUs: 2}
+	if Files != nil {
+		c.Files = Files(t)
+	}
+	v := boot(t, c)
+	if shared.vms == nil {
+		shared.vms = make(map[string]*vm.VM)
+	}
+	shared.vms[machine] = v
+	return v
+}
+
+// Boot boots a guest of one test's own; Dir is chosen here. The guest ends with
+// the test.
+func Boot(t testing.TB, c vm.Config) *vm.VM {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	v := boot(t, c)
+	t.Cleanup(func() {
+		if err := v.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return v
+}
+
+// Turn waits until this package may have guests, for a test that has somebody
+// else boot one.
+func Turn(t testing.TB) {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	turn(t)
+}
+
+func turn(t testing.TB) {
+	t.Helper()
+	if shared.unlock != nil {
+		return
+	}
+	cache, err := vm.CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shared.unlock, err = vm.Lock(filepath.Join(cache, "guest.lock")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func boot(t testing.TB, c vm.Config) *vm.VM {
+	t.Helper()
+	turn(t)
+	dir, err := os.MkdirTemp("", "vm") // short: it holds sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared.dirs = append(shared.dirs, dir)
+	c.Dir = dir
+	v, err := vm.Boot(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

@@ -1,0 +1,197 @@
+package kprobe
+
+import (
+	"reflect"
+	"syscall"
+
+	"kprobe/arch"
+	"kprobe/internal/args"
+	"kprobe/internal/cabi"
+	"kprobe/internal/mem"
+	"kprobe/symbol"
+)
+
+// Jprobe is a probe on a function's entry with convenient access to its
+// arguments (kprobes.txt 1.2, 4.2). The caller fills in the exported fields
+// and leaves them alone while it is registered.
+//
+// Entry is a Go function whose parameters stand for those of the probed
+// function; its return stands for the seed's jprobe_return. It runs before the
+// function does and sees copies: changing them changes nothing. Parameters
+// may be
+//
+//	bool, int8 ... int64, uint8 ... uint64              C integers of that size
+//	int, uint                                           long, unsigned long
+//	float32, float64                                    float, double
+//	arch.Addr                                           any pointer
+//	kprobe.CString                                      char *: read when asked
+//	kprobe.Ptr[T]                                       struct T *: read when asked
+//	struct                                              a struct by value
+//
+// and, before all others, a *Regs. There may be fewer than the function has.
+// Arguments are found by the System V ABI: integer and pointer, floating-point
+// and memory class; on i386 all are on the stack (cdecl).
+//
+// On a Go function they are found by Go's (ABIInternal; ABI0 for the assembly
+// functions that are named so), a method's receiver first, and parameters may
+// also be strings, slices of numbers and structs of them, and complex numbers:
+// up to 64 KiB of what they refer to is read. Maps, channels, functions and
+// pointers are arch.Addr, interfaces a struct of two.
+type Jprobe struct {
+	Kp    Kprobe
+	Entry any
+}
+
+// CString is a pointer to zero-terminated text in the target.
+type CString struct {
+	Addr arch.Addr
+	s    *Session
+}
+
+// Read reads the text, at most max bytes of it. Errors: EFAULT.
+func (c CString) Read(max int) (string, error) { return mem.Text(c.s, c.Addr, max) }
+
+// String reads up to 4096 bytes; it gives "(fault)" for a bad pointer, as
+// event lines do.
+func (c CString) String() string {
+	t, err := c.Read(4096)
+	if err != nil {
+		return "(fault)"
+	}
+	return t
+}
+
+// Ptr is a pointer to a T in the target. T holds fixed-size values only, laid
+// out as C would (give padding as blank fields).
+type Ptr[T any] struct {
+	Addr arch.Addr
+	s    *Session
+}
+
+// At is the pointer at an address that was itself read from the target: a
+// list's next element, say.
+func At[T any](s *Session, addr arch.Addr) Ptr[T] { return Ptr[T]{addr, s} }
+
+// Load reads what the pointer points to. Errors: EFAULT; EINVAL for a T that
+// has no fixed size.
+func (p Ptr[T]) Load() (v T, err error) {
+	err = p.s.load(p.Addr, reflect.ValueOf(&v).Elem())
+	return v, err
+}
+
+// pointer is what parameters that read on demand have in common.
+type pointer interface{ bind(*Session, arch.Addr) }
+
+func (c *CString) bind(s *Session, a arch.Addr) { c.s, c.Addr = s, a }
+func (p *Ptr[T]) bind(s *Session, a arch.Addr)  { p.s, p.Addr = s, a }
+
+// RegisterJprobe places one jprobe. Errors: as RegisterKprobe; EINVAL where
+// the place is not a function's entry or Entry is not a function of the kind
+// described, EEXIST where the function has a jprobe.
+func (s *Session) RegisterJprobe(j *Jprobe) error {
+	return unbatch(s.RegisterJprobes([]*Jprobe{j}))
+}
+
+// RegisterJprobes places several in one stop of the target; if one fails, none
+// stays. Errors: *BatchError.
+func (s *Session) RegisterJprobes(js []*Jprobe) error { return s.Register(probes(js)...) }
+
+func (j *Jprobe) kprobe() *Kprobe {
+	if j == nil {
+		return nil
+	}
+	return &j.Kp
+}
+
+func (j *Jprobe) prepare(s *Session) error {
+	if j.Kp.s != nil || j.Kp.owner != nil {
+		return fail(syscall.EINVAL, "it is registered already")
+	}
+	// Whose function it is, C's or Go's, is known when it has been found.
+	if _, err := compileEntry(s.arch, j.Entry, args.C); err != nil {
+		if _, goErr := compileEntry(s.arch, j.Entry, args.Go); goErr != nil {
+			return err
+		}
+	}
+	j.Kp.owner = j
+	j.Kp.PostHandler, j.Kp.FaultHandler = nil, nil
+	return nil
+}
+
+func (j *Jprobe) release(s *Session) {
+	j.Kp.owner, j.Kp.PreHandler = nil, nil
+}
+
+// compile fits the jprobe to the function that it is on.
+func (j *Jprobe) compile(a *arch.Arch, loc symbol.Loc) error {
+	call, err := compileEntry(a, j.Entry, conventionOf(loc))
+	if err != nil {
+		return err
+	}
+	j.Kp.PreHandler = func(p *Kprobe, regs *Regs) int {
+		call(regs)
+		return 0
+	}
+	return nil
+}
+
+// UnregisterJprobe removes a jprobe.
+func (s *Session) UnregisterJprobe(j *Jprobe) error { return s.UnregisterJprobes([]*Jprobe{j}) }
+
+// UnregisterJprobes removes several in one stop; see UnregisterKprobes.
+func (s *Session) UnregisterJprobes(js []*Jprobe) error { return s.Unregister(probes(js)...) }
+
+// EnableJprobe lets a disabled jprobe run again (kprobes.txt 4.8).
+func (s *Session) EnableJprobe(j *Jprobe) error { return s.setDisabled([]*Kprobe{&j.Kp}, false) }
+
+// DisableJprobe silences a jprobe (kprobes.txt 4.7).
+func (s *Session) DisableJprobe(j *Jprobe) error { return s.setDisabled([]*Kprobe{&j.Kp}, true) }
+
+// compileEntry turns a Go function into one that fetches its arguments, found by
+// a convention.
+func compileEntry(a *arch.Arch, entry any, c args.Convention) (func(*Regs), error) {
+	fn := reflect.ValueOf(entry)
+	if entry == nil || fn.Kind() != reflect.Func || fn.IsNil() {
+		return nil, fail(syscall.EINVAL, "a jprobe's Entry must be a function, not %T", entry)
+	}
+	t := fn.Type()
+	if t.IsVariadic() {
+		return nil, fail(syscall.EINVAL, "a jprobe's Entry must not be variadic")
+	}
+	var types []reflect.Type
+	withRegs := t.NumIn() > 0 && t.In(0) == reflect.TypeFor[*Regs]()
+	for i := range t.NumIn() {
+		if i > 0 || !withRegs {
+			types = append(types, t.In(i))
+		}
+	}
+	params, err := c.Places(a, types, isPointer)
+	if err != nil {
+		return nil, &Error{Errno: syscall.EINVAL, Err: err}
+	}
+	return func(regs *Regs) {
+		in := make([]reflect.Value, 0, len(params)+1)
+		if withRegs {
+			in = append(in, reflect.ValueOf(regs))
+		}
+		for _, p := range params {
+			v := reflect.New(p.Type).Elem()
+			regs.fetch(v, p, c) // what cannot be read stays zero
+			in = append(in, v)
+		}
+		fn.Call(in)
+	}, nil
+}
+
+// load reads a value of fixed layout from memory.
+func (s *Session) load(addr arch.Addr, v reflect.Value) error {
+	if !cabi.Fixed(v.Type()) {
+		return fail(syscall.EINVAL, "a %v has no fixed C layout", v.Type())
+	}
+	b := make([]byte, cabi.SizeOf(s.arch, v.Type()))
+	if err := s.ReadMem(addr, b); err != nil {
+		return err
+	}
+	cabi.Fill(s.arch, v, b)
+	return nil
+}

@@ -1,0 +1,174 @@
+package kprobe
+
+import (
+	"sync/atomic"
+	"syscall"
+
+	"kprobe/arch"
+	"kprobe/bpf"
+	"kprobe/internal/inside"
+)
+
+// Flags of a Kprobe.
+const (
+	// FlagDisabled registers a probe that stays silent until it is enabled
+	// (KPROBE_FLAG_DISABLED, kprobes.txt 4.1).
+	FlagDisabled = 1 << iota
+)
+
+// Kprobe is a probe on one instruction (kprobes.txt 1.1, 4.1). The caller
+// fills in the exported fields and leaves them alone while it is registered.
+type Kprobe struct {
+	// SymbolName and Offset, or Addr, say where; both or neither is EINVAL.
+	// The name is that of a function: "getenv", "libc.so.6:getenv" (the mapped
+	// file's path or base name before the colon), "memcpy@GLIBC_2.2.5",
+	// "net/http.(*conn).serve", a C++ or Rust name as its source has it.
+	// Registration makes Addr the probe's address, Offset included;
+	// unregistration makes it again what it was.
+	SymbolName string
+	Offset     uint64 // bytes
+	Addr       arch.Addr
+
+	// Patient lets the probe wait for a function that the program does not have,
+	// as every probe waits for a file that is not mapped: a program that it
+	// executes may have it.
+	Patient bool
+
+	Flags uint32
+
+	// PreHandler runs before the instruction. A result other than 0 means that
+	// it moved the PC: the instruction is not executed, no post-handler and no
+	// further handler at that address runs.
+	PreHandler func(p *Kprobe, regs *Regs) int
+
+	// PostHandler runs after the instruction; flags is always 0.
+	PostHandler func(p *Kprobe, regs *Regs, flags uint64)
+
+	// FaultHandler runs when the instruction or a handler faults; trapnr is the
+	// machine's trap number (x86: 13 general protection, 14 page fault). A
+	// result of 1 means that it has handled the fault: the program is not
+	// told, and goes on at the PC that regs have (the probed instruction's,
+	// unless changed). A handler that panics counts as a fault in it.
+	FaultHandler func(p *Kprobe, regs *Regs, trapnr int) int
+
+	// Program runs inside the target in place of handlers, with no stop: the way
+	// of probes that are hit often. CountOnly counts. Cookie is what the program's
+	// get_attach_cookie answers. With a program there are no handlers.
+	Program *Program
+	Cookie  uint64
+
+	hits, missed atomic.Uint64
+
+	s      *Session
+	point  *point    // nil while pending, and a watchpoint's
+	owner  any       // the *Jprobe, *Kretprobe or *Watchpoint that this one serves
+	hidden bool      // of the session's own making: no list shows it
+	given  arch.Addr // Addr as the caller had it
+	placed bool      // Addr is where the probe is
+	gone   atomic.Bool
+	order  uint64 // of registration
+}
+
+// Hits counts how often the probe's handlers ran.
+func (p *Kprobe) Hits() uint64 {
+	return p.hits.Load() + p.counted().Hits
+}
+
+// counted is what was counted inside the target.
+func (p *Kprobe) counted() (t inside.Tally) {
+	if s := p.s; s != nil && p.runsInside() {
+		return s.counted(p)
+	}
+	return t
+}
+
+// NMissed counts the hits whose handlers could not run (kprobes.txt 5: "the
+// kprobe.nmissed member").
+func (p *Kprobe) NMissed() uint64 {
+	return p.missed.Load() + p.counted().Missed
+}
+
+// Registered tells whether the probe is registered, pending ones included.
+func (p *Kprobe) Registered() bool { return p.s != nil }
+
+// kind is the letter that the list shows.
+func (p *Kprobe) kind() byte {
+	switch p.owner.(type) {
+	case *Jprobe:
+		return 'j'
+	case *Kretprobe:
+		return 'r'
+	case *Watchpoint:
+		return 'w'
+	}
+	return 'k'
+}
+
+// disabled is asked by handlers' goroutines too, while the owner thread switches.
+func (p *Kprobe) disabled() bool { return atomic.LoadUint32(&p.Flags)&FlagDisabled != 0 }
+
+// active tells whether the handlers are to run.
+func (p *Kprobe) active() bool { return !p.disabled() && !p.gone.Load() }
+
+// RegisterKprobe places one probe (kprobes.txt 4.1). It is effective when the
+// call returns; the target is stopped for some microseconds. A name in a file
+// that is not mapped yet ("libfoo.so:bar") is accepted, and the probe is armed
+// as soon as the file is. Errors: EINVAL, ENOENT, EADDRNOTAVAIL, EILSEQ,
+// EBUSY, EDEADLK, ESRCH; see Error.
+func (s *Session) RegisterKprobe(p *Kprobe) error {
+	return unbatch(s.RegisterKprobes([]*Kprobe{p}))
+}
+
+// RegisterKprobes places several probes in one stop of the target
+// (kprobes.txt 4.5). If one fails, none stays. Errors: *BatchError; EINVAL
+// for an empty array.
+func (s *Session) RegisterKprobes(ps []*Kprobe) error { return s.Register(probes(ps)...) }
+
+func (p *Kprobe) kprobe() *Kprobe { return p }
+
+func (p *Kprobe) prepare(s *Session) error {
+	switch {
+	case p.owner != nil:
+		return fail(syscall.EINVAL, "the probe belongs to a jprobe, kretprobe or watchpoint")
+	case p.Program == nil:
+		return nil
+	case p.PreHandler != nil || p.PostHandler != nil || p.FaultHandler != nil:
+		return fail(syscall.EINVAL, "a probe has a program or handlers, not both")
+	}
+	return p.Program.fits(s, bpf.Kprobe, 0)
+}
+
+func (p *Kprobe) release(*Session) {}
+
+// UnregisterKprobe removes a probe (kprobes.txt 4.4). When the call returns,
+// none of its handlers runs any more. A probe that is not registered is left
+// with Addr 0.
+func (s *Session) UnregisterKprobe(p *Kprobe) error { return s.UnregisterKprobes([]*Kprobe{p}) }
+
+// UnregisterKprobes removes several probes in one stop of the target
+// (kprobes.txt 4.6). Entries that are not registered get Addr 0; the others
+// are removed all the same. The error, if any, tells that the target could
+// not be restored in full.
+func (s *Session) UnregisterKprobes(ps []*Kprobe) error { return s.Unregister(probes(ps)...) }
+
+// EnableKprobe lets a disabled probe's handlers run again (kprobes.txt 4.8).
+// Errors: EINVAL where it is not registered or gone.
+func (s *Session) EnableKprobe(p *Kprobe) error { return s.setDisabled([]*Kprobe{p}, false) }
+
+// DisableKprobe silences a probe (kprobes.txt 4.7). Disabling twice is fine.
+// Errors: EINVAL where it is not registered.
+func (s *Session) DisableKprobe(p *Kprobe) error { return s.setDisabled([]*Kprobe{p}, true) }
+
+// EnableKprobes and DisableKprobes do it for several in one stop.
+func (s *Session) EnableKprobes(ps []*Kprobe) error { return s.setDisabled(ps, false) }
+
+// DisableKprobes silences several probes in one stop.
+func (s *Session) DisableKprobes(ps []*Kprobe) error { return s.setDisabled(ps, true) }
+
+// unbatch takes the index off the error of a batch of one.
+func unbatch(err error) error {
+	if b, ok := err.(*BatchError); ok {
+		return b.Err
+	}
+	return err
+}

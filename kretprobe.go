@@ -1,0 +1,225 @@
+package kprobe
+
+import (
+	"sync/atomic"
+	"syscall"
+
+	"kprobe/arch"
+	"kprobe/bpf"
+	"kprobe/internal/returns"
+)
+
+// MaxData is the most private data a return instance can have, in bytes.
+const MaxData = 4096
+
+// Kretprobe is a return probe (kprobes.txt 1.3, 4.3). The caller fills in the
+// exported fields and leaves them alone while it is registered.
+type Kretprobe struct {
+	Kp Kprobe // where: a function's entry; its handlers are not used
+
+	// Handler runs when the function returns; its result is ignored.
+	Handler func(ri *KretprobeInstance, regs *Regs) int
+
+	// EntryHandler runs when the function is entered. A result other than 0
+	// leaves this call alone: its return is not reported, and not missed.
+	EntryHandler func(ri *KretprobeInstance, regs *Regs) int
+
+	// MaxActive is how many calls can be under way at once; 0 or less means
+	// max(10, 2*CPUs). Further calls are missed.
+	MaxActive int
+
+	// DataSize is the private data of each instance, in bytes, at most MaxData.
+	DataSize int
+
+	// Engine is how returns are noticed: EngineAuto unless there is a reason.
+	// One that is not right for the function is refused.
+	Engine Engine
+
+	// Program runs inside the target when the function returns, EntryProgram when
+	// it is entered, in place of the handlers; Kp.Cookie is for both. MaxActive
+	// then counts calls of each thread, or of each goroutine. An EntryProgram that
+	// answers other than 0 leaves the call alone. Both reach the call's private data, DataSize
+	// bytes, by the helper call_data (bpf.Helpers). See Kprobe.Program.
+	Program, EntryProgram *Program
+
+	nmissed, returned atomic.Uint64
+	lost              [losses]atomic.Uint64
+	active            int // instances in use; guarded by frames.mu
+	free              []*KretprobeInstance
+
+	plan  *returns.Plan          // since its function has been found
+	exits []*Kprobe              // on them
+	again map[returns.Place]bool // where the function begins anew, not a call of it; guarded by frames.mu
+}
+
+// KretprobeInstance is one call that is under way.
+type KretprobeInstance struct {
+	Rp      *Kretprobe
+	RetAddr arch.Addr // the real return address
+	Entry   arch.Addr // the function
+	Task    Task      // the thread that made the call
+	Data    []byte    // private to this call, DataSize bytes, zero at the start
+
+	// Tail tells that the call has ended in a jump to another function, whose
+	// result will be this one's too: there is no ReturnValue yet. With
+	// EngineSwap that is not seen, and the return comes after the jump.
+	Tail bool
+
+	orphan bool // the probe was unregistered while the call was under way
+}
+
+// NMissed counts the calls whose return was not reported because MaxActive
+// instances were in use (kprobes.txt 1.3.1).
+func (rp *Kretprobe) NMissed() uint64 {
+	return rp.nmissed.Load() + rp.Kp.counted().Missed
+}
+
+// Abandoned counts the calls that never returned: the sum of those in Lost.
+func (rp *Kretprobe) Abandoned() uint64 {
+	l := rp.Lost()
+	return l.Unwound + l.Longjmp + l.Goexit + l.Exited
+}
+
+// Lost counts the calls whose return was not reported, by cause. That a call is
+// over is noticed when its thread or goroutine is next seen by a return probe
+// further out, or when its instance is needed.
+type Lost struct {
+	NoInstance uint64 // MaxActive calls were under way: NMissed
+	Unwound    uint64 // an exception or a panic went through the function
+	Longjmp    uint64 // a longjmp did, or the coroutine that was in it was dropped
+	Goexit     uint64 // the goroutine ended in it
+	Exited     uint64 // the thread ended in it
+}
+
+// Lost counts the calls that were entered and not reported.
+func (rp *Kretprobe) Lost() Lost {
+	t := rp.Kp.counted()
+	var inside [losses]uint64
+	for i, n := range t.Lost {
+		inside[rp.insideLoss(i)] += n
+	}
+	n := func(why loss) uint64 { return rp.lost[why].Load() + inside[why] }
+	return Lost{rp.nmissed.Load() + t.Missed, n(unwound), n(longjmp), n(goexit), n(exited)}
+}
+
+// loss is why a call never returned.
+type loss uint8
+
+const (
+	unwound loss = iota
+	longjmp
+	goexit
+	exited
+
+	losses = iota
+)
+
+// lose gives up a call; the lock of the frames is held.
+func (ri *KretprobeInstance) lose(why loss) {
+	ri.Rp.lost[why].Add(1)
+	ri.Rp.give(ri)
+}
+
+// Hits counts the returns that were reported.
+func (rp *Kretprobe) Hits() uint64 {
+	return rp.returned.Load() + rp.Kp.counted().Hits
+}
+
+// RegisterKretprobe places one return probe (kprobes.txt 4.3). Errors: as
+// RegisterKprobe; EINVAL where the place is not a function's entry, E2BIG,
+// and ENOTSUP where no engine is right for the function (it returns twice, or on
+// another stack), or not the one that was asked for.
+func (s *Session) RegisterKretprobe(rp *Kretprobe) error {
+	return unbatch(s.RegisterKretprobes([]*Kretprobe{rp}))
+}
+
+// RegisterKretprobes places several in one stop of the target; if one fails,
+// none stays. Errors: *BatchError.
+func (s *Session) RegisterKretprobes(rps []*Kretprobe) error { return s.Register(probes(rps)...) }
+
+func (rp *Kretprobe) kprobe() *Kprobe {
+	if rp == nil {
+		return nil
+	}
+	return &rp.Kp
+}
+
+func (rp *Kretprobe) prepare(s *Session) error {
+	if rp.Kp.s != nil || rp.Kp.owner != nil {
+		return fail(syscall.EINVAL, "it is registered already")
+	}
+	if err := rp.checkPrograms(s); err != nil {
+		return err
+	}
+	if rp.DataSize < 0 || rp.DataSize > MaxData {
+		return fail(syscall.E2BIG, "private data of %d bytes, at most %d are possible", rp.DataSize, MaxData)
+	}
+	if rp.MaxActive <= 0 {
+		rp.MaxActive = max(10, 2*s.cpus)
+	}
+	rp.nmissed.Store(0)
+	rp.returned.Store(0)
+	for i := range rp.lost {
+		rp.lost[i].Store(0)
+	}
+	rp.again = make(map[returns.Place]bool)
+	rp.Kp.owner = rp
+	rp.Kp.PostHandler, rp.Kp.FaultHandler = nil, nil
+	if rp.Program != nil {
+		return nil
+	}
+	rp.Kp.PreHandler = func(p *Kprobe, regs *Regs) int {
+		if rp.plan.Swaps() {
+			return rp.entered(p, regs)
+		}
+		return rp.enteredForExits(p, regs)
+	}
+	return nil
+}
+
+// checkPrograms holds a return probe with programs to what there can be.
+func (rp *Kretprobe) checkPrograms(s *Session) error {
+	switch {
+	case rp.Program == nil && rp.EntryProgram == nil && rp.Kp.Program == nil:
+		return nil
+	case rp.Kp.Program != nil:
+		return fail(syscall.EINVAL, "a return probe's programs are Program and EntryProgram")
+	case rp.Program == nil:
+		return fail(syscall.EINVAL, "an entry program goes with a program for the return; CountOnly will do")
+	case rp.Handler != nil || rp.EntryHandler != nil:
+		return fail(syscall.EINVAL, "a probe has programs or handlers, not both")
+	}
+	if err := rp.Program.fits(s, bpf.Kretprobe, rp.DataSize); err != nil || rp.EntryProgram == nil {
+		return err
+	}
+	return rp.EntryProgram.fits(s, bpf.Kprobe, rp.DataSize)
+}
+
+func (rp *Kretprobe) release(s *Session) {
+	rp.Kp.owner, rp.Kp.PreHandler = nil, nil
+	s.frames.mu.Lock()
+	s.sweep(rp) // so that every call that is over is in a count
+	s.frames.mu.Unlock()
+	s.settleInside(rp)
+	s.frames.orphan(rp)
+}
+
+// UnregisterKretprobe removes a return probe. Calls that are under way return
+// correctly, unreported.
+func (s *Session) UnregisterKretprobe(rp *Kretprobe) error {
+	return s.UnregisterKretprobes([]*Kretprobe{rp})
+}
+
+// UnregisterKretprobes removes several in one stop; see UnregisterKprobes.
+func (s *Session) UnregisterKretprobes(rps []*Kretprobe) error { return s.Unregister(probes(rps)...) }
+
+// EnableKretprobe lets a disabled return probe fire again (kprobes.txt 4.8).
+func (s *Session) EnableKretprobe(rp *Kretprobe) error {
+	return s.setDisabled([]*Kprobe{&rp.Kp}, false)
+}
+
+// DisableKretprobe silences a return probe (kprobes.txt 4.7). Calls that are
+// under way are still reported.
+func (s *Session) DisableKretprobe(rp *Kretprobe) error {
+	return s.setDisabled([]*Kprobe{&rp.Kp}, true)
+}

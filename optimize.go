@@ -1,0 +1,194 @@
+package kprobe
+
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"kprobe/arch"
+	"kprobe/internal/inside"
+	"kprobe/internal/text"
+	"kprobe/target"
+)
+
+// Jump optimization (kprobes.txt 1.4): a point whose probes all run inside the
+// target begins with a trap that leads its threads to a detour. A little later, so
+// that many go at once, the trap becomes a jump there, if nothing speaks
+// against it. The detour is the same, so nobody can tell but by the clock.
+
+// optimizeDelay is how long a point waits: the kernel's five ticks.
+const optimizeDelay = 20 * time.Millisecond
+
+// Optimization reads the switch (kprobes.txt 1.4.4: debug.kprobes-optimization).
+func (s *Session) Optimization() bool {
+	s.view.RLock()
+	defer s.view.RUnlock()
+	return !s.unoptimized
+}
+
+// SetOptimization is the switch: off makes every jump a trap again and allows no
+// new ones, on lets probes be optimized. It is on at first.
+func (s *Session) SetOptimization(on bool) error {
+	if s.inHandler() {
+		return errInHandler
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.changeable(); err != nil {
+		return err
+	}
+	s.view.Lock()
+	was := s.unoptimized
+	s.unoptimized = !on
+	s.view.Unlock()
+	if on {
+		s.optimizeSoon()
+		return nil
+	}
+	err := s.frozen(func() error { return s.rearm(s.points) })
+	if err != nil {
+		s.view.Lock()
+		s.unoptimized = was
+		s.view.Unlock()
+	}
+	s.saveState()
+	return err
+}
+
+// WaitOptimized returns when no point waits for its jump: each has it, or keeps
+// the trap.
+func (s *Session) WaitOptimized() {
+	s.optimize()
+}
+
+// optimizeSoon is called with mu held.
+func (s *Session) optimizeSoon() {
+	if s.waiting || s.inside == nil {
+		return
+	}
+	s.waiting = true
+	time.AfterFunc(optimizeDelay, s.optimize)
+}
+
+// optimize makes jumps of the traps that can be.
+func (s *Session) optimize() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = false
+	if s.inside == nil || s.changeable() != nil {
+		return
+	}
+	soon := s.present()
+	soon.optimized = func(*point) bool { return true }
+	var pts points
+	var ds []*inside.Detour
+	for _, pt := range s.points {
+		if s.standing(pt) == s.text.Armed() && soon.wanted(pt) == text.Jump {
+			pts, ds = append(pts, pt), append(ds, pt.Detour)
+		}
+	}
+	if len(pts) == 0 {
+		return
+	}
+	r := soon.rearming(pts)
+	err := s.ahead(r)
+	if err == nil {
+		err = s.frozen(func() error {
+			trapped := make(map[target.Thread]bool)
+			for _, st := range s.stops {
+				trapped[st.Thread] = st.Kind == target.StopTrap && !st.Back
+			}
+			busy, again, err := inside.Vacate(s.t, ds, trapped)
+			if err != nil {
+				return err
+			}
+			if again {
+				time.AfterFunc(giveWayDelay, s.optimize)
+			}
+			for _, pt := range pts {
+				pt.optimized = !busy[pt.Detour]
+			}
+			if len(busy) > 0 {
+				return s.rearm(pts)
+			}
+			return s.carryOut(r)
+		})
+	}
+	if err != nil && !errors.Is(err, syscall.ESRCH) {
+		s.onOwner(func() {
+			for _, pt := range pts {
+				pt.optimized = false
+			}
+		})
+		s.report(err)
+	}
+	s.saveState()
+}
+
+// optimizable says why a point keeps its trap; "" for one that may have a jump.
+func (o *outlook) optimizable(pt *point) string {
+	switch {
+	case pt.notify:
+		return "it is ours"
+	case pt.Detour == nil:
+		return "its handlers run outside the target"
+	case o.unoptimized:
+		return "optimization is off"
+	case !pt.Detour.Optimizable():
+		return pt.Detour.Reason
+	}
+	for _, p := range o.probesOf(pt) {
+		if p.active() && !p.runsInside() {
+			return "a handler runs outside the target"
+		}
+	}
+	end := pt.Detour.Span.End
+	if len(o.points.within(pt.Addr+1, end)) > 0 {
+		return "another probe is in the way"
+	}
+	for a := pt.Addr + 1; a < end; a++ {
+		if _, bad := o.image.Forbidden(a); bad {
+			return "the jump would cover what must not be probed"
+		}
+	}
+	return ""
+}
+
+// covering are the points whose jumps depend on the bytes at an address.
+func (s *Session) covering(addr arch.Addr) (pts []*point) {
+	for _, pt := range s.points.within(addr-min(addr, longest), addr) {
+		if pt.Text == text.Jump && addr < pt.Detour.Span.End {
+			pts = append(pts, pt)
+		}
+	}
+	return pts
+}
+
+// giveWayDelay is how long it takes until jumps are tried again that had to go.
+const giveWayDelay = time.Second
+
+// giveWay puts the text back for somebody who is about to rewrite it. Later the
+// points have their jumps again, unless he has left something there.
+func (s *Session) giveWay(st target.Stop) {
+	var pts []*point
+	for _, pt := range s.points {
+		if pt.Text == text.Jump {
+			pt.optimized = false
+			pts = append(pts, pt)
+		}
+	}
+	s.report(s.rearm(pts))
+	time.AfterFunc(giveWayDelay, s.optimize)
+	s.report(s.t.Resume(st.Thread, 0))
+}
+
+// strayed finds where a thread goes on that came to the middle of a jump: by a
+// branch that nobody knew of, or back from a signal handler.
+func (s *Session) strayed(pc arch.Addr) (arch.Addr, bool) {
+	for _, pt := range s.covering(pc) {
+		if to, ok := pt.Detour.Copy(pc); ok {
+			return to, true
+		}
+	}
+	return 0, false
+}

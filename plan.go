@@ -1,0 +1,118 @@
+package kprobe
+
+import (
+	"errors"
+	"fmt"
+
+	"kprobe/arch"
+	"kprobe/internal/inside"
+	"kprobe/internal/text"
+	"kprobe/symbol"
+)
+
+// PlanEntry is what registering a probe would do.
+type PlanEntry struct {
+	Place   string    // MODULE:SYMBOL+OFFSET
+	Addr    arch.Addr // 0 while its file is not mapped
+	Bytes   []byte    // of the instruction
+	Verdict string    // "copy", "emulate", "watch", "pending" or "refuse"
+	Engine  string    // "trap" or "stop", and for returns by which means and why
+	Reason  string    // why so
+
+	// Jump is how a jump can take the trap's place, if the probe's work is done in
+	// the target: "whole", "guarded", "pun", or in a kernel "moved" (docs/RATIONALE.md); or "none: " and why
+	// not. "" where that was not looked at.
+	Jump string
+}
+
+// String prints the entry on one line.
+func (e PlanEntry) String() string {
+	line := e.Place
+	add := func(known bool, format string, v any) {
+		if known {
+			line += fmt.Sprintf("  "+format, v)
+		}
+	}
+	add(e.Addr != 0, "%v", e.Addr)
+	add(len(e.Bytes) != 0, "% x", e.Bytes)
+	add(true, "%s", e.Verdict)
+	add(e.Engine != "", "%s", e.Engine)
+	add(e.Jump != "", "jump %s", e.Jump)
+	add(e.Reason != "", "(%s)", e.Reason)
+	return line
+}
+
+// Plan tells what registering a probe would do. Nothing is changed, the probe
+// neither; a probe that would be refused has the reason in its entry.
+func (s *Session) Plan(p Probe) PlanEntry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kp := p.kprobe()
+	refused := func(err error) PlanEntry {
+		return PlanEntry{Place: kp.SymbolName, Addr: kp.Addr, Verdict: "refuse", Reason: err.Error()}
+	}
+	if err := p.prepare(s); err != nil {
+		return refused(err)
+	}
+	defer p.release(s)
+	loc, err := s.resolve(kp)
+	var absent *symbol.NoModuleError
+	switch {
+	case errors.As(err, &absent):
+		return PlanEntry{Place: kp.SymbolName, Verdict: "pending", Reason: "its file is not mapped yet"}
+	case err != nil:
+		return refused(err)
+	}
+	if w, ok := p.(*Watchpoint); ok {
+		return PlanEntry{Place: loc.Place(), Addr: arch.Addr(loc.Addr), Verdict: "watch", Engine: "debug register",
+			Reason: fmt.Sprintf("%d bytes, %v", w.Len, w.Access)}
+	}
+	e := PlanEntry{Place: loc.Place(), Addr: arch.Addr(loc.Addr), Engine: "trap"}
+	site, err := s.image.Analyse(loc)
+	if site != nil {
+		e.Bytes, e.Verdict, e.Reason = site.Original, site.Kind.String(), site.Reason
+		if s.beside != nil {
+			e.Verdict, e.Engine = besideVerdict(site), "stop"
+		}
+	}
+	if err == nil {
+		var b batch
+		b.init()
+		err = s.checkOwner(&b, kp, loc)
+		if rp, ok := p.(*Kretprobe); ok && err == nil {
+			err = s.prepareExits(&b, rp)
+			e.Engine = rp.engine()
+		}
+	}
+	if err != nil {
+		e.Verdict, e.Engine, e.Reason = "refuse", "", err.Error()
+		return e
+	}
+	if rp, ok := p.(*Kretprobe); !ok || rp.plan.Swaps() && s.machine == nil {
+		e.Jump = s.planJump(&point{Place: text.Place{Addr: e.Addr, Site: site}, loc: loc})
+	}
+	return e
+}
+
+// planJump tells how a jump could stand at a point, or why none.
+func (s *Session) planJump(pt *point) string {
+	if s.sharer == nil {
+		return ""
+	}
+	if err := inside.Serves(s.arch); err != nil {
+		return "none: " + err.Error()
+	}
+	switch j := s.jumpAt(pt); {
+	case j == nil:
+		return "none: the code around it is not known"
+	case len(j.Ways) == 0:
+		return "none: " + j.Reason
+	default:
+		if span := j.Span(&j.Ways[0]); s.machine != nil {
+			if why := s.machine.Owned(span.Start, span.End); why != "" {
+				return "none: " + why
+			}
+		}
+		return j.Ways[0].Tactic.String()
+	}
+}

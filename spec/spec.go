@@ -1,0 +1,187 @@
+// Package spec is the probe definition language: the kernel's kprobe_events
+// and uprobe_events lines (kprobetrace.txt, uprobetracer.txt), and places in
+// mapped files by symbol beyond them. Text goes to a Spec and back. It is plain
+// and deterministic: nothing here looks at a running system. Standard library
+// only.
+//
+// One line is one definition, words are separated by blanks:
+//
+//	line    = [ define | delete ] [ "#" comment ]
+//	define  = verb [ ":" name ] place { arg }
+//	        | verb ":" place { arg }                  (place holds a colon or a quote)
+//	        | "w" [ ":" name ] data { arg }
+//	verb    = "p" | "r" [ MAXACTIVE ]
+//	name    = [ GROUP ( "/" | "." ) ] [ EVENT ]
+//	delete  = "-:" name [ ( place | data ) { arg } ]
+//
+//	place   = ADDR [ "%return" ]
+//	        | [ MODULE ":" ] SYMBOL [ "@" VERSION ] [ "+" OFFS ] [ "%return" ]
+//	        | PATH ":" OFFSET [ "%return" ] | PATH ":" OFFSET "(" REFCTR ")"
+//
+//	data    = [ "r" | "w" | "rw" ] "@" ( ADDR | [ MODULE ":" ] SYMBOL [ "@" VERSION ] )
+//	          [ ( "+" | "-" ) OFFS ] [ ":" LENGTH ]
+//
+//	arg     = [ NAME "=" ] fetch [ ":" type [ "[" N "]" ] ] | "$arg*"
+//	fetch   = "%" REG
+//	        | "$stack" [ N ] | "$retval" { field } | "$comm" | "$arg" N
+//	        | "$addr"                                 (of a data definition)
+//	        | "@" ADDR | "@" SYMBOL [ ( "+" | "-" ) OFFS ] | "@+" FILEOFFS
+//	        | ( "+" | "-" ) [ "u" ] OFFS "(" fetch ")"
+//	        | "\" NUMBER | "\" '"' text '"'
+//	        | VARIABLE { field }
+//	field   = ( "->" | "." ) NAME
+//	type    = ( "u" | "s" | "x" ) ( "8" | "16" | "32" | "64" ) | "char"
+//	        | "string" | "ustring" | "symbol" | "symstr" | "%pd" | "%pD"
+//	        | "b" WIDTH "@" OFFSET "/" CONTAINER
+//
+// Numbers are decimal, 0x and hexadecimal, or 0 and octal. A Dialect tells
+// which of this is allowed: the kernel's two have no quotes, no VERSION, and
+// each only its own places; processes have no %pd and %pD.
+//
+// Read parse.go for lines, place.go, glob.go and watch.go for places, fetch.go and
+// types.go for arguments, errors.go for what can be wrong, print.go for the
+// way back, siblings.go for several definitions of one name.
+package spec
+
+import "slices"
+
+// Kind is a definition's verb.
+type Kind byte
+
+const (
+	Probe  Kind = 'p' // fires before the instruction at the place
+	Return Kind = 'r' // fires when the function at the place returns
+	Watch  Kind = 'w' // fires after an access to the data at the place
+	Delete Kind = '-' // removes what was defined under the name
+)
+
+// Spec is one definition.
+type Spec struct {
+	Kind      Kind
+	MaxActive int    // of "r<N>"; 0 where none was given
+	Group     string // "" where none was given
+	Event     string // "" where none was given; see Names
+	Place     Place
+	Args      []Arg
+
+	src *source // where it was read from; nil for one made by hand
+}
+
+// Equal tells whether two definitions say the same. The text that they were
+// read from does not count: blanks, and how a number or a type is spelled.
+func (s *Spec) Equal(o *Spec) bool {
+	return s.Kind == o.Kind && s.MaxActive == o.MaxActive &&
+		s.Group == o.Group && s.Event == o.Event && s.Place == o.Place &&
+		slices.EqualFunc(s.Args, o.Args, func(a, b Arg) bool {
+			return a.Name == b.Name && a.Named == b.Named && a.Type == b.Type && a.Fetch.Equal(&b.Fetch)
+		})
+}
+
+// Place is where a probe goes. Exactly one of Symbol, HasAddr and HasFileOff
+// says so.
+type Place struct {
+	// Module is what stands before the colon: a path, a mapped file's base
+	// name, or (kernel) a module's name. "" where none was given.
+	Module string
+
+	Symbol  string // may be a glob: see IsGlob
+	Exact   bool   // written in quotes: what would be wildcards in Symbol is not
+	Version string // of SYMBOL@VERSION (a version of the symbol, or "plt"); "" where none was given
+	Offset  uint64 // added to Symbol, bytes; a Watch's may be negative, and wraps
+
+	HasAddr bool   // an absolute address
+	Addr    uint64 //
+
+	HasFileOff bool   // PATH:OFFSET of uprobe_events: an offset in the file
+	FileOff    uint64 //
+
+	HasRefCtr bool   // PATH:OFFSET(REFCTR): file offset of the reference counter
+	RefCtr    uint64 //
+
+	Access string // of a Watch: "r", "w" or "rw"; else ""
+	Length int    // of a Watch: 1, 2, 4 or 8 bytes
+
+	PctReturn bool // written with "%return"; Kind is Return then
+}
+
+// Arg is one fetch argument: NAME=FETCH:TYPE.
+type Arg struct {
+	Name  string // as given or generated ("arg1")
+	Named bool   // whether the name was given
+	Fetch Fetch
+	Type  Type
+}
+
+// Op is what a Fetch reads.
+type Op uint8
+
+const (
+	Reg      Op = iota // %REG: Name
+	Stack              // $stack: the stack pointer
+	StackN             // $stackN: word N of the stack
+	Retval             // $retval
+	Comm               // $comm
+	ArgN               // $argN: the function's Nth argument, N >= 1
+	AllArgs            // $arg*
+	Abs                // @ADDR: the word at an address; N holds it
+	Sym                // @SYM+N: the word at a symbol; Name, N
+	FileOff            // @+N: the word at an offset of the same file
+	Deref              // +N(Inner), -N(Inner), +uN(Inner)
+	Imm                // \N
+	ImmStr             // \"text": Name holds the text
+	Var                // a variable by name, from type information: Name, Fields
+	DataAddr           // $addr: where a Watch's data is
+)
+
+// Fetch is where an argument's value comes from.
+type Fetch struct {
+	Op     Op
+	Name   string
+	N      int64
+	User   bool    // Deref: user memory was asked for ("u")
+	Inner  *Fetch  // Deref
+	Fields []Field // Var, Retval: member accesses
+}
+
+// Equal tells whether two fetches read the same.
+func (f *Fetch) Equal(o *Fetch) bool {
+	if f == nil || o == nil {
+		return f == o
+	}
+	return f.Op == o.Op && f.Name == o.Name && f.N == o.N && f.User == o.User &&
+		slices.Equal(f.Fields, o.Fields) && f.Inner.Equal(o.Inner)
+}
+
+// Field is one member access, "->Name" or ".Name".
+type Field struct {
+	Arrow bool
+	Name  string
+}
+
+// Base is how a value is read and printed.
+type Base uint8
+
+const (
+	Unsigned Base = iota // decimal
+	Signed               // decimal
+	Hex                  // 0x...
+	Char                 // quoted character
+	String               // text in memory
+	UString              // text in user memory
+	Symbol               // address printed as symbol+offset
+	SymStr               // the same, stored as text
+	Bitfield
+	Dentry // %pd
+	FileP  // %pD
+)
+
+// Type is an argument's type. Written is what the definition said, "" where it
+// said nothing and the default (x64) holds.
+type Type struct {
+	Written string // without the array part
+	Base    Base
+	Size    int // bytes of one element; 0 for strings
+	Array   int // number of elements of T[N]; 0 where it is no array
+	BitW    int // Bitfield: width
+	BitO    int // Bitfield: offset in bits
+}

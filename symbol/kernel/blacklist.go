@@ -1,0 +1,158 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+
+	"kprobe/arch"
+	"kprobe/symbol"
+)
+
+// Blocked is a range that must not be probed (seeds 002 section 1.5): what the
+// handling of a probe runs through.
+type Blocked struct {
+	Start, End arch.Addr // End is not included
+	Symbol     string    // as the kernel names Start: of a module with " [module]" behind it
+	Reason     string
+}
+
+// String is the line in debugfs's kprobes/blacklist.
+func (b Blocked) String() string {
+	return fmt.Sprintf("0x%016x-0x%016x\t%s", uint64(b.Start), uint64(b.End), b.Symbol)
+}
+
+// blockedSections are the parts of the text that the kernel blacklists as a
+// whole, with the reason.
+var blockedSections = map[string]string{
+	".kprobes.text":      "it is in .kprobes.text",
+	".noinstr.text":      "it is noinstr: it runs where instrumentation may not",
+	".entry.text":        "it is entry code: the kernel is not ready to take a trap there",
+	".irqentry.text":     "it is entry code: the kernel is not ready to take a trap there",
+	".softirqentry.text": "it is entry code: the kernel is not ready to take a trap there",
+	".idmap.text":        "it runs under other page tables",
+	".hyp.text":          "it runs in the hypervisor",
+}
+
+// areas are the sections that each machine blacklists; of all machines the first.
+// (arch_populate_kprobe_blacklist)
+var areas = map[string][]string{
+	"":      {".kprobes.text", ".noinstr.text"},
+	"amd64": {".entry.text"},
+	"arm64": {".entry.text", ".irqentry.text", ".softirqentry.text", ".idmap.text", ".hyp.text"},
+	"s390x": {".irqentry.text"},
+}
+
+// Blacklist lists what must not be probed. A kernel with CONFIG_KPROBES keeps
+// the list itself, and this is it, in its order. Of one without, or that has not
+// come so far, it is made as that would: of the tables and sections it is built
+// with. A kernel without CONFIG_KPROBES marks fewer functions.
+func (k *Kernel) Blacklist() ([]Blocked, error) {
+	v := k.view()
+	head, ok := k.table.Addr("kprobe_blacklist")
+	if !ok || k.hasInit(v) {
+		return k.makeBlacklist(v)
+	}
+	var out []Blocked
+	ptr := arch.Addr(k.arch.PtrSize)
+	var err error
+	for range modulesTries { // a module may come or go meanwhile
+		out, v = nil, k.view()
+		v.list(head, 1<<16, func(entry arch.Addr) {
+			// struct kprobe_blacklist_entry: list, start_addr, end_addr.
+			out = append(out, k.blocked(v.ptr(entry+2*ptr), v.ptr(entry+3*ptr), "it is marked NOKPROBE_SYMBOL"))
+		})
+		if err = v.err; err == nil {
+			return out, nil
+		}
+	}
+	return nil, fmt.Errorf("reading the kernel's kprobe_blacklist: %w", err)
+}
+
+// blocked names a range, and gives it the reason of the section that it is in.
+func (k *Kernel) blocked(start, end arch.Addr, reason string) Blocked {
+	b := Blocked{Start: start, End: end, Reason: reason}
+	if s, _, ok := k.At(start); ok {
+		b.Symbol = s.Name
+		if s.Module != "" {
+			b.Symbol += " [" + s.Module + "]"
+		}
+	}
+	for _, s := range k.table.Sections() {
+		if why, ok := blockedSections[s.Name]; ok && s.Contains(uint64(start)) {
+			b.Reason = why
+		}
+	}
+	return b
+}
+
+// makeBlacklist does what the kernel does when it comes up.
+func (k *Kernel) makeBlacklist(v *view) ([]Blocked, error) {
+	var out []Blocked
+	if t, ok := k.table.between("__start_kprobe_blacklist", "__stop_kprobe_blacklist"); ok && k.hasInit(v) {
+		ptr := k.arch.PtrSize
+		for b := v.array(arch.Addr(t.Start), (t.End-t.Start)/uint64(ptr), ptr); len(b) >= ptr; b = b[ptr:] {
+			addr := v.addr(b)
+			if s, off, ok := k.table.At(addr); ok && off == 0 && s.Size > 0 {
+				out = append(out, k.blocked(addr, addr+arch.Addr(s.Size), "it is marked NOKPROBE_SYMBOL"))
+			}
+		}
+	}
+	for _, machine := range []string{"", k.arch.Name} {
+		for _, name := range areas[machine] {
+			for _, s := range k.table.Sections() {
+				if s.Name == name {
+					out = append(out, k.area(s.Range)...)
+				}
+			}
+		}
+	}
+	return out, v.err
+}
+
+// area lists a section symbol by symbol.
+func (k *Kernel) area(r symbol.Range) []Blocked {
+	var out []Blocked
+	for at := arch.Addr(r.Start); uint64(at) < r.End; {
+		s, _, ok := k.table.At(at)
+		if !ok || s.Size == 0 {
+			break
+		}
+		end := s.Addr + arch.Addr(s.Size)
+		out = append(out, k.blocked(s.Addr, end, ""))
+		at = end
+	}
+	return out
+}
+
+// Blacklisted tells whether and why an address must not be probed, by a list
+// that Blacklist gave. Beyond the list, it is what the kernel looks at as well:
+// .kprobes.text, and what a compiler split off a function that is on the list
+// (foo.constprop.0 of foo).
+func (k *Kernel) Blacklisted(list []Blocked, addr arch.Addr) (Blocked, bool) {
+	find := func(addr arch.Addr) (Blocked, bool) {
+		for _, b := range list {
+			if b.Start <= addr && addr < b.End {
+				return b, true
+			}
+		}
+		return Blocked{}, false
+	}
+	if b, ok := find(addr); ok {
+		return b, true
+	}
+	if r, ok := k.table.between("__kprobes_text_start", "__kprobes_text_end"); ok && r.Contains(uint64(addr)) {
+		return k.blocked(addr, addr+1, ""), true
+	}
+	s, _, ok := k.At(addr)
+	if !ok {
+		return Blocked{}, false
+	}
+	if base, _, split := strings.Cut(s.Name, "."); split && base != "" {
+		if of := k.Lookup(base); len(of) > 0 {
+			if b, ok := find(of[0].Addr); ok {
+				return Blocked{s.Addr, s.Addr + arch.Addr(s.Size), s.Name, "it is a part of " + base + ": " + b.Reason}, true
+			}
+		}
+	}
+	return Blocked{}, false
+}

@@ -1,0 +1,332 @@
+package symbol
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Loc is an address in the process and the symbol it belongs to.
+type Loc struct {
+	Addr   uint64
+	Module *Module // nil where no module is mapped
+	Func   Symbol  // its addresses are the file's; a variable for Kind Data
+	Off    uint64  // Addr minus the start of Func
+	Size   uint64  // Func.Size
+}
+
+// Start is where Func starts in the process, End the first address after it.
+func (l Loc) Start() uint64 { return l.Addr - l.Off }
+
+// End is the first address after Func in the process.
+func (l Loc) End() uint64 { return l.Start() + l.Size }
+
+// String is the location as the kernel prints one (%pS): "vfs_read+0x10/0x1d0".
+// A function without a name is "sub_2a310", by its address in the file; where no
+// symbol is known, it is the address.
+func (l Loc) String() string {
+	if !l.known() {
+		return fmt.Sprintf("%#x", l.Addr)
+	}
+	return fmt.Sprintf("%s+%#x/%#x", l.Func.Label(), l.Off, l.Size)
+}
+
+// Offset is SYMBOL+0xOFFSET, as the kernel's file kprobes/list has it; where no
+// symbol is known, it is the address.
+func (l Loc) Offset() string {
+	if l.Func.Name == "" {
+		return fmt.Sprintf("%#x", l.Addr)
+	}
+	return fmt.Sprintf("%s+0x%x", l.Func.Name, l.Off)
+}
+
+// Place is the location as a definition names it: "libc.so.6:malloc+0x10". It
+// resolves to the same location while the symbol is the only one of its name.
+func (l Loc) Place() string {
+	if !l.known() {
+		return fmt.Sprintf("%#x", l.Addr)
+	}
+	place := l.Func.FullName()
+	if l.Module != nil {
+		place = l.Module.Name + ":" + place
+	}
+	if l.Off != 0 {
+		place += fmt.Sprintf("+%#x", l.Off)
+	}
+	return place
+}
+
+func (l Loc) known() bool { return l.Func.Name != "" || l.Func.Source != "" }
+
+// Query is a name to resolve.
+type Query struct {
+	Module string // "" for all; else as ModulesNamed takes it
+	Symbol string // as File.Lookup takes it
+	Offset uint64 // added to the symbol's address
+	Kind   Kind   // Func finds functions and IFUNCs, IFunc only these, Data variables
+}
+
+// suggestions is how many names an error proposes.
+const suggestions = 5
+
+// Resolve finds what a query names. It must be one address: aliases of the same
+// address are one, the default version of a symbol hides older ones, and stubs
+// of the PLT are not the functions they lead to. Else, as in the kernel, it is an
+// error, because a probe on one of several functions is not what anybody asked
+// for. The result has one element; it is a slice because Match's has more.
+//
+// Where the function is an IFUNC, Loc.Func.Kind says so and the location is the
+// resolver's: what it resolved to stands in the GOT slots of its callers, see
+// File.ImportSlots and File.IRelatives.
+//
+// Errors: *NoModuleError, *NotFoundError, *AmbiguousError; or the module's Err.
+func (s *Space) Resolve(q Query) ([]Loc, error) {
+	modules := s.Modules()
+	if q.Module != "" {
+		modules = s.ModulesNamed(q.Module)
+		if len(modules) == 0 {
+			return nil, s.noModule(q.Module)
+		}
+		if i := slices.IndexFunc(modules, func(m *Module) bool { return m.File != nil }); i < 0 {
+			return nil, fmt.Errorf("%s: %w", q.Module, modules[0].Err)
+		}
+	}
+	// A name spelled as in a file is not made ambiguous by an overloaded C++
+	// function elsewhere: demangled names are the second round, for all modules.
+	locs := find(modules, q, (*File).lookupExact)
+	if len(locs) == 0 {
+		locs = find(modules, q, (*File).lookupDemangled)
+	}
+	switch len(locs) {
+	case 0:
+		return nil, notFound(modules, q)
+	case 1:
+		return []Loc{locs[0].plus(q.Offset, s)}, nil
+	}
+	return nil, &AmbiguousError{Name: q.Symbol, Candidates: locs}
+}
+
+// find looks a name up in modules; one Loc for each address.
+func find(modules []*Module, q Query, lookup func(*File, string) []Symbol) []Loc {
+	var locs []Loc
+	for _, m := range modules {
+		if m.File == nil {
+			continue
+		}
+		syms := lookup(m.File, q.Symbol)
+		syms = slices.DeleteFunc(syms, func(sym Symbol) bool { return !q.Kind.accepts(sym.Kind) })
+		for _, sym := range hideOldVersions(syms) {
+			locs = append(locs, m.loc(sym))
+		}
+	}
+	if slices.ContainsFunc(locs, func(l Loc) bool { return l.Func.copied }) {
+		// stdin, environ: the library's own variable is dead.
+		locs = slices.DeleteFunc(locs, func(l Loc) bool { return l.Func.Global && !l.Func.copied })
+	}
+	return oncePerAddress(locs)
+}
+
+// accepts tells whether a query of kind k finds symbols of kind have.
+func (k Kind) accepts(have Kind) bool { return k == have || k == Func && have == IFunc }
+
+// hideOldVersions keeps what a program linked today would get, if that is there.
+func hideOldVersions(syms []Symbol) []Symbol {
+	current := func(s Symbol) bool { return s.Version == "" || s.Default }
+	if slices.ContainsFunc(syms, current) {
+		syms = slices.DeleteFunc(syms, func(s Symbol) bool { return !current(s) })
+	}
+	return syms
+}
+
+// oncePerAddress sorts by address and keeps the best name of each.
+func oncePerAddress(locs []Loc) []Loc {
+	slices.SortStableFunc(locs, func(a, b Loc) int {
+		return cmp.Or(cmp.Compare(a.Addr, b.Addr), compareAlias(&a.Func, &b.Func))
+	})
+	return slices.CompactFunc(locs, func(a, b Loc) bool { return a.Addr == b.Addr })
+}
+
+// loc is the start of a symbol in the process.
+func (m *Module) loc(sym Symbol) Loc {
+	return Loc{Addr: sym.Addr + m.Bias, Module: m, Func: sym, Size: sym.Size}
+}
+
+// plus moves the location. Behind its symbol's end it belongs to what is there.
+func (l Loc) plus(off uint64, s *Space) Loc {
+	l.Addr += off
+	l.Off += off
+	if l.Off >= l.Size && off > 0 {
+		if other, ok := s.At(l.Addr); ok {
+			return other
+		}
+	}
+	return l
+}
+
+// At finds the function, or the variable, that contains an address. It is false
+// where there is none: the Loc then has the address and its module, if any.
+func (s *Space) At(addr uint64) (Loc, bool) {
+	l := Loc{Addr: addr, Module: s.ModuleAt(addr)}
+	if l.Module == nil || l.Module.File == nil {
+		return l, false
+	}
+	vaddr := addr - l.Module.Bias
+	sym, ok := l.Module.File.FuncAt(vaddr)
+	if !ok {
+		sym, ok = l.Module.File.DataAt(vaddr)
+	}
+	if !ok {
+		return l, false
+	}
+	l.Func, l.Off, l.Size = sym, vaddr-sym.Addr, sym.Size
+	return l, true
+}
+
+// Match finds the functions that a glob matches (see File.Match) in one module
+// or, for "", in all: one Loc for each address, sorted.
+func (s *Space) Match(module, pattern string) []Loc {
+	modules := s.Modules()
+	if module != "" {
+		modules = s.ModulesNamed(module)
+	}
+	var locs []Loc
+	for _, m := range modules {
+		if m.File == nil {
+			continue
+		}
+		for _, sym := range m.File.Match(pattern) {
+			locs = append(locs, m.loc(sym))
+		}
+	}
+	return oncePerAddress(locs)
+}
+
+// NotFoundError is for a name that no module looked at has. It is ENOENT.
+type NotFoundError struct {
+	Name    string
+	Module  string   // as asked for; "" for all
+	Nearest []string // what may have been meant, likeliest first
+}
+
+func (e *NotFoundError) Error() string {
+	where := "any mapped module"
+	if e.Module != "" {
+		where = e.Module
+	}
+	return fmt.Sprintf("no symbol %q in %s%s", e.Name, where, didYouMean(e.Nearest))
+}
+
+// Is makes errors.Is(err, ENOENT) true, the errno of register_kprobe.
+func (e *NotFoundError) Is(target error) bool { return target == syscall.ENOENT }
+
+// NoModuleError is for a module that is not mapped (yet). It is ENOENT.
+type NoModuleError struct {
+	Module  string
+	Nearest []string // modules that may have been meant, likeliest first
+}
+
+func (e *NoModuleError) Error() string {
+	return fmt.Sprintf("no module %q is mapped%s", e.Module, didYouMean(e.Nearest))
+}
+
+// Is makes errors.Is(err, ENOENT) true.
+func (e *NoModuleError) Is(target error) bool { return target == syscall.ENOENT }
+
+// AmbiguousError is for a name of several functions. It is EADDRNOTAVAIL, as for
+// kprobe events.
+type AmbiguousError struct {
+	Name       string
+	Candidates []Loc // sorted by address
+}
+
+func (e *AmbiguousError) Error() string {
+	const most = 8
+	var places []string
+	for _, l := range e.Candidates[:min(most, len(e.Candidates))] {
+		places = append(places, fmt.Sprintf("%s (%#x)", l.Place(), l.Addr))
+	}
+	if more := len(e.Candidates) - most; more > 0 {
+		places = append(places, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf("symbol %q is %d different ones: %s", e.Name, len(e.Candidates), strings.Join(places, ", "))
+}
+
+// Is makes errors.Is(err, EADDRNOTAVAIL) true.
+func (e *AmbiguousError) Is(target error) bool { return target == syscall.EADDRNOTAVAIL }
+
+func didYouMean(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return "; did you mean " + strings.Join(names, ", ") + "?"
+}
+
+func notFound(modules []*Module, q Query) error {
+	var near nearest
+	for _, m := range modules {
+		if m.File == nil {
+			continue
+		}
+		for _, name := range m.File.Nearest(q.Symbol, suggestions) {
+			near.add(q.Symbol, name)
+		}
+	}
+	return &NotFoundError{Name: q.Symbol, Module: q.Module, Nearest: near.best(suggestions)}
+}
+
+// noModule says which modules have names like the one asked for; also which
+// several a name without version could be.
+func (s *Space) noModule(name string) error {
+	var near nearest
+	for _, m := range s.Modules() {
+		near.add(name[strings.LastIndexByte(name, '/')+1:], m.Name)
+	}
+	return &NoModuleError{Module: name, Nearest: near.best(suggestions)}
+}
+
+// SplitName takes "MODULE:SYMBOL" apart. C++ and Rust names hold "::", Go
+// names hold slashes and dots; neither holds a single colon.
+func SplitName(s string) (module, name string) {
+	for i := 0; i < len(s); i++ {
+		if s[i] != ':' {
+			continue
+		}
+		if i+1 < len(s) && s[i+1] == ':' {
+			i++
+			continue
+		}
+		return s[:i], s[i+1:]
+	}
+	return "", s
+}
+
+// AtFileOffset finds a byte of a file, by its offset there, in every module that
+// the file's name fits.
+func (s *Space) AtFileOffset(module string, off uint64) []Loc {
+	var locs []Loc
+	for _, m := range s.ModulesNamed(module) {
+		if m.File == nil {
+			continue
+		}
+		if v, ok := m.File.VaddrOf(off); ok {
+			loc, _ := s.At(v + m.Bias)
+			locs = append(locs, loc)
+		}
+	}
+	return locs
+}
+
+// SplitOffset takes "MODULE:SYMBOL+OFFSET" apart. A file's name may hold the sign.
+func SplitOffset(place string) (name string, offset uint64, err error) {
+	i := strings.LastIndexByte(place, '+')
+	if i < 0 || i < strings.LastIndexByte(place, ':') {
+		return place, 0, nil
+	}
+	if offset, err = strconv.ParseUint(place[i+1:], 0, 64); err != nil {
+		return "", 0, fmt.Errorf("%q: %q is no offset", place, place[i+1:])
+	}
+	return place[:i], offset, nil
+}

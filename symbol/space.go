@@ -1,0 +1,354 @@
+package symbol
+
+import (
+	"cmp"
+	"debug/elf"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+)
+
+// Module is one ELF file as it is mapped in a process: a program, a library, or
+// the kernel's vdso. A file that is loaded twice is two modules.
+type Module struct {
+	Path       string    // as mapped: "/usr/lib/x86_64-linux-gnu/libc.so.6", "[vdso]"
+	Name       string    // its last element: "libc.so.6"
+	Bias       uint64    // address in the process minus virtual address in the file, modulo 2^64
+	Start, End uint64    // all that the loader reserved for it, .bss included
+	File       *File     // nil if it could not be read
+	Err        error     // why File is nil
+	Mappings   []Mapping // as they were when the module was first seen
+	Special    bool      // made by the kernel: "[vdso]"
+}
+
+// Space is the modules that are mapped in one process now. It is safe for
+// concurrent use.
+type Space struct {
+	// Realpath, if set before use, resolves symbolic links in a path as the
+	// target sees it. It lets a module be named by any path that leads to it:
+	// /lib/x86_64-linux-gnu/libc.so.6 where maps say /usr/lib/.... "" means
+	// that there is no such file.
+	Realpath func(path string) string
+
+	open func(Mapping) (*File, error)
+
+	mu      sync.RWMutex
+	modules []*Module // sorted by Start, disjoint
+}
+
+// NewSpace makes an empty space. open opens the file behind a mapping; the
+// mapping says which (device, inode, path, deleted or not), and for "[vdso]" the
+// memory from Start to End is the file. Files are opened once for all their
+// mappings and kept as long as one of them is there.
+func NewSpace(open func(Mapping) (*File, error)) *Space {
+	return &Space{open: open}
+}
+
+// fileID identifies a file among mapped ones: no two that are mapped at the same
+// time share it.
+type fileID struct {
+	dev   string
+	inode uint64
+	path  string // of special mappings, which have neither
+}
+
+func idOf(m *Mapping) fileID {
+	if m.special() {
+		return fileID{path: m.Path}
+	}
+	return fileID{dev: m.Dev, inode: m.Inode}
+}
+
+// opened is a file, or why it cannot be read.
+type opened struct {
+	file *File
+	err  error
+}
+
+// Update makes the space what maps says, and returns the modules that came and
+// went. A module that stays, which is one of the same file at the same address,
+// stays the same *Module, with its file open and its symbols read.
+func (s *Space) Update(maps []Mapping) (added, removed []*Module) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	// A file is forgotten with its last module: an inode number that is free
+	// may come back as another file.
+	files := map[fileID]opened{}
+	tried := map[fileID]bool{}
+	old := map[fileID][]*Module{}
+	for _, m := range s.modules {
+		id := idOf(&m.Mappings[0])
+		old[id] = append(old[id], m)
+		files[id] = opened{m.File, m.Err}
+	}
+	var now []*Module
+	for _, found := range groupModules(maps, func(m Mapping) opened {
+		id := idOf(&m)
+		o, ok := files[id]
+		if !ok || o.file == nil && !tried[id] { // what failed last time may work now
+			o.file, o.err = s.open(m)
+			files[id], tried[id] = o, true
+		}
+		return o
+	}) {
+		id := idOf(&found.Mappings[0])
+		i := slices.IndexFunc(old[id], func(m *Module) bool { return m.sameAs(found) })
+		if i < 0 {
+			now = append(now, found)
+			added = append(added, found)
+			continue
+		}
+		kept := old[id][i]
+		old[id] = slices.Delete(old[id], i, i+1)
+		now = append(now, kept)
+	}
+	for _, gone := range old {
+		removed = append(removed, gone...)
+	}
+	byStart := func(a, b *Module) int { return cmp.Compare(a.Start, b.Start) }
+	slices.SortFunc(now, byStart)
+	slices.SortFunc(removed, byStart)
+	s.modules = now
+	return added, removed
+}
+
+// sameAs tells whether two modules of one file are the same.
+func (m *Module) sameAs(o *Module) bool {
+	return m.Start == o.Start && m.Bias == o.Bias && (m.File == nil) == (o.File == nil)
+}
+
+// groupModules finds the modules among mappings. A module is what has code
+// mapped from a file; a file that is only read through memory is none.
+func groupModules(maps []Mapping, open func(Mapping) opened) []*Module {
+	maps = slices.Clone(maps)
+	slices.SortFunc(maps, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) })
+	executable := map[fileID]bool{}
+	for i := range maps {
+		if m := &maps[i]; m.Exec && (m.Inode != 0 || m.special()) {
+			executable[idOf(m)] = true
+		}
+	}
+	var modules []*Module
+	for i := range maps {
+		m := maps[i]
+		id := idOf(&m)
+		if !executable[id] {
+			continue
+		}
+		o := open(m)
+		bias, known := uint64(0), false
+		// A mapping without access fills a gap between segments; its offset
+		// means nothing.
+		if o.file != nil && (m.Read || m.Write || m.Exec) {
+			bias, known = o.file.biasOf(m)
+		}
+		// It continues the module before it, unless that is another file or
+		// the same file loaded once more (dlmopen).
+		if n := len(modules); n > 0 {
+			last := modules[n-1]
+			if idOf(&last.Mappings[0]) == id && (!known || o.file.fits(m, last.Bias)) {
+				last.add(m)
+				continue
+			}
+		}
+		if o.file != nil && !known {
+			continue // mapped, but not as its headers say: data
+		}
+		mod := &Module{
+			Path: m.Path, Name: m.Path[strings.LastIndexByte(m.Path, '/')+1:], Bias: bias, Start: m.Start,
+			File: o.file, Err: o.err, Special: m.special(),
+		}
+		mod.add(m)
+		modules = append(modules, mod)
+	}
+	// The same file may also be mapped for reading beside the loaded copy.
+	modules = slices.DeleteFunc(modules, func(m *Module) bool {
+		return !slices.ContainsFunc(m.Mappings, func(m Mapping) bool { return m.Exec })
+	})
+	for i, m := range modules {
+		m.reserveBSS()
+		if i+1 < len(modules) {
+			m.End = min(m.End, modules[i+1].Start)
+		}
+	}
+	// Mappings do not overlap, but they are text that may come from anywhere.
+	return slices.DeleteFunc(modules, func(m *Module) bool { return m.Start >= m.End })
+}
+
+func (m *Module) add(mapping Mapping) {
+	m.Mappings = append(m.Mappings, mapping)
+	m.End = mapping.End
+}
+
+// reserveBSS extends the module over the memory that its file says it needs
+// beyond what is mapped from the file.
+func (m *Module) reserveBSS() {
+	if m.File == nil {
+		return
+	}
+	for _, s := range m.File.segments {
+		if end := m.Bias + s.Vaddr + s.Memsz; end > m.End && end-m.End <= s.Memsz {
+			m.End = end
+		}
+	}
+}
+
+// maxPage is the largest page that maps a file, 64 KiB on some arm64 kernels. A
+// segment may start that far into its first page.
+const maxPage = 1 << 16
+
+// biasOf computes where a file is loaded from one of its mappings: the segment
+// that the mapping is of says which virtual address its start stands for.
+func (f *File) biasOf(m Mapping) (bias uint64, ok bool) {
+	for _, s := range f.segments {
+		if !s.backs(m) {
+			continue
+		}
+		b := m.Start - (s.Vaddr - (s.Off - m.Off))
+		// Two segments may share a page of the file: the one with the
+		// mapping's own permissions is the one.
+		if exec := s.Flags&elf.PF_X != 0; exec == m.Exec {
+			return b, true
+		}
+		if !ok {
+			bias, ok = b, true
+		}
+	}
+	return bias, ok
+}
+
+// fits tells whether a mapping is part of the file loaded with a bias.
+func (f *File) fits(m Mapping, bias uint64) bool {
+	for _, s := range f.segments {
+		if s.backs(m) && m.Start-(s.Vaddr-(s.Off-m.Off)) == bias {
+			return true
+		}
+	}
+	return false
+}
+
+// backs tells whether a mapping starts inside a segment, or in the page that
+// the segment starts in.
+func (s *Segment) backs(m Mapping) bool {
+	if m.Off >= s.Off {
+		return m.Off-s.Off < max(s.Filesz, 1)
+	}
+	return s.Off-m.Off < maxPage && s.Off-m.Off < m.End-m.Start
+}
+
+// Modules are the modules mapped now, sorted by address.
+func (s *Space) Modules() []*Module {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Clone(s.modules)
+}
+
+// ModuleAt is the module whose memory contains an address; nil for none.
+func (s *Space) ModuleAt(addr uint64) *Module {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	i := sort.Search(len(s.modules), func(i int) bool { return s.modules[i].Start > addr }) - 1
+	if i < 0 || addr >= s.modules[i].End {
+		return nil
+	}
+	return s.modules[i]
+}
+
+// ModulesNamed finds modules by, in this order: the full path ("/usr/bin/nginx",
+// or one that leads there: see Realpath), the last element of the path
+// ("libc.so.6"), the SONAME, a program's name that leads there ("python3" is a link
+// to python3.11), or the last element or SONAME up to its version
+// ("libc.so", "libc"). The first that finds anything answers. Several results
+// are one file that is loaded several times, or files of one name; nothing is
+// found by a name without version that several files share.
+func (s *Space) ModulesNamed(name string) []*Module {
+	modules := s.Modules()
+	pick := func(match func(*Module) bool) []*Module {
+		var found []*Module
+		for _, m := range modules {
+			if match(m) {
+				found = append(found, m)
+			}
+		}
+		return found
+	}
+	if found := pick(func(m *Module) bool { return m.Path == name }); found != nil {
+		return found
+	}
+	at := func(path string) []*Module {
+		if s.Realpath == nil {
+			return nil
+		}
+		real := s.Realpath(path)
+		return pick(func(m *Module) bool { return m.Path == real })
+	}
+	if strings.HasPrefix(name, "/") {
+		return at(name)
+	}
+	if found := pick(func(m *Module) bool { return m.Name == name }); found != nil {
+		return found
+	}
+	if found := pick(func(m *Module) bool { return m.soname() == name && name != "" }); found != nil {
+		return found
+	}
+	stem := strings.TrimSuffix(name, ".so")
+	if stem == "" {
+		return nil
+	}
+	for _, folder := range programFolders {
+		if found := at(folder + name); found != nil {
+			return found
+		}
+	}
+	found := pick(func(m *Module) bool { return stemOf(m.Name) == stem || stemOf(m.soname()) == stem })
+	for _, m := range found {
+		if m.Path != found[0].Path {
+			return nil
+		}
+	}
+	return found
+}
+
+// programFolders are where a program without a path is looked for.
+var programFolders = []string{"/usr/local/sbin/", "/usr/local/bin/", "/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"}
+
+func (m *Module) soname() string {
+	if m.File == nil {
+		return ""
+	}
+	return m.File.Soname()
+}
+
+// stemOf is a library's name without ".so" and version: "libc" of "libc.so.6".
+// It is "" for what is no library, so that no program is found by half its name.
+func stemOf(name string) string {
+	if i := strings.Index(name, ".so"); i > 0 && (len(name) == i+3 || name[i+3] == '.') {
+		return name[:i]
+	}
+	return ""
+}
+
+// MappingAt finds the mapping that an address is in, among those of a process in order
+// of address; nil for none.
+func MappingAt(maps []Mapping, addr uint64) *Mapping {
+	i, _ := slices.BinarySearchFunc(maps, addr, func(m Mapping, at uint64) int {
+		return cmp.Compare(m.End, at+1) // the first that ends behind it
+	})
+	if i == len(maps) || maps[i].Start > addr {
+		return nil
+	}
+	return &maps[i]
+}
+
+// Defining lists the modules that have a function of a name themselves.
+func (s *Space) Defining(function string) (ms []*Module) {
+	isFunc := func(sym Symbol) bool { return sym.Kind == Func && sym.Addr != 0 }
+	for _, m := range s.Modules() {
+		if m.File != nil && slices.ContainsFunc(m.File.Lookup(function), isFunc) {
+			ms = append(ms, m)
+		}
+	}
+	return ms
+}

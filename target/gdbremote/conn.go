@@ -1,0 +1,305 @@
+package gdbremote
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/target"
+)
+
+// conn is the line to a stub. What comes in is sorted into answers and stop
+// reports by a goroutine of its own; everything else is done by one caller at a
+// time, between enter and leave.
+type conn struct {
+	line     net.Conn
+	patience time.Duration
+
+	mu      sync.Mutex
+	change  sync.Cond // of anything below
+	busy    bool      // somebody is between enter and leave
+	asking  bool      // and waits for an answer
+	answers []string
+	stops   []string
+	err     error // why nothing will come in any more
+	silent  bool  // acknowledgements have been switched off
+	last    []byte
+}
+
+// dial connects to unix:PATH, tcp:HOST:PORT or HOST:PORT.
+func dial(address string, patience time.Duration) (*conn, error) {
+	network, where, ok := strings.Cut(address, ":")
+	if !ok || network != "unix" && network != "tcp" {
+		network, where = "tcp", address
+	}
+	line, err := net.DialTimeout(network, where, patience)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{line: line, patience: patience}
+	c.change.L = &c.mu
+	go c.receive()
+	return c, nil
+}
+
+// receive sorts what comes in, until the line is dead.
+func (c *conn) receive() {
+	r := bufio.NewReaderSize(c.line, 1<<16)
+	for {
+		kind, data, err := next(r)
+		c.mu.Lock()
+		switch {
+		case err != nil:
+			if c.err == nil {
+				c.err = fmt.Errorf("%w: the connection to its stub has ended (%v)", target.ErrGone, err)
+			}
+		case kind == tokenNak:
+			c.write(c.last)
+		case kind == tokenBroken:
+			c.acknowledge("-")
+		case kind == tokenPacket:
+			c.acknowledge("+")
+			c.sort(data)
+		}
+		dead := c.err != nil
+		c.change.Broadcast()
+		c.mu.Unlock()
+		if dead {
+			c.line.Close()
+			return
+		}
+	}
+}
+
+// sort: a stop may be reported at any time while the target runs, and, by QEMU, once
+// before the first answer. No answer to a question of ours begins like one.
+func (c *conn) sort(data string) {
+	switch {
+	case data != "" && strings.ContainsRune("TSWXwN", rune(data[0])):
+		c.stops = append(c.stops, data)
+	case c.asking:
+		c.answers = append(c.answers, data)
+	case strings.HasPrefix(data, "O"): // what the target prints on its stub's console
+	default:
+		c.stops = append(c.stops, data) // the answer E.. to a request to go on
+	}
+}
+
+func (c *conn) acknowledge(with string) {
+	if !c.silent {
+		c.write([]byte(with))
+	}
+}
+
+func (c *conn) write(b []byte) {
+	c.line.SetWriteDeadline(time.Now().Add(c.patience))
+	if _, err := c.line.Write(b); err != nil && c.err == nil {
+		c.err = fmt.Errorf("%w: %v", target.ErrGone, err)
+	}
+}
+
+// enter begins exclusive use. The rest of this file's functions need it.
+func (c *conn) enter() {
+	c.mu.Lock()
+	for c.busy {
+		c.change.Wait()
+	}
+	c.busy = true
+	c.mu.Unlock()
+}
+
+func (c *conn) leave() {
+	c.mu.Lock()
+	c.busy = false
+	c.change.Broadcast()
+	c.mu.Unlock()
+}
+
+// await takes the first entry of a queue. A stub that does not answer in time is
+// given up: what came later would be taken for the answer to something else.
+func (c *conn) await(queue *[]string, what string) (string, error) {
+	end := time.Now().Add(c.patience)
+	alarm := time.AfterFunc(c.patience, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.change.Broadcast()
+	})
+	defer alarm.Stop()
+	for len(*queue) == 0 {
+		if c.err == nil && !time.Now().Before(end) {
+			c.err = fmt.Errorf("%w: no answer to %.40q in %v", target.ErrGone, what, c.patience)
+			c.line.Close()
+		}
+		if c.err != nil {
+			return "", c.err
+		}
+		c.change.Wait()
+	}
+	first := (*queue)[0]
+	*queue = (*queue)[1:]
+	return first, nil
+}
+
+// send sends a request whose answer, if there is one, is a stop report.
+func (c *conn) send(request string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.put(request)
+}
+
+func (c *conn) put(request string) error {
+	if c.err != nil {
+		return c.err
+	}
+	c.last = frame(c.last[:0], request)
+	c.write(c.last)
+	return c.err
+}
+
+// peer is the process that listens at the other end of a unix socket; 0 where
+// that cannot be known.
+func (c *conn) peer() int {
+	line, ok := c.line.(*net.UnixConn)
+	if !ok {
+		return 0
+	}
+	raw, err := line.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	return pid
+}
+
+// interrupt asks the target to stop. There is no answer but the stop report.
+func (c *conn) interrupt() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.write([]byte{3})
+	}
+	return c.err
+}
+
+// stop waits for a stop report.
+func (c *conn) stop(why string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.await(&c.stops, why)
+}
+
+// ask sends a request and waits for its answer. An empty one says that the stub
+// does not know the request.
+func (c *conn) ask(request string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asking, c.answers = true, nil
+	defer func() { c.asking = false }()
+	if err := c.put(request); err != nil {
+		return "", err
+	}
+	return c.await(&c.answers, request)
+}
+
+// monitor gives the stub a command for the program that it is part of, and
+// answers what that prints.
+func (c *conn) monitor(command string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asking, c.answers = true, nil
+	defer func() { c.asking = false }()
+	err := c.put("qRcmd," + hex.EncodeToString([]byte(command)))
+	var out []byte
+	for err == nil {
+		var answer string
+		if answer, err = c.await(&c.answers, command); err != nil {
+			break
+		}
+		if answer == "OK" {
+			return string(out), nil
+		}
+		text, ok := strings.CutPrefix(answer, "O")
+		b, bad := hex.DecodeString(text)
+		if !ok || bad != nil {
+			return "", refused("monitor "+command, answer)
+		}
+		out = append(out, b...)
+	}
+	return "", err
+}
+
+// command is ask for requests that are answered OK.
+func (c *conn) command(request string) error {
+	answer, err := c.ask(request)
+	if err == nil && answer != "OK" {
+		err = refused(request, answer)
+	}
+	return err
+}
+
+// errUnknown tells that the stub does not have a request at all.
+var errUnknown = errors.New("the stub does not know it")
+
+// refused is the error for an answer that says no.
+func refused(request, answer string) error {
+	if answer == "" {
+		return fmt.Errorf("%.40s: %w", request, errUnknown)
+	}
+	return fmt.Errorf("%.40s: the stub answers %.40q", request, answer)
+}
+
+// quiet ends acknowledgements.
+func (c *conn) quiet() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.silent = true
+}
+
+// tryStop takes a stop report if there is one.
+func (c *conn) tryStop() (report string, ok bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.stops) == 0 {
+		return "", false, c.err
+	}
+	report = c.stops[0]
+	c.stops = c.stops[1:]
+	return report, true, nil
+}
+
+// hasStop tells whether tryStop would give one.
+func (c *conn) hasStop() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.stops) > 0 || c.err != nil
+}
+
+// dropStops forgets what was reported so far.
+func (c *conn) dropStops() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stops = nil
+}
+
+// fail ends the connection, for a reason.
+func (c *conn) fail(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = why
+	}
+	c.line.Close()
+	c.change.Broadcast()
+}

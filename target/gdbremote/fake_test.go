@@ -1,0 +1,147 @@
+package gdbremote
+
+import (
+	"bufio"
+	"errors"
+	"maps"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kprobe/target"
+)
+
+// fakeStub answers requests by what they begin with; nil is no answer at all.
+// What is not in the table gets the empty answer: "I do not know that".
+func fakeStub(t *testing.T, answers map[string]string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	answers = maps.Clone(answers) // the caller may change his for the next one
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		r := bufio.NewReader(c)
+		for {
+			kind, data, err := next(r)
+			if err != nil {
+				return
+			}
+			if kind != tokenPacket {
+				continue
+			}
+			answer, longest := "", -1
+			for prefix, a := range answers {
+				if strings.HasPrefix(data, prefix) && len(prefix) > longest {
+					answer, longest = a, len(prefix)
+				}
+			}
+			switch answer {
+			case "hang":
+				continue
+			case "close":
+				return
+			}
+			c.Write(frame([]byte("+"), answer))
+		}
+	}()
+	return "unix:" + path
+}
+
+// complete is a stub with all that is needed.
+func complete() map[string]string {
+	return map[string]string{
+		"qSupported": "PacketSize=400;qXfer:features:read+",
+		"?":          "S05",
+		"qXfer":      `l<target><architecture>i386:x86-64</architecture><reg name="rsp" bitsize="64"/><reg name="rip" bitsize="64"/></target>`,
+		"vCont?":     "vCont;c;C;s;S", "qfThreadInfo": "m1", "qsThreadInfo": "l",
+		"Hg": "OK", "Hc": "OK", "g": zeros(32), "z0": "OK", "D": "OK", "m": zeros(8),
+	}
+}
+
+// A stub that lacks something says so at Dial, by name.
+func TestWhatStubsLack(t *testing.T) {
+	g, err := Dial(fakeStub(t, complete()), nil)
+	if err != nil {
+		t.Fatal("a stub that lacks nothing: ", err)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, tt := range []struct{ request, answer, want string }{
+		{"qSupported", "PacketSize=zz", `packets of "zz" bytes`},
+		{"qSupported", "PacketSize=400", `not known here ("")`},
+		{"qSupported", "QStartNoAckMode+;PacketSize=400", "QStartNoAckMode: the stub does not know it"},
+		{"?", "W00", "nothing runs there"},
+		{"qXfer", "", "target.xml: the stub does not know it"},
+		{"qXfer", "m", "target.xml has no end"},
+		{"qXfer", "l<target><architecture>pdp11</architecture></target>", `not known here ("pdp11")`},
+		{"qXfer", `l<target><architecture>i386:x86-64</architecture><reg name="rip" bitsize="64"/></target>`, "does not show the register rsp"},
+		{"vCont?", "", "no vCont"},
+		{"qfThreadInfo", "", "qfThreadInfo: the stub does not know it"},
+		{"qfThreadInfo", "l", "no threads"},
+		{"qfThreadInfo", "mxyz", `thread "xyz"`},
+		{"Hg", "E01", `Hg1: the stub answers "E01"`},
+		{"g", "", "g: the stub does not know it"},
+		{"z0", "", "no breakpoints (no Z0)"},
+	} {
+		answers := complete()
+		answers[tt.request] = tt.answer
+		g, err := Dial(fakeStub(t, answers), nil)
+		if err == nil {
+			g.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s answered %q: %v, want %q", tt.request, tt.answer, err, tt.want)
+		}
+	}
+}
+
+// One that stops answering, or goes, is an error and no hang, whatever it was
+// asked.
+func TestStubsThatVanish(t *testing.T) {
+	for _, how := range []string{"hang", "close"} {
+		for request := range complete() {
+			answers := complete()
+			answers[request] = how
+			g, err := Dial(fakeStub(t, answers), &Options{Patience: 300 * time.Millisecond})
+			if err != nil {
+				if !errors.Is(err, target.ErrGone) {
+					t.Errorf("%s at %s: %v", how, request, err)
+				}
+				continue
+			}
+			if err := g.ReadAt(0, make([]byte, 4)); request == "m" && !errors.Is(err, target.ErrGone) {
+				t.Errorf("%s at %s: ReadAt: %v", how, request, err)
+			}
+			g.Close()
+		}
+	}
+	// Silence while the target runs is as it should be; the end of the line is not.
+	answers := complete()
+	answers["vCont;c"] = "close"
+	g, err := Dial(fakeStub(t, answers), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Wait(); !errors.Is(err, target.ErrGone) {
+		t.Errorf("Wait: %v", err)
+	}
+	// A request to go on that is refused.
+	answers["vCont;c"] = "E22"
+	if g, err = Dial(fakeStub(t, answers), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Wait(); !errors.Is(err, target.ErrGone) || !strings.Contains(err.Error(), "E22") {
+		t.Errorf("Wait: %v", err)
+	}
+}

@@ -1,0 +1,208 @@
+package gdbremote
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/symbol"
+	"kprobe/target"
+)
+
+// What is mapped in a program is known to the system that it runs on. gdbserver
+// reads that system's files for us. QEMU's user mode does not, but tells what the
+// program was started with (its auxiliary vector), and thereby where the program's
+// own file lies; that file is one of this host. Libraries are not seen there.
+
+// programMaps lists what is mapped in a program. Errors: the stub tells neither.
+func (t *Target) programMaps() (maps []symbol.Mapping, err error) {
+	err = t.still(func() error {
+		text, err := t.file(fmt.Sprintf("/proc/%d/maps", t.process))
+		if err == nil {
+			maps, err = symbol.ParseMaps(bytes.NewReader(text))
+		} else if lacks(err) {
+			maps, err = t.started()
+		}
+		return err
+	})
+	return maps, err
+}
+
+// started is the program's own file, by the auxiliary vector.
+func (t *Target) started() ([]symbol.Mapping, error) {
+	if t.has.listener == 0 {
+		return nil, errors.New("it does not tell what is mapped (no vFile)")
+	}
+	vector, err := t.xfer("auxv", "")
+	if err != nil {
+		return nil, fmt.Errorf("it does not tell what is mapped (no vFile, no qXfer:auxv:read): %w", err)
+	}
+	aux := t.auxiliary(vector)
+	name, err := t.text(aux[auxExecFn])
+	if err != nil {
+		return nil, fmt.Errorf("the name of the program: %w", err)
+	}
+	if !path.IsAbs(name) {
+		name = fmt.Sprintf("/proc/%d/cwd/%s", t.has.listener, name)
+	}
+	if name, err = filepath.EvalSymlinks(name); err != nil {
+		return nil, err
+	}
+	f, err := elf.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return t.segments(name, f, aux)
+}
+
+// The entries of an auxiliary vector that are of use here (Linux's uapi/linux/auxvec.h).
+const (
+	auxEntry  = 9 // where the program begins, which its file tells too: the two make the bias
+	auxExecFn = 31
+)
+
+// auxiliary reads a vector of pairs of words: what, and its value.
+func (t *Target) auxiliary(vector string) map[uint64]uint64 {
+	word := func(b []byte) uint64 {
+		if t.arch.PtrSize == 4 {
+			return uint64(t.arch.Order.Uint32(b))
+		}
+		return t.arch.Order.Uint64(b)
+	}
+	aux := make(map[uint64]uint64)
+	size := t.arch.PtrSize
+	for b := []byte(vector); len(b) >= 2*size; b = b[2*size:] {
+		aux[word(b)] = word(b[size:])
+	}
+	return aux
+}
+
+// text reads a name, as long as paths may be.
+func (t *Target) text(addr uint64) (string, error) {
+	var name []byte
+	for at := arch.Addr(addr); len(name) < 4096; at++ {
+		var b [1]byte
+		if err := t.read(at, b[:]); err != nil {
+			return "", err
+		}
+		if b[0] == 0 {
+			return string(name), nil
+		}
+		name = append(name, b[0])
+	}
+	return "", errors.New("it has no end")
+}
+
+// segments are a file's as they are mapped, if it is the one that is.
+func (t *Target) segments(name string, f *elf.File, aux map[uint64]uint64) ([]symbol.Mapping, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(name, &st); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: name, Err: err}
+	}
+	bias := aux[auxEntry] - f.Entry
+	if f.ByteOrder != t.arch.Order || bias%pageSize != 0 || f.Type == elf.ET_EXEC && bias != 0 {
+		return nil, fmt.Errorf("%s is not the program that runs there", name)
+	}
+	var maps []symbol.Mapping
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_LOAD || p.Filesz == 0 {
+			continue
+		}
+		start, end := p.Vaddr&^(pageSize-1), (p.Vaddr+p.Filesz+pageSize-1)&^(pageSize-1)
+		m := symbol.Mapping{Start: start + bias, End: end + bias, Off: p.Off &^ (pageSize - 1),
+			Read: p.Flags&elf.PF_R != 0, Write: p.Flags&elf.PF_W != 0, Exec: p.Flags&elf.PF_X != 0,
+			Dev: fmt.Sprintf("%02x:%02x", unix.Major(st.Dev), unix.Minor(st.Dev)), Inode: st.Ino, Path: name}
+		if m.Exec {
+			have, want := make([]byte, min(p.Filesz, pageSize)), make([]byte, min(p.Filesz, pageSize))
+			_, err := p.ReadAt(want, 0)
+			if err == nil {
+				err = t.read(arch.Addr(p.Vaddr+bias), have)
+			}
+			if err != nil || !bytes.Equal(have, want) {
+				return nil, fmt.Errorf("%s is not the program that runs there (%v)", name, err)
+			}
+		}
+		maps = append(maps, m)
+	}
+	return maps, nil
+}
+
+// OpenMapped opens the file behind a mapping: where the stub runs, or here for a
+// program that QEMU runs here.
+func (t *Target) OpenMapped(m symbol.Mapping) (f target.File, err error) {
+	if !t.program {
+		return nil, fs.ErrNotExist
+	}
+	if t.has.listener != 0 {
+		return os.Open(m.Path)
+	}
+	err = t.still(func() error {
+		b, err := t.file(m.Path)
+		f = opened{bytes.NewReader(b)}
+		return err
+	})
+	return f, err
+}
+
+// opened is a file that has been read.
+type opened struct{ *bytes.Reader }
+
+func (opened) Close() error { return nil }
+
+// Root is "": paths are those of the system where the stub runs. Debug files are
+// looked for here; they are the right ones if their build ids are.
+func (t *Target) Root() string { return "" }
+
+// Realpath follows the symbolic links of a path.
+func (t *Target) Realpath(name string) (real string) {
+	if t.has.listener != 0 {
+		real, _ = filepath.EvalSymlinks(name)
+		return real
+	}
+	t.still(func() error {
+		real = t.realpath(name)
+		return nil
+	})
+	return real
+}
+
+// IsProgram tells the program's own file from a library.
+func (t *Target) IsProgram(m symbol.Mapping) (is bool) {
+	if t.has.listener != 0 {
+		return true
+	}
+	t.still(func() error {
+		exe, err := t.readlink(fmt.Sprintf("/proc/%d/exe", t.process))
+		is = err == nil && exe == m.Path
+		return nil
+	})
+	return is
+}
+
+// Comm is the name of a program's thread, "" where the stub does not tell.
+func (t *Target) Comm(th target.Thread) (name string) {
+	t.still(func() error {
+		b, err := t.file(fmt.Sprintf("/proc/%d/task/%d/comm", t.process, int(th)))
+		if err == nil {
+			name = strings.TrimSuffix(string(b), "\n")
+		}
+		return nil
+	})
+	return name
+}
+
+// CPU is -1: what a program's thread runs on is not known.
+func (t *Target) CPU(target.Thread) int { return -1 }
+
+// ThreadPID is the program's process.
+func (t *Target) ThreadPID(target.Thread) int { return t.process }

@@ -1,0 +1,674 @@
+// Package gdbremote probes what stands behind a GDB stub: a whole machine with
+// its kernel (QEMU, kgdb), whose threads are CPUs, or a program (gdbserver,
+// QEMU's user mode). It speaks the GDB remote serial protocol, as the GDB manual's
+// appendix "GDB Remote Serial Protocol" has it; what real stubs make of that is in
+// quirks.go.
+//
+//	packet.go       packets and their bytes
+//	conn.go         the line: requests, answers, stop reports
+//	description.go  the machine's registers, as the stub describes them
+//	target.go       the target: going on, stopping, threads
+//	registers.go    their registers
+//	memory.go       memory, by the stub or in the file that holds a guest's RAM
+//	paging.go       the page tables of a machine, which MACHINE_paging.go go through
+//	program.go      what is mapped in a program, by hostio.go: files where the stub runs
+//	family.go       the program's children
+//	signals.go      how GDB numbers signals
+//
+// # All or nothing
+//
+// The protocol as every stub has it is all-stop: one thread stops and all do. So
+// the target goes on when Wait is called, nothing is frozen and no thread is owed
+// a Resume. Memory of a running target is read by stopping it for the moment.
+//
+// # Leaving
+//
+// A stub keeps breakpoints when its client vanishes, and QEMU keeps the guest
+// stopped. Close takes everything out and says goodbye; Dial finds what one who did
+// not has left, and removes it.
+//
+// # Known dangers
+//
+// A stub has one client at a time: for a second one Dial fails after a while, and
+// QEMU, which takes the call when the first has gone, stops the guest for it: the
+// next client lets it go on. A guest that is reset keeps its breakpoints, which
+// may be in the middle of anything then, and its stub does not say so.
+package gdbremote
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/symbol"
+	"kprobe/target"
+)
+
+// Options of Dial. Zero values mean the defaults.
+type Options struct {
+	// RAM is a file that shares the guest's memory (QEMU's memory-backend-file
+	// with share=on). Reading it is thousands of times faster than asking the stub.
+	RAM string
+
+	// Window is a file that shares the memory of a device of the guest's (QEMU's
+	// ivshmem-plain), for what package target/kernel has code in the guest for.
+	Window string
+
+	// Arch is the machine, for a stub that does not say.
+	Arch *arch.Arch
+
+	// Patience is how long the stub may take to answer before it is given up: a
+	// minute, unless said otherwise.
+	Patience time.Duration
+}
+
+// Target is a machine or a program behind a stub.
+type Target struct {
+	c     *conn
+	arch  *arch.Arch
+	about *description
+	row   []*register // of about, by arch.Reg; nil where the stub does not show one
+
+	program bool // threads are those of one program, rather than CPUs
+	process int  // the stub's number for the program or machine; 0 if it has none
+	has     features
+	ram     *ram
+
+	maps atomic.Pointer[func() ([]symbol.Mapping, error)]
+
+	run   sync.Mutex // held inside Run
+	owner atomic.Int64
+
+	woken bool // guarded by c.mu
+
+	// What follows is for who is between c.enter and c.leave.
+	ids     map[target.Thread]string // as the stub writes them
+	running bool
+	frozen  bool
+	over    bool // the target is gone, or was let go
+	closed  bool
+	queue   []target.Stop // not handed out yet
+	owed    map[target.Thread]bool
+	signals map[target.Thread]int // to be delivered, in GDB's numbers
+	swallow int                   // reports of our own interrupts that may still come
+	breaks  map[arch.Addr]bool
+	sharers int           // children that have the program's memory: see family.go
+	current target.Thread // whose memory is meant
+	chosen  target.Thread // of the last Hg request
+	regs    map[target.Thread]registers
+	single  map[*register]uint64 // of the chosen thread: those that are not in regs
+}
+
+// features are what a stub can do.
+type features struct {
+	vCont    bool // it can let threads go on one by one
+	binary   bool // X
+	whole    bool // G only, no P
+	physical bool // Qqemu.PhyMemMode
+	listener int  // the stub's own process, where it takes interrupts as signals only; else 0
+	packet   int  // longest packet, in bytes
+}
+
+// Dial connects to a stub: unix:PATH, tcp:HOST:PORT or HOST:PORT. The target
+// stands until Wait is called first. The error names what a stub lacks.
+func Dial(address string, o *Options) (*Target, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	patience := o.Patience
+	if patience == 0 {
+		patience = time.Minute
+	}
+	c, err := dial(address, patience)
+	if err != nil {
+		return nil, err
+	}
+	t := &Target{c: c,
+		ids:     make(map[target.Thread]string),
+		owed:    make(map[target.Thread]bool),
+		signals: make(map[target.Thread]int),
+		breaks:  make(map[arch.Addr]bool),
+		regs:    make(map[target.Thread]registers),
+		single:  make(map[*register]uint64),
+	}
+	c.enter()
+	defer c.leave()
+	if err = t.greet(o); err == nil && o.RAM != "" {
+		err = t.openRAM(o.RAM)
+	}
+	if err != nil {
+		c.fail(err)
+		return nil, fmt.Errorf("stub at %s: %w", address, err)
+	}
+	return t, nil
+}
+
+// greet learns what the stub can do, and what it has.
+func (t *Target) greet(o *Options) error {
+	answer, err := t.c.ask("qSupported:multiprocess+;swbreak+;hwbreak+;vContSupported+;xmlRegisters=i386" + families)
+	if err != nil {
+		return err
+	}
+	offers := make(map[string]bool)
+	t.has.packet = 400 // what the manual lets every client assume
+	for _, f := range strings.Split(answer, ";") {
+		offers[f] = true
+		if size, ok := strings.CutPrefix(f, "PacketSize="); ok {
+			n, err := strconv.ParseUint(size, 16, 20)
+			if err != nil || n < 64 {
+				return fmt.Errorf("packets of %q bytes", size)
+			}
+			t.has.packet = int(n)
+		}
+	}
+	t.program = offers["qXfer:auxv:read+"] // only programs have one
+	if offers["QStartNoAckMode+"] {
+		if err := t.c.command("QStartNoAckMode"); err != nil {
+			return err
+		}
+		t.c.quiet()
+	}
+	if err := t.halted(); err != nil {
+		return err
+	}
+	if err := t.describe(o, offers["qXfer:features:read+"]); err != nil {
+		return err
+	}
+	answer, err = t.c.ask("vCont?")
+	if err != nil {
+		return err
+	}
+	t.has.vCont = strings.Contains(answer, ";c") && strings.Contains(answer, ";s")
+	if !t.has.vCont {
+		return errors.New("it cannot step one thread alone (no vCont)")
+	}
+	answer, err = t.c.ask("X0,0:")
+	if err != nil {
+		return err
+	}
+	t.has.binary = answer == "OK"
+	if answer, err = t.c.ask("qqemu.PhyMemMode"); err != nil {
+		return err
+	}
+	t.has.physical = answer == "0" || answer == "1"
+	if err := t.checkHearing(); err != nil {
+		return err
+	}
+	if err := t.listThreads(); err != nil {
+		return err
+	}
+	if err := t.sweep(); err != nil {
+		return err
+	}
+	return t.checkAbilities()
+}
+
+// checkAbilities: a stub that lacks what no probe can do without shall say so now.
+func (t *Target) checkAbilities() error {
+	if _, err := t.registers(t.current); err != nil {
+		return err
+	}
+	answer, err := t.c.ask("z0,0,1") // taking out what is not there is an error, or none
+	if err == nil && answer == "" {
+		err = errors.New("it has no breakpoints (no Z0)")
+	}
+	return err
+}
+
+// describe finds out what machine it is.
+func (t *Target) describe(o *Options, described bool) (err error) {
+	t.about = &description{}
+	if described {
+		if t.about, err = parseDescription(t.document); err != nil {
+			return fmt.Errorf("its description of the machine: %w", err)
+		}
+	}
+	t.arch = o.Arch
+	if t.arch == nil {
+		t.arch = machineOf(t.about)
+	}
+	if t.arch == nil {
+		return fmt.Errorf("it is a machine that is not known here (%q)", t.about.machine)
+	}
+	for _, name := range t.arch.RegNames {
+		t.row = append(t.row, t.about.byName[name])
+	}
+	for _, r := range []arch.Reg{t.arch.PC, t.arch.SP} {
+		if t.row[r] == nil {
+			return fmt.Errorf("it does not show the register %s", t.arch.RegNames[r])
+		}
+	}
+	return nil
+}
+
+// document reads one of the stub's descriptions of the machine.
+func (t *Target) document(name string) (string, error) { return t.xfer("features", name) }
+
+// xfer reads one of the stub's documents, in pieces.
+func (t *Target) xfer(object, name string) (string, error) {
+	var text strings.Builder
+	for text.Len() < maxPacket {
+		answer, err := t.c.ask(fmt.Sprintf("qXfer:%s:read:%s:%x,%x", object, name, text.Len(), t.has.packet/2))
+		if err != nil {
+			return "", err
+		}
+		if answer == "" || answer[0] != 'l' && answer[0] != 'm' {
+			return "", refused(object+" "+name, answer)
+		}
+		text.WriteString(answer[1:])
+		if answer[0] == 'l' {
+			return text.String(), nil
+		}
+		if len(answer) == 1 {
+			break
+		}
+	}
+	return "", fmt.Errorf("%s %s has no end", object, name)
+}
+
+// Arch is the machine that the stub described.
+func (t *Target) Arch() *arch.Arch { return t.arch }
+
+// PID is the program's process id where the stub runs; 0 for a machine.
+func (t *Target) PID() int {
+	if !t.program {
+		return 0
+	}
+	return t.process
+}
+
+// IsMachine tells a machine from a program.
+func (t *Target) IsMachine() bool { return !t.program }
+
+// Run calls f. No thread of the host is special here, but one at a time is the
+// owner.
+func (t *Target) Run(f func()) {
+	t.run.Lock()
+	defer t.run.Unlock()
+	runtime.LockOSThread() // whose number tells who is inside
+	defer runtime.UnlockOSThread()
+	t.owner.Store(int64(unix.Gettid()))
+	defer t.owner.Store(0)
+	f()
+}
+
+// OnOwner tells whether the caller runs inside Run.
+func (t *Target) OnOwner() bool { return t.owner.Load() == int64(unix.Gettid()) }
+
+// Wake makes the current or next Wait return StopWoken.
+func (t *Target) Wake() {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	t.woken = true
+	t.c.change.Broadcast()
+}
+
+// Wait lets the target go on, if nothing holds it, until a thread stops or Wake
+// is called. Errors: ErrGone.
+func (t *Target) Wait() (target.Stop, error) {
+	for {
+		t.c.enter()
+		st, ok, err := t.poll()
+		t.c.leave()
+		if ok || err != nil {
+			return st, err
+		}
+		t.sleep()
+	}
+}
+
+// sleep waits until poll may have something.
+func (t *Target) sleep() {
+	c := t.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.err == nil && !t.woken && (c.busy || len(c.stops) == 0 && len(t.queue) == 0) {
+		c.change.Wait()
+	}
+}
+
+// poll is Wait without waiting.
+func (t *Target) poll() (st target.Stop, ok bool, err error) {
+	if t.wasWoken() {
+		return target.Stop{Kind: target.StopWoken}, true, nil
+	}
+	if t.running {
+		report, ok, err := t.c.tryStop()
+		if err != nil {
+			return st, false, err
+		}
+		if ok {
+			if err := t.stopped(report); err != nil {
+				return st, false, err
+			}
+		}
+	}
+	if len(t.queue) > 0 {
+		st = t.queue[0]
+		t.queue = t.queue[1:]
+		t.handOut(st)
+		return st, true, nil
+	}
+	if t.over {
+		return st, false, target.ErrGone
+	}
+	return st, false, t.goOn()
+}
+
+func (t *Target) wasWoken() bool {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	woken := t.woken
+	t.woken = false
+	return woken
+}
+
+// handOut notes that a stop's thread is owed a Resume; its memory is now meant.
+func (t *Target) handOut(st target.Stop) {
+	switch st.Kind {
+	case target.StopTrap, target.StopSignal, target.StopExec:
+		t.owed[st.Thread] = true
+		t.current = st.Thread
+	}
+}
+
+// goOn lets the target run, if nothing holds it.
+func (t *Target) goOn() error {
+	if t.running || t.frozen || t.over || len(t.owed) > 0 || len(t.queue) > 0 {
+		return nil
+	}
+	request := "vCont"
+	for _, th := range slices.Sorted(maps.Keys(t.signals)) {
+		if id, ok := t.ids[th]; ok {
+			request += fmt.Sprintf(";C%02x:%s", t.signals[th], id)
+		}
+	}
+	clear(t.signals)
+	t.forget()
+	t.running = true
+	return t.c.send(request + ";c")
+}
+
+// forget drops what is known of threads while they stand.
+func (t *Target) forget() {
+	clear(t.regs)
+	clear(t.single)
+	t.chosen = 0
+}
+
+// halt stops a running target.
+func (t *Target) halt() error {
+	if !t.running {
+		return nil
+	}
+	if err := t.interrupt(); err != nil {
+		return err
+	}
+	report, err := t.c.stop("an interrupt")
+	if err != nil {
+		return err
+	}
+	return t.stopped(report)
+}
+
+// still calls f while nothing of the target runs, and lets it go on if it did.
+func (t *Target) still(f func() error) error {
+	t.c.enter()
+	defer t.c.leave()
+	if t.over {
+		return target.ErrGone
+	}
+	was := t.running
+	if err := t.halt(); err != nil {
+		return err
+	}
+	if t.over {
+		return target.ErrGone
+	}
+	err := f()
+	if was {
+		err = errors.Join(err, t.goOn())
+	}
+	return err
+}
+
+// Resume lets a reported thread go on, as soon as all others may.
+func (t *Target) Resume(th target.Thread, signal int) error {
+	t.c.enter()
+	defer t.c.leave()
+	if t.over {
+		return target.ErrGone
+	}
+	delete(t.owed, th)
+	if signal != 0 && t.program {
+		t.signals[th] = gdbSignal(signal)
+	}
+	return nil
+}
+
+// Connected tells whether the target can still be reached.
+func (t *Target) Connected() bool {
+	t.c.enter()
+	defer t.c.leave()
+	return !t.over
+}
+
+// Requeue takes a reported stop back: Wait will hand it out again, as st.
+func (t *Target) Requeue(st target.Stop) error {
+	t.c.enter()
+	defer t.c.leave()
+	if t.over {
+		return target.ErrGone
+	}
+	delete(t.owed, st.Thread)
+	t.queue = append([]target.Stop{st}, t.queue...)
+	return nil
+}
+
+// Freeze stops the target and reports who stands at a breakpoint.
+func (t *Target) Freeze() (stops []target.Stop, err error) {
+	err = t.still(func() error {
+		t.frozen = true
+		return nil
+	})
+	t.c.enter()
+	defer t.c.leave()
+	stops, t.queue = t.queue, nil
+	for _, st := range stops {
+		t.handOut(st)
+	}
+	return stops, err
+}
+
+// Thaw lets it go on with the next Wait.
+func (t *Target) Thaw() error {
+	t.c.enter()
+	defer t.c.leave()
+	t.frozen = false
+	if t.over {
+		return target.ErrGone
+	}
+	return nil
+}
+
+// Stuck is 0: an all-stop stub stops everything.
+func (t *Target) Stuck() int { return 0 }
+
+// Threads lists the CPUs, or the program's threads.
+func (t *Target) Threads() []target.Thread {
+	t.c.enter()
+	defer t.c.leave()
+	if t.program && !t.running && !t.over && t.listThreads() != nil {
+		return nil
+	}
+	return t.threads()
+}
+
+func (t *Target) threads() []target.Thread { return slices.Sorted(maps.Keys(t.ids)) }
+
+// listThreads asks the stub which threads there are.
+func (t *Target) listThreads() error {
+	ids := make(map[target.Thread]string)
+	for request := "qfThreadInfo"; ; request = "qsThreadInfo" {
+		answer, err := t.c.ask(request)
+		if err != nil {
+			return err
+		}
+		list, more := strings.CutPrefix(answer, "m")
+		if !more {
+			if answer != "l" {
+				return refused(request, answer)
+			}
+			break
+		}
+		for _, id := range strings.Split(list, ",") {
+			pid, th, err := parseThread(id)
+			if err != nil {
+				return err
+			}
+			ids[th], t.process = id, pid
+		}
+		if len(ids) > 1<<20 {
+			return errors.New("threads without end")
+		}
+	}
+	if len(ids) == 0 {
+		return errors.New("it has no threads")
+	}
+	t.ids = ids
+	if _, ok := ids[t.current]; !ok {
+		t.current = t.threads()[0]
+	}
+	return nil
+}
+
+// parseThread reads THREAD or pPROCESS.THREAD, both in hexadecimal.
+func parseThread(id string) (pid int, th target.Thread, err error) {
+	text := id
+	if rest, ok := strings.CutPrefix(id, "p"); ok {
+		process, thread, ok := strings.Cut(rest, ".")
+		n, err := strconv.ParseUint(process, 16, 31)
+		if !ok || err != nil {
+			return 0, 0, fmt.Errorf("thread %q", id)
+		}
+		pid, text = int(n), thread
+	}
+	n, err := strconv.ParseUint(text, 16, 31)
+	if err != nil || n == 0 {
+		return 0, 0, fmt.Errorf("thread %q", id)
+	}
+	return pid, target.Thread(n), nil
+}
+
+// SetBreak puts a breakpoint at addr. Memory stays as it is, or the stub shows
+// it so.
+func (t *Target) SetBreak(addr arch.Addr) error {
+	return t.still(func() error { return t.setBreak(addr) })
+}
+
+func (t *Target) setBreak(addr arch.Addr) error {
+	if t.breaks[addr] {
+		return nil
+	}
+	err := t.putBreak('Z', addr)
+	if err == nil {
+		t.breaks[addr] = true
+	}
+	return err
+}
+
+// ClearBreak takes a breakpoint out.
+func (t *Target) ClearBreak(addr arch.Addr) error {
+	return t.still(func() error { return t.clearBreak(addr) })
+}
+
+func (t *Target) clearBreak(addr arch.Addr) error {
+	if !t.breaks[addr] {
+		return nil
+	}
+	delete(t.breaks, addr)
+	return t.putBreak('z', addr)
+}
+
+// breakRequest: the last number is the breakpoint's "kind", its length on all
+// machines that are known here (x86 1, arm64 4, s390x 2).
+func (t *Target) breakRequest(verb byte, addr arch.Addr) string {
+	return fmt.Sprintf("%c0,%x,%d", verb, uint64(addr), len(t.arch.Break))
+}
+
+// Step lets a reported thread carry out one instruction, while all others stand.
+func (t *Target) Step(th target.Thread) error {
+	return t.still(func() error { return t.step(th) })
+}
+
+// Maps lists what is mapped: of a program what its system says, of a machine what
+// was said to SetMaps.
+func (t *Target) Maps() ([]symbol.Mapping, error) {
+	if f := t.maps.Load(); f != nil {
+		return (*f)()
+	}
+	if t.program {
+		return t.programMaps()
+	}
+	return nil, nil
+}
+
+// SetMaps makes f what Maps answers: what is mapped in a machine is known to its
+// kernel only.
+func (t *Target) SetMaps(f func() ([]symbol.Mapping, error)) { t.maps.Store(&f) }
+
+// Monitor gives a command to what the stub is part of, such as QEMU's monitor.
+// Errors: the stub has none.
+func (t *Target) Monitor(command string) (out string, err error) {
+	err = t.still(func() error {
+		out, err = t.c.monitor(command)
+		return err
+	})
+	return out, err
+}
+
+// Close takes every breakpoint out and lets the target go on.
+func (t *Target) Close() error {
+	t.c.enter()
+	defer t.c.leave()
+	if t.closed {
+		return os.ErrClosed
+	}
+	t.closed = true
+	err := t.part()
+	t.c.fail(fmt.Errorf("%w: %w", target.ErrGone, os.ErrClosed))
+	if t.ram != nil {
+		err = errors.Join(err, t.ram.Close())
+	}
+	t.over = true
+	return err
+}
+
+// part is the goodbye. Nobody is left to say it to if the target is gone.
+func (t *Target) part() error {
+	if t.over {
+		return nil
+	}
+	err := t.halt()
+	if err == nil && !t.over {
+		for _, a := range slices.Sorted(maps.Keys(t.breaks)) {
+			err = errors.Join(err, t.clearBreak(a))
+		}
+		err = errors.Join(err, t.detach())
+	}
+	if errors.Is(err, target.ErrGone) {
+		return nil
+	}
+	return err
+}

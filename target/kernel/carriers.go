@@ -1,0 +1,79 @@
+package kernel
+
+import (
+	"kprobe/arch"
+	"kprobe/symbol"
+)
+
+// carriers are the kernel's functions that take return addresses from their slots to
+// where Kept finds them, or back. On the way an address is in a register, or in a
+// variable, where nobody finds it.
+var carriers = []string{
+	// return probes of the guest's own, since 5.18
+	"rethook_hook", "arch_rethook_prepare", "arch_rethook_trampoline", "arch_rethook_trampoline_callback", "rethook_trampoline_handler",
+	// and before
+	"pre_handler_kretprobe", "arch_prepare_kretprobe", "kretprobe_trampoline", "__kretprobe_trampoline",
+	"trampoline_handler", "kretprobe_trampoline_handler", "__kretprobe_trampoline_handler",
+	// the function graph tracer
+	"function_graph_enter", "prepare_ftrace_return", "ftrace_graph_caller", "ftrace_graph_func", "return_to_handler", "ftrace_return_to_handler",
+}
+
+// Carried tells whether somebody is in one of the carriers: a CPU, or a task that was
+// interrupted there. Where the kernel's tasks are not known, nothing is.
+func (t *Target) Carried() bool {
+	s, err := t.findStacks()
+	if err != nil {
+		return false
+	}
+	var code []symbol.Range
+	for _, name := range carriers {
+		for _, f := range t.kernel.Lookup(name) {
+			code = append(code, symbol.Range{Start: uint64(f.Addr), End: uint64(f.Addr) + max(1, f.Size)})
+		}
+	}
+	in := func(a arch.Addr) bool {
+		for _, c := range code {
+			if uint64(a) >= c.Start && uint64(a) < c.End {
+				return true
+			}
+		}
+		return false
+	}
+	var sps []uint64
+	for _, th := range t.Threads() {
+		var r arch.Regs
+		if t.Regs(th, &r) != nil || in(arch.Addr(r[t.Arch().PC])) {
+			return true
+		}
+		sps = append(sps, r[t.Arch().SP])
+	}
+	found := false
+	word := t.Arch().PtrSize
+	b := make([]byte, s.size)
+	err = s.each(t, func(task arch.Addr, r symbol.Range) error {
+		// What is below the stack pointer is of calls that are over.
+		low := r.Start
+		if task != 0 && t.number(task+s.running, 4) == 0 {
+			low = t.number(task+s.saved, word)
+		}
+		for _, sp := range sps {
+			if sp >= r.Start && sp < r.End {
+				low = sp
+			}
+		}
+		if low < r.Start || low >= r.End {
+			low = r.Start
+		}
+		live := b[:r.End-low]
+		if err := t.ReadAt(arch.Addr(low), live); err != nil {
+			return err
+		}
+		for i := 0; i+word <= len(live); i += word {
+			if a := arch.Addr(t.Arch().Order.Uint64(live[i:])); a >= kernelHalf && in(a) {
+				found = true
+			}
+		}
+		return nil
+	})
+	return found || err != nil
+}

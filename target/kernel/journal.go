@@ -1,0 +1,195 @@
+package kernel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"kprobe/arch"
+)
+
+// The journal is the end of the window: what of the kernel's text is not its own, and how
+// it was, and which entries of its page tables are ours. Who comes after a controller
+// that was killed finds it there, since the device's memory lives as long as the guest.
+//
+//	0   magic
+//	8   u64 address of the entries of the page tables
+//	16  u64 the first of them
+//	24  u64 how many
+//	64  records of 64 bytes: u64 address, a multiple of 16, 0 for a free record;
+//	    16 bytes of text as they were, and twice as they may be now
+const (
+	journalMagic = "kprobe\x00\x01"
+	journalSize  = 256 << 10
+	granule      = 16
+	recordSize   = 64
+)
+
+type journal struct {
+	b       []byte
+	records map[arch.Addr]int // offsets
+	free    []int
+}
+
+// begin makes an empty one, for entries of the page tables that are not made yet.
+func (j *journal) begin(entries arch.Addr, first uint64, n int) {
+	clear(j.b)
+	j.records, j.free = make(map[arch.Addr]int), nil
+	for at := len(j.b) - recordSize; at >= recordSize; at -= recordSize {
+		j.free = append(j.free, at)
+	}
+	binary.LittleEndian.PutUint64(j.b[8:], uint64(entries))
+	binary.LittleEndian.PutUint64(j.b[16:], first)
+	binary.LittleEndian.PutUint64(j.b[24:], uint64(n))
+	copy(j.b, journalMagic)
+}
+
+// intend notes what is about to be written at an address that is a multiple of 16.
+// Errors: ENOSPC.
+func (j *journal) intend(addr arch.Addr, have, want []byte) error {
+	at, ok := j.records[addr]
+	if !ok {
+		if len(j.free) == 0 {
+			return syscall.ENOSPC
+		}
+		at = j.free[len(j.free)-1]
+		j.free = j.free[:len(j.free)-1]
+		j.records[addr] = at
+		copy(j.b[at+8:], have)
+	}
+	r := j.b[at : at+recordSize]
+	copy(r[8+granule:], have)
+	copy(r[8+2*granule:], want)
+	binary.LittleEndian.PutUint64(r, uint64(addr))
+	return nil
+}
+
+// settle forgets a piece that is as it was.
+func (j *journal) settle(addr arch.Addr, now []byte) {
+	if at, ok := j.records[addr]; ok && bytes.Equal(j.b[at+8:at+8+granule], now) {
+		binary.LittleEndian.PutUint64(j.b[at:], 0)
+		delete(j.records, addr)
+		j.free = append(j.free, at)
+	}
+}
+
+// WriteAt keeps the journal of what it writes into the kernel, and notes swapped
+// return addresses.
+func (t *Target) WriteAt(addr arch.Addr, p []byte) error {
+	if err := t.noteSwap(addr, p); err != nil {
+		return err
+	}
+	w := t.window
+	if w == nil || w.at.Start == 0 || addr < kernelHalf || w.at.Contains(uint64(addr)) || !t.kernel.IsText(addr) {
+		return t.Target.WriteAt(addr, p)
+	}
+	start := addr &^ (granule - 1)
+	end := (addr + arch.Addr(len(p)) + granule - 1) &^ (granule - 1)
+	have := make([]byte, end-start)
+	if err := t.ReadAt(start, have); err != nil {
+		return err
+	}
+	want := bytes.Clone(have)
+	copy(want[addr-start:], p)
+	each := func(f func(addr arch.Addr, have, want []byte) error) error {
+		for i := 0; i < len(have); i += granule {
+			h, n := have[i:i+granule], want[i:i+granule]
+			if !bytes.Equal(h, n) {
+				if err := f(start+arch.Addr(i), h, n); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	if err := each(w.journal.intend); err != nil {
+		return err
+	}
+	if err := t.Target.WriteAt(addr, p); err != nil {
+		return err
+	}
+	return each(func(addr arch.Addr, _, want []byte) error {
+		w.journal.settle(addr, want)
+		return nil
+	})
+}
+
+// recover puts back what a controller left that was killed. The guest stands.
+func (t *Target) recover() error {
+	j := t.window.journal.b
+	if !bytes.HasPrefix(j, []byte(journalMagic)) {
+		return nil
+	}
+	var errs []error
+	for at := recordSize; at < len(j); at += recordSize {
+		r := j[at : at+recordSize]
+		addr := arch.Addr(binary.LittleEndian.Uint64(r))
+		if addr == 0 {
+			continue
+		}
+		old, was, is := r[8:8+granule], r[8+granule:8+2*granule], r[8+2*granule:8+3*granule]
+		have := make([]byte, granule)
+		if err := t.ReadAt(addr, have); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		ours := true
+		for i, b := range have {
+			ours = ours && (b == old[i] || b == was[i] || b == is[i])
+		}
+		if !ours {
+			errs = append(errs, fmt.Errorf("text at %v is somebody else's by now", addr))
+			continue
+		}
+		if err := t.Target.WriteAt(addr, old); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		binary.LittleEndian.PutUint64(r, 0)
+	}
+	// Nothing leads there any more. Somebody may be on his way out.
+	table, first := arch.Addr(binary.LittleEndian.Uint64(j[8:])), binary.LittleEndian.Uint64(j[16:])
+	n := int(min(binary.LittleEndian.Uint64(j[24:]), imageEntries))
+	base, ok := t.kernel.Table().Addr(imageTable)
+	if ok && table >= base && table < base+8*imageEntries && t.mapsWindow(table, first, n) {
+		start := imageStart + (table-base)/8*entrySize
+		end := start + arch.Addr(n*entrySize)
+		in, err := t.Resting(func(a arch.Addr) bool { return a >= start && a < end })
+		for _, th := range t.Threads() {
+			var r arch.Regs
+			if err = errors.Join(err, t.Regs(th, &r)); err == nil && arch.Addr(r[t.Arch().PC]) >= start && arch.Addr(r[t.Arch().PC]) < end {
+				in = append(in, arch.Addr(r[t.Arch().PC]))
+			}
+		}
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case len(in) > 0:
+			errs = append(errs, errors.New("the kernel is in code of it"))
+		default:
+			errs = append(errs, t.Target.WriteAt(table, make([]byte, 8*n)))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("an earlier controller was killed, and what it left cannot be taken out now: %w", err)
+	}
+	clear(t.window.mem)
+	return nil
+}
+
+// mapsWindow tells whether entries of the page tables are ours.
+func (t *Target) mapsWindow(table arch.Addr, first uint64, n int) bool {
+	b := make([]byte, 8*n)
+	if n == 0 || t.Target.ReadAt(table, b) != nil {
+		return false
+	}
+	for i := range n {
+		const flags = 1<<12 - 1 // a CPU may have added some
+		if e := binary.LittleEndian.Uint64(b[8*i:]); e&^flags != (first+uint64(i*entrySize))&^flags || e&1 == 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,215 @@
+// Package kernel is a live Linux kernel as a target: a machine behind a GDB stub
+// (target/gdbremote) that its own tables describe (symbol/kernel). The kernel and its
+// modules are what is mapped, their symbols the files, CPUs the threads. No help
+// of the guest is needed. Breakpoints are the stub's: they change none of its bytes.
+//
+// Where the guest has a device whose memory we share, code of ours can run in it, next to
+// the kernel's:
+//
+//	window.go    the memory, and how it comes next to the kernel
+//	rewrite.go   who else writes text, and how he is let
+//	resting.go   where tasks rest, so that nothing is changed under them
+//	journal.go   what the next one puts back if we are killed
+//	clock.go     the kernel's time
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"kprobe/arch"
+	"kprobe/symbol"
+	"kprobe/symbol/kernel"
+	"kprobe/target"
+	"kprobe/target/gdbremote"
+)
+
+// Target is a machine with a kernel.
+type Target struct {
+	*gdbremote.Target
+	place  string
+	kernel *kernel.Kernel
+	memory kernel.Memory // of the kernel, without asking a CPU where that can be
+	ram    *os.File      // nil where the guest's memory is not shared
+
+	current current
+	notices notices
+	swaps   swaps
+	padding map[arch.Addr]bool // where the engine has a breakpoint that nothing runs into but returns
+
+	// For code of ours in the guest: see window.go, resting.go, rewrite.go.
+	window    *window
+	stacks    *stacks
+	rewriting []symbol.Range
+	rdtsc     arch.Addr // see Time
+
+	mu    sync.Mutex
+	files map[string]image // by the path of the mapping
+	// blocked is the kernel's list of what must not be probed, as last asked for.
+	blocked []kernel.Blocked
+}
+
+// Dial connects to the stub of a machine and finds the kernel in its memory: in
+// the file that holds it (Options.RAM), else through the stub, which takes
+// seconds. The guest stands meanwhile, until Wait is called first.
+//
+// Errors: as gdbremote.Dial; no kernel is found.
+func Dial(address string, o *gdbremote.Options) (*Target, error) {
+	g, err := gdbremote.Dial(address, o)
+	if err != nil {
+		return nil, err
+	}
+	t := &Target{Target: g, place: Place(address), files: make(map[string]image), padding: make(map[arch.Addr]bool)}
+	t.swaps.path = swapsPath(address)
+	if o == nil {
+		o = &gdbremote.Options{}
+	}
+	err = t.find(o.RAM)
+	if err == nil && o.Window != "" {
+		err = t.openWindow(o.Window)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("kernel behind %s: %w", address, err), t.Close())
+	}
+	return t, nil
+}
+
+// addresses are where a machine's kernels lie, wherever they move themselves.
+var addresses = map[string]kernel.Range{
+	"amd64": {Start: 0xffff_ffff_8000_0000, End: 0xffff_ffff_c000_0000},
+}
+
+func (t *Target) find(ram string) error {
+	if !t.IsMachine() {
+		return errors.New("it is a program, not a machine")
+	}
+	a := t.Arch()
+	var found []kernel.Found
+	var err error
+	if ram != "" {
+		found, err = t.findInRAM(ram)
+	} else {
+		r, ok := addresses[a.Name]
+		if !ok {
+			return fmt.Errorf("it is not known where a kernel of %s lies; a file with its memory would help", a.Name)
+		}
+		r.Mem = t.Target
+		t.memory = r.Mem
+		found, err = kernel.Find(r, r.Size(), a)
+	}
+	if err != nil {
+		return err
+	}
+	running, err := kernel.Running(found, t.memory)
+	if err != nil {
+		return err
+	}
+	if t.kernel, err = kernel.Open(running.Table, t.memory, a); err != nil {
+		return err
+	}
+	t.findCurrent()
+	if err := t.swapBack(); err != nil {
+		return fmt.Errorf("what a controller that was killed has left: %w", err)
+	}
+	return nil
+}
+
+// findInRAM finds it in physical memory, and makes that what is read from then on.
+func (t *Target) findInRAM(path string) (found []kernel.Found, err error) {
+	if t.ram, err = os.Open(path); err != nil {
+		return nil, err
+	}
+	st, err := t.ram.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if found, err = kernel.Find(t.ram, st.Size(), t.Arch()); err != nil {
+		return nil, err
+	}
+	paged, err := kernel.NewPaged(&found[0], t.ram)
+	if err != nil {
+		t.memory = t.Target // the stub knows
+		return found, nil
+	}
+	t.memory = paged
+	return found, nil
+}
+
+// Place is where it is.
+func (t *Target) Place() string { return t.place }
+
+// Kernel is what is known of the kernel. The guest runs on: ask Update for what
+// has changed.
+func (t *Target) Kernel() *kernel.Kernel { return t.kernel }
+
+// ReadAt fills p from addr, whole or with an error. The kernel's own memory is
+// read without stopping the guest, where its memory is shared.
+func (t *Target) ReadAt(addr arch.Addr, p []byte) error {
+	if w := t.window; w != nil && w.at.Contains(uint64(addr)) && uint64(addr)+uint64(len(p)) <= w.at.End {
+		copy(p, w.mem[uint64(addr)-w.at.Start:])
+		return nil
+	}
+	if t.memory != t.Target && addr >= kernelHalf && t.memory.ReadAt(addr, p) == nil {
+		return nil
+	}
+	return t.Target.ReadAt(addr, p)
+}
+
+// kernelHalf is the lowest address that can be a kernel's.
+const kernelHalf = arch.Addr(1 << 63)
+
+// Close takes all probes out and lets the guest go on.
+func (t *Target) Close() error {
+	left := t.closeWindow()
+	reached := t.Connected()
+	err := t.Target.Close()
+	if errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	if err == nil && reached { // else there may be something to put back
+		err = t.swaps.end()
+	}
+	if t.ram != nil {
+		err = errors.Join(err, t.ram.Close())
+	}
+	return errors.Join(left, err)
+}
+
+// BlackList is the kernel's own list of what must not be probed.
+func (t *Target) BlackList() ([]target.Area, error) {
+	list, err := t.kernel.Blacklist()
+	if err == nil {
+		t.mu.Lock()
+		t.blocked = list
+		t.mu.Unlock()
+	}
+	areas := make([]target.Area, len(list))
+	for i, b := range list {
+		areas[i] = target.Area(b)
+	}
+	return areas, err
+}
+
+// Maps lists the kernel and the modules that are loaded now.
+func (t *Target) Maps() ([]symbol.Mapping, error) {
+	if _, _, err := t.kernel.Update(); err != nil && !errors.Is(err, kernel.ErrNoModules) {
+		return nil, err
+	}
+	images := []image{kernelImage(t.kernel.Table())}
+	for _, m := range t.kernel.Modules() {
+		if m.State != kernel.Going && m.Text.Start < m.Text.End {
+			images = append(images, moduleImage(m))
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.files)
+	var maps []symbol.Mapping
+	for _, im := range images {
+		t.files[im.path] = im
+		maps = append(maps, im.mappings()...)
+	}
+	return maps, nil
+}

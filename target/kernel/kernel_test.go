@@ -1,0 +1,140 @@
+package kernel_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"kprobe"
+	"kprobe/event"
+	"kprobe/internal/testprog"
+	"kprobe/internal/vm"
+	"kprobe/internal/vm/vmtest"
+	"kprobe/target/gdbremote"
+	"kprobe/target/kernel"
+	"kprobe/trace"
+)
+
+func TestMain(m *testing.M) {
+	vmtest.Files = func(t testing.TB) map[string]string {
+		k, err := vm.Fetch("amd64")
+		if err != nil {
+			t.Fatal(err)
+		}
+		dummy := k.Dir + "/lib/modules/" + k.Release + "/kernel/drivers/net/dummy.ko"
+		return map[string]string{
+			"/bin/kwork":  testprog.Build(t, "kwork", "-O2", "-static"),
+			"/dummy.ko":   dummy,
+			"/conform.ko": testprog.BuildModule(t, "conform", dummy),
+		}
+	}
+	vmtest.Main(m)
+}
+
+func run(t testing.TB, v *vm.VM, command string) string {
+	t.Helper()
+	out, err := v.Run(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// open opens a session on the shared guest.
+func open(t testing.TB, v *vm.VM, ram string) *kprobe.Session {
+	t.Helper()
+	return attach(t, v, ram, nil)
+}
+
+func attach(t testing.TB, v *vm.VM, ram string, o *kprobe.Options) *kprobe.Session {
+	t.Helper()
+	k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: ram})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o == nil {
+		o = &kprobe.Options{}
+	}
+	o.Unlisted = true
+	if o.Report == nil {
+		o.Report = func(err error) { t.Error(err) }
+	}
+	s, err := kprobe.Open(k, o)
+	if err != nil {
+		k.Close()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// Handlers see each pass, before and behind the instruction, and the guest goes on.
+func TestHandlers(t *testing.T) {
+	v := vmtest.Shared(t, "amd64")
+	s := open(t, v, v.RAM())
+	var mu sync.Mutex
+	var pre, post, returned []string
+	note := func(list *[]string, text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		*list = append(*list, text)
+	}
+	kp := &kprobe.Kprobe{SymbolName: "ksys_sync",
+		PreHandler: func(p *kprobe.Kprobe, r *kprobe.Regs) int {
+			note(&pre, r.Comm())
+			return 0
+		},
+		PostHandler: func(p *kprobe.Kprobe, r *kprobe.Regs, _ uint64) {
+			if r.PC() == p.Addr {
+				t.Error("the instruction is not done")
+			}
+			note(&post, r.Comm())
+		},
+	}
+	rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "ksys_sync"},
+		Handler: func(ri *kprobe.KretprobeInstance, r *kprobe.Regs) int {
+			note(&returned, r.Comm())
+			return 0
+		}}
+	if err := s.RegisterKprobe(kp); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RegisterKretprobe(rp); err != nil {
+		t.Fatal(err)
+	}
+	run(t, v, "sync; sync; sync")
+	want := "sync sync sync"
+	for name, got := range map[string][]string{"pre": pre, "post": post, "return": returned} {
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s-handler: %q", name, got)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	run(t, v, "sync")
+	if len(pre) != 3 {
+		t.Error("a hit after Close")
+	}
+}
+
+// Definitions give the lines that the kernel's own tracer gives.
+func TestTrace(t *testing.T) {
+	v := vmtest.Shared(t, "amd64")
+	s := open(t, v, v.RAM())
+	var lines []string
+	tr := trace.New(s, func(e *event.Event) { lines = append(lines, string(e.AppendText(nil))) })
+	if err := tr.Add("p:myopen do_sys_openat2 dfd=%di:s32 file=+0(%si):ustring", "r:myret do_sys_openat2 ret=$retval:s64"); err != nil {
+		t.Fatal(err)
+	}
+	run(t, v, "cat /proc/version >/dev/null")
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	text := strings.Join(lines, "")
+	for _, want := range []string{`myopen: (do_sys_openat2+0x0/`, `dfd=-100 file="/proc/version"`, "ret=3"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package kernel
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"kprobe/arch"
+	"kprobe/internal/lifeline"
+	"kprobe/target"
+)
+
+// swaps are what whoever comes after us needs to know if we are killed. The stub
+// keeps our breakpoints, and they are found there; but a return address that was
+// swapped for a trampoline's is nowhere else. A file holds them, with a line for
+// each swap; it is gone when all is put back.
+//
+//	PID START              the controller
+//	SLOT REAL TRAMPOLINE   hexadecimal
+type swaps struct {
+	path string
+	file *os.File
+	real map[arch.Addr]arch.Addr // by slot, the last one
+	rows int
+}
+
+// swapsPath is the file for the machine at an address; "" where there is no
+// place for one.
+func swapsPath(address string) string {
+	dir, err := lifeline.MakeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, fmt.Sprintf("%x.returns", sha256.Sum256([]byte(Place(address))))[:24])
+}
+
+// Place is a stub's address as whoever is in another folder would give it.
+func Place(address string) string {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		if abs, err := filepath.Abs(path); err == nil {
+			return "unix:" + abs
+		}
+	}
+	return address
+}
+
+// noteSwap notes what is about to be written, if it is a trampoline's address.
+func (t *Target) noteSwap(addr arch.Addr, p []byte) error {
+	if len(p) != t.Arch().PtrSize {
+		return nil
+	}
+	if to := arch.Addr(t.Arch().Order.Uint64(p)); t.padding[to] {
+		return t.swaps.note(addr, t.pointer(addr), to)
+	}
+	return nil
+}
+
+// note writes down one swap.
+func (s *swaps) note(slot, real, trampoline arch.Addr) error {
+	if s.path == "" {
+		return errors.New("there is no folder for notes on what has to be put back")
+	}
+	const slack = 4096
+	if s.file == nil || s.rows > slack && s.rows > 4*len(s.real) {
+		if err := s.renew(trampoline); err != nil {
+			return err
+		}
+	}
+	s.real[slot] = real
+	s.rows++
+	_, err := fmt.Fprintf(s.file, "%x %x %x\n", uint64(slot), uint64(real), uint64(trampoline))
+	return err
+}
+
+// renew writes the file anew, with the last swap of each slot.
+func (s *swaps) renew(trampoline arch.Addr) error {
+	if s.real == nil {
+		s.real = make(map[arch.Addr]arch.Addr)
+	}
+	f, err := os.OpenFile(s.path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	pid := os.Getpid()
+	fmt.Fprintf(w, "%d %d\n", pid, lifeline.StartTime(pid))
+	for slot, real := range s.real {
+		fmt.Fprintf(w, "%x %x %x\n", uint64(slot), uint64(real), uint64(trampoline))
+	}
+	if err := errors.Join(w.Flush(), os.Rename(s.path+".new", s.path)); err != nil {
+		f.Close()
+		return err
+	}
+	if s.file != nil {
+		s.file.Close()
+	}
+	s.file, s.rows = f, len(s.real)
+	return nil
+}
+
+// end takes the file away: everything is back.
+func (s *swaps) end() error {
+	if s.file == nil {
+		return nil
+	}
+	err := errors.Join(s.file.Close(), os.Remove(s.path))
+	s.file = nil
+	return err
+}
+
+// swapBack puts back what a controller left that is no more. The machine stands,
+// and has no breakpoints.
+func (t *Target) swapBack() error {
+	f, err := os.Open(t.swaps.path)
+	if err != nil {
+		return nil // nothing was left
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	var pid int
+	var start uint64
+	if !lines.Scan() {
+		return os.Remove(t.swaps.path)
+	}
+	if _, err := fmt.Sscanf(lines.Text(), "%d %d", &pid, &start); err == nil && start != 0 && lifeline.StartTime(pid) == start {
+		return fmt.Errorf("process %d probes it", pid)
+	}
+	type swap struct{ real, trampoline arch.Addr }
+	all := make(map[arch.Addr]swap)
+	for lines.Scan() {
+		var slot, real, trampoline uint64
+		if _, err := fmt.Sscanf(lines.Text(), "%x %x %x", &slot, &real, &trampoline); err == nil { // its last line may be half a one
+			all[arch.Addr(slot)] = swap{arch.Addr(real), arch.Addr(trampoline)}
+		}
+	}
+	for _, cpu := range t.Threads() {
+		var r arch.Regs
+		if err := t.Regs(cpu, &r); err != nil {
+			return err
+		}
+		// Just returned to it; the slot is the word that was popped.
+		sw, ok := all[arch.Addr(r[t.Arch().SP])-arch.Addr(t.Arch().PtrSize)]
+		if ok && r[t.Arch().PC] == uint64(sw.trampoline) {
+			r[t.Arch().PC] = uint64(sw.real)
+			if err := t.SetRegs(cpu, &r); err != nil {
+				return err
+			}
+		}
+	}
+	word := make([]byte, t.Arch().PtrSize)
+	for slot, sw := range all {
+		at := []arch.Addr{slot}
+		if t.pointer(slot) != sw.trampoline {
+			at = t.Kept(slot, sw.trampoline)
+		}
+		if len(at) > 0 {
+			t.Arch().Order.PutUint64(word, uint64(sw.real))
+			if err := t.Target.WriteAt(at[0], word); err != nil {
+				return err
+			}
+		}
+	}
+	return os.Remove(t.swaps.path)
+}
+
+var _ target.Keeper = (*Target)(nil)

@@ -1,0 +1,179 @@
+//go:build linux && amd64
+
+package ptrace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/target"
+)
+
+// TrapAction reads the process's action for SIGTRAP, where a handler of ours could
+// take its place; the target is frozen.
+func (p *Process) TrapAction() (target.Action, error) {
+	var a target.Action
+	for _, t := range p.threads {
+		if t.state == running {
+			continue
+		}
+		if err := filtersAllow(t.tid, p.abi().returnInput()); err != nil {
+			return a, err // it could not return from the handler
+		}
+	}
+	t := p.volunteer(p.pid)
+	err := p.withScratch(t, func(at arch.Addr) error {
+		if err := p.remote(t, p.abi().sigaction, uint64(unix.SIGTRAP), 0, uint64(at), 8); err != nil {
+			return err
+		}
+		b := make([]byte, p.abi().actionSize)
+		if err := p.ReadAt(at, b); err != nil {
+			return err
+		}
+		a = p.abi().unpack(b)
+		return nil
+	})
+	if err != nil {
+		return a, fmt.Errorf("read the SIGTRAP action of process %d: %w", p.pid, err)
+	}
+	return a, nil
+}
+
+// SetTrapAction changes it: of a frozen target in all processes that run in its
+// memory, else in those that have a thread that is reported.
+func (p *Process) SetTrapAction(a target.Action) error {
+	if p.frozen {
+		p.putAside(trapsOnly)
+	}
+	for _, pid := range p.groups() {
+		t := p.volunteer(pid)
+		err := p.withScratch(t, func(at arch.Addr) error {
+			if err := p.WriteAt(at, p.abi().pack(a)); err != nil {
+				return err
+			}
+			return p.remote(t, p.abi().sigaction, uint64(unix.SIGTRAP), uint64(at), 0, 8)
+		})
+		if err != nil && (pid == p.pid || !errors.Is(err, target.ErrGone)) {
+			return fmt.Errorf("set the SIGTRAP action of process %d: %w", pid, err)
+		}
+	}
+	p.action = a
+	return nil
+}
+
+// KeepTrapAction puts the action back if the kernel has taken it away: it does that
+// when a thread that blocks SIGTRAP meets a trap, to make sure that the process
+// dies of it. th is reported for a trap.
+func (p *Process) KeepTrapAction(th target.Thread) error {
+	t := p.threads[int(th)]
+	if t == nil || !p.trapActionLost(t) {
+		return nil
+	}
+	// Should we die now, the signal would kill. Back at its trap, and without it,
+	// the thread is safe: when it goes on, the guardian has taken the trap away.
+	if s := (target.Stop{Thread: th}); p.setBack(&s) {
+		read(t.tid)
+	}
+	return p.SetTrapAction(p.action)
+}
+
+// trapActionLost is asked at every hit, so it looks closer only where it may be so:
+// a thread that blocked the signal, and is reported for it nevertheless, has another
+// mask than at its last hit. That a mask comes twice is seen nearly everywhere else;
+// but those that block what instructions raise are made by libc and Go over and over.
+func (p *Process) trapActionLost(t *thread) bool {
+	if !p.catches() {
+		return false
+	}
+	mask, err := signalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
+	if err != nil || mask == t.mask && t.maskKnown && mask&ownFaults == 0 {
+		return false
+	}
+	t.mask, t.maskKnown = mask, true
+	return !trapCaught(t.tgid)
+}
+
+// catches tells whether the action that was set is a handler.
+func (p *Process) catches() bool { return binary.LittleEndian.Uint64(p.action[:]) > 1 }
+
+// keepFrozen is KeepTrapAction for those that a freeze has found at traps, all
+// of them back there already.
+func (p *Process) keepFrozen(stops []target.Stop) error {
+	back := slices.ContainsFunc(stops, func(s target.Stop) bool { return s.Back })
+	if !back || !p.catches() || trapCaught(p.pid) {
+		return nil
+	}
+	return p.SetTrapAction(p.action)
+}
+
+// TrapHandler makes the action that runs code in the target on SIGTRAP: on the
+// alternate stack where the thread has one, since small stacks (Go's) have no
+// room for a signal frame.
+//
+// The signal is not blocked while the code runs: another signal's handler may come
+// in between, and a thread that meets a trap with SIGTRAP blocked is lost without
+// a tracer. What the code calls, the program's own handler, may still run when our
+// memory goes; so it returns to the program's own code, where that is to be had.
+func (p *Process) TrapHandler(handler, restorer arch.Addr, old target.Action) target.Action {
+	const saSiginfo, saRestorer, saOnstack, saRestart, saNodefer = 0x4, 0x04000000, 0x08000000, 0x10000000, 0x40000000
+	le := binary.LittleEndian
+	flags := uint64(saSiginfo | saRestorer | saOnstack | saNodefer)
+	var blocked uint64
+	if le.Uint64(old[0:]) > 1 { // it has a handler, neither SIG_DFL nor SIG_IGN
+		flags |= le.Uint64(old[8:]) & saRestart
+		blocked = le.Uint64(old[24:]) &^ (1 << (unix.SIGTRAP - 1))
+	}
+	if g, err := p.gadgets(); err == nil && g.back != 0 {
+		restorer = g.back
+	}
+	var a target.Action
+	le.PutUint64(a[0:], uint64(handler))
+	le.PutUint64(a[8:], flags)
+	le.PutUint64(a[16:], uint64(restorer))
+	le.PutUint64(a[24:], blocked)
+	return a
+}
+
+// withScratch lends some writable memory of the frozen target: on a thread's
+// stack, past its red zone, put back afterwards.
+func (p *Process) withScratch(t *thread, f func(at arch.Addr) error) error {
+	if t == nil {
+		return target.ErrNotNow
+	}
+	var r unix.PtraceRegs
+	if err := getRegs(t.tid, &r); err != nil {
+		return p.volunteered(t, regsError(err))
+	}
+	at := scratchBelow(r.Rsp, p.arch)
+	var saved target.Action
+	if err := p.ReadAt(at, saved[:]); err != nil {
+		return err
+	}
+	err := f(at)
+	if e := p.WriteAt(at, saved[:]); err == nil {
+		err = e
+	}
+	return err
+}
+
+// scratchBelow is room for an Action below a stack pointer and its red zone.
+func scratchBelow(sp uint64, a *arch.Arch) arch.Addr {
+	return (arch.Addr(sp) - arch.Addr(a.RedZone) - 64) &^ 15
+}
+
+// trapCaught tells whether a process still has a handler for SIGTRAP. The
+// kernel takes it away when a thread that blocks the signal meets a trap.
+func trapCaught(pid int) bool {
+	f, err := statusField(pid, pid, "SigCgt")
+	if err != nil {
+		return true
+	}
+	var mask uint64
+	_, err = fmt.Sscanf(f, "%x", &mask)
+	return err != nil || mask&(1<<(unix.SIGTRAP-1)) != 0
+}

@@ -1,0 +1,99 @@
+//go:build linux && amd64
+
+package ptrace
+
+import (
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/internal/lifeline"
+	"kprobe/target"
+)
+
+// ownFaults are the signals that instructions raise.
+const ownFaults = 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGFPE-1)
+
+// Drive leads a reported thread on. A signal that it is given while it blocks it
+// goes back to where it waited, with all that is known of it (ptrace(2), of
+// signal-delivery-stops): so that the thread gets it when it is let go.
+func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int) target.Move) (err error) {
+	t := p.threads[int(th)]
+	if t == nil {
+		return target.ErrGone
+	}
+	mask, err := signalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
+	if err != nil {
+		return regsError(err)
+	}
+	held := ^uint64(ownFaults)
+	if signal != 0 && signal != int(unix.SIGTRAP) {
+		held |= 1 << (signal - 1)
+	}
+	if _, err := signalMask(unix.PTRACE_SETSIGMASK, t.tid, held); err != nil {
+		return regsError(err)
+	}
+	defer func() {
+		if e := insist(func() error { _, e := signalMask(unix.PTRACE_SETSIGMASK, t.tid, mask); return e }); err == nil {
+			err = regsError(e)
+		}
+		if signal == int(unix.SIGTRAP) {
+			unix.Tgkill(t.tgid, t.tid, unix.SIGTRAP)
+		}
+	}()
+	give, fault := signal, 0
+	if give == int(unix.SIGTRAP) {
+		give = 0 // by what it is told of its steps; it is sent anew in the end
+	}
+	for {
+		var r arch.Regs
+		if err := p.Regs(th, &r); err != nil {
+			return err
+		}
+		move := next(&r, fault)
+		r[p.arch.Flags] |= lifeline.Dealt
+		if err := p.SetRegs(th, &r); err != nil {
+			return err
+		}
+		if move == target.MoveDone {
+			return nil
+		}
+		read(t.tid)
+		how := unix.PTRACE_SINGLESTEP
+		if move == target.MoveRun {
+			how = unix.PTRACE_CONT
+		}
+		if fault, err = p.drive(t, how, give); err != nil {
+			return err
+		}
+		give = 0
+	}
+}
+
+// drive lets the thread go on to its next stop for a signal, which it leaves unread.
+func (p *Process) drive(t *thread, how, signal int) (fault int, err error) {
+	for {
+		if err := insist(func() error { return ptraceRequest(how, t.tid, 0, uint64(signal)) }); err != nil {
+			return 0, regsError(err)
+		}
+		signal = 0
+		var ws unix.WaitStatus
+		for {
+			if _, ws, err = waitReport(unix.P_PID, t.tid); err != unix.EINTR {
+				break
+			}
+		}
+		switch {
+		case err != nil:
+			return 0, target.ErrGone
+		case !ws.Stopped():
+			return 0, target.ErrGone // its end is still to be reported
+		case int(ws)>>16 == 0:
+			if sig := ws.StopSignal(); sig != unix.SIGTRAP {
+				fault = int(sig)
+			}
+			return fault, nil
+		}
+		read(t.tid) // an interruption, or an event of a call that it cannot be in
+		t.asked = false
+	}
+}

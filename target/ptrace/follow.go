@@ -1,0 +1,123 @@
+//go:build linux && amd64
+
+package ptrace
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/target"
+)
+
+// A child is born traced by the thread that traces its parent, and the kernel
+// knows no way to hand a tracee over: between the one tracer's detach and the
+// other's attach it runs. A signal that stops it would be seen by its parent. So
+// it is sent round a small loop of ours meanwhile, in a page of its own.
+
+// loopRounds bounds the loop: several seconds, when an attach takes
+// milliseconds. A child that nobody comes for, because its tracer died say, goes
+// on by itself, with its registers and flags as they were.
+const loopRounds = 1 << 27
+
+// Follow lets the child go into the loop. What it answers attaches to it, on
+// another owner thread, and takes it out again.
+func (c *child) Follow() (func() (target.Target, error), error) {
+	if c.inExec {
+		if c.parent.arch == nil { // its program is of no machine that we know
+			_, err := machineOf(c.pid)
+			return nil, err
+		}
+		if ended := finishCall(c.pid); ended != nil {
+			return nil, target.ErrGone
+		}
+	}
+	var real unix.PtraceRegs
+	if err := getRegs(c.pid, &real); err != nil {
+		return nil, regsError(err)
+	}
+	page, err := c.remote(c.parent.abi().mmap, 0, uint64(os.Getpagesize()), unix.PROT_READ|unix.PROT_EXEC,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+	if err != nil {
+		return nil, err
+	}
+	code := c.parent.abi().loop(page, real.Rip)
+	err = c.WriteAt(arch.Addr(page), code)
+	if err == nil {
+		r := real
+		r.Rip, r.Orig_rax = page, ^uint64(0) // in no system call
+		err = regsError(setRegs(c.pid, &r))
+	}
+	if err == nil {
+		err = c.Detach()
+	}
+	if err != nil {
+		setRegs(c.pid, &real)
+		return nil, err
+	}
+	return func() (target.Target, error) {
+		p, err := Attach(c.pid)
+		if err != nil {
+			return nil, err
+		}
+		p.begun = !c.inExec
+		p.Run(func() { err = p.fetch(arch.Addr(page), len(code), &real) })
+		if err != nil {
+			p.Close()
+			return nil, err
+		}
+		return p, nil
+	}, nil
+}
+
+// fetch takes a child out of its loop: it stands at its next instruction, and
+// is owed a Resume.
+func (p *Process) fetch(page arch.Addr, size int, real *unix.PtraceRegs) error {
+	stops, err := p.Freeze()
+	if err != nil {
+		return err
+	}
+	p.frozen = false
+	t := p.threads[p.pid]
+	var r unix.PtraceRegs
+	if t == nil || t.state == running || getRegs(t.tid, &r) != nil {
+		return target.ErrGone
+	}
+	if r.Rip-uint64(page) >= uint64(size) {
+		// A signal handler runs, or we come late: it finds its way by itself.
+		p.backlog = stops
+		return p.Thaw()
+	}
+	if err := setRegs(t.tid, real); err != nil {
+		return regsError(err)
+	}
+	if err := p.Free(page, os.Getpagesize()); err != nil {
+		return err
+	}
+	for _, st := range stops {
+		t.signal = st.Signal // a signal came first: it goes with the Resume
+	}
+	t.state, p.waits = reported, true
+	return nil
+}
+
+// finishCall takes a task from a stop inside a system call to one where its
+// registers are the program's. It answers how the task ended, if it did.
+func finishCall(tid int) *unix.WaitStatus {
+	ptraceRequest(unix.PTRACE_INTERRUPT, tid, 0, 0)
+	ptraceRequest(unix.PTRACE_CONT, tid, 0, 0)
+	for {
+		var ws unix.WaitStatus
+		_, err := wait4(tid, &ws, unix.WALL)
+		switch {
+		case err == unix.EINTR:
+		case err != nil || !ws.Stopped():
+			return &ws
+		case int(ws)>>16 == unix.PTRACE_EVENT_STOP:
+			return nil
+		default:
+			ptraceRequest(unix.PTRACE_CONT, tid, 0, uint64(ws.StopSignal()))
+		}
+	}
+}

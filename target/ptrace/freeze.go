@@ -1,0 +1,282 @@
+//go:build linux && amd64
+
+package ptrace
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/internal/lifeline"
+	"kprobe/target"
+)
+
+// slowStop is how long Freeze waits before it asks why a thread does not stop.
+const slowStop = 20 * time.Millisecond
+
+// Freeze stops all threads. It is quick for threads that run or sleep
+// interruptibly; a thread in uninterruptible sleep runs no code of the program
+// and is left alone.
+func (p *Process) Freeze() ([]target.Stop, error) {
+	if p.gone {
+		return nil, target.ErrGone
+	}
+	stops, err := p.stopAll()
+	if err == nil && !p.gone {
+		p.keepFrozen(stops) // what fails is tried again when the trap is served
+	}
+	return stops, err
+}
+
+func (p *Process) stopAll() (stops []target.Stop, err error) {
+	p.frozen = true
+	var alarm *time.Timer
+	for {
+		t := p.interruptAll()
+		if t == nil {
+			again, err := p.nowComplete()
+			if err != nil || !again {
+				return stops, err
+			}
+			continue
+		}
+		if alarm == nil {
+			alarm = time.AfterFunc(slowStop, p.kick)
+			defer func() { alarm.Stop() }()
+		}
+		// One certain thread, not any: reports stay unread as long as the target
+		// is frozen (see putAside), and would be given again.
+		tid, ws, err := waitReport(unix.P_PID, t.tid)
+		switch {
+		case err == unix.EINTR:
+			if p.onlySleepers() {
+				again, err := p.nowComplete()
+				if err != nil || !again {
+					return stops, err
+				}
+			}
+			alarm.Reset(slowStop)
+			continue
+		case err != nil && t.tid != p.pid:
+			delete(p.threads, t.tid)
+			continue
+		case err != nil:
+			p.gone = true
+			return stops, target.ErrGone
+		}
+		if s, ok := p.event(tid, ws); ok {
+			if s.Kind == target.StopTrap {
+				p.setBack(&s)
+			}
+			stops = append(stops, s)
+			if s.Kind == target.StopExit {
+				return stops, nil
+			}
+		}
+	}
+}
+
+// freezeWholly is Freeze for those who can go on only when every task has stopped:
+// no other can be detached from, or looked at. It tries for a while.
+func (p *Process) freezeWholly() ([]target.Stop, error) {
+	const longest = 50 * time.Millisecond
+	stops, err := p.Freeze()
+	pause := time.Millisecond // longer each time: on a busy machine the child must get a turn
+	for end := time.Now().Add(patience); err == nil && p.Stuck() > 0 && time.Now().Before(end); pause = min(2*pause, longest) {
+		p.passOn(stops)
+		p.Thaw()
+		time.Sleep(pause)
+		stops, err = p.Freeze()
+	}
+	return stops, err
+}
+
+// nowComplete ends the first freeze only when nobody is missing.
+func (p *Process) nowComplete() (again bool, err error) {
+	if p.complete {
+		return false, nil
+	}
+	again, err = p.missed()
+	p.complete = !again && err == nil
+	return again, err
+}
+
+// interruptAll asks every thread that runs to stop, and answers one of them, now
+// this, now that one; nil where there is none.
+func (p *Process) interruptAll() (one *thread) {
+	for _, t := range p.threads {
+		if t.state != running || t.vfork != 0 {
+			continue
+		}
+		if !t.asked {
+			err := ptraceRequest(unix.PTRACE_INTERRUPT, t.tid, 0, 0)
+			if err == unix.ESRCH && !exists(p.pid, t.tid) {
+				delete(p.threads, t.tid)
+				continue
+			}
+			t.asked = err == nil // else again, at the next alarm
+		}
+		one = t
+	}
+	return one
+}
+
+// setBack moves a thread back to the trap that it has executed, so that it does
+// the right thing whatever becomes of the trap. Its signal is still there: that is
+// dealt with, and if we should die before it is served, the trap happens once more.
+func (p *Process) setBack(s *target.Stop) (back bool) {
+	var r unix.PtraceRegs
+	if getRegs(int(s.Thread), &r) != nil || r.Eflags&lifeline.Dealt != 0 || !p.ranIntoTrap(r.Rip) {
+		return false
+	}
+	if f, err := p.Fault(s.Thread); err != nil || f.Trap != 3 || !f.Sync {
+		return false
+	}
+	r.Rip -= uint64(p.arch.BreakPC)
+	r.Eflags |= lifeline.Dealt
+	s.Back = setRegs(int(s.Thread), &r) == nil
+	return s.Back
+}
+
+// setForth undoes setBack: the trap's signal is going to be delivered.
+func (p *Process) setForth(tid int) {
+	var r unix.PtraceRegs
+	if getRegs(tid, &r) == nil {
+		r.Rip += uint64(p.arch.BreakPC)
+		r.Eflags &^= lifeline.Dealt
+		insist(func() error { return setRegs(tid, &r) })
+	}
+}
+
+// onlySleepers tells whether every thread that has not stopped yet sleeps
+// where no signal wakes it.
+func (p *Process) onlySleepers() bool {
+	for _, t := range p.threads {
+		if t.state == running && t.vfork == 0 {
+			switch taskState(p.pid, t.tid) {
+			case 'D', 'Z', 'X', 0: // a leader that has ended is told of when its threads have, too
+			default:
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Thaw lets the held threads go on.
+func (p *Process) Thaw() error {
+	p.frozen = false
+	for _, t := range p.threads {
+		if t.state == held {
+			p.cont(t, t.signal)
+		}
+	}
+	return nil
+}
+
+// Stuck counts the threads that Freeze could not stop.
+func (p *Process) Stuck() int {
+	n := 0
+	for _, t := range p.threads {
+		if t.state == running {
+			n++
+		}
+	}
+	return n
+}
+
+// Threads lists the stopped threads in order of their ids.
+func (p *Process) Threads() []target.Thread {
+	var ths []target.Thread
+	for tid, t := range p.threads {
+		if t.state != running {
+			ths = append(ths, target.Thread(tid))
+		}
+	}
+	slices.Sort(ths)
+	return ths
+}
+
+// settle looks at a thread that has stopped at our wish and not for a reason of
+// its own. It answers false if the thread goes on to a stop that it owes.
+func (p *Process) settle(t *thread) bool {
+	var r unix.PtraceRegs
+	if getRegs(t.tid, &r) != nil {
+		return true
+	}
+	if p.accessPending(t) {
+		return p.reportFirst(t)
+	}
+	if int64(r.Orig_rax) >= 0 {
+		p.restartInterrupted(t, &r)
+		return true
+	}
+	// Our wish may have overtaken a trap that the thread has executed already.
+	// A frozen target must not keep one back: the engine could remove the
+	// probe, and the signal would then kill the program.
+	if p.frozen && p.ranIntoTrap(r.Rip) && signalPending(p.pid, t.tid, unix.SIGTRAP) {
+		return p.reportFirst(t)
+	}
+	// So are the bytes under a jump that trap by a fault. Others' faults come by this
+	// a little earlier than they would.
+	if p.frozen && faultPending(p.pid, t.tid) {
+		return p.reportFirst(t)
+	}
+	return true
+}
+
+// faultPending tells whether a thread is about to get a signal of those that the bytes
+// under jumps raise. One that it blocks was sent to it, or the kernel would have unblocked it.
+func faultPending(pid, tid int) bool {
+	const faults = 1<<(unix.SIGILL-1) | 1<<(unix.SIGSEGV-1)
+	pending, err := signalSet(pid, tid, "SigPnd")
+	if err != nil || pending&faults == 0 {
+		return false
+	}
+	blocked, err := signalSet(pid, tid, "SigBlk")
+	return err == nil && pending&faults&^blocked != 0
+}
+
+// reportFirst lets a thread report a trap: even out of a group stop, for just as
+// long as the report takes; see cont.
+func (p *Process) reportFirst(t *thread) (settled bool) {
+	t.group, t.state = false, running
+	insist(func() error { return ptraceRequest(unix.PTRACE_CONT, t.tid, 0, 0) })
+	return false
+}
+
+func (p *Process) ranIntoTrap(pc uint64) bool {
+	at := arch.Addr(pc) - arch.Addr(p.arch.BreakPC)
+	b := make([]byte, len(p.arch.Break))
+	return p.disarmed[at] || p.ReadAt(at, b) == nil && bytes.Equal(b, p.arch.Break)
+}
+
+func signalPending(pid, tid int, sig unix.Signal) bool {
+	pending, err := signalSet(pid, tid, "SigPnd")
+	return err == nil && pending&(1<<(sig-1)) != 0
+}
+
+func signalSet(pid, tid int, name string) (uint64, error) {
+	field, err := statusField(pid, tid, name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(field, 16, 64)
+}
+
+// restartInterrupted hides that a stop of ours interrupted a system call. Its
+// result is changed to the kernel's own code for "restart, unless a handler
+// runs first": the kernel then does what it does for every other call.
+func (p *Process) restartInterrupted(t *thread, r *unix.PtraceRegs) {
+	const erestartnohand = 514
+	if r.Rax == errnoResult(unix.EINTR) && p.abi().interrupted(r) {
+		r.Rax = errnoResult(erestartnohand)
+		insist(func() error { return setRegs(t.tid, r) })
+	}
+}
+
+func errnoResult(e unix.Errno) uint64 { return -uint64(e) }

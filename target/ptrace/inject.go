@@ -1,0 +1,419 @@
+//go:build linux && amd64
+
+package ptrace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/internal/faults"
+	"kprobe/internal/lifeline"
+	"kprobe/target"
+)
+
+// Alloc maps memory in the process: readable and executable, private. A forked
+// child has it too, which keeps the child alive if nobody is there to clean it.
+func (p *Process) Alloc(addr arch.Addr, size int) error {
+	if t := p.volunteer(p.pid); t != nil {
+		// Nothing is mapped that could not be unmapped.
+		if err := filtersAllow(t.tid, p.abi().unmapInput(addr, size)); err != nil {
+			return fmt.Errorf("map %d bytes at %v in process %d: %w", size, addr, p.pid, err)
+		}
+	}
+	err := p.remote(p.volunteer(p.pid), p.abi().mmap, uint64(addr), uint64(size), unix.PROT_READ|unix.PROT_EXEC,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uint64(0), 0)
+	var refused refusal
+	if err != nil && !errors.As(err, &refused) {
+		// It may have been made nevertheless, where nothing was mapped before.
+		p.remote(p.volunteer(p.pid), p.abi().munmap, uint64(addr), uint64(size))
+	}
+	if err != nil {
+		return fmt.Errorf("map %d bytes at %v in process %d: %w", size, addr, p.pid, err)
+	}
+	return nil
+}
+
+// Free undoes Alloc.
+func (p *Process) Free(addr arch.Addr, size int) error {
+	if err := p.remote(p.volunteer(p.pid), p.abi().munmap, uint64(addr), uint64(size)); err != nil {
+		return fmt.Errorf("unmap %v in process %d: %w", addr, p.pid, err)
+	}
+	return nil
+}
+
+// refusal is a system call that the target has made and that failed there, unlike
+// one of which only the making failed.
+type refusal struct{ unix.Errno }
+
+func (r refusal) Unwrap() error { return r.Errno }
+
+// remote makes a thread of the frozen process perform one system call; nil is no
+// thread that could.
+func (p *Process) remote(t *thread, nr uint64, args ...uint64) error {
+	_, err := p.call(t, nr, args...)
+	return err
+}
+
+// call is remote with the call's result.
+func (p *Process) call(t *thread, nr uint64, args ...uint64) (uint64, error) {
+	if t == nil {
+		return 0, target.ErrNotNow
+	}
+	g, err := p.gadgets()
+	if err != nil {
+		return 0, err
+	}
+	if t.trapped && t.fault == nil {
+		// What the signal is about goes with the call, if the signal does.
+		if f, err := p.Fault(target.Thread(t.tid)); err == nil {
+			t.fault = &f
+		}
+	}
+	c := call{abi: p.abi(), tid: t.tid, tgid: t.tgid, dealt: t.dealt, gadgets: g, frame: p.frameAt(), alone: p.frozen, memory: p, nr: nr, args: args}
+	err = c.make()
+	if c.interrupted {
+		t.asked = false // an interruption that was under way has been taken
+	}
+	if c.unread {
+		p.unread = append(p.unread, t)
+	}
+	if c.ended != nil {
+		p.ended(t, *c.ended)
+		return 0, err
+	}
+	return c.result, p.volunteered(t, err)
+}
+
+// volunteered tells a volunteer that is gone from one that only does not obey: the
+// kernel has one error for both, and only the first means that there is nothing
+// left to restore.
+func (p *Process) volunteered(t *thread, err error) error {
+	if errors.Is(err, target.ErrGone) && alive(p.pid, t.tid) {
+		return fmt.Errorf("thread %d does not obey: %w", t.tid, unix.EIO)
+	}
+	return err
+}
+
+// memory is where a call's signal frame is written.
+type memory interface {
+	ReadAt(arch.Addr, []byte) error
+	WriteAt(arch.Addr, []byte) error
+}
+
+// call is one system call that a stopped task makes for us. The task runs
+// instructions that its program has anyway, so that no byte of text changes:
+//
+//	syscall; ret               the call, with all signals blocked
+//	mov $15, %eax; syscall     rt_sigreturn, where the return leads to
+//
+// We stop it at both ends of the call and put its registers back, so that the
+// return is never executed; unless we die. Then the task goes on by itself: it
+// makes the call, returns, and finds on its stack a signal frame with all that it
+// had before. That is why registers are changed before the mask of blocked
+// signals, and go back after it: between the two the task is already, or still,
+// on its way to that frame.
+type call struct {
+	abi       *abi
+	tid, tgid int
+	dealt     bool // the task is reported for a trap's signal, and will not get it
+	gadgets   gadgets
+	frame     arch.Addr // 0: no memory for one
+	alone     bool      // nobody else runs meanwhile
+	memory    memory
+	nr        uint64
+	args      []uint64
+
+	result      uint64
+	interrupted bool             // an interruption was swallowed
+	unread      bool             // the task is reported for a signal, and the report unread
+	ended       *unix.WaitStatus // the task's end, if it ended meanwhile
+	last        unix.WaitStatus
+}
+
+// make makes the call. Errors: the call's own, and target.ErrGone.
+func (c *call) make() error {
+	var saved unix.PtraceRegs
+	if err := getRegs(c.tid, &saved); err != nil {
+		return regsError(err)
+	}
+	mask, err := signalMask(unix.PTRACE_GETSIGMASK, c.tid, 0)
+	if err != nil {
+		return regsError(err)
+	}
+	// A thread that is reported for a signal is still to be given it, unless it
+	// was a trap's and that has been dealt with, or needs nothing but the report. A
+	// trap's signal goes with the call, and the mark that it shall do nothing then is
+	// on the call's registers only.
+	var info siginfo
+	signalled := transferSiginfo(unix.PTRACE_GETSIGINFO, c.tid, &info) == nil &&
+		info.code>>8 != unix.PTRACE_EVENT_STOP
+	r := saved
+	if signalled && unix.Signal(info.signo) == unix.SIGTRAP &&
+		(c.dealt || saved.Eflags&lifeline.Dealt != 0 || info.code == trapHWBreakpoint) {
+		signalled = false
+		r.Eflags |= lifeline.Dealt
+		saved.Eflags &^= lifeline.Dealt
+	}
+	r.Rip, r.Rax, r.Orig_rax = uint64(c.gadgets.call), c.nr, ^uint64(0)
+	regs := c.abi.args(&r)
+	for i, v := range c.args {
+		*regs[i] = c.abi.word(v)
+	}
+	if err := filtersAllow(c.tid, c.abi.callInput(&r), c.abi.returnInput()); err != nil {
+		return err
+	}
+	if c.gadgets.back != 0 {
+		undo, err := c.putFrame(&r, saved, mask)
+		if err != nil {
+			return err
+		}
+		defer undo()
+	}
+	if err := setRegs(c.tid, &r); err != nil {
+		return regsError(err)
+	}
+	if _, err := signalMask(unix.PTRACE_SETSIGMASK, c.tid, ^uint64(0)); err != nil {
+		insist(func() error { return setRegs(c.tid, &saved) })
+		return regsError(err)
+	}
+	if signalled && unix.Signal(info.signo) != unix.SIGSTOP { // which nobody can block
+		err = unix.Tgkill(c.tgid, c.tid, unix.Signal(info.signo))
+	}
+	if err == nil {
+		err = c.through(&r)
+	}
+	if err == nil {
+		err = c.stopAgain(signalled, &info)
+	}
+	if c.ended != nil {
+		return target.ErrGone
+	}
+	if e := insist(func() error { _, e := signalMask(unix.PTRACE_SETSIGMASK, c.tid, mask); return e }); e != nil {
+		return regsError(e)
+	}
+	if e := insist(func() error { return setRegs(c.tid, &saved) }); e != nil {
+		return regsError(e)
+	}
+	c.result = r.Rax
+	if err == nil && r.Rax > errnoResult(4096) {
+		err = refusal{unix.Errno(-r.Rax)}
+	}
+	return err
+}
+
+// putFrame writes the frame, and sets the stack pointer of the call's registers r to
+// it. Where there is no memory for it, it goes below the task's own stack, as a
+// signal's would. Only a program whose handlers have a stack of their own can keep something
+// there: it would lose that if we die in the call. Without a frame it would lose its life. If
+// others run, there is no such place, and we must not die.
+func (c *call) putFrame(r *unix.PtraceRegs, saved unix.PtraceRegs, mask uint64) (undo func(), err error) {
+	at := c.frame
+	if at == 0 && c.alone {
+		at = arch.Addr(saved.Rsp) - arch.Addr(c.abi.machine.RedZone)
+		f, err := c.abi.frameFor(c.tid, at, c.gadgets.back, saved, mask)
+		if err != nil {
+			return nil, err
+		}
+		at = (at - arch.Addr(len(f)) - vectorAlign) &^ (vectorAlign - 1)
+	}
+	if at == 0 {
+		return func() {}, nil
+	}
+	f, err := c.abi.frameFor(c.tid, at, c.gadgets.back, saved, mask)
+	if err != nil {
+		return nil, err
+	}
+	before := make([]byte, len(f))
+	if c.frame == 0 && c.memory.ReadAt(at, before) != nil {
+		return func() {}, nil // the stack ends there
+	}
+	if err := c.memory.WriteAt(at, f); err != nil {
+		return nil, err
+	}
+	r.Rsp = uint64(at) + uint64(c.abi.top-c.abi.machine.PtrSize*c.gadgets.pops)
+	return func() { c.memory.WriteAt(at, before) }, nil
+}
+
+// through lets the task make the call, and reads the registers that it has then.
+func (c *call) through(r *unix.PtraceRegs) error {
+	for ends := 0; ends < 2; {
+		if err := c.next(unix.PTRACE_SYSCALL, 0); err != nil {
+			return err
+		}
+		if err := insist(func() error { return getRegs(c.tid, r) }); err != nil {
+			return regsError(err)
+		}
+		if c.last.StopSignal() == unix.SIGTRAP|0x80 { // PTRACE_O_TRACESYSGOOD
+			ends++
+		}
+	}
+	return nil
+}
+
+// stopAgain brings the task from the end of the call to a stop like the one that
+// it was in. There the kernel still looks at the registers, and restarts the
+// call that our first stop interrupted. If it was about to be given a signal, it
+// is about to be given that again: meanwhile it was pending, and now its report
+// stays unread, so that it is not lost with us.
+func (c *call) stopAgain(signalled bool, info *siginfo) error {
+	if !signalled {
+		if err := insist(func() error { return ptraceRequest(unix.PTRACE_INTERRUPT, c.tid, 0, 0) }); err != nil {
+			return regsError(err)
+		}
+		for {
+			if err := c.next(unix.PTRACE_CONT, 0); err != nil {
+				return err
+			}
+			if int(c.last)>>16 == unix.PTRACE_EVENT_STOP {
+				return nil
+			}
+		}
+	}
+	sig := unix.Signal(info.signo)
+	if sig == unix.SIGSTOP {
+		if err := unix.Tgkill(c.tgid, c.tid, sig); err != nil {
+			return regsError(err)
+		}
+	}
+	if err := insist(func() error { _, e := signalMask(unix.PTRACE_SETSIGMASK, c.tid, ^uint64(1<<(sig-1))); return e }); err != nil {
+		return regsError(err)
+	}
+	for {
+		if err := c.next(unix.PTRACE_CONT, sig); err != nil {
+			return err
+		}
+		if c.unread {
+			return insist(func() error { return transferSiginfo(unix.PTRACE_SETSIGINFO, c.tid, info) })
+		}
+	}
+}
+
+// next lets the task go on to its next stop. It leaves the report of a signal
+// unread.
+func (c *call) next(how int, signal unix.Signal) error {
+	if err := insist(func() error { return ptraceRequest(how, c.tid, 0, 0) }); err != nil {
+		return regsError(err)
+	}
+	for {
+		_, ws, err := waitReport(unix.P_PID, c.tid)
+		if err == nil {
+			c.last = ws
+			break
+		}
+		if err != unix.EINTR {
+			return target.ErrGone
+		}
+	}
+	c.unread = signal != 0 && int(c.last)>>16 == 0 && c.last.StopSignal() == signal
+	if !c.unread {
+		read(c.tid)
+	}
+	if !c.last.Stopped() {
+		c.ended = &c.last
+		return target.ErrGone
+	}
+	c.interrupted = c.interrupted || int(c.last)>>16 == unix.PTRACE_EVENT_STOP
+	return nil
+}
+
+// groups are the processes that run in the target's memory and have a thread that
+// can make a system call for us: children, and itself, if frozen in any case.
+func (p *Process) groups() (pids []int) {
+	if p.frozen {
+		pids = append(pids, p.pid)
+	}
+	for _, t := range p.threads {
+		if t.state != running && !slices.Contains(pids, t.tgid) {
+			pids = append(pids, t.tgid)
+		}
+	}
+	return pids
+}
+
+// volunteer picks the thread that makes a system call for a process and us: one that
+// stands in its program's code rather than in a call, if there is one.
+func (p *Process) volunteer(pid int) *thread {
+	var any *thread
+	for _, t := range p.threads {
+		if t.state == running || t.tgid != pid {
+			continue
+		}
+		any = t
+		var r unix.PtraceRegs
+		if getRegs(t.tid, &r) == nil && int64(r.Orig_rax) < 0 {
+			return t
+		}
+	}
+	return any
+}
+
+// gadgets are instructions of the program that a call is made with.
+type gadgets struct {
+	call arch.Addr // a system call and a return; or only the call
+	pops int       // words that are taken off the stack in between
+	back arch.Addr // rt_sigreturn; 0 where there is none, or no return leads to it
+}
+
+// gadgets finds them in executable memory. Every libc has both, and Go's runtime; for
+// i386 the kernel's vDSO.
+func (p *Process) gadgets() (gadgets, error) {
+	if p.found.call != 0 {
+		return p.found, nil
+	}
+	maps, err := p.Maps()
+	if err != nil {
+		return gadgets{}, err
+	}
+	var found gadgets
+	a := p.abi()
+	best := len(a.entries) // of those found
+	buf := make([]byte, 256<<10)
+	for _, m := range maps {
+		if !m.Exec || !m.Read || m.Path == "[vsyscall]" {
+			continue
+		}
+		for at := m.Start; at < m.End && (best > 0 || found.back == 0); at += uint64(len(buf)) {
+			b := buf[:min(uint64(len(buf)), m.End-at)]
+			if p.ReadAt(arch.Addr(at), b) != nil {
+				continue
+			}
+			for n, e := range a.entries[:best] {
+				if i := bytes.Index(b, []byte(e.code)); i >= 0 {
+					found.call, found.pops, best = arch.Addr(at+uint64(i)), e.pops, n
+					break
+				}
+			}
+			for _, code := range a.back {
+				if i := bytes.Index(b, []byte(code)); i >= 0 && found.back == 0 {
+					found.back = arch.Addr(at + uint64(i))
+				}
+			}
+		}
+	}
+	if found.call == 0 {
+		return gadgets{}, fmt.Errorf("process %d has no system call instruction to borrow: %w", p.pid, unix.ENOEXEC)
+	}
+	if best == len(a.entries)-1 {
+		found.back = 0 // that is the bare call
+	}
+	p.found = found
+	return p.found, nil
+}
+
+// signalMask reads or writes the mask of blocked signals.
+func signalMask(req, tid int, mask uint64) (uint64, error) {
+	if err := faults.At("ptrace", req); err != nil {
+		return 0, err
+	}
+	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(req), uintptr(tid), 8, uintptr(unsafe.Pointer(&mask)), 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	return mask, nil
+}

@@ -1,0 +1,159 @@
+//go:build linux && amd64
+
+package ptrace
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/internal/faults"
+	"kprobe/target"
+)
+
+// openMem opens the process's memory file, anew after an exec: an open one
+// stays with the memory it was opened on.
+func (p *Process) openMem() error { return p.openMemFor(os.O_RDWR) }
+
+func (p *Process) openMemFor(flag int) error {
+	f, err := openFile(fmt.Sprintf("/proc/%d/mem", p.pid), flag)
+	if err != nil {
+		return err
+	}
+	if old, ok := p.mem.Swap(f).(*os.File); ok {
+		old.Close()
+	}
+	return nil
+}
+
+func (p *Process) closeMem() {
+	if f, ok := p.mem.Load().(*os.File); ok {
+		f.Close()
+	}
+}
+
+// ReadAt fills b from addr, whole or with an error.
+func (p *Process) ReadAt(addr arch.Addr, b []byte) error {
+	f, _ := p.mem.Load().(*os.File)
+	return transfer(f, addr, b, unix.Pread, "pread", "read")
+}
+
+// WriteAt writes b at addr, whole or with an error. The memory file is used
+// because it writes private read-only pages (text) and grows stacks, as
+// process_vm_writev does not.
+func (p *Process) WriteAt(addr arch.Addr, b []byte) error {
+	f, _ := p.mem.Load().(*os.File)
+	return transfer(f, addr, b, unix.Pwrite, "pwrite", "write")
+}
+
+func transfer(f *os.File, addr arch.Addr, b []byte, op func(int, []byte, int64) (int, error), call, verb string) error {
+	if len(b) == 0 {
+		return nil
+	}
+	if f == nil {
+		return target.ErrGone
+	}
+	err := faults.At(call, 0)
+	n := 0
+	if err == nil {
+		n, err = op(int(f.Fd()), b, int64(addr))
+	}
+	switch {
+	case n == len(b):
+		return nil
+	case err == unix.EIO || err == nil && n > 0:
+		err = unix.EFAULT // part of the range is not mapped
+	case err == nil:
+		return target.ErrGone // the memory has been given up
+	}
+	return fmt.Errorf("%s %d bytes at %v: %w", verb, len(b), addr, err)
+}
+
+// child is a forked process that waits, stopped, to be cleaned and let go. Its
+// memory is a copy of the parent's, so the same addresses serve.
+type child struct {
+	pid    int
+	parent *Process // or, inExec, a stand-in: whose addresses are the child's
+	mem    *os.File
+	inExec bool // it has just executed another program, and is still in that call
+}
+
+func (c *child) PID() int { return c.pid }
+
+func (c *child) open() *os.File {
+	if c.mem == nil {
+		c.mem, _ = openFile(fmt.Sprintf("/proc/%d/mem", c.pid), os.O_RDWR)
+	}
+	return c.mem
+}
+
+func (c *child) ReadAt(addr arch.Addr, b []byte) error {
+	return transfer(c.open(), addr, b, unix.Pread, "pread", "read")
+}
+
+func (c *child) WriteAt(addr arch.Addr, b []byte) error {
+	return transfer(c.open(), addr, b, unix.Pwrite, "pwrite", "write")
+}
+
+func (c *child) Regs(r *arch.Regs) error {
+	var u unix.PtraceRegs
+	if err := getRegs(c.pid, &u); err != nil {
+		return regsError(err)
+	}
+	c.parent.abi().archRegs(&u, r)
+	return nil
+}
+
+func (c *child) SetRegs(r *arch.Regs) error {
+	var u unix.PtraceRegs
+	c.parent.abi().userRegs(r, &u)
+	return regsError(setRegs(c.pid, &u))
+}
+
+// Free unmaps memory that the child has from its parent.
+func (c *child) Free(addr arch.Addr, size int) error {
+	_, err := c.remote(c.parent.abi().munmap, uint64(addr), uint64(size))
+	return err
+}
+
+// SetTrapAction changes what the child does on SIGTRAP.
+func (c *child) SetTrapAction(a target.Action) error {
+	var r unix.PtraceRegs
+	if err := getRegs(c.pid, &r); err != nil {
+		return regsError(err)
+	}
+	at := scratchBelow(r.Rsp, c.parent.arch)
+	var saved target.Action
+	if err := c.ReadAt(at, saved[:]); err != nil {
+		return err
+	}
+	defer c.WriteAt(at, saved[:])
+	if err := c.WriteAt(at, c.parent.abi().pack(a)); err != nil {
+		return err
+	}
+	_, err := c.remote(c.parent.abi().sigaction, uint64(unix.SIGTRAP), uint64(at), 0, 8)
+	return err
+}
+
+func (c *child) remote(nr uint64, args ...uint64) (uint64, error) {
+	g, err := c.parent.gadgets()
+	if err != nil {
+		return 0, err
+	}
+	frame := c.parent.deadMemory() // dead in the parent, dead in its copy
+	call := call{abi: c.parent.abi(), tid: c.pid, tgid: c.pid, gadgets: g, frame: frame, alone: true, memory: c, nr: nr, args: args}
+	err = call.make()
+	return call.result, err
+}
+
+func (c *child) Detach() error {
+	if c.mem != nil {
+		c.mem.Close()
+	}
+	if f, ok := c.parent.mem.Load().(*os.File); c.inExec && ok {
+		f.Close()
+	}
+	return insist(func() error { return ptraceRequest(unix.PTRACE_DETACH, c.pid, 0, 0) })
+}

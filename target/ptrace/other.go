@@ -1,0 +1,34 @@
+//go:build !(linux && amd64)
+
+// Package ptrace is the live Linux process as a target. On this system it can
+// only say so.
+package ptrace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"kprobe/target"
+)
+
+// Process is a live process.
+type Process struct{ target.Target }
+
+// Attach is not possible on this system.
+func Attach(pid int) (*Process, error) {
+	return nil, fmt.Errorf("attach to process %d: needs Linux on x86-64: %w", pid, errors.ErrUnsupported)
+}
+
+// Look is not possible on this system.
+func Look(pid int) (*Process, error) { return Attach(pid) }
+
+// Start is not possible on this system.
+func Start(argv []string, attr *os.ProcAttr) (*Process, error) {
+	return nil, fmt.Errorf("start: needs Linux on x86-64: %w", errors.ErrUnsupported)
+}
+
+// Diagnose says why nothing can be probed here.
+func Diagnose(pid int) Diagnosis {
+	return Diagnosis{{Name: "system", Says: "processes can be probed on Linux on x86-64 only"}}
+}

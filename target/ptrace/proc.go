@@ -1,0 +1,276 @@
+//go:build linux && amd64
+
+package ptrace
+
+import (
+	"bufio"
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/symbol"
+	"kprobe/target"
+)
+
+// machineOf reads which machine a process's program is for.
+func machineOf(pid int) (*arch.Arch, error) {
+	f, err := openFile(fmt.Sprintf("/proc/%d/exe", pid), os.O_RDONLY)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			if exists(pid, pid) {
+				return nil, fmt.Errorf("process %d is a kernel thread or a zombie: %w", pid, unix.EINVAL)
+			}
+			return nil, fmt.Errorf("no process %d: %w", pid, unix.ESRCH)
+		}
+		return nil, fmt.Errorf("process %d: %w", pid, rootErrno(err))
+	}
+	defer f.Close()
+	h, err := elf.NewFile(f)
+	if err != nil {
+		return nil, fmt.Errorf("the program of process %d: %w", pid, err)
+	}
+	switch {
+	case h.Machine == elf.EM_X86_64 && h.Class == elf.ELFCLASS64:
+		return arch.AMD64, nil
+	case h.Machine == elf.EM_386 && h.Class == elf.ELFCLASS32:
+		return arch.I386, nil
+	}
+	return nil, fmt.Errorf("process %d is a %v %v program, only those of x86-64 and i386 can be probed: %w", pid, h.Class, h.Machine, unix.ENOTSUP)
+}
+
+func listTasks(pid int) ([]int, error) { return listNumbers(fmt.Sprintf("/proc/%d/task", pid)) }
+
+func listProcesses() ([]int, error) { return listNumbers("/proc") }
+
+// listNumbers lists the tasks in a directory.
+func listNumbers(dir string) ([]int, error) {
+	d, err := openFile(dir, os.O_RDONLY)
+	if err != nil {
+		return nil, procError(err)
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, procError(err)
+	}
+	tids := make([]int, 0, len(names))
+	for _, n := range names {
+		if tid, err := strconv.Atoi(n); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids, nil
+}
+
+// procError gives the want of a process its name, in an error about its files.
+func procError(err error) error {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return unix.ESRCH
+	}
+	return err
+}
+
+// alive tells a task that can still run from one whose end is only to be reported.
+func alive(pid, tid int) bool {
+	s := taskState(pid, tid)
+	return s != 0 && s != 'Z' && s != 'X'
+}
+
+func exists(pid, tid int) bool { return taskState(pid, tid) != 0 }
+
+// taskDir is where the kernel tells about a task. A vfork child is a process
+// of its own and not in the target's list.
+func taskFile(pid, tid int, name string) ([]byte, error) {
+	b, err := readFile(fmt.Sprintf("/proc/%d/task/%d/%s", pid, tid, name))
+	if err != nil {
+		b, err = readFile(fmt.Sprintf("/proc/%d/%s", tid, name))
+	}
+	return b, err
+}
+
+// statusField reads one line of a task's status file.
+func statusField(pid, tid int, field string) (string, error) {
+	b, err := taskFile(pid, tid, "status")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(v), nil
+		}
+	}
+	return "", fmt.Errorf("no field %s", field)
+}
+
+// statFields are the fields of a task's stat file from the state on: the
+// command name before it may hold anything, so they are counted from its end.
+func statFields(pid, tid int) []string {
+	b, err := taskFile(pid, tid, "stat")
+	if err != nil {
+		return nil
+	}
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 {
+		return nil
+	}
+	return strings.Fields(string(b[i+1:]))
+}
+
+// taskState is the letter that ps shows, or 0 where the task is gone.
+func taskState(pid, tid int) byte {
+	if f := statFields(pid, tid); len(f) > 0 {
+		return f[0][0]
+	}
+	return 0
+}
+
+// childrenOf lists the processes that a task has made (proc(5), children). Not
+// every kernel tells.
+func childrenOf(pid, tid int) []int {
+	b, err := taskFile(pid, tid, "children")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, f := range strings.Fields(string(b)) {
+		if child, err := strconv.Atoi(f); err == nil {
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}
+
+// taskCPU is the CPU that a task ran on last, or -1.
+func taskCPU(pid, tid int) int {
+	const processor = 39 - 3 // proc(5) counts from 1, and we from the state, its third
+	if f := statFields(pid, tid); len(f) > processor {
+		if n, err := strconv.Atoi(f[processor]); err == nil {
+			return n
+		}
+	}
+	return -1
+}
+
+// Maps lists the mappings of the process.
+func (p *Process) Maps() ([]symbol.Mapping, error) {
+	f, err := openFile(fmt.Sprintf("/proc/%d/maps", p.pid), os.O_RDONLY)
+	if err != nil {
+		return nil, regsError(procError(err))
+	}
+	defer f.Close()
+	return symbol.ParseMaps(bufio.NewReaderSize(f, 64<<10))
+}
+
+// Root is the target's root directory as we can reach it: what it sees under
+// a path may be another file than what we do (mount namespaces, chroot).
+func (p *Process) Root() string { return fmt.Sprintf("/proc/%d/root", p.pid) }
+
+// Realpath resolves a path in the target's file system. Links are followed by
+// hand: an absolute one must stay below the target's root.
+func (p *Process) Realpath(name string) string {
+	root, done, rest := p.Root(), "/", strings.Split(name, "/")
+	for links := 0; len(rest) > 0; {
+		part := rest[0]
+		rest = rest[1:]
+		if part == "" || part == "." {
+			continue
+		}
+		next := path.Join(done, part)
+		link, err := os.Readlink(root + next)
+		if err != nil {
+			done = next
+			continue
+		}
+		if links++; links > 40 {
+			return ""
+		}
+		if path.IsAbs(link) {
+			done = "/"
+		}
+		rest = append(strings.Split(link, "/"), rest...)
+	}
+	if _, err := os.Lstat(root + done); err != nil {
+		return ""
+	}
+	return done
+}
+
+// OpenMapped opens the file behind a mapping: by its path in the target's
+// own file system where that is still the same file, else through the kernel's
+// links to what is really mapped.
+func (p *Process) OpenMapped(m symbol.Mapping) (target.File, error) {
+	tries := []string{
+		p.Root() + m.Path,
+		fmt.Sprintf("/proc/%d/map_files/%x-%x", p.pid, m.Start, m.End),
+		fmt.Sprintf("/proc/%d/exe", p.pid),
+	}
+	var first error
+	for _, name := range tries {
+		f, err := openFile(name, os.O_RDONLY)
+		if err == nil {
+			if sameFile(f, m) {
+				return f, nil
+			}
+			f.Close()
+			err = fmt.Errorf("%s is not the file that is mapped any more", m.Path)
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+// IsProgram tells whether a mapping is of the program that was executed.
+func (p *Process) IsProgram(m symbol.Mapping) bool {
+	var st unix.Stat_t
+	return unix.Stat(fmt.Sprintf("/proc/%d/exe", p.pid), &st) == nil && st.Ino == m.Inode
+}
+
+func sameFile(f *os.File, m symbol.Mapping) bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) == nil && st.Ino == m.Inode
+}
+
+// commEntry is a thread's name and when it was read: names change rarely, and
+// reading one costs several microseconds.
+type commEntry struct {
+	name string
+	at   time.Time
+}
+
+const commAge = 100 * time.Millisecond
+
+// Comm is the name of a thread, at most a tenth of a second old.
+func (p *Process) Comm(th target.Thread) string {
+	if e, ok := p.comms.Load(int(th)); ok {
+		if e := e.(*commEntry); time.Since(e.at) < commAge {
+			return e.name
+		}
+	}
+	b, err := taskFile(p.pid, int(th), "comm")
+	if err != nil {
+		return "<...>"
+	}
+	name := strings.TrimSuffix(string(b), "\n")
+	p.comms.Store(int(th), &commEntry{name, time.Now()})
+	return name
+}
+
+// ThreadPID is the process that a thread belongs to: the target, or a vfork
+// child of its.
+func (p *Process) ThreadPID(th target.Thread) int {
+	if t := p.threads[int(th)]; t != nil {
+		return t.tgid
+	}
+	return p.pid
+}

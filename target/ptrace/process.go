@@ -1,0 +1,447 @@
+//go:build linux && amd64
+
+// Package ptrace is the live Linux process as a target: the ordinary user's
+// own processes, no root and no kernel option. It is the only package with
+// machine tags, raw system calls and a locked thread.
+//
+// # The owner thread
+//
+// The kernel takes ptrace requests for a thread only from the very host
+// thread that seized it. A Process therefore has one goroutine locked to one
+// host thread; Run lends it out. Waiting is done with __WNOTHREAD, so that the
+// exit statuses of the controller's other children stay theirs.
+//
+// # What the target can notice
+//
+// Threads are seized, never sent a signal. A stop interrupts a blocking system
+// call, which the kernel restarts by itself; the few calls that it would fail
+// with EINTR instead are restarted by us (see interrupted).
+package ptrace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/target"
+)
+
+// seizeOptions: children and new threads are born traced and stopped, before
+// they can run into a trap with nobody there.
+const seizeOptions = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK |
+	unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACEEXEC |
+	// A stop at the end of a system call that nobody has read when the tracer
+	// dies would become a SIGTRAP; marked as what it is, it becomes nothing.
+	unix.PTRACE_O_TRACESYSGOOD
+
+// Process is a live process. It implements target.Target and all of the
+// optional interfaces of that package.
+type Process struct {
+	pid     int
+	arch    *arch.Arch
+	started bool // we started it: its exit status is ours to collect
+	waits   bool // it was fetched, as a followed child, and waits for a Resume
+	begun   bool // as one whose program has run before
+
+	jobs  chan func()
+	owner int          // host thread id of the owner
+	woken atomic.Bool  // Wake was called and Wait has not told yet
+	mem   atomic.Value // *os.File: /proc/PID/mem; replaced by exec
+
+	threads  map[int]*thread
+	early    map[int]unix.WaitStatus // first stops of tasks whose parent has not told of them yet
+	unread   []*thread               // their reports are still with the kernel: see putAside
+	backlog  []target.Stop           // for Wait to answer first
+	stopped  bool                    // in a group stop, as far as we know
+	frozen   bool
+	complete bool // every task that there was when we came is in threads: see missed
+	gone     bool
+	exit     target.Exit
+
+	watch    debugRegisters     // of every thread; see watch.go
+	version  int                // of watch; 0 while nothing has been watched
+	watched  bool               // a thread may have been stopped by a debug register
+	disarmed map[arch.Addr]bool // where traps stood that may have been taken away while threads ran
+
+	found gadgets   // in the target, once looked for
+	dead  arch.Addr // where memory for a call's frame was last: see deadMemory
+
+	guardian *guardian     // nil until Guard
+	action   target.Action // for SIGTRAP, as it was set last
+	onBirth  func(born, parent target.Thread)
+	robust   robustList
+
+	pin   pinning
+	comms sync.Map // thread id -> *commEntry
+
+	closeOnce sync.Mutex
+	closed    bool
+}
+
+type state uint8
+
+const (
+	running  state = iota
+	reported       // handed out by Wait or Freeze; a Resume is owed
+	held           // stopped by Freeze
+)
+
+// thread is one task that runs in the target's memory: a thread of it, or,
+// until it execs or exits, a child born by vfork.
+type thread struct {
+	tid, tgid int
+	state     state
+	group     bool          // in a group stop (SIGSTOP and its kin): listen, do not continue
+	asked     bool          // a PTRACE_INTERRUPT is under way
+	trapped   bool          // the signal that it was reported for last is a trap's,
+	dealt     bool          // ours, and it is not going to be given it: the report was read
+	owed      bool          // its fork was reported, and it is on its way to a clean stop
+	signal    int           // to deliver when a held thread goes on
+	fault     *target.Fault // behind its trap's signal, where that is no more to be asked for
+	vfork     int           // the vfork child this thread waits for, uninterruptibly
+	parent    *thread
+
+	mask      uint64 // blocked signals at the last hit, if maskKnown
+	maskKnown bool
+
+	watch int // the version of Process.watch that it has
+
+	rseq arch.Addr // see cpuOf; 0 where not known
+}
+
+// Attach seizes every thread of a running process. The process goes on
+// running and has not been changed. Errors wrap the errno and name the
+// obstacle (see Diagnose).
+func Attach(pid int) (*Process, error) {
+	a, err := machineOf(pid)
+	if err != nil {
+		return nil, err
+	}
+	p := newProcess(pid, a)
+	p.Run(func() { err = p.seizeAll(pid) })
+	if err == nil {
+		err = p.openMem()
+	}
+	if err != nil {
+		p.Run(p.letGo)
+		p.stopOwner()
+		if d := Diagnose(pid); !d.OK() {
+			return nil, fmt.Errorf("attach to process %d: %w: %s", pid, rootErrno(err), d.Obstacle())
+		}
+		return nil, fmt.Errorf("attach to process %d: %w", pid, err)
+	}
+	return p, nil
+}
+
+// Look opens a running process for reading only. It is not traced: nothing in
+// it changes, not even that it could be seen from /proc.
+func Look(pid int) (*Process, error) {
+	a, err := machineOf(pid)
+	if err != nil {
+		return nil, err
+	}
+	p := newProcess(pid, a)
+	if err := p.openMemFor(os.O_RDONLY); err != nil {
+		p.stopOwner()
+		return nil, fmt.Errorf("look at process %d: %w", pid, err)
+	}
+	return p, nil
+}
+
+// Start runs a program and stops it before its first instruction. Its
+// standard files are those of attr, or the controller's own.
+func Start(argv []string, attr *os.ProcAttr) (*Process, error) {
+	if len(argv) == 0 {
+		return nil, fmt.Errorf("start: no program given: %w", unix.EINVAL)
+	}
+	p := newProcess(0, nil)
+	p.started = true
+	var err error
+	p.Run(func() { err = p.start(argv, attr) })
+	if err == nil {
+		err = p.openMem()
+	}
+	if err != nil {
+		if p.pid != 0 {
+			unix.Kill(p.pid, unix.SIGKILL)
+		}
+		p.stopOwner()
+		return nil, fmt.Errorf("start %s: %w", argv[0], err)
+	}
+	return p, nil
+}
+
+func newProcess(pid int, a *arch.Arch) *Process {
+	p := &Process{
+		pid: pid, arch: a,
+		jobs:    make(chan func()),
+		threads: make(map[int]*thread),
+		early:   make(map[int]unix.WaitStatus),
+	}
+	ready := make(chan struct{})
+	go p.ownerLoop(ready)
+	<-ready
+	return p
+}
+
+// ownerLoop is the owner thread. It never unlocks: the host thread ends with
+// it, and with the thread its affinity.
+func (p *Process) ownerLoop(ready chan struct{}) {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		// The main thread does not end with its goroutine; whatever it had not let go
+		// of would stay traced. Another is made while this one is taken.
+		go p.ownerLoop(ready)
+		<-ready
+		runtime.UnlockOSThread()
+		return
+	}
+	p.owner = unix.Gettid()
+	armWakeSignal()
+	close(ready)
+	for f := range p.jobs {
+		f()
+	}
+}
+
+func (p *Process) stopOwner() {
+	p.closeOnce.Lock()
+	defer p.closeOnce.Unlock()
+	if !p.closed {
+		p.closed = true
+		close(p.jobs)
+		p.closeMem()
+	}
+}
+
+// Arch tells the machine of the program, read from its ELF header.
+func (p *Process) Arch() *arch.Arch { return p.arch }
+
+// PID is the process id.
+func (p *Process) PID() int { return p.pid }
+
+// Run calls f on the owner thread and returns when it is done.
+func (p *Process) Run(f func()) {
+	done := make(chan struct{})
+	p.jobs <- func() {
+		defer close(done)
+		f()
+	}
+	<-done
+}
+
+// OnOwner tells whether the caller runs on the owner thread, that is, inside Run.
+func (p *Process) OnOwner() bool { return unix.Gettid() == p.owner }
+
+// missed finds, in a process that has just been frozen for the first time, what
+// seizeAll could not see: a task that was being made then. Its maker was not
+// traced when the making began, so it was not born traced; and processes that were
+// made before, by vfork or by clone with CLONE_VM, have the memory, but are no
+// threads. Now that all makers have stopped, or wait for such a child, there are
+// no more of them.
+func (p *Process) missed() (found bool, err error) {
+	for _, t := range p.threads {
+		if t.tgid != p.pid && t.state == held && !p.sharesMemory(t.tgid, 0) {
+			// It executed a program between the look and the call, last time.
+			ptraceRequest(unix.PTRACE_DETACH, t.tid, 0, 0)
+			delete(p.threads, t.tid)
+		}
+	}
+	known := len(p.threads)
+	if err := p.seizeAll(p.pid); err != nil {
+		return false, err
+	}
+	pids, err := listProcesses()
+	if err != nil {
+		return false, err
+	}
+	for _, pid := range pids {
+		if pid != p.pid && p.threads[pid] == nil && p.sharesMemory(pid, 0) {
+			if err := p.seizeAll(pid); err != nil && alive(pid, pid) && p.sharesMemory(pid, 0) {
+				return false, fmt.Errorf("process %d has the same memory: %w", pid, err)
+			}
+		}
+	}
+	for _, t := range p.threads {
+		if t.state != running {
+			continue
+		}
+		for _, pid := range childrenOf(t.tgid, t.tid) {
+			if c := p.threads[pid]; c != nil { // the child that it waits for
+				c.parent, t.vfork = t, pid
+			}
+		}
+	}
+	return len(p.threads) > known, nil
+}
+
+// seizeAll seizes thread after thread of a process until a look at the list finds
+// no new one. From then on new threads are born seized.
+func (p *Process) seizeAll(pid int) error {
+	for fresh := true; fresh; {
+		fresh = false
+		tids, err := listTasks(pid)
+		if err != nil {
+			return err
+		}
+		for _, tid := range tids {
+			if p.threads[tid] != nil {
+				continue
+			}
+			err := ptraceRequest(unix.PTRACE_SEIZE, tid, 0, seizeOptions)
+			if err != nil && tid != pid && !alive(pid, tid) {
+				continue // it ended between the look and the call
+			}
+			if err == unix.EPERM && p.bornSeized(tid) {
+				err = nil
+			}
+			if err != nil {
+				return fmt.Errorf("seize thread %d: %w", tid, err)
+			}
+			p.threads[tid] = &thread{tid: tid, tgid: pid}
+			fresh = true
+		}
+	}
+	return nil
+}
+
+// bornSeized tells whether a thread that refuses to be seized is ours already:
+// a thread that was seized a moment ago made it.
+func (p *Process) bornSeized(tid int) bool {
+	tracer, err := statusField(tid, tid, "TracerPid")
+	return err == nil && tracer == fmt.Sprint(p.owner) // the tracer is a thread, not its process
+}
+
+// letGo detaches from whatever was seized; used where attaching fails half way.
+func (p *Process) letGo() {
+	if len(p.threads) == 0 {
+		return
+	}
+	stops, _ := p.Freeze()
+	p.passOn(stops)
+	p.detachAll()
+}
+
+func (p *Process) detachAll() {
+	p.unwatch()
+	for _, t := range p.threads {
+		insist(func() error { return ptraceRequest(unix.PTRACE_DETACH, t.tid, 0, uint64(t.signal)) })
+	}
+	clear(p.threads)
+	p.frozen = false
+}
+
+// Close lets the process go on without us. A program that Start started is
+// let go too; Exited tells whether it is over.
+func (p *Process) Close() error {
+	p.closeOnce.Lock()
+	closed := p.closed
+	p.closeOnce.Unlock()
+	if closed {
+		return os.ErrClosed
+	}
+	p.Run(func() {
+		if p.gone || len(p.threads) == 0 {
+			return
+		}
+		if !p.frozen || p.Stuck() > 0 {
+			stops, _ := p.freezeWholly()
+			p.passOn(stops)
+		}
+		p.detachAll()
+	})
+	p.stopOwner()
+	if p.guardian != nil {
+		p.guardian.pipe.Close() // there is something left for it to restore
+	}
+	return nil
+}
+
+// Exited tells whether and how the process ended.
+func (p *Process) Exited() (target.Exit, bool) { return p.exit, p.gone }
+
+// start forks and execs on the owner thread. The child asks to be traced
+// before its exec; since a thread traced that way cannot be interrupted
+// without a signal, it is let go with a stop and seized again.
+func (p *Process) start(argv []string, attr *os.ProcAttr) error {
+	path, err := lookPath(argv[0])
+	if err != nil {
+		return err
+	}
+	var a os.ProcAttr
+	if attr != nil {
+		a = *attr
+	}
+	pid, err := forkTraced(path, argv, &a)
+	if err != nil {
+		return err
+	}
+	p.pid = pid
+	var ws unix.WaitStatus
+	if _, err := wait4(pid, &ws, unix.WALL); err != nil {
+		return err
+	}
+	if !ws.Stopped() {
+		return fmt.Errorf("the program ended at once (%v)", exitOf(ws))
+	}
+	if p.arch, err = machineOf(pid); err != nil {
+		return err
+	}
+	if err := ptraceRequest(unix.PTRACE_DETACH, pid, 0, uint64(unix.SIGSTOP)); err != nil {
+		return err
+	}
+	if err := ptraceRequest(unix.PTRACE_SEIZE, pid, 0, seizeOptions); err != nil {
+		return err
+	}
+	t := &thread{tid: pid, tgid: pid}
+	p.threads[pid] = t
+	if _, err := p.Freeze(); err != nil {
+		return err
+	}
+	unix.Kill(pid, unix.SIGCONT)
+	for deadline := time.Now().Add(5 * time.Second); t.group && time.Now().Before(deadline); {
+		// Leave the group stop: the next stop is an ordinary one.
+		ptraceRequest(unix.PTRACE_INTERRUPT, pid, 0, 0)
+		p.cont(t, 0)
+		if _, err := wait4(pid, &ws, unix.WALL); err != nil {
+			return err
+		}
+		if s, ok := p.event(pid, ws); ok && s.Kind == target.StopSignal {
+			p.Resume(target.Thread(pid), 0) // the SIGCONT that we sent
+		}
+	}
+	p.frozen = false
+	t.state = reported
+	return nil
+}
+
+// Fresh tells whether the process was just started, or is a child that was just
+// born or has just executed a program: its thread waits and is owed a Resume. A
+// born child's program has begun; else the thread stands before the first
+// instruction.
+func (p *Process) Fresh() (th target.Thread, begun, ok bool) {
+	return target.Thread(p.pid), p.begun, p.started || p.waits
+}
+
+// ShadowStack tells whether the kernel keeps a shadow stack for the process.
+func (p *Process) ShadowStack() bool {
+	f, err := statusField(p.pid, p.pid, "x86_Thread_features")
+	return err == nil && strings.Contains(f, "shstk")
+}
+
+// rootErrno is the errno at the root of an error.
+func rootErrno(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}

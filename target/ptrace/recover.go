@@ -1,0 +1,259 @@
+//go:build linux && amd64
+
+package ptrace
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/internal/lifeline"
+	"kprobe/target"
+)
+
+// ErrNothing is what Recover tells of a process that has nothing to restore: it is
+// gone, another has its pid, it executes another program by now, or its text is
+// back already.
+var ErrNothing = lifeline.ErrNothing
+
+// Recovered is what Recover did about one process.
+type Recovered struct {
+	PID int
+	Err error // nil where its text was restored
+}
+
+// Recover restores the processes whose controller has died and whose guardian
+// has too: pid, or all for 0. Processes with a live controller are left alone. The
+// error tells of journals that cannot be read, each; the others are recovered.
+func Recover(pid int) ([]Recovered, error) {
+	paths, err := lifeline.Journals(pid)
+	if err != nil {
+		return nil, err
+	}
+	var all []Recovered
+	var errs []error
+	for _, path := range paths {
+		j, err := lifeline.Load(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // its guardian has just removed it
+		case err != nil:
+			errs = append(errs, err)
+		case j.Abandoned():
+			deadline := time.Now().Add(patience)
+			err := recoverJournal(j, func() bool { return time.Now().Before(deadline) })
+			all = append(all, Recovered{j.PID, err})
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// recoverJournal restores a process and its children, and tries again, while it may,
+// where that cannot be done now: another tracer is there, the one before is still
+// about to end, or all threads wait for a vfork child. What is restored already is
+// not touched again. The journal goes when nothing is left.
+func recoverJournal(j *lifeline.Journal, may func() bool) error {
+	retry := func(j *lifeline.Journal) error {
+		const longest = time.Second
+		for pause := time.Millisecond; ; pause = min(2*pause, longest) {
+			err := recoverOnce(j)
+			if !errors.Is(err, target.ErrNotNow) && !errors.Is(err, unix.EPERM) || !may() {
+				return err
+			}
+			time.Sleep(pause)
+		}
+	}
+	err := retry(j)
+	for _, c := range copies(j) {
+		if e := retry(c); err == nil && !errors.Is(e, lifeline.ErrNothing) {
+			err = e
+		}
+	}
+	if err == nil || errors.Is(err, lifeline.ErrNothing) {
+		os.Remove(j.Path())
+	}
+	return err
+}
+
+// copies finds the processes that have a copy of a session's memory: children that
+// the process made when its controller was dead and it not yet restored, and theirs.
+// The lifeline serves them like their parent.
+func copies(j *lifeline.Journal) (all []*lifeline.Journal) {
+	seen := map[int]bool{j.PID: true, os.Getpid(): true}
+	for found := true; found; {
+		found = false
+		pids, _ := listProcesses()
+		for _, pid := range pids {
+			if seen[pid] || programID(pid) != j.BuildID {
+				continue
+			}
+			seen[pid] = true
+			c := j.Child(pid)
+			if c == nil {
+				continue
+			}
+			p, err := Look(pid)
+			if err != nil {
+				continue
+			}
+			if trap, err := lifeline.Read(j.Base, p.ReadAt); err == nil && trap.ID == j.ID {
+				all = append(all, c)
+				found = true
+			}
+			p.Close()
+		}
+	}
+	return all
+}
+
+// recoverOnce puts back what a dead controller left: the text, the return
+// addresses on the stacks, the program's own action on SIGTRAP. The slots stay
+// mapped: a thread may stand in one, and a signal frame may lead back to it.
+func recoverOnce(j *lifeline.Journal) error {
+	if !j.Current() || programID(j.PID) != j.BuildID {
+		return lifeline.ErrNothing
+	}
+	p, err := Attach(j.PID)
+	if err != nil {
+		if !j.Current() || programID(j.PID) != j.BuildID { // it is ending
+			return lifeline.ErrNothing
+		}
+		return err
+	}
+	p.Run(func() { err = p.restore(j) })
+	if e := p.Close(); err == nil && !errors.Is(e, os.ErrClosed) {
+		err = e
+	}
+	if errors.Is(err, target.ErrGone) && !j.Current() {
+		err = lifeline.ErrNothing
+	}
+	return err
+}
+
+// restore works on the owner thread. It leaves the process frozen, for Close
+// to let go.
+func (p *Process) restore(j *lifeline.Journal) error {
+	p.watched = true // for all that we know
+	found, err := lifeline.Read(j.Base, p.ReadAt)
+	if err == nil && found.ID == j.ID {
+		// They may be gone already, and with them what tells that a thread ran into one.
+		p.disarmed = found.Traps()
+	}
+	stops, err := p.freezeWholly()
+	if err != nil {
+		return err
+	}
+	found, err = lifeline.Read(j.Base, p.ReadAt)
+	if err != nil || found.ID != j.ID {
+		// A trap handler is there before the first byte changes, and goes after
+		// the last one is back: the controller died before, or after.
+		p.passOn(stops)
+		if err == nil || errors.Is(err, unix.EFAULT) || errors.Is(err, lifeline.ErrForeign) {
+			err = lifeline.ErrNothing
+		}
+		return err
+	}
+	var errs []error
+	for _, e := range found.Entries {
+		if err := p.restoreBytes(e); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for sp, real := range found.Frames {
+		p.restoreReturn(sp, found.Return, real)
+	}
+	if found.Return != 0 {
+		// A thread may stand on the trampoline, or come back to it from a signal
+		// handler: the one that served its trap when we came, for one.
+		if err := p.WriteAt(found.Return, lifeline.BypassReturn(p.arch, j.Base)); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for i := range stops {
+		p.dealWith(&stops[i])
+	}
+	err = p.unwatchLeft()
+	// This takes the traps' signals from their threads, before there is nobody who
+	// would know what they are for.
+	if err == nil {
+		err = p.SetTrapAction(found.Old)
+	}
+	if err != nil {
+		errs = append(errs, err)
+	}
+	p.passOn(stops)
+	if len(errs) == 0 {
+		over := lifeline.Over(j.Base)
+		errs = append(errs, p.WriteAt(over.Addr, over.New))
+	}
+	return errors.Join(errs...)
+}
+
+// restoreBytes puts an instruction back, if our trap or jump is still there. The trap at
+// the end of a slot becomes a jump: a thread may be in the slot, or come back to
+// it from a signal handler, when there is nobody to serve traps any more.
+func (p *Process) restoreBytes(e lifeline.Entry) error {
+	have := make([]byte, e.Len)
+	if len(have) == 0 || p.ReadAt(e.Addr, have) != nil {
+		return nil // a trap within a jump, that goes with it; or unmapped since
+	}
+	trap := bytes.HasPrefix(have, p.arch.Break)
+	if jump, ok := e.Bypass(p.arch); ok {
+		if !trap {
+			return nil // it is that jump already
+		}
+		return p.WriteAt(e.Addr, jump)
+	}
+	if trap || lifeline.IsJump(have) {
+		return p.WriteAt(e.Addr, e.Original[:e.Len])
+	}
+	return nil
+}
+
+func (p *Process) restoreReturn(sp, trampoline, real arch.Addr) {
+	b := make([]byte, p.arch.PtrSize)
+	if trampoline == 0 || p.ReadAt(sp, b) != nil || p.arch.Word(b) != uint64(trampoline) {
+		return
+	}
+	p.arch.PutWord(b, uint64(real))
+	p.WriteAt(sp, b)
+}
+
+// dealWith takes the signal off a stop for a trap that needs nobody any more: of
+// a thread that was set back to it, and runs what is in the trap's place by now,
+// the instruction or a jump; or that the tracer before us has dealt with.
+func (p *Process) dealWith(st *target.Stop) {
+	if st.Kind != target.StopTrap {
+		return
+	}
+	var r arch.Regs
+	if st.Back || p.Regs(st.Thread, &r) == nil && r[p.arch.Flags]&lifeline.Dealt != 0 {
+		st.Signal, st.Back = 0, false
+	}
+}
+
+// passOn gives the stops of a freeze back: children go, and signals are delivered,
+// those of traps too. A trap is for whomever it is: with the lifeline still in
+// place it is served there.
+func (p *Process) passOn(stops []target.Stop) {
+	for _, st := range stops {
+		switch st.Kind {
+		case target.StopFork:
+			st.Child.Detach()
+			p.Resume(st.Thread, 0)
+		case target.StopSpawn:
+			st.Child.Detach()
+		case target.StopAccess:
+			p.Resume(st.Thread, 0)
+		case target.StopTrap, target.StopSignal:
+			if st.Back {
+				p.setForth(int(st.Thread))
+			}
+			p.Resume(st.Thread, st.Signal)
+		}
+	}
+}

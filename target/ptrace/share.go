@@ -1,0 +1,179 @@
+//go:build linux && amd64
+
+package ptrace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/internal/faults"
+	"kprobe/target"
+)
+
+// Share maps fresh memory that the process and we have in common. The process
+// makes it, as a memory file, and we open it through its descriptor, which is
+// closed again: so neither of us needs a name that the other can see, and other
+// namespaces are no obstacle. Its pages exist once they are written to.
+func (p *Process) Share(addr arch.Addr, size int) (ours []byte, err error) {
+	err = p.shared(addr, size, func(f *os.File) error {
+		ours, err = unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+		return os.NewSyscallError("mmap", err)
+	})
+	if err != nil && ours != nil {
+		err = errors.Join(err, p.Unshare(ours))
+		ours = nil
+	}
+	return ours, err
+}
+
+// Reshare gives the process, which executes another program, what it shared with
+// us before, at the same address. What we have of it stays where it is.
+func (p *Process) Reshare(addr arch.Addr, ours []byte) error {
+	return p.shared(addr, len(ours), func(f *os.File) error {
+		const page = 4096
+		for off := 0; off < len(ours); off += page {
+			// What was never written to is not read either: that would make it.
+			if b := ours[off:min(off+page, len(ours))]; resident(b) {
+				if _, err := f.WriteAt(b, int64(off)); err != nil {
+					return err
+				}
+			}
+		}
+		_, _, e := unix.Syscall6(unix.SYS_MMAP, uintptr(unsafe.Pointer(&ours[0])), uintptr(len(ours)),
+			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE|unix.MAP_FIXED, f.Fd(), 0)
+		if e != 0 {
+			return os.NewSyscallError("mmap", e)
+		}
+		return nil
+	})
+}
+
+// resident tells whether a page of shared memory exists.
+func resident(b []byte) bool {
+	var is byte
+	_, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(unsafe.Pointer(&is)))
+	return e != 0 || is&1 != 0
+}
+
+// shared has the process make a memory file and map it, and us map it by ours in
+// between.
+func (p *Process) shared(addr arch.Addr, size int, ours func(*os.File) error) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("share %d bytes at %v with process %d: %w", size, addr, p.pid, err)
+		}
+	}()
+	fd, err := p.memoryFile()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := p.remote(p.volunteer(p.pid), p.abi().close, fd); err == nil && e != nil {
+			err = errors.Join(e, p.Free(addr, size))
+		}
+	}()
+	f, err := openFile(fmt.Sprintf("/proc/%d/fd/%d", p.pid, fd), os.O_RDWR)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Truncate(int64(size)); err != nil {
+		return err
+	}
+	if err := faults.At("mmap", 0); err != nil {
+		return err
+	}
+	if err := ours(f); err != nil {
+		return err
+	}
+	err = p.remote(p.volunteer(p.pid), p.abi().mmap, uint64(addr), uint64(size), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_FIXED_NOREPLACE|unix.MAP_NORESERVE, fd, 0)
+	var refused refusal
+	if err != nil && !errors.As(err, &refused) {
+		p.Free(addr, size) // it may have been made nevertheless
+	}
+	return err
+}
+
+// Unshare gives up our side of a Share. The process's goes by Free.
+func (p *Process) Unshare(ours []byte) error {
+	if w := uintptr(p.robust.pending); len(ours) > 0 && w >= uintptr(unsafe.Pointer(&ours[0])) && w-uintptr(unsafe.Pointer(&ours[0])) < uintptr(len(ours)) {
+		p.robust.pending = nil
+	}
+	return os.NewSyscallError("munmap", unix.Munmap(ours))
+}
+
+// OnBirth has f called for each new thread before it runs.
+func (p *Process) OnBirth(f func(born, parent target.Thread)) { p.onBirth = f }
+
+// What programs inside a process need of it.
+var _ interface {
+	target.Sharer
+	target.Nursery
+	target.Driver
+} = (*Process)(nil)
+
+// robustList is the kernel's struct robust_list_head (set_robust_list(2)).
+type robustList struct {
+	next    unsafe.Pointer
+	offset  int64 // from an element to its futex
+	pending unsafe.Pointer
+}
+
+// Living has the kernel mark a word of shared memory when this controller dies,
+// before it lets the process go: the word, at an offset in ours, is made a robust
+// futex that the owner thread holds. There is one such word.
+func (p *Process) Living(ours []byte, offset int) error {
+	word := (*uint32)(unsafe.Pointer(&ours[offset]))
+	p.robust.next = unsafe.Pointer(&p.robust) // an empty list, but for what is pending
+	p.robust.pending = unsafe.Pointer(word)
+	if err := faults.At("set_robust_list", 0); err != nil {
+		return err
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SET_ROBUST_LIST, uintptr(unsafe.Pointer(&p.robust)), unsafe.Sizeof(p.robust), 0); e != 0 {
+		return os.NewSyscallError("set_robust_list", e)
+	}
+	atomic.StoreUint32(word, uint32(unix.Gettid()))
+	return nil
+}
+
+// Owner is whose process it is; 0 and 0 where that cannot be read.
+func (p *Process) Owner() (uid, gid uint32) {
+	var st unix.Stat_t
+	if unix.Stat(fmt.Sprintf("/proc/%d", p.pid), &st) != nil {
+		return 0, 0
+	}
+	return st.Uid, st.Gid
+}
+
+// UserFSBase tells whether programs may read their fs base (rdfsbase): the kernel
+// says so in the second word of hardware capabilities.
+func (p *Process) UserFSBase() bool {
+	b, err := readFile(fmt.Sprintf("/proc/%d/auxv", p.pid))
+	const hwcap2, fsgsbase = 26, 1 << 1
+	for ; err == nil && len(b) >= 16; b = b[16:] {
+		if p.arch.Order.Uint64(b) == hwcap2 {
+			return p.arch.Order.Uint64(b[8:])&fsgsbase != 0
+		}
+	}
+	return false
+}
+
+// memoryFile has the process make one, and answers its descriptor.
+func (p *Process) memoryFile() (fd uint64, err error) {
+	t := p.volunteer(p.pid)
+	err = p.withScratch(t, func(at arch.Addr) error {
+		if err := p.WriteAt(at, []byte("kprobe\x00")); err != nil {
+			return err
+		}
+		fd, err = p.call(t, p.abi().memfdCreate, uint64(at), unix.MFD_CLOEXEC)
+		return err
+	})
+	return fd, err
+}

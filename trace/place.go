@@ -1,0 +1,161 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"kprobe"
+	"kprobe/arch"
+	"kprobe/spec"
+	"kprobe/symbol"
+)
+
+// located is a definition's place: found, or a name that waits for its file.
+type located struct {
+	loc  symbol.Loc
+	name string // SymbolName; "" to register by address
+	off  uint64
+}
+
+// fullName is a place's symbol as Kprobe.SymbolName has it.
+func fullName(pl spec.Place) string {
+	name := pl.Symbol
+	if name != "" && pl.Version != "" {
+		name += "@" + pl.Version
+	}
+	if name != "" && pl.Module != "" {
+		name = pl.Module + ":" + name
+	}
+	return name
+}
+
+// probe makes the probe of a definition that was located here, without handlers.
+func (at located) probe(sp *spec.Spec) kprobe.Probe {
+	var addr arch.Addr
+	if at.name == "" {
+		addr = arch.Addr(at.loc.Addr)
+	}
+	switch sp.Kind {
+	case spec.Watch:
+		return &kprobe.Watchpoint{
+			Kp:  kprobe.Kprobe{SymbolName: at.name, Offset: at.off, Addr: addr},
+			Len: sp.Place.Length, Access: accesses[sp.Place.Access],
+		}
+	case spec.Return:
+		return &kprobe.Kretprobe{
+			Kp:        kprobe.Kprobe{SymbolName: at.name, Offset: at.off, Addr: addr},
+			MaxActive: sp.MaxActive,
+		}
+	}
+	return &kprobe.Kprobe{SymbolName: at.name, Offset: at.off, Addr: addr}
+}
+
+var accesses = map[string]kprobe.Access{"r": kprobe.Read, "w": kprobe.Write, "rw": kprobe.ReadWrite}
+
+// locate finds the places of a definition.
+func locate(s *kprobe.Session, sp *spec.Spec) ([]located, error) {
+	if err := s.Refresh(); err != nil {
+		return nil, err
+	}
+	pl, space := sp.Place, s.Symbols()
+	switch {
+	case pl.HasAddr:
+		loc, _ := space.At(pl.Addr)
+		loc.Addr = pl.Addr // in no file, perhaps
+		return []located{{loc: loc}}, nil
+	case pl.HasFileOff:
+		return atFileOffset(space, pl)
+	}
+	full := fullName(pl)
+	if sp.Kind == spec.Watch {
+		return []located{{name: full, off: pl.Offset}}, nil // a variable: for the session to find
+	}
+	loc, err := s.Lookup(full)
+	var absent *symbol.NoModuleError
+	switch {
+	case err == nil:
+		if pl.Offset >= max(loc.Size, 1) {
+			return nil, fail(syscall.EILSEQ, "%s is %d bytes long", pl.Symbol, loc.Size)
+		}
+		loc.Addr += pl.Offset
+		loc.Off += pl.Offset
+		return []located{{loc: loc, name: full, off: pl.Offset}}, nil
+	case pl.IsGlob():
+		return glob(space, pl)
+	case errors.As(err, &absent):
+		return []located{{name: full, off: pl.Offset}}, nil
+	}
+	return nil, err
+}
+
+func atFileOffset(space *symbol.Space, pl spec.Place) ([]located, error) {
+	var found []located
+	for _, loc := range space.AtFileOffset(pl.Module, pl.FileOff) {
+		found = append(found, located{loc: loc})
+	}
+	if len(found) == 0 {
+		return nil, fail(syscall.ENOENT, "offset 0x%x of %s is not mapped", pl.FileOff, pl.Module)
+	}
+	return found, nil
+}
+
+// glob finds every function that a pattern matches and that can be probed;
+// stubs and functions that others stand for are not meant.
+func glob(space *symbol.Space, pl spec.Place) ([]located, error) {
+	var found []located
+	for _, loc := range space.Match(pl.Module, pl.Symbol) {
+		if loc.Func.Source == symbol.Plt || loc.Func.Kind == symbol.IFunc {
+			continue
+		}
+		loc.Addr += pl.Offset
+		loc.Off += pl.Offset
+		found = append(found, located{loc: loc})
+	}
+	if len(found) == 0 {
+		return nil, fail(syscall.ENOENT, "no function matches %q", pl.Symbol)
+	}
+	return found, nil
+}
+
+// resolver finds what definitions name besides their place.
+type resolver struct {
+	space  *symbol.Space
+	module string // of the place: "same file" of @+OFFSET
+}
+
+func (r resolver) Symbol(name string) (arch.Addr, error) {
+	module, name := symbol.SplitName(name)
+	for _, kind := range []symbol.Kind{symbol.Data, symbol.Func} {
+		locs, err := r.space.Resolve(symbol.Query{Module: module, Symbol: name, Kind: kind})
+		if err == nil {
+			return arch.Addr(locs[0].Addr), nil
+		}
+		if kind == symbol.Func {
+			return 0, err
+		}
+	}
+	return 0, fail(syscall.ENOENT, "no symbol %q", name)
+}
+
+func (r resolver) FileOffset(off int64) (arch.Addr, error) {
+	if locs := r.space.AtFileOffset(r.module, uint64(off)); len(locs) > 0 {
+		return arch.Addr(locs[0].Addr), nil
+	}
+	return 0, fail(syscall.ENOENT, "offset %d of %s is not mapped", off, r.module)
+}
+
+func (r resolver) Name(a arch.Addr) string { return nameOf(r.space, a) }
+
+// nameOf is symbol+0xoff/0xsize, or "" where no symbol is known.
+func nameOf(space *symbol.Space, a arch.Addr) string {
+	loc, ok := space.At(uint64(a))
+	if !ok {
+		return ""
+	}
+	return loc.String()
+}
+
+func fail(errno syscall.Errno, format string, args ...any) error {
+	return &kprobe.Error{Errno: errno, Reason: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,30 @@
+package trace
+
+import (
+	"syscall"
+
+	"kprobe"
+	"kprobe/spec"
+)
+
+// Plan tells, for one definition, what registering it would do; nothing is
+// changed. Errors: as Tracer.Add.
+func Plan(s *kprobe.Session, def string) ([]kprobe.PlanEntry, error) {
+	p := parser(s)
+	sp, err := p.Parse(def)
+	if err != nil {
+		return nil, err
+	}
+	if sp == nil || sp.Kind == spec.Delete {
+		return nil, fail(syscall.EINVAL, "not a probe: %q", def)
+	}
+	places, err := locate(s, sp)
+	if err != nil {
+		return nil, syntax(sp, err)
+	}
+	var es []kprobe.PlanEntry
+	for _, at := range places {
+		es = append(es, s.Plan(at.probe(sp)))
+	}
+	return es, nil
+}

@@ -1,0 +1,479 @@
+// Package trace puts definitions in the language of the kernel's kprobe_events to
+// work on a session: each hit becomes an event. It stands on the engine's own
+// API, as any program could; see spec for the language and event for the lines.
+package trace
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe"
+	"kprobe/arch"
+	"kprobe/event"
+	"kprobe/spec"
+	"kprobe/symbol"
+)
+
+// Tracer is a set of definitions (kprobe_events) at work on a session: each
+// hit becomes an event. Its methods are not safe for concurrent use.
+type Tracer struct {
+	// Inside lets definitions be captured by programs inside the target, where
+	// that can be done: a hit then costs some nanoseconds, and no stop. Events
+	// come a few milliseconds later, from a goroutine of the tracer's own.
+	Inside bool
+
+	// Patient tells Add to wait for functions that the program does not have, as
+	// it waits for files that are not mapped: a program that it executes may.
+	Patient bool
+
+	s      *kprobe.Session
+	space  *symbol.Space
+	sink   func(*event.Event)
+	parser spec.Options
+	specs  []*spec.Spec
+	probes []*traced
+
+	recorders []*recorder // of the definitions that are captured inside the target
+	refused   bool        // the target takes no programs
+	gather    *gather
+}
+
+// traced is one definition at one place.
+type traced struct {
+	tr      *Tracer
+	spec    *spec.Spec
+	group   string
+	name    string
+	place   symbol.Loc // zero while pending
+	capture atomic.Pointer[capture]
+	work    sync.Pool // of *work
+	faults  atomic.Uint64
+	kp      *kprobe.Kprobe     // of a p line
+	rp      *kprobe.Kretprobe  // of an r line
+	wp      *kprobe.Watchpoint // of a w line
+}
+
+// work is what making one event needs: reused, for there are many.
+type work struct {
+	ctx   event.Context
+	args  []event.Value
+	entry arch.Regs // when the function was entered, for $argN at its return
+}
+
+// capture is a definition's arguments as one machine has them.
+type capture struct {
+	of *arch.Arch
+	*event.Capture
+}
+
+// compile makes the capture for the machine that the session is on now.
+func (t *traced) compile(at symbol.Loc) ([]spec.Arg, error) {
+	a := t.tr.s.Arch()
+	args, err := bind(t.tr.s, t.spec, at)
+	if err != nil {
+		return nil, err
+	}
+	c, err := event.Compile(args, a, resolver{t.tr.space, t.spec.Place.Module})
+	if err != nil {
+		return nil, t.spec.ErrorAt(spec.BadProbeAddr, spec.PartPlace, err)
+	}
+	t.capture.Store(&capture{a, c})
+	return args, nil
+}
+
+// probe is the one that does the work.
+func (t *traced) probe() kprobe.Probe {
+	switch {
+	case t.rp != nil:
+		return t.rp
+	case t.wp != nil:
+		return t.wp
+	}
+	return t.kp
+}
+
+// kprobe is where it sits.
+func (t *traced) kprobe() *kprobe.Kprobe {
+	switch {
+	case t.rp != nil:
+		return &t.rp.Kp
+	case t.wp != nil:
+		return &t.wp.Kp
+	}
+	return t.kp
+}
+
+// New makes a tracer. sink is called with each event on the thread that
+// the hit is served on: it must be quick, and must not keep the event.
+func New(s *kprobe.Session, sink func(*event.Event)) *Tracer {
+	return &Tracer{s: s, space: s.Symbols(), sink: sink, parser: parser(s)}
+}
+
+func parser(s *kprobe.Session) spec.Options {
+	_, types := s.Target().(binder)
+	return spec.Options{
+		Types:    types,
+		IsReg:    func(name string) bool { _, ok := s.Arch().RegByName(name); return ok },
+		WordSize: s.Arch().PtrSize,
+	}
+}
+
+// Add puts definitions to work, all of them in one stop of the target or none.
+// Deletions ("-:EVENT") are of what was defined before them, here or earlier;
+// they too take effect only if nothing is refused. Errors: *spec.SyntaxError,
+// with the position in the definition.
+func (tr *Tracer) Add(defs ...string) error {
+	specs := slices.Clone(tr.specs)
+	deleted := func(t *traced) bool { return !slices.Contains(specs, t.spec) }
+	var fresh []*traced
+	for _, def := range defs {
+		sp, err := tr.parser.Parse(def)
+		if err != nil {
+			return err
+		}
+		if sp == nil {
+			continue
+		}
+		if sp.Kind == spec.Delete {
+			if specs, err = spec.Remove(specs, sp); err != nil {
+				return err
+			}
+			fresh = slices.DeleteFunc(fresh, deleted)
+			continue
+		}
+		if err := spec.Append(specs, sp); err != nil {
+			return err
+		}
+		ps, err := tr.prepare(sp)
+		if err != nil {
+			return err
+		}
+		specs = append(specs, sp)
+		fresh = append(fresh, ps...)
+	}
+	if len(fresh) > 0 {
+		tr.settleAll(fresh)
+		if err := tr.register(fresh); err != nil {
+			return err
+		}
+	}
+	var going []*traced
+	tr.probes = slices.DeleteFunc(tr.probes, func(t *traced) bool {
+		if deleted(t) {
+			going = append(going, t)
+			return true
+		}
+		return false
+	})
+	tr.specs, tr.probes = specs, append(tr.probes, fresh...)
+	return tr.unregister(going)
+}
+
+// Definitions prints what is at work, as reading kprobe_events does.
+func (tr *Tracer) Definitions() []string {
+	var lines []string
+	for _, sp := range tr.specs {
+		c := *sp
+		for _, t := range tr.probes {
+			if t.spec == sp && t.rp != nil {
+				c.MaxActive = t.rp.MaxActive // the default, if none was given
+			}
+		}
+		lines = append(lines, c.String())
+	}
+	return lines
+}
+
+// Close takes all definitions out of work. Every event has been handed over then.
+func (tr *Tracer) Close() error {
+	err := tr.unregister(tr.probes)
+	tr.Flush()
+	tr.specs, tr.probes = nil, nil
+	return err
+}
+
+func (tr *Tracer) unregister(ts []*traced) error {
+	if len(ts) == 0 {
+		return nil
+	}
+	return tr.s.Unregister(probesOf(ts)...)
+}
+
+func probesOf(ts []*traced) []kprobe.Probe {
+	ps := make([]kprobe.Probe, len(ts))
+	for i, t := range ts {
+		ps[i] = t.probe()
+	}
+	return ps
+}
+
+// prepare turns one definition into probes: one, or as many as its glob finds.
+func (tr *Tracer) prepare(sp *spec.Spec) ([]*traced, error) {
+	locs, err := locate(tr.s, sp)
+	if tr.Patient && errors.Is(err, syscall.ENOENT) {
+		locs, err = nil, nil
+		if full := fullName(sp.Place); full != "" && !sp.Place.IsGlob() {
+			locs = []located{{name: full, off: sp.Place.Offset}}
+		}
+	}
+	if err != nil {
+		return nil, syntax(sp, err)
+	}
+	var ts []*traced
+	for _, at := range locs {
+		t, err := tr.traced(sp, at)
+		if err != nil {
+			return nil, err
+		}
+		ts = append(ts, t)
+	}
+	return ts, nil
+}
+
+// traced makes the probe of a definition at a place.
+func (tr *Tracer) traced(sp *spec.Spec, at located) (*traced, error) {
+	t := &traced{tr: tr, spec: sp, place: at.loc}
+	t.work.New = func() any { return &work{ctx: event.Context{Mem: memoryOf(tr.s)}} }
+	t.group, t.name = sp.Names()
+	if sp.Event == "" && at.name == "" && sp.Place.IsGlob() {
+		named := *sp
+		named.Place.Symbol = at.loc.Func.Label()
+		_, t.name = named.Names()
+	}
+	args, err := t.compile(at.loc)
+	if err != nil {
+		return nil, err
+	}
+	switch p := at.probe(sp).(type) {
+	case *kprobe.Kprobe:
+		t.kp = p
+		p.PreHandler = t.hit
+	case *kprobe.Watchpoint:
+		t.wp = p
+		p.Handler = t.accessed
+	case *kprobe.Kretprobe:
+		t.rp = p
+		t.atReturn(args)
+	}
+	t.kprobe().Patient = tr.Patient
+	return t, nil
+}
+
+// memoryOf is a session's memory, with that of programs where the target tells it
+// from its own.
+func memoryOf(s *kprobe.Session) event.Memory {
+	type user interface {
+		ReadUser(addr arch.Addr, p []byte) error
+	}
+	if u, ok := s.Target().(user); ok {
+		return struct {
+			*kprobe.Session
+			user
+		}{s, u}
+	}
+	return s
+}
+
+// binder is a target with type information. Bind is kernel.Types.Bind: arguments
+// by name become loads.
+type binder interface {
+	Bind(sp *spec.Spec, at symbol.Loc) ([]spec.Arg, error)
+}
+
+// bind gives a definition's arguments at a place without names of variables.
+func bind(s *kprobe.Session, sp *spec.Spec, at symbol.Loc) ([]spec.Arg, error) {
+	if b, ok := s.Target().(binder); ok {
+		return b.Bind(sp, at)
+	}
+	return sp.Args, nil
+}
+
+// atReturn gives a return probe its handlers.
+func (t *traced) atReturn(args []spec.Arg) {
+	t.rp.Handler = t.returned
+	if slices.ContainsFunc(args, func(a spec.Arg) bool { return readsArg(&a.Fetch) }) {
+		t.rp.DataSize = int(unsafe.Sizeof(arch.Regs{}))
+		t.rp.EntryHandler = func(ri *kprobe.KretprobeInstance, regs *kprobe.Regs) int {
+			binary.Encode(ri.Data, binary.NativeEndian, regs.Raw())
+			return 0
+		}
+	}
+}
+
+func readsArg(f *spec.Fetch) bool {
+	return f != nil && (f.Op == spec.ArgN || readsArg(f.Inner))
+}
+
+// register registers probes of all kinds in one batch and points its error at
+// the definition.
+func (tr *Tracer) register(ts []*traced) error {
+	err := tr.s.Register(probesOf(ts)...)
+	var b *kprobe.BatchError
+	if errors.As(err, &b) {
+		return syntax(ts[b.Index].spec, b.Err)
+	}
+	for _, t := range ts {
+		if t.wp != nil {
+			t.place = t.at() // which no handler asks for
+		}
+	}
+	return err
+}
+
+// syntax gives an error of resolving or registering the kernel's code and the
+// place in the definition.
+func syntax(sp *spec.Spec, err error) error {
+	code, part := spec.FailRegProbe, spec.PartData
+	watch := sp.Kind == spec.Watch
+	var notFound *symbol.NotFoundError
+	switch {
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		code = spec.NonUniqSymbol
+	case watch && errors.Is(err, syscall.ENOTSUP):
+		code, part = spec.BadAccessType, spec.PartPlace
+	case watch && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.EINVAL)):
+		code = spec.BadAccessAddr
+	case errors.As(err, &notFound), errors.Is(err, syscall.ENOENT):
+		code = spec.BadProbeAddr
+	case errors.Is(err, syscall.EILSEQ):
+		code = spec.BadInsnBndry
+	case sp.Kind == spec.Return && errors.Is(err, syscall.EINVAL) && sp.Place.Offset != 0:
+		code = spec.BadRetprobe
+	case errors.Is(err, syscall.ESRCH):
+		return err
+	}
+	return sp.ErrorAt(code, part, err)
+}
+
+// hit is the pre-handler of a p line.
+func (t *traced) hit(p *kprobe.Kprobe, regs *kprobe.Regs) int {
+	e := t.event(regs, t.at())
+	e.Addr = p.Addr
+	w := t.work.Get().(*work)
+	t.emit(e, regs, w)
+	t.work.Put(w)
+	return 0
+}
+
+// returned is the handler of an r line.
+func (t *traced) returned(ri *kprobe.KretprobeInstance, regs *kprobe.Regs) int {
+	e := t.event(regs, t.at())
+	e.Return = true
+	e.Addr, e.RetAddr = ri.Entry, ri.RetAddr
+	e.RetSym = nameOf(t.tr.space, ri.RetAddr)
+	w := t.work.Get().(*work)
+	if len(ri.Data) > 0 {
+		binary.Decode(ri.Data, binary.NativeEndian, &w.entry)
+		w.ctx.Entry = &w.entry
+	}
+	t.emit(e, regs, w)
+	t.work.Put(w)
+	return 0
+}
+
+// accessed is the handler of a w line. Its events are where the access was made.
+func (t *traced) accessed(p *kprobe.Watchpoint, regs *kprobe.Regs) {
+	at, _ := t.tr.space.At(uint64(regs.PC()))
+	e := t.event(regs, at)
+	e.Access = true
+	e.Addr = regs.PC()
+	w := t.work.Get().(*work)
+	w.ctx.Data = p.Kp.Addr
+	t.emit(e, regs, w)
+	t.work.Put(w)
+}
+
+// at is the probe's place. Of one that was pending when the definition was made,
+// it is known once it is armed.
+func (t *traced) at() symbol.Loc {
+	if t.place.Addr != 0 {
+		return t.place
+	}
+	loc, _ := t.tr.space.At(uint64(t.kprobe().Addr))
+	return loc
+}
+
+func (t *traced) event(regs *kprobe.Regs, at symbol.Loc) *event.Event {
+	task := regs.Task()
+	return &event.Event{
+		Time: t.tr.now(regs), CPU: max(0, regs.CPU()), PID: task.PID, TID: task.TID, Comm: regs.Comm(),
+		Group: t.group, Name: t.name,
+		Func: at.Func.Label(), Off: at.Off, Size: at.Size,
+	}
+}
+
+// emit reads the arguments and hands the event over.
+func (t *traced) emit(e *event.Event, regs *kprobe.Regs, w *work) {
+	if t.capture.Load().of != t.tr.s.Arch() { // the process has executed a program of another machine
+		if _, err := t.compile(t.at()); err != nil {
+			t.faults.Add(1) // which has no such registers
+			return
+		}
+	}
+	w.ctx.Regs, w.ctx.Comm = regs.Raw(), e.Comm
+	w.args = t.capture.Load().AppendTo(w.args[:0], &w.ctx)
+	e.Args = w.args
+	t.note(e)
+	if !t.tr.keep(e) {
+		t.tr.sink(e)
+	}
+}
+
+// note counts what an event has not.
+func (t *traced) note(e *event.Event) {
+	if slices.ContainsFunc(e.Args, func(v event.Value) bool { return v.Fault }) {
+		t.faults.Add(1)
+	}
+}
+
+// now is when a handler was called. Where events are recorded inside a kernel, it is the
+// kernel's own clock, as theirs is.
+func (tr *Tracer) now(regs *kprobe.Regs) time.Duration {
+	if tr.gather != nil {
+		if at, ok := regs.Time(); ok {
+			return at
+		}
+	}
+	return monotonic()
+}
+
+// monotonic is the kernel's trace clock: time since boot.
+func monotonic() time.Duration {
+	var ts unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return time.Duration(ts.Nano())
+}
+
+// Counts tells what became of every probe's hits so far.
+func (tr *Tracer) Counts() []event.Count {
+	var cs []event.Count
+	for _, t := range tr.probes {
+		at := t.at()
+		c := event.Count{Name: t.name, Place: at.Place()}
+		if at.Addr == 0 {
+			c.Place = t.spec.Place.Module + ":" + t.spec.Place.Symbol + " (not mapped)"
+		}
+		c.Missed[event.Fault] = t.faults.Load()
+		c.Missed[event.Lost] = t.lost()
+		if t.rp != nil {
+			c.Hits = t.rp.Hits()
+			c.Missed[event.NoInstance] = t.rp.NMissed()
+			lost := t.rp.Lost()
+			c.Missed[event.Unwound], c.Missed[event.Longjmp] = lost.Unwound, lost.Longjmp
+			c.Missed[event.Goexit], c.Missed[event.Exited] = lost.Goexit, lost.Exited
+		} else {
+			c.Hits = t.kprobe().Hits()
+			c.Missed[event.Recursion] = t.kprobe().NMissed()
+		}
+		cs = append(cs, c)
+	}
+	return cs
+}
