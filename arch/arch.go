@@ -95,6 +95,13 @@ func (a *Arch) RegName(r Reg) string {
 	return "?"
 }
 
+// InSyscall tells whether a thread is stopped within a system call, which the kernel may
+// have to make again when the thread goes on: its number is in SyscallNo, which is
+// negative otherwise, as a word of the machine.
+func (a *Arch) InSyscall(r *Regs) bool {
+	return a.SyscallNo != NoReg && r[a.SyscallNo]>>(8*a.PtrSize-1) == 0
+}
+
 // ThreadPointer is what thread-local storage is addressed by, 0 where that is in no
 // register that Regs hold.
 func (a *Arch) ThreadPointer(r *Regs) uint64 {

@@ -56,7 +56,7 @@ func (in *Inside) Signalled(r *arch.Regs, own bool, mem Memory) (c Course, d *De
 		return AsItIs, nil, err
 	case at.Phase == inject.Displaced && own:
 		return Placed, d, leave(at, r, mem)
-	case at.Phase == inject.Displaced && int64(r[arch.OrigAX]) >= 0:
+	case at.Phase == inject.Displaced && in.arch.InSyscall(r):
 		// A system call is interrupted. The kernel may have to make it again, and for
 		// that it must find it in front of the PC.
 		return AsItIs, nil, nil

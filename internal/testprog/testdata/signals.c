@@ -17,6 +17,7 @@
 #endif
 
 static volatile sig_atomic_t handled[65], wrong, traced, elsewhere;
+static volatile uintptr_t where; // was the first of those
 
 // The code that the program knows of: mapped files and the kernel's vdso. Code
 // that somebody put beside it has no name in the maps.
@@ -67,8 +68,8 @@ PROBED void sig_handler(int sig, siginfo_t *info, void *context)
 	handled[sig]++;
 	if (sig_inner(sig_inner(7)) != 7)
 		wrong++;
-	if (!known((uintptr_t)r[REG_PC]))
-		elsewhere++;
+	if (!known((uintptr_t)r[REG_PC]) && !elsewhere++)
+		where = (uintptr_t)r[REG_PC];
 	if (r[REG_EFL] & 0x100)
 		traced++;
 }
@@ -110,6 +111,8 @@ int main(void)
 		CHECK(handled[SIGUSR1] == n / 1000);
 		CHECK(!wrong);
 		CHECK(!traced);
+		if (elsewhere)
+			printf("interrupted at %#lx\n", (unsigned long)where);
 		CHECK(!elsewhere);
 	}
 	return failures != 0;
