@@ -217,14 +217,16 @@ func (a *asm) lea(dst, base arch.Reg, disp int) {
 }
 
 // inc counts one in 8 bytes. A signal handler that counts in between does no harm: the
-// carry is in the flags, which it gives back.
+// carry is in the flags, which it gives back. Who has counted must not begin again.
 func (a *asm) inc(base arch.Reg, disp int) {
-	if !a.narrow {
+	if a.narrow {
+		a.put(append(memory(false, []byte{0x83}, 0, base, disp), 1)...) // add
+		a.now.phase = max(a.now.phase, Running)
+		a.put(append(memory(false, []byte{0x83}, 2, base, disp+4), 0)...) // adc
+	} else {
 		a.put(memory(true, []byte{0xff}, 0, base, disp)...)
-		return
 	}
-	a.put(append(memory(false, []byte{0x83}, 0, base, disp), 1)...)   // add
-	a.put(append(memory(false, []byte{0x83}, 2, base, disp+4), 0)...) // adc
+	a.now.phase = max(a.now.phase, Running)
 }
 
 // lockInc is inc for memory that another CPU may be counting in just now.

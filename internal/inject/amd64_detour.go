@@ -351,18 +351,21 @@ func (b *builder) serve() {
 	b.restore(saved)
 	b.out = len(b.code)
 	b.later(missed, func() {
-		b.now.phase, b.now.plain = After, true
+		b.now.plain = true
 		if d.Missed != NoCounter {
 			b.inc(foundReg, counter(d.Missed))
 		}
 		for _, e := range d.Enters {
 			b.inc(foundReg, counter(e.Missed))
 		}
+		if ret != nil {
+			b.inc(foundReg, counter(ret.Missed))
+		}
+		b.now.phase = After
 		if ret == nil {
 			b.jmp(restored)
 			return
 		}
-		b.inc(foundReg, counter(ret.Missed))
 		b.popFlags()
 		b.restore(saved)
 		b.jmp(b.tail)

@@ -125,18 +125,15 @@ func (b *builder) throughReturn() {
 	b.load(instance, instance, callRet)
 	b.store(scratchReg, 0, instance)
 	b.now.returned = true
+	b.now.phase = Running
 	if ret.Data > 0 {
-		b.now.phase = Running
 		b.call(b.d.Area.routine("give_data"))
 	}
-	b.now.phase = b.now.served()
 	restored := newLabel()
 	if len(ret.Programs) > 0 {
-		b.now.phase = Running
 		dead := newLabel()
 		b.alive(dead)
 		b.later(dead, func() {
-			b.now.phase = b.now.served()
 			b.inc(foundReg, counter(ret.Missed))
 			b.leave()
 			b.jmp(restored)
