@@ -41,11 +41,11 @@ var unlikeAnywhere = elsewhere(
 // The tests of kprobes.txt once more, in a process of their own, on the same programs
 // built for i386.
 func TestI386Conforms(t *testing.T) {
-	cmd := exec.Command(os.Args[0], "-test.run=^(TestConform.*|TestLifeFollow|TestLifeTracedChild|TestCountOnly|TestUnoptimized|TestNeighboursInside|TestProgramsInside|TestSignalsUnderJumps|TestInsideExitsInC|TestPrivateDataIsThere|TestPostHandlersOfProgramsUnderSignals|TestChainOfTailCallsInside)$", "-test.skip=^("+strings.Join(unlike, "|")+")$|"+unlikeAnywhere, "-test.v", "-test.short")
+	cmd := exec.Command(os.Args[0], "-test.run=^(TestConform.*|TestLifeFollow|TestLifeTracedChild|TestCountOnly|TestUnoptimized|TestNeighboursInside|TestProgramsInside|TestSignalsUnderJumps|TestInsideExitsInC|TestPrivateDataIsThere|TestPostHandlersOfProgramsUnderSignals|TestPostHandlerOfOverride|TestChainOfTailCallsInside|TestChainOfTailCallsMixed|TestBacktraceThroughSwappedFrames|TestExitsTellWhyCallsAreLost|TestExitsSwitched|TestExitsChangeResults|TestSoakSignalsUnderJumps)$", "-test.skip=^("+strings.Join(unlike, "|")+")$|"+unlikeAnywhere, "-test.v", "-test.short")
 	cmd.Env = append(os.Environ(), "KPROBE_TEST_CFLAGS=-m32")
 	out, err := cmd.CombinedOutput()
 	passed := bytes.Count(out, []byte("--- PASS"))
-	if err != nil || passed < 40 {
+	if err != nil || passed < 46 {
 		t.Errorf("%v, %d passed:\n%s", err, passed, out)
 	}
 }

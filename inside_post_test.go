@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kprobe"
+	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/testprog"
 )
@@ -112,8 +113,20 @@ func TestPostHandlersOfPrograms(t *testing.T) {
 // A program that replaces the function leaves nothing for a post-handler to be behind.
 func TestPostHandlerOfOverride(t *testing.T) {
 	p, s := jumper(t, nil)
-	ps := load(t, s, nil, nil, map[string]string{"skip": `
-		r6 = *(u64 *)(r1 +104)   # rsi
+	second := "r6 = *(u64 *)(r1 +104)   # rsi"
+	if s.Arch() == arch.I386 {
+		second = `
+		r7 = r1
+		r3 = *(u64 *)(r1 +152)   # esp
+		r3 += 8
+		r1 = r10
+		r1 += -8
+		r2 = 4
+		call probe_read_user
+		r6 = *(u32 *)(r10 -8)
+		r1 = r7`
+	}
+	ps := load(t, s, nil, nil, map[string]string{"skip": second + `
 		r6 &= 1
 		if r6 == 0 goto out
 		r2 = 1000

@@ -37,31 +37,64 @@
 
 extern char **environ;
 
-// storm_wait turns until its RAX is not 0, which only a handler can bring about. On
-// the way R8 is K times RDX; the labels are the instructions between which that changes.
-// It returns what came in RAX, or 0 if a register is not as it was left.
+// storm_wait turns until its RESULT is not 0, which only a handler can bring about. On
+// the way TIMES is K times TURNS; the labels are the instructions between which that
+// changes. KEPT tells of the other registers that they are as they were left. It returns
+// what came in RESULT, or 0 if a register is not as it was left.
 #define K "0x5a5a5a5b"
 unsigned long storm_wait(void);
-__asm__(".text\n.globl storm_wait\n.type storm_wait, @function\n"
-	"storm_wait:\n"
-	"push %rbx\npush %rbp\npush %r12\npush %r13\npush %r14\npush %r15\n"
-	"movabs $0x1111111122222222, %rbx\nmovabs $0x3333333344444444, %rbp\n"
-	"movabs $0x5555555566666666, %r12\nlea (%rbx,%rbp), %r13\nlea (%rbp,%r12), %r14\nlea (%rbx,%r12), %r15\n"
+#ifdef __x86_64__
+#define REG_PC REG_RIP
+#define RESULT REG_RAX
+#define TURNS REG_RDX
+#define TIMES REG_R8
+#define KEPT(r) (r[REG_R13] == r[REG_RBX] + r[REG_RBP] && r[REG_R14] == r[REG_RBP] + r[REG_R12] && \
+		 r[REG_RBX] == 0x1111111122222222)
+#define BEGIN \
+	"push %rbx\npush %rbp\npush %r12\npush %r13\npush %r14\npush %r15\n" \
+	"movabs $0x1111111122222222, %rbx\nmovabs $0x3333333344444444, %rbp\n" \
+	"movabs $0x5555555566666666, %r12\nlea (%rbx,%rbp), %r13\nlea (%rbp,%r12), %r14\nlea (%rbx,%r12), %r15\n" \
 	"xor %eax, %eax\nxor %edx, %edx\nxor %r8d, %r8d\n"
-	".globl storm_wait_1, storm_wait_2, storm_wait_3, storm_wait_4, storm_wait_5, storm_wait_6\n"
-	"storm_wait_1: lea 1(%rdx), %rdx\n"
-	"storm_wait_2: mov $" K ", %esi\n"
-	"storm_wait_3: add %rsi, %r8\n"
+#define LOOP \
+	"storm_wait_1: lea 1(%rdx), %rdx\n" \
+	"storm_wait_2: mov $" K ", %esi\n" \
+	"storm_wait_3: add %rsi, %r8\n" \
 	"storm_wait_4: test %rax, %rax\n"
-	"storm_wait_5: je storm_wait_1\n"
-	"storm_wait_6: imul $" K ", %rdx, %rdx\n"
-	"sub %rdx, %r8\n"
-	"lea (%rbx,%rbp), %rcx\nsub %r13, %rcx\nor %rcx, %r8\n"
-	"lea (%rbp,%r12), %rcx\nsub %r14, %rcx\nor %rcx, %r8\n"
-	"lea (%rbx,%r12), %rcx\nsub %r15, %rcx\nor %rcx, %r8\n"
-	"movabs $0x1111111122222222, %rcx\nsub %rbx, %rcx\nor %rcx, %r8\n"
-	"xor %ecx, %ecx\ntest %r8, %r8\ncmovne %rcx, %rax\n"
+#define END \
+	"imul $" K ", %rdx, %rdx\nsub %rdx, %r8\n" \
+	"lea (%rbx,%rbp), %rcx\nsub %r13, %rcx\nor %rcx, %r8\n" \
+	"lea (%rbp,%r12), %rcx\nsub %r14, %rcx\nor %rcx, %r8\n" \
+	"lea (%rbx,%r12), %rcx\nsub %r15, %rcx\nor %rcx, %r8\n" \
+	"movabs $0x1111111122222222, %rcx\nsub %rbx, %rcx\nor %rcx, %r8\n" \
+	"xor %ecx, %ecx\ntest %r8, %r8\ncmovne %rcx, %rax\n" \
 	"pop %r15\npop %r14\npop %r13\npop %r12\npop %rbp\npop %rbx\n"
+#else
+#define REG_PC REG_EIP
+#define RESULT REG_EAX
+#define TURNS REG_EDX
+#define TIMES REG_ECX
+#define KEPT(r) (r[REG_EDI] == r[REG_EBX] + r[REG_EBP] && r[REG_EBX] == 0x11112222)
+#define BEGIN \
+	"push %ebx\npush %ebp\npush %esi\npush %edi\n" \
+	"mov $0x11112222, %ebx\nmov $0x33334444, %ebp\nlea (%ebx,%ebp), %edi\n" \
+	"xor %eax, %eax\nxor %edx, %edx\nxor %ecx, %ecx\n"
+#define LOOP \
+	"storm_wait_1: lea 1(%edx), %edx\n" \
+	"storm_wait_2: mov $" K ", %esi\n" \
+	"storm_wait_3: add %esi, %ecx\n" \
+	"storm_wait_4: test %eax, %eax\n"
+#define END \
+	"imul $" K ", %edx, %edx\nsub %edx, %ecx\n" \
+	"lea (%ebx,%ebp), %edx\nsub %edi, %edx\nor %edx, %ecx\n" \
+	"mov $0x11112222, %edx\nsub %ebx, %edx\nor %edx, %ecx\n" \
+	"xor %edx, %edx\ntest %ecx, %ecx\ncmovne %edx, %eax\n" \
+	"pop %edi\npop %esi\npop %ebp\npop %ebx\n"
+#endif
+__asm__(".text\n.globl storm_wait\n.type storm_wait, @function\n"
+	".globl storm_wait_1, storm_wait_2, storm_wait_3, storm_wait_4, storm_wait_5, storm_wait_6\n"
+	"storm_wait:\n" BEGIN LOOP
+	"storm_wait_5: je storm_wait_1\n"
+	"storm_wait_6:\n" END
 	"ret\n"
 	".size storm_wait, . - storm_wait\n");
 extern char storm_wait_1[], storm_wait_2[], storm_wait_3[], storm_wait_4[], storm_wait_5[], storm_wait_6[];
@@ -71,7 +104,7 @@ static int codes;
 static const char *library;
 
 // What a handler must know of its thread. It is of the initial-exec kind: no call.
-static struct { volatile uintptr_t pc, rdx, r8, flags; } first; // state that was wrong
+static struct { volatile unsigned long pc, turns, times, flags; } first; // state that was wrong
 
 static __thread volatile struct {
 	sigjmp_buf *away; // where to go, if that is wanted
@@ -107,8 +140,8 @@ static int known(uintptr_t pc)
 static void is_wrong(const greg_t *r)
 {
 	if (!mine.wrong++) {
-		first.pc = (uintptr_t)r[REG_RIP], first.flags = (uintptr_t)r[REG_EFL];
-		first.rdx = (uintptr_t)r[REG_RDX], first.r8 = (uintptr_t)r[REG_R8];
+		first.pc = (unsigned long)r[REG_PC], first.flags = (unsigned long)r[REG_EFL];
+		first.turns = (unsigned long)r[TURNS], first.times = (unsigned long)r[TIMES];
 	}
 }
 
@@ -119,13 +152,11 @@ PROBED unsigned long storm_inner(unsigned long a) { BARRIER(); return a ^ 0x5555
 static int waiting(const greg_t *r)
 {
 	static char *const at[] = {storm_wait_1, storm_wait_2, storm_wait_3, storm_wait_4, storm_wait_5};
-	unsigned long k = strtoul(K, NULL, 16), turns = (unsigned long)r[REG_RDX];
+	unsigned long k = strtoul(K, NULL, 16), turns = (unsigned long)r[TURNS];
 
 	for (int i = 0; i < 5; i++)
-		if (at[i] == (char *)r[REG_RIP])
-			return (unsigned long)r[REG_R8] == k * (i == 1 || i == 2 ? turns - 1 : turns) &&
-			       r[REG_R13] == r[REG_RBX] + r[REG_RBP] && r[REG_R14] == r[REG_RBP] + r[REG_R12] &&
-			       r[REG_RBX] == 0x1111111122222222;
+		if (at[i] == (char *)r[REG_PC])
+			return (unsigned long)r[TIMES] == k * (i == 1 || i == 2 ? turns - 1 : turns) && KEPT(r);
 	return 0;
 }
 
@@ -133,7 +164,7 @@ PROBED void storm_handler(int sig, siginfo_t *info, void *context)
 {
 	ucontext_t *uc = context;
 	greg_t *r = uc->uc_mcontext.gregs;
-	char *pc = (char *)r[REG_RIP];
+	char *pc = (char *)r[REG_PC];
 	sigjmp_buf *away = mine.away;
 
 	(void)sig, (void)info;
@@ -143,7 +174,7 @@ PROBED void storm_handler(int sig, siginfo_t *info, void *context)
 	if (pc >= storm_wait_1 && pc < storm_wait_6) {
 		if (!waiting(r))
 			is_wrong(r);
-		r[REG_RAX] = 42;
+		r[RESULT] = 42;
 	} else if (!known((uintptr_t)pc)) {
 		is_wrong(r);
 	}
@@ -157,7 +188,7 @@ PROBED unsigned long storm_step(unsigned long a, unsigned long b)
 {
 	unsigned long flag = a > b;
 
-	return (a << 1 | a >> 63) + b * 3 + flag;
+	return (a << 1 | a >> (8 * sizeof a - 1)) + b * 3 + flag;
 }
 
 PROBED unsigned long storm_spin(unsigned long a) { BARRIER(); return a * 5 + 1; }
@@ -293,8 +324,8 @@ int main(int argc, char **argv)
 			CHECK(!pthread_join(others[i], &failed[i]) && !failed[i]);
 		CHECK(!wrong);
 		if (wrong)
-			printf("FAIL first of %lu at storm_wait%+ld (%#lx): rdx %lu, r8 %#lx, flags %#lx\n", wrong,
-			       (long)(first.pc - (uintptr_t)storm_wait), first.pc, first.rdx, first.r8, first.flags);
+			printf("FAIL first of %lu at storm_wait%+ld (%#lx): turns %lu, times %#lx, flags %#lx\n", wrong,
+			       (long)(first.pc - (uintptr_t)storm_wait), first.pc, first.turns, first.times, first.flags);
 		printf("step %ld %lu\n", n * threads, sum);
 		printf("wait %ld\n", n / 1000 * threads);
 		printf("deep %ld\n", n / 1000 * threads * (DEPTH + 1));
