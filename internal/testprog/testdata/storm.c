@@ -195,12 +195,13 @@ PROBED unsigned long storm_spin(unsigned long a) { BARRIER(); return a * 5 + 1; 
 
 static volatile int returns; // it never does
 
-PROBED unsigned long storm_deep(long depth)
+PROBED unsigned long storm_deep(long depth, sigjmp_buf *back)
 {
 	unsigned long sum = 1;
 
 	if (depth > 0)
-		return storm_inner(storm_deep(depth - 1));
+		return storm_inner(storm_deep(depth - 1, back));
+	mine.away = back; // not before all calls were made
 	while (!returns)
 		sum = storm_spin(sum);
 	return sum;
@@ -213,8 +214,7 @@ static int left_deep(void)
 
 	if (sigsetjmp(back, 1))
 		return 1;
-	mine.away = &back;
-	storm_deep(DEPTH);
+	storm_deep(DEPTH, &back);
 	return 0;
 }
 
