@@ -41,7 +41,7 @@ func (s *Session) insideSignal(h *hit, st target.Stop) bool {
 		}
 		s.report(err)
 	}
-	s.t.Resume(st.Thread, st.Signal)
+	s.deliver(st.Thread, st.Signal)
 	return true
 }
 
@@ -88,16 +88,15 @@ func (s *Session) leaveDetoursIn(c target.Child) {
 	if s.inside == nil || c.Regs(&r) != nil {
 		return
 	}
-	moved, err := s.inside.LeaveIn(&r, c)
-	if moved {
+	err := s.inside.GiveBackIn(c)
+	moved, e := s.inside.LeaveIn(&r, c)
+	if err = errors.Join(err, e); moved {
 		err = errors.Join(err, c.SetRegs(&r))
 	}
 	for _, r := range s.insideRanges() {
 		err = errors.Join(err, c.Free(r.Start, int(r.End-r.Start)))
 	}
-	if err != nil {
-		s.report(fail(0, "clean child %d: %v", c.PID(), err))
-	}
+	s.cleanError(c, err)
 }
 
 // fold adds what a retired detour has counted to its probes' own counts.

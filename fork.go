@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"kprobe/arch"
+	"kprobe/internal/mem"
 	"kprobe/internal/returns"
 	"kprobe/internal/text"
 	"kprobe/target"
@@ -17,7 +18,7 @@ func (s *Session) forked(st target.Stop) {
 	c := st.Child
 	for _, pt := range s.points {
 		if pt.Text != text.Own {
-			s.disarmIn(c, pt)
+			s.cleanError(c, s.disarmIn(c, pt))
 		}
 	}
 	s.frames.mu.Lock()
@@ -32,13 +33,9 @@ func (s *Session) forked(st target.Stop) {
 		}
 	}
 	s.leaveDetoursIn(c)
-	if err := s.text.Lifeline.LeaveIn(c); err != nil {
-		s.report(fail(0, "clean child %d: %v", c.PID(), err))
-	}
+	s.cleanError(c, s.text.Lifeline.LeaveIn(c))
 	for _, a := range s.room.Spans() {
-		if err := c.Free(a.Start, int(a.End-a.Start)); err != nil {
-			s.report(fail(0, "clean child %d: %v", c.PID(), err))
-		}
+		s.cleanError(c, c.Free(a.Start, int(a.End-a.Start)))
 	}
 	s.release(c)
 	s.t.Resume(st.Thread, 0)
@@ -83,15 +80,20 @@ func (s *Session) notFollowed(pid int, err error) {
 	}
 }
 
-func (s *Session) disarmIn(c target.Child, pt *point) {
-	ours := pt.Ours()
-	b := make([]byte, len(ours))
-	if c.ReadAt(pt.Addr, b) != nil || !bytes.Equal(b, ours) {
-		return
-	}
-	if err := c.WriteAt(pt.Addr, pt.Hidden()); err != nil {
+func (s *Session) cleanError(c target.Child, err error) {
+	if err != nil {
 		s.report(fail(0, "clean child %d: %v", c.PID(), err))
 	}
+}
+
+// disarmIn puts a point's bytes back in a copy of the target's memory.
+func (s *Session) disarmIn(m mem.ReadWriter, pt *point) error {
+	ours := pt.Ours()
+	b := make([]byte, len(ours))
+	if m.ReadAt(pt.Addr, b) != nil || !bytes.Equal(b, ours) {
+		return nil
+	}
+	return m.WriteAt(pt.Addr, pt.Hidden())
 }
 
 // execed deals with a target whose program has been replaced: nothing that we

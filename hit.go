@@ -279,7 +279,7 @@ func (s *Session) goOn(h *hit) {
 		// Here too if emulation fails.
 		if site.Boost == nil {
 			s.t.SetRegs(h.regs.th, &h.regs.r)
-			s.t.Resume(h.regs.th, faultSignal)
+			s.deliver(h.regs.th, faultSignal)
 			return
 		}
 		h.regs.SetPC(site.Boost.Addr)
@@ -314,7 +314,7 @@ func (s *Session) resume(h *hit, signal int) {
 		s.loaderCalled(th)
 		return
 	}
-	s.t.Resume(th, signal)
+	s.deliver(th, signal)
 }
 
 // performed is memory for the instruction of a hit. The processor does not see

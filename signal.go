@@ -31,7 +31,7 @@ func (s *Session) signalled(st target.Stop) {
 			s.resume(h, 0)
 			return
 		}
-		s.t.Resume(st.Thread, st.Signal)
+		s.deliver(st.Thread, st.Signal)
 		return
 	case ref.AtBreak(pc):
 		s.stepped(h, ref)
@@ -55,7 +55,7 @@ func (s *Session) signalled(st target.Stop) {
 		s.taken[execution{ref.Of, h.regs.SP()}] = st.Thread
 	}
 	s.t.SetRegs(st.Thread, &h.regs.r)
-	s.t.Resume(st.Thread, st.Signal)
+	s.deliver(st.Thread, st.Signal)
 }
 
 // faulted deals with a fault of the probed instruction. The registers are
@@ -76,7 +76,7 @@ func (s *Session) faulted(h *hit, st target.Stop, pt *point, f target.Fault, slo
 		s.faulter.SetFaultAddr(st.Thread, pt.Addr)
 	}
 	s.t.SetRegs(st.Thread, &h.regs.r)
-	s.t.Resume(st.Thread, st.Signal)
+	s.deliver(st.Thread, st.Signal)
 }
 
 // faultAt tells the program of a fault where it thinks that it was.

@@ -254,6 +254,12 @@ type Catcher interface {
 	KeepTrapAction(th Thread) error
 }
 
+// Dumper is a target that can die of a signal and leave a core file.
+type Dumper interface {
+	// Dumps tells whether the process will, if a thread that is stopped gets a signal.
+	Dumps(th Thread, signal int) bool
+}
+
 // Guarded is a target that can be restored by somebody else if the controller
 // dies: Guard is called before the first byte changes, with the place and the
 // number of the session's lifeline, and Unguard after the last one is back.

@@ -154,24 +154,38 @@ func (in *Inside) blocks(mem Memory, pc arch.Addr) bool {
 	return err != nil || insn.Flow == isa.Syscall
 }
 
-// LeaveIn takes a forked child out of our code, and puts its calls' real return
-// addresses back: what it has in common with its parent is about to go. It
-// answers whether the child's registers have changed.
-func (in *Inside) LeaveIn(r *arch.Regs, mem Memory) (moved bool, err error) {
+// GiveBackIn puts the real return addresses of all calls back in a copy of the target's
+// memory, or in that of a target which is about to end: nobody returns to us there.
+func (in *Inside) GiveBackIn(mem Memory) (err error) {
 	for _, c := range in.Seg.Calls() {
 		if word, e := in.word(mem, c.Slot); e == nil && in.Find(word) != nil {
 			err = errors.Join(err, in.putWord(mem, c.Slot, c.Ret))
 		}
 	}
+	return err
+}
+
+// LeaveIn takes a thread of such a one out of our code. It answers whether its registers have
+// changed.
+func (in *Inside) LeaveIn(r *arch.Regs, mem Memory) (moved bool, err error) {
 	d := in.Find(arch.Addr(r[arch.IP]))
 	if d == nil {
+		return false, nil
+	}
+	at, err := d.Where(r, mem.ReadAt)
+	if err != nil {
 		return false, err
 	}
-	at, e := d.Where(r, mem.ReadAt)
-	if e == nil {
-		*r = at.Regs
+	if at.Phase == inject.Returning {
+		slot := arch.Addr(at.Regs[arch.SP]) - arch.Addr(in.arch.PtrSize)
+		i := slices.IndexFunc(in.Seg.Calls(), func(c inject.Call) bool { return c.Slot == slot })
+		if i < 0 {
+			return false, nil // it is about to have its address back
+		}
+		at.Regs[arch.IP] = uint64(in.Seg.Calls()[i].Ret)
 	}
-	return e == nil, errors.Join(err, e)
+	*r = at.Regs
+	return true, nil
 }
 
 // Retire takes a detour that nothing leads to any more out of use. A thread may

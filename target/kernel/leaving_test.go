@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,6 +83,10 @@ func TestLeavingCallsThatTheGuestKeeps(t *testing.T) {
 // signals that it heeds, and by the one that it cannot. The next one finds what is left.
 func TestLeavingBySignal(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
+	// The command would ignore what is ignored here, as nohup has it.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	defer signal.Stop(caught)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGKILL} {
 		t.Run(sig.String(), func(t *testing.T) {
 			cmd := exec.Command(testprog.Command(t, "kprobe/cmd/kprobe"), "trace", "-k", v.Stub(), "--ram", v.RAM(), "--no-summary",

@@ -19,8 +19,8 @@ type abi struct {
 	audit   uint32 // the machine's number in seccomp's input
 
 	// System calls: their numbers, and the registers of their arguments.
-	mmap, munmap, sigaction, memfdCreate, close, sigreturn uint64
-	args                                                   func(*unix.PtraceRegs) [6]*uint64
+	mmap, munmap, madvise, sigaction, memfdCreate, close, sigreturn uint64
+	args                                                            func(*unix.PtraceRegs) [6]*uint64
 
 	entries []entry  // instructions that make a call and return, the best first
 	back    []string // instructions that make sigreturn
@@ -102,7 +102,7 @@ var abi64 = &abi{
 	machine: arch.AMD64,
 	audit:   0xc000003e, // AUDIT_ARCH_X86_64
 
-	mmap: unix.SYS_MMAP, munmap: unix.SYS_MUNMAP, sigaction: unix.SYS_RT_SIGACTION,
+	mmap: unix.SYS_MMAP, munmap: unix.SYS_MUNMAP, madvise: unix.SYS_MADVISE, sigaction: unix.SYS_RT_SIGACTION,
 	memfdCreate: unix.SYS_MEMFD_CREATE, close: unix.SYS_CLOSE, sigreturn: unix.SYS_RT_SIGRETURN,
 	args: func(r *unix.PtraceRegs) [6]*uint64 {
 		return [6]*uint64{&r.Rdi, &r.Rsi, &r.Rdx, &r.R10, &r.R8, &r.R9}

@@ -19,7 +19,7 @@ var abi32 = &abi{
 	machine: arch.I386,
 	audit:   0x40000003, // AUDIT_ARCH_I386
 
-	mmap: 192 /* mmap2, whose offset is in pages */, munmap: 91, sigaction: 174,
+	mmap: 192 /* mmap2, whose offset is in pages */, munmap: 91, madvise: 219, sigaction: 174,
 	memfdCreate: 356, close: 6, sigreturn: 173,
 	args: func(r *unix.PtraceRegs) [6]*uint64 {
 		return [6]*uint64{&r.Rbx, &r.Rcx, &r.Rdx, &r.Rsi, &r.Rdi, &r.Rbp}

@@ -95,7 +95,12 @@ func (p *Process) shared(addr arch.Addr, size int, ours func(*os.File) error) (e
 	err = p.remote(p.volunteer(p.pid), p.abi().mmap, uint64(addr), uint64(size), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_SHARED|unix.MAP_FIXED_NOREPLACE|unix.MAP_NORESERVE, fd, 0)
 	var refused refusal
-	if err != nil && !errors.As(err, &refused) {
+	switch {
+	case err == nil:
+		// Most of it is never written to, and a core file would have it all. It can be
+		// without this: then it is large.
+		p.remote(p.volunteer(p.pid), p.abi().madvise, uint64(addr), uint64(size), unix.MADV_DONTDUMP)
+	case !errors.As(err, &refused):
 		p.Free(addr, size) // it may have been made nevertheless
 	}
 	return err
