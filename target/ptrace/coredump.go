@@ -1,0 +1,32 @@
+//go:build linux && amd64
+
+package ptrace
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/target"
+)
+
+// dumping are the signals whose default action is to dump core (signal(7)). SIGTRAP is not
+// among them: what becomes of it is the lifeline's affair while there are probes.
+const dumping = 1<<(unix.SIGQUIT-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGABRT-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGFPE-1) |
+	1<<(unix.SIGSEGV-1) | 1<<(unix.SIGXCPU-1) | 1<<(unix.SIGXFSZ-1) | 1<<(unix.SIGSYS-1)
+
+// Dumps tells whether a stopped thread's signal will end the process, core dumped: by
+// default it does, but for the init process of a namespace.
+func (p *Process) Dumps(th target.Thread, signal int) bool {
+	if signal < 1 || signal > 64 || dumping>>(signal-1)&1 == 0 {
+		return false
+	}
+	for _, set := range []string{"SigCgt", "SigIgn"} {
+		if set, err := signalSet(p.pid, int(th), set); err != nil || set>>(signal-1)&1 != 0 {
+			return false
+		}
+	}
+	pids, err := statusField(p.pid, p.pid, "NStgid")
+	ids := strings.Fields(pids)
+	return err == nil && len(ids) > 0 && ids[len(ids)-1] != "1"
+}
