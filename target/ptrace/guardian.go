@@ -66,8 +66,9 @@ type guardian struct {
 // byte changes; base is where the Trap of the session id is going to be.
 func (p *Process) Guard(base arch.Addr, id uint64) error {
 	self := os.Getpid()
+	program, _ := programID(p.pid) // who may trace it may ask that
 	j := &lifeline.Journal{
-		PID: p.pid, Start: lifeline.StartTime(p.pid), BuildID: programID(p.pid),
+		PID: p.pid, Start: lifeline.StartTime(p.pid), BuildID: program,
 		Base: base, ID: id, Serial: id,
 		Controller: self, ControllerStart: lifeline.StartTime(self),
 	}
@@ -148,13 +149,27 @@ func (p *Process) Unguard() {
 }
 
 // programID tells one program from another that the same process may have
-// executed: exec keeps the pid and the start time.
-func programID(pid int) string {
+// executed: exec keeps the pid and the start time. Errors: EACCES, the process has
+// become one that this user may not look into (prctl PR_SET_DUMPABLE).
+func programID(pid int) (string, error) {
 	var st syscall.Stat_t
-	if syscall.Stat(fmt.Sprintf("/proc/%d/exe", pid), &st) != nil {
-		return ""
+	if err := syscall.Stat(fmt.Sprintf("/proc/%d/exe", pid), &st); err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("%x:%x:%x:%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano())
+	return fmt.Sprintf("%x:%x:%x:%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano()), nil
+}
+
+// concerns tells whether the process that a journal is about is still there, and
+// executes the program that it did. Errors: those of programID.
+func concerns(j *lifeline.Journal) (bool, error) {
+	if !j.Current() {
+		return false, nil
+	}
+	id, err := programID(j.PID)
+	if !j.Current() {
+		return false, nil // it has ended meanwhile
+	}
+	return err == nil && id == j.BuildID, err
 }
 
 // patience is how long is tried what does not depend on us alone: the kernel may still

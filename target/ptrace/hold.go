@@ -98,7 +98,7 @@ func disarmLeft(journal string) error {
 	if err != nil {
 		return err
 	}
-	if !j.Current() || programID(j.PID) != j.BuildID {
+	if is, err := concerns(j); !is || err != nil {
 		return lifeline.ErrNothing
 	}
 	a, err := machineOf(j.PID)

@@ -5,6 +5,7 @@ package ptrace
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"time"
@@ -88,7 +89,7 @@ func copies(j *lifeline.Journal) (all []*lifeline.Journal) {
 		found = false
 		pids, _ := listProcesses()
 		for _, pid := range pids {
-			if seen[pid] || programID(pid) != j.BuildID {
+			if id, err := programID(pid); seen[pid] || err != nil || id != j.BuildID {
 				continue
 			}
 			seen[pid] = true
@@ -114,12 +115,14 @@ func copies(j *lifeline.Journal) (all []*lifeline.Journal) {
 // addresses on the stacks, the program's own action on SIGTRAP. The slots stay
 // mapped: a thread may stand in one, and a signal frame may lead back to it.
 func recoverOnce(j *lifeline.Journal) error {
-	if !j.Current() || programID(j.PID) != j.BuildID {
+	if is, err := concerns(j); err != nil {
+		return fmt.Errorf("process %d cannot be looked into any more: %w", j.PID, err)
+	} else if !is {
 		return lifeline.ErrNothing
 	}
 	p, err := Attach(j.PID)
 	if err != nil {
-		if !j.Current() || programID(j.PID) != j.BuildID { // it is ending
+		if is, e := concerns(j); !is && e == nil { // it is ending
 			return lifeline.ErrNothing
 		}
 		return err
