@@ -38,6 +38,7 @@ struct thread {
 	struct task_struct *task;
 	long (*run)(long);
 	long arg, result;
+	volatile int over;
 };
 
 static void nap(void) { msleep(1); }
@@ -48,6 +49,7 @@ static int enter_thread(void *p)
 	struct thread *t = p;
 
 	t->result = t->run(t->arg);
+	t->over = 1;
 	while (!kthread_should_stop())
 		nap();
 	return 0;
@@ -55,11 +57,18 @@ static int enter_thread(void *p)
 
 static void spawn(struct thread *t)
 {
+	t->over = 0;
 	t->task = kthread_create_on_node(enter_thread, t, -1, "conform");
 	wake_up_process(t->task);
 }
 
-static void join(struct thread *t) { kthread_stop(t->task); }
+// What is stopped before it ran at all never runs.
+static void join(struct thread *t)
+{
+	while (!t->over)
+		nap();
+	kthread_stop(t->task);
+}
 
 static void play(const char *what, long n);
 
