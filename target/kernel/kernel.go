@@ -2,6 +2,7 @@
 // (target/gdbremote) that its own tables describe (symbol/kernel). The kernel and its
 // modules are what is mapped, their symbols the files, CPUs the threads. No help
 // of the guest is needed. Breakpoints are the stub's: they change none of its bytes.
+// A machine that is reset is not the target any more (boot.go).
 //
 // Where the guest has a device whose memory we share, code of ours can run in it, next to
 // the kernel's:
@@ -34,6 +35,7 @@ type Target struct {
 	memory kernel.Memory // of the kernel, without asking a CPU where that can be
 	ram    *os.File      // nil where the guest's memory is not shared
 
+	boot    boot
 	current current
 	notices notices
 	swaps   swaps
@@ -96,27 +98,36 @@ func (t *Target) find(ram string) error {
 			return fmt.Errorf("it is not known where a kernel of %s lies; a file with its memory would help", a.Name)
 		}
 		r.Mem = t.Target
-		t.memory = r.Mem
 		found, err = kernel.Find(r, r.Size(), a)
 	}
 	if err != nil {
 		return err
 	}
-	running, err := kernel.Running(found, t.memory)
+	// Memory may hold one that ran before a reset: it is the CPUs that tell.
+	running, err := kernel.Running(found, t.Target)
 	if err != nil {
 		return err
+	}
+	t.memory = t.Target
+	if t.ram != nil {
+		if paged, err := kernel.NewPaged(running, t.ram); err == nil { // else the stub knows
+			t.memory = paged
+		}
 	}
 	if t.kernel, err = kernel.Open(running.Table, t.memory, a); err != nil {
 		return err
 	}
 	t.findCurrent()
+	if err := t.identify(); err != nil {
+		return err
+	}
 	if err := t.swapBack(); err != nil {
 		return fmt.Errorf("what a controller that was killed has left: %w", err)
 	}
 	return nil
 }
 
-// findInRAM finds it in physical memory, and makes that what is read from then on.
+// findInRAM finds it in physical memory.
 func (t *Target) findInRAM(path string) (found []kernel.Found, err error) {
 	if t.ram, err = os.Open(path); err != nil {
 		return nil, err
@@ -125,16 +136,7 @@ func (t *Target) findInRAM(path string) (found []kernel.Found, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if found, err = kernel.Find(t.ram, st.Size(), t.Arch()); err != nil {
-		return nil, err
-	}
-	paged, err := kernel.NewPaged(&found[0], t.ram)
-	if err != nil {
-		t.memory = t.Target // the stub knows
-		return found, nil
-	}
-	t.memory = paged
-	return found, nil
+	return kernel.Find(t.ram, st.Size(), t.Arch())
 }
 
 // Place is where it is.
@@ -168,8 +170,10 @@ func (t *Target) Close() error {
 	if errors.Is(err, os.ErrClosed) {
 		return err
 	}
-	if err == nil && reached { // else there may be something to put back
+	if err == nil && reached {
 		err = t.swaps.end()
+	} else { // there may be something to put back
+		err = errors.Join(err, t.swaps.leave())
 	}
 	if t.ram != nil {
 		err = errors.Join(err, t.ram.Close())
