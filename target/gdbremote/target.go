@@ -67,6 +67,10 @@ type Options struct {
 	// ivshmem-plain), for what package target/kernel has code in the guest for.
 	Window string
 
+	// Symbols is a file with the symbols of a machine's kernel (System.map, vmlinux,
+	// bzImage, a copy of /proc/kallsyms), for package target/kernel.
+	Symbols string
+
 	// Arch is the machine, for a stub that does not say.
 	Arch *arch.Arch
 

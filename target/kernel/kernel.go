@@ -55,7 +55,7 @@ type Target struct {
 
 // Dial connects to the stub of a machine and finds the kernel in its memory: in
 // the file that holds it (Options.RAM), else through the stub, which takes
-// seconds. The guest stands meanwhile, until Wait is called first.
+// seconds. Options.Symbols are taken instead, if they prove to be this kernel's. The guest stands meanwhile, until Wait is called first.
 //
 // Errors: as gdbremote.Dial; no kernel is found.
 func Dial(address string, o *gdbremote.Options) (*Target, error) {
@@ -68,7 +68,7 @@ func Dial(address string, o *gdbremote.Options) (*Target, error) {
 	if o == nil {
 		o = &gdbremote.Options{}
 	}
-	err = t.find(o.RAM)
+	err = t.find(o)
 	if err == nil && o.Window != "" {
 		err = t.openWindow(o.Window)
 	}
@@ -78,43 +78,21 @@ func Dial(address string, o *gdbremote.Options) (*Target, error) {
 	return t, nil
 }
 
-// addresses are where a machine's kernels lie, wherever they move themselves.
-var addresses = map[string]kernel.Range{
-	"amd64": {Start: 0xffff_ffff_8000_0000, End: 0xffff_ffff_c000_0000},
+// moves are where a machine's kernels lie, wherever they move themselves: of x86-64
+// by the least alignment that they can be built with (CONFIG_PHYSICAL_ALIGN).
+var moves = map[string]*kernel.Moves{
+	"amd64": {Start: 0xffff_ffff_8000_0000, End: 0xffff_ffff_c000_0000, Step: 2 << 20},
 }
 
-func (t *Target) find(ram string) error {
+func (t *Target) find(o *gdbremote.Options) error {
 	if !t.IsMachine() {
 		return errors.New("it is a program, not a machine")
 	}
-	a := t.Arch()
-	var found []kernel.Found
-	var err error
-	if ram != "" {
-		found, err = t.findInRAM(ram)
-	} else {
-		r, ok := addresses[a.Name]
-		if !ok {
-			return fmt.Errorf("it is not known where a kernel of %s lies; a file with its memory would help", a.Name)
-		}
-		r.Mem = t.Target
-		found, err = kernel.Find(r, r.Size(), a)
-	}
+	table, err := t.table(o)
 	if err != nil {
 		return err
 	}
-	// Memory may hold one that ran before a reset: it is the CPUs that tell.
-	running, err := kernel.Running(found, t.Target)
-	if err != nil {
-		return err
-	}
-	t.memory = t.Target
-	if t.ram != nil {
-		if paged, err := kernel.NewPaged(running, t.ram); err == nil { // else the stub knows
-			t.memory = paged
-		}
-	}
-	if t.kernel, err = kernel.Open(running.Table, t.memory, a); err != nil {
+	if t.kernel, err = kernel.Open(table, t.memory, t.Arch()); err != nil {
 		return err
 	}
 	t.findCurrent()
@@ -125,6 +103,44 @@ func (t *Target) find(ram string) error {
 		return fmt.Errorf("what a controller that was killed has left: %w", err)
 	}
 	return nil
+}
+
+// table finds the kernel's symbols, and makes t.memory what the rest is read from.
+func (t *Target) table(o *gdbremote.Options) (*kernel.Table, error) {
+	t.memory = t.Target
+	if o.Symbols != "" {
+		f, err := kernel.OpenFile(o.Symbols, t.Arch())
+		if err != nil {
+			return nil, err
+		}
+		return f.Place(t.Target, t.Arch(), moves[t.Arch().Name])
+	}
+	var found []kernel.Found
+	var err error
+	if o.RAM != "" {
+		found, err = t.findInRAM(o.RAM)
+	} else {
+		m := moves[t.Arch().Name]
+		if m == nil {
+			return nil, fmt.Errorf("it is not known where a kernel of %s lies; a file with its memory would help", t.Arch().Name)
+		}
+		r := kernel.Range{Mem: t.Target, Start: m.Start, End: m.End}
+		found, err = kernel.Find(r, r.Size(), t.Arch())
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Memory may hold one that ran before a reset: it is the CPUs that tell.
+	running, err := kernel.Running(found, t.Target)
+	if err != nil {
+		return nil, err
+	}
+	if t.ram != nil {
+		if paged, err := kernel.NewPaged(running, t.ram); err == nil { // else the stub knows
+			t.memory = paged
+		}
+	}
+	return running.Table, nil
 }
 
 // findInRAM finds it in physical memory.
