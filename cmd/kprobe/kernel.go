@@ -16,9 +16,10 @@ import (
 
 // guest says where a kernel is to be found; the zero value says that none is meant.
 type guest struct {
-	at     string // a folder of kprobe vm's, or a GDB stub's address
-	ram    string
-	window string
+	at      string // a folder of kprobe vm's, or a GDB stub's address
+	ram     string
+	window  string
+	symbols string
 }
 
 // kernelFlag lets the verb have a kernel.
@@ -27,6 +28,7 @@ func (r *request) kernelFlag(c *cobra.Command) {
 	f.StringVarP(&r.kernel.at, "kernel", "k", "", "the kernel at `PLACE`: a folder of kprobe vm, or a GDB stub: unix:SOCKET, tcp:HOST:PORT")
 	f.StringVar(&r.kernel.ram, "ram", "", "`FILE` that shares the kernel's memory (QEMU: memory-backend-file,share=on)")
 	f.StringVar(&r.kernel.window, "window", "", "`FILE` behind a device of the guest's (QEMU: ivshmem-plain), for code that runs in the kernel")
+	f.StringVar(&r.kernel.symbols, "symbols", "", "take the kernel's symbols from `FILE` (System.map, vmlinux, bzImage, a copy of /proc/kallsyms), rather than out of its memory")
 }
 
 // address is that of its stub.
@@ -40,7 +42,7 @@ func (g guest) address() (address string, folder bool) {
 // dial finds the kernel.
 func (g guest) dial() (*kernel.Target, error) {
 	address, folder := g.address()
-	o := &gdbremote.Options{RAM: g.ram, Window: g.window}
+	o := &gdbremote.Options{RAM: g.ram, Window: g.window, Symbols: g.symbols}
 	if folder {
 		if ram := filepath.Join(g.at, "ram"); o.RAM == "" {
 			o.RAM = ram

@@ -95,7 +95,8 @@ func TestKernel(t *testing.T) {
 		args []string
 	}{
 		{"either -p or -k", []string{"trace", "-k", dir, "-p", "1", "p vfs_read"}},
-		{"--ram and --window are for -k", []string{"plan", "-p", "1", "--ram", "x", "p vfs_read"}},
+		{"--ram, --window and --symbols are for -k", []string{"plan", "-p", "1", "--ram", "x", "p vfs_read"}},
+		{"--ram, --window and --symbols are for -k", []string{"plan", "-p", "1", "--symbols", "x", "p vfs_read"}},
 		{"no such", []string{"list", "-k", "unix:" + dir + "/none"}},
 		{"connect", []string{"plan", "-k", "unix:" + dir + "/none", "p vfs_read"}},
 		{"no such", []string{"plan", "-k", dir, "--ram", dir + "/none", "p vfs_read"}},

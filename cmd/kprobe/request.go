@@ -73,8 +73,8 @@ func (r *request) processes(args []string) (rest []string, err error) {
 		}
 		return args, nil
 	}
-	if r.kernel.ram != "" || r.kernel.window != "" {
-		return nil, errors.New("--ram and --window are for -k")
+	if r.kernel.ram != "" || r.kernel.window != "" || r.kernel.symbols != "" {
+		return nil, errors.New("--ram, --window and --symbols are for -k")
 	}
 	for _, a := range args {
 		if _, err := strconv.ParseUint(a, 10, 64); err != nil {

@@ -52,6 +52,9 @@ type Config struct {
 	// Files are programs and data for the guest: path there, path here.
 	Files map[string]string
 
+	// Reboot has the guest boot again after a reset, rather than end.
+	Reboot bool
+
 	// Terminal makes the guest's console this process's standard input and output,
 	// with a shell. Run cannot be used then.
 	Terminal bool
@@ -181,13 +184,16 @@ func (v *VM) command(c Config) []string {
 		return []string{"-chardev", "socket,id=" + id + ",server=on,wait=off,path=" + name}
 	}
 	args := slices.Concat(m.qemu, []string{
-		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-accel", "tcg",
+		"-nodefaults", "-no-user-config", "-display", "none", "-accel", "tcg",
 		"-d", "cpu_reset", "-D", "resets",
 		"-smp", strconv.Itoa(max(1, c.CPUs)), "-m", strconv.Itoa(memory),
 		"-object", fmt.Sprintf("memory-backend-file,id=ram,size=%dM,mem-path=ram,share=on", memory),
 		"-kernel", v.Kernel.Image(), "-initrd", "initramfs", "-append", words,
 	}, socket("gdb", "gdb"), []string{"-gdb", "chardev:gdb"},
 		socket("mon", "monitor"), []string{"-mon", "chardev=mon,mode=readline"})
+	if !c.Reboot {
+		args = append(args, "-no-reboot")
+	}
 	if v.Kernel.Machine == "amd64" {
 		args = append(args, "-object", "memory-backend-file,id=window,size=4M,mem-path=window,share=on",
 			"-device", "ivshmem-plain,memdev=window")
@@ -352,6 +358,23 @@ func (v *VM) Monitor(command string) (string, error) {
 	// The command comes first, echoed with movements of the cursor.
 	_, out, _ = strings.Cut(strings.ReplaceAll(out, "\r", ""), "\n")
 	return strings.TrimSuffix(out, prompt), err
+}
+
+// Reset resets a guest that reboots, and waits until it takes commands again; meanwhile,
+// if that is not nil, is done when the machine was told to.
+func (v *VM) Reset(meanwhile func()) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if _, err := v.Monitor("system_reset"); err != nil {
+		return err
+	}
+	if meanwhile != nil {
+		meanwhile()
+	}
+	v.number = 0
+	v.console.SetDeadline(time.Now().Add(patience))
+	_, err := v.answer()
+	return err
 }
 
 // Wait waits for the end of the guest.

@@ -62,6 +62,19 @@ func TestBoot(t *testing.T) {
 	}
 }
 
+// A guest that is reset is as new.
+func TestReset(t *testing.T) {
+	v := vmtest.Boot(t, vm.Config{Reboot: true})
+	run(t, v, "touch /tmp/before")
+	told := false
+	if err := v.Reset(func() { told = true }); err != nil || !told {
+		t.Fatal(told, err)
+	}
+	if got := run(t, v, "ls /tmp"); got != "" {
+		t.Errorf("of before the reset there is %q", got)
+	}
+}
+
 // A guest that ends, or never begins, is an error and no hang.
 func TestEnd(t *testing.T) {
 	v := vmtest.Boot(t, vm.Config{Files: map[string]string{"/etc/tests": "vm_test.go"}})

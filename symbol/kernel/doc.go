@@ -7,6 +7,7 @@
 //	kallsyms.go   the tables -> symbols: both orders, all encodings of addresses
 //	text.go       /proc/kallsyms or System.map -> symbols
 //	image.go      vmlinux, bzImage, Image -> symbols and memory; unpack.go: what is packed
+//	file.go       any of these files -> the running kernel's symbols, proved by its memory
 //	table.go      names to addresses and back
 //	paged.go      physical RAM -> virtual memory, by the kernel's own page tables
 //	kernel.go     a table and memory -> a Kernel: names with modules, sections of the text

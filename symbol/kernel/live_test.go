@@ -43,7 +43,7 @@ func TestGuest(t *testing.T) {
 		name string
 		run  func(*testing.T, *vm.VM, *Kernel, *Image)
 	}{
-		{"symbols", testSymbols}, {"virtual", testVirtual}, {"blacklist", testBlacklist}, {"patched", testPatched}, {"types", testTypes},
+		{"symbols", testSymbols}, {"virtual", testVirtual}, {"blacklist", testBlacklist}, {"patched", testPatched}, {"types", testTypes}, {"file", testFile},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, v, open(t, v), im) })
 	}

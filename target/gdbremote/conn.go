@@ -286,6 +286,13 @@ func (c *conn) hasStop() bool {
 	return len(c.stops) > 0 || c.err != nil
 }
 
+// dead is why nothing will come in any more.
+func (c *conn) dead() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
 // dropStops forgets what was reported so far.
 func (c *conn) dropStops() {
 	c.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"kprobe/arch"
 	"kprobe/target"
 )
 
@@ -32,7 +33,14 @@ func fakeStub(t *testing.T, answers map[string]string) string {
 		defer c.Close()
 		r := bufio.NewReader(c)
 		for {
-			kind, data, err := next(r)
+			var kind token
+			data := "\x03" // an interrupt is no packet
+			first, err := r.Peek(1)
+			if err == nil && first[0] == 3 {
+				r.Discard(1)
+			} else {
+				kind, data, err = next(r)
+			}
 			if err != nil {
 				return
 			}
@@ -136,12 +144,58 @@ func TestStubsThatVanish(t *testing.T) {
 	if _, err := g.Wait(); !errors.Is(err, target.ErrGone) {
 		t.Errorf("Wait: %v", err)
 	}
-	// A request to go on that is refused.
-	answers["vCont;c"] = "E22"
-	if g, err = Dial(fakeStub(t, answers), nil); err != nil {
+	// A request to go on that is refused, or not known.
+	for _, answer := range []string{"E22", ""} {
+		answers["vCont;c"] = answer
+		if g, err = Dial(fakeStub(t, answers), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Wait(); !errors.Is(err, target.ErrGone) || !strings.Contains(err.Error(), "go on") {
+			t.Errorf("Wait, after %q: %v", answer, err)
+		}
+	}
+}
+
+// A machine that is known by its memory is looked at while it runs: one that does not
+// stop for that, or is another by then, is an error.
+func TestMachineIsLookedAt(t *testing.T) {
+	for _, tt := range []struct{ interrupt, memory, want string }{
+		{"hang", zeros(8), `no answer to "an interrupt"`},
+		{"S02", zeros(4) + "11223344", "the machine was reset"},
+		{"S02", "E14", "the machine was reset"},
+		{"S02", "close", "its stub has ended"},
+	} {
+		answers := complete()
+		answers["vCont;c"], answers["\x03"], answers["m"] = "hang", tt.interrupt, tt.memory
+		g, err := Dial(fakeStub(t, answers), &Options{Patience: 300 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Identify([]Fact{{0xffff_ffff_8000_0000, make([]byte, 8)}})
+		for range 2 {
+			if _, err := g.Wait(); !errors.Is(err, target.ErrGone) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Wait: %v, want %s", err, tt.want)
+			}
+		}
+		if err := g.WriteAt(0, make([]byte, 8)); !errors.Is(err, target.ErrGone) {
+			t.Errorf("WriteAt: %v", err)
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	// Nor is one written to that is another by then.
+	answers := complete()
+	g, err := Dial(fakeStub(t, answers), nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.Wait(); !errors.Is(err, target.ErrGone) || !strings.Contains(err.Error(), "E22") {
-		t.Errorf("Wait: %v", err)
+	g.Identify([]Fact{{0xffff_ffff_8000_0000, []byte("another")}})
+	for name, err := range map[string]error{
+		"WriteAt": g.WriteAt(0, make([]byte, 8)), "SetRegs": g.SetRegs(1, &arch.Regs{1}), "Step": g.Step(1),
+	} {
+		if !errors.Is(err, target.ErrGone) || !strings.Contains(err.Error(), "reset") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -32,7 +32,7 @@ func (t *Target) ReadUser(addr arch.Addr, p []byte) error {
 // WriteAt writes p at addr, whole or with an error. It is the stub that writes:
 // it knows who may have translated the code that was there.
 func (t *Target) WriteAt(addr arch.Addr, p []byte) error {
-	return t.still(func() error {
+	return t.change(func() error {
 		return memoryError("write", addr, p, t.write(addr, p))
 	})
 }

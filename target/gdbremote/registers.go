@@ -67,7 +67,7 @@ func (t *Target) Regs(th target.Thread, r *arch.Regs) error {
 
 // SetRegs writes those of a thread's registers that are different now.
 func (t *Target) SetRegs(th target.Thread, r *arch.Regs) error {
-	return t.still(func() error {
+	return t.change(func() error {
 		g, err := t.registers(th)
 		if err != nil {
 			return err

@@ -14,7 +14,11 @@ import (
 // hear of it.
 func (t *Target) stopped(report string) error {
 	t.running = false
+	t.look.Store(0)
 	t.forget()
+	if report == "" {
+		return t.giveUp("its stub does not know how to let it go on")
+	}
 	switch report[0] {
 	case 'W', 'X':
 		return t.ended(report)
@@ -68,6 +72,9 @@ func (t *Target) machineStopped(signal int) error {
 	t.swallow = 0
 	if signal == machineEnded {
 		return t.giveUp("the machine has been shut down")
+	}
+	if err := t.sameBoot(); err != nil {
+		return err
 	}
 	for _, th := range t.threads() {
 		pc, err := t.pc(th)
@@ -138,6 +145,7 @@ func (t *Target) ended(report string) error {
 func (t *Target) giveUp(format string, args ...any) error {
 	t.over = true
 	err := fmt.Errorf("%w: "+format, append([]any{target.ErrGone}, args...)...)
+	t.reason = err
 	t.c.fail(err)
 	return err
 }

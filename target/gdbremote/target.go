@@ -11,6 +11,7 @@
 //	registers.go    their registers
 //	memory.go       memory, by the stub or in the file that holds a guest's RAM
 //	paging.go       the page tables of a machine, which MACHINE_paging.go go through
+//	boot.go         whether a machine is still the one that was found
 //	program.go      what is mapped in a program, by hostio.go: files where the stub runs
 //	family.go       the program's children
 //	signals.go      how GDB numbers signals
@@ -32,7 +33,8 @@
 // A stub has one client at a time: for a second one Dial fails after a while, and
 // QEMU, which takes the call when the first has gone, stops the guest for it: the
 // next client lets it go on. A guest that is reset keeps its breakpoints, which
-// may be in the middle of anything then, and its stub does not say so.
+// may be in the middle of anything then, and its stub does not say so: who can tell
+// one boot from the next is to say how (boot.go).
 package gdbremote
 
 import (
@@ -65,6 +67,10 @@ type Options struct {
 	// ivshmem-plain), for what package target/kernel has code in the guest for.
 	Window string
 
+	// Symbols is a file with the symbols of a machine's kernel (System.map, vmlinux,
+	// bzImage, a copy of /proc/kallsyms), for package target/kernel.
+	Symbols string
+
 	// Arch is the machine, for a stub that does not say.
 	Arch *arch.Arch
 
@@ -89,6 +95,7 @@ type Target struct {
 
 	run   sync.Mutex // held inside Run
 	owner atomic.Int64
+	look  atomic.Int64 // when the machine is to be looked at: see boot.go
 
 	woken bool // guarded by c.mu
 
@@ -98,6 +105,8 @@ type Target struct {
 	frozen  bool
 	over    bool // the target is gone, or was let go
 	closed  bool
+	reason  error         // why it is over, if not by its own end
+	facts   []Fact        // what this boot of a machine is known by
 	queue   []target.Stop // not handed out yet
 	owed    map[target.Thread]bool
 	signals map[target.Thread]int // to be delivered, in GDB's numbers
@@ -331,9 +340,17 @@ func (t *Target) Wait() (target.Stop, error) {
 // sleep waits until poll may have something.
 func (t *Target) sleep() {
 	c := t.c
+	if at := t.due(); !at.IsZero() {
+		alarm := time.AfterFunc(time.Until(at), func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.change.Broadcast()
+		})
+		defer alarm.Stop()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.err == nil && !t.woken && (c.busy || len(c.stops) == 0 && len(t.queue) == 0) {
+	for c.err == nil && !t.woken && (c.busy || len(c.stops) == 0 && len(t.queue) == 0 && !t.isDue()) {
 		c.change.Wait()
 	}
 }
@@ -349,9 +366,12 @@ func (t *Target) poll() (st target.Stop, ok bool, err error) {
 			return st, false, err
 		}
 		if ok {
-			if err := t.stopped(report); err != nil {
-				return st, false, err
-			}
+			err = t.stopped(report)
+		} else if t.isDue() {
+			err = t.halt()
+		}
+		if err != nil {
+			return st, false, err
 		}
 	}
 	if len(t.queue) > 0 {
@@ -361,7 +381,7 @@ func (t *Target) poll() (st target.Stop, ok bool, err error) {
 		return st, true, nil
 	}
 	if t.over {
-		return st, false, target.ErrGone
+		return st, false, t.gone()
 	}
 	return st, false, t.goOn()
 }
@@ -396,8 +416,17 @@ func (t *Target) goOn() error {
 	}
 	clear(t.signals)
 	t.forget()
+	t.setDue()
 	t.running = true
 	return t.c.send(request + ";c")
+}
+
+// gone is the error for a target that is over.
+func (t *Target) gone() error {
+	if t.reason != nil {
+		return t.reason
+	}
+	return target.ErrGone
 }
 
 // forget drops what is known of threads while they stand.
@@ -427,14 +456,14 @@ func (t *Target) still(f func() error) error {
 	t.c.enter()
 	defer t.c.leave()
 	if t.over {
-		return target.ErrGone
+		return t.gone()
 	}
 	was := t.running
 	if err := t.halt(); err != nil {
 		return err
 	}
 	if t.over {
-		return target.ErrGone
+		return t.gone()
 	}
 	err := f()
 	if was {
@@ -448,7 +477,7 @@ func (t *Target) Resume(th target.Thread, signal int) error {
 	t.c.enter()
 	defer t.c.leave()
 	if t.over {
-		return target.ErrGone
+		return t.gone()
 	}
 	delete(t.owed, th)
 	if signal != 0 && t.program {
@@ -469,7 +498,7 @@ func (t *Target) Requeue(st target.Stop) error {
 	t.c.enter()
 	defer t.c.leave()
 	if t.over {
-		return target.ErrGone
+		return t.gone()
 	}
 	delete(t.owed, st.Thread)
 	t.queue = append([]target.Stop{st}, t.queue...)
@@ -497,7 +526,7 @@ func (t *Target) Thaw() error {
 	defer t.c.leave()
 	t.frozen = false
 	if t.over {
-		return target.ErrGone
+		return t.gone()
 	}
 	return nil
 }
@@ -609,7 +638,7 @@ func (t *Target) breakRequest(verb byte, addr arch.Addr) string {
 
 // Step lets a reported thread carry out one instruction, while all others stand.
 func (t *Target) Step(th target.Thread) error {
-	return t.still(func() error { return t.step(th) })
+	return t.change(func() error { return t.step(th) })
 }
 
 // Maps lists what is mapped: of a program what its system says, of a machine what

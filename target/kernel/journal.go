@@ -18,10 +18,12 @@ import (
 //	8   u64 address of the entries of the page tables
 //	16  u64 the first of them
 //	24  u64 how many
+//	32  the boot's identity: see boot.go
 //	64  records of 64 bytes: u64 address, a multiple of 16, 0 for a free record;
 //	    16 bytes of text as they were, and twice as they may be now
 const (
-	journalMagic = "kprobe\x00\x01"
+	journalMagic = "kprobe\x00\x02"
+	journalBoot  = 32 // where the identity is
 	journalSize  = 256 << 10
 	granule      = 16
 	recordSize   = 64
@@ -34,7 +36,7 @@ type journal struct {
 }
 
 // begin makes an empty one, for entries of the page tables that are not made yet.
-func (j *journal) begin(entries arch.Addr, first uint64, n int) {
+func (j *journal) begin(b boot, entries arch.Addr, first uint64, n int) {
 	clear(j.b)
 	j.records, j.free = make(map[arch.Addr]int), nil
 	for at := len(j.b) - recordSize; at >= recordSize; at -= recordSize {
@@ -43,6 +45,7 @@ func (j *journal) begin(entries arch.Addr, first uint64, n int) {
 	binary.LittleEndian.PutUint64(j.b[8:], uint64(entries))
 	binary.LittleEndian.PutUint64(j.b[16:], first)
 	binary.LittleEndian.PutUint64(j.b[24:], uint64(n))
+	copy(j.b[journalBoot:], b[:])
 	copy(j.b, journalMagic)
 }
 
@@ -120,6 +123,10 @@ func (t *Target) WriteAt(addr arch.Addr, p []byte) error {
 func (t *Target) recover() error {
 	j := t.window.journal.b
 	if !bytes.HasPrefix(j, []byte(journalMagic)) {
+		return nil
+	}
+	if !bytes.Equal(j[journalBoot:journalBoot+len(t.boot)], t.boot[:]) {
+		clear(t.window.mem) // a reset took it out
 		return nil
 	}
 	var errs []error

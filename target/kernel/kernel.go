@@ -2,6 +2,7 @@
 // (target/gdbremote) that its own tables describe (symbol/kernel). The kernel and its
 // modules are what is mapped, their symbols the files, CPUs the threads. No help
 // of the guest is needed. Breakpoints are the stub's: they change none of its bytes.
+// A machine that is reset is not the target any more (boot.go).
 //
 // Where the guest has a device whose memory we share, code of ours can run in it, next to
 // the kernel's:
@@ -34,6 +35,7 @@ type Target struct {
 	memory kernel.Memory // of the kernel, without asking a CPU where that can be
 	ram    *os.File      // nil where the guest's memory is not shared
 
+	boot    boot
 	current current
 	notices notices
 	swaps   swaps
@@ -53,7 +55,7 @@ type Target struct {
 
 // Dial connects to the stub of a machine and finds the kernel in its memory: in
 // the file that holds it (Options.RAM), else through the stub, which takes
-// seconds. The guest stands meanwhile, until Wait is called first.
+// seconds. Options.Symbols are taken instead, if they prove to be this kernel's. The guest stands meanwhile, until Wait is called first.
 //
 // Errors: as gdbremote.Dial; no kernel is found.
 func Dial(address string, o *gdbremote.Options) (*Target, error) {
@@ -66,7 +68,7 @@ func Dial(address string, o *gdbremote.Options) (*Target, error) {
 	if o == nil {
 		o = &gdbremote.Options{}
 	}
-	err = t.find(o.RAM)
+	err = t.find(o)
 	if err == nil && o.Window != "" {
 		err = t.openWindow(o.Window)
 	}
@@ -76,47 +78,72 @@ func Dial(address string, o *gdbremote.Options) (*Target, error) {
 	return t, nil
 }
 
-// addresses are where a machine's kernels lie, wherever they move themselves.
-var addresses = map[string]kernel.Range{
-	"amd64": {Start: 0xffff_ffff_8000_0000, End: 0xffff_ffff_c000_0000},
+// moves are where a machine's kernels lie, wherever they move themselves: of x86-64
+// by the least alignment that they can be built with (CONFIG_PHYSICAL_ALIGN).
+var moves = map[string]*kernel.Moves{
+	"amd64": {Start: 0xffff_ffff_8000_0000, End: 0xffff_ffff_c000_0000, Step: 2 << 20},
 }
 
-func (t *Target) find(ram string) error {
+func (t *Target) find(o *gdbremote.Options) error {
 	if !t.IsMachine() {
 		return errors.New("it is a program, not a machine")
 	}
-	a := t.Arch()
-	var found []kernel.Found
-	var err error
-	if ram != "" {
-		found, err = t.findInRAM(ram)
-	} else {
-		r, ok := addresses[a.Name]
-		if !ok {
-			return fmt.Errorf("it is not known where a kernel of %s lies; a file with its memory would help", a.Name)
-		}
-		r.Mem = t.Target
-		t.memory = r.Mem
-		found, err = kernel.Find(r, r.Size(), a)
-	}
+	table, err := t.table(o)
 	if err != nil {
 		return err
 	}
-	running, err := kernel.Running(found, t.memory)
-	if err != nil {
-		return err
-	}
-	if t.kernel, err = kernel.Open(running.Table, t.memory, a); err != nil {
+	if t.kernel, err = kernel.Open(table, t.memory, t.Arch()); err != nil {
 		return err
 	}
 	t.findCurrent()
+	if err := t.identify(); err != nil {
+		return err
+	}
 	if err := t.swapBack(); err != nil {
 		return fmt.Errorf("what a controller that was killed has left: %w", err)
 	}
 	return nil
 }
 
-// findInRAM finds it in physical memory, and makes that what is read from then on.
+// table finds the kernel's symbols, and makes t.memory what the rest is read from.
+func (t *Target) table(o *gdbremote.Options) (*kernel.Table, error) {
+	t.memory = t.Target
+	if o.Symbols != "" {
+		f, err := kernel.OpenFile(o.Symbols, t.Arch())
+		if err != nil {
+			return nil, err
+		}
+		return f.Place(t.Target, t.Arch(), moves[t.Arch().Name])
+	}
+	var found []kernel.Found
+	var err error
+	if o.RAM != "" {
+		found, err = t.findInRAM(o.RAM)
+	} else {
+		m := moves[t.Arch().Name]
+		if m == nil {
+			return nil, fmt.Errorf("it is not known where a kernel of %s lies; a file with its memory would help", t.Arch().Name)
+		}
+		r := kernel.Range{Mem: t.Target, Start: m.Start, End: m.End}
+		found, err = kernel.Find(r, r.Size(), t.Arch())
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Memory may hold one that ran before a reset: it is the CPUs that tell.
+	running, err := kernel.Running(found, t.Target)
+	if err != nil {
+		return nil, err
+	}
+	if t.ram != nil {
+		if paged, err := kernel.NewPaged(running, t.ram); err == nil { // else the stub knows
+			t.memory = paged
+		}
+	}
+	return running.Table, nil
+}
+
+// findInRAM finds it in physical memory.
 func (t *Target) findInRAM(path string) (found []kernel.Found, err error) {
 	if t.ram, err = os.Open(path); err != nil {
 		return nil, err
@@ -125,16 +152,7 @@ func (t *Target) findInRAM(path string) (found []kernel.Found, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if found, err = kernel.Find(t.ram, st.Size(), t.Arch()); err != nil {
-		return nil, err
-	}
-	paged, err := kernel.NewPaged(&found[0], t.ram)
-	if err != nil {
-		t.memory = t.Target // the stub knows
-		return found, nil
-	}
-	t.memory = paged
-	return found, nil
+	return kernel.Find(t.ram, st.Size(), t.Arch())
 }
 
 // Place is where it is.
@@ -168,8 +186,10 @@ func (t *Target) Close() error {
 	if errors.Is(err, os.ErrClosed) {
 		return err
 	}
-	if err == nil && reached { // else there may be something to put back
+	if err == nil && reached {
 		err = t.swaps.end()
+	} else { // there may be something to put back
+		err = errors.Join(err, t.swaps.leave())
 	}
 	if t.ram != nil {
 		err = errors.Join(err, t.ram.Close())

@@ -19,14 +19,17 @@ import (
 // swapped for a trampoline's is nowhere else. A file holds them, with a line for
 // each swap; it is gone when all is put back.
 //
-//	PID START              the controller
+//	PID START BOOT         the controller, 0 if it has let go; the boot that it probes: see boot.go
 //	SLOT REAL TRAMPOLINE   hexadecimal
 type swaps struct {
 	path string
+	boot boot
 	file *os.File
-	real map[arch.Addr]arch.Addr // by slot, the last one
+	real map[arch.Addr]swap // by slot, the last one
 	rows int
 }
+
+type swap struct{ real, trampoline arch.Addr }
 
 // swapsPath is the file for the machine at an address; "" where there is no
 // place for one.
@@ -66,30 +69,29 @@ func (s *swaps) note(slot, real, trampoline arch.Addr) error {
 	}
 	const slack = 4096
 	if s.file == nil || s.rows > slack && s.rows > 4*len(s.real) {
-		if err := s.renew(trampoline); err != nil {
+		if err := s.renew(os.Getpid()); err != nil {
 			return err
 		}
 	}
-	s.real[slot] = real
+	s.real[slot] = swap{real, trampoline}
 	s.rows++
 	_, err := fmt.Fprintf(s.file, "%x %x %x\n", uint64(slot), uint64(real), uint64(trampoline))
 	return err
 }
 
-// renew writes the file anew, with the last swap of each slot.
-func (s *swaps) renew(trampoline arch.Addr) error {
+// renew writes the file anew, as a process's, with the last swap of each slot.
+func (s *swaps) renew(pid int) error {
 	if s.real == nil {
-		s.real = make(map[arch.Addr]arch.Addr)
+		s.real = make(map[arch.Addr]swap)
 	}
 	f, err := os.OpenFile(s.path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriter(f)
-	pid := os.Getpid()
-	fmt.Fprintf(w, "%d %d\n", pid, lifeline.StartTime(pid))
-	for slot, real := range s.real {
-		fmt.Fprintf(w, "%x %x %x\n", uint64(slot), uint64(real), uint64(trampoline))
+	fmt.Fprintf(w, "%d %d %x\n", pid, lifeline.StartTime(pid), s.boot)
+	for slot, sw := range s.real {
+		fmt.Fprintf(w, "%x %x %x\n", uint64(slot), uint64(sw.real), uint64(sw.trampoline))
 	}
 	if err := errors.Join(w.Flush(), os.Rename(s.path+".new", s.path)); err != nil {
 		f.Close()
@@ -112,6 +114,16 @@ func (s *swaps) end() error {
 	return err
 }
 
+// leave keeps the file for the next one: we cannot put anything back any more.
+func (s *swaps) leave() error {
+	if s.file == nil {
+		return nil
+	}
+	err := errors.Join(s.renew(0), s.file.Close())
+	s.file = nil
+	return err
+}
+
 // swapBack puts back what a controller left that is no more. The machine stands,
 // and has no breakpoints.
 func (t *Target) swapBack() error {
@@ -126,10 +138,13 @@ func (t *Target) swapBack() error {
 	if !lines.Scan() {
 		return os.Remove(t.swaps.path)
 	}
-	if _, err := fmt.Sscanf(lines.Text(), "%d %d", &pid, &start); err == nil && start != 0 && lifeline.StartTime(pid) == start {
+	var of string
+	if _, err := fmt.Sscanf(lines.Text(), "%d %d %s", &pid, &start, &of); err == nil && start != 0 && lifeline.StartTime(pid) == start {
 		return fmt.Errorf("process %d probes it", pid)
 	}
-	type swap struct{ real, trampoline arch.Addr }
+	if of != fmt.Sprintf("%x", t.boot) {
+		return os.Remove(t.swaps.path) // a reset took them all
+	}
 	all := make(map[arch.Addr]swap)
 	for lines.Scan() {
 		var slot, real, trampoline uint64

@@ -130,7 +130,7 @@ func (t *Target) mapWindow() error {
 		}
 		at := table + arch.Addr(8*first)
 		w.first = binary.LittleEndian.Uint64(entries)
-		w.journal.begin(at, w.first, n)
+		w.journal.begin(t.boot, at, w.first, n)
 		rand.Read(mark)
 		if err := t.Target.WriteAt(at, entries); err != nil {
 			return err

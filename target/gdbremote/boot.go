@@ -1,0 +1,116 @@
+package gdbremote
+
+import (
+	"bytes"
+	"time"
+
+	"kprobe/arch"
+	"kprobe/target"
+)
+
+// A machine may be reset under us. Its stub does not say so, and keeps our
+// breakpoints: what is there then is another kernel, or none yet, and whatever we
+// know of the old one is wrong. So a caller who knows what only this boot has in its
+// memory says it here. It is looked at after each stop and before each change, and,
+// because a new kernel may never come to an old breakpoint, every now and then.
+
+// Fact is memory of a kernel that stays as it is as long as that runs, and that
+// the next boot has not.
+type Fact struct {
+	Addr  arch.Addr
+	Bytes []byte
+}
+
+// pulse is how long a machine runs before it is looked at. A stop for that takes
+// about a millisecond.
+const pulse = time.Second
+
+// Identify makes facts what the machine is known by from now on. Where they do not
+// hold any more it has been reset: it is let go, without breakpoints, and ErrGone
+// says why. Nothing is written into it.
+func (t *Target) Identify(facts []Fact) {
+	t.c.enter()
+	defer t.c.leave()
+	t.facts = facts
+}
+
+// sameBoot gives the machine up if it is not the one that was identified.
+func (t *Target) sameBoot() error {
+	if len(t.facts) == 0 || t.over {
+		return nil
+	}
+	same, err := t.holds()
+	if err != nil || same {
+		return err
+	}
+	return t.letReset()
+}
+
+// holds tells whether a CPU sees the facts, by the page tables that it has now:
+// of the others each may be one that was never started.
+func (t *Target) holds() (bool, error) {
+	current := t.current
+	defer func() { t.current = current }()
+	first := []target.Thread{current}
+	for _, th := range append(first, t.threads()...) {
+		t.current = th
+		t.forget()
+		seen := true
+		for _, f := range t.facts {
+			have := make([]byte, len(f.Bytes))
+			// That nothing is there is no error, but that the stub is gone is.
+			if err := t.read(f.Addr, have); t.c.dead() != nil {
+				return false, t.c.dead()
+			} else if err != nil || !bytes.Equal(have, f.Bytes) {
+				seen = false
+				break
+			}
+		}
+		if seen {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// letReset takes the breakpoints out, which would stop whatever runs there, and
+// lets it go.
+func (t *Target) letReset() error {
+	for a := range t.breaks {
+		t.putBreak('z', a) // what cannot be taken out is the stub's end, or was not there
+	}
+	clear(t.breaks)
+	t.detach()
+	return t.giveUp("the machine was reset; nothing of the probes is left in it")
+}
+
+// change is still for what writes to the target.
+func (t *Target) change(f func() error) error {
+	return t.still(func() error {
+		if err := t.sameBoot(); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+// due is when the running machine is to be looked at; never, for the zero time.
+func (t *Target) due() time.Time {
+	if at := t.look.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
+}
+
+// isDue tells whether it is time.
+func (t *Target) isDue() bool {
+	at := t.due()
+	return !at.IsZero() && !time.Now().Before(at)
+}
+
+// setDue counts from now on.
+func (t *Target) setDue() {
+	if len(t.facts) > 0 {
+		t.look.Store(time.Now().Add(pulse).UnixNano())
+	}
+}

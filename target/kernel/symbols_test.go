@@ -1,0 +1,78 @@
+package kernel_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kprobe"
+	"kprobe/internal/vm"
+	"kprobe/internal/vm/vmtest"
+	"kprobe/target/gdbremote"
+	"kprobe/target/kernel"
+)
+
+// Where no memory is shared, a file says what the kernel's symbols are; one of another
+// kernel is refused, and the guest goes on.
+func TestSymbolsFromFile(t *testing.T) {
+	v := vmtest.Shared(t, "amd64")
+	list := filepath.Join(t.TempDir(), "kallsyms")
+	text := run(t, v, "cat /proc/kallsyms")
+	if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{v.Kernel.Image(), list} {
+		k, err := kernel.Dial(v.Stub(), &gdbremote.Options{Symbols: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all bytes.Buffer
+		k.Kernel().Table().WriteTo(&all)
+		if have, own := strings.Count(all.String(), "\n"), strings.Count(text, "\n")-strings.Count(text, "\t["); have != own {
+			t.Errorf("%s: %d symbols, the guest's kernel has %d", name, have, own)
+		}
+		s, err := kprobe.Open(k, &kprobe.Options{Unlisted: true, Report: func(err error) { t.Error(err) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hits := 0
+		kp := &kprobe.Kprobe{SymbolName: "ksys_sync", PreHandler: func(*kprobe.Kprobe, *kprobe.Regs) int { hits++; return 0 }}
+		if err := s.RegisterKprobe(kp); err != nil {
+			t.Error(err)
+		}
+		run(t, v, "sync; sync")
+		if err := s.Close(); err != nil || hits != 2 {
+			t.Errorf("%s: %d hits, %v", name, hits, err)
+		}
+	}
+	other, err := vm.Fetch("arm64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := filepath.Join(t.TempDir(), "moved")
+	lines := strings.SplitAfter(text, "\n")
+	for i, line := range lines {
+		if strings.HasSuffix(line, " filp_close\n") {
+			lines[i] = line[:15] + "1" + line[16:]
+		}
+	}
+	if err := os.WriteFile(moved, []byte(strings.Join(lines, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		other.Image():         "there is no linux_banner",
+		moved:                 "filp_close is elsewhere",
+		"/nowhere/System.map": "no such file",
+	} {
+		k, err := kernel.Dial(v.Stub(), &gdbremote.Options{Symbols: name})
+		if err == nil {
+			k.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	run(t, v, "sync")
+}
