@@ -47,9 +47,11 @@ func (t *Target) sameBoot() error {
 }
 
 // holds tells whether a CPU sees the facts, by the page tables that it has now:
-// of the others each may be one that was never started.
+// of the others each may be one that was never started. A stub that goes through the
+// tables itself may not see the kernel while a program runs (page-table isolation): that
+// says nothing.
 func (t *Target) holds() (bool, error) {
-	current := t.current
+	current, unseen := t.current, false
 	defer func() { t.current = current }()
 	first := []target.Thread{current}
 	for _, th := range append(first, t.threads()...) {
@@ -63,6 +65,7 @@ func (t *Target) holds() (bool, error) {
 				return false, t.c.dead()
 			} else if err != nil || !bytes.Equal(have, f.Bytes) {
 				seen = false
+				unseen = unseen || err != nil && !t.has.physical
 				break
 			}
 		}
@@ -70,7 +73,7 @@ func (t *Target) holds() (bool, error) {
 			return true, nil
 		}
 	}
-	return false, nil
+	return unseen, nil
 }
 
 // letReset takes the breakpoints out, which would stop whatever runs there, and
