@@ -87,7 +87,7 @@ func (s *Session) tryApply(b *batch) error {
 	}
 	begin := false
 	if err == nil {
-		begin, err = s.planLife(2*len(b.fresh) + d.guards())
+		begin, err = s.planLife(2*len(b.fresh) + d.entries())
 	}
 	if err == nil {
 		err = s.mapAhead(begin, slots)
@@ -139,7 +139,7 @@ func (s *Session) mapAhead(lifeline bool, slots []patch.Write) error {
 func (s *Session) planLife(more int) (bool, error) {
 	need := 2*len(s.points) + more // each may have a second trap, at the end of a slot
 	for _, pt := range s.points {
-		need += len(pt.Guards())
+		need += entriesOf(&pt.Place)
 	}
 	return s.text.Lifeline.Plan(s.arch, need, func(size int) (arch.Addr, error) {
 		return s.room.Find(s.programRange(), size)
@@ -384,8 +384,7 @@ func (s *Session) planLinks(b *batch, d *detours) *rearming {
 	for _, pt := range b.fresh {
 		changing = append(changing, s.covering(pt.Addr)...)
 	}
-	slices.SortFunc(changing, byAddr)
-	return o.rearming(slices.Compact(changing))
+	return o.rearming(d.with(changing))
 }
 
 // link puts the batch's probes on their points. It answers how the points were that
@@ -450,6 +449,7 @@ func (p *Kprobe) unplace() {
 
 // refresh derives what the hit path asks of the point's probes.
 func (pt *point) refresh() {
+	pt.outer = slices.ContainsFunc(pt.probes, func(p *Kprobe) bool { return p.active() && !p.runsInside() })
 	pt.post = slices.ContainsFunc(pt.probes, func(p *Kprobe) bool { return p.active() && p.PostHandler != nil })
 }
 

@@ -20,6 +20,7 @@ type point struct {
 	loc    symbol.Loc
 	probes []*Kprobe // newest first; replaced, never changed in place
 	post   bool      // an active probe has a post-handler
+	outer  bool      // an active probe runs outside the target
 	live   bool      // in Session.points
 	notify bool      // internal: the dynamic linker's notification
 

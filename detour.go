@@ -21,6 +21,8 @@ type detours struct {
 	batch *inside.Batch
 	at    map[*point]*inside.Detour // nil: none any more
 	lost  []patch.Range             // planned, and not to be had
+
+	planned []*inside.Detour // in order of their sites
 }
 
 // runsInside tells whether a probe's work is done in the target.
@@ -50,25 +52,37 @@ func (s *Session) planDetours(after map[*point][]*Kprobe, taken func(arch.Addr) 
 		return nil, nil
 	}
 	change := &detours{batch: s.inside.Begin(), at: make(map[*point]*inside.Detour)}
+	changes := func(pt *point) bool { _, yes := after[pt]; return yes }
 	for _, pt := range slices.SortedFunc(maps.Keys(after), byAddr) {
 		ps := after[pt]
 		if len(ps) == 0 {
 			change.at[pt] = nil
 			continue
 		}
-		d, err := s.planDetour(change.batch, pt, ps, taken)
+		d, err := s.planDetour(change, pt, ps, taken, changes)
 		if err != nil {
 			change.batch.Undo()
 			return nil, named(ps[0], &Error{Errno: syscall.EINVAL, Err: err})
 		}
 		d.Owner, change.at[pt] = ps, d
+		change.planned = append(change.planned, d)
 	}
 	change.batch.Finish()
 	return change, nil
 }
 
-func (s *Session) planDetour(b *inside.Batch, pt *point, ps []*Kprobe, taken func(arch.Addr) bool) (*inside.Detour, error) {
-	w := inside.Want{Site: pt.Addr, Near: s.nearTo(pt), Code: pt.Site.Original, Jump: s.jumpAt(pt).Beside(taken)}
+func (s *Session) planDetour(change *detours, pt *point, ps []*Kprobe, taken func(arch.Addr) bool, changes func(*point) bool) (*inside.Detour, error) {
+	w := inside.Want{Site: pt.Addr, Near: s.nearTo(pt), Code: pt.Site.Original}
+	w.Jump = s.jumpAt(pt).Beside(func(a arch.Addr) bool { return taken(a) || s.aheadAt(a, changes) })
+	if w.Jump != nil {
+		w.Ahead = func() *patch.Jump {
+			j := s.image.Ahead(pt.loc, taken)
+			if s.reaches(pt.Addr, j.Addr, changes, change) {
+				return &patch.Jump{Addr: pt.Addr}
+			}
+			return j
+		}
+	}
 	entry := pt.Addr - arch.Addr(pt.loc.Off)
 	for _, p := range ps {
 		switch o := p.owner.(type) {
@@ -102,7 +116,32 @@ func (s *Session) planDetour(b *inside.Batch, pt *point, ps []*Kprobe, taken fun
 			w.Return = &r
 		}
 	}
-	return b.Detour(w)
+	return change.batch.Detour(w)
+}
+
+// aheadAt tells whether the jump of a point behind an address, ahead of the point, depends on what
+// stands there. Points that change are not asked: they are planned later, and keep out of the way.
+func (s *Session) aheadAt(a arch.Addr, changes func(*point) bool) bool {
+	return slices.ContainsFunc(s.points.within(a+1, a+longest), func(n *point) bool {
+		return n.Detour != nil && n.Detour.Ahead() && a >= n.Detour.Span.Start && !changes(n)
+	})
+}
+
+// reaches tells whether the jump of a point in front of pt, as it is or as it was planned just
+// now, depends on what stands from an address on, which is in front of pt too.
+func (s *Session) reaches(pt, from arch.Addr, changes func(*point) bool, change *detours) bool {
+	lo := from - min(from, longest)
+	for _, n := range slices.Backward(change.planned) {
+		if n.Site < lo {
+			break
+		}
+		if n.Span.End > from {
+			return true
+		}
+	}
+	return slices.ContainsFunc(s.points.within(lo, pt), func(n *point) bool {
+		return n.Detour != nil && n.Detour.Span.End > from && !changes(n)
+	})
 }
 
 // insideData is how much private data a call has for programs; none, where they ask for none.
@@ -120,7 +159,7 @@ func (s *Session) probed(a arch.Addr) bool { return s.points.at(a) != nil }
 // come or go: with a probe on these the detours must not, without they may.
 func (s *Session) replanAround(pts []*point, after map[*point][]*Kprobe) {
 	for _, pt := range pts {
-		for _, n := range s.points.within(pt.Addr-min(pt.Addr, longest), pt.Addr) {
+		for _, n := range s.points.within(pt.Addr-min(pt.Addr, inside.Around), pt.Addr+inside.Around) {
 			if _, planned := after[n]; !planned && n.Detour != nil && n.Detour.Hides(pt.Addr) {
 				after[n] = insideOf(n.probes)
 			}
@@ -202,15 +241,35 @@ func (s *Session) changeDetours(after map[*point][]*Kprobe, taken func(arch.Addr
 	})
 }
 
-// guards counts the traps that the jumps to a change's detours may hold.
-func (c *detours) guards() (n int) {
+// entries counts what the lifeline may have to know for a change's detours.
+func (c *detours) entries() (n int) {
 	if c == nil {
 		return 0
 	}
 	for pt, d := range c.at {
-		n += len((&text.Place{Addr: pt.Addr, Site: pt.Site, Detour: d}).Guards())
+		n += entriesOf(&text.Place{Addr: pt.Addr, Site: pt.Site, Detour: d})
 	}
 	return n
+}
+
+// entriesOf is that for one of them. Where no jump leads to a detour now, one may when probes beside it
+// have gone: with a trap for each inner byte, and one that it is ahead of.
+func entriesOf(p *text.Place) int {
+	const most = 6
+	if p.Detour != nil && !p.Detour.Optimizable() {
+		return most
+	}
+	return len(p.Entries())
+}
+
+// with are points, and those that change with a change, in order.
+func (c *detours) with(pts points) points {
+	all := slices.Clone(pts)
+	if c != nil {
+		all = slices.AppendSeq(all, maps.Keys(c.at))
+	}
+	slices.SortFunc(all, byAddr)
+	return slices.Compact(all)
 }
 
 // dropDetours gives a plan up of which nothing came.

@@ -28,6 +28,9 @@ func (s *Session) insideSignal(h *hit, st target.Stop) bool {
 	case inside.Placed:
 		if d != nil {
 			s.faultAt(h, slotPC)
+		} else if pt := s.points.at(h.regs.PC()); pt != nil && pt.outer {
+			// It came by a trap, and the handlers have run. What runs inside has not.
+			s.taken[execution{pt, h.regs.SP()}] = away{st.Thread, false}
 		}
 		s.t.SetRegs(st.Thread, &h.regs.r)
 	case inside.Onward:

@@ -88,12 +88,12 @@ func (s *Session) cleanError(c target.Child, err error) {
 
 // disarmIn puts a point's bytes back in a copy of the target's memory.
 func (s *Session) disarmIn(m mem.ReadWriter, pt *point) error {
-	ours := pt.Ours()
-	b := make([]byte, len(ours))
-	if m.ReadAt(pt.Addr, b) != nil || !bytes.Equal(b, ours) {
+	w := pt.Stands()
+	b := make([]byte, len(w.New))
+	if m.ReadAt(w.Addr, b) != nil || !bytes.Equal(b, w.New) {
 		return nil
 	}
-	return m.WriteAt(pt.Addr, pt.Hidden())
+	return m.WriteAt(w.Addr, w.Old)
 }
 
 // execed deals with a target whose program has been replaced: nothing that we

@@ -74,6 +74,17 @@ func playController(pid string) error {
 			}
 			continue
 		}
+		if left, ok := strings.CutPrefix(name, "exits!"); ok {
+			rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: left}, Engine: kprobe.EngineExits, Program: kprobe.CountOnly}
+			if err := s.RegisterKretprobe(rp); err != nil {
+				return err
+			}
+			s.WaitOptimized()
+			if probed, jumps := rp.Exits(); jumps == 0 {
+				return fmt.Errorf("%s has no jump at %d exits", left, probed)
+			}
+			continue
+		}
 		kp := &kprobe.Kprobe{SymbolName: name, PreHandler: func(*kprobe.Kprobe, *kprobe.Regs) int { return 0 }}
 		if strings.HasPrefix(name, "post!") {
 			kp.SymbolName = name[5:]

@@ -132,7 +132,6 @@ func (s *Session) stray(h *hit, pc arch.Addr, st target.Stop) {
 // dispatch runs the handlers, here or on a goroutine of their own.
 func (s *Session) dispatch(h *hit) {
 	if s.skipped(h) {
-		h.again = true
 		s.goOn(h)
 		return
 	}
@@ -160,7 +159,7 @@ func (s *Session) dispatch(h *hit) {
 }
 
 // skipped tells that the handlers of this very execution ran before a signal
-// took the thread away. The signal may have made a scheduler in the program
+// took the thread away; h.again, that what runs inside did too. The signal may have made a scheduler in the program
 // (Go's preempts so) go on with the call on another thread.
 func (s *Session) skipped(h *hit) bool {
 	if len(s.taken) == 0 || h.after {
@@ -168,12 +167,13 @@ func (s *Session) skipped(h *hit) bool {
 	}
 	sp := h.regs.SP()
 	this := execution{h.point, sp}
-	_, same := s.taken[this]
+	it, same := s.taken[this]
+	h.again = same && it.inside
 	delete(s.taken, this)
 	if !s.image.Schedules() {
 		// Whose stack frames are gone were left by longjmp; a signal handler's
 		// own stack tells nothing about them.
-		maps.DeleteFunc(s.taken, func(e execution, th target.Thread) bool { return th == h.regs.th && sp > e.sp && s.sameStack(sp, e.sp) })
+		maps.DeleteFunc(s.taken, func(e execution, a away) bool { return a.th == h.regs.th && sp > e.sp && s.sameStack(sp, e.sp) })
 	}
 	return same
 }
@@ -259,7 +259,7 @@ func (s *Session) goOn(h *hit) {
 		s.passDetour(h)
 		return
 	case pt.Detour != nil && !h.again:
-		h.regs.SetPC(pt.Detour.At)
+		h.regs.SetPC(pt.Detour.ServeAt())
 	case pt.post && site.Step != nil:
 		h.regs.SetPC(site.Step.Addr)
 	case s.beside != nil && (site.Kind != isa.Emulate || s.text.Check(&pt.Place) != nil):

@@ -142,11 +142,14 @@ func (o *outlook) optimizable(pt *point) string {
 			return "a handler runs outside the target"
 		}
 	}
-	end := pt.Detour.Span.End
-	if len(o.points.within(pt.Addr+1, end)) > 0 {
+	span := pt.Detour.Span
+	if len(o.points.within(span.Start, pt.Addr))+len(o.points.within(pt.Addr+1, span.End)) > 0 {
 		return "another probe is in the way"
 	}
-	for a := pt.Addr + 1; a < end; a++ {
+	for a := span.Start; a < span.End; a++ {
+		if a == pt.Addr {
+			continue
+		}
 		if _, bad := o.image.Forbidden(a); bad {
 			return "the jump would cover what must not be probed"
 		}
@@ -156,8 +159,8 @@ func (o *outlook) optimizable(pt *point) string {
 
 // covering are the points whose jumps depend on the bytes at an address.
 func (s *Session) covering(addr arch.Addr) (pts []*point) {
-	for _, pt := range s.points.within(addr-min(addr, longest), addr) {
-		if pt.Text == text.Jump && addr < pt.Detour.Span.End {
+	for _, pt := range s.points.within(addr-min(addr, longest), addr+longest) {
+		if pt.Text == text.Jump && pt.Detour.Under(addr) {
 			pts = append(pts, pt)
 		}
 	}

@@ -102,7 +102,13 @@ func (s *Session) planJump(pt *point) string {
 	if err := inside.Serves(s.arch); err != nil {
 		return "none: " + err.Error()
 	}
-	switch j := s.jumpAt(pt); {
+	j := s.jumpAt(pt)
+	if j != nil && (len(j.Ways) == 0 || j.Passed()) {
+		if ahead := s.image.Ahead(pt.loc, s.probed); len(ahead.Ways) > 0 {
+			j = ahead
+		}
+	}
+	switch {
 	case j == nil:
 		return "none: the code around it is not known"
 	case len(j.Ways) == 0:

@@ -99,7 +99,7 @@ func (s *Session) takeOff(ps []*Kprobe) error {
 	s.replanAround(slices.DeleteFunc(slices.Clone(pts), func(pt *point) bool { return taken(pt.Addr) }), after)
 	var r *rearming
 	return s.changeDetours(after, taken, func(d *detours) error {
-		r = (&outlook{Session: s, points: s.points, probes: left, optimized: d.stays}).rearming(pts)
+		r = (&outlook{Session: s, points: s.points, probes: left, optimized: d.stays}).rearming(d.with(pts))
 		if s.ahead(r) != nil {
 			r = nil // then all of it in the stop, as far as that goes
 		}
@@ -132,7 +132,7 @@ func (s *Session) disconnect(ps []*Kprobe, pts []*point, left map[*point][]*Kpro
 	if r == nil || s.carryOut(r) != nil {
 		// Somebody else changed a byte of ours. The rest is still put back, one
 		// by one, and the foreign byte stays as it is.
-		err = s.rearmSingly(pts)
+		err = s.rearmSingly(d.with(pts))
 	}
 	s.adoptDetours(d)
 	var gone []*point

@@ -9,6 +9,7 @@ import (
 	"kprobe/internal/inject"
 	"kprobe/internal/patch"
 	"kprobe/internal/returns"
+	"kprobe/internal/text"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -74,6 +75,23 @@ func (rp *Kretprobe) engine() string {
 		return "trap, return address swapped (" + rp.plan.Why + ")"
 	}
 	return fmt.Sprintf("trap, %d exits probed (%s)", len(rp.exits), rp.plan.Why)
+}
+
+// Exits tells how many instructions are probed at which the function may be left, where that is
+// how its returns are noticed, and at how many of them a jump leads to the probe's program.
+func (rp *Kretprobe) Exits() (probed, jumps int) {
+	s := rp.Kp.s
+	if s == nil {
+		return 0, 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range rp.exits {
+		if x.point != nil && s.standing(x.point) == text.Jump {
+			jumps++
+		}
+	}
+	return len(rp.exits), jumps
 }
 
 // prepareExits adds the probes on a function's exits to the batch that its

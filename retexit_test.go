@@ -10,12 +10,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/arch"
 	"kprobe/internal/testprog"
-	"kprobe/target/ptrace"
 	"kprobe/trace"
 )
 
@@ -301,39 +299,12 @@ func TestSoakGoStandardLibrary(t *testing.T) {
 
 // standardTests runs a package's tests under return probes on all its functions.
 func standardTests(t *testing.T, pkg, run string) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "lib.test")
-	if out, err := exec.Command("go", "test", "-c", "-o", path, pkg).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	root, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := os.Create(filepath.Join(dir, "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	tr, err := ptrace.Start([]string{path, "-test.short", "-test.run", run}, &os.ProcAttr{
-		Dir: filepath.Join(strings.TrimSpace(string(root)), "src", pkg), Env: os.Environ(),
-		Files: []*os.File{nil, out, out},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := kprobe.Open(tr, &kprobe.Options{Report: func(err error) { t.Errorf("reported: %v", err) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	st := startStandard(t, pkg, run)
+	s := st.s
 	var cs []*counted
 	var rps []*kprobe.Kretprobe
 	refused := map[string]int{}
-	for _, f := range openELF(t, path).Funcs() {
-		if !strings.HasPrefix(f.Name, pkg+".") || f.Size == 0 {
-			continue
-		}
+	for _, f := range st.funcs {
 		es, err := trace.Plan(s, fmt.Sprintf("r %#x", f.Addr))
 		if err != nil {
 			t.Fatal(err)
@@ -351,15 +322,7 @@ func standardTests(t *testing.T, pkg, run string) {
 	}
 	stopped := s.LastStop()
 	s.Continue()
-	select {
-	case <-s.Done():
-	case <-time.After(testprog.Soak(t, 2*time.Minute)):
-		t.Fatal("the tests do not end")
-	}
-	text, _ := os.ReadFile(out.Name())
-	if exit, _ := s.Exited(); exit.Code != 0 || !strings.Contains(string(text), "PASS") {
-		t.Errorf("%v\n%s", exit, text)
-	}
+	st.pass()
 	var entries, returns int
 	var lost kprobe.Lost
 	for _, c := range cs {

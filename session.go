@@ -105,7 +105,7 @@ type Session struct {
 
 	// What follows belongs to the owner thread.
 	stops    []target.Stop // reported by Freeze, not dealt with yet
-	taken    map[execution]target.Thread
+	taken    map[execution]away
 	after    []func()       // what of a change can wait until the target runs again
 	executed bool           // another program, and restart has not begun
 	watching []target.Watch // what the target watches
@@ -135,10 +135,16 @@ type Session struct {
 }
 
 // execution is one pass through a point. The handlers of those in Session.taken
-// ran, and then a signal took the thread away from its slot: it will come again.
+// ran, and then a signal took the thread away from its slot or detour: it will come again.
 type execution struct {
 	point *point
 	sp    arch.Addr // tells the call from every other one that is under way
+}
+
+// away is who is away from such a pass.
+type away struct {
+	th     target.Thread
+	inside bool // what runs inside the target has run too
 }
 
 // stats are figures about the session's own work.
@@ -198,7 +204,7 @@ func newSession(t target.Target, o *Options) (*Session, error) {
 	s := &Session{
 		t: t, cpus: runtime.NumCPU(),
 		jprobes: make(map[arch.Addr]*Jprobe),
-		taken:   make(map[execution]target.Thread),
+		taken:   make(map[execution]away),
 		jobs:    make(chan func(), 16),
 		over:    make(chan struct{}),
 		done:    make(chan struct{}),
@@ -431,7 +437,7 @@ func (s *Session) task(th target.Thread) Task {
 }
 
 func (s *Session) forgetTaken(over func(*point, target.Thread) bool) {
-	maps.DeleteFunc(s.taken, func(e execution, th target.Thread) bool { return over(e.point, th) })
+	maps.DeleteFunc(s.taken, func(e execution, a away) bool { return over(e.point, a.th) })
 }
 
 // ReadAt lets a session be the memory that arguments are read from: with the

@@ -52,7 +52,7 @@ func (s *Session) signalled(st target.Stop) {
 		// An asynchronous signal came between the handlers and the
 		// instruction. The thread will meet the breakpoint again when the
 		// signal handler returns; that is not another execution.
-		s.taken[execution{ref.Of, h.regs.SP()}] = st.Thread
+		s.taken[execution{ref.Of, h.regs.SP()}] = away{st.Thread, true}
 	}
 	s.t.SetRegs(st.Thread, &h.regs.r)
 	s.deliver(st.Thread, st.Signal)

@@ -36,7 +36,7 @@ func (ps points) within(lo, hi arch.Addr) points {
 	return ps[ps.from(lo):ps.from(hi)]
 }
 
-// longest is the most that may stand over the program's own bytes at a point, or
+// longest is the most that may stand over the program's own bytes at a point, and ahead of it, or
 // depend on them.
 const longest = patch.LongestSpan
 
@@ -153,8 +153,8 @@ func (s *Session) forgive(jumps points) {
 			continue
 		}
 		pc := arch.Addr(r[s.arch.PC])
-		under := func(pt *point) bool { return pc > pt.Addr && pc < pt.Detour.Span.End }
-		if slices.ContainsFunc(jumps.within(pc-min(pc, longest), pc), under) && s.ownFault(st) {
+		under := func(pt *point) bool { return pt.Detour.Under(pc) }
+		if slices.ContainsFunc(jumps.within(pc-min(pc, longest), pc+longest), under) && s.ownFault(st) {
 			s.stops[i].Kind = target.StopWoken
 			s.t.Resume(st.Thread, 0)
 		}
@@ -169,8 +169,9 @@ func (s *Session) ReadMem(addr arch.Addr, p []byte) error {
 	}
 	s.view.RLock()
 	defer s.view.RUnlock()
-	for _, pt := range s.points.within(addr-min(addr, longest), addr+arch.Addr(len(p))) {
-		patch.Overlay(p, addr, pt.Addr, pt.Hidden())
+	for _, pt := range s.points.within(addr-min(addr, longest), addr+arch.Addr(len(p))+longest) {
+		w := pt.Stands()
+		patch.Overlay(p, addr, w.Addr, w.Old)
 	}
 	return nil
 }

@@ -148,6 +148,11 @@ func (im *Image) Returns(programs bool) *returns.Planner {
 // around it. insn are the bytes of the instruction.
 func (im *Image) Jump(loc symbol.Loc, insn []byte) *patch.Jump { return im.flows.Jump(loc, insn) }
 
+// Ahead tells how a jump could stand ahead of a place; taken, where other probes are.
+func (im *Image) Ahead(loc symbol.Loc, taken func(arch.Addr) bool) *patch.Jump {
+	return im.flows.Ahead(loc, taken)
+}
+
 // Schedules tells that calls change threads in the target, as a Go program's do.
 func (im *Image) Schedules() bool { return im.schedules.Load() }
 

@@ -52,6 +52,10 @@ type Detour struct {
 	// Tail makes the displaced instructions for an address. It must always make the same.
 	Tail func(at arch.Addr) (Tail, error)
 
+	// Head makes those in front of the probed one, where the jump is ahead of it: they come
+	// first, and run on into what serves the probe. nil for none.
+	Head func(at arch.Addr) (Tail, error)
+
 	// Dead registers and flags hold nothing that the program needs any more:
 	// each is written before it is read. A detour that only counts makes use of the registers.
 	Dead      amd64.RegSet
@@ -76,6 +80,7 @@ type Detour struct {
 // generated is a detour's code and what is where in it.
 type generated struct {
 	*asm
+	head     Tail
 	tail     Tail
 	tailAt   int // offset of the displaced instructions
 	out      int // where a thread goes on that has been served: tailAt, or where the return is put in place
@@ -144,6 +149,13 @@ func (d *Detour) build(silent bool) (*generated, error) {
 	g := &generated{asm: &asm{base: d.At, narrow: m.narrow(), silent: silent}}
 	b := &builder{generated: g, m: m, d: d, key: keyReg, state: foundReg, tail: newLabel(), back: newLabel()}
 	g.now.state = arch.NoReg
+	var err error
+	if d.Head != nil {
+		if g.head, err = d.Head(d.At); err != nil {
+			return nil, err
+		}
+		g.code = append(g.code, g.head.Code...)
+	}
 	if d.plain() {
 		b.count()
 		g.out = len(g.code)
@@ -152,7 +164,6 @@ func (d *Detour) build(silent bool) (*generated, error) {
 	}
 	b.place(b.tail)
 	g.tailAt = len(g.code)
-	var err error
 	if g.tail, err = d.Tail(g.here()); err != nil {
 		return nil, err
 	}

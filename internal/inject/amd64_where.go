@@ -21,8 +21,9 @@ const (
 	// After: the probe has been served; the instructions under it have not run.
 	After
 
-	// Displaced: the thread is among the displaced instructions. Regs has the PC
-	// in the original code that corresponds to it.
+	// Displaced: the thread is among the displaced instructions, and the probe has been
+	// served, unless they are those in front of it (Detour.Head). Regs has the PC in the original code that
+	// corresponds to it.
 	Displaced
 
 	// Returning: the function has returned into the detour, and the return
@@ -149,8 +150,11 @@ func (d *Detour) Where(r *arch.Regs, read Reader) (*Standing, error) {
 		return nil, err
 	}
 	off := int(pc - d.At)
+	if off < len(a.head.Code) {
+		return d.displaced(r, &a.head, off)
+	}
 	if i := off - a.tailAt; i >= 0 && i < len(a.tail.Code) {
-		return d.displaced(r, a, i)
+		return d.displaced(r, &a.tail, i)
 	}
 	for _, p := range a.points {
 		if p.off == off {
@@ -160,8 +164,8 @@ func (d *Detour) Where(r *arch.Regs, read Reader) (*Standing, error) {
 	return nil, fmt.Errorf("%v is no instruction of the detour at %v", pc, d.At)
 }
 
-func (d *Detour) displaced(r *arch.Regs, a *generated, off int) (*Standing, error) {
-	for _, m := range a.tail.Marks {
+func (d *Detour) displaced(r *arch.Regs, t *Tail, off int) (*Standing, error) {
+	for _, m := range t.Marks {
 		if m.Off == off {
 			s := &Standing{Phase: Displaced, Regs: *r, Resume: arch.Addr(r[arch.IP])}
 			s.Regs[arch.IP] = uint64(m.PC)

@@ -16,6 +16,7 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
+	"kprobe/internal/isa"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/jit"
 	"kprobe/internal/testprog"
@@ -294,6 +295,23 @@ func (h *host) detourAt(site arch.Addr, d Detour) *Detour {
 		return Tail{v.Code, v.Marks}, err
 	}
 	return &d
+}
+
+// ahead is detour for the second instruction of a function, with the jump at the first.
+func (h *host) ahead(f string, d Detour) *Detour {
+	h.Helper()
+	start := h.addr[f]
+	code := h.text(start, hostMachine.MaxInsn)
+	in, err := hostISA.Decode(code, start)
+	if err != nil {
+		h.Fatal(err)
+	}
+	d.Head = func(at arch.Addr) (Tail, error) {
+		v, err := hostISA.Displace(code[:in.Len], start, at)
+		marks := slices.DeleteFunc(slices.Clone(v.Marks), func(m isa.Mark) bool { return m.Off >= v.Body })
+		return Tail{v.Code[:v.Body], marks}, err
+	}
+	return h.detourAt(start+arch.Addr(in.Len), d)
 }
 
 // arm writes the detour and the jump to it.

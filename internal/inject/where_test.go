@@ -211,24 +211,44 @@ func inDetour(d *Detour, code []byte, pc uint64) bool {
 // probe. It gives how often it stopped in each phase.
 func (s *stepper) everywhere(f string, d *Detour, prepare func(), seed uint64) (phases [Returned + 1]int) {
 	s.Helper()
-	original := make([]byte, 8)
-	s.do(s.peek(d.Site, original))
-	defer s.poke(d.Site, original)
+	original, from := make([]byte, 8), s.addr[f] // the site, or what the jump is ahead of
+	s.do(s.peek(from, original))
+	defer s.poke(from, original)
 	code, err := d.Code()
 	s.do(err)
-	jump, err := hostISA.Jump(d.Site, d.At)
+	jump, err := hostISA.Jump(from, d.At)
 	s.do(err)
-	begin := func() (start arch.Regs, plain outcome) {
+	// reach is the state in front of the probed instruction, of a program without a probe.
+	reach := func(start arch.Regs, stack []byte) arch.Regs {
+		if d.Site == from {
+			return start
+		}
+		var own [1]byte
+		s.do(s.peek(d.Site, own[:]))
+		s.poke(d.Site, []byte{0xcc})
+		s.poke(s.stack, stack)
+		s.setRegs(&start)
+		s.do(unix.PtraceCont(s.pid, 0))
+		if sig := s.wait(); sig != unix.SIGTRAP {
+			s.Fatalf("%v", sig)
+		}
+		s.poke(d.Site, own[:])
+		at := s.regs()
+		at[arch.IP]--
+		return at
+	}
+	begin := func() (there arch.Regs, plain outcome) {
 		start, stack := s.entry(f, rand.New(rand.NewPCG(seed, 0)))
-		s.poke(d.Site, original)
+		s.poke(from, original)
+		there = reach(start, stack)
 		s.poke(s.stack, stack)
 		s.setRegs(&start)
 		plain = s.run()
 		prepare()
-		s.poke(d.Site, jump)
+		s.poke(from, jump)
 		s.poke(s.stack, stack)
 		s.setRegs(&start)
-		return start, plain
+		return there, plain
 	}
 	var way []uint64 // through the detour
 	begin()
@@ -270,7 +290,7 @@ func (s *stepper) everywhere(f string, d *Detour, prepare func(), seed uint64) (
 		to := st.Regs
 		switch st.Phase {
 		case Before: // as if there were no probe
-			s.poke(d.Site, original)
+			s.poke(from, original)
 			want = plain
 		}
 		if st.Resume == 0 { // nothing to be put back
@@ -418,14 +438,25 @@ func TestWhere(t *testing.T) {
 		{"return, data", Detour{Return: ret(Return{ID: probe, Data: 16, Entry: []Program{p}, Programs: []Program{p}})}, nil, nil},
 		{"return, data, veto", Detour{Return: ret(Return{ID: probe, Data: 8, Entry: []Program{one}, Veto: true})}, nil, nil},
 	}
+	there := len(tests)
+	for _, tt := range tests[:there:there] { // and all kinds that are no function's entry with the jump ahead
+		if tt.detour.Return == nil && !slices.ContainsFunc(tt.detour.Programs, func(p Program) bool { return p.Override }) {
+			tt.name += ", ahead"
+			tests = append(tests, tt)
+		}
+	}
 	var detours []*Detour
-	for _, tt := range tests {
+	for i, tt := range tests {
 		d := tt.detour
 		d.Hits = 3
 		if d.Missed == 0 {
 			d.Missed = 4
 		}
-		detours = append(detours, h.detour("f_lea", d))
+		at := h.detour
+		if i >= there {
+			at = h.ahead
+		}
+		detours = append(detours, at("f_lea", d))
 		code, err := detours[len(detours)-1].Code()
 		if err != nil {
 			t.Fatal(err)

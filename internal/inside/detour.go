@@ -25,6 +25,10 @@ type Want struct {
 	Code []byte      // of the instruction
 	Jump *patch.Jump // what is known about a jump there
 
+	// Ahead is asked about one ahead of it where none can be there; nil where the code around it
+	// is not known.
+	Ahead func() *patch.Jump
+
 	Programs []Use
 	Return   *Return // where the return address is swapped
 	Enters   []Return
@@ -55,8 +59,8 @@ type Detour struct {
 	*inject.Detour
 	want Want
 
-	// Jump is what is to be written at the site; no bytes where no jump can lead here,
-	// and then Reason says why.
+	// Jump is what is to be written at the site, or ahead of it; no bytes where no jump can lead
+	// here, and then Reason says why.
 	Jump   patch.Write
 	Span   patch.Range // what the jump depends on: no other probe may be in there
 	Way    *patch.Way
@@ -70,6 +74,7 @@ type Detour struct {
 	in    *Inside
 	place patch.Place
 	size  int
+	head  *patch.Slot // nil: the jump is not ahead of the site
 	tail  *patch.Slot
 
 	retired, vacant bool
@@ -84,15 +89,47 @@ func (d *Detour) Optimizable() bool { return len(d.Jump.New) > 0 }
 // Hides tells whether a probe at an address would be missed by who comes from the detour's, or
 // whether one was there when the detour was planned, and it would have another form without.
 func (d *Detour) Hides(addr arch.Addr) bool {
-	if j := d.want.Jump; d.Way == nil {
-		return j != nil && addr > d.Site && addr < d.Site+patch.LongestSpan
+	switch {
+	case addr == d.Site:
+		return false
+	case d.Way == nil:
+		return d.want.Jump != nil && addr+Around > d.Site && addr < d.Site+patch.LongestSpan
+	case d.head != nil: // the jump of one in front may reach this one's
+		return addr+patch.LongestSpan > d.Span.Start && addr < d.Span.End
 	}
 	return addr > d.Site && addr < d.Span.End
 }
 
+// Ahead tells whether the jump is ahead of the site.
+func (d *Detour) Ahead() bool { return d.head != nil }
+
+// Around is how far from a probe's address what its detour depends on can begin.
+const Around = 2 * patch.LongestSpan
+
+// ServeAt is where a thread goes on that stands at the site.
+func (d *Detour) ServeAt() arch.Addr {
+	if d.head == nil {
+		return d.At
+	}
+	return d.At + arch.Addr(len(d.head.Code))
+}
+
+// Under tells whether the jump would be, or is, in the way of who stands at an address. That is
+// not so at its own, nor at the site.
+func (d *Detour) Under(pc arch.Addr) bool {
+	return pc > d.Span.Start && pc < d.Span.End && pc != d.Site
+}
+
 // Copy is where in the detour the instruction runs that the program has at pc, which
 // is under the jump; false where none begins there.
-func (d *Detour) Copy(pc arch.Addr) (arch.Addr, bool) { return d.tail.Copy(pc) }
+func (d *Detour) Copy(pc arch.Addr) (arch.Addr, bool) {
+	if d.head != nil {
+		if at, ok := d.head.Copy(pc); ok {
+			return at, true
+		}
+	}
+	return d.tail.Copy(pc)
+}
 
 // Where tells how a thread stands that was stopped in the detour, or at its stub: there
 // nothing has happened yet.
@@ -241,24 +278,6 @@ func (b *Batch) uses(a *area, us []Use) ([]inject.Program, error) {
 // settle finds the detour its place and writes it. Where a jump could lead
 // depends on the place; without one any will do.
 func (b *Batch) settle(d *Detour) error {
-	if j := d.want.Jump; j != nil && len(j.Ways) > 0 {
-		size, err := b.sizeWith(d, j)
-		if err != nil {
-			return err
-		}
-		if p, ok := b.in.places.Put(j, d.refersTo(), size); ok {
-			b.placed = append(b.placed, p)
-			d.place, d.Way = p, p.Way
-			d.Jump, d.Span = j.Write(p.Way, p.To()), j.Span(p.Way)
-			if p.Stub != 0 {
-				b.write(p.Stub, stub(p.Stub, p.Detour))
-			}
-			return b.emit(d, p.Detour, func(at arch.Addr) (*patch.Slot, error) { return j.Emit(p.Way, at) })
-		}
-		d.Reason = "nowhere that the jump could lead is memory free"
-	} else if j != nil {
-		d.Reason = j.Reason
-	}
 	alone := func(at arch.Addr) (*patch.Slot, error) {
 		v, err := b.in.cfg.ISA.Place(d.want.Code, d.Site, at)
 		if err == nil && len(v.Code) == 0 {
@@ -266,7 +285,31 @@ func (b *Batch) settle(d *Detour) error {
 		}
 		return &patch.Slot{Addr: at, Code: v.Code, Marks: v.Marks, BreakAt: -1}, err
 	}
-	size, err := sizeOf(d, alone)
+	if j := d.want.Jump; j != nil {
+		// Where the jump could lead is mostly given at some sites. Those to which nothing leads but what is
+		// in front of them have a choice there.
+		there := func() (bool, error) { return b.settleAt(d, j, nil) }
+		ahead := func() (bool, error) {
+			if d.want.Ahead == nil {
+				return false, nil
+			}
+			return b.settleAt(d, d.want.Ahead(), alone)
+		}
+		tries := []func() (bool, error){there, ahead}
+		if j.Passed() {
+			slices.Reverse(tries)
+		}
+		for _, try := range tries {
+			if done, err := try(); done || err != nil {
+				return err
+			}
+		}
+		d.Reason = j.Reason
+		if len(j.Ways) > 0 {
+			d.Reason = "nowhere that the jump could lead is memory free"
+		}
+	}
+	size, err := sizeOf(d, nil, alone)
 	if err != nil {
 		return err
 	}
@@ -275,7 +318,48 @@ func (b *Batch) settle(d *Detour) error {
 		return err
 	}
 	d.place = b.placed[len(b.placed)-1]
-	return b.emit(d, at, alone)
+	return b.emit(d, at, nil, alone)
+}
+
+// maker makes instructions as they run at an address.
+type maker func(at arch.Addr) (*patch.Slot, error)
+
+// settleAt is settle where a jump can lead, if anywhere. alone makes the probed instruction
+// where the jump is ahead of it.
+func (b *Batch) settleAt(d *Detour, j *patch.Jump, alone maker) (done bool, err error) {
+	size := 0
+	made := func(w *patch.Way) (head, tail maker) {
+		if alone != nil {
+			return func(at arch.Addr) (*patch.Slot, error) { return j.Head(w, at) }, alone
+		}
+		return nil, func(at arch.Addr) (*patch.Slot, error) { return j.Emit(w, at) }
+	}
+	for i := range j.Ways { // room enough for whichever way the jump goes
+		if i > 0 && j.Ways[i].Displaced <= j.Ways[i-1].Displaced {
+			continue
+		}
+		head, tail := made(&j.Ways[i])
+		n, err := sizeOf(d, head, tail)
+		if err != nil {
+			return false, err
+		}
+		size = max(size, n)
+	}
+	p, ok := patch.Place{}, false
+	if len(j.Ways) > 0 {
+		p, ok = b.in.places.Put(j, d.refersTo(), size)
+	}
+	if !ok {
+		return false, nil
+	}
+	b.placed = append(b.placed, p)
+	d.place, d.Way = p, p.Way
+	d.Jump, d.Span = j.Write(p.Way, p.To()), j.Span(p.Way)
+	if p.Stub != 0 {
+		b.write(p.Stub, stub(p.Stub, p.Detour))
+	}
+	head, tail := made(p.Way)
+	return true, b.emit(d, p.Detour, head, tail)
 }
 
 // refersTo are the addresses that the detour's code refers to, all of which must
@@ -307,32 +391,20 @@ func stub(at, to arch.Addr) []byte {
 // slack is for what takes a few bytes more at one address than at another.
 const slack = 16
 
-// sizeWith is room enough for whichever way the jump goes.
-func (b *Batch) sizeWith(d *Detour, j *patch.Jump) (size int, err error) {
-	for i := range j.Ways {
-		w := &j.Ways[i]
-		if i > 0 && w.Displaced <= j.Ways[i-1].Displaced {
-			continue
-		}
-		n, err := sizeOf(d, func(at arch.Addr) (*patch.Slot, error) { return j.Emit(w, at) })
-		if err != nil {
-			return 0, err
-		}
-		size = max(size, n)
-	}
-	return size, nil
-}
-
-func sizeOf(d *Detour, tail func(arch.Addr) (*patch.Slot, error)) (int, error) {
+func sizeOf(d *Detour, head, tail maker) (int, error) {
 	trial := *d.Detour
-	trial.At, trial.Tail = d.Area.Addr+1<<12, asTail(tail)
+	trial.At, trial.Head, trial.Tail = d.Area.Addr+1<<12, head.part(), tail.part()
 	code, err := trial.Code()
 	return len(code) + slack, err
 }
 
-func asTail(emit func(arch.Addr) (*patch.Slot, error)) func(arch.Addr) (inject.Tail, error) {
+// part is what it makes as package inject wants it.
+func (m maker) part() func(arch.Addr) (inject.Tail, error) {
+	if m == nil {
+		return nil
+	}
 	return func(at arch.Addr) (inject.Tail, error) {
-		s, err := emit(at)
+		s, err := m(at)
 		if err != nil {
 			return inject.Tail{}, err
 		}
@@ -341,8 +413,8 @@ func asTail(emit func(arch.Addr) (*patch.Slot, error)) func(arch.Addr) (inject.T
 }
 
 // emit writes the detour at its place.
-func (b *Batch) emit(d *Detour, at arch.Addr, tail func(arch.Addr) (*patch.Slot, error)) error {
-	d.At, d.Tail = at, asTail(tail)
+func (b *Batch) emit(d *Detour, at arch.Addr, head, tail maker) error {
+	d.At, d.Head, d.Tail = at, head.part(), tail.part()
 	code, tailAt, err := d.Emit()
 	if err != nil {
 		return err
@@ -351,6 +423,11 @@ func (b *Batch) emit(d *Detour, at arch.Addr, tail func(arch.Addr) (*patch.Slot,
 		return fmt.Errorf("the detour of %v takes %d bytes, %d were planned", d.Site, len(code), d.place.Size)
 	}
 	d.size = len(code)
+	if head != nil {
+		if d.head, err = head(at); err != nil {
+			return err
+		}
+	}
 	if d.tail, err = tail(tailAt); err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func (in *Inside) Serve(t target.Target, driver target.Driver, th target.Thread,
 	left, err = in.drive(driver, th, 0, t, func(r *arch.Regs) bool {
 		switch arch.Addr(r[arch.IP]) {
 		case d.Site:
-			r[arch.IP] = uint64(d.At)
+			r[arch.IP] = uint64(d.ServeAt())
 		case d.tail.Addr:
 			r[arch.IP], served = uint64(d.Site), true
 		}

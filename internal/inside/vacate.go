@@ -24,8 +24,8 @@ func Vacate(t target.Target, ds []*Detour, trapped map[target.Thread]bool) (busy
 		return busy, false, nil
 	}
 	under := func(a arch.Addr) *Detour {
-		i, _ := slices.BinarySearchFunc(ds, a, func(d *Detour, a arch.Addr) int { return cmp.Compare(d.want.Site, a) })
-		if i == 0 || a >= ds[i-1].Span.End {
+		i, _ := slices.BinarySearchFunc(ds, a, func(d *Detour, a arch.Addr) int { return cmp.Compare(d.Span.Start, a) })
+		if i == 0 || !ds[i-1].Under(a) {
 			return nil
 		}
 		return ds[i-1]

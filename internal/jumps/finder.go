@@ -29,6 +29,25 @@ func (f *Finder) Jump(loc symbol.Loc, insn []byte) *patch.Jump {
 			return alone
 		}
 	}
+	b := f.bodyOf(loc)
+	if b == nil {
+		return nil
+	}
+	return b.PlanJump(arch.Addr(loc.Addr))
+}
+
+// Ahead tells how a jump can stand ahead of the instruction at a place for which Jump has an answer;
+// taken, where other probes are.
+func (f *Finder) Ahead(loc symbol.Loc, taken func(arch.Addr) bool) *patch.Jump {
+	b := f.bodyOf(loc)
+	if b == nil {
+		return &patch.Jump{Addr: arch.Addr(loc.Addr)} // Jump has looked at the instruction alone
+	}
+	return b.PlanAhead(arch.Addr(loc.Addr), taken)
+}
+
+// bodyOf is the function that a place is in; nil where nothing is known of it.
+func (f *Finder) bodyOf(loc symbol.Loc) *patch.Body {
 	m := loc.Module
 	if m == nil || m.File == nil || loc.Func.Size == 0 {
 		return nil
@@ -48,5 +67,5 @@ func (f *Finder) Jump(loc symbol.Loc, insn []byte) *patch.Jump {
 	if start := arch.Addr(loc.Addr - loc.Off); f.start != start || f.body == nil {
 		f.start, f.body = start, code.At(m.Bias).Body(loc.Func)
 	}
-	return f.body.PlanJump(arch.Addr(loc.Addr))
+	return f.body
 }

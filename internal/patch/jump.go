@@ -56,6 +56,11 @@ func NewBody(m isa.ISA, fn Part, after []byte, flow *Flow) *Body {
 	return b
 }
 
+// index is that of the instruction at an offset.
+func (b *Body) index(off int) (int, bool) {
+	return slices.BinarySearchFunc(b.Insns, off, func(s Step, off int) int { return s.Off - off })
+}
+
 // filler counts the bytes from an offset on, limit at most, that only fill
 // space and that nothing is known to lead to.
 func (b *Body) filler(off, limit int) int {
@@ -84,9 +89,10 @@ const (
 	Guarded               // others move with it; where they were, bytes trap
 	Pun                   // the displacement's last bytes are what follows, unchanged
 	Moved                 // others move with it, and where they were no byte traps (Flow.Unguarded)
+	Ahead                 // others in front of it move, and have the jump (PlanAhead)
 )
 
-var tacticNames = [...]string{"whole", "guarded", "pun", "moved"}
+var tacticNames = [...]string{"whole", "guarded", "pun", "moved", "ahead"}
 
 func (t Tactic) String() string { return tacticNames[t] }
 
@@ -104,11 +110,13 @@ type Way struct {
 // Jump is all that is known about putting a jump at a site.
 type Jump struct {
 	Addr   arch.Addr
+	Ahead  int    // how far behind it the probed instruction is: PlanAhead
 	Ways   []Way  // the best first; empty: it stays with the trap
 	Reason string // why there is no better way
 
 	m         isa.ISA
 	code      []byte // from Addr on: all bytes that a Way displaces or reads
+	known     bool   // something is known to lead there
 	unguarded bool
 }
 
@@ -119,7 +127,7 @@ func (b *Body) PlanJump(addr arch.Addr) *Jump {
 	j := &Jump{Addr: addr, m: b.m}
 	form := b.m.JumpForm()
 	off := int(addr - b.Addr)
-	first, ok := slices.BinarySearchFunc(b.Insns, off, func(s Step, off int) int { return s.Off - off })
+	first, ok := b.index(off)
 	switch {
 	case form == nil:
 		j.Reason = "how this machine's jumps are written is not known"
@@ -132,6 +140,7 @@ func (b *Body) PlanJump(addr arch.Addr) *Jump {
 		return j
 	}
 	size := form.Len()
+	_, j.known = b.flow.Known(addr, addr+1)
 	j.unguarded = b.flow.Unguarded
 	j.code = append(b.Code[off:len(b.Code):len(b.Code)], b.After...)
 
@@ -176,6 +185,10 @@ func (b *Body) PlanJump(addr arch.Addr) *Jump {
 	}
 	return j
 }
+
+// Passed tells that there is no way but with bytes that are given (Pun), and that nothing is known to lead
+// to the site but what is in front of it: then one ahead of it is better.
+func (j *Jump) Passed() bool { return !j.known && len(j.Ways) > 0 && j.Ways[0].Tactic == Pun }
 
 // PlanAlone is PlanJump where nothing is known but the instruction itself. If that has
 // room for a jump, it is all that need be known.
@@ -307,9 +320,9 @@ func (j *Jump) Span(w *Way) Range {
 	return Range{j.Addr, j.Addr + arch.Addr(n)}
 }
 
-// Write is the jump to a detour, or to a stub that leads there. It is as long as
-// Span, so that whoever writes it sees first that all of that is what was planned
-// for.
+// Write is the jump to a detour, or to a stub that leads there, and the trap that it may be
+// ahead of. It is as long as Span, so that whoever writes it sees first that all of that
+// is what was planned for.
 func (j *Jump) Write(w *Way, to arch.Addr) Write {
 	form, span := j.m.JumpForm(), j.Span(w)
 	b := bytes.Repeat([]byte{form.Prefix}, w.lead)
@@ -318,7 +331,11 @@ func (j *Jump) Write(w *Way, to arch.Addr) Write {
 		b = append(b, byte((to-w.From)>>(8*i)))
 	}
 	old := bytes.Clone(j.code[:span.End-span.Start])
-	return Write{Addr: j.Addr, Old: old, New: append(b[:w.Own:w.Own], old[w.Own:]...)}
+	b = append(b[:w.Own:w.Own], old[w.Own:]...)
+	if j.Ahead > 0 {
+		copy(b[j.Ahead:], j.m.Arch().Break)
+	}
+	return Write{Addr: j.Addr, Old: old, New: b}
 }
 
 // Emit makes the displaced instructions as they run at an address, followed by

@@ -255,6 +255,7 @@ func TestPlanJump(t *testing.T) {
 func FuzzPlanJump(f *testing.F) {
 	f.Add([]byte("\x55\x48\x89\xe5\x48\x83\xec\x20\xc3\x90\x90\x90\x90"), []byte{4, 0, 0, 0}, uint16(9), uint16(0))
 	f.Add([]byte("\x84\xc0\x74\xfc\x90\xc3\xcc\xcc\xcc\xcc"), []byte{}, uint16(6), uint16(5))
+	f.Add([]byte("\x48\x83\xc4\x18\x5d\xc3\x31\xc0\xc3"), []byte{6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, uint16(9), uint16(5))
 	f.Add([]byte("\x48\x8d\x05\xf9\x0f\x00\x00\xff\xe0\xc3"), []byte{0, 0xf0, 0xff, 0xff}, uint16(10), uint16(7))
 	f.Fuzz(func(t *testing.T, code, data []byte, size, site uint16) {
 		n := min(int(size), len(code))
@@ -271,6 +272,7 @@ func FuzzPlanJump(f *testing.F) {
 		for i := range j.Ways {
 			checkWay(t, j, &j.Ways[i], code[min(int(site), len(code)):], flow)
 		}
+		checkAhead(t, b.PlanAhead(j.Addr, func(a arch.Addr) bool { return a == base+arch.Addr(len(data)) }), j.Addr, code, flow)
 	})
 }
 

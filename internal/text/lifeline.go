@@ -168,10 +168,8 @@ func (l *Lifeline) note(all iter.Seq2[*Place, bool]) *noting {
 	var es []lifeline.Entry
 	for p, due := range all {
 		site := p.Site
-		if (p.Text != Own || due) && site.Boost != nil {
-			e := lifeline.Entry{Addr: p.Addr, Slot: site.Boost.Addr}
-			e.Len = byte(copy(e.Original[:], p.own()[:max(len(site.Break), len(p.over(Jump)))]))
-			es = append(append(es, e), p.Guards()...)
+		if p.Text != Own || due {
+			es = append(es, p.Entries()...)
 		}
 		if sl := site.Step; sl != nil {
 			e := lifeline.Entry{Addr: sl.Addr + arch.Addr(sl.BreakAt), Slot: sl.Next}

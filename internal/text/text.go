@@ -36,44 +36,69 @@ type Place struct {
 	Text   Kind           // what stands there
 }
 
-// over are the bytes that stand over the program's own.
-func (p *Place) over(k Kind) []byte {
+// over are the bytes that stand over the program's own, and where they begin.
+func (p *Place) over(k Kind) (arch.Addr, []byte) {
 	switch k {
 	case Trap:
-		return p.Site.Break
+		return p.Addr, p.Site.Break
 	case Jump:
 		if p.Detour != nil {
-			return p.Detour.Jump.New
+			return p.Detour.Jump.Addr, p.Detour.Jump.New
 		}
 	}
-	return nil
+	return p.Addr, nil
 }
 
-// own is the program's code from the place on, as far as anything of ours
-// stands over it.
-func (p *Place) own() []byte {
+// own is the program's code, as far as anything of ours stands over it, and where it begins.
+func (p *Place) own() (arch.Addr, []byte) {
 	if p.Detour != nil && len(p.Detour.Jump.Old) > len(p.Site.Original) {
-		return p.Detour.Jump.Old
+		return p.Detour.Jump.Addr, p.Detour.Jump.Old
 	}
-	return p.Site.Original
+	return p.Addr, p.Site.Original
 }
 
-// Ours are the bytes of ours that stand there.
-func (p *Place) Ours() []byte { return p.over(p.Text) }
+// hidden are n of the program's own bytes.
+func (p *Place) hidden(at arch.Addr, n int) []byte {
+	start, code := p.own()
+	return code[at-start:][:n]
+}
 
-// Hidden are the program's own bytes that those stand over.
-func (p *Place) Hidden() []byte { return p.own()[:len(p.Ours())] }
+// Stands is what of ours stands there, over what of the program's own.
+func (p *Place) Stands() patch.Write {
+	at, ours := p.over(p.Text)
+	return patch.Write{Addr: at, Old: p.hidden(at, len(ours)), New: ours}
+}
 
-// Guards are the traps that the place's jump holds where instructions began: those in
-// which a thread would be that comes to the middle of it.
-func (p *Place) Guards() (es []lifeline.Entry) {
-	if p.Detour == nil || !p.Detour.Optimizable() {
+// Entries are what a lifeline has to know of the place: the trap, and what else is there with a
+// jump. In that there may be traps where instructions began, in which a thread would be that comes
+// to the middle of it.
+func (p *Place) Entries() (es []lifeline.Entry) {
+	if p.Site.Boost == nil {
 		return nil
 	}
+	note := func(at, slot arch.Addr, n int) {
+		e := lifeline.Entry{Addr: at, Slot: slot}
+		e.Len = byte(copy(e.Original[:], p.hidden(at, n)))
+		es = append(es, e)
+	}
+	at, jump := p.over(Jump)
+	trap := len(p.Site.Break)
+	if at == p.Addr {
+		trap = max(trap, len(jump))
+	}
+	note(p.Addr, p.Site.Boost.Addr, trap)
+	if len(jump) == 0 {
+		return es
+	}
+	if at != p.Addr {
+		if to, ok := p.Detour.Copy(at); ok {
+			note(at, to, p.Detour.Way.Own)
+		}
+	}
 	for _, off := range p.Detour.Way.Inner {
-		at := p.Addr + arch.Addr(off)
-		if to, ok := p.Detour.Copy(at); ok && off < len(p.Detour.Jump.New) && bytes.HasPrefix(p.Detour.Jump.New[off:], p.Site.Break) {
-			es = append(es, lifeline.Entry{Addr: at, Slot: to})
+		to, ok := p.Detour.Copy(at + arch.Addr(off))
+		if ok && off < len(jump) && bytes.HasPrefix(jump[off:], p.Site.Break) {
+			note(at+arch.Addr(off), to, 0)
 		}
 	}
 	return es
@@ -88,16 +113,14 @@ type Change struct {
 // write is what makes one text another.
 func (c Change) write() patch.Write {
 	p := c.Place
-	have, want := p.over(c.From), p.over(c.To)
-	n := max(len(have), len(want))
-	whole := func(b []byte) []byte {
-		switch len(b) {
-		case 0:
-			return p.own()[:n]
-		case n:
-			return b
-		}
-		return slices.Concat(b, p.own()[len(b):n])
+	have, old := p.over(c.From)
+	want, new := p.over(c.To)
+	start := min(have, want)
+	n := int(max(have+arch.Addr(len(old)), want+arch.Addr(len(new))) - start)
+	whole := func(at arch.Addr, b []byte) []byte {
+		all := slices.Clone(p.hidden(start, n))
+		copy(all[at-start:], b)
+		return all
 	}
-	return patch.Write{Addr: p.Addr, Old: whole(have), New: whole(want)}
+	return patch.Write{Addr: start, Old: whole(have, old), New: whole(want, new)}
 }
