@@ -61,7 +61,7 @@ static void look(int sig, siginfo_t *info, void *context)
 int main(void)
 {
 	struct sigaction action = {.sa_sigaction = look, .sa_flags = SA_SIGINFO | SA_RESTART};
-	struct itimerval often = {{0, 300}, {0, 300}}, never = {0};
+	struct itimerval once = {{0, 0}, {0, 50}};
 
 	sigaction(SIGALRM, &action, NULL);
 	while (next()) {
@@ -69,8 +69,9 @@ int main(void)
 		int alone = strstr(line, "alone") != NULL;
 
 		lost = 0;
-		setitimer(ITIMER_REAL, alone ? &never : &often, NULL);
 		for (long i = 0; i < n; i++) {
+			if (!alone && i % 4 == 0) /* one at a time: on a busy machine there is no end to others */
+				setitimer(ITIMER_REAL, &once, NULL);
 			sum += leaves(i) + behind(i);
 			if (!alone && i % 1000 == 499) {
 				pid_t pid = fork();
@@ -82,7 +83,6 @@ int main(void)
 					wrong++;
 			}
 		}
-		setitimer(ITIMER_REAL, &never, NULL);
 		printf("%ld %ld %ld\n", sum, wrong, lost);
 	}
 	return 0;
