@@ -93,7 +93,7 @@ int main(void)
 // each instruction, with programs and with handlers; jumps come and go; signals and children meet
 // them: each call is seen to end, once, and the program sees nothing.
 func TestJumpsAhead(t *testing.T) {
-	const n = 20_000
+	const n = 4_000
 	p := testprog.Start(t, compile(t, "ahead", aheadProgram, "-ldl"))
 	round := fmt.Sprint(n)
 	want := []string{fmt.Sprintf("%d 0 0", n/2*(n/2-1)+n/2+2*(n/2)*(n/2)+7*(n/2)+n*(n-1))}
@@ -182,7 +182,7 @@ func TestJumpsAhead(t *testing.T) {
 // A controller that is killed leaves such jumps, and the traps behind them, in order, at whatever
 // moment.
 func TestKilledControllerOfJumpsAhead(t *testing.T) {
-	const n = 20_000
+	const n = 4_000
 	p := testprog.Start(t, compile(t, "ahead", aheadProgram, "-ldl"))
 	round := fmt.Sprint(n, " alone")
 	want := p.Round(round)
