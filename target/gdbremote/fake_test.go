@@ -161,8 +161,7 @@ func TestStubsThatVanish(t *testing.T) {
 func TestMachineIsLookedAt(t *testing.T) {
 	for _, tt := range []struct{ interrupt, memory, want string }{
 		{"hang", zeros(8), `no answer to "an interrupt"`},
-		{"S02", zeros(4) + "11223344", "the machine was reset"},
-		{"S02", "E14", "the machine was reset"},
+		{"S02", zeros(8) + "11223344", "the machine was reset"},
 		{"S02", "close", "its stub has ended"},
 	} {
 		answers := complete()
@@ -184,9 +183,21 @@ func TestMachineIsLookedAt(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Nor is one written to that is another by then.
+	// A stub that sees no more of it than the program which a CPU runs has not said that.
 	answers := complete()
+	answers["m"] = "E14"
 	g, err := Dial(fakeStub(t, answers), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Identify([]Fact{{0xffff_ffff_8000_0000, make([]byte, 8)}})
+	if err := g.WriteAt(0, make([]byte, 8)); err != nil {
+		t.Errorf("WriteAt: %v", err)
+	}
+	g.Close()
+	// Nor is one written to that is another by then.
+	answers = complete()
+	g, err = Dial(fakeStub(t, answers), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
