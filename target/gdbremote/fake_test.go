@@ -144,7 +144,17 @@ func TestStubsThatVanish(t *testing.T) {
 	if _, err := g.Wait(); !errors.Is(err, target.ErrGone) {
 		t.Errorf("Wait: %v", err)
 	}
+	// Steps that it does not know, after all.
+	answers = complete()
+	answers["vCont;s"] = ""
+	if g, err = Dial(fakeStub(t, answers), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Step(1); !errors.Is(err, target.ErrGone) {
+		t.Errorf("Step: %v", err)
+	}
 	// A request to go on that is refused, or not known.
+	answers = complete()
 	for _, answer := range []string{"E22", ""} {
 		answers["vCont;c"] = answer
 		if g, err = Dial(fakeStub(t, answers), nil); err != nil {
@@ -185,7 +195,7 @@ func TestMachineIsLookedAt(t *testing.T) {
 	}
 	// A stub that sees no more of it than the program which a CPU runs has not said that.
 	answers := complete()
-	answers["m"] = "E14"
+	answers["m"], answers["M"] = "E14", "OK"
 	g, err := Dial(fakeStub(t, answers), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +211,7 @@ func TestMachineIsLookedAt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Identify([]Fact{{0xffff_ffff_8000_0000, []byte("another")}})
+	g.Identify([]Fact{{0xffff_ffff_8000_0000, []byte("else")}})
 	for name, err := range map[string]error{
 		"WriteAt": g.WriteAt(0, make([]byte, 8)), "SetRegs": g.SetRegs(1, &arch.Regs{1}), "Step": g.Step(1),
 	} {

@@ -198,7 +198,7 @@ func (t *Target) step(th target.Thread) error {
 		if err != nil {
 			return err
 		}
-		if report[0] != 'T' && report[0] != 'S' {
+		if report == "" || report[0] != 'T' && report[0] != 'S' {
 			return t.stopped(report)
 		}
 		if t.program {
