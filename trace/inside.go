@@ -3,6 +3,7 @@ package trace
 import (
 	"cmp"
 	"iter"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -94,6 +95,8 @@ type gather struct {
 	over, done chan struct{}
 	mu         sync.Mutex // held while records are read
 
+	kept []*event.Event // read, and perhaps newer than what is to be read
+
 	queue sync.Mutex
 	made  []*event.Event // by handlers, since the last look
 }
@@ -114,9 +117,9 @@ func (tr *Tracer) startGather() {
 		for {
 			select {
 			case <-tick.C:
-				tr.read()
+				tr.read(false)
 			case <-tr.gather.over:
-				tr.read()
+				tr.read(true)
 				return
 			}
 		}
@@ -133,14 +136,36 @@ func (tr *Tracer) Flush() {
 	}
 }
 
-// read hands over all events that there are now, in order of time: those of records,
-// and those that handlers have made meanwhile.
-func (tr *Tracer) read() {
+// read hands over events in order of time: those of records, and those that handlers have
+// made meanwhile. While one ring is read, others get records older than those that it will
+// have by then. So what is newer than all of a first look is kept for the next time: what is
+// older than that has been recorded by a second one. In the end no more come.
+func (tr *Tracer) read(end bool) {
 	g := tr.gather
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	events := tr.look(g.kept)
+	sure := time.Duration(math.MinInt64)
+	for _, e := range events {
+		sure = max(sure, e.Time)
+	}
+	events = tr.look(events)
+	slices.SortStableFunc(events, func(a, b *event.Event) int { return cmp.Compare(a.Time, b.Time) })
+	n := len(events)
+	if !end {
+		n, _ = slices.BinarySearchFunc(events, sure, func(e *event.Event, sure time.Duration) int { return cmp.Compare(e.Time, sure+1) })
+	}
+	for _, e := range events[:n] {
+		tr.sink(e)
+	}
+	g.kept = slices.Clone(events[n:])
+}
+
+// look adds all events that there are now.
+func (tr *Tracer) look(events []*event.Event) []*event.Event {
+	g := tr.gather
 	g.queue.Lock()
-	events := g.made
+	events = append(events, g.made...)
 	g.made = nil
 	g.queue.Unlock()
 	for _, r := range tr.recorders {
@@ -154,10 +179,7 @@ func (tr *Tracer) read() {
 			}
 		}
 	}
-	slices.SortStableFunc(events, func(a, b *event.Event) int { return cmp.Compare(a.Time, b.Time) })
-	for _, e := range events {
-		tr.sink(e)
-	}
+	return events
 }
 
 // keep puts an event of a handler's where it comes in its turn. It answers false where
