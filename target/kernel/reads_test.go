@@ -84,13 +84,17 @@ func TestReadsInside(t *testing.T) {
 			t.Errorf("no %s among the entries opened: %q", name, dentries)
 		}
 	}
-	if faults != 2*n*4 || whole != 2*n {
-		t.Errorf("%d faults and %d good reads in %d calls", faults, whole, 2*n)
-	}
+	lost := 0 // a busy machine comes late to empty the rings
 	for _, c := range tr.Counts() {
 		if c.NMissed() != 0 {
 			t.Errorf("%+v", c)
 		}
+		if c.Name == "b" {
+			lost = int(c.Missed[event.Lost])
+		}
+	}
+	if whole+lost != 2*n || faults != 4*whole || whole < n/10 {
+		t.Errorf("%d faults and %d good reads in %d calls, %d events lost", faults, whole, 2*n, lost)
 	}
 	if out := run(t, v, "dmesg | grep -c -e BUG -e 'WARNING: CPU' -e Oops || true"); strings.TrimSpace(out) != "0" {
 		t.Errorf("the kernel complains: %s", run(t, v, "dmesg | tail -40"))

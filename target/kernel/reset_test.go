@@ -181,14 +181,26 @@ func TestResetAfterKilled(t *testing.T) {
 			}
 			cmd.Process.Kill()
 			cmd.Wait()
+			// It may stand, at once or where one of the old breakpoints is met. Whoever comes then
+			// lets it go. There may be a kernel, or none yet.
+			up, over := make(chan bool), make(chan bool)
 			reset(t, v, func() {
-				// It may stand, and whoever comes now lets it go. There may be a kernel, or none yet.
-				if k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM(), Window: v.Window()}); err == nil {
-					k.Close()
-				} else {
-					t.Log(err)
-				}
+				go func() {
+					defer close(over)
+					for {
+						if k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM(), Window: v.Window()}); err == nil {
+							k.Close()
+						}
+						select {
+						case <-up:
+							return
+						case <-time.After(2 * time.Second):
+						}
+					}
+				}()
 			})
+			close(up)
+			<-over
 			s, _ := openWindow(t, v)
 			if noted(t, v) {
 				t.Error("the window still has what was noted before the reset")
