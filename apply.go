@@ -345,10 +345,10 @@ func (s *Session) arm(b *batch, d *detours, r *rearming) error {
 		s.takeBack(b.watches)
 		if b.trampoline != 0 {
 			s.frames.trampoline = 0
-			s.report(s.text.Lifeline.NoteReturn(0))
+			s.reportAlive(s.text.Lifeline.NoteReturn(0))
 		}
 		s.text.Unnoted() // those of the batch are about to be unmapped
-		s.report(s.rearm(nil))
+		s.reportAlive(s.rearm(nil))
 		return err
 	}
 	s.adopt(b)

@@ -5,7 +5,6 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/returns"
-	"kprobe/internal/text"
 	"kprobe/target"
 )
 
@@ -16,9 +15,7 @@ import (
 // deliver lets a thread go on, with a signal unless that is 0.
 func (s *Session) deliver(th target.Thread, signal int) {
 	if d, ok := s.t.(target.Dumper); ok && signal != 0 && d.Dumps(th, signal) {
-		if err := s.freeze(s.unseen); !errors.Is(err, target.ErrGone) { // killed meanwhile
-			s.report(err)
-		}
+		s.reportAlive(s.freeze(s.unseen))
 	}
 	s.t.Resume(th, signal)
 }
@@ -27,17 +24,9 @@ func (s *Session) deliver(th target.Thread, signal int) {
 // live, so what we know of it stays as it is: like a child's, its memory is nothing that we
 // will come back to.
 func (s *Session) unseen() (err error) {
-	for _, pt := range s.points {
-		if pt.Text != text.Own {
-			err = errors.Join(err, s.disarmIn(s.t, pt))
-		}
-	}
+	err = s.restoreIn(s.t)
 	s.frames.mu.Lock()
 	defer s.frames.mu.Unlock()
-	err = errors.Join(err, s.frames.restore(s, s.t))
-	if s.inside != nil {
-		err = errors.Join(err, s.inside.GiveBackIn(s.t))
-	}
 	trapped := make(map[target.Thread]bool)
 	for i, st := range s.stops {
 		if st.Back { // of a trap that is not there any more

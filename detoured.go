@@ -91,9 +91,8 @@ func (s *Session) leaveDetoursIn(c target.Child) {
 	if s.inside == nil || c.Regs(&r) != nil {
 		return
 	}
-	err := s.inside.GiveBackIn(c)
-	moved, e := s.inside.LeaveIn(&r, c)
-	if err = errors.Join(err, e); moved {
+	moved, err := s.inside.LeaveIn(&r, c)
+	if moved {
 		err = errors.Join(err, c.SetRegs(&r))
 	}
 	for _, r := range s.insideRanges() {

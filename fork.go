@@ -16,14 +16,7 @@ import (
 // addresses in its copy of the memory, and lets it go. It has not run yet.
 func (s *Session) forked(st target.Stop) {
 	c := st.Child
-	for _, pt := range s.points {
-		if pt.Text != text.Own {
-			s.cleanError(c, s.disarmIn(c, pt))
-		}
-	}
-	s.frames.mu.Lock()
-	s.frames.restore(s, c)
-	s.frames.mu.Unlock()
+	s.cleanError(c, s.restoreIn(c))
 	var r arch.Regs
 	if c.Regs(&r) == nil {
 		// The call that made it may itself have been probed.
@@ -86,7 +79,24 @@ func (s *Session) cleanError(c target.Child, err error) {
 	}
 }
 
-// disarmIn puts a point's bytes back in a copy of the target's memory.
+// restoreIn puts the text and the return addresses back in a copy of the target's memory, or in
+// that of a target which is about to end.
+func (s *Session) restoreIn(m mem.ReadWriter) (err error) {
+	for _, pt := range s.points {
+		if pt.Text != text.Own {
+			err = errors.Join(err, s.disarmIn(m, pt))
+		}
+	}
+	s.frames.mu.Lock()
+	err = errors.Join(err, s.frames.restore(s, m))
+	s.frames.mu.Unlock()
+	if s.inside != nil {
+		err = errors.Join(err, s.inside.GiveBackIn(m))
+	}
+	return err
+}
+
+// disarmIn puts a point's bytes back there.
 func (s *Session) disarmIn(m mem.ReadWriter, pt *point) error {
 	w := pt.Stands()
 	b := make([]byte, len(w.New))

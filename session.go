@@ -419,6 +419,13 @@ func (s *Session) onOwner(f func()) {
 	s.do(f)
 }
 
+// reportAlive is report for what is no news if the target was killed meanwhile.
+func (s *Session) reportAlive(err error) {
+	if !errors.Is(err, target.ErrGone) {
+		s.report(err)
+	}
+}
+
 func (s *Session) report(err error) {
 	if err != nil && s.opts.Report != nil {
 		s.opts.Report(err)

@@ -79,6 +79,9 @@ func New(t target.Target, own mem.Reader, inPlace bool) (*Image, error) {
 // Errors: ESRCH.
 func (im *Image) Look() (removed []*symbol.Module, err error) {
 	maps, err := im.t.Maps()
+	if err == nil && len(maps) == 0 { // it is ending, which takes no module away from it
+		err = target.ErrGone
+	}
 	if err != nil {
 		return nil, &errno.Error{Errno: syscall.ESRCH, Err: err}
 	}

@@ -27,6 +27,21 @@ func sleeper(t testing.TB, v *vm.VM) {
 	run(t, v, "dmesg -c >/dev/null; rm -f /tmp/fifo /tmp/got; kwork sleep /tmp/fifo /tmp/got")
 }
 
+// sleepUntil has one sleep again and again until that was seen; the last one sleeps on.
+func sleepUntil(t testing.TB, v *vm.VM, seen <-chan struct{}) {
+	t.Helper()
+	until(t, "an event", func() bool {
+		sleeper(t, v)
+		select {
+		case <-seen:
+			return true
+		case <-time.After(time.Second):
+		}
+		answered(t, v)
+		return false
+	})
+}
+
 // answered wakes it, and makes sure that it came back as it should.
 func answered(t testing.TB, v *vm.VM) {
 	t.Helper()
@@ -112,16 +127,7 @@ func TestLeavingBySignal(t *testing.T) {
 				}
 				io.Copy(io.Discard, out)
 			}()
-			until(t, "an event", func() bool {
-				sleeper(t, v)
-				select {
-				case <-seen:
-					return true
-				case <-time.After(time.Second):
-				}
-				answered(t, v)
-				return false
-			})
+			sleepUntil(t, v, seen)
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}

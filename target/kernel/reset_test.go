@@ -168,16 +168,7 @@ func TestResetAfterKilled(t *testing.T) {
 					close(seen)
 					io.Copy(io.Discard, out)
 				}()
-				until(t, "an event", func() bool {
-					sleeper(t, v)
-					select {
-					case <-seen:
-						return true
-					case <-time.After(time.Second):
-					}
-					answered(t, v)
-					return false
-				})
+				sleepUntil(t, v, seen)
 			}
 			cmd.Process.Kill()
 			cmd.Wait()
