@@ -16,8 +16,9 @@ type family struct {
 	mu sync.Mutex
 	on map[int]*member // by process id
 	// names are the functions that get a probe in each child.
-	names []string
-	ended sync.WaitGroup
+	names  []string
+	parent *kprobe.Session
+	ended  sync.WaitGroup
 }
 
 type member struct {
@@ -30,6 +31,7 @@ type member struct {
 func followed(t testing.TB, pid int, names ...string) (*kprobe.Session, *family) {
 	f := &family{t: t, on: make(map[int]*member), names: names}
 	s := attach(t, pid, &kprobe.Options{Unlisted: true, Follow: f.follow})
+	f.parent = s
 	f.join(s)
 	return s, f
 }
@@ -65,9 +67,16 @@ func (f *family) follow(s *kprobe.Session) {
 	})
 }
 
+// wait waits for all to have ended. The parent, which must be about to, comes first: until
+// then there may be children that nobody has been told of.
+func (f *family) wait() {
+	<-f.parent.Done()
+	f.ended.Wait()
+}
+
 // children sums the hits in all processes but one, and counts them.
 func (f *family) children(but int) (n int, hits map[string]uint64) {
-	f.ended.Wait()
+	f.wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	hits = make(map[string]uint64)

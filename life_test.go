@@ -118,7 +118,7 @@ func TestLifeTracedChild(t *testing.T) {
 		t.Errorf("followed: %q", got)
 	}
 	ends(t, p)
-	f.ended.Wait()
+	f.wait()
 }
 
 // Children are born while probes come and go: each is clean of those that there
