@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"kprobe"
+	"kprobe/bpf"
+	"kprobe/bpf/bpftest"
 	"kprobe/internal/faults"
 	"kprobe/internal/testprog"
 	"kprobe/target/ptrace"
@@ -72,6 +74,11 @@ func (o *tortureOrder) once() error {
 		return err
 	}
 	entries, returns := o.probes()
+	busy, err := o.busy(s)
+	if err != nil {
+		return err
+	}
+	entries = append(entries, busy...)
 	hits := func() (n uint64) {
 		for _, p := range entries {
 			n += p.Hits()
@@ -95,6 +102,26 @@ func (o *tortureOrder) once() error {
 	return nil
 }
 
+// busy are the probes with a program that takes a while.
+func (o *tortureOrder) busy(s *kprobe.Session) (busy []*kprobe.Kprobe, err error) {
+	if len(o.Busy) == 0 {
+		return nil, nil
+	}
+	insns, err := bpftest.Assemble(busyText)
+	if err != nil {
+		return nil, err
+	}
+	ps, err := s.Load(&bpf.Collection{Programs: []*bpf.Program{{Name: "busy", Insns: insns}}})
+	if err != nil {
+		return nil, err
+	}
+	program, err := ps.Program("busy")
+	for _, addr := range o.Busy {
+		busy = append(busy, &kprobe.Kprobe{Addr: addr, Program: program})
+	}
+	return busy, err
+}
+
 // recover is a recovery.
 func (o *tortureOrder) recover() error {
 	calls := o.Death.meet()
@@ -113,23 +140,34 @@ func TestSoakKilledAtEveryCall(t *testing.T) {
 	for _, name := range []string{"rets", "throws", "threads", "forks"} {
 		for _, pause := range []time.Duration{0, 2 * time.Millisecond} {
 			t.Run(fmt.Sprintf("%s, %v later", name, pause), func(t *testing.T) {
-				everyCall(t, name, death{Pause: pause}, stride(199, 499))
+				v := victims[name](t)
+				order := tortureOrder{PID: v.pid, Hits: 20, Death: death{Pause: pause}}
+				order.Entries, order.Returns = acceptable(t, v)
+				everyCall(t, v, order, stride(199, 499))
 			})
 		}
 	}
 	// A thread has made a call in the target's name, and is on its way back.
-	t.Run("rets, within a call", func(t *testing.T) { everyCall(t, "rets", death{In: "stopAgain"}, stride(5, 23)) })
+	t.Run("rets, within a call", func(t *testing.T) {
+		v := victims["rets"](t)
+		order := tortureOrder{PID: v.pid, Hits: 20, Death: death{In: "stopAgain"}}
+		order.Entries, order.Returns = acceptable(t, v)
+		everyCall(t, v, order, stride(5, 23))
+	})
+	// A thread that is about to get a signal is led out of a detour, and its program.
+	t.Run("signals, led on", func(t *testing.T) {
+		v := victims["signals"](t)
+		order := tortureOrder{PID: v.pid, Hits: 20000, Death: death{In: "Drive"}}
+		order.Busy, _ = acceptable(t, v)
+		everyCall(t, v, order, stride(31, 97))
+	})
 }
 
-func everyCall(t *testing.T, name string, d death, step int) {
-	v := victims[name](t)
-	order := tortureOrder{PID: v.pid, Hits: 20}
-	order.Entries, order.Returns = acceptable(t, v)
+func everyCall(t *testing.T, v victim, order tortureOrder, step int) {
 	w := startWork(t, v)
 	defer w.stop()
 	for call := 1; ; call += step {
-		d.Call = call
-		order.Death = d
+		order.Death.Call = call
 		c := startTortured(t, &order)
 		said := c.complaints()
 		c.Wait()

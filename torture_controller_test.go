@@ -18,6 +18,7 @@ type tortureOrder struct {
 	PID     int
 	Entries []arch.Addr // a third of them with post-handlers, and another inside the target
 	Returns []arch.Addr
+	Busy    []arch.Addr // have a program that takes a while, in the session that ends with Death
 	Seed    uint64
 	Hold    bool // the probes stay in place
 	Death   death

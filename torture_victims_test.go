@@ -37,6 +37,7 @@ var victims = map[string]func(testing.TB) victim{
 	"throws":  func(t testing.TB) victim { return rounds(t, "throws", false, "throw_", nil, "40") },
 	"threads": func(t testing.TB) victim { return rounds(t, "threads", true, "", []string{"64"}, "100") },
 	"forks":   func(t testing.TB) victim { return rounds(t, "forks", true, "", nil, "2") },
+	"signals": signalsVictim,
 	"go":      goVictim,
 	"python":  pythonVictim,
 	"redis":   redisVictim,
@@ -74,6 +75,17 @@ func differ(got, want []string) error {
 		return nil
 	}
 	return fmt.Errorf("the answers are\n%s\nand not\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+}
+
+// signalsVictim's handlers may see detours, once their controller is dead.
+func signalsVictim(t testing.TB) victim {
+	v := rounds(t, "signals", true, "sig_", []string{"anywhere"}, "1000")
+	round := func() []string { // how often timers come is another matter
+		return slices.DeleteFunc(v.proc.Round("20000"), func(l string) bool { return strings.HasPrefix(l, "timers") })
+	}
+	want := round()
+	v.work = []func() error{func() error { return differ(round(), want) }}
+	return v
 }
 
 func goVictim(t testing.TB) victim {

@@ -42,7 +42,7 @@ var names = map[string]int64{
 	"TABLE_WINDOW": tableWindow, "ENTRY_SIZE": entrySize, "TOMBSTONE": tombstone,
 
 	"STATE_PID_TGID": jit.StatePidTgid, "STATE_SLOT": jit.StateSlot,
-	"STATE_BUSY": stateBusy, "STATE_CLOSED": stateClosed,
+	"STATE_BUSY": stateBusy, "STATE_CLOSED": stateClosed, "STATE_BACK": stateBack,
 	"STATE_KEY": stateKey, "STATE_CALLS": stateCalls, "STATE_STACK_LOW": stateStackLow,
 	"STATE_STACK_HIGH": stateStackHigh, "STATE_OVERRIDE": stateOverride,
 	"STATE_VALUE": stateValue, "STATE_COMM": stateComm, "COMM_SIZE": commSize, "STATE_RANDOM": stateRandom, "STATE_TRACE": stateTrace,

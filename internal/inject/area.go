@@ -75,8 +75,12 @@ func (a *Area) Fixup(pc arch.Addr) (to arch.Addr, ok bool) {
 }
 
 // TrapExit is where to send a thread that runs a program, by ReturnTo: the trap
-// there stops it when the program is done.
+// there stops it when the program is done. Behind the trap there is room for a jump of
+// 5 bytes to the next instruction, which leads to the address at BackAt.
 func (a *Area) TrapExit() arch.Addr { return a.routine("trap_exit") }
+
+// Exits tells whether a thread is at TrapExit, or behind its trap.
+func (a *Area) Exits(pc arch.Addr) bool { return pc >= a.TrapExit() && pc < a.routine("helpers") }
 
 // Contains tells whether a PC is among the area's routines. A thread in one of
 // those that detours call is to be stepped on; one in a helper runs a program.
@@ -85,7 +89,7 @@ func (a *Area) Contains(pc arch.Addr) bool {
 }
 
 // InHelper tells whether a PC of the area is in a routine that programs call.
-func (a *Area) InHelper(pc arch.Addr) bool { return pc >= a.TrapExit() }
+func (a *Area) InHelper(pc arch.Addr) bool { return pc >= a.routine("helpers") }
 
 // Helper is the routine of a helper of package bpf, by its number. It is what jit.Code.Link
 // asks for.
@@ -104,8 +108,15 @@ func (a *Area) Helper(id int32) (arch.Addr, bool) {
 
 // ReturnTo is where, in memory, a thread that runs a program has the address that
 // the program will return to: in its detour, behind the call. It is to be
-// replaced by TrapExit, and the thread sent to the address that was there when it has
-// trapped. r are the thread's registers: programs and helpers keep that of its state.
+// replaced by TrapExit, and the thread sent to the address that was there, which BackAt
+// keeps, when it has trapped. r are the thread's registers: programs and helpers keep that
+// of its state.
 func (s *Segment) ReturnTo(r *arch.Regs) arch.Addr {
 	return arch.Addr(r[s.machine.abi.State]) - targetSP - arch.Addr(s.machine.arch.PtrSize)
+}
+
+// BackAt is where, in memory, the address is to be kept that was in ReturnTo, before it is
+// replaced.
+func (s *Segment) BackAt(r *arch.Regs) arch.Addr {
+	return arch.Addr(r[s.machine.abi.State]) + stateBack
 }

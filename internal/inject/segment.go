@@ -70,6 +70,7 @@ const (
 	stateCalls     = jit.StateFree + 32 // address of the first free instance
 	stateStackLow  = jit.StateFree + 40 // the thread's own stack, as far as it is known
 	stateStackHigh = jit.StateFree + 48
+	stateBack      = jit.StateFree + 56 // where a program returns to whose return address is TrapExit
 	stateCall      = jit.StateFree + 64 // the call in the pool that a return probe's programs are about
 	stateRandom    = jit.StateFree + 72 // of get_prandom_u32, 0 at first
 	stateComm      = jit.StateFree + 80 // commSize bytes

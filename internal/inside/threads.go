@@ -103,11 +103,15 @@ func (in *Inside) Serve(t target.Target, driver target.Driver, th target.Thread,
 // drive has a thread go on until it is out of our code, or end says so, which may change its
 // registers. Programs run on their own to their end, where a trap waits for them.
 func (in *Inside) drive(driver target.Driver, th target.Thread, signal int, mem Memory, end func(*arch.Regs) bool) (left int, err error) {
-	var exit, back arch.Addr // the trap that a program returns to, and where it would have returned
+	running := false // a program, to its end
 	err = driver.Drive(th, signal, func(r *arch.Regs, fault int) target.Move {
 		pc := arch.Addr(r[arch.IP])
-		if exit != 0 && pc == exit+arch.Addr(in.arch.BreakPC) {
-			r[arch.IP], exit = uint64(back), 0
+		if a := in.Area(pc); a != nil && a.Exits(pc) {
+			back, err := in.word(mem, in.Seg.BackAt(r))
+			if err != nil {
+				return target.MoveDone
+			}
+			r[arch.IP], running = uint64(back), false
 			return target.MoveStep
 		}
 		if fault != 0 {
@@ -122,16 +126,12 @@ func (in *Inside) drive(driver target.Driver, th target.Thread, signal int, mem 
 			r[arch.IP] = uint64(to)
 		}
 		switch {
-		case exit != 0:
+		case running:
 			return target.MoveRun
 		case in.Running(pc):
-			slot := in.Seg.ReturnTo(r)
-			word, err := in.word(mem, slot)
-			d := in.Find(word)
-			if err != nil || d == nil || in.putWord(mem, slot, d.Area.TrapExit()) != nil {
+			if running = in.comeBack(r, mem); !running {
 				return target.MoveDone
 			}
-			back, exit = word, d.Area.TrapExit()
 			return target.MoveRun
 		case end(r):
 			return target.MoveDone
@@ -142,6 +142,21 @@ func (in *Inside) drive(driver target.Driver, th target.Thread, signal int, mem 
 		return target.MoveStep
 	})
 	return left, err
+}
+
+// comeBack has the program that a thread runs return to a trap. Where it would have returned is
+// in the target: the thread may get there when this controller is dead.
+func (in *Inside) comeBack(r *arch.Regs, mem Memory) bool {
+	slot := in.Seg.ReturnTo(r)
+	word, err := in.word(mem, slot)
+	if err != nil {
+		return false
+	}
+	if a := in.Area(word); a != nil && word == a.TrapExit() {
+		return true // since before a fault
+	}
+	d := in.Find(word)
+	return d != nil && in.putWord(mem, in.Seg.BackAt(r), word) == nil && in.putWord(mem, slot, d.Area.TrapExit()) == nil
 }
 
 // blocks tells whether the instruction at an address may take for ever.

@@ -33,6 +33,7 @@ const (
 	offMask     = 48
 	offOld      = 56 // the program's own sigaction for SIGTRAP, as the kernel has it
 	offDefault  = 96 // a sigaction of zeros: SIG_DFL
+	offDriven   = 128
 	offCode     = 256
 	headerSize  = offCode
 	entrySize   = 24
@@ -44,8 +45,8 @@ const (
 // How the handler's code begins with all machines: where a signal handler returns
 // to, and where the trampoline leads when its trap has been bypassed.
 const (
-	restorerAt = 0x100
-	returnerAt = 0x110
+	restorerAt = 0x140
+	returnerAt = 0x150
 )
 
 // Dealt is the flag (RF) that a tracer sets in a thread's flags register with
@@ -73,16 +74,19 @@ func IsJump(code []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(code, string(rune(prefixCS))), []byte{jmpRel32})
 }
 
+// BypassLen is the length of what Bypass answers.
+const BypassLen = 5
+
 // Bypass makes the trap at the end of a slot superfluous: bytes for its address,
 // a jump to where the handler would have sent the thread. A slot has room for it,
 // since one without post-handlers has the same instruction and such a jump. ok is
 // false for the trap of a probe.
 func (e Entry) Bypass(a *arch.Arch) (jump []byte, ok bool) {
-	const jmpRel32, length = 0xe9, 5
+	const jmpRel32 = 0xe9
 	if !bytes.HasPrefix(e.Original[:e.Len], a.Break) {
 		return nil, false
 	}
-	return binary.LittleEndian.AppendUint32([]byte{jmpRel32}, uint32(e.Slot-e.Addr-length)), true
+	return binary.LittleEndian.AppendUint32([]byte{jmpRel32}, uint32(e.Slot-e.Addr-BypassLen)), true
 }
 
 // BypassReturn makes the trap of the return trampoline superfluous: bytes for its
@@ -173,6 +177,23 @@ func (t *Trap) Image(old [SigactSize]byte) []byte {
 // has no ID any more. What else is there stays as it is, for those who stand in it.
 func Over(base arch.Addr) Write { return Write{base + offID, make([]byte, 8)} }
 
+// Driven is a thread that the controller leads on in single steps, with a mask of signals that
+// is not its own. Should the controller die, the handler, or whoever recovers, gives
+// it its own again.
+type Driven struct {
+	TID  uint64 // 0 for none
+	Held uint64 // the mask that it has
+	Mask uint64 // its own
+}
+
+// Drive plans the note on a driven thread, for the session whose Trap is at base: before it gets
+// the mask, and when it has its own again.
+func Drive(base arch.Addr, d Driven) Write {
+	b := binary.LittleEndian.AppendUint64(nil, d.TID)
+	b = binary.LittleEndian.AppendUint64(b, d.Held)
+	return Write{base + offDriven, binary.LittleEndian.AppendUint64(b, d.Mask)}
+}
+
 // Write is bytes for an address.
 type Write struct {
 	Addr arch.Addr
@@ -238,6 +259,7 @@ type Found struct {
 	Entries []Entry
 	Frames  map[arch.Addr]arch.Addr // stack slot to real return address
 	Old     [SigactSize]byte
+	Driven  Driven
 }
 
 // ErrForeign is Read's answer for memory that is not a Trap's.
@@ -255,6 +277,7 @@ func Read(base arch.Addr, read func(arch.Addr, []byte) error) (*Found, error) {
 	le := binary.LittleEndian
 	word := func(off int) uint64 { return le.Uint64(b[off:]) }
 	f := &Found{ID: word(offID), Return: arch.Addr(word(offReturn)), Frames: make(map[arch.Addr]arch.Addr)}
+	f.Driven = Driven{word(offDriven), word(offDriven + 8), word(offDriven + 16)}
 	copy(f.Old[:], b[offOld:])
 	const most = 1 << 22
 	n, mask := word(offCount), word(offMask)

@@ -102,12 +102,15 @@ func TestWhatIsWrittenIsFound(t *testing.T) {
 		for _, w := range tr.SetReturn(0x1234) {
 			m.write(w.Addr, w.New)
 		}
+		driven := Driven{rnd.Uint64(), rnd.Uint64(), rnd.Uint64()}
+		w := Drive(tr.Base, driven)
+		m.write(w.Addr, w.New)
 		m.write(tr.FrameSlot(tr.FrameIndex(0x7fff1000)), Frame(0x7fff1000, 0x4444))
 		f, err := Read(tr.Base, m.read)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.ID != tr.ID || f.Return != 0x1234 || f.Old != old || len(f.Entries) != len(es) || f.Frames[0x7fff1000] != 0x4444 || len(f.Frames) != 1 {
+		if f.ID != tr.ID || f.Return != 0x1234 || f.Old != old || len(f.Entries) != len(es) || f.Driven != driven || f.Frames[0x7fff1000] != 0x4444 || len(f.Frames) != 1 {
 			t.Fatalf("found %+v", f)
 		}
 		for i, e := range f.Entries {

@@ -25,10 +25,11 @@ type Lifeline struct {
 
 	trap   *lifeline.Trap // nil until it is in place
 	frames *lifeline.Frames
-	old    target.Action // the program's own, for its trap signal
-	parts  []patch.Range // the trap's own memory first, then each room for entries
-	room   int           // entries that the last one holds, twice
-	half   int           // which half of it is in use
+	old    target.Action      // the program's own, for its trap signal
+	parts  []patch.Range      // the trap's own memory first, then each room for entries
+	exits  map[arch.Addr]bool // traps that programs may be sent to
+	room   int                // entries that the last one holds, twice
+	half   int                // which half of it is in use
 
 	planned     *lifeline.Trap // that Start is to put in place
 	plannedPart patch.Range
@@ -119,7 +120,7 @@ func (l *Lifeline) Start(alloc func(patch.Range) error) error {
 		l.trap, l.parts = nil, nil
 		return err
 	}
-	l.frames, l.planned = l.trap.NewFrames(), nil
+	l.frames, l.exits, l.planned = l.trap.NewFrames(), make(map[arch.Addr]bool), nil
 	return nil
 }
 
@@ -176,6 +177,15 @@ func (l *Lifeline) note(all iter.Seq2[*Place, bool]) *noting {
 			e.Len = byte(copy(e.Original[:], site.Break))
 			es = append(es, e)
 		}
+		if d := p.Detour; d != nil {
+			l.exits[d.Area.TrapExit()] = true
+		}
+	}
+	for at := range l.exits {
+		// A trap like that at the end of a slot: behind it lies what it becomes a jump to.
+		e := lifeline.Entry{Addr: at, Slot: at + lifeline.BypassLen, Len: 1}
+		copy(e.Original[:], l.t.Arch().Break)
+		es = append(es, e)
 	}
 	at, half := l.entriesAt()
 	ws := l.trap.SetEntries(at, es)

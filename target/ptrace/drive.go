@@ -10,12 +10,22 @@ import (
 	"kprobe/target"
 )
 
+// trapFlag is TF, which makes a processor trap after each instruction.
+const trapFlag = 1 << 8
+
+// unblockable are the signals that the kernel takes out of a mask.
+const unblockable = 1<<(unix.SIGKILL-1) | 1<<(unix.SIGSTOP-1)
+
 // ownFaults are the signals that instructions raise.
 const ownFaults = 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGFPE-1)
 
 // Drive leads a reported thread on. A signal that it is given while it blocks it
 // goes back to where it waited, with all that is known of it (ptrace(2), of
 // signal-delivery-stops): so that the thread gets it when it is let go.
+//
+// Should we die meanwhile, the lifeline gives the thread its mask back as soon as it traps. That
+// it soon does: a report which is unread becomes its signal, a thread in a program has a
+// trap where that ends, and any other has the flag for single steps in its registers.
 func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int) target.Move) (err error) {
 	t := p.threads[int(th)]
 	if t == nil {
@@ -25,10 +35,19 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 	if err != nil {
 		return regsError(err)
 	}
-	held := ^uint64(ownFaults)
+	held := ^uint64(ownFaults | unblockable)
 	if signal != 0 && signal != int(unix.SIGTRAP) {
-		held |= 1 << (signal - 1)
+		held |= 1 << (signal - 1) &^ unblockable
 	}
+	if err := p.noteDriven(lifeline.Driven{TID: uint64(t.tid), Held: held, Mask: mask}); err != nil {
+		return err
+	}
+	defer p.noteDriven(lifeline.Driven{})
+	var r arch.Regs
+	if err := p.Regs(th, &r); err != nil {
+		return err
+	}
+	own := r[p.arch.Flags] & trapFlag
 	if _, err := signalMask(unix.PTRACE_SETSIGMASK, t.tid, held); err != nil {
 		return regsError(err)
 	}
@@ -40,24 +59,30 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 			unix.Tgkill(t.tgid, t.tid, unix.SIGTRAP)
 		}
 	}()
+	r[p.arch.Flags] |= trapFlag // not before: no handler of the program shall see it
+	if err := p.SetRegs(th, &r); err != nil {
+		return err
+	}
 	give, fault := signal, 0
 	if give == int(unix.SIGTRAP) {
 		give = 0 // by what it is told of its steps; it is sent anew in the end
 	}
 	for {
-		var r arch.Regs
 		if err := p.Regs(th, &r); err != nil {
 			return err
 		}
+		r[p.arch.Flags] = r[p.arch.Flags]&^trapFlag | own
 		move := next(&r, fault)
 		r[p.arch.Flags] |= lifeline.Dealt
+		if move == target.MoveStep {
+			r[p.arch.Flags] |= trapFlag
+		}
 		if err := p.SetRegs(th, &r); err != nil {
 			return err
 		}
 		if move == target.MoveDone {
 			return nil
 		}
-		read(t.tid)
 		how := unix.PTRACE_SINGLESTEP
 		if move == target.MoveRun {
 			how = unix.PTRACE_CONT
@@ -67,6 +92,15 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 		}
 		give = 0
 	}
+}
+
+// noteDriven tells the lifeline, where there is one.
+func (p *Process) noteDriven(d lifeline.Driven) error {
+	if p.guardian == nil {
+		return nil
+	}
+	w := lifeline.Drive(p.guardian.journal.Base, d)
+	return p.WriteAt(w.Addr, w.New)
 }
 
 // drive lets the thread go on to its next stop for a signal, which it leaves unread.

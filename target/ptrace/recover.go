@@ -177,8 +177,9 @@ func (p *Process) restore(j *lifeline.Journal) error {
 		}
 	}
 	for i := range stops {
-		p.dealWith(&stops[i])
+		p.dealWith(&stops[i], found.Driven)
 	}
+	p.undrive(found.Driven)
 	err = p.unwatchLeft()
 	// This takes the traps' signals from their threads, before there is nobody who
 	// would know what they are for.
@@ -228,14 +229,40 @@ func (p *Process) restoreReturn(sp, trampoline, real arch.Addr) {
 
 // dealWith takes the signal off a stop for a trap that needs nobody any more: of
 // a thread that was set back to it, and runs what is in the trap's place by now,
-// the instruction or a jump; or that the tracer before us has dealt with.
-func (p *Process) dealWith(st *target.Stop) {
+// the instruction or a jump; or that the tracer before us has dealt with; or of its step.
+func (p *Process) dealWith(st *target.Stop, driven lifeline.Driven) {
 	if st.Kind != target.StopTrap {
 		return
 	}
 	var r arch.Regs
-	if st.Back || p.Regs(st.Thread, &r) == nil && r[p.arch.Flags]&lifeline.Dealt != 0 {
+	if st.Back || uint64(st.Thread) == driven.TID && p.stepped(st.Thread) || p.Regs(st.Thread, &r) == nil && r[p.arch.Flags]&lifeline.Dealt != 0 {
 		st.Signal, st.Back = 0, false
+	}
+}
+
+// stepped tells whether a thread is reported for a single step, which may have been that into
+// the handler for the one before: then the kernel tells of a signal that there is not.
+func (p *Process) stepped(th target.Thread) bool {
+	const trapTrace, intoHandler = 2, int32(unix.SIGTRAP) // si_code
+	var info siginfo
+	err := transferSiginfo(unix.PTRACE_GETSIGINFO, int(th), &info)
+	return err == nil && (info.code == trapTrace || info.code == intoHandler)
+}
+
+// undrive has a thread make no more single steps, and gives it its own signal mask again, if it
+// still has the one that it was driven with.
+func (p *Process) undrive(d lifeline.Driven) {
+	tid := int(d.TID)
+	if p.threads[tid] == nil {
+		return
+	}
+	var r unix.PtraceRegs
+	if getRegs(tid, &r) == nil && r.Eflags&trapFlag != 0 {
+		r.Eflags &^= trapFlag
+		insist(func() error { return setRegs(tid, &r) })
+	}
+	if mask, err := signalMask(unix.PTRACE_GETSIGMASK, tid, 0); err == nil && mask == d.Held {
+		insist(func() error { _, err := signalMask(unix.PTRACE_SETSIGMASK, tid, d.Mask); return err })
 	}
 }
 

@@ -590,9 +590,15 @@ ROUTINE give_data
 
 # ---- Called by programs, on the private stack ----
 
-# Where a program returns to that the controller wants to have back.
+# Where a program returns to that the controller wants to have back. Should nobody be there
+# any more, the trap becomes the jump that lies hidden behind it, and goes on where the
+# program would have.
 ROUTINE trap_exit
 	int3
+	.long	0
+	jmp	[r12+STATE_BACK]
+
+ROUTINE helpers
 
 # The helpers: see package bpf for what they do, and for the layout of what they work
 # on. Arguments in rdi, rsi, rdx, rcx, r8; the answer in rax. They may change these and

@@ -534,9 +534,15 @@ ROUTINE give_data
 
 # ---- Called by programs, on the private stack ----
 
-# Where a program returns to that the controller wants to have back.
+# Where a program returns to that the controller wants to have back. Should nobody be there
+# any more, the trap becomes the jump that lies hidden behind it, and goes on where the
+# program would have.
 ROUTINE trap_exit
 	int3
+	.long	0
+	jmp	[ebp+STATE_BACK]
+
+ROUTINE helpers
 
 # The helpers: their arguments are R1 to R5 in the thread's state, ebp, and the answer goes
 # to R0. They may change all registers but ebp and esp. The map is in edi, most often; what

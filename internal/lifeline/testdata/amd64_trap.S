@@ -5,6 +5,7 @@
 	.set	SP, 160
 	.set	IP, 168
 	.set	FLAGS, 176
+	.set	MASK, 296		# behind them: uc_sigmask
 	.set	CODE, 8			# of siginfo: si_code
 
 	.text
@@ -12,6 +13,18 @@ header:
 	.space	256
 
 handler:
+	cmpq	$0, header+128(%rip)	# is there a thread that was driven
+	je	arrived
+	mov	header+136(%rip), %rax	# with this mask?
+	cmp	%rax, MASK(%rdx)
+	jne	trace
+	mov	header+144(%rip), %rax	# then it has its own again
+	mov	%rax, MASK(%rdx)
+	btrl	$8, FLAGS(%rdx)		# and makes no more single steps: TF
+trace:
+	cmpl	$2, CODE(%rsi)		# TRAP_TRACE was the end of one
+	je	ignore
+arrived:
 	btrl	$16, FLAGS(%rdx)	# RF: the tracer has dealt with this trap, and
 	jc	ignore			# died before it could keep the signal back
 	cmpl	$4, CODE(%rsi)		# TRAP_HWBKPT: an access to what it watched,
@@ -90,14 +103,14 @@ default:				# end as the program would have
 	syscall
 	ret
 
-	.p2align 4, 0xcc
+	.org	handler + 0x140, 0xcc
 restorer:
 	mov	$15, %eax		# rt_sigreturn
 	syscall
 
 # Where the return trampoline leads when nobody serves its trap any more: what the
 # handler does for it, without a signal. All registers and flags stay.
-	.p2align 4, 0xcc
+	.org	handler + 0x150, 0xcc
 returner:
 	lea	-136(%rsp), %rsp	# over the red zone and the popped stack slot
 	pushfq

@@ -5,6 +5,7 @@
 	.set	SP, 48
 	.set	IP, 76
 	.set	FLAGS, 84
+	.set	MASK, 108		# behind them: uc_sigmask
 	.set	CODE, 8			# of siginfo: si_code
 
 	.text
@@ -14,14 +15,31 @@ header:
 handler:
 	mov	12(%esp), %edx		# ucontext
 	mov	8(%esp), %ecx		# siginfo
-	btrl	$16, FLAGS(%edx)	# RF: the tracer has dealt with this trap, and
-	jc	ignore			# died before it could keep the signal back
-	cmpl	$4, CODE(%ecx)		# TRAP_HWBKPT: an access to what it watched,
-	je	ignore			# and the instruction is done
 	call	here
 here:
 	pop	%ebx
 	sub	$(here - header), %ebx
+	cmpl	$0, 128(%ebx)		# is there a thread that was driven
+	je	arrived
+	mov	136(%ebx), %eax		# with this mask?
+	mov	140(%ebx), %edi
+	cmp	%eax, MASK(%edx)
+	jne	trace
+	cmp	%edi, MASK+4(%edx)
+	jne	trace
+	mov	144(%ebx), %eax		# then it has its own again
+	mov	148(%ebx), %edi
+	mov	%eax, MASK(%edx)
+	mov	%edi, MASK+4(%edx)
+	btrl	$8, FLAGS(%edx)		# and makes no more single steps: TF
+trace:
+	cmpl	$2, CODE(%ecx)		# TRAP_TRACE was the end of one
+	je	ignore
+arrived:
+	btrl	$16, FLAGS(%edx)	# RF: the tracer has dealt with this trap, and
+	jc	ignore			# died before it could keep the signal back
+	cmpl	$4, CODE(%ecx)		# TRAP_HWBKPT: an access to what it watched,
+	je	ignore			# and the instruction is done
 	mov	IP(%edx), %eax
 	dec	%eax			# the address of the trap instruction
 	mov	16(%ebx), %esi		# entries, sorted by address
@@ -100,14 +118,14 @@ default:				# end as the program would have
 	int	$0x80
 	ret
 
-	.p2align 8, 0xcc
+	.org	handler + 0x140, 0xcc
 restorer:
 	mov	$173, %eax		# rt_sigreturn
 	int	$0x80
 
 # Where the return trampoline leads when nobody serves its trap any more: what the
 # handler does for it, without a signal. All registers and flags stay.
-	.p2align 4, 0xcc
+	.org	handler + 0x150, 0xcc
 returner:
 	lea	-4(%esp), %esp		# the popped stack slot
 	pushf
