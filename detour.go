@@ -249,7 +249,7 @@ func (c *detours) entries() (n int) {
 	for pt, d := range c.at {
 		n += entriesOf(&text.Place{Addr: pt.Addr, Site: pt.Site, Detour: d})
 	}
-	return n
+	return n + c.batch.Areas()
 }
 
 // entriesOf is that for one of them. Where no jump leads to a detour now, one may when probes beside it

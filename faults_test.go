@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -266,5 +267,45 @@ func TestEverySystemCallFailsOnce(t *testing.T) {
 	}
 	if now := threadsOf(t); now > threads+8 {
 		t.Errorf("%d threads, %d before", now, threads)
+	}
+}
+
+// A thread is led out of a detour when it is about to get a signal. Where that fails on the way, it
+// gets the signal where it is, and is not harmed.
+func TestDriveFails(t *testing.T) {
+	v := victims["signals"](t)
+	busyAt, _ := acceptable(t, v)
+	w := startWork(t, v)
+	defer w.stop()
+	var calls, failed atomic.Int64
+	var over atomic.Bool
+	faults.Inject = func(c faults.Call) error {
+		if over.Load() || !strings.Contains(callers(), "Drive") || calls.Add(1)%17 != 0 {
+			return nil
+		}
+		failed.Add(1)
+		switch c.Name {
+		case "ptrace":
+			return unix.EPERM
+		case "wait4", "waitid":
+			return unix.EINTR
+		}
+		return unix.EIO
+	}
+	defer func() { faults.Inject = nil }()
+	s := attach(t, v.pid, &kprobe.Options{Unlisted: true, Report: func(error) {}})
+	order := tortureOrder{Busy: busyAt}
+	busy, err := order.busy(s)
+	ok(t, err)
+	register(t, s, busy...)
+	for end := time.Now().Add(time.Minute); failed.Load() < 100 && time.Now().Before(end) && !t.Failed(); time.Sleep(time.Millisecond) {
+	}
+	over.Store(true)
+	detach(t, s)
+	if err := healthy(v.pid, w); err != nil {
+		t.Errorf("%v; %s", err, outcome(v.proc))
+	}
+	if t.Logf("%d of %d calls failed", failed.Load(), calls.Load()); failed.Load() < 100 {
+		t.Error("these are too few")
 	}
 }

@@ -327,6 +327,9 @@ func (b *Batch) Undo() {
 	}
 }
 
+// Areas counts the areas that come with it: each has a trap, for threads in programs.
+func (b *Batch) Areas() int { return len(b.areas) }
+
 // around is a range with what lies at an address as well.
 func around(r patch.Range, at arch.Addr, size int) patch.Range {
 	return patch.Range{Start: min(r.Start, at), End: max(r.End, at+arch.Addr(size))}

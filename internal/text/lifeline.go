@@ -63,6 +63,7 @@ func (l *Lifeline) Parts() []patch.Range { return l.parts }
 // one is needed, is where find finds memory that is free now; the target is not touched
 // yet. It answers whether Start has anything to do.
 func (l *Lifeline) Plan(a *arch.Arch, need int, find func(size int) (arch.Addr, error)) (bool, error) {
+	need += len(l.exits)
 	if !l.can() || l.On() && need <= l.room {
 		return false, nil
 	}

@@ -52,6 +52,9 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 		return regsError(err)
 	}
 	defer func() {
+		if err != nil {
+			unstep(t.tid)
+		}
 		if e := insist(func() error { _, e := signalMask(unix.PTRACE_SETSIGMASK, t.tid, mask); return e }); err == nil {
 			err = regsError(e)
 		}
@@ -92,6 +95,18 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 		}
 		give = 0
 	}
+}
+
+// unstep has a thread make no more single steps.
+func unstep(tid int) {
+	insist(func() error {
+		var r unix.PtraceRegs
+		if err := getRegs(tid, &r); err != nil || r.Eflags&trapFlag == 0 {
+			return err
+		}
+		r.Eflags &^= trapFlag
+		return setRegs(tid, &r)
+	})
 }
 
 // noteDriven tells the lifeline, where there is one.

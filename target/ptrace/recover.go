@@ -256,11 +256,7 @@ func (p *Process) undrive(d lifeline.Driven) {
 	if p.threads[tid] == nil {
 		return
 	}
-	var r unix.PtraceRegs
-	if getRegs(tid, &r) == nil && r.Eflags&trapFlag != 0 {
-		r.Eflags &^= trapFlag
-		insist(func() error { return setRegs(tid, &r) })
-	}
+	unstep(tid)
 	if mask, err := signalMask(unix.PTRACE_GETSIGMASK, tid, 0); err == nil && mask == d.Held {
 		insist(func() error { _, err := signalMask(unix.PTRACE_SETSIGMASK, tid, d.Mask); return err })
 	}
