@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"kprobe"
 	"kprobe/arch"
 	"kprobe/internal/testprog"
 )
@@ -19,6 +20,10 @@ func TestSoakChurn(t *testing.T) {
 		order.Returns = append(order.Returns, arch.Addr(fn.Addr))
 	}
 	entries, returns := order.probes()
+	var all []kprobe.Probe
+	for i := range entries {
+		all = append(all, entries[i], returns[i])
+	}
 	w := startWork(t, v)
 	defer w.stop()
 	rnd := rand.New(rand.NewPCG(1, 1))
@@ -34,16 +39,18 @@ func TestSoakChurn(t *testing.T) {
 		case <-tick.C:
 		}
 		start := time.Now()
-		es, rs := some(rnd, entries), some(rnd, returns)
-		if err := armAll(s, es, rs); err != nil {
+		half := some(rnd, all)
+		if err := s.Register(half...); err != nil {
 			t.Fatal(err)
 		}
 		longest = max(longest, s.LastStop())
 		time.Sleep(rand.N(5 * time.Millisecond))
-		for _, p := range es {
-			hits += p.Hits()
+		for _, p := range half {
+			if kp, ok := p.(*kprobe.Kprobe); ok {
+				hits += kp.Hits()
+			}
 		}
-		if err := disarmAll(s, es, rs); err != nil {
+		if err := s.Unregister(half...); err != nil {
 			t.Fatal(err)
 		}
 		longest = max(longest, s.LastStop())
