@@ -37,9 +37,6 @@ type StatRow struct {
 // buckets of a histogram: a call may take 2^64 ns.
 const buckets = 64
 
-// calls is how many calls can be timed at a time.
-const calls = 1 << 14
-
 // NewStat puts definitions to work. They have no arguments that count. Errors: as
 // Tracer.Add; ENOTSUP where programs cannot run in the target, or not at a
 // function's return.
@@ -62,9 +59,6 @@ func NewStat(s *kprobe.Session, defs ...string) (*Stat, error) {
 			return nil, err
 		}
 		for _, t := range ts {
-			if m := t.at().Module; t.rp != nil && m != nil && m.File != nil && m.File.IsGo() {
-				return nil, fail(syscall.ENOTSUP, "how long Go functions take is not measured: %q", def)
-			}
 			if t.rp != nil {
 				st.timed = append(st.timed, t)
 			} else {
@@ -88,11 +82,10 @@ func (st *Stat) measure() error {
 		return nil
 	}
 	maps := []*bpf.MapSpec{
-		{Name: "began", Type: bpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: calls},
 		{Name: "took", Type: bpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(len(st.timed) * buckets)},
 	}
 	began, err1 := bpf.FromAsm("began", bpf.Kprobe, beginCall(), maps)
-	took, err2 := bpf.FromAsm("took", bpf.Kretprobe, endCall(int32(st.s.Arch().PtrSize)), maps)
+	took, err2 := bpf.FromAsm("took", bpf.Kretprobe, endCall(), maps)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
@@ -110,53 +103,39 @@ func (st *Stat) measure() error {
 	for i, t := range st.timed {
 		t.rp.Handler, t.rp.EntryHandler = nil, nil
 		t.rp.EntryProgram, t.rp.Program, t.rp.Kp.Cookie = enter, leave, uint64(i)
+		t.rp.DataSize = word
 	}
 	return nil
 }
 
-// A call is known by where on the stack its return address is: the stack pointer at the
-// entry, and one word below it at the return.
+// private gives a program the call's own data, a word.
+func private() asm.Instructions {
+	return asm.Instructions{asm.Mov.Imm(asm.R2, word), asm.BuiltinFunc(bpf.FnCallData).Call()}
+}
 
-var stackPointer = int16(8 * bpf.AMD64.SP)
+const word = 8
 
 // beginCall notes when a call began.
 func beginCall() asm.Instructions {
-	return asm.Instructions{
-		asm.LoadMem(asm.R6, asm.R1, stackPointer, asm.DWord),
-		asm.StoreMem(asm.RFP, -8, asm.R6, asm.DWord),
+	return append(private(),
+		asm.Mov.Reg(asm.R6, asm.R0),
 		asm.FnKtimeGetNs.Call(),
-		asm.StoreMem(asm.RFP, -16, asm.R0, asm.DWord),
-		asm.LoadMapPtr(asm.R1, 0).WithReference("began"),
-		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -8),
-		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, -16),
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnMapUpdateElem.Call(),
+		asm.StoreMem(asm.R6, 0, asm.R0, asm.DWord),
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return(),
-	}
+	)
 }
 
-// endCall adds how long it took to the histogram that the cookie tells. A return takes a
-// word off the stack.
-func endCall(word int32) asm.Instructions {
-	insns := asm.Instructions{
-		asm.Mov.Reg(asm.R9, asm.R1),
-		asm.LoadMem(asm.R6, asm.R1, stackPointer, asm.DWord),
-		asm.Add.Imm(asm.R6, -word),
-		asm.StoreMem(asm.RFP, -8, asm.R6, asm.DWord),
+// endCall adds how long it took to the histogram that the cookie tells.
+func endCall() asm.Instructions {
+	insns := append(asm.Instructions{asm.Mov.Reg(asm.R9, asm.R1)}, private()...)
+	insns = append(insns,
+		asm.LoadMem(asm.R6, asm.R0, 0, asm.DWord),
 		asm.FnKtimeGetNs.Call(),
 		asm.Mov.Reg(asm.R7, asm.R0),
-		asm.LoadMapPtr(asm.R1, 0).WithReference("began"),
-		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -8),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "out"),
-		asm.LoadMem(asm.R8, asm.R0, 0, asm.DWord),
-		asm.Sub.Reg(asm.R7, asm.R8),
-		asm.LoadMapPtr(asm.R1, 0).WithReference("began"),
-		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -8),
-		asm.FnMapDeleteElem.Call(),
+		asm.Sub.Reg(asm.R7, asm.R6),
 		asm.Mov.Imm(asm.R8, 0), // the logarithm of r7, bit by bit from the top
-	}
+	)
 	for shift := int32(32); shift > 0; shift /= 2 {
 		next := "below" + string(rune('0'+bits.Len32(uint32(shift))))
 		insns = append(insns,

@@ -1,6 +1,7 @@
 package trace_test
 
 import (
+	"slices"
 	"testing"
 
 	"kprobe/internal/testprog"
@@ -44,4 +45,32 @@ func TestStat(t *testing.T) {
 	if _, err := trace.NewStat(s, "w:x w@0x1000"); err == nil {
 		t.Error("a watchpoint is counted")
 	}
+}
+
+// Goroutines' stacks move between the beginning of a call and its end, and they change
+// threads; a panic takes calls away that nobody returns from.
+func TestStatGo(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "goprog"))
+	want := p.Round("500")
+	s := attach(t, p.Pid, nil)
+	st, err := trace.NewStat(s, "r:leaf main.goLeaf", "r200:grow main.goGrow", "r200:panic main.goPanic")
+	ok(t, err)
+	for round := uint64(1); round <= 3; round++ {
+		if got := p.Round("500"); !slices.Equal(got, want) {
+			t.Fatalf("round %d: %q, want %q", round, got, want)
+		}
+		rows, err := st.Rows()
+		ok(t, err)
+		for i, calls := range []uint64{4 * 500, 101 + 102 + 103 + 104, 0} {
+			r, timed := rows[i], uint64(0)
+			for _, n := range r.Latency {
+				timed += n
+			}
+			if r.Hits != calls*round || timed != r.Hits || i < 2 && r.Missed != 0 {
+				t.Errorf("round %d: %s: %d hits, %d timed, %d missed, want %d", round, r.Name, r.Hits, timed, r.Missed, calls*round)
+			}
+		}
+		s.WaitOptimized()
+	}
+	ok(t, st.Close())
 }
