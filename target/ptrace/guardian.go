@@ -166,8 +166,8 @@ func concerns(j *lifeline.Journal) (bool, error) {
 		return false, nil
 	}
 	id, err := programID(j.PID)
-	if !j.Current() {
-		return false, nil // it has ended meanwhile
+	if !j.Current() || errors.Is(err, fs.ErrNotExist) {
+		return false, nil // it has ended meanwhile, or is about to: its memory is gone
 	}
 	return err == nil && id == j.BuildID, err
 }
