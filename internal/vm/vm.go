@@ -82,8 +82,19 @@ var initScript []byte
 // idle machine; a test may share two cores with many others.
 const patience = 3 * time.Minute
 
-// Boot starts a guest and waits until it takes commands.
-func Boot(c Config) (*VM, error) {
+// Boot starts a guest and waits until it takes commands. One that does not is started once
+// more: seldom, an emulated kernel stands still before its first word, on a busy host, when
+// nobody has touched it yet.
+func Boot(c Config) (v *VM, err error) {
+	for _, long := range []time.Duration{patience / 2, patience} {
+		if v, err = boot(c, long); !errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+	}
+	return v, err
+}
+
+func boot(c Config, long time.Duration) (*VM, error) {
 	k, err := Fetch(c.Machine)
 	if err != nil {
 		return nil, err
@@ -104,7 +115,7 @@ func Boot(c Config) (*VM, error) {
 		return nil, err
 	}
 	if !c.Terminal {
-		err = v.attach()
+		err = v.attach(long)
 	}
 	if err != nil {
 		err = errors.Join(fmt.Errorf("the guest does not come up: %w", err), v.Close())
@@ -252,14 +263,14 @@ func (v *VM) dial(name string) (net.Conn, error) {
 	}
 }
 
-// attach waits for the guest's first answer.
-func (v *VM) attach() error {
+// attach waits for the guest's first answer, so long.
+func (v *VM) attach(long time.Duration) error {
 	var err error
 	if v.console, err = v.dial("console"); err != nil {
 		return err
 	}
 	v.lines = bufio.NewReader(v.console)
-	v.console.SetDeadline(time.Now().Add(patience))
+	v.console.SetDeadline(time.Now().Add(long))
 	_, err = v.answer()
 	return err
 }
