@@ -108,28 +108,30 @@ func (t *tracing) follow(s *kprobe.Session) {
 	if !closing {
 		t.children[s] = true
 		t.tracers = append(t.tracers, tr)
+		t.alive.Go(func() { t.outlive(s, tr) })
 	}
 	t.mu.Unlock()
 	if closing {
 		t.end(s)
-		return
 	}
-	t.alive.Go(func() {
-		<-s.Done()
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if !t.children[s] {
-			return // close has it
-		}
-		// There may be many in the end: nothing is kept of one but its counts.
-		delete(t.children, s)
-		tr.Flush()
-		t.past = sum(t.past, tr.Counts())
-		t.tracers = slices.DeleteFunc(t.tracers, func(o *trace.Tracer) bool { return o == tr })
-		if err := s.Close(); err != nil {
-			report(err)
-		}
-	})
+}
+
+// outlive waits for a child's end. There may be many in the end: nothing is kept of one but
+// its counts.
+func (t *tracing) outlive(s *kprobe.Session, tr *trace.Tracer) {
+	<-s.Done()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.children[s] {
+		return // close has it
+	}
+	delete(t.children, s)
+	tr.Flush()
+	t.past = sum(t.past, tr.Counts())
+	t.tracers = slices.DeleteFunc(t.tracers, func(o *trace.Tracer) bool { return o == tr })
+	if err := s.Close(); err != nil {
+		report(err)
+	}
 }
 
 // abort lets processes go as they were. A program that was started for
