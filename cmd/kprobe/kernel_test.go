@@ -58,6 +58,9 @@ func TestKernel(t *testing.T) {
 		}
 	}
 	list := run(t, "list", "-k", dir)
+	for end := time.Now().Add(time.Minute); len(list.Lines) == 0 && time.Now().Before(end); list = run(t, "list", "-k", dir) {
+		time.Sleep(10 * time.Millisecond) // it is listed when it has registered all
+	}
 	for _, want := range []string{"  k  ksys_sync+0x0    ", "  k  tick_sched_timer+0x0    "} {
 		if count(list.Lines, want) != 1 {
 			t.Errorf("list: no %q in %s", want, list)
