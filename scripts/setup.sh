@@ -43,6 +43,7 @@ needs() {
 		clang           clang
 		llvm            llvm-objdump
 		libbpf-dev      /usr/include/bpf/bpf_helpers.h
+		rustc           rustc
 	END
 	# Python's own tests are named after its version.
 	v=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true)
