@@ -39,37 +39,22 @@ func (t *Target) Carried() bool {
 		}
 		return false
 	}
-	var sps []uint64
 	for _, th := range t.Threads() {
 		var r arch.Regs
 		if t.Regs(th, &r) != nil || in(arch.Addr(r[t.Arch().PC])) {
 			return true
 		}
-		sps = append(sps, r[t.Arch().SP])
 	}
 	found := false
 	word := t.Arch().PtrSize
 	b := make([]byte, s.size)
-	err = s.each(t, func(task arch.Addr, r symbol.Range) error {
-		// What is below the stack pointer is of calls that are over.
-		low := r.Start
-		if task != 0 && t.number(task+s.running, 4) == 0 {
-			low = t.number(task+s.saved, word)
-		}
-		for _, sp := range sps {
-			if sp >= r.Start && sp < r.End {
-				low = sp
-			}
-		}
-		if low < r.Start || low >= r.End {
-			low = r.Start
-		}
-		live := b[:r.End-low]
-		if err := t.ReadAt(arch.Addr(low), live); err != nil {
+	err = s.each(t, func(r symbol.Range, live uint64) error {
+		words := b[:(r.End-live)&^uint64(word-1)]
+		if err := t.ReadAt(arch.Addr(r.End)-arch.Addr(len(words)), words); err != nil {
 			return err
 		}
-		for i := 0; i+word <= len(live); i += word {
-			if a := arch.Addr(t.Arch().Order.Uint64(live[i:])); a >= kernelHalf && in(a) {
+		for i := 0; i < len(words); i += word {
+			if a := arch.Addr(t.Arch().Order.Uint64(words[i:])); a >= kernelHalf && in(a) {
 				found = true
 			}
 		}

@@ -82,17 +82,38 @@ func (t *Target) pointer(at arch.Addr) arch.Addr {
 	return arch.Addr(t.number(at, t.Arch().PtrSize))
 }
 
-// each calls f for the stack of every task, idle ones too, and, without a task, those that
-// interrupts are served on.
-func (s *stacks) each(t *Target, f func(task arch.Addr, r symbol.Range) error) error {
+// each calls f for the stack of every task, idle ones too, and for those that interrupts are served on. live is
+// from where on somebody will come back to what is there: below, calls are over.
+func (s *stacks) each(t *Target, f func(r symbol.Range, live uint64) error) error {
 	cpus, err := t.perCPU()
 	if err != nil {
 		return err
 	}
-	for _, base := range cpus {
+	stand := make(map[int]*standing)
+	for _, th := range t.Threads() {
+		var r arch.Regs
+		if err := t.Regs(th, &r); err != nil {
+			return err
+		}
+		st := &standing{task: t.task(th), sp: r[t.Arch().SP], user: arch.Addr(r[t.Arch().PC]) < kernelHalf}
+		if low := uint64(t.pointer(st.task + s.stack)); st.task != 0 && st.sp > low && st.sp <= low+uint64(s.size) {
+			st.own = true
+		}
+		stand[t.CPU(th)] = st
+	}
+	for cpu, base := range cpus {
 		if top := t.pointer(base + s.interrupts); top != 0 {
 			end := uint64(top+15) &^ 15
-			if err := f(0, symbol.Range{Start: end - uint64(s.size), End: end}); err != nil {
+			r := symbol.Range{Start: end - uint64(s.size), End: end}
+			live := r.Start // another stack may have been put on top of it
+			switch st := stand[cpu]; {
+			case st == nil:
+			case st.user || st.own:
+				live = r.End
+			case r.Contains(st.sp):
+				live = st.sp
+			}
+			if err := f(r, live); err != nil {
 				return err
 			}
 		}
@@ -102,8 +123,35 @@ func (s *stacks) each(t *Target, f func(task arch.Addr, r symbol.Range) error) e
 		if low == 0 {
 			return nil // it is dead, and its stack has gone before it
 		}
-		return f(task, symbol.Range{Start: uint64(low), End: uint64(low) + uint64(s.size)})
+		r := symbol.Range{Start: uint64(low), End: uint64(low) + uint64(s.size)}
+		return f(r, s.live(t, task, r, stand))
 	})
+}
+
+// standing is how a CPU stands.
+type standing struct {
+	task arch.Addr // that it runs
+	sp   uint64
+	user bool // in a program: nothing of the kernel is under way
+	own  bool // the stack pointer is in the task's own stack
+}
+
+// live is from where on a task's stack is in use; all of it where that is not certain.
+func (s *stacks) live(t *Target, task arch.Addr, r symbol.Range, stand map[int]*standing) uint64 {
+	for _, st := range stand {
+		switch {
+		case !st.user && st.sp > r.Start && st.sp <= r.End: // also of a task that is just being switched to
+			return st.sp
+		case st.task == task && st.user:
+			return r.End
+		case st.task == task:
+			return r.Start
+		}
+	}
+	if saved := t.number(task+s.saved, t.Arch().PtrSize); t.number(task+s.running, 4) == 0 && saved >= r.Start && saved < r.End {
+		return saved
+	}
+	return r.Start
 }
 
 // eachTask calls f for every task, idle ones too.
@@ -152,7 +200,7 @@ func (s *stacks) eachTask(t *Target, f func(task arch.Addr) error) error {
 
 var errRewriting = errors.New("the kernel is rewriting its text")
 
-// Resting looks at every word of every stack. A CPU that stands on a stack of another
+// Resting looks at every word of every stack, as far as it is in use. A CPU that stands on a stack of another
 // kind (of an exception, of the entry from user mode) is a reason to come again later.
 func (t *Target) Resting(in func(arch.Addr) bool) (found []arch.Addr, err error) {
 	s, err := t.findStacks()
@@ -162,13 +210,14 @@ func (t *Target) Resting(in func(arch.Addr) bool) (found []arch.Addr, err error)
 	var known []symbol.Range
 	word := t.Arch().PtrSize
 	b := make([]byte, s.size)
-	err = s.each(t, func(_ arch.Addr, r symbol.Range) error {
+	err = s.each(t, func(r symbol.Range, live uint64) error {
 		known = append(known, r)
-		if err := t.ReadAt(arch.Addr(r.Start), b); err != nil {
+		words := b[:(r.End-live)&^uint64(word-1)]
+		if err := t.ReadAt(arch.Addr(r.End)-arch.Addr(len(words)), words); err != nil {
 			return fmt.Errorf("a stack cannot be read: %w", err)
 		}
-		for i := 0; i < len(b); i += word {
-			switch a := arch.Addr(t.Arch().Order.Uint64(b[i:])); {
+		for i := 0; i < len(words); i += word {
+			switch a := arch.Addr(t.Arch().Order.Uint64(words[i:])); {
 			case a < kernelHalf:
 			case t.isRewriting(a):
 				return errRewriting
