@@ -20,7 +20,8 @@ import (
 //	24  u64 how many
 //	32  the boot's identity: see boot.go
 //	64  records of 64 bytes: u64 address, a multiple of 16, 0 for a free record;
-//	    16 bytes of text as they were, and twice as they may be now
+//	    16 bytes of text as they were, and twice as they may be now. Those that are the
+//	    same three times are not ours: the kernel may have changed them since
 const (
 	journalMagic = "kprobe\x00\x02"
 	journalBoot  = 32 // where the identity is
@@ -61,17 +62,34 @@ func (j *journal) intend(addr arch.Addr, have, want []byte) error {
 		j.free = j.free[:len(j.free)-1]
 		j.records[addr] = at
 		copy(j.b[at+8:], have)
+		copy(j.b[at+8+2*granule:], have)
 	}
 	r := j.b[at : at+recordSize]
-	copy(r[8+granule:], have)
-	copy(r[8+2*granule:], want)
+	old, was, is := pieces(r)
+	for i, b := range have {
+		if old[i] == is[i] || b != was[i] && b != is[i] { // not ours, so far or any more
+			old[i] = b
+		}
+		was[i], is[i] = b, want[i]
+	}
 	binary.LittleEndian.PutUint64(r, uint64(addr))
 	return nil
 }
 
-// settle forgets a piece that is as it was.
-func (j *journal) settle(addr arch.Addr, now []byte) {
-	if at, ok := j.records[addr]; ok && bytes.Equal(j.b[at+8:at+8+granule], now) {
+// pieces are a record's: the text as it was, and twice as it may be.
+func pieces(r []byte) (old, was, is []byte) {
+	return r[8 : 8+granule], r[8+granule : 8+2*granule], r[8+2*granule : 8+3*granule]
+}
+
+// settle tells that a piece was written. What has nothing of ours any more is forgotten.
+func (j *journal) settle(addr arch.Addr) {
+	at, ok := j.records[addr]
+	if !ok {
+		return
+	}
+	old, was, is := pieces(j.b[at : at+recordSize])
+	copy(was, is)
+	if bytes.Equal(old, is) {
 		binary.LittleEndian.PutUint64(j.b[at:], 0)
 		delete(j.records, addr)
 		j.free = append(j.free, at)
@@ -113,8 +131,8 @@ func (t *Target) WriteAt(addr arch.Addr, p []byte) error {
 	if err := t.Target.WriteAt(addr, p); err != nil {
 		return err
 	}
-	return each(func(addr arch.Addr, _, want []byte) error {
-		w.journal.settle(addr, want)
+	return each(func(addr arch.Addr, _, _ []byte) error {
+		w.journal.settle(addr)
 		return nil
 	})
 }
@@ -129,6 +147,20 @@ func (t *Target) recover() error {
 		clear(t.window.mem) // a reset took it out
 		return nil
 	}
+	err := t.putBack()
+	if err == nil {
+		err = t.unmapLeft()
+	}
+	if err != nil {
+		return fmt.Errorf("an earlier controller was killed, and what it left cannot be taken out now: %w", err)
+	}
+	clear(t.window.mem)
+	return nil
+}
+
+// putBack puts text back that the journal knows.
+func (t *Target) putBack() error {
+	j := t.window.journal.b
 	var errs []error
 	for at := recordSize; at < len(j); at += recordSize {
 		r := j[at : at+recordSize]
@@ -136,54 +168,61 @@ func (t *Target) recover() error {
 		if addr == 0 {
 			continue
 		}
-		old, was, is := r[8:8+granule], r[8+granule:8+2*granule], r[8+2*granule:8+3*granule]
+		old, was, is := pieces(r)
 		have := make([]byte, granule)
 		if err := t.ReadAt(addr, have); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		ours := true
+		ours, own := true, bytes.Clone(have)
 		for i, b := range have {
-			ours = ours && (b == old[i] || b == was[i] || b == is[i])
+			if old[i] != was[i] || old[i] != is[i] {
+				ours = ours && (b == old[i] || b == was[i] || b == is[i])
+				own[i] = old[i]
+			}
 		}
 		if !ours {
 			errs = append(errs, fmt.Errorf("text at %v is somebody else's by now", addr))
 			continue
 		}
-		if err := t.Target.WriteAt(addr, old); err != nil {
+		if err := t.Target.WriteAt(addr, own); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		binary.LittleEndian.PutUint64(r, 0)
 	}
-	// Nothing leads there any more. Somebody may be on his way out.
+	return errors.Join(errs...)
+}
+
+// unmapLeft takes the window out of the page tables that a controller left there. Nothing
+// leads to it any more, but somebody may be on his way out.
+func (t *Target) unmapLeft() error {
+	j := t.window.journal.b
 	table, first := arch.Addr(binary.LittleEndian.Uint64(j[8:])), binary.LittleEndian.Uint64(j[16:])
 	n := int(min(binary.LittleEndian.Uint64(j[24:]), imageEntries))
 	base, ok := t.kernel.Table().Addr(imageTable)
-	if ok && table >= base && table < base+8*imageEntries && t.mapsWindow(table, first, n) {
-		start := imageStart + (table-base)/8*entrySize
-		end := start + arch.Addr(n*entrySize)
-		in, err := t.Resting(func(a arch.Addr) bool { return a >= start && a < end })
-		for _, th := range t.Threads() {
-			var r arch.Regs
-			if err = errors.Join(err, t.Regs(th, &r)); err == nil && arch.Addr(r[t.Arch().PC]) >= start && arch.Addr(r[t.Arch().PC]) < end {
-				in = append(in, arch.Addr(r[t.Arch().PC]))
-			}
-		}
-		switch {
-		case err != nil:
-			errs = append(errs, err)
-		case len(in) > 0:
-			errs = append(errs, errors.New("the kernel is in code of it"))
-		default:
-			errs = append(errs, t.Target.WriteAt(table, make([]byte, 8*n)))
+	if !ok || table < base || table >= base+8*imageEntries || !t.mapsWindow(table, first, n) {
+		return nil
+	}
+	start := imageStart + (table-base)/8*entrySize
+	end := start + arch.Addr(n*entrySize)
+	inside := func(a arch.Addr) bool { return a >= start && a < end }
+	if err := t.settle(func() bool { return t.nobodyIn(inside) }); err != nil {
+		return fmt.Errorf("the kernel is in code of it: %w", err)
+	}
+	return t.Target.WriteAt(table, make([]byte, 8*n))
+}
+
+// nobodyIn tells whether no CPU is in some code, and no task will come back to it.
+func (t *Target) nobodyIn(code func(arch.Addr) bool) bool {
+	for _, th := range t.Threads() {
+		var r arch.Regs
+		if t.Regs(th, &r) != nil || code(arch.Addr(r[t.Arch().PC])) {
+			return false
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("an earlier controller was killed, and what it left cannot be taken out now: %w", err)
-	}
-	clear(t.window.mem)
-	return nil
+	in, err := t.Resting(code)
+	return err == nil && len(in) == 0
 }
 
 // mapsWindow tells whether entries of the page tables are ours.

@@ -11,6 +11,7 @@
 //	rewrite.go   who else writes text, and how he is let
 //	resting.go   where tasks rest, so that nothing is changed under them
 //	journal.go   what the next one puts back if we are killed
+//	settle.go    letting it run until something holds
 //	clock.go     the kernel's time
 package kernel
 
