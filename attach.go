@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"kprobe/arch"
+	"kprobe/internal/patch"
 	"kprobe/internal/room"
 	"kprobe/internal/text"
 	"kprobe/symbol"
@@ -23,7 +24,9 @@ type point struct {
 	outer  bool      // an active probe runs outside the target
 	live   bool      // in Session.points
 	notify bool      // internal: the dynamic linker's notification
+	pinned string    // why the instruction must run where it stands; "" where it need not
 
+	crowded   bool                // somebody else's text was in what a jump would displace
 	optimized bool                // the jump to the detour may stand there
 	boost     *room.Arena[*point] // where the slots lie
 	step      *room.Arena[*point]
@@ -152,6 +155,9 @@ func (s *Session) prepare(b *batch, p *Kprobe) error {
 	if err != nil {
 		return err
 	}
+	if err := p.checkPinned(pt.pinned); err != nil {
+		return err
+	}
 	b.probes = append(b.probes, p)
 	b.at[p] = pt
 	if rp, ok := p.owner.(*Kretprobe); ok {
@@ -174,9 +180,26 @@ func (s *Session) pointFor(b *batch, loc symbol.Loc) (*point, error) {
 		return nil, err
 	}
 	pt := &point{Place: text.Place{Addr: addr, Site: site}, loc: loc}
+	pt.pinned = s.pinned(site)
 	b.fresh = append(b.fresh, pt)
 	b.byAddr[addr] = pt
 	return pt, nil
+}
+
+// pinned says why an instruction must run where it stands; "" where it need not.
+func (s *Session) pinned(site *patch.Site) string {
+	if s.machine == nil {
+		return ""
+	}
+	return s.machine.Pinned(site.Addr, site.Addr+arch.Addr(len(site.Original)))
+}
+
+// checkPinned: behind a program the instruction runs elsewhere.
+func (p *Kprobe) checkPinned(why string) error {
+	if why == "" || !p.runsInside() || p.Program == CountOnly {
+		return nil
+	}
+	return fail(syscall.ENOTSUP, "no program can run in front of an instruction that must run where it stands: %s", why)
 }
 
 // resolve finds the address of a probe.

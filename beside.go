@@ -20,11 +20,12 @@ type besides interface {
 
 // passDetour is for a point whose instruction has been replaced by another, such as
 // ftrace's call. The detour has the one that was there, so it is of no use while that lasts:
-// what only counts is counted here, and programs have missed the hit.
+// what only counts is counted here, and programs have missed the hit. The same holds always where the
+// instruction must run where it stands; no program is there then.
 func (s *Session) passDetour(h *hit) {
 	for _, p := range h.probes {
 		switch {
-		case !p.active() || !p.runsInside():
+		case h.again || !p.active() || !p.runsInside():
 		case p.Program == CountOnly:
 			p.hits.Add(1)
 		default:
@@ -44,18 +45,23 @@ func (s *Session) stepOver(h *hit) {
 		s.emulated(h)
 		return
 	}
+	const rounds = 100 // of an instruction that repeats, in one stop
 	err := s.t.SetRegs(th, &h.regs.r)
-	if err == nil {
-		err = s.beside.Step(th)
-	}
-	if err == nil {
-		err = s.t.Regs(th, &h.regs.r)
+	for i := 0; err == nil && (i == 0 || i < rounds && site.Insn.Repeats && h.regs.PC() == site.Addr); i++ {
+		if err = s.beside.Step(th); err == nil {
+			err = s.t.Regs(th, &h.regs.r)
+		}
 	}
 	if err != nil {
 		if !errors.Is(err, target.ErrGone) {
 			s.report(err)
 		}
 		s.t.Resume(th, 0)
+		return
+	}
+	if site.Insn.Repeats && h.regs.PC() == site.Addr { // the others have waited for long
+		s.taken[execution{h.point, h.regs.SP()}] = away{th, true}
+		s.resume(h, 0)
 		return
 	}
 	s.emulated(h)

@@ -74,6 +74,9 @@ func (s *Session) planDetours(after map[*point][]*Kprobe, taken func(arch.Addr) 
 func (s *Session) planDetour(change *detours, pt *point, ps []*Kprobe, taken func(arch.Addr) bool, changes func(*point) bool) (*inside.Detour, error) {
 	w := inside.Want{Site: pt.Addr, Near: s.nearTo(pt), Code: pt.Site.Original}
 	w.Jump = s.jumpAt(pt).Beside(func(a arch.Addr) bool { return taken(a) || s.aheadAt(a, changes) })
+	if s.machine != nil { // the detour would have what is others' to rewrite, jump or not
+		w.Jump = w.Jump.Without(func(span patch.Range) string { return s.machine.Owned(span.Start, span.End) })
+	}
 	if w.Jump != nil {
 		w.Ahead = func() *patch.Jump {
 			j := s.image.Ahead(pt.loc, taken)

@@ -255,7 +255,10 @@ func (s *Session) goOn(h *hit) {
 	case pt.Detour != nil && pt.post && !h.again && s.machine == nil:
 		s.servedInside(h)
 		return
-	case pt.Detour != nil && s.beside != nil && s.text.Check(&pt.Place) != nil:
+	case pt.Detour != nil && pt.pinned != "":
+		s.passDetour(h)
+		return
+	case pt.Detour != nil && pt.Text == text.Beside && !s.unchanged(pt): // else it is ours that is there
 		s.passDetour(h)
 		return
 	case pt.Detour != nil && !h.again:

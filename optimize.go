@@ -78,6 +78,7 @@ func (s *Session) optimize() {
 	if s.inside == nil || s.changeable() != nil {
 		return
 	}
+	s.report(s.replanCrowded())
 	soon := s.present()
 	soon.optimized = func(*point) bool { return true }
 	var pts points

@@ -76,6 +76,9 @@ func (s *Session) Plan(p Probe) PlanEntry {
 		}
 	}
 	if err == nil {
+		err = kp.checkPinned(s.pinned(site))
+	}
+	if err == nil {
 		var b batch
 		b.init()
 		err = s.checkOwner(&b, kp, loc)

@@ -338,6 +338,7 @@ func (s *Session) SetEnabled(on bool) error {
 	if err := s.changeable(); err != nil {
 		return err
 	}
+	s.optimizeSoon()
 	return s.frozen(func() error {
 		set := func(off bool) {
 			s.view.Lock()

@@ -135,6 +135,9 @@ func (s *Session) carryOut(r *rearming) error {
 	jumps := slices.DeleteFunc(slices.Clone(r.pts), func(pt *point) bool { return pt.Text != text.Jump })
 	err := r.CarryOut()
 	if err == nil {
+		for _, pt := range r.pts { // a jump that is away comes again after a look at who stands there
+			pt.optimized = pt.Text == text.Jump
+		}
 		s.forgive(jumps)
 	}
 	return err

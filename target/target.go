@@ -389,6 +389,10 @@ type Machine interface {
 	// may lead to. data is where tables of distances may be. Errors: in words.
 	Leads() (data []symbol.Range, points []arch.Addr, err error)
 
+	// Pinned says why the instructions of a stretch of text must run where they stand: the kernel knows the fault or
+	// the trap of one by its address; "" where they may run elsewhere.
+	Pinned(start, end arch.Addr) string
+
 	// Owned says why bytes of text cannot be overwritten now: they are somebody's who
 	// does not tell before he rewrites them; "" where they can. Of who does there will
 	// be a StopRewrite.

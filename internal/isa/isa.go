@@ -52,6 +52,7 @@ type Insn struct {
 	Target              arch.Addr
 
 	Nop     bool // does nothing, by design: padding between functions
+	Repeats bool // stepped, it does one round and stands where it was, until the last (x86: rep)
 	Landing bool // marks a place that indirect branches may lead to (x86: endbr64)
 }
 

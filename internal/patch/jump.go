@@ -293,22 +293,29 @@ const LongestSpan = 20
 
 // Beside leaves out the ways that depend on places which are taken. It may be nil.
 func (j *Jump) Beside(taken func(arch.Addr) bool) *Jump {
+	return j.Without(func(span Range) string {
+		for a := span.Start + 1; a < span.End; a++ {
+			if taken(a) {
+				return "another probe is in the way"
+			}
+		}
+		return ""
+	})
+}
+
+// Without leaves out the ways that something speaks against. It may be nil.
+func (j *Jump) Without(against func(span Range) string) *Jump {
 	if j == nil {
 		return nil
 	}
 	left := *j
 	left.Ways = nil
 	for i := range j.Ways {
-		w, free := &j.Ways[i], true
-		for a := j.Addr + 1; a < j.Span(w).End; a++ {
-			free = free && !taken(a)
+		if why := against(j.Span(&j.Ways[i])); why == "" {
+			left.Ways = append(left.Ways, j.Ways[i])
+		} else {
+			left.Reason = why
 		}
-		if free {
-			left.Ways = append(left.Ways, *w)
-		}
-	}
-	if len(left.Ways) < len(j.Ways) {
-		left.Reason = "another probe is in the way"
 	}
 	return &left
 }

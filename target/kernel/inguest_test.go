@@ -42,9 +42,7 @@ func openWindow(t testing.TB, v *vm.VM) (*kprobe.Session, *symbols.Kernel) {
 			t.Error(err)
 			return
 		}
-		if !bytes.Equal(text(t, k), before) {
-			t.Error("the kernel's text, or its page tables, are not what they were")
-		}
+		sameText(t, k, before)
 		if err := k.Close(); err != nil {
 			t.Error(err)
 		}
@@ -69,6 +67,25 @@ func text(t testing.TB, k *kernel.Target) []byte {
 		all = append(all, b...)
 	}
 	return all
+}
+
+// sameText makes sure that the text is what it was.
+func sameText(t testing.TB, k *kernel.Target, before []byte) {
+	t.Helper()
+	now := text(t, k)
+	if bytes.Equal(now, before) {
+		return
+	}
+	start, _ := k.Kernel().Table().Addr("_stext")
+	for i := range now {
+		if now[i] != before[i] {
+			at := start + arch.Addr(i)
+			sym, off, _ := k.Kernel().At(at)
+			to := min(i+16, len(now))
+			t.Errorf("the kernel's text, or its page tables, are not what they were: first at %v (%s+%d), % x, before % x", at, sym.Name, off, now[i:to], before[i:to])
+			return
+		}
+	}
 }
 
 // counters registers probes that only count, and waits for their jumps.

@@ -45,19 +45,31 @@ func (t *Target) Owned(start, end arch.Addr) string {
 		switch {
 		case s.Owner == kernel.Kprobe:
 			return "the guest has a probe of its own there"
-		case s.Owner == kernel.Bug:
-			return "the kernel knows a trap there by its address"
+		case s.Owner == kernel.Bug: // see Pinned
 		case s.Owner != kernel.Ftrace:
 			return fmt.Sprintf("the kernel has a %s there", s.Owner)
 		case s.Addr < start || s.Addr+arch.Addr(s.Len) > end:
 			return "a part of it is ftrace's"
 		}
 	}
-	switch fixups, err := t.kernel.FixupsIn(start, end); {
-	case err != nil:
+	return t.Pinned(start, end)
+}
+
+// Pinned says why instructions must run where they stand.
+func (t *Target) Pinned(start, end arch.Addr) string {
+	fixups, err := t.kernel.FixupsIn(start, end)
+	if err != nil {
 		return err.Error()
-	case len(fixups) > 0:
+	}
+	if len(fixups) > 0 {
 		return "a fault there is mended by its address"
+	}
+	sites, err := t.kernel.Foreign(start, end)
+	if err != nil {
+		return err.Error()
+	}
+	if slices.ContainsFunc(sites, func(s kernel.Site) bool { return s.Owner == kernel.Bug }) {
+		return "the kernel knows a trap there by its address"
 	}
 	return ""
 }

@@ -30,7 +30,7 @@ func (m machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 	if err != nil {
 		return isa.Insn{}, err
 	}
-	out := isa.Insn{Len: int(in.Len), Flow: in.Flow, Nop: in.nop(), Landing: in.landing()}
+	out := isa.Insn{Len: int(in.Len), Flow: in.Flow, Nop: in.nop(), Repeats: in.repeats(), Landing: in.landing()}
 	if in.PCRel {
 		out.PCRel = true
 		out.PCRelOff, out.PCRelSize = int(in.PCRelOff), int(in.PCRelSize)
@@ -42,6 +42,15 @@ func (m machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 // nop tells the instructions that compilers pad with.
 func (i *Inst) nop() bool {
 	return i.Enc == Legacy && (i.Map == MapOneByte && i.Opcode == 0x90 && i.Rex&rexB == 0 || i.Map == Map0F && i.Opcode == 0x1f)
+}
+
+// repeats tells string instructions with a repeat prefix.
+func (i *Inst) repeats() bool {
+	if i.Enc != Legacy || i.Map != MapOneByte || i.Prefix&(PrefixRep|PrefixRepne) == 0 {
+		return false
+	}
+	op := i.Opcode
+	return op >= 0x6c && op <= 0x6f || op >= 0xa4 && op <= 0xa7 || op >= 0xaa && op <= 0xaf
 }
 
 // landing tells endbr64 and endbr32.

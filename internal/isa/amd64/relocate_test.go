@@ -203,6 +203,10 @@ func TestDecodeTarget(t *testing.T) {
 		want isa.Insn
 	}{
 		{ISA, "55", 0x401000, isa.Insn{Len: 1}},
+		{ISA, "f3aa", 0x401000, isa.Insn{Len: 2, Repeats: true}},
+		{ISA, "f248a7", 0x401000, isa.Insn{Len: 3, Repeats: true}},
+		{ISA, "aa", 0x401000, isa.Insn{Len: 1}},
+		{ISA, "f3c3", 0x401000, isa.Insn{Len: 2, Flow: isa.Return}},
 		{ISA, "ebfe", 0x401000, isa.Insn{Len: 2, Flow: isa.Jump, PCRel: true, PCRelOff: 1, PCRelSize: 1, Target: 0x401000}},
 		{ISA, "c70504000000aabbccdd", 0x401000, isa.Insn{Len: 10, PCRel: true, PCRelOff: 2, PCRelSize: 4, Target: 0x40100e}},
 		{ISA, "678b05f9ffffff", 0x7f00_0040_1000, isa.Insn{Len: 7, PCRel: true, PCRelOff: 3, PCRelSize: 4, Target: 0x401000}},
