@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"kprobe/arch"
@@ -27,7 +28,7 @@ type point struct {
 	pinned string    // why the instruction must run where it stands; "" where it need not
 
 	crowded   bool                // somebody else's text was in what a jump would displace
-	optimized bool                // the jump to the detour may stand there
+	optimized atomic.Bool         // the jump to the detour may stand there; changed in the stops, also while somebody plans
 	boost     *room.Arena[*point] // where the slots lie
 	step      *room.Arena[*point]
 }

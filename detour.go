@@ -293,14 +293,14 @@ func (c *detours) stays(pt *point) bool {
 			return false
 		}
 	}
-	return pt.optimized
+	return pt.optimized.Load()
 }
 
 // retrap has the jumps to old detours become traps with the next rearm.
 func (c *detours) retrap() {
 	if c != nil {
 		for pt := range c.at {
-			pt.optimized = false
+			pt.optimized.Store(false)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func (s *Session) optimize() {
 				time.AfterFunc(giveWayDelay, s.optimize)
 			}
 			for _, pt := range pts {
-				pt.optimized = !busy[pt.Detour]
+				pt.optimized.Store(!busy[pt.Detour])
 			}
 			if len(busy) > 0 {
 				return s.rearm(pts)
@@ -118,7 +118,7 @@ func (s *Session) optimize() {
 	if err != nil && !errors.Is(err, syscall.ESRCH) {
 		s.onOwner(func() {
 			for _, pt := range pts {
-				pt.optimized = false
+				pt.optimized.Store(false)
 			}
 		})
 		s.report(err)
@@ -177,7 +177,7 @@ func (s *Session) giveWay(st target.Stop) {
 	var pts []*point
 	for _, pt := range s.points {
 		if pt.Text == text.Jump {
-			pt.optimized = false
+			pt.optimized.Store(false)
 			pts = append(pts, pt)
 		}
 	}

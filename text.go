@@ -74,7 +74,7 @@ func (o *outlook) due(pt *point) bool {
 
 // wanted tells what.
 func (o *outlook) wanted(pt *point) text.Kind {
-	optimized := pt.optimized
+	optimized := pt.optimized.Load()
 	if o.optimized != nil {
 		optimized = o.optimized(pt)
 	}
@@ -136,7 +136,7 @@ func (s *Session) carryOut(r *rearming) error {
 	err := r.CarryOut()
 	if err == nil {
 		for _, pt := range r.pts { // a jump that is away comes again after a look at who stands there
-			pt.optimized = pt.Text == text.Jump
+			pt.optimized.Store(pt.Text == text.Jump)
 		}
 		s.forgive(jumps)
 	}

@@ -38,9 +38,9 @@ func Look(pid int) (*Before, error) {
 // Left lists what the tracer has left behind: in the process, changed text,
 // memory with code in it, a signal action, a thread that is stopped or traced; in
 // itself, open files, goroutines, child processes. What only takes a moment to
-// go is given one.
+// go is given one: a program with the race detector sleeps for a second before it ends.
 func (b *Before) Left() []string {
-	deadline := time.Now().Add(3 * time.Second)
+	deadline := time.Now().Add(20 * time.Second)
 	for {
 		left := b.look()
 		if len(left) == 0 || time.Now().After(deadline) {
