@@ -1,5 +1,6 @@
 # hot, and what is to be had of each kind of probe on it by hand: one thread, one
-# probe, no questions asked.
+# probe, no questions asked. The detours have a page of their own, as those of any program that
+# runs already must: that costs a cycle or so a jump.
 	.intel_syntax noprefix
 	.text
 	.macro BEGIN name
@@ -30,6 +31,7 @@ BEGIN hot
 	ret
 	.size hot, .-hot
 
+	.balign 4096
 BEGIN floor_count
 	KEEP
 	inc	qword ptr counter[rip]
@@ -69,9 +71,12 @@ BEGIN floor_record
 	shl	rcx, 5
 	lea	rax, ring[rip]
 	add	rcx, rax
-	rdtsc
+	rdtsc				# in nanoseconds, as bpf_ktime_get_ns tells it
 	shl	rdx, 32
 	or	rax, rdx
+	mul	qword ptr scale[rip]
+	shrd	rax, rdx, 32
+	add	rax, zero[rip]
 	mov	[rcx], rax
 	mov	qword ptr [rcx+8], 42
 	mov	[rcx+16], rdi
@@ -103,6 +108,9 @@ BEGIN floor_return			# entry and return, paired
 	.data
 	.balign 64
 shadow:	.quad	stack
+	.balign 64
+scale:	.quad	0x629bba00		# any will do
+zero:	.quad	12345
 	.bss
 	.balign 64
 counter:
