@@ -39,6 +39,29 @@ func (t *Target) sameBoot() error {
 	if len(t.facts) == 0 || t.over {
 		return nil
 	}
+	if same, err := t.unmoved(); same || err != nil {
+		return err
+	}
+	t.forget()
+	return t.recognize()
+}
+
+// unmoved tells whether the CPU that has shown the facts still has all the registers that it
+// had then: a reset gives it others, and nothing else can happen while the machine stands.
+func (t *Target) unmoved() (bool, error) {
+	then := t.regs[t.witness]
+	if t.witness == 0 || then == nil {
+		return false, nil
+	}
+	now, err := t.ask(t.witness)
+	return bytes.Equal(now, then), err
+}
+
+// recognize is sameBoot where nothing is known of the CPUs from before.
+func (t *Target) recognize() error {
+	if len(t.facts) == 0 {
+		return nil
+	}
 	same, err := t.holds()
 	if err != nil || same {
 		return err
@@ -56,7 +79,6 @@ func (t *Target) holds() (bool, error) {
 	first := []target.Thread{current}
 	for _, th := range append(first, t.threads()...) {
 		t.current = th
-		t.forget()
 		seen := true
 		for _, f := range t.facts {
 			have := make([]byte, len(f.Bytes))
@@ -70,6 +92,7 @@ func (t *Target) holds() (bool, error) {
 			}
 		}
 		if seen {
+			t.witness = th
 			return true, nil
 		}
 	}

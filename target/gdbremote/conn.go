@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +30,8 @@ type conn struct {
 	answers []string
 	stops   []string
 	err     error // why nothing will come in any more
-	silent  bool  // acknowledgements have been switched off
+	silent  bool  // nobody wants acknowledgements
+	ahead   bool  // the stub takes several requests in one write
 	last    []byte
 }
 
@@ -154,11 +156,14 @@ func (c *conn) send(request string) error {
 	return c.put(request)
 }
 
-func (c *conn) put(request string) error {
+func (c *conn) put(requests ...string) error {
 	if c.err != nil {
 		return c.err
 	}
-	c.last = frame(c.last[:0], request)
+	c.last = c.last[:0]
+	for _, r := range requests {
+		c.last = frame(c.last, r)
+	}
 	c.write(c.last)
 	return c.err
 }
@@ -240,6 +245,31 @@ func (c *conn) monitor(command string) (string, error) {
 	return "", err
 }
 
+// askAll is ask for requests that follow each other whatever the answers are.
+func (c *conn) askAll(requests ...string) (answers []string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asking, c.answers = true, nil
+	defer func() { c.asking = false }()
+	together := len(requests)
+	if !c.ahead {
+		together = 1
+	}
+	for group := range slices.Chunk(requests, together) {
+		if err := c.put(group...); err != nil {
+			return nil, err
+		}
+		for _, request := range group {
+			answer, err := c.await(&c.answers, request)
+			if err != nil {
+				return nil, err
+			}
+			answers = append(answers, answer)
+		}
+	}
+	return answers, nil
+}
+
 // command is ask for requests that are answered OK.
 func (c *conn) command(request string) error {
 	answer, err := c.ask(request)
@@ -258,6 +288,13 @@ func refused(request, answer string) error {
 		return fmt.Errorf("%.40s: %w", request, errUnknown)
 	}
 	return fmt.Errorf("%.40s: the stub answers %.40q", request, answer)
+}
+
+// hurry sends requests that do not wait for each other in one write.
+func (c *conn) hurry() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead = true
 }
 
 // quiet ends acknowledgements.

@@ -6,7 +6,9 @@ import (
 	"maps"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +18,7 @@ import (
 
 // fakeStub answers requests by what they begin with; nil is no answer at all.
 // What is not in the table gets the empty answer: "I do not know that".
-func fakeStub(t *testing.T, answers map[string]string) string {
+func fakeStub(t *testing.T, answers map[string]string, heard ...func(request string, answers map[string]string)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	answers = maps.Clone(answers) // the caller may change his for the next one
@@ -46,6 +48,9 @@ func fakeStub(t *testing.T, answers map[string]string) string {
 			}
 			if kind != tokenPacket {
 				continue
+			}
+			for _, f := range heard {
+				f(data, answers)
 			}
 			answer, longest := "", -1
 			for prefix, a := range answers {
@@ -218,5 +223,85 @@ func TestMachineIsLookedAt(t *testing.T) {
 		if !errors.Is(err, target.ErrGone) || !strings.Contains(err.Error(), "reset") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A hit takes the fewest requests with which it is still noticed that the machine was reset
+// meanwhile: before anything is written.
+func TestRequestsOfAHit(t *testing.T) {
+	answers := complete()
+	answers["qqemu.PhyMemMode"], answers["Z0"], answers["P"], answers["vCont;c"] = "0", "OK", "OK", "T05thread:1;"
+	answers["qfThreadInfo"] = "m1,2"
+	var mu sync.Mutex
+	var heard []string
+	since := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		all := heard
+		heard = nil
+		return all
+	}
+	reset := make(chan bool, 1)
+	g, err := Dial(fakeStub(t, answers, func(request string, answers map[string]string) {
+		mu.Lock()
+		defer mu.Unlock()
+		heard = append(heard, request)
+		select {
+		case <-reset:
+			answers["g"], answers["m"] = strings.Repeat("1", 32), "E14"
+		default:
+		}
+	}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Identify([]Fact{{Addr: 0x1000, Bytes: make([]byte, 4)}})
+	if err := g.SetBreak(0); err != nil {
+		t.Fatal(err)
+	}
+	for _, isReset := range []bool{false, true} {
+		since()
+		st, err := g.Wait()
+		if err != nil || st.Kind != target.StopTrap || st.Thread != 1 {
+			t.Fatalf("%+v, %v", st, err)
+		}
+		want := []string{"vCont;c", "Hg2", "g", "Hg1", "g", "m1000,4"}
+		if got := since(); !slices.Equal(got, want) {
+			t.Errorf("the stop: %q, want %q", got, want)
+		}
+		var r arch.Regs
+		if err := g.Regs(1, &r); err != nil {
+			t.Fatal(err)
+		}
+		r[arch.AMD64.PC] = 5
+		if isReset {
+			reset <- true
+			if err := g.SetRegs(1, &r); !errors.Is(err, target.ErrGone) {
+				t.Errorf("SetRegs after a reset: %v", err)
+			}
+			if got := since(); slices.ContainsFunc(got, func(s string) bool { return s[0] == 'P' || s[0] == 'G' }) {
+				t.Errorf("written after a reset: %q", got)
+			}
+			continue
+		}
+		if err := g.SetRegs(1, &r); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := since(), []string{"g", "P1=0500000000000000"}; !slices.Equal(got, want) {
+			t.Errorf("going on: %q, want %q", got, want)
+		}
+		if err := g.Resume(1, 0); err != nil {
+			t.Fatal(err)
+		}
+		// CPU 2 is reported next, and that it stood at the breakpoint before is no hit more.
+		if st, err := g.Wait(); err != nil || st.Thread != 2 {
+			t.Fatalf("%+v, %v", st, err)
+		}
+		if err := g.Resume(2, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
 	}
 }

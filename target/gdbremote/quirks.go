@@ -28,8 +28,11 @@ import (
 //   - p and P are empty answers in QEMU until target.xml has been read, and for
 //     good where a machine has none (mips, sparc, alpha, ...): setRegister falls back
 //     on G, and reading uses g only.
-//   - QEMU has no QStartNoAckMode and no X. It counts the next packet as an
-//     acknowledgement, so that nobody waits for one here.
+//   - Acknowledgements. QEMU has no QStartNoAckMode and no X. It counts the next packet as
+//     an acknowledgement, so that a machine's stub gets no others, each of which would wake
+//     it, and takes several packets in one write. It does not hear an interrupt while
+//     it waits for one; but then the machine stands, and says so. Its user mode waits
+//     for them.
 //   - Other threads. Plain "s", and "vCont;s:ID;c", let other CPUs run, and their
 //     stop may be the one that is reported: step names one thread and no default.
 //   - Steps that do nothing. Up to 1 % of QEMU's steps report back with every

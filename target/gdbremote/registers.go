@@ -34,6 +34,15 @@ func (t *Target) registers(th target.Thread) (registers, error) {
 	if r, ok := t.regs[th]; ok {
 		return r, nil
 	}
+	r, err := t.ask(th)
+	if err == nil {
+		t.regs[th] = r
+	}
+	return r, err
+}
+
+// ask asks the stub for them.
+func (t *Target) ask(th target.Thread) (registers, error) {
 	if err := t.choose(th); err != nil {
 		return nil, err
 	}
@@ -41,12 +50,43 @@ func (t *Target) registers(th target.Thread) (registers, error) {
 	if err != nil {
 		return nil, err
 	}
+	return decodeRegisters(answer)
+}
+
+// askAll asks for those of several, and leaves the last one chosen.
+func (t *Target) askAll(threads []target.Thread) error {
+	var requests []string
+	for _, th := range threads {
+		id, ok := t.ids[th]
+		if !ok {
+			return target.ErrGone
+		}
+		requests = append(requests, "Hg"+id, "g")
+	}
+	t.chosen = 0
+	clear(t.single)
+	answers, err := t.c.askAll(requests...)
+	if err != nil {
+		return err
+	}
+	for i, th := range threads {
+		if chosen := answers[2*i]; chosen != "OK" {
+			return refused(requests[2*i], chosen)
+		}
+		if t.regs[th], err = decodeRegisters(answers[2*i+1]); err != nil {
+			return err
+		}
+		t.chosen = th
+	}
+	return nil
+}
+
+func decodeRegisters(answer string) (registers, error) {
 	// What cannot be read is x: a register that is not there just now.
 	r, err := hex.DecodeString(strings.ReplaceAll(answer, "x", "0"))
 	if err != nil || len(r) == 0 {
 		return nil, refused("g", answer)
 	}
-	t.regs[th] = r
 	return r, nil
 }
 

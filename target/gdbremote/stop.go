@@ -3,6 +3,7 @@ package gdbremote
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,7 +37,7 @@ func (t *Target) stopped(report string) error {
 		return t.giveUp("a stop that is not understood: %.40q", report)
 	}
 	if !t.program {
-		return t.machineStopped(int(signal))
+		return t.machineStopped(report, int(signal))
 	}
 	th, err := t.reporter(report)
 	if err != nil {
@@ -68,12 +69,20 @@ func (t *Target) reporter(report string) (th target.Thread, err error) {
 // machineStopped looks at every CPU: several may have come to a breakpoint at
 // once, and only one is reported. What else stops a machine is nobody's business
 // here, but for its end.
-func (t *Target) machineStopped(signal int) error {
+func (t *Target) machineStopped(report string, signal int) error {
 	t.swallow = 0
 	if signal == machineEnded {
 		return t.giveUp("the machine has been shut down")
 	}
-	if err := t.sameBoot(); err != nil {
+	if th, err := t.reporter(report); err == nil && signal == gdbTRAP {
+		t.current = th
+	}
+	// The one that will most likely be asked more is asked last: so it stays chosen.
+	others := slices.DeleteFunc(t.threads(), func(th target.Thread) bool { return th == t.current })
+	if err := t.askAll(append(others, t.current)); err != nil {
+		return err
+	}
+	if err := t.recognize(); err != nil {
 		return err
 	}
 	for _, th := range t.threads() {

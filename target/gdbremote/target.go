@@ -116,6 +116,7 @@ type Target struct {
 	current target.Thread // whose memory is meant
 	chosen  target.Thread // of the last Hg request
 	regs    map[target.Thread]registers
+	witness target.Thread        // the CPU that has shown the facts while it stands as it does
 	single  map[*register]uint64 // of the chosen thread: those that are not in regs
 }
 
@@ -210,7 +211,10 @@ func (t *Target) greet(o *Options) error {
 	if answer, err = t.c.ask("qqemu.PhyMemMode"); err != nil {
 		return err
 	}
-	t.has.physical = answer == "0" || answer == "1"
+	if t.has.physical = answer == "0" || answer == "1"; t.has.physical && !t.program {
+		t.c.quiet() // see quirks.go, "Acknowledgements"
+		t.c.hurry()
+	}
 	if err := t.checkHearing(); err != nil {
 		return err
 	}
@@ -433,7 +437,7 @@ func (t *Target) gone() error {
 func (t *Target) forget() {
 	clear(t.regs)
 	clear(t.single)
-	t.chosen = 0
+	t.chosen, t.witness = 0, 0
 }
 
 // halt stops a running target.

@@ -108,38 +108,50 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// A machine that is reset while a handler has it stand is not written to.
+// A machine that is reset while a handler has it stand is not written to, whatever was known
+// of it before.
 func TestResetWhileItStands(t *testing.T) {
 	v := reboots(t, "nokaslr")
-	k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, out := make(chan bool), make(chan bool)
-	s, err := kprobe.Open(k, &kprobe.Options{Unlisted: true, Report: func(err error) { t.Log(err) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	at, _ := k.Kernel().Table().Addr("linux_proc_banner")
-	kp := &kprobe.Kprobe{SymbolName: "ksys_sync", PreHandler: func(_ *kprobe.Kprobe, r *kprobe.Regs) int {
-		in <- true
-		<-out
-		if err := k.WriteAt(at, []byte("x")); !errors.Is(err, target.ErrGone) {
-			t.Errorf("WriteAt: %v", err)
-		}
-		return 0
-	}}
-	if err := s.RegisterKprobe(kp); err != nil {
-		t.Fatal(err)
-	}
-	run(t, v, "(sleep 0.1; sync) >/dev/null 2>&1 &") // nobody waits for it: the console is the reset's
-	<-in
-	reset(t, v, func() { close(out); <-s.Done() })
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if got := run(t, v, "cat /proc/version"); !strings.Contains(got, "Linux version") {
-		t.Errorf("the new kernel is called %q", got)
+	for name, change := range map[string]func(*kernel.Target, *kprobe.Regs) error{
+		"WriteAt": func(k *kernel.Target, _ *kprobe.Regs) error {
+			at, _ := k.Kernel().Table().Addr("linux_proc_banner")
+			return k.WriteAt(at, []byte("x"))
+		},
+		"SetRegs": func(k *kernel.Target, r *kprobe.Regs) error {
+			return k.SetRegs(target.Thread(r.CPU()+1), r.Raw())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, out := make(chan bool), make(chan bool)
+			s, err := kprobe.Open(k, &kprobe.Options{Unlisted: true, Report: func(err error) { t.Log(err) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			kp := &kprobe.Kprobe{SymbolName: "ksys_sync", PreHandler: func(_ *kprobe.Kprobe, r *kprobe.Regs) int {
+				in <- true
+				<-out
+				if err := change(k, r); !errors.Is(err, target.ErrGone) {
+					t.Errorf("after the reset: %v", err)
+				}
+				return 0
+			}}
+			if err := s.RegisterKprobe(kp); err != nil {
+				t.Fatal(err)
+			}
+			run(t, v, "(sleep 0.1; sync) >/dev/null 2>&1 &") // nobody waits for it: the console is the reset's
+			<-in
+			reset(t, v, func() { close(out); <-s.Done() })
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if got := run(t, v, "cat /proc/version"); !strings.Contains(got, "Linux version") {
+				t.Errorf("the new kernel is called %q", got)
+			}
+		})
 	}
 }
 
