@@ -21,6 +21,8 @@ import (
 //	8 bytes for every element: a number, or of a text its place in the record
 //	(low half) and length with the NUL (high half)
 //	the texts
+//
+// Where its length is known it is made where it will lie in the ring.
 
 // From is where a fetch starts.
 type From uint8
@@ -88,6 +90,11 @@ type Filter struct {
 	Text   string
 }
 
+// texts tells whether it looks at a text.
+func (f *Filter) texts() bool {
+	return f != nil && (f.IsText || f.Left.texts() || f.Right.texts())
+}
+
 // Fields are what a record has besides the arguments.
 type Fields uint8
 
@@ -117,6 +124,7 @@ type Recorder struct {
 	faults  int // offset of the bits
 	values  int // offset of element 0; the bits' too where nothing can fault
 	fixed   int // bytes before the texts
+	whole   int // and with them, where these are names only, whose length is known; else 0
 	elems   int
 }
 
@@ -147,7 +155,7 @@ func (f *Fetch) text() bool   { return f.From == FromComm || f.As == AsText || f
 // Generate makes the program. Errors say what is too large or makes no sense.
 func Generate(t Trace) (*Recorder, error) {
 	r := &Recorder{trace: t}
-	texts, faults := 0, false
+	texts, names, faults := 0, 0, false
 	for k, f := range t.Args {
 		c := (&Program{Context: t.Context}).context()
 		switch {
@@ -163,6 +171,9 @@ func Generate(t Trace) (*Recorder, error) {
 		if f.text() {
 			texts += f.elems()
 		}
+		if f.From == FromComm {
+			names++
+		}
 	}
 	if texts > maxTexts {
 		return nil, fmt.Errorf("bpf: %d texts in a record: %d are possible", texts, maxTexts)
@@ -177,13 +188,17 @@ func Generate(t Trace) (*Recorder, error) {
 		r.values += (r.elems + 63) / 64 * 8
 	}
 	r.fixed = r.values + 8*r.elems
-	// A ring holds the largest record, wherever it begins.
-	most := r.fixed + texts*(maxGenText+1) + RecordHeader
+	most := r.fixed + texts*(maxGenText+1)
+	if texts == names && !t.Filter.texts() {
+		r.whole = r.fixed + names*commSize
+		most = r.whole
+	}
+	most += RecordHeader // a ring holds the largest record, wherever it begins
 	ring := t.Ring
 	if ring == 0 {
 		ring = max(64<<10, 1<<bits.Len(uint(2*most-1)))
 	}
-	if most > ring/2 || r.fixed > math.MaxInt16 {
+	if most > ring/2 || max(r.fixed, r.whole) > math.MaxInt16 {
 		return nil, fmt.Errorf("bpf: a record of up to %d bytes: a ring of %d holds %d, and 32767 besides texts is the most", most, ring, ring/2)
 	}
 	g := &writer{r: r, t: &r.trace, ctx: (&Program{Context: t.Context}).context(), pointer: t.Pointer}
@@ -192,9 +207,9 @@ func Generate(t Trace) (*Recorder, error) {
 	}
 	maps := []*MapSpec{{Name: "records", Type: RingBuf, MaxEntries: uint32(ring)}}
 	switch {
-	case texts == 0 && t.Filter == nil:
+	case r.whole != 0 && t.Filter == nil:
 		g.room = inRecord
-	case texts == 0 && r.fixed <= MaxStack-64:
+	case r.whole != 0 && r.whole <= MaxStack-64:
 		g.room = onStack
 	default:
 		g.room = inScratch
@@ -216,6 +231,7 @@ func Generate(t Trace) (*Recorder, error) {
 // textMask bounds a text's length where the verifier can see it, and so how many
 // fit in the scratch room.
 const (
+	commSize = 16 // the room that get_current_comm is given
 	textMask = 8191
 	maxTexts = maxValue/(textMask+1) - 8
 )
@@ -232,13 +248,14 @@ const (
 // writer writes the program. R6 is the context, R8 the room, R7 the bits of what
 // could not be read, R9 where the next text goes.
 type writer struct {
-	r    *Recorder
-	t    *Trace
-	ctx  *Context
-	room room
-	out  []Insn
-	outs []int // jumps to the end
-	err  error
+	r     *Recorder
+	t     *Trace
+	ctx   *Context
+	room  room
+	out   []Insn
+	outs  []int // jumps to the end
+	names int   // of threads that are in their places
+	err   error
 
 	pointer int // bytes
 }
@@ -302,14 +319,14 @@ func (g *writer) write() error {
 	switch g.room {
 	case inRecord:
 		g.mapPtr(R1, RingIndex)
-		g.set(R2, int32(max(8, r.fixed))) // there is no empty record
+		g.set(R2, int32(max(8, r.whole))) // there is no empty record
 		g.set(R3, 0)
 		g.call(FnRingbufReserve)
 		g.endIfZero()
 		g.mov(R8, R0)
 	case onStack:
 		g.mov(R8, R10)
-		g.alu(Add, R8, -int32(r.fixed))
+		g.alu(Add, R8, -int32(r.whole))
 	case inScratch:
 		g.emit(Insn{Op: ClassST | ModeMem | SizeW, Dst: R10, Off: -4})
 		g.mov(R2, R10)
@@ -349,7 +366,7 @@ func (g *writer) write() error {
 	case onStack, inScratch:
 		g.mapPtr(R1, RingIndex)
 		g.mov(R2, R8)
-		g.set(R3, int32(r.fixed))
+		g.set(R3, int32(r.whole))
 		if g.room == inScratch {
 			g.mov(R3, R9)
 		}
@@ -416,12 +433,7 @@ func (g *writer) fetch(f *Fetch, i, elem int) {
 	word := g.pointer
 	switch f.From {
 	case FromComm:
-		g.textTo(R1)
-		g.set(R2, 16)
-		g.call(FnGetCurrentComm)
-		// Its length: the room's first NUL is not looked for here, Decode does.
-		g.set(R0, 16)
-		g.textDone(elem)
+		g.comm(elem)
 		return
 	case FromReg:
 		op := uint8(SizeDW)
@@ -474,6 +486,26 @@ func (g *writer) fetch(f *Fetch, i, elem int) {
 	g.fault(elem)
 	g.mov(R0, R2)
 	g.textDone(elem)
+}
+
+// comm is the thread's name with all its NULs: Decode looks for the first.
+func (g *writer) comm(elem int) {
+	if g.room == inScratch {
+		g.textTo(R1)
+	} else {
+		g.mov(R1, R8)
+		g.alu(Add, R1, int32(g.r.fixed+g.names*commSize))
+	}
+	g.set(R2, commSize)
+	g.call(FnGetCurrentComm)
+	if g.room == inScratch {
+		g.set(R0, commSize)
+		g.textDone(elem)
+		return
+	}
+	g.set64(R1, commSize<<32|uint64(g.r.fixed+g.names*commSize))
+	g.store(R8, g.slot(elem), R1)
+	g.names++
 }
 
 // textTo is where the next text goes.

@@ -73,7 +73,7 @@ const (
 	stateBack      = jit.StateFree + 56 // where a program returns to whose return address is TrapExit
 	stateCall      = jit.StateFree + 64 // the call in the pool that a return probe's programs are about
 	stateRandom    = jit.StateFree + 72 // of get_prandom_u32, 0 at first
-	stateComm      = jit.StateFree + 80 // commSize bytes
+	stateComm      = jit.StateComm      // commSize bytes
 	stateRSP       = jit.StateFree + 96 // the program's, while a routine is on the private stack
 	stateFree      = jit.StateFree + 104
 	stateFrees     = jit.StateFree + 112 // how many these are; 4 bytes

@@ -62,8 +62,12 @@ func (in *Inside) Compile(proofs []*bpf.Proof, l *bpf.Layout, addr arch.Addr, ou
 		return nil, err
 	}
 	ps := &Programs{Maps: maps}
+	env := &jit.Env{Machine: in.arch, Segment: addr, Layout: l, Clock: in.cfg.Clock}
+	if in.cfg.Key.Kind == inject.CPU {
+		env.CPU = &in.cfg.Key.Offset
+	}
 	for _, proof := range proofs {
-		code, err := jit.Compile(proof, &jit.Env{Machine: in.arch, Segment: addr, Layout: l, Clock: in.cfg.Clock})
+		code, err := jit.Compile(proof, env)
 		if err != nil {
 			return nil, err
 		}

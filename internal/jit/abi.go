@@ -102,6 +102,10 @@ const (
 	// bit.
 	StateData = 32
 
+	// StateComm is the thread's name: 15 bytes at most, and NULs. 16 bytes, behind what is
+	// used at every hit.
+	StateComm = StateFree + 80
+
 	// StateRegs is where eBPF's registers are on i386, and behind them are 8 bytes for
 	// the program's own use.
 	StateRegs     = 256

@@ -523,6 +523,13 @@ func (a *asm) rdtsc() {
 	a.wrote(rdx)
 }
 
+// loadGS loads 4 bytes at an offset from gs into one of the first eight registers.
+func (a *asm) loadGS(dst reg, off int32) {
+	a.code = append(a.code, 0x65, 0x8b, byte(dst)<<3|4, 0x25)
+	a.imm32(off)
+	a.wrote(dst)
+}
+
 // newLabel makes a label that bind puts somewhere later.
 func (a *asm) newLabel() label {
 	a.labels = append(a.labels, place{off: -1})

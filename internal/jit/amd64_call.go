@@ -32,6 +32,12 @@ func (c *compiler) inlined(i int) (args regSet, inline bool) {
 		}
 	case bpf.FnKtimeGetNs:
 		return 0, c.env.Clock != nil
+	case bpf.FnGetCurrentComm:
+		if call.Known[1] && call.Const[1] == commSize {
+			return setOf(bpf.R1), true
+		}
+	case bpf.FnGetSmpProcessorID:
+		return 0, c.env.CPU != nil
 	case bpf.FnGetCurrentPidTgid, bpf.FnGetFuncIP, bpf.FnGetAttachCookie, bpf.FnCallData:
 		return 0, true
 	case bpf.FnRingbufSubmit, bpf.FnRingbufDiscard:
@@ -105,6 +111,13 @@ func (c *compiler) call(i int) (next int) {
 		return c.reserve(i, call)
 	case bpf.FnGetCurrentPidTgid:
 		c.load(8, rax, at(r12, StatePidTgid))
+	case bpf.FnGetCurrentComm:
+		c.comm()
+		if c.live[i].has(bpf.R0) {
+			c.movImm(rax, 0)
+		}
+	case bpf.FnGetSmpProcessorID:
+		c.loadGS(rax, *c.env.CPU)
 	case bpf.FnGetFuncIP:
 		c.code.Needs |= NeedsFuncIP
 		c.load(8, rax, at(r12, StateFuncIP))
@@ -321,6 +334,19 @@ func (c *compiler) reserve(i int, call *bpf.HelperCall) int {
 
 // scale is dst *= n.
 func (c *compiler) scale(dst reg, n int32) { c.mulImm(8, dst, dst, n) }
+
+// commSize is the room that programs have for a name, mostly.
+const commSize = 16
+
+// comm copies the thread's name to where rdi points. The last byte is a NUL whatever is there.
+func (c *compiler) comm() {
+	c.load(8, rax, at(r12, StateComm))
+	c.store(8, at(rdi, 0), rax)
+	c.load(8, rax, at(r12, StateComm+8))
+	c.shiftImm(8, shiftShl, rax, 8)
+	c.shiftImm(8, shiftShr, rax, 8)
+	c.store(8, at(rdi, 8), rax)
+}
 
 // clock reads the time-stamp counter and makes nanoseconds of it.
 func (c *compiler) clock() {

@@ -1,10 +1,12 @@
 package jit
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
+	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/isa/amd64"
 )
@@ -438,15 +440,39 @@ func TestHelperCalls(t *testing.T) {
 		b.add(bpf.Insn{Op: bpf.ClassJMP | bpf.Call, Imm: id})
 		b.fold(0, 6, 7, 8, 9)
 	}
-	b.add(bpf.Insn{Op: bpf.ClassLDX | bpf.ModeMem | bpf.SizeDW, Dst: 2, Src: bpf.R10, Off: -200})
-	b.fold(2)
+	for _, off := range []int16{-200, -192} {
+		b.add(bpf.Insn{Op: bpf.ClassLDX | bpf.ModeMem | bpf.SizeDW, Dst: 2, Src: bpf.R10, Off: off})
+		b.fold(2)
+	}
 	b.end()
-	r, err := newRun(m, trust(b.insns), &world{pidTgid: 0x1234_0000_5678, funcIP: 0xdeadbeef00, cookie: 1<<64 - 3, data: 0x7f12_3456_7000})
+	for _, known := range []bool{false, true} { // the size of the room for the name
+		p := trust(b.insns)
+		for _, c := range p.Calls {
+			if c != nil && c.Helper.ID == bpf.FnGetCurrentComm {
+				c.Known[1], c.Const[1] = known, 16
+			}
+		}
+		r, err := newRun(m, p, &world{pidTgid: 0x1234_0000_5678, funcIP: 0xdeadbeef00, cookie: 1<<64 - 3, data: 0x7f12_3456_7000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, m, []*run{r})
+		if want := NeedsFuncIP | NeedsCookie | NeedsData; r.code.Needs != want {
+			t.Errorf("needs %b, want %b", r.code.Needs, want)
+		}
+	}
+}
+
+// A kernel's program asks its CPU for the number that the kernel has there.
+func TestCPUOfKernel(t *testing.T) {
+	off := int32(-0x1234)
+	code, err := Compile(trust([]bpf.Insn{{Op: bpf.ClassJMP | bpf.Call, Imm: bpf.FnGetSmpProcessorID}, {Op: bpf.ClassJMP | bpf.Exit}}),
+		&Env{Machine: arch.AMD64, CPU: &off})
 	if err != nil {
 		t.Fatal(err)
 	}
-	compare(t, m, []*run{r})
-	if want := NeedsFuncIP | NeedsCookie | NeedsData; r.code.Needs != want {
-		t.Errorf("needs %b, want %b", r.code.Needs, want)
+	want := []byte{0x65, 0x8b, 0x04, 0x25, 0xcc, 0xed, 0xff, 0xff} // mov eax, gs:-0x1234
+	if !bytes.HasPrefix(code.Bytes, want) || lengthAt(t, code.Bytes) != len(want) || len(code.Calls) != 0 {
+		t.Errorf("% x, calls %v; want % x", code.Bytes, code.Calls, want)
 	}
 }

@@ -21,6 +21,10 @@ type Env struct {
 	// Clock turns the time-stamp counter into what ktime_get_ns answers. Where it
 	// is nil the helper is called.
 	Clock *Clock
+
+	// CPU is where a kernel has the number of the CPU in 4 bytes of that one's own: from
+	// gs. Where it is nil, as in a process, the helper is called.
+	CPU *int32
 }
 
 // Clock is a time-stamp counter that ticks evenly: the time in nanoseconds is

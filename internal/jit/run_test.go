@@ -182,6 +182,8 @@ func (m *machine) execute(t testing.TB, runs []*run) {
 	}
 }
 
+const harnessComm = "harness" // the thread's name
+
 // world is what a run begins with.
 type world struct {
 	context [8 * ContextWords]byte
@@ -235,7 +237,7 @@ func (r *run) interpret() error {
 	inlined := inlinedHere(r.proof, &Env{Segment: arch.Addr(segmentAt), Layout: w.layout})
 	vm := &bpf.VM{Proof: r.proof, StackTop: stackAt, Ctx: contextAt, MaxSteps: 1 << 22}
 	random := uint32(1)
-	vm.Env = bpf.Env{PidTgid: w.pidTgid, UidGid: 0x3e8000003e9, Comm: "harness", CPU: 3, Slot: w.slot, FuncIP: w.funcIP, Cookie: w.cookie,
+	vm.Env = bpf.Env{PidTgid: w.pidTgid, UidGid: 0x3e8000003e9, Comm: harnessComm, CPU: 3, Slot: w.slot, FuncIP: w.funcIP, Cookie: w.cookie,
 		CallData: make([]byte, 64), CallDataAddr: w.data,
 		Read:   w.memory,
 		Now:    func(int32) uint64 { random++; return uint64(random) * 0x123456789 },
@@ -322,6 +324,7 @@ func (r *run) encode(t testing.TB) []byte {
 	binary.LittleEndian.PutUint64(r.job.State[StateFuncIP:], w.funcIP)
 	binary.LittleEndian.PutUint64(r.job.State[StateCookie:], w.cookie)
 	binary.LittleEndian.PutUint64(r.job.State[StateData:], w.data)
+	copy(r.job.State[StateComm:], harnessComm+"\x00\x00\x00\x00\x00\x00\x00\x00!") // no NUL at its end
 	r.job.Size = uint64(binary.Size(r.job)) + r.job.Code + r.job.Segment + r.job.Call
 	b, err := binary.Append(nil, binary.LittleEndian, &r.job)
 	if err != nil {
