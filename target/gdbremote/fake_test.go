@@ -149,6 +149,21 @@ func TestStubsThatVanish(t *testing.T) {
 	if _, err := g.Wait(); !errors.Is(err, target.ErrGone) {
 		t.Errorf("Wait: %v", err)
 	}
+	// So it is while a thread is owed a Resume.
+	answers["vCont;c"], answers["Z0"], answers["g"] = "T05", "OK", zeros(32)
+	if g, err = Dial(fakeStub(t, answers), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.SetBreak(0); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := g.Wait(); err != nil || st.Kind != target.StopTrap {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	g.c.line.Close()
+	if _, err := g.Wait(); !errors.Is(err, target.ErrGone) {
+		t.Errorf("Wait, while a thread stands: %v", err)
+	}
 	// Steps that it does not know, after all.
 	answers = complete()
 	answers["vCont;s"] = ""

@@ -105,6 +105,7 @@ type Target struct {
 	frozen  bool
 	over    bool // the target is gone, or was let go
 	closed  bool
+	parted  bool          // with nothing of ours left in it
 	reason  error         // why it is over, if not by its own end
 	facts   []Fact        // what this boot of a machine is known by
 	queue   []target.Stop // not handed out yet
@@ -387,6 +388,9 @@ func (t *Target) poll() (st target.Stop, ok bool, err error) {
 	if t.over {
 		return st, false, t.gone()
 	}
+	if err := t.c.dead(); err != nil { // who is owed a Resume gets none any more
+		return st, false, err
+	}
 	return st, false, t.goOn()
 }
 
@@ -490,11 +494,11 @@ func (t *Target) Resume(th target.Thread, signal int) error {
 	return nil
 }
 
-// Connected tells whether the target can still be reached.
-func (t *Target) Connected() bool {
+// LetGo tells whether Close has reached the target, and nothing of ours is in it.
+func (t *Target) LetGo() bool {
 	t.c.enter()
 	defer t.c.leave()
-	return !t.over
+	return t.parted
 }
 
 // Requeue takes a reported stop back: Wait will hand it out again, as st.
@@ -699,6 +703,7 @@ func (t *Target) part() error {
 			err = errors.Join(err, t.clearBreak(a))
 		}
 		err = errors.Join(err, t.detach())
+		t.parted = err == nil
 	}
 	if errors.Is(err, target.ErrGone) {
 		return nil

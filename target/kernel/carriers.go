@@ -7,7 +7,8 @@ import (
 
 // carriers are the kernel's functions that take return addresses from their slots to
 // where Kept finds them, or back. On the way an address is in a register, or in a
-// variable, where nobody finds it.
+// variable, where nobody finds it. At their first instructions none is on its way yet: who is
+// to return to one of the trampolines may sleep before that.
 var carriers = []string{
 	// return probes of the guest's own, since 5.18
 	"rethook_hook", "arch_rethook_prepare", "arch_rethook_trampoline", "arch_rethook_trampoline_callback", "rethook_trampoline_handler",
@@ -28,7 +29,7 @@ func (t *Target) Carried() bool {
 	var code []symbol.Range
 	for _, name := range carriers {
 		for _, f := range t.kernel.Lookup(name) {
-			code = append(code, symbol.Range{Start: uint64(f.Addr), End: uint64(f.Addr) + max(1, f.Size)})
+			code = append(code, symbol.Range{Start: uint64(f.Addr) + 1, End: uint64(f.Addr) + max(1, f.Size)})
 		}
 	}
 	in := func(a arch.Addr) bool {

@@ -182,13 +182,12 @@ const kernelHalf = arch.Addr(1 << 63)
 // Close takes all probes out and lets the guest go on.
 func (t *Target) Close() error {
 	left := t.closeWindow()
-	reached := t.Connected()
 	err := t.Target.Close()
 	if errors.Is(err, os.ErrClosed) {
 		return err
 	}
-	if err == nil && reached {
-		err = t.swaps.end()
+	if t.LetGo() {
+		err = errors.Join(err, t.swaps.end())
 	} else { // there may be something to put back
 		err = errors.Join(err, t.swaps.leave())
 	}

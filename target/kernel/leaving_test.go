@@ -21,10 +21,13 @@ import (
 	"kprobe/target/kernel"
 )
 
+// sleep is the command for sleeper.
+const sleep = "dmesg -c >/dev/null; rm -f /tmp/fifo /tmp/got; kwork sleep /tmp/fifo /tmp/got"
+
 // sleeper has a task of the guest's sleep in pipe_read until answered.
 func sleeper(t testing.TB, v *vm.VM) {
 	t.Helper()
-	run(t, v, "dmesg -c >/dev/null; rm -f /tmp/fifo /tmp/got; kwork sleep /tmp/fifo /tmp/got")
+	run(t, v, sleep)
 }
 
 // sleepUntil has one sleep again and again until that was seen; the last one sleeps on.

@@ -3,10 +3,12 @@ package kernel
 import (
 	"errors"
 	"time"
+
+	"kprobe/target"
 )
 
 // settle lets the machine run, a little at a time, until something holds while it stands. Nothing of it is
-// reported: there are no breakpoints of ours.
+// reported: whoever stands at a breakpoint of ours is for the caller to lead on.
 func (t *Target) settle(holds func() bool) error {
 	const patience = 10 * time.Second
 	for end := time.Now().Add(patience); !holds(); {
@@ -14,10 +16,16 @@ func (t *Target) settle(holds func() bool) error {
 			return errors.New("it does not come to rest")
 		}
 		alarm := time.AfterFunc(time.Millisecond, t.Wake)
-		_, err := t.Target.Wait()
+		first, err := t.Target.Wait()
 		alarm.Stop()
+		var stops []target.Stop
 		if err == nil {
-			_, err = t.Target.Freeze()
+			stops, err = t.Target.Freeze()
+		}
+		for _, st := range append(stops, first) {
+			if err == nil && st.Kind == target.StopTrap {
+				err = t.Target.Resume(st.Thread, 0)
+			}
 		}
 		if err = errors.Join(err, t.Target.Thaw()); err != nil {
 			return err

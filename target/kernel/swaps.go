@@ -152,18 +152,45 @@ func (t *Target) swapBack() error {
 			all[arch.Addr(slot)] = swap{arch.Addr(real), arch.Addr(trampoline)}
 		}
 	}
+	if err := t.mend(all); err != nil {
+		return err
+	}
+	return os.Remove(t.swaps.path)
+}
+
+// mend puts swaps back. While the kernel may be on its way with an address it is let run a
+// little; whoever comes to a trampoline meanwhile stops there.
+func (t *Target) mend(all map[arch.Addr]swap) (err error) {
+	for _, sw := range all {
+		if err := t.Target.SetBreak(sw.trampoline); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, t.Target.ClearBreak(sw.trampoline)) }()
+	}
+	var failed error
+	err = t.settle(func() bool {
+		failed = t.mendWhatIsThere(all)
+		return failed != nil || len(all) == 0 || !t.Carried()
+	})
+	return errors.Join(failed, err)
+}
+
+// mendWhatIsThere puts back those that are found, and takes them from all. What is left has returned
+// long ago, or is carried.
+func (t *Target) mendWhatIsThere(all map[arch.Addr]swap) error {
 	for _, cpu := range t.Threads() {
 		var r arch.Regs
 		if err := t.Regs(cpu, &r); err != nil {
 			return err
 		}
 		// Just returned to it; the slot is the word that was popped.
-		sw, ok := all[arch.Addr(r[t.Arch().SP])-arch.Addr(t.Arch().PtrSize)]
-		if ok && r[t.Arch().PC] == uint64(sw.trampoline) {
+		slot := arch.Addr(r[t.Arch().SP]) - arch.Addr(t.Arch().PtrSize)
+		if sw, ok := all[slot]; ok && r[t.Arch().PC] == uint64(sw.trampoline) {
 			r[t.Arch().PC] = uint64(sw.real)
 			if err := t.SetRegs(cpu, &r); err != nil {
 				return err
 			}
+			delete(all, slot)
 		}
 	}
 	word := make([]byte, t.Arch().PtrSize)
@@ -177,9 +204,10 @@ func (t *Target) swapBack() error {
 			if err := t.Target.WriteAt(at[0], word); err != nil {
 				return err
 			}
+			delete(all, slot)
 		}
 	}
-	return os.Remove(t.swaps.path)
+	return nil
 }
 
 var _ target.Keeper = (*Target)(nil)
