@@ -161,6 +161,13 @@ func Open(t target.Target, o *Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !s.opts.Unlisted {
+		on := lifeline.Process(t.PID())
+		if p, ok := t.(target.Placed); ok {
+			on = lifeline.Place(p.Place())
+		}
+		s.state = lifeline.NewList(on)
+	}
 	ready := make(chan struct{})
 	go t.Run(func() {
 		defer close(s.over)
@@ -176,13 +183,6 @@ func Open(t target.Target, o *Options) (*Session, error) {
 	if err := s.watchLoader(); err != nil {
 		s.Close()
 		return nil, err
-	}
-	if !s.opts.Unlisted {
-		on := lifeline.Process(t.PID())
-		if p, ok := t.(target.Placed); ok {
-			on = lifeline.Place(p.Place())
-		}
-		s.state = lifeline.NewList(on)
 	}
 	return s, nil
 }
