@@ -3,6 +3,7 @@ package vm_test
 import (
 	"bytes"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -59,6 +60,22 @@ func TestBoot(t *testing.T) {
 	info, err := v.Monitor("info status")
 	if err != nil || !strings.Contains(info, "VM status: running") {
 		t.Errorf("monitor: %q, %v", info, err)
+	}
+}
+
+// CPUs that take turns have one thread, others one each.
+func TestTurns(t *testing.T) {
+	cpu := regexp.MustCompile(`CPU #\d+: thread_id=(\d+)`)
+	for _, turns := range []bool{false, true} {
+		v := vmtest.Boot(t, vm.Config{CPUs: 2, Turns: turns})
+		info, err := v.Monitor("info cpus")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cpus := cpu.FindAllStringSubmatch(info, -1)
+		if len(cpus) != 2 || (cpus[0][1] == cpus[1][1]) != turns {
+			t.Errorf("turns %v: %s", turns, info)
+		}
 	}
 }
 
