@@ -87,7 +87,8 @@ func (s *Session) register(ps []*Kprobe) error {
 	// The first hit may come before apply returns.
 	for _, p := range ps {
 		s.serial++
-		p.s, p.order = s, s.serial
+		p.last.disown(p)
+		p.s, p.last, p.order = s, s, s.serial
 		p.gone.Store(false)
 		p.hits.Store(0)
 		p.missed.Store(0)

@@ -117,6 +117,23 @@ func (s *Session) fold(d *inside.Detour) {
 	}
 }
 
+// disown has a probe begin to count anew: what the detours counted that it had is not its any more. s may be nil.
+func (s *Session) disown(p *Kprobe) {
+	if s == nil {
+		return
+	}
+	s.view.Lock()
+	defer s.view.Unlock()
+	if s.inside == nil {
+		return
+	}
+	for _, d := range s.inside.Retired() {
+		if ps := d.Owner.([]*Kprobe); slices.Contains(ps, p) {
+			d.Owner = slices.DeleteFunc(slices.Clone(ps), func(o *Kprobe) bool { return o == p })
+		}
+	}
+}
+
 // tally adds to a return probe's own counts what was counted inside.
 func (rp *Kretprobe) tally(t inside.Tally) {
 	rp.returned.Add(t.Hits)

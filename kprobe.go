@@ -60,6 +60,7 @@ type Kprobe struct {
 	hits, missed atomic.Uint64
 
 	s      *Session
+	last   *Session  // that it was registered in, and which may have counts of it still
 	point  *point    // nil while pending, and a watchpoint's
 	owner  any       // the *Jprobe, *Kretprobe or *Watchpoint that this one serves
 	hidden bool      // of the session's own making: no list shows it
@@ -76,7 +77,11 @@ func (p *Kprobe) Hits() uint64 {
 
 // counted is what was counted inside the target.
 func (p *Kprobe) counted() (t inside.Tally) {
-	if s := p.s; s != nil && p.runsInside() {
+	s := p.s
+	if s == nil && p.owner == nil {
+		s = p.last
+	}
+	if s != nil && p.runsInside() {
 		return s.counted(p)
 	}
 	return t
