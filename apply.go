@@ -379,7 +379,7 @@ func (s *Session) planLinks(b *batch, d *detours) *rearming {
 		b.links[pt] = ps
 	}
 	b.points = patch.Merge(s.points, b.fresh, byAddr)
-	o := &outlook{Session: s, points: b.points, probes: b.links, optimized: d.stays}
+	o := &outlook{Session: s, points: b.points, probes: b.links, stays: d.stays}
 	changing := slices.AppendSeq(slices.Clone(b.fresh), maps.Keys(b.links))
 	for _, pt := range b.fresh {
 		changing = append(changing, s.covering(pt.Addr)...)

@@ -286,21 +286,20 @@ func (s *Session) dropDetours(c *detours) {
 	}
 }
 
-// stays tells whether a point keeps its jump: to an old detour none leads any more.
+// stays tells whether a point keeps its jump, or the trap that is led: to an old detour nothing leads any more.
 func (c *detours) stays(pt *point) bool {
-	if c != nil {
-		if _, changes := c.at[pt]; changes {
-			return false
-		}
+	if c == nil {
+		return true
 	}
-	return pt.optimized.Load()
+	_, changes := c.at[pt]
+	return !changes
 }
 
 // retrap has the jumps to old detours become traps with the next rearm.
 func (c *detours) retrap() {
 	if c != nil {
 		for pt := range c.at {
-			pt.optimized.Store(false)
+			pt.unready()
 		}
 	}
 }

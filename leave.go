@@ -50,6 +50,9 @@ func (s *Session) takeAway(anyhow bool) error {
 	if _, err := s.evacuate(); err != nil {
 		return err
 	}
+	if err := s.closeGate(); err != nil {
+		return err
+	}
 	s.findVacant()
 	if err := s.frames.giveBack(s, anyhow); err != nil {
 		return err

@@ -2,6 +2,8 @@ package kprobe
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -41,8 +43,8 @@ func (s *Session) SetOptimization(on bool) error {
 	was := s.unoptimized
 	s.unoptimized = !on
 	s.view.Unlock()
+	s.optimizeSoon() // without jumps, a kernel may have traps
 	if on {
-		s.optimizeSoon()
 		return nil
 	}
 	err := s.frozen(func() error { return s.rearm(s.points) })
@@ -80,16 +82,30 @@ func (s *Session) optimize() {
 	}
 	s.report(s.replanCrowded())
 	soon := s.present()
-	soon.optimized = func(*point) bool { return true }
-	var pts points
+	soon.hope = true
+	var pts, jumps points
 	var ds []*inside.Detour
+	gated := false
 	for _, pt := range s.points {
-		if s.standing(pt) == s.text.Armed() && soon.wanted(pt) == text.Jump {
-			pts, ds = append(pts, pt), append(ds, pt.Detour)
+		have, want := s.standing(pt), soon.wanted(pt)
+		switch {
+		case have != text.Trap && have != text.Beside || want != text.Trap && want != text.Jump || want == have:
+			continue
+		case want == text.Jump:
+			jumps, ds = append(jumps, pt), append(ds, pt.Detour)
 		}
+		pts = append(pts, pt)
+		gated = gated || soon.leadable(pt) && (want == text.Trap || pt.refused)
 	}
 	if len(pts) == 0 {
 		return
+	}
+	if gated {
+		if err := s.planGate(); err != nil {
+			why := err.Error()
+			s.gateless = &why
+			s.report(fmt.Errorf("traps in the kernel stay stops: %w", err))
+		}
 	}
 	r := soon.rearming(pts)
 	err := s.ahead(r)
@@ -99,26 +115,32 @@ func (s *Session) optimize() {
 			for _, st := range s.stops {
 				trapped[st.Thread] = st.Kind == target.StopTrap && !st.Back
 			}
-			busy, again, err := inside.Vacate(s.t, ds, trapped)
+			busy, again, err := inside.Vacate(s.t, s.ReadMem, ds, trapped)
 			if err != nil {
 				return err
 			}
-			if again {
+			for _, pt := range jumps {
+				pt.optimized.Store(!busy[pt.Detour])
+				pt.refused = busy[pt.Detour]
+			}
+			trapping := slices.DeleteFunc(slices.Clone(pts), func(pt *point) bool { return pt.optimized.Load() || !soon.leadable(pt) })
+			led, later := s.leads(trapping)
+			for _, pt := range trapping {
+				pt.led.Store(led[pt])
+			}
+			if again || later {
 				time.AfterFunc(giveWayDelay, s.optimize)
 			}
-			for _, pt := range pts {
-				pt.optimized.Store(!busy[pt.Detour])
+			if len(jumps) == len(pts) && len(busy) == 0 {
+				return s.carryOut(r)
 			}
-			if len(busy) > 0 {
-				return s.rearm(pts)
-			}
-			return s.carryOut(r)
+			return s.rearm(pts)
 		})
 	}
 	if err != nil && !errors.Is(err, syscall.ESRCH) {
 		s.onOwner(func() {
 			for _, pt := range pts {
-				pt.optimized.Store(false)
+				pt.unready()
 			}
 		})
 		s.report(err)
@@ -138,10 +160,8 @@ func (o *outlook) optimizable(pt *point) string {
 	case !pt.Detour.Optimizable():
 		return pt.Detour.Reason
 	}
-	for _, p := range o.probesOf(pt) {
-		if p.active() && !p.runsInside() {
-			return "a handler runs outside the target"
-		}
+	if o.outside(pt) {
+		return "a handler runs outside the target"
 	}
 	span := pt.Detour.Span
 	if len(o.points.within(span.Start, pt.Addr))+len(o.points.within(pt.Addr+1, span.End)) > 0 {
@@ -158,6 +178,22 @@ func (o *outlook) optimizable(pt *point) string {
 	return ""
 }
 
+// outside tells whether one of a point's probes has a handler that runs outside the target.
+func (o *outlook) outside(pt *point) bool {
+	return slices.ContainsFunc(o.probesOf(pt), func(p *Kprobe) bool { return p.active() && !p.runsInside() })
+}
+
+// leadable tells whether a point may be a trap that is led to its detour.
+func (o *outlook) leadable(pt *point) bool {
+	return o.machine != nil && pt.Detour != nil && !pt.notify && !o.outside(pt) && (!o.hope || o.noGate() == "")
+}
+
+// unready tells that neither the jump nor the trap that is led may stand there, until somebody has looked.
+func (pt *point) unready() {
+	pt.optimized.Store(false)
+	pt.led.Store(false)
+}
+
 // covering are the points whose jumps depend on the bytes at an address.
 func (s *Session) covering(addr arch.Addr) (pts []*point) {
 	for _, pt := range s.points.within(addr-min(addr, longest), addr+longest) {
@@ -168,16 +204,13 @@ func (s *Session) covering(addr arch.Addr) (pts []*point) {
 	return pts
 }
 
-// giveWayDelay is how long it takes until jumps are tried again that had to go.
-const giveWayDelay = time.Second
-
 // giveWay puts the text back for somebody who is about to rewrite it. Later the
 // points have their jumps again, unless he has left something there.
 func (s *Session) giveWay(st target.Stop) {
 	var pts []*point
 	for _, pt := range s.points {
-		if pt.Text == text.Jump {
-			pt.optimized.Store(false)
+		if pt.Text == text.Jump || pt.Text == text.Trap {
+			pt.unready()
 			pts = append(pts, pt)
 		}
 	}

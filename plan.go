@@ -6,6 +6,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/inside"
+	"kprobe/internal/patch"
 	"kprobe/internal/text"
 	"kprobe/symbol"
 )
@@ -23,6 +24,10 @@ type PlanEntry struct {
 	// the target: "whole", "guarded", "pun", or in a kernel "moved" (docs/RATIONALE.md); or "none: " and why
 	// not. "" where that was not looked at.
 	Jump string
+
+	// Trap is how the trap is served that there is while there is no jump, in a kernel and if the probe's work is done
+	// there: "inside"; or "none: " and why not, and then each hit is a stop. "" elsewhere.
+	Trap string
 }
 
 // String prints the entry on one line.
@@ -38,6 +43,7 @@ func (e PlanEntry) String() string {
 	add(true, "%s", e.Verdict)
 	add(e.Engine != "", "%s", e.Engine)
 	add(e.Jump != "", "jump %s", e.Jump)
+	add(e.Trap != "", "trap %s", e.Trap)
 	add(e.Reason != "", "(%s)", e.Reason)
 	return line
 }
@@ -92,7 +98,10 @@ func (s *Session) Plan(p Probe) PlanEntry {
 		return e
 	}
 	if rp, ok := p.(*Kretprobe); !ok || rp.plan.Swaps() && s.machine == nil {
-		e.Jump = s.planJump(&point{Place: text.Place{Addr: e.Addr, Site: site}, loc: loc})
+		pt := &point{Place: text.Place{Addr: e.Addr, Site: site}, loc: loc}
+		if e.Jump = s.planJump(pt); e.Jump != "" {
+			e.Trap = s.planTrap(pt)
+		}
 	}
 	return e
 }
@@ -102,8 +111,16 @@ func (s *Session) planJump(pt *point) string {
 	if s.sharer == nil {
 		return ""
 	}
+	how, why := s.tactic(pt)
+	if why != "" {
+		return "none: " + why
+	}
+	return how.String()
+}
+
+func (s *Session) tactic(pt *point) (how patch.Tactic, why string) {
 	if err := inside.Serves(s.arch); err != nil {
-		return "none: " + err.Error()
+		return 0, err.Error()
 	}
 	j := s.jumpAt(pt)
 	if j != nil && (len(j.Ways) == 0 || j.Passed()) {
@@ -113,15 +130,12 @@ func (s *Session) planJump(pt *point) string {
 	}
 	switch {
 	case j == nil:
-		return "none: the code around it is not known"
+		return 0, "the code around it is not known"
 	case len(j.Ways) == 0:
-		return "none: " + j.Reason
-	default:
-		if span := j.Span(&j.Ways[0]); s.machine != nil {
-			if why := s.machine.Owned(span.Start, span.End); why != "" {
-				return "none: " + why
-			}
-		}
-		return j.Ways[0].Tactic.String()
+		return 0, j.Reason
 	}
+	if span := j.Span(&j.Ways[0]); s.machine != nil {
+		why = s.machine.Owned(span.Start, span.End)
+	}
+	return j.Ways[0].Tactic, why
 }

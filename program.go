@@ -142,6 +142,7 @@ func (s *Session) goInside() error {
 		s.inside, s.ours = in, ours
 		in.Seg.SetOther(s.frames.trampoline)
 		if s.machine != nil {
+			s.text.Gate = in
 			return nil // its CPUs are known already
 		}
 		golang := returns.GoProgram(s.image.Space) != ""
@@ -251,7 +252,7 @@ func (s *Session) forgetInside() error {
 		o.(*Kretprobe).tally(s.inside.Settle(o, nil, nil))
 	}
 	ours := s.ours
-	s.inside, s.ours = nil, nil
+	s.inside, s.ours, s.gate, s.text.Gate = nil, nil, nil, nil
 	return s.sharer.Unshare(ours)
 }
 

@@ -99,7 +99,7 @@ func (s *Session) takeOff(ps []*Kprobe) error {
 	s.replanAround(slices.DeleteFunc(slices.Clone(pts), func(pt *point) bool { return taken(pt.Addr) }), after)
 	var r *rearming
 	return s.changeDetours(after, taken, func(d *detours) error {
-		r = (&outlook{Session: s, points: s.points, probes: left, optimized: d.stays}).rearming(d.with(pts))
+		r = (&outlook{Session: s, points: s.points, probes: left, stays: d.stays}).rearming(d.with(pts))
 		if s.ahead(r) != nil {
 			r = nil // then all of it in the stop, as far as that goes
 		}

@@ -92,7 +92,9 @@ type Session struct {
 	shared      patch.Range
 	programs    []*Programs
 	unoptimized bool // the switch of optimization is off
-	waiting     bool // optimize is about to run
+	gate        *gate
+	gateless    *string // why there is none, or ""; nil while that was not asked
+	waiting     bool    // optimize is about to run
 
 	// view guards what the owner thread changes and others look at. The
 	// owner itself reads without it.

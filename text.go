@@ -52,9 +52,10 @@ func (s *Session) standing(pt *point) text.Kind {
 // there will be, and what differs at some of them.
 type outlook struct {
 	*Session
-	points    points
-	probes    map[*point][]*Kprobe // else as they are
-	optimized func(*point) bool    // whether the jump may stand there; nil: as it is
+	points points
+	probes map[*point][]*Kprobe // else as they are
+	stays  func(*point) bool    // whether what may stand there may still; nil: everywhere
+	hope   bool                 // everything may that can
 }
 
 // present is the outlook of no change.
@@ -74,15 +75,14 @@ func (o *outlook) due(pt *point) bool {
 
 // wanted tells what.
 func (o *outlook) wanted(pt *point) text.Kind {
-	optimized := pt.optimized.Load()
-	if o.optimized != nil {
-		optimized = o.optimized(pt)
-	}
+	may := func(now bool) bool { return o.hope || now && (o.stays == nil || o.stays(pt)) }
 	switch {
 	case !o.due(pt):
 		return text.Own
-	case optimized && o.optimizable(pt) == "":
+	case may(pt.optimized.Load()) && o.optimizable(pt) == "":
 		return text.Jump
+	case may(pt.led.Load()) && o.leadable(pt):
+		return text.Trap
 	}
 	return o.text.Armed()
 }
@@ -135,8 +135,9 @@ func (s *Session) carryOut(r *rearming) error {
 	jumps := slices.DeleteFunc(slices.Clone(r.pts), func(pt *point) bool { return pt.Text != text.Jump })
 	err := r.CarryOut()
 	if err == nil {
-		for _, pt := range r.pts { // a jump that is away comes again after a look at who stands there
+		for _, pt := range r.pts { // what is away comes again after a look at who stands there
 			pt.optimized.Store(pt.Text == text.Jump)
+			pt.led.Store(pt.Text == text.Trap)
 		}
 		s.forgive(jumps)
 	}
@@ -174,6 +175,10 @@ func (s *Session) ReadMem(addr arch.Addr, p []byte) error {
 	defer s.view.RUnlock()
 	for _, pt := range s.points.within(addr-min(addr, longest), addr+arch.Addr(len(p))+longest) {
 		w := pt.Stands()
+		patch.Overlay(p, addr, w.Addr, w.Old)
+	}
+	if s.gate != nil {
+		w := s.gate.Stands()
 		patch.Overlay(p, addr, w.Addr, w.Old)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -46,7 +47,7 @@ var (
 // BenchmarkGuest is what a hit in a kernel costs that is served there: "added-ns" to a
 // read of one byte. All rows are of one guest, each beside the same without a probe. "hand"
 // are the least detours that one would write by hand: a locked counter, and a
-// record of six words in a ring; "guest" is what the kernel's own kprobes add, through
+// record of six words in a ring; "trap" is one that counts where there is no jump, and "guest" is what the kernel's own kprobes add, through
 // ftrace, by a jump and by a trap. "stub" is the stub's breakpoint with nothing but what it
 // takes to go on, "stop" a probe with a handler. Time is that which QEMU has had of the host's processors: others may
 // have them meanwhile.
@@ -78,6 +79,15 @@ func BenchmarkGuest(b *testing.B) {
 				b.Fatal(err)
 			}
 			return func() { tr.Flush(); s.Close() }, ready(b, s, func() uint64 { return tr.Counts()[0].Hits })
+		}},
+		{"trap", running, func(b *testing.B, v *vm.VM) (func(), func() uint64) {
+			s := openGuest(b, v)
+			kp := &kprobe.Kprobe{SymbolName: guestFunc, Offset: 5, Program: kprobe.CountOnly}
+			if err := s.SetOptimization(false); err != nil {
+				b.Fatal(err)
+			}
+			register(b, s, kp)
+			return func() { s.Close() }, trapped(b, s, kp)
 		}},
 		{"guest/ftrace", running, func(b *testing.B, v *vm.VM) (func(), func() uint64) { return ownProbe(b, v, guestFunc, false) }},
 		{"guest/jump", running, func(b *testing.B, v *vm.VM) (func(), func() uint64) { return ownProbe(b, v, guestFunc+"+5", true) }},
@@ -112,6 +122,7 @@ func BenchmarkGuest(b *testing.B) {
 	for name, rows := range map[string]struct{ floor, ours, aim string }{
 		"guest: hit counted":  {"hand/count", "count", "1.5x"},
 		"guest: hit recorded": {"hand/event", "event", "1.5x"},
+		"guest: hit trapped":  {"guest/trap", "trap", "1x"}, // of its own
 		"guest: hit stopped":  {"stub", "stop", "1.2x"},
 	} {
 		note(name, func(r *row) {
@@ -189,6 +200,21 @@ func ready(b *testing.B, s *kprobe.Session, hits func() uint64) func() uint64 {
 		time.Sleep(100 * time.Millisecond)
 	}
 	b.Fatal("no jump")
+	return nil
+}
+
+// trapped waits for the trap in the guest's text.
+func trapped(b *testing.B, s *kprobe.Session, kp *kprobe.Kprobe) func() uint64 {
+	b.Helper()
+	for range 600 {
+		s.WaitOptimized()
+		have := make([]byte, len(s.Arch().Break))
+		if s.Target().ReadAt(kp.Addr, have) == nil && bytes.Equal(have, s.Arch().Break) {
+			return kp.Hits
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	b.Fatal("no trap")
 	return nil
 }
 

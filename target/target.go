@@ -399,6 +399,19 @@ type Machine interface {
 	Owned(start, end arch.Addr) string
 }
 
+// Trapper is a machine in which traps that are written into the kernel's text can be led to code of
+// ours, with no stop.
+type Trapper interface {
+	// TrapHandler is the kernel's own function that all of them come to, with interrupts masked. Its argument is the address of
+	// the registers, in the order of Linux's struct pt_regs, and where these say is gone on. Errors: in
+	// words, why there is none that is known.
+	TrapHandler() (arch.Addr, error)
+
+	// Passing tells whether a CPU may be on its way from a trap to there, or back from there. The target is
+	// frozen. It will be at its end soon.
+	Passing() bool
+}
+
 // CPUs is what code in a kernel reads, all of it relative to its CPU's base (gs).
 type CPUs struct {
 	Number  int32 // offset of the CPU's number, 4 bytes

@@ -72,6 +72,9 @@ type Detour struct {
 	Enters   []Enter   // or by the function's exits
 	Exits    []Exit    // be such a return, where this is one of the function's exits
 
+	// Gate has the detour lead the traps of others to their detours, and do nothing else: see amd64_gate.go.
+	Gate bool
+
 	// Cond is the condition under which the instruction leaves the function, if it is a conditional
 	// jump: the opcode of its short form. 0 says that it always does.
 	Cond byte
@@ -85,6 +88,7 @@ type generated struct {
 	tailAt   int // offset of the displaced instructions
 	out      int // where a thread goes on that has been served: tailAt, or where the return is put in place
 	returned int // where the function returns to
+	landAt   int // where a trap leads that a kernel takes
 }
 
 // Code is the detour's code. Errors: of Tail.
@@ -156,10 +160,15 @@ func (d *Detour) build(silent bool) (*generated, error) {
 		}
 		g.code = append(g.code, g.head.Code...)
 	}
-	if d.plain() {
+	start := newLabel()
+	b.place(start)
+	switch {
+	case d.Gate:
+		b.gate()
+	case d.plain():
 		b.count()
 		g.out = len(g.code)
-	} else {
+	default:
 		b.serve()
 	}
 	b.place(b.tail)
@@ -170,6 +179,9 @@ func (d *Detour) build(silent bool) (*generated, error) {
 	g.code = append(g.code, g.tail.Code...)
 	for _, f := range b.cold {
 		f()
+	}
+	if d.Key.Kind == CPU && !d.Gate {
+		b.landing(start)
 	}
 	g.finish()
 	return g, nil

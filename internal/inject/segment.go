@@ -141,17 +141,23 @@ const (
 
 // Layout is the size of a segment.
 type Layout struct {
-	Threads  int // states: threads that can be in probes at once
-	Counters int // words of each state
-	Calls    int // calls that can be under way at once, of those that the pool is for
-	Extra    int // bytes behind all that, for maps and rings
+	Threads  int  // states: threads that can be in probes at once
+	Counters int  // words of each state
+	Calls    int  // calls that can be under way at once, of those that the pool is for
+	Gate     bool // there is a table of traps: see traps.go
+	Extra    int  // bytes behind all that, for maps and rings
 }
 
 func (l Layout) stride() int { return roundUp(stackSize+stateCounters+8*l.Counters, pageSize) }
 
 // poolAt is where the pool of calls begins, and extraAt where maps and rings do.
-func (l Layout) poolAt() int  { return roundUp(headSize, pageSize) + (l.Threads+1)*l.stride() }
-func (l Layout) extraAt() int { return l.poolAt() + poolSize(l.Calls) }
+func (l Layout) poolAt() int { return roundUp(headSize, pageSize) + (l.Threads+1)*l.stride() }
+func (l Layout) extraAt() int {
+	if l.Gate {
+		return roundUp(l.trapsAt()+trapsSize, pageSize)
+	}
+	return l.trapsAt()
+}
 
 // Size is how many bytes of address space the segment takes; memory only where it is touched.
 func (l Layout) Size() int { return roundUp(l.extraAt()+l.Extra, pageSize) }

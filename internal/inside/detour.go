@@ -34,6 +34,7 @@ type Want struct {
 	Enters   []Return
 	Exits    []Exit
 	Cond     byte // see inject.Detour
+	Gate     bool // see inject.Detour: it is no probe's
 }
 
 // Return is what happens when the function returns. Of an Enter, the programs for that are
@@ -170,6 +171,11 @@ func (b *Batch) Detour(w Want) (*Detour, error) {
 	}}
 	if b.in.cfg.traced != nil && b.in.cfg.traced(w.Site) {
 		d.Dead, d.DeadFlags = inject.Scratch, true
+	}
+	if w.Gate {
+		d.Detour.Gate, d.Detour.Hits, d.Detour.Missed = true, inject.NoCounter, inject.NoCounter
+		b.made = append(b.made, d)
+		return d, b.settle(d)
 	}
 	if err := b.count(d); err != nil {
 		return nil, err

@@ -71,7 +71,10 @@ type Config struct {
 
 // Room is how many threads can be in probes at once, how many probes can be counted,
 // and how many calls be under way that are seen at exits or have private data.
-type Room struct{ Threads, Counters, Calls int }
+type Room struct {
+	Threads, Counters, Calls int
+	Gate                     bool // traps can be led to detours without a stop: a kernel's
+}
 
 // Processes have room for all that they may need: memory is taken as it is used.
 var Processes = Room{Threads: 1023, Counters: 32 << 10, Calls: 32 << 10}
@@ -89,7 +92,7 @@ func (r Room) traceLayout() *bpf.Layout {
 }
 
 func (r Room) layout() inject.Layout {
-	return inject.Layout{Threads: r.Threads, Counters: r.Counters, Calls: r.Calls, Extra: int(r.traceLayout().Size)}
+	return inject.Layout{Threads: r.Threads, Counters: r.Counters, Calls: r.Calls, Gate: r.Gate, Extra: int(r.traceLayout().Size)}
 }
 
 // Size is that of the memory that the target and its controller share, in bytes.
@@ -111,6 +114,8 @@ type Inside struct {
 	stubs     []*Detour  // those that have one, by its address; as above
 	retired   []*Detour  // those that nothing leads to any more
 	redirects []Redirect // not asked for yet
+
+	trapping bool // a trap was led to a detour, some time
 
 	unused  []int // counters that were given back
 	next    int   // the first that was never given out

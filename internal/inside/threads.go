@@ -261,7 +261,11 @@ func (in *Inside) FindVacant(t target.Target) {
 		if in.Busy(pc) {
 			return // which detour waits for it?
 		}
-		stands[in.Find(pc)] = true
+		d := in.Find(pc)
+		if d != nil && d.Detour.Gate {
+			return // which does it lead to?
+		}
+		stands[d] = true
 	}
 	if m, ok := t.(target.Machine); ok {
 		resting, err := m.Resting(func(a arch.Addr) bool { return in.Find(a) != nil || in.Busy(a) })
@@ -273,6 +277,12 @@ func (in *Inside) FindVacant(t target.Target) {
 				return
 			}
 			stands[in.Find(a)] = true
+		}
+		if in.Seg.Gate && in.trapping {
+			if tr, ok := t.(target.Trapper); !ok || tr.Passing() {
+				return // which detour is it on its way to?
+			}
+			in.Seg.ForgetTraps()
 		}
 	}
 	calls := in.Seg.Calls()

@@ -14,8 +14,8 @@ import (
 // one is moved to where the instructions there run from now on. trapped are those that have
 // executed a trap which is still to be served: that counts from the trap. busy are the
 // detours to which no jump may lead now; again tells that this may be different soon. The
-// detours are in the order of their sites.
-func Vacate(t target.Target, ds []*Detour, trapped map[target.Thread]bool) (busy map[*Detour]bool, again bool, err error) {
+// detours are in the order of their sites; own reads the target's own bytes.
+func Vacate(t target.Target, own func(arch.Addr, []byte) error, ds []*Detour, trapped map[target.Thread]bool) (busy map[*Detour]bool, again bool, err error) {
 	busy = make(map[*Detour]bool)
 	if t.Stuck() > 0 {
 		for _, d := range ds {
@@ -31,7 +31,7 @@ func Vacate(t target.Target, ds []*Detour, trapped map[target.Thread]bool) (busy
 		return ds[i-1]
 	}
 	if m, ok := t.(target.Machine); ok {
-		again = vacateMachine(t, m, ds, under, busy)
+		again = vacateMachine(own, m, ds, under, busy)
 	}
 	pc := t.Arch().PC
 	for _, th := range t.Threads() {
@@ -62,14 +62,14 @@ func Vacate(t target.Target, ds []*Detour, trapped map[target.Thread]bool) (busy
 // vacateMachine finds the jumps that would be in somebody's way in a kernel: over bytes
 // that are not ours to change, or not those that were planned for, over what tasks rest in. While it cannot be told where they
 // rest, that is all. Tasks go on some time.
-func vacateMachine(t target.Target, m target.Machine, ds []*Detour, under func(arch.Addr) *Detour, busy map[*Detour]bool) (again bool) {
+func vacateMachine(own func(arch.Addr, []byte) error, m target.Machine, ds []*Detour, under func(arch.Addr) *Detour, busy map[*Detour]bool) (again bool) {
 	resting, err := m.Resting(func(a arch.Addr) bool { return under(a) != nil })
 	for _, a := range resting {
 		busy[under(a)] = true
 	}
 	for _, d := range ds {
 		have := make([]byte, len(d.Jump.Old))
-		if err != nil || m.Owned(d.Span.Start, d.Span.End) != "" || t.ReadAt(d.Span.Start, have) != nil || !bytes.Equal(have, d.Jump.Old) {
+		if err != nil || m.Owned(d.Span.Start, d.Span.End) != "" || own(d.Span.Start, have) != nil || !bytes.Equal(have, d.Jump.Old) {
 			busy[d] = true
 		}
 	}

@@ -8,7 +8,9 @@ import (
 	"sync"
 	"syscall"
 
+	"kprobe/arch"
 	"kprobe/internal/errno"
+	"kprobe/internal/inside"
 	"kprobe/internal/lifeline"
 	"kprobe/internal/mem"
 	"kprobe/internal/patch"
@@ -22,8 +24,18 @@ type Writer struct {
 	view   sync.Locker    // is held while a Place's Text changes
 	report func(error)
 
+	// Gate leads traps to detours with no stop; nil: each trap stops its thread, and leads nowhere.
+	Gate Gate
+
 	Lifeline Lifeline
 	unnoted  bool
+}
+
+// Gate is told which traps stand in the text, while the target is frozen: of one before it is written,
+// and when it has been taken out.
+type Gate interface {
+	LeadTrap(*inside.Detour) bool // false: there is no room
+	LeaveTrap(at arch.Addr)
 }
 
 // NewWriter makes the writer of a target that is in its own hands yet. view is locked
@@ -140,8 +152,10 @@ func (r *Rewrite) CarryOut() error {
 	return err
 }
 
-func (w *Writer) rewrite(st step) error {
-	err := patch.Carry(w.t, st.spans, w.report)
+func (w *Writer) rewrite(st step) (err error) {
+	if err = w.lead(st.changes); err == nil {
+		err = patch.Carry(w.t, st.spans, w.report)
+	}
 	if err == nil {
 		if err = w.setBreaks(st.breaks); err != nil {
 			w.report(patch.Carry(w.t, patch.Undo(st.spans), w.report))
@@ -150,10 +164,12 @@ func (w *Writer) rewrite(st step) error {
 	var foreign *patch.Mismatch
 	switch {
 	case errors.As(err, &foreign):
-		return &errno.Error{Errno: syscall.EBUSY, Err: err}
+		err = &errno.Error{Errno: syscall.EBUSY, Err: err}
 	case errors.Is(err, patch.ErrLost):
-		return &errno.Error{Errno: syscall.EIO, Err: err}
-	case err != nil:
+		err = &errno.Error{Errno: syscall.EIO, Err: err}
+	}
+	w.leave(st.changes, err)
+	if err != nil {
 		return err
 	}
 	w.view.Lock()
@@ -162,6 +178,25 @@ func (w *Writer) rewrite(st step) error {
 		c.Place.Text = c.To
 	}
 	return nil
+}
+
+// lead tells the gate of traps that are about to be written.
+func (w *Writer) lead(cs []Change) error {
+	for _, c := range cs {
+		if w.Gate != nil && c.To == Trap && !w.Gate.LeadTrap(c.Place.Detour) {
+			return errno.New(syscall.ENOSPC, "no more traps can be led to their detours")
+		}
+	}
+	return nil
+}
+
+// leave tells it of those that are not there any more, or were not written after all.
+func (w *Writer) leave(cs []Change, failed error) {
+	for _, c := range cs {
+		if w.Gate != nil && (failed == nil && c.From == Trap || failed != nil && c.To == Trap) {
+			w.Gate.LeaveTrap(c.Place.Addr)
+		}
+	}
 }
 
 // setBreaks brings the breakpoints that the target keeps to what they should be. On the

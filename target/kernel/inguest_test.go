@@ -37,15 +37,7 @@ func openWindow(t testing.TB, v *vm.VM) (*kprobe.Session, *symbols.Kernel) {
 	before := text(t, k)
 	t.Cleanup(func() {
 		s.Close()
-		k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM()})
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		sameText(t, k, before)
-		if err := k.Close(); err != nil {
-			t.Error(err)
-		}
+		sameLater(t, v, before)
 	})
 	return s, k.Kernel()
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"kprobe/arch"
+	"kprobe/symbol"
 )
 
 // The journal is the end of the window: what of the kernel's text is not its own, and how
@@ -147,7 +148,16 @@ func (t *Target) recover() error {
 		clear(t.window.mem) // a reset took it out
 		return nil
 	}
-	err := t.putBack()
+	// The way from traps to detours goes last: of a trap that is still there, or that a CPU has just executed,
+	// the kernel knows nothing.
+	handler := t.function(trapHandler)
+	err := t.putBack(func(r symbol.Range) bool { return r.Start >= handler.End || r.End <= handler.Start })
+	if err == nil && t.window.journal.has(handler) {
+		err = t.settle(func() bool { return !t.Passing() })
+	}
+	if err == nil {
+		err = t.putBack(func(symbol.Range) bool { return true })
+	}
 	if err == nil {
 		err = t.unmapLeft()
 	}
@@ -158,14 +168,24 @@ func (t *Target) recover() error {
 	return nil
 }
 
-// putBack puts text back that the journal knows.
-func (t *Target) putBack() error {
+// has tells whether a journal that is somebody else's knows of text in a range.
+func (j *journal) has(r symbol.Range) bool {
+	for at := recordSize; at < len(j.b); at += recordSize {
+		if addr := binary.LittleEndian.Uint64(j.b[at:]); addr != 0 && addr+granule > r.Start && addr < r.End {
+			return true
+		}
+	}
+	return false
+}
+
+// putBack puts text back that the journal knows, in pieces that are asked for.
+func (t *Target) putBack(asked func(symbol.Range) bool) error {
 	j := t.window.journal.b
 	var errs []error
 	for at := recordSize; at < len(j); at += recordSize {
 		r := j[at : at+recordSize]
 		addr := arch.Addr(binary.LittleEndian.Uint64(r))
-		if addr == 0 {
+		if addr == 0 || !asked(symbol.Range{Start: uint64(addr), End: uint64(addr) + granule}) {
 			continue
 		}
 		old, was, is := pieces(r)

@@ -10,6 +10,7 @@
 //	window.go    the memory, and how it comes next to the kernel
 //	rewrite.go   who else writes text, and how he is let
 //	resting.go   where tasks rest, so that nothing is changed under them
+//	traps.go     where trap instructions come to
 //	journal.go   what the next one puts back if we are killed
 //	settle.go    letting it run until something holds
 //	clock.go     the kernel's time

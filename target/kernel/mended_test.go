@@ -40,7 +40,7 @@ func TestMendedFaults(t *testing.T) {
 		}
 		if e := s.Plan(kp); e.Verdict != "refuse" {
 			ps = append(ps, kp)
-			if !strings.HasPrefix(e.Jump, "none: ") {
+			if !strings.HasPrefix(e.Jump, "none: ") || e.Trap != "none: a fault there is mended by its address" {
 				t.Errorf("%v", e)
 			}
 		}

@@ -1,0 +1,78 @@
+package inject
+
+import (
+	"kprobe/arch"
+)
+
+// A gate is what leads traps in a kernel's text to detours, without a stop: a detour of the
+// kernel's own handler of them, at its very first instruction. What that is given is the address of the
+// registers that the trap has found, in the order of the words of a context, and it may change
+// all that functions may. A trap of ours goes on where the table of traps says (traps.go); all else, such as
+// those that the kernel itself puts into its text for a moment, goes the way that it always did.
+//
+// Nothing is called on the way, and nothing locked: what comes between at any of these
+// instructions (NMI) may run into a trap of ours itself. Interrupts are masked from the trap to the return
+// from it.
+
+// breakByte is the trap.
+const breakByte = 0xcc
+
+// gate is the whole of it. The flags are nobody's where a function begins.
+func (b *builder) gate() {
+	const regs, site, entry, key = arch.DI, arch.AX, arch.CX, arch.DX
+	b.now.phase = Running // to put a thread back to the handler's first instruction would be to ask once more
+	next, found, gone := newLabel(), newLabel(), newLabel()
+	b.load(site, regs, 8*wordIP)
+	b.lea(site, site, -1)
+	b.hash(entry, site)
+	b.shr32(entry, trapShift)
+	b.and32(entry, trapMask)
+	b.rip(0x03, entry, b.d.Area.head()) // add
+	b.lea(entry, entry, b.d.Area.seg.trapsAt())
+	b.place(next)
+	b.load(key, entry, 0)
+	b.compare(key, site)
+	b.jcc(ccE, found)
+	b.lea(entry, entry, trapEntry)
+	b.registers(0x85, key, key) // test
+	b.jcc(ccNE, next)
+	b.jmp(b.tail)
+
+	b.place(found)
+	b.load(entry, entry, 8)
+	b.registers(0x85, entry, entry) // test
+	b.jcc(ccE, gone)
+	b.store(regs, 8*wordIP, entry)
+	b.put(0xc3)
+
+	// It has been taken away since it was executed: what is there instead is. If that is a trap
+	// again, it is somebody else's.
+	b.place(gone)
+	b.cmpByte(site, 0, breakByte)
+	b.jcc(ccE, b.tail)
+	b.store(regs, 8*wordIP, site)
+	b.put(0xc3)
+}
+
+// landing is where a trap leads that a kernel takes: on to the beginning. The trap's frame is still below
+// the stack pointer, with this address in it, and may stay there as long as the task
+// sleeps. Whoever asks for tasks that will come here must not find it, so it is wiped: in either of the two
+// places where the processor may have aligned it to.
+func (b *builder) landing(start *label) {
+	b.landAt = len(b.code)
+	b.now = frame{phase: Before, state: arch.NoReg}
+	// The frame has 5 words, and the kernel puts one in front, and 6 that are a copy (room to emulate a call).
+	const ip = -8 * (5 + 1 + 6 - 1)
+	b.storeConst(arch.SP, ip, 0)
+	b.storeConst(arch.SP, ip-8, 0)
+	b.jmp(start)
+}
+
+// LandAt is where a trap at the site leads that a kernel takes by itself. Errors: of Tail.
+func (d *Detour) LandAt() (arch.Addr, error) {
+	g, err := d.generate()
+	if err != nil {
+		return 0, err
+	}
+	return d.At + arch.Addr(g.landAt), nil
+}

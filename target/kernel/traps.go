@@ -1,0 +1,103 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"kprobe/arch"
+	"kprobe/symbol"
+)
+
+// What a kernel does with trap instructions in itself (x86, since 5.8): asm_exc_int3
+// makes the registers a struct pt_regs on the stack and calls exc_int3 with its address, which first
+// asks whether it is the kernel's own rewriting of text (poke_int3_handler), and then everybody else.
+// What is done behind the call comes back to what the struct says.
+const (
+	trapEntry   = "asm_exc_int3"
+	trapHandler = "exc_int3"
+)
+
+// TrapHandler is where a trap in the kernel comes to.
+func (t *Target) TrapHandler() (arch.Addr, error) {
+	if t.window == nil {
+		return 0, errNoWindow
+	}
+	if t.Arch() != arch.AMD64 {
+		return 0, fmt.Errorf("that is not made for %s yet", t.Arch().Name)
+	}
+	entry, handler := t.function(trapEntry), t.function(trapHandler)
+	if entry.End == 0 || handler.End == 0 {
+		return 0, fmt.Errorf("the kernel has no %s and %s", trapEntry, trapHandler)
+	}
+	if _, err := t.entryText(); err != nil {
+		return 0, err
+	}
+	if types, err := t.kernel.Types(); err != nil {
+		return 0, err
+	} else if off, _, err := types.Offset("pt_regs", "ip"); err != nil || off != 128 {
+		return 0, errors.New("the kernel's struct pt_regs is not as it was always")
+	}
+	code := make([]byte, entry.End-entry.Start)
+	if err := t.ReadAt(arch.Addr(entry.Start), code); err != nil {
+		return 0, err
+	}
+	const call, size = 0xe8, 5
+	for i := 0; i+size <= len(code); i++ {
+		to := entry.Start + uint64(i+size) + uint64(int64(int32(binary.LittleEndian.Uint32(code[i+1:]))))
+		if code[i] == call && to == handler.Start {
+			return arch.Addr(handler.Start), nil
+		}
+	}
+	return 0, fmt.Errorf("%s does not call %s", trapEntry, trapHandler)
+}
+
+// function is where a function's code is; zeros where there is none, or several.
+func (t *Target) function(name string) symbol.Range {
+	all := t.kernel.Lookup(name)
+	if len(all) != 1 || all[0].Size == 0 {
+		return symbol.Range{}
+	}
+	return symbol.Range{Start: uint64(all[0].Addr), End: uint64(all[0].Addr) + all[0].Size}
+}
+
+// entryText is the code by which CPUs come into the kernel and leave it.
+func (t *Target) entryText() (symbol.Range, error) {
+	start, ok1 := t.kernel.Table().Addr("__entry_text_start")
+	end, ok2 := t.kernel.Table().Addr("__entry_text_end")
+	if !ok1 || !ok2 || start >= end {
+		return symbol.Range{}, errors.New("the kernel does not say where its entry code is")
+	}
+	return symbol.Range{Start: uint64(start), End: uint64(end)}, nil
+}
+
+// Passing tells whether a CPU may be on the way from a trap to its handler, or from there back. All
+// of that is with interrupts masked, so it is over soon, and no sleeping task is there; what comes
+// nevertheless (NMI) has a stack of its own. A return there may be made by a function (a thunk), which has nothing on
+// the stack but where it goes back to, and perhaps a word above.
+func (t *Target) Passing() bool {
+	entry, err := t.entryText()
+	handler := t.function(trapHandler)
+	if err != nil || handler.End == 0 {
+		return true
+	}
+	for _, th := range t.Threads() {
+		var r arch.Regs
+		if t.Regs(th, &r) != nil {
+			return true
+		}
+		at := []uint64{r[t.Arch().PC]}
+		if arch.Addr(at[0]) < kernelHalf {
+			continue
+		}
+		for i := range arch.Addr(2) {
+			at = append(at, uint64(t.pointer(arch.Addr(r[t.Arch().SP])+i*arch.Addr(t.Arch().PtrSize))))
+		}
+		if slices.ContainsFunc(at, func(a uint64) bool { return entry.Contains(a) || handler.Contains(a) }) {
+			return true
+		}
+	}
+	_, err = t.Resting(func(arch.Addr) bool { return false }) // a CPU on another stack is an error
+	return err != nil
+}
