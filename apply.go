@@ -111,6 +111,7 @@ func (s *Session) tryApply(b *batch) error {
 		return err
 	}
 	s.optimizeSoon()
+	s.reclaimSoon(reclaimDelay)
 	return nil
 }
 

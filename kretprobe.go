@@ -6,6 +6,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/internal/inject"
 	"kprobe/internal/returns"
 )
 
@@ -37,7 +38,8 @@ type Kretprobe struct {
 
 	// Program runs inside the target when the function returns, EntryProgram when
 	// it is entered, in place of the handlers; Kp.Cookie is for both. MaxActive
-	// then counts calls of each thread, or of each goroutine. An EntryProgram that
+	// then counts calls of each thread, or of each goroutine; in a kernel all calls, as it does
+	// without programs, and DataSize is at most 256 there. An EntryProgram that
 	// answers other than 0 leaves the call alone. Both reach the call's private data, DataSize
 	// bytes, by the helper call_data (bpf.Helpers). See Kprobe.Program.
 	Program, EntryProgram *Program
@@ -151,8 +153,12 @@ func (rp *Kretprobe) prepare(s *Session) error {
 	if err := rp.checkPrograms(s); err != nil {
 		return err
 	}
-	if rp.DataSize < 0 || rp.DataSize > MaxData {
-		return fail(syscall.E2BIG, "private data of %d bytes, at most %d are possible", rp.DataSize, MaxData)
+	most := MaxData
+	if s.machine != nil && rp.Program != nil {
+		most = inject.SlotData
+	}
+	if rp.DataSize < 0 || rp.DataSize > most {
+		return fail(syscall.E2BIG, "private data of %d bytes, at most %d are possible", rp.DataSize, most)
 	}
 	if rp.MaxActive <= 0 {
 		rp.MaxActive = max(10, 2*s.cpus)

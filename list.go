@@ -74,7 +74,7 @@ func (s *Session) list() []ListEntry {
 				e.Symbol = p.Addr.String()
 			}
 		} else {
-			e.Optimized = p.point != nil && s.standing(p.point) == text.Jump
+			e.Optimized = s.jumps(p)
 			e.Symbol = loc.Offset()
 			if m := loc.Module; m != nil && m != program {
 				e.Module = m.Name
@@ -83,6 +83,16 @@ func (s *Session) list() []ListEntry {
 		es = append(es, e)
 	}
 	return es
+}
+
+// jumps tells whether a jump leads to what a probe has inside the target. In a kernel, where anything else is a stop of
+// it, that goes for a function's exits too.
+func (s *Session) jumps(p *Kprobe) bool {
+	ps := []*Kprobe{p}
+	if s.machine != nil {
+		ps = withExits(ps)
+	}
+	return !slices.ContainsFunc(ps, func(p *Kprobe) bool { return p.point == nil || s.standing(p.point) != text.Jump })
 }
 
 // Pending lists the names of the probes that wait for their code to be mapped.

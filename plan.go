@@ -3,6 +3,7 @@ package kprobe
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"kprobe/arch"
 	"kprobe/internal/inside"
@@ -97,13 +98,39 @@ func (s *Session) Plan(p Probe) PlanEntry {
 		e.Verdict, e.Engine, e.Reason = "refuse", "", err.Error()
 		return e
 	}
-	if rp, ok := p.(*Kretprobe); !ok || rp.plan.Swaps() && s.machine == nil {
-		pt := &point{Place: text.Place{Addr: e.Addr, Site: site}, loc: loc}
+	pt := &point{Place: text.Place{Addr: e.Addr, Site: site}, loc: loc}
+	switch rp, ok := p.(*Kretprobe); {
+	case ok && s.machine != nil:
+		e.Jump = s.planReturnJumps(rp, pt)
+	case !ok || rp.plan.Swaps():
 		if e.Jump = s.planJump(pt); e.Jump != "" {
 			e.Trap = s.planTrap(pt)
 		}
 	}
 	return e
+}
+
+// planReturnJumps is planJump for a function's return in a kernel: a program would run there if all of them can be.
+func (s *Session) planReturnJumps(rp *Kretprobe, entry *point) string {
+	counts := &Kretprobe{Program: CountOnly}
+	if err := s.chooseEngine(counts, entry.loc); err != nil {
+		return "none: " + err.Error()
+	}
+	j := s.planJump(entry)
+	for _, x := range counts.plan.Exits.Sites {
+		loc, ok := s.image.Space.At(uint64(x.Addr))
+		if !ok || strings.HasPrefix(j, "none: ") {
+			break
+		}
+		site, err := s.image.Analyse(loc)
+		if err != nil {
+			return "none: " + err.Error()
+		}
+		if why := s.planJump(&point{Place: text.Place{Addr: x.Addr, Site: site}, loc: loc}); strings.HasPrefix(why, "none: ") {
+			return fmt.Sprintf("%s, at %v, where it returns", why, x.Addr)
+		}
+	}
+	return j
 }
 
 // planJump tells how a jump could stand at a point, or why none.

@@ -91,8 +91,6 @@ func (ps *Programs) Map(name string) (*bpf.Map, error) {
 // calls have there.
 func (p *Program) fits(s *Session, kind bpf.Kind, data int) error {
 	switch {
-	case s.machine != nil && kind == bpf.Kretprobe:
-		return fail(syscall.ENOTSUP, "no program can run at a return in a kernel")
 	case p == CountOnly:
 		return nil
 	case s.machine != nil && p.p.NotInKernels() != "":

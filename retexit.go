@@ -56,12 +56,19 @@ func (s *Session) chooseEngine(rp *Kretprobe, loc symbol.Loc) error {
 func (s *Session) exitsInside(rp *Kretprobe, loc symbol.Loc) error {
 	m := loc.Module
 	switch {
-	case s.machine != nil:
-		return errors.New("a kernel's programs are for swapped return addresses")
 	case rp.EntryProgram.overrides():
 		return errors.New("one that overrides the function is for a kprobe, where exits are probed")
 	case m != nil && m.File != nil && m.File.IsGo() && s.inside != nil && !s.inside.Goroutines():
 		return errors.New("the program has become one with Go code only lately")
+	}
+	if s.machine != nil {
+		site, err := s.image.Analyse(loc)
+		if err != nil {
+			return err
+		}
+		if why := s.machine.Owned(site.Addr, site.Addr+arch.Addr(len(site.Original))); why != "" {
+			return errors.New(why)
+		}
 	}
 	return rp.plan.Exits.Check(func(code []byte) bool { _, ok := inject.Leaves(code); return ok })
 }

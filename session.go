@@ -133,7 +133,9 @@ type Session struct {
 	children sync.WaitGroup // on their way to Options.Follow
 
 	stats stats
-	state *lifeline.List
+
+	reclaiming bool // reclaim is to come
+	state      *lifeline.List
 }
 
 // execution is one pass through a point. The handlers of those in Session.taken

@@ -380,6 +380,10 @@ type Machine interface {
 	// too few. Errors: in words, why that cannot be told now.
 	Resting(in func(arch.Addr) bool) ([]arch.Addr, error)
 
+	// Over tells of slots of stacks whether no call is under way whose return address would be there: its task has
+	// ended. It holds while the target is frozen. Errors: in words, why that cannot be told now.
+	Over() (func(slot arch.Addr) bool, error)
+
 	// Traced tells whether the kernel's own tracer is called from an address, where a function
 	// begins. What that may change there is nobody's: the flags, and registers that
 	// functions neither keep nor are given anything in.
@@ -421,6 +425,9 @@ type CPUs struct {
 	TID, TGID, Comm int // offsets in a task
 
 	Readers Readers
+
+	// Carriers are what the kernel itself puts in the place of return addresses, at most two.
+	Carriers []arch.Addr
 }
 
 // Readers are functions of a kernel that read memory which may not be there: its own and the task's,

@@ -140,11 +140,15 @@ func (im *Image) hasShadowStack() bool {
 
 // Returns plans how returns are noticed; programs tells whether they are to run there.
 func (im *Image) Returns(programs bool) *returns.Planner {
-	return &returns.Planner{
+	pl := &returns.Planner{
 		Space: im.Space, ISA: im.ISA, Text: im.Text, GoProgram: returns.GoProgram(im.Space),
 		ShadowStack: im.shadowStack(), Untouched: im.inPlace && im.t.PID() != 0, Goroutines: im.golang.Load() != nil,
 		Programs: programs,
 	}
+	if m, ok := im.t.(target.Machine); ok {
+		pl.Kernel, pl.Rewritten = true, func(at arch.Addr) string { return m.Owned(at, at+1) }
+	}
+	return pl
 }
 
 // Jump tells how a jump could stand at a place; nil where nothing is known of the code

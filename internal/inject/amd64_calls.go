@@ -45,11 +45,16 @@ func (b *builder) ask(what int, v int32) {
 // words is how many words of 8 bytes some private data takes.
 func words(n int) int32 { return int32(roundUp(min(n, MaxData), 8) / 8) }
 
+// bySlot are the routines for kernels (slots.go).
+var bySlot = map[string]string{"enter_call": "enter_slot", "leave_call": "leave_slot"}
+
 // askAbout calls a routine about the call whose return address is on top of the
 // stack here; its answer is in keyReg, and compared with 1.
 func (b *builder) askAbout(routine string, id uint32) {
 	b.ask(askedProbe, int32(id))
-	if g := b.d.Goroutine; g != 0 {
+	if b.d.Key.Kind == CPU {
+		routine = bySlot[routine]
+	} else if g := b.d.Goroutine; g != 0 {
 		const fs, disp32 = 0x64, 0x25
 		b.put(binary.LittleEndian.AppendUint32([]byte{fs, 0x48, 0x8b, number(keyReg)<<3 | 4, disp32}, uint32(g))...) // mov fs:g, rcx
 	} else {
@@ -78,7 +83,11 @@ func (b *builder) entered(e *Enter, saved []arch.Reg) {
 		if e.Veto {
 			vetoed = func(stored []arch.Reg) {
 				b.mov(foundReg, b.m.abi.State)
-				b.call(b.d.Area.routine("forget_call"))
+				if b.d.Key.Kind == CPU {
+					b.call(b.d.Area.routine("free_slot"))
+				} else {
+					b.call(b.d.Area.routine("forget_call"))
+				}
 				b.reload(stored)
 				b.jmp(next)
 			}
@@ -94,6 +103,13 @@ func (b *builder) exits(saved []arch.Reg) {
 	out := newLabel()
 	if cond := b.d.Cond; cond != 0 {
 		b.load32(scratchReg, arch.SP, b.now.flagsOff-b.now.sp)
+		if b.now.flags == flagsPushed { // make of them what lahf and seto would have
+			b.put(0x89, 0xc1)       // mov ecx, eax
+			b.put(0x88, 0xc4)       // mov ah, al
+			b.put(0xc1, 0xe9, 11)   // shr ecx, 11: OF
+			b.put(0x83, 0xe1, 0x01) // and ecx, 1
+			b.put(0x88, 0xc8)       // mov al, cl
+		}
 		b.put(0x04, 0x7f) // add al, 127
 		b.put(0x9e)       // sahf
 		b.jcc(cond&0xf^1, out)
@@ -110,6 +126,9 @@ func (b *builder) exits(saved []arch.Reg) {
 		if !e.Again {
 			b.jcc(ccB, next)
 			b.run(e.Programs, e.Hits, saved, nil)
+			if b.d.Key.Kind == CPU {
+				b.call(b.d.Area.routine("free_slot"))
+			}
 		}
 		b.place(next)
 		b.now.phase = Running
@@ -125,7 +144,11 @@ func (b *builder) findData(off int) {
 	b.rip(0x8b, keyReg, b.d.Area.head()) // mov
 	b.load(scratchReg, b.m.abi.State, stateCall)
 	b.put(memory(!b.narrow, []byte{0x2b}, number(scratchReg), keyReg, poolCalls)...) // sub
-	shl := []byte{0xc1, 0xe0, dataShift}                                             // eax, rax
+	shift := byte(dataShift)
+	if b.d.Key.Kind == CPU {
+		shift = slotDataShift
+	}
+	shl := []byte{0xc1, 0xe0, shift} // eax, rax
 	if !b.narrow {
 		shl = append([]byte{0x48}, shl...)
 	}

@@ -601,6 +601,9 @@ func (b *builder) fillContext(clobbers amd64.RegSet, context uint32, saved []arc
 		switch {
 		case b.now.returned:
 			b.load(scratchReg, arch.SP, -b.word()-b.now.sp)
+		case b.ends && b.d.Key.Kind == CPU: // the kernel may have put another in its slot
+			b.load(scratchReg, foundReg, stateCall)
+			b.load(scratchReg, scratchReg, nodeRet)
 		case b.ends:
 			b.load(scratchReg, arch.SP, -b.now.sp)
 		default:

@@ -61,6 +61,8 @@ var names = map[string]int64{
 	"OWNERS_HASH": ownersHash, "OWNERS_SHIFT": ownersShift, "OWNERS_MASK": ownersMask, "OWNERS_WINDOW": ownersWindow,
 	"NODE_NEXT": nodeNext, "NODE_PLACE": nodePlace, "NODE_RET": nodeRet, "NODE_PROBE": nodeProbe, "NODE_BATCH": nodeBatch,
 	"NODE_SHIFT": nodeShift, "DATA_SHIFT": dataShift,
+	"SLOTS_ACTIVE": slotsActive, "SLOTS_FAR": slotsFar, "SLOTS_MASK": slotsMask, "SLOTS_CARRIER": slotsCarrier,
+	"SLOT_DATA_SHIFT": slotDataShift, "LOST_EXITED": 8 * LostExited,
 	"GO_STACK_LO": goStackLo, "GO_STACK_HI": goStackHi,
 
 	"CONTEXT_IP": wordIP, "CONTEXT_FP": wordFP,

@@ -94,7 +94,8 @@
 // it is on until the state is of no use any more; what comes nevertheless (NMI)
 // finds the CPU busy, and is counted as missed. A number that was not told of counts in the sink.
 // Memory is read by the kernel's own functions for that (Readers): a fault of theirs is in its table.
-// There are no calls to be watched: instances are a thread's, not a CPU's.
+// Return addresses stay as they are. Calls are noted by Enter and recognised by Exit, in one
+// table for all tasks (slots.go).
 //
 // # Signals, faults, death
 //

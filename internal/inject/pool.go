@@ -69,16 +69,24 @@ const (
 	goStackHi = 8
 )
 
-func poolSize(calls int) int {
-	if calls == 0 {
+func (l Layout) poolSize() int {
+	calls := l.Calls
+	switch {
+	case calls == 0:
 		return 0
+	case l.Slots:
+		return l.slotsSize()
 	}
 	return roundUp(ownersSize+calls*nodeSize, pageSize) + calls*MaxData
 }
 
 func (s *Segment) initPool() {
 	at, calls := s.poolAt(), s.Layout.Calls
-	if calls == 0 {
+	switch {
+	case calls == 0:
+		return
+	case s.Slots:
+		s.initSlots()
 		return
 	}
 	s.put(poolGoroutines, uint64(s.Addr)+uint64(at))
@@ -139,6 +147,9 @@ type Under struct {
 // Under lists a probe's calls that are under way, of those in the pool. Its threads may
 // run; then each was there at some moment.
 func (s *Segment) Under(probe uint32) (all []Under) {
+	if s.Slots {
+		return s.underSlots(probe)
+	}
 	for _, o := range s.owners() {
 		left := int(uint32(s.get(o.at + ownerCount))) // lists change meanwhile
 		for c := s.get(o.at + ownerTop); c != 0 && left > 0; c = s.get(s.offset(c) + nodeNext) {
@@ -157,6 +168,10 @@ func (s *Segment) Active(probe uint32) int { return len(s.Under(probe)) }
 
 // Purge takes a probe's calls off the lists, uncounted. No thread is in a routine.
 func (s *Segment) Purge(probe uint32) {
+	if s.Slots {
+		s.purgeSlots(probe)
+		return
+	}
 	for _, o := range s.owners() {
 		link := o.at + ownerTop
 		for c := s.get(link); c != 0; c = s.get(link) {

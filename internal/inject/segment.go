@@ -33,6 +33,7 @@ const (
 	headCalls  = 96 // a callPool
 	headSink   = 128
 	headOther  = 144 // see SetOther
+	headSlots  = 192 // see slots.go
 	headCPUs   = 512 // addresses of states, by the numbers of CPUs
 	headTable  = 4096
 )
@@ -144,6 +145,7 @@ type Layout struct {
 	Threads  int  // states: threads that can be in probes at once
 	Counters int  // words of each state
 	Calls    int  // calls that can be under way at once, of those that the pool is for
+	Slots    bool // these are found by their stack slots (slots.go); Calls is a power of two then
 	Gate     bool // there is a table of traps: see traps.go
 	Extra    int  // bytes behind all that, for maps and rings
 }
@@ -435,6 +437,9 @@ func (s *Segment) Counter(n int) (sum, lost uint64) {
 // SetOther tells what somebody else, the controller, swaps return addresses for: where that is in
 // a call's slot, the call is still the one that it was, or one that it ended in.
 func (s *Segment) SetOther(at arch.Addr) { s.put(headOther, uint64(at)) }
+
+// Other is what SetOther was told.
+func (s *Segment) Other() arch.Addr { return arch.Addr(s.get(headOther)) }
 
 // ClearCounter sets a counter to 0 that no detour refers to any more.
 func (s *Segment) ClearCounter(n int) {

@@ -18,7 +18,7 @@ const (
 	trapFree   = 1
 )
 
-func (l Layout) trapsAt() int { return l.poolAt() + poolSize(l.Calls) }
+func (l Layout) trapsAt() int { return l.poolAt() + l.poolSize() }
 
 // trap is the offset of a trap's entry, -1 for none. Where it has none it is one that it can have, if
 // that is asked for.

@@ -211,6 +211,7 @@ func (b *Batch) enter(d *Detour, a *area, e Return) error {
 	if err != nil {
 		return err
 	}
+	r.most = uint32(max(e.MaxActive, 0))
 	programs, err := b.uses(a, e.Entry)
 	d.accounts = append(d.accounts, r)
 	d.Enters = append(d.Enters, inject.Enter{

@@ -67,12 +67,15 @@ type Config struct {
 	cpus    []int
 	traced  func(arch.Addr) bool
 	readers inject.Readers
+
+	carriers []arch.Addr // and what it puts in the place of return addresses
 }
 
 // Room is how many threads can be in probes at once, how many probes can be counted,
 // and how many calls be under way that are seen at exits or have private data.
 type Room struct {
 	Threads, Counters, Calls int
+	Slots                    bool // calls are found by their stack slots: a kernel's
 	Gate                     bool // traps can be led to detours without a stop: a kernel's
 }
 
@@ -92,7 +95,7 @@ func (r Room) traceLayout() *bpf.Layout {
 }
 
 func (r Room) layout() inject.Layout {
-	return inject.Layout{Threads: r.Threads, Counters: r.Counters, Calls: r.Calls, Gate: r.Gate, Extra: int(r.traceLayout().Size)}
+	return inject.Layout{Threads: r.Threads, Counters: r.Counters, Calls: r.Calls, Slots: r.Slots, Gate: r.Gate, Extra: int(r.traceLayout().Size)}
 }
 
 // Size is that of the memory that the target and its controller share, in bytes.
@@ -147,6 +150,7 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []patch.Range) (*Inside
 	if c.readers != (inject.Readers{}) {
 		seg.SetReaders(c.readers)
 	}
+	seg.SetCarriers(c.carriers)
 	for _, number := range c.cpus {
 		seg.AssignCPU(number)
 	}

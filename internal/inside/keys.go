@@ -28,7 +28,7 @@ func (c *Config) ForMachine(m target.Machine) (err error) {
 		return fmt.Errorf("there may be a CPU %d; there is room for the first %d", last, inject.MaxCPUs)
 	}
 	c.cpus, c.traced, c.readers = t.Numbers, m.Traced, inject.Readers(t.Readers)
-	c.Room = Room{Threads: len(t.Numbers), Counters: 4 << 10, Gate: true}
+	c.Room, c.carriers = Room{Threads: len(t.Numbers), Counters: 4 << 10, Calls: 1 << 10, Slots: true, Gate: true}, t.Carriers
 	c.Key = inject.ThreadKey{Kind: inject.CPU, Offset: t.Number,
 		Task: inject.Task{Current: t.Current, TID: t.TID, TGID: t.TGID, Comm: t.Comm}}
 	return nil

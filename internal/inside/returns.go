@@ -7,6 +7,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/inject"
+	"kprobe/target"
 )
 
 // Returns is the account of one return probe: its counters. Detours at the function's entry and
@@ -15,6 +16,9 @@ import (
 type Returns struct {
 	owner any
 	first int // counter: inject.Losses of them, then returns, then calls that were not watched
+
+	most  uint32 // calls that can be under way
+	tried uint64 // how many were not watched when Reclaim last looked
 }
 
 const (
@@ -166,6 +170,7 @@ func (in *Inside) Settle(owner any, ended func(g arch.Addr, id uint64) bool, wor
 			if ended(u.Goroutine, u.ID) {
 				t.Lost[inject.LostGoexit]++
 			}
+		case in.Seg.Slots: // it may have come back since nothing is at the exits any more
 		default:
 			if w, err := word(arch.Addr(u.Place)); err != nil || arch.Addr(w) != u.Ret {
 				t.Lost[inject.LostUnwound]++
@@ -175,6 +180,43 @@ func (in *Inside) Settle(owner any, ended func(g arch.Addr, id uint64) bool, wor
 	delete(in.returns.of, owner)
 	in.returns.over = append(in.returns.over, r)
 	return t
+}
+
+// Exhausted tells whether calls of a kernel's were not watched because so many seem to be under way, since it was last
+// asked.
+func (in *Inside) Exhausted() bool {
+	in.returns.mu.Lock()
+	defer in.returns.mu.Unlock()
+	for _, r := range in.returns.of {
+		if missed := in.tally(r).Missed; missed != r.tried && in.Seg.Slots && in.Seg.Entered(r.id()) >= r.most {
+			return true
+		}
+	}
+	return false
+}
+
+// Reclaim gives up the calls of a kernel's whose tasks have ended, and tells how many they were: over knows that of the
+// stack slot of a return address. The target is frozen; nothing is done where one of its CPUs is in a detour.
+func (in *Inside) Reclaim(t target.Target, over func(slot arch.Addr) bool) (n int) {
+	for _, th := range t.Threads() {
+		var r arch.Regs
+		if t.Regs(th, &r) != nil || in.Find(arch.Addr(r[in.arch.PC])) != nil || in.Busy(arch.Addr(r[in.arch.PC])) {
+			return 0
+		}
+	}
+	in.returns.mu.Lock()
+	defer in.returns.mu.Unlock()
+	for _, r := range in.returns.of {
+		n += in.Seg.Reclaim(r.id(), func(u inject.Under) bool {
+			if over(arch.Addr(u.Place)) {
+				return true
+			}
+			word, err := in.word(t, arch.Addr(u.Place))
+			return err != nil || word != u.Ret && !slices.Contains(in.cfg.carriers, word) && word != in.Seg.Other()
+		})
+		r.tried = in.tally(r).Missed
+	}
+	return n
 }
 
 // purge takes what closed accounts have left off the lists, if no detour can come to refer to

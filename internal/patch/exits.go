@@ -46,9 +46,10 @@ func (p *Part) contains(a arch.Addr) bool { return a >= p.Addr && a-p.Addr < arc
 
 // Exits is how control leaves a function other than by unwinding it.
 type Exits struct {
-	Entry arch.Addr // the instruction that marks the beginning of a call
-	Sites []Exit    // in order of address; none where the function never returns
-	Parts []Part    // the function first
+	Entry arch.Addr   // the instruction that marks the beginning of a call
+	Sites []Exit      // in order of address; none where the function never returns
+	Parts []Part      // the function first
+	Joins []arch.Addr // jumps from one part to another
 }
 
 // Restarts tells whether a jump to an address leads through the entry once more.
@@ -116,7 +117,7 @@ func FindExits(m isa.ISA, fn Part, entry arch.Addr, elsewhere func(arch.Addr) (P
 				continue
 			}
 			if len(x.Parts) == maxParts {
-				return nil, &NoExits{j.at, "it leads on and on through code without names"}
+				return nil, &NoExits{j.at, "it leads on and on"}
 			}
 			x.Parts = append(x.Parts, p)
 		}
@@ -191,6 +192,11 @@ func (x *exits) classify() error {
 			case !x.bounds[i][j.to]:
 				return &NoExits{j.at, fmt.Sprintf("it jumps to %v, between instructions", j.to)}
 			case j.falls:
+			case !x.Parts[i].contains(j.at):
+				x.Joins = append(x.Joins, j.at)
+				if x.Restarts(j.to) {
+					x.Sites = append(x.Sites, Exit{j.at, Restart})
+				}
 			case x.Restarts(j.to):
 				x.Sites = append(x.Sites, Exit{j.at, Restart})
 			}

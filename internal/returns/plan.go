@@ -20,6 +20,11 @@ type Planner struct {
 	Untouched   bool // see Facts
 	Goroutines  bool // a thread's goroutine can be found
 	Programs    bool // run in the target where the function returns
+
+	// Of a kernel: Rewritten says why what is at an address may become something else; "" where it
+	// does not.
+	Kernel    bool
+	Rewritten func(arch.Addr) string
 }
 
 // Plan is how the returns of one function are noticed.
@@ -56,6 +61,10 @@ func (p *Plan) Swaps() bool { return p.Engine == Swap }
 func (pl *Planner) Plan(fn symbol.Loc, want Engine) (*Plan, error) {
 	facts := pl.facts(fn)
 	engine, why := Choose(facts)
+	inKernel := pl.Kernel && pl.Programs
+	if inKernel && engine == Swap {
+		engine, why = Exits, whyExits
+	}
 	switch {
 	case engine == None:
 		return nil, errors.New(why)
@@ -74,7 +83,12 @@ func (pl *Planner) Plan(fn symbol.Loc, want Engine) (*Plan, error) {
 		return nil, errors.New("where the program keeps its current goroutine is not known")
 	}
 	var err error
-	if p.Exits, err = pl.exits(fn); err != nil {
+	if inKernel {
+		p.Exits, err = pl.inKernel(fn)
+	} else {
+		p.Exits, err = pl.exits(fn)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s; and its exits are not all known: %w", why, err)
 	}
 	return p, nil

@@ -19,6 +19,23 @@ var carriers = []string{
 	"function_graph_enter", "prepare_ftrace_return", "ftrace_graph_caller", "ftrace_graph_func", "return_to_handler", "ftrace_return_to_handler",
 }
 
+// trampolines are where the kernel has functions return to whose return address it keeps: one for its own
+// return probes, one for its graph tracer.
+func (t *Target) trampolines() (at []arch.Addr) {
+	for _, names := range [][]string{
+		{"arch_rethook_trampoline", "__kretprobe_trampoline", "kretprobe_trampoline"},
+		{"return_to_handler"},
+	} {
+		for _, name := range names {
+			if a, ok := t.kernel.Table().Addr(name); ok {
+				at = append(at, a)
+				break
+			}
+		}
+	}
+	return at
+}
+
 // Carried tells whether somebody is in one of the carriers: a CPU, or a task that was
 // interrupted there. Where the kernel's tasks are not known, nothing is.
 func (t *Target) Carried() bool {

@@ -317,7 +317,7 @@ func (t *Target) CPUs() (c target.CPUs, err error) {
 	}
 	slices.Sort(c.Numbers)
 	c.Number, c.Current = int32(number), int32(t.current.variable)
-	c.Readers = t.readers()
+	c.Readers, c.Carriers = t.readers(), t.trampolines()
 	c.TID, c.TGID, c.Comm = int(t.current.pid), int(t.current.tgid), int(t.current.comm)
 	if len(c.Numbers) == 0 || arch.Addr(int64(c.Number)) != number || arch.Addr(int64(c.Current)) != t.current.variable || t.current.commSize != 16 {
 		return c, errors.New("the CPUs' variables are out of reach")

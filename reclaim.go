@@ -1,0 +1,43 @@
+package kprobe
+
+import "time"
+
+// A task of a kernel's may end inside of a function: nothing tells us, and its call keeps an instance of the
+// return probe. When a probe misses calls, these are looked for. That takes a stop of the machine.
+
+// reclaimDelay is how long a kernel's return probe may lack instances until they are looked for. It doubles
+// while there are none to be found.
+const reclaimDelay = time.Second
+
+// reclaimSoon is called with mu held.
+func (s *Session) reclaimSoon(delay time.Duration) {
+	if s.reclaiming || s.machine == nil || s.inside == nil || len(s.inside.Accounts()) == 0 {
+		return
+	}
+	s.reclaiming = true
+	time.AfterFunc(delay, func() { s.reclaim(delay) })
+}
+
+func (s *Session) reclaim(delay time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reclaiming = false
+	if s.inside == nil || s.changeable() != nil {
+		return
+	}
+	if s.inside.Exhausted() {
+		freed := 0
+		s.report(s.frozen(func() error {
+			over, err := s.machine.Over()
+			if err == nil { // else some other time
+				freed = s.inside.Reclaim(s.t, over)
+			}
+			return nil
+		}))
+		const longest = time.Minute
+		if delay = min(2*delay, longest); freed > 0 {
+			delay = reclaimDelay
+		}
+	}
+	s.reclaimSoon(delay)
+}

@@ -1,0 +1,50 @@
+package kernel
+
+import (
+	"fmt"
+
+	"kprobe/arch"
+	"kprobe/symbol"
+)
+
+// Over tells of stack slots whether nobody comes back to what is there: the stack has been left as far as that, or is no
+// task's any more. While a CPU stands on a stack of another kind than tasks and interrupts have, that is not known.
+func (t *Target) Over() (func(slot arch.Addr) bool, error) {
+	s, err := t.findStacks()
+	if err != nil {
+		return nil, err
+	}
+	type stack struct {
+		symbol.Range
+		live uint64
+	}
+	var all []stack
+	find := func(at uint64) *stack {
+		for i := range all {
+			if at >= all[i].Start && at <= all[i].End {
+				return &all[i]
+			}
+		}
+		return nil
+	}
+	err = s.each(t, func(r symbol.Range, live uint64) error {
+		all = append(all, stack{r, live})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, th := range t.Threads() {
+		var r arch.Regs
+		if err := t.Regs(th, &r); err != nil {
+			return nil, err
+		}
+		if arch.Addr(r[t.Arch().PC]) >= kernelHalf && find(r[t.Arch().SP]) == nil {
+			return nil, fmt.Errorf("CPU %d is on a stack that is not known", t.CPU(th))
+		}
+	}
+	return func(slot arch.Addr) bool {
+		st := find(uint64(slot))
+		return st == nil || uint64(slot) < st.live
+	}, nil
+}
