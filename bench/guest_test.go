@@ -48,7 +48,7 @@ var (
 // read of one byte. All rows are of one guest, each beside the same without a probe. "hand"
 // are the least detours that one would write by hand: a locked counter, and a
 // record of six words in a ring; "trap" is one that counts where there is no jump, and "guest" is what the kernel's own kprobes add, through
-// ftrace, by a jump and by a trap. "stub" is the stub's breakpoint with nothing but what it
+// ftrace, by a jump and by a trap, and its return probe. "stub" is the stub's breakpoint with nothing but what it
 // takes to go on, "stop" a probe with a handler. Time is that which QEMU has had of the host's processors: others may
 // have them meanwhile.
 func BenchmarkGuest(b *testing.B) {
@@ -89,6 +89,18 @@ func BenchmarkGuest(b *testing.B) {
 			register(b, s, kp)
 			return func() { s.Close() }, trapped(b, s, kp)
 		}},
+		{"return", running, func(b *testing.B, v *vm.VM) (func(), func() uint64) {
+			s := openGuest(b, v)
+			tr := trace.New(s, func(*event.Event) {})
+			tr.Inside = true
+			if err := tr.Add("r:e " + guestFunc + " ret=$retval:s64"); err != nil {
+				b.Fatal(err)
+			}
+			return func() { tr.Flush(); s.Close() }, ready(b, s, func() uint64 { return tr.Counts()[0].Hits })
+		}},
+		{"guest/return", running, func(b *testing.B, v *vm.VM) (func(), func() uint64) {
+			return own(b, v, "r64:x "+guestFunc+" ret=$retval:s64", false)
+		}},
 		{"guest/ftrace", running, func(b *testing.B, v *vm.VM) (func(), func() uint64) { return ownProbe(b, v, guestFunc, false) }},
 		{"guest/jump", running, func(b *testing.B, v *vm.VM) (func(), func() uint64) { return ownProbe(b, v, guestFunc+"+5", true) }},
 		{"guest/trap", running, func(b *testing.B, v *vm.VM) (func(), func() uint64) { return ownProbe(b, v, guestFunc+"+5", false) }},
@@ -118,6 +130,9 @@ func BenchmarkGuest(b *testing.B) {
 			b.ReportMetric(slices.Min(without), "alone-ns")
 		})
 	}
+	note("guest: return recorded", func(r *row) {
+		r.floor, r.ours, r.aim = added["guest/return"], added["return"], "1.0x"
+	})
 	others := fmt.Sprintf("ftrace %.3g, jump %.3g, trap %.3g ns", added["guest/ftrace"], added["guest/jump"], added["guest/trap"])
 	for name, rows := range map[string]struct{ floor, ours, aim string }{
 		"guest: hit counted":  {"hand/count", "count", "1.5x"},
@@ -221,6 +236,12 @@ func trapped(b *testing.B, s *kprobe.Session, kp *kprobe.Kprobe) func() uint64 {
 // ownProbe is a probe of the guest's own.
 func ownProbe(b *testing.B, v *vm.VM, place string, jump bool) (off func(), hits func() uint64) {
 	b.Helper()
+	return own(b, v, "p:x "+place+" file=%di:x64 buf=%si:x64 count=%dx:u64", jump)
+}
+
+// own is a definition, named x, that the guest has to serve itself.
+func own(b *testing.B, v *vm.VM, definition string, jump bool) (off func(), hits func() uint64) {
+	b.Helper()
 	do := func(command string) {
 		if _, err := v.Run("cd /sys/kernel/tracing; " + command); err != nil {
 			b.Fatal(err)
@@ -231,7 +252,7 @@ func ownProbe(b *testing.B, v *vm.VM, place string, jump bool) (off func(), hits
 		optimization = 1
 	}
 	do(fmt.Sprintf("echo %d >/proc/sys/debug/kprobes-optimization", optimization))
-	do("echo 'p:x " + place + " file=%di:x64 buf=%si:x64 count=%dx:u64' >kprobe_events; echo 1 >events/kprobes/x/enable")
+	do("echo '" + definition + "' >kprobe_events; echo 1 >events/kprobes/x/enable")
 	if jump {
 		do("for i in 1 2 3 4 5 6 7 8 9 10; do grep -q OPTIMIZED /sys/kernel/debug/kprobes/list && break; sleep 0.1; done; grep -q OPTIMIZED /sys/kernel/debug/kprobes/list")
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,6 +35,9 @@ func TestKernel(t *testing.T) {
 			t.Errorf("plan, line %d: no %q in %s", i, want, plan)
 		}
 	}
+	if i := slices.IndexFunc(plan.Lines, func(l string) bool { return strings.Contains(l, "ksys_sync") }); i < 0 || !strings.Contains(plan.Lines[i], "jump whole") {
+		t.Errorf("plan: a return would be a stop: %s", plan)
+	}
 	for _, how := range []string{"skip  stop", "step  stop"} {
 		if count(plan.Lines, how) != 1 {
 			t.Errorf("plan: no %q in %s", how, plan)
@@ -45,13 +49,13 @@ func TestKernel(t *testing.T) {
 	}
 
 	// What counts stops nothing: the timer is hit all the time.
-	stat := run(t, "stat", "-k", dir, "-d", "2s", "p ksys_sync", "p:tick tick_sched_timer")
-	if stat.Status != 0 || count(stat.Lines, "vmlinux:ksys_sync") != 1 || count(stat.Lines, "vmlinux:tick_sched_timer") != 1 {
+	stat := run(t, "stat", "-k", dir, "-d", "2s", "p ksys_sync", "p:tick tick_sched_timer", "r:took tick_sched_timer")
+	if stat.Status != 0 || count(stat.Lines, "took at vmlinux:tick_sched_timer takes") != 1 || count(stat.Lines, "vmlinux:ksys_sync") != 1 || count(stat.Lines, " tick  vmlinux:tick_sched_timer") != 1 {
 		t.Errorf("stat: %s", stat)
 	}
 
 	// One that is killed leaves its jumps, and the next takes them out.
-	killed := testprog.StartCmd(t, tool(t, "stat", "-k", dir, "p ksys_sync", "p:tick tick_sched_timer"))
+	killed := testprog.StartCmd(t, tool(t, "stat", "-k", dir, "p ksys_sync", "p:tick tick_sched_timer", "r ksys_sync"))
 	for end := time.Now().Add(2 * time.Minute); !journalled(t, dir); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("stat has put nothing into the kernel")

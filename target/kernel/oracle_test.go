@@ -16,9 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"kprobe"
 	"kprobe/event"
 	"kprobe/internal/vm"
 	"kprobe/internal/vm/vmtest"
+	"kprobe/target/gdbremote"
 	target "kprobe/target/kernel"
 	"kprobe/trace"
 )
@@ -216,11 +218,41 @@ func TestOracle(t *testing.T) {
 	if testing.Short() {
 		n = 24
 	}
+	oracle(t, n, func(t testing.TB, v *vm.VM) *kprobe.Session { return open(t, v, v.RAM()) })
+}
+
+// The same where returns are recorded by programs, at the functions' exits. At their entries the guest's own
+// probes are in the way of jumps.
+func TestOracleInside(t *testing.T) {
+	n := 50
+	if testing.Short() {
+		n = 12
+	}
+	oracle(t, n, openInside)
+}
+
+// openInside opens a session that can have code in the guest, which changes its own text meanwhile.
+func openInside(t testing.TB, v *vm.VM) *kprobe.Session {
+	t.Helper()
+	k, err := target.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM(), Window: v.Window()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := kprobe.Open(k, &kprobe.Options{Unlisted: true, Report: func(err error) { t.Error(err) }})
+	if err != nil {
+		k.Close()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func oracle(t *testing.T, n int, open func(testing.TB, *vm.VM) *kprobe.Session) {
 	v := vmtest.Shared(t, "amd64")
 	start := time.Now()
 	sum := run(t, v, "cd /tmp; kwork 1")
 	t.Log("work alone:", time.Since(start))
-	s := open(t, v, v.RAM())
+	s := open(t, v)
 	chosen := choose(t, v, s.Target().(*target.Target), n, rand.New(rand.NewPCG(seed(t), 0)))
 	if err := s.Close(); err != nil { // a stub has one client at a time
 		t.Fatal(err)
@@ -230,7 +262,7 @@ func TestOracle(t *testing.T) {
 	for len(chosen) > 0 {
 		some := chosen[:min(chunk, len(chosen))]
 		chosen = chosen[len(some):]
-		events += compare(t, v, some, sum)
+		events += compare(t, v, some, sum, open)
 	}
 	t.Logf("%d events, the same on both sides", events)
 	if events < 2*n {
@@ -240,7 +272,7 @@ func TestOracle(t *testing.T) {
 
 // compare has both probe some functions while the work is done once, and answers
 // how many events were the same.
-func compare(t *testing.T, v *vm.VM, some []string, sum string) (same int) {
+func compare(t *testing.T, v *vm.VM, some []string, sum string, open func(testing.TB, *vm.VM) *kprobe.Session) (same int) {
 	t.Helper()
 	var defs []string
 	for i, name := range some {
@@ -253,7 +285,7 @@ func compare(t *testing.T, v *vm.VM, some []string, sum string) (same int) {
 	run(t, v, "cd "+tracing+"; echo 'comm == \"kwork\"' >events/kprobes/filter; echo >trace; echo 1 >events/kprobes/enable")
 	t.Log("guest's own:", time.Since(start))
 
-	s := open(t, v, v.RAM())
+	s := open(t, v)
 	var mu sync.Mutex
 	var lines []string
 	tr := trace.New(s, func(e *event.Event) {
@@ -264,9 +296,11 @@ func compare(t *testing.T, v *vm.VM, some []string, sum string) (same int) {
 		defer mu.Unlock()
 		lines = append(lines, string(e.AppendText(nil)))
 	})
+	tr.Inside = true // as far as the target can
 	if err := tr.Add(defs...); err != nil {
 		t.Fatal(err)
 	}
+	s.WaitOptimized()
 	start = time.Now()
 	if got := run(t, v, "cd /tmp; kwork 1"); got != sum {
 		t.Errorf("the work came out as %q, without probes as %q", got, sum)
@@ -275,6 +309,7 @@ func compare(t *testing.T, v *vm.VM, some []string, sum string) (same int) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
+	tr.Flush()
 	start = time.Now()
 	theirs := byEvent(t, strings.Split(strings.TrimSpace(pack(t, v, "grep -v '^#' "+tracing+"/trace")), "\n"))
 	missed := misses(t, run(t, v, "cat "+tracing+"/kprobe_profile"))

@@ -77,7 +77,7 @@ func TestReadsInside(t *testing.T) {
 	slices.Sort(own)
 	slices.Sort(opened)
 	if len(own) < 8 || !slices.Equal(own, opened) {
-		t.Errorf("opened:\n%q\nby the guest's own account\n%q", opened, own)
+		t.Errorf("opened:\n%q\nby the guest's own account\n%q\nof %+v", opened, own, tr.Counts())
 	}
 	for _, name := range []string{"null", "zero", "z1", "z2"} {
 		if !slices.Contains(dentries, name) {
