@@ -36,7 +36,7 @@ func TestGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	modules := k.Dir + "/lib/modules/" + k.Release + "/kernel/"
-	v := vmtest.Boot(t, vm.Config{CPUs: 2, Files: map[string]string{
+	v := vmtest.Boot(t, vm.Config{CPUs: 2, Turns: true, Files: map[string]string{
 		"dummy.ko": modules + "drivers/net/dummy.ko", "lru_cache.ko": modules + "lib/lru_cache.ko"}})
 	im := bootImage(t, k, arch.AMD64)
 	for _, test := range []struct {

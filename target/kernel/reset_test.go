@@ -24,7 +24,7 @@ import (
 // reboots boots a guest that can be reset.
 func reboots(t testing.TB, words string) *vm.VM {
 	t.Helper()
-	return vmtest.Boot(t, vm.Config{CPUs: 2, Reboot: true, Append: words, Files: vmtest.Files(t)})
+	return vmtest.Boot(t, vm.Config{CPUs: 2, Turns: true, Reboot: true, Append: words, Files: vmtest.Files(t)})
 }
 
 // reset resets it, as its button would.

@@ -40,7 +40,8 @@ func Main(m *testing.M) {
 	os.Exit(status)
 }
 
-// Shared answers the package's guest of a machine: two CPUs, KASLR as the
+// Shared answers the package's guest of a machine: two CPUs, which take turns since
+// tests have it rewrite its text (see vm), KASLR as the
 // distribution has it. It is booted by the first test that asks; a test leaves
 // it as it was. Its package's TestMain must be Main.
 func Shared(t testing.TB, machine string) *vm.VM {
@@ -55,7 +56,7 @@ func Shared(t testing.TB, machine string) *vm.VM {
 		}
 		return v
 	}
-	c := vm.Config{Machine: machine, CPUs: 2}
+	c := vm.Config{Machine: machine, CPUs: 2, Turns: true}
 	if Files != nil {
 		c.Files = Files(t)
 	}
