@@ -62,8 +62,17 @@ func (b *builder) askAbout(routine string, id uint32) {
 	}
 	b.lea(scratchReg, arch.SP, -b.now.sp)
 	b.call(b.d.Area.routine(routine))
+	b.wipe()
 	b.now.phase = Running
 	b.compareByte(keyReg, 1)
+}
+
+// wipe takes away what a call has left below a task's stack pointer in a kernel: a later function may keep
+// it for as long as the task sleeps, and it would look like one that comes back here.
+func (b *builder) wipe() {
+	if b.d.Key.Kind == CPU {
+		b.storeConst(arch.SP, -8, 0)
+	}
 }
 
 // entered makes an instance for this call, and runs the programs for that.
@@ -128,6 +137,7 @@ func (b *builder) exits(saved []arch.Reg) {
 			b.run(e.Programs, e.Hits, saved, nil)
 			if b.d.Key.Kind == CPU {
 				b.call(b.d.Area.routine("free_slot"))
+				b.wipe()
 			}
 		}
 		b.place(next)

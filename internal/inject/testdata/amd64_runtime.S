@@ -613,6 +613,12 @@ ROUTINE give_data
 	add	r9, [r8+POOL_CALLS]
 	.endm
 
+	# A call on the task's own stack, which leaves nothing of it below (see wipe in amd64_calls.go).
+	.macro LOCAL to
+	call	\to
+	mov	qword ptr [rsp-8], 0
+	.endm
+
 # Leaves r9 at the call of the probe that is asked for, esi, at the slot rax, 0 for none; r8, the segment;
 # rdi, where the search began. Nobody else looks for that call: who runs on its stack has masked
 # interrupts. Changes rcx, r10.
@@ -647,7 +653,7 @@ drop_slot:
 # words of private data. Leaves the call in rcx and in STATE_CALL; or 0 if it cannot be watched.
 ROUTINE enter_slot
 	PUSH_ALL
-	call	find_slot
+	LOCAL find_slot
 	test	r9, r9
 	jz	1f
 	mov	ecx, esi		# its place is used again: its task has ended in it
@@ -703,7 +709,7 @@ ROUTINE enter_slot
 # leave_call for a kernel. The call stays what it is until free_slot.
 ROUTINE leave_slot
 	PUSH_ALL
-	call	find_slot
+	LOCAL find_slot
 	xor	ecx, ecx
 	test	r9, r9
 	jz	3f
@@ -718,7 +724,7 @@ ROUTINE leave_slot
 	je	2f
 	mov	ecx, esi		# another call has its place, that was not seen to begin
 	inc	qword ptr [rdx+rcx*8+STATE_COUNTERS+LOST_EXITED]
-	call	drop_slot
+	LOCAL drop_slot
 	xor	ecx, ecx
 	jmp	3f
 2:	mov	[rdx+STATE_CALL], r9
@@ -732,7 +738,7 @@ ROUTINE free_slot
 	mov	r8, [rip+start-AREA_CODE+AREA_HEAD]
 	mov	r9, [rdx+STATE_CALL]
 	mov	esi, [r9+NODE_PROBE]
-	call	drop_slot
+	LOCAL drop_slot
 	POP_ALL
 	ret
 
