@@ -389,6 +389,7 @@ func (t *Target) poll() (st target.Stop, ok bool, err error) {
 		return st, false, t.gone()
 	}
 	if err := t.c.dead(); err != nil { // who is owed a Resume gets none any more
+		t.over, t.reason = true, err // or its memory could still be read, where that is shared
 		return st, false, err
 	}
 	return st, false, t.goOn()
