@@ -109,16 +109,20 @@ func (tr *Tracer) startGather() {
 	if tr.gather != nil || len(tr.recorders) == 0 {
 		return
 	}
-	tr.gather = &gather{over: make(chan struct{}), done: make(chan struct{})}
+	over, done := make(chan struct{}), make(chan struct{})
+	tr.gather = &gather{over: over, done: done}
 	go func() {
-		defer close(tr.gather.done)
+		defer close(done)
 		tick := time.NewTicker(pollEvery)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
 				tr.read(false)
-			case <-tr.gather.over:
+			case <-over:
+				tr.read(true)
+				return
+			case <-tr.s.Done(): // the memory may be another session's soon
 				tr.read(true)
 				return
 			}
