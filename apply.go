@@ -204,8 +204,7 @@ func (s *Session) planSlots(needs []slotNeed, writes *[]patch.Write) error {
 // planTrampoline gives the first return probe of a session the breakpoint that
 // swapped return addresses lead to.
 func (s *Session) planTrampoline(b *batch, writes *[]patch.Write) error {
-	isReturn := func(p *Kprobe) bool { rp, ok := p.owner.(*Kretprobe); return ok && rp.plan.Swaps() && !p.runsInside() }
-	i := slices.IndexFunc(b.probes, isReturn)
+	i := slices.IndexFunc(b.probes, func(p *Kprobe) bool { return p.swaps() && !p.runsInside() })
 	if i < 0 || s.frames.trampoline != 0 {
 		return nil
 	}
@@ -371,8 +370,7 @@ func (s *Session) planLinks(b *batch, d *detours) *rearming {
 		if !seen && pt.live {
 			ps = pt.probes
 		}
-		_, last := p.owner.(*Jprobe)
-		if _, isExit := p.owner.(*exit); last || isExit { // the entry may be the exit too
+		if p.as().trails() {
 			ps = append(ps[:len(ps):len(ps)], p)
 		} else {
 			ps = append([]*Kprobe{p}, ps...)
@@ -403,9 +401,7 @@ func (s *Session) link(b *batch) map[*point][]*Kprobe {
 	}
 	for _, p := range b.probes {
 		pt := b.at[p]
-		if j, ok := p.owner.(*Jprobe); ok {
-			s.jprobes[pt.Addr] = j
-		}
+		p.as().linked(s, pt)
 		p.point, p.given, p.placed, p.Addr = pt, p.Addr, true, pt.Addr
 	}
 	for _, pt := range b.fresh {
@@ -424,9 +420,7 @@ func (s *Session) unlink(b *batch, old map[*point][]*Kprobe) {
 	s.view.Lock()
 	defer s.view.Unlock()
 	for _, p := range b.probes {
-		if _, ok := p.owner.(*Jprobe); ok {
-			delete(s.jprobes, p.Addr)
-		}
+		p.as().unlinked(s)
 		p.unplace()
 	}
 	for pt, probes := range old {

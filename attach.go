@@ -140,7 +140,7 @@ func checkNew(p *Kprobe, twice bool) error {
 
 // prepare takes one probe as far as its plan, or lets it wait for its file.
 func (s *Session) prepare(b *batch, p *Kprobe) error {
-	loc, err := s.resolve(p)
+	loc, err := p.as().find(s, p)
 	if err != nil {
 		var absent *symbol.NoModuleError
 		if p.SymbolName != "" && (errors.As(err, &absent) || p.Patient && errors.Is(err, syscall.ENOENT)) {
@@ -149,23 +149,26 @@ func (s *Session) prepare(b *batch, p *Kprobe) error {
 		}
 		return err
 	}
-	if w, ok := p.owner.(*Watchpoint); ok {
-		return s.prepareWatch(b, w, loc)
-	}
-	if err := s.checkOwner(b, p, loc); err != nil {
+	if err := p.as().fits(s, b, loc); err != nil {
 		return err
 	}
-	pt, err := s.pointFor(b, loc)
-	if err != nil {
-		return err
-	}
-	if err := p.checkPinned(pt.pinned); err != nil {
-		return err
-	}
-	b.probes = append(b.probes, p)
-	b.at[p] = pt
-	if rp, ok := p.owner.(*Kretprobe); ok {
-		return s.prepareExits(b, rp)
+	return p.as().join(s, b, p, loc)
+}
+
+var errPostInside = fail(syscall.ENOTSUP, "a program and a post-handler at one instruction of a kernel")
+
+// postInside is a probe of the batch with whom a program and a post-handler meet, nil for
+// none.
+func (b *batch) postInside() *Kprobe {
+	meet := make(map[*point][2]bool)
+	for _, p := range b.probes {
+		pt := b.at[p]
+		for _, q := range append(slices.Clip(pt.probes), p) {
+			meet[pt] = [2]bool{meet[pt][0] || q.PostHandler != nil, meet[pt][1] || q.runsInside()}
+		}
+		if meet[pt] == [2]bool{true, true} {
+			return p
+		}
 	}
 	return nil
 }
@@ -204,14 +207,6 @@ func (p *Kprobe) checkPinned(why string) error {
 		return nil
 	}
 	return fail(syscall.ENOTSUP, "no program can run in front of an instruction that must run where it stands: %s", why)
-}
-
-// resolve finds the address of a probe.
-func (s *Session) resolve(p *Kprobe) (symbol.Loc, error) {
-	if w, ok := p.owner.(*Watchpoint); ok {
-		return s.image.Data(p.SymbolName, p.Addr, p.Offset, w.Len)
-	}
-	return s.image.Place(p.SymbolName, p.Addr, p.Offset)
 }
 
 // Symbols are the files and names of the target, as of the last registration or

@@ -2,14 +2,12 @@ package kprobe
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"syscall"
 
 	"kprobe/arch"
 	"kprobe/internal/image"
-	"kprobe/internal/inject"
 	"kprobe/internal/inside"
 	"kprobe/internal/patch"
 	"kprobe/internal/text"
@@ -23,25 +21,6 @@ type detours struct {
 	lost  []patch.Range             // planned, and not to be had
 
 	planned []*inside.Detour // in order of their sites
-}
-
-// runsInside tells whether a probe's work is done in the target.
-func (p *Kprobe) runsInside() bool {
-	switch o := p.owner.(type) {
-	case *Kretprobe:
-		return o.Program != nil
-	case *exit:
-		return o.rp.Program != nil
-	}
-	return p.Program != nil
-}
-
-// any tells whether something holds for one of the probe's programs.
-func (p *Kprobe) any(holds func(*Program) bool) bool {
-	if rp, ok := p.owner.(*Kretprobe); ok {
-		return holds(rp.Program) || holds(rp.EntryProgram)
-	}
-	return holds(p.Program)
 }
 
 // planDetours plans what the probes will need that run inside the target; after
@@ -88,35 +67,8 @@ func (s *Session) planDetour(change *detours, pt *point, ps []*Kprobe, taken fun
 	}
 	entry := pt.Addr - arch.Addr(pt.loc.Off)
 	for _, p := range ps {
-		switch o := p.owner.(type) {
-		default:
-			w.Programs = append(w.Programs, use(p.Program, entry, p.Cookie)...)
-		case *exit:
-			w.Exits = append(w.Exits, inside.Exit{Owner: o.rp, Again: o.kind == patch.Restart, Programs: use(o.rp.Program, o.rp.Kp.Addr, o.rp.Kp.Cookie)})
-			w.Cond, _ = inject.Leaves(pt.Site.Original)
-		case *Kretprobe:
-			r := inside.Return{Owner: o, MaxActive: o.MaxActive, Data: o.insideData(), Entry: use(o.EntryProgram, entry, o.Kp.Cookie)}
-			r.Veto = len(r.Entry) > 0
-			if !o.plan.Swaps() {
-				w.Enters = append(w.Enters, r)
-				continue
-			}
-			r.Programs = use(o.Program, entry, o.Kp.Cookie)
-			if w.Return != nil { // one call for all, and each probe has its part of the data
-				for _, us := range [][]inside.Use{r.Entry, r.Programs} {
-					for i := range us {
-						us[i].Data = w.Return.Data
-					}
-				}
-			}
-			if w.Return != nil {
-				r.Entry, r.Programs = slices.Concat(w.Return.Entry, r.Entry), slices.Concat(w.Return.Programs, r.Programs)
-				r.MaxActive, r.Data = max(r.MaxActive, w.Return.MaxActive), r.Data+w.Return.Data
-				if r.Data > MaxData {
-					return nil, fmt.Errorf("the return probes there have %d bytes of private data together, at most %d are possible", r.Data, MaxData)
-				}
-			}
-			w.Return = &r
+		if err := p.as().want(&w, p, entry); err != nil {
+			return nil, err
 		}
 	}
 	return change.batch.Detour(w)

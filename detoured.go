@@ -104,16 +104,7 @@ func (s *Session) leaveDetoursIn(c target.Child) {
 // fold adds what a retired detour has counted to its probes' own counts.
 func (s *Session) fold(d *inside.Detour) {
 	for _, p := range d.Owner.([]*Kprobe) {
-		switch o := p.owner.(type) {
-		case nil:
-			hits, missed := d.Counts()
-			p.hits.Add(hits)
-			p.missed.Add(missed)
-		case *Kretprobe:
-			if o.plan.Swaps() {
-				o.tally(d.Tally())
-			}
-		}
+		p.as().fold(p, d)
 	}
 }
 
@@ -167,21 +158,19 @@ func (s *Session) counted(p *Kprobe) (t inside.Tally) {
 	defer s.view.RUnlock()
 	if s.inside == nil {
 		return t
-	} else if t, ok := s.inside.Tally(p.owner); ok {
-		return t
+	}
+	if rp := p.as().returns(); rp != nil {
+		if t, ok := s.inside.Tally(rp); ok {
+			return t
+		}
 	}
 	ds := s.inside.Retired()
 	if pt := p.point; pt != nil && pt.Detour != nil {
 		ds = append(ds[:len(ds):len(ds)], pt.Detour)
 	}
 	for _, d := range ds {
-		switch {
-		case !slices.Contains(d.Owner.([]*Kprobe), p):
-		case p.owner != nil:
-			t.Add(d.Tally())
-		default:
-			hits, missed := d.Counts()
-			t.Add(inside.Tally{Hits: hits, Missed: missed})
+		if slices.Contains(d.Owner.([]*Kprobe), p) {
+			t.Add(p.as().tally(d))
 		}
 	}
 	return t

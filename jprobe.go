@@ -1,7 +1,9 @@
 package kprobe
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"syscall"
 
 	"kprobe/arch"
@@ -104,7 +106,7 @@ func (j *Jprobe) kprobe() *Kprobe {
 }
 
 func (j *Jprobe) prepare(s *Session) error {
-	if j.Kp.s != nil || j.Kp.owner != nil {
+	if j.Kp.s != nil || j.Kp.role != nil {
 		return fail(syscall.EINVAL, "it is registered already")
 	}
 	// Whose function it is, C's or Go's, is known when it has been found.
@@ -113,13 +115,42 @@ func (j *Jprobe) prepare(s *Session) error {
 			return err
 		}
 	}
-	j.Kp.owner = j
+	j.Kp.role = asJprobe{j: j}
 	j.Kp.PostHandler, j.Kp.FaultHandler = nil, nil
 	return nil
 }
 
 func (j *Jprobe) release(s *Session) {
-	j.Kp.owner, j.Kp.PreHandler = nil, nil
+	j.Kp.role, j.Kp.PreHandler = nil, nil
+}
+
+// asJprobe is the role of a Kprobe that a jprobe is made of.
+type asJprobe struct {
+	plain
+	j *Jprobe
+}
+
+func (asJprobe) letter() byte         { return 'j' }
+func (asJprobe) trails() bool         { return true }
+func (r asJprobe) release(s *Session) { r.j.release(s) }
+
+func (r asJprobe) linked(s *Session, pt *point) { s.jprobes[pt.Addr] = r.j }
+
+// unlinked gives up the claim to the function.
+func (r asJprobe) unlinked(s *Session) {
+	maps.DeleteFunc(s.jprobes, func(_ arch.Addr, o *Jprobe) bool { return o == r.j })
+}
+
+func (r asJprobe) fits(s *Session, b *batch, loc symbol.Loc) error {
+	if !s.image.IsEntry(loc) {
+		return fail(syscall.EINVAL, "a jprobe must be at a function's entry, and %s is not", loc)
+	}
+	at := arch.Addr(loc.Addr)
+	inBatch := func(q *Kprobe) bool { _, j := q.role.(asJprobe); return j && b.at[q].Addr == at }
+	if s.jprobes[at] != nil || slices.ContainsFunc(b.probes, inBatch) {
+		return fail(syscall.EEXIST, "%s has a jprobe already", loc)
+	}
+	return r.j.compile(s.arch, loc)
 }
 
 // compile fits the jprobe to the function that it is on.

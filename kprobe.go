@@ -62,7 +62,7 @@ type Kprobe struct {
 	s      *Session
 	last   *Session  // that it was registered in, and which may have counts of it still
 	point  *point    // nil while pending, and a watchpoint's
-	owner  any       // the *Jprobe, *Kretprobe or *Watchpoint that this one serves
+	role   role      // nil: plain
 	hidden bool      // of the session's own making: no list shows it
 	given  arch.Addr // Addr as the caller had it
 	placed bool      // Addr is where the probe is
@@ -78,7 +78,7 @@ func (p *Kprobe) Hits() uint64 {
 // counted is what was counted inside the target.
 func (p *Kprobe) counted() (t inside.Tally) {
 	s := p.s
-	if s == nil && p.owner == nil {
+	if s == nil && p.role == nil {
 		s = p.last
 	}
 	if s != nil && p.runsInside() {
@@ -95,19 +95,6 @@ func (p *Kprobe) NMissed() uint64 {
 
 // Registered tells whether the probe is registered, pending ones included.
 func (p *Kprobe) Registered() bool { return p.s != nil }
-
-// kind is the letter that the list shows.
-func (p *Kprobe) kind() byte {
-	switch p.owner.(type) {
-	case *Jprobe:
-		return 'j'
-	case *Kretprobe:
-		return 'r'
-	case *Watchpoint:
-		return 'w'
-	}
-	return 'k'
-}
 
 // disabled is asked by handlers' goroutines too, while the owner thread switches.
 func (p *Kprobe) disabled() bool { return atomic.LoadUint32(&p.Flags)&FlagDisabled != 0 }
@@ -133,7 +120,7 @@ func (p *Kprobe) kprobe() *Kprobe { return p }
 
 func (p *Kprobe) prepare(s *Session) error {
 	switch {
-	case p.owner != nil:
+	case p.role != nil:
 		return fail(syscall.EINVAL, "the probe belongs to a jprobe, kretprobe or watchpoint")
 	case p.Program == nil:
 		return nil

@@ -1,13 +1,17 @@
 package kprobe
 
 import (
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/inject"
+	"kprobe/internal/inside"
 	"kprobe/internal/returns"
+	"kprobe/symbol"
 )
 
 // MaxData is the most private data a return instance can have, in bytes.
@@ -147,7 +151,7 @@ func (rp *Kretprobe) kprobe() *Kprobe {
 }
 
 func (rp *Kretprobe) prepare(s *Session) error {
-	if rp.Kp.s != nil || rp.Kp.owner != nil {
+	if rp.Kp.s != nil || rp.Kp.role != nil {
 		return fail(syscall.EINVAL, "it is registered already")
 	}
 	if err := rp.checkPrograms(s); err != nil {
@@ -169,7 +173,7 @@ func (rp *Kretprobe) prepare(s *Session) error {
 		rp.lost[i].Store(0)
 	}
 	rp.again = make(map[returns.Place]bool)
-	rp.Kp.owner = rp
+	rp.Kp.role = asReturn{rp: rp}
 	rp.Kp.PostHandler, rp.Kp.FaultHandler = nil, nil
 	if rp.Program != nil {
 		return nil
@@ -202,12 +206,72 @@ func (rp *Kretprobe) checkPrograms(s *Session) error {
 }
 
 func (rp *Kretprobe) release(s *Session) {
-	rp.Kp.owner, rp.Kp.PreHandler = nil, nil
+	rp.Kp.role, rp.Kp.PreHandler = nil, nil
 	s.frames.mu.Lock()
 	s.sweep(rp) // so that every call that is over is in a count
 	s.frames.mu.Unlock()
 	s.settleInside(rp)
 	s.frames.orphan(rp)
+}
+
+// asReturn is the role of a Kprobe at the entry of a function with a return probe.
+type asReturn struct {
+	plain
+	rp *Kretprobe
+}
+
+func (asReturn) letter() byte          { return 'r' }
+func (r asReturn) returns() *Kretprobe { return r.rp }
+func (r asReturn) release(s *Session)  { r.rp.release(s) }
+
+func (r asReturn) work(*Kprobe) (program, entry *Program) { return r.rp.Program, r.rp.EntryProgram }
+
+func (r asReturn) fits(s *Session, _ *batch, loc symbol.Loc) error {
+	if !s.image.IsEntry(loc) {
+		return fail(syscall.EINVAL, "a return probe must be at a function's entry, and %s is not", loc)
+	}
+	return s.chooseEngine(r.rp, loc)
+}
+
+func (r asReturn) join(s *Session, b *batch, p *Kprobe, loc symbol.Loc) error {
+	if err := r.plain.join(s, b, p, loc); err != nil {
+		return err
+	}
+	return s.prepareExits(b, r.rp)
+}
+
+func (r asReturn) want(w *inside.Want, p *Kprobe, entry arch.Addr) error {
+	rp := r.rp
+	ret := inside.Return{Owner: rp, MaxActive: rp.MaxActive, Data: rp.insideData(), Entry: use(rp.EntryProgram, entry, p.Cookie)}
+	ret.Veto = len(ret.Entry) > 0
+	if !rp.plan.Swaps() {
+		w.Enters = append(w.Enters, ret)
+		return nil
+	}
+	ret.Programs = use(rp.Program, entry, p.Cookie)
+	if o := w.Return; o != nil { // one call for all, and each probe has its part of the data
+		for _, us := range [][]inside.Use{ret.Entry, ret.Programs} {
+			for i := range us {
+				us[i].Data = o.Data
+			}
+		}
+		ret.Entry, ret.Programs = slices.Concat(o.Entry, ret.Entry), slices.Concat(o.Programs, ret.Programs)
+		ret.MaxActive, ret.Data = max(ret.MaxActive, o.MaxActive), ret.Data+o.Data
+		if ret.Data > MaxData {
+			return fmt.Errorf("the return probes there have %d bytes of private data together, at most %d are possible", ret.Data, MaxData)
+		}
+	}
+	w.Return = &ret
+	return nil
+}
+
+func (asReturn) tally(d *inside.Detour) inside.Tally { return d.Tally() }
+
+// fold: the account of calls whose exits are probed outlives detours.
+func (r asReturn) fold(_ *Kprobe, d *inside.Detour) {
+	if r.rp.plan.Swaps() {
+		r.rp.tally(d.Tally())
+	}
 }
 
 // UnregisterKretprobe removes a return probe. Calls that are under way return

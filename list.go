@@ -53,7 +53,7 @@ func (s *Session) List() []ListEntry {
 func (s *Session) list() []ListEntry {
 	var ps []*Kprobe
 	for _, p := range s.probes {
-		if _, placed := p.place(); !p.hidden && (placed || p.gone.Load()) {
+		if _, placed := p.as().place(p); !p.hidden && (placed || p.gone.Load()) {
 			ps = append(ps, p)
 		}
 	}
@@ -67,8 +67,8 @@ func (s *Session) list() []ListEntry {
 	es := make([]ListEntry, 0, len(ps))
 	program := s.image.Program()
 	for _, p := range ps {
-		e := ListEntry{Addr: p.Addr, Kind: p.kind(), Gone: p.gone.Load(), Disabled: p.disabled()}
-		if loc, placed := p.place(); !placed {
+		e := ListEntry{Addr: p.Addr, Kind: p.as().letter(), Gone: p.gone.Load(), Disabled: p.disabled()}
+		if loc, placed := p.as().place(p); !placed {
 			e.Symbol = fmt.Sprintf("%s+0x%x", p.SymbolName, p.Offset)
 			if p.SymbolName == "" {
 				e.Symbol = p.Addr.String()

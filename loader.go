@@ -193,7 +193,7 @@ func (s *Session) goneWith(removed []*symbol.Module) {
 			for _, p := range pt.probes {
 				p.gone.Store(true)
 				p.point = nil
-				if _, internal := p.owner.(*exit); !internal {
+				if !p.as().internal() {
 					s.report(named(p, fail(syscall.ENOENT, "its code has been unmapped")))
 				}
 			}
@@ -235,10 +235,7 @@ func (s *Session) armPending() {
 	s.pending = append(s.pending, b.wait...)
 	if err := s.apply(&b); err != nil {
 		s.report(err)
-		s.pending = append(s.pending, slices.DeleteFunc(b.probes, func(p *Kprobe) bool {
-			_, internal := p.owner.(*exit)
-			return internal
-		})...)
+		s.pending = append(s.pending, slices.DeleteFunc(b.probes, func(p *Kprobe) bool { return p.as().internal() })...)
 		for _, w := range b.watches {
 			s.pending = append(s.pending, &w.Kp)
 		}

@@ -62,7 +62,7 @@ func (s *Session) Plan(p Probe) PlanEntry {
 		return refused(err)
 	}
 	defer p.release(s)
-	loc, err := s.resolve(kp)
+	loc, err := kp.as().find(s, kp)
 	var absent *symbol.NoModuleError
 	switch {
 	case errors.As(err, &absent):
@@ -70,7 +70,7 @@ func (s *Session) Plan(p Probe) PlanEntry {
 	case err != nil:
 		return refused(err)
 	}
-	if w, ok := p.(*Watchpoint); ok {
+	if w := kp.as().watches(); w != nil {
 		return PlanEntry{Place: loc.Place(), Addr: arch.Addr(loc.Addr), Verdict: "watch", Engine: "debug register",
 			Reason: fmt.Sprintf("%d bytes, %v", w.Len, w.Access)}
 	}
@@ -85,11 +85,12 @@ func (s *Session) Plan(p Probe) PlanEntry {
 	if err == nil {
 		err = kp.checkPinned(s.pinned(site))
 	}
+	rp := kp.as().returns()
 	if err == nil {
 		var b batch
 		b.init()
-		err = s.checkOwner(&b, kp, loc)
-		if rp, ok := p.(*Kretprobe); ok && err == nil {
+		err = kp.as().fits(s, &b, loc)
+		if rp != nil && err == nil {
 			err = s.prepareExits(&b, rp)
 			e.Engine = rp.engine()
 		}
@@ -99,10 +100,10 @@ func (s *Session) Plan(p Probe) PlanEntry {
 		return e
 	}
 	pt := &point{Place: text.Place{Addr: e.Addr, Site: site}, loc: loc}
-	switch rp, ok := p.(*Kretprobe); {
-	case ok && s.machine != nil:
+	switch {
+	case rp != nil && s.machine != nil:
 		e.Jump = s.planReturnJumps(rp, pt)
-	case !ok || rp.plan.Swaps():
+	case rp == nil || rp.plan.Swaps():
 		if e.Jump = s.planJump(pt); e.Jump != "" {
 			e.Trap = s.planTrap(pt)
 		}

@@ -59,15 +59,11 @@ func (s *Session) remove(ps []*Kprobe) error {
 	for _, p := range ps {
 		p.unplace()
 		p.s = nil
-		if j, ok := p.owner.(*Jprobe); ok {
-			s.forgetJprobe(j)
-		}
+		p.as().unlinked(s)
 	}
 	s.grace()
 	for _, p := range ps {
-		if owner, ok := p.owner.(Probe); ok {
-			owner.release(s)
-		}
+		p.as().release(s)
 	}
 	s.saveState()
 	return err

@@ -7,6 +7,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/inject"
+	"kprobe/internal/inside"
 	"kprobe/internal/patch"
 	"kprobe/internal/returns"
 	"kprobe/internal/text"
@@ -35,6 +36,28 @@ type exit struct {
 	kind patch.ExitKind
 	pt   *point
 }
+
+// asExit is the role of a probe on an exit.
+type asExit struct {
+	plain
+	*exit
+}
+
+func (asExit) internal() bool { return true }
+
+// trails: the entry may be the exit, too.
+func (asExit) trails() bool { return true }
+
+func (r asExit) work(*Kprobe) (program, entry *Program) { return r.rp.Program, nil }
+
+func (r asExit) want(w *inside.Want, _ *Kprobe, _ arch.Addr) error {
+	w.Exits = append(w.Exits, inside.Exit{Owner: r.rp, Again: r.kind == patch.Restart, Programs: use(r.rp.Program, r.rp.Kp.Addr, r.rp.Kp.Cookie)})
+	w.Cond, _ = inject.Leaves(w.Code)
+	return nil
+}
+
+func (asExit) tally(d *inside.Detour) inside.Tally { return d.Tally() }
+func (asExit) fold(*Kprobe, *inside.Detour)        {}
 
 // chooseEngine decides how the returns of a function are noticed, and finds its
 // exits where that is how. Errors: ENOTSUP.
@@ -121,7 +144,7 @@ func (s *Session) prepareExits(b *batch, rp *Kretprobe) error {
 			return err
 		}
 		e := &exit{rp, x.Kind, pt}
-		p := &Kprobe{Addr: x.Addr, Flags: rp.Kp.Flags, owner: e, s: s}
+		p := &Kprobe{Addr: x.Addr, Flags: rp.Kp.Flags, role: asExit{exit: e}, s: s}
 		if rp.Program == nil {
 			p.PreHandler = e.hit
 		}
@@ -136,7 +159,7 @@ func (s *Session) prepareExits(b *batch, rp *Kretprobe) error {
 func withExits(ps []*Kprobe) []*Kprobe {
 	all := ps
 	for _, p := range ps {
-		if rp, ok := p.owner.(*Kretprobe); ok {
+		if rp := p.as().returns(); rp != nil {
 			all = append(all[:len(all):len(all)], rp.exits...)
 		}
 	}
@@ -151,8 +174,8 @@ func (s *Session) switchedWith(ps []*Kprobe, off bool) []*Kprobe {
 	var all []*Kprobe
 	for _, p := range ps {
 		all = append(all, p)
-		rp, ok := p.owner.(*Kretprobe)
-		if ok && !(off && (rp.active > 0 || s.inside != nil && s.inside.Active(rp) > 0)) {
+		rp := p.as().returns()
+		if rp != nil && !(off && (rp.active > 0 || s.inside != nil && s.inside.Active(rp) > 0)) {
 			all = append(all, rp.exits...)
 		}
 	}

@@ -58,10 +58,7 @@ func (s *Session) watchWalks(b *batch) (added []*Kprobe) {
 
 // swaps tells whether the batch has a return probe that swaps return addresses.
 func (b *batch) swaps() bool {
-	return slices.ContainsFunc(b.probes, func(p *Kprobe) bool {
-		rp, ok := p.owner.(*Kretprobe)
-		return ok && rp.plan.Swaps()
-	})
+	return slices.ContainsFunc(b.probes, (*Kprobe).swaps)
 }
 
 // unswapped is a return address that is in its place while its stack is walked: of
@@ -121,8 +118,8 @@ func (s *Session) endCalls(regs *Regs, us []unswapped) {
 			delete(s.frames.at, u.sp)
 		} else if u.sp == 0 && s.inside != nil && s.inside.End(u.detour, stack) {
 			for _, p := range u.detour.Detour.Owner.([]*Kprobe) {
-				if rp, ok := p.owner.(*Kretprobe); ok && rp.plan.Swaps() {
-					rp.lost[unwound].Add(1)
+				if p.swaps() {
+					p.as().returns().lost[unwound].Add(1)
 				}
 			}
 		}

@@ -87,7 +87,7 @@ func (w *Watchpoint) kprobe() *Kprobe {
 
 func (w *Watchpoint) prepare(s *Session) error {
 	switch {
-	case w.Kp.s != nil || w.Kp.owner != nil:
+	case w.Kp.s != nil || w.Kp.role != nil:
 		return fail(syscall.EINVAL, "it is registered already")
 	case w.Len != 1 && w.Len != 2 && w.Len != 4 && w.Len != 8:
 		return fail(syscall.EINVAL, "%d bytes cannot be watched, only 1, 2, 4 or 8", w.Len)
@@ -100,12 +100,32 @@ func (w *Watchpoint) prepare(s *Session) error {
 	case w.Access > Read:
 		return fail(syscall.EINVAL, "no such access")
 	}
-	w.Kp.owner = w
+	w.Kp.role = asWatch{w: w}
 	w.Kp.PreHandler, w.Kp.PostHandler, w.Kp.FaultHandler = nil, nil, nil
 	return nil
 }
 
-func (w *Watchpoint) release(*Session) { w.Kp.owner = nil }
+func (w *Watchpoint) release(*Session) { w.Kp.role = nil }
+
+// asWatch is the role of a Kprobe that a watchpoint is made of.
+type asWatch struct {
+	plain
+	w *Watchpoint
+}
+
+func (asWatch) letter() byte           { return 'w' }
+func (r asWatch) watches() *Watchpoint { return r.w }
+func (r asWatch) release(s *Session)   { r.w.release(s) }
+
+func (r asWatch) find(s *Session, p *Kprobe) (symbol.Loc, error) {
+	return s.image.Data(p.SymbolName, p.Addr, p.Offset, r.w.Len)
+}
+
+func (r asWatch) place(p *Kprobe) (symbol.Loc, bool) { return r.w.loc, p.placed }
+
+func (r asWatch) join(s *Session, b *batch, _ *Kprobe, loc symbol.Loc) error {
+	return s.prepareWatch(b, r.w, loc)
+}
 
 // prepareWatch plans which of the processor's a watchpoint is going to be.
 func (s *Session) prepareWatch(b *batch, w *Watchpoint, loc symbol.Loc) error {
@@ -192,22 +212,11 @@ func (s *Session) rewatch() error {
 func watchpointsOf(ps []*Kprobe) []*Watchpoint {
 	var ws []*Watchpoint
 	for _, p := range ps {
-		if w, ok := p.owner.(*Watchpoint); ok {
+		if w := p.as().watches(); w != nil {
 			ws = append(ws, w)
 		}
 	}
 	return ws
-}
-
-// place is where a probe is at work, if it is.
-func (p *Kprobe) place() (loc symbol.Loc, ok bool) {
-	if w, ok := p.owner.(*Watchpoint); ok {
-		return w.loc, p.placed
-	}
-	if p.point == nil {
-		return loc, false
-	}
-	return p.point.loc, true
 }
 
 // accessed deals with a thread that has accessed watched data. If it stands in
