@@ -1,0 +1,181 @@
+package test
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"kprobe"
+	"kprobe/bpf"
+	"kprobe/internal/testprog"
+)
+
+// insideReturns are return probes whose work is done in the target, and which keep their
+// own books there: how often a function was entered, how often it returned, with what.
+type insideReturns struct {
+	rps   []*kprobe.Kretprobe
+	books *bpf.Map
+	sums  bool // the results are the same in each round
+}
+
+// What is in a row of the books.
+const (
+	bookEntries = iota
+	bookReturns
+	bookResults // their sum
+
+	bookColumns
+)
+
+func watchInside(t testing.TB, s *kprobe.Session, engine kprobe.Engine, names []string) *insideReturns {
+	t.Helper()
+	maps := []*bpf.MapSpec{{Name: "books", Type: bpf.PerCPUArray, KeySize: 4, ValueSize: 8 * bookColumns, MaxEntries: uint32(len(names))}}
+	row := `
+		r6 = r1
+		call get_attach_cookie
+		*(u32 *)(r10 -4) = r0
+		r1 = map books
+		r2 = r10
+		r2 += -4
+		call map_lookup_elem
+		if r0 == 0 goto out
+`
+	ps := load(t, s, maps, map[string]bpf.Kind{"returned": bpf.Kretprobe}, map[string]string{
+		"entered": row + `
+			r1 = *(u64 *)(r0 +0)
+			r1 += 1
+			*(u64 *)(r0 +0) = r1
+		out:
+			r0 = 0
+			exit`,
+		"returned": row + `
+			r1 = *(u64 *)(r0 +8)
+			r1 += 1
+			*(u64 *)(r0 +8) = r1
+			r1 = *(u64 *)(r6 +80)   # rax
+			r2 = *(u64 *)(r0 +16)
+			r2 += r1
+			*(u64 *)(r0 +16) = r2
+		out:
+			r0 = 0
+			exit`,
+	})
+	enter, err := ps.Program("entered")
+	ok(t, err)
+	leave, err := ps.Program("returned")
+	ok(t, err)
+	books, err := ps.Map("books")
+	ok(t, err)
+	in := &insideReturns{books: books}
+	for i, name := range names {
+		in.rps = append(in.rps, &kprobe.Kretprobe{
+			Kp: kprobe.Kprobe{SymbolName: name, Cookie: uint64(i)}, Engine: engine, MaxActive: 1 << 16, EntryProgram: enter, Program: leave,
+		})
+	}
+	if err := s.RegisterKretprobes(in.rps); err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+// row reads the books of the i-th function.
+func (in *insideReturns) row(t testing.TB, i int) (row [bookColumns]uint64) {
+	t.Helper()
+	threads, err := in.books.Threads(binary.LittleEndian.AppendUint32(nil, uint32(i)))
+	ok(t, err)
+	for _, v := range threads {
+		for c := range row {
+			row[c] += binary.LittleEndian.Uint64(v[8*c:])
+		}
+	}
+	return row
+}
+
+// agree compares the books with what handlers in the controller counted for the same rounds.
+func (in *insideReturns) agree(t testing.TB, cs []*counted) {
+	t.Helper()
+	for i, rp := range in.rps {
+		row, c := in.row(t, i), cs[i]
+		if rp.NMissed() != 0 || rp.Hits() != row[bookReturns] {
+			t.Errorf("%s: %d hits, %d missed, in the books %d", rp.Kp.SymbolName, rp.Hits(), rp.NMissed(), row[bookReturns])
+		}
+		if int(row[bookEntries]) != c.entries.n() || int(row[bookReturns]) != c.returns.n() || rp.Lost() != c.Lost() {
+			t.Errorf("%s: inside %d entries, %d returns, lost %+v; outside %d, %d, %+v", rp.Kp.SymbolName,
+				row[bookEntries], row[bookReturns], rp.Lost(), c.entries.n(), c.returns.n(), c.Lost())
+		}
+		if in.sums && c.tails.n() == 0 && int(row[bookResults]) != c.sum.n() {
+			t.Errorf("%s: the results sum up to %d inside, %d outside", rp.Kp.SymbolName, int(row[bookResults]), c.sum.n())
+		}
+	}
+}
+
+// optimizedReturns is how many of the probes' entries are jumps.
+func optimizedReturns(s *kprobe.Session) (n int) {
+	for _, l := range s.List() {
+		if l.Optimized {
+			n++
+		}
+	}
+	return n
+}
+
+// The same rounds of a program, its returns watched from outside and inside the target, by
+// traps and by jumps: the counts are the same, and the program's answers.
+func testInsideAgrees(t *testing.T, path, round string, engine kprobe.Engine, names []string, sums bool) {
+	p := testprog.Start(t, path)
+	want := p.Round(round)
+	s := attach(t, p.Pid, nil)
+	cs := watchReturns(t, s, engine, names)
+	sameRound(t, s, p, want, round)
+	stopWatching(t, s, cs)
+	for _, jumps := range []bool{false, true} {
+		ok(t, s.SetOptimization(jumps))
+		in := watchInside(t, s, engine, names)
+		in.sums = sums
+		s.WaitOptimized()
+		if n := optimizedReturns(s); jumps != (n > 0) {
+			t.Errorf("%d of %d probes are optimized", n, len(names))
+		}
+		sameRound(t, s, p, want, round)
+		ok(t, s.UnregisterKretprobes(in.rps))
+		in.agree(t, cs)
+	}
+	sameRound(t, s, p, want, round)
+	ok(t, s.Close())
+	if got := p.Round(round); !slices.Equal(got, want) {
+		t.Errorf("in the end %q, want %q", got, want)
+	}
+}
+
+// Exceptions end calls that are watched inside.
+func TestInsideExitsAndExceptions(t *testing.T) {
+	path := testprog.Build(t, "throws", "-O2")
+	testInsideAgrees(t, path, "30", kprobe.EngineAuto, functionsOf(t, path, "throw_"), true)
+}
+
+// C functions whose exits are probed on request: tail jumps, longjmp, loops to the entry.
+func TestInsideExitsInC(t *testing.T) {
+	path := testprog.Build(t, "rets", "-O2")
+	testInsideAgrees(t, path, "3", kprobe.EngineExits, insideNames(t, path, "ret_"), true)
+}
+
+// Stacks that grow under their frames, panics, Goexit, goroutines on many threads.
+func TestInsideExitsInGo(t *testing.T) {
+	path := testprog.Build(t, "gostorm")
+	testInsideAgrees(t, path, "200", kprobe.EngineAuto, insideNames(t, path, "main.storm"), false) // some results are addresses
+}
+
+// insideNames are those of functions with such a prefix that can have programs at their returns.
+func insideNames(t *testing.T, path string, prefix string) (names []string) {
+	s := attach(t, testprog.Start(t, path).Pid, nil)
+	defer s.Close()
+	for _, name := range functionsOf(t, path, prefix) {
+		e := s.Plan(&kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: name}, Engine: kprobe.EngineExits, Program: kprobe.CountOnly})
+		if e.Verdict == "refuse" {
+			t.Logf("%s: %s", name, e.Reason)
+			continue
+		}
+		names = append(names, name)
+	}
+	return names
+}

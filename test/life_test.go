@@ -1,0 +1,225 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"kprobe"
+	"kprobe/internal/testprog"
+)
+
+// docs/PROCESS.md has a table of what becomes of probes in the course of a
+// process's life. The life_*_test.go files hold its rows.
+
+// living is a program of lives.c with a probe of each kind on its function.
+func living(t *testing.T) (*testprog.Proc, *kprobe.Session, *kprobe.Kprobe, *kprobe.Kretprobe) {
+	t.Helper()
+	p := testprog.Start(t, testprog.Build(t, "lives", "-O2"))
+	s := attach(t, p.Pid, nil)
+	kp := &kprobe.Kprobe{SymbolName: "live_work", PostHandler: func(*kprobe.Kprobe, *kprobe.Regs, uint64) {}}
+	rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "live_work"}}
+	register(t, s, kp)
+	ok(t, s.RegisterKretprobe(rp))
+	return p, s, kp, rp
+}
+
+// over waits for the end of a session's target.
+func over(t *testing.T, s *kprobe.Session, code, signal int) {
+	t.Helper()
+	select {
+	case <-s.Done():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the session does not learn of its target's end")
+	}
+	if e, gone := s.Exited(); !gone || signal == 0 && (e.Code != code || e.Signal != 0) || e.Signal != signal {
+		t.Errorf("the session says %v, %v", e, gone)
+	}
+}
+
+func exited(t *testing.T, st syscall.WaitStatus, code int) {
+	t.Helper()
+	if !st.Exited() || st.ExitStatus() != code {
+		t.Errorf("the parent is told %#x, not exit status %d", st, code)
+	}
+}
+
+func worked(n int) string { return fmt.Sprintf("worked %d", 3*n*(n-1)/2+n) }
+
+func TestLifeExecByAThread(t *testing.T) {
+	p, s, kp, rp := living(t)
+	for i := range uint64(3) {
+		if got := p.Round("work 100")[0]; got != worked(100) {
+			t.Error(got)
+		}
+		settle(t, s)
+		if kp.Hits() != 100*(i+1) || rp.Hits() != 100*(i+1) {
+			t.Errorf("after %d execs: %d hits, %d returns", i, kp.Hits(), rp.Hits())
+		}
+		p.Send("thread_exec")
+		p.Expect("ready")
+	}
+	ends(t, p)
+}
+
+func TestLifeLeaderEndsFirst(t *testing.T) {
+	p, s, kp, rp := living(t)
+	p.Send("leader_exit")
+	if got := p.Expect("worked"); got != worked(1000) {
+		t.Error(got)
+	}
+	exited(t, p.Wait(), 5)
+	over(t, s, 5, 0)
+	if kp.Hits() != 1000 || rp.Hits() != 1000 {
+		t.Errorf("%d hits, %d returns", kp.Hits(), rp.Hits())
+	}
+}
+
+func TestLifeExitWithThreadsInProbes(t *testing.T) {
+	for _, concurrent := range []bool{false, true} {
+		p := testprog.Start(t, testprog.Build(t, "lives", "-O2"))
+		s := attach(t, p.Pid, &kprobe.Options{Concurrent: concurrent})
+		kp := &kprobe.Kprobe{SymbolName: "live_work", PreHandler: pre(func(*kprobe.Regs) { time.Sleep(50 * time.Microsecond) })}
+		register(t, s, kp)
+		ok(t, s.RegisterKretprobe(&kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "live_work"}}))
+		p.Send("exit_group")
+		exited(t, p.Wait(), 7)
+		over(t, s, 7, 0)
+		if err := s.RegisterKprobe(&kprobe.Kprobe{SymbolName: "live_work"}); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("a registration after the end: %v", err)
+		}
+	}
+}
+
+func TestLifeVforkExecFails(t *testing.T) {
+	p, s, kp, _ := living(t)
+	if got := p.Round("vfork_fails")[0]; got != "vfork_fails 3" {
+		t.Error(got)
+	}
+	settle(t, s)
+	if kp.Hits() != 1 {
+		t.Errorf("%d hits in the child", kp.Hits())
+	}
+	ends(t, p)
+}
+
+// A child is let go, and so is free to be traced by its own parent.
+func TestLifeTracedChild(t *testing.T) {
+	p, _, _, _ := living(t)
+	if got := p.Round("traced_child")[0]; got != "traced_child 6" {
+		t.Error(got)
+	}
+	ends(t, p)
+	p = testprog.Start(t, testprog.Build(t, "lives", "-O2"))
+	_, f := followed(t, p.Pid, "live_work")
+	if got := p.Round("traced_child")[0]; got != "traced_child 91" { // EPERM: it is ours
+		t.Errorf("followed: %q", got)
+	}
+	ends(t, p)
+	f.wait()
+}
+
+// Children are born while probes come and go: each is clean of those that there
+// were when it was born.
+func TestLifeForksDuringBatches(t *testing.T) {
+	p, s, _, _ := living(t)
+	p.Send("children 300")
+	until := make(chan string)
+	go func() { until <- p.Expect("children") }()
+	for batches := 0; ; batches++ {
+		kp := &kprobe.Kprobe{SymbolName: "live_work"}
+		rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "live_work"}}
+		exit := &kprobe.Kprobe{SymbolName: "libc.so.6:_exit"}
+		register(t, s, kp, exit)
+		ok(t, s.RegisterKretprobe(rp))
+		ok(t, s.UnregisterKprobes([]*kprobe.Kprobe{exit, kp}))
+		ok(t, s.UnregisterKretprobe(rp))
+		select {
+		case got := <-until:
+			if got != "children 300" || batches < 5 {
+				t.Errorf("%q, %d batches", got, batches)
+			}
+			ends(t, p)
+			return
+		default:
+		}
+	}
+}
+
+// The target is killed at any moment of a batch.
+func TestLifeKilledDuringBatches(t *testing.T) {
+	path := testprog.Build(t, "threads", "-O2")
+	for i := range 15 {
+		p := testprog.Start(t, path, "4")
+		s := attach(t, p.Pid, nil)
+		p.Send("100000000")
+		killer := time.AfterFunc(time.Duration(i)*700*time.Microsecond, func() { p.Signal(syscall.SIGKILL) })
+		defer killer.Stop()
+		for batches := 0; ; batches++ {
+			kp := &kprobe.Kprobe{SymbolName: "hammer_add"}
+			rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "hammer_mul"}}
+			err := errors.Join(s.RegisterKprobe(kp), s.RegisterKretprobe(rp), s.UnregisterKprobe(kp), s.UnregisterKretprobe(rp))
+			if err != nil {
+				if !errors.Is(err, syscall.ESRCH) && !errors.Is(err, syscall.EINVAL) {
+					t.Errorf("kill %d, batch %d: %v", i, batches, err)
+				}
+				break
+			}
+			if _, gone := s.Exited(); gone {
+				break
+			}
+		}
+		over(t, s, -1, int(syscall.SIGKILL))
+		if st := p.Wait(); !st.Signaled() || st.Signal() != syscall.SIGKILL {
+			t.Errorf("kill %d: the parent is told %#x", i, st)
+		}
+		ok(t, s.Close())
+	}
+}
+
+// Group stops while probes are hit all the time: what stops stays stopped, and
+// no hit is lost.
+func TestLifeGroupStops(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "threads", "-O2"), "3")
+	want := p.Round("3000")
+	s := attach(t, p.Pid, nil)
+	kp := &kprobe.Kprobe{SymbolName: "hammer_add"}
+	register(t, s, kp)
+	p.Send("3000")
+	for i := range 20 {
+		stop := []syscall.Signal{syscall.SIGSTOP, syscall.SIGTSTP}[i%2]
+		ok(t, p.Signal(stop))
+		within(t, "the target stops", func() bool {
+			hits := kp.Hits()
+			for range 5 { // none is on its way, and nobody only waits for a processor
+				settle(t, s)
+				time.Sleep(2 * time.Millisecond)
+			}
+			return kp.Hits() == hits
+		})
+		if i%4 == 0 {
+			other := &kprobe.Kprobe{SymbolName: "hammer_mul"}
+			register(t, s, other)
+			ok(t, s.UnregisterKprobe(other))
+		}
+		time.Sleep(2 * time.Millisecond)
+		hits := kp.Hits()
+		time.Sleep(2 * time.Millisecond)
+		if now := kp.Hits(); now > hits {
+			t.Errorf("%v: %d hits while it is stopped", stop, now-hits)
+		}
+		ok(t, p.Signal(syscall.SIGCONT))
+		time.Sleep(5 * time.Millisecond)
+	}
+	if got := p.Expect("hammer"); got != want[0] {
+		t.Errorf("%q, want %q", got, want[0])
+	}
+	p.Expect("done")
+	settle(t, s)
+	if kp.Hits() != 9000 {
+		t.Errorf("%d hits", kp.Hits())
+	}
+	ends(t, p)
+}

@@ -1,0 +1,81 @@
+package test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kprobe"
+	"kprobe/bpf"
+)
+
+// clang compiles a program of package bpf's.
+func clang(t testing.TB, file string) *bpf.Collection {
+	t.Helper()
+	// The machine's own headers: <asm/...> is not in clang's search path for bpf.
+	arch, err := exec.Command("gcc", "-print-multiarch").Output()
+	ok(t, err)
+	out := filepath.Join(t.TempDir(), "prog.o")
+	cmd := exec.Command("clang", "-target", "bpf", "-D__TARGET_ARCH_x86", "-mcpu=v3", "-O2", "-g",
+		"-I/usr/include/"+strings.TrimSpace(string(arch)), "-c", filepath.Join("..", "bpf", "testdata", file), "-o", out)
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, msg)
+	}
+	object, err := os.ReadFile(out)
+	ok(t, err)
+	c, err := bpf.Load(bytes.NewReader(object))
+	ok(t, err)
+	return c
+}
+
+// A histogram as people write it, in C, on a live Python: every call of malloc is in
+// it, once.
+func TestClangProgramOnPython(t *testing.T) {
+	p := startPython(t)
+	p.Round("allofit 2")
+	want := p.Round("repeatable 2")
+	s := attach(t, p.Pid, nil)
+	ps, err := s.Load(clang(t, "hist.bpf.c"))
+	ok(t, err)
+	probes, err := ps.Attach()
+	ok(t, err)
+	hist, err := ps.Map("hist")
+	ok(t, err)
+	for range 3 {
+		if got := p.Round("repeatable 2"); !slices.Equal(got, want) {
+			sameLines(t, got, want)
+		}
+		s.WaitOptimized()
+	}
+	if n := optimized(s); n != 2 {
+		t.Errorf("%d of 2 are optimized: %v", n, s.List())
+	}
+	// Python calls malloc also after it has answered: what is read is of one moment
+	// only when it waits again.
+	var timed, returns uint64
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		timed, returns = 0, 0
+		for _, threads := range hist.All() {
+			timed += binary.LittleEndian.Uint64(bpf.Sum(threads))
+		}
+		for _, probe := range probes {
+			if rp, is := probe.(*kprobe.Kretprobe); is {
+				returns = rp.Hits()
+			}
+		}
+		if returns == timed && returns >= 100 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d returns, %d in the histogram", returns, timed)
+		}
+	}
+	detach(t, s)
+	sameLines(t, p.Round("repeatable 2"), want)
+}

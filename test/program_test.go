@@ -1,0 +1,207 @@
+package test
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"kprobe"
+	"kprobe/bpf"
+	"kprobe/bpf/bpftest"
+	"kprobe/internal/testprog"
+)
+
+// load makes programs of assembly text, by name.
+func load(t testing.TB, s *kprobe.Session, maps []*bpf.MapSpec, kinds map[string]bpf.Kind, texts map[string]string) *kprobe.Programs {
+	t.Helper()
+	c := &bpf.Collection{Maps: maps}
+	for name, text := range texts {
+		insns, err := bpftest.Assemble(text, maps...)
+		ok(t, err)
+		c.Programs = append(c.Programs, &bpf.Program{Name: name, Kind: kinds[name], Insns: insns, Maps: maps})
+	}
+	ps, err := s.Load(c)
+	ok(t, err)
+	return ps
+}
+
+// Programs see the arguments, count by them in a hash, and record them; by trap and
+// by jump alike.
+func TestProgramsInside(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "threads", "-O2"), "4")
+	want := p.Round("200")
+	s := attach(t, p.Pid, nil)
+	maps := []*bpf.MapSpec{
+		{Name: "by_low", Type: bpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: 64},
+		{Name: "calls", Type: bpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1},
+		{Name: "events", Type: bpf.RingBuf, MaxEntries: 1 << 20},
+	}
+	ps := load(t, s, maps, map[string]bpf.Kind{"returned": bpf.Kretprobe}, map[string]string{
+		"count": `
+			r6 = *(u64 *)(r1 +112)   # rdi
+			r6 &= 3
+			*(u64 *)(r10 -8) = r6
+			r1 = map by_low
+			r2 = r10
+			r2 += -8
+			call map_lookup_elem
+			if r0 == 0 goto fresh
+			r1 = 1
+			lock fetch_add *(u64 *)(r0 +0), r1
+			r0 = 0
+			exit
+		fresh:
+			*(u64 *)(r10 -16) = 1
+			r1 = map by_low
+			r2 = r10
+			r2 += -8
+			r3 = r10
+			r3 += -16
+			r4 = 0
+			call map_update_elem
+			r0 = 0
+			exit`,
+		"returned": `
+			r6 = *(u64 *)(r1 +80)    # rax
+			call ktime_get_ns
+			*(u64 *)(r10 -16) = r0
+			*(u64 *)(r10 -8) = r6
+			call get_current_pid_tgid
+			*(u64 *)(r10 -24) = r0
+			r1 = map events
+			r2 = r10
+			r2 += -24
+			r3 = 24
+			r4 = 0
+			call ringbuf_output
+			r0 = 0
+			exit`,
+	})
+	count, err := ps.Program("count")
+	ok(t, err)
+	returned, err := ps.Program("returned")
+	ok(t, err)
+	kp := &kprobe.Kprobe{SymbolName: "hammer_mul", Program: count}
+	rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "hammer_add"}, Program: returned}
+	ok(t, s.Register(kp, rp))
+	events, err := ps.Map("events")
+	ok(t, err)
+	ring, err := bpf.NewReader(events)
+	ok(t, err)
+	low, err := ps.Map("by_low")
+	ok(t, err)
+	for round := uint64(1); round <= 4; round++ {
+		sameRound(t, s, p, want, "200")
+		if kp.Hits() != 800*round || rp.Hits() != 800*round || kp.NMissed()+rp.NMissed() != 0 {
+			t.Errorf("round %d: %d hits, %d returns, missed %d and %d", round, kp.Hits(), rp.Hits(), kp.NMissed(), rp.NMissed())
+		}
+		sum := uint64(0)
+		for _, v := range low.All() {
+			sum += binary.LittleEndian.Uint64(v[0])
+		}
+		if sum > 800*round || sum+16 < 800*round { // two threads may both find a key to be missing
+			t.Errorf("round %d: %d counted in the hash", round, sum)
+		}
+		n, tids := 0, make(map[uint32]bool)
+		var last uint64
+		for {
+			rec, more, err := ring.Read()
+			ok(t, err)
+			if !more {
+				break
+			}
+			n++
+			tgidTid := binary.LittleEndian.Uint64(rec.Data)
+			if int(tgidTid>>32) != p.Pid {
+				t.Fatalf("a record of process %d", tgidTid>>32)
+			}
+			tids[uint32(tgidTid)] = true
+			last = max(last, binary.LittleEndian.Uint64(rec.Data[8:]))
+		}
+		if n != 800 || len(tids) != 4 {
+			t.Errorf("round %d: %d records of %d threads", round, n, len(tids))
+		}
+		s.WaitOptimized()
+	}
+	if n := optimized(s); n != 2 {
+		t.Errorf("%d of 2 are optimized: %v", n, s.List())
+	}
+	ok(t, s.Close())
+	if diff, err := testprog.TextDiff(p.Pid); err != nil || len(diff) > 0 {
+		t.Errorf("left in the text: %v, %v", diff, err)
+	}
+}
+
+// Programs that take their time, and that ask for memory that is not there.
+const (
+	busyText = `
+		r6 = 100
+		r7 = *(u64 *)(r1 +152)   # rsp
+	again:
+		r1 = r10
+		r1 += -8
+		r2 = 8
+		r3 = r7
+		call probe_read_user
+		r6 += -1
+		if r6 != 0 goto again
+		r0 = 0
+		exit`
+	faultyText = `
+		r1 = r10
+		r1 += -8
+		r2 = 8
+		r3 = 4096
+		call probe_read_user
+		r0 = 0
+		exit`
+)
+
+// Signals come while the program's thread is in detours and programs: its handlers
+// see it in its own code, nothing is counted twice and nothing lost.
+func TestSignalsUnderJumps(t *testing.T) {
+	rounds := 4
+	if testing.Short() {
+		rounds = 2
+	}
+	const n, line = 60000, "60000"
+	p := testprog.Start(t, testprog.Build(t, "signals", "-O2"))
+	want := p.Round(line)[:2] // how often timers come is another matter
+	s := attach(t, p.Pid, nil)
+	ps := load(t, s, nil, nil, map[string]string{"busy": busyText, "faulty": faultyText})
+	busy, err := ps.Program("busy")
+	ok(t, err)
+	faulty, err := ps.Program("faulty")
+	ok(t, err)
+	step := &kprobe.Kprobe{SymbolName: "sig_step", Program: busy}
+	inner := &kprobe.Kprobe{SymbolName: "sig_inner", Program: kprobe.CountOnly}
+	handler := &kprobe.Kprobe{SymbolName: "sig_handler", Program: faulty}
+	rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "sig_step"}, Program: kprobe.CountOnly}
+	ok(t, s.Register(step, inner, handler, rp))
+	for i := range rounds {
+		if i == 1 {
+			s.WaitOptimized()
+			if got := optimized(s); got != 4 {
+				t.Errorf("%d of 4 are optimized: %v", got, s.List())
+			}
+		}
+		handled, interrupted := handler.Hits()+handler.NMissed(), inner.Hits()
+		if got := p.Round(line)[:2]; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		handled, interrupted = handler.Hits()+handler.NMissed()-handled, inner.Hits()-interrupted
+		if total := uint64(n * (i + 1)); step.Hits()+step.NMissed() != total || rp.Hits()+rp.NMissed() != total {
+			t.Errorf("round %d: sig_step has %d hits, %d missed; %d returns, %d missed; want %d",
+				i, step.Hits(), step.NMissed(), rp.Hits(), rp.NMissed(), total)
+		}
+		if interrupted != 2*handled || handled < n/1000 {
+			t.Errorf("round %d: the handler ran %d times, and called sig_inner %d times", i, handled, interrupted)
+		}
+		t.Logf("round %d: %d signals; missed %d of sig_step, %d of its returns", i, handled, step.NMissed(), rp.NMissed())
+	}
+	detach(t, s)
+	if got := p.Round(line)[:2]; !slices.Equal(got, want) {
+		t.Errorf("afterwards %q, want %q", got, want)
+	}
+	ends(t, p)
+}

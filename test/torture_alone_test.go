@@ -1,0 +1,153 @@
+package test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"kprobe/arch"
+	"kprobe/internal/lifeline"
+	"kprobe/internal/testprog"
+	"kprobe/target/ptrace"
+)
+
+// guardianOf finds the guardian of a controller: its child that has the journal
+// for an argument.
+func guardianOf(t testing.TB, controller int) int {
+	t.Helper()
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", controller))
+	for _, list := range lists {
+		b, _ := os.ReadFile(list)
+		for _, f := range bytes.Fields(b) {
+			line, _ := os.ReadFile("/proc/" + string(f) + "/cmdline")
+			if bytes.Contains(line, []byte(".journal\x00")) {
+				pid, _ := strconv.Atoi(string(f))
+				return pid
+			}
+		}
+	}
+	t.Fatalf("controller %d has no guardian", controller)
+	return 0
+}
+
+// abandoned arms probes on a working victim, and kills who put them there and
+// who would restore it.
+func abandoned(t *testing.T, v victim) *work {
+	t.Helper()
+	order := tortureOrder{PID: v.pid, Hold: true}
+	order.Entries, order.Returns = acceptable(t, v)
+	w := startWork(t, v)
+	t.Cleanup(w.stop)
+	abandon(t, &order)
+	return w
+}
+
+func abandon(t *testing.T, order *tortureOrder) {
+	t.Helper()
+	c := startTortured(t, order)
+	if err := c.until("armed"); err != nil {
+		t.Fatal(err)
+	}
+	guardian := guardianOf(t, c.Process.Pid)
+	time.Sleep(rand.N(armedFor))
+	if err := syscall.Kill(guardian, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	c.Process.Kill()
+	c.Wait()
+}
+
+// With nobody left, the program works on with all the probes in place; then
+// Recover restores it.
+func TestTargetLivesOnAlone(t *testing.T) {
+	for _, name := range []string{"rets", "throws", "threads", "go", "redis", "nginx"} {
+		t.Run(name, func(t *testing.T) {
+			v := victims[name](t)
+			w := abandoned(t, v)
+			for end, more := time.Now().Add(time.Minute), w.done.Load()+10; w.done.Load() < more; time.Sleep(time.Millisecond) {
+				select {
+				case err := <-w.fail:
+					t.Fatal(err)
+				default:
+				}
+				if time.Now().After(end) {
+					t.Fatal("it does not go on")
+				}
+			}
+			if diffs, err := testprog.TextDiff(v.pid); err != nil || len(diffs) == 0 {
+				t.Fatalf("there are no probes in it: %v", err)
+			}
+			done, err := ptrace.Recover(v.pid)
+			if err != nil || len(done) != 1 || done[0].PID != v.pid || done[0].Err != nil {
+				t.Fatalf("recovery: %v, %v", done, err)
+			}
+			if err := healthy(v.pid, w); err != nil {
+				t.Fatal(err)
+			}
+			if done, err := ptrace.Recover(v.pid); err != nil || len(done) != 0 {
+				t.Errorf("another recovery found %v, %v", done, err)
+			}
+		})
+	}
+}
+
+// A journal about another process that had the pid, or another program that the
+// process executed, or about memory that is not a session's, leaves it alone.
+func TestRecoverTouchesNobodyElse(t *testing.T) {
+	v := victims["rets"](t)
+	w := abandoned(t, v)
+	paths, err := lifeline.Journals(v.pid)
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("journals: %v, %v", paths, err)
+	}
+	real, err := lifeline.Load(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := testprog.TextDiff(v.pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(paths[0])
+	for what, change := range map[string]func(*lifeline.Journal){
+		"start time": func(j *lifeline.Journal) { j.Start++ },
+		"program":    func(j *lifeline.Journal) { j.BuildID += "0" },
+		"session":    func(j *lifeline.Journal) { j.ID++ },
+		"place":      func(j *lifeline.Journal) { j.Base += 4096 },
+		"nowhere":    func(j *lifeline.Journal) { j.Base = arch.Addr(4096) },
+	} {
+		wrong := lifeline.Journal{PID: real.PID, Start: real.Start, BuildID: real.BuildID, Base: real.Base,
+			ID: real.ID, Controller: real.Controller, ControllerStart: real.ControllerStart}
+		change(&wrong)
+		if err := wrong.Save(); err != nil {
+			t.Fatal(err)
+		}
+		done, err := ptrace.Recover(v.pid)
+		if err != nil || len(done) != 1 || !errors.Is(done[0].Err, ptrace.ErrNothing) {
+			t.Errorf("with another %s: %v, %v", what, done, err)
+		}
+		if diffs, err := testprog.TextDiff(v.pid); err != nil || fmt.Sprint(diffs) != fmt.Sprint(before) {
+			t.Errorf("with another %s, the text changed: %v, %v", what, diffs, err)
+		}
+		if _, err := os.Stat(wrong.Path()); err == nil {
+			t.Errorf("with another %s, the journal is still there", what)
+			os.Remove(wrong.Path())
+		}
+	}
+	if err := real.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := ptrace.Recover(v.pid); err != nil || len(done) != 1 || done[0].Err != nil {
+		t.Errorf("the true journal: %v, %v", done, err)
+	}
+	if err := healthy(v.pid, w); err != nil {
+		t.Error(err)
+	}
+}

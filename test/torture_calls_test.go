@@ -1,0 +1,251 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"kprobe"
+	"kprobe/bpf"
+	"kprobe/bpf/bpftest"
+	"kprobe/internal/faults"
+	"kprobe/internal/testprog"
+	"kprobe/target/ptrace"
+)
+
+// death is the system call before which a controller kills itself: the n-th that
+// it makes, or that a function of it makes. With a pause its target goes on
+// meanwhile, unserved, until every thread of it has run into something.
+type death struct {
+	Call  int
+	Pause time.Duration
+	In    string // the function; "" is any
+}
+
+// meet arranges for it, and counts the controller's system calls.
+func (d death) meet() (calls *atomic.Int64) {
+	calls = new(atomic.Int64)
+	faults.Inject = func(c faults.Call) error {
+		if d.In != "" && !strings.Contains(callers(), d.In) {
+			return nil
+		}
+		if calls.Add(1) == int64(d.Call) {
+			fmt.Printf("dies before %s(%#x) in%s\n", c.Name, c.Request, callers())
+			time.Sleep(d.Pause)
+			syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+		return nil
+	}
+	return calls
+}
+
+// callers names the functions of this project that led here.
+func callers() (names string) {
+	pcs := make([]uintptr, 40)
+	for fs := runtime.CallersFrames(pcs[:runtime.Callers(4, pcs)]); ; {
+		f, more := fs.Next()
+		if strings.HasPrefix(f.Function, "kprobe") {
+			names += fmt.Sprintf(" %s:%d", path.Base(f.Function), f.Line)
+		}
+		if !more {
+			return names
+		}
+	}
+}
+
+// once is a session with everything that a session does, each twice.
+func (o *tortureOrder) once() error {
+	calls := o.Death.meet()
+	p, err := ptrace.Attach(o.PID)
+	if err != nil {
+		return err
+	}
+	s, err := kprobe.Open(p, &kprobe.Options{Report: func(err error) { fmt.Println("reported:", err) }})
+	if err != nil {
+		return err
+	}
+	entries, returns := o.probes()
+	busy, err := o.busy(s)
+	if err != nil {
+		return err
+	}
+	entries = append(entries, busy...)
+	hits := func() (n uint64) {
+		for _, p := range entries {
+			n += p.Hits()
+		}
+		return n
+	}
+	for range 2 {
+		if err := armAll(s, entries, returns); err != nil {
+			return err
+		}
+		for before := hits(); hits() < before+uint64(o.Hits); time.Sleep(100 * time.Microsecond) {
+		}
+		if err := disarmAll(s, entries, returns); err != nil {
+			return err
+		}
+	}
+	if err := s.Close(); err != nil {
+		return err
+	}
+	fmt.Println("calls", calls.Load())
+	return nil
+}
+
+// busy are the probes with a program that takes a while.
+func (o *tortureOrder) busy(s *kprobe.Session) (busy []*kprobe.Kprobe, err error) {
+	if len(o.Busy) == 0 {
+		return nil, nil
+	}
+	insns, err := bpftest.Assemble(busyText)
+	if err != nil {
+		return nil, err
+	}
+	ps, err := s.Load(&bpf.Collection{Programs: []*bpf.Program{{Name: "busy", Insns: insns}}})
+	if err != nil {
+		return nil, err
+	}
+	program, err := ps.Program("busy")
+	for _, addr := range o.Busy {
+		busy = append(busy, &kprobe.Kprobe{Addr: addr, Program: program})
+	}
+	return busy, err
+}
+
+// recover is a recovery.
+func (o *tortureOrder) recover() error {
+	calls := o.Death.meet()
+	done, err := ptrace.Recover(o.PID)
+	if err == nil && (len(done) != 1 || done[0].Err != nil) {
+		err = fmt.Errorf("recovered %v", done)
+	}
+	fmt.Println("calls", calls.Load())
+	return err
+}
+
+// A controller dies before each system call that it makes, a controller for each,
+// on a program at work: the program is not harmed, and it is restored. The usual
+// run takes a sample, a soak every call.
+func TestSoakKilledAtEveryCall(t *testing.T) {
+	for _, name := range []string{"rets", "throws", "threads", "forks"} {
+		for _, pause := range []time.Duration{0, 2 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%s, %v later", name, pause), func(t *testing.T) {
+				v := victims[name](t)
+				order := tortureOrder{PID: v.pid, Hits: 20, Death: death{Pause: pause}}
+				order.Entries, order.Returns = acceptable(t, v)
+				everyCall(t, v, order, stride(199, 499))
+			})
+		}
+	}
+	// A thread has made a call in the target's name, and is on its way back.
+	t.Run("rets, within a call", func(t *testing.T) {
+		v := victims["rets"](t)
+		order := tortureOrder{PID: v.pid, Hits: 20, Death: death{In: "stopAgain"}}
+		order.Entries, order.Returns = acceptable(t, v)
+		everyCall(t, v, order, stride(5, 23))
+	})
+	// A thread that is about to get a signal is led out of a detour, and its program.
+	t.Run("signals, led on", func(t *testing.T) {
+		v := victims["signals"](t)
+		order := tortureOrder{PID: v.pid, Hits: 20000, Death: death{In: "Drive"}}
+		order.Busy, _ = acceptable(t, v)
+		everyCall(t, v, order, stride(31, 97))
+	})
+}
+
+func everyCall(t *testing.T, v victim, order tortureOrder, step int) {
+	w := startWork(t, v)
+	defer w.stop()
+	for call := 1; ; call += step {
+		order.Death.Call = call
+		c := startTortured(t, &order)
+		said := c.complaints()
+		c.Wait()
+		if err := healthy(v.pid, w); err != nil {
+			t.Fatalf("call %d, %q: %v; %s", call, said, err, outcome(v.proc))
+		}
+		if wasLast(t, call, step, said) {
+			return
+		}
+	}
+}
+
+// stride is the distance from one call that a controller dies before to the next.
+func stride(usual, short int) int {
+	switch {
+	case os.Getenv("SOAK") != "":
+		return 1
+	case testing.Short():
+		return short
+	}
+	return usual
+}
+
+// wasLast tells whether a controller did not die any more, by what it said.
+func wasLast(t *testing.T, call, step int, said []string) bool {
+	t.Helper()
+	if len(said) > 0 && strings.HasPrefix(said[len(said)-1], "dies") {
+		return false
+	}
+	_, total, over := strings.Cut(strings.Join(said, "\n"), "calls ")
+	if n, err := strconv.Atoi(total); !over || err != nil || n >= call {
+		t.Fatalf("call %d: it said %q", call, said)
+	}
+	t.Logf("killed before every %d. of %s calls", step, total)
+	return true
+}
+
+// So does who recovers what a dead controller left: the program works on, and the
+// next one recovers it.
+func TestSoakRecoveryKilledAtEveryCall(t *testing.T) {
+	for _, name := range []string{"rets", "threads", "forks"} {
+		t.Run(name, func(t *testing.T) {
+			step := stride(37, 149)
+			v := victims[name](t)
+			order := tortureOrder{PID: v.pid, Hold: true}
+			order.Entries, order.Returns = acceptable(t, v)
+			w := startWork(t, v)
+			defer w.stop()
+			for call := 1; ; call += step {
+				abandon(t, &order)
+				c := startTortured(t, &tortureOrder{PID: v.pid, Recover: true, Death: death{Call: call}})
+				said := c.complaints()
+				c.Wait()
+				last := wasLast(t, call, step, said)
+				if !last {
+					done, err := ptrace.Recover(v.pid)
+					if err != nil || len(done) != 1 || done[0].Err != nil && !errors.Is(done[0].Err, ptrace.ErrNothing) {
+						t.Fatalf("call %d, %q: recovery: %v, %v", call, said, done, err)
+					}
+				}
+				if err := healthy(v.pid, w); err != nil {
+					t.Fatalf("call %d, %q: %v; %s", call, said, err, outcome(v.proc))
+				}
+				if last {
+					return
+				}
+			}
+		})
+	}
+}
+
+// outcome tells how a program that is not well has ended, if it has.
+func outcome(p *testprog.Proc) string {
+	p.CloseStdin()
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if p.Signal(0) != nil {
+			return fmt.Sprintf("it has ended: %#x", p.Wait())
+		}
+	}
+	return "it has not ended"
+}

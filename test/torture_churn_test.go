@@ -1,0 +1,70 @@
+package test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"kprobe"
+	"kprobe/arch"
+	"kprobe/internal/testprog"
+)
+
+// Probes come and go at 100 Hz on the functions that 64 threads are running.
+func TestSoakChurn(t *testing.T) {
+	v := victims["threads"](t)
+	s := attach(t, v.pid, nil)
+	order := tortureOrder{}
+	for _, fn := range v.funcs {
+		order.Entries = append(order.Entries, arch.Addr(fn.Addr))
+		order.Returns = append(order.Returns, arch.Addr(fn.Addr))
+	}
+	entries, returns := order.probes()
+	var all []kprobe.Probe
+	for i := range entries {
+		all = append(all, entries[i], returns[i])
+	}
+	w := startWork(t, v)
+	defer w.stop()
+	rnd := rand.New(rand.NewPCG(1, 1))
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	const usual = 20 * time.Second
+	batches, late, longest := 0, 0, time.Duration(0)
+	var hits uint64
+	for end := time.Now().Add(testprog.Soak(t, usual)); time.Now().Before(end); batches++ {
+		select {
+		case err := <-w.fail:
+			t.Fatalf("batch %d: %v", batches, err)
+		case <-tick.C:
+		}
+		start := time.Now()
+		half := some(rnd, all)
+		if err := s.Register(half...); err != nil {
+			t.Fatal(err)
+		}
+		longest = max(longest, s.LastStop())
+		time.Sleep(rand.N(5 * time.Millisecond))
+		for _, p := range half {
+			if kp, ok := p.(*kprobe.Kprobe); ok {
+				hits += kp.Hits()
+			}
+		}
+		if err := s.Unregister(half...); err != nil {
+			t.Fatal(err)
+		}
+		longest = max(longest, s.LastStop())
+		if time.Since(start) > 10*time.Millisecond {
+			late++
+		}
+	}
+	before := w.done.Load()
+	for end := time.Now().Add(time.Minute); w.done.Load() == before && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	w.stop()
+	if hits == 0 || w.done.Load() == before {
+		t.Errorf("%d hits, %d times work", hits, w.done.Load())
+	}
+	t.Logf("%d times up and down, %d of them in more than 10 ms; longest stop %v; %d hits, %d times work",
+		batches, late, longest, hits, w.done.Load())
+}

@@ -1,0 +1,202 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kprobe/internal/testprog"
+	"kprobe/symbol"
+)
+
+// A victim is a program that works while its controllers are killed.
+type victim struct {
+	proc  *testprog.Proc
+	pid   int             // of it, or of a child of its
+	funcs []symbol.Symbol // where to put probes
+	// returns may be put on a function too, where the engine does not refuse.
+	returns bool
+	// work asks the program for something and checks the answer. It is called
+	// from goroutines of its own, one at a time for each.
+	work []func() error
+}
+
+// victims are the programs, by name.
+var victims = map[string]func(testing.TB) victim{
+	"rets":    func(t testing.TB) victim { return rounds(t, "rets", true, "ret_", nil, "2") },
+	"throws":  func(t testing.TB) victim { return rounds(t, "throws", false, "throw_", nil, "40") },
+	"threads": func(t testing.TB) victim { return rounds(t, "threads", true, "", []string{"64"}, "100") },
+	"forks":   func(t testing.TB) victim { return rounds(t, "forks", true, "", nil, "2") },
+	"signals": signalsVictim,
+	"go":      goVictim,
+	"python":  pythonVictim,
+	"redis":   redisVictim,
+	"nginx":   nginxVictim,
+	"gohttp":  httpVictim,
+}
+
+// rounds is a victim of testdata's, whose own functions are probed.
+func rounds(t testing.TB, name string, returns bool, prefix string, args []string, round string) victim {
+	flags := []string{"-O2"}
+	if name == "goprog" {
+		flags = nil
+	}
+	p := testprog.Start(t, testprog.Build(t, name, flags...), args...)
+	v := victim{proc: p, pid: p.Pid, returns: returns}
+	for _, fn := range entries(t, p.Pid, programOf(t, p.Pid)) {
+		if strings.HasPrefix(fn.Name, prefix) {
+			v.funcs = append(v.funcs, fn)
+		}
+	}
+	v.work = []func() error{repeat(p, round)}
+	return v
+}
+
+// repeat gives a program that answers rounds one after the other. What it says
+// must be what it said the first time.
+func repeat(p *testprog.Proc, round string) func() error {
+	p.Round(round)
+	want := p.Round(round)
+	return func() error { return differ(p.Round(round), want) }
+}
+
+func differ(got, want []string) error {
+	if slices.Equal(got, want) {
+		return nil
+	}
+	return fmt.Errorf("the answers are\n%s\nand not\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+}
+
+// signalsVictim's handlers may see detours, once their controller is dead.
+func signalsVictim(t testing.TB) victim {
+	v := rounds(t, "signals", true, "sig_", []string{"anywhere"}, "1000")
+	round := func() []string { // how often timers come is another matter
+		return slices.DeleteFunc(v.proc.Round("20000"), func(l string) bool { return strings.HasPrefix(l, "timers") })
+	}
+	want := round()
+	v.work = []func() error{func() error { return differ(round(), want) }}
+	return v
+}
+
+func goVictim(t testing.TB) victim {
+	return rounds(t, "goprog", false, "main.", nil, "200")
+}
+
+// pythonVictim makes no threads and no processes: for those libc blocks all
+// signals for a moment, and a trap in a thread that blocks SIGTRAP is the one
+// that a program does not survive without its tracer (see the README's limits).
+func pythonVictim(t testing.TB) victim {
+	p := startPython(t)
+	return victim{p, p.Pid, entries(t, p.Pid, mappedFile(t, p.Pid, "libc.so.6")), true, []func() error{repeat(p, "unblocked 1")}}
+}
+
+func redisVictim(t testing.TB) victim {
+	r := startRedis(t)
+	v := victim{proc: r.Proc, pid: r.Pid, funcs: entries(t, r.Pid, mappedFile(t, r.Pid, "libc.so.6")), returns: true}
+	for i := range 3 {
+		c := r.connect(t)
+		name := fmt.Sprint("k", i)
+		c.mustWork(t, name)
+		want := c.mustWork(t, name)
+		v.work = append(v.work, func() error {
+			got, err := c.work(name)
+			if err != nil {
+				return err
+			}
+			return differ(got, want)
+		})
+	}
+	return v
+}
+
+func nginxVictim(t testing.TB) victim {
+	n := startNginx(t)
+	pid := n.worker(t)
+	n.work(t)
+	want := n.work(t)
+	return victim{n.Proc, pid, entries(t, pid, mappedFile(t, pid, "libc.so.6")), true, []func() error{
+		func() error { return differ(n.work(t), want) },
+	}}
+}
+
+const serverVariable = "KPROBE_TEST_SERVER" // the socket to serve on
+
+// serve is the main of a Go HTTP server.
+func serve(socket string) error {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	http.HandleFunc("/sum", func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Length", fmt.Sprint(len(b)))
+		fmt.Fprintf(w, "%08x %s\n", crc32.ChecksumIEEE(b), r.FormValue("name"))
+	})
+	return http.Serve(l, nil)
+}
+
+func httpVictim(t testing.TB) victim {
+	socket := filepath.Join(t.TempDir(), "socket")
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), serverVariable+"="+socket)
+	p := testprog.StartCmd(t, cmd)
+	p.Expect("ready")
+	v := victim{proc: p, pid: p.Pid}
+	for _, fn := range entries(t, p.Pid, programOf(t, p.Pid)) {
+		if strings.HasPrefix(fn.Name, "net/http.") {
+			v.funcs = append(v.funcs, fn)
+		}
+	}
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		MaxIdleConnsPerHost: 4,
+		DialContext:         func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", socket) },
+	}}
+	t.Cleanup(client.CloseIdleConnections)
+	for i := range 3 {
+		n := 0
+		v.work = append(v.work, func() error {
+			n++
+			return askSum(client, strings.Repeat(fmt.Sprint(i), n*997%100000), n%10 == 0)
+		})
+	}
+	return v
+}
+
+// askSum sends a body and checks the answer; at the last request of a
+// connection the connection ends with it.
+func askSum(c *http.Client, body string, last bool) error {
+	req, err := http.NewRequest("POST", "http://local/sum?name=n%20m", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Close = last
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	want := fmt.Sprintf("200 OK %d %08x n m\n", len(body), crc32.ChecksumIEEE([]byte(body)))
+	if g := fmt.Sprintf("%s %s %s", resp.Status, resp.Header.Get("Length"), got); g != want {
+		return fmt.Errorf("the answer is %q and not %q", g, want)
+	}
+	return nil
+}
