@@ -338,6 +338,10 @@ func (f *File) read(off, n uint64) ([]byte, error) {
 	return b, nil
 }
 
+// Bytes are n bytes of what the loader maps at a virtual address, as they are in the file.
+// Errors: there are no such bytes in one segment of the file.
+func (f *File) Bytes(vaddr, n uint64) ([]byte, error) { return f.readVaddr(vaddr, n) }
+
 // readVaddr reads n bytes of what the loader maps at vaddr.
 func (f *File) readVaddr(vaddr, n uint64) ([]byte, error) {
 	for _, s := range f.segments {

@@ -119,7 +119,7 @@ func find(modules []*Module, q Query, lookup func(*File, string) []Symbol) []Loc
 		syms := lookup(m.File, q.Symbol)
 		syms = slices.DeleteFunc(syms, func(sym Symbol) bool { return !q.Kind.accepts(sym.Kind) })
 		for _, sym := range hideOldVersions(syms) {
-			locs = append(locs, m.loc(sym))
+			locs = m.appendLoc(locs, sym)
 		}
 	}
 	if slices.ContainsFunc(locs, func(l Loc) bool { return l.Func.copied }) {
@@ -149,9 +149,14 @@ func oncePerAddress(locs []Loc) []Loc {
 	return slices.CompactFunc(locs, func(a, b Loc) bool { return a.Addr == b.Addr })
 }
 
-// loc is the start of a symbol in the process.
-func (m *Module) loc(sym Symbol) Loc {
-	return Loc{Addr: sym.Addr + m.Bias, Module: m, Func: sym, Size: sym.Size}
+// appendLoc adds the start of a symbol in the process, if it is there: of a file that is
+// mapped in part it may not be.
+func (m *Module) appendLoc(locs []Loc, sym Symbol) []Loc {
+	l := Loc{Addr: sym.Addr + m.Bias, Module: m, Func: sym, Size: sym.Size}
+	if m.partial && !m.contains(l.Addr) {
+		return locs
+	}
+	return append(locs, l)
 }
 
 // plus moves the location. Behind its symbol's end it belongs to what is there.
@@ -198,7 +203,7 @@ func (s *Space) Match(module, pattern string) []Loc {
 			continue
 		}
 		for _, sym := range m.File.Match(pattern) {
-			locs = append(locs, m.loc(sym))
+			locs = m.appendLoc(locs, sym)
 		}
 	}
 	return oncePerAddress(locs)
@@ -311,7 +316,7 @@ func (s *Space) AtFileOffset(module string, off uint64) []Loc {
 		if m.File == nil {
 			continue
 		}
-		if v, ok := m.File.VaddrOf(off); ok {
+		if v, ok := m.File.VaddrOf(off); ok && m.contains(v+m.Bias) {
 			loc, _ := s.At(v + m.Bias)
 			locs = append(locs, loc)
 		}

@@ -2,7 +2,6 @@ package symbol
 
 import (
 	"cmp"
-	"debug/elf"
 	"slices"
 	"sort"
 	"strings"
@@ -10,7 +9,8 @@ import (
 )
 
 // Module is one ELF file as it is mapped in a process: a program, a library, or
-// the kernel's vdso. A file that is loaded twice is two modules.
+// the kernel's vdso. A file that is loaded twice is two modules; so is a file of which
+// the program has mapped some code a second time, somewhere else.
 type Module struct {
 	Path       string    // as mapped: "/usr/lib/x86_64-linux-gnu/libc.so.6", "[vdso]"
 	Name       string    // its last element: "libc.so.6"
@@ -20,6 +20,10 @@ type Module struct {
 	Err        error     // why File is nil
 	Mappings   []Mapping // as they were when the module was first seen
 	Special    bool      // made by the kernel: "[vdso]"
+
+	// A part of a file that the program has mapped once more, as V8 maps node's built-in
+	// functions near the code that it compiles. It has no other place than its mappings.
+	partial bool
 }
 
 // Space is the modules that are mapped in one process now. It is safe for
@@ -119,125 +123,6 @@ func (m *Module) sameAs(o *Module) bool {
 	return m.Start == o.Start && m.Bias == o.Bias && (m.File == nil) == (o.File == nil)
 }
 
-// groupModules finds the modules among mappings. A module is what has code
-// mapped from a file; a file that is only read through memory is none.
-func groupModules(maps []Mapping, open func(Mapping) opened) []*Module {
-	maps = slices.Clone(maps)
-	slices.SortFunc(maps, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) })
-	executable := map[fileID]bool{}
-	for i := range maps {
-		if m := &maps[i]; m.Exec && (m.Inode != 0 || m.special()) {
-			executable[idOf(m)] = true
-		}
-	}
-	var modules []*Module
-	for i := range maps {
-		m := maps[i]
-		id := idOf(&m)
-		if !executable[id] {
-			continue
-		}
-		o := open(m)
-		bias, known := uint64(0), false
-		// A mapping without access fills a gap between segments; its offset
-		// means nothing.
-		if o.file != nil && (m.Read || m.Write || m.Exec) {
-			bias, known = o.file.biasOf(m)
-		}
-		// It continues the module before it, unless that is another file or
-		// the same file loaded once more (dlmopen).
-		if n := len(modules); n > 0 {
-			last := modules[n-1]
-			if idOf(&last.Mappings[0]) == id && (!known || o.file.fits(m, last.Bias)) {
-				last.add(m)
-				continue
-			}
-		}
-		if o.file != nil && !known {
-			continue // mapped, but not as its headers say: data
-		}
-		mod := &Module{
-			Path: m.Path, Name: m.Path[strings.LastIndexByte(m.Path, '/')+1:], Bias: bias, Start: m.Start,
-			File: o.file, Err: o.err, Special: m.special(),
-		}
-		mod.add(m)
-		modules = append(modules, mod)
-	}
-	// The same file may also be mapped for reading beside the loaded copy.
-	modules = slices.DeleteFunc(modules, func(m *Module) bool {
-		return !slices.ContainsFunc(m.Mappings, func(m Mapping) bool { return m.Exec })
-	})
-	for i, m := range modules {
-		m.reserveBSS()
-		if i+1 < len(modules) {
-			m.End = min(m.End, modules[i+1].Start)
-		}
-	}
-	// Mappings do not overlap, but they are text that may come from anywhere.
-	return slices.DeleteFunc(modules, func(m *Module) bool { return m.Start >= m.End })
-}
-
-func (m *Module) add(mapping Mapping) {
-	m.Mappings = append(m.Mappings, mapping)
-	m.End = mapping.End
-}
-
-// reserveBSS extends the module over the memory that its file says it needs
-// beyond what is mapped from the file.
-func (m *Module) reserveBSS() {
-	if m.File == nil {
-		return
-	}
-	for _, s := range m.File.segments {
-		if end := m.Bias + s.Vaddr + s.Memsz; end > m.End && end-m.End <= s.Memsz {
-			m.End = end
-		}
-	}
-}
-
-// maxPage is the largest page that maps a file, 64 KiB on some arm64 kernels. A
-// segment may start that far into its first page.
-const maxPage = 1 << 16
-
-// biasOf computes where a file is loaded from one of its mappings: the segment
-// that the mapping is of says which virtual address its start stands for.
-func (f *File) biasOf(m Mapping) (bias uint64, ok bool) {
-	for _, s := range f.segments {
-		if !s.backs(m) {
-			continue
-		}
-		b := m.Start - (s.Vaddr - (s.Off - m.Off))
-		// Two segments may share a page of the file: the one with the
-		// mapping's own permissions is the one.
-		if exec := s.Flags&elf.PF_X != 0; exec == m.Exec {
-			return b, true
-		}
-		if !ok {
-			bias, ok = b, true
-		}
-	}
-	return bias, ok
-}
-
-// fits tells whether a mapping is part of the file loaded with a bias.
-func (f *File) fits(m Mapping, bias uint64) bool {
-	for _, s := range f.segments {
-		if s.backs(m) && m.Start-(s.Vaddr-(s.Off-m.Off)) == bias {
-			return true
-		}
-	}
-	return false
-}
-
-// backs tells whether a mapping starts inside a segment, or in the page that
-// the segment starts in.
-func (s *Segment) backs(m Mapping) bool {
-	if m.Off >= s.Off {
-		return m.Off-s.Off < max(s.Filesz, 1)
-	}
-	return s.Off-m.Off < maxPage && s.Off-m.Off < m.End-m.Start
-}
-
 // Modules are the modules mapped now, sorted by address.
 func (s *Space) Modules() []*Module {
 	s.mu.RLock()
@@ -250,7 +135,7 @@ func (s *Space) ModuleAt(addr uint64) *Module {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	i := sort.Search(len(s.modules), func(i int) bool { return s.modules[i].Start > addr }) - 1
-	if i < 0 || addr >= s.modules[i].End {
+	if i < 0 || !s.modules[i].contains(addr) {
 		return nil
 	}
 	return s.modules[i]

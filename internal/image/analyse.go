@@ -30,6 +30,9 @@ func (im *Image) Analyse(loc symbol.Loc) (*patch.Site, error) {
 			return nil, errno.New(no, "%v must not be probed: %s", addr, reason)
 		}
 	}
+	if err := im.checkMoved(loc); err != nil {
+		return nil, err
+	}
 	if err := im.checkBoundary(loc); err != nil {
 		return nil, err
 	}
@@ -129,19 +132,30 @@ func (im *Image) ownTrap(m *symbol.Module, addr uint64) (own, known bool) {
 // fileBytes reads as much as a breakpoint takes from the file that is mapped at
 // an address; false where there is none, or it cannot be read.
 func (im *Image) fileBytes(m *symbol.Module, addr uint64) ([]byte, bool) {
-	if m == nil || m.File == nil || im.filer == nil {
+	if m == nil || m.File == nil || m.Special {
 		return nil, false
 	}
-	off, ok := m.File.OffOf(addr - m.Bias)
-	if !ok {
-		return nil, false
-	}
-	f, err := im.filer.OpenMapped(m.Mappings[0])
-	if err != nil {
-		return nil, false
-	}
-	defer f.Close()
-	b := make([]byte, len(im.Arch.Break))
-	_, err = f.ReadAt(b, int64(off))
+	b, err := m.File.Bytes(addr-m.Bias, uint64(len(im.Arch.Break)))
 	return b, err == nil
+}
+
+// checkMoved refuses a function whose module has other memory there than its file, unless
+// it is the same code: programs copy their text to huge pages. Names say nothing of
+// other code.
+func (im *Image) checkMoved(loc symbol.Loc) error {
+	if loc.Module == nil || loc.Module.File == nil || loc.Module.Special || loc.Size == 0 {
+		return nil
+	}
+	if m := symbol.MappingAt(im.maps, loc.Addr); m == nil || loc.Module.Loaded(m) {
+		return nil
+	}
+	there := make([]byte, loc.Size)
+	file, err := loc.Module.File.Bytes(loc.Func.Addr, loc.Size)
+	if err == nil {
+		err = im.Text(arch.Addr(loc.Start()), there)
+	}
+	if err != nil || !bytes.Equal(file, there) {
+		return errno.New(syscall.EINVAL, "the memory at %v is not of %s any more, and has other code than that", arch.Addr(loc.Addr), loc.Module.Name)
+	}
+	return nil
 }
