@@ -70,10 +70,8 @@ func (s *Session) register(ps []*Kprobe) error {
 	}
 	b := new(batch)
 	b.init()
-	seen := make(map[*Kprobe]bool, len(ps))
 	for i, p := range ps {
-		err := checkNew(p, seen[p])
-		seen[p] = true
+		err := checkNew(p)
 		if err == nil {
 			err = s.prepare(b, p)
 		}
@@ -90,14 +88,16 @@ func (s *Session) register(ps []*Kprobe) error {
 	for _, p := range ps {
 		s.serial++
 		p.last.disown(p)
-		p.s, p.last, p.order = s, s, s.serial
+		p.last, p.order = s, s.serial
+		p.leaving.Store(false)
+		p.in.Store(s)
 		p.gone.Store(false)
 		p.hits.Store(0)
 		p.missed.Store(0)
 	}
 	if err := s.apply(b); err != nil {
 		for _, p := range ps {
-			p.s = nil
+			p.in.Store(nil)
 		}
 		return err
 	}
@@ -126,11 +126,8 @@ func (s *Session) changeable() error {
 	return s.usable()
 }
 
-// checkNew checks what the caller filled in; twice: it is in the batch already.
-func checkNew(p *Kprobe, twice bool) error {
-	if p.s != nil || twice {
-		return fail(syscall.EINVAL, "it is registered already")
-	}
+// checkNew checks what the caller filled in.
+func checkNew(p *Kprobe) error {
 	if (p.SymbolName == "") == (p.Addr == 0) {
 		return fail(syscall.EINVAL, "give either a symbol or an address")
 	}

@@ -106,9 +106,6 @@ func (j *Jprobe) kprobe() *Kprobe {
 }
 
 func (j *Jprobe) prepare(s *Session) error {
-	if j.Kp.s != nil || j.Kp.role != nil {
-		return fail(syscall.EINVAL, "it is registered already")
-	}
 	// Whose function it is, C's or Go's, is known when it has been found.
 	if _, err := compileEntry(s.arch, j.Entry, args.C); err != nil {
 		if _, goErr := compileEntry(s.arch, j.Entry, args.Go); goErr != nil {

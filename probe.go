@@ -25,22 +25,39 @@ func (s *Session) Register(ps ...Probe) error {
 			return &BatchError{i, fail(syscall.EINVAL, "no probe given")}
 		}
 	}
+	for i, p := range kps {
+		if !p.claimed.CompareAndSwap(false, true) {
+			unclaim(kps[:i])
+			return &BatchError{i, named(p, fail(syscall.EINVAL, "it is registered already"))}
+		}
+	}
 	for i, p := range ps {
 		if err := p.prepare(s); err != nil {
 			s.releaseAll(ps[:i])
+			unclaim(kps)
 			return &BatchError{i, named(kps[i], err)}
 		}
 	}
 	err := s.register(kps)
 	if err != nil {
 		s.releaseAll(ps)
+		unclaim(kps)
 	}
 	return err
 }
 
+// unclaim lets others register probes. A probe is claimed from before anything of it is
+// looked at until after its removal: nobody else can come in between, in this session or another.
+func unclaim(ps []*Kprobe) {
+	for _, p := range ps {
+		p.claimed.Store(false)
+	}
+}
+
 // Unregister removes probes, of any kind together, in one stop of the target
-// (kprobes.txt 4.6). Entries that are nil or not registered here get Addr 0; the
-// others are removed all the same. The error, if any, tells that the target could
+// (kprobes.txt 4.6). When it returns, no handler of theirs runs, and none begins. Entries
+// that are nil or not registered here are passed over, and get Addr 0 if they are registered
+// nowhere; the others are removed all the same. The error, if any, tells that the target could
 // not be restored in full.
 func (s *Session) Unregister(ps ...Probe) error {
 	kps := make([]*Kprobe, len(ps))

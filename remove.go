@@ -28,8 +28,12 @@ func (s *Session) unregister(ps []*Kprobe) error {
 		switch {
 		case p == nil:
 			bad++
-		case p.s != s || going[p]:
-			p.Addr = 0
+		case p.in.Load() != s:
+			if !p.claimed.Load() { // else it is another session's, or about to be
+				p.Addr = 0
+			}
+			bad++
+		case going[p]:
 			bad++
 		default:
 			good = append(good, p)
@@ -47,6 +51,7 @@ func (s *Session) unregister(ps []*Kprobe) error {
 func (s *Session) remove(ps []*Kprobe) error {
 	var err error
 	ps = withExits(ps)
+	s.silence(ps)
 	if !s.exited.Load() && len(ps) > 0 {
 		err = s.takeOff(ps)
 	}
@@ -56,17 +61,29 @@ func (s *Session) remove(ps []*Kprobe) error {
 	}
 	s.probes = slices.DeleteFunc(s.probes, func(p *Kprobe) bool { return going[p] })
 	s.pending = slices.DeleteFunc(s.pending, func(p *Kprobe) bool { return going[p] })
-	for _, p := range ps {
-		p.unplace()
-		p.s = nil
-		p.as().unlinked(s)
-	}
 	s.grace()
-	for _, p := range ps {
+	for _, p := range ps { // not before: a handler may just have looked at it
+		p.unplace()
+		p.as().unlinked(s)
 		p.as().release(s)
+		p.in.Store(nil)
+		p.claimed.Store(false)
 	}
 	s.saveState()
 	return err
+}
+
+// silence has no handler of some probes begin any more, whatever becomes of their removal.
+// Handlers that run on the owner thread have ended when it returns; grace waits for others.
+func (s *Session) silence(ps []*Kprobe) {
+	leave := func() {
+		for _, p := range ps {
+			p.leaving.Store(true)
+		}
+	}
+	if !s.do(leave) {
+		leave() // there is no owner any more
+	}
 }
 
 // takeOff takes probes off their points. What else runs inside the target there
@@ -131,6 +148,7 @@ func (s *Session) disconnect(ps []*Kprobe, pts []*point, left map[*point][]*Kpro
 		err = s.rearmSingly(d.with(pts))
 	}
 	s.adoptDetours(d)
+	s.countEnded()
 	var gone []*point
 	for _, pt := range pts {
 		if len(pt.probes) == 0 && pt.Text == text.Own && !pt.notify {
@@ -254,7 +272,7 @@ func (s *Session) setDisabled(ps []*Kprobe, off bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range ps {
-		if p == nil || p.s != s {
+		if p == nil || p.in.Load() != s {
 			return fail(syscall.EINVAL, "not registered here")
 		}
 		if p.gone.Load() && !off {

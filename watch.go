@@ -87,8 +87,6 @@ func (w *Watchpoint) kprobe() *Kprobe {
 
 func (w *Watchpoint) prepare(s *Session) error {
 	switch {
-	case w.Kp.s != nil || w.Kp.role != nil:
-		return fail(syscall.EINVAL, "it is registered already")
 	case w.Len != 1 && w.Len != 2 && w.Len != 4 && w.Len != 8:
 		return fail(syscall.EINVAL, "%d bytes cannot be watched, only 1, 2, 4 or 8", w.Len)
 	case s.watcher == nil:
