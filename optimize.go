@@ -80,6 +80,7 @@ func (s *Session) optimize() {
 	if s.inside == nil || s.changeable() != nil {
 		return
 	}
+	s.report(s.trust())
 	s.report(s.replanCrowded())
 	soon := s.present()
 	soon.hope = true
@@ -147,6 +148,35 @@ func (s *Session) optimize() {
 	}
 	s.saveState()
 }
+
+// trust has detours find out quickly who runs there, as soon as that can be. A program that has just
+// begun cannot be trusted yet; it is asked again, less and less often.
+func (s *Session) trust() error {
+	if s.machine != nil || !s.inside.Careful() {
+		return nil
+	}
+	trusted := false
+	err := s.frozen(func() (err error) {
+		trusted, err = s.inside.Trust(s.t, s.acquaintance(nil))
+		return err
+	})
+	if s.doubt.timer != nil {
+		s.doubt.timer.Stop()
+	}
+	if !trusted && err == nil {
+		s.doubt.wait = min(2*max(s.doubt.wait, optimizeDelay), doubtLimit)
+		s.doubt.timer = time.AfterFunc(s.doubt.wait, s.optimize)
+	} else {
+		s.doubt.wait = 0
+	}
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// doubtLimit is how long a program is left alone that is not trusted.
+const doubtLimit = 10 * time.Second
 
 // optimizable says why a point keeps its trap; "" for one that may have a jump.
 func (o *outlook) optimizable(pt *point) string {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"syscall"
+	"time"
 
 	"kprobe/arch"
 	"kprobe/bpf"
@@ -143,13 +144,20 @@ func (s *Session) goInside() error {
 			s.text.Gate = in
 			return nil // its CPUs are known already
 		}
-		golang := returns.GoProgram(s.image.Space) != ""
-		for _, th := range s.t.Threads() {
-			in.Welcome(s.t, th, s.Comm(int(th)), occupied)
+		if _, err := in.Trust(s.t, s.acquaintance(occupied)); err != nil {
+			return err
 		}
-		nursery.OnBirth(func(born, parent target.Thread) {
-			if s.inside != nil {
-				s.inside.Born(s.t, born, parent, s.Comm(int(born)), golang)
+		for _, th := range s.t.Threads() {
+			in.Welcome(s.t, th, s.acquaintance(occupied))
+		}
+		nursery.OnBirth(func(born, _ target.Thread) {
+			if s.inside == nil {
+				return
+			}
+			careful := s.inside.Careful()
+			s.report(s.inside.Born(s.t, born, s.acquaintance(nil)))
+			if s.inside.Careful() && !careful {
+				time.AfterFunc(optimizeDelay, s.optimize)
 			}
 		})
 		if l, ok := s.t.(interface{ Living([]byte, int) error }); ok {
@@ -157,6 +165,11 @@ func (s *Session) goInside() error {
 		}
 		return nil
 	})
+}
+
+// acquaintance is what inside wants to know of threads.
+func (s *Session) acquaintance(stacks []patch.Range) inside.Acquaintance {
+	return inside.Acquaintance{Comm: func(th target.Thread) string { return s.Comm(int(th)) }, Stacks: stacks}
 }
 
 // insideConfig says what the target is like.
