@@ -57,6 +57,7 @@ var layers = []layer{
 	{"internal/goabi", []string{"arch", "internal/cabi"}},
 	{"internal/args", []string{"arch", "internal/cabi", "internal/goabi"}},
 	{"internal/faults", nil},
+	{"internal/host", nil},
 	{"internal/untouchable", []string{"arch"}},
 	{"internal/errno", nil},
 	{"internal/testprog", nil},
@@ -66,7 +67,7 @@ var layers = []layer{
 	{"internal/isa/*", []string{"internal/isa", "arch"}},
 	{"target/kernel", []string{"target", "arch", "spec", "symbol", "symbol/kernel", "target/gdbremote", "internal/lifeline"}},
 	{"target/targettest", []string{"target", "arch", "symbol", "internal/testprog"}},
-	{"target/*", []string{"target", "arch", "symbol", "internal/isa", "internal/isa/*", "internal/lifeline", "internal/faults"}},
+	{"target/*", []string{"target", "arch", "symbol", "internal/isa", "internal/isa/*", "internal/lifeline", "internal/faults", "internal/host"}},
 
 	// 3: plans and code, still without a target to touch.
 	{"internal/patch", []string{"internal/isa", "arch"}},
@@ -92,7 +93,7 @@ var layers = []layer{
 	{"trace", []string{".", "arch", "spec", "symbol", "event", "bpf", "internal/gen"}},
 	{"internal/conform", []string{".", "arch"}}, // tests, of every kind of target
 	{"tracefs", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target"}},
-	{"internal/vm", nil},
+	{"internal/vm", []string{"internal/host"}},
 	{"internal/vm/*", []string{"internal/vm"}},
 	{"cmd/*", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "tracefs", "internal/*"}},
 	{"examples/*", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "tracefs"}},

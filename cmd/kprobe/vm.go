@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
+	"kprobe/internal/host"
 	"kprobe/internal/vm"
 )
 
@@ -63,8 +63,7 @@ func runVM(in io.Reader, out io.Writer, config vm.Config, stay bool) error {
 		return err
 	}
 	if f, ok := in.(*os.File); ok {
-		_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-		config.Terminal = err == nil
+		config.Terminal = host.Terminal(f.Fd())
 	}
 	fmt.Fprintf(out, "kprobe trace -k %s 'p vfs_read' probes this kernel\n", config.Dir)
 	v, err := vm.Boot(config)

@@ -45,6 +45,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"kprobe/internal/host"
 )
 
 // Config says what to boot. Zero values mean the defaults.
@@ -254,7 +256,8 @@ func (v *VM) start(c Config) error {
 	v.cmd = exec.Command(args[0], args[1:]...)
 	v.cmd.Dir = v.Dir
 	v.cmd.Stderr = &v.stderr
-	v.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: !c.Terminal}
+	v.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !c.Terminal}
+	host.DieWithParent(v.cmd.SysProcAttr)
 	if c.Terminal {
 		v.cmd.Stdin, v.cmd.Stdout, v.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	}
