@@ -56,15 +56,11 @@ func (b *batch) init() {
 
 // register is the road of a probe: check, resolve, analyse and plan touch
 // nothing; apply does, in one stop of the target, all or nothing.
-func (s *Session) register(ps []*Kprobe) error {
-	if s.inHandler() {
-		return errInHandler
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.changeable(); err != nil {
+func (s *Session) register(ps []*Kprobe) (err error) {
+	if err := s.beginChange(); err != nil {
 		return err
 	}
+	defer s.end(&err)
 	if err := s.refresh(); err != nil {
 		return err
 	}
@@ -94,6 +90,7 @@ func (s *Session) register(ps []*Kprobe) error {
 		p.gone.Store(false)
 		p.hits.Store(0)
 		p.missed.Store(0)
+		p.said.Store(false)
 	}
 	if err := s.apply(b); err != nil {
 		for _, p := range ps {
@@ -104,7 +101,7 @@ func (s *Session) register(ps []*Kprobe) error {
 	s.walks = s.walks || len(walks) > 0
 	s.probes = append(s.probes, ps...)
 	s.pending = append(s.pending, b.wait...)
-	s.saveState()
+	s.listChanged()
 	return nil
 }
 
@@ -113,7 +110,7 @@ func (s *Session) usable() error {
 		return errClosed
 	}
 	if s.exited.Load() {
-		return fail(syscall.ESRCH, "process %d is gone", s.t.PID())
+		return s.errGone()
 	}
 	return nil
 }
@@ -210,10 +207,13 @@ func (p *Kprobe) checkPinned(why string) error {
 // Refresh.
 func (s *Session) Symbols() *symbol.Space { return s.image.Space }
 
-// Refresh looks at what the target has mapped now. Errors: ESRCH.
-func (s *Session) Refresh() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// Refresh looks at what the target has mapped now. Not from a handler (EDEADLK).
+// Errors: ESRCH.
+func (s *Session) Refresh() (err error) {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end(&err)
 	if err := s.usable(); err != nil {
 		return err
 	}
@@ -221,10 +221,13 @@ func (s *Session) Refresh() error {
 }
 
 // Lookup finds the function that a Kprobe with this SymbolName would be on.
-// Errors: ENOENT, EADDRNOTAVAIL; EINVAL where it is bound to the kernel's code.
-func (s *Session) Lookup(symbolName string) (symbol.Loc, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// Not from a handler (EDEADLK), which has Symbols. Errors: ENOENT, EADDRNOTAVAIL;
+// EINVAL where it is bound to the kernel's code; ESRCH.
+func (s *Session) Lookup(symbolName string) (loc symbol.Loc, err error) {
+	if err := s.begin(); err != nil {
+		return loc, err
+	}
+	defer s.end(&err)
 	return s.image.Function(symbolName)
 }
 

@@ -170,10 +170,10 @@ func (s *Session) UnregisterJprobe(j *Jprobe) error { return s.UnregisterJprobes
 func (s *Session) UnregisterJprobes(js []*Jprobe) error { return s.Unregister(probes(js)...) }
 
 // EnableJprobe lets a disabled jprobe run again (kprobes.txt 4.8).
-func (s *Session) EnableJprobe(j *Jprobe) error { return s.setDisabled([]*Kprobe{&j.Kp}, false) }
+func (s *Session) EnableJprobe(j *Jprobe) error { return s.setDisabled([]*Kprobe{j.kprobe()}, false) }
 
 // DisableJprobe silences a jprobe (kprobes.txt 4.7).
-func (s *Session) DisableJprobe(j *Jprobe) error { return s.setDisabled([]*Kprobe{&j.Kp}, true) }
+func (s *Session) DisableJprobe(j *Jprobe) error { return s.setDisabled([]*Kprobe{j.kprobe()}, true) }
 
 // compileEntry turns a Go function into one that fetches its arguments, found by
 // a convention.

@@ -58,6 +58,7 @@ type Kprobe struct {
 	Cookie  uint64
 
 	hits, missed atomic.Uint64
+	said         atomic.Bool // that a handler panicked
 
 	claimed atomic.Bool             // by a Register that is under way, or has succeeded
 	in      atomic.Pointer[Session] // that it is registered in

@@ -288,11 +288,11 @@ func (s *Session) UnregisterKretprobes(rps []*Kretprobe) error { return s.Unregi
 
 // EnableKretprobe lets a disabled return probe fire again (kprobes.txt 4.8).
 func (s *Session) EnableKretprobe(rp *Kretprobe) error {
-	return s.setDisabled([]*Kprobe{&rp.Kp}, false)
+	return s.setDisabled([]*Kprobe{rp.kprobe()}, false)
 }
 
 // DisableKretprobe silences a return probe (kprobes.txt 4.7). Calls that are
 // under way are still reported.
 func (s *Session) DisableKretprobe(rp *Kretprobe) error {
-	return s.setDisabled([]*Kprobe{&rp.Kp}, true)
+	return s.setDisabled([]*Kprobe{rp.kprobe()}, true)
 }

@@ -20,9 +20,12 @@ func (s *Session) Register(ps ...Probe) error {
 		return fail(syscall.EINVAL, "no probes given")
 	}
 	kps := make([]*Kprobe, len(ps))
+	if s.inHandler() {
+		return errInHandler // before a probe is touched
+	}
 	for i, p := range ps {
-		if kps[i] = p.kprobe(); kps[i] == nil {
-			return &BatchError{i, fail(syscall.EINVAL, "no probe given")}
+		if kps[i] = kprobeOf(p); kps[i] == nil {
+			return &BatchError{i, errNoProbe}
 		}
 	}
 	for i, p := range kps {
@@ -62,9 +65,20 @@ func unclaim(ps []*Kprobe) {
 func (s *Session) Unregister(ps ...Probe) error {
 	kps := make([]*Kprobe, len(ps))
 	for i, p := range ps {
-		kps[i] = p.kprobe()
+		kps[i] = kprobeOf(p)
 	}
 	return s.unregister(kps)
+}
+
+// errNoProbe is answered to a nil pointer in a probe's place.
+var errNoProbe = fail(syscall.EINVAL, "no probe given")
+
+// kprobeOf is the Kprobe of any probe; nil of no probe.
+func kprobeOf(p Probe) *Kprobe {
+	if p == nil {
+		return nil
+	}
+	return p.kprobe()
 }
 
 func (s *Session) releaseAll(ps []Probe) {

@@ -38,16 +38,15 @@ var CountOnly = new(Program)
 
 // Load verifies programs, maps memory for their maps in the target, and compiles
 // them. They stay until Close. Errors: EINVAL with the verifier's words; ENOTSUP
-// where the target cannot have programs.
-func (s *Session) Load(c *bpf.Collection) (*Programs, error) {
-	if s.inHandler() {
-		return nil, errInHandler
+// where the target cannot have programs; EDEADLK from a handler.
+func (s *Session) Load(c *bpf.Collection) (ps *Programs, err error) {
+	if c == nil {
+		return nil, fail(syscall.EINVAL, "no collection of programs given")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.changeable(); err != nil {
+	if err := s.beginChange(); err != nil {
 		return nil, err
 	}
+	defer s.end(&err)
 	if err := s.goInside(); err != nil {
 		return nil, err
 	}
@@ -55,7 +54,7 @@ func (s *Session) Load(c *bpf.Collection) (*Programs, error) {
 	if err != nil {
 		return nil, &Error{Errno: syscall.EINVAL, Err: err}
 	}
-	ps := &Programs{s: s, arch: s.arch}
+	ps = &Programs{s: s, arch: s.arch}
 	if layout.Size > 0 {
 		if ps.addr, ps.ours, err = s.share(int(layout.Size)); err != nil {
 			return nil, err

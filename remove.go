@@ -15,12 +15,11 @@ import (
 
 // unregister removes probes in one stop. Bad entries get Addr 0, as the
 // kernel does it; the others go all the same.
-func (s *Session) unregister(ps []*Kprobe) error {
-	if s.inHandler() {
-		return errInHandler
+func (s *Session) unregister(ps []*Kprobe) (err error) {
+	if err := s.begin(); err != nil {
+		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.end(&err)
 	var good []*Kprobe
 	going := make(map[*Kprobe]bool, len(ps))
 	bad := 0
@@ -40,7 +39,7 @@ func (s *Session) unregister(ps []*Kprobe) error {
 			going[p] = true
 		}
 	}
-	err := s.remove(good)
+	err = s.remove(good)
 	if err == nil && bad > 0 && len(good) == 0 {
 		err = fail(syscall.EINVAL, "not registered here")
 	}
@@ -69,7 +68,7 @@ func (s *Session) remove(ps []*Kprobe) error {
 		p.in.Store(nil)
 		p.claimed.Store(false)
 	}
-	s.saveState()
+	s.listChanged()
 	return err
 }
 
@@ -265,12 +264,11 @@ func (s *Session) standsIn(pc arch.Addr) (*point, room.Ref[*point], bool) {
 
 // setDisabled switches probes off or on (kprobes.txt 4.7, 4.8). A point stays
 // armed until all its probes are disabled.
-func (s *Session) setDisabled(ps []*Kprobe, off bool) error {
-	if s.inHandler() {
-		return errInHandler
+func (s *Session) setDisabled(ps []*Kprobe, off bool) (err error) {
+	if err := s.begin(); err != nil {
+		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.end(&err)
 	for _, p := range ps {
 		if p == nil || p.in.Load() != s {
 			return fail(syscall.EINVAL, "not registered here")
@@ -296,7 +294,7 @@ func (s *Session) setDisabled(ps []*Kprobe, off bool) error {
 			})
 		}
 	}
-	err := s.changeDetours(after, s.probed, nil, func(d *detours) error {
+	err = s.changeDetours(after, s.probed, nil, func(d *detours) error {
 		was := make(map[*Kprobe]uint32, len(ps))
 		for _, p := range ps {
 			was[p] = p.Flags
@@ -317,7 +315,7 @@ func (s *Session) setDisabled(ps []*Kprobe, off bool) error {
 		s.adoptDetours(d)
 		return nil
 	})
-	s.saveState()
+	s.listChanged()
 	return err
 }
 
@@ -343,15 +341,11 @@ func (s *Session) Enabled() bool {
 
 // SetEnabled is the global switch: off disarms every probe, on arms those that
 // are not disabled. The probes' own states are left alone.
-func (s *Session) SetEnabled(on bool) error {
-	if s.inHandler() {
-		return errInHandler
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.changeable(); err != nil {
+func (s *Session) SetEnabled(on bool) (err error) {
+	if err := s.beginChange(); err != nil {
 		return err
 	}
+	defer s.end(&err)
 	s.optimizeSoon()
 	return s.frozen(func() error {
 		set := func(off bool) {

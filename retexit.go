@@ -10,7 +10,6 @@ import (
 	"kprobe/internal/inside"
 	"kprobe/internal/patch"
 	"kprobe/internal/returns"
-	"kprobe/internal/text"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -114,14 +113,7 @@ func (rp *Kretprobe) Exits() (probed, jumps int) {
 	if s == nil {
 		return 0, 0
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, x := range rp.exits {
-		if x.point != nil && s.standing(x.point) == text.Jump {
-			jumps++
-		}
-	}
-	return len(rp.exits), jumps
+	return s.shown.Load().exitsOf(s, rp)
 }
 
 // prepareExits adds the probes on a function's exits to the batch that its

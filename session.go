@@ -48,9 +48,11 @@ type Options struct {
 	// parent's. Nil lets children go, clean.
 	Follow func(child *Session)
 
-	// Report is told, one line at a time, what no call can return: a handler
-	// that panicked, a probe that became [GONE], a pending probe that could not
-	// be armed. Nil discards.
+	// Report is told, one error at a time, what no call can return: a handler
+	// that panicked (a *HandlerPanic), a probe that became [GONE], a pending probe that
+	// could not be armed. It may be called on the session's own thread, and then may do
+	// what a handler may. Nil discards, but for panics of handlers, of which the first
+	// of each probe is printed on standard error.
 	Report func(err error)
 }
 
@@ -136,7 +138,9 @@ type Session struct {
 
 	children sync.WaitGroup // on their way to Options.Follow
 
-	stats stats
+	stats   stats
+	shown   atomic.Pointer[shown]
+	reports reports
 
 	reclaiming bool // reclaim is to come
 	state      *lifeline.List
@@ -237,6 +241,7 @@ func newSession(t target.Target, o *Options) (*Session, error) {
 	s.text = text.NewWriter(t, s.beside, &s.view, s.report)
 	s.frames.init()
 	s.names.of = make(map[int]string)
+	s.shown.Store(new(shown))
 	var err error
 	if s.image, err = image.New(t, s, s.beside != nil); err != nil {
 		return nil, err
@@ -285,11 +290,10 @@ func (s *Session) LastStop() time.Duration { return time.Duration(s.stats.lastSt
 // and lets the target go on. Not from a handler (EDEADLK). A second Close
 // returns os.ErrClosed.
 func (s *Session) Close() error {
-	if s.inHandler() {
-		return errInHandler
+	if err := s.begin(); err != nil {
+		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.closed.Load() {
 		return os.ErrClosed
 	}
@@ -324,7 +328,9 @@ func (s *Session) Close() error {
 
 // loop is the owner thread's work: requests of other goroutines, and stops.
 func (s *Session) loop() {
+	defer s.tell()
 	for {
+		s.tell()
 		for s.queued.Load() > 0 {
 			f := <-s.jobs
 			s.queued.Add(-1)
@@ -425,19 +431,6 @@ func (s *Session) onOwner(f func()) {
 		return
 	}
 	s.do(f)
-}
-
-// reportAlive is report for what is no news if the target was killed meanwhile.
-func (s *Session) reportAlive(err error) {
-	if !errors.Is(err, target.ErrGone) {
-		s.report(err)
-	}
-}
-
-func (s *Session) report(err error) {
-	if err != nil && s.opts.Report != nil {
-		s.opts.Report(err)
-	}
 }
 
 func (s *Session) task(th target.Thread) Task {
