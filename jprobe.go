@@ -178,37 +178,11 @@ func (s *Session) DisableJprobe(j *Jprobe) error { return s.setDisabled([]*Kprob
 // compileEntry turns a Go function into one that fetches its arguments, found by
 // a convention.
 func compileEntry(a *arch.Arch, entry any, c args.Convention) (func(*Regs), error) {
-	fn := reflect.ValueOf(entry)
-	if entry == nil || fn.Kind() != reflect.Func || fn.IsNil() {
-		return nil, fail(syscall.EINVAL, "a jprobe's Entry must be a function, not %T", entry)
-	}
-	t := fn.Type()
-	if t.IsVariadic() {
-		return nil, fail(syscall.EINVAL, "a jprobe's Entry must not be variadic")
-	}
-	var types []reflect.Type
-	withRegs := t.NumIn() > 0 && t.In(0) == reflect.TypeFor[*Regs]()
-	for i := range t.NumIn() {
-		if i > 0 || !withRegs {
-			types = append(types, t.In(i))
-		}
-	}
-	params, err := c.Places(a, types, isPointer)
+	f, err := c.Function(a, entry, reflect.TypeFor[*Regs](), args.Pointers{Is: isPointer})
 	if err != nil {
-		return nil, &Error{Errno: syscall.EINVAL, Err: err}
+		return nil, &Error{Errno: syscall.EINVAL, Reason: "a jprobe's Entry", Err: err}
 	}
-	return func(regs *Regs) {
-		in := make([]reflect.Value, 0, len(params)+1)
-		if withRegs {
-			in = append(in, reflect.ValueOf(regs))
-		}
-		for _, p := range params {
-			v := reflect.New(p.Type).Elem()
-			regs.fetch(v, p, c) // what cannot be read stays zero
-			in = append(in, v)
-		}
-		fn.Call(in)
-	}, nil
+	return func(regs *Regs) { f.Call(regs, regs, regs.pointers()) }, nil
 }
 
 // load reads a value of fixed layout from memory.

@@ -60,6 +60,8 @@ var layers = []layer{
 	{"internal/host", nil},
 	{"internal/untouchable", []string{"arch"}},
 	{"internal/errno", nil},
+	{"internal/later", nil},
+	{"internal/names", nil},
 	{"internal/testprog", nil},
 	{"internal/testprog/*", nil},
 
@@ -87,7 +89,7 @@ var layers = []layer{
 
 	// 4: the engine. The caller passes a target in, so that none is favoured.
 	{".", []string{"arch", "spec", "symbol", "bpf", "event", "target", "internal/isa", "internal/errno", "internal/image", "internal/room", "internal/text",
-		"internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/untouchable"}},
+		"internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/later", "internal/names", "internal/untouchable"}},
 
 	// 5: users of the engine. Nothing below imports them.
 	{"trace", []string{".", "arch", "spec", "symbol", "event", "bpf", "internal/gen"}},

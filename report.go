@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"sync"
 
 	"kprobe/arch"
 	"kprobe/target"
@@ -23,23 +22,12 @@ func (e *HandlerPanic) Error() string {
 	return fmt.Sprintf("a %s of the probe at %v panicked: %v", e.Handler, e.Addr, e.Value)
 }
 
-// reports are on their way to Options.Report. What is to be reported comes up under
-// locks and in the middle of a stop, but Report may ask the session things: it is
-// called later, where nothing is held, and by one goroutine at a time.
-type reports struct {
-	mu      sync.Mutex
-	queue   []error
-	telling bool
-}
-
 // report has an error be told.
 func (s *Session) report(err error) {
 	if err == nil || s.opts.Report == nil {
 		return
 	}
-	s.reports.mu.Lock()
-	s.reports.queue = append(s.reports.queue, err)
-	s.reports.mu.Unlock()
+	s.reports.Add(err)
 }
 
 // reportAlive is report for what is no news if the target was killed meanwhile.
@@ -49,24 +37,9 @@ func (s *Session) reportAlive(err error) {
 	}
 }
 
-// tell calls Report for all that is waiting, unless somebody does so already.
-func (s *Session) tell() {
-	r := &s.reports
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.telling {
-		return
-	}
-	r.telling = true
-	for len(r.queue) > 0 {
-		err := r.queue[0]
-		r.queue = r.queue[1:]
-		r.mu.Unlock()
-		s.opts.Report(err)
-		r.mu.Lock()
-	}
-	r.telling = false
-}
+// tell calls Report for what has come up. That was under locks and in the middle of stops, but
+// Report may ask the session things: tell is called where nothing is held.
+func (s *Session) tell() { s.reports.Give(s.opts.Report) }
 
 // panicked tells of a handler's panic; it is called where that was recovered. A session
 // that nobody asks for reports says it on standard error, once for each probe: a

@@ -13,7 +13,9 @@ import (
 	"kprobe/internal/image"
 	"kprobe/internal/inside"
 	"kprobe/internal/isa"
+	"kprobe/internal/later"
 	"kprobe/internal/lifeline"
+	"kprobe/internal/names"
 	"kprobe/internal/patch"
 	"kprobe/internal/room"
 	"kprobe/internal/text"
@@ -131,16 +133,13 @@ type Session struct {
 	exit    target.Exit
 	exited  atomic.Bool
 
-	names struct { // of threads, those that are gone too
-		sync.Mutex
-		of map[int]string
-	}
+	names names.Names
 
 	children sync.WaitGroup // on their way to Options.Follow
 
 	stats   stats
 	shown   atomic.Pointer[shown]
-	reports reports
+	reports later.Queue[error] // to Options.Report
 
 	reclaiming bool // reclaim is to come
 	state      *lifeline.List
@@ -240,7 +239,6 @@ func newSession(t target.Target, o *Options) (*Session, error) {
 	s.room.Others, s.room.Taken = s.othersPlan, s.tellOthers
 	s.text = text.NewWriter(t, s.beside, &s.view, s.report)
 	s.frames.init()
-	s.names.of = make(map[int]string)
 	s.shown.Store(new(shown))
 	var err error
 	if s.image, err = image.New(t, s, s.beside != nil); err != nil {
