@@ -27,12 +27,11 @@ type point struct {
 	notify bool      // internal: the dynamic linker's notification
 	pinned string    // why the instruction must run where it stands; "" where it need not
 
-	crowded   bool                // somebody else's text was in what a jump would displace
-	optimized atomic.Bool         // the jump to the detour may stand there; changed in the stops, also while somebody plans
-	refused   bool                // and was not possible the last time
-	led       atomic.Bool         // a trap that the gate leads to the detour may; likewise
-	boost     *room.Arena[*point] // where the slots lie
-	step      *room.Arena[*point]
+	crowded   bool        // somebody else's text was in what a jump would displace
+	optimized atomic.Bool // the jump to the detour may stand there; changed in the stops, also while somebody plans
+	refused   bool        // and was not possible the last time
+	led       atomic.Bool // a trap that the gate leads to the detour may; likewise
+	slots     room.Slots[*point]
 }
 
 // batch is what one registration is going to do.

@@ -7,7 +7,6 @@ import (
 	"syscall"
 
 	"kprobe/arch"
-	"kprobe/internal/patch"
 	"kprobe/internal/room"
 	"kprobe/internal/text"
 	"kprobe/target"
@@ -193,14 +192,7 @@ func (s *Session) releaseSlots(pts []*point) {
 	s.view.Lock()
 	defer s.view.Unlock()
 	for _, pt := range pts {
-		for _, sl := range []struct {
-			a    *room.Arena[*point]
-			slot *patch.Slot
-		}{{pt.boost, pt.Site.Boost}, {pt.step, pt.Site.Step}} {
-			if sl.a != nil {
-				sl.a.Give(sl.slot.Addr)
-			}
-		}
+		pt.slots.Release(pt.Site)
 	}
 }
 
