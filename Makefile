@@ -1,4 +1,4 @@
-# The one entrance: "make test" is what a developer runs and what CI runs.
+# The one entrance: "make test" is what a newcomer runs, "make test-all" what CI runs.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -11,10 +11,10 @@ SOAK ?= 1h
 # One line of counts at the end, and in CI no skips.
 TALLY := $(GO) run ./internal/testprog/cmd/tally
 
-.PHONY: help build setup lint cross test race bench fuzz soak clean
+.PHONY: help build setup lint cross test test-all race bench fuzz soak clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile
 
 build: ## bin/kprobe, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/kprobe ./cmd/kprobe
@@ -38,9 +38,13 @@ cross: ## builds and vets for machines and systems that this is not
 	  GOARCH=$$m $(GO) build ./... && GOARCH=$$m $(GO) vet ./... || exit 1; done
 	@echo darwin/arm64; GOOS=darwin GOARCH=arm64 $(GO) build ./... && GOOS=darwin GOARCH=arm64 $(GO) vet $(MAC)
 
-# With the race detector the whole again, but short: -short makes tests do less,
+# What a newcomer runs: all of the behaviour, in minutes. -short makes tests do less,
 # never skip. Targets are traced, so a hang is possible; the timeout prints where.
-test: setup lint ## everything
+test: setup lint ## all of the behaviour, briefly
+	$(GO) test -count=1 -timeout 30m -json -short $(PKGS) | $(TALLY)
+
+# What CI runs: in full, and with the race detector the whole again, but briefly.
+test-all: setup lint ## everything: in full, then briefly with the race detector
 	{ $(GO) test -count=1 -timeout 40m -json $(PKGS); \
 	  $(GO) test -count=1 -timeout 40m -json -race -short $(PKGS); } | $(TALLY)
 
