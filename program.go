@@ -87,6 +87,10 @@ func (ps *Programs) Map(name string) (*bpf.Map, error) {
 	return m, nil
 }
 
+// Segment is the memory of all maps of the programs. Its last thread slot is nobody's in the
+// target: the controller's own programs (bpf.VM) may use it.
+func (ps *Programs) Segment() *bpf.Segment { return ps.set.Maps }
+
 // fits tells whether the program can be a probe's in this session; data is what private data
 // calls have there.
 func (p *Program) fits(s *Session, kind bpf.Kind, data int) error {

@@ -168,7 +168,7 @@ func (p *parser) item(f *File) {
 	from := p.tok.From
 	switch {
 	case p.is("#"):
-		line := strings.TrimRight(p.restOfLine(from), " \t\r")
+		line := strings.TrimRight(p.restOfLine(from), " \t\r\n\\\\")
 		f.C = append(f.C, CDecl{Span{from, from + len(line)}, line})
 		p.prev = from + len(line)
 		p.jump(p.prev)
@@ -590,4 +590,20 @@ func (p *parser) let() Stmt {
 	}
 	s.Span = p.since(from)
 	return s
+}
+
+// ParseExpr reads one expression: what a #define stands for.
+func ParseExpr(src *Source) (x Expr, err error) {
+	p := &parser{src: src}
+	p.try(func() {
+		p.jump(0)
+		x = p.expr()
+		if p.tok.kind != tEOF {
+			p.bail(p.tok.Span, "syntax error, unexpected %s", p.shown())
+		}
+	}, func() {})
+	if len(p.errs) > 0 {
+		return nil, p.errs
+	}
+	return x, nil
 }

@@ -58,9 +58,8 @@ type Type struct {
 	Fields []Field
 	Name   string // of a Record or Enum: "struct foo"; of a Time its format
 
-	Bits            int   // of a Hist
-	Low, High, Step int64 // of an LHist; Step of a TSeries in nanoseconds
-	Fold            string
+	Bits            int               // of a Hist
+	Low, High, Step int64             // of an LHist; Step of a TSeries in nanoseconds
 	Names           map[uint64]string // of an Enum
 }
 
@@ -121,8 +120,11 @@ func (t *Type) Aggregate() bool { return t.Kind >= Count }
 
 // Slot is the bytes that a script keeps a value in.
 func (t *Type) Slot() int {
-	if t.Scalar() {
+	switch {
+	case t.Scalar():
 		return 8
+	case t.Kind == String: // a NUL fits behind what was cut, too
+		return (t.Size + 8) &^ 7
 	}
 	return (t.Size + 7) &^ 7
 }
@@ -306,4 +308,18 @@ func Same(a, b *Type) bool {
 		}
 	}
 	return true
+}
+
+// Mask is what a Min's or Max's word is kept xored with, so that a word of 0 stands for
+// the value that every other is better than.
+func (t *Type) Mask() uint64 {
+	switch {
+	case t.Kind == Max && t.Signed:
+		return 1 << 63
+	case t.Kind == Min && t.Signed:
+		return 1<<63 - 1
+	case t.Kind == Min:
+		return 1<<64 - 1
+	}
+	return 0
 }
