@@ -78,8 +78,11 @@ func (s *Script) Start(session *kprobe.Session) (r *Run, err error) {
 	if err := r.mapOf(compile.StartName).Update(make([]byte, 4), binary.LittleEndian.AppendUint64(nil, clock(clockBoottime)), bpf.UpdateAny); err != nil {
 		return nil, err
 	}
-	if err := r.runAll("begin"); err != nil || r.exiting {
+	if err := r.runAll("begin"); err != nil {
 		return r, err
+	}
+	if r.exiting {
+		return r, r.tellAttached()
 	}
 	if err := r.arm(programs); err != nil {
 		return r, err
@@ -89,10 +92,10 @@ func (s *Script) Start(session *kprobe.Session) (r *Run, err error) {
 
 // tellAttached says how many probes there are.
 func (r *Run) tellAttached() error {
-	n := len(r.probes) + len(r.timers)
+	n := len(r.probes) // of which globs make many
 	for _, p := range r.s.plan.Probes {
 		for _, pt := range p.Points {
-			if pt.Provider == "begin" || pt.Provider == "end" {
+			if !pt.Inside() {
 				n++
 			}
 		}
@@ -265,7 +268,9 @@ func (r *Run) Close() (code int, err error) {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, r.drain(), r.runAll("end"), r.drain(), r.tellLosses())
+	errs = append(errs, r.drain())
+	r.exiting = false // of the end probes everything is acted on
+	errs = append(errs, r.runAll("end"), r.drain(), r.tellLosses())
 	if !r.s.opts.JSON {
 		_, err := fmt.Fprint(r.s.opts.Output, "\n\n")
 		errs = append(errs, err)

@@ -28,11 +28,11 @@ const (
 	User    // a user's id, shown by name
 	Probe   // an attach point's number, shown by its name
 	Error   // an errno, shown in words
+	Time    // Name is the format of a word of nanoseconds since boot
+	Mac     // 6 bytes in a word
 	String  // Size bytes
 	Buffer  // a word with the length, then Size-8 bytes
 	Inet    // a word with the family, then 16 bytes
-	Mac     // 6 bytes in a word
-	Time    // Format of a word of nanoseconds since boot
 	Array   // Len of Elem
 	Tuple   // Fields, each where Offset says
 	Record  // the same with names: a structure
@@ -108,7 +108,7 @@ func TupleOf(names []string, elems ...*Type) *Type {
 }
 
 // Scalar tells whether a value is one word.
-func (t *Type) Scalar() bool { return t.Kind >= Int && t.Kind <= Error }
+func (t *Type) Scalar() bool { return t.Kind >= Int && t.Kind <= Mac }
 
 // Number tells whether it can be reckoned with.
 func (t *Type) Number() bool {
