@@ -74,7 +74,7 @@ func (r *Run) place(pt *compile.Point, p *compile.Probe, program *kprobe.Program
 			fmt.Fprintf(r.s.opts.Errors, "WARNING: Unable to attach probe: %s: %v\n", pt.Text, err)
 			return nil
 		}
-		return fmt.Errorf("Unable to attach probe: %s: %w. If this is expected, set the 'missing_probes' config variable to 'warn'", pt.Text, err)
+		return fmt.Errorf("unable to attach probe: %s: %w. If this is expected, set the 'missing_probes' config variable to 'warn'", pt.Text, err)
 	}
 	add := func(name string, offset uint64, addr arch.Addr, text string) {
 		cookie := uint64(len(r.cookies))

@@ -26,7 +26,6 @@ type Run struct {
 	slot    int // of the controller
 	probes  []kprobe.Probe
 	cookies []string // what probe is at each place
-	funcs   []string
 	names   *output.Names
 	reader  *bpf.Reader
 	waiting []record

@@ -47,7 +47,6 @@ type generator struct {
 
 	ring, scratchMap, stacks, start, losses int // among the plan's specs
 	most                                    int // bytes of scratch that any program takes
-	lost                                    int // words of losses that are in use
 
 	// Of the program that is being made.
 	asm

@@ -168,7 +168,7 @@ func (p *parser) item(f *File) {
 	from := p.tok.From
 	switch {
 	case p.is("#"):
-		line := strings.TrimRight(p.restOfLine(from), " \t\r\n\\\\")
+		line := strings.TrimRight(p.restOfLine(from), " \t\r\n\\")
 		f.C = append(f.C, CDecl{Span{from, from + len(line)}, line})
 		p.prev = from + len(line)
 		p.jump(p.prev)
