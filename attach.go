@@ -27,11 +27,12 @@ type point struct {
 	notify bool      // internal: the dynamic linker's notification
 	pinned string    // why the instruction must run where it stands; "" where it need not
 
-	crowded   bool        // somebody else's text was in what a jump would displace
-	optimized atomic.Bool // the jump to the detour may stand there; changed in the stops, also while somebody plans
-	refused   bool        // and was not possible the last time
-	led       atomic.Bool // a trap that the gate leads to the detour may; likewise
-	slots     room.Slots[*point]
+	crowded   bool                // somebody else's text was in what a jump would displace
+	optimized atomic.Bool         // the jump to the detour may stand there; changed in the stops, also while somebody plans
+	refused   bool                // and was not possible the last time
+	led       atomic.Bool         // a trap that the gate leads to the detour may; likewise
+	boost     *room.Arena[*point] // where the slots lie
+	step      *room.Arena[*point]
 }
 
 // batch is what one registration is going to do.
@@ -55,24 +56,23 @@ func (b *batch) init() {
 
 // register is the road of a probe: check, resolve, analyse and plan touch
 // nothing; apply does, in one stop of the target, all or nothing.
-func (s *Session) register(ps []*Kprobe) (err error) {
-	if err := s.beginChange(); err != nil {
+func (s *Session) register(ps []*Kprobe) error {
+	if s.inHandler() {
+		return errInHandler
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.changeable(); err != nil {
 		return err
 	}
-	defer s.end(&err)
 	if err := s.refresh(); err != nil {
 		return err
 	}
 	b := new(batch)
 	b.init()
-	for i, p := range ps {
-		err := checkNew(p)
-		if err == nil {
-			err = s.prepare(b, p)
-		}
-		if err != nil {
-			return &BatchError{i, named(p, err)}
-		}
+	ps, err := s.prepareAll(b, ps)
+	if err != nil {
+		return err
 	}
 	if p := b.postInside(); p != nil && s.machine != nil {
 		return &BatchError{max(0, slices.Index(ps, p)), named(p, errPostInside)}
@@ -83,25 +83,69 @@ func (s *Session) register(ps []*Kprobe) (err error) {
 	for _, p := range ps {
 		s.serial++
 		p.last.disown(p)
-		p.last, p.order = s, s.serial
-		p.leaving.Store(false)
-		p.in.Store(s)
+		p.s, p.last, p.order = s, s, s.serial
 		p.gone.Store(false)
 		p.hits.Store(0)
 		p.missed.Store(0)
-		p.said.Store(false)
 	}
 	if err := s.apply(b); err != nil {
 		for _, p := range ps {
-			p.in.Store(nil)
+			p.s = nil
 		}
 		return err
 	}
 	s.walks = s.walks || len(walks) > 0
 	s.probes = append(s.probes, ps...)
 	s.pending = append(s.pending, b.wait...)
-	s.listChanged()
+	s.saveState()
 	return nil
+}
+
+// prepareAll prepares a batch's probes, but for the optional ones that cannot be placed. It answers
+// which there are then. Errors: *BatchError.
+func (s *Session) prepareAll(b *batch, ps []*Kprobe) (left []*Kprobe, err error) {
+	var refused *BatchError
+	seen := make(map[*Kprobe]bool, len(ps))
+	for i, p := range ps {
+		if err := checkNew(p, seen[p]); err != nil {
+			return nil, &BatchError{i, named(p, err)}
+		}
+		seen[p] = true
+		before := b.mark()
+		err := s.prepare(b, p)
+		switch {
+		case err == nil:
+			left = append(left, p)
+			continue
+		case !p.Optional:
+			return nil, &BatchError{i, named(p, err)}
+		}
+		b.back(before)
+		p.refusal = named(p, err)
+		if refused == nil {
+			refused = &BatchError{i, p.refusal}
+		}
+	}
+	if len(left) == 0 && refused != nil {
+		return nil, refused
+	}
+	return left, nil
+}
+
+// marks is how far a batch has come.
+type marks struct{ probes, watches, fresh, wait int }
+
+func (b *batch) mark() marks { return marks{len(b.probes), len(b.watches), len(b.fresh), len(b.wait)} }
+
+// back takes out of the batch what has come in since.
+func (b *batch) back(m marks) {
+	for _, p := range b.probes[m.probes:] {
+		delete(b.at, p)
+	}
+	for _, pt := range b.fresh[m.fresh:] {
+		delete(b.byAddr, pt.Addr)
+	}
+	b.probes, b.watches, b.fresh, b.wait = b.probes[:m.probes], b.watches[:m.watches], b.fresh[:m.fresh], b.wait[:m.wait]
 }
 
 func (s *Session) usable() error {
@@ -109,7 +153,7 @@ func (s *Session) usable() error {
 		return errClosed
 	}
 	if s.exited.Load() {
-		return s.errGone()
+		return fail(syscall.ESRCH, "process %d is gone", s.t.PID())
 	}
 	return nil
 }
@@ -122,8 +166,11 @@ func (s *Session) changeable() error {
 	return s.usable()
 }
 
-// checkNew checks what the caller filled in.
-func checkNew(p *Kprobe) error {
+// checkNew checks what the caller filled in; twice: it is in the batch already.
+func checkNew(p *Kprobe, twice bool) error {
+	if p.s != nil || twice {
+		return fail(syscall.EINVAL, "it is registered already")
+	}
 	if (p.SymbolName == "") == (p.Addr == 0) {
 		return fail(syscall.EINVAL, "give either a symbol or an address")
 	}
@@ -206,13 +253,10 @@ func (p *Kprobe) checkPinned(why string) error {
 // Refresh.
 func (s *Session) Symbols() *symbol.Space { return s.image.Space }
 
-// Refresh looks at what the target has mapped now. Not from a handler (EDEADLK).
-// Errors: ESRCH.
-func (s *Session) Refresh() (err error) {
-	if err := s.begin(); err != nil {
-		return err
-	}
-	defer s.end(&err)
+// Refresh looks at what the target has mapped now. Errors: ESRCH.
+func (s *Session) Refresh() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {
 		return err
 	}
@@ -220,13 +264,10 @@ func (s *Session) Refresh() (err error) {
 }
 
 // Lookup finds the function that a Kprobe with this SymbolName would be on.
-// Not from a handler (EDEADLK), which has Symbols. Errors: ENOENT, EADDRNOTAVAIL;
-// EINVAL where it is bound to the kernel's code; ESRCH.
-func (s *Session) Lookup(symbolName string) (loc symbol.Loc, err error) {
-	if err := s.begin(); err != nil {
-		return loc, err
-	}
-	defer s.end(&err)
+// Errors: ENOENT, EADDRNOTAVAIL; EINVAL where it is bound to the kernel's code.
+func (s *Session) Lookup(symbolName string) (symbol.Loc, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.image.Function(symbolName)
 }
 

@@ -30,6 +30,9 @@ func (s *Session) planDetours(after map[*point][]*Kprobe, taken func(arch.Addr) 
 	if len(after) == 0 {
 		return nil, nil
 	}
+	if err := s.checkCounters(after); err != nil {
+		return nil, err
+	}
 	change := &detours{batch: s.inside.Begin(), at: make(map[*point]*inside.Detour)}
 	changes := func(pt *point) bool { _, yes := after[pt]; return yes }
 	for _, pt := range slices.SortedFunc(maps.Keys(after), byAddr) {
@@ -48,6 +51,27 @@ func (s *Session) planDetours(after map[*point][]*Kprobe, taken func(arch.Addr) 
 	}
 	change.batch.Finish()
 	return change, nil
+}
+
+// checkCounters tells before any work is done that there are too few counters for it. Errors: ENOSPC.
+func (s *Session) checkCounters(after map[*point][]*Kprobe) error {
+	need := 0
+	for pt, ps := range after {
+		if pt.Detour != nil {
+			continue // which has some, and gives them back
+		}
+		for _, p := range ps {
+			if program, _ := p.as().work(p); program != CountOnly || p.as().returns() != nil {
+				need++ // for what it misses
+				break
+			}
+		}
+		need++
+	}
+	if spare := s.inside.Spare(); need > spare {
+		return fail(syscall.ENOSPC, "%d counters would be needed, and the target has room for %d more", need, spare)
+	}
+	return nil
 }
 
 func (s *Session) planDetour(change *detours, pt *point, ps []*Kprobe, taken func(arch.Addr) bool, changes func(*point) bool) (*inside.Detour, error) {

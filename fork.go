@@ -53,7 +53,6 @@ func (s *Session) follow(pid int, attach func() (target.Target, error)) {
 	t, err := attach()
 	if err != nil {
 		s.notFollowed(pid, err)
-		s.tell()
 		return
 	}
 	o := s.opts
@@ -61,7 +60,6 @@ func (s *Session) follow(pid int, attach func() (target.Target, error)) {
 	if err != nil {
 		t.Close() // closed already, where Open came far enough
 		s.notFollowed(pid, err)
-		s.tell()
 		return
 	}
 	s.opts.Follow(child)
@@ -132,7 +130,7 @@ func (s *Session) execed(st target.Stop) {
 // restart looks at the new program and arms what it has.
 func (s *Session) restart(th target.Thread) {
 	s.mu.Lock()
-	defer s.unlock()
+	defer s.mu.Unlock()
 	if s.closed.Load() || s.exited.Load() {
 		return
 	}

@@ -1,6 +1,7 @@
 package kprobe
 
 import (
+	"fmt"
 	"maps"
 	"runtime"
 	"strings"
@@ -240,7 +241,7 @@ func (s *Session) handlerFault(p *Kprobe, r *Regs, cause any) {
 		}()
 	}
 	if trapnr >= 0 {
-		s.panicked(p, "handler", cause)
+		s.report(fmt.Errorf("a handler of the probe at %v panicked: %v", p.Addr, cause))
 	}
 }
 

@@ -34,6 +34,10 @@ type Kprobe struct {
 	// executes may have it.
 	Patient bool
 
+	// Optional lets a batch go without the probe where it cannot be placed: Refusal
+	// then says why, and the others are placed. A batch of which nothing can be placed fails.
+	Optional bool
+
 	Flags uint32
 
 	// PreHandler runs before the instruction. A result other than 0 means that
@@ -58,20 +62,17 @@ type Kprobe struct {
 	Cookie  uint64
 
 	hits, missed atomic.Uint64
-	said         atomic.Bool // that a handler panicked
 
-	claimed atomic.Bool             // by a Register that is under way, or has succeeded
-	in      atomic.Pointer[Session] // that it is registered in
-	leaving atomic.Bool             // it is being unregistered: no handler begins any more
-
-	last   *Session  // that it was registered in, and which may have counts of it still
-	point  *point    // nil while pending, and a watchpoint's
-	role   role      // nil: plain
-	hidden bool      // of the session's own making: no list shows it
-	given  arch.Addr // Addr as the caller had it
-	placed bool      // Addr is where the probe is
-	gone   atomic.Bool
-	order  uint64 // of registration
+	s       *Session
+	last    *Session  // that it was registered in, and which may have counts of it still
+	point   *point    // nil while pending, and a watchpoint's
+	role    role      // nil: plain
+	hidden  bool      // of the session's own making: no list shows it
+	given   arch.Addr // Addr as the caller had it
+	placed  bool      // Addr is where the probe is
+	gone    atomic.Bool
+	order   uint64 // of registration
+	refusal error  // why the last batch went without it
 }
 
 // Hits counts how often the probe's handlers ran.
@@ -81,7 +82,7 @@ func (p *Kprobe) Hits() uint64 {
 
 // counted is what was counted inside the target.
 func (p *Kprobe) counted() (t inside.Tally) {
-	s := p.in.Load()
+	s := p.s
 	if s == nil && p.role == nil {
 		s = p.last
 	}
@@ -98,13 +99,17 @@ func (p *Kprobe) NMissed() uint64 {
 }
 
 // Registered tells whether the probe is registered, pending ones included.
-func (p *Kprobe) Registered() bool { return p.in.Load() != nil }
+func (p *Kprobe) Registered() bool { return p.s != nil }
+
+// Refusal is why the batch that it was last registered with went without an Optional
+// probe; nil where it did not.
+func (p *Kprobe) Refusal() error { return p.refusal }
 
 // disabled is asked by handlers' goroutines too, while the owner thread switches.
 func (p *Kprobe) disabled() bool { return atomic.LoadUint32(&p.Flags)&FlagDisabled != 0 }
 
 // active tells whether the handlers are to run.
-func (p *Kprobe) active() bool { return !p.disabled() && !p.gone.Load() && !p.leaving.Load() }
+func (p *Kprobe) active() bool { return !p.disabled() && !p.gone.Load() }
 
 // RegisterKprobe places one probe (kprobes.txt 4.1). It is effective when the
 // call returns; the target is stopped for some microseconds. A name in a file
@@ -124,6 +129,8 @@ func (p *Kprobe) kprobe() *Kprobe { return p }
 
 func (p *Kprobe) prepare(s *Session) error {
 	switch {
+	case p.role != nil:
+		return fail(syscall.EINVAL, "the probe belongs to a jprobe, kretprobe or watchpoint")
 	case p.Program == nil:
 		return nil
 	case p.PreHandler != nil || p.PostHandler != nil || p.FaultHandler != nil:
@@ -135,12 +142,12 @@ func (p *Kprobe) prepare(s *Session) error {
 func (p *Kprobe) release(*Session) {}
 
 // UnregisterKprobe removes a probe (kprobes.txt 4.4). When the call returns,
-// none of its handlers runs, and none begins. A probe that is not registered is left
-// with Addr 0; another session's is left alone (EINVAL).
+// none of its handlers runs any more. A probe that is not registered is left
+// with Addr 0.
 func (s *Session) UnregisterKprobe(p *Kprobe) error { return s.UnregisterKprobes([]*Kprobe{p}) }
 
 // UnregisterKprobes removes several probes in one stop of the target
-// (kprobes.txt 4.6). Entries that are not registered anywhere get Addr 0; the others
+// (kprobes.txt 4.6). Entries that are not registered get Addr 0; the others
 // are removed all the same. The error, if any, tells that the target could
 // not be restored in full.
 func (s *Session) UnregisterKprobes(ps []*Kprobe) error { return s.Unregister(probes(ps)...) }

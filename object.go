@@ -14,9 +14,6 @@ import (
 // one fails, none stays, and the error names the program. Errors: EINVAL for a place
 // that is none; those of Register.
 func (ps *Programs) Attach() ([]Probe, error) {
-	if ps.s.inHandler() {
-		return nil, errInHandler
-	}
 	var all []Probe
 	var names []string
 	for _, p := range ps.set.All() {
@@ -48,13 +45,10 @@ func (ps *Programs) Attach() ([]Probe, error) {
 }
 
 // Printed takes what programs have printed by trace_printk since it was last asked
-// for. Not from a handler (EDEADLK). Errors: the target has written over the ring that it
-// was in.
+// for. Errors: the target has written over the ring that it was in.
 func (s *Session) Printed() (lines []bpf.Printk, err error) {
-	if err := s.begin(); err != nil {
-		return nil, err
-	}
-	defer s.unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.inside == nil {
 		return nil, nil
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"syscall"
-	"time"
 
 	"kprobe/arch"
 	"kprobe/bpf"
@@ -38,15 +37,16 @@ var CountOnly = new(Program)
 
 // Load verifies programs, maps memory for their maps in the target, and compiles
 // them. They stay until Close. Errors: EINVAL with the verifier's words; ENOTSUP
-// where the target cannot have programs; EDEADLK from a handler.
-func (s *Session) Load(c *bpf.Collection) (ps *Programs, err error) {
-	if c == nil {
-		return nil, fail(syscall.EINVAL, "no collection of programs given")
+// where the target cannot have programs.
+func (s *Session) Load(c *bpf.Collection) (*Programs, error) {
+	if s.inHandler() {
+		return nil, errInHandler
 	}
-	if err := s.beginChange(); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.changeable(); err != nil {
 		return nil, err
 	}
-	defer s.end(&err)
 	if err := s.goInside(); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (s *Session) Load(c *bpf.Collection) (ps *Programs, err error) {
 	if err != nil {
 		return nil, &Error{Errno: syscall.EINVAL, Err: err}
 	}
-	ps = &Programs{s: s, arch: s.arch}
+	ps := &Programs{s: s, arch: s.arch}
 	if layout.Size > 0 {
 		if ps.addr, ps.ours, err = s.share(int(layout.Size)); err != nil {
 			return nil, err
@@ -86,10 +86,6 @@ func (ps *Programs) Map(name string) (*bpf.Map, error) {
 	}
 	return m, nil
 }
-
-// Segment is the memory of all maps of the programs. Its last thread slot is nobody's in the
-// target: the controller's own programs (bpf.VM) may use it.
-func (ps *Programs) Segment() *bpf.Segment { return ps.set.Maps }
 
 // fits tells whether the program can be a probe's in this session; data is what private data
 // calls have there.
@@ -128,6 +124,10 @@ func (s *Session) goInside() error {
 		return &Error{Errno: syscall.ENOTSUP, Reason: "programs cannot run in this target", Err: err}
 	}
 	addr, ours, err := s.share(c.Room.Size())
+	for less, ok := c.Room.Less(); tooLarge(err) && ok; less, ok = less.Less() {
+		c.Room = less
+		addr, ours, err = s.share(c.Room.Size())
+	}
 	if err != nil {
 		return err
 	}
@@ -147,20 +147,13 @@ func (s *Session) goInside() error {
 			s.text.Gate = in
 			return nil // its CPUs are known already
 		}
-		if _, err := in.Trust(s.t, s.acquaintance(occupied)); err != nil {
-			return err
-		}
+		golang := returns.GoProgram(s.image.Space) != ""
 		for _, th := range s.t.Threads() {
-			in.Welcome(s.t, th, s.acquaintance(occupied))
+			in.Welcome(s.t, th, s.Comm(int(th)), occupied)
 		}
-		nursery.OnBirth(func(born, _ target.Thread) {
-			if s.inside == nil {
-				return
-			}
-			careful := s.inside.Careful()
-			s.report(s.inside.Born(s.t, born, s.acquaintance(nil)))
-			if s.inside.Careful() && !careful {
-				time.AfterFunc(optimizeDelay, s.optimize)
+		nursery.OnBirth(func(born, parent target.Thread) {
+			if s.inside != nil {
+				s.inside.Born(s.t, born, parent, s.Comm(int(born)), golang)
 			}
 		})
 		if l, ok := s.t.(interface{ Living([]byte, int) error }); ok {
@@ -170,9 +163,10 @@ func (s *Session) goInside() error {
 	})
 }
 
-// acquaintance is what inside wants to know of threads.
-func (s *Session) acquaintance(stacks []patch.Range) inside.Acquaintance {
-	return inside.Acquaintance{Comm: func(th target.Thread) string { return s.Comm(int(th)) }, Stacks: stacks}
+// tooLarge tells whether memory was refused that might be had if it were less: there are limits
+// on a process's addresses, its locked memory and its files.
+func tooLarge(err error) bool {
+	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EFBIG)
 }
 
 // insideConfig says what the target is like.
@@ -189,12 +183,12 @@ func (s *Session) insideConfig() (c inside.Config, err error) {
 	return c, err
 }
 
-// sharedNear is where shared memory goes.
-func (s *Session) sharedNear() patch.Range {
+// findShared finds a place for shared memory.
+func (s *Session) findShared(size int) (arch.Addr, error) {
 	if s.machine != nil {
-		return patch.Range{Start: s.room.Floor, End: s.room.Floor + 1}
+		return s.room.Find(patch.Range{Start: s.room.Floor, End: s.room.Floor + 1}, size)
 	}
-	return inside.Apart(s.arch)
+	return s.room.FindAbove(inside.Apart(s.arch), size)
 }
 
 // share maps memory that the target and we have in common.
@@ -202,7 +196,7 @@ func (s *Session) share(size int) (addr arch.Addr, ours []byte, err error) {
 	size = (size + pageSize - 1) &^ (pageSize - 1)
 	err = insist(func(bool) error {
 		var err error
-		if addr, err = s.room.Find(s.sharedNear(), size); err != nil {
+		if addr, err = s.findShared(size); err != nil {
 			return err
 		}
 		return s.frozen(func() (err error) {

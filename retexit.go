@@ -10,6 +10,7 @@ import (
 	"kprobe/internal/inside"
 	"kprobe/internal/patch"
 	"kprobe/internal/returns"
+	"kprobe/internal/text"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -109,11 +110,18 @@ func (rp *Kretprobe) engine() string {
 // Exits tells how many instructions are probed at which the function may be left, where that is
 // how its returns are noticed, and at how many of them a jump leads to the probe's program.
 func (rp *Kretprobe) Exits() (probed, jumps int) {
-	s := rp.Kp.in.Load()
+	s := rp.Kp.s
 	if s == nil {
 		return 0, 0
 	}
-	return s.shown.Load().exitsOf(s, rp)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range rp.exits {
+		if x.point != nil && s.standing(x.point) == text.Jump {
+			jumps++
+		}
+	}
+	return len(rp.exits), jumps
 }
 
 // prepareExits adds the probes on a function's exits to the batch that its
@@ -136,7 +144,7 @@ func (s *Session) prepareExits(b *batch, rp *Kretprobe) error {
 			return err
 		}
 		e := &exit{rp, x.Kind, pt}
-		p := &Kprobe{Addr: x.Addr, Flags: rp.Kp.Flags, role: asExit{exit: e}}
+		p := &Kprobe{Addr: x.Addr, Flags: rp.Kp.Flags, role: asExit{exit: e}, s: s}
 		if rp.Program == nil {
 			p.PreHandler = e.hit
 		}
@@ -176,7 +184,7 @@ func (s *Session) switchedWith(ps []*Kprobe, off bool) []*Kprobe {
 
 // enteredForExits is the pre-handler at the entry, where exits are probed.
 func (rp *Kretprobe) enteredForExits(p *Kprobe, regs *Regs) int {
-	s, f := regs.s, &regs.s.frames
+	s, f := p.s, &p.s.frames
 	ret, err := regs.returnAddress()
 	if err != nil {
 		rp.miss()
@@ -205,10 +213,10 @@ func (rp *Kretprobe) enteredForExits(p *Kprobe, regs *Regs) int {
 	ri := rp.take()
 	f.mu.Unlock()
 	ri.RetAddr, ri.Entry, ri.Task, ri.Tail = arch.Addr(ret), p.Addr, task, false
-	wanted := s.wanted(rp, ri, regs)
+	veto := rp.EntryHandler != nil && rp.EntryHandler(ri, regs) != 0
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !wanted {
+	if veto {
 		rp.give(ri)
 		return 0
 	}
@@ -238,10 +246,6 @@ func (e *exit) hit(p *Kprobe, regs *Regs) int {
 		return 0
 	}
 	ri, ok := f.calls.Take(at, rp)
-	if ok && rp.Kp.leaving.Load() {
-		ri.lose(unregistered)
-		ok = false
-	}
 	if ok && e.kind == patch.Ret && next != ri.RetAddr {
 		ri.over() // another call, which was not seen to begin, has its place
 		ok = false

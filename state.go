@@ -27,13 +27,12 @@ func sessions(on lifeline.Subject) (all []SessionState) {
 	return all
 }
 
-// listChanged shows the list as it is now, to other processes too. mu is held.
-func (s *Session) listChanged() {
-	s.publish()
+// saveState shows the list as it is now to other processes.
+func (s *Session) saveState() {
 	if s.state == nil {
 		return
 	}
 	var b strings.Builder
-	WriteList(&b, s.List())
+	WriteList(&b, s.list())
 	s.state.Save(b.String())
 }

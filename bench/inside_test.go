@@ -38,7 +38,7 @@ func BenchmarkInside(b *testing.B) {
 			return rp.Hits
 		}},
 		{"latency", func(b *testing.B, s *kprobe.Session) func() uint64 {
-			st, err := trace.NewStat(s, "r "+hitFunc)
+			st, err := trace.NewStat(s, true, "r "+hitFunc)
 			if err != nil {
 				b.Fatal(err)
 			}

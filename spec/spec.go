@@ -67,6 +67,14 @@ type Spec struct {
 	src *source // where it was read from; nil for one made by hand
 }
 
+// Text is the definition as it was written; as String has it, where it was not.
+func (s *Spec) Text() string {
+	if s.src == nil {
+		return s.String()
+	}
+	return s.src.line
+}
+
 // Equal tells whether two definitions say the same. The text that they were
 // read from does not count: blanks, and how a number or a type is spelled.
 func (s *Spec) Equal(o *Spec) bool {

@@ -13,6 +13,9 @@ import (
 // identifier of the name: mangling leaves identifiers as they are.
 func (f *File) lookupDemangled(name string) []Symbol {
 	want := newDemangledName(name)
+	if strings.IndexFunc(want.text, isIdent) < 0 {
+		return nil // "*", which is a pattern, and the name of nothing
+	}
 	var syms []Symbol
 	t := f.table()
 	for _, list := range [][]Symbol{t.funcs, t.data} {
@@ -55,10 +58,7 @@ func newDemangledName(name string) demangledName {
 	if i := strings.IndexAny(head, "(<"); i > 0 {
 		head = head[:i]
 	}
-	isIdent := func(r rune) bool {
-		return r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-	}
-	parts := strings.FieldsFunc(head, func(r rune) bool { return !isIdent(r) })
+	parts := strings.FieldsFunc(head, func(r rune) bool { return r > 0x7f || !isIdent(r) })
 	ascii := strings.IndexFunc(name, func(r rune) bool { return r > 0x7f }) < 0
 	if len(parts) > 0 && ascii && !slices.Contains(parts, "operator") && !strings.Contains(name, "(anonymous") && !strings.Contains(name, "{") {
 		if last := parts[len(parts)-1]; !abbreviated[last] {
@@ -66,6 +66,10 @@ func newDemangledName(name string) demangledName {
 		}
 	}
 	return d
+}
+
+func isIdent(r rune) bool {
+	return r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r > 0x7f
 }
 
 // matches tells whether a mangled name stands for d, with or without its

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/bits"
-	"slices"
 	"syscall"
 
 	"github.com/cilium/ebpf/asm"
@@ -22,6 +21,8 @@ type Stat struct {
 	probes []*traced
 	times  *bpf.Map // a histogram for each r line's place
 	timed  []*traced
+
+	leftOut []LeftOut
 }
 
 // StatRow is what became of one place's hits so far.
@@ -37,10 +38,11 @@ type StatRow struct {
 // buckets of a histogram: a call may take 2^64 ns.
 const buckets = 64
 
-// NewStat puts definitions to work. They have no arguments that count. Errors: as
-// Tracer.Add; ENOTSUP where programs cannot run in the target, or not at a
-// function's return.
-func NewStat(s *kprobe.Session, defs ...string) (*Stat, error) {
+// NewStat puts definitions to work. They have no arguments that count. Places that cannot be
+// counted are left out, if there are others, and LeftOut tells of them; strict refuses all
+// then. Errors: as Tracer.Add; ENOTSUP where programs cannot run in the target, or not at
+// a function's return.
+func NewStat(s *kprobe.Session, strict bool, defs ...string) (*Stat, error) {
 	st := &Stat{s: s}
 	tr := New(s, nil)
 	for _, def := range defs {
@@ -73,8 +75,18 @@ func NewStat(s *kprobe.Session, defs ...string) (*Stat, error) {
 	if err := st.measure(); err != nil {
 		return nil, err
 	}
-	return st, tr.register(st.probes)
+	for _, t := range st.probes {
+		t.kprobe().Optional = !strict
+	}
+	if err := tr.register(st.probes); err != nil {
+		return nil, err
+	}
+	st.probes, st.leftOut = takeOut(st.probes)
+	return st, nil
 }
+
+// LeftOut are the places that are not counted, for they cannot be.
+func (st *Stat) LeftOut() []LeftOut { return st.leftOut }
 
 // measure gives the r lines' probes their programs.
 func (st *Stat) measure() error {
@@ -103,6 +115,7 @@ func (st *Stat) measure() error {
 	for i, t := range st.timed {
 		t.rp.Handler, t.rp.EntryHandler = nil, nil
 		t.rp.EntryProgram, t.rp.Program, t.rp.Kp.Cookie = enter, leave, uint64(i)
+		t.timed = i
 		t.rp.DataSize = word
 	}
 	return nil
@@ -176,7 +189,7 @@ func (st *Stat) Rows() ([]StatRow, error) {
 			continue
 		}
 		r.Hits, r.Missed = t.rp.Hits(), t.rp.NMissed()
-		first := slices.Index(st.timed, t) * buckets
+		first := t.timed * buckets
 		for i := range buckets {
 			key := binary.LittleEndian.AppendUint32(nil, uint32(first+i))
 			threads, err := st.times.Threads(key)

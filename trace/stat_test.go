@@ -13,7 +13,7 @@ func TestStat(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "threads", "-O2"), "4")
 	p.Round("100")
 	s := attach(t, p.Pid, nil)
-	st, err := trace.NewStat(s, "p:mul hammer_mul", "r:add hammer_add", "r:leaf hammer_leaf")
+	st, err := trace.NewStat(s, false, "p:mul hammer_mul", "r:add hammer_add", "r:leaf hammer_leaf")
 	ok(t, err)
 	for round := uint64(1); round <= 3; round++ {
 		p.Round("500")
@@ -42,7 +42,7 @@ func TestStat(t *testing.T) {
 	if rows[0].Hits != 6000 || rows[1].Hits != 6000 {
 		t.Errorf("closed: %v", rows)
 	}
-	if _, err := trace.NewStat(s, "w:x w@0x1000"); err == nil {
+	if _, err := trace.NewStat(s, false, "w:x w@0x1000"); err == nil {
 		t.Error("a watchpoint is counted")
 	}
 }
@@ -53,7 +53,7 @@ func TestStatGo(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "goprog"))
 	want := p.Round("500")
 	s := attach(t, p.Pid, nil)
-	st, err := trace.NewStat(s, "r:leaf main.goLeaf", "r200:grow main.goGrow", "r200:panic main.goPanic")
+	st, err := trace.NewStat(s, false, "r:leaf main.goLeaf", "r200:grow main.goGrow", "r200:panic main.goPanic")
 	ok(t, err)
 	for round := uint64(1); round <= 3; round++ {
 		if got := p.Round("500"); !slices.Equal(got, want) {

@@ -34,6 +34,12 @@ type Tracer struct {
 	// it waits for files that are not mapped: a program that it executes may.
 	Patient bool
 
+	// Strict refuses a definition if one of the functions that its pattern matches cannot
+	// be probed. Otherwise LeftOut tells of these.
+	Strict bool
+
+	leftOut []LeftOut
+
 	s      *kprobe.Session
 	space  *symbol.Space
 	sink   func(*event.Event)
@@ -59,6 +65,7 @@ type traced struct {
 	kp      *kprobe.Kprobe     // of a p line
 	rp      *kprobe.Kretprobe  // of an r line
 	wp      *kprobe.Watchpoint // of a w line
+	timed   int                // of a Stat: which of its histograms
 }
 
 // work is what making one event needs: reused, for there are many.
@@ -160,10 +167,16 @@ func (tr *Tracer) Add(defs ...string) error {
 		fresh = append(fresh, ps...)
 	}
 	if len(fresh) > 0 {
+		if !tr.Strict {
+			optional(fresh)
+		}
 		tr.settleAll(fresh)
 		if err := tr.register(fresh); err != nil {
 			return err
 		}
+		var out []LeftOut
+		fresh, out = takeOut(fresh)
+		tr.leftOut = append(tr.leftOut, out...)
 	}
 	var going []*traced
 	tr.probes = slices.DeleteFunc(tr.probes, func(t *traced) bool {
@@ -176,6 +189,9 @@ func (tr *Tracer) Add(defs ...string) error {
 	tr.specs, tr.probes = specs, append(tr.probes, fresh...)
 	return tr.unregister(going)
 }
+
+// LeftOut are the places of patterns that have no probe, for they cannot be probed.
+func (tr *Tracer) LeftOut() []LeftOut { return tr.leftOut }
 
 // Definitions prints what is at work, as reading kprobe_events does.
 func (tr *Tracer) Definitions() []string {

@@ -24,6 +24,7 @@ type tracing struct {
 	defs     []string
 	sink     func(*event.Event)
 	stops    bool // each hit stops the target: no programs inside it
+	strict   bool // all places of a definition, or none
 
 	mu       sync.Mutex
 	tracers  []*trace.Tracer
@@ -85,8 +86,11 @@ func ignoreClosed(err error) error {
 func (t *tracing) arm() error {
 	for _, s := range t.sessions {
 		tr := trace.New(s, t.sink)
-		tr.Inside = !t.stops
+		tr.Inside, tr.Strict = !t.stops, t.strict
 		if err := tr.Add(t.defs...); err != nil {
+			return err
+		}
+		if err := warnLeftOut(tr.LeftOut()); err != nil {
 			return err
 		}
 		t.mu.Lock()
@@ -99,7 +103,7 @@ func (t *tracing) arm() error {
 // follow puts them to work in a child, which waits for that.
 func (t *tracing) follow(s *kprobe.Session) {
 	tr := trace.New(s, t.sink)
-	tr.Patient, tr.Inside = true, !t.stops
+	tr.Patient, tr.Inside, tr.Strict = true, !t.stops, t.strict
 	if err := tr.Add(t.defs...); err != nil {
 		report(fmt.Errorf("process %d: %w", s.Target().PID(), err))
 	}
@@ -206,9 +210,15 @@ func (t *tracing) counts() []event.Count {
 // sum adds counts up. One definition may be at the same place in several
 // processes: that is one row.
 func sum(all, more []event.Count) []event.Count {
+	type key struct{ name, place string }
+	rows := make(map[key]int, len(all))
+	for i, c := range all {
+		rows[key{c.Name, c.Place}] = i
+	}
 	for _, c := range more {
-		i := slices.IndexFunc(all, func(o event.Count) bool { return o.Name == c.Name && o.Place == c.Place })
-		if i < 0 {
+		i, ok := rows[key{c.Name, c.Place}]
+		if !ok {
+			rows[key{c.Name, c.Place}] = len(all)
 			all = append(all, c)
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kprobe"
+	"kprobe/trace"
 )
 
 // request is what a verb is asked to do, and to which processes or kernel.
@@ -20,6 +21,7 @@ type request struct {
 	kernel guest
 	stub   stub
 	files  []string // of definitions
+	strict bool     // all of their places, or none
 }
 
 // subject is a process, or the kernel or stub that is meant.
@@ -58,6 +60,22 @@ func (r *request) pidFlag(c *cobra.Command) {
 // definitionFlags lets it have definitions from files.
 func (r *request) definitionFlags(c *cobra.Command) {
 	c.Flags().StringArrayVarP(&r.files, "expr-file", "e", nil, "read definitions from `FILE`, one a line (- is standard input)")
+}
+
+// strictFlag lets it refuse definitions that would go without some of their places.
+func (r *request) strictFlag(c *cobra.Command) {
+	c.Flags().BoolVar(&r.strict, "strict", false, "refuse definitions of which some places cannot be probed")
+}
+
+// warnLeftOut says on standard error which places of definitions have no probe.
+func warnLeftOut(out []trace.LeftOut) error {
+	if len(out) == 0 {
+		return nil
+	}
+	if _, err := io.WriteString(os.Stderr, "kprobe: "); err != nil {
+		return err
+	}
+	return trace.WriteLeftOut(os.Stderr, out)
 }
 
 // remote tells that it is about something other than processes of this host.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +46,7 @@ A table is printed at the end: after TIME, or at an interrupt (^C).`,
 	r.pidFlag(c)
 	r.kernelFlag(c)
 	r.definitionFlags(c)
+	r.strictFlag(c)
 	c.Flags().DurationVarP(&r.duration, "duration", "d", 0, "end after `TIME`, such as 10s or 1m30s")
 	return c
 }
@@ -64,11 +66,14 @@ func (r *statRequest) stat(w io.Writer, defs []string) (err error) {
 	}
 	var stats []*trace.Stat
 	for _, s := range t.sessions {
-		st, err := trace.NewStat(s, defs...)
+		st, err := trace.NewStat(s, r.strict, defs...)
 		if err != nil {
 			return err
 		}
 		stats = append(stats, st)
+		if err := warnLeftOut(st.LeftOut()); err != nil {
+			return err
+		}
 	}
 	began := time.Now()
 	(&traceRequest{duration: r.duration}).wait(t.run(), nil, signals)
@@ -85,7 +90,8 @@ func (r *statRequest) stat(w io.Writer, defs []string) (err error) {
 }
 
 // writeStat prints the rows, and below them the histograms of those that have one.
-func writeStat(w io.Writer, rows []trace.StatRow, took time.Duration) error {
+func writeStat(to io.Writer, rows []trace.StatRow, took time.Duration) error {
+	w := bufio.NewWriter(to) // a table writes each cell on its own
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "probe\tplace\thits\thits/s\tmissed\t")
 	for _, r := range rows {
@@ -102,7 +108,7 @@ func writeStat(w io.Writer, rows []trace.StatRow, took time.Duration) error {
 			return err
 		}
 	}
-	return nil
+	return w.Flush()
 }
 
 // histogram draws one, from its first bar to its last.

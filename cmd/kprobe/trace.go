@@ -42,7 +42,8 @@ are those of kprobe_events:
   r[MAX][:[GROUP/]EVENT] PLACE [ARG...]  fires when the function at PLACE returns
   w[:[GROUP/]EVENT] DATA [ARG...]        fires after an access to DATA: w@counter:4
 
-All of them are placed, in all of the processes, or none is. A table of hits and
+All of them are placed, in all of the processes, or none is; but of a pattern's
+functions those that cannot be probed are left out, unless --strict is given. A table of hits and
 misses follows on standard error. Interrupt (^C) to end it; the processes go on
 as they were. With a program, the exit status is the program's.`,
 		Example: `  kprobe trace 'p:libc.so.6:getenv name=+0(%di):string' -- date
@@ -60,6 +61,7 @@ as they were. With a program, the exit status is the program's.`,
 	r.kernelFlag(c)
 	r.stubFlag(c)
 	r.definitionFlags(c)
+	r.strictFlag(c)
 	f := c.Flags()
 	f.BoolVar(&r.json, "json", false, "print events as JSON, one object a line")
 	f.StringVarP(&r.file, "output", "o", "", "write events to `FILE` instead of standard output")
@@ -118,7 +120,7 @@ func (r *traceRequest) trace(defs []string) error {
 	}
 	out := newOutput(dst, format, r.count)
 
-	t := tracing{defs: defs, sink: out.sink, stops: r.stops, children: make(map[*kprobe.Session]bool)}
+	t := tracing{defs: defs, sink: out.sink, stops: r.stops, strict: r.strict, children: make(map[*kprobe.Session]bool)}
 	o := &kprobe.Options{Report: report}
 	if r.follow {
 		o.Follow = t.follow

@@ -28,13 +28,12 @@ func Serves(a *arch.Arch) error {
 // Apart is a place for shared memory in a process: code refers to it by whole addresses, so
 // it need not take room where programs, and detours, are. That of a controller that was
 // killed is there still, so it is a different place each time.
-func Apart(a *arch.Arch) patch.Range {
-	lowest, step, places := arch.Addr(1<<40), arch.Addr(4<<30), uint64(1<<13)
+func Apart(a *arch.Arch) arch.Addr {
+	lowest, step, places := arch.Addr(1<<40), arch.Addr(16<<30), uint64(1<<11)
 	if a.PtrSize == 4 { // between the heap and the libraries
 		lowest, step, places = 6<<28, 16<<20, 1<<7
 	}
-	at := lowest + step*arch.Addr(rand.Uint64N(places))
-	return patch.Range{Start: at, End: at + 1}
+	return lowest + step*arch.Addr(rand.Uint64N(places))
 }
 
 // Config says what the target is like.
@@ -48,8 +47,6 @@ type Config struct {
 	// where that has its id, 0 for unknown (inject.Segment).
 	Goroutine int32
 	GoID      int
-
-	readsBase bool // threads may read their fs base
 
 	// Clock is how programs tell the time; nil where they cannot. Boot is what
 	// CLOCK_BOOTTIME is ahead of it.
@@ -81,11 +78,28 @@ type Room struct {
 	Gate                     bool // traps can be led to detours without a stop: a kernel's
 }
 
-// Processes have room for all that they may need: memory is taken as it is used.
-var Processes = Room{Threads: 1023, Counters: 32 << 10, Calls: 32 << 10}
+// Processes have room for all that they may need: memory is taken as it is used, and what is
+// reserved is addresses, 8 GiB of them.
+var Processes = Room{Threads: 1023, Counters: 1 << 20, Calls: 32 << 10}
 
 // narrow is for processes whose addresses have 32 bits: 60 MiB of them.
 var narrow = Room{Threads: 255, Counters: 8 << 10, Calls: 4 << 10}
+
+// least is for processes that may not have more addresses (RLIMIT_AS), or that keep all
+// of their memory locked: there what is reserved is taken at once. 35 MiB.
+var least = Room{Threads: 255, Counters: 4 << 10, Calls: 4 << 10}
+
+// Less is the next smaller room; false where there is none.
+func (r Room) Less() (Room, bool) {
+	switch {
+	case r.Slots || r.Counters <= least.Counters:
+		return r, false
+	case r.Counters > 32<<10:
+		r.Counters = 32 << 10
+		return r, true
+	}
+	return least, true
+}
 
 // traceLayout is the ring for what programs print.
 func (r Room) traceLayout() *bpf.Layout {
@@ -121,7 +135,6 @@ type Inside struct {
 	redirects []Redirect // not asked for yet
 
 	trapping bool // a trap was led to a detour, some time
-	betrayed bool // a thread lost its pointer while it was relied on
 
 	unused  []int // counters that were given back
 	next    int   // the first that was never given out
@@ -157,12 +170,6 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []patch.Range) (*Inside
 	for _, number := range c.cpus {
 		seg.AssignCPU(number)
 	}
-	if c.readsBase && c.ISA.Arch().PtrSize == 8 {
-		seg.SetReadsBase()
-	}
-	if c.Key.Kind == inject.FSSelf {
-		seg.SetCareful(true) // until Trust
-	}
 	return &Inside{Seg: seg, Printed: trace.Map(0), cfg: c, arch: c.ISA.Arch(), places: patch.NewDetours(c.ISA, occupied, c.Floor, c.Limit, c.Page)}, nil
 }
 
@@ -181,6 +188,10 @@ func (in *Inside) Planned() []patch.Range { return in.places.Areas() }
 
 // Avoid tells of memory that will be the target's, or somebody else's in it.
 func (in *Inside) Avoid(r patch.Range) { in.places.Lose(r) }
+
+// Spare is how many counters can still be given out. A probe takes one, with a program two,
+// a return probe seven.
+func (in *Inside) Spare() int { return in.cfg.Room.Counters - in.next + len(in.unused) }
 
 // counter gives out a counter.
 func (in *Inside) counter() (int, error) {
@@ -376,9 +387,13 @@ func (b *Batch) place(near patch.Range, size int) (arch.Addr, error) {
 // area finds or plans the routines for the code of a module.
 func (b *Batch) area(near patch.Range) (*area, error) {
 	const reach = 1<<31 - 1<<24
-	for _, a := range slices.Concat(b.in.areas, b.areas) {
-		if max(near.End, a.Addr)-min(near.Start, a.Addr) < reach/2 {
-			return a, nil
+	for _, areas := range [][]*area{b.in.areas, b.areas} {
+		for _, a := range areas {
+			// One that lies further off than half the reach, for there was no room nearer, serves the
+			// module that it was made for.
+			if a.near == near || max(near.End, a.Addr)-min(near.Start, a.Addr) < reach/2 {
+				return a, nil
+			}
 		}
 	}
 	at, err := b.place(central(near), b.in.Seg.AreaSize())

@@ -103,6 +103,23 @@ func (a *Arena) Near(r Range) bool {
 	return max(a.Addr+arch.Addr(a.Size), r.End)-min(a.Addr, r.Start) < reach
 }
 
+// FindAbove picks the first address from one on for size bytes, as FindGap does: for what need
+// not be in reach of anything.
+func FindAbove(from arch.Addr, size int, occupied []Range, limit, page arch.Addr) (arch.Addr, bool) {
+	need := (arch.Addr(size) + page - 1) &^ (page - 1)
+	at := (from + page - 1) &^ (page - 1)
+	for _, o := range occupied {
+		if o.End+page <= at {
+			continue
+		}
+		if o.Start >= at+need+page {
+			break
+		}
+		at = (o.End + 2*page - 1) &^ (page - 1)
+	}
+	return at, at+need >= at && at+need+page <= limit
+}
+
 // FindGap picks an address for size bytes within reach of the whole of near,
 // in none of the occupied ranges (in order of address), below limit and above
 // floor. The nearest gap below is preferred, since programs grow upwards

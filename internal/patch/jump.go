@@ -44,7 +44,8 @@ type Step struct {
 // flow is its module's; nil where nothing is known of that: code that belongs to
 // no file may be rewritten by its maker at any time, so it gets no jumps.
 func NewBody(m isa.ISA, fn Part, after []byte, flow *Flow) *Body {
-	b := &Body{Part: fn, After: after, m: m, flow: flow}
+	const usual = 3 // bytes of an instruction: few are shorter on average
+	b := &Body{Part: fn, After: after, m: m, flow: flow, Insns: make([]Step, 0, len(fn.Code)/usual+1)}
 	for off := 0; off < len(fn.Code); {
 		in, err := m.Decode(fn.Code[off:], fn.Addr+arch.Addr(off))
 		if err != nil {

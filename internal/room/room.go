@@ -4,7 +4,6 @@
 //
 //	room.go   ranges that are free, and what is mapped
 //	arena.go  slots
-//	slots.go  those of one site
 package room
 
 import (
@@ -63,20 +62,45 @@ func (r *Room[P]) Some() bool { return r.alloc != nil }
 // Find finds size bytes near a range where nothing is mapped, or planned. Errors: ENOMEM;
 // the target's.
 func (r *Room[P]) Find(near patch.Range, size int) (arch.Addr, error) {
-	used, err := r.Occupied()
+	used, err := r.used()
 	if err != nil {
 		return 0, err
 	}
-	for _, a := range r.planned {
-		used = append(used, a.span())
-	}
-	slices.SortFunc(used, func(a, b patch.Range) int { return cmp.Compare(a.Start, b.Start) })
 	at, ok := patch.FindGap(near, size, used, r.Floor, r.Limit, mem.PageSize)
 	if !ok {
 		return 0, errno.New(syscall.ENOMEM, "no %d bytes are free within 2 GiB of %v", size, near.Start)
 	}
 	r.Taken(patch.Range{Start: at, End: at + arch.Addr(size)})
 	return at, nil
+}
+
+// FindAbove is Find for what need not be near anything, from an address on; where there is
+// no room above, near it. Errors: as Find.
+func (r *Room[P]) FindAbove(from arch.Addr, size int) (arch.Addr, error) {
+	used, err := r.used()
+	if err != nil {
+		return 0, err
+	}
+	at, ok := patch.FindAbove(from, size, used, r.Limit, mem.PageSize)
+	if !ok {
+		return r.Find(patch.Range{Start: from, End: from + 1}, size)
+	}
+	r.Taken(patch.Range{Start: at, End: at + arch.Addr(size)})
+	return at, nil
+}
+
+// used is the memory that the target has, or will want, also that which is only planned yet,
+// in order.
+func (r *Room[P]) used() ([]patch.Range, error) {
+	used, err := r.Occupied()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range r.planned {
+		used = append(used, a.span())
+	}
+	slices.SortFunc(used, func(a, b patch.Range) int { return cmp.Compare(a.Start, b.Start) })
+	return used, nil
 }
 
 // Occupied is the memory that the target has, or will want, in order.

@@ -28,7 +28,6 @@ package vm
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -45,14 +44,11 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"kprobe/internal/host"
 )
 
 // Config says what to boot. Zero values mean the defaults.
 type Config struct {
 	Machine string // as Go spells it: amd64 (the default), arm64, s390x
-	Kernel  string // a version of Debian's, such as 6.12; see Fetch
 	Dir     string // an existing folder for what belongs to the guest
 	CPUs    int    // 1
 	Memory  int    // in MiB; 256, s390x and arm64 512
@@ -108,10 +104,7 @@ func Boot(c Config) (v *VM, err error) {
 }
 
 func boot(c Config, long time.Duration) (*VM, error) {
-	if err := emulator(c.Machine); err != nil {
-		return nil, err
-	}
-	k, err := Fetch(c.Machine, c.Kernel)
+	k, err := Fetch(c.Machine)
 	if err != nil {
 		return nil, err
 	}
@@ -237,18 +230,6 @@ func (v *VM) command(c Config) []string {
 	return append(args, m.line...)
 }
 
-// emulator makes sure that there is one for a machine, before anything is fetched for it.
-func emulator(name string) error {
-	m, ok := machines[cmp.Or(name, "amd64")]
-	if !ok {
-		return nil // Fetch says so
-	}
-	if _, err := exec.LookPath(m.qemu[0]); err != nil {
-		return fmt.Errorf("%w: it comes with the package %s", err, m.from)
-	}
-	return nil
-}
-
 // start starts QEMU, which dies with us. The kernel holds that to the thread
 // that started it, which is therefore kept as long as QEMU lives.
 func (v *VM) start(c Config) error {
@@ -256,8 +237,7 @@ func (v *VM) start(c Config) error {
 	v.cmd = exec.Command(args[0], args[1:]...)
 	v.cmd.Dir = v.Dir
 	v.cmd.Stderr = &v.stderr
-	v.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !c.Terminal}
-	host.DieWithParent(v.cmd.SysProcAttr)
+	v.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: !c.Terminal}
 	if c.Terminal {
 		v.cmd.Stdin, v.cmd.Stdout, v.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	}
@@ -271,7 +251,11 @@ func (v *VM) start(c Config) error {
 			close(v.over)
 		}
 	}()
-	return <-started
+	err := <-started
+	if errors.Is(err, exec.ErrNotFound) {
+		err = fmt.Errorf("%w (it comes with the package %s)", err, machines[v.Kernel.Machine].from)
+	}
+	return err
 }
 
 // dial connects to one of QEMU's sockets, which may not be there yet.

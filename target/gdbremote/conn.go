@@ -11,7 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"kprobe/internal/host"
+	"golang.org/x/sys/unix"
+
 	"kprobe/target"
 )
 
@@ -180,8 +181,8 @@ func (c *conn) peer() int {
 	}
 	pid := 0
 	raw.Control(func(fd uintptr) {
-		if p, err := host.Peer(fd); err == nil {
-			pid = p
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
 		}
 	})
 	return pid

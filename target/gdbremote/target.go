@@ -50,8 +50,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/arch"
-	"kprobe/internal/host"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -311,13 +312,13 @@ func (t *Target) Run(f func()) {
 	defer t.run.Unlock()
 	runtime.LockOSThread() // whose number tells who is inside
 	defer runtime.UnlockOSThread()
-	t.owner.Store(host.Thread())
+	t.owner.Store(int64(unix.Gettid()))
 	defer t.owner.Store(0)
 	f()
 }
 
 // OnOwner tells whether the caller runs inside Run.
-func (t *Target) OnOwner() bool { return t.owner.Load() == host.Thread() }
+func (t *Target) OnOwner() bool { return t.owner.Load() == int64(unix.Gettid()) }
 
 // Wake makes the current or next Wait return StopWoken.
 func (t *Target) Wake() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync/atomic"
 	"unsafe"
 
@@ -36,14 +37,8 @@ func (p *Process) Share(addr arch.Addr, size int) (ours []byte, err error) {
 // us before, at the same address. What we have of it stays where it is.
 func (p *Process) Reshare(addr arch.Addr, ours []byte) error {
 	return p.shared(addr, len(ours), func(f *os.File) error {
-		const page = 4096
-		for off := 0; off < len(ours); off += page {
-			// What was never written to is not read either: that would make it.
-			if b := ours[off:min(off+page, len(ours))]; resident(b) {
-				if _, err := f.WriteAt(b, int64(off)); err != nil {
-					return err
-				}
-			}
+		if err := copyResident(f, ours); err != nil {
+			return err
 		}
 		_, _, e := unix.Syscall6(unix.SYS_MMAP, uintptr(unsafe.Pointer(&ours[0])), uintptr(len(ours)),
 			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE|unix.MAP_FIXED, f.Fd(), 0)
@@ -54,11 +49,24 @@ func (p *Process) Reshare(addr arch.Addr, ours []byte) error {
 	})
 }
 
-// resident tells whether a page of shared memory exists.
-func resident(b []byte) bool {
-	var is byte
-	_, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(unsafe.Pointer(&is)))
-	return e != 0 || is&1 != 0
+// copyResident writes the pages of shared memory that exist to a file. What was never written
+// to is not read either: that would make it.
+func copyResident(f *os.File, ours []byte) error {
+	const page, atATime = 4096, 1 << 14
+	var exists [atATime]byte
+	for at := 0; at < len(ours); at += atATime * page {
+		part := ours[at:min(at+atATime*page, len(ours))]
+		_, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&part[0])), uintptr(len(part)), uintptr(unsafe.Pointer(&exists)))
+		for off := 0; off < len(part); off += page {
+			if e == 0 && exists[off/page]&1 == 0 {
+				continue
+			}
+			if _, err := f.WriteAt(part[off:min(off+page, len(part))], int64(at+off)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // shared has the process make a memory file and map it, and us map it by ours in
@@ -155,6 +163,13 @@ func (p *Process) Owner() (uid, gid uint32) {
 		return 0, 0
 	}
 	return st.Uid, st.Gid
+}
+
+// LocksMemory tells whether the process keeps memory from being swapped out (mlockall(2)): it may
+// keep all that is mapped later, too, and then that is there at once.
+func (p *Process) LocksMemory() bool {
+	locked, err := statusField(p.pid, p.pid, "VmLck")
+	return err == nil && !strings.HasPrefix(locked, "0 ")
 }
 
 // UserFSBase tells whether programs may read their fs base (rdfsbase): the kernel

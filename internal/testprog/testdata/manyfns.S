@@ -1,5 +1,8 @@
-// 10,000 functions, many_0 to many_9999, 16 bytes apart, for batches. Each adds
+// MANY functions, 10,000 or as -DMANY=M says, many_0 to many_9999, 16 bytes apart, for batches. Each adds
 // its number to its argument. many_table holds their addresses.
+#ifndef MANY
+#define MANY 10000
+#endif
 	.altmacro
 
 	.macro	ONE n
@@ -18,7 +21,7 @@ many_\n:
 
 	.text
 	.set	i, 0
-	.rept	10000
+	.rept	MANY
 	ONE	%i
 	.set	i, i+1
 	.endr
@@ -29,7 +32,7 @@ many_\n:
 	.type	many_table, @object
 many_table:
 	.set	i, 0
-	.rept	10000
+	.rept	MANY
 	ADDRESS	%i
 	.set	i, i+1
 	.endr

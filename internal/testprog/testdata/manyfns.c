@@ -1,8 +1,10 @@
-// A round with count N calls each of 10,000 functions N times and prints
-// "many CALLS SUM"; see manyfns.S.
+// A round with count N calls each of MANY functions (10,000, but for -DMANY=M) N times and
+// prints "many CALLS SUM"; see manyfns.S.
 #include "prog.h"
 
-enum { MANY = 10000 };
+#ifndef MANY
+#define MANY 10000
+#endif
 extern unsigned long (*const many_table[MANY])(unsigned long);
 
 int main(void)
