@@ -261,11 +261,30 @@ func (s *Session) tellOthers(r patch.Range) {
 	}
 }
 
-// frozen runs f on the owner thread with every thread of the target stopped.
+// frozen runs f on the owner thread with every thread of the target stopped, and one of them ready to make
+// calls for us. Where none is, they are let have their signals first, for a while: the owner does that
+// in between.
 func (s *Session) frozen(f func() error) error {
-	err := error(errClosed)
-	s.onOwner(func() { err = s.freeze(f) })
-	return err
+	l, ok := s.t.(target.Lapser)
+	tries := 50
+	if s.t.OnOwner() {
+		tries = 0
+	}
+	for ; ; tries-- {
+		err, ready := error(errClosed), true
+		s.onOwner(func() {
+			err = s.freeze(func() error {
+				if ready = !ok || tries == 0 || s.t.Stuck() > 0 || l.Ready(); !ready {
+					return nil
+				}
+				return f()
+			})
+		})
+		if ready || err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func (s *Session) freeze(f func() error) error {

@@ -358,6 +358,10 @@ func (s *Session) handle(st target.Stop) {
 	case target.StopAccess:
 		s.accessed(st)
 	case target.StopSignal:
+		if l, ok := s.t.(target.Lapser); ok && l.Lapsed(st.Thread) {
+			s.t.Resume(st.Thread, 0)
+			return
+		}
 		s.signalled(st)
 	case target.StopRewrite:
 		s.giveWay(st)

@@ -228,6 +228,18 @@ type Driver interface {
 	Drive(th Thread, signal int, next func(r *arch.Regs, fault int) Move) error
 }
 
+// Lapser is a target whose threads do for us what we cannot: one may have had to leave the stop that
+// it was reported for.
+type Lapser interface {
+	// Lapsed tells whether th has left the stop for a signal, which it will be reported for
+	// once more or has got. It is owed its Resume, and nothing else.
+	Lapsed(th Thread) bool
+
+	// Ready tells whether a thread of the frozen target can do so with nothing to lose, should we die
+	// meanwhile. Where all are about to be given signals none can; they will soon have them.
+	Ready() bool
+}
+
 // Nursery is a target that tells of new threads.
 type Nursery interface {
 	// OnBirth has f called, on the owner thread, for each thread that is born from

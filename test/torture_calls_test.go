@@ -12,8 +12,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"kprobe"
+	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
 	"kprobe/internal/faults"
@@ -154,6 +158,15 @@ func TestSoakKilledAtEveryCall(t *testing.T) {
 		order.Entries, order.Returns = acceptable(t, v)
 		everyCall(t, v, order, stride(5, 23))
 	})
+	// The thread that makes the calls is about to get a signal, nearly each time, and looks at all that it is told.
+	for _, in := range []string{"(*call)", "Attach", "(*Session).Close", ""} {
+		t.Run("siginfo, within "+in, func(t *testing.T) {
+			v := victims["siginfo"](t)
+			order := tortureOrder{PID: v.pid, Hits: 20, Death: death{In: in}}
+			order.Entries, order.Returns = acceptable(t, v)
+			everyCall(t, v, order, stride(29, 97))
+		})
+	}
 	// A thread that is about to get a signal is led out of a detour, and its program.
 	t.Run("signals, led on", func(t *testing.T) {
 		v := victims["signals"](t)
@@ -248,4 +261,66 @@ func outcome(p *testprog.Proc) string {
 		}
 	}
 	return "it has not ended"
+}
+
+const valuesProgram = `
+#include <signal.h>
+static volatile long next_value = 1, wrong;
+static void handler(int sig, siginfo_t *info, void *context)
+{
+	(void)sig; (void)context;
+	if (info->si_value.sival_int != next_value && !wrong)
+		wrong = next_value;
+	next_value++;
+}
+__attribute__((noinline)) long spin(long n) { __asm__ volatile("" ::: "memory"); return n + 1; }
+int main(void)
+{
+	struct sigaction sa = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART};
+	sigaction(SIGRTMIN, &sa, NULL);
+	while (next()) {
+		long end = atol(line);
+		for (long sum = 0; next_value <= end; )
+			sum = spin(sum);
+		printf("%ld values, wrong: %ld\n", next_value - 1, wrong);
+	}
+	return 0;
+}
+`
+
+// Signals that come while their thread is in a program wait until it is led out. They are in order
+// then, and tell what they told.
+func TestSignalsWaitInOrder(t *testing.T) {
+	p := testprog.Start(t, compile(t, "values", valuesProgram))
+	s := attach(t, p.Pid, nil)
+	at, err := s.Lookup("spin")
+	ok(t, err)
+	order := tortureOrder{Busy: []arch.Addr{arch.Addr(at.Addr)}}
+	busy, err := order.busy(s)
+	ok(t, err)
+	register(t, s, busy...)
+	s.WaitOptimized()
+	const n, burst = 3000, 6
+	p.Send("%d", n)
+	for value := int32(1); value <= n; value++ {
+		info := struct {
+			signo, errno, code, _ int32
+			pid, uid              int32
+			value                 int64
+			_                     [96]byte
+		}{code: -1, pid: int32(os.Getpid()), value: int64(value)} // SI_QUEUE
+		const firstRealTime = 34 // libc has two for itself
+		if _, _, e := unix.RawSyscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(p.Pid), firstRealTime, uintptr(unsafe.Pointer(&info))); e != 0 {
+			t.Fatal(e)
+		}
+		if value%burst == 0 {
+			time.Sleep(200 * time.Microsecond)
+		}
+	}
+	if got, want := p.Line(), fmt.Sprintf("%d values, wrong: 0", n); got != want {
+		t.Errorf("the program says %q, not %q", got, want)
+	}
+	p.Expect("done")
+	detach(t, s)
+	ends(t, p)
 }

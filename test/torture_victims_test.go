@@ -37,6 +37,7 @@ var victims = map[string]func(testing.TB) victim{
 	"throws":  func(t testing.TB) victim { return rounds(t, "throws", false, "throw_", nil, "40") },
 	"threads": func(t testing.TB) victim { return rounds(t, "threads", true, "", []string{"64"}, "100") },
 	"forks":   func(t testing.TB) victim { return rounds(t, "forks", true, "", nil, "2") },
+	"siginfo": func(t testing.TB) victim { return rounds(t, "siginfo", true, "si_", nil, "200") },
 	"signals": signalsVictim,
 	"go":      goVictim,
 	"python":  pythonVictim,

@@ -3,6 +3,8 @@
 package ptrace
 
 import (
+	"unsafe"
+
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
@@ -21,7 +23,8 @@ const ownFaults = 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1)
 
 // Drive leads a reported thread on. A signal that it is given while it blocks it
 // goes back to where it waited, with all that is known of it (ptrace(2), of
-// signal-delivery-stops): so that the thread gets it when it is let go.
+// signal-delivery-stops): so that the thread gets it when it is let go. Only where others of its number
+// wait, in order, do we keep it ourselves.
 //
 // Should we die meanwhile, the lifeline gives the thread its mask back as soon as it traps. That
 // it soon does: a report which is unread becomes its signal, a thread in a program has a
@@ -70,6 +73,21 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 	if give == int(unix.SIGTRAP) {
 		give = 0 // by what it is told of its steps; it is sent anew in the end
 	}
+	if othersWait(t.tid, signal) {
+		var info siginfo
+		if _, err := reportedFor(t.tid, &info); err != nil {
+			return err
+		}
+		give = 0
+		defer func() {
+			if fault != 0 { // which comes first
+				unix.RawSyscall6(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(t.tgid), uintptr(t.tid), uintptr(signal), uintptr(unsafe.Pointer(&info)), 0, 0)
+				return
+			}
+			insist(func() error { return transferSiginfo(unix.PTRACE_SETSIGINFO, t.tid, &info) })
+			t.signal = signal
+		}()
+	}
 	for {
 		if err := p.Regs(th, &r); err != nil {
 			return err
@@ -84,6 +102,7 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 			return err
 		}
 		if move == target.MoveDone {
+			t.signal = give // 0, if it has gone on
 			return nil
 		}
 		how := unix.PTRACE_SINGLESTEP

@@ -69,6 +69,9 @@ func (p *Process) call(t *thread, nr uint64, args ...uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := p.enterGroupStop(t); err != nil {
+		return 0, err
+	}
 	if t.trapped && t.fault == nil {
 		// What the signal is about goes with the call, if the signal does.
 		if f, err := p.Fault(target.Thread(t.tid)); err == nil {
@@ -82,6 +85,9 @@ func (p *Process) call(t *thread, nr uint64, args ...uint64) (uint64, error) {
 	}
 	if c.unread {
 		p.unread = append(p.unread, t)
+	}
+	if c.lapsed {
+		t.lapsed, t.signal = true, 0
 	}
 	if c.ended != nil {
 		p.ended(t, *c.ended)
@@ -131,6 +137,7 @@ type call struct {
 
 	result      uint64
 	interrupted bool             // an interruption was swallowed
+	lapsed      bool             // the task was reported for a fault, and will have it again
 	unread      bool             // the task is reported for a signal, and the report unread
 	ended       *unix.WaitStatus // the task's end, if it ended meanwhile
 	last        unix.WaitStatus
@@ -146,16 +153,17 @@ func (c *call) make() error {
 	if err != nil {
 		return regsError(err)
 	}
+	var info siginfo
+	signalled, err := reportedFor(c.tid, &info)
+	if err != nil {
+		return err
+	}
 	// A thread that is reported for a signal is still to be given it, unless it
 	// was a trap's and that has been dealt with, or needs nothing but the report. A
 	// trap's signal goes with the call, and the mark that it shall do nothing then is
 	// on the call's registers only.
-	var info siginfo
-	signalled := transferSiginfo(unix.PTRACE_GETSIGINFO, c.tid, &info) == nil &&
-		info.code>>8 != unix.PTRACE_EVENT_STOP
 	r := saved
-	if signalled && unix.Signal(info.signo) == unix.SIGTRAP &&
-		(c.dealt || saved.Eflags&lifeline.Dealt != 0 || info.code == trapHWBreakpoint) {
+	if signalled && info.trapIsOver(c.dealt, &saved) {
 		signalled = false
 		r.Eflags |= lifeline.Dealt
 		saved.Eflags &^= lifeline.Dealt
@@ -175,6 +183,12 @@ func (c *call) make() error {
 		}
 		defer undo()
 	}
+	if signalled && info.happensAgain(&saved) {
+		// Its signal goes with the report. Whoever goes on with the thread, we or nobody,
+		// goes on with the instruction that faults.
+		read(c.tid)
+		signalled, c.lapsed = false, true
+	}
 	if err := setRegs(c.tid, &r); err != nil {
 		return regsError(err)
 	}
@@ -182,14 +196,15 @@ func (c *call) make() error {
 		insist(func() error { return setRegs(c.tid, &saved) })
 		return regsError(err)
 	}
-	if signalled && unix.Signal(info.signo) != unix.SIGSTOP { // which nobody can block
-		err = unix.Tgkill(c.tgid, c.tid, unix.Signal(info.signo))
+	// A signal that is given to a thread which blocks it goes back to where it waited,
+	// with all that is known of it (ptrace(2), of signal-delivery-stops).
+	waits := unix.Signal(0)
+	if signalled {
+		waits = unix.Signal(info.signo)
 	}
+	err = c.through(&r, waits)
 	if err == nil {
-		err = c.through(&r)
-	}
-	if err == nil {
-		err = c.stopAgain(signalled, &info)
+		err = c.stopAgain(waits, &info)
 	}
 	if c.ended != nil {
 		return target.ErrGone
@@ -240,16 +255,17 @@ func (c *call) putFrame(r *unix.PtraceRegs, saved unix.PtraceRegs, mask uint64) 
 	return func() { c.memory.WriteAt(at, before) }, nil
 }
 
-// through lets the task make the call, and reads the registers that it has then.
-func (c *call) through(r *unix.PtraceRegs) error {
-	for ends := 0; ends < 2; {
-		if err := c.next(unix.PTRACE_SYSCALL, 0); err != nil {
+// through lets the task make the call, and reads the registers that it has then. The
+// signal that it is reported for waits meanwhile.
+func (c *call) through(r *unix.PtraceRegs, waits unix.Signal) error {
+	for ends := 0; ends < 2; waits = 0 {
+		if err := c.next(unix.PTRACE_SYSCALL, waits, 0); err != nil {
 			return err
 		}
 		if err := insist(func() error { return getRegs(c.tid, r) }); err != nil {
 			return regsError(err)
 		}
-		if c.last.StopSignal() == unix.SIGTRAP|0x80 { // PTRACE_O_TRACESYSGOOD
+		if c.last.StopSignal() == callStop {
 			ends++
 		}
 	}
@@ -259,45 +275,78 @@ func (c *call) through(r *unix.PtraceRegs) error {
 // stopAgain brings the task from the end of the call to a stop like the one that
 // it was in. There the kernel still looks at the registers, and restarts the
 // call that our first stop interrupted. If it was about to be given a signal, it
-// is about to be given that again: meanwhile it was pending, and now its report
-// stays unread, so that it is not lost with us.
-func (c *call) stopAgain(signalled bool, info *siginfo) error {
-	if !signalled {
-		if err := insist(func() error { return ptraceRequest(unix.PTRACE_INTERRUPT, c.tid, 0, 0) }); err != nil {
+// is about to be given that again, and the report stays unread, so that it is not lost
+// with us.
+func (c *call) stopAgain(waits unix.Signal, info *siginfo) error {
+	if waits == 0 {
+		return c.interrupt(0)
+	}
+	const most = 1 << 16 // real-time signals wait in a queue, and the one that went back is at its end
+	for range most {
+		if err := insist(func() error { _, e := signalMask(unix.PTRACE_SETSIGMASK, c.tid, ^uint64(1<<(waits-1))); return e }); err != nil {
 			return regsError(err)
 		}
-		for {
-			if err := c.next(unix.PTRACE_CONT, 0); err != nil {
+		for c.unread = false; !c.unread; {
+			if err := c.next(unix.PTRACE_SYSCALL, 0, waits); err != nil {
 				return err
 			}
-			if int(c.last)>>16 == unix.PTRACE_EVENT_STOP {
-				return nil
+			if c.last.StopSignal() == callStop {
+				c.lapsed = true // somebody else has had it, and the thread is on its way to the frame
+				return c.skip()
 			}
 		}
-	}
-	sig := unix.Signal(info.signo)
-	if sig == unix.SIGSTOP {
-		if err := unix.Tgkill(c.tgid, c.tid, sig); err != nil {
+		var first siginfo
+		if waits < firstRealTime || transferSiginfo(unix.PTRACE_GETSIGINFO, c.tid, &first) != nil || first == *info {
+			break
+		}
+		if err := insist(func() error { _, e := signalMask(unix.PTRACE_SETSIGMASK, c.tid, ^uint64(0)); return e }); err != nil {
 			return regsError(err)
 		}
-	}
-	if err := insist(func() error { _, e := signalMask(unix.PTRACE_SETSIGMASK, c.tid, ^uint64(1<<(sig-1))); return e }); err != nil {
-		return regsError(err)
-	}
-	for {
-		if err := c.next(unix.PTRACE_CONT, sig); err != nil {
+		if err := c.interrupt(waits); err != nil {
 			return err
 		}
-		if c.unread {
-			return insist(func() error { return transferSiginfo(unix.PTRACE_SETSIGINFO, c.tid, info) })
+	}
+	// Of other signals only one waits at a time: what was sent meanwhile is the same.
+	return insist(func() error { return transferSiginfo(unix.PTRACE_SETSIGINFO, c.tid, info) })
+}
+
+// callStop is the report of a system call's beginning or end (PTRACE_O_TRACESYSGOOD).
+const callStop = unix.SIGTRAP | 0x80
+
+// skip keeps the task from the call that it is about to make.
+func (c *call) skip() error {
+	var r unix.PtraceRegs
+	err := insist(func() error { return getRegs(c.tid, &r) })
+	if err == nil {
+		r.Orig_rax = ^uint64(0)
+		err = insist(func() error { return setRegs(c.tid, &r) })
+	}
+	if err != nil {
+		return regsError(err)
+	}
+	return c.interrupt(0)
+}
+
+// interrupt lets the task go on, and stops it before it executes anything. The signal
+// that it is reported for goes back to where it waited.
+func (c *call) interrupt(waits unix.Signal) error {
+	if err := insist(func() error { return ptraceRequest(unix.PTRACE_INTERRUPT, c.tid, 0, 0) }); err != nil {
+		return regsError(err)
+	}
+	for ; ; waits = 0 {
+		if err := c.next(unix.PTRACE_CONT, waits, 0); err != nil {
+			return err
+		}
+		if int(c.last)>>16 == unix.PTRACE_EVENT_STOP {
+			return nil
 		}
 	}
 }
 
-// next lets the task go on to its next stop. It leaves the report of a signal
-// unread.
-func (c *call) next(how int, signal unix.Signal) error {
-	if err := insist(func() error { return ptraceRequest(how, c.tid, 0, 0) }); err != nil {
+// next lets the task go on to its next stop, and gives it a signal. It leaves the report
+// of a signal unread, of the one that is awaited.
+func (c *call) next(how int, give, awaited unix.Signal) error {
+	if err := insist(func() error { return ptraceRequest(how, c.tid, 0, uint64(give)) }); err != nil {
 		return regsError(err)
 	}
 	for {
@@ -310,7 +359,7 @@ func (c *call) next(how int, signal unix.Signal) error {
 			return target.ErrGone
 		}
 	}
-	c.unread = signal != 0 && int(c.last)>>16 == 0 && c.last.StopSignal() == signal
+	c.unread = awaited != 0 && int(c.last)>>16 == 0 && c.last.StopSignal() == awaited
 	if !c.unread {
 		read(c.tid)
 	}
@@ -334,23 +383,6 @@ func (p *Process) groups() (pids []int) {
 		}
 	}
 	return pids
-}
-
-// volunteer picks the thread that makes a system call for a process and us: one that
-// stands in its program's code rather than in a call, if there is one.
-func (p *Process) volunteer(pid int) *thread {
-	var any *thread
-	for _, t := range p.threads {
-		if t.state == running || t.tgid != pid {
-			continue
-		}
-		any = t
-		var r unix.PtraceRegs
-		if getRegs(t.tid, &r) == nil && int64(r.Orig_rax) < 0 {
-			return t
-		}
-	}
-	return any
 }
 
 // gadgets are instructions of the program that a call is made with.

@@ -104,6 +104,7 @@ type thread struct {
 	trapped   bool          // the signal that it was reported for last is a trap's,
 	dealt     bool          // ours, and it is not going to be given it: the report was read
 	owed      bool          // its fork was reported, and it is on its way to a clean stop
+	lapsed    bool          // its stop is over: see Lapsed
 	signal    int           // to deliver when a held thread goes on
 	fault     *target.Fault // behind its trap's signal, where that is no more to be asked for
 	vfork     int           // the vfork child this thread waits for, uninterruptibly

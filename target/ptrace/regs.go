@@ -80,12 +80,19 @@ func (p *Process) SetVector(th target.Thread, n int, v *[16]byte) error {
 	return p.fx(unix.PTRACE_SETFPREGS, th, &s)
 }
 
-// siginfo is the kernel's, as far as faults need it.
+// siKernel is the code (si_code) of what the kernel has nothing more to say of.
+const siKernel = 0x80
+
+// firstRealTime is the first signal of those that wait in a queue each.
+const firstRealTime = 32
+
+// siginfo is the kernel's, by what faults need of it. All of it has a name, so that two can be
+// compared.
 type siginfo struct {
 	signo, errno, code int32
-	_                  int32
+	pad                int32
 	addr               uint64
-	_                  [104]byte
+	rest               [104]byte
 }
 
 func transferSiginfo(req, tid int, s *siginfo) error {
@@ -115,7 +122,6 @@ func (p *Process) Fault(th target.Thread) (target.Fault, error) {
 // arch/x86/kernel/traps.c has the way there). The codes of senders are zero or
 // negative; the kernel's own are positive.
 func faultOf(s *siginfo) target.Fault {
-	const siKernel = 0x80
 	f := target.Fault{Addr: arch.Addr(s.addr), Sync: s.code > 0}
 	switch unix.Signal(s.signo) {
 	case unix.SIGSEGV:

@@ -120,7 +120,7 @@ func (p *Process) event(tid int, ws unix.WaitStatus) (target.Stop, bool) {
 	if t.state == running {
 		t.state = held // stopped, and not yet anybody's
 	}
-	t.fault = nil
+	t.fault, t.lapsed = nil, false
 	t.asked = false // whatever the stop is for, the kernel takes an interruption for served
 	sig := ws.StopSignal()
 	ev := int(ws) >> 16
@@ -318,6 +318,9 @@ func (p *Process) Resume(th target.Thread, signal int) error {
 	t := p.threads[int(th)]
 	if t == nil {
 		return target.ErrGone
+	}
+	if t.lapsed {
+		t.lapsed, signal = false, 0
 	}
 	if p.frozen {
 		t.state, t.signal = held, cmp.Or(signal, t.signal)
