@@ -85,7 +85,7 @@ func (s *Session) ownFault(st target.Stop) bool {
 	return err == nil && f.Sync
 }
 
-// leaveInside takes a forked child out of what it has in common with its parent.
+// leaveDetoursIn takes a forked child out of what it has in common with its parent.
 func (s *Session) leaveDetoursIn(c target.Child) {
 	var r arch.Regs
 	if s.inside == nil || c.Regs(&r) != nil {

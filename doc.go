@@ -1,6 +1,6 @@
-// Package kprobe is Linux Kprobes for running processes, from outside: kprobes,
-// jprobes and return probes on any instruction of a live program, and watchpoints
-// on its data, by ptrace.
+// Package kprobe is Linux Kprobes for any running code, from outside: kprobes, jprobes
+// and return probes on any instruction, and watchpoints on data, of a live process by
+// ptrace, or of a live kernel or program behind a GDB stub.
 // Sections named below are those of the kernel's kprobes.txt, whose names, in
 // Go's spelling, are the names here. What the tool of this module shows is in
 // the README, why things are as they are in docs/RATIONALE.md.
@@ -26,9 +26,10 @@
 //
 // Beside it: session.go (who may do what on which thread), loader.go and fork.go
 // (libraries, children, exec), internal/text/lifeline.go and internal/lifeline (what keeps
-// a target alive whose controller dies), internal/image/machines.go (the one table of
-// machines), errors.go.
-// A target is an interface, target.Target; target/ptrace is a live process.
+// a target alive whose controller dies), role.go (in what the kinds of probes differ),
+// internal/machine (one record per machine), errors.go. docs/ARCHITECTURE.md draws it.
+// A target is an interface, target.Target; target/ptrace is a live process, target/kernel
+// a kernel behind a stub, target/gdbremote a program behind one.
 //
 // # The words
 //
@@ -87,7 +88,7 @@
 //
 // # Lock order
 //
-// Session.mu (a registration or removal, planning included), then frames.mu or
+// Session.mu (a registration or removal, planning included), then frames.mu, then
 // Session.view. The owner thread takes neither mu nor anything that is held
 // while it is waited for; it reads what only itself changes without a lock.
 //
@@ -97,10 +98,10 @@
 //     made calls to it jumps: a probe sees what the machine code does (5).
 //   - A function that the program's own signal handlers, or its allocator, call is
 //     probed there too; that costs time, and no more.
-//   - Return probes swap return addresses. They are refused (ENOTSUP) where that
-//     could break the program: Go, code that exceptions unwind through, functions that
-//     return twice or look at their caller, shadow stacks (RATIONALE, "When is
-//     swapping the return address not safe?").
+//   - Return probes swap return addresses where that is provably safe (RATIONALE, "When is
+//     swapping the return address not safe?"). Elsewhere (Go, code that exceptions unwind
+//     through, functions that look at their caller, shadow stacks) every exit of the
+//     function is probed. Functions that return twice are refused (ENOTSUP).
 //   - A call left by longjmp is known for one when its stack is used again; until
 //     then it keeps its instance. Abandoned counts them. With MaxActive calls in use,
 //     a coroutine that sleeps inside the function may be taken for one: its return is
@@ -109,6 +110,6 @@
 //     rule. Breakpoints of others that are there already are EBUSY, and left alone.
 //   - A hit costs a stop of the thread and two changes of the host's thread, some
 //     microseconds; see bench/.
-//   - Children are not probed. They get clean memory before they run, vfork's run
-//     in the target's own, probes and all, until they exec.
+//   - Children are not probed unless Options.Follow takes them. They get clean memory before
+//     they run, vfork's run in the target's own, probes and all, until they exec.
 package kprobe

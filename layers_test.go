@@ -74,19 +74,20 @@ var layers = []layer{
 	{"internal/jumps", []string{"internal/patch", "internal/isa", "symbol", "arch"}},
 	{"internal/gen", []string{"bpf", "event", "spec", "arch"}},
 	{"internal/jit", []string{"bpf", "arch", "internal/isa", "internal/isa/*"}},
+	{"internal/machine", []string{"arch", "internal/isa", "internal/isa/*", "internal/cabi", "internal/goabi", "internal/untouchable", "internal/lifeline", "internal/jit", "internal/inject", "internal/errno"}}, // one record each
 	{"internal/inside", []string{"bpf", "arch", "target", "internal/isa", "internal/patch", "internal/jit", "internal/inject", "internal/returns"}},
 	{"internal/inject", []string{"internal/jit", "internal/patch", "bpf", "arch", "internal/isa", "internal/isa/*"}},
 
 	// What the engine stands on, one idea each: the program that is looked at, memory of
 	// ours in the target, and what stands in the program's text. They have a target to read
 	// and write, and know nothing of probes.
-	{"internal/image", []string{"arch", "symbol", "target", "internal/errno", "internal/isa", "internal/isa/*", "internal/mem", "internal/patch", "internal/jumps", "internal/returns", "internal/goabi", "internal/untouchable"}},
+	{"internal/image", []string{"arch", "symbol", "target", "internal/errno", "internal/isa", "internal/machine", "internal/mem", "internal/patch", "internal/jumps", "internal/returns", "internal/goabi", "internal/untouchable"}},
 	{"internal/room", []string{"arch", "target", "internal/errno", "internal/mem", "internal/patch"}},
 	{"internal/text", []string{"arch", "target", "internal/errno", "internal/mem", "internal/patch", "internal/inside", "internal/lifeline"}},
 
 	// 4: the engine. The caller passes a target in, so that none is favoured.
 	{".", []string{"arch", "spec", "symbol", "bpf", "event", "target", "internal/isa", "internal/errno", "internal/image", "internal/room", "internal/text",
-		"internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/untouchable"}},
+		"internal/machine", "internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/untouchable"}},
 
 	// 5: users of the engine. Nothing below imports them.
 	{"trace", []string{".", "arch", "spec", "symbol", "event", "bpf", "internal/gen"}},

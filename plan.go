@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"kprobe/arch"
-	"kprobe/internal/inside"
+	"kprobe/internal/machine"
 	"kprobe/internal/patch"
 	"kprobe/internal/text"
 	"kprobe/symbol"
@@ -147,7 +147,7 @@ func (s *Session) planJump(pt *point) string {
 }
 
 func (s *Session) tactic(pt *point) (how patch.Tactic, why string) {
-	if err := inside.Serves(s.arch); err != nil {
+	if err := machine.Programs(s.arch); err != nil {
 		return 0, err.Error()
 	}
 	j := s.jumpAt(pt)

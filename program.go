@@ -8,6 +8,7 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/inside"
+	"kprobe/internal/machine"
 	"kprobe/internal/patch"
 	"kprobe/internal/returns"
 	"kprobe/internal/room"
@@ -116,7 +117,7 @@ func (s *Session) goInside() error {
 	if s.sharer == nil || s.alloc == nil || !ok && s.machine == nil {
 		return fail(syscall.ENOTSUP, "programs cannot run in this target")
 	}
-	if err := inside.Serves(s.arch); err != nil {
+	if err := machine.Programs(s.arch); err != nil {
 		return &Error{Errno: syscall.ENOTSUP, Err: err}
 	}
 	c, err := s.insideConfig()

@@ -57,7 +57,7 @@ type Options struct {
 // Session is one target with its probes. All methods may be called from any
 // goroutine, but not from handlers where a method says so.
 //
-// Lock order: mu, then view. The target's owner thread takes view only.
+// Lock order: mu, then frames.mu, then view (doc.go).
 type Session struct {
 	t    target.Target
 	arch *arch.Arch

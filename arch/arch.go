@@ -70,6 +70,9 @@ type Arch struct {
 	names map[string]Reg
 }
 
+// All are the machines that anything is known of.
+func All() []*Arch { return []*Arch{AMD64, I386, ARM64, S390X} }
+
 // RegByName finds a register by the names of kprobe_events definitions (x86:
 // "di", "ax", "ip", "r8") as well as by GDB's ("rdi", "rax", "rip").
 func (a *Arch) RegByName(name string) (Reg, bool) {

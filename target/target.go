@@ -1,7 +1,7 @@
 // Package target is the one small interface between the engine and whatever
 // it probes: a Linux process (target/ptrace) or a machine behind a GDB stub.
 // A backend moves bytes, registers and stops; it never learns what a probe or
-// a handler is. What only some backends can do is a separate one-method
+// a handler is. What only some backends can do is a separate small
 // interface, asked for once when a session opens.
 //
 // # Threads of control

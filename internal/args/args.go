@@ -4,8 +4,10 @@
 package args
 
 import (
+	"encoding/binary"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"kprobe/arch"
@@ -45,8 +47,10 @@ type Thread interface {
 // that stand for pointers although they are none. Errors: for types that the
 // convention has nothing like.
 func (c Convention) Places(a *arch.Arch, types []reflect.Type, isPointer func(reflect.Type) bool) ([]cabi.Value, error) {
-	if c != C && a != arch.AMD64 {
-		return nil, fmt.Errorf("how Go passes arguments on %s is not known", a.Name)
+	if c != C {
+		if err := goabi.Serves(a); err != nil {
+			return nil, err
+		}
 	}
 	switch c {
 	case Go:
@@ -73,20 +77,28 @@ func (c Convention) Image(a *arch.Arch, t Thread, v cabi.Value) ([]byte, error) 
 				regs = goabi.IntRegs
 			}
 			var word [8]byte
-			a.Order.PutUint64(word[:], t.Get(regs[p.N]))
-			copy(b, word[:p.Size])
+			binary.LittleEndian.PutUint64(word[:], t.Get(regs[p.N]))
+			putLow(a, b[:p.Size], word[:])
 		case cabi.Float:
 			var vec [16]byte
 			vec, err = t.Vector(p.N)
 			copy(b, vec[:p.Size])
 		case cabi.Stack:
-			err = t.ReadMem(t.SP()+arch.Addr(a.PtrSize+p.N), b[:p.Size]) // past the return address
+			err = t.ReadMem(t.SP()+arch.Addr(a.StackArg(0)+p.N), b[:p.Size])
 		}
 		if err != nil {
 			return raw, err
 		}
 	}
 	return raw, nil
+}
+
+// putLow gives memory of the machine the low bytes of a register, which has them first.
+func putLow(a *arch.Arch, b, reg []byte) {
+	copy(b, reg)
+	if a.Order == binary.BigEndian {
+		slices.Reverse(b)
+	}
 }
 
 // Memory lets a thread's memory be what strings and slices refer to.

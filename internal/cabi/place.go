@@ -6,6 +6,7 @@
 package cabi
 
 import (
+	"encoding/binary"
 	"fmt"
 	"reflect"
 
@@ -16,7 +17,7 @@ import (
 // System V ABI (AMD64 supplement, 3.2.3).
 type Where struct {
 	Class Class
-	N     int // register number, or offset past the return address
+	N     int // register number, or offset from the first argument on the stack
 	Size  int // bytes
 }
 
@@ -26,7 +27,7 @@ type Class uint8
 const (
 	Integer Class = iota // an integer register, by number
 	Float                // a vector register, by number
-	Stack                // memory, by its offset past the return address
+	Stack                // memory, by its offset from the first argument there
 )
 
 // Piece is a part of a value, and where it is.
@@ -39,6 +40,16 @@ type Piece struct {
 type Value struct {
 	Type   reflect.Type
 	Pieces []Piece
+}
+
+// Serves tells whether all of a machine's convention is known. Integers and pointers are
+// of every machine: their registers are in arch. The error says what is not.
+func Serves(machine *arch.Arch) error {
+	switch machine {
+	case arch.AMD64, arch.I386:
+		return nil
+	}
+	return fmt.Errorf("how C passes floating point numbers and structs on %s is not known", machine.Name)
 }
 
 // Arguments finds where a function of a machine has arguments of these types.
@@ -89,7 +100,11 @@ func (a *Allotment) scalar(c Class, size int) Where {
 		a.floats++
 		return Where{Float, a.floats - 1, size}
 	}
-	return a.memory(size, a.machine.PtrSize)
+	w := a.memory(size, a.machine.PtrSize)
+	if a.machine.Order == binary.BigEndian {
+		w.N += a.machine.PtrSize - size // a word, whose last bytes it is
+	}
+	return w
 }
 
 func (a *Allotment) memory(size, align int) Where {
@@ -111,8 +126,14 @@ func (a *Allotment) Place(t reflect.Type) ([]Where, error) {
 		reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint:
 		return []Where{a.scalar(Integer, SizeOf(a.machine, t))}, nil
 	case reflect.Float32, reflect.Float64:
+		if err := Serves(a.machine); err != nil {
+			return nil, err
+		}
 		return []Where{a.scalar(Float, int(t.Size()))}, nil
 	case reflect.Struct:
+		if err := Serves(a.machine); err != nil {
+			return nil, err
+		}
 		return a.structure(t)
 	}
 	return nil, fmt.Errorf("a %v cannot stand for a C argument", t)

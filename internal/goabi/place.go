@@ -14,6 +14,15 @@ var IntRegs = []arch.Reg{arch.AX, arch.BX, arch.CX, arch.DI, arch.SI, arch.R8, a
 
 const floatRegs = 15
 
+// Serves tells whether Go's conventions are known for a machine; the error says that they
+// are not.
+func Serves(a *arch.Arch) error {
+	if a != arch.AMD64 {
+		return fmt.Errorf("how Go passes arguments on %s is not known", a.Name)
+	}
+	return nil
+}
+
 // ABI is one of Go's two calling conventions.
 type ABI uint8
 

@@ -10,7 +10,6 @@
 //	find.go       places by name and by address
 //	analyse.go    whether, and how, an instruction can be probed
 //	forbidden.go  what must not be
-//	machines.go   the instruction sets
 //
 // All of it is for one goroutine at a time but Goroutines and Schedules, which answer
 // anybody at any time.
@@ -29,6 +28,7 @@ import (
 	"kprobe/internal/goabi"
 	"kprobe/internal/isa"
 	"kprobe/internal/jumps"
+	"kprobe/internal/machine"
 	"kprobe/internal/mem"
 	"kprobe/internal/patch"
 	"kprobe/internal/returns"
@@ -188,4 +188,16 @@ func (im *Image) findGoroutines() {
 		}
 		f.Close()
 	}
+}
+
+// Become makes the image one of a machine. That may change: an i386 program may
+// execute an x86-64 one, and the other way round. Errors: ENOTSUP.
+func (im *Image) Become(a *arch.Arch) error {
+	m, err := machine.Of(a)
+	if err != nil {
+		return err
+	}
+	im.Arch, im.ISA, im.flows = a, m.ISA, jumps.NewFinder(m.ISA)
+	im.flows.Live, _ = im.t.(jumps.Live)
+	return nil
 }

@@ -1,6 +1,8 @@
 package inject
 
 import (
+	"fmt"
+
 	"kprobe/arch"
 	"kprobe/internal/jit"
 )
@@ -22,6 +24,14 @@ type machine struct {
 	names map[string]int64
 
 	fixed map[int]uint64 // words of the context that have always one value
+}
+
+// Serves tells whether detours are made for a machine; the error says that they are not.
+func Serves(a *arch.Arch) error {
+	if machines[a] == nil {
+		return fmt.Errorf("detours are not made for %s", a.Name)
+	}
+	return nil
 }
 
 func (m *machine) narrow() bool { return m.arch.PtrSize == 4 }

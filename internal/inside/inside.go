@@ -1,6 +1,7 @@
 // Package inside is what a session has in its target besides slots: memory that
 // both see, compiled programs, and detours. It decides what is to be where and
-// keeps the account of it; the caller maps and writes. It touches no target.
+// keeps the account of it. The caller maps and writes; threads that stand in code of
+// ours are moved from here.
 package inside
 
 import (
@@ -16,14 +17,6 @@ import (
 	"kprobe/internal/jit"
 	"kprobe/internal/patch"
 )
-
-// Serves tells whether programs can run on a machine; the error says why not.
-func Serves(a *arch.Arch) error {
-	if a != arch.AMD64 && a != arch.I386 {
-		return fmt.Errorf("programs are not compiled for %s", a.Name)
-	}
-	return nil
-}
 
 // Apart is a place for shared memory in a process: code refers to it by whole addresses, so
 // it need not take room where programs, and detours, are. That of a controller that was

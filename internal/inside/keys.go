@@ -44,7 +44,7 @@ type (
 	locks interface{ LocksMemory() bool }
 )
 
-// Configure says what a process is like, or a machine before ForCPUs, as far as it tells that
+// Configure says what a process is like, or a machine before its CPUs are known, as far as it tells that
 // itself. Errors: where nothing tells its threads apart.
 func Configure(t target.Target, m isa.ISA, golang bool) (Config, error) {
 	c := Config{ISA: m, TGID: t.PID(), Key: inject.ThreadKey{Kind: inject.FSSelf}, RedZone: m.Arch().RedZone, Room: Processes}

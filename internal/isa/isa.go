@@ -1,7 +1,6 @@
 // Package isa says what is asked of a machine's instructions: how long is
 // one, what does it refer to, can it run somewhere else. It is about bytes
-// only: it knows neither targets nor probes. One folder below it a machine,
-// with the same file names in each.
+// only: it knows neither targets nor probes. Each machine has a folder below it.
 //
 // It imports arch and nothing else of the project.
 package isa

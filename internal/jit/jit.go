@@ -84,9 +84,8 @@ func Compile(p *bpf.Proof, env *Env) (*Code, error) {
 	if machine == nil {
 		machine = arch.AMD64
 	}
-	compile := compilers[machine]
-	if compile == nil {
-		return nil, fmt.Errorf("jit: program %q: programs are not compiled for %s", prog.Name, machine.Name)
+	if err := Serves(machine); err != nil {
+		return nil, fmt.Errorf("jit: program %q: %w", prog.Name, err)
 	}
 	if n := len(prog.Context.Regs); n != 0 && (n != ContextWords || prog.Context.Word != 8) {
 		return nil, fmt.Errorf("jit: program %q has a context of %d registers of %d bytes, not x86-64's", prog.Name, n, prog.Context.Word)
@@ -96,11 +95,19 @@ func Compile(p *bpf.Proof, env *Env) (*Code, error) {
 			return nil, fmt.Errorf("jit: program %q: map %d (%q) is not in its place in the layout", prog.Name, i, m.Name)
 		}
 	}
-	code, err := compile(p, env)
+	code, err := compilers[machine](p, env)
 	if err != nil {
 		return nil, fmt.Errorf("jit: program %q: %w", prog.Name, err)
 	}
 	return code, nil
+}
+
+// Serves tells whether programs are compiled for a machine; the error says that they are not.
+func Serves(a *arch.Arch) error {
+	if compilers[a] == nil {
+		return fmt.Errorf("programs are not compiled for %s", a.Name)
+	}
+	return nil
 }
 
 var compilers = map[*arch.Arch]func(*bpf.Proof, *Env) (*Code, error){

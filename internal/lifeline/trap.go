@@ -119,10 +119,18 @@ type Trap struct {
 // FrameSlots is the size of the table of swapped return addresses.
 const FrameSlots = 1 << 14
 
+// Serves tells whether there is a handler for a machine; the error says that there is none.
+func Serves(a *arch.Arch) error {
+	if handlers[a] == nil {
+		return fmt.Errorf("no trap handler for %s", a.Name)
+	}
+	return nil
+}
+
 // NewTrap plans the memory at base. Errors: for machines without a handler.
 func NewTrap(a *arch.Arch, base arch.Addr, id uint64) (*Trap, error) {
-	if handlers[a] == nil {
-		return nil, fmt.Errorf("no trap handler for %s", a.Name)
+	if err := Serves(a); err != nil {
+		return nil, err
 	}
 	return &Trap{Base: base, ID: id, slots: FrameSlots, machine: a}, nil
 }

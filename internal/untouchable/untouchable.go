@@ -4,6 +4,7 @@ package untouchable
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 
 	"kprobe/arch"
 )
@@ -25,6 +26,14 @@ var sigreturns = map[*arch.Arch][][]byte{
 		{0xb8, 0xad, 0, 0, 0, 0xcd, 0x80},       // mov $173,%eax; int $0x80
 		{0x58, 0xb8, 0x77, 0, 0, 0, 0xcd, 0x80}, // pop %eax; mov $119,%eax; int $0x80
 	},
+}
+
+// Serves tells whether the signal trampolines of a machine's processes are known.
+func Serves(a *arch.Arch) error {
+	if sigreturns[a] == nil {
+		return fmt.Errorf("the code that signal handlers return to on %s is not known", a.Name)
+	}
+	return nil
 }
 
 // Read reads the target's memory.

@@ -42,8 +42,8 @@ const seizeOptions = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK |
 	// dies would become a SIGTRAP; marked as what it is, it becomes nothing.
 	unix.PTRACE_O_TRACESYSGOOD
 
-// Process is a live process. It implements target.Target and all of the
-// optional interfaces of that package.
+// Process is a live process. It implements target.Target and the optional
+// interfaces of that package that are about processes.
 type Process struct {
 	pid     int
 	arch    *arch.Arch

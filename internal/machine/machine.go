@@ -1,0 +1,88 @@
+// Package machine has one record for each machine that a target can be of. A record names
+// every part that probing takes there. Each part belongs to a package of its own; what a
+// machine lacks is refused by that package, with the reason that the record shows.
+//
+// Adding a machine begins with a line in the table below; docs/PORTING.md has the order
+// of the rest.
+package machine
+
+import (
+	"errors"
+	"syscall"
+
+	"kprobe/arch"
+	"kprobe/internal/cabi"
+	"kprobe/internal/errno"
+	"kprobe/internal/goabi"
+	"kprobe/internal/inject"
+	"kprobe/internal/isa"
+	"kprobe/internal/isa/amd64"
+	"kprobe/internal/isa/arm64"
+	"kprobe/internal/isa/s390x"
+	"kprobe/internal/jit"
+	"kprobe/internal/lifeline"
+	"kprobe/internal/untouchable"
+)
+
+// Machine is one machine's record.
+type Machine struct {
+	Arch *arch.Arch
+	ISA  isa.ISA // lengths, verdicts, slots, emulation
+}
+
+var machines = []*Machine{
+	{arch.AMD64, amd64.ISA},
+	{arch.I386, amd64.New(arch.I386)},
+	{arch.ARM64, arm64.ISA},
+	{arch.S390X, s390x.ISA},
+}
+
+// All are the machines, the most complete first.
+func All() []*Machine { return machines }
+
+// Of is the record of a machine. Errors: ENOTSUP.
+func Of(a *arch.Arch) (*Machine, error) {
+	for _, m := range machines {
+		if m.Arch == a {
+			return m, nil
+		}
+	}
+	return nil, errno.New(syscall.ENOTSUP, "no instruction set for %s targets", a.Name)
+}
+
+// Part is something that probing takes on a machine, beyond its instructions.
+type Part struct {
+	Name  string
+	Gives string // what users have of it
+	Err   error  // why it is not there; nil where it is
+}
+
+// Parts are all of them, in the order in which a new machine gets them.
+func (m *Machine) Parts() []Part {
+	a := m.Arch
+	return []Part{
+		{"C's arguments", "$argN, jprobes", cabi.Serves(a)},
+		{"Go's arguments", "jprobes and return probes of Go functions", goabi.Serves(a)},
+		{"signal frames", "their code is left alone", untouchable.Serves(a)},
+		{"lifeline", "processes; they outlive a killed controller", lifeline.Serves(a)},
+		{"jumps", "probes without a stop", m.jumps()},
+		{"compiler", "programs in the target", jit.Serves(a)},
+		{"detours", "programs in the target", inject.Serves(a)},
+	}
+}
+
+func (m *Machine) jumps() error {
+	if m.ISA.JumpForm() == nil {
+		return errors.New("jumps over instructions are not planned for " + m.Arch.Name)
+	}
+	return nil
+}
+
+// Programs tells whether programs can run inside targets of a machine; the error says
+// what is missing.
+func Programs(a *arch.Arch) error {
+	if err := jit.Serves(a); err != nil {
+		return err
+	}
+	return inject.Serves(a)
+}

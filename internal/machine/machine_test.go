@@ -1,0 +1,54 @@
+package machine
+
+import (
+	"strings"
+	"testing"
+
+	"kprobe/arch"
+)
+
+// Every machine has its record, and what it lacks has a reason that names the machine.
+func TestEveryMachineHasARecord(t *testing.T) {
+	for _, a := range arch.All() {
+		m, err := Of(a)
+		if err != nil {
+			t.Errorf("%s: %v", a.Name, err)
+			continue
+		}
+		if m.ISA.Arch() != a {
+			t.Errorf("%s: its instructions are those of %s", a.Name, m.ISA.Arch().Name)
+		}
+		names := map[string]bool{}
+		for _, p := range m.Parts() {
+			if p.Name == "" || p.Gives == "" || names[p.Name] {
+				t.Errorf("%s: part %+v", a.Name, p)
+			}
+			names[p.Name] = true
+			if p.Err != nil && !strings.Contains(p.Err.Error(), a.Name) {
+				t.Errorf("%s: %s: %v does not say of which machine", a.Name, p.Name, p.Err)
+			}
+		}
+	}
+}
+
+// x86-64 has everything. The others' gaps are counted, so that one that is filled, or
+// a new one, is seen here.
+func TestPartsThatAreMissing(t *testing.T) {
+	want := map[string]string{
+		"amd64": "",
+		"386":   "Go's arguments",
+		"arm64": "C's arguments, Go's arguments, signal frames, lifeline, jumps, compiler, detours",
+		"s390x": "C's arguments, Go's arguments, signal frames, lifeline, jumps, compiler, detours",
+	}
+	for _, m := range All() {
+		var missing []string
+		for _, p := range m.Parts() {
+			if p.Err != nil {
+				missing = append(missing, p.Name)
+			}
+		}
+		if got := strings.Join(missing, ", "); got != want[m.Arch.Name] {
+			t.Errorf("%s: %s are missing, want %s", m.Arch.Name, got, want[m.Arch.Name])
+		}
+	}
+}
