@@ -176,27 +176,15 @@ func (s *Session) planSlots(needs []slotNeed, writes *[]patch.Write) error {
 		return fail(syscall.ENOTSUP, "the target has no memory for slots")
 	}
 	for i, n := range needs {
-		a, at, err := s.room.Take(s.nearTo(n.pt), len(needs)-i)
+		site, plan := n.pt.Site, n.pt.Site.PlanBoost
+		if n.step {
+			plan = site.PlanStep
+		}
+		w, err := n.pt.slots.Plan(s.room, site, n.step, s.nearTo(n.pt), len(needs)-i, func(at arch.Addr) error { return plan(s.isa, at) })
 		if err != nil {
 			return err
 		}
-		site := n.pt.Site
-		if n.step {
-			n.pt.step = a
-			err = site.PlanStep(s.isa, at)
-		} else {
-			n.pt.boost = a
-			err = site.PlanBoost(s.isa, at)
-		}
-		if err != nil {
-			a.Give(at)
-			return &Error{Errno: syscall.EINVAL, Err: err}
-		}
-		slot := site.Boost
-		if n.step {
-			slot = site.Step
-		}
-		*writes = append(*writes, patch.Write{Addr: at, New: slot.Code})
+		*writes = append(*writes, w)
 	}
 	return nil
 }
@@ -227,18 +215,8 @@ func (s *Session) planTrampoline(b *batch, writes *[]patch.Write) error {
 
 // forgetSlots gives back what planSlots took.
 func (s *Session) forgetSlots(needs []slotNeed) {
-	forget := func(a **room.Arena[*point], slot **patch.Slot) {
-		if *a != nil && *slot != nil {
-			(*a).Give((*slot).Addr)
-		}
-		*a, *slot = nil, nil
-	}
 	for _, n := range needs {
-		if n.step {
-			forget(&n.pt.step, &n.pt.Site.Step)
-		} else {
-			forget(&n.pt.boost, &n.pt.Site.Boost)
-		}
+		n.pt.slots.Forget(n.pt.Site, n.step)
 	}
 }
 
@@ -473,25 +451,14 @@ func (s *Session) adopt(b *batch) {
 	defer s.view.Unlock()
 	more := s.room.Adopt()
 	for _, pt := range b.fresh {
-		pt.index()
+		pt.slots.Enter(pt.Site, pt)
 	}
 	for pt := range b.links {
 		if b.byAddr[pt.Addr] != pt {
-			pt.index()
+			pt.slots.Enter(pt.Site, pt)
 		}
 	}
 	if more {
 		s.report(s.forbid())
 	}
-}
-
-// index enters the point's slots where a PC is looked up.
-func (pt *point) index() {
-	enter := func(a *room.Arena[*point], sl *patch.Slot) {
-		if a != nil && sl != nil {
-			a.Enter(room.Ref[*point]{Of: pt, Site: pt.Site, Slot: sl})
-		}
-	}
-	enter(pt.boost, pt.Site.Boost)
-	enter(pt.step, pt.Site.Step)
 }

@@ -27,12 +27,11 @@ type point struct {
 	notify bool      // internal: the dynamic linker's notification
 	pinned string    // why the instruction must run where it stands; "" where it need not
 
-	crowded   bool                // somebody else's text was in what a jump would displace
-	optimized atomic.Bool         // the jump to the detour may stand there; changed in the stops, also while somebody plans
-	refused   bool                // and was not possible the last time
-	led       atomic.Bool         // a trap that the gate leads to the detour may; likewise
-	boost     *room.Arena[*point] // where the slots lie
-	step      *room.Arena[*point]
+	crowded   bool        // somebody else's text was in what a jump would displace
+	optimized atomic.Bool // the jump to the detour may stand there; changed in the stops, also while somebody plans
+	refused   bool        // and was not possible the last time
+	led       atomic.Bool // a trap that the gate leads to the detour may; likewise
+	slots     room.Slots[*point]
 }
 
 // batch is what one registration is going to do.
@@ -56,21 +55,17 @@ func (b *batch) init() {
 
 // register is the road of a probe: check, resolve, analyse and plan touch
 // nothing; apply does, in one stop of the target, all or nothing.
-func (s *Session) register(ps []*Kprobe) error {
-	if s.inHandler() {
-		return errInHandler
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.changeable(); err != nil {
+func (s *Session) register(ps []*Kprobe) (err error) {
+	if err := s.beginChange(); err != nil {
 		return err
 	}
+	defer s.end(&err)
 	if err := s.refresh(); err != nil {
 		return err
 	}
 	b := new(batch)
 	b.init()
-	ps, err := s.prepareAll(b, ps)
+	ps, err = s.prepareAll(b, ps)
 	if err != nil {
 		return err
 	}
@@ -83,21 +78,24 @@ func (s *Session) register(ps []*Kprobe) error {
 	for _, p := range ps {
 		s.serial++
 		p.last.disown(p)
-		p.s, p.last, p.order = s, s, s.serial
+		p.last, p.order = s, s.serial
+		p.leaving.Store(false)
+		p.in.Store(s)
 		p.gone.Store(false)
 		p.hits.Store(0)
 		p.missed.Store(0)
+		p.said.Store(false)
 	}
 	if err := s.apply(b); err != nil {
 		for _, p := range ps {
-			p.s = nil
+			p.in.Store(nil)
 		}
 		return err
 	}
 	s.walks = s.walks || len(walks) > 0
 	s.probes = append(s.probes, ps...)
 	s.pending = append(s.pending, b.wait...)
-	s.saveState()
+	s.listChanged()
 	return nil
 }
 
@@ -105,12 +103,10 @@ func (s *Session) register(ps []*Kprobe) error {
 // which there are then. Errors: *BatchError.
 func (s *Session) prepareAll(b *batch, ps []*Kprobe) (left []*Kprobe, err error) {
 	var refused *BatchError
-	seen := make(map[*Kprobe]bool, len(ps))
 	for i, p := range ps {
-		if err := checkNew(p, seen[p]); err != nil {
+		if err := checkNew(p); err != nil {
 			return nil, &BatchError{i, named(p, err)}
 		}
-		seen[p] = true
 		before := b.mark()
 		err := s.prepare(b, p)
 		switch {
@@ -153,7 +149,7 @@ func (s *Session) usable() error {
 		return errClosed
 	}
 	if s.exited.Load() {
-		return fail(syscall.ESRCH, "process %d is gone", s.t.PID())
+		return s.errGone()
 	}
 	return nil
 }
@@ -166,11 +162,8 @@ func (s *Session) changeable() error {
 	return s.usable()
 }
 
-// checkNew checks what the caller filled in; twice: it is in the batch already.
-func checkNew(p *Kprobe, twice bool) error {
-	if p.s != nil || twice {
-		return fail(syscall.EINVAL, "it is registered already")
-	}
+// checkNew checks what the caller filled in.
+func checkNew(p *Kprobe) error {
 	if (p.SymbolName == "") == (p.Addr == 0) {
 		return fail(syscall.EINVAL, "give either a symbol or an address")
 	}
@@ -253,10 +246,13 @@ func (p *Kprobe) checkPinned(why string) error {
 // Refresh.
 func (s *Session) Symbols() *symbol.Space { return s.image.Space }
 
-// Refresh looks at what the target has mapped now. Errors: ESRCH.
-func (s *Session) Refresh() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// Refresh looks at what the target has mapped now. Not from a handler (EDEADLK).
+// Errors: ESRCH.
+func (s *Session) Refresh() (err error) {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end(&err)
 	if err := s.usable(); err != nil {
 		return err
 	}
@@ -264,10 +260,13 @@ func (s *Session) Refresh() error {
 }
 
 // Lookup finds the function that a Kprobe with this SymbolName would be on.
-// Errors: ENOENT, EADDRNOTAVAIL; EINVAL where it is bound to the kernel's code.
-func (s *Session) Lookup(symbolName string) (symbol.Loc, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// Not from a handler (EDEADLK), which has Symbols. Errors: ENOENT, EADDRNOTAVAIL;
+// EINVAL where it is bound to the kernel's code; ESRCH.
+func (s *Session) Lookup(symbolName string) (loc symbol.Loc, err error) {
+	if err := s.begin(); err != nil {
+		return loc, err
+	}
+	defer s.end(&err)
 	return s.image.Function(symbolName)
 }
 

@@ -36,15 +36,17 @@ func (s *Session) forbid() error {
 // BlackList lists what must not be probed, in order of address: the probes'
 // own code, the kernel's pages in the process, signal trampolines, restartable
 // sequences, and what the options add. The whole text is searched for signal
-// trampolines, which takes some milliseconds.
-func (s *Session) BlackList() ([]BlackListEntry, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// trampolines, which takes some milliseconds. Not from a handler (EDEADLK). Errors: ESRCH.
+func (s *Session) BlackList() (es []BlackListEntry, err error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	defer s.end(&err)
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
 	areas, err := s.image.AllForbidden()
-	es := make([]BlackListEntry, len(areas))
+	es = make([]BlackListEntry, len(areas))
 	for i, a := range areas {
 		es[i] = BlackListEntry(a)
 	}

@@ -7,7 +7,6 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/args"
 	"kprobe/internal/cabi"
-	"kprobe/internal/goabi"
 	"kprobe/symbol"
 )
 
@@ -44,22 +43,14 @@ func (r *Regs) goValues(ptrs []any, results bool) error {
 		if results && len(v.Pieces) > 0 && v.Pieces[0].Class == cabi.Stack {
 			return fail(syscall.ENOTSUP, "result %d is on the stack, behind arguments that are not known", i+1)
 		}
-		if err := r.fetch(reflect.ValueOf(ptrs[i]).Elem(), v, args.Go); err != nil {
+		if err := args.Go.Fetch(r.s.arch, r, reflect.ValueOf(ptrs[i]).Elem(), v, r.pointers()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fetch fills one argument or result. What cannot be read stays zero.
-func (r *Regs) fetch(v reflect.Value, from cabi.Value, c args.Convention) error {
-	raw, err := c.Image(r.s.arch, r, from)
-	if err != nil {
-		return err
-	}
-	if p, ok := v.Addr().Interface().(pointer); ok {
-		p.bind(r.s, arch.Addr(r.s.arch.Order.Uint64(raw)))
-		return nil
-	}
-	return goabi.Fill(r.s.arch, v, raw, args.Memory{Thread: r})
+// pointers are the types that read from memory when asked to.
+func (r *Regs) pointers() args.Pointers {
+	return args.Pointers{Is: isPointer, Bind: func(p any, to arch.Addr) { p.(pointer).bind(r.s, to) }}
 }

@@ -77,8 +77,12 @@
 //     must lock what they share, and may wait for one another.
 //   - The thread that hit the probe is stopped until its handlers are done. A
 //     handler must not wait for anything that this thread would have to do.
-//   - Handlers must not register, remove or switch probes, nor close the session:
-//     EDEADLK. Hand that to another goroutine, and do not wait for it.
+//   - Handlers must not make calls that wait for the session: to register, remove or
+//     switch probes, to plan or look up, to close. The answer is EDEADLK, at any time.
+//     Hand such a call to another goroutine, and do not wait for it there: the
+//     session cannot tell a goroutine that a handler waits for from any other, so
+//     the two would wait for each other. What only tells what there is (List,
+//     Pending, Symbols, counts, memory, registers) never waits, and is for handlers too.
 //   - A Regs, and an instance with its Data, are valid until the handler returns.
 //   - A handler that panics has faulted: its probe's fault-handler is told, as it
 //     is when the probed instruction faults (4.1), and the program goes on.
@@ -90,7 +94,8 @@
 //
 // Session.mu (a registration or removal, planning included), then frames.mu, then
 // Session.view. The owner thread takes neither mu nor anything that is held
-// while it is waited for; it reads what only itself changes without a lock.
+// while it is waited for; it reads what only itself changes without a lock. Nothing
+// of the user's is called with a lock held: no handler, and not Options.Report.
 //
 // # Known dangers and limits
 //

@@ -53,6 +53,7 @@ func (s *Session) follow(pid int, attach func() (target.Target, error)) {
 	t, err := attach()
 	if err != nil {
 		s.notFollowed(pid, err)
+		s.tell()
 		return
 	}
 	o := s.opts
@@ -60,6 +61,7 @@ func (s *Session) follow(pid int, attach func() (target.Target, error)) {
 	if err != nil {
 		t.Close() // closed already, where Open came far enough
 		s.notFollowed(pid, err)
+		s.tell()
 		return
 	}
 	s.opts.Follow(child)
@@ -130,7 +132,7 @@ func (s *Session) execed(st target.Stop) {
 // restart looks at the new program and arms what it has.
 func (s *Session) restart(th target.Thread) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.closed.Load() || s.exited.Load() {
 		return
 	}

@@ -1,7 +1,6 @@
 package kprobe
 
 import (
-	"fmt"
 	"maps"
 	"runtime"
 	"strings"
@@ -241,7 +240,7 @@ func (s *Session) handlerFault(p *Kprobe, r *Regs, cause any) {
 		}()
 	}
 	if trapnr >= 0 {
-		s.report(fmt.Errorf("a handler of the probe at %v panicked: %v", p.Addr, cause))
+		s.panicked(p, "handler", cause)
 	}
 }
 

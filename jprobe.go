@@ -106,9 +106,6 @@ func (j *Jprobe) kprobe() *Kprobe {
 }
 
 func (j *Jprobe) prepare(s *Session) error {
-	if j.Kp.s != nil || j.Kp.role != nil {
-		return fail(syscall.EINVAL, "it is registered already")
-	}
 	// Whose function it is, C's or Go's, is known when it has been found.
 	if _, err := compileEntry(s.arch, j.Entry, args.C); err != nil {
 		if _, goErr := compileEntry(s.arch, j.Entry, args.Go); goErr != nil {
@@ -173,45 +170,19 @@ func (s *Session) UnregisterJprobe(j *Jprobe) error { return s.UnregisterJprobes
 func (s *Session) UnregisterJprobes(js []*Jprobe) error { return s.Unregister(probes(js)...) }
 
 // EnableJprobe lets a disabled jprobe run again (kprobes.txt 4.8).
-func (s *Session) EnableJprobe(j *Jprobe) error { return s.setDisabled([]*Kprobe{&j.Kp}, false) }
+func (s *Session) EnableJprobe(j *Jprobe) error { return s.setDisabled([]*Kprobe{j.kprobe()}, false) }
 
 // DisableJprobe silences a jprobe (kprobes.txt 4.7).
-func (s *Session) DisableJprobe(j *Jprobe) error { return s.setDisabled([]*Kprobe{&j.Kp}, true) }
+func (s *Session) DisableJprobe(j *Jprobe) error { return s.setDisabled([]*Kprobe{j.kprobe()}, true) }
 
 // compileEntry turns a Go function into one that fetches its arguments, found by
 // a convention.
 func compileEntry(a *arch.Arch, entry any, c args.Convention) (func(*Regs), error) {
-	fn := reflect.ValueOf(entry)
-	if entry == nil || fn.Kind() != reflect.Func || fn.IsNil() {
-		return nil, fail(syscall.EINVAL, "a jprobe's Entry must be a function, not %T", entry)
-	}
-	t := fn.Type()
-	if t.IsVariadic() {
-		return nil, fail(syscall.EINVAL, "a jprobe's Entry must not be variadic")
-	}
-	var types []reflect.Type
-	withRegs := t.NumIn() > 0 && t.In(0) == reflect.TypeFor[*Regs]()
-	for i := range t.NumIn() {
-		if i > 0 || !withRegs {
-			types = append(types, t.In(i))
-		}
-	}
-	params, err := c.Places(a, types, isPointer)
+	f, err := c.Function(a, entry, reflect.TypeFor[*Regs](), args.Pointers{Is: isPointer})
 	if err != nil {
-		return nil, &Error{Errno: syscall.EINVAL, Err: err}
+		return nil, &Error{Errno: syscall.EINVAL, Reason: "a jprobe's Entry", Err: err}
 	}
-	return func(regs *Regs) {
-		in := make([]reflect.Value, 0, len(params)+1)
-		if withRegs {
-			in = append(in, reflect.ValueOf(regs))
-		}
-		for _, p := range params {
-			v := reflect.New(p.Type).Elem()
-			regs.fetch(v, p, c) // what cannot be read stays zero
-			in = append(in, v)
-		}
-		fn.Call(in)
-	}, nil
+	return func(regs *Regs) { f.Call(regs, regs, regs.pointers()) }, nil
 }
 
 // load reads a value of fixed layout from memory.

@@ -62,8 +62,12 @@ type Kprobe struct {
 	Cookie  uint64
 
 	hits, missed atomic.Uint64
+	said         atomic.Bool // that a handler panicked
 
-	s       *Session
+	claimed atomic.Bool             // by a Register that is under way, or has succeeded
+	in      atomic.Pointer[Session] // that it is registered in
+	leaving atomic.Bool             // it is being unregistered: no handler begins any more
+
 	last    *Session  // that it was registered in, and which may have counts of it still
 	point   *point    // nil while pending, and a watchpoint's
 	role    role      // nil: plain
@@ -82,7 +86,7 @@ func (p *Kprobe) Hits() uint64 {
 
 // counted is what was counted inside the target.
 func (p *Kprobe) counted() (t inside.Tally) {
-	s := p.s
+	s := p.in.Load()
 	if s == nil && p.role == nil {
 		s = p.last
 	}
@@ -99,7 +103,7 @@ func (p *Kprobe) NMissed() uint64 {
 }
 
 // Registered tells whether the probe is registered, pending ones included.
-func (p *Kprobe) Registered() bool { return p.s != nil }
+func (p *Kprobe) Registered() bool { return p.in.Load() != nil }
 
 // Refusal is why the batch that it was last registered with went without an Optional
 // probe; nil where it did not.
@@ -109,7 +113,7 @@ func (p *Kprobe) Refusal() error { return p.refusal }
 func (p *Kprobe) disabled() bool { return atomic.LoadUint32(&p.Flags)&FlagDisabled != 0 }
 
 // active tells whether the handlers are to run.
-func (p *Kprobe) active() bool { return !p.disabled() && !p.gone.Load() }
+func (p *Kprobe) active() bool { return !p.disabled() && !p.gone.Load() && !p.leaving.Load() }
 
 // RegisterKprobe places one probe (kprobes.txt 4.1). It is effective when the
 // call returns; the target is stopped for some microseconds. A name in a file
@@ -129,8 +133,6 @@ func (p *Kprobe) kprobe() *Kprobe { return p }
 
 func (p *Kprobe) prepare(s *Session) error {
 	switch {
-	case p.role != nil:
-		return fail(syscall.EINVAL, "the probe belongs to a jprobe, kretprobe or watchpoint")
 	case p.Program == nil:
 		return nil
 	case p.PreHandler != nil || p.PostHandler != nil || p.FaultHandler != nil:
@@ -142,12 +144,12 @@ func (p *Kprobe) prepare(s *Session) error {
 func (p *Kprobe) release(*Session) {}
 
 // UnregisterKprobe removes a probe (kprobes.txt 4.4). When the call returns,
-// none of its handlers runs any more. A probe that is not registered is left
-// with Addr 0.
+// none of its handlers runs, and none begins. A probe that is not registered is left
+// with Addr 0; another session's is left alone (EINVAL).
 func (s *Session) UnregisterKprobe(p *Kprobe) error { return s.UnregisterKprobes([]*Kprobe{p}) }
 
 // UnregisterKprobes removes several probes in one stop of the target
-// (kprobes.txt 4.6). Entries that are not registered get Addr 0; the others
+// (kprobes.txt 4.6). Entries that are not registered anywhere get Addr 0; the others
 // are removed all the same. The error, if any, tells that the target could
 // not be restored in full.
 func (s *Session) UnregisterKprobes(ps []*Kprobe) error { return s.Unregister(probes(ps)...) }

@@ -75,7 +75,7 @@ type KretprobeInstance struct {
 }
 
 // NMissed counts the calls whose return was not reported because MaxActive
-// instances were in use (kprobes.txt 1.3.1).
+// instances were in use (kprobes.txt 1.3.1), or their entry handler panicked.
 func (rp *Kretprobe) NMissed() uint64 {
 	return rp.nmissed.Load() + rp.Kp.counted().Missed
 }
@@ -95,6 +95,11 @@ type Lost struct {
 	Longjmp    uint64 // a longjmp did, or the coroutine that was in it was dropped
 	Goexit     uint64 // the goroutine ended in it
 	Exited     uint64 // the thread ended in it
+
+	// Unregistered counts the calls that were under way when the probe was unregistered, as far as
+	// anybody could tell. With handlers each call that was entered is then in one
+	// count: it was reported (Hits), vetoed by the entry handler, or is lost by one of these causes.
+	Unregistered uint64
 }
 
 // Lost counts the calls that were entered and not reported.
@@ -105,7 +110,7 @@ func (rp *Kretprobe) Lost() Lost {
 		inside[rp.insideLoss(i)] += n
 	}
 	n := func(why loss) uint64 { return rp.lost[why].Load() + inside[why] }
-	return Lost{rp.nmissed.Load() + t.Missed, n(unwound), n(longjmp), n(goexit), n(exited)}
+	return Lost{rp.nmissed.Load() + t.Missed, n(unwound), n(longjmp), n(goexit), n(exited), n(unregistered)}
 }
 
 // loss is why a call never returned.
@@ -116,6 +121,7 @@ const (
 	longjmp
 	goexit
 	exited
+	unregistered
 
 	losses = iota
 )
@@ -151,9 +157,6 @@ func (rp *Kretprobe) kprobe() *Kprobe {
 }
 
 func (rp *Kretprobe) prepare(s *Session) error {
-	if rp.Kp.s != nil || rp.Kp.role != nil {
-		return fail(syscall.EINVAL, "it is registered already")
-	}
 	if err := rp.checkPrograms(s); err != nil {
 		return err
 	}
@@ -285,11 +288,11 @@ func (s *Session) UnregisterKretprobes(rps []*Kretprobe) error { return s.Unregi
 
 // EnableKretprobe lets a disabled return probe fire again (kprobes.txt 4.8).
 func (s *Session) EnableKretprobe(rp *Kretprobe) error {
-	return s.setDisabled([]*Kprobe{&rp.Kp}, false)
+	return s.setDisabled([]*Kprobe{rp.kprobe()}, false)
 }
 
 // DisableKretprobe silences a return probe (kprobes.txt 4.7). Calls that are
 // under way are still reported.
 func (s *Session) DisableKretprobe(rp *Kretprobe) error {
-	return s.setDisabled([]*Kprobe{&rp.Kp}, true)
+	return s.setDisabled([]*Kprobe{rp.kprobe()}, true)
 }

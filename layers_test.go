@@ -42,6 +42,8 @@ var layers = []layer{
 	{"spec", nil},
 	{"symbol", nil},
 	{"bpf", nil},
+	{"script/syntax", nil},
+	{"script/types", nil},
 	{"bpf/bpftest", []string{"bpf"}}, // random programs, for the tests of those who run them
 
 	// 1: what the rest is written against.
@@ -57,8 +59,11 @@ var layers = []layer{
 	{"internal/goabi", []string{"arch", "internal/cabi"}},
 	{"internal/args", []string{"arch", "internal/cabi", "internal/goabi"}},
 	{"internal/faults", nil},
+	{"internal/host", nil},
 	{"internal/untouchable", []string{"arch"}},
 	{"internal/errno", nil},
+	{"internal/later", nil},
+	{"internal/names", nil},
 	{"internal/testprog", nil},
 	{"internal/testprog/*", nil},
 
@@ -66,7 +71,7 @@ var layers = []layer{
 	{"internal/isa/*", []string{"internal/isa", "arch"}},
 	{"target/kernel", []string{"target", "arch", "spec", "symbol", "symbol/kernel", "target/gdbremote", "internal/lifeline"}},
 	{"target/targettest", []string{"target", "arch", "symbol", "internal/testprog"}},
-	{"target/*", []string{"target", "arch", "symbol", "internal/isa", "internal/isa/*", "internal/lifeline", "internal/faults"}},
+	{"target/*", []string{"target", "arch", "symbol", "internal/isa", "internal/isa/*", "internal/lifeline", "internal/faults", "internal/host"}},
 
 	// 3: plans and code, still without a target to touch.
 	{"internal/patch", []string{"internal/isa", "arch"}},
@@ -85,17 +90,22 @@ var layers = []layer{
 	{"internal/room", []string{"arch", "target", "internal/errno", "internal/mem", "internal/patch"}},
 	{"internal/text", []string{"arch", "target", "internal/errno", "internal/mem", "internal/patch", "internal/inside", "internal/lifeline"}},
 
+	// Scripts become programs, and what programs send becomes text.
+	{"script/compile", []string{"script/syntax", "script/types", "bpf"}},
+	{"script/output", []string{"script/types"}},
+
 	// 4: the engine. The caller passes a target in, so that none is favoured.
 	{".", []string{"arch", "spec", "symbol", "bpf", "event", "target", "internal/isa", "internal/errno", "internal/image", "internal/room", "internal/text",
-		"internal/machine", "internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/untouchable"}},
+		"internal/machine", "internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/later", "internal/names", "internal/untouchable"}},
 
 	// 5: users of the engine. Nothing below imports them.
 	{"trace", []string{".", "arch", "spec", "symbol", "event", "bpf", "internal/gen"}},
+	{"script", []string{".", "arch", "symbol", "bpf", "script/syntax", "script/types", "script/compile", "script/output"}},
 	{"internal/conform", []string{".", "arch"}}, // tests, of every kind of target
 	{"tracefs", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target"}},
-	{"internal/vm", nil},
+	{"internal/vm", []string{"internal/host"}},
 	{"internal/vm/*", []string{"internal/vm"}},
-	{"cmd/*", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "tracefs", "internal/*"}},
+	{"cmd/*", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "tracefs", "internal/*", "script", "script/*"}},
 	{"examples/*", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "tracefs"}},
 	{"bench", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "internal/*"}},
 	{"bench/*", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "internal/*"}},
@@ -108,7 +118,7 @@ const hostFolder = "target/ptrace"
 // A sign that two ideas share a roof.
 const (
 	maxFile    = 800
-	maxPackage = 5700 // lines of code: tests, tables, comments and blank lines apart
+	maxPackage = 6000 // lines of code: tests, tables, comments and blank lines apart
 )
 
 // source is one Go file of the project.

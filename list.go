@@ -9,6 +9,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/text"
+	"kprobe/symbol"
 )
 
 // ListEntry is one line of the list (kprobes.txt appendix A).
@@ -43,40 +44,83 @@ func (e ListEntry) String() string {
 
 // List lists the registered probes by address, and at one address in the order
 // in which their handlers run. Probes that wait for their code to be mapped
-// are in none yet, as with the kernel; see Pending.
-func (s *Session) List() []ListEntry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.list()
+// are in none yet, as with the kernel; see Pending. The list is that of the last
+// change that is complete: a handler may ask for it at any time, and waits for nobody.
+func (s *Session) List() []ListEntry { return s.shown.Load().list(s) }
+
+// Pending lists the names of the probes that wait for their code to be mapped, as of
+// the last change that is complete.
+func (s *Session) Pending() []string { return slices.Clone(s.shown.Load().pending) }
+
+// shown is what a session has, as it was after a change: for those who must not wait
+// for the next one to be over. It is never changed, but replaced.
+type shown struct {
+	program *symbol.Module
+	rows    []row
+	pending []string
 }
 
-func (s *Session) list() []ListEntry {
-	var ps []*Kprobe
+// row is one probe of it. Whether the probe is switched off, gone or optimized is asked
+// when the list is.
+type row struct {
+	p      *Kprobe
+	kind   byte
+	addr   arch.Addr
+	loc    symbol.Loc // in no file, where the probe has no place
+	placed bool
+	point  *point
+	peers  []*Kprobe // on it
+	exits  []*point  // of its function
+}
+
+// publish makes the list be what it is now. mu is held.
+func (s *Session) publish() {
+	l := &shown{program: s.image.Program(), rows: make([]row, 0, len(s.probes))}
 	for _, p := range s.probes {
-		if _, placed := p.as().place(p); !p.hidden && (placed || p.gone.Load()) {
-			ps = append(ps, p)
+		if p.hidden {
+			continue
+		}
+		r := row{p: p, kind: p.as().letter(), addr: p.Addr, point: p.point}
+		if r.loc, r.placed = p.as().place(p); !r.placed && !p.gone.Load() {
+			continue
+		}
+		if p.point != nil {
+			r.peers = p.point.probes
+		}
+		if rp := p.as().returns(); rp != nil {
+			for _, x := range rp.exits {
+				r.exits = append(r.exits, x.point)
+			}
+		}
+		l.rows = append(l.rows, r)
+	}
+	for _, p := range s.pending {
+		if !p.hidden {
+			l.pending = append(l.pending, p.SymbolName)
 		}
 	}
-	rank := func(p *Kprobe) int {
-		if p.point == nil {
-			return 0
-		}
-		return slices.Index(p.point.probes, p)
-	}
-	slices.SortStableFunc(ps, func(a, b *Kprobe) int { return cmp.Or(cmp.Compare(a.Addr, b.Addr), rank(a)-rank(b)) })
-	es := make([]ListEntry, 0, len(ps))
-	program := s.image.Program()
-	for _, p := range ps {
-		e := ListEntry{Addr: p.Addr, Kind: p.as().letter(), Gone: p.gone.Load(), Disabled: p.disabled()}
-		if loc, placed := p.as().place(p); !placed {
-			e.Symbol = fmt.Sprintf("%s+0x%x", p.SymbolName, p.Offset)
-			if p.SymbolName == "" {
-				e.Symbol = p.Addr.String()
+	s.shown.Store(l)
+}
+
+func (l *shown) list(s *Session) []ListEntry {
+	rows := slices.Clone(l.rows)
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.addr, b.addr), slices.Index(a.peers, a.p)-slices.Index(b.peers, b.p))
+	})
+	s.view.RLock()
+	defer s.view.RUnlock()
+	es := make([]ListEntry, 0, len(rows))
+	for _, r := range rows {
+		e := ListEntry{Addr: r.addr, Kind: r.kind, Gone: r.p.gone.Load(), Disabled: r.p.disabled()}
+		if !r.placed {
+			e.Symbol = fmt.Sprintf("%s+0x%x", r.p.SymbolName, r.p.Offset)
+			if r.p.SymbolName == "" {
+				e.Symbol = r.addr.String()
 			}
 		} else {
-			e.Optimized = s.jumps(p)
-			e.Symbol = loc.Offset()
-			if m := loc.Module; m != nil && m != program {
+			e.Optimized = !e.Gone && r.jumps(s.machine != nil)
+			e.Symbol = r.loc.Offset()
+			if m := r.loc.Module; m != nil && m != l.program {
 				e.Module = m.Name
 			}
 		}
@@ -85,27 +129,27 @@ func (s *Session) list() []ListEntry {
 	return es
 }
 
-// jumps tells whether a jump leads to what a probe has inside the target. In a kernel, where anything else is a stop of
-// it, that goes for a function's exits too.
-func (s *Session) jumps(p *Kprobe) bool {
-	ps := []*Kprobe{p}
-	if s.machine != nil {
-		ps = withExits(ps)
-	}
-	return !slices.ContainsFunc(ps, func(p *Kprobe) bool { return p.point == nil || s.standing(p.point) != text.Jump })
+// jumps tells whether a jump leads to what the probe has inside the target. In a kernel, where anything else is a stop
+// of it, that goes for a function's exits too. view is held.
+func (r *row) jumps(exits bool) bool {
+	jumps := func(pt *point) bool { return pt != nil && pt.Text == text.Jump }
+	return jumps(r.point) && (!exits || !slices.ContainsFunc(r.exits, func(pt *point) bool { return !jumps(pt) }))
 }
 
-// Pending lists the names of the probes that wait for their code to be mapped.
-func (s *Session) Pending() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var names []string
-	for _, p := range s.pending {
-		if !p.hidden {
-			names = append(names, p.SymbolName)
+// exitsOf tells how many exits a return probe has, and how many of them are jumps.
+func (l *shown) exitsOf(s *Session, rp *Kretprobe) (probed, jumps int) {
+	i := slices.IndexFunc(l.rows, func(r row) bool { return r.p == &rp.Kp })
+	if i < 0 {
+		return 0, 0
+	}
+	s.view.RLock()
+	defer s.view.RUnlock()
+	for _, pt := range l.rows[i].exits {
+		if pt != nil && pt.Text == text.Jump {
+			jumps++
 		}
 	}
-	return names
+	return len(l.rows[i].exits), jumps
 }
 
 // WriteList writes the list, a line each.

@@ -117,7 +117,7 @@ func (s *Session) loaderCalled(th target.Thread) { go s.librariesChanged(th) }
 
 func (s *Session) librariesChanged(th target.Thread) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.closed.Load() || s.exited.Load() {
 		return
 	}
@@ -138,16 +138,19 @@ func (s *Session) librariesChanged(th target.Thread) {
 }
 
 // Continue lets a program that was just started run. On any other target it
-// does nothing.
-func (s *Session) Continue() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.loader.waits {
-		return
+// does nothing. Errors: EDEADLK.
+func (s *Session) Continue() error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.unlock()
+	if s.loader == nil || !s.loader.waits {
+		return nil
 	}
 	s.loader.waits = false
 	th := s.loader.waiting
 	s.do(func() { s.t.Resume(th, 0) })
+	return nil
 }
 
 // refresh looks at what is mapped now.
@@ -209,7 +212,7 @@ func (s *Session) goneWith(removed []*symbol.Module) {
 		s.retire(lost)
 		return nil
 	})
-	s.saveState()
+	s.listChanged()
 }
 
 // armPending tries the probes that wait for their code to be mapped.
@@ -240,5 +243,5 @@ func (s *Session) armPending() {
 			s.pending = append(s.pending, &w.Kp)
 		}
 	}
-	s.saveState()
+	s.listChanged()
 }

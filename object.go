@@ -14,6 +14,9 @@ import (
 // one fails, none stays, and the error names the program. Errors: EINVAL for a place
 // that is none; those of Register.
 func (ps *Programs) Attach() ([]Probe, error) {
+	if ps.s.inHandler() {
+		return nil, errInHandler
+	}
 	var all []Probe
 	var names []string
 	for _, p := range ps.set.All() {
@@ -45,10 +48,13 @@ func (ps *Programs) Attach() ([]Probe, error) {
 }
 
 // Printed takes what programs have printed by trace_printk since it was last asked
-// for. Errors: the target has written over the ring that it was in.
+// for. Not from a handler (EDEADLK). Errors: the target has written over the ring that it
+// was in.
 func (s *Session) Printed() (lines []bpf.Printk, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	defer s.unlock()
 	if s.inside == nil {
 		return nil, nil
 	}

@@ -30,15 +30,11 @@ func (s *Session) Optimization() bool {
 
 // SetOptimization is the switch: off makes every jump a trap again and allows no
 // new ones, on lets probes be optimized. It is on at first.
-func (s *Session) SetOptimization(on bool) error {
-	if s.inHandler() {
-		return errInHandler
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.changeable(); err != nil {
+func (s *Session) SetOptimization(on bool) (err error) {
+	if err := s.beginChange(); err != nil {
 		return err
 	}
+	defer s.end(&err)
 	s.view.Lock()
 	was := s.unoptimized
 	s.unoptimized = !on
@@ -47,20 +43,24 @@ func (s *Session) SetOptimization(on bool) error {
 	if on {
 		return nil
 	}
-	err := s.frozen(func() error { return s.rearm(s.points) })
+	err = s.frozen(func() error { return s.rearm(s.points) })
 	if err != nil {
 		s.view.Lock()
 		s.unoptimized = was
 		s.view.Unlock()
 	}
-	s.saveState()
+	s.listChanged()
 	return err
 }
 
 // WaitOptimized returns when no point waits for its jump: each has it, or keeps
-// the trap.
-func (s *Session) WaitOptimized() {
+// the trap. Not from a handler (EDEADLK).
+func (s *Session) WaitOptimized() error {
+	if s.inHandler() {
+		return errInHandler
+	}
 	s.optimize()
+	return nil
 }
 
 // optimizeSoon is called with mu held.
@@ -75,11 +75,12 @@ func (s *Session) optimizeSoon() {
 // optimize makes jumps of the traps that can be.
 func (s *Session) optimize() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.waiting = false
 	if s.inside == nil || s.changeable() != nil {
 		return
 	}
+	s.report(s.trust())
 	s.report(s.replanCrowded())
 	soon := s.present()
 	soon.hope = true
@@ -145,8 +146,37 @@ func (s *Session) optimize() {
 		})
 		s.report(err)
 	}
-	s.saveState()
+	s.listChanged()
 }
+
+// trust has detours find out quickly who runs there, as soon as that can be. A program that has just
+// begun cannot be trusted yet; it is asked again, less and less often.
+func (s *Session) trust() error {
+	if s.machine != nil || !s.inside.Careful() {
+		return nil
+	}
+	trusted := false
+	err := s.frozen(func() (err error) {
+		trusted, err = s.inside.Trust(s.t, s.acquaintance(nil))
+		return err
+	})
+	if s.doubt.timer != nil {
+		s.doubt.timer.Stop()
+	}
+	if !trusted && err == nil {
+		s.doubt.wait = min(2*max(s.doubt.wait, optimizeDelay), doubtLimit)
+		s.doubt.timer = time.AfterFunc(s.doubt.wait, s.optimize)
+	} else {
+		s.doubt.wait = 0
+	}
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// doubtLimit is how long a program is left alone that is not trusted.
+const doubtLimit = 10 * time.Second
 
 // optimizable says why a point keeps its trap; "" for one that may have a jump.
 func (o *outlook) optimizable(pt *point) string {

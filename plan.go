@@ -29,6 +29,9 @@ type PlanEntry struct {
 	// Trap is how the trap is served that there is while there is no jump, in a kernel and if the probe's work is done
 	// there: "inside"; or "none: " and why not, and then each hit is a stop. "" elsewhere.
 	Trap string
+
+	// Err is what registering it would answer, where the verdict is "refuse".
+	Err error
 }
 
 // String prints the entry on one line.
@@ -50,13 +53,33 @@ func (e PlanEntry) String() string {
 }
 
 // Plan tells what registering a probe would do. Nothing is changed, the probe
-// neither; a probe that would be refused has the reason in its entry.
+// neither; a probe that would be refused has the reason in its entry. From a handler
+// that is EDEADLK.
 func (s *Session) Plan(p Probe) PlanEntry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	kp := p.kprobe()
+	kp := kprobeOf(p)
 	refused := func(err error) PlanEntry {
-		return PlanEntry{Place: kp.SymbolName, Addr: kp.Addr, Verdict: "refuse", Reason: err.Error()}
+		e := PlanEntry{Verdict: "refuse", Reason: err.Error(), Err: err}
+		if kp != nil {
+			e.Place, e.Addr = kp.SymbolName, kp.Addr
+		}
+		return e
+	}
+	if kp == nil {
+		return refused(errNoProbe)
+	}
+	if err := s.begin(); err != nil {
+		return refused(err)
+	}
+	e := s.plan(p, kp, refused)
+	if s.end(&e.Err); e.Err != nil {
+		e.Reason = e.Err.Error()
+	}
+	return e
+}
+
+func (s *Session) plan(p Probe, kp *Kprobe, refused func(error) PlanEntry) PlanEntry {
+	if err := s.usable(); err != nil {
+		return refused(err)
 	}
 	if err := p.prepare(s); err != nil {
 		return refused(err)
@@ -96,7 +119,7 @@ func (s *Session) Plan(p Probe) PlanEntry {
 		}
 	}
 	if err != nil {
-		e.Verdict, e.Engine, e.Reason = "refuse", "", err.Error()
+		e.Verdict, e.Engine, e.Reason, e.Err = "refuse", "", err.Error(), err
 		return e
 	}
 	pt := &point{Place: text.Place{Addr: e.Addr, Site: site}, loc: loc}

@@ -20,15 +20,25 @@ func (s *Session) Register(ps ...Probe) error {
 		return fail(syscall.EINVAL, "no probes given")
 	}
 	kps := make([]*Kprobe, len(ps))
+	if s.inHandler() {
+		return errInHandler // before a probe is touched
+	}
 	for i, p := range ps {
-		if kps[i] = p.kprobe(); kps[i] == nil {
-			return &BatchError{i, fail(syscall.EINVAL, "no probe given")}
+		if kps[i] = kprobeOf(p); kps[i] == nil {
+			return &BatchError{i, errNoProbe}
+		}
+	}
+	for i, p := range kps {
+		if !p.claimed.CompareAndSwap(false, true) {
+			unclaim(kps[:i])
+			return &BatchError{i, named(p, fail(syscall.EINVAL, "it is registered already"))}
 		}
 	}
 	for i, p := range ps {
 		kps[i].refusal = nil
 		if err := p.prepare(s); err != nil {
 			s.releaseAll(ps[:i])
+			unclaim(kps)
 			return &BatchError{i, named(kps[i], err)}
 		}
 	}
@@ -36,21 +46,42 @@ func (s *Session) Register(ps ...Probe) error {
 	for i, p := range ps {
 		if err != nil || kps[i].refusal != nil {
 			p.release(s)
+			unclaim(kps[i : i+1])
 		}
 	}
 	return err
 }
 
+// unclaim lets others register probes. A probe is claimed from before anything of it is
+// looked at until after its removal: nobody else can come in between, in this session or another.
+func unclaim(ps []*Kprobe) {
+	for _, p := range ps {
+		p.claimed.Store(false)
+	}
+}
+
 // Unregister removes probes, of any kind together, in one stop of the target
-// (kprobes.txt 4.6). Entries that are nil or not registered here get Addr 0; the
-// others are removed all the same. The error, if any, tells that the target could
+// (kprobes.txt 4.6). When it returns, no handler of theirs runs, and none begins. Entries
+// that are nil or not registered here are passed over, and get Addr 0 if they are registered
+// nowhere; the others are removed all the same. The error, if any, tells that the target could
 // not be restored in full.
 func (s *Session) Unregister(ps ...Probe) error {
 	kps := make([]*Kprobe, len(ps))
 	for i, p := range ps {
-		kps[i] = p.kprobe()
+		kps[i] = kprobeOf(p)
 	}
 	return s.unregister(kps)
+}
+
+// errNoProbe is answered to a nil pointer in a probe's place.
+var errNoProbe = fail(syscall.EINVAL, "no probe given")
+
+// kprobeOf is the Kprobe of any probe; nil of no probe.
+func kprobeOf(p Probe) *Kprobe {
+	if p == nil {
+		return nil
+	}
+	return p.kprobe()
 }
 
 func (s *Session) releaseAll(ps []Probe) {

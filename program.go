@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"syscall"
+	"time"
 
 	"kprobe/arch"
 	"kprobe/bpf"
@@ -38,16 +39,15 @@ var CountOnly = new(Program)
 
 // Load verifies programs, maps memory for their maps in the target, and compiles
 // them. They stay until Close. Errors: EINVAL with the verifier's words; ENOTSUP
-// where the target cannot have programs.
-func (s *Session) Load(c *bpf.Collection) (*Programs, error) {
-	if s.inHandler() {
-		return nil, errInHandler
+// where the target cannot have programs; EDEADLK from a handler.
+func (s *Session) Load(c *bpf.Collection) (ps *Programs, err error) {
+	if c == nil {
+		return nil, fail(syscall.EINVAL, "no collection of programs given")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.changeable(); err != nil {
+	if err := s.beginChange(); err != nil {
 		return nil, err
 	}
+	defer s.end(&err)
 	if err := s.goInside(); err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (s *Session) Load(c *bpf.Collection) (*Programs, error) {
 	if err != nil {
 		return nil, &Error{Errno: syscall.EINVAL, Err: err}
 	}
-	ps := &Programs{s: s, arch: s.arch}
+	ps = &Programs{s: s, arch: s.arch}
 	if layout.Size > 0 {
 		if ps.addr, ps.ours, err = s.share(int(layout.Size)); err != nil {
 			return nil, err
@@ -87,6 +87,10 @@ func (ps *Programs) Map(name string) (*bpf.Map, error) {
 	}
 	return m, nil
 }
+
+// Segment is the memory of all maps of the programs. Its last thread slot is nobody's in the
+// target: the controller's own programs (bpf.VM) may use it.
+func (ps *Programs) Segment() *bpf.Segment { return ps.set.Maps }
 
 // fits tells whether the program can be a probe's in this session; data is what private data
 // calls have there.
@@ -148,13 +152,20 @@ func (s *Session) goInside() error {
 			s.text.Gate = in
 			return nil // its CPUs are known already
 		}
-		golang := returns.GoProgram(s.image.Space) != ""
-		for _, th := range s.t.Threads() {
-			in.Welcome(s.t, th, s.Comm(int(th)), occupied)
+		if _, err := in.Trust(s.t, s.acquaintance(occupied)); err != nil {
+			return err
 		}
-		nursery.OnBirth(func(born, parent target.Thread) {
-			if s.inside != nil {
-				s.inside.Born(s.t, born, parent, s.Comm(int(born)), golang)
+		for _, th := range s.t.Threads() {
+			in.Welcome(s.t, th, s.acquaintance(occupied))
+		}
+		nursery.OnBirth(func(born, _ target.Thread) {
+			if s.inside == nil {
+				return
+			}
+			careful := s.inside.Careful()
+			s.report(s.inside.Born(s.t, born, s.acquaintance(nil)))
+			if s.inside.Careful() && !careful {
+				time.AfterFunc(optimizeDelay, s.optimize)
 			}
 		})
 		if l, ok := s.t.(interface{ Living([]byte, int) error }); ok {
@@ -162,6 +173,11 @@ func (s *Session) goInside() error {
 		}
 		return nil
 	})
+}
+
+// acquaintance is what inside wants to know of threads.
+func (s *Session) acquaintance(stacks []patch.Range) inside.Acquaintance {
+	return inside.Acquaintance{Comm: func(th target.Thread) string { return s.Comm(int(th)) }, Stacks: stacks}
 }
 
 // tooLarge tells whether memory was refused that might be had if it were less: there are limits

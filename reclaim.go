@@ -20,7 +20,7 @@ func (s *Session) reclaimSoon(delay time.Duration) {
 
 func (s *Session) reclaim(delay time.Duration) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.reclaiming = false
 	if s.inside == nil || s.changeable() != nil {
 		return

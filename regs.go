@@ -164,21 +164,7 @@ func (s *Session) Comm(tid int) string {
 	if s.tasks == nil {
 		return ""
 	}
-	const forgotten = "<...>" // the kernel's word for a name that is not known any more
-	name := s.tasks.Comm(target.Thread(tid))
-	s.names.Lock()
-	defer s.names.Unlock()
-	if name == forgotten {
-		if last, ok := s.names.of[tid]; ok {
-			return last
-		}
-		return name
-	}
-	if len(s.names.of) >= 1<<16 {
-		clear(s.names.of) // threads come and go
-	}
-	s.names.of[tid] = name
-	return name
+	return s.names.Last(tid, s.tasks.Comm(target.Thread(tid)))
 }
 
 // CPU is where that thread ran last, -1 where that is not known.

@@ -7,7 +7,6 @@ import (
 	"syscall"
 
 	"kprobe/arch"
-	"kprobe/internal/patch"
 	"kprobe/internal/room"
 	"kprobe/internal/text"
 	"kprobe/target"
@@ -15,12 +14,11 @@ import (
 
 // unregister removes probes in one stop. Bad entries get Addr 0, as the
 // kernel does it; the others go all the same.
-func (s *Session) unregister(ps []*Kprobe) error {
-	if s.inHandler() {
-		return errInHandler
+func (s *Session) unregister(ps []*Kprobe) (err error) {
+	if err := s.begin(); err != nil {
+		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.end(&err)
 	var good []*Kprobe
 	going := make(map[*Kprobe]bool, len(ps))
 	bad := 0
@@ -28,15 +26,19 @@ func (s *Session) unregister(ps []*Kprobe) error {
 		switch {
 		case p == nil:
 			bad++
-		case p.s != s || going[p]:
-			p.Addr = 0
+		case p.in.Load() != s:
+			if !p.claimed.Load() { // else it is another session's, or about to be
+				p.Addr = 0
+			}
+			bad++
+		case going[p]:
 			bad++
 		default:
 			good = append(good, p)
 			going[p] = true
 		}
 	}
-	err := s.remove(good)
+	err = s.remove(good)
 	if err == nil && bad > 0 && len(good) == 0 {
 		err = fail(syscall.EINVAL, "not registered here")
 	}
@@ -47,6 +49,7 @@ func (s *Session) unregister(ps []*Kprobe) error {
 func (s *Session) remove(ps []*Kprobe) error {
 	var err error
 	ps = withExits(ps)
+	s.silence(ps)
 	if !s.exited.Load() && len(ps) > 0 {
 		err = s.takeOff(ps)
 	}
@@ -56,17 +59,29 @@ func (s *Session) remove(ps []*Kprobe) error {
 	}
 	s.probes = slices.DeleteFunc(s.probes, func(p *Kprobe) bool { return going[p] })
 	s.pending = slices.DeleteFunc(s.pending, func(p *Kprobe) bool { return going[p] })
-	for _, p := range ps {
-		p.unplace()
-		p.s = nil
-		p.as().unlinked(s)
-	}
 	s.grace()
-	for _, p := range ps {
+	for _, p := range ps { // not before: a handler may just have looked at it
+		p.unplace()
+		p.as().unlinked(s)
 		p.as().release(s)
+		p.in.Store(nil)
+		p.claimed.Store(false)
 	}
-	s.saveState()
+	s.listChanged()
 	return err
+}
+
+// silence has no handler of some probes begin any more, whatever becomes of their removal.
+// Handlers that run on the owner thread have ended when it returns; grace waits for others.
+func (s *Session) silence(ps []*Kprobe) {
+	leave := func() {
+		for _, p := range ps {
+			p.leaving.Store(true)
+		}
+	}
+	if !s.do(leave) {
+		leave() // there is no owner any more
+	}
 }
 
 // takeOff takes probes off their points. What else runs inside the target there
@@ -131,6 +146,7 @@ func (s *Session) disconnect(ps []*Kprobe, pts []*point, left map[*point][]*Kpro
 		err = s.rearmSingly(d.with(pts))
 	}
 	s.adoptDetours(d)
+	s.countEnded()
 	var gone []*point
 	for _, pt := range pts {
 		if len(pt.probes) == 0 && pt.Text == text.Own && !pt.notify {
@@ -176,14 +192,7 @@ func (s *Session) releaseSlots(pts []*point) {
 	s.view.Lock()
 	defer s.view.Unlock()
 	for _, pt := range pts {
-		for _, sl := range []struct {
-			a    *room.Arena[*point]
-			slot *patch.Slot
-		}{{pt.boost, pt.Site.Boost}, {pt.step, pt.Site.Step}} {
-			if sl.a != nil {
-				sl.a.Give(sl.slot.Addr)
-			}
-		}
+		pt.slots.Release(pt.Site)
 	}
 }
 
@@ -247,14 +256,13 @@ func (s *Session) standsIn(pc arch.Addr) (*point, room.Ref[*point], bool) {
 
 // setDisabled switches probes off or on (kprobes.txt 4.7, 4.8). A point stays
 // armed until all its probes are disabled.
-func (s *Session) setDisabled(ps []*Kprobe, off bool) error {
-	if s.inHandler() {
-		return errInHandler
+func (s *Session) setDisabled(ps []*Kprobe, off bool) (err error) {
+	if err := s.begin(); err != nil {
+		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.end(&err)
 	for _, p := range ps {
-		if p == nil || p.s != s {
+		if p == nil || p.in.Load() != s {
 			return fail(syscall.EINVAL, "not registered here")
 		}
 		if p.gone.Load() && !off {
@@ -278,7 +286,7 @@ func (s *Session) setDisabled(ps []*Kprobe, off bool) error {
 			})
 		}
 	}
-	err := s.changeDetours(after, s.probed, nil, func(d *detours) error {
+	err = s.changeDetours(after, s.probed, nil, func(d *detours) error {
 		was := make(map[*Kprobe]uint32, len(ps))
 		for _, p := range ps {
 			was[p] = p.Flags
@@ -299,7 +307,7 @@ func (s *Session) setDisabled(ps []*Kprobe, off bool) error {
 		s.adoptDetours(d)
 		return nil
 	})
-	s.saveState()
+	s.listChanged()
 	return err
 }
 
@@ -325,15 +333,11 @@ func (s *Session) Enabled() bool {
 
 // SetEnabled is the global switch: off disarms every probe, on arms those that
 // are not disabled. The probes' own states are left alone.
-func (s *Session) SetEnabled(on bool) error {
-	if s.inHandler() {
-		return errInHandler
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.changeable(); err != nil {
+func (s *Session) SetEnabled(on bool) (err error) {
+	if err := s.beginChange(); err != nil {
 		return err
 	}
+	defer s.end(&err)
 	s.optimizeSoon()
 	return s.frozen(func() error {
 		set := func(off bool) {

@@ -10,7 +10,6 @@ import (
 	"kprobe/internal/inside"
 	"kprobe/internal/patch"
 	"kprobe/internal/returns"
-	"kprobe/internal/text"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -110,18 +109,11 @@ func (rp *Kretprobe) engine() string {
 // Exits tells how many instructions are probed at which the function may be left, where that is
 // how its returns are noticed, and at how many of them a jump leads to the probe's program.
 func (rp *Kretprobe) Exits() (probed, jumps int) {
-	s := rp.Kp.s
+	s := rp.Kp.in.Load()
 	if s == nil {
 		return 0, 0
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, x := range rp.exits {
-		if x.point != nil && s.standing(x.point) == text.Jump {
-			jumps++
-		}
-	}
-	return len(rp.exits), jumps
+	return s.shown.Load().exitsOf(s, rp)
 }
 
 // prepareExits adds the probes on a function's exits to the batch that its
@@ -144,7 +136,7 @@ func (s *Session) prepareExits(b *batch, rp *Kretprobe) error {
 			return err
 		}
 		e := &exit{rp, x.Kind, pt}
-		p := &Kprobe{Addr: x.Addr, Flags: rp.Kp.Flags, role: asExit{exit: e}, s: s}
+		p := &Kprobe{Addr: x.Addr, Flags: rp.Kp.Flags, role: asExit{exit: e}}
 		if rp.Program == nil {
 			p.PreHandler = e.hit
 		}
@@ -184,7 +176,7 @@ func (s *Session) switchedWith(ps []*Kprobe, off bool) []*Kprobe {
 
 // enteredForExits is the pre-handler at the entry, where exits are probed.
 func (rp *Kretprobe) enteredForExits(p *Kprobe, regs *Regs) int {
-	s, f := p.s, &p.s.frames
+	s, f := regs.s, &regs.s.frames
 	ret, err := regs.returnAddress()
 	if err != nil {
 		rp.miss()
@@ -213,10 +205,10 @@ func (rp *Kretprobe) enteredForExits(p *Kprobe, regs *Regs) int {
 	ri := rp.take()
 	f.mu.Unlock()
 	ri.RetAddr, ri.Entry, ri.Task, ri.Tail = arch.Addr(ret), p.Addr, task, false
-	veto := rp.EntryHandler != nil && rp.EntryHandler(ri, regs) != 0
+	wanted := s.wanted(rp, ri, regs)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if veto {
+	if !wanted {
 		rp.give(ri)
 		return 0
 	}
@@ -246,6 +238,10 @@ func (e *exit) hit(p *Kprobe, regs *Regs) int {
 		return 0
 	}
 	ri, ok := f.calls.Take(at, rp)
+	if ok && rp.Kp.leaving.Load() {
+		ri.lose(unregistered)
+		ok = false
+	}
 	if ok && e.kind == patch.Ret && next != ri.RetAddr {
 		ri.over() // another call, which was not seen to begin, has its place
 		ok = false

@@ -43,10 +43,7 @@ func (f *frames) isTrampoline(pc arch.Addr) bool { return f.trampoline != 0 && p
 // entered is the pre-handler of a return probe: it takes an instance and
 // swaps the return address.
 func (rp *Kretprobe) entered(p *Kprobe, regs *Regs) int {
-	s := p.s
-	if s == nil {
-		return 0
-	}
+	s := regs.s
 	f := &s.frames
 	sp := regs.SP()
 	ret, err := regs.Word(sp)
@@ -86,7 +83,7 @@ func (rp *Kretprobe) entered(p *Kprobe, regs *Regs) int {
 	if fr != nil {
 		ri.RetAddr = fr.real
 	}
-	if rp.EntryHandler != nil && rp.EntryHandler(ri, regs) != 0 {
+	if !s.wanted(rp, ri, regs) {
 		f.mu.Lock()
 		rp.give(ri)
 		f.mu.Unlock()
@@ -157,13 +154,15 @@ func (f *frames) orphan(rp *Kretprobe) {
 	for _, fr := range f.at {
 		for ; fr != nil; fr = fr.outer {
 			for _, ri := range fr.instances {
-				if ri.Rp == rp {
+				if ri.Rp == rp && !ri.orphan {
 					ri.orphan = true
+					rp.lost[unregistered].Add(1)
 				}
 			}
 		}
 	}
-	f.calls.Drop(func(_ returns.Place, of *Kretprobe, _ *KretprobeInstance) bool { return of == rp })
+	gone := f.calls.Drop(func(_ returns.Place, of *Kretprobe, _ *KretprobeInstance) bool { return of == rp })
+	rp.lost[unregistered].Add(uint64(len(gone)))
 	rp.active, rp.free = 0, nil
 }
 
@@ -293,6 +292,12 @@ func (s *Session) returnHandlers(h *hit, fr *frame) {
 		if ri.orphan {
 			continue
 		}
+		if rp.Kp.leaving.Load() {
+			s.frames.mu.Lock()
+			ri.lose(unregistered)
+			s.frames.mu.Unlock()
+			continue
+		}
 		rp.returned.Add(1)
 		if rp.Handler != nil {
 			s.callReturn(rp, ri, &h.regs)
@@ -301,6 +306,21 @@ func (s *Session) returnHandlers(h *hit, fr *frame) {
 		rp.give(ri)
 		s.frames.mu.Unlock()
 	}
+}
+
+// wanted runs the entry handler, and tells whether the call's return is to be reported. After a
+// panic it is not: the private data may be half of what the other handler expects.
+func (s *Session) wanted(rp *Kretprobe, ri *KretprobeInstance, r *Regs) (yes bool) {
+	if rp.EntryHandler == nil {
+		return true
+	}
+	defer func() {
+		if e := recover(); e != nil {
+			rp.nmissed.Add(1)
+			s.handlerFault(&rp.Kp, r, e)
+		}
+	}()
+	return rp.EntryHandler(ri, r) == 0
 }
 
 func (s *Session) callReturn(rp *Kretprobe, ri *KretprobeInstance, r *Regs) {
@@ -410,4 +430,44 @@ func (f *frames) restore(s *Session, m mem.ReadWriter) (err error) {
 		}
 	}
 	return err
+}
+
+// countEnded gives up the calls that are over although they did not return, as the stacks of
+// the frozen target show: those below a stack pointer on the stack that its thread was born with.
+// On other stacks, coroutines', nothing tells.
+func (s *Session) countEnded() {
+	f := &s.frames
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s.machine != nil || len(f.at)+f.calls.Len() == 0 {
+		return
+	}
+	for _, th := range s.t.Threads() {
+		regs := Regs{s: s, th: th}
+		if s.t.Regs(th, &regs.r) != nil {
+			continue // it has ended
+		}
+		at := s.place(&regs)
+		s.settle(at, regs.Task())
+		if at.Stack == 0 {
+			continue
+		}
+		limit := regs.SP()
+		if s.returning(regs.PC()) {
+			limit -= arch.Addr(s.arch.PtrSize)
+		}
+		for slot, fr := range f.at {
+			if f.left(s, slot) || slot < limit && f.native.Of(int(th), s.t.PID(), slot, s.arch.ThreadPointer(&regs.r), s.t.Maps) == at.Stack {
+				for ; fr != nil; fr = fr.outer {
+					fr.giveUp(longjmp)
+				}
+			}
+		}
+	}
+}
+
+// returning tells whether a stopped thread may be behind its return and before we have seen it.
+func (s *Session) returning(pc arch.Addr) bool {
+	f := &s.frames
+	return f.isTrampoline(pc) || f.isTrampoline(pc-arch.Addr(s.arch.BreakPC)) || s.inside != nil && s.inside.Busy(pc) || s.inside != nil && s.inside.Find(pc) != nil
 }

@@ -13,7 +13,9 @@ import (
 	"kprobe/internal/image"
 	"kprobe/internal/inside"
 	"kprobe/internal/isa"
+	"kprobe/internal/later"
 	"kprobe/internal/lifeline"
+	"kprobe/internal/names"
 	"kprobe/internal/patch"
 	"kprobe/internal/room"
 	"kprobe/internal/text"
@@ -48,9 +50,11 @@ type Options struct {
 	// parent's. Nil lets children go, clean.
 	Follow func(child *Session)
 
-	// Report is told, one line at a time, what no call can return: a handler
-	// that panicked, a probe that became [GONE], a pending probe that could not
-	// be armed. Nil discards.
+	// Report is told, one error at a time, what no call can return: a handler
+	// that panicked (a *HandlerPanic), a probe that became [GONE], a pending probe that
+	// could not be armed. It may be called on the session's own thread, and then may do
+	// what a handler may. Nil discards, but for panics of handlers, of which the first
+	// of each probe is printed on standard error.
 	Report func(err error)
 }
 
@@ -93,8 +97,12 @@ type Session struct {
 	programs    []*Programs
 	unoptimized bool // the switch of optimization is off
 	gate        *gate
-	gateless    *string // why there is none, or ""; nil while that was not asked
-	waiting     bool    // optimize is about to run
+	gateless    *string  // why there is none, or ""; nil while that was not asked
+	waiting     bool     // optimize is about to run
+	doubt       struct { // see trust
+		timer *time.Timer
+		wait  time.Duration
+	}
 
 	// view guards what the owner thread changes and others look at. The
 	// owner itself reads without it.
@@ -125,14 +133,13 @@ type Session struct {
 	exit    target.Exit
 	exited  atomic.Bool
 
-	names struct { // of threads, those that are gone too
-		sync.Mutex
-		of map[int]string
-	}
+	names names.Names
 
 	children sync.WaitGroup // on their way to Options.Follow
 
-	stats stats
+	stats   stats
+	shown   atomic.Pointer[shown]
+	reports later.Queue[error] // to Options.Report
 
 	reclaiming bool // reclaim is to come
 	state      *lifeline.List
@@ -232,7 +239,7 @@ func newSession(t target.Target, o *Options) (*Session, error) {
 	s.room.Others, s.room.Taken = s.othersPlan, s.tellOthers
 	s.text = text.NewWriter(t, s.beside, &s.view, s.report)
 	s.frames.init()
-	s.names.of = make(map[int]string)
+	s.shown.Store(new(shown))
 	var err error
 	if s.image, err = image.New(t, s, s.beside != nil); err != nil {
 		return nil, err
@@ -281,11 +288,10 @@ func (s *Session) LastStop() time.Duration { return time.Duration(s.stats.lastSt
 // and lets the target go on. Not from a handler (EDEADLK). A second Close
 // returns os.ErrClosed.
 func (s *Session) Close() error {
-	if s.inHandler() {
-		return errInHandler
+	if err := s.begin(); err != nil {
+		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.closed.Load() {
 		return os.ErrClosed
 	}
@@ -320,7 +326,9 @@ func (s *Session) Close() error {
 
 // loop is the owner thread's work: requests of other goroutines, and stops.
 func (s *Session) loop() {
+	defer s.tell()
 	for {
+		s.tell()
 		for s.queued.Load() > 0 {
 			f := <-s.jobs
 			s.queued.Add(-1)
@@ -425,19 +433,6 @@ func (s *Session) onOwner(f func()) {
 		return
 	}
 	s.do(f)
-}
-
-// reportAlive is report for what is no news if the target was killed meanwhile.
-func (s *Session) reportAlive(err error) {
-	if !errors.Is(err, target.ErrGone) {
-		s.report(err)
-	}
-}
-
-func (s *Session) report(err error) {
-	if err != nil && s.opts.Report != nil {
-		s.opts.Report(err)
-	}
 }
 
 func (s *Session) task(th target.Thread) Task {

@@ -92,7 +92,7 @@ func (s *Session) callFault(p *Kprobe, r *Regs, trapnr int) (result int) {
 		if e := recover(); e != nil {
 			result = 0
 			p.missed.Add(1)
-			s.report(fail(0, "a fault-handler of the probe at %v panicked: %v", p.Addr, e))
+			s.panicked(p, "fault-handler", e)
 		}
 	}()
 	return p.FaultHandler(p, r, trapnr)

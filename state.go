@@ -27,12 +27,13 @@ func sessions(on lifeline.Subject) (all []SessionState) {
 	return all
 }
 
-// saveState shows the list as it is now to other processes.
-func (s *Session) saveState() {
+// listChanged shows the list as it is now, to other processes too. mu is held.
+func (s *Session) listChanged() {
+	s.publish()
 	if s.state == nil {
 		return
 	}
 	var b strings.Builder
-	WriteList(&b, s.list())
+	WriteList(&b, s.List())
 	s.state.Save(b.String())
 }

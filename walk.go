@@ -83,7 +83,7 @@ func (s *Session) unswap(regs *Regs) (us []unswapped) {
 			}
 		}
 		if s.inside != nil {
-			for _, d := range s.inside.Unswap(&regs.r, s.t) {
+			for _, d := range s.inside.Unswap(regs.th, &regs.r, s.t) {
 				us = append(us, unswapped{detour: d})
 			}
 		}

@@ -70,12 +70,12 @@ func (s *Session) UnregisterWatchpoint(w *Watchpoint) error { return s.Unregiste
 
 // EnableWatchpoint lets a disabled watchpoint fire again.
 func (s *Session) EnableWatchpoint(w *Watchpoint) error {
-	return s.setDisabled([]*Kprobe{&w.Kp}, false)
+	return s.setDisabled([]*Kprobe{w.kprobe()}, false)
 }
 
 // DisableWatchpoint silences a watchpoint. Its debug register stays taken.
 func (s *Session) DisableWatchpoint(w *Watchpoint) error {
-	return s.setDisabled([]*Kprobe{&w.Kp}, true)
+	return s.setDisabled([]*Kprobe{w.kprobe()}, true)
 }
 
 func (w *Watchpoint) kprobe() *Kprobe {
@@ -87,8 +87,6 @@ func (w *Watchpoint) kprobe() *Kprobe {
 
 func (w *Watchpoint) prepare(s *Session) error {
 	switch {
-	case w.Kp.s != nil || w.Kp.role != nil:
-		return fail(syscall.EINVAL, "it is registered already")
 	case w.Len != 1 && w.Len != 2 && w.Len != 4 && w.Len != 8:
 		return fail(syscall.EINVAL, "%d bytes cannot be watched, only 1, 2, 4 or 8", w.Len)
 	case s.watcher == nil:
@@ -305,7 +303,7 @@ func (w *Watchpoint) fired(r *Regs) {
 	defer func() {
 		if e := recover(); e != nil {
 			w.Kp.missed.Add(1)
-			r.s.report(fail(0, "the handler of the watchpoint at %v panicked: %v", w.Kp.Addr, e))
+			r.s.panicked(&w.Kp, "handler", e)
 		}
 	}()
 	w.Kp.hits.Add(1)

@@ -30,15 +30,17 @@ func BenchmarkFloor(b *testing.B) {
 	})
 	b.Run("go", func(b *testing.B) {
 		var regs unix.PtraceRegs
+		known := false
 		tracer(b, func(p *ptrace.Process) error {
 			var ws unix.WaitStatus
 			if _, err := unix.Wait4(p.PID(), &ws, unix.WALL, nil); err != nil {
 				return err
 			}
-			if regs.Rip == 0 {
+			if !known {
 				if err := unix.PtraceGetRegs(p.PID(), &regs); err != nil {
 					return err
 				}
+				known = true
 			}
 			if err := unix.PtraceSetRegs(p.PID(), &regs); err != nil {
 				return err

@@ -207,7 +207,7 @@ const (
 	knownMapFlags   = FlagNoPrealloc | FlagReadOnly | FlagWriteOnly | FlagMmapable
 	maxSegment      = 1 << 40
 	segmentAlign    = 64
-	maxKey          = 512 // what a program's stack could hold
+	maxKey          = 16 << 10 // strings are keys
 	maxValue        = 1 << 20
 	maxHashElements = 1 << 26
 )

@@ -423,7 +423,7 @@ func TestArrangeRefuses(t *testing.T) {
 	}{
 		{MapSpec{Type: 3, KeySize: 4, ValueSize: 4, MaxEntries: 1}, "type 3 is not supported"},
 		{MapSpec{Type: Hash, KeySize: 0, ValueSize: 4, MaxEntries: 1}, "key of 0 bytes"},
-		{MapSpec{Type: Hash, KeySize: 600, ValueSize: 4, MaxEntries: 1}, "key of 600 bytes"},
+		{MapSpec{Type: Hash, KeySize: 16<<10 + 1, ValueSize: 4, MaxEntries: 1}, "key of 16385 bytes"},
 		{MapSpec{Type: Hash, KeySize: 4, ValueSize: 0, MaxEntries: 1}, "value of 0 bytes"},
 		{MapSpec{Type: StackTrace, KeySize: 4, ValueSize: 20, MaxEntries: 1}, "a multiple of 8"},
 		{MapSpec{Type: Hash, KeySize: 4, ValueSize: 4, MaxEntries: 1 << 30}, "max_entries 1073741824"},

@@ -23,7 +23,7 @@ func TestKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	guest := testprog.StartCmd(t, tool(t, "vm", "--smp", "2", "--dir", dir))
+	guest := testprog.StartCmd(t, tool(t, "vm", "--smp", "2", "--stay", "--dir", dir))
 	guest.Patience = 3 * time.Minute
 	guest.Line()
 	guest.Expect("ready")
@@ -97,6 +97,7 @@ func TestKernel(t *testing.T) {
 		}
 	}
 	runInKernel(t, dir, guest)
+	guest.CloseStdin() // it stays
 	for _, bad := range []struct {
 		says string
 		args []string

@@ -2,6 +2,7 @@
 // the engine (package kprobe) and prints. One file a verb:
 //
 //	trace.go     the verb trace; process.go attaches or starts, output.go carries events out
+//	script.go    scripts in bpftrace's language
 //	plan.go      what a definition would do; jumps.go, where jumps can be
 //	list.go      the probes on a process, and where none may be
 //	doctor.go    whether a process can be probed
@@ -30,7 +31,12 @@ import (
 	"kprobe/spec"
 )
 
-func main() { os.Exit(status(root().Execute())) }
+func main() {
+	if asBpftrace() {
+		os.Exit(status(bpftraceCommand().Execute()))
+	}
+	os.Exit(status(root().Execute()))
+}
 
 // exitStatus ends kprobe with a status of somebody else's choice, and says
 // nothing: the program that was traced has had its say.
@@ -90,7 +96,7 @@ func root() *cobra.Command {
 		},
 		RunE: func(*cobra.Command, []string) error { return nil }, // Args lets nothing pass
 	}
-	c.AddCommand(traceCommand(), statCommand(), runCommand(), planCommand(), listCommand(), blacklistCommand(),
+	c.AddCommand(traceCommand(), statCommand(), runCommand(), scriptCommand(), planCommand(), listCommand(), blacklistCommand(),
 		doctorCommand(), recoverCommand(), vmCommand(), insnsCommand(), versionCommand())
 	c.SetHelpCommand(helpCommand(c))
 	c.SuggestionsMinimumDistance = 2

@@ -10,13 +10,14 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
+	"kprobe/internal/host"
 	"kprobe/internal/vm"
 )
 
 func vmCommand() *cobra.Command {
 	var config vm.Config
+	stay := false
 	c := &cobra.Command{
 		Use:   "vm [--dir DIR]",
 		Short: "Boot a kernel under QEMU, ready to be probed",
@@ -27,22 +28,29 @@ the user's cache folder. From another terminal, kprobe trace -k DIR probes it.
 The machine may be another than this one; it is emulated in any case.
 
 On a terminal there is a shell; its end (exit, or C-a x) ends the guest. Else
-commands for it are read from standard input, one a line.`,
+commands for it are read from standard input, one a line, and the end of the input is
+the guest's, but with --stay. QEMU is what Debian's package qemu-system-x86 brings
+(qemu-system-arm, qemu-system-misc for the other machines).
+
+An idle guest calls few functions: let something run in it, such as
+while true; do cat /proc/stat >/dev/null; done &`,
 		Example: `  kprobe vm --smp 2 --dir guest
   kprobe trace -k guest 'p:vfs_read vfs_read file=%di count=%dx:u64' 'r vfs_read ret=$retval:s64'`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return runVM(c.InOrStdin(), c.OutOrStdout(), config) },
+		RunE: func(c *cobra.Command, _ []string) error { return runVM(c.InOrStdin(), c.OutOrStdout(), config, stay) },
 	}
 	f := c.Flags()
 	f.StringVar(&config.Dir, "dir", "", "keep the guest's sockets and memory in `DIR` (a new folder, if none is given)")
 	f.StringVar(&config.Machine, "arch", "amd64", "the `MACHINE`: "+strings.Join(vm.Machines(), ", "))
+	f.StringVar(&config.Kernel, "kernel", "", "Debian's kernel of this `VERSION`: 5.10, 6.12, 6.12-rt-amd64, or a whole release (default: the newest of this host's Debian)")
+	f.BoolVar(&stay, "stay", false, "without a terminal, go on when the input has ended, until a signal or the guest's own end")
 	f.IntVar(&config.CPUs, "smp", 1, "CPUs")
 	f.IntVar(&config.Memory, "mem", 0, "memory, in `MIB` (256; 512 for machines other than amd64)")
 	f.StringVar(&config.Append, "append", "", "further `WORDS` for the kernel's command line")
 	return c
 }
 
-func runVM(in io.Reader, out io.Writer, config vm.Config) error {
+func runVM(in io.Reader, out io.Writer, config vm.Config, stay bool) error {
 	ends := catchSignals()
 	if config.Dir == "" {
 		dir, err := os.MkdirTemp("", "kprobe-vm")
@@ -55,8 +63,7 @@ func runVM(in io.Reader, out io.Writer, config vm.Config) error {
 		return err
 	}
 	if f, ok := in.(*os.File); ok {
-		_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-		config.Terminal = err == nil
+		config.Terminal = host.Terminal(f.Fd())
 	}
 	fmt.Fprintf(out, "kprobe trace -k %s 'p vfs_read' probes this kernel\n", config.Dir)
 	v, err := vm.Boot(config)
@@ -68,7 +75,13 @@ func runVM(in io.Reader, out io.Writer, config vm.Config) error {
 		go func() { over <- v.Wait() }()
 	} else {
 		fmt.Fprintln(out, "ready")
-		go func() { over <- obey(v, in, out) }()
+		go func() {
+			err := obey(v, in, out)
+			if err == nil && stay {
+				err = v.Wait()
+			}
+			over <- err
+		}()
 	}
 	select {
 	case err = <-over:

@@ -263,6 +263,15 @@ func (a *asm) cmpByte(base arch.Reg, disp int, v byte) {
 	a.put(append(memory(false, []byte{0x80}, 7, base, disp), v)...)
 }
 
+// cmpByteAt is cmpByte for a byte at an address in reach; of 0 or 1.
+func (a *asm) cmpByteAt(at arch.Addr, v byte) {
+	to := uint32(at - a.here() - 7)
+	if a.narrow {
+		to = uint32(at)
+	}
+	a.put(append(binary.LittleEndian.AppendUint32([]byte{0x80, 0x3d}, to), v)...)
+}
+
 func (a *asm) setByte(base arch.Reg, disp int, v byte) {
 	a.put(append(memory(false, []byte{0xc6}, 0, base, disp), v)...)
 }

@@ -88,6 +88,7 @@ type generated struct {
 	tailAt   int // offset of the displaced instructions
 	out      int // where a thread goes on that has been served: tailAt, or where the return is put in place
 	returned int // where the function returns to
+	trusting []trusting
 	landAt   int // where a trap leads that a kernel takes
 }
 
@@ -296,21 +297,16 @@ func (b *builder) find() {
 		b.findCPU()
 		return
 	case FSSelf:
-		if b.narrow {
-			b.put(0x65, 0x8b, number(k)<<3|5, 0, 0, 0, 0) // mov gs:0, k
-			break
-		}
-		b.put(0x64, 0x48|number(k)>>3<<2, 0x8b, number(k)&7<<3|4, 0x25, 0, 0, 0, 0) // mov fs:0, k
+		b.findSelf()
+		return
 	case FSBase:
-		b.put(0xf3, 0x48|number(k)>>3, 0x0f, 0xae, 0xc0|number(k)&7) // rdfsbase k
+		b.put(0xf3, 0x48|number(k)>>3, 0x0f, 0xae, 0xc0|number(k)&7)    // rdfsbase k
+		b.put(0x48|number(k)>>3, 0x0f, 0xba, 0xe8|number(k)&7, baseBit) // bts baseBit, k
 	case GoM:
 		b.put(0x64, 0x48|number(k)>>3<<2, 0x8b, number(k)&7<<3|4, 0x25, 0xf8, 0xff, 0xff, 0xff) // mov fs:-8, k: g
 		b.load(k, k, int(b.d.Key.Offset))
 	}
-	b.hash(s, k)
-	b.shr32(s, hashShift)
-	b.and32(s, hashMask)
-	b.rip(0x03, s, b.d.Area.table()) // add
+	b.entry()
 	b.cmpReg(s, 0, k)
 	miss, found := newLabel(), newLabel()
 	b.jcc(ccNE, miss)
@@ -318,21 +314,91 @@ func (b *builder) find() {
 	b.load(s, s, 8)
 	b.now.state = s
 	b.later(miss, func() {
-		// The routine works with rcx and rdx, and needs the stack.
-		b.exchange(k, keyReg)
-		b.exchange(s, foundReg)
-		free := b.now.sp == 0
-		if free {
-			b.moveSP(-b.d.RedZone)
-		}
-		b.call(b.d.Area.routine("find"))
-		if free {
-			b.moveSP(b.d.RedZone)
-		}
-		b.exchange(s, foundReg)
-		b.exchange(k, keyReg)
+		b.lookUp("find")
 		b.jmp(found)
 	})
+}
+
+// findSelf is find for a thread whose thread pointer is in the word that it points to. Whether that
+// is so is seen by the way: the table is read by what the word says it takes to get there from the
+// thread pointer, so a wrong one leads elsewhere. There it may fault, and so may the first load, with
+// a thread pointer that is none: then the thread goes on where the table is not asked (Fixup).
+func (b *builder) findSelf() {
+	k, s := b.key, b.state
+	segment := byte(0x64)
+	if b.narrow {
+		segment = 0x65
+	}
+	miss, found := newLabel(), newLabel()
+	b.cmpByteAt(b.d.Area.CarefulAt(), 0)
+	b.jcc(ccNE, miss)
+	from := len(b.code)
+	if b.narrow {
+		b.put(segment, 0x8b, number(k)<<3|5, 0, 0, 0, 0) // mov gs:0, k
+	} else {
+		b.put(segment, 0x48|number(k)>>3<<2, 0x8b, number(k)&7<<3|4, 0x25, 0, 0, 0, 0) // mov fs:0, k
+	}
+	b.entry()
+	b.registers(0x29, s, k)                                                                // sub k, s
+	b.put(append([]byte{segment}, memory(!b.narrow, []byte{0x39}, number(k), s, 0)...)...) // cmp k, fs:(s)
+	b.jcc(ccNE, miss)
+	b.put(append([]byte{segment}, memory(!b.narrow, []byte{0x8b}, number(s), s, 8)...)...) // mov fs:8(s), s
+	b.trusting = append(b.trusting, trusting{from, len(b.code), miss})
+	b.place(found)
+	b.now.state = s
+	b.later(miss, func() {
+		b.lookUp("identify")
+		b.load(s, s, 8)
+		b.now.state = s
+		b.jmp(found)
+	})
+}
+
+// trusting is a stretch of code that reads memory by the thread pointer, and where a thread goes on
+// that cannot.
+type trusting struct {
+	from, end int
+	otherwise *label
+}
+
+// Fixup tells where a thread goes on whose instruction at pc has faulted for want of
+// a thread pointer; ok is false for every other instruction. Errors: of Tail.
+func (d *Detour) Fixup(pc arch.Addr) (to arch.Addr, ok bool, err error) {
+	g, err := d.build(true)
+	if err != nil {
+		return 0, false, err
+	}
+	for _, t := range g.trusting {
+		if off := int(pc - d.At); off >= t.from && off < t.end {
+			return d.At + arch.Addr(t.otherwise.off), true, nil
+		}
+	}
+	return 0, false, nil
+}
+
+// entry makes b.state the address in the table where the entry of b.key should be.
+func (b *builder) entry() {
+	b.hash(b.state, b.key)
+	b.shr32(b.state, hashShift)
+	b.and32(b.state, hashMask)
+	b.rip(0x03, b.state, b.d.Area.table()) // add
+}
+
+// lookUp has a routine look the thread up, which leaves its entry in b.state. It works with rcx
+// and rdx, and needs the stack.
+func (b *builder) lookUp(routine string) {
+	b.exchange(b.key, keyReg)
+	b.exchange(b.state, foundReg)
+	free := b.now.sp == 0
+	if free {
+		b.moveSP(-b.d.RedZone)
+	}
+	b.call(b.d.Area.routine(routine))
+	if free {
+		b.moveSP(b.d.RedZone)
+	}
+	b.exchange(b.state, foundReg)
+	b.exchange(b.key, keyReg)
 }
 
 // serve is a detour with programs, or with a return probe.

@@ -34,11 +34,13 @@ var helperRoutines = map[int32]string{
 // names are the offsets and numbers that testdata's routines are assembled with; those of
 // machine.names come on top.
 var names = map[string]int64{
-	"AREA_CODE": areaCode, "AREA_HEAD": areaHead,
+	"AREA_CODE": areaCode, "AREA_HEAD": areaHead, "AREA_TABLE": areaTable, "AREA_CAREFUL": areaCareful,
 
 	"HEAD_NEXT": headNext, "HEAD_MAX": headMax, "HEAD_STATES": headStates, "HEAD_STRIDE": headStride,
 	"HEAD_SINK": headSink, "HEAD_OTHER": headOther, "HEAD_TRACE": headTrace, "HEAD_UID_GID": headUIDGID,
 	"HEAD_CLOCK_BASE": headClock, "HEAD_CLOCK_MULT": headClock + 8, "HEAD_CLOCK_SHIFT": headClock + 16, "HEAD_CLOCK_BOOT": headClock + 24,
+	"HEAD_READS_BASE": headReadsBase, "HEAD_PROOF": headProof, "HEAD_SHARED": headShared,
+	"HASH_FACTOR": hashFactor - 1<<32, "HASH_SHIFT": hashShift, "HASH_MASK": hashMask, "ODD_KEY": oddKey, "ODD_BIT": oddBit, "KEY_ALIGN": keyAlign - 1,
 	"TABLE_WINDOW": tableWindow, "ENTRY_SIZE": entrySize, "TOMBSTONE": tombstone,
 
 	"STATE_PID_TGID": jit.StatePidTgid, "STATE_SLOT": jit.StateSlot,

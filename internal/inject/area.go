@@ -6,7 +6,7 @@ import (
 	"kprobe/arch"
 )
 
-// Area is the beginning of a stretch of code in the target: two addresses that
+// Area is the beginning of a stretch of code in the target: two addresses and a byte that
 // detours and routines load, and the routines. There is one within reach (2 GiB) of every
 // module that has detours.
 type Area struct {
@@ -16,9 +16,10 @@ type Area struct {
 
 // The head of an area.
 const (
-	areaHead  = 0  // address of the segment
-	areaTable = 8  // of its table of threads
-	areaCode  = 16 // routines
+	areaHead    = 0  // address of the segment
+	areaTable   = 8  // of its table of threads
+	areaCareful = 16 // see Segment.Careful: 1 byte
+	areaCode    = 32 // routines
 )
 
 // NewArea plans an area at an address that is aligned to 16.
@@ -28,6 +29,8 @@ func NewArea(s *Segment, addr arch.Addr) *Area { return &Area{addr, s} }
 func (a *Area) Image() []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(a.seg.Addr))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.seg.Addr)+headTable)
+	b = append(b, a.seg.carefulByte())
+	b = append(b, make([]byte, areaCode-len(b))...)
 	b = append(b, a.machine().runtime...)
 	if r := a.seg.readers; r != nil {
 		code, _ := r.code(a.readers())
@@ -56,6 +59,14 @@ func (a *Area) machine() *machine { return a.seg.machine }
 
 func (a *Area) head() arch.Addr  { return a.Addr + areaHead }
 func (a *Area) table() arch.Addr { return a.Addr + areaTable }
+
+// CarefulAt is where the area has the byte of Segment.Careful.
+func (a *Area) CarefulAt() arch.Addr { return a.Addr + areaCareful }
+
+// Identifies tells whether a PC is where a thread finds out which it is.
+func (a *Area) Identifies(pc arch.Addr) bool {
+	return pc >= a.routine("identify") && pc < a.routine("abandon")
+}
 
 // routine is the address of a routine by its name in testdata.
 func (a *Area) routine(name string) arch.Addr {

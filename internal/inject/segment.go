@@ -2,6 +2,7 @@ package inject
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"unsafe"
@@ -20,22 +21,25 @@ const (
 	// thread's id while it lives. When it dies, the kernel puts FUTEX_OWNER_DIED in
 	// it before it lets the target go: the word's top byte, which no thread id
 	// reaches, is not 0 any more. 4 bytes.
-	headAlive  = 8
-	headDead   = headAlive + 3
-	headNext   = 16 // the first state that was never given out; 4 bytes
-	headMax    = 20 // how many there are; 4 bytes
-	headStates = 24 // address of state 0
-	headStride = 32 // from one state to the next
-	headTgid   = 40 // the process's id in the upper half
-	headUIDGID = 48 // the group's id in the upper half
-	headTrace  = 56 // address of the map that trace_printk writes to, 0 if there is none
-	headClock  = 64 // a jit.Clock: Base, Mult, Shift; and what CLOCK_BOOTTIME is ahead
-	headCalls  = 96 // a callPool
-	headSink   = 128
-	headOther  = 144 // see SetOther
-	headSlots  = 192 // see slots.go
-	headCPUs   = 512 // addresses of states, by the numbers of CPUs
-	headTable  = 4096
+	headAlive     = 8
+	headDead      = headAlive + 3
+	headNext      = 16 // the first state that was never given out; 4 bytes
+	headMax       = 20 // how many there are; 4 bytes
+	headStates    = 24 // address of state 0
+	headStride    = 32 // from one state to the next
+	headTgid      = 40 // the process's id in the upper half
+	headUIDGID    = 48 // the group's id in the upper half
+	headTrace     = 56 // address of the map that trace_printk writes to, 0 if there is none
+	headClock     = 64 // a jit.Clock: Base, Mult, Shift; and what CLOCK_BOOTTIME is ahead
+	headCalls     = 96 // a callPool
+	headSink      = 128
+	headOther     = 144 // see SetOther
+	headReadsBase = 152 // see ReadsBase; 1 byte
+	headProof     = 160 // a word that is nowhere else
+	headShared    = 256 // keys that are of several threads, and then 0
+	headSlots     = 192 // see slots.go
+	headCPUs      = 512 // addresses of states, by the numbers of CPUs
+	headTable     = 4096
 )
 
 // The table finds a thread's state by its key, which is one word that is no other
@@ -134,8 +138,8 @@ type Task struct {
 type KeyKind uint8
 
 const (
-	FSSelf KeyKind = iota // fs:0, where it holds its own address: glibc, musl, any ELF TLS; of i386 gs:0
-	FSBase                // rdfsbase, where AT_HWCAP2 bit 1 says that programs may
+	FSSelf KeyKind = iota // fs:0, where it holds its own address: glibc, musl, any ELF TLS; of i386 gs:0. See KeyOf for the others
+	FSBase                // rdfsbase, where AT_HWCAP2 bit 1 says that programs may: BaseKey
 	GoM                   // g at fs:-8, its m: static Go
 	CPU                   // the number that a kernel has in 4 bytes of each CPU's own: see "Kernels" in the package's description
 )
@@ -175,6 +179,7 @@ type Segment struct {
 	mem     []byte // the controller's mapping of it
 
 	goroutines bool // may be owners
+	careful    bool
 	readers    *Readers
 }
 
@@ -196,6 +201,7 @@ func NewSegment(a *arch.Arch, l Layout, addr arch.Addr, mem []byte, tgid int) (*
 	s.put(headTgid, uint64(tgid)<<32)
 	atomic.StoreUint32(s.word32(headMax), uint32(l.Threads))
 	s.put(headSink+8, uint64(s.stateAddr(l.Threads)))
+	s.put(headProof, rand.Uint64())
 	s.initPool()
 	s.initCPUs()
 	for i := range l.Threads + 1 {
@@ -408,21 +414,6 @@ func (s *Segment) Forget(tid int) {
 			s.Release(s.get(at + stateKey))
 		}
 	}
-}
-
-// Share tells that two threads have the same key and run at the same time, as after a
-// clone without CLONE_SETTLS. No program runs for either from then on: the
-// private stack would be both's. Neither may run meanwhile.
-func (s *Segment) Share(key uint64) {
-	if i := s.Find(key); i >= 0 {
-		s.close(i)
-	}
-}
-
-// close lets no program run in a state any more.
-func (s *Segment) close(i int) {
-	at := s.state(i)
-	s.mem[at+stateBusy], s.mem[at+stateClosed] = 1, 1
 }
 
 // Counter adds up one counter over all threads, and says how much of it was lost:

@@ -22,9 +22,9 @@ import (
 type stepper struct {
 	*host
 	mem   *os.File
-	what  string          // is tested
-	value uint64          // what override_return makes of the result, if not 0
-	home  unix.PtraceRegs // what it does between commands
+	what  string   // is tested
+	value uint64   // what override_return makes of the result, if not 0
+	home  userRegs // what it does between commands
 	stack arch.Addr
 }
 
@@ -44,7 +44,7 @@ func (h *host) step() *stepper {
 		h.Fatal(err)
 	}
 	s.wait()
-	if err := transfer(unix.PTRACE_GETREGS, h.pid, &s.home); err != nil {
+	if err := transfer(getRegs, h.pid, &s.home); err != nil {
 		h.Fatal(err)
 	}
 	if s.mem, err = os.OpenFile(fmt.Sprintf("/proc/%d/mem", h.pid), os.O_RDWR, 0); err != nil {
@@ -86,8 +86,21 @@ func (s *stepper) peek(at arch.Addr, b []byte) error {
 	return err
 }
 
-// userRegs is where ptrace has the registers.
-func userRegs(u *unix.PtraceRegs) map[arch.Reg]*uint64 {
+// userRegs are the registers of x86-64 as ptrace has them (struct user_regs_struct,
+// sys/user.h). Package unix has those of the machine that it is built for.
+type userRegs struct {
+	R15, R14, R13, R12, Rbp, Rbx, R11, R10, R9, R8, Rax, Rcx, Rdx, Rsi, Rdi, Orig_rax,
+	Rip, Cs, Eflags, Rsp, Ss, Fs_base, Gs_base, Ds, Es, Fs, Gs uint64
+}
+
+// x86-64's ptrace requests (asm/ptrace-abi.h).
+const (
+	getRegs = 12
+	setRegs = 13
+)
+
+// all is where each register is.
+func (u *userRegs) all() map[arch.Reg]*uint64 {
 	return map[arch.Reg]*uint64{
 		arch.AX: &u.Rax, arch.BX: &u.Rbx, arch.CX: &u.Rcx, arch.DX: &u.Rdx, arch.SI: &u.Rsi, arch.DI: &u.Rdi,
 		arch.BP: &u.Rbp, arch.SP: &u.Rsp, arch.R8: &u.R8, arch.R9: &u.R9, arch.R10: &u.R10, arch.R11: &u.R11,
@@ -97,7 +110,7 @@ func userRegs(u *unix.PtraceRegs) map[arch.Reg]*uint64 {
 
 // transfer gets or sets registers. These requests have them in the order of x86-64 for
 // 32-bit programs, too, unlike those of package unix.
-func transfer(request, pid int, u *unix.PtraceRegs) error {
+func transfer(request, pid int, u *userRegs) error {
 	if _, _, e := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(pid), 0, uintptr(unsafe.Pointer(u)), 0, 0); e != 0 {
 		return e
 	}
@@ -106,9 +119,9 @@ func transfer(request, pid int, u *unix.PtraceRegs) error {
 
 func (s *stepper) regs() (r arch.Regs) {
 	s.Helper()
-	var u unix.PtraceRegs
-	s.do(transfer(unix.PTRACE_GETREGS, s.pid, &u))
-	for reg, p := range userRegs(&u) {
+	var u userRegs
+	s.do(transfer(getRegs, s.pid, &u))
+	for reg, p := range u.all() {
 		r[reg] = *p
 	}
 	return r
@@ -118,10 +131,10 @@ func (s *stepper) setRegs(r *arch.Regs) {
 	s.Helper()
 	u := s.home
 	u.Orig_rax = ^uint64(0)
-	for reg, p := range userRegs(&u) {
+	for reg, p := range u.all() {
 		*p = r[reg]
 	}
-	s.do(transfer(unix.PTRACE_SETREGS, s.pid, &u))
+	s.do(transfer(setRegs, s.pid, &u))
 }
 
 // outcome is everything that a call leaves behind.

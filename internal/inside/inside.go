@@ -41,6 +41,8 @@ type Config struct {
 	Goroutine int32
 	GoID      int
 
+	readsBase bool // threads may read their fs base
+
 	// Clock is how programs tell the time; nil where they cannot. Boot is what
 	// CLOCK_BOOTTIME is ahead of it.
 	Clock *jit.Clock
@@ -128,6 +130,7 @@ type Inside struct {
 	redirects []Redirect // not asked for yet
 
 	trapping bool // a trap was led to a detour, some time
+	betrayed bool // a thread lost its pointer while it was relied on
 
 	unused  []int // counters that were given back
 	next    int   // the first that was never given out
@@ -162,6 +165,12 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []patch.Range) (*Inside
 	seg.SetCarriers(c.carriers)
 	for _, number := range c.cpus {
 		seg.AssignCPU(number)
+	}
+	if c.readsBase && c.ISA.Arch().PtrSize == 8 {
+		seg.SetReadsBase()
+	}
+	if c.Key.Kind == inject.FSSelf {
+		seg.SetCareful(true) // until Trust
 	}
 	return &Inside{Seg: seg, Printed: trace.Map(0), cfg: c, arch: c.ISA.Arch(), places: patch.NewDetours(c.ISA, occupied, c.Floor, c.Limit, c.Page)}, nil
 }

@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"kprobe/arch"
 	"kprobe/internal/inject"
 	"kprobe/internal/isa"
 	"kprobe/internal/jit"
-	"kprobe/internal/patch"
-	"kprobe/internal/returns"
 	"kprobe/target"
 )
 
@@ -68,48 +65,14 @@ func Configure(t target.Target, m isa.ISA, golang bool) (Config, error) {
 	if golang && m.Arch().PtrSize == 4 {
 		return c, errors.New("what runs in a Go program of 32 bits is not known")
 	}
+	if u, ok := t.(userFSBase); ok {
+		c.readsBase = u.UserFSBase()
+	}
 	if golang {
 		c.Key, c.RedZone = inject.ThreadKey{Kind: inject.FSBase}, 0
-		if u, ok := t.(userFSBase); !ok || !u.UserFSBase() {
+		if !c.readsBase {
 			return c, errors.New("nothing tells a Go program's threads apart on this processor")
 		}
 	}
 	return c, nil
-}
-
-// Welcome gives a stopped thread its memory for programs. stacks is memory that its
-// stack may be a range of, where that is known.
-func (in *Inside) Welcome(t target.Target, th target.Thread, comm string, stacks []patch.Range) {
-	var r arch.Regs
-	if t.Regs(th, &r) != nil {
-		return
-	}
-	known := inject.Thread{Key: in.arch.ThreadPointer(&r), TID: int(th), Comm: comm}
-	sp := arch.Addr(r[in.arch.SP])
-	if i := slices.IndexFunc(stacks, func(m patch.Range) bool { return sp >= m.Start && sp < m.End }); i >= 0 {
-		known.StackLow, known.StackHigh = stacks[i].Start, stacks[i].End
-	}
-	in.Seg.Assign(known)
-}
-
-// Born welcomes a new thread. One that has its parent's thread pointer is not known from it
-// yet: Go's runtime sets another before anything else, and the thread enters itself then;
-// in other programs nobody does, and no program can run for either.
-func (in *Inside) Born(t target.Target, th, parent target.Thread, comm string, golang bool) {
-	var r, p arch.Regs
-	if t.Regs(th, &r) != nil || t.Regs(parent, &p) != nil {
-		return
-	}
-	key := in.arch.ThreadPointer(&r)
-	switch {
-	case key != in.arch.ThreadPointer(&p):
-		var stacks []patch.Range
-		if len(in.Accounts()) > 0 { // calls that an exception ends are told by it
-			maps, _ := t.Maps()
-			stacks = []patch.Range{returns.NativeStack(maps, false, key)}
-		}
-		in.Welcome(t, th, comm, stacks)
-	case !golang:
-		in.Seg.Share(key)
-	}
 }

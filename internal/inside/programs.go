@@ -34,7 +34,8 @@ type copied struct {
 	area *area
 }
 
-// Proofs verifies programs and arranges their maps. Errors: of the verifier.
+// Proofs verifies programs and arranges their maps, with a slot for each thread and one,
+// the last, for the controller. Errors: of the verifier.
 func (in *Inside) Proofs(c *bpf.Collection) ([]*bpf.Proof, *bpf.Layout, error) {
 	var proofs []*bpf.Proof
 	for _, p := range c.Programs {
@@ -44,7 +45,7 @@ func (in *Inside) Proofs(c *bpf.Collection) ([]*bpf.Proof, *bpf.Layout, error) {
 		}
 		proofs = append(proofs, proof)
 	}
-	l, err := bpf.Arrange(c.Maps, in.cfg.Room.Threads)
+	l, err := bpf.Arrange(c.Maps, in.cfg.Room.Threads+1)
 	return proofs, l, err
 }
 

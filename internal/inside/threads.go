@@ -41,10 +41,10 @@ func (in *Inside) Signalled(r *arch.Regs, own bool, mem Memory) (c Course, d *De
 	if d == nil && !busy {
 		return Elsewhere, nil, nil
 	}
-	if a := in.Area(pc); a != nil && own {
-		if to, ok := a.Fixup(pc); ok {
-			r[arch.IP] = uint64(to) // memory that a program asked for is not there
-			return Mended, nil, nil
+	if own {
+		if to, ok, err := in.mend(pc, mem); ok {
+			r[arch.IP] = uint64(to)
+			return Mended, nil, err
 		}
 	}
 	if d == nil {
@@ -115,11 +115,8 @@ func (in *Inside) drive(driver target.Driver, th target.Thread, signal int, mem 
 			return target.MoveStep
 		}
 		if fault != 0 {
-			to, ok := arch.Addr(0), false
-			if a := in.Area(pc); a != nil {
-				to, ok = a.Fixup(pc)
-			}
-			if !ok {
+			to, ok, err := in.mend(pc, mem)
+			if !ok || err != nil {
 				left = fault
 				return target.MoveDone
 			}

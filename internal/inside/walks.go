@@ -24,8 +24,8 @@ type Unswapped struct {
 // Unswap puts the real return addresses back of the calls of a thread that is stopped with these
 // registers. A slot may have several calls, each of which is the next one's caller:
 // ask until there are none.
-func (in *Inside) Unswap(r *arch.Regs, mem Memory) (us []Unswapped) {
-	for _, c := range in.Seg.CallsOf(in.arch.ThreadPointer(r)) {
+func (in *Inside) Unswap(th target.Thread, r *arch.Regs, mem Memory) (us []Unswapped) {
+	for _, c := range in.Seg.CallsOf(in.key(th, r, mem)) {
 		word, err := in.word(mem, c.Slot)
 		if err != nil {
 			continue

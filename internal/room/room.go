@@ -4,6 +4,7 @@
 //
 //	room.go   ranges that are free, and what is mapped
 //	arena.go  slots
+//	slots.go  those of one site
 package room
 
 import (

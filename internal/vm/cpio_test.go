@@ -9,7 +9,7 @@ import (
 
 // busybox's cpio reads back what was written.
 func TestCpio(t *testing.T) {
-	k, err := Fetch("amd64")
+	k, err := Fetch("amd64", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -60,17 +62,29 @@ func CacheDir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// Fetch provides Debian's newest kernel for a machine ("" is amd64): from the
-// cache, or by apt-get from the mirrors that this host uses. Nothing is installed, and
-// apt's state on the host stays as it is, so no privilege is needed, and the
-// machine may be a foreign one.
-func Fetch(name string) (*Kernel, error) {
+// Fetch provides a kernel of Debian's for a machine ("" is amd64): from the cache, or by apt-get from
+// the mirrors that this host uses. Nothing is installed. The version "" is the newest of
+// the host's own suites. Any other is looked for in all suites: the beginning of a release (6.12), or a whole one, with the flavour
+// (6.12-rt-amd64) where it is not the usual one. Of several that fit, one that is in the cache is taken, else the newest.
+//
+// Errors: the machine or the version is not known; there is nothing to fetch it with, or from.
+func Fetch(name, version string) (*Kernel, error) {
 	if name == "" {
 		name = "amd64"
 	}
 	m, ok := machines[name]
 	if !ok {
 		return nil, fmt.Errorf("no kernel is known for %s", name)
+	}
+	var asked release
+	if version != "" {
+		var err error
+		if asked, err = parseRelease(version); err != nil {
+			return nil, err
+		}
+		if asked.flavour == "" {
+			asked.flavour = strings.TrimPrefix(m.kernel, "linux-image-")
+		}
 	}
 	cache, err := CacheDir()
 	if err != nil {
@@ -81,66 +95,76 @@ func Fetch(name string) (*Kernel, error) {
 		return nil, err
 	}
 	defer unlock()
-	dir := filepath.Join(cache, name)
-	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		if err := fetch(dir, m); err != nil {
-			return nil, fmt.Errorf("fetch a kernel for %s: %w", name, err)
+	k, err := cached(cache, name, asked)
+	if k == nil && err == nil {
+		if err = fetch(cache, name, m, asked); err == nil {
+			k, err = cached(cache, name, asked)
+		}
+		if k == nil && err == nil {
+			err = errors.New("what was fetched holds no such kernel")
 		}
 	}
-	images, _ := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
-	if len(images) != 1 {
-		return nil, fmt.Errorf("%s holds %d kernels, not one: remove it, and it is fetched again", dir, len(images))
+	if err != nil {
+		return nil, fmt.Errorf("fetch a kernel for %s: %w", name, err)
 	}
-	return &Kernel{name, strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-"), dir}, nil
+	return k, nil
 }
 
-// fetch unpacks what a guest needs into dir, which is complete if it is there.
-func fetch(dir string, m machine) error {
-	part := dir + ".part"
-	if err := os.RemoveAll(part); err != nil {
-		return err
+// cached finds a kernel in the cache; nil where there is none.
+func cached(cache, name string, asked release) (*Kernel, error) {
+	dirs := []string{filepath.Join(cache, name)}
+	if asked.version != "" {
+		others, _ := filepath.Glob(filepath.Join(cache, name+"-[0-9]*"))
+		dirs = append(dirs, others...)
 	}
-	apt := filepath.Join(part, "apt")
-	for _, d := range []string{"state/lists/partial", "cache/archives/partial"} {
-		if err := os.MkdirAll(filepath.Join(apt, d), 0o755); err != nil {
-			return err
+	found := make(map[release]string)
+	for _, dir := range dirs {
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) || strings.HasSuffix(dir, ".part") {
+			continue
+		}
+		images, _ := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
+		if len(images) != 1 {
+			return nil, fmt.Errorf("%s holds %d kernels, not one: remove it, and it is fetched again", dir, len(images))
+		}
+		r, err := parseRelease(strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-"))
+		if err == nil && (asked.version == "" || r.is(asked)) {
+			found[r] = dir
 		}
 	}
-	status := filepath.Join(apt, "status")
-	if err := os.WriteFile(status, nil, 0o644); err != nil {
-		return err
+	rs := slices.Collect(maps.Keys(found))
+	if len(rs) == 0 {
+		return nil, nil
 	}
-	own := []string{
-		"-o", "APT::Architecture=" + m.debian, "-o", "APT::Architectures::=" + m.debian,
-		"-o", "Dir::State=" + filepath.Join(apt, "state"), "-o", "Dir::State::status=" + status,
-		"-o", "Dir::Cache=" + filepath.Join(apt, "cache"), "-o", "APT::Sandbox::User=", "-qq",
-	}
-	if _, err := run(apt, "apt-get", append(own, "update")...); err != nil {
-		return err
-	}
-	// The package that users install is empty and names the kernel's own.
-	out, err := run(apt, "apt-cache", append(own, "depends", m.kernel)...)
+	newest(rs)
+	return &Kernel{name, rs[0].String(), found[rs[0]]}, nil
+}
+
+// fetch unpacks what a guest needs into a folder of the cache, which is complete if it is there.
+func fetch(cache, name string, m machine, asked release) error {
+	a, err := openArchive(filepath.Join(cache, "apt-"+name), m.debian)
 	if err != nil {
 		return err
 	}
-	_, rest, ok := strings.Cut(out, "Depends: linux-image")
-	if !ok {
-		return fmt.Errorf("%s names no kernel: is this host a Debian?", m.kernel)
-	}
-	kernel := "linux-image" + strings.Fields(rest)[0]
-	if _, err := run(apt, "apt-get", append(own, "download", kernel, "busybox-static")...); err != nil {
-		return err
-	}
-	packages, _ := filepath.Glob(filepath.Join(apt, "*.deb"))
-	for _, deb := range packages {
-		if _, err := run(apt, "dpkg-deb", "-x", deb, part); err != nil {
+	if asked.version == "" {
+		k, err := a.usual(m)
+		if err != nil {
 			return err
 		}
+		return a.provide(filepath.Join(cache, name), k)
 	}
-	if err := os.RemoveAll(apt); err != nil {
+	if a, err = a.all(); err != nil {
 		return err
 	}
-	return os.Rename(part, dir)
+	ks, err := a.kernels(asked)
+	if err != nil {
+		return err
+	}
+	for _, k := range ks { // an index may name what its mirror has not any more, or not yet
+		if err = a.provide(filepath.Join(cache, name+"-"+k.String()), k); err == nil {
+			break
+		}
+	}
+	return err
 }
 
 // run runs a program, and answers what it printed.

@@ -28,6 +28,7 @@ package vm
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -44,11 +45,14 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"kprobe/internal/host"
 )
 
 // Config says what to boot. Zero values mean the defaults.
 type Config struct {
 	Machine string // as Go spells it: amd64 (the default), arm64, s390x
+	Kernel  string // a version of Debian's, such as 6.12; see Fetch
 	Dir     string // an existing folder for what belongs to the guest
 	CPUs    int    // 1
 	Memory  int    // in MiB; 256, s390x and arm64 512
@@ -104,7 +108,10 @@ func Boot(c Config) (v *VM, err error) {
 }
 
 func boot(c Config, long time.Duration) (*VM, error) {
-	k, err := Fetch(c.Machine)
+	if err := emulator(c.Machine); err != nil {
+		return nil, err
+	}
+	k, err := Fetch(c.Machine, c.Kernel)
 	if err != nil {
 		return nil, err
 	}
@@ -230,6 +237,18 @@ func (v *VM) command(c Config) []string {
 	return append(args, m.line...)
 }
 
+// emulator makes sure that there is one for a machine, before anything is fetched for it.
+func emulator(name string) error {
+	m, ok := machines[cmp.Or(name, "amd64")]
+	if !ok {
+		return nil // Fetch says so
+	}
+	if _, err := exec.LookPath(m.qemu[0]); err != nil {
+		return fmt.Errorf("%w: it comes with the package %s", err, m.from)
+	}
+	return nil
+}
+
 // start starts QEMU, which dies with us. The kernel holds that to the thread
 // that started it, which is therefore kept as long as QEMU lives.
 func (v *VM) start(c Config) error {
@@ -237,7 +256,8 @@ func (v *VM) start(c Config) error {
 	v.cmd = exec.Command(args[0], args[1:]...)
 	v.cmd.Dir = v.Dir
 	v.cmd.Stderr = &v.stderr
-	v.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: !c.Terminal}
+	v.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !c.Terminal}
+	host.DieWithParent(v.cmd.SysProcAttr)
 	if c.Terminal {
 		v.cmd.Stdin, v.cmd.Stdout, v.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	}
@@ -251,11 +271,7 @@ func (v *VM) start(c Config) error {
 			close(v.over)
 		}
 	}()
-	err := <-started
-	if errors.Is(err, exec.ErrNotFound) {
-		err = fmt.Errorf("%w (it comes with the package %s)", err, machines[v.Kernel.Machine].from)
-	}
-	return err
+	return <-started
 }
 
 // dial connects to one of QEMU's sockets, which may not be there yet.

@@ -47,7 +47,7 @@ const (
 // none, or that r cannot be read.
 func Find(r io.ReaderAt, size int64, a *arch.Arch) ([]Found, error) {
 	var found []Found
-	suspects := 0
+	suspects, missing := 0, errNoTables
 	buf := make([]byte, chunk+len(digits))
 	for pos := int64(0); pos < size && len(found) < maxFound && suspects < maxSuspect; pos += chunk {
 		b := buf[:min(int64(len(buf)), size-pos)]
@@ -65,11 +65,12 @@ func Find(r io.ReaderAt, size int64, a *arch.Arch) ([]Found, error) {
 				found = append(found, f)
 			} else if sure {
 				suspects++
+				missing = err
 			}
 		}
 	}
 	if len(found) == 0 {
-		return nil, errNoTables
+		return nil, missing
 	}
 	return found, nil
 }
@@ -81,8 +82,8 @@ func findAt(r io.ReaderAt, size, z int64, a *arch.Arch) (f Found, sure bool, err
 	if err != nil {
 		return f, false, err
 	}
-	if _, err := w.findTokens(int(z - base)); err != nil {
-		return f, false, err
+	if !w.hasTokens(int(z - base)) {
+		return f, false, errNoTables
 	}
 	if w, base, err = readWindow(r, size, z, winBefore, winBehind, a); err != nil {
 		return f, true, err

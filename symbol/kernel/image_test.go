@@ -122,8 +122,8 @@ func TestImageErrors(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		{nil, "no kernel: no kallsyms tables"},
-		{make([]byte, 1<<20), "no kernel: no kallsyms tables"},
+		{nil, "no kernel: " + errNoTables.Error()},
+		{make([]byte, 1<<20), "no kernel: " + errNoTables.Error()},
 		{lzo, "no kernel: lzo data at 0x0: LZO is not known here"},
 		{lz4[:len(lz4)/2], "no kernel: lz4 data at 0x0: damaged LZ4 data"},
 	} {

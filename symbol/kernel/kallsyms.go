@@ -12,7 +12,7 @@ import (
 
 // The kernel's own table of symbols (scripts/kallsyms.c writes it, kernel/
 // kallsyms.c reads it) is some arrays in its read-only data, each aligned to a
-// pointer, in one of two orders:
+// pointer, since 7.2 to 4 bytes, in one of two orders:
 //
 //	up to 6.3   offsets  relative_base  num_syms  names  markers  [seqs_of_names]  token_table  token_index
 //	since 6.4                           num_syms  names  markers  token_table  token_index  offsets  [relative_base]  seqs_of_names
@@ -59,6 +59,7 @@ type window struct {
 	b     []byte
 	order binary.ByteOrder
 	ptr   int // bytes of a pointer
+	unit  int // what the arrays are aligned to
 	steps int // taken by the search for names: memory may be made to look like tables everywhere
 }
 
@@ -69,13 +70,16 @@ const (
 	maxSteps   = 1 << 26 // a real kernel takes one for each 8 bytes of names, and one for each name
 )
 
-var errNoTables = errors.New("no kallsyms tables")
+var (
+	errNoTables = errors.New("no kallsyms tables: no token table (kallsyms_token_table) with its index")
+	errNoNames  = errors.New("a kallsyms token table, but no names (kallsyms_names) and markers below it that fit each other")
+)
 
 // digits is what every token table holds: the names of a kernel have all ten,
 // so each keeps its own token, and "0" is the 48th.
 var digits = []byte("0\x001\x002\x003\x004\x005\x006\x007\x008\x009\x00")
 
-func (w *window) align(at int) int { return (at + w.ptr - 1) &^ (w.ptr - 1) }
+func (w *window) align(at int) int { return (at + w.unit - 1) &^ (w.unit - 1) }
 
 // u reads size bytes; outside the window is 0.
 func (w *window) u(at, size int) uint64 {
@@ -123,7 +127,7 @@ func (w *window) findTokens(z int) (*tables, error) {
 
 // findNames finds markers, names and num_syms below the token table.
 func (w *window) findNames(t *tables) error {
-	for p := t.tokenAt - w.ptr; p > 0 && w.steps < maxSteps; p -= w.ptr {
+	for p := t.tokenAt - w.unit; p > 0 && w.steps < maxSteps; p -= w.unit {
 		for _, width := range []int{4, w.ptr} {
 			if w.u(p, width) != 0 || !w.rising(p+width, 0, width) {
 				continue
@@ -140,7 +144,7 @@ func (w *window) findNames(t *tables) error {
 			}
 		}
 	}
-	return errNoTables
+	return errNoNames
 }
 
 // rising tells whether the marker at p can follow one of the value before: 256
@@ -154,14 +158,14 @@ func (w *window) rising(p int, before uint64, width int) bool {
 // run markers begin.
 func (w *window) namesBefore(t *tables, p, run, width int) bool {
 	highest := int(w.u(p+(run-1)*width, width)) + 256*(maxName+2)
-	for k := p - w.ptr; k >= 0 && p-k <= highest && w.steps < maxSteps; k -= w.ptr {
+	for k := p - w.unit; k >= 0 && p-k <= highest && w.steps < maxSteps; k -= w.unit {
 		w.steps++
 		n := int(w.u(k, width))
 		count := (n + 255) / 256
 		if n < minSymbols || n > maxSymbols || count > run {
 			continue
 		}
-		names := k + w.ptr
+		names := w.align(k + 4)
 		last := int(w.u(p+(count-1)*width, width))
 		if names+last >= p || p-names-last > 256*(maxName+2) {
 			continue
@@ -262,7 +266,7 @@ func (w *window) findAddresses(t *tables) error {
 	if try(absolute, behind, 0) || try(absolute, t.numAt-w.align(w.ptr*t.n), 0) || try(placeRelative, behind, 0) {
 		return nil
 	}
-	return errors.New("kallsyms tables without addresses")
+	return errors.New("kallsyms names, but no addresses (kallsyms_offsets) that rise, in any encoding that is known")
 }
 
 // symbols expands all names.
@@ -291,18 +295,43 @@ func (w *window) symbols(t *tables) ([]Symbol, error) {
 	return syms, nil
 }
 
-// parse reads the tables around the digits at z.
-func (w *window) parse(z int) (*tables, []Symbol, error) {
-	t, err := w.findTokens(z)
-	if err != nil {
-		return nil, nil, err
+// parse reads the tables around the digits at z. By its place alone a table may be aligned to more than it has to
+// be, so the alignment is right with which all tables are found.
+func (w *window) parse(z int) (t *tables, syms []Symbol, err error) {
+	best := -1
+	for _, unit := range []int{w.ptr, 4} {
+		w.unit = unit
+		got, gotSyms, step, e := w.parseAligned(z)
+		if e == nil {
+			return got, gotSyms, nil
+		}
+		if step > best { // who came farthest tells best what is missing
+			best, err = step, e
+		}
 	}
-	if err := w.findNames(t); err != nil {
-		return nil, nil, err
+	return nil, nil, err
+}
+
+func (w *window) parseAligned(z int) (t *tables, syms []Symbol, step int, err error) {
+	if t, err = w.findTokens(z); err != nil {
+		return nil, nil, 0, err
 	}
-	if err := w.findAddresses(t); err != nil {
-		return nil, nil, err
+	if err = w.findNames(t); err != nil {
+		return nil, nil, 1, err
 	}
-	syms, err := w.symbols(t)
-	return t, slices.Clip(syms), err
+	if err = w.findAddresses(t); err != nil {
+		return nil, nil, 2, err
+	}
+	syms, err = w.symbols(t)
+	return t, slices.Clip(syms), 3, err
+}
+
+// hasTokens tells whether there is a token table around the digits at z.
+func (w *window) hasTokens(z int) bool {
+	for _, w.unit = range []int{w.ptr, 4} {
+		if _, err := w.findTokens(z); err == nil {
+			return true
+		}
+	}
+	return false
 }

@@ -31,7 +31,7 @@ func run(t testing.TB, v *vm.VM, command string) string {
 // TestGuest boots Debian's kernel, with KASLR, and compares what is read from its
 // RAM with what it says itself.
 func TestGuest(t *testing.T) {
-	k, err := vm.Fetch("amd64")
+	k, err := vm.Fetch("amd64", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -470,7 +470,7 @@ func TestForeign(t *testing.T) {
 	}
 	for _, a := range machines {
 		t.Run(a.Name, func(t *testing.T) {
-			kernel, err := vm.Fetch(a.Name)
+			kernel, err := vm.Fetch(a.Name, "")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,8 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"kprobe/internal/host"
 	"kprobe/target"
 )
 
@@ -181,8 +180,8 @@ func (c *conn) peer() int {
 	}
 	pid := 0
 	raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(cred.Pid)
+		if p, err := host.Peer(fd); err == nil {
+			pid = p
 		}
 	})
 	return pid

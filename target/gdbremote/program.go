@@ -121,7 +121,7 @@ func (t *Target) segments(name string, f *elf.File, aux map[uint64]uint64) ([]sy
 		start, end := p.Vaddr&^(pageSize-1), (p.Vaddr+p.Filesz+pageSize-1)&^(pageSize-1)
 		m := symbol.Mapping{Start: start + bias, End: end + bias, Off: p.Off &^ (pageSize - 1),
 			Read: p.Flags&elf.PF_R != 0, Write: p.Flags&elf.PF_W != 0, Exec: p.Flags&elf.PF_X != 0,
-			Dev: fmt.Sprintf("%02x:%02x", unix.Major(st.Dev), unix.Minor(st.Dev)), Inode: st.Ino, Path: name}
+			Dev: fmt.Sprintf("%02x:%02x", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))), Inode: st.Ino, Path: name}
 		if m.Exec {
 			have, want := make([]byte, min(p.Filesz, pageSize)), make([]byte, min(p.Filesz, pageSize))
 			_, err := p.ReadAt(want, 0)

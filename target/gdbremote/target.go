@@ -50,9 +50,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"kprobe/arch"
+	"kprobe/internal/host"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -312,13 +311,13 @@ func (t *Target) Run(f func()) {
 	defer t.run.Unlock()
 	runtime.LockOSThread() // whose number tells who is inside
 	defer runtime.UnlockOSThread()
-	t.owner.Store(int64(unix.Gettid()))
+	t.owner.Store(host.Thread())
 	defer t.owner.Store(0)
 	f()
 }
 
 // OnOwner tells whether the caller runs inside Run.
-func (t *Target) OnOwner() bool { return t.owner.Load() == int64(unix.Gettid()) }
+func (t *Target) OnOwner() bool { return t.owner.Load() == host.Thread() }
 
 // Wake makes the current or next Wait return StopWoken.
 func (t *Target) Wake() {

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) {
 	vmtest.Files = func(t testing.TB) map[string]string {
-		k, err := vm.Fetch("amd64")
+		k, err := vm.Fetch("amd64", "")
 		if err != nil {
 			t.Fatal(err)
 		}

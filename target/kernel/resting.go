@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"kprobe/arch"
 	"kprobe/symbol"
@@ -50,14 +51,15 @@ func (t *Target) findStacks() (*stacks, error) {
 	}
 	var begin, end arch.Addr
 	for _, v := range []struct {
-		to   *arch.Addr
-		name string
+		to    *arch.Addr
+		names []string
 	}{
-		{&s.first, "init_task"}, {&s.queues, "runqueues"}, {&begin, "init_stack"}, {&end, "__end_init_task"},
+		{&s.first, []string{"init_task"}}, {&s.queues, []string{"runqueues"}},
+		{&begin, []string{"init_stack"}}, {&end, []string{"__end_init_task", "__end_init_stack"}}, // since 6.11 the second
 	} {
 		var ok bool
-		if *v.to, ok = t.kernel.Table().Addr(v.name); !ok {
-			err = errors.Join(err, fmt.Errorf("the kernel has no %s", v.name))
+		if *v.to, ok = t.firstOf(v.names...); !ok {
+			err = errors.Join(err, fmt.Errorf("the kernel has no %s", strings.Join(v.names, " or ")))
 		}
 	}
 	var ok bool
@@ -75,6 +77,17 @@ func (t *Target) findStacks() (*stacks, error) {
 	}
 	t.stacks = s
 	return s, nil
+}
+
+// firstOf is the address of the first of several names that the kernel has: a thing may have
+// another name in each age of the kernel.
+func (t *Target) firstOf(names ...string) (arch.Addr, bool) {
+	for _, name := range names {
+		if a, ok := t.kernel.Table().Addr(name); ok {
+			return a, true
+		}
+	}
+	return 0, false
 }
 
 // pointer reads an address of the kernel's.

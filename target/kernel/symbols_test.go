@@ -47,7 +47,7 @@ func TestSymbolsFromFile(t *testing.T) {
 			t.Errorf("%s: %d hits, %v", name, hits, err)
 		}
 	}
-	other, err := vm.Fetch("arm64")
+	other, err := vm.Fetch("arm64", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,6 +96,10 @@ func (t *Target) Window() (start, end arch.Addr, err error) {
 	case t.Arch() != arch.AMD64:
 		return 0, 0, fmt.Errorf("that is not made for %s yet", t.Arch().Name)
 	case w.at.Start == 0:
+		// What could not be taken out again is not put in.
+		if _, err := t.findStacks(); err != nil {
+			return 0, 0, err
+		}
 		if err := t.mapWindow(); err != nil {
 			return 0, 0, err
 		}
@@ -242,15 +246,16 @@ func (t *Target) Reshare(arch.Addr, []byte) error { return syscall.ENOTSUP }
 // Unshare gives up our side of a Share.
 func (t *Target) Unshare(ours []byte) error { return os.NewSyscallError("munmap", unix.Munmap(ours)) }
 
-// closeWindow takes it out of the kernel's page tables, unless something in there is in use.
+// closeWindow takes it out of the kernel's page tables. What is still in use stays, and that is an error.
 func (t *Target) closeWindow() (err error) {
 	w := t.window
 	if w == nil || w.file == nil {
 		return nil
 	}
-	n := len(w.mem) / entrySize
-	if w.at.Start != 0 && len(w.taken) == 0 && len(w.journal.records) == 0 && t.mapsWindow(w.entries, w.first, n) {
-		if err = t.Target.WriteAt(w.entries, make([]byte, 8*n)); err == nil {
+	if n := len(w.mem) / entrySize; w.at.Start != 0 && t.mapsWindow(w.entries, w.first, n) {
+		if len(w.taken) > 0 || len(w.journal.records) > 0 {
+			err = errors.New("the kernel is still in code of ours, which therefore stays in its memory: the next session takes it out")
+		} else if err = t.Target.WriteAt(w.entries, make([]byte, 8*n)); err == nil {
 			clear(w.journal.b)
 		}
 	}

@@ -160,6 +160,18 @@ func taskCPU(pid, tid int) int {
 	return -1
 }
 
+// Ending tells whether a thread is on its way out of the kernel for good: it runs no
+// instruction any more, though its end has not been reported yet.
+func (p *Process) Ending(th target.Thread) bool {
+	const flags, exiting = 9 - 3, 0x4 // proc(5); the kernel's PF_EXITING
+	f := statFields(p.pid, int(th))
+	if len(f) <= flags {
+		return true
+	}
+	n, err := strconv.ParseUint(f[flags], 10, 64)
+	return err == nil && n&exiting != 0
+}
+
 // Maps lists the mappings of the process.
 func (p *Process) Maps() ([]symbol.Mapping, error) {
 	f, err := openFile(fmt.Sprintf("/proc/%d/maps", p.pid), os.O_RDONLY)

@@ -101,6 +101,54 @@ sink:	mov	rdx, [rip+start-AREA_CODE+AREA_HEAD]
 	add	rdx, HEAD_SINK
 	jmp	done
 
+# Who is it that runs here? Leaves rdx at the thread's entry of the table, or at the
+# sink's; changes rcx and flags. See keys.go.
+ROUTINE identify
+	push	rax
+	push	rsi
+	push	rdi
+	push	r11
+	mov	rsi, [rip+start-AREA_CODE+AREA_HEAD]
+	cmp	byte ptr [rsi+HEAD_READS_BASE], 0
+	jne	base
+	cmp	byte ptr [rip+start-AREA_CODE+AREA_CAREFUL], 0
+	jne	by_id
+	MAY_FAULT by_id
+	mov	rcx, fs:[0]
+	lea	rdi, [rsi+HEAD_PROOF]
+	sub	rdi, rcx
+	mov	rax, [rsi+HEAD_PROOF]
+	MAY_FAULT by_id
+	cmp	fs:[rdi], rax
+	jne	by_id
+	jmp	pointer
+base:	rdfsbase rcx
+pointer:
+	test	rcx, rcx
+	jz	by_id
+	test	cl, KEY_ALIGN
+	jnz	by_id
+	lea	rdi, [rsi+HEAD_SHARED]
+	jmp	2f
+1:	cmp	[rdi], rcx
+	je	by_id
+	add	rdi, 8
+2:	cmp	qword ptr [rdi], 0
+	jne	1b
+	jmp	search_table
+by_id:	mov	eax, SYS_GETTID
+	syscall
+	lea	rcx, [rax*4+ODD_KEY]
+	bts	rcx, ODD_BIT
+search_table:
+	imul	edx, ecx, HASH_FACTOR
+	shr	edx, HASH_SHIFT
+	and	edx, HASH_MASK
+	add	rdx, [rip+start-AREA_CODE+AREA_TABLE]
+	lea	rdi, [rdx+TABLE_WINDOW*ENTRY_SIZE]
+	pop	r11
+	jmp	look
+
 # A call is made at the stack slot rax, and the instances of the thread rdx, the
 # first free one being rcx, end with some whose slots are not above it. Those on
 # this very stack will never return: they are dropped. Leaves rcx at the first free one.

@@ -104,6 +104,48 @@ sink:	SEGMENT	edx
 	add	edx, HEAD_SINK
 	jmp	done
 
+# Who is it that runs here? Leaves edx at the thread's entry of the table, or at the
+# sink's; changes ecx and flags.
+ROUTINE identify
+	push	eax
+	push	esi
+	push	edi
+	HERE	edx
+	cmp	byte ptr [edx-AREA_CODE+AREA_CAREFUL], 0
+	jne	by_id
+	mov	esi, [edx-AREA_CODE+AREA_HEAD]
+	MAY_FAULT by_id
+	mov	ecx, gs:[0]
+	lea	edi, [esi+HEAD_PROOF]
+	sub	edi, ecx
+	mov	eax, [esi+HEAD_PROOF]
+	MAY_FAULT by_id
+	cmp	gs:[edi], eax
+	jne	by_id
+	test	ecx, ecx
+	jz	by_id
+	test	cl, KEY_ALIGN
+	jnz	by_id
+	lea	edi, [esi+HEAD_SHARED]
+	jmp	2f
+1:	cmp	[edi], ecx
+	je	by_id
+	add	edi, 8
+2:	cmp	dword ptr [edi], 0
+	jne	1b
+	jmp	search_table
+by_id:	mov	eax, SYS_GETTID
+	int	0x80
+	lea	ecx, [eax*4+ODD_KEY]
+search_table:
+	HERE	edi
+	imul	edx, ecx, HASH_FACTOR
+	shr	edx, HASH_SHIFT
+	and	edx, HASH_MASK
+	add	edx, [edi-AREA_CODE+AREA_TABLE]
+	lea	edi, [edx+TABLE_WINDOW*ENTRY_SIZE]
+	jmp	look
+
 	# COUNT adds one to a counter of 8 bytes.
 	.macro COUNT at:vararg
 	add	dword ptr [\at], 1

@@ -1,0 +1,31 @@
+//go:build darwin
+
+package host
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Thread is the number of the calling thread (thread_selfid). It means something only
+// while the goroutine is locked to the thread.
+func Thread() int64 {
+	id, _, _ := unix.Syscall(unix.SYS_THREAD_SELFID, 0, 0, 0)
+	return int64(id)
+}
+
+// Peer is the process at the other end of a unix socket (unix(4), LOCAL_PEERPID).
+func Peer(fd uintptr) (pid int, err error) {
+	return unix.GetsockoptInt(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERPID)
+}
+
+// DieWithParent does nothing: the system has no such thing. A machine that was started
+// is ended by hand when its parent was killed.
+func DieWithParent(*syscall.SysProcAttr) {}
+
+// Terminal tells whether a file is a terminal (tty(4)).
+func Terminal(fd uintptr) bool {
+	_, err := unix.IoctlGetTermios(int(fd), unix.TIOCGETA)
+	return err == nil
+}

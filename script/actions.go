@@ -1,0 +1,310 @@
+package script
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"kprobe/bpf"
+	"kprobe/script/compile"
+	"kprobe/script/output"
+	"kprobe/script/types"
+)
+
+// record is what a program sent, and when.
+type record struct {
+	time uint64
+	data []byte
+}
+
+// drain acts on the records that are there, those of all threads in the order of their
+// times.
+func (r *Run) drain() error {
+	for {
+		rec, more, err := r.reader.Read()
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+		if len(rec.Data) >= compile.RecordArgs {
+			r.waiting = append(r.waiting, record{binary.LittleEndian.Uint64(rec.Data[compile.RecordTime:]), rec.Data})
+		}
+	}
+	slices.SortStableFunc(r.waiting, func(a, b record) int {
+		switch {
+		case a.time < b.time:
+			return -1
+		case a.time > b.time:
+			return 1
+		}
+		return 0
+	})
+	all := r.waiting
+	r.waiting = nil
+	for _, rec := range all {
+		if r.exiting {
+			break // what comes behind exit() is not acted on
+		}
+		if err := r.act(rec.data); err != nil {
+			return err
+		}
+	}
+	return r.tellLost()
+}
+
+// tellLost says how many events found no room since it was last said.
+func (r *Run) tellLost() error {
+	n := r.reader.Lost()
+	if n == r.lost {
+		return nil
+	}
+	fresh := n - r.lost
+	r.lost = n
+	if r.s.opts.JSON {
+		_, err := fmt.Fprintf(r.s.opts.Output, "{\"type\":\"lost_events\", \"count\":%d}\n", fresh)
+		return err
+	}
+	_, err := fmt.Fprintf(r.s.opts.Errors, "Lost %d events\n", fresh)
+	return err
+}
+
+// tellLosses says what maps refused.
+func (r *Run) tellLosses() error {
+	value, err := r.mapOf(compile.LossName).Lookup(make([]byte, 4))
+	if err != nil {
+		return err
+	}
+	if n := binary.LittleEndian.Uint64(value); n > 0 {
+		_, err = fmt.Fprintf(r.s.opts.Errors, "WARNING: %d changes of maps were refused: a map is full. Try increasing the max_map_keys config or manually setting the max entries in a map declaration e.g. `let @a = hash(5000)`\n", n)
+	}
+	return err
+}
+
+// act does what a record asks for.
+func (r *Run) act(rec []byte) error {
+	id := binary.LittleEndian.Uint64(rec[compile.RecordID:])
+	if id >= uint64(len(r.s.plan.Actions)) {
+		return errors.New("a record of no action: the target has written over its ring")
+	}
+	a := r.s.plan.Actions[id]
+	args := rec[compile.RecordArgs:]
+	size := 0
+	for _, t := range a.Args {
+		size += t.Slot()
+	}
+	if len(args) < size {
+		return errors.New("a record is too short: the target has written over its ring")
+	}
+	number := func(i int, otherwise uint64) uint64 {
+		if i >= len(a.Args) {
+			return otherwise
+		}
+		return binary.LittleEndian.Uint64(args[8*i:])
+	}
+	switch a.Kind {
+	case compile.Printf:
+		return r.say("printf", r.names.Printf(a.Format, a.Args, args))
+	case compile.Errorf, compile.Warnf:
+		return r.complain(a, r.names.Printf(a.Format, a.Args, args))
+	case compile.PrintMap:
+		return r.printMap(a.Map, number(0, 0), number(1, 1), false)
+	case compile.PrintValue:
+		if r.s.opts.JSON {
+			return r.write(output.Event("value", r.names.JSON(a.Args[0], args, 1)))
+		}
+		return r.write(r.names.Value(a.Args[0], args))
+	case compile.Clear:
+		return r.clear(a.Map)
+	case compile.Zero:
+		return r.zero(a.Map)
+	case compile.Exit:
+		r.exiting, r.code = true, int(int32(number(0, 0)))
+	case compile.Clock:
+		return r.say("time", output.Strftime(time.Now(), a.Format))
+	case compile.Cat:
+		name := r.names.Printf(a.Format, a.Args, args)
+		text, err := os.ReadFile(name)
+		if err != nil {
+			_, err = fmt.Fprintf(r.s.opts.Errors, "ERROR: failed to open file '%s': %v\n", name, errors.Unwrap(err))
+			return err
+		}
+		return r.say("cat", string(text))
+	case compile.System:
+		out, err := exec.Command("/bin/sh", "-c", r.names.Printf(a.Format, a.Args, args)).Output()
+		if err != nil && len(out) == 0 {
+			_, err = fmt.Fprintf(r.s.opts.Errors, "WARNING: system(): %v\n", err)
+			return err
+		}
+		return r.say("syscall", string(out))
+	}
+	return nil
+}
+
+func (r *Run) write(text string) error {
+	_, err := io.WriteString(r.s.opts.Output, text)
+	return err
+}
+
+// say writes what a script prints, as an object where that is asked for.
+func (r *Run) say(kind, text string) error {
+	if r.s.opts.JSON {
+		text = output.Event(kind, output.Quote(text))
+	}
+	return r.write(text)
+}
+
+// complain is errorf and warnf: with the place, and not among the output.
+func (r *Run) complain(a *compile.Action, text string) error {
+	kind := "WARNING"
+	if a.Kind == compile.Errorf {
+		kind = "ERROR"
+	}
+	_, err := fmt.Fprintf(r.s.opts.Errors, "%s:%d: %s: %s\n", r.s.plan.Source.Name, r.s.plan.Source.Line(a.At.From), kind, strings.TrimSuffix(text, "\n"))
+	return err
+}
+
+// snapshot reads a map.
+func (r *Run) snapshot(m *compile.Map) *output.Map {
+	out := &output.Map{Name: m.Name, Key: m.Key, Value: m.Value}
+	for key, threads := range r.mapOf(m.Name).All() {
+		if m.Key != nil {
+			out.Entries = append(out.Entries, output.Entry{Key: key, Value: threads[0]})
+			continue
+		}
+		var values [][]byte
+		for _, v := range threads {
+			if binary.LittleEndian.Uint64(v) != 0 {
+				values = append(values, v[compile.KeylessHeader:])
+			}
+		}
+		if len(values) > 0 {
+			value := values[0]
+			if len(values) > 1 {
+				value = output.Reduce(m.Value, values)
+			}
+			out.Entries = append(out.Entries, output.Entry{Value: value})
+		}
+	}
+	out.Sort()
+	return out
+}
+
+// printMap prints a map; one that is empty prints nothing at the end, and nothing but its
+// JSON object when it is asked for.
+func (r *Run) printMap(m *compile.Map, top, div uint64, end bool) error {
+	s := r.snapshot(m)
+	s.Top(top)
+	if len(s.Entries) == 0 && (end || m.Key == nil) {
+		return nil
+	}
+	if r.s.opts.JSON {
+		return r.names.WriteJSON(r.s.opts.Output, s, div)
+	}
+	return r.names.WriteText(r.s.opts.Output, s, div)
+}
+
+// clear takes all elements out of a map.
+func (r *Run) clear(m *compile.Map) error {
+	bm := r.mapOf(m.Name)
+	if m.Key == nil {
+		return bm.Update(make([]byte, 4), make([]byte, m.Spec.ValueSize), bpf.UpdateAny)
+	}
+	for key := range bm.All() {
+		if err := bm.Delete(key); err != nil && !errors.Is(err, bpf.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// zero makes all values 0, and keeps the keys.
+func (r *Run) zero(m *compile.Map) error {
+	bm := r.mapOf(m.Name)
+	value := make([]byte, m.Spec.ValueSize)
+	if m.Key == nil {
+		value[0] = 1
+		return bm.Update(make([]byte, 4), value, bpf.UpdateAny)
+	}
+	for key := range bm.All() {
+		if err := bm.Update(key, value, bpf.UpdateExist); err != nil && !errors.Is(err, bpf.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// newNames finds words for numbers in the session's target.
+func (r *Run) newNames() *output.Names {
+	boot := clock(clockBoottime)
+	began := time.Now()
+	users := map[uint32]string{}
+	symbol := func(addr uint64, offset bool) string {
+		if r.session != nil {
+			if loc, ok := r.session.Symbols().At(addr); ok {
+				if !offset {
+					return loc.Func.Label()
+				}
+				return fmt.Sprintf("%s+%d", loc.Func.Label(), loc.Off)
+			}
+		}
+		return fmt.Sprintf("0x%x", addr)
+	}
+	plain := func(addr uint64) string { return symbol(addr, false) }
+	return &output.Names{
+		USym: plain, KSym: plain, Trailer: r.s.plan.Settings.TruncTrailer,
+		User: func(id uint32) string {
+			if _, ok := users[id]; !ok {
+				users[id] = userName(id)
+			}
+			return users[id]
+		},
+		Probe: func(cookie uint64) string {
+			if cookie < uint64(len(r.cookies)) {
+				return r.cookies[cookie]
+			}
+			return ""
+		},
+		Wall:  func(at uint64) time.Time { return began.Add(time.Duration(at - boot)) },
+		Stack: func(id uint32, t *types.Type) string { return r.stack(id, t, symbol) },
+	}
+}
+
+// stack shows a trace: a frame a line.
+func (r *Run) stack(id uint32, t *types.Type, symbol func(uint64, bool) string) string {
+	m := r.mapOf(compile.StackName)
+	value, err := m.Lookup(binary.LittleEndian.AppendUint32(nil, id))
+	if err != nil {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteByte('\n')
+	for i := 0; i < len(value) && (t.Len == 0 || i < 8*t.Len); i += 8 {
+		ip := binary.LittleEndian.Uint64(value[i:])
+		if ip == 0 {
+			break
+		}
+		switch t.Name {
+		case "raw":
+			fmt.Fprintf(&b, "%x\n", ip)
+		case "perf":
+			module := ""
+			if r.session != nil {
+				if loc, _ := r.session.Symbols().At(ip); loc.Module != nil {
+					module = loc.Module.Name
+				}
+			}
+			fmt.Fprintf(&b, "\t%16x %s (%s)\n", ip, symbol(ip, true), module)
+		default:
+			fmt.Fprintf(&b, "        %s\n", symbol(ip, true))
+		}
+	}
+	return b.String()
+}

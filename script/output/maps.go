@@ -1,0 +1,147 @@
+package output
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"kprobe/script/types"
+)
+
+// Entry is an element of a map.
+type Entry struct{ Key, Value []byte }
+
+// Map is a map at one moment.
+type Map struct {
+	Name    string
+	Key     *types.Type // nil without
+	Value   *types.Type
+	Entries []Entry
+}
+
+// lines tells whether the values are shown on lines of their own.
+func lines(t *types.Type) bool {
+	return t.Kind == types.Hist || t.Kind == types.LHist || t.Kind == types.TSeries
+}
+
+// Sort puts the entries in bpftrace's order: by value for what counts, histograms by
+// their totals, else by key. Ties are in the order of their keys.
+func (m *Map) Sort() {
+	byKey := func(a, b Entry) int { return compare(m.Key, a.Key, b.Key) }
+	slices.SortStableFunc(m.Entries, byKey)
+	t := m.Value
+	var by func(Entry) uint64
+	switch {
+	case lines(t):
+		by = func(e Entry) uint64 { return total(e.Value) }
+	case t.Aggregate():
+		by = func(e Entry) uint64 { return gathered(t, e.Value) }
+	case t.Kind == types.Int:
+		by = func(e Entry) uint64 { return number(t, e.Value) }
+	default:
+		return
+	}
+	slices.SortStableFunc(m.Entries, func(a, b Entry) int { return order(t.Signed, by(a), by(b)) })
+}
+
+func order(signed bool, a, b uint64) int {
+	if signed {
+		a, b = a^1<<63, b^1<<63
+	}
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// compare orders keys.
+func compare(t *types.Type, a, b []byte) int {
+	switch {
+	case t == nil:
+		return 0
+	case t.Scalar():
+		return order(t.Signed, number(t, a), number(t, b))
+	case t.Kind == types.Tuple || t.Kind == types.Record:
+		for _, f := range t.Fields {
+			end := f.Offset + f.Type.Slot()
+			if c := compare(f.Type, a[f.Offset:end], b[f.Offset:end]); c != 0 {
+				return c
+			}
+		}
+		return 0
+	}
+	return bytes.Compare(a, b)
+}
+
+// Top keeps the last n of what is sorted: the greatest.
+func (m *Map) Top(n uint64) {
+	if n > 0 && uint64(len(m.Entries)) > n {
+		m.Entries = m.Entries[uint64(len(m.Entries))-n:]
+	}
+}
+
+// key is how a key stands in a line: a tuple without its brackets.
+func (n *Names) key(t *types.Type, b []byte) string {
+	s := n.Text(t, b)
+	if len(s) >= 2 && s[0] == '(' && s[len(s)-1] == ')' {
+		s = s[1 : len(s)-1]
+	}
+	return s
+}
+
+// WriteText shows a map.
+func (n *Names) WriteText(w io.Writer, m *Map, div uint64) error {
+	var s strings.Builder
+	for _, e := range m.Entries {
+		s.WriteString(m.Name)
+		if m.Key != nil {
+			s.WriteString("[" + n.key(m.Key, e.Key) + "]")
+		}
+		if lines(m.Value) {
+			s.WriteString(":\n" + histogram(m.Value, e.Value, div) + "\n")
+		} else {
+			s.WriteString(": " + n.value(m.Value, e.Value, div) + "\n")
+		}
+	}
+	_, err := io.WriteString(w, s.String())
+	return err
+}
+
+// WriteJSON shows a map as an object.
+func (n *Names) WriteJSON(w io.Writer, m *Map, div uint64) error {
+	kind := "map"
+	switch {
+	case m.Value.Kind == types.Stats:
+		kind = "stats"
+	case lines(m.Value):
+		kind = "hist"
+	}
+	data := ""
+	if m.Key == nil {
+		for _, e := range m.Entries {
+			data = n.JSON(m.Value, e.Value, div)
+		}
+	} else {
+		var all []string
+		for _, e := range m.Entries {
+			key := strings.ReplaceAll(n.key(m.Key, e.Key), " ", "")
+			all = append(all, Quote(key)+": "+n.JSON(m.Value, e.Value, div))
+		}
+		data = "{" + strings.Join(all, ", ") + "}"
+	}
+	_, err := fmt.Fprintf(w, "{\"type\": %s, \"data\": {%s: %s}}\n", Quote(kind), Quote(m.Name), data)
+	return err
+}
+
+// Value shows what print() was given, with the end of its line.
+func (n *Names) Value(t *types.Type, b []byte) string {
+	if lines(t) {
+		return histogram(t, b, 1) + "\n"
+	}
+	return n.value(t, b, 1) + "\n"
+}

@@ -1,0 +1,204 @@
+// Package output shows values of scripts as bpftrace does: text, or JSON, one object a
+// line. Names behind numbers are asked for when they are shown.
+package output
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"kprobe/script/types"
+)
+
+// Names finds words for numbers.
+type Names struct {
+	USym  func(addr uint64) string
+	KSym  func(addr uint64) string
+	User  func(id uint32) string
+	Probe func(cookie uint64) string
+	Stack func(id uint32, t *types.Type) string // its lines
+	Wall  func(boot uint64) time.Time           // when it was so many ns after boot
+
+	Trailer string // behind a string that was cut
+}
+
+func word(b []byte) uint64 {
+	var w [8]byte
+	copy(w[:], b)
+	return binary.LittleEndian.Uint64(w[:])
+}
+
+// number is a scalar as it lies in memory, extended by its sign: a word, or in a
+// structure its own size.
+func number(t *types.Type, b []byte) uint64 {
+	if len(b) >= 8 {
+		return word(b)
+	}
+	n := word(b)
+	if t.Signed {
+		shift := 64 - 8*len(b)
+		return uint64(int64(n<<shift) >> shift)
+	}
+	return n
+}
+
+// Cut is a string's text, and whether it filled its room.
+func Cut(t *types.Type, b []byte) (string, bool) {
+	s := b[:min(t.Size, len(b))]
+	if i := slices.Index(s, 0); i >= 0 {
+		return string(s[:i]), false
+	}
+	return string(s), true
+}
+
+// Text is a value that is not gathered, in words.
+func (n *Names) Text(t *types.Type, b []byte) string {
+	switch t.Kind {
+	case types.Int:
+		return integer(t, number(t, b))
+	case types.Bool:
+		return strconv.FormatBool(number(t, b) != 0)
+	case types.Pointer:
+		return fmt.Sprintf("0x%x", word(b))
+	case types.Enum:
+		v := number(t, b)
+		if name, ok := t.Names[v]; ok {
+			return name
+		}
+		return fmt.Sprint(v)
+	case types.USym:
+		return n.USym(word(b))
+	case types.KSym:
+		return n.KSym(word(b))
+	case types.UStack, types.KStack:
+		if id := word(b); id != 0 {
+			return n.Stack(uint32(id-1), t)
+		}
+		return ""
+	case types.User:
+		return n.User(uint32(word(b)))
+	case types.Probe:
+		return n.Probe(word(b))
+	case types.Error:
+		return errno(int64(word(b)))
+	case types.Time:
+		return Strftime(n.Wall(word(b)), t.Name)
+	case types.String:
+		s, cut := Cut(t, b)
+		if cut {
+			s += n.Trailer
+		}
+		return s
+	case types.Buffer:
+		return Hex(b[8:8+min(word(b), uint64(len(b)-8))], true, false)
+	case types.Array:
+		var all []string
+		for i := range t.Len {
+			all = append(all, n.Text(t.Elem, b[i*t.Elem.Size:(i+1)*t.Elem.Size]))
+		}
+		return "[" + strings.Join(all, ",") + "]"
+	case types.Tuple:
+		return "(" + strings.Join(n.fields(t, b, func(string) string { return "" }), ", ") + ")"
+	case types.Record:
+		if len(t.Fields) == 0 {
+			return "{}"
+		}
+		return "{ " + strings.Join(n.fields(t, b, func(name string) string { return "." + name + " = " }), ", ") + " }"
+	}
+	return ""
+}
+
+func (n *Names) fields(t *types.Type, b []byte, lead func(name string) string) (all []string) {
+	for _, f := range t.Fields {
+		size := f.Type.Slot()
+		if t.Name != "" {
+			size = f.Type.Size
+		}
+		all = append(all, lead(f.Name)+n.Text(f.Type, b[f.Offset:f.Offset+size]))
+	}
+	return all
+}
+
+func integer(t *types.Type, v uint64) string {
+	if t.Signed {
+		return strconv.FormatInt(int64(v), 10)
+	}
+	return strconv.FormatUint(v, 10)
+}
+
+// errno is an error's text as strerror has it.
+func errno(n int64) string {
+	if n == 0 {
+		return "Success"
+	}
+	text := syscall.Errno(n).Error()
+	if n < 0 || strings.HasPrefix(text, "errno ") {
+		return fmt.Sprintf("Unknown error %d", n)
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// Hex shows bytes: those that can be printed as they are, with all as \xNN.
+func Hex(b []byte, escape, all bool) string {
+	var s strings.Builder
+	for i, c := range b {
+		switch {
+		case !escape:
+			if i > 0 {
+				s.WriteByte(' ')
+			}
+			fmt.Fprintf(&s, "%02x", c)
+		case !all && c >= ' ' && c <= '~':
+			s.WriteByte(c)
+		default:
+			fmt.Fprintf(&s, `\x%02x`, c)
+		}
+	}
+	return s.String()
+}
+
+// Strftime puts a time into words as C's strftime does; %f is microseconds.
+func Strftime(t time.Time, format string) string {
+	var b strings.Builder
+	layouts := map[byte]string{
+		'Y': "2006", 'm': "01", 'd': "02", 'H': "15", 'M': "04", 'S': "05", 'y': "06", 'b': "Jan", 'B': "January", 'a': "Mon", 'A': "Monday",
+		'F': "2006-01-02", 'T': "15:04:05", 'R': "15:04", 'D': "01/02/06", 'I': "03", 'p': "PM", 'Z': "MST", 'z': "-0700", 'e': "_2", 'h': "Jan",
+		'c': "Mon Jan _2 15:04:05 2006", 'x': "01/02/06", 'X': "15:04:05", 'r': "03:04:05 PM",
+	}
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' || i+1 == len(format) {
+			b.WriteByte(format[i])
+			continue
+		}
+		i++
+		switch c := format[i]; c {
+		case '%':
+			b.WriteByte('%')
+		case 'n':
+			b.WriteByte('\n')
+		case 't':
+			b.WriteByte('\t')
+		case 'f':
+			fmt.Fprintf(&b, "%06d", t.Nanosecond()/1000)
+		case 'N':
+			fmt.Fprintf(&b, "%09d", t.Nanosecond())
+		case 'L':
+			fmt.Fprintf(&b, "%03d", t.Nanosecond()/1e6)
+		case 's':
+			fmt.Fprint(&b, t.Unix())
+		case 'j':
+			fmt.Fprintf(&b, "%03d", t.YearDay())
+		default:
+			if l, ok := layouts[c]; ok {
+				b.WriteString(t.Format(l))
+			} else {
+				b.WriteString(format[i-1 : i+1])
+			}
+		}
+	}
+	return b.String()
+}

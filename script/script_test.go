@@ -1,0 +1,135 @@
+package script_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kprobe"
+	"kprobe/internal/testprog"
+	"kprobe/script"
+	"kprobe/target/ptrace"
+)
+
+var update = flag.Bool("update", false, "write what is printed into the golden files")
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs a script to its end; during is called while its probes are in place.
+func run(text string, o script.Options, s *kprobe.Session, during func()) (out, told string, code int, err error) {
+	var output, errors bytes.Buffer
+	o.Output, o.Errors = &output, &errors
+	c, err := script.Compile(text, o)
+	if err != nil {
+		return "", "", 1, err
+	}
+	r, err := c.Start(s)
+	if err != nil {
+		return output.String(), errors.String(), 1, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if during != nil {
+		go func() {
+			during()
+			cancel()
+		}()
+	}
+	if err := r.Wait(ctx); err != nil {
+		return output.String(), errors.String(), 1, err
+	}
+	code, err = r.Close()
+	return output.String(), errors.String(), code, err
+}
+
+// separator parts the scripts of a golden file, and a script from what it prints.
+const separator = "\n========\n"
+
+// Scripts that need no target print what the files say; what is refused is told there too.
+func TestAlone(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	ok(t, err)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		ok(t, err)
+		parts := strings.Split(string(text), separator)
+		for i := 0; i+1 < len(parts); i += 2 {
+			var o script.Options
+			o.Params = []string{"foo", "17", "-3"}
+			o.JSON = strings.HasPrefix(parts[i], "// json")
+			out, told, code, err := run(parts[i], o, nil, nil)
+			if err != nil {
+				out += fmt.Sprintf("refused:\n%v\n", err)
+			}
+			if told = strings.ReplaceAll(told, "Attached 1 probe\n", ""); told != "" {
+				out += "told:\n" + told
+			}
+			if code != 0 && err == nil {
+				out += fmt.Sprintf("code %d\n", code)
+			}
+			out = strings.TrimSuffix(out, "\n")
+			if out != parts[i+1] && !*update {
+				t.Errorf("%s: %s\nprints\n%s\nnot\n%s", name, parts[i], out, parts[i+1])
+			}
+			parts[i+1] = out
+		}
+		if *update {
+			ok(t, os.WriteFile(name, []byte(strings.Join(parts, separator)), 0o644))
+		}
+	}
+}
+
+func attach(t *testing.T, pid int) *kprobe.Session {
+	t.Helper()
+	p, err := ptrace.Attach(pid)
+	ok(t, err)
+	s, err := kprobe.Open(p, nil)
+	ok(t, err)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// A script's probes see every call, its arguments, strings and results.
+func TestProcess(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "args", "-O2"))
+	want := p.Round("1")
+	tests := []struct{ script, want string }{
+		{`uprobe:args:args_ints { printf("%d %u %d %d\n", (int32)arg0, (uint32)arg1, arg2, (int32)arg4); }`, "-1 4000000000 -123456789012 -300\n"},
+		{`uprobe:args:args_string { @[probe, str(arg0, arg1)] = count(); @n = sum(arg1); }`,
+			"\n\n@[uprobe:args:args_string, ]: 1\n@[uprobe:args:args_string, hello, world]: 1\n@n: 12\n"},
+		{`uretprobe:args:args_ints { @ret = retval; printf("%s\n", func); }`, "args_ints\n\n\n@ret: 67\n"},
+		{`uprobe:args:args_many /sarg0 == 7/ { @many[sarg0, comm] = count(); }`, "\n\n@many[7, args]: 1\n"},
+		{`uprobe:args:args_* { @[func] = count() } end { print(@, 2); clear(@) }`, ""},
+		{`uprobe:args:args_ints { @start[tid] = nsecs; } uretprobe:args:args_ints /@start[tid]/ { @took = hist(nsecs - @start[tid]); @n = count(); delete(@start, tid); }
+		end { clear(@took) }`,
+			"\n\n@n: 1\n"},
+	}
+	s := attach(t, p.Pid)
+	for _, tt := range tests {
+		out, told, _, err := run(tt.script, script.Options{}, s, func() {
+			if got := p.Round("1"); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s: the program prints %q, and alone %q", tt.script, got, want)
+			}
+		})
+		ok(t, err)
+		if tt.want != "" && strings.TrimRight(out, "\n") != strings.TrimRight(tt.want, "\n") {
+			t.Errorf("%s\nprints\n%s%s\nnot\n%s", tt.script, out, told, tt.want)
+		}
+		t.Logf("%s\n%s%s", tt.script, out, told)
+	}
+}

@@ -1,0 +1,59 @@
+package kprobe
+
+import "syscall"
+
+// A session does one thing after another: who begins a call waits for the calls before it,
+// which may wait for the owner thread, or for handlers. Handlers therefore never wait: begin
+// refuses them, and what they may ask is answered without it (see shown).
+
+// begin takes the session for a call of a user's. Errors: EDEADLK.
+func (s *Session) begin() error {
+	if s.inHandler() {
+		return errInHandler
+	}
+	s.mu.Lock()
+	return nil
+}
+
+// beginChange is begin for a call that changes the target. Errors: EDEADLK, EPERM, ESRCH.
+func (s *Session) beginChange() error {
+	err := s.begin()
+	if err != nil {
+		return err
+	}
+	if err = s.changeable(); err != nil {
+		s.unlock()
+	}
+	return err
+}
+
+// end lets the next one begin. Whatever the call stumbled over because the target ended
+// under it is ESRCH: callers need not know which step that was.
+func (s *Session) end(err *error) {
+	s.unlock()
+	if *err != nil && s.hasEnded() {
+		*err = s.errGone()
+	}
+}
+
+// hasEnded tells whether the target has ended, though nobody may have noticed yet.
+func (s *Session) hasEnded() bool {
+	if s.exited.Load() {
+		return true
+	}
+	maps, err := s.t.Maps()
+	return err != nil || len(maps) == 0
+}
+
+func (s *Session) errGone() error {
+	if pid := s.t.PID(); pid != 0 {
+		return fail(syscall.ESRCH, "process %d is gone", pid)
+	}
+	return fail(syscall.ESRCH, "the target is gone")
+}
+
+// unlock lets go of mu, and then tells what is to be told.
+func (s *Session) unlock() {
+	s.mu.Unlock()
+	s.tell()
+}
