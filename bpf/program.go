@@ -178,6 +178,11 @@ type HelperCall struct {
 	Const [5]uint64
 	Known [5]bool
 
+	// Bounded tells that the address which a helper reads at (argument 2) is in the context,
+	// perhaps, or beside it: what does not lie in the context whole answers -EFAULT.
+	Bounded   bool
+	inContext bool // it is made of the context's, on every path
+
 	// Set counts the arguments that hold something. Fewer than the helper takes
 	// are set only for the values of trace_printk: the rest count as 0.
 	Set int

@@ -274,8 +274,6 @@ func (v *verifier) alu(pc int, f *callFrame, i Insn, need func(...uint8) error) 
 		return v.p.refuse(pc, "arithmetic on %s: compare it with 0 before", v.describe(&ptr))
 	case ptr.kind == isMap:
 		return v.p.refuse(pc, "arithmetic on %s: it can only be given to helpers", v.describe(&ptr))
-	case ptr.kind == isCtx && !num.num.isConst():
-		return v.p.refuse(pc, "the context is read at constant offsets only, not at %s", num.num.String())
 	}
 	op := Insn{Op: ClassALU64 | i.Alu()}
 	sum := aluScalar(op, ptr.num, num.num)

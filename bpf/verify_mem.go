@@ -39,10 +39,7 @@ func (v *verifier) reach(pc int, reg uint8, x *value, off, size int64, write boo
 		case lo < 0 || hi > n:
 			return beyond("the context (struct pt_regs)", n)
 		}
-		w := int64(v.p.context().Word)
-		for i := lo / w; i*w < hi; i++ {
-			v.proof.Context |= 1 << i
-		}
+		v.useContext(lo, hi)
 	case isStack:
 		if lo < -MaxStack || hi > 0 {
 			if x.num.isConst() {
@@ -283,8 +280,11 @@ func (v *verifier) helper(s *state, pc int, h *Helper) error {
 				err = bad("a number")
 			}
 		case ArgAddr:
-			if x.kind == isStack {
+			switch x.kind {
+			case isStack:
 				err = bad("an address outside of the program: its own stack it reads by loads")
+			case isCtx:
+				c.inContext, c.Bounded = true, v.escape(x, &f.regs[r-1])
 			}
 		case ArgCtx:
 			if x.kind != isCtx || !x.num.isConst() || x.num.t.value != 0 {
@@ -346,7 +346,9 @@ func (v *verifier) helper(s *state, pc int, h *Helper) error {
 		c := v.p.context()
 		v.proof.Context |= 1<<c.PC | 1<<c.FP
 	}
-	v.note(pc, c)
+	if err := v.note(pc, c); err != nil {
+		return err
+	}
 	if freed != 0 {
 		s.release(freed)
 	}
@@ -365,6 +367,26 @@ func (v *verifier) helper(s *state, pc int, h *Helper) error {
 		f.regs[R0] = number(answers(h.ID, size))
 	}
 	return nil
+}
+
+// escape notes the words of the context that a helper may read by an address in it, n bytes:
+// a word that is not noted is not stored, and would be another hit's. Where the address
+// may lie outside, all words are, and the call has to be bounded.
+func (v *verifier) escape(x, n *value) (bounded bool) {
+	all := int64(v.p.context().Size())
+	lo, hi := x.num.smin, x.num.smax+n.num.smax
+	if lo < 0 || hi > all {
+		lo, hi, bounded = 0, all, true
+	}
+	v.useContext(lo, hi)
+	return bounded
+}
+
+// useContext notes that bytes of the context may be read.
+func (v *verifier) useContext(lo, hi int64) {
+	for w := int64(v.p.context().Word); lo < hi; lo = (lo/w + 1) * w {
+		v.proof.Context |= 1 << (lo / w)
+	}
 }
 
 // suits holds that a helper works on a map.
@@ -402,21 +424,26 @@ func (v *verifier) memory(s *state, pc int, r uint8, size int64, certain, fills 
 }
 
 // note adds a call to the proof: what is not the same on every path is not known.
-func (v *verifier) note(pc int, c *HelperCall) {
+func (v *verifier) note(pc int, c *HelperCall) error {
 	old := v.proof.Calls[pc]
 	if old == nil {
 		v.proof.Calls[pc] = c
-		return
+		return nil
+	}
+	if old.inContext != c.inContext && (old.Bounded || c.Bounded) {
+		return v.p.refuse(pc, "%s reads the context at an offset that is not known on one path, and other memory on another: make two calls of it", c.Helper.Name)
 	}
 	if old.Map != c.Map {
 		old.Map = -1
 	}
 	old.Set = min(old.Set, c.Set)
+	old.Bounded = old.Bounded || c.Bounded
 	for k := range old.Known {
 		if !c.Known[k] || c.Const[k] != old.Const[k] {
 			old.Known[k], old.Const[k] = false, 0
 		}
 	}
+	return nil
 }
 
 // answers is what a helper may give; size is that of the memory it was given.

@@ -73,7 +73,9 @@ func TestVerifyRefuses(t *testing.T) {
 		{"beyond the context", "r0 = *(u64 *)(r1 +168); exit", "r1 is beyond the context (struct pt_regs): bytes 168 to 175 of 168"},
 		{"before the context", "r0 = *(u64 *)(r1 -8); exit", "r1 is beyond the context (struct pt_regs): bytes -8 to -1 of 168"},
 		{"context misaligned", "r0 = *(u32 *)(r1 +2); exit", "4 bytes of the context at an offset that is no multiple of 4"},
-		{"context by an index", "r2 = *(u64 *)(r1 +0); r2 &= 8; r1 += r2; r0 = *(u64 *)(r1 +0); exit", "the context is read at constant offsets only, not at 0..8"},
+		{"context by an index that is too far", "r2 = *(u64 *)(r1 +0); r2 &= 255; r1 += r2; r0 = *(u8 *)(r1 +0); exit", "r1 may be beyond the context (struct pt_regs): bytes 0 to 255 of 168"},
+		{"context by a helper, or other memory", "r6 = r1; r3 = *(u64 *)(r1 +112); r2 = r3; if r2 > 7 goto read; r4 = *(u64 *)(r6 +8); r4 &= 255; r3 = r6; r3 += r4; read: r1 = r10; r1 += -8; r2 = 8; call probe_read; r0 = 0; exit",
+			"probe_read reads the context at an offset that is not known on one path, and other memory on another: make two calls of it"},
 		{"context atomically", "r0 = 0; lock add *(u64 *)(r1 +0), r0; exit", "the context is read-only"},
 
 		{"above the stack", "r0 = *(u64 *)(r10 +0); exit", "r10 is beyond the stack: bytes 0 to 7 from r10, of -512 to -1"},

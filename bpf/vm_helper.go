@@ -58,7 +58,7 @@ func (vm *VM) call(slot int) (bad string) {
 
 	case FnProbeRead, FnProbeReadUser, FnProbeReadKernel:
 		answer(0)
-		if dst := mem(r[R1], r[R2]); bad == "" && !vm.read(r[R3], dst) {
+		if dst := mem(r[R1], r[R2]); bad == "" && (vm.beside(c) || !vm.read(r[R3], dst)) {
 			clear(dst)
 			answer(EFAULT)
 		}
@@ -66,7 +66,7 @@ func (vm *VM) call(slot int) (bad string) {
 		if dst := mem(r[R1], r[R2]); bad == "" {
 			n, ok := vm.readString(r[R3], dst)
 			r[R0] = uint64(n)
-			if !ok {
+			if !ok || vm.beside(c) {
 				clear(dst)
 				answer(EFAULT)
 			}
@@ -174,6 +174,11 @@ func (vm *VM) call(slot int) (bad string) {
 		return c.Helper.Name + " is not there"
 	}
 	return bad
+}
+
+// beside tells whether a helper's bounded read leaves the context. Nothing is no read.
+func (vm *VM) beside(c *HelperCall) bool {
+	return c.Bounded && vm.regs[R2] != 0 && part(vm.regs[R3], vm.regs[R2], vm.Ctx, vm.ctx) == nil
 }
 
 // read copies memory of the target, the program's own included.

@@ -386,11 +386,7 @@ func (g *generator) helper() {
 		g.buffer(bpf.R1, size)
 		g.emit(movImm(bpf.R2, n))
 		if len(h.Args) == 3 {
-			addr := uint64(g.imm())
-			if len(g.o.Memory) > 0 {
-				addr = g.o.Memory[g.r.IntN(len(g.o.Memory))]
-			}
-			g.emit(bpf.Insn{Op: bpf.OpLoadImm64, Dst: bpf.R3, Imm: int32(addr)}, bpf.Insn{Imm: int32(addr >> 32)})
+			g.address()
 		}
 	default:
 		return
@@ -403,6 +399,25 @@ func (g *generator) helper() {
 		}
 	}
 	g.fresh(bpf.R2, bpf.R3, bpf.R4, bpf.R5)
+}
+
+// address puts one into R3, to be read: of the target, or in the context and around it. R1 and R2
+// stay.
+func (g *generator) address() {
+	if g.ctx && g.r.IntN(2) == 0 {
+		g.emit(mov(bpf.R3, bpf.R6))
+		if g.r.IntN(2) == 0 {
+			g.emit(mov(bpf.R4, g.pick(bpf.R7, bpf.R8)), bpf.Insn{Op: bpf.ClassALU64 | bpf.And, Dst: bpf.R4, Imm: 255},
+				bpf.Insn{Op: bpf.ClassALU64 | g.pick(bpf.Add, bpf.Sub) | bpf.SrcX, Dst: bpf.R3, Src: bpf.R4})
+		}
+		g.emit(bpf.Insn{Op: bpf.ClassALU64 | bpf.Add, Dst: bpf.R3, Imm: g.r.Int32N(200) - 16})
+		return
+	}
+	addr := uint64(g.imm())
+	if len(g.o.Memory) > 0 {
+		addr = g.o.Memory[g.r.IntN(len(g.o.Memory))]
+	}
+	g.emit(bpf.Insn{Op: bpf.OpLoadImm64, Dst: bpf.R3, Imm: int32(addr)}, bpf.Insn{Imm: int32(addr >> 32)})
 }
 
 // inside works on size bytes of memory at R0 that is ours, then R0 is a number again.

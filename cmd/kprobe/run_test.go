@@ -88,3 +88,50 @@ func TestRun(t *testing.T) {
 	refused(t, run(t, "run", "-p", fmt.Sprint(p.Pid), "--set", "told=1", object), `no global variable "told"`)
 	refused(t, run(t, "run", "-p", fmt.Sprint(p.Pid), "--set", "tell", object), "it must be NAME=NUMBER")
 }
+
+// Each way that a program has to its context: by loads, and by addresses that helpers read from,
+// known and not.
+const contextProgram = `
+struct pt_regs { unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss; };
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+unsigned long by_load, by_address, by_index, failed, beside;
+
+SEC("uprobe/hammer:hammer_mul")
+int loads(struct pt_regs *ctx)
+{
+	__sync_fetch_and_add(&by_load, ctx->di);
+	return 0;
+}
+
+SEC("uprobe/hammer:hammer_mul")
+int address(struct pt_regs *ctx)
+{
+	unsigned long v = 0;
+
+	if (bpf_probe_read_kernel(&v, sizeof(v), &ctx->di))
+		__sync_fetch_and_add(&failed, 1);
+	__sync_fetch_and_add(&by_address, v);
+	return 0;
+}
+
+volatile short where = 112, beyond = 168, before = -8;
+
+SEC("uprobe/hammer:hammer_mul")
+int indexed(struct pt_regs *ctx)
+{
+	unsigned long v = 0;
+
+	if (bpf_probe_read_kernel(&v, sizeof(v), (void *)ctx + where))
+		__sync_fetch_and_add(&failed, 1);
+	__sync_fetch_and_add(&by_index, v);
+	if (bpf_probe_read_kernel(&v, sizeof(v), (void *)ctx + beyond) && v == 0)
+		__sync_fetch_and_add(&beside, 1);
+	if (bpf_probe_read_kernel(&v, sizeof(v), (void *)ctx + before) && v == 0)
+		__sync_fetch_and_add(&beside, 1);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
+`

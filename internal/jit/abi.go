@@ -106,6 +106,10 @@ const (
 	// used at every hit.
 	StateComm = StateFree + 80
 
+	// StateContext is the program's own: where its context is, 8 bytes. Which programs keep
+	// that is theirs to know.
+	StateContext = 504
+
 	// StateRegs is where eBPF's registers are on i386, and behind them are 8 bytes for
 	// the program's own use.
 	StateRegs     = 256

@@ -69,6 +69,9 @@ func (c *compiler) function(f *function) error {
 	if f.outermost && c.moved {
 		c.aluImm(8, aluSub, inReg(rsp), int32(c.proof.Stack))
 	}
+	if f.outermost && c.bounds() {
+		c.store(8, at(r12, StateContext), regs[bpf.R1])
+	}
 	if err := c.body(f, c.insn); err != nil {
 		return err
 	}

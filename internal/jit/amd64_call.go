@@ -98,6 +98,9 @@ func (c *compiler) call(i int) (next int) {
 		for k := call.Set; k < len(call.Helper.Args); k++ {
 			c.movImm(regs[bpf.R1+uint8(k)], 0)
 		}
+		if call.Bounded {
+			c.bound()
+		}
 		c.callHelper(call.Helper.ID)
 		return i + 1
 	}
@@ -143,6 +146,29 @@ func (c *compiler) call(i int) (next int) {
 	}
 	return i + 1
 }
+
+// bound sees that what R3 points to, of R2 bytes, is in the context: if not, R3 becomes an
+// address where nothing can be.
+func (c *compiler) bound() {
+	const end = r9
+	outside, inside := c.newLabel(), c.newLabel()
+	c.mov(8, end, regs[bpf.R3])
+	c.emit(8, aluSub.between()|2, end, at(r12, StateContext))
+	c.aluImm(8, aluCmp, inReg(end), 8*ContextWords)
+	c.jump(condA, outside)
+	c.alu(8, aluAdd, end, regs[bpf.R2])
+	c.aluImm(8, aluCmp, inReg(end), 8*ContextWords)
+	c.jump(condA, outside)
+	c.bind(inside)
+	c.later(func() {
+		c.bind(outside)
+		c.movImm(regs[bpf.R3], nowhere)
+		c.jump(always, inside)
+	})
+}
+
+// nowhere is an address that is none on x86-64.
+const nowhere = 1 << 63
 
 // zeroCheck looks for a check of R0 against 0 behind the call at a slot: where the
 // code already knows, it goes to the right place itself. here is bound behind the

@@ -2,6 +2,7 @@ package jit
 
 import (
 	"fmt"
+	"slices"
 
 	"kprobe/bpf"
 )
@@ -108,6 +109,11 @@ func (c *compilation) done() {
 	for i := range c.insns {
 		c.code.Lines = append(c.code.Lines, c.labels[i].off)
 	}
+}
+
+// bounds tells whether the program has reads of its context that must be bounded.
+func (c *compilation) bounds() bool {
+	return slices.ContainsFunc(c.proof.Calls, func(call *bpf.HelperCall) bool { return call != nil && call.Bounded })
 }
 
 // jumpTo jumps, unless there is nothing to jump over.

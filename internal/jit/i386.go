@@ -122,6 +122,9 @@ func (c *narrow) prologue(f *function) {
 	}
 	c.movImm(rdx, 0)
 	c.put(bpf.R1)
+	if c.bounds() {
+		c.store(4, at(rbp, StateContext), rax)
+	}
 	if c.frame {
 		c.lea(4, rax, at(rsp, -align386))
 		c.put(bpf.R10)
@@ -393,6 +396,23 @@ func upper(op aluOp) aluOp {
 	return op
 }
 
+// bound sees that what R3 points to, of R2 bytes, is in the context: if not, R3 becomes an
+// address where nothing can be, in the last page.
+func (c *narrow) bound() {
+	const nowhere = 1<<32 - 64
+	outside, inside := c.newLabel(), c.newLabel()
+	c.load(4, rax, lo(bpf.R3))
+	c.with(aluSub, rax, at(rbp, StateContext))
+	c.aluImm(4, aluCmp, inReg(rax), 8*ContextWords)
+	c.jump(condA, outside)
+	c.with(aluAdd, rax, lo(bpf.R2))
+	c.aluImm(4, aluCmp, inReg(rax), 8*ContextWords)
+	c.jump(condBE, inside)
+	c.bind(outside)
+	c.putConst(bpf.R3, nowhere)
+	c.bind(inside)
+}
+
 // inlined says whether a helper call is compiled in place, and what it reads.
 func (c *narrow) inlined(i int) (args regSet, inline bool) {
 	call := c.proof.Calls[i]
@@ -434,6 +454,9 @@ func (c *narrow) call(i int) {
 	default:
 		for k := call.Set; k < len(call.Helper.Args); k++ {
 			c.putConst(bpf.R1+uint8(k), 0)
+		}
+		if call.Bounded {
+			c.bound()
 		}
 		c.callHelper(call.Helper.ID)
 		c.wrote(rbx)

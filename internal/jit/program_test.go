@@ -196,6 +196,46 @@ var programs = []struct{ name, text string }{
 		if r0 == 0 goto out
 		r0 = 1
 	out:	exit`},
+	{"context by address", `
+		r6 = r1
+		r3 = r1
+		r3 += 112
+		r1 = r10
+		r1 += -8
+		r2 = 8
+		call probe_read_kernel
+		r0 = *(u64 *)(r10 -8)
+		r1 = *(u64 *)(r6 +112)
+		r0 ^= r1
+		exit`},
+	{"context by an address that may be beside it", `
+		r6 = r1
+		r7 = *(u64 *)(r1 +112)
+		r7 &= 255
+		r8 = 0
+		r9 = -8
+	next:	r3 = r6
+		r3 += r9
+		r3 += r7
+		r1 = r10
+		r1 += -8
+		r2 = 8
+		call probe_read_user
+		r8 += r0
+		r0 = *(u64 *)(r10 -8)
+		r8 ^= r0
+		r3 = r6
+		r3 += r9
+		r3 -= r7
+		r1 = r10
+		r1 += -8
+		r2 = 5
+		call probe_read_str
+		r8 += r0
+		r9 += 24
+		if r9 s< 200 goto next
+		r0 = r8
+		exit`},
 	{"two lookups, one function", `
 		r6 = *(u64 *)(r1 +112)
 		r7 = *(u64 *)(r1 +104)
