@@ -142,6 +142,7 @@ func (s *Session) restart(th target.Thread) {
 		// it came into the new program, and no thread of that has run.
 		s.view.Lock()
 		s.report(s.forgetInside())
+		s.raised = nil
 		s.points = nil
 		s.room.Forget()
 		clear(s.watches)

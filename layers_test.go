@@ -88,6 +88,7 @@ var layers = []layer{
 	// and write, and know nothing of probes.
 	{"internal/image", []string{"arch", "symbol", "target", "internal/errno", "internal/isa", "internal/machine", "internal/mem", "internal/patch", "internal/jumps", "internal/returns", "internal/goabi", "internal/untouchable"}},
 	{"internal/room", []string{"arch", "target", "internal/errno", "internal/mem", "internal/patch"}},
+	{"internal/placing", []string{"arch", "bpf", "symbol", "internal/errno", "internal/mem"}},
 	{"internal/text", []string{"arch", "target", "internal/errno", "internal/mem", "internal/patch", "internal/inside", "internal/lifeline"}},
 
 	// Scripts become programs, and what programs send becomes text.
@@ -96,7 +97,7 @@ var layers = []layer{
 
 	// 4: the engine. The caller passes a target in, so that none is favoured.
 	{".", []string{"arch", "spec", "symbol", "bpf", "event", "target", "internal/isa", "internal/errno", "internal/image", "internal/room", "internal/text",
-		"internal/machine", "internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/later", "internal/names", "internal/untouchable"}},
+		"internal/machine", "internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/placing", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/later", "internal/names", "internal/untouchable"}},
 
 	// 5: users of the engine. Nothing below imports them.
 	{"trace", []string{".", "arch", "spec", "symbol", "event", "bpf", "internal/gen"}},

@@ -60,6 +60,9 @@ func (s *Session) takeAway(anyhow bool) error {
 	if err := s.rewatch(); err != nil {
 		return err
 	}
+	if err := s.raised.Lower(s.t); err != nil {
+		return err
+	}
 	if err := s.leaveInside(anyhow); err != nil {
 		return err
 	}

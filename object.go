@@ -3,48 +3,64 @@ package kprobe
 import (
 	"errors"
 	"fmt"
-	"syscall"
 
 	"kprobe/bpf"
-	"kprobe/symbol"
+	"kprobe/internal/placing"
 )
 
+// Placement says where a program goes, in place of what its section names: a place as
+// bpf.Program's Attach is.
+type Placement = placing.Placement
+
+// Unplaced names the programs that Attach leaves alone: neither their sections nor told says
+// where they go, and no tail call leads to them.
+func (ps *Programs) Unplaced(told ...Placement) []string {
+	return placing.Unplaced(ps.set.Specs(), told)
+}
+
 // Attach places a probe for each program whose section names a place, as
-// "uprobe/libc.so.6:malloc" or "uretprobe/malloc" do, in one stop of the target. If
-// one fails, none stays, and the error names the program. Errors: EINVAL for a place
-// that is none; those of Register.
-func (ps *Programs) Attach() ([]Probe, error) {
+// "uprobe/libc.so.6:malloc" or "uretprobe/malloc" do, or that is told where to go, in one stop of
+// the target. If one fails, none stays, and the error names the program. Those without a place stay
+// as they are: see Unplaced. Errors: EINVAL for a place that is none; ENOENT for what told names and is
+// not there, and for a static probe (USDT) that no mapped file has; those of Register.
+func (ps *Programs) Attach(told ...Placement) ([]Probe, error) {
 	if ps.s.inHandler() {
 		return nil, errInHandler
 	}
+	find := &placing.Finder{Space: ps.s.Symbols(), Specs: ps.set.Map(placing.UsdtSpecs), Warn: ps.s.report}
+	spots, err := find.All(ps.set.Specs(), told)
+	if err != nil {
+		return nil, err
+	}
 	var all []Probe
-	var names []string
-	for _, p := range ps.set.All() {
-		if p.Spec.Attach == "" {
-			continue
-		}
-		names = append(names, p.Spec.Name)
-		name, offset, err := symbol.SplitOffset(p.Spec.Attach)
-		if err != nil {
-			return nil, &Error{Errno: syscall.EINVAL, Err: err}
-		}
-		program := &Program{ps.s, ps, p}
-		if p.Spec.Kind == bpf.Kretprobe {
-			rp := &Kretprobe{Program: program}
-			rp.Kp.SymbolName, rp.Kp.Offset = name, offset
-			all = append(all, rp)
-		} else {
-			all = append(all, &Kprobe{SymbolName: name, Offset: offset, Program: program})
-		}
+	for _, at := range spots {
+		all = append(all, ps.probe(at))
 	}
-	if len(all) == 0 {
-		return nil, fail(syscall.EINVAL, `no program's section names a place, as SEC("uprobe/libc.so.6:malloc") does`)
-	}
-	err := ps.s.Register(all...)
+	err = ps.s.Register(all...)
 	if b := (*BatchError)(nil); errors.As(err, &b) {
-		err = fmt.Errorf("program %q: %w", names[b.Index], b.Err)
+		err = fmt.Errorf("program %q: %w", spots[b.Index].Program.Name, b.Err)
+	}
+	if err == nil && len(find.Semaphores) > 0 {
+		ps.s.mu.Lock()
+		defer ps.s.mu.Unlock()
+		err = ps.s.frozen(func() error { return ps.s.raised.Raise(ps.s.t, find.Semaphores) })
 	}
 	return all, err
+}
+
+// probe is one of a program's kind.
+func (ps *Programs) probe(at placing.Spot) Probe {
+	program := &Program{ps.s, ps, ps.set.Program(at.Program.Name)}
+	kp := &Kprobe{}
+	rp := &Kretprobe{Program: program, DataSize: program.callData()}
+	var p Probe = rp
+	if at.Program.Kind == bpf.Kretprobe {
+		kp = &rp.Kp
+	} else {
+		kp.Program, p = program, kp
+	}
+	kp.SymbolName, kp.Offset, kp.Addr, kp.Cookie = at.Name, at.Offset, at.Addr, at.Cookie
+	return p
 }
 
 // Printed takes what programs have printed by trace_printk since it was last asked

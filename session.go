@@ -17,6 +17,7 @@ import (
 	"kprobe/internal/lifeline"
 	"kprobe/internal/names"
 	"kprobe/internal/patch"
+	"kprobe/internal/placing"
 	"kprobe/internal/room"
 	"kprobe/internal/text"
 	"kprobe/target"
@@ -95,7 +96,8 @@ type Session struct {
 	ours        []byte // our side of its memory
 	shared      patch.Range
 	programs    []*Programs
-	unoptimized bool // the switch of optimization is off
+	raised      placing.Semaphores // of static probes
+	unoptimized bool               // the switch of optimization is off
 	gate        *gate
 	gateless    *string  // why there is none, or ""; nil while that was not asked
 	waiting     bool     // optimize is about to run

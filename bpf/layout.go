@@ -1,6 +1,10 @@
 package bpf
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf/btf"
+)
 
 // Maps live in one shared segment: the target has it mapped at its base, the
 // controller somewhere else, and both work on the same bytes at the same time.
@@ -262,6 +266,9 @@ type MapSpec struct {
 	MaxEntries uint32 // of a ring buffer: the bytes of one thread's ring
 	Flags      uint32
 
+	// What the object says of their types, nil for nothing.
+	Key, Value btf.Type
+
 	// Initial contents: of an array, value by index; of a hash, by key.
 	Contents []KeyValue
 }
@@ -302,7 +309,7 @@ func (s *MapSpec) check() error {
 	case s.Flags&^knownMapFlags != 0:
 		return bad("unknown flags %#x", s.Flags&^knownMapFlags)
 	case s.MaxEntries == 0 && s.Type != PerfEventArray:
-		return bad("max_entries is 0")
+		return bad("max_entries is 0: the object leaves it to its loader, so say how many (--entries %s=NUMBER)", s.Name)
 	case s.Type == RingBuf && (s.KeySize != 0 || s.ValueSize != 0):
 		return bad("a ring buffer has no keys and values (key %d, value %d bytes)", s.KeySize, s.ValueSize)
 	case s.Type == RingBuf && (s.MaxEntries < MinRing || s.MaxEntries > MaxRing || s.MaxEntries&(s.MaxEntries-1) != 0):

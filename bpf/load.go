@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -21,13 +22,24 @@ import (
 //
 //	uprobe/PATH:SYMBOL[+OFFS]   kprobe/SYMBOL[+OFFS]        a Kprobe
 //	uretprobe/PATH:SYMBOL       kretprobe/SYMBOL            a Kretprobe
+//	uprobe.multi/PATH:PATTERN   and the other three         of each function that matches
+//	usdt/PATH:PROVIDER:NAME                                 a Kprobe at a static probe
 //	.maps, .rodata*, .data*, .bss*                          maps
 //
 // What stands behind the slash may be missing; the caller then says where to attach.
 // Of CO-RE only struct pt_regs can be relocated (vmlinux.h asks for that): there is
-// no kernel's BTF here. Nothing is verified yet. Errors name what is not supported.
+// no kernel's BTF here. A program of a kind that there is not is left out, and told of in
+// Collection.Refused, as long as another one is there. Nothing is verified yet. Errors name what is
+// not supported.
 func Load(r io.ReaderAt) (*Collection, error) {
 	if err := checkSizes(r); err != nil {
+		return nil, fmt.Errorf("bpf: object: %w", err)
+	}
+	types, err := btf.LoadSpecFromReader(r)
+	if err != nil && !errors.Is(err, btf.ErrNotFound) {
+		return nil, fmt.Errorf("bpf: object: %w", err)
+	}
+	if r, err = readable(r, types); err != nil {
 		return nil, fmt.Errorf("bpf: object: %w", err)
 	}
 	spec, err := ebpf.LoadCollectionSpecFromReader(r)
@@ -37,7 +49,14 @@ func Load(r io.ReaderAt) (*Collection, error) {
 	if spec.ByteOrder != binary.LittleEndian {
 		return nil, errors.New("bpf: the object is big-endian: compile with -target bpfel")
 	}
-	c := &Collection{}
+	c := &Collection{Types: spec.Types}
+	kconfig, err := kconfigMap(spec.Types)
+	if err != nil {
+		return nil, err
+	}
+	if kconfig != nil {
+		c.Maps = append(c.Maps, kconfig)
+	}
 	for _, name := range slices.Sorted(maps.Keys(spec.Maps)) {
 		m, err := mapSpec(spec.Maps[name])
 		if err != nil {
@@ -52,25 +71,45 @@ func Load(r io.ReaderAt) (*Collection, error) {
 		if m == nil || uint64(v.Offset)+uint64(v.Size()) > uint64(m.ValueSize) {
 			return nil, fmt.Errorf("bpf: variable %q is not in section %q", name, v.SectionName)
 		}
-		c.Vars = append(c.Vars, Var{name, m, int(v.Offset), int(v.Size())})
+		c.Vars = append(c.Vars, Var{name, m, int(v.Offset), int(v.Size()), typeOf(v)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
 		p := spec.Programs[name]
-		kind, attach, err := section(p.SectionName)
+		section, err := ParseSection(p.SectionName)
 		if err != nil {
-			return nil, fmt.Errorf("bpf: program %q: %w", name, err)
+			c.Refused = append(c.Refused, fmt.Errorf("bpf: program %q: %w", name, err))
+			continue
 		}
-		prog, err := FromAsm(name, kind, p.Instructions, c.Maps)
+		prog, err := FromAsm(name, section.Kind, p.Instructions, c.Maps)
 		if err != nil {
 			return nil, err
 		}
-		prog.Section, prog.Attach = p.SectionName, attach
+		prog.Section, prog.Attach, prog.Glob, prog.USDT = p.SectionName, section.Attach, section.Glob, section.USDT
+		prog.Scales = section.USDT && knowsIndexes(spec.Types)
 		c.Programs = append(c.Programs, prog)
 	}
-	if len(c.Programs) == 0 {
-		return nil, errors.New("bpf: the object has no programs")
+	switch {
+	case len(c.Programs) > 0:
+		return c, nil
+	case len(c.Refused) > 0:
+		return nil, c.Refused[0]
 	}
-	return c, nil
+	return nil, errors.New("bpf: the object has no programs")
+}
+
+// knowsIndexes tells whether the object's usdt.bpf.h reads arguments at a base and an index.
+func knowsIndexes(types *btf.Spec) bool {
+	var kinds *btf.Enum
+	return types != nil && types.TypeByName("__bpf_usdt_arg_type", &kinds) == nil &&
+		slices.ContainsFunc(kinds.Values, func(v btf.EnumValue) bool { return v.Name == "BPF_USDT_ARG_SIB" })
+}
+
+// typeOf is what an object says of a variable's type, nil where it says nothing.
+func typeOf(v *ebpf.VariableSpec) btf.Type {
+	if v.Type == nil {
+		return nil
+	}
+	return v.Type.Type
 }
 
 // checkSizes looks at the sections before memory is made for them: a damaged
@@ -90,32 +129,20 @@ func checkSizes(r io.ReaderAt) error {
 
 const maxSection = 64 << 20
 
-// section reads a section's name.
-func section(name string) (Kind, string, error) {
-	verb, attach, _ := strings.Cut(strings.TrimPrefix(name, "?"), "/")
-	switch verb {
-	case "kprobe", "uprobe":
-		return Kprobe, attach, nil
-	case "kretprobe", "uretprobe":
-		return Kretprobe, attach, nil
-	}
-	base, variant, _ := strings.Cut(verb, ".")
-	if base == "kprobe" || base == "uprobe" || base == "kretprobe" || base == "uretprobe" {
-		return 0, "", fmt.Errorf("section %q: the .%s form is not supported: use %s/, and attach to several places by the caller", name, variant, base)
-	}
-	return 0, "", fmt.Errorf("section %q: not supported: kprobe/, kretprobe/, uprobe/ and uretprobe/ are", name)
-}
-
 // mapSpec translates a map's definition.
 func mapSpec(s *ebpf.MapSpec) (*MapSpec, error) {
 	m := &MapSpec{Name: s.Name, Type: MapType(s.Type), KeySize: s.KeySize, ValueSize: s.ValueSize, MaxEntries: s.MaxEntries, Flags: s.Flags}
 	if s.Pinning != ebpf.PinNone {
 		return nil, fmt.Errorf("bpf: map %q is pinned: there is no bpf file system here", s.Name)
 	}
-	if s.Name == ".kconfig" || s.Name == ".ksyms" {
-		return nil, fmt.Errorf("bpf: the object uses %s: there is no kernel whose values it could have", s.Name)
+	if s.Name == ".ksyms" {
+		return nil, fmt.Errorf("bpf: the object uses %s: there is no kernel whose symbols it could have", s.Name)
 	}
-	if err := m.check(); err != nil {
+	m.Key, m.Value = s.Key, s.Value
+	if m.Type == RingBuf && m.MaxEntries > 0 && m.MaxEntries <= MaxRing {
+		m.MaxEntries = max(MinRing, uint32(1)<<bits.Len32(m.MaxEntries-1)) // a loader rounds up, too
+	}
+	if err := m.loadable(); err != nil {
 		return nil, err // a kind that there is not may have contents that there are not
 	}
 	for _, kv := range s.Contents {
@@ -129,7 +156,16 @@ func mapSpec(s *ebpf.MapSpec) (*MapSpec, error) {
 		}
 		m.Contents = append(m.Contents, KeyValue{key, value})
 	}
-	return m, m.check()
+	return m, nil
+}
+
+// loadable is check, but for what SetEntries has yet to say.
+func (s *MapSpec) loadable() error {
+	some := *s
+	if s.MaxEntries == 0 {
+		some.MaxEntries = MinRing
+	}
+	return some.check()
 }
 
 // contents is an initial key or value as bytes.
@@ -171,6 +207,9 @@ func FromAsm(name string, kind Kind, insns asm.Instructions, maps []*MapSpec) (*
 			continue
 		}
 		ref := it.Ins.Reference()
+		if ref == "" {
+			ref = kconfigName // see placeKconfig
+		}
 		k := slices.IndexFunc(maps, func(m *MapSpec) bool { return m.Name == ref })
 		if k < 0 {
 			return nil, fmt.Errorf("bpf: program %q: instruction %d uses map %q, which is not there", name, slot, ref)

@@ -186,8 +186,6 @@ SEC("uprobe/f") int p(void *ctx) { __u64 sum = 0; bpf_loop(9, add, &sum, 0); ret
 struct { __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); __uint(max_entries, 1); __uint(key_size, 4); __array(values, struct in); } out SEC(".maps") = { .values = { &in } };
 SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_lookup_elem(&out, &zero) != 0; }`, `map "out": type 12 is not supported`},
 		{"helper", `SEC("uprobe/f") int p(void *ctx) { return bpf_get_current_task() != 0; }`, "helper 35 (bpf_get_current_task) is not supported here"},
-		{"section", `SEC("usdt/f:a:b") int p(void *ctx) { return 0; }`, "uprobe/ and uretprobe/ are"},
-		{"multi", `SEC("uprobe.multi/f*") int p(void *ctx) { return 0; }`, "use uprobe/"},
 		{"pinned", `struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); __uint(pinning, 1); } m SEC(".maps");
 SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_lookup_elem(&m, &zero) != 0; }`, "there is no bpf file system here"},
 	} {
@@ -358,13 +356,14 @@ func TestLoadRefuses(t *testing.T) {
 		return head + `struct {` + def + `} m SEC(".maps"); SEC("uprobe") int f(void *ctx) { __u32 k = 0; return !!bpf_map_lookup_elem(&m, &k); }`
 	}
 	for i, tt := range []struct{ text, want string }{
-		{prog("uprobe.multi/libc.so.6:mall*"), `section "uprobe.multi/libc.so.6:mall*": the .multi form is not supported: use uprobe/`},
-		{prog("kprobe.session/f"), "the .session form is not supported"},
-		{prog("xdp"), `section "xdp": not supported: kprobe/, kretprobe/, uprobe/ and uretprobe/ are`},
+		{prog("kprobe.session/f"), "the .session form is not supported: write two programs, in kprobe/ and kretprobe/, and pass data by kprobe_call_data"},
+		{prog("tracepoint/sched/sched_switch"), "a tracepoint is the kernel's"},
+		{prog("fentry/vfs_read"), "use kprobe/ and kretprobe/, and PT_REGS_PARM1(ctx)"},
+		{prog("ksyscall/read"), "kprobe/__x64_sys_NAME"},
+		{head + `extern unsigned int CONFIG_HZ __kconfig; SEC("uprobe") int f(void *ctx) { return CONFIG_HZ; }`, "the object asks for CONFIG_HZ, a setting of the kernel"},
+		{prog("xdp"), `section "xdp": not supported: kprobe/, kretprobe/, uprobe/, uretprobe/ and usdt/ are`},
 		{m("__uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(max_entries, 1); __uint(key_size, 8); __uint(value_size, 4);"), `map "m": type 11 is not supported`},
-		{m("__uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 0); __uint(key_size, 8); __uint(value_size, 4);"), `map "m" (hash): max_entries is 0`},
 		{m("__uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __uint(key_size, 8); __uint(value_size, 4);"), "key of 8 bytes: must be 4"},
-		{m("__uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 5000);"), "a power of two from 4096"},
 		{m("__uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1); __uint(pinning, LIBBPF_PIN_BY_NAME); __uint(key_size, 8); __uint(value_size, 4);"), "is pinned: there is no bpf file system here"},
 		{head + `char big[100 << 20]; SEC("uprobe") int f(void *ctx) { return big[0]; }`, `section ".bss" of 104857600 bytes: more than`},
 		{head + "int x;", "the object has no programs"},
@@ -409,5 +408,59 @@ func TestFromAsm(t *testing.T) {
 	insns[0] = insns[0].WithReference("none")
 	if _, err := bpf.FromAsm("test", bpf.Kprobe, insns, maps); err == nil || !strings.Contains(err.Error(), `uses map "none", which is not there`) {
 		t.Error(err)
+	}
+}
+
+// What is left to the loader, or to the kernel that the loader has, is said or known.
+func TestLoadLeavesOpen(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "open.c")
+	text := `#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+extern const _Bool LINUX_HAS_BPF_COOKIE __kconfig;
+extern int LINUX_KERNEL_VERSION __kconfig;
+extern _Bool LINUX_HAS_SYSCALL_WRAPPER __kconfig;
+struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(key_size, 8); __uint(value_size, 4); } m SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 5000); } r SEC(".maps");
+SEC("uprobe.s/f") int f(void *ctx) { return LINUX_KERNEL_VERSION + LINUX_HAS_SYSCALL_WRAPPER; }
+SEC("uretprobe.multi/libc.so.6:mall*") int g(void *ctx) { return LINUX_HAS_BPF_COOKIE ? 7 : 8; }
+SEC("usdt/./f:provider:name") int h(void *ctx) { return 0; }
+SEC("tp/sched/sched_switch") int i(void *ctx) { __u64 k = 0; return !!bpf_map_lookup_elem(&m, &k) + bpf_ringbuf_output(&r, &k, 8, 0); }`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := bpf.Load(bytes.NewReader(clang(t, file, "v2")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Programs) != 3 || len(c.Refused) != 1 || !strings.Contains(c.Refused[0].Error(), `program "i"`) {
+		t.Errorf("%d programs, refused %v", len(c.Programs), c.Refused)
+	}
+	if g := c.Program("g"); g.Kind != bpf.Kretprobe || !g.Glob || g.Attach != "libc.so.6:mall*" {
+		t.Errorf("%+v", g)
+	}
+	if h := c.Program("h"); !h.USDT || h.Attach != "./f:provider:name" {
+		t.Errorf("%+v", h)
+	}
+	if n := c.Map("r").MaxEntries; n != 8192 {
+		t.Errorf("a ring of %d bytes", n)
+	}
+	if _, err := bpf.Verify(c.Program("f")); err == nil || !strings.Contains(err.Error(), `--entries m=NUMBER`) {
+		t.Error(err)
+	}
+	if err := c.SetEntries("m", 1<<31); err == nil || c.Map("m").MaxEntries != 0 {
+		t.Error("a map of 2^31 elements")
+	}
+	if err := c.SetEntries("n", 5); err == nil {
+		t.Error("no such map")
+	}
+	if err := c.SetEntries("m", 5); err != nil {
+		t.Fatal(err)
+	}
+	l := verified(t, c)
+	for name, want := range map[string]uint64{"f": 6<<16 + 1<<8 + 1, "g": 7} {
+		if r := l.run(t, name, nil); r.R0 != want {
+			t.Errorf("%s: %d, want %d", name, r.R0, want)
+		}
 	}
 }

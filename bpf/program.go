@@ -1,5 +1,7 @@
 package bpf
 
+import "github.com/cilium/ebpf/btf"
+
 // Kind is when a program runs and what it may do.
 type Kind uint8
 
@@ -27,7 +29,12 @@ type Program struct {
 
 	// Attach is what stands behind the section's slash, where it goes: a place of
 	// spec's grammar (PATH:SYMBOL+OFFS or SYMBOL+OFFS). "" where the section names none.
-	Attach string
+	// Glob and USDT are Section's.
+	Attach     string
+	Glob, USDT bool
+
+	Called bool // a tail call leads to it, so that it needs no place
+	Scales bool // its usdt.bpf.h knows arguments in memory by an index
 
 	Insns []Insn // the program's function first, then the functions that it calls
 	Lines []Line // where the source is known; ascending
@@ -49,6 +56,9 @@ type Collection struct {
 	Programs []*Program
 	Maps     []*MapSpec
 	Vars     []Var // by name
+
+	Refused []error   // why programs of the object are not among these
+	Types   *btf.Spec // what it says of its types, nil for nothing
 }
 
 // Program finds a program by its name, nil where there is none.

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+
+	"github.com/cilium/ebpf/btf"
 )
 
 // Var is a global variable of a program's source: a part of the one value that the
@@ -11,8 +13,9 @@ import (
 type Var struct {
 	Name   string
 	Map    *MapSpec
-	Offset int // bytes
-	Size   int // bytes
+	Offset int      // bytes
+	Size   int      // bytes
+	Type   btf.Type // nil where it is not known
 }
 
 // Var finds a global variable by its name, nil where there is none.
@@ -57,6 +60,22 @@ func (c *Collection) Set(name string, value any) error {
 	section := slices.Clone(m.Contents[0].Value) // it may be the object's own
 	copy(section[v.Offset:], b)
 	m.Contents[0].Value = section
+	return nil
+}
+
+// SetEntries gives a map as many elements, a ring that many bytes, before the programs are
+// loaded: what its definition leaves to the loader. Errors: no such map; a number that it cannot have.
+func (c *Collection) SetEntries(name string, n uint32) error {
+	m := c.Map(name)
+	if m == nil {
+		return fmt.Errorf("bpf: no map %q", name)
+	}
+	old := m.MaxEntries
+	m.MaxEntries = n
+	if err := m.check(); err != nil {
+		m.MaxEntries = old
+		return err
+	}
 	return nil
 }
 

@@ -23,6 +23,8 @@ type runRequest struct {
 	request
 	duration time.Duration
 	sets     []string // NAME=VALUE
+	at       []string // PROGRAM=PLACE
+	entries  []string // MAP=NUMBER
 }
 
 func runCommand() *cobra.Command {
@@ -31,12 +33,13 @@ func runCommand() *cobra.Command {
 		Use:   "run {-p PID | -k PLACE} [-d TIME] OBJECT",
 		Short: "Run eBPF programs of an object inside a process, or a kernel",
 		Long: `Load an object that clang -target bpf has made, place its programs where their
-sections say (uprobe/libc.so.6:malloc, uretprobe/..., in a kernel kprobe/vfs_read), and print what they print with
-bpf_printk, and the records that they put into ring buffers. In the end, after TIME or at
+sections say (uprobe/libc.so.6:malloc, uretprobe/..., usdt/PATH:PROVIDER:NAME, in a kernel kprobe/vfs_read),
+or --at does, and print what they print with bpf_printk, and the records that they put into ring buffers. In the end, after TIME or at
 an interrupt (^C), print their maps, those of threads added up, and their global
 variables: of both, what is not 0.`,
 		Example: `  kprobe run -p 1234 -d 10s hist.bpf.o
-  kprobe run -p 1234 --set least=1000 hist.bpf.o`,
+  kprobe run -p 1234 --set least=1000 hist.bpf.o
+  kprobe run -p 1234 --at enter=libssl.so.3:SSL_write --entries events=1048576 sniff.bpf.o`,
 		RunE: func(c *cobra.Command, args []string) error {
 			rest, err := r.processes(args)
 			if err != nil {
@@ -51,6 +54,8 @@ variables: of both, what is not 0.`,
 	r.pidFlag(c)
 	r.kernelFlag(c)
 	c.Flags().DurationVarP(&r.duration, "duration", "d", 0, "end after `TIME`, such as 10s or 1m30s")
+	c.Flags().StringArrayVar(&r.at, "at", nil, "place a program where its section does not say: `PROGRAM=PLACE`, several times perhaps")
+	c.Flags().StringArrayVar(&r.entries, "entries", nil, "give a map as many elements, a ring as many bytes: `MAP=NUMBER`")
 	c.Flags().StringArrayVar(&r.sets, "set", nil, "begin with a global variable set: `NAME=NUMBER`")
 	return c
 }
@@ -72,6 +77,41 @@ func (r *runRequest) open() (*kprobe.Session, error) {
 	return s, nil
 }
 
+// prepare does what the options say before programs are loaded, and answers where they go.
+func (r *runRequest) prepare(c *bpf.Collection) (at []kprobe.Placement, err error) {
+	for _, err := range c.Refused {
+		report(fmt.Errorf("left out: %w", err))
+	}
+	for _, place := range r.at {
+		program, where, ok := strings.Cut(place, "=")
+		if !ok || where == "" {
+			return nil, fmt.Errorf("--at %s: it must be PROGRAM=PLACE", place)
+		}
+		at = append(at, kprobe.Placement{Program: program, Place: where})
+	}
+	for _, entries := range r.entries {
+		name, value, _ := strings.Cut(entries, "=")
+		n, err := strconv.ParseUint(value, 0, 32)
+		if err != nil {
+			return nil, fmt.Errorf("--entries %s: it must be MAP=NUMBER", entries)
+		}
+		if err := c.SetEntries(name, uint32(n)); err != nil {
+			return nil, err
+		}
+	}
+	for _, set := range r.sets {
+		name, value, _ := strings.Cut(set, "=")
+		n, err := strconv.ParseInt(value, 0, 64)
+		if err != nil {
+			return nil, fmt.Errorf("--set %s: it must be NAME=NUMBER", set)
+		}
+		if err := c.Set(name, int(n)); err != nil {
+			return nil, err
+		}
+	}
+	return at, nil
+}
+
 func (r *runRequest) run(w io.Writer, object string) (err error) {
 	f, err := os.Open(object)
 	if err != nil {
@@ -82,15 +122,9 @@ func (r *runRequest) run(w io.Writer, object string) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w", object, err)
 	}
-	for _, set := range r.sets {
-		name, value, _ := strings.Cut(set, "=")
-		n, err := strconv.ParseInt(value, 0, 64)
-		if err != nil {
-			return fmt.Errorf("--set %s: it must be NAME=NUMBER", set)
-		}
-		if err := c.Set(name, int(n)); err != nil {
-			return err
-		}
+	at, err := r.prepare(c)
+	if err != nil {
+		return err
 	}
 	signals := catchSignals()
 	s, err := r.open()
@@ -102,8 +136,11 @@ func (r *runRequest) run(w io.Writer, object string) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := programs.Attach(); err != nil {
+	if _, err := programs.Attach(at...); err != nil {
 		return err
+	}
+	for _, name := range programs.Unplaced(at...) {
+		report(fmt.Errorf("program %q is nowhere: its section, %s, names no place; --at %s=PLACE does", name, c.Program(name).Section, name))
 	}
 	for _, name := range s.Pending() {
 		report(fmt.Errorf("waiting for %s, which is not mapped yet", name))
@@ -209,7 +246,7 @@ func writeVars(w io.Writer, c *bpf.Collection, programs *kprobe.Programs) error 
 // writeMaps prints the elements of all maps that have any.
 func writeMaps(w io.Writer, c *bpf.Collection, programs *kprobe.Programs) error {
 	for _, spec := range c.Maps {
-		if spec.Type == bpf.RingBuf || spec.Type == bpf.PerfEventArray || strings.HasPrefix(spec.Name, ".") {
+		if spec.Type == bpf.RingBuf || spec.Type == bpf.PerfEventArray || strings.HasPrefix(spec.Name, ".") || strings.HasPrefix(spec.Name, "__bpf_usdt_") {
 			continue
 		}
 		m, err := programs.Map(spec.Name)

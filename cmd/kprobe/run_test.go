@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,27 +99,27 @@ struct pt_regs { unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax,
 
 unsigned long by_load, by_address, by_index, failed, beside;
 
-SEC("uprobe/hammer:hammer_mul")
+SEC("uprobe")
 int loads(struct pt_regs *ctx)
 {
-	__sync_fetch_and_add(&by_load, ctx->di);
+	__sync_fetch_and_add(&by_load, ctx->ax);
 	return 0;
 }
 
-SEC("uprobe/hammer:hammer_mul")
+SEC("uprobe")
 int address(struct pt_regs *ctx)
 {
 	unsigned long v = 0;
 
-	if (bpf_probe_read_kernel(&v, sizeof(v), &ctx->di))
+	if (bpf_probe_read_kernel(&v, sizeof(v), &ctx->ax))
 		__sync_fetch_and_add(&failed, 1);
 	__sync_fetch_and_add(&by_address, v);
 	return 0;
 }
 
-volatile short where = 112, beyond = 168, before = -8;
+volatile short where = 80, beyond = 168, before = -8;
 
-SEC("uprobe/hammer:hammer_mul")
+SEC("uprobe")
 int indexed(struct pt_regs *ctx)
 {
 	unsigned long v = 0;
@@ -135,3 +136,104 @@ int indexed(struct pt_regs *ctx)
 
 char LICENSE[] SEC("license") = "GPL";
 `
+
+// A program gets its own hit's words, whichever way it asks: all threads hammer at once.
+func TestRunContext(t *testing.T) {
+	object := compiled(t, contextProgram)
+	for _, width := range []string{"-m64", "-m32"} {
+		p := testprog.Start(t, testprog.Build(t, "threads", "-O2", width), "4")
+		want := p.Round("200")
+		value := func(program, name string) string {
+			k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), "--at", program+"=hammer_mul", object), p.Pid)
+			for range 3 { // by traps first, then by jumps
+				if got := p.Round("200"); !slices.Equal(got, want) {
+					t.Errorf("%s: %q under probes, %q without", program, got, want)
+				}
+			}
+			k.Signal(syscall.SIGINT)
+			r := k.Result()
+			out := strings.Join(r.Lines, "\n")
+			if !r.OK() || strings.Contains(out, "failed") || program == "indexed" && !strings.Contains(out, "beside = 4800") {
+				t.Errorf("%s %s: %s\n%s", width, program, out, r)
+			}
+			for _, line := range r.Lines {
+				if v, ok := strings.CutPrefix(line, name+" = "); ok {
+					return v
+				}
+			}
+			t.Errorf("%s %s: %s\n%s", width, program, out, r)
+			return ""
+		}
+		sum := value("loads", "by_load")
+		for program, name := range map[string]string{"address": "by_address", "indexed": "by_index"} {
+			if got := value(program, name); got != sum {
+				t.Errorf("%s %s: a sum of %s, by loads it is %s", width, program, got, sum)
+			}
+		}
+		checkUntouched(t, p.Pid)
+	}
+}
+
+const staticProgram = `
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/usdt.bpf.h>
+
+long by_register, by_memory, by_constant, by_byte, count, absent, texts;
+
+SEC("usdt/statics:statics:plain")
+int BPF_USDT(plain, long a, short b, int c, unsigned char d)
+{
+	long e;
+
+	by_register += a;
+	by_memory += b;
+	by_constant += c;
+	by_byte += d;
+	count += bpf_usdt_arg_cnt(ctx);
+	absent += bpf_usdt_arg(ctx, 4, &e) == -2;
+	return 0;
+}
+
+SEC("usdt")
+int BPF_USDT(guarded, unsigned a, char *text)
+{
+	char s[16];
+
+	if (bpf_probe_read_user_str(s, sizeof(s), text) == 10)
+		texts += a;
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
+`
+
+// Static probes: arguments of all kinds, and the program is told that somebody listens.
+func TestRunStaticProbes(t *testing.T) {
+	object := compiled(t, staticProgram)
+	for _, width := range []string{"-m64", "-m32"} {
+		p := testprog.Start(t, testprog.Build(t, "statics", "-O2", width))
+		want := p.Round("1000")
+		k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "guarded=statics:statics:guarded", object), p.Pid)
+		if got := p.Round("1000"); got[0] != want[0] || got[1] != "wanted 1000" {
+			t.Errorf("%q under probes, %q without", got, want)
+		}
+		k.Signal(syscall.SIGINT)
+		r := k.Result()
+		for _, line := range []string{"by_register = 499500", "by_memory = 18446744073709063552", "by_constant = 18446744073709542616",
+			"by_byte = 124716", "count = 4000", "absent = 1000", "texts = 499500"} {
+			if !r.OK() || !slices.Contains(r.Lines, line) {
+				t.Errorf("%s: no %s:\n%s\n%s", width, line, strings.Join(r.Lines, "\n"), r)
+			}
+		}
+		if got := p.Round("1000"); !slices.Equal(got, want) {
+			t.Errorf("%s: in the end %q, want %q", width, got, want)
+		}
+		checkUntouched(t, p.Pid)
+		refused(t, run(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "plain=statics:statics:none", object), "has no static probe statics:none")
+		refused(t, run(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "plain=libnone.so:a:b", object), "libnone.so is not mapped")
+	}
+}

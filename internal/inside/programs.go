@@ -85,8 +85,13 @@ func (ps *Programs) Forget() {
 	}
 }
 
-// All are the programs, in their object's order.
-func (ps *Programs) All() []*Program { return ps.all }
+// Specs are what they were made of, in their object's order.
+func (ps *Programs) Specs() (all []*bpf.Program) {
+	for _, p := range ps.all {
+		all = append(all, p.Spec)
+	}
+	return all
+}
 
 // Program finds one by name, nil where there is none.
 func (ps *Programs) Program(name string) *Program {

@@ -1,0 +1,116 @@
+// Package placing turns what the programs of an object say of their places into addresses and
+// names: one place, all functions that match a pattern, or the static probes (USDT) of a file,
+// whose arguments the program is told of.
+package placing
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+
+	"kprobe/arch"
+	"kprobe/bpf"
+	"kprobe/internal/errno"
+	"kprobe/symbol"
+)
+
+// Placement says where a program goes, in place of what its section names: a place as Program.Attach of
+// package bpf has it.
+type Placement struct{ Program, Place string }
+
+// Of are the places of a program: those that it is told, or that its section names.
+func Of(p *bpf.Program, told []Placement) (all []string) {
+	for _, a := range told {
+		if a.Program == p.Name {
+			all = append(all, a.Place)
+		}
+	}
+	if all == nil && p.Attach != "" {
+		all = []string{p.Attach}
+	}
+	return all
+}
+
+// Unplaced names the programs that have none, and that no tail call leads to.
+func Unplaced(programs []*bpf.Program, told []Placement) (names []string) {
+	for _, p := range programs {
+		if len(Of(p, told)) == 0 && !p.Called {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// Spot is where a probe goes, by name or address, and its cookie.
+type Spot struct {
+	Program *bpf.Program
+
+	Name   string
+	Offset uint64
+	Addr   arch.Addr
+	Cookie uint64
+}
+
+// Finder finds the spots of programs that were loaded together.
+type Finder struct {
+	Space *symbol.Space
+	Specs *bpf.Map    // what tells the programs of static probes' arguments; nil where none asks
+	Warn  func(error) // of what is not served, but does not stop the rest
+
+	// Semaphores are the places of 2 bytes that tell the target of somebody who is at its
+	// static probes. They have been found so far.
+	Semaphores []arch.Addr
+}
+
+// All finds where programs go: those that have a place. Errors: ENOENT for a program that told
+// names and that is not there; EINVAL where none has a place; those of Find, with the program's name.
+func (f *Finder) All(programs []*bpf.Program, told []Placement) (all []Spot, err error) {
+	for _, at := range told {
+		if !slices.ContainsFunc(programs, func(p *bpf.Program) bool { return p.Name == at.Program }) {
+			return nil, errno.New(syscall.ENOENT, "no program %q", at.Program)
+		}
+	}
+	for _, p := range programs {
+		for _, place := range Of(p, told) {
+			spots, err := f.Find(p, place)
+			if err != nil {
+				return nil, fmt.Errorf("program %q: %w", p.Name, err)
+			}
+			for _, at := range spots {
+				at.Program = p
+				all = append(all, at)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, errno.New(syscall.EINVAL, `no program's section names a place, as SEC("uprobe/libc.so.6:malloc") does`)
+	}
+	return all, nil
+}
+
+// Find finds what a place of a program means. Errors: EINVAL for one that is none, ENOENT for what
+// is not there.
+func (f *Finder) Find(p *bpf.Program, place string) ([]Spot, error) {
+	if p.USDT {
+		return f.static(p, place)
+	}
+	name, offset, err := symbol.SplitOffset(place)
+	if err != nil {
+		return nil, &errno.Error{Errno: syscall.EINVAL, Err: err}
+	}
+	module, function := symbol.SplitName(name)
+	if !p.Glob || !strings.ContainsAny(function, "*?[") {
+		return []Spot{{Name: name, Offset: offset}}, nil
+	}
+	var spots []Spot
+	for _, loc := range f.Space.Match(module, function) {
+		if loc.Func.Source != symbol.Plt && loc.Func.Kind != symbol.IFunc {
+			spots = append(spots, Spot{Addr: arch.Addr(loc.Addr + offset)})
+		}
+	}
+	if len(spots) == 0 {
+		return nil, errno.New(syscall.ENOENT, "no function matches %q", place)
+	}
+	return spots, nil
+}

@@ -1,0 +1,43 @@
+package placing
+
+import (
+	"encoding/binary"
+
+	"kprobe/arch"
+	"kprobe/internal/mem"
+)
+
+// Semaphores are those of static probes that have been raised in a target: it makes the probes'
+// arguments only then. Others may have raised them, too. The target is frozen for both.
+type Semaphores []arch.Addr
+
+// Raise raises more of them.
+func (s *Semaphores) Raise(t mem.ReadWriter, more []arch.Addr) error {
+	for _, at := range more {
+		if err := count(t, at, 1); err != nil {
+			return err
+		}
+		*s = append(*s, at)
+	}
+	return nil
+}
+
+// Lower takes that back.
+func (s *Semaphores) Lower(t mem.ReadWriter) error {
+	for len(*s) > 0 {
+		if err := count(t, (*s)[0], -1); err != nil {
+			return err
+		}
+		*s = (*s)[1:]
+	}
+	return nil
+}
+
+func count(t mem.ReadWriter, at arch.Addr, by int) error {
+	var b [2]byte
+	if err := t.ReadAt(at, b[:]); err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint16(b[:], binary.LittleEndian.Uint16(b[:])+uint16(by))
+	return t.WriteAt(at, b[:])
+}
