@@ -32,6 +32,7 @@ const (
 	ArgConst             // a number that is known: the size of a record
 	ArgRecord            // what ringbuf_reserve gave
 	ArgAddr              // an address of the target, whatever is there
+	ArgWords             // as ArgMem: numbers of 8 bytes, which may be addresses of anything
 	ArgMaybe             // a number, or nothing was put there: see HelperCall.Set
 )
 
@@ -99,6 +100,7 @@ const (
 	FnKtimeGetCoarseNs   = 160
 	FnGetFuncIP          = 173
 	FnGetAttachCookie    = 174
+	FnTraceVprintk       = 177
 
 	FnCallData = 0x6b70 // not the kernel's
 )
@@ -113,7 +115,7 @@ const MaxCallData = 4096
 //	map_delete_elem(map, key)                 0, -ENOENT, -EBUSY; -EINVAL for an array
 //	probe_read*(dst, size, addr)              0; -EFAULT, dst then all zeros. Of the target's memory, whoever's (user = kernel)
 //	ktime_get_ns() and the other clocks       nanoseconds of CLOCK_MONOTONIC, _BOOTTIME, _MONOTONIC_COARSE
-//	trace_printk(fmt, size, a, b, c)          bytes of fmt; a record of TraceRecord in the trace ring; -ENOSPC
+//	trace_printk(fmt, size, a, b, c)          bytes of fmt; a record of Printk in the trace ring, with the texts of %s
 //	get_prandom_u32()                         32 random bits
 //	get_smp_processor_id()                    the CPU
 //	get_current_pid_tgid()                    tgid << 32 | tid
@@ -128,6 +130,7 @@ const MaxCallData = 4096
 //	ringbuf_submit(record, flags), ringbuf_discard(record, flags)   nothing
 //	get_func_ip(ctx)                          address of the probed function (kprobe: of the probe)
 //	get_attach_cookie(ctx)                    the number that was given at attaching
+//	trace_vprintk(fmt, size, values, bytes)   the same, of up to 12 values
 //	call_data(ctx, size)                      address of size bytes that belong to this one call of the probed function
 //
 // The last is ours alone. A return probe's program at the entry and the one at the return get the
@@ -167,6 +170,7 @@ func init() {
 		{FnKtimeGetCoarseNs, "ktime_get_coarse_ns", nil, RetNumber},
 		{FnGetFuncIP, "get_func_ip", []Arg{ArgCtx}, RetNumber},
 		{FnGetAttachCookie, "get_attach_cookie", []Arg{ArgCtx}, RetNumber},
+		{FnTraceVprintk, "trace_vprintk", []Arg{ArgMem, ArgSize, ArgWords, ArgSize0}, RetNumber},
 		{FnCallData, "call_data", []Arg{ArgCtx, ArgConst}, RetData},
 	} {
 		Helpers[h.ID] = &h

@@ -188,14 +188,19 @@ const (
 	MaxTrace       = 127 // addresses of one trace
 )
 
-// What trace_printk writes into the trace ring (TraceMap): a record of the three
-// values, the format's bytes behind them. It is put into words when read.
+// What trace_printk and trace_vprintk write into the trace ring (TraceMap): the values, the format's
+// bytes, padded to 8, and for each %s the text that its value points to. It is put into words when
+// read.
 const (
-	PrintkArgs   = 0  // u64[3]
-	PrintkThread = 24 // u32: the tid
-	PrintkLen    = 28 // u32: of the format, its NUL included
-	PrintkFormat = 32
-	MaxPrintk    = 512 // a longer format is cut
+	PrintkThread = 0  // u32: the tid
+	PrintkLen    = 4  // u32: of the format, its NUL included
+	PrintkCount  = 8  // u32: of values
+	PrintkTexts  = 12 // u32: of texts
+	PrintkArgs   = 16 // u64[PrintkCount]
+
+	PrintkText  = 128 // bytes of each text, its NUL included; what could not be read is a NUL and a 1
+	MaxPrintk   = 512 // a longer format is cut
+	MaxPrintkOf = 12  // values
 )
 
 // TraceMap is the ring that trace_printk writes to in the target. Who arranges a

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -403,13 +405,13 @@ func TestStackTraces(t *testing.T) {
 }
 
 func TestPrintkRecord(t *testing.T) {
-	rec := append(append(append(word8(1), word8(2)...), word8(3)...), word4(42)...)
-	rec = append(append(rec, word4(6)...), "a %d b\x00"...)
+	rec := slices.Concat(word4(42), word4(9), word4(3), word4(1), word8(1), word8(2), word8(3), []byte("a %d %s\x00\x00 any..."[:9]), make([]byte, 7),
+		[]byte("text"), make([]byte, PrintkText-4))
 	p, err := ParsePrintk(rec)
-	if err != nil || p != (Printk{42, "a %d b", [3]uint64{1, 2, 3}}) {
+	if err != nil || !reflect.DeepEqual(p, Printk{42, "a %d %s", []uint64{1, 2, 3}, []string{"text"}}) {
 		t.Errorf("%+v %v", p, err)
 	}
-	for _, bad := range [][]byte{nil, rec[:30], rec[:34]} {
+	for _, bad := range [][]byte{nil, rec[:12], rec[:34], rec[:len(rec)-1]} {
 		if _, err := ParsePrintk(bad); err == nil {
 			t.Errorf("%x is a record", bad)
 		}

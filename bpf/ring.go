@@ -1,7 +1,6 @@
 package bpf
 
 import (
-	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 )
@@ -133,30 +132,6 @@ func (r *Reader) Lost() (n uint64) {
 		n += atomic.LoadUint64(r.m.mem.u64(r.m.ringOff(slot) + RingLost))
 	}
 	return n
-}
-
-// Printk is a line of trace_printk before it is put into words.
-type Printk struct {
-	Thread uint32 // tid
-	Format string
-	Args   [3]uint64
-}
-
-// ParsePrintk reads a record of the trace ring.
-func ParsePrintk(rec []byte) (p Printk, err error) {
-	if len(rec) < PrintkFormat {
-		return p, fmt.Errorf("bpf: trace record of %d bytes: at least %d", len(rec), PrintkFormat)
-	}
-	for i := range p.Args {
-		p.Args[i] = binary.LittleEndian.Uint64(rec[PrintkArgs+8*i:])
-	}
-	p.Thread = binary.LittleEndian.Uint32(rec[PrintkThread:])
-	n := binary.LittleEndian.Uint32(rec[PrintkLen:])
-	if uint64(n) > uint64(len(rec)-PrintkFormat) {
-		return p, fmt.Errorf("bpf: trace record of %d bytes: format of %d does not fit", len(rec), n)
-	}
-	p.Format = cString(rec[PrintkFormat : PrintkFormat+n])
-	return p, nil
 }
 
 // cString is what stands before the NUL.

@@ -126,7 +126,7 @@ func (v *verifier) load(s *state, pc int, i Insn) (got value, err error) {
 		if w := stackWord(i.Src, i); w >= 0 && f.stack[w].spill != nil && f.stack[w].bytes == [8]uint8{byteSpill, byteSpill, byteSpill, byteSpill, byteSpill, byteSpill, byteSpill, byteSpill} {
 			return *f.stack[w].spill, nil
 		}
-		if err := v.readable(f, pc, i.Src, lo, hi); err != nil {
+		if err := v.readable(f, pc, i.Src, lo, hi, false); err != nil {
 			return got, err
 		}
 	case isValue:
@@ -145,13 +145,14 @@ func (v *verifier) load(s *state, pc int, i Insn) (got value, err error) {
 	return got, nil
 }
 
-// readable holds that stack bytes were written, and with numbers.
-func (v *verifier) readable(f *callFrame, pc int, reg uint8, lo, hi int64) error {
+// readable holds that stack bytes were written, and with numbers, or with words of any kind.
+func (v *verifier) readable(f *callFrame, pc int, reg uint8, lo, hi int64, words bool) error {
 	for off := lo; off < hi; off++ {
 		w, k := at(f, off)
 		switch b := w.bytes[k]; {
 		case b == byteNothing:
 			return v.p.refuse(pc, "r%d: the stack at r10%+d was never written on this path (it is read from r10%+d to r10%+d): set the whole variable, its padding too", reg, off, lo, hi-1)
+		case words:
 		case b == bytePointer || b == byteSpill && w.spill.pointer():
 			return v.p.refuse(pc, "r%d: the stack at r10%+d holds a pointer: it can only be loaded back as a whole, by r10", reg, off)
 		}
@@ -226,7 +227,7 @@ func (v *verifier) atomic(s *state, pc int, i Insn, need func(...uint8) error) e
 	}
 	if x.kind == isStack {
 		g := s.frames[x.index]
-		if err := v.readable(g, pc, i.Dst, lo, hi); err != nil {
+		if err := v.readable(g, pc, i.Dst, lo, hi, false); err != nil {
 			return err
 		}
 		v.fill(g, lo, hi, byteData, x.num.isConst())
@@ -298,10 +299,19 @@ func (v *verifier) helper(s *state, pc int, h *Helper) error {
 			c.Map = x.index
 			err = v.suits(pc, h, v.p.Maps[x.index])
 		case ArgKey:
-			err = v.memory(s, pc, r, int64(v.p.Maps[c.Map].KeySize), true, false)
+			err = v.memory(s, pc, r, int64(v.p.Maps[c.Map].KeySize), true, false, false)
 		case ArgValue:
-			err = v.memory(s, pc, r, int64(v.p.Maps[c.Map].ValueSize), true, false)
-		case ArgMem, ArgMemOut:
+			err = v.memory(s, pc, r, int64(v.p.Maps[c.Map].ValueSize), true, false, false)
+		case ArgMaybe:
+			if x.kind == isStack {
+				if lo, _, e := v.reach(pc, r, x, 0, 1, false); e != nil {
+					err = e
+				} else {
+					err = v.readable(s.frames[x.index], pc, r, lo, lo+1, false) // the text of a %s
+				}
+			}
+			v.mayRead(x)
+		case ArgMem, ArgMemOut, ArgWords:
 			n := &f.regs[r+1]
 			if n.kind != isNumber {
 				return v.p.refuse(pc, "argument %d of %s (r%d) is %s: it must be the number of bytes", k+2, h.Name, r+1, v.describe(n))
@@ -313,7 +323,7 @@ func (v *verifier) helper(s *state, pc int, h *Helper) error {
 			if n.num.smin < least || n.num.smax > maxReach {
 				return v.p.refuse(pc, "argument %d of %s (r%d), the number of bytes, may be %s: it must be %d or more, and bounded (if (n > sizeof(buf)) n = sizeof(buf);)", k+2, h.Name, r+1, n.num.String(), least)
 			}
-			err = v.memory(s, pc, r, n.num.smax, n.num.isConst(), a == ArgMemOut)
+			err = v.memory(s, pc, r, n.num.smax, n.num.isConst(), a == ArgMemOut, a == ArgWords)
 			size = n.num.smax
 		case ArgConst:
 			if !c.Known[k] || c.Const[k] == 0 || c.Const[k] > MaxRing {
@@ -369,6 +379,13 @@ func (v *verifier) helper(s *state, pc int, h *Helper) error {
 	return nil
 }
 
+// mayRead notes that a helper may read text at a value.
+func (v *verifier) mayRead(x *value) {
+	if x.kind == isCtx {
+		v.useContext(0, int64(v.p.context().Size()))
+	}
+}
+
 // escape notes the words of the context that a helper may read by an address in it, n bytes:
 // a word that is not noted is not stored, and would be another hit's. Where the address
 // may lie outside, all words are, and the call has to be bounded.
@@ -403,7 +420,8 @@ func (v *verifier) suits(pc int, h *Helper, m *MapSpec) error {
 }
 
 // memory looks at memory that a helper reads, or fills, up to size bytes of it.
-func (v *verifier) memory(s *state, pc int, r uint8, size int64, certain, fills bool) error {
+// words says that pointers may be in it.
+func (v *verifier) memory(s *state, pc int, r uint8, size int64, certain, fills, words bool) error {
 	x := &s.top().regs[r]
 	lo, hi, err := v.reach(pc, r, x, 0, size, fills)
 	if err != nil || x.kind != isStack {
@@ -413,9 +431,12 @@ func (v *verifier) memory(s *state, pc int, r uint8, size int64, certain, fills 
 	v.touch(f, lo)
 	certain = certain && x.num.isConst()
 	if !fills || !certain {
-		if err := v.readable(f, pc, r, lo, hi); err != nil {
+		if err := v.readable(f, pc, r, lo, hi, words); err != nil {
 			return err
 		}
+	}
+	if words {
+		v.useContext(0, int64(v.p.context().Size())) // its address may be among them
 	}
 	if fills {
 		v.fill(f, lo, hi, byteData, certain)
@@ -455,7 +476,7 @@ func answers(id int32, size int64) scalar {
 		return unsigned(0, math.MaxUint32)
 	case FnProbeReadStr, FnProbeReadUserStr, FnProbeReadKernelStr:
 		return signed(-EFAULT, size)
-	case FnGetStackid, FnTracePrintk:
+	case FnGetStackid, FnTracePrintk, FnTraceVprintk:
 		return signed(-ENOSYS, math.MaxInt32)
 	}
 	return signed(-ENOSYS, 0)

@@ -97,14 +97,18 @@ func (vm *VM) call(slot int) (bad string) {
 			answer(0)
 		}
 
-	case FnTracePrintk:
+	case FnTracePrintk, FnTraceVprintk:
 		p := Printk{Thread: uint32(env.PidTgid), Format: cString(mem(r[R1], min(r[R2], MaxPrintk)))}
-		for i := range p.Args {
-			if R3+uint8(i) <= uint8(c.Set) {
-				p.Args[i] = r[R3+uint8(i)]
+		if c.Helper.ID == FnTracePrintk {
+			p.Args = make([]uint64, 3)
+			copy(p.Args[:c.Set-2], r[R3:])
+		} else {
+			for b := mem(r[R3], min(r[R4], 8*MaxPrintkOf)); len(b) >= 8; b = b[8:] {
+				p.Args = append(p.Args, binary.LittleEndian.Uint64(b))
 			}
 		}
 		if bad == "" && env.Trace != nil {
+			p.Texts = vm.texts(&p)
 			env.Trace(p)
 		}
 		r[R0] = r[R2]
@@ -174,6 +178,26 @@ func (vm *VM) call(slot int) (bad string) {
 		return c.Helper.Name + " is not there"
 	}
 	return bad
+}
+
+// texts reads those that a printed line asks for.
+func (vm *VM) texts(p *Printk) (texts []string) {
+	n := 0
+	for c := range conversions(p.Format) {
+		if n == len(p.Args) {
+			break
+		}
+		if c.verb == 's' {
+			b := make([]byte, PrintkText)
+			if _, ok := vm.readString(p.Args[n], b); ok {
+				texts = append(texts, cString(b))
+			} else {
+				texts = append(texts, unreadable)
+			}
+		}
+		n++
+	}
+	return texts
 }
 
 // beside tells whether a helper's bounded read leaves the context. Nothing is no read.

@@ -237,3 +237,42 @@ func TestRunStaticProbes(t *testing.T) {
 		refused(t, run(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "plain=libnone.so:a:b", object), "libnone.so is not mapped")
 	}
 }
+
+const printProgram = `
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+SEC("uretprobe/libc.so.6:getenv")
+int returned(struct pt_regs *ctx)
+{
+	char comm[16];
+
+	bpf_get_current_comm(comm, sizeof(comm));
+	bpf_printk("%s: %d %s", comm, 7, (char *)PT_REGS_RC(ctx));
+	bpf_printk("%s %d %d %d %s", "many", 1, 2, 3, comm);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
+`
+
+// What %s prints is the text, from wherever it is: the program's stack, its constants, the target.
+func TestRunPrintsText(t *testing.T) {
+	object := compiled(t, printProgram)
+	for _, width := range []string{"-m64", "-m32"} {
+		p := testprog.Start(t, testprog.Build(t, "environs", "-O2", width))
+		k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), object), p.Pid)
+		p.Round("2")
+		k.Signal(syscall.SIGINT)
+		r := k.Result()
+		head := fmt.Sprintf("environs-%d: ", p.Pid)
+		for _, line := range []string{"environs: 7 a value of it", "environs: 7 (efault)", "many 1 2 3 environs"} {
+			if !r.OK() || !slices.Contains(r.Lines, head+line) {
+				t.Errorf("%s: no %s:\n%s\n%s", width, line, strings.Join(r.Lines, "\n"), r)
+			}
+		}
+		checkUntouched(t, p.Pid)
+	}
+}

@@ -20,6 +20,7 @@ var helperRoutines = map[int32]string{
 	bpf.FnKtimeGetCoarseNs:   "ktime_get_ns", // finer than asked for
 	bpf.FnKtimeGetBootNs:     "ktime_get_boot_ns",
 	bpf.FnTracePrintk:        "trace_printk",
+	bpf.FnTraceVprintk:       "trace_vprintk",
 	bpf.FnGetPrandomU32:      "get_prandom_u32",
 	bpf.FnGetSmpProcessorID:  "get_smp_processor_id",
 	bpf.FnGetCurrentUidGid:   "get_current_uid_gid",
@@ -37,7 +38,7 @@ var names = map[string]int64{
 	"AREA_CODE": areaCode, "AREA_HEAD": areaHead, "AREA_TABLE": areaTable, "AREA_CAREFUL": areaCareful,
 
 	"HEAD_NEXT": headNext, "HEAD_MAX": headMax, "HEAD_STATES": headStates, "HEAD_STRIDE": headStride,
-	"HEAD_SINK": headSink, "HEAD_OTHER": headOther, "HEAD_TRACE": headTrace, "HEAD_UID_GID": headUIDGID,
+	"HEAD_SINK": headSink, "HEAD_OTHER": headOther, "HEAD_TRACE": headTrace, "HEAD_READ_TEXT": headReadText, "HEAD_UID_GID": headUIDGID,
 	"HEAD_CLOCK_BASE": headClock, "HEAD_CLOCK_MULT": headClock + 8, "HEAD_CLOCK_SHIFT": headClock + 16, "HEAD_CLOCK_BOOT": headClock + 24,
 	"HEAD_READS_BASE": headReadsBase, "HEAD_PROOF": headProof, "HEAD_SHARED": headShared,
 	"HASH_FACTOR": hashFactor - 1<<32, "HASH_SHIFT": hashShift, "HASH_MASK": hashMask, "ODD_KEY": oddKey, "ODD_BIT": oddBit, "KEY_ALIGN": keyAlign - 1,
@@ -86,7 +87,8 @@ var names = map[string]int64{
 	"TRACE_COUNT": bpf.TraceCount, "TRACE_HASH": bpf.TraceHash, "TRACE_INDEX_SIZE": bpf.TraceIndexSize,
 	"TRACE_BUSY": bpf.TraceBusy, "TRACE_PROBES": bpf.TraceProbes,
 	"PRINTK_ARGS": bpf.PrintkArgs, "PRINTK_THREAD": bpf.PrintkThread, "PRINTK_LEN": bpf.PrintkLen,
-	"PRINTK_FORMAT": bpf.PrintkFormat, "MAX_PRINTK": bpf.MaxPrintk,
+	"PRINTK_COUNT": bpf.PrintkCount, "PRINTK_TEXTS": bpf.PrintkTexts, "PRINTK_TEXT": bpf.PrintkText,
+	"MAX_PRINTK": bpf.MaxPrintk, "MAX_PRINTK_OF": bpf.MaxPrintkOf,
 	"UPDATE_NOEXIST": bpf.UpdateNoExist, "UPDATE_EXIST": bpf.UpdateExist,
 	"STACK_SKIP": 0xff, "STACK_FLAGS": 0x700, "STACK_REUSE": 0x400, // BPF_F_SKIP_FIELD_MASK, BPF_F_REUSE_STACKID
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"kprobe/arch"
+	"kprobe/bpf"
 )
 
 // Area is the beginning of a stretch of code in the target: two addresses and a byte that
@@ -115,6 +116,17 @@ func (a *Area) Helper(id int32) (arch.Addr, bool) {
 		return 0, false
 	}
 	return a.routine(name), true
+}
+
+// ReadsText has printed lines read their texts as this area's programs read memory: for kernels, whose
+// faults are not ours to mend. It is to be told of one area at least that stays.
+func (a *Area) ReadsText() {
+	at := a.routine("no_text")
+	if r := a.seg.readers; r != nil {
+		_, readers := r.code(a.readers())
+		at = readers[bpf.FnProbeReadStr]
+	}
+	a.seg.put(headReadText, uint64(at))
 }
 
 // ReturnTo is where, in memory, a thread that runs a program has the address that

@@ -409,8 +409,57 @@ func TestSmallHelpers(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 		p, err := bpf.ParsePrintk(rec.Data)
-		if want := strings.TrimRight(format[:min(len(format), bpf.MaxPrintk)], "\x00"); err != nil || p.Format != want || p.Args != [3]uint64{11, 22, 33} || p.Thread != uint32(d.pid) {
+		if want := strings.TrimRight(format[:min(len(format), bpf.MaxPrintk)], "\x00"); err != nil || p.Format != want || !slices.Equal(p.Args, []uint64{11, 22, 33}) || p.Thread != uint32(d.pid) {
 			t.Errorf("%+v %v", p, err)
+		}
+	}
+}
+
+// Texts that printed lines ask for are read when they are printed.
+func TestPrintTexts(t *testing.T) {
+	d := newDriver(t, bpf.TraceMap())
+	d.seg.SetTrace(arch.Addr(d.mapAddr(0)))
+	reader, err := bpf.NewReader(d.maps.Map(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const one, long = 101, 102 // stand for the addresses of these texts
+	for _, tt := range []struct {
+		format string
+		values []uint64
+		want   string
+	}{
+		{"%s", []uint64{one}, "one"},
+		{"%d %-5s|%5.3lld%%|%pks", []uint64{7, one, 8, one}, "7 one  |  008%|one"},
+		{"%s", []uint64{long}, strings.Repeat("x", bpf.PrintkText-1)},
+		{"%s and %s", []uint64{one}, "one and %s"},
+		{"%pus %px %s%", []uint64{one, 16, one}, "one 0x10x one%"},
+		{strings.Repeat("%s", 12), []uint64{one, one, one, one, one, one, one, one, one, one, one, one}, strings.Repeat("one", 12)},
+		{strings.Repeat("%s", 14), slices.Repeat([]uint64{one}, 14), strings.Repeat("one", 12) + "%s%s"},
+	} {
+		format, _ := d.buffer([]byte(tt.format + "\x00"))
+		values := make([]byte, 8*len(tt.values))
+		for i, v := range tt.values {
+			switch v {
+			case one:
+				v, _ = d.buffer([]byte("one\x00"))
+			case long:
+				v, _ = d.buffer([]byte(strings.Repeat("x", 300) + "\x00"))
+			}
+			binary.LittleEndian.PutUint64(values[8*i:], v)
+		}
+		at, _ := d.buffer(values)
+		a := d.one(bpf.FnTraceVprintk, format, uint64(len(tt.format)+1), at, uint64(len(values)))
+		if a != uint64(len(tt.format)+1) {
+			t.Errorf("%q: it answers %d", tt.format, int64(a))
+		}
+		rec, ok, err := reader.Read()
+		if err != nil || !ok {
+			t.Fatal(tt.format, ok, err)
+		}
+		p, err := bpf.ParsePrintk(rec.Data)
+		if err != nil || p.String() != tt.want {
+			t.Errorf("%q: %q, %v, want %q", tt.format, p.String(), err, tt.want)
 		}
 	}
 }

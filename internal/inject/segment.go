@@ -36,6 +36,7 @@ const (
 	headOther     = 144 // see SetOther
 	headReadsBase = 152 // see ReadsBase; 1 byte
 	headProof     = 160 // a word that is nowhere else
+	headReadText  = 168 // of what reads text in a kernel, 0 in processes: see Area.ReadsText
 	headShared    = 256 // keys that are of several threads, and then 0
 	headSlots     = 192 // see slots.go
 	headCPUs      = 512 // addresses of states, by the numbers of CPUs

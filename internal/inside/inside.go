@@ -405,5 +405,8 @@ func (b *Batch) area(near patch.Range) (*area, error) {
 	a := &area{inject.NewArea(b.in.Seg, at), near}
 	b.areas = append(b.areas, a)
 	b.write(at, a.Image())
+	if b.in.cfg.cpus != nil {
+		a.ReadsText()
+	}
 	return a, nil
 }

@@ -1245,39 +1245,142 @@ ROUTINE perf_event_output		# context, map, flags, data, size
 1:	FAIL	ENOSPC
 
 ROUTINE trace_printk			# format, size, three values
-	push	rsi
-	push	rdi
 	push	r8
 	push	rcx
 	push	rdx
-	mov	rdi, [rip+start-AREA_CODE+AREA_HEAD]
+	mov	rdx, rsp
+	mov	ecx, 3*8
+	call	trace_vprintk_
+	add	rsp, 3*8
+	ret
+
+ROUTINE trace_vprintk			# format, size, values, their size
+	.irp	r, rbx, rbp, r13, r14, r15, rsi
+	push	\r
+	.endr
+	mov	rbx, rdi		# format
+	mov	r13, rdx		# values
+	mov	r14d, 8*MAX_PRINTK_OF
+	cmp	rcx, r14
+	cmovb	r14, rcx
+	and	r14d, -8		# their size
+	mov	r15d, MAX_PRINTK
+	cmp	rsi, r15
+	cmovb	r15, rsi		# the format's
+	xor	ebp, ebp		# texts
+	xor	ecx, ecx
+1:	call	conversion
+	test	al, al
+	jz	2f
+	cmp	al, 's'
+	jne	1b
+	inc	ebp
+	jmp	1b
+2:	mov	rdi, [rip+start-AREA_CODE+AREA_HEAD]
 	mov	rdi, [rdi+HEAD_TRACE]
 	test	rdi, rdi
-	jz	1f
-	mov	eax, MAX_PRINTK
-	cmp	rsi, rax
-	cmova	rsi, rax
-	push	rsi
-	add	esi, PRINTK_FORMAT
+	jz	6f
+	imul	esi, ebp, PRINTK_TEXT
+	add	esi, r14d
+	lea	esi, [rsi+r15+PRINTK_ARGS+7]
+	and	esi, -8
 	call	ringbuf_reserve_
-	pop	rcx
 	test	rax, rax
-	jz	1f
-	pop	[rax+PRINTK_ARGS]
-	pop	[rax+PRINTK_ARGS+8]
-	pop	[rax+PRINTK_ARGS+16]
-	mov	r11d, [r12+STATE_PID_TGID]
-	mov	[rax+PRINTK_THREAD], r11d
-	mov	[rax+PRINTK_LEN], ecx
-	pop	r10
-	lea	r9, [rax+PRINTK_FORMAT]
+	jz	6f			# no room: the ring has counted it
+	mov	ecx, [r12+STATE_PID_TGID]
+	mov	[rax+PRINTK_THREAD], ecx
+	mov	[rax+PRINTK_LEN], r15d
+	mov	ecx, r14d
+	shr	ecx, 3
+	mov	[rax+PRINTK_COUNT], ecx
+	mov	[rax+PRINTK_TEXTS], ebp
+	push	rax
+	lea	r9, [rax+PRINTK_ARGS]
+	mov	r10, r13
+	mov	ecx, r14d
 	call	copy
+	mov	r10, rbx
+	mov	ecx, r15d
+	call	copy
+	lea	rbp, [r13+r14]		# the values' end
+	mov	r14, r9			# where texts go
+	xor	ecx, ecx
+3:	cmp	r13, rbp
+	jae	5f
+	call	conversion
+	test	al, al
+	jz	5f
+	cmp	al, 's'
+	jne	4f
+	push	rcx
+	mov	rdi, r14
+	mov	esi, PRINTK_TEXT
+	mov	rdx, [r13]
+	mov	rax, [rip+start-AREA_CODE+AREA_HEAD]
+	mov	rax, [rax+HEAD_READ_TEXT]
+	test	rax, rax
+	jz	7f
+	call	rax			# a kernel's
+	jmp	8f
+7:	call	probe_read_str_
+8:	pop	rcx
+	test	rax, rax
+	jns	9f
+	mov	word ptr [r14], 0x100	# not to be read
+9:	add	r14, PRINTK_TEXT
+4:	add	r13, 8
+	jmp	3b
+5:	pop	rax
 	and	dword ptr [rax-RECORD_HEADER], ~RECORD_BUSY
-	pop	rax
+6:	pop	rax
+	.irp	r, r15, r14, r13, rbp, rbx
+	pop	\r
+	.endr
 	ret
-1:	add	rsp, 32			# no room: the ring has counted it
-	pop	rax
+
+# al becomes the verb of the next conversion of the format rbx, of r15 bytes, from rcx on, which is
+# moved behind it; 0 at the end. Pointers to text (%pks, %pus) are 's'.
+conversion:
+1:	call	letter
+	jz	4f
+	cmp	al, '%'
+	jne	1b
+2:	call	letter
+	jz	4f
+	cmp	al, '%'
+	je	1b
+	cmp	al, 'A'			# flags, width and precision
+	jb	2b
+	.irp	size, 'l', 'h', 'z', 'j'
+	cmp	al, \size
+	je	2b
+	.endr
+	cmp	al, 'p'
+	jne	4f
+	lea	rdx, [rcx+2]
+	cmp	rdx, r15
+	ja	4f
+	cmp	byte ptr [rbx+rcx+1], 's'
+	jne	4f
+	cmp	byte ptr [rbx+rcx], 'k'
+	je	3f
+	cmp	byte ptr [rbx+rcx], 'u'
+	jne	4f
+3:	mov	rcx, rdx
+	mov	al, 's'
+4:	ret
+
+letter:	xor	eax, eax
+	cmp	rcx, r15
+	jae	1f
+	mov	al, [rbx+rcx]
+	inc	rcx
+1:	test	al, al
 	ret
+
+# probe_read_str where a kernel has nothing to read text with.
+ROUTINE no_text
+	FAIL	EFAULT
 
 # ---- The target's memory ----
 

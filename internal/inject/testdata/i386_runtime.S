@@ -1136,35 +1136,146 @@ ROUTINE perf_event_output		# context, map, flags, data, size
 1:	FAIL	ENOSPC
 
 ROUTINE trace_printk			# format, size, three values
+	lea	eax, [ebp+R+8*3]
+	mov	ecx, 3*8
+	jmp	print
+
+ROUTINE trace_vprintk			# format, size, values, their size
+	ARG	eax, 3
+	WHOLE	4
+	mov	ecx, eax
+	ARG	eax, 3
+	# The ecx bytes of values at eax.
+print:	cmp	ecx, 8*MAX_PRINTK_OF
+	jbe	1f
+	mov	ecx, 8*MAX_PRINTK_OF
+1:	and	ecx, -8
+	push	eax			# values: esp+8
+	push	ecx			# their size: esp+4
+	mov	esi, [ebp+R+8*2]	# the format's
+	cmp	esi, MAX_PRINTK
+	jbe	1f
+	mov	esi, MAX_PRINTK
+1:	ARG	ebx, 1
+	push	0			# texts
+	xor	ecx, ecx
+2:	call	conversion
+	test	al, al
+	jz	3f
+	cmp	al, 's'
+	jne	2b
+	inc	dword ptr [esp]
+	jmp	2b
+3:	mov	[ebp+T_LEN], esi
 	SEGMENT	edi
 	mov	edi, [edi+HEAD_TRACE]
 	test	edi, edi
-	jz	2f
-	ARG	eax, 2
-	cmp	eax, MAX_PRINTK
-	jbe	1f
-	mov	eax, MAX_PRINTK
-1:	mov	[ebp+T_LEN], eax
-	add	eax, PRINTK_FORMAT
+	jz	8f
+	imul	eax, [esp], PRINTK_TEXT
+	add	eax, [esp+4]
+	lea	eax, [eax+esi+PRINTK_ARGS+7]
+	and	eax, -8
 	call	reserve
 	test	eax, eax
-	jz	2f			# no room: the ring has counted it
+	jz	8f			# no room: the ring has counted it
 	mov	[ebp+T_RECORD], eax
-	lea	edi, [eax+PRINTK_ARGS]
-	lea	esi, [ebp+R+8*3]
-	mov	ecx, 3*8
-	call	copy
 	mov	ecx, [ebp+STATE_PID_TGID]
 	mov	[eax+PRINTK_THREAD], ecx
 	mov	ecx, [ebp+T_LEN]
 	mov	[eax+PRINTK_LEN], ecx
-	lea	edi, [eax+PRINTK_FORMAT]
-	ARG	esi, 1
+	mov	ecx, [esp]
+	mov	[eax+PRINTK_TEXTS], ecx
+	mov	ecx, [esp+4]
+	mov	edx, ecx
+	shr	edx, 3
+	mov	[eax+PRINTK_COUNT], edx
+	lea	edi, [eax+PRINTK_ARGS]
+	mov	esi, [esp+8]
 	call	copy
-	mov	eax, [ebp+T_RECORD]
+	ARG	esi, 1
+	mov	ecx, [ebp+T_LEN]
+	call	copy
+	add	edi, 7
+	and	edi, -8			# where texts go; the record's are multiples of 8
+	ARG	ebx, 1
+	xor	ecx, ecx
+4:	cmp	dword ptr [esp+4], 0
+	je	7f
+	mov	esi, [ebp+T_LEN]
+	call	conversion
+	test	al, al
+	jz	7f
+	cmp	al, 's'
+	jne	6f
+	push	ecx
+	mov	esi, [esp+12]
+	mov	word ptr [edi], 0x100	# not to be read
+	cmp	dword ptr [esi+4], 0
+	jne	5f
+	mov	esi, [esi]
+	xor	ecx, ecx
+1:	MAY_FAULT no_text
+	mov	al, [esi+ecx]
+	mov	[edi+ecx], al
+	test	al, al
+	jz	5f
+	inc	ecx
+	cmp	ecx, PRINTK_TEXT
+	jb	1b
+	mov	byte ptr [edi+ecx-1], 0
+	jmp	5f
+no_text:
+	mov	word ptr [edi], 0x100
+5:	pop	ecx
+	add	edi, PRINTK_TEXT
+6:	add	dword ptr [esp+8], 8
+	sub	dword ptr [esp+4], 8
+	jmp	4b
+7:	mov	eax, [ebp+T_RECORD]
 	and	dword ptr [eax-RECORD_HEADER], ~RECORD_BUSY
-2:	ARG	eax, 2
+8:	add	esp, 12
+	ARG	eax, 2
 	jmp	answer
+
+# al becomes the verb of the next conversion of the format ebx, of esi bytes, from ecx on, which is
+# moved behind it; 0 at the end.
+conversion:
+1:	call	letter
+	jz	4f
+	cmp	al, '%'
+	jne	1b
+2:	call	letter
+	jz	4f
+	cmp	al, '%'
+	je	1b
+	cmp	al, 'A'
+	jb	2b
+	.irp	size, 'l', 'h', 'z', 'j'
+	cmp	al, \size
+	je	2b
+	.endr
+	cmp	al, 'p'
+	jne	4f
+	lea	edx, [ecx+2]
+	cmp	edx, esi
+	ja	4f
+	cmp	byte ptr [ebx+ecx+1], 's'
+	jne	4f
+	cmp	byte ptr [ebx+ecx], 'k'
+	je	3f
+	cmp	byte ptr [ebx+ecx], 'u'
+	jne	4f
+3:	mov	ecx, edx
+	mov	al, 's'
+4:	ret
+
+letter:	xor	eax, eax
+	cmp	ecx, esi
+	jae	1f
+	mov	al, [ebx+ecx]
+	inc	ecx
+1:	test	al, al
+	ret
 
 # ---- The target's memory ----
 
