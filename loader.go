@@ -36,7 +36,6 @@ type fresh interface {
 func (s *Session) watchLoader() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.loader = &loader{ready: make(chan struct{})}
 	th, begun, started := target.Thread(0), false, false
 	if f, ok := s.t.(fresh); ok {
 		th, begun, started = f.Fresh()

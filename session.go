@@ -169,8 +169,13 @@ type stats struct {
 // just started has loaded its libraries, and waits for Continue with its own
 // code still before it. The session owns the target from now on: Close lets
 // it go.
+//
+// Errors: ESRCH, the target has ended.
 func Open(t target.Target, o *Options) (*Session, error) {
 	s, err := newSession(t, o)
+	if err != nil && t.PID() != 0 {
+		s, err = newSessionStanding(t, o)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -200,6 +205,37 @@ func Open(t target.Target, o *Options) (*Session, error) {
 	return s, nil
 }
 
+// newSessionStanding is newSession for a process that may have executed another program, or ended, while
+// it was looked at: it stands still, and has told us of that.
+func newSessionStanding(t target.Target, o *Options) (s *Session, err error) {
+	t.Run(func() {
+		var stops []target.Stop
+		if stops, err = t.Freeze(); err == nil {
+			s, err = newSession(t, o)
+		}
+		if s != nil {
+			s.stops = stops
+		}
+		for _, st := range stops {
+			switch {
+			case st.Kind == target.StopExit:
+				err = target.ErrGone
+			case s != nil:
+			case st.Child != nil:
+				st.Child.Detach()
+				fallthrough
+			default:
+				t.Resume(st.Thread, st.Signal)
+			}
+		}
+		t.Thaw()
+	})
+	if errors.Is(err, target.ErrGone) {
+		return nil, gone(t)
+	}
+	return s, err
+}
+
 // Look makes a session that only plans: Plan and BlackList work, everything that
 // would change the target is refused with EPERM. The target is only read.
 func Look(t target.Target, o *Options) (*Session, error) {
@@ -222,6 +258,7 @@ func newSession(t target.Target, o *Options) (*Session, error) {
 		over:    make(chan struct{}),
 		done:    make(chan struct{}),
 		serving: new(sync.WaitGroup),
+		loader:  &loader{ready: make(chan struct{})},
 	}
 	if o != nil {
 		s.opts = *o

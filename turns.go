@@ -1,6 +1,10 @@
 package kprobe
 
-import "syscall"
+import (
+	"syscall"
+
+	"kprobe/target"
+)
 
 // A session does one thing after another: who begins a call waits for the calls before it,
 // which may wait for the owner thread, or for handlers. Handlers therefore never wait: begin
@@ -45,9 +49,12 @@ func (s *Session) hasEnded() bool {
 	return err != nil || len(maps) == 0
 }
 
-func (s *Session) errGone() error {
-	if pid := s.t.PID(); pid != 0 {
-		return fail(syscall.ESRCH, "process %d is gone", pid)
+func (s *Session) errGone() error { return gone(s.t) }
+
+// gone is what is told of a target that has ended.
+func gone(t target.Target) error {
+	if pid := t.PID(); pid != 0 {
+		return fail(syscall.ESRCH, "there is no process %d", pid)
 	}
 	return fail(syscall.ESRCH, "the target is gone")
 }

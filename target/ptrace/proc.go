@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,10 +27,10 @@ func machineOf(pid int) (*arch.Arch, error) {
 	f, err := openFile(fmt.Sprintf("/proc/%d/exe", pid), os.O_RDONLY)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
-			if exists(pid, pid) {
-				return nil, fmt.Errorf("process %d is a kernel thread or a zombie: %w", pid, unix.EINVAL)
+			if isOver(pid) {
+				return nil, errGone(pid)
 			}
-			return nil, fmt.Errorf("no process %d: %w", pid, unix.ESRCH)
+			return nil, fmt.Errorf("process %d is a kernel thread, or its first thread has ended: %w", pid, unix.EINVAL)
 		}
 		return nil, fmt.Errorf("process %d: %w", pid, rootErrno(err))
 	}
@@ -83,6 +84,20 @@ func procError(err error) error {
 func alive(pid, tid int) bool {
 	s := taskState(pid, tid)
 	return s != 0 && s != 'Z' && s != 'X'
+}
+
+// isOver tells whether a process has ended, or no thread of it will run its program any more.
+func isOver(pid int) bool {
+	const exiting = 0x4 // PF_EXITING, of the kernel's flags
+	tids, _ := listTasks(pid)
+	return !slices.ContainsFunc(tids, func(tid int) bool {
+		f := statFields(pid, tid)
+		if len(f) < 7 || f[0] == "Z" || f[0] == "X" {
+			return false
+		}
+		flags, err := strconv.ParseUint(f[6], 10, 64)
+		return err == nil && flags&exiting == 0
+	})
 }
 
 func exists(pid, tid int) bool { return taskState(pid, tid) != 0 }

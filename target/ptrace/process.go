@@ -120,8 +120,24 @@ type thread struct {
 
 // Attach seizes every thread of a running process. The process goes on
 // running and has not been changed. Errors wrap the errno and name the
-// obstacle (see Diagnose).
+// obstacle (see Diagnose). They are ESRCH for a process that is not there, or has ended
+// meanwhile, whatever it was that failed for that.
 func Attach(pid int) (*Process, error) {
+	p, err := attach(pid)
+	if err != nil && isOver(pid) {
+		err = errGone(pid)
+	}
+	return p, err
+}
+
+// goneError is ESRCH and a sentence.
+type goneError int
+
+func errGone(pid int) error       { return goneError(pid) }
+func (e goneError) Error() string { return fmt.Sprintf("there is no process %d", int(e)) }
+func (e goneError) Unwrap() error { return unix.ESRCH }
+
+func attach(pid int) (*Process, error) {
 	a, err := machineOf(pid)
 	if err != nil {
 		return nil, err
