@@ -229,7 +229,7 @@ func (tr *Tracer) settleAll(fresh []*traced) {
 		tr.gather.mu.Lock()
 		defer tr.gather.mu.Unlock()
 	}
-	for ts := range byDefinition(fresh) {
+	for ts := range byDefinition(tr.together(fresh)) {
 		if r := tr.settle(ts[0].spec, ts); r != nil {
 			tr.recorders = append(tr.recorders, r)
 		}
@@ -237,11 +237,46 @@ func (tr *Tracer) settleAll(fresh []*traced) {
 	tr.startGather()
 }
 
-// byDefinition gives the probes of each definition, which stand together.
+// many definitions, such as a file of addresses has, share a program and its rings where they ask for the
+// same.
+const many = 64
+
+// together sorts probes so that those stand together that one program serves: of each
+// definition or, where there are many, of all that ask for the same arguments.
+func (tr *Tracer) together(ts []*traced) []*traced {
+	definitions := 0
+	for range byDefinition(ts) {
+		definitions++
+	}
+	if _, types := tr.s.Target().(binder); types || definitions < many {
+		return ts // of types, each place has its own
+	}
+	var order []string
+	alike := make(map[string][]*traced)
+	for _, t := range ts {
+		sp := *t.spec
+		sp.Group, sp.Event, sp.Place, sp.MaxActive = "", "", spec.Place{HasAddr: true}, 0
+		if len(sp.Args) > 0 {
+			sp.Place.Module = t.spec.Place.Module // "same file" of @+OFFSET
+		}
+		t.asks = sp.String()
+		if alike[t.asks] == nil {
+			order = append(order, t.asks)
+		}
+		alike[t.asks] = append(alike[t.asks], t)
+	}
+	var sorted []*traced
+	for _, asks := range order {
+		sorted = append(sorted, alike[asks]...)
+	}
+	return sorted
+}
+
+// byDefinition gives the probes that one program serves, which stand together.
 func byDefinition(ts []*traced) iter.Seq[[]*traced] {
 	return func(yield func([]*traced) bool) {
 		for len(ts) > 0 {
-			n := slices.IndexFunc(ts, func(t *traced) bool { return t.spec != ts[0].spec })
+			n := slices.IndexFunc(ts, func(t *traced) bool { return t.asks != ts[0].asks || t.asks == "" && t.spec != ts[0].spec })
 			if n < 0 {
 				n = len(ts)
 			}

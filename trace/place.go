@@ -3,6 +3,8 @@ package trace
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"kprobe"
@@ -53,11 +55,23 @@ func (at located) probe(sp *spec.Spec) kprobe.Probe {
 
 var accesses = map[string]kprobe.Access{"r": kprobe.Read, "w": kprobe.Write, "rw": kprobe.ReadWrite}
 
-// locate finds the places of a definition.
-func locate(s *kprobe.Session, sp *spec.Spec) ([]located, error) {
-	if err := s.Refresh(); err != nil {
+// parse reads a definition; nil for one of nothing. A file's name that leads on from the folder
+// that we are in becomes a whole path: the target's folder is another.
+func parse(o spec.Options, def string) (*spec.Spec, error) {
+	sp, err := o.Parse(def)
+	if err != nil || sp == nil {
 		return nil, err
 	}
+	if m := sp.Place.Module; strings.Contains(m, "/") && !filepath.IsAbs(m) {
+		if sp.Place.Module, err = filepath.Abs(m); err != nil {
+			return nil, err
+		}
+	}
+	return sp, nil
+}
+
+// locate finds the places of a definition among what the target had mapped at the last Refresh.
+func locate(s *kprobe.Session, sp *spec.Spec) ([]located, error) {
 	pl, space := sp.Place, s.Symbols()
 	switch {
 	case pl.HasAddr:

@@ -10,8 +10,10 @@ import (
 // Plan tells, for one definition, what registering it would do; nothing is
 // changed. Errors: as Tracer.Add.
 func Plan(s *kprobe.Session, def string) ([]kprobe.PlanEntry, error) {
-	p := parser(s)
-	sp, err := p.Parse(def)
+	if err := s.Refresh(); err != nil {
+		return nil, err
+	}
+	sp, err := parse(parser(s), def)
 	if err != nil {
 		return nil, err
 	}

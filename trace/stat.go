@@ -44,9 +44,12 @@ const buckets = 64
 // a function's return.
 func NewStat(s *kprobe.Session, strict bool, defs ...string) (*Stat, error) {
 	st := &Stat{s: s}
+	if err := s.Refresh(); err != nil {
+		return nil, err
+	}
 	tr := New(s, nil)
 	for _, def := range defs {
-		sp, err := tr.parser.Parse(def)
+		sp, err := parse(tr.parser, def)
 		if err != nil {
 			return nil, err
 		}

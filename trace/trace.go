@@ -66,6 +66,7 @@ type traced struct {
 	rp      *kprobe.Kretprobe  // of an r line
 	wp      *kprobe.Watchpoint // of a w line
 	timed   int                // of a Stat: which of its histograms
+	asks    string             // what it has in common with those that share its program
 }
 
 // work is what making one event needs: reused, for there are many.
@@ -138,11 +139,14 @@ func parser(s *kprobe.Session) spec.Options {
 // they too take effect only if nothing is refused. Errors: *spec.SyntaxError,
 // with the position in the definition.
 func (tr *Tracer) Add(defs ...string) error {
+	if err := tr.s.Refresh(); err != nil {
+		return err
+	}
 	specs := slices.Clone(tr.specs)
-	deleted := func(t *traced) bool { return !slices.Contains(specs, t.spec) }
+	named := byName(specs)
 	var fresh []*traced
 	for _, def := range defs {
-		sp, err := tr.parser.Parse(def)
+		sp, err := parse(tr.parser, def)
 		if err != nil {
 			return err
 		}
@@ -153,12 +157,15 @@ func (tr *Tracer) Add(defs ...string) error {
 			if specs, err = spec.Remove(specs, sp); err != nil {
 				return err
 			}
-			fresh = slices.DeleteFunc(fresh, deleted)
+			fresh = slices.DeleteFunc(fresh, without(specs))
+			named = byName(specs)
 			continue
 		}
-		if err := spec.Append(specs, sp); err != nil {
+		name := nameOfSpec(sp)
+		if err := spec.Append(named[name], sp); err != nil {
 			return err
 		}
+		named[name] = append(named[name], sp)
 		ps, err := tr.prepare(sp)
 		if err != nil {
 			return err
@@ -179,6 +186,7 @@ func (tr *Tracer) Add(defs ...string) error {
 		tr.leftOut = append(tr.leftOut, out...)
 	}
 	var going []*traced
+	deleted := without(specs)
 	tr.probes = slices.DeleteFunc(tr.probes, func(t *traced) bool {
 		if deleted(t) {
 			going = append(going, t)
@@ -188,6 +196,31 @@ func (tr *Tracer) Add(defs ...string) error {
 	})
 	tr.specs, tr.probes = specs, append(tr.probes, fresh...)
 	return tr.unregister(going)
+}
+
+// specName is the name that definitions share which must agree about their fields.
+type specName struct{ group, event string }
+
+func nameOfSpec(sp *spec.Spec) specName {
+	group, event := sp.Names()
+	return specName{group, event}
+}
+
+func byName(specs []*spec.Spec) map[specName][]*spec.Spec {
+	named := make(map[specName][]*spec.Spec, len(specs))
+	for _, sp := range specs {
+		named[nameOfSpec(sp)] = append(named[nameOfSpec(sp)], sp)
+	}
+	return named
+}
+
+// without tells the probes whose definitions are not among specs.
+func without(specs []*spec.Spec) func(*traced) bool {
+	kept := make(map[*spec.Spec]bool, len(specs))
+	for _, sp := range specs {
+		kept[sp] = true
+	}
+	return func(t *traced) bool { return !kept[t.spec] }
 }
 
 // LeftOut are the places of patterns that have no probe, for they cannot be probed.

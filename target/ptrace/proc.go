@@ -211,6 +211,14 @@ func (p *Process) Realpath(name string) string {
 		if part == "" || part == "." {
 			continue
 		}
+		if done == "/proc" { // the kernel would take it for ours
+			switch part {
+			case "self":
+				part = p.ownPID()
+			case "thread-self":
+				part = p.ownPID() + "/task/" + p.ownPID()
+			}
+		}
 		next := path.Join(done, part)
 		link, err := os.Readlink(root + next)
 		if err != nil {
@@ -229,6 +237,15 @@ func (p *Process) Realpath(name string) string {
 		return ""
 	}
 	return done
+}
+
+// ownPID is the process's id as it sees it itself, in its pid namespace.
+func (p *Process) ownPID() string {
+	ids, _ := statusField(p.pid, p.pid, "NSpid")
+	if f := strings.Fields(ids); len(f) > 0 {
+		return f[len(f)-1]
+	}
+	return strconv.Itoa(p.pid)
 }
 
 // OpenMapped opens the file behind a mapping: by its path in the target's

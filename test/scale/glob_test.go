@@ -2,8 +2,11 @@ package scale_test
 
 import (
 	"errors"
+	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -114,5 +117,69 @@ func TestFewAddresses(t *testing.T) {
 	p.Round("3")
 	if kp.Hits() != 3 {
 		t.Errorf("%d hits", kp.Hits())
+	}
+}
+
+// A definition may name a file from the folder that we are in, or by the way that the process
+// itself has to it. Both are there at once: nothing waits for them.
+func TestFilesByOtherNames(t *testing.T) {
+	path := testprog.Build(t, "remaps", "-O2")
+	p := testprog.Start(t, path)
+	s := attach(t, p.Pid, nil)
+	t.Chdir(filepath.Dir(path))
+	for _, def := range []string{"p ./remaps:remaps_moved", "p ../" + filepath.Base(filepath.Dir(path)) + "/remaps:remaps_moved",
+		"p /proc/self/exe:remaps_moved", "p /proc/thread-self/exe:remaps_moved", "p " + path + ":remaps_moved"} {
+		st, err := trace.NewStat(s, true, def)
+		if err != nil {
+			t.Fatal(err)
+		}
+		call(p)
+		if rows, err := st.Rows(); err != nil || len(rows) != 1 || rows[0].Hits != 1 {
+			t.Errorf("%s: %v, %v", def, rows, err)
+		}
+		if err := st.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Definitions from a file, each of its own address, are placed and recorded as those of a pattern.
+func TestManyAddresses(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "manyfns", "-O2"))
+	s := attach(t, p.Pid, nil)
+	var defs []string
+	for _, l := range s.Symbols().Match("manyfns", "many_[0-9]*") {
+		defs = append(defs, fmt.Sprintf("p:at_%x %#x n=%%di", l.Addr, l.Addr))
+	}
+	var mu sync.Mutex
+	events := map[string]int{}
+	tr := trace.New(s, func(e *event.Event) {
+		mu.Lock()
+		events[fmt.Sprintf("%s %x", e.Name, uint64(e.Addr))]++
+		mu.Unlock()
+	})
+	tr.Inside = true
+	if err := tr.Add(defs...); err != nil {
+		t.Fatal(err)
+	}
+	p.Round("1")
+	counts := tr.Counts()
+	if err := tr.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lost := 0
+	for _, c := range counts {
+		if c.Hits != 1 {
+			t.Fatalf("%s: %d hits", c.Name, c.Hits)
+		}
+		lost += int(c.Missed[event.Lost])
+	}
+	if len(counts) != 10000 || len(events)+lost != 10000 {
+		t.Errorf("%d definitions, %d events, %d lost", len(counts), len(events), lost)
+	}
+	for name, n := range events {
+		if at, addr, _ := strings.Cut(name, " "); at != "at_"+addr || n != 1 {
+			t.Fatalf("%s: %d", name, n)
+		}
 	}
 }
