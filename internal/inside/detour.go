@@ -87,8 +87,10 @@ func (d *Detour) End() arch.Addr { return d.At + arch.Addr(d.size) }
 // Optimizable tells whether a jump can lead here.
 func (d *Detour) Optimizable() bool { return len(d.Jump.New) > 0 }
 
-// Hides tells whether a probe at an address would be missed by who comes from the detour's, or
-// whether one was there when the detour was planned, and it would have another form without.
+// Hides reports whether this detour would skip a probe placed at addr, because the
+// instruction there runs as a copy inside the detour. It also reports true where a probe at
+// addr was the only reason why the detour was planned smaller: removing that probe
+// allows a bigger one.
 func (d *Detour) Hides(addr arch.Addr) bool {
 	switch {
 	case addr == d.Site:

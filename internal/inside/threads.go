@@ -177,8 +177,8 @@ func (in *Inside) GiveBackIn(mem Memory) (err error) {
 	return err
 }
 
-// LeaveIn takes a thread of such a one out of our code. It answers whether its registers have
-// changed.
+// LeaveIn takes a thread of a forked child, whose memory mem is, out of our code. It answers
+// whether the registers have changed.
 func (in *Inside) LeaveIn(r *arch.Regs, mem Memory) (moved bool, err error) {
 	d := in.Find(arch.Addr(r[arch.IP]))
 	if d == nil {
