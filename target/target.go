@@ -401,6 +401,9 @@ type Machine interface {
 	// functions neither keep nor are given anything in.
 	Traced(addr arch.Addr) bool
 
+	// Unreturnable says why the return of the function that begins at an address must not be probed; "" where it may be.
+	Unreturnable(entry arch.Addr) string
+
 	// Leads are the addresses in the kernel's text that more than relative branches there
 	// may lead to. data is where tables of distances may be. Errors: in words.
 	Leads() (data []symbol.Range, points []arch.Addr, err error)

@@ -146,7 +146,7 @@ func (im *Image) Returns(programs bool) *returns.Planner {
 		Programs: programs,
 	}
 	if m, ok := im.t.(target.Machine); ok {
-		pl.Kernel, pl.Rewritten = true, func(at arch.Addr) string { return m.Owned(at, at+1) }
+		pl.Kernel, pl.Unreturnable, pl.Rewritten = true, m.Unreturnable, func(at arch.Addr) string { return m.Owned(at, at+1) }
 	}
 	return pl
 }

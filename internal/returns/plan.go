@@ -22,9 +22,10 @@ type Planner struct {
 	Programs    bool // run in the target where the function returns
 
 	// Of a kernel: Rewritten says why what is at an address may become something else; "" where it
-	// does not.
-	Kernel    bool
-	Rewritten func(arch.Addr) string
+	// does not. Unreturnable says why a function's return must not be probed; "" where it may be.
+	Kernel       bool
+	Rewritten    func(arch.Addr) string
+	Unreturnable func(entry arch.Addr) string
 }
 
 // Plan is how the returns of one function are noticed.
@@ -61,6 +62,11 @@ func (p *Plan) Swaps() bool { return p.Engine == Swap }
 func (pl *Planner) Plan(fn symbol.Loc, want Engine) (*Plan, error) {
 	facts := pl.facts(fn)
 	engine, why := Choose(facts)
+	if pl.Unreturnable != nil {
+		if bar := pl.Unreturnable(arch.Addr(fn.Start())); bar != "" {
+			engine, why = None, bar
+		}
+	}
 	inKernel := pl.Kernel && pl.Programs
 	if inKernel && engine == Swap {
 		engine, why = Exits, whyExits

@@ -68,6 +68,33 @@ func (k *Kernel) Blacklist() ([]Blocked, error) {
 	return nil, fmt.Errorf("reading the kernel's kprobe_blacklist: %w", err)
 }
 
+// maxReturnBlacklist bounds the walk over a list that ends with a zero; real ones have one entry.
+const maxReturnBlacklist = 64
+
+// ReturnBlacklist lists the functions whose returns the kernel's own probes refuse (struct kretprobe_blackpoint):
+// those that come back on another stack than they were called on. Of a kernel without such a list, it
+// is what machines have in common.
+func (k *Kernel) ReturnBlacklist() ([]Symbol, error) {
+	at, ok := k.table.Addr("kretprobe_blacklist")
+	if !ok {
+		return k.table.Lookup("__switch_to"), nil
+	}
+	v := k.view()
+	var out []Symbol
+	entry := arch.Addr(2 * k.arch.PtrSize)
+	for i := range arch.Addr(maxReturnBlacklist) {
+		name := v.ptr(at + i*entry)
+		if name == 0 || v.err != nil {
+			break
+		}
+		out = append(out, k.table.Lookup(v.cstring(name, maxName))...)
+	}
+	if v.err != nil {
+		return nil, fmt.Errorf("reading the kernel's kretprobe_blacklist: %w", v.err)
+	}
+	return out, nil
+}
+
 // blocked names a range, and gives it the reason of the section that it is in.
 func (k *Kernel) blocked(start, end arch.Addr, reason string) Blocked {
 	b := Blocked{Start: start, End: end, Reason: reason}

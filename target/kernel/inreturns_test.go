@@ -376,7 +376,7 @@ func TestReturnsOfTheKilled(t *testing.T) {
 			until(t, "a jump", jumps)
 			sleeper(t, v)
 			run(t, v, "true") // it sleeps by now
-			cmd.Process.Kill()
+			killBoth(t, cmd)
 			cmd.Wait()
 			if !jumps() {
 				t.Errorf("nothing is left of it; it says %s", &stderr)

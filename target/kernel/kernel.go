@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"kprobe/arch"
@@ -41,6 +42,7 @@ type Target struct {
 	current current
 	notices notices
 	swaps   swaps
+	guard   *guardian          // nil in a guardian itself
 	padding map[arch.Addr]bool // where the engine has a breakpoint that nothing runs into but returns
 
 	// For code of ours in the guest: see window.go, resting.go, rewrite.go.
@@ -59,17 +61,35 @@ type Target struct {
 // the file that holds it (Options.RAM), else through the stub, which takes
 // seconds. Options.Symbols are taken instead, if they prove to be this kernel's. The guest stands meanwhile, until Wait is called first.
 //
-// Errors: as gdbremote.Dial; no kernel is found.
+// From here to Close a guardian process watches: should this one be killed, it
+// puts back what is left and lets the machine go.
+//
+// Errors: as gdbremote.Dial; no kernel is found; EBUSY, another process of this user probes it.
 func Dial(address string, o *gdbremote.Options) (*Target, error) {
+	if o == nil {
+		o = &gdbremote.Options{}
+	}
+	g, err := guardMachine(address, o)
+	if err != nil {
+		return nil, fmt.Errorf("kernel behind %s: %w", address, err)
+	}
+	t, err := dial(address, o)
+	if err != nil {
+		g.end(nil) // dial has let it go
+		return nil, err
+	}
+	t.guard = g
+	return t, nil
+}
+
+// dial is Dial without a guardian.
+func dial(address string, o *gdbremote.Options) (*Target, error) {
 	g, err := gdbremote.Dial(address, o)
 	if err != nil {
 		return nil, err
 	}
 	t := &Target{Target: g, place: Place(address), files: make(map[string]image), padding: make(map[arch.Addr]bool)}
-	t.swaps.path = swapsPath(address)
-	if o == nil {
-		o = &gdbremote.Options{}
-	}
+	t.swaps.path, _ = machineFile(address, "returns")
 	err = t.find(o)
 	if err == nil && o.Window != "" {
 		err = t.openWindow(o.Window)
@@ -195,7 +215,11 @@ func (t *Target) Close() error {
 	if t.ram != nil {
 		err = errors.Join(err, t.ram.Close())
 	}
-	return errors.Join(left, err)
+	err = errors.Join(left, err)
+	if t.guard != nil {
+		t.guard.end(err)
+	}
+	return err
 }
 
 // BlackList is the kernel's own list of what must not be probed.
@@ -211,6 +235,18 @@ func (t *Target) BlackList() ([]target.Area, error) {
 		areas[i] = target.Area(b)
 	}
 	return areas, err
+}
+
+// Unreturnable says why the return of the function at an address must not be probed.
+func (t *Target) Unreturnable(at arch.Addr) string {
+	list, err := t.kernel.ReturnBlacklist()
+	if err != nil {
+		return err.Error()
+	}
+	if slices.ContainsFunc(list, func(s kernel.Symbol) bool { return s.Addr == at }) {
+		return "it is on the kernel's own list of functions that return on another stack (kretprobe_blacklist)"
+	}
+	return ""
 }
 
 // Maps lists the kernel and the modules that are loaded now.

@@ -1,8 +1,10 @@
 package kernel_test
 
 import (
+	"errors"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"kprobe"
@@ -137,5 +139,28 @@ func TestTrace(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
+	}
+}
+
+// Where the kernel's own return probes are refused, ours are, however they are served.
+func TestReturnsThatTheKernelRefuses(t *testing.T) {
+	v := vmtest.Shared(t, "amd64")
+	s, _ := openWindow(t, v)
+	defer s.Close()
+	for _, rp := range []*kprobe.Kretprobe{
+		{Kp: kprobe.Kprobe{SymbolName: "__switch_to"}},
+		{Kp: kprobe.Kprobe{SymbolName: "__switch_to"}, Program: kprobe.CountOnly},
+	} {
+		if err := s.RegisterKretprobe(rp); !errors.Is(err, syscall.ENOTSUP) || !strings.Contains(err.Error(), "kretprobe_blacklist") {
+			t.Errorf("the return of __switch_to: %v", err)
+		}
+	}
+	out := run(t, v, "cd /sys/kernel/tracing; echo 'r:x __switch_to' >kprobe_events; echo $?; echo >kprobe_events")
+	if strings.TrimSpace(out) == "0" {
+		t.Error("the kernel has probed the return of __switch_to")
+	}
+	p := &kprobe.Kprobe{SymbolName: "__switch_to", Program: kprobe.CountOnly}
+	if e := s.Plan(p); e.Verdict == "refuse" {
+		t.Errorf("its entry: %+v", e)
 	}
 }

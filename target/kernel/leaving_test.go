@@ -131,7 +131,9 @@ func TestLeavingBySignal(t *testing.T) {
 				io.Copy(io.Discard, out)
 			}()
 			sleepUntil(t, v, seen)
-			if err := cmd.Process.Signal(sig); err != nil {
+			if sig == syscall.SIGKILL {
+				killBoth(t, cmd)
+			} else if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
 			if err := cmd.Wait(); (err == nil) != (sig != syscall.SIGKILL) {

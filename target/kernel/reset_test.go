@@ -182,7 +182,7 @@ func TestResetAfterKilled(t *testing.T) {
 				}()
 				sleepUntil(t, v, seen)
 			}
-			cmd.Process.Kill()
+			killBoth(t, cmd)
 			cmd.Wait()
 			// It may stand, at once or where one of the old breakpoints is met. Whoever comes then
 			// lets it go. There may be a kernel, or none yet.

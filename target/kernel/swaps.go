@@ -31,14 +31,13 @@ type swaps struct {
 
 type swap struct{ real, trampoline arch.Addr }
 
-// swapsPath is the file for the machine at an address; "" where there is no
-// place for one.
-func swapsPath(address string) string {
+// machineFile is a file of ours about the machine at an address.
+func machineFile(address, what string) (string, error) {
 	dir, err := lifeline.MakeDir()
 	if err != nil {
-		return ""
+		return "", err
 	}
-	return filepath.Join(dir, fmt.Sprintf("%x.returns", sha256.Sum256([]byte(Place(address))))[:24])
+	return filepath.Join(dir, fmt.Sprintf("%.12x.%s", sha256.Sum256([]byte(Place(address))), what)), nil
 }
 
 // Place is a stub's address as whoever is in another folder would give it.

@@ -356,7 +356,7 @@ func TestTrapsOfOneThatWasKilled(t *testing.T) {
 			}
 			return true
 		})
-		cmd.Process.Kill()
+		killBoth(t, cmd)
 		cmd.Wait()
 		run(t, v, "dd if=/dev/zero of=/dev/null bs=1 count=1000 2>/tmp/dd")
 		k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM(), Window: v.Window()})

@@ -1,0 +1,115 @@
+package kernel_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kprobe/internal/testprog"
+	"kprobe/internal/vm/vmtest"
+	"kprobe/target/gdbremote"
+	"kprobe/target/kernel"
+)
+
+// A controller that is killed at any moment, attaching and leaving included, leaves a machine that goes on by
+// itself, with nothing of ours in its text: nobody connects but its guardian.
+func TestGuardian(t *testing.T) {
+	rounds := 8
+	if os.Getenv("SOAK") != "" {
+		rounds = 100
+	}
+	v := vmtest.Shared(t, "amd64")
+	k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := text(t, k)
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	command := testprog.Command(t, "kprobe/cmd/kprobe")
+	place := []string{"-k", v.Stub(), "--ram", v.RAM(), "--window", v.Window()}
+	run(t, v, "dmesg -c >/dev/null; rm -f /tmp/stop; while ! test -f /tmp/stop; do cat /proc/version >/dev/null; sync; done >/dev/null 2>&1 &")
+	defer run(t, v, "touch /tmp/stop")
+	rnd := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	var stood []time.Duration
+	for i := range rounds {
+		args := [][]string{
+			{"trace", "p do_sys_openat2 file=+0(%si):ustring", "r do_sys_openat2 $retval", "p ksys_sync+4"},
+			{"stat", "p vfs_read", "p vfs_open", "r vfs_read"},
+			{"trace", "--stops", "r vfs_read", "r do_sys_openat2"},
+			{"trace", "-d", "200ms", "p ksys_sync", "r vfs_read"}, // which may be leaving
+		}[i%4]
+		cmd := exec.Command(command, slices.Concat(args[:1], place, args[1:])...)
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		drained := make(chan struct{})
+		go func() { io.Copy(io.Discard, out); close(drained) }()
+		time.Sleep(time.Duration(rnd.Int64N(int64(2 * time.Second))))
+		cmd.Process.Signal(syscall.SIGKILL)
+		began := time.Now()
+		run(t, v, "cat /proc/version") // it comes past the probes
+		stood = append(stood, time.Since(began))
+		<-drained
+		cmd.Wait() // for the guardian as well, which has its standard error
+		if strings.Contains(said.String(), "not restored") {
+			t.Errorf("round %d, %v: %s", i, args, &said)
+		}
+		run(t, v, "cat /proc/version")
+	}
+	slices.Sort(stood)
+	t.Logf("until the machine answered, %d rounds: half within %v, all within %v", rounds, stood[len(stood)/2], stood[len(stood)-1])
+	sameLater(t, v, before)
+	sane(t, v)
+}
+
+// killBoth kills a controller, and its guardian first: what they leave is for the next one.
+func killBoth(t testing.TB, controller *exec.Cmd) {
+	t.Helper()
+	guardian := 0
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", controller.Process.Pid))
+	for _, list := range lists {
+		pids, _ := os.ReadFile(list)
+		for _, pid := range strings.Fields(string(pids)) {
+			if line, _ := os.ReadFile("/proc/" + pid + "/cmdline"); bytes.HasPrefix(line, []byte("kprobe-machine-guardian\x00")) {
+				guardian, _ = strconv.Atoi(pid)
+			}
+		}
+	}
+	if guardian == 0 {
+		t.Fatal("it has no guardian")
+	}
+	for _, pid := range []int{guardian, controller.Process.Pid} {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A machine has one controller at a time, and the second one is told so at once.
+func TestOneController(t *testing.T) {
+	v := vmtest.Shared(t, "amd64")
+	s := open(t, v, v.RAM())
+	defer s.Close()
+	if k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM()}); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("a second controller: %v, %v", k, err)
+	}
+}
