@@ -17,7 +17,7 @@ type Access uint8
 const (
 	ReadWrite Access = iota // reads and writes
 	Write                   // writes only
-	Read                    // reads only: no processor served so far can tell
+	Read                    // reads only: no processor served so far can tell, but an emulator can
 )
 
 // String gives the access as definitions have it.
@@ -93,7 +93,7 @@ func (w *Watchpoint) prepare(s *Session) error {
 		return fail(syscall.ENOTSUP, "the target cannot watch data")
 	case w.Kp.Program != nil:
 		return fail(syscall.EINVAL, "an access stops its thread, so no program can serve it")
-	case w.Access == Read:
+	case w.Access == Read && !s.watcher.WatchesReads():
 		return fail(syscall.ENOTSUP, "%s cannot watch for reads only; watch for both", s.arch.Name)
 	case w.Access > Read:
 		return fail(syscall.EINVAL, "no such access")
@@ -189,7 +189,7 @@ func (s *Session) rewatch() error {
 	set := make([]target.Watch, len(s.watches))
 	for i, w := range s.watches {
 		if w != nil && !s.disarmed && w.Kp.active() {
-			set[i] = target.Watch{Addr: arch.Addr(w.loc.Addr), Len: w.Len, Write: w.Access == Write}
+			set[i] = target.Watch{Addr: arch.Addr(w.loc.Addr), Len: w.Len, Write: w.Access == Write, Read: w.Access == Read}
 		}
 	}
 	if slices.Equal(set, s.watching) {
@@ -315,7 +315,7 @@ func (w *Watchpoint) fired(r *Regs) {
 // touched are the watchpoints that an access concerns.
 func (s *Session) touched(a arch.Addr, n int, write bool) (set uint) {
 	for i, w := range s.watching {
-		if w.Len > 0 && a < w.Addr+arch.Addr(w.Len) && w.Addr < a+arch.Addr(n) && (write || !w.Write) {
+		if w.Len > 0 && a < w.Addr+arch.Addr(w.Len) && w.Addr < a+arch.Addr(n) && (write || !w.Write) && !(write && w.Read) {
 			set |= 1 << i
 		}
 	}

@@ -17,6 +17,7 @@ type Mapping struct {
 	Inode                     uint64 // 0 for memory without a file
 	Path                      string // "" for anonymous memory; "[vdso]", "[stack]", "[heap]", "[anon:NAME]"
 	Deleted                   bool   // the file has been unlinked; Path is what it was
+	Data                      bool   // it is a module that has no code: variables of a kernel's CPU
 }
 
 // maxMapsLine is more than the longest line: a path of 4096 bytes, each of which

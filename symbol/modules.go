@@ -60,7 +60,7 @@ func groupModules(maps []Mapping, open func(Mapping) opened) []*Module {
 	}
 	// The same file may also be mapped for reading beside the loaded copy.
 	modules = slices.DeleteFunc(modules, func(m *Module) bool {
-		return !slices.ContainsFunc(m.Mappings, func(m Mapping) bool { return m.Exec })
+		return !slices.ContainsFunc(m.Mappings, func(m Mapping) bool { return m.Exec || m.Data })
 	})
 	for i, m := range modules {
 		m.reserveBSS()
@@ -82,7 +82,7 @@ func filesWithCode(maps []Mapping) map[fileID]bool {
 		id := idOf(m)
 		switch isFile := m.Inode != 0 || m.special(); {
 		case isFile && !hugePages(m):
-			if m.Exec || between && id == before {
+			if m.Exec || m.Data || between && id == before {
 				code[id] = true
 			}
 			before, between = id, false

@@ -293,6 +293,7 @@ type Watch struct {
 	Addr  arch.Addr
 	Len   int  // 1, 2, 4 or 8
 	Write bool // writes only, not reads
+	Read  bool // reads only, of a target that WatchesReads
 }
 
 // Watcher is a target that stops threads after they have accessed certain data.
@@ -302,6 +303,8 @@ type Watcher interface {
 	// Watch watches these and no others, on every thread that there is and will
 	// be; the target is frozen. Errors: all is watched as before.
 	Watch([]Watch) error
+	// WatchesReads tells whether it can tell reads from writes.
+	WatchesReads() bool
 }
 
 // Fault describes a signal that an instruction raised.

@@ -33,7 +33,7 @@ the guest's, but with --stay. QEMU is what Debian's package qemu-system-x86 brin
 (qemu-system-arm, qemu-system-misc for the other machines).
 
 An idle guest calls few functions: let something run in it, such as
-while true; do cat /proc/stat >/dev/null; done &`,
+while true; do md5sum /proc/stat >/dev/null; done &`,
 		Example: `  kprobe vm --smp 2 --dir guest
   kprobe trace -k guest 'p:vfs_read vfs_read file=%di count=%dx:u64' 'r vfs_read ret=$retval:s64'`,
 		Args: cobra.NoArgs,

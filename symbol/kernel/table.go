@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"kprobe/arch"
@@ -97,6 +98,25 @@ func kernelTable(syms []Symbol) *Table {
 		t.bounds.Start = first
 	}
 	return t
+}
+
+// PerCPU are the variables that each CPU has of its own, as those of the CPU with a number, whose memory is at base
+// (an entry of __per_cpu_offset), and where they lie. Their names end in the CPU's: runqueues.cpu0.
+func (t *Table) PerCPU(cpu int, base arch.Addr) (*Table, symbol.Range, bool) {
+	start, ok1 := t.Addr("__per_cpu_start")
+	end, ok2 := t.Addr("__per_cpu_end")
+	if !ok1 || !ok2 || start >= end {
+		return nil, symbol.Range{}, false
+	}
+	first := sort.Search(len(t.syms), func(i int) bool { return t.syms[i].Addr >= start })
+	last := sort.Search(len(t.syms), func(i int) bool { return t.syms[i].Addr >= end })
+	syms := slices.Clone(t.syms[first:last])
+	for i := range syms {
+		syms[i].Addr += base
+		syms[i].Type = 'd'
+		syms[i].Name += ".cpu" + strconv.Itoa(cpu)
+	}
+	return newTable(syms, end+base), symbol.Range{Start: uint64(start + base), End: uint64(end + base)}, true
 }
 
 // Symbols are all symbols in order of address, aliases in the kernel's own

@@ -46,6 +46,10 @@ func (t *Target) stopped(report string) error {
 	if ok, err := t.related(th, report); ok || err != nil {
 		return err
 	}
+	if set, accessed := t.accessedBy(report); accessed {
+		t.queue = append(t.queue, target.Stop{Kind: target.StopAccess, Thread: th, Accessed: set})
+		return nil
+	}
 	return t.programStopped(th, int(signal))
 }
 
@@ -84,6 +88,9 @@ func (t *Target) machineStopped(report string, signal int) error {
 	}
 	if err := t.recognize(); err != nil {
 		return err
+	}
+	if set, accessed := t.accessedBy(report); accessed {
+		t.queue = append(t.queue, target.Stop{Kind: target.StopAccess, Thread: t.current, Accessed: set})
 	}
 	for _, th := range t.threads() {
 		pc, err := t.pc(th)

@@ -9,6 +9,7 @@
 //	description.go  the machine's registers, as the stub describes them
 //	target.go       the target: going on, stopping, threads
 //	registers.go    their registers
+//	watch.go        data that is watched
 //	memory.go       memory, by the stub or in the file that holds a guest's RAM
 //	paging.go       the page tables of a machine, which MACHINE_paging.go go through
 //	boot.go         whether a machine is still the one that was found
@@ -112,6 +113,7 @@ type Target struct {
 	signals map[target.Thread]int // to be delivered, in GDB's numbers
 	swallow int                   // reports of our own interrupts that may still come
 	breaks  map[arch.Addr]bool
+	watches []target.Watch
 	sharers int           // children that have the program's memory: see family.go
 	current target.Thread // whose memory is meant
 	chosen  target.Thread // of the last Hg request
@@ -405,7 +407,7 @@ func (t *Target) wasWoken() bool {
 // handOut notes that a stop's thread is owed a Resume; its memory is now meant.
 func (t *Target) handOut(st target.Stop) {
 	switch st.Kind {
-	case target.StopTrap, target.StopSignal, target.StopExec:
+	case target.StopTrap, target.StopSignal, target.StopExec, target.StopAccess:
 		t.owed[st.Thread] = true
 		t.current = st.Thread
 	}
@@ -702,6 +704,7 @@ func (t *Target) part() error {
 		for _, a := range slices.Sorted(maps.Keys(t.breaks)) {
 			err = errors.Join(err, t.clearBreak(a))
 		}
+		err = errors.Join(err, t.changeWatches(nil))
 		err = errors.Join(err, t.detach())
 		t.parted = err == nil
 	}

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 
 	"kprobe/arch"
 	"kprobe/symbol"
@@ -23,6 +26,7 @@ type image struct {
 	bounds symbol.Range
 	text   symbol.Range
 	table  *kernel.Table
+	gone   []symbol.Range // since the kernel has started
 }
 
 func kernelImage(t *kernel.Table) image {
@@ -32,11 +36,46 @@ func kernelImage(t *kernel.Table) image {
 			im.text = s.Range
 		}
 	}
+	for _, r := range [][2]string{{"__init_begin", "__init_end"}, {"__per_cpu_start", "__per_cpu_end"}} {
+		start, ok1 := t.Addr(r[0])
+		end, ok2 := t.Addr(r[1])
+		if ok1 && ok2 {
+			im.gone = append(im.gone, symbol.Range{Start: uint64(start), End: uint64(end)})
+		}
+	}
 	return im
+}
+
+// cpuImages are the CPUs' own memory, an image for each, with the variables that each CPU has of its own: runqueues.cpu0.
+func (t *Target) cpuImages() (images []image) {
+	cpus, err := t.perCPU()
+	if err != nil {
+		return nil
+	}
+	for _, i := range slices.Sorted(maps.Keys(cpus)) {
+		if table, r, ok := t.kernel.Table().PerCPU(i, cpus[i]); ok {
+			images = append(images, image{path: fmt.Sprintf("cpu%d", i), bounds: r, text: symbol.Range{Start: r.End, End: r.End}, table: table})
+		}
+	}
+	return images
 }
 
 func moduleImage(m *kernel.Module) image {
 	return image{path: m.Name, bounds: m.Text, text: m.Text, table: m.Table}
+}
+
+// isGone tells whether what a symbol names is not there any more: the kernel gives what only its start needs back, and the pattern
+// for the CPUs' own variables with it.
+func (im image) isGone(s *kernel.Symbol) bool {
+	if s.Code() {
+		return false
+	}
+	for _, r := range im.gone {
+		if r.Contains(uint64(s.Addr)) {
+			return true
+		}
+	}
+	return false
 }
 
 // inode tells one image from another, and from the same loaded elsewhere.
@@ -48,7 +87,7 @@ func (im image) mappings() []symbol.Mapping {
 	add := func(r symbol.Range, exec bool) {
 		if r.Start < r.End {
 			ms = append(ms, symbol.Mapping{Start: r.Start, End: r.End, Off: r.Start - im.bounds.Start,
-				Read: true, Write: !exec, Exec: exec, Dev: "00:00", Inode: im.inode(), Path: im.path})
+				Read: true, Write: !exec, Exec: exec, Data: im.text.Start == im.text.End, Dev: "00:00", Inode: im.inode(), Path: im.path})
 		}
 	}
 	add(symbol.Range{Start: im.bounds.Start, End: im.text.Start}, false)
@@ -84,15 +123,16 @@ func (memoryFile) Close() error { return nil }
 func (im image) file(a *arch.Arch) []byte {
 	const (
 		ehSize, phSize, shSize, symSize = 64, 56, 64, 24
-		names                           = "\x00.text\x00.symtab\x00.strtab\x00"
-		sections                        = 4 // the first is empty, as ELF wants it
+		names                           = "\x00.text\x00.symtab\x00.strtab\x00.data\x00"
+		sections                        = 5 // the first is empty, as ELF wants it
+		textSection, dataSection        = 1, 4
 	)
 	var syms, strs bytes.Buffer
 	strs.WriteString(names)
 	put := func(b *bytes.Buffer, v any) { binary.Write(b, a.Order, v) } // a Buffer has no errors
 	put(&syms, elf.Sym64{})
 	for _, s := range im.table.Symbols() {
-		if !im.bounds.Contains(uint64(s.Addr)) {
+		if !im.bounds.Contains(uint64(s.Addr)) || im.isGone(&s) {
 			continue // per-CPU offsets and other numbers
 		}
 		bind, kind, section := elf.STB_LOCAL, elf.STT_OBJECT, elf.SHN_ABS
@@ -101,9 +141,11 @@ func (im image) file(a *arch.Arch) []byte {
 		}
 		if s.Code() {
 			kind = elf.STT_FUNC
+		} else {
+			section = dataSection
 		}
 		if im.text.Contains(uint64(s.Addr)) {
-			section = 1
+			section = textSection
 		}
 		put(&syms, elf.Sym64{Name: uint32(strs.Len()), Info: elf.ST_INFO(bind, kind), Shndx: uint16(section),
 			Value: uint64(s.Addr), Size: s.Size})
@@ -131,6 +173,8 @@ func (im image) file(a *arch.Arch) []byte {
 		Addr: im.text.Start, Size: im.text.End - im.text.Start})
 	put(&b, elf.Section64{Name: 7, Type: uint32(elf.SHT_SYMTAB), Off: symAt, Size: uint64(syms.Len()), Link: 3, Info: 1, Entsize: symSize})
 	put(&b, elf.Section64{Name: 15, Type: uint32(elf.SHT_STRTAB), Off: strAt, Size: uint64(strs.Len())})
+	put(&b, elf.Section64{Name: 23, Type: uint32(elf.SHT_NOBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_WRITE),
+		Addr: im.text.End, Size: im.bounds.End - im.text.End})
 	b.Write(syms.Bytes())
 	b.Write(strs.Bytes())
 	return b.Bytes()

@@ -17,6 +17,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -254,7 +255,7 @@ func (t *Target) Maps() ([]symbol.Mapping, error) {
 	if _, _, err := t.kernel.Update(); err != nil && !errors.Is(err, kernel.ErrNoModules) {
 		return nil, err
 	}
-	images := []image{kernelImage(t.kernel.Table())}
+	images := append([]image{kernelImage(t.kernel.Table())}, t.cpuImages()...)
 	for _, m := range t.kernel.Modules() {
 		if m.State != kernel.Going && m.Text.Start < m.Text.End {
 			images = append(images, moduleImage(m))
@@ -268,5 +269,6 @@ func (t *Target) Maps() ([]symbol.Mapping, error) {
 		t.files[im.path] = im
 		maps = append(maps, im.mappings()...)
 	}
+	slices.SortFunc(maps, func(a, b symbol.Mapping) int { return cmp.Compare(a.Start, b.Start) })
 	return maps, nil
 }

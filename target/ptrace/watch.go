@@ -41,6 +41,9 @@ func setDebugRegister(tid, n int, v uint64) error {
 // Watches is how many data the processor can watch at a time.
 func (p *Process) Watches() int { return len(p.watch.addr) }
 
+// WatchesReads: x86-64 has writes, and both.
+func (p *Process) WatchesReads() bool { return false }
+
 // Watch watches data. A thread that does not stop, because it waits for a vfork
 // child, is given the new registers before it can run any code.
 func (p *Process) Watch(ws []target.Watch) error {
