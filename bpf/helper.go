@@ -102,7 +102,9 @@ const (
 	FnGetAttachCookie    = 174
 	FnTraceVprintk       = 177
 
-	FnCallData = 0x6b70 // not the kernel's
+	// Not the kernel's.
+	FnCallData = 0x6b70
+	FnMapNext  = 0x6b71
 )
 
 // MaxCallData is the most private data that a call can have, in bytes.
@@ -133,7 +135,9 @@ const MaxCallData = 4096
 //	trace_vprintk(fmt, size, values, bytes)   the same, of up to 12 values
 //	call_data(ctx, size)                      address of size bytes that belong to this one call of the probed function
 //
-// The last is ours alone. A return probe's program at the entry and the one at the return get the
+//	map_next(map, key, size, from)            the key of the next element of a hash from number from on, and that number and one more; 0 at the end
+//
+// The last two are ours alone; map_next is for programs of kind Controller, and begins with from 0. A return probe's program at the entry and the one at the return get the
 // same bytes, all zeros at the entry, whatever other calls are under way. In C:
 //
 //	static void *(*kprobe_call_data)(void *ctx, unsigned long size) = (void *)0x6b70;
@@ -172,6 +176,7 @@ func init() {
 		{FnGetAttachCookie, "get_attach_cookie", []Arg{ArgCtx}, RetNumber},
 		{FnTraceVprintk, "trace_vprintk", []Arg{ArgMem, ArgSize, ArgWords, ArgSize0}, RetNumber},
 		{FnCallData, "call_data", []Arg{ArgCtx, ArgConst}, RetData},
+		{FnMapNext, "map_next", []Arg{ArgMap, ArgMemOut, ArgSize, ArgAny}, RetNumber},
 	} {
 		Helpers[h.ID] = &h
 	}

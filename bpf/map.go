@@ -288,6 +288,25 @@ func (m *Map) remove(key []byte) errno {
 	return EINVAL
 }
 
+// next copies the key of the first element from the given one on, and is that element's
+// number and one more; 0 where there is none.
+func (m *Map) next(key []byte, from uint64) uint64 {
+	for elem := from; elem < uint64(m.elems); elem++ {
+		off := m.tagOff(uint32(elem))
+		tag := atomic.LoadUint32(m.mem.u32(off))
+		if tag&^TagBusy == TagFree {
+			continue
+		}
+		b := make([]byte, m.Spec.KeySize)
+		m.mem.read(m.keyOff(uint32(elem)), b)
+		if atomic.LoadUint32(m.mem.u32(off)) == tag {
+			copy(key, b)
+			return elem + 1
+		}
+	}
+	return 0
+}
+
 // All goes over the elements: keys, and the values as Threads gives them. Of a
 // stack trace map it gives the traces that are there. What comes and goes
 // meanwhile may be missed or seen, never half.

@@ -8,11 +8,18 @@ type Kind uint8
 const (
 	Kprobe    Kind = iota // before the instruction at the place (also uprobe)
 	Kretprobe             // when the function at the place returns (also uretprobe)
+
+	// Controller: by the interpreter, in the controller, whenever that likes; it may call
+	// FnMapNext, and nobody shows that its loops end: VM.MaxSteps sees to that.
+	Controller
 )
 
 func (k Kind) String() string {
-	if k == Kretprobe {
+	switch k {
+	case Kretprobe:
 		return "kretprobe"
+	case Controller:
+		return "controller"
 	}
 	return "kprobe"
 }

@@ -243,6 +243,7 @@ func (v *verifier) atomic(s *state, pc int, i Insn, need func(...uint8) error) e
 
 // takes are the map types that a helper works on.
 var takes = map[int32][]MapType{
+	FnMapNext:         {Hash, PerCPUHash, LRUHash, LRUPerCPUHash},
 	FnMapLookupElem:   {Array, PerCPUArray, Hash, PerCPUHash, LRUHash, LRUPerCPUHash},
 	FnMapUpdateElem:   {Array, PerCPUArray, Hash, PerCPUHash, LRUHash, LRUPerCPUHash},
 	FnMapDeleteElem:   {Array, PerCPUArray, Hash, PerCPUHash, LRUHash, LRUPerCPUHash},
@@ -345,6 +346,9 @@ func (v *verifier) helper(s *state, pc int, h *Helper) error {
 	}
 	if h.ID == FnOverrideReturn && v.p.Kind != Kprobe {
 		return v.p.refuse(pc, "override_return: the function has already returned where a kretprobe runs; use a kprobe")
+	}
+	if h.ID == FnMapNext && v.p.Kind != Controller {
+		return v.p.refuse(pc, "map_next: only programs that the controller runs can walk maps")
 	}
 	if h.ID == FnCallData {
 		if size > MaxCallData {

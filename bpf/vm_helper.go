@@ -171,6 +171,14 @@ func (vm *VM) call(slot int) (bad string) {
 				answer(e)
 			}
 		}
+	case FnMapNext:
+		m := mapAt(r[R1])
+		if m == nil {
+			return bad
+		}
+		if dst := mem(r[R2], r[R3]); bad == "" {
+			r[R0] = m.next(dst, r[R4])
+		}
 	case FnOverrideReturn:
 		vm.res.Override, vm.res.Return = true, r[R2]
 		answer(0)

@@ -143,7 +143,7 @@ func (r *Run) vm(p *compile.Probe) (*bpf.VM, error) {
 	}
 	comm, _ := os.ReadFile("/proc/self/comm")
 	pid := uint64(os.Getpid())
-	return &bpf.VM{Proof: proof, Segment: r.segment, StackTop: 0x7000, Ctx: 0x9000, Env: bpf.Env{
+	return &bpf.VM{Proof: proof, Segment: r.segment, StackTop: 0x7000, Ctx: 0x9000, MaxSteps: maxSteps, Env: bpf.Env{
 		PidTgid: pid<<32 | pid, UidGid: uint64(os.Getgid())<<32 | uint64(os.Getuid()), Comm: strings.TrimSpace(string(comm)),
 		Slot: r.slot, Random: rand.Uint32,
 		Now: func(helper int32) uint64 {
@@ -154,6 +154,9 @@ func (r *Run) vm(p *compile.Probe) (*bpf.VM, error) {
 		},
 	}}, nil
 }
+
+// maxSteps ends a program of the controller's that does not end by itself.
+const maxSteps = 1 << 24
 
 // refusal puts the verifier's words into those of the script.
 func (r *Run) refusal(err error) error {
@@ -171,7 +174,7 @@ func (r *Run) execute(vm *bpf.VM, cookie uint64) error {
 		vm.Env.CPU = cpu
 	}
 	if _, err := vm.Run(make([]byte, bpf.AMD64.Size())); err != nil {
-		return err
+		return fmt.Errorf("%s: %w (after %d instructions a probe of begin, end or interval is given up)", r.cookies[cookie], err, maxSteps)
 	}
 	return r.drain()
 }

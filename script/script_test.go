@@ -119,6 +119,14 @@ func TestProcess(t *testing.T) {
 		end { clear(@took) }`,
 			"\n\n@n: 1\n"},
 	}
+	tests = append(tests, []struct{ script, want string }{
+		{`struct node { struct node *next; int value; char name[12]; };
+		uprobe:args:args_pointer { $n = (struct node *)arg0; print(($n->value, $n->next->value, $n->next->name, str($n->name)));
+			$s = *$n->next; print($s.name); @[$s.value] = count(); print(*(int32 *)(*(uint64 *)arg1)); }`,
+			"(1, 4711, second, first)\nsecond\n-42\n\n\n@[4711]: 1\n"},
+		{`uprobe:args:args_ints { @[ustack(2)] = count(); } end { for ($kv : @) { printf("%d\n", $kv.1); } clear(@) }`, "1\n"},
+		{`uprobe:args:nothing { }`, ""},
+	}...)
 	s := attach(t, p.Pid)
 	for _, tt := range tests {
 		out, told, _, err := run(tt.script, script.Options{}, s, func() {
@@ -126,6 +134,12 @@ func TestProcess(t *testing.T) {
 				t.Errorf("%s: the program prints %q, and alone %q", tt.script, got, want)
 			}
 		})
+		if strings.Contains(tt.script, "nothing") {
+			if err == nil {
+				t.Errorf("%s is not refused", tt.script)
+			}
+			continue
+		}
 		ok(t, err)
 		if tt.want != "" && strings.TrimRight(out, "\n") != strings.TrimRight(tt.want, "\n") {
 			t.Errorf("%s\nprints\n%s%s\nnot\n%s", tt.script, out, told, tt.want)

@@ -160,6 +160,20 @@ func (a *asm) copy(dst, src place, n int) {
 	}
 }
 
+// copyBytes moves n bytes, by R0.
+func (a *asm) copyBytes(dst, src place, n int) {
+	for i := 0; i < n; {
+		size := 8
+		for size > n-i || (src.off+i)%size != 0 {
+			size /= 2
+		}
+		a.load(bpf.R0, src.plus(i), size, false)
+		to := a.near(dst.plus(i), regFar)
+		a.emit(bpf.Insn{Op: bpf.ClassSTX | bpf.ModeMem | sizeBits[size], Dst: to.base, Src: bpf.R0, Off: int16(to.off)})
+		i += size
+	}
+}
+
 // atomicAdd adds src to a word that others change too; with fetch the old value is in
 // src afterwards.
 func (a *asm) atomicAdd(p place, src uint8, fetch bool) {

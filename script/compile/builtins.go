@@ -175,6 +175,7 @@ func init() {
 		"exit":   {0, 1, numbers(types.VoidT), true},
 		"delete": {1, 2, (*checker).deletes, false},
 
+		"len":      {1, 1, (*checker).length, false},
 		"has_key":  {2, 2, (*checker).hasKey, false},
 		"str":      {1, 2, (*checker).str, false},
 		"strncmp":  {3, 3, (*checker).strncmp, false},
@@ -400,6 +401,23 @@ func (c *checker) hasKey(x *syntax.Call) *types.Type {
 	}
 	c.mapUse(&syntax.Map{Span: m.Span, Name: m.Name, Key: x.Args[1]})
 	return types.BoolT
+}
+
+// length is len of a map.
+func (c *checker) length(x *syntax.Call) *types.Type {
+	m, ok := x.Args[0].(*syntax.Map)
+	switch {
+	case !ok || m.Key != nil:
+		c.expr(x.Args[0])
+		c.errorf(x.Args[0], "len() expects a map to be provided")
+	case c.mapOf(m.Name, m).value.Kind == types.None:
+		c.errorf(m, "Undefined map: %s", m.Name)
+	case c.mapOf(m.Name, m).keyless:
+		c.errorf(m, "call to len() expects a map with explicit keys (non-scalar map)")
+	case c.inTarget():
+		c.errorf(x, "len() is for begin, end and interval probes: those on functions cannot walk maps yet")
+	}
+	return types.Uint64
 }
 
 func (c *checker) str(x *syntax.Call) *types.Type {

@@ -47,7 +47,8 @@ type checker struct {
 	vars   map[syntax.Node]*variable // by the node that declares
 	uses   map[*syntax.Var]*variable
 	maps   map[string]*mapInfo
-	consts map[string]uint64 // #define and enums
+	consts map[string]uint64      // #define and enums
+	named  map[string]*types.Type // "struct foo", and what typedefs name
 
 	scopes []map[string]*variable
 	at     []*Point // of the probe that is looked at
@@ -169,51 +170,6 @@ func (c *checker) mapOf(name string, at syntax.Node) *mapInfo {
 	return m
 }
 
-// cDecl takes what a declaration says: constants for now.
-func (c *checker) cDecl(d syntax.CDecl) {
-	words := strings.Fields(d.Text)
-	switch {
-	case strings.HasPrefix(d.Text, "#define") && len(words) >= 3:
-		x, err := syntax.ParseExpr(&syntax.Source{Name: c.src.Name, Text: strings.Join(words[2:], " ")})
-		if err == nil {
-			if n, ok := c.constant(x); ok {
-				c.consts[words[1]] = n
-			}
-		}
-	case strings.HasPrefix(d.Text, "#"):
-	case words[0] == "enum":
-		c.enum(d)
-	default:
-		c.errorf(d, "C structures are not supported yet")
-	}
-}
-
-// enum reads enum [name] { A, B = 3 };
-func (c *checker) enum(d syntax.CDecl) {
-	_, body, _ := strings.Cut(d.Text, "{")
-	body, _, _ = strings.Cut(body, "}")
-	next := uint64(0)
-	for _, part := range strings.Split(body, ",") {
-		name, value, has := strings.Cut(part, "=")
-		if name = strings.TrimSpace(name); name == "" {
-			continue
-		}
-		if has {
-			x, err := syntax.ParseExpr(&syntax.Source{Name: c.src.Name, Text: value})
-			n, ok := uint64(0), false
-			if err == nil {
-				n, ok = c.constant(x)
-			}
-			if !ok {
-				c.errorf(d, "the value of %s is no constant", name)
-			}
-			next = n
-		}
-		c.consts[name] = next
-		next++
-	}
-}
-
 // Scopes.
 
 func (c *checker) open() { c.scopes = append(c.scopes, map[string]*variable{}) }
@@ -330,8 +286,7 @@ func (c *checker) forStmt(s *syntax.For) {
 	c.open()
 	v := c.declare(s.Var, s)
 	if s.Over != nil {
-		c.errorf(s.Over, "loops over maps are not supported yet")
-		c.widen(&v.typ, types.Int64)
+		c.overMap(s, v)
 	} else {
 		c.number(s.From, "range")
 		c.number(s.To, "range")
@@ -341,6 +296,29 @@ func (c *checker) forStmt(s *syntax.For) {
 	c.shut()
 	c.loops--
 }
+
+// overMap is a loop over a map: its variable is (key, value).
+func (c *checker) overMap(s *syntax.For, v *variable) {
+	x, ok := s.Over.(*syntax.Map)
+	if !ok || x.Key != nil {
+		c.errorf(s.Over, "a loop goes over a map, or a range of numbers")
+		return
+	}
+	m := c.mapOf(x.Name, x)
+	switch {
+	case m.keyless && !m.keyed:
+		c.errorf(x, "%s has no explicit keys (scalar map), and cannot be used for iteration", x.Name)
+	case m.value.Kind == types.None || m.key.Kind == types.None:
+		c.errorf(x, "Undefined map: %s", x.Name)
+	case c.inTarget():
+		c.errorf(s, "loops over maps are for begin, end and interval probes: those on functions cannot walk maps yet")
+	default:
+		c.widen(&v.typ, types.TupleOf(nil, m.key, aggregateValue(m.value)))
+	}
+}
+
+// inTarget tells whether any of the attach points is in the target.
+func (c *checker) inTarget() bool { return !c.everywhere(func(p *Point) bool { return !p.Inside() }) }
 
 func (c *checker) let(s *syntax.Let) {
 	if c.scopes[len(c.scopes)-1][s.Name] != nil || c.find(s.Name) != nil {

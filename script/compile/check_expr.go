@@ -502,6 +502,9 @@ func (c *checker) typeOf(t *syntax.Type) *types.Type {
 	case t.Of != nil:
 		if arg, ok := t.Of.(*syntax.TypeArg); ok {
 			base = c.typeOf(arg.Type)
+			if base == nil {
+				return nil
+			}
 		} else {
 			base = c.expr(t.Of)
 		}
@@ -522,8 +525,13 @@ func (c *checker) typeOf(t *syntax.Type) *types.Type {
 		}
 		return types.StringOf(int(n))
 	default:
-		base = intTypes[t.Name]
+		base = c.known(t.Name)
 		if base == nil {
+			if t.Stars > 0 && strings.HasPrefix(t.Name, "struct ") {
+				c.errorf(t, "Cannot resolve unknown type \"%s\"", t.Name)
+				c.hint("declare it in the script: struct foo { int x; };")
+				return nil
+			}
 			c.errorf(t, "Cannot resolve unknown type \"%s\"", strings.TrimSpace(t.Name))
 			return nil
 		}

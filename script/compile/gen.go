@@ -18,7 +18,7 @@ func Compile(src *syntax.Source, o Options) (*Plan, error) {
 	}
 	c := &checker{opts: o, src: src, told: map[syntax.Span]bool{}, points: map[*syntax.Probe][]*Point{},
 		types: map[syntax.Expr]*types.Type{}, vars: map[syntax.Node]*variable{}, uses: map[*syntax.Var]*variable{},
-		maps: map[string]*mapInfo{}, consts: map[string]uint64{}}
+		maps: map[string]*mapInfo{}, consts: map[string]uint64{}, named: map[string]*types.Type{}}
 	c.file(f)
 	c.errs.Sort()
 	if len(c.errs.Fatal()) > 0 {
@@ -52,8 +52,9 @@ type generator struct {
 	asm
 	lines   []bpf.Line
 	places  map[*variable]place
-	stack   int // bytes of stack in use, and the most
-	scratch int // bytes of scratch in use
+	stack   int  // bytes of stack in use, and the most
+	scratch int  // bytes of scratch in use
+	bare    bool // the program turned out to need no scratch memory
 	deepest int
 	end     label
 	breaks  []label
@@ -107,10 +108,10 @@ func (g *generator) specs() {
 // probe makes a body's programs: one for the points that fire at returns, one for the others.
 func (g *generator) probe(pr *syntax.Probe) {
 	points := g.points[pr]
-	for _, atReturn := range []bool{false, true} {
+	for _, kind := range []bpf.Kind{bpf.Controller, bpf.Kprobe, bpf.Kretprobe} {
 		var some []*Point
 		for _, p := range points {
-			if p.AtReturn() == atReturn {
+			if p.kind() == kind {
 				some = append(some, p)
 			}
 		}
@@ -122,36 +123,22 @@ func (g *generator) probe(pr *syntax.Probe) {
 		if program == nil {
 			return
 		}
-		if atReturn {
-			program.Kind = bpf.Kretprobe
-		}
+		program.Kind = kind
 		g.plan.Probes = append(g.plan.Probes, &Probe{Points: some, Program: program, At: pr.Span})
 	}
 }
 
+// program makes a body's program. Few need scratch memory: the code that finds it is left
+// out where nothing asked for any.
 func (g *generator) program(name string, pr *syntax.Probe, points []*Point) *bpf.Program {
-	g.asm = asm{}
-	g.lines, g.places = nil, map[*variable]place{}
-	g.stack, g.scratch, g.deepest, g.at = 0, 0, 0, points
-	g.end = g.newLabel()
-	g.mov(regCtx, bpf.R1)
-	// The scratch memory; it is there, but that has to be shown.
-	key := g.temp()
-	g.storeImm(key, 0)
-	g.mapAddr(bpf.R1, g.scratchMap)
-	g.addr(bpf.R2, key)
-	g.helper(bpf.FnMapLookupElem)
-	g.drop()
-	g.ifImm(bpf.Jeq, bpf.R0, 0, g.end)
-	g.mov(regScratch, bpf.R0)
-	if pr.Pred != nil {
-		g.line(pr.Pred)
-		g.condition(pr.Pred, g.end)
+	most, actions := g.most, len(g.plan.Actions)
+	g.most, g.bare = 0, false
+	g.body(pr, points)
+	if g.most == 0 {
+		g.plan.Actions, g.bare = g.plan.Actions[:actions], true
+		g.body(pr, points)
 	}
-	g.block(pr.Body)
-	g.put(g.end)
-	g.imm(bpf.R0, 0)
-	g.emit(bpf.Insn{Op: bpf.ClassJMP | bpf.Exit})
+	g.most = max(g.most, most)
 	if !g.link() || len(g.insns) > bpf.MaxInsns {
 		g.errorf(pr, "the probe's program is too long: %d instructions", len(g.insns))
 	}
@@ -165,6 +152,33 @@ func (g *generator) program(name string, pr *syntax.Probe, points []*Point) *bpf
 		return nil
 	}
 	return &bpf.Program{Name: name, Insns: g.insns, Lines: g.lines, Maps: g.plan.Specs}
+}
+
+func (g *generator) body(pr *syntax.Probe, points []*Point) {
+	g.asm = asm{}
+	g.lines, g.places = nil, map[*variable]place{}
+	g.stack, g.scratch, g.deepest, g.at = 0, 0, 0, points
+	g.end = g.newLabel()
+	g.mov(regCtx, bpf.R1)
+	if !g.bare {
+		// It is there, but that has to be shown.
+		key := g.temp()
+		g.storeImm(key, 0)
+		g.mapAddr(bpf.R1, g.scratchMap)
+		g.addr(bpf.R2, key)
+		g.helper(bpf.FnMapLookupElem)
+		g.drop()
+		g.ifImm(bpf.Jeq, bpf.R0, 0, g.end)
+		g.mov(regScratch, bpf.R0)
+	}
+	if pr.Pred != nil {
+		g.line(pr.Pred)
+		g.condition(pr.Pred, g.end)
+	}
+	g.block(pr.Body)
+	g.put(g.end)
+	g.imm(bpf.R0, 0)
+	g.emit(bpf.Insn{Op: bpf.ClassJMP | bpf.Exit})
 }
 
 // line notes where the code that follows comes from, for the verifier's words.
@@ -210,7 +224,7 @@ func (g *generator) scoped(f func()) {
 func (g *generator) variable(v *variable) place {
 	p, ok := g.places[v]
 	if !ok {
-		if v.typ.Scalar() && g.stack < bpf.MaxStack/2 {
+		if v.typ.Scalar() && g.stack < bpf.MaxStack/2 && g.at[0].Inside() {
 			p = g.temp()
 		} else {
 			p = g.room(v.typ.Slot())
@@ -279,7 +293,11 @@ func (g *generator) stmt(s syntax.Stmt) {
 		}
 		g.put(end)
 	case *syntax.For:
-		g.forRange(s)
+		if s.Over != nil {
+			g.forMap(s)
+		} else {
+			g.forRange(s)
+		}
 	case *syntax.Jump:
 		switch s.Kind {
 		case "break":
@@ -337,9 +355,53 @@ func (g *generator) loop(test func(end label), body *syntax.Block, step func()) 
 	g.put(end)
 }
 
+// counter is a word for a loop. In a target it is on the stack, where the verifier follows it
+// round by round to the end; in the controller it is where the verifier knows nothing of
+// it, so that all rounds are one to it.
+func (g *generator) counter() place {
+	if g.at[0].Inside() {
+		return g.temp()
+	}
+	return g.room(8)
+}
+
+// forMap goes over a map's elements.
+func (g *generator) forMap(s *syntax.For) {
+	m := g.maps[s.Over.(*syntax.Map).Name]
+	v := g.vars[s]
+	kv, at := g.variable(v), g.counter()
+	g.storeImm(at, 0)
+	value := v.typ.Fields[1]
+	g.loop(func(end label) {
+		again := g.newLabel()
+		g.put(again)
+		g.nextKey(m, kv, at, end)
+		g.lookup(m, kv)
+		g.ifImm(bpf.Jeq, bpf.R0, 0, again) // gone meanwhile
+		g.mov(regValue, bpf.R0)
+		if value.Type.Scalar() {
+			g.mapWord(m.value, place{regValue, 0})
+			g.store(kv.plus(value.Offset), bpf.R0)
+		} else {
+			g.copy(kv.plus(value.Offset), place{regValue, 0}, value.Type.Slot())
+		}
+	}, s.Body, func() {})
+}
+
+// nextKey puts the next key into memory and its number into at, or goes to end.
+func (g *generator) nextKey(m *mapInfo, key, at place, end label) {
+	g.mapAddr(bpf.R1, m.index)
+	g.addr(bpf.R2, key)
+	g.imm(bpf.R3, uint64(m.key.Slot()))
+	g.load(bpf.R4, at, 8, false)
+	g.helper(bpf.FnMapNext)
+	g.ifImm(bpf.Jeq, bpf.R0, 0, end)
+	g.store(at, bpf.R0)
+}
+
 func (g *generator) forRange(s *syntax.For) {
 	v := g.variable(g.vars[s])
-	i, last := g.temp(), g.temp()
+	i, last := g.counter(), g.counter()
 	g.number(s.From)
 	g.store(i, bpf.R0)
 	g.number(s.To)

@@ -138,6 +138,20 @@ func (g *generator) callNumber(x *syntax.Call) {
 		m := g.maps[x.Args[0].(*syntax.Map).Name]
 		g.lookup(m, g.key(m, x.Args[1]))
 		g.flag(func(yes label) { g.ifImm(bpf.Jne, bpf.R0, 0, yes) })
+	case "len":
+		m := g.maps[x.Args[0].(*syntax.Map).Name]
+		key, at, n := g.room(max(m.key.Slot(), 8)), g.counter(), g.counter()
+		g.storeImm(at, 0)
+		g.storeImm(n, 0)
+		again, end := g.newLabel(), g.newLabel()
+		g.put(again)
+		g.nextKey(m, key, at, end)
+		g.load(bpf.R0, n, 8, false)
+		g.aluImm(bpf.Add, bpf.R0, 1)
+		g.store(n, bpf.R0)
+		g.goTo(again)
+		g.put(end)
+		g.load(bpf.R0, n, 8, false)
 	case "strncmp":
 		n, _ := g.constant(x.Args[2])
 		a, b := g.memory(x.Args[0]), g.memory(x.Args[1])

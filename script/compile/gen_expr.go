@@ -2,7 +2,7 @@ package compile
 
 import (
 	"encoding/binary"
-	"slices"
+	"strconv"
 
 	"kprobe/bpf"
 	"kprobe/script/syntax"
@@ -16,6 +16,10 @@ func (g *generator) number(x syntax.Expr) {
 		return
 	}
 	t := g.types[x]
+	if g.inTarget(x) {
+		g.scoped(func() { g.targetNumber(x, t) })
+		return
+	}
 	switch x := x.(type) {
 	case *syntax.Ident:
 		g.builtin(x)
@@ -59,29 +63,29 @@ func (g *generator) number(x syntax.Expr) {
 		})
 	case *syntax.Field:
 		g.scoped(func() {
-			p, t := g.part(x)
-			g.load(bpf.R0, p, 8, false)
-			_ = t
+			p, f := g.part(x)
+			size := 8
+			if g.types[x.X].Name != "" {
+				size = max(f.Type.Size, 1)
+			}
+			g.load(bpf.R0, p, size, f.Type.Signed)
+			g.bits(f)
 		})
 	case *syntax.Index:
-		g.scoped(func() {
-			elem := g.types[x]
-			g.binaryAddress(x, elem)
-			g.readTarget(elem)
-		})
+		g.scoped(func() { g.element2(x, t) })
 	default:
 		g.errorf(x, "this has no value")
 	}
 }
 
-// binaryAddress leaves in R0 the address of an element behind a pointer.
-func (g *generator) binaryAddress(x *syntax.Index, elem *types.Type) {
-	g.number(x.X)
-	at := g.save()
-	g.number(x.I)
-	g.aluImm(bpf.Mul, bpf.R0, int32(max(elem.Size, 1)))
-	g.load(bpf.R1, at, 8, false)
-	g.alu(bpf.Add, bpf.R0, bpf.R1)
+// element2 leaves in R0 an element of an array that the script keeps.
+func (g *generator) element2(x *syntax.Index, t *types.Type) {
+	n, ok := g.constant(x.I)
+	if !ok {
+		g.errorf(x.I, "the index of an array that is not in the target must be a literal")
+		return
+	}
+	g.load(bpf.R0, g.memory(x.X).plus(int(n)*t.Size), max(t.Size, 1), t.Signed)
 }
 
 // readTarget reads a scalar of the target at the address in R0.
@@ -176,9 +180,6 @@ func (g *generator) unaryNumber(x *syntax.Unary, t *types.Type) {
 		if x.Post {
 			g.load(bpf.R0, old, 8, false)
 		}
-	case "*":
-		g.number(x.X)
-		g.readTarget(t)
 	case "!":
 		g.number(x.X)
 		g.flag(func(yes label) { g.ifImm(bpf.Jeq, bpf.R0, 0, yes) })
@@ -429,12 +430,25 @@ func (g *generator) convert(dst place, t *types.Type, src place, from *types.Typ
 // memory gives the place of a value that is more than a word.
 func (g *generator) memory(x syntax.Expr) place {
 	t := g.types[x]
+	if g.inTarget(x) {
+		return g.targetMemory(x, t)
+	}
 	switch x := x.(type) {
 	case *syntax.Var:
 		return g.variable(g.uses[x])
 	case *syntax.Field:
 		p, _ := g.part(x)
-		return p
+		if g.types[x.X].Name == "" {
+			return p
+		}
+		dst := g.room(t.Slot()) // in a structure of C, others follow at once
+		g.zero(dst, t.Slot())
+		g.copyBytes(dst, p, t.Size)
+		return dst
+	case *syntax.Index:
+		if n, ok := g.constant(x.I); ok && t.Size%8 == 0 {
+			return g.memory(x.X).plus(int(n) * t.Size)
+		}
 	case *syntax.Comptime:
 		return g.memory(x.X)
 	case *syntax.Cast:
@@ -497,17 +511,16 @@ func (g *generator) mapMemory(x *syntax.Map, t *types.Type) place {
 	return dst
 }
 
-// part is the place and type of a field.
-func (g *generator) part(x *syntax.Field) (place, *types.Type) {
-	t := g.types[x.X]
-	p := g.memory(x.X)
-	i := slices.IndexFunc(t.Fields, func(f types.Field) bool { return f.Name == x.Name })
-	if t.Kind == types.Tuple {
-		i = 0
-		for _, d := range []byte(x.Name) {
-			i = 10*i + int(d-'0')
-		}
-	}
-	f := t.Fields[i]
-	return p.plus(f.Offset), f.Type
+// part is the place of a field, and the field.
+func (g *generator) part(x *syntax.Field) (place, types.Field) {
+	p, f := g.memory(x.X), g.fieldOf(x)
+	return p.plus(f.Offset), f
 }
+
+// tupleNames are how a tuple's elements are named.
+var tupleNames = func() (names []string) {
+	for i := range 64 {
+		names = append(names, strconv.Itoa(i))
+	}
+	return names
+}()

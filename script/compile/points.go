@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kprobe/bpf"
 	"kprobe/script/syntax"
 )
 
@@ -47,6 +48,17 @@ func (p *Point) Inside() bool {
 // AtReturn tells whether it fires when a function returns.
 func (p *Point) AtReturn() bool {
 	return p.Provider == "uretprobe" || p.Provider == "kretprobe" || p.Provider == "fexit"
+}
+
+// kind is the kind of its programs.
+func (p *Point) kind() bpf.Kind {
+	switch {
+	case !p.Inside():
+		return bpf.Controller
+	case p.AtReturn():
+		return bpf.Kretprobe
+	}
+	return bpf.Kprobe
 }
 
 // ofKernel tells whether it is a probe on a kernel.

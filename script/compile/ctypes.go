@@ -1,0 +1,213 @@
+package compile
+
+import (
+	"errors"
+	"strings"
+
+	"kprobe/script/syntax"
+	"kprobe/script/types"
+)
+
+// cDecl takes what a declaration in C says: types and constants.
+func (c *checker) cDecl(d syntax.CDecl) {
+	words := strings.Fields(d.Text)
+	switch {
+	case strings.HasPrefix(d.Text, "#define"):
+		if len(words) >= 3 {
+			x, err := syntax.ParseExpr(&syntax.Source{Name: c.src.Name, Text: strings.Join(words[2:], " ")})
+			if err == nil {
+				if n, ok := c.constant(x); ok {
+					c.consts[words[1]] = n
+				}
+			}
+		}
+		return
+	case strings.HasPrefix(d.Text, "#"):
+		return // headers: what they would say is not known
+	}
+	decl, err := syntax.ParseC(&syntax.Source{Name: c.src.Name, Text: d.Text})
+	if err != nil {
+		var all syntax.Errors
+		if errors.As(err, &all) {
+			for _, e := range all {
+				c.errorf(syntax.Span{From: d.From + e.From, To: d.From + e.To}, "%s", e.Msg)
+			}
+		}
+		return
+	}
+	switch decl := decl.(type) {
+	case *syntax.CStruct:
+		c.structure(d, decl)
+	case *syntax.CEnum:
+		c.enum(d, decl)
+	case *syntax.CType:
+		if t := c.typeAt(d, decl.Type); t != nil {
+			c.named[decl.Alias] = t
+		}
+	}
+}
+
+// typeAt is typeOf with errors at the declaration.
+func (c *checker) typeAt(d syntax.CDecl, t *syntax.Type) *types.Type {
+	here := *t
+	here.Span = d.Span
+	return c.typeOf(&here)
+}
+
+func (c *checker) enum(d syntax.CDecl, e *syntax.CEnum) {
+	t := &types.Type{Kind: types.Enum, Size: 4, Name: e.Name, Names: map[uint64]string{}}
+	next := uint64(0)
+	for _, item := range e.Items {
+		if item.Value != nil {
+			n, ok := c.constant(item.Value)
+			if !ok {
+				c.errorf(d, "the value of %s is no constant", item.Name)
+			}
+			next = n
+		}
+		c.consts[item.Name] = next
+		if _, there := t.Names[next]; !there {
+			t.Names[next] = item.Name
+		}
+		if next > 1<<32-1 {
+			t.Size = 8
+		}
+		next++
+	}
+	for _, name := range []string{e.Name, e.Alias} {
+		if name != "" {
+			c.named[name] = t
+		}
+	}
+}
+
+// structure lays a structure out as C does.
+func (c *checker) structure(d syntax.CDecl, s *syntax.CStruct) *types.Type {
+	name := s.Name
+	if name == "" {
+		name = s.Alias
+	}
+	if name == "" {
+		name = "struct"
+	}
+	t := &types.Type{Kind: types.Record, Name: name}
+	for _, n := range []string{s.Name, s.Alias} {
+		if n != "" {
+			c.named[n] = t // before its members, which may point to it
+		}
+	}
+	align, bits := 1, 0 // bits: behind t.Size, of the bit-fields that are under way
+	place := func(size, to int) (at int) {
+		if s.Packed {
+			to = 1
+		}
+		align = max(align, to)
+		if s.Union {
+			t.Size = max(t.Size, size)
+			return 0
+		}
+		if bits > 0 {
+			t.Size += (bits + 7) / 8
+			bits = 0
+		}
+		at = (t.Size + to - 1) / to * to
+		t.Size = at + size
+		return at
+	}
+	for _, f := range s.Fields {
+		ft := c.memberType(d, f)
+		if ft == nil {
+			return t
+		}
+		to := alignment(ft)
+		if f.Bits != nil {
+			n, ok := c.constant(f.Bits)
+			if !ok || int(n) > 8*ft.Size {
+				c.errorf(d, "the width of %s is no constant, or more than its type has", f.Name)
+				return t
+			}
+			width := int(n)
+			start := 8*t.Size + bits
+			if s.Union {
+				start = 0
+			}
+			if unit := 8 * ft.Size; width == 0 || start/unit != (start+width-1)/unit {
+				start = (start + unit - 1) / unit * unit
+			}
+			if !s.Union {
+				bits = start + width - 8*t.Size
+			} else {
+				t.Size = max(t.Size, ft.Size)
+			}
+			align = max(align, to)
+			at := start / (8 * ft.Size) * ft.Size
+			if f.Name != "" {
+				t.Fields = append(t.Fields, types.Field{Name: f.Name, Type: ft, Offset: at, BitOff: start - 8*at, BitSize: width})
+			}
+			continue
+		}
+		at := place(ft.Size, to)
+		if f.Name != "" {
+			t.Fields = append(t.Fields, types.Field{Name: f.Name, Type: ft, Offset: at})
+			continue
+		}
+		for _, in := range ft.Fields { // an anonymous one: its members are ours
+			in.Offset += at
+			t.Fields = append(t.Fields, in)
+		}
+	}
+	t.Size += (bits + 7) / 8
+	if !s.Packed {
+		t.Size = (t.Size + align - 1) / align * align
+	}
+	t.Len = align
+	return t
+}
+
+func (c *checker) memberType(d syntax.CDecl, f syntax.CField) *types.Type {
+	var t *types.Type
+	if f.Inner != nil {
+		t = c.structure(d, f.Inner)
+		for range f.Stars {
+			t = types.PointerTo(t)
+		}
+	} else if f.Type.Stars > 0 && c.known(f.Type.Name) == nil {
+		t = types.PointerTo(nil) // to something that is not declared
+	} else if t = c.typeAt(d, f.Type); t == nil {
+		return nil
+	}
+	for i := len(f.Dims) - 1; i >= 0; i-- {
+		n, ok := c.constant(f.Dims[i])
+		if !ok || n > 1<<20 {
+			c.errorf(d, "the number of elements of %s is no constant", f.Name)
+			return nil
+		}
+		if t.Kind == types.Int && t.Size == 1 && t.Signed && i == len(f.Dims)-1 {
+			t = types.StringOf(int(n)) // characters are a string
+			continue
+		}
+		t = &types.Type{Kind: types.Array, Elem: t, Len: int(n), Size: t.Size * int(n)}
+	}
+	return t
+}
+
+// known is a type by its name, nil for none.
+func (c *checker) known(name string) *types.Type {
+	if t := intTypes[name]; t != nil {
+		return t
+	}
+	return c.named[name]
+}
+
+// alignment is a type's in C.
+func alignment(t *types.Type) int {
+	switch t.Kind {
+	case types.String:
+		return 1
+	case types.Array:
+		return alignment(t.Elem)
+	case types.Record:
+		return max(t.Len, 1)
+	}
+	return max(t.Size, 1)
+}
