@@ -22,7 +22,7 @@ import (
 // Options are what a script is compiled and run with.
 type Options struct {
 	Name   string   // of the script in messages: "stdin" unless said
-	Params []string // $1, $2, ...
+	Params []string // $1, $2, ...; and --name=value, which getopt asks for
 	Unsafe bool     // system() and override() may be used
 	CPID   int      // of the process that was started for the script; 0 for none
 	Kernel bool     // it is for a kernel
@@ -54,8 +54,9 @@ func Compile(text string, o Options) (*Script, error) {
 	if o.Errors == nil {
 		o.Errors = io.Discard
 	}
+	params, named := arguments(o.Params)
 	plan, err := compile.Compile(&syntax.Source{Name: o.Name, Text: text},
-		compile.Options{Params: o.Params, Unsafe: o.Unsafe, CPID: o.CPID, Kernel: o.Kernel, Settings: o.Settings})
+		compile.Options{Params: params, Named: named, Unsafe: o.Unsafe, CPID: o.CPID, Kernel: o.Kernel, Settings: o.Settings})
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +64,20 @@ func Compile(text string, o Options) (*Script, error) {
 		fmt.Fprintln(o.Errors, w)
 	}
 	return &Script{plan: plan, opts: o}, nil
+}
+
+// arguments tells options, --name=value, from parameters.
+func arguments(all []string) (params []string, named map[string]string) {
+	named = map[string]string{}
+	for _, a := range all {
+		if name, ok := strings.CutPrefix(a, "--"); ok && name != "" {
+			name, value, _ := strings.Cut(name, "=")
+			named[name] = value
+			continue
+		}
+		params = append(params, a)
+	}
+	return params, named
 }
 
 // Format is the script in its one form.

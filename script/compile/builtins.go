@@ -1,6 +1,8 @@
 package compile
 
 import (
+	"strconv"
+
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
@@ -176,6 +178,9 @@ func init() {
 		"delete": {1, 2, (*checker).deletes, false},
 
 		"len":      {1, 1, (*checker).length, false},
+		"getopt":   {2, 3, (*checker).getopt, false},
+		"buf":      {1, 2, (*checker).buf, false},
+		"ntop":     {1, 2, (*checker).ntop, false},
 		"has_key":  {2, 2, (*checker).hasKey, false},
 		"str":      {1, 2, (*checker).str, false},
 		"strncmp":  {3, 3, (*checker).strncmp, false},
@@ -442,6 +447,102 @@ func (c *checker) str(x *syntax.Call) *types.Type {
 		}
 	}
 	return types.StringOf(size)
+}
+
+// getopt is an option of the command line, --name or --name=value: it is known before the
+// script runs, and stands for a literal.
+func (c *checker) getopt(x *syntax.Call) *types.Type {
+	name, ok := c.literal(x, 0)
+	if len(x.Args) == 3 {
+		c.literal(x, 2)
+	}
+	t := c.expr(x.Args[1])
+	if !ok || t.Kind == types.None {
+		return nil
+	}
+	value, given := c.opts.Named[name]
+	switch t.Kind {
+	case types.Bool:
+		if given && value != "" && value != "true" && value != "false" {
+			c.errorf(x, "Invalid value for option --%s: it must be true or false", name)
+		}
+		return t
+	case types.Int:
+		if _, ok := parseNumber(value); given && !ok {
+			c.errorf(x, "Invalid value for option --%s: it must be a number", name)
+		}
+		return types.Int64
+	case types.String:
+		if given {
+			return types.StringOf(len(value) + 1)
+		}
+		return t
+	}
+	c.errorf(x.Args[1], "Invalid default of an option: it must be a number, a string or a boolean")
+	return nil
+}
+
+func parseNumber(text string) (uint64, bool) {
+	if n, err := strconv.ParseInt(text, 0, 64); err == nil {
+		return uint64(n), true
+	}
+	n, err := strconv.ParseUint(text, 0, 64)
+	return n, err == nil
+}
+
+// option is the value of a getopt that is a number or a boolean.
+func (c *checker) option(x *syntax.Call) (uint64, bool) {
+	name, ok := x.Args[0].(*syntax.Str)
+	if !ok || len(x.Args) < 2 {
+		return 0, false
+	}
+	value, given := c.opts.Named[name.Value]
+	if _, text := x.Args[1].(*syntax.Str); text {
+		return 0, false
+	}
+	if !given {
+		return c.constant(x.Args[1])
+	}
+	if _, flag := x.Args[1].(*syntax.Bool); flag {
+		return word(value != "false"), true
+	}
+	return parseNumber(value)
+}
+
+// buf is bytes of the target: its length comes first.
+func (c *checker) buf(x *syntax.Call) *types.Type {
+	t := c.expr(x.Args[0])
+	size := c.set.MaxStrlen
+	if len(x.Args) == 2 {
+		c.number(x.Args[1], "buf()")
+		if n, ok := c.constant(x.Args[1]); ok {
+			if n > uint64(size) {
+				c.warnf(x.Args[1], "length param (%d) is too long and will be shortened to %d bytes (see BPFTRACE_MAX_STRLEN)", n, size)
+			} else {
+				size = max(int(n), 1)
+			}
+		}
+	} else if t.Kind == types.Array {
+		size = t.Size
+	} else if t.Kind != types.None {
+		c.errorf(x, "buf() expects a length argument for non-array type %s", t)
+	}
+	return &types.Type{Kind: types.Buffer, Size: 8 + size}
+}
+
+// ntop is an address of the network: ntop([family,] address).
+func (c *checker) ntop(x *syntax.Call) *types.Type {
+	if len(x.Args) == 2 {
+		c.number(x.Args[0], "ntop()")
+	}
+	t := c.expr(x.Args[len(x.Args)-1])
+	switch {
+	case t.Kind == types.None || t.Kind == types.Int:
+	case (t.Kind == types.Array || t.Kind == types.String) && (t.Size == 4 || t.Size == 16):
+	default:
+		c.errorf(x, "ntop() expects an integer or array argument, got %s", t)
+	}
+	return &types.Type{Kind: types.Inet, Size: 24}
 }
 
 func (c *checker) strncmp(x *syntax.Call) *types.Type {

@@ -91,6 +91,7 @@ func (c *checker) file(f *syntax.File) {
 	for _, i := range f.Imports {
 		c.errorf(i, "import is not supported yet")
 	}
+	c.expand(f)
 	var probes []*syntax.Probe
 	for _, it := range f.Items {
 		switch it := it.(type) {

@@ -149,6 +149,9 @@ func (c *checker) constant(x syntax.Expr) (uint64, bool) {
 			return fold(x.Op, a, b)
 		}
 	case *syntax.Call:
+		if x.Name == "getopt" {
+			return c.option(x)
+		}
 		if x.Name == "sizeof" && len(x.Args) == 1 {
 			if t := c.sizeArg(x.Args[0]); t != nil && t.Kind != types.None {
 				return uint64(t.Size), true

@@ -187,7 +187,22 @@ func (g *generator) deleteKey(x *syntax.Map) {
 
 // callMemory writes a function's value to memory.
 func (g *generator) callMemory(x *syntax.Call, dst place, t *types.Type) {
-	if x.Name != "str" {
+	switch x.Name {
+	case "getopt":
+		if value, given := g.opts.Named[x.Args[0].(*syntax.Str).Value]; given {
+			g.text(dst, value, t.Slot())
+		} else {
+			g.into(x.Args[1], dst, t)
+		}
+		return
+	case "buf":
+		g.buffer(x, dst, t)
+		return
+	case "ntop":
+		g.inet(x, dst)
+		return
+	case "str":
+	default:
 		g.errorf(x, "%s() is not supported yet", x.Name)
 		return
 	}
@@ -221,6 +236,63 @@ func (g *generator) callMemory(x *syntax.Call, dst place, t *types.Type) {
 	}
 	g.load(bpf.R3, from, 8, false)
 	g.helper(bpf.FnProbeReadUserStr)
+}
+
+// source leaves the address that str and buf read at in R0.
+func (g *generator) source(x syntax.Expr) {
+	if g.types[x].Scalar() {
+		g.number(x)
+	} else if g.inTarget(x) {
+		g.address(x)
+	} else {
+		g.errorf(x, "only values of the target can be read here, not those that the script keeps")
+	}
+}
+
+// buffer reads bytes of the target, their number before them.
+func (g *generator) buffer(x *syntax.Call, dst place, t *types.Type) {
+	g.source(x.Args[0])
+	from, n := g.save(), g.temp()
+	g.zero(dst, t.Slot())
+	g.imm(bpf.R0, uint64(t.Size-8))
+	if len(x.Args) == 2 {
+		if _, known := g.constant(x.Args[1]); !known {
+			short := g.newLabel()
+			g.number(x.Args[1])
+			g.ifImm(bpf.Jle, bpf.R0, int32(t.Size-8), short)
+			g.imm(bpf.R0, uint64(t.Size-8))
+			g.put(short)
+		}
+	}
+	g.store(n, bpf.R0)
+	g.store(dst, bpf.R0)
+	g.addr(bpf.R1, dst.plus(8))
+	g.load(bpf.R2, n, 8, false)
+	g.load(bpf.R3, from, 8, false)
+	g.helper(bpf.FnProbeReadUser)
+}
+
+// inet puts a family, and an address as it goes over the network, into memory.
+func (g *generator) inet(x *syntax.Call, dst place) {
+	last := x.Args[len(x.Args)-1]
+	t := g.types[last]
+	family := uint64(2) // AF_INET
+	if t.Size == 16 {
+		family = 10 // AF_INET6
+	}
+	g.zero(dst, 24)
+	if len(x.Args) == 2 {
+		g.number(x.Args[0])
+	} else {
+		g.imm(bpf.R0, family)
+	}
+	g.store(dst, bpf.R0)
+	if t.Scalar() {
+		g.number(last)
+		g.store(dst.plus(8), bpf.R0)
+		return
+	}
+	g.copyBytes(dst.plus(8), g.memory(last), t.Size)
 }
 
 // action sends a record for the controller to act on, or acts.

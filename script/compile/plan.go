@@ -12,10 +12,11 @@ import (
 
 // Options are what a script is compiled with.
 type Options struct {
-	Params []string // $1, $2, ...
-	Unsafe bool     // system() and the like may be used
-	CPID   int      // of the command that was started; 0 for none
-	Kernel bool     // the target is a kernel
+	Params []string          // $1, $2, ...
+	Named  map[string]string // --name=value; of --name, "" is the value
+	Unsafe bool              // system() and the like may be used
+	CPID   int               // of the command that was started; 0 for none
+	Kernel bool              // the target is a kernel
 
 	// Settings are those of the environment, by their names in a config block.
 	Settings map[string]string

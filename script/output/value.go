@@ -5,6 +5,7 @@ package output
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,6 +96,8 @@ func (n *Names) Text(t *types.Type, b []byte) string {
 		return s
 	case types.Buffer:
 		return Hex(b[8:8+min(word(b), uint64(len(b)-8))], true, false)
+	case types.Inet:
+		return inet(word(b), b[8:24])
 	case types.Array:
 		var all []string
 		for i := range t.Len {
@@ -110,6 +113,17 @@ func (n *Names) Text(t *types.Type, b []byte) string {
 		return "{ " + strings.Join(n.fields(t, b, func(name string) string { return "." + name + " = " }), ", ") + " }"
 	}
 	return ""
+}
+
+// inet is an address of the network.
+func inet(family uint64, b []byte) string {
+	switch family {
+	case 2:
+		return netip.AddrFrom4([4]byte(b)).String()
+	case 10:
+		return netip.AddrFrom16([16]byte(b)).String()
+	}
+	return fmt.Sprintf("Got unsupported AF type: %d", family)
 }
 
 func (n *Names) fields(t *types.Type, b []byte, lead func(name string) string) (all []string) {

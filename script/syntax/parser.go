@@ -187,7 +187,9 @@ func (p *parser) item(f *File) {
 	case p.word("macro"):
 		p.next()
 		m := &Macro{Name: p.ident("a macro's name").text}
-		m.Params = p.params(false)
+		if p.is("(") {
+			m.Params = p.params(false)
+		}
 		m.Body = p.block(true)
 		m.Span = p.since(from)
 		f.Items = append(f.Items, m)
