@@ -60,7 +60,32 @@ func (r *Run) arm(programs *kprobe.Programs) error {
 	}
 	if err != nil {
 		r.probes = nil
+		return err
 	}
+	return r.takeOut()
+}
+
+// takeOut forgets the probes of patterns that could not be placed, and tells how many.
+func (r *Run) takeOut() error {
+	all := len(r.probes)
+	var why error
+	r.probes = slices.DeleteFunc(r.probes, func(p kprobe.Probe) bool {
+		var refusal error
+		switch p := p.(type) {
+		case *kprobe.Kprobe:
+			refusal = p.Refusal()
+		case *kprobe.Kretprobe:
+			refusal = p.Kp.Refusal()
+		}
+		if refusal != nil && why == nil {
+			why = refusal
+		}
+		return refusal != nil
+	})
+	if why == nil {
+		return nil
+	}
+	_, err := fmt.Fprintf(r.s.opts.Errors, "WARNING: %d functions that a pattern matches cannot be probed, the first for this: %v\n", all-len(r.probes), why)
 	return err
 }
 
@@ -76,16 +101,17 @@ func (r *Run) place(pt *compile.Point, p *compile.Probe, program *kprobe.Program
 		}
 		return fmt.Errorf("unable to attach probe: %s: %w. If this is expected, set the 'missing_probes' config variable to 'warn'", pt.Text, err)
 	}
+	optional := hasGlob(pt.Function) || hasGlob(pt.Target)
 	add := func(name string, offset uint64, addr arch.Addr, text string) {
 		cookie := uint64(len(r.cookies))
 		r.cookies = append(r.cookies, text)
 		if p.Program.Kind == bpf.Kretprobe {
 			rp := &kprobe.Kretprobe{Program: program, MaxActive: maxActive}
-			rp.Kp.SymbolName, rp.Kp.Offset, rp.Kp.Addr, rp.Kp.Cookie = name, offset, addr, cookie
+			rp.Kp.SymbolName, rp.Kp.Offset, rp.Kp.Addr, rp.Kp.Cookie, rp.Kp.Optional = name, offset, addr, cookie, optional
 			r.probes = append(r.probes, rp)
 			return
 		}
-		r.probes = append(r.probes, &kprobe.Kprobe{SymbolName: name, Offset: offset, Addr: addr, Cookie: cookie, Program: program})
+		r.probes = append(r.probes, &kprobe.Kprobe{SymbolName: name, Offset: offset, Addr: addr, Cookie: cookie, Program: program, Optional: optional})
 	}
 	space := r.session.Symbols()
 	module := r.module(pt.Target)

@@ -13,7 +13,6 @@ import (
 // scribe writes random statements that are right.
 type scribe struct {
 	*rand.Rand
-	b     strings.Builder
 	depth int
 }
 
