@@ -143,12 +143,23 @@ func (rp *Kretprobe) insideLoss(why int) loss {
 }
 
 // settleInside gives up the account that a return probe has inside, whose calls under way are
-// nobody's any more. Those of them that are over are counted.
+// nobody's any more.
 func (s *Session) settleInside(rp *Kretprobe) {
 	s.view.Lock()
 	defer s.view.Unlock()
+	if s.inside != nil {
+		rp.tally(s.inside.Settle(rp))
+	}
+}
+
+// sweepInside counts those of its calls that are over although they did not return. The target is frozen.
+func (s *Session) sweepInside(rp *Kretprobe) {
+	s.view.RLock()
+	defer s.view.RUnlock()
 	if rt := s.image.Goroutines(); s.inside != nil {
-		rp.tally(s.inside.Settle(rp, func(g arch.Addr, id uint64) bool { return rt.Ended(g, id, s.t) }, s.word))
+		over, under := s.inside.Over(rp, func(g arch.Addr, id uint64) bool { return rt.Ended(g, id, s.t) }, s.word)
+		rp.tally(over)
+		rp.lost[unregistered].Add(under)
 	}
 }
 

@@ -97,7 +97,7 @@ type Lost struct {
 	Exited     uint64 // the thread ended in it
 
 	// Unregistered counts the calls that were under way when the probe was unregistered, as far as
-	// anybody could tell. With handlers each call that was entered is then in one
+	// anybody could tell; or when all probes were switched off (SetEnabled), where exits are probed. With handlers each call that was entered is then in one
 	// count: it was reported (Hits), vetoed by the entry handler, or is lost by one of these causes.
 	Unregistered uint64
 }
@@ -210,9 +210,6 @@ func (rp *Kretprobe) checkPrograms(s *Session) error {
 
 func (rp *Kretprobe) release(s *Session) {
 	rp.Kp.role, rp.Kp.PreHandler = nil, nil
-	s.frames.mu.Lock()
-	s.sweep(rp) // so that every call that is over is in a count
-	s.frames.mu.Unlock()
 	s.settleInside(rp)
 	s.frames.orphan(rp)
 }
@@ -229,11 +226,36 @@ func (r asReturn) release(s *Session)  { r.rp.release(s) }
 
 func (r asReturn) work(*Kprobe) (program, entry *Program) { return r.rp.Program, r.rp.EntryProgram }
 
-func (r asReturn) fits(s *Session, _ *batch, loc symbol.Loc) error {
+func (r asReturn) fits(s *Session, b *batch, loc symbol.Loc) error {
 	if !s.image.IsEntry(loc) {
 		return fail(syscall.EINVAL, "a return probe must be at a function's entry, and %s is not", loc)
 	}
-	return s.chooseEngine(r.rp, loc)
+	return s.chooseEngine(r.rp, loc, r.rp.besideAnother(s, b, loc))
+}
+
+// besideAnother tells whether a return probe with a program is to be on a function where another one has its
+// program at swapped return addresses, and they cannot share the calls: each has as many at a time as
+// it asks for, and its entry program has a say in its own only, unless the swap is asked for. Exits serve any
+// number of probes.
+func (rp *Kretprobe) besideAnother(s *Session, b *batch, loc symbol.Loc) bool {
+	if rp.Program == nil {
+		return false
+	}
+	at := arch.Addr(loc.Addr)
+	var others []*Kprobe
+	if pt := s.points.at(at); pt != nil {
+		others = slices.Clone(pt.probes)
+	}
+	for _, p := range b.probes {
+		if b.at[p].Addr == at {
+			others = append(others, p)
+		}
+	}
+	return slices.ContainsFunc(others, func(p *Kprobe) bool {
+		o := p.as().returns()
+		return p.swaps() && o.Program != nil && (o.MaxActive != rp.MaxActive ||
+			rp.Engine == EngineAuto && (o.EntryProgram != nil || rp.EntryProgram != nil))
+	})
 }
 
 func (r asReturn) join(s *Session, b *batch, p *Kprobe, loc symbol.Loc) error {
@@ -252,14 +274,14 @@ func (r asReturn) want(w *inside.Want, p *Kprobe, entry arch.Addr) error {
 		return nil
 	}
 	ret.Programs = use(rp.Program, entry, p.Cookie)
-	if o := w.Return; o != nil { // one call for all, and each probe has its part of the data
+	if o := w.Return; o != nil { // one call for all, and each probe has its part of the data; see besideAnother
 		for _, us := range [][]inside.Use{ret.Entry, ret.Programs} {
 			for i := range us {
 				us[i].Data = o.Data
 			}
 		}
 		ret.Entry, ret.Programs = slices.Concat(o.Entry, ret.Entry), slices.Concat(o.Programs, ret.Programs)
-		ret.MaxActive, ret.Data = max(ret.MaxActive, o.MaxActive), ret.Data+o.Data
+		ret.Veto, ret.Data = ret.Veto || o.Veto, ret.Data+o.Data
 		if ret.Data > MaxData {
 			return fmt.Errorf("the return probes there have %d bytes of private data together, at most %d are possible", ret.Data, MaxData)
 		}

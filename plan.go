@@ -137,7 +137,7 @@ func (s *Session) plan(p Probe, kp *Kprobe, refused func(error) PlanEntry) PlanE
 // planReturnJumps is planJump for a function's return in a kernel: a program would run there if all of them can be.
 func (s *Session) planReturnJumps(rp *Kretprobe, entry *point) string {
 	counts := &Kretprobe{Program: CountOnly}
-	if err := s.chooseEngine(counts, entry.loc); err != nil {
+	if err := s.chooseEngine(counts, entry.loc, false); err != nil {
 		return "none: " + err.Error()
 	}
 	j := s.planJump(entry)

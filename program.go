@@ -274,7 +274,7 @@ func (s *Session) forgetInside() error {
 		s.fold(d)
 	}
 	for _, o := range s.inside.Accounts() {
-		o.(*Kretprobe).tally(s.inside.Settle(o, nil, nil))
+		o.(*Kretprobe).tally(s.inside.Settle(o))
 	}
 	ours := s.ours
 	s.inside, s.ours, s.gate, s.text.Gate = nil, nil, nil, nil

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"kprobe/arch"
+	"kprobe/internal/inside"
 	"kprobe/internal/room"
 	"kprobe/internal/text"
 	"kprobe/target"
@@ -48,10 +49,11 @@ func (s *Session) unregister(ps []*Kprobe) (err error) {
 // remove takes probes off their points. A point without probes goes.
 func (s *Session) remove(ps []*Kprobe) error {
 	var err error
-	ps = withExits(ps)
 	s.silence(ps)
+	ps = withExits(ps) // which go on to see calls end, unreported, until they are gone
 	if !s.exited.Load() && len(ps) > 0 {
 		err = s.takeOff(ps)
+		s.drain(ps)
 	}
 	going := make(map[*Kprobe]bool, len(ps))
 	for _, p := range ps {
@@ -82,6 +84,55 @@ func (s *Session) silence(ps []*Kprobe) {
 	if !s.do(leave) {
 		leave() // there is no owner any more
 	}
+}
+
+// drain waits until no program of probes that were taken off runs, and no call under way will come back to one.
+// Threads leave programs by themselves, and the calls' return addresses are put back as soon as nobody
+// stands in the detour. A kernel's CPUs cannot be waited for so.
+func (s *Session) drain(ps []*Kprobe) {
+	if s.machine != nil || !slices.ContainsFunc(ps, (*Kprobe).runsInside) {
+		return
+	}
+	err := insist(func(bool) error {
+		if !s.inDetours(ps) {
+			return nil
+		}
+		return s.frozen(func() error {
+			_, err := s.evacuate()
+			s.findVacant()
+			s.after = append(s.after, s.dropVacant)
+			if err == nil && slices.ContainsFunc(s.retiredOf(ps), func(d *inside.Detour) bool { return s.inside.Lingers(d, s.t) }) {
+				err = target.ErrNotNow
+			}
+			return err
+		})
+	})
+	switch {
+	case errors.Is(err, target.ErrNotNow):
+		s.report(fail(0, "a thread has not come out of a program of a probe that was unregistered"))
+	case !errors.Is(err, syscall.ESRCH):
+		s.report(err)
+	}
+}
+
+// inDetours tells whether there are detours that ran programs of some probes.
+func (s *Session) inDetours(ps []*Kprobe) bool {
+	s.view.RLock()
+	defer s.view.RUnlock()
+	return len(s.retiredOf(ps)) > 0
+}
+
+// retiredOf are the retired detours that ran programs of some probes.
+func (s *Session) retiredOf(ps []*Kprobe) (ds []*inside.Detour) {
+	if s.inside == nil {
+		return nil
+	}
+	for _, d := range s.inside.Retired() {
+		if slices.ContainsFunc(d.Owner.([]*Kprobe), func(p *Kprobe) bool { return slices.Contains(ps, p) }) {
+			ds = append(ds, d)
+		}
+	}
+	return ds
 }
 
 // takeOff takes probes off their points. What else runs inside the target there
@@ -146,7 +197,7 @@ func (s *Session) disconnect(ps []*Kprobe, pts []*point, left map[*point][]*Kpro
 		err = s.rearmSingly(d.with(pts))
 	}
 	s.adoptDetours(d)
-	s.countEnded()
+	s.countEnded(ps)
 	var gone []*point
 	for _, pt := range pts {
 		if len(pt.probes) == 0 && pt.Text == text.Own && !pt.notify {
@@ -242,6 +293,10 @@ func (s *Session) evacuate() (stuck bool, err error) {
 			}
 		case !ok && s.inside != nil && s.inside.LeaveRetired(&r, s.t, s.probed):
 			move(th, &r)
+			if pt := s.points.at(arch.Addr(r[s.arch.PC])); pt != nil && pt.live && pt.outer {
+				// It is in front of the detour's programs, and came there by a trap: its handlers have run.
+				s.taken[execution{pt, arch.Addr(r[s.arch.SP])}] = away{th, false}
+			}
 		}
 	}
 	s.forgetTaken(func(pt *point, _ target.Thread) bool { return !pt.live })
@@ -272,7 +327,23 @@ func (s *Session) setDisabled(ps []*Kprobe, off bool) (err error) {
 	if err := s.changeable(); err != nil {
 		return err
 	}
-	ps = s.switchedWith(ps, off)
+	defer s.listChanged()
+	if !off {
+		return s.switchTo(withExits(ps), off)
+	}
+	// The exits of a return probe go when no call is under way whose return is to be reported: that is
+	// known only when none can begin any more.
+	if err := s.switchTo(ps, off); err != nil {
+		return err
+	}
+	if exits := s.idleExits(ps); len(exits) > 0 {
+		return s.switchTo(exits, off)
+	}
+	return nil
+}
+
+// switchTo does it for probes as they are given, in one stop.
+func (s *Session) switchTo(ps []*Kprobe, off bool) error {
 	pts := pointsOf(ps)
 	switched := make(map[*Kprobe]bool, len(ps))
 	for _, p := range ps {
@@ -286,7 +357,7 @@ func (s *Session) setDisabled(ps []*Kprobe, off bool) (err error) {
 			})
 		}
 	}
-	err = s.changeDetours(after, s.probed, nil, func(d *detours) error {
+	return s.changeDetours(after, s.probed, nil, func(d *detours) error {
 		was := make(map[*Kprobe]uint32, len(ps))
 		for _, p := range ps {
 			was[p] = p.Flags
@@ -307,8 +378,6 @@ func (s *Session) setDisabled(ps []*Kprobe, off bool) (err error) {
 		s.adoptDetours(d)
 		return nil
 	})
-	s.listChanged()
-	return err
 }
 
 // setFlags changes the flags of probes, and what follows from them at their points.
@@ -346,6 +415,9 @@ func (s *Session) SetEnabled(on bool) (err error) {
 			s.view.Unlock()
 		}
 		set(!on)
+		if !on {
+			s.loseUnseen()
+		}
 		err := s.bringAbout(s.points)
 		if err != nil {
 			set(on)

@@ -59,10 +59,19 @@ func (asExit) tally(d *inside.Detour) inside.Tally { return d.Tally() }
 func (asExit) fold(*Kprobe, *inside.Detour)        {}
 
 // chooseEngine decides how the returns of a function are noticed, and finds its
-// exits where that is how. Errors: ENOTSUP.
-func (s *Session) chooseEngine(rp *Kretprobe, loc symbol.Loc) error {
+// exits where that is how. beside tells that its return address is swapped already, for a program of
+// another probe. Errors: ENOTSUP.
+func (s *Session) chooseEngine(rp *Kretprobe, loc symbol.Loc, beside bool) error {
 	var err error
-	if rp.plan, err = s.image.Returns(rp.Program != nil).Plan(loc, returns.Engine(rp.Engine)); err != nil {
+	engine := returns.Engine(rp.Engine)
+	if beside && engine == returns.None {
+		engine = returns.Exits
+	}
+	rp.plan, err = s.image.Returns(rp.Program != nil).Plan(loc, engine)
+	if err == nil && beside && rp.plan.Swaps() {
+		err = errors.New("another probe's program swaps the return address, with another MaxActive")
+	}
+	if err != nil {
 		return &Error{Errno: syscall.ENOTSUP, Reason: "no return probe on " + loc.String(), Err: err}
 	}
 	if rp.Program == nil || rp.plan.Swaps() {
@@ -158,20 +167,17 @@ func withExits(ps []*Kprobe) []*Kprobe {
 	return all
 }
 
-// switchedWith is withExits for switching: the exits of a return probe stay on
-// while calls are under way, whose returns are still reported.
-func (s *Session) switchedWith(ps []*Kprobe, off bool) []*Kprobe {
+// idleExits are the exits of the return probes among some that have no calls under way.
+func (s *Session) idleExits(ps []*Kprobe) (exits []*Kprobe) {
 	s.frames.mu.Lock()
 	defer s.frames.mu.Unlock()
-	var all []*Kprobe
 	for _, p := range ps {
-		all = append(all, p)
 		rp := p.as().returns()
-		if rp != nil && !(off && (rp.active > 0 || s.inside != nil && s.inside.Active(rp) > 0)) {
-			all = append(all, rp.exits...)
+		if rp != nil && rp.active == 0 && (s.inside == nil || s.inside.Active(rp) == 0) {
+			exits = append(exits, rp.exits...)
 		}
 	}
-	return all
+	return exits
 }
 
 // enteredForExits is the pre-handler at the entry, where exits are probed.
@@ -203,8 +209,9 @@ func (rp *Kretprobe) enteredForExits(p *Kprobe, regs *Regs) int {
 		return 0
 	}
 	ri := rp.take()
+	ri.RetAddr = s.slotLeadsTo(regs.SP(), arch.Addr(ret))
 	f.mu.Unlock()
-	ri.RetAddr, ri.Entry, ri.Task, ri.Tail = arch.Addr(ret), p.Addr, task, false
+	ri.Entry, ri.Task, ri.Tail = p.Addr, task, false
 	wanted := s.wanted(rp, ri, regs)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -230,6 +237,9 @@ func (e *exit) hit(p *Kprobe, regs *Regs) int {
 	}
 	next := arch.Addr(after[s.arch.PC])
 	inside := next == p.Addr+arch.Addr(e.pt.Site.Insn.Len) || rp.plan.Exits.Contains(next)
+	if e.kind == patch.Ret {
+		next = s.slotLeadsTo(regs.SP(), next)
+	}
 	if e.kind == patch.Restart && rp.plan.Exits.Restarts(next) {
 		rp.again[at] = true
 	}
@@ -274,6 +284,25 @@ func (e *exit) hit(p *Kprobe, regs *Regs) int {
 	return 0
 }
 
+// slotLeadsTo is where a call comes back to whose return address has been read as ret, on the
+// stack in a slot: this or another function with that slot may have return probes that swap it.
+func (s *Session) slotLeadsTo(slot, ret arch.Addr) arch.Addr {
+	if !s.arch.RetAddrOnStack {
+		return ret
+	}
+	return s.frames.comesBackTo(s, slot, ret)
+}
+
+// loseUnseen gives up the calls whose exits nothing will stand at. The target is frozen.
+func (s *Session) loseUnseen() {
+	f := &s.frames
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, ri := range f.calls.Drop(func(returns.Place, *Kretprobe, *KretprobeInstance) bool { return true }) {
+		ri.lose(unregistered)
+	}
+}
+
 // settle gives up the calls that are over when a thread is at a place: those
 // deeper on its stack, and in Go those of an earlier goroutine with the same
 // descriptor. The lock of the frames is held, here and below.
@@ -311,8 +340,10 @@ func (s *Session) sweep(rp *Kretprobe) {
 			if !s.arch.RetAddrOnStack {
 				return false // nothing tells
 			}
-			word, err := s.word(arch.Addr(at.At))
-			gone := err != nil || arch.Addr(word) != ri.RetAddr
+			slot := arch.Addr(at.At)
+			word, err := s.word(slot)
+			ret := s.slotLeadsTo(slot, arch.Addr(word))
+			gone := err != nil || ret != ri.RetAddr && !s.returnsInside(ret)
 			if gone {
 				ri.over()
 			}

@@ -17,9 +17,10 @@ import (
 // trampoline's. Its key is the address of the stack slot that holds it: that
 // is unique in the process, whichever thread or coroutine runs on the stack.
 type frame struct {
-	real      arch.Addr // the return address
+	real      arch.Addr // what was in the slot: the return address, or a detour's
 	thread    target.Thread
 	instances []*KretprobeInstance // oldest first: several probes, or tail calls
+	bared     bool                 // the return address is in the slot, while a stack is walked (walk.go)
 	outer     *frame               // of a call whose slot the target has used anew, and will come back to
 }
 
@@ -77,12 +78,10 @@ func (rp *Kretprobe) entered(p *Kprobe, regs *Regs) int {
 		return 0
 	}
 	ri := rp.take()
+	ri.RetAddr = f.comesBackTo(s, sp, arch.Addr(ret))
 	f.mu.Unlock()
 
-	ri.RetAddr, ri.Entry, ri.Task = arch.Addr(ret), p.Addr, regs.Task()
-	if fr != nil {
-		ri.RetAddr = fr.real
-	}
+	ri.Entry, ri.Task, ri.Tail = p.Addr, regs.Task(), false
 	if !s.wanted(rp, ri, regs) {
 		f.mu.Lock()
 		rp.give(ri)
@@ -92,12 +91,13 @@ func (rp *Kretprobe) entered(p *Kprobe, regs *Regs) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if fr == nil {
-		if s.text.Lifeline.NoteFrame(sp, ri.RetAddr, f.underWay(s)) != nil || s.putWord(sp, uint64(f.trampoline)) != nil {
+		next := arch.Addr(ret) // a detour's, perhaps, which a call that ended in this one has swapped
+		if s.text.Lifeline.NoteFrame(sp, next, f.underWay(s)) != nil || s.putWord(sp, uint64(f.trampoline)) != nil {
 			rp.give(ri)
 			rp.miss()
 			return 0
 		}
-		fr = &frame{real: ri.RetAddr, thread: regs.th, outer: outer}
+		fr = &frame{real: next, thread: regs.th, outer: outer}
 		f.at[sp] = fr
 	}
 	fr.instances = append(fr.instances, ri)
@@ -147,6 +147,19 @@ func (fr *frame) giveUp(why loss) {
 	fr.instances = nil
 }
 
+// dropLeaving takes those instances off a call that has come back whose probes are being unregistered. Here on
+// the owner thread: handlers that are on their way to goroutines are waited for, and later ones must not touch
+// a probe that may be somebody's again.
+func (fr *frame) dropLeaving() {
+	fr.instances = slices.DeleteFunc(fr.instances, func(ri *KretprobeInstance) bool {
+		leaving := !ri.orphan && ri.Rp.Kp.leaving.Load()
+		if leaving {
+			ri.lose(unregistered)
+		}
+		return leaving || ri.orphan
+	})
+}
+
 // orphan lets the calls of an unregistered probe return unreported.
 func (f *frames) orphan(rp *Kretprobe) {
 	f.mu.Lock()
@@ -187,8 +200,39 @@ func (f *frames) swapped(s *Session, sp arch.Addr) bool {
 	return len(f.places(s, sp)) > 0 || f.inDetour(s, sp)
 }
 
-// left tells whether a call will not.
-func (f *frames) left(s *Session, sp arch.Addr) bool { return !f.swapped(s, sp) && !s.carried() }
+// left tells whether a call will not return to the trampoline. Its thread may be running: so it is told
+// by one look at the slot, and whatever may be in there before our trap is hit is no sign. That is, besides
+// the trampoline's address, the return address of any detour, whatever its calls are: on its way back a
+// thread has taken its call off the list before it puts the trampoline's address there.
+func (f *frames) left(s *Session, sp arch.Addr) bool {
+	if fr := f.at[sp]; fr != nil && fr.bared {
+		return false
+	}
+	word, err := s.word(sp)
+	if at := arch.Addr(word); err == nil && (at == f.trampoline || s.returnsInside(at)) {
+		return false
+	}
+	return len(f.places(s, sp)) == 0 && !s.carried()
+}
+
+// returnsInside tells whether calls with this return address come back into a detour.
+func (s *Session) returnsInside(ret arch.Addr) bool {
+	s.view.RLock()
+	defer s.view.RUnlock()
+	return s.inside != nil && s.inside.Returns(ret)
+}
+
+// comesBackTo is where a call with a stack slot comes back to in the program, where the slot holds ret:
+// detours and the controller may have swapped it, in any order.
+func (f *frames) comesBackTo(s *Session, sp, ret arch.Addr) arch.Addr {
+	for fr := f.at[sp]; ; fr = fr.outer {
+		ret = s.following(sp, ret)
+		if fr == nil || ret != f.trampoline {
+			return ret
+		}
+		ret = fr.real
+	}
+}
 
 // carried tells whether a return address may be where places does not find it.
 func (s *Session) carried() bool {
@@ -268,16 +312,24 @@ func (s *Session) returned(h *hit) {
 	if fr.outer != nil {
 		f.at[sp] = fr.outer
 	}
+	back := f.comesBackTo(s, sp, fr.real)
+	fr.dropLeaving()
 	f.mu.Unlock()
-	h.regs.SetPC(fr.real)
+	h.regs.SetPC(back)
+	goOn := func() {
+		if h.regs.PC() == back { // else a handler wants it elsewhere
+			h.regs.SetPC(fr.real)
+		}
+		s.resume(h, h.signal)
+	}
 	if !s.opts.Concurrent {
 		s.returnHandlers(h, fr)
-		s.resume(h, h.signal)
+		goOn()
 		return
 	}
 	s.aside(func() (then func()) {
 		s.returnHandlers(h, fr)
-		return func() { s.resume(h, h.signal) }
+		return goOn
 	})
 }
 
@@ -289,9 +341,6 @@ func (s *Session) returnHandlers(h *hit, fr *frame) {
 	for i := len(fr.instances) - 1; i >= 0; i-- {
 		ri := fr.instances[i]
 		rp := ri.Rp
-		if ri.orphan {
-			continue
-		}
 		if rp.Kp.leaving.Load() {
 			s.frames.mu.Lock()
 			ri.lose(unregistered)
@@ -384,6 +433,9 @@ func (f *frames) giveBack(s *Session, anyhow bool) error {
 			}
 			s.inside.Seg.Mend(sp, f.trampoline, fr.real)
 		}
+		if word, err := s.word(sp); len(at) == 0 && err == nil && !anyhow && s.returnsInside(arch.Addr(word)) {
+			return target.ErrNotNow // its thread is on its way here
+		}
 		for ; len(at) > 0 && fr != nil; at, fr = at[1:], fr.outer {
 			if err := mem.PutWord(s.t, s.arch, at[0], uint64(fr.real)); err != nil {
 				return err
@@ -434,11 +486,17 @@ func (f *frames) restore(s *Session, m mem.ReadWriter) (err error) {
 
 // countEnded gives up the calls that are over although they did not return, as the stacks of
 // the frozen target show: those below a stack pointer on the stack that its thread was born with.
-// On other stacks, coroutines', nothing tells.
-func (s *Session) countEnded() {
+// On other stacks, coroutines', nothing tells. Of the probes that leave, more is asked.
+func (s *Session) countEnded(leaving []*Kprobe) {
 	f := &s.frames
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, p := range leaving {
+		if rp := p.as().returns(); rp != nil {
+			s.sweep(rp)
+			s.sweepInside(rp)
+		}
+	}
 	if s.machine != nil || len(f.at)+f.calls.Len() == 0 {
 		return
 	}

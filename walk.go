@@ -79,6 +79,7 @@ func (s *Session) unswap(regs *Regs) (us []unswapped) {
 		for sp, fr := range f.at {
 			word, err := s.word(sp)
 			if err == nil && arch.Addr(word) == f.trampoline && fr.thread == regs.th && s.putWord(sp, uint64(fr.real)) == nil {
+				fr.bared = true
 				us = append(us, unswapped{sp: sp})
 			}
 		}
@@ -101,8 +102,11 @@ func (s *Session) swapAgain(us []unswapped) {
 			continue
 		}
 		word, err := s.word(u.sp)
-		if fr := f.at[u.sp]; fr != nil && err == nil && arch.Addr(word) == fr.real {
-			s.putWord(u.sp, uint64(f.trampoline))
+		if fr := f.at[u.sp]; fr != nil && fr.bared {
+			if err == nil && arch.Addr(word) == fr.real {
+				s.putWord(u.sp, uint64(f.trampoline))
+			}
+			fr.bared = false
 		}
 	}
 }

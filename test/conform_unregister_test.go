@@ -1,6 +1,7 @@
 package test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"runtime"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"kprobe"
 	"kprobe/arch"
+	"kprobe/bpf"
 	"kprobe/internal/testprog"
 )
 
@@ -113,6 +115,60 @@ func TestConformNothingRunsAfterUnregister(t *testing.T) {
 		})
 	}
 }
+
+// Nor does a program run then, and no call comes back to one: what it has written is the end of it.
+func TestConformNoProgramRunsAfterUnregister(t *testing.T) {
+	p := startBusy(t, 8)
+	s := attach(t, p.Pid, nil)
+	counts := &bpf.MapSpec{Name: "counts", Type: bpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}
+	ps := load(t, s, []*bpf.MapSpec{counts}, map[string]bpf.Kind{"returned": bpf.Kretprobe}, map[string]string{"entered": countCalls, "returned": countCalls})
+	entered, err := ps.Program("entered")
+	ok(t, err)
+	returned, err := ps.Program("returned")
+	ok(t, err)
+	m, err := ps.Map("counts")
+	ok(t, err)
+	counted := func() (n uint64) {
+		for _, v := range m.All() {
+			n += binary.LittleEndian.Uint64(v[0])
+		}
+		return n
+	}
+	ret := func(engine kprobe.Engine) kprobe.Probe {
+		return &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "work"}, Engine: engine, Program: returned}
+	}
+	for range 5 {
+		for name, probe := range map[string]kprobe.Probe{
+			"kprobe": &kprobe.Kprobe{SymbolName: "work", Program: entered},
+			"swap":   ret(kprobe.EngineSwap), "exits": ret(kprobe.EngineExits),
+		} {
+			before := counted()
+			ok(t, s.Register(probe))
+			for counted() < before+1000 {
+				time.Sleep(time.Millisecond)
+			}
+			ok(t, s.Unregister(probe))
+			n := counted()
+			time.Sleep(10 * time.Millisecond) // threads that were in the middle of something go on
+			if later := counted(); later != n {
+				t.Errorf("%s: it had run %d times when Unregister returned, and %d later", name, n, later)
+			}
+		}
+	}
+}
+
+// countCalls is a program that counts how often it runs.
+const countCalls = `
+	*(u32 *)(r10 -4) = 0
+	r2 = r10
+	r2 += -4
+	r1 = map counts
+	call map_lookup_elem
+	if r0 == 0 goto out
+	r1 = 1
+	lock fetch_add *(u64 *)(r0 +0), r1
+out:	r0 = 0
+	exit`
 
 // A probe is what it was until the last of its handlers has ended.
 func TestConformProbeStaysWhileItsHandlerRuns(t *testing.T) {

@@ -120,7 +120,9 @@ func TestPrivateDataIsThere(t *testing.T) {
 	errno(t, s.RegisterKretprobe(probe(2999)), syscall.EINVAL)
 	ok(t, s.RegisterKretprobe(probe(3000)))
 	// A call of both would need more than there is for one.
-	errno(t, s.RegisterKretprobe(probe(3000)), syscall.EINVAL)
+	second := probe(3000)
+	second.Engine = kprobe.EngineSwap
+	errno(t, s.RegisterKretprobe(second), syscall.EINVAL)
 	if got := round(t, s, p, "10")[0]; got != fmt.Sprintf("jumper 10 %d", sumOf(10)) {
 		t.Errorf("%q", got)
 	}

@@ -420,20 +420,17 @@ func (b *builder) serve() {
 	b.find()
 	missed, restored := newLabel(), newLabel()
 	b.enter(missed)
-	if ret != nil {
+	if ret != nil { // its calls may go other ways from here on, so those of the others come first
+		b.others(saved)
 		full := newLabel()
 		b.take(full)
 		b.later(full, func() { b.unwatched(saved) })
+		b.run(programs, d.Hits, saved, b.vetoed(saved))
+	} else {
+		b.now.more = len(d.Enters)+len(d.Exits) > 0
+		b.run(programs, d.Hits, saved, b.vetoed(saved))
+		b.others(saved)
 	}
-	b.now.more = len(d.Enters)+len(d.Exits) > 0
-	b.run(programs, d.Hits, saved, b.vetoed(saved))
-	for i := range d.Enters {
-		b.entered(&d.Enters[i], saved)
-	}
-	if len(d.Exits) > 0 {
-		b.exits(saved)
-	}
-	b.now.more = false
 	b.leave()
 	b.place(restored)
 	b.popFlags()
@@ -462,6 +459,18 @@ func (b *builder) serve() {
 	if ret != nil {
 		b.throughReturn()
 	}
+}
+
+// others are the calls that begin here and leave their return address alone, and those that end.
+func (b *builder) others(saved []arch.Reg) {
+	b.now.more = true
+	for i := range b.d.Enters {
+		b.entered(&b.d.Enters[i], saved)
+	}
+	if len(b.d.Exits) > 0 {
+		b.exits(saved)
+	}
+	b.now.more = false
 }
 
 // vetoed is what comes of a call that Return.Entry says is of no interest; nil where it

@@ -166,6 +166,22 @@ func (s *Segment) Under(probe uint32) (all []Under) {
 // Active is how many there are.
 func (s *Segment) Active(probe uint32) int { return len(s.Under(probe)) }
 
+// Redirect tells that the calls in the pool at a stack slot that would return to one address now
+// return to another. No thread is in a routine.
+func (s *Segment) Redirect(slot, from, to arch.Addr) {
+	if s.Slots {
+		return // nothing swaps return addresses there
+	}
+	for _, o := range s.owners() {
+		for c := s.get(o.at + ownerTop); c != 0; c = s.get(s.offset(c) + nodeNext) {
+			at := s.offset(c)
+			if s.get(o.at+ownerKey) == 0 && s.get(at+nodePlace) == uint64(slot) && s.get(at+nodeRet) == uint64(from) {
+				s.put(at+nodeRet, uint64(to))
+			}
+		}
+	}
+}
+
 // Purge takes a probe's calls off the lists, uncounted. No thread is in a routine.
 func (s *Segment) Purge(probe uint32) {
 	if s.Slots {

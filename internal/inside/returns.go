@@ -142,44 +142,64 @@ func (in *Inside) Accounts() (owners []any) {
 	return owners
 }
 
-// Active is how many calls of a probe are under way, in detours that probe its exits.
+// Active is how many calls of a probe are under way, in detours that probe its exits. Where a thread may
+// be just about to begin one, in a retired detour, that counts as one.
 func (in *Inside) Active(owner any) int {
 	in.returns.mu.Lock()
 	defer in.returns.mu.Unlock()
-	if r := in.returns.of[owner]; r != nil {
-		return in.Seg.Active(r.id())
+	r := in.returns.of[owner]
+	if r == nil {
+		return 0
 	}
-	return 0
+	n := in.Seg.Active(r.id())
+	for _, d := range in.retired {
+		if slices.Contains(d.accounts, r) {
+			n++
+		}
+	}
+	return n
 }
 
-// Settle closes a probe's account, if it has one, and gives its last tally. Calls that are still on
-// its lists are counted as lost where their goroutine has ended, or where their return address is not in
-// its place any more; not with nil for these questions.
-func (in *Inside) Settle(owner any, ended func(g arch.Addr, id uint64) bool, word func(arch.Addr) (uint64, error)) (t Tally) {
+// Settle closes a probe's account, if it has one, and gives its last tally.
+func (in *Inside) Settle(owner any) (t Tally) {
 	in.returns.mu.Lock()
 	defer in.returns.mu.Unlock()
 	r := in.returns.of[owner]
 	if r == nil {
 		return t
 	}
-	t = in.tally(r)
-	for _, u := range in.Seg.Under(r.id()) {
-		switch {
-		case ended == nil:
-		case u.Goroutine != 0:
-			if ended(u.Goroutine, u.ID) {
-				t.Lost[inject.LostGoexit]++
-			}
-		case in.Seg.Slots: // it may have come back since nothing is at the exits any more
-		default:
-			if w, err := word(arch.Addr(u.Place)); err != nil || arch.Addr(w) != u.Ret {
-				t.Lost[inject.LostUnwound]++
-			}
-		}
-	}
 	delete(in.returns.of, owner)
 	in.returns.over = append(in.returns.over, r)
-	return t
+	return in.tally(r)
+}
+
+// Over is how many of a probe's calls are lost though they are still on its lists: their goroutine has
+// ended, or their return address is not in its place any more. The others are under way. The target is frozen,
+// and nothing is at the probe's exits from now on, so that the same is not asked twice.
+func (in *Inside) Over(owner any, ended func(g arch.Addr, id uint64) bool, word func(arch.Addr) (uint64, error)) (t Tally, under uint64) {
+	in.returns.mu.Lock()
+	defer in.returns.mu.Unlock()
+	r := in.returns.of[owner]
+	if r == nil || in.Seg.Slots { // where a kernel's calls are, others may have put another address
+		return t, 0
+	}
+	for _, u := range in.Seg.Under(r.id()) {
+		if u.Goroutine != 0 {
+			if ended(u.Goroutine, u.ID) {
+				t.Lost[inject.LostGoexit]++
+			} else {
+				under++
+			}
+			continue
+		}
+		slot := arch.Addr(u.Place)
+		if w, err := word(slot); err != nil || arch.Addr(w) != u.Ret && !in.leadsTo(slot, arch.Addr(w), u.Ret) {
+			t.Lost[inject.LostUnwound]++
+		} else {
+			under++
+		}
+	}
+	return t, under
 }
 
 // Exhausted tells whether calls of a kernel's were not watched because so many seem to be under way, since it was last

@@ -210,6 +210,35 @@ func (in *Inside) Retire(d *Detour) {
 // Retired are the detours that were retired and not dropped.
 func (in *Inside) Retired() []*Detour { return in.retired }
 
+// Lingers tells whether programs of a retired detour run, or may be come back to by a call that is under way.
+// The target is frozen.
+func (in *Inside) Lingers(d *Detour, t target.Target) bool {
+	if d.vacant {
+		return false
+	}
+	if d.Returns() && slices.ContainsFunc(in.Seg.Calls(), func(c inject.Call) bool { return c.Probe == d.Detour.Return.ID }) {
+		return true
+	}
+	for _, th := range t.Threads() {
+		var r arch.Regs
+		if t.Regs(th, &r) != nil {
+			continue
+		}
+		pc := arch.Addr(r[arch.IP])
+		if in.Busy(pc) {
+			return true // for which detour?
+		}
+		if in.Find(pc) != d {
+			continue
+		}
+		at, err := d.Where(&r, t.ReadAt)
+		if err != nil || at.Phase != inject.After && at.Phase != inject.Displaced && at.Phase != inject.Returned {
+			return true
+		}
+	}
+	return false
+}
+
 // Displaced shows a thread that stands among the displaced instructions of a detour
 // as the program sees it; ok is false, and r as it was, where it does not.
 func (in *Inside) Displaced(r *arch.Regs, mem Memory) (d *Detour, ok bool) {
@@ -307,6 +336,9 @@ func (in *Inside) giveBack(d *Detour, c inject.Call, mem Memory) {
 	} else if err == nil {
 		in.Seg.Mend(c.Slot, ret, c.Ret)
 		in.redirects = append(in.redirects, Redirect{c.Slot, ret, c.Ret})
+	}
+	if err == nil {
+		in.Seg.Redirect(c.Slot, ret, c.Ret)
 	}
 	in.Seg.Drop(c)
 }

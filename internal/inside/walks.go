@@ -42,20 +42,34 @@ func (in *Inside) Unswap(th target.Thread, r *arch.Regs, mem Memory) (us []Unswa
 // address: where that is a detour's, and its call's again, on to the next. Each was a call that
 // ended in a jump to the one before.
 func (in *Inside) Follow(slot, ret arch.Addr) arch.Addr {
+	in.follow(slot, ret, func(to arch.Addr) bool { ret = to; return true })
+	return ret
+}
+
+// leadsTo tells whether to is on the way that Follow goes.
+func (in *Inside) leadsTo(slot, ret, to arch.Addr) (yes bool) {
+	in.follow(slot, ret, func(next arch.Addr) bool { yes = next == to; return !yes })
+	return yes
+}
+
+// follow tells of each step of the way.
+func (in *Inside) follow(slot, ret arch.Addr, step func(arch.Addr) bool) {
 	d := in.returning(ret)
 	if d == nil {
-		return ret
+		return
 	}
 	for calls := in.Seg.Calls(); d != nil; d = in.returning(ret) {
 		i := slices.IndexFunc(calls, func(c inject.Call) bool { return c.Slot == slot && c.Probe == d.Detour.Return.ID })
-		if i < 0 {
-			break
+		if i < 0 || !step(calls[i].Ret) {
+			return
 		}
 		ret = calls[i].Ret
 		calls = slices.Delete(calls, i, i+1)
 	}
-	return ret
 }
+
+// Returns tells whether calls with this return address come back into a detour.
+func (in *Inside) Returns(ret arch.Addr) bool { return in.returning(ret) != nil }
 
 // returning is the detour that calls with this return address return into, if any.
 func (in *Inside) returning(ret arch.Addr) *Detour {

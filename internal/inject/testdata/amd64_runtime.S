@@ -590,9 +590,22 @@ ROUTINE leave_call
 	dec	dword ptr [rsi+OWNER_COUNT]
 	mov	[rdx+STATE_CALL], r9
 	mov	rax, [r9+NODE_RET]
-	cmp	[rbp], rax
+	mov	rdi, [rbp]
+	cmp	rdi, rax
 	je	2f
-	LOSE	r9, LOST_UNWOUND	# another call has its place, that was not seen to begin
+	mov	r10, [rdx+STATE_CALLS]	# a detour has swapped it since, perhaps more than once: the last call first
+3:	sub	r10, CALL_SIZE
+	cmp	qword ptr [r10+CALL_SLOT], -1
+	je	4f			# the sentinel
+	cmp	[r10+CALL_SLOT], rbp
+	jne	3b
+	cmp	[r10+CALL_BACK], rdi
+	jne	3b
+	mov	rdi, [r10+CALL_RET]
+	cmp	rdi, rax
+	jne	3b
+	jmp	2f
+4:	LOSE	r9, LOST_UNWOUND	# another call has its place, that was not seen to begin
 	mov	qword ptr [rdx+STATE_CALL], 0
 2:	call	free_call
 	mov	rcx, [rdx+STATE_CALL]

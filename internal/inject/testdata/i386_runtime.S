@@ -531,9 +531,22 @@ ROUTINE leave_call
 	call	unlink
 	mov	[edx+STATE_CALL], edi
 	mov	eax, [edi+NODE_RET]
-	cmp	[ebx], eax
+	mov	ecx, [ebx]
+	cmp	ecx, eax
 	je	2f
-	LOSE	edi, LOST_UNWOUND	# another call has its place, that was not seen to begin
+	mov	esi, [edx+STATE_CALLS]	# a detour has swapped it since, perhaps more than once: the last call first
+3:	sub	esi, CALL_SIZE
+	cmp	dword ptr [esi+CALL_SLOT], -1
+	je	4f			# the sentinel
+	cmp	[esi+CALL_SLOT], ebx
+	jne	3b
+	cmp	[esi+CALL_BACK], ecx
+	jne	3b
+	mov	ecx, [esi+CALL_RET]
+	cmp	ecx, eax
+	jne	3b
+	jmp	2f
+4:	LOSE	edi, LOST_UNWOUND	# another call has its place, that was not seen to begin
 	mov	dword ptr [edx+STATE_CALL], 0
 2:	call	free_call
 	mov	ecx, [edx+STATE_CALL]
