@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -38,9 +39,21 @@ type Journal struct {
 }
 
 // Dir is where a user's journals and lists are: private to the user, gone with
-// the next boot at the latest, as the processes are.
+// the next boot at the latest, as the processes are. A pid says something only in its
+// namespace, so each has a folder of its own: to whom sees other pids, all that is in
+// this one would look dead.
 func Dir(uid int) string {
-	return filepath.Join(os.TempDir(), fmt.Sprintf("kprobe-%d", uid))
+	return filepath.Join(os.TempDir(), fmt.Sprintf("kprobe-%d", uid)+namespace())
+}
+
+// namespace tells this process's pid namespace from the others: nothing for the machine's first.
+func namespace() string {
+	const first = "pid:[4026531836]" // PROC_PID_INIT_INO, on every kernel
+	name, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil || name == first {
+		return ""
+	}
+	return "." + strings.Trim(strings.TrimPrefix(name, "pid:"), "[]")
 }
 
 // MakeDir makes this user's Dir. A directory in a shared place could be a trap
@@ -61,11 +74,11 @@ func MakeDir() (string, error) {
 	return dir, nil
 }
 
-// dirs are the places to look in: this user's, and for root everybody's.
+// dirs are the places to look in: this user's, and for root everybody's, of this pid namespace.
 func dirs() []string {
 	if os.Getuid() == 0 {
 		all, _ := filepath.Glob(filepath.Join(os.TempDir(), "kprobe-*"))
-		return all
+		return slices.DeleteFunc(all, func(dir string) bool { return filepath.Ext(dir) != namespace() })
 	}
 	return []string{Dir(os.Getuid())}
 }

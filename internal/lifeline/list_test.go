@@ -2,6 +2,7 @@ package lifeline
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -64,5 +65,40 @@ func TestADirectoryOpenToOthersIsRefused(t *testing.T) {
 	}
 	if _, err := MakeDir(); err == nil {
 		t.Error("it was taken")
+	}
+}
+
+// Who sees other pids looks elsewhere, in the same temporary folder: to such a one every process here
+// would be dead.
+func TestOtherNamespacesAreLeftAlone(t *testing.T) {
+	if os.Getenv("KPROBE_TEST_NAMESPACE") != "" {
+		NewList(Process(os.Getpid())).Save("theirs\n")
+		if got := Lists(Process(1)); len(got) != 1 || got[0].List != "theirs\n" {
+			t.Errorf("lists are %+v", got)
+		}
+		if got, err := Journals(0); err != nil || len(got) != 0 {
+			t.Errorf("journals are %v, %v", got, err)
+		}
+		return
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	self := os.Getpid()
+	l := NewList(Process(self))
+	l.Save("ours\n")
+	j := &Journal{PID: self, Start: StartTime(self), Serial: 1, Controller: self, ControllerStart: StartTime(self)}
+	if err := j.Save(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc",
+		os.Args[0], "-test.run", "^TestOtherNamespacesAreLeftAlone$")
+	cmd.Env = append(os.Environ(), "KPROBE_TEST_NAMESPACE=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got := Lists(Process(self)); len(got) != 1 || got[0].List != "ours\n" {
+		t.Errorf("lists are %+v", got)
+	}
+	if _, err := os.Stat(j.Path()); err != nil {
+		t.Error(err)
 	}
 }
