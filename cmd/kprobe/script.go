@@ -30,6 +30,7 @@ type scriptRequest struct {
 	dry     bool
 	fmt     bool
 	quiet   bool
+	list    bool
 	stages  string // -d
 }
 
@@ -62,6 +63,7 @@ func (r *scriptRequest) scriptFlags(c *cobra.Command) {
 	f.BoolVar(&r.unsafe, "unsafe", false, "allow functions that change the system or the target")
 	f.BoolVar(&r.dry, "dry-run", false, "attach, and end at once")
 	f.BoolVar(&r.fmt, "fmt", false, "print the script in its one form")
+	f.BoolVarP(&r.list, "list", "l", false, "list the places that a pattern matches: -l 'uprobe:libc:mall*'")
 	f.BoolVarP(&r.quiet, "quiet", "q", false, "say nothing of probes that were attached")
 	f.StringVarP(&r.stages, "debug", "d", "", "print a `STAGE`: ast, code")
 	f.SetInterspersed(true)
@@ -125,7 +127,29 @@ func settings() map[string]string {
 	return all
 }
 
+// listing prints what the patterns match.
+func (r *scriptRequest) listing(w io.Writer, patterns []string) error {
+	if len(patterns) == 0 {
+		return errors.New("-l: no pattern given, such as 'uprobe:libc:mall*'")
+	}
+	for _, p := range patterns {
+		places, err := script.List(p)
+		if err != nil {
+			return err
+		}
+		for _, place := range places {
+			if _, err := fmt.Fprintln(w, place); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (r *scriptRequest) run(args []string) (err error) {
+	if r.list {
+		return r.listing(os.Stdout, args)
+	}
 	name, text, params, err := r.source(args)
 	if err != nil {
 		return err

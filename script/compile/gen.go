@@ -100,7 +100,7 @@ func (g *generator) specs() {
 	}
 	g.ring = add(&bpf.MapSpec{Name: RingName, Type: bpf.RingBuf, MaxEntries: 256 << 10})
 	g.scratchMap = add(&bpf.MapSpec{Name: ScratchName, Type: bpf.PerCPUArray, KeySize: 4, MaxEntries: 1})
-	g.stacks = add(&bpf.MapSpec{Name: StackName, Type: bpf.StackTrace, KeySize: 4, ValueSize: 8 * 127, MaxEntries: 4096})
+	g.stacks = add(&bpf.MapSpec{Name: StackName, Type: bpf.StackTrace, KeySize: 4, ValueSize: 8 * 127, MaxEntries: 1}) // see trace
 	g.start = add(&bpf.MapSpec{Name: StartName, Type: bpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	g.losses = add(&bpf.MapSpec{Name: LossName, Type: bpf.Array, KeySize: 4, ValueSize: 8 * MaxLosses, MaxEntries: 1})
 }

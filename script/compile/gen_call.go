@@ -98,6 +98,7 @@ func (g *generator) trace(x *syntax.Call, t *types.Type) {
 		g.imm(bpf.R0, 0)
 		return
 	}
+	g.plan.Specs[g.stacks].MaxEntries = 4096
 	end, none := g.newLabel(), g.newLabel()
 	g.mov(bpf.R1, regCtx)
 	g.mapAddr(bpf.R2, g.stacks)
