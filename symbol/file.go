@@ -54,6 +54,18 @@ type File struct {
 	unwinds  func() unwindFact
 	pclntab  func() []Symbol
 	debugELF func() (symbolFile, Source)
+
+	memos sync.Map // by their keys: func() any
+}
+
+// Memo is what find finds out about the file, which is asked once for each key, whoever asks. It
+// lives as long as the file does, and is for all to read.
+func (f *File) Memo(key any, find func() any) any {
+	once, ok := f.memos.Load(key)
+	if !ok {
+		once, _ = f.memos.LoadOrStore(key, sync.OnceValue(find))
+	}
+	return once.(func() any)()
 }
 
 // Limits on what a file may claim. They are far above real files and far below

@@ -111,7 +111,7 @@ func (im *Image) open(m symbol.Mapping) (*symbol.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return symbol.Open(f, &symbol.Options{Path: m.Path, Debug: symbol.DebugFinder(im.filer.Root())})
+	return readFile(f, m.Path, im.filer.Root())
 }
 
 // Text fills p with the program's own bytes, whole or with an error (EFAULT).

@@ -46,6 +46,15 @@ func (f *Finder) Ahead(loc symbol.Loc, taken func(arch.Addr) bool) *patch.Jump {
 	return b.PlanAhead(arch.Addr(loc.Addr), taken)
 }
 
+// shared is what is known of a file, for all who look at it.
+func (f *Finder) shared(file *symbol.File) *Code {
+	type key struct{ machine *arch.Arch }
+	return file.Memo(key{f.isa.Arch()}, func() any {
+		code, _ := Open(f.isa, file)
+		return code
+	}).(*Code)
+}
+
 // bodyOf is the function that a place is in; nil where nothing is known of it.
 func (f *Finder) bodyOf(loc symbol.Loc) *patch.Body {
 	m := loc.Module
@@ -57,7 +66,7 @@ func (f *Finder) bodyOf(loc symbol.Loc) *patch.Body {
 		if f.Live != nil {
 			code, _ = OpenLive(f.isa, m.File, f.Live)
 		} else {
-			code, _ = Open(f.isa, m.File)
+			code = f.shared(m.File)
 		}
 		f.files[m.File] = code
 	}
