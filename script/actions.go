@@ -48,6 +48,7 @@ func (r *Run) drain() error {
 		return 0
 	})
 	all := r.waiting
+	r.busy = len(all) > 0
 	r.waiting = nil
 	for _, rec := range all {
 		if r.exiting {

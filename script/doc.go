@@ -30,6 +30,7 @@ type Options struct {
 	JSON   bool      // events as objects, one a line
 	Output io.Writer // what the script prints
 	Errors io.Writer // what is told about it: probes attached, events lost, warnings
+	Quiet  bool      // the number of probes is not told; what is lost is, all the same
 
 	// Settings are those of a config block by their names there; the script's own
 	// come after them.

@@ -32,6 +32,7 @@ type Run struct {
 	timers  []*timer
 	lost    uint64 // events that were told of
 
+	busy    bool // records came with the last look
 	exiting bool
 	code    int
 }
@@ -91,6 +92,9 @@ func (s *Script) Start(session *kprobe.Session) (r *Run, err error) {
 
 // tellAttached says how many probes there are.
 func (r *Run) tellAttached() error {
+	if r.s.opts.Quiet {
+		return nil
+	}
 	n := len(r.probes) // of which globs make many
 	for _, p := range r.s.plan.Probes {
 		for _, pt := range p.Points {
@@ -213,8 +217,11 @@ func (r *Run) runAll(provider string) error {
 	return nil
 }
 
-// pause is how long records may wait before they are looked at.
-const pause = 10 * time.Millisecond
+// How long records may wait before they are looked at: less where there were some just now.
+const (
+	pause = 10 * time.Millisecond
+	brief = time.Millisecond
+)
 
 // Wait acts on what the script asks for until it says exit, the target ends, or the
 // context does. The error is of what could not be written, or of a ring that the target
@@ -230,6 +237,9 @@ func (r *Run) Wait(ctx context.Context) error {
 	}
 	for !r.exiting {
 		wait := pause
+		if r.busy {
+			wait = brief
+		}
 		if r.session == nil {
 			wait = time.Hour
 		}

@@ -104,6 +104,34 @@ func attach(t *testing.T, pid int) *kprobe.Session {
 	return s
 }
 
+// What finds no room in a ring is told: what is printed and what is lost are all calls.
+func TestLostIsTold(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "threads", "-O2"), "4")
+	s := attach(t, p.Pid)
+	out, told, _, err := run(`uprobe:threads:hammer_mul { printf("%d %s\n", tid, comm); @ = count(); @k[tid % 2] = count(); }
+		end { printf("%d\n", @); }`, script.Options{Quiet: true}, s, func() { p.Round("20000") })
+	ok(t, err)
+	printed, lost, calls := strings.Count(out, " threads\n"), 0, 0
+	for line := range strings.Lines(told) {
+		n := 0
+		if _, err := fmt.Sscanf(line, "Lost %d events", &n); err != nil {
+			t.Errorf("told: %q", line)
+		}
+		lost += n
+	}
+	for line := range strings.Lines(out) {
+		if n, found := 0, strings.HasPrefix(line, "@k["); found {
+			if _, err := fmt.Sscanf(line[strings.Index(line, ":")+1:], "%d", &n); err != nil {
+				t.Error(err)
+			}
+			calls += n
+		}
+	}
+	if calls != 80000 || printed+lost != calls || !strings.Contains(out, "\n80000\n") {
+		t.Errorf("%d calls counted by key, %d printed, %d lost; the end:\n%s", calls, printed, lost, out[max(0, len(out)-200):])
+	}
+}
+
 // A script's probes see every call, its arguments, strings and results.
 func TestProcess(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "args", "-O2"))

@@ -177,11 +177,8 @@ func (r *scriptRequest) run(args []string) (err error) {
 		defer dst.Close()
 	}
 	out := &flushed{bufio.NewWriter(dst)}
-	o := script.Options{Name: name, Params: params, Unsafe: r.unsafe, Kernel: r.kernel.at != "", JSON: r.format == "json",
+	o := script.Options{Name: name, Params: params, Unsafe: r.unsafe, Kernel: r.kernel.at != "", JSON: r.format == "json", Quiet: r.quiet,
 		Output: out, Errors: os.Stderr, Settings: settings()}
-	if r.quiet {
-		o.Errors = io.Discard
-	}
 	signals := catchSignals()
 	session, program, err := r.target()
 	if err != nil {
