@@ -38,6 +38,7 @@ func (tr *Tracer) settle(sp *spec.Spec, ts []*traced) *recorder {
 		Fields: bpf.FieldTime | bpf.FieldThread | bpf.FieldCookie | bpf.FieldCPU,
 		PC:     kind == bpf.Kretprobe,
 		Comm:   tr.s.OnCPUs(), // tasks come and go behind our back
+		Ring:   tr.Buffer,
 	})
 	if err != nil {
 		return nil
@@ -96,6 +97,7 @@ type gather struct {
 	mu         sync.Mutex // held while records are read
 
 	kept []*event.Event // read, and perhaps newer than what is to be read
+	told bool           // that events are lost
 
 	queue sync.Mutex
 	made  []*event.Event // by handlers, since the last look
@@ -104,6 +106,24 @@ type gather struct {
 // pollEvery is how often records are looked for. A thread's ring holds those of
 // many times that.
 const pollEvery = 5 * time.Millisecond
+
+// lossEvery is after how many looks at records it is asked whether some were lost.
+const lossEvery = 4
+
+// tellLoss calls Lossy when events have been lost for the first time.
+func (tr *Tracer) tellLoss() {
+	g := tr.gather
+	if g.told || tr.Lossy == nil {
+		return
+	}
+	g.mu.Lock()
+	lost := slices.ContainsFunc(tr.recorders, func(r *recorder) bool { return r.ring.Lost() > 0 })
+	g.mu.Unlock()
+	if lost {
+		g.told = true
+		tr.Lossy()
+	}
+}
 
 func (tr *Tracer) startGather() {
 	if tr.gather != nil || len(tr.recorders) == 0 {
@@ -115,10 +135,13 @@ func (tr *Tracer) startGather() {
 		defer close(done)
 		tick := time.NewTicker(pollEvery)
 		defer tick.Stop()
-		for {
+		for looks := 1; ; looks++ {
 			select {
 			case <-tick.C:
 				tr.read(false)
+				if looks%lossEvery == 0 {
+					tr.tellLoss()
+				}
 			case <-over:
 				tr.read(true)
 				return

@@ -38,6 +38,13 @@ type Tracer struct {
 	// be probed. Otherwise LeftOut tells of these.
 	Strict bool
 
+	// Buffer is how many bytes each thread can record before they are read: a power of two from
+	// bpf.MinRing to bpf.MaxRing; 0 for the usual.
+	Buffer int
+
+	// Lossy is called once, when the first event has found no room.
+	Lossy func()
+
 	leftOut []LeftOut
 
 	s      *kprobe.Session

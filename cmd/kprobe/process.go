@@ -25,6 +25,8 @@ type tracing struct {
 	sink     func(*event.Event)
 	stops    bool // each hit stops the target: no programs inside it
 	strict   bool // all places of a definition, or none
+	buffer   int  // bytes that a thread can record; 0 for the usual
+	lossy    sync.Once
 
 	mu       sync.Mutex
 	tracers  []*trace.Tracer
@@ -86,7 +88,7 @@ func ignoreClosed(err error) error {
 func (t *tracing) arm() error {
 	for _, s := range t.sessions {
 		tr := trace.New(s, t.sink)
-		tr.Inside, tr.Strict = !t.stops, t.strict
+		tr.Inside, tr.Strict, tr.Buffer, tr.Lossy = !t.stops, t.strict, t.buffer, t.warnLossy
 		if err := tr.Add(t.defs...); err != nil {
 			return err
 		}
@@ -100,10 +102,17 @@ func (t *tracing) arm() error {
 	return nil
 }
 
+// warnLossy says once that events are being lost, while something can still be done about it.
+func (t *tracing) warnLossy() {
+	t.lossy.Do(func() {
+		report(errors.New("events come faster than they are read, and some are lost: --buffer has room for longer bursts, and the table at the end says how many are lost"))
+	})
+}
+
 // follow puts them to work in a child, which waits for that.
 func (t *tracing) follow(s *kprobe.Session) {
 	tr := trace.New(s, t.sink)
-	tr.Patient, tr.Inside, tr.Strict = true, !t.stops, t.strict
+	tr.Patient, tr.Inside, tr.Strict, tr.Buffer, tr.Lossy = true, !t.stops, t.strict, t.buffer, t.warnLossy
 	if err := tr.Add(t.defs...); err != nil {
 		report(fmt.Errorf("process %d: %w", s.Target().PID(), err))
 	}

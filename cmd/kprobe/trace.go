@@ -27,6 +27,7 @@ type traceRequest struct {
 	noSummary bool
 	follow    bool
 	stops     bool
+	buffer    ringSize
 }
 
 func traceCommand() *cobra.Command {
@@ -69,6 +70,7 @@ as they were. With a program, the exit status is the program's.`,
 	f.Uint64VarP(&r.count, "count", "n", 0, "end after `N` events")
 	f.BoolVarP(&r.follow, "follow", "f", false, "follow children, and the programs they execute, with the same definitions")
 	f.BoolVar(&r.stops, "stops", false, "capture at a stop of the thread for each hit, never by programs inside the process")
+	f.Var(&r.buffer, "buffer", "room for what a thread records in a burst, such as 256K or 4M")
 	f.BoolVar(&r.noSummary, "no-summary", false, "print no table at the end")
 	return c
 }
@@ -120,7 +122,7 @@ func (r *traceRequest) trace(defs []string) error {
 	}
 	out := newOutput(dst, format, r.count)
 
-	t := tracing{defs: defs, sink: out.sink, stops: r.stops, strict: r.strict, children: make(map[*kprobe.Session]bool)}
+	t := tracing{defs: defs, sink: out.sink, stops: r.stops, strict: r.strict, buffer: int(r.buffer), children: make(map[*kprobe.Session]bool)}
 	o := &kprobe.Options{Report: report}
 	if r.follow {
 		o.Follow = t.follow

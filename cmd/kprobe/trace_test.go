@@ -450,3 +450,20 @@ func TestAsOrdinaryUser(t *testing.T) {
 		t.Errorf("%q", r.Lines)
 	}
 }
+
+// A burst that finds no room is told of while something can be done about it, and has room where
+// more of it is asked for.
+func TestBufferSize(t *testing.T) {
+	for size, lossy := range map[string]bool{"1K": true, "16M": false} {
+		p := testprog.Start(t, testprog.Build(t, "manyfns", "-O2"))
+		k := started(t, tool(t, "trace", "-p", fmt.Sprint(p.Pid), "-o", os.DevNull, "--buffer", size, "p:many manyfns:many_[0-9]* a=%di"), p.Pid)
+		p.Round("5")
+		k.Signal(syscall.SIGINT)
+		res := k.Result()
+		if res.Status.ExitStatus() != 0 || strings.Contains(res.Stderr, "lost") != lossy {
+			t.Errorf("--buffer %s: %v", size, res.Status)
+			t.Log(res.Stderr[:min(len(res.Stderr), 300)])
+		}
+	}
+	refused(t, run(t, "trace", "--buffer", "1G", "p malloc", "--", "true"), "256M at most")
+}
