@@ -267,6 +267,9 @@ func (s *Session) Lookup(symbolName string) (loc symbol.Loc, err error) {
 		return loc, err
 	}
 	defer s.end(&err)
+	if err := s.usable(); err != nil {
+		return loc, err
+	}
 	return s.image.Function(symbolName)
 }
 

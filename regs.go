@@ -35,14 +35,25 @@ func (r *Regs) Get(n arch.Reg) uint64 { return r.r[n] }
 // Set changes a register by number.
 func (r *Regs) Set(n arch.Reg, v uint64) { r.r[n] = v }
 
-// Reg reads a register by its name in definitions ("di") or in GDB ("rdi").
-// Errors: EINVAL.
+// Reg reads a register by its name in definitions ("di", "%di"), in GDB ("rdi") or, for its
+// lower half, in assembly ("edi"). Errors: EINVAL.
 func (r *Regs) Reg(name string) (uint64, error) {
-	n, ok := r.s.arch.RegByName(name)
+	n, mask, ok := r.s.arch.Named(name)
 	if !ok {
 		return 0, fail(syscall.EINVAL, "%s has no register %q", r.s.arch.Name, name)
 	}
-	return r.r[n], nil
+	return r.r[n] & mask, nil
+}
+
+// SetReg changes a register by its name, as Reg has it. What is written to a lower half
+// clears the upper, as an instruction's result does. Errors: EINVAL.
+func (r *Regs) SetReg(name string, v uint64) error {
+	n, mask, ok := r.s.arch.Named(name)
+	if !ok {
+		return fail(syscall.EINVAL, "%s has no register %q", r.s.arch.Name, name)
+	}
+	r.r[n] = v & mask
+	return nil
 }
 
 // Raw is the registers themselves.
@@ -69,6 +80,17 @@ func (r *Regs) Arg(n int) (uint64, error) {
 		return r.r[a.Args[n]], nil
 	}
 	return r.Word(r.SP() + arch.Addr(a.StackArg(n-len(a.Args))))
+}
+
+// SetArg changes integer or pointer argument n of the C ABI, as Arg counts them, at a
+// function's entry. Errors: EFAULT.
+func (r *Regs) SetArg(n int, v uint64) error {
+	a := r.s.arch
+	if n < len(a.Args) {
+		r.r[a.Args[n]] = v
+		return nil
+	}
+	return r.s.putWord(r.SP()+arch.Addr(a.StackArg(n-len(a.Args))), v)
 }
 
 // returnAddress is where the function goes back to, at its entry.

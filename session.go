@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"kprobe/arch"
@@ -168,15 +169,18 @@ type stats struct {
 // Open starts a session on a target, which goes on running. A program that was
 // just started has loaded its libraries, and waits for Continue with its own
 // code still before it. The session owns the target from now on: Close lets
-// it go.
-//
-// Errors: ESRCH, the target has ended.
+// it go. Errors: EINVAL for no target; EBUSY where it has a session; ESRCH where it has
+// ended or was let go; ENOTSUP for its machine.
 func Open(t target.Target, o *Options) (*Session, error) {
+	if _, busy := opened.LoadOrStore(t, true); busy {
+		return nil, fail(syscall.EBUSY, "the target has a session, which has not been closed")
+	}
 	s, err := newSession(t, o)
-	if err != nil && t.PID() != 0 {
+	if err != nil && t != nil && t.PID() != 0 {
 		s, err = newSessionStanding(t, o)
 	}
 	if err != nil {
+		opened.Delete(t)
 		return nil, err
 	}
 	if !s.opts.Unlisted {
@@ -187,18 +191,25 @@ func Open(t target.Target, o *Options) (*Session, error) {
 		s.state = lifeline.NewList(on)
 	}
 	ready := make(chan struct{})
-	go t.Run(func() {
+	go func() {
 		defer close(s.over)
-		close(ready)
-		s.loop()
-	})
+		t.Run(func() {
+			close(ready)
+			s.loop()
+		})
+	}()
 	go func() {
 		<-s.over
 		s.children.Wait()
 		close(s.done)
 	}()
-	<-ready
-	if err := s.watchLoader(); err != nil {
+	select {
+	case <-ready:
+		err = s.watchLoader()
+	case <-s.over:
+		err = fail(syscall.ESRCH, "the target was let go")
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -208,6 +219,7 @@ func Open(t target.Target, o *Options) (*Session, error) {
 // newSessionStanding is newSession for a process that may have executed another program, or ended, while
 // it was looked at: it stands still, and has told us of that.
 func newSessionStanding(t target.Target, o *Options) (s *Session, err error) {
+	err = target.ErrGone // it was let go
 	t.Run(func() {
 		var stops []target.Stop
 		if stops, err = t.Freeze(); err == nil {
@@ -236,6 +248,9 @@ func newSessionStanding(t target.Target, o *Options) (s *Session, err error) {
 	return s, err
 }
 
+// opened are the targets that have a session.
+var opened sync.Map
+
 // Look makes a session that only plans: Plan and BlackList work, everything that
 // would change the target is refused with EPERM. The target is only read.
 func Look(t target.Target, o *Options) (*Session, error) {
@@ -250,6 +265,9 @@ func Look(t target.Target, o *Options) (*Session, error) {
 }
 
 func newSession(t target.Target, o *Options) (*Session, error) {
+	if t == nil {
+		return nil, fail(syscall.EINVAL, "no target given")
+	}
 	s := &Session{
 		t: t, cpus: runtime.NumCPU(),
 		jprobes: make(map[arch.Addr]*Jprobe),
@@ -346,6 +364,7 @@ func (s *Session) Close() error {
 		l.Unguard() // else the guardian has another try when we have let go
 	}
 	s.closed.Store(true)
+	defer opened.Delete(s.t)
 	s.t.Wake()
 	for done := false; !done; {
 		select {

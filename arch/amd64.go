@@ -64,6 +64,19 @@ var AMD64 = &Arch{
 	RedZone: 128,
 	UserEnd: 0x7fff_ffff_f000,
 	names:   x86RegNames(),
+	halves:  x86Halves(),
+}
+
+func x86Halves() map[string]Reg {
+	m := make(map[string]Reg)
+	for i, n := range x86Names[:R15+1] {
+		if Reg(i) < R8 {
+			m["e"+n[1:]] = Reg(i)
+		} else {
+			m[n+"d"] = Reg(i)
+		}
+	}
+	return m
 }
 
 func x86RegNames() map[string]Reg {

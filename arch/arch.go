@@ -7,6 +7,8 @@ package arch
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
+	"strings"
 )
 
 // Addr is an address in the target. It is a type of its own so that it never
@@ -68,6 +70,9 @@ type Arch struct {
 
 	// names maps every accepted spelling to a register.
 	names map[string]Reg
+
+	// halves are the names of registers' lower 32 bits, where the machine has such.
+	halves map[string]Reg
 }
 
 // All are the machines that anything is known of.
@@ -78,6 +83,17 @@ func All() []*Arch { return []*Arch{AMD64, I386, ARM64, S390X} }
 func (a *Arch) RegByName(name string) (Reg, bool) {
 	r, ok := a.names[name]
 	return r, ok
+}
+
+// Named finds a register by any name that it has: as RegByName, with or without the percent sign
+// of definitions, and by assembly's of its lower half ("edi", "r8d"), of which the mask tells.
+func (a *Arch) Named(name string) (r Reg, mask uint64, ok bool) {
+	name = strings.TrimPrefix(name, "%")
+	if r, ok = a.halves[name]; ok {
+		return r, math.MaxUint32, true
+	}
+	r, ok = a.RegByName(name)
+	return r, math.MaxUint64, ok
 }
 
 // StackArg is how far argument n, counted from those that are on the stack, is from

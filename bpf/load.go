@@ -11,6 +11,7 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -32,6 +33,9 @@ import (
 // Collection.Refused, as long as another one is there. Nothing is verified yet. Errors name what is
 // not supported.
 func Load(r io.ReaderAt) (*Collection, error) {
+	if r == nil {
+		return nil, fmt.Errorf("bpf: no object given: %w", syscall.EINVAL)
+	}
 	if err := checkSizes(r); err != nil {
 		return nil, fmt.Errorf("bpf: object: %w", err)
 	}

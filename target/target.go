@@ -27,8 +27,13 @@ import (
 )
 
 // ErrGone is returned by every method once the target has exited or, for a
-// thread's registers, once that thread has.
-var ErrGone = errors.New("the target is gone")
+// thread's registers, once that thread has. It is ESRCH, by errors.Is.
+var ErrGone error = gone{}
+
+type gone struct{}
+
+func (gone) Error() string { return "the target is gone" }
+func (gone) Unwrap() error { return syscall.ESRCH }
 
 // ErrNotNow is returned by what a thread of the target must do for us, where
 // each waits for something else (a vfork child) just now. Thaw, and try again.

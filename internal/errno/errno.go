@@ -33,4 +33,13 @@ func (e *Error) Error() string {
 // Is reports whether target is the error's errno.
 func (e *Error) Is(target error) bool { return target == e.Errno }
 
+// As lets errors.As find the errno.
+func (e *Error) As(target any) bool {
+	p, ok := target.(*syscall.Errno)
+	if ok = ok && e.Errno != 0; ok {
+		*p = e.Errno
+	}
+	return ok
+}
+
 func (e *Error) Unwrap() error { return e.Err }

@@ -108,13 +108,16 @@ func finishCall(tid int) *unix.WaitStatus {
 	ptraceRequest(unix.PTRACE_INTERRUPT, tid, 0, 0)
 	ptraceRequest(unix.PTRACE_CONT, tid, 0, 0)
 	for {
-		var ws unix.WaitStatus
-		_, err := wait4(tid, &ws, unix.WALL)
+		_, ws, err := waitReport(unix.P_PID, tid)
 		switch {
 		case err == unix.EINTR:
+			continue
 		case err != nil || !ws.Stopped():
-			return &ws
-		case int(ws)>>16 == unix.PTRACE_EVENT_STOP:
+			return &ws // the report of the end is still to be taken
+		}
+		read(tid)
+		switch int(ws) >> 16 {
+		case unix.PTRACE_EVENT_STOP:
 			return nil
 		default:
 			ptraceRequest(unix.PTRACE_CONT, tid, 0, uint64(ws.StopSignal()))

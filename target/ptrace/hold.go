@@ -53,7 +53,7 @@ func hold(owner string, last func()) {
 		case err != nil:
 			return
 		case !ws.Stopped():
-			read(tid)
+			reap(tid)
 			return
 		}
 		how, signal := unix.PTRACE_CONT, ws.StopSignal()

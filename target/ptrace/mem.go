@@ -29,7 +29,7 @@ func (p *Process) openMemFor(flag int) error {
 }
 
 func (p *Process) closeMem() {
-	if f, ok := p.mem.Load().(*os.File); ok {
+	if f, ok := p.mem.Swap((*os.File)(nil)).(*os.File); ok {
 		f.Close()
 	}
 }
@@ -63,8 +63,8 @@ func transfer(f *os.File, addr arch.Addr, b []byte, op func(int, []byte, int64) 
 	switch {
 	case n == len(b):
 		return nil
-	case err == unix.EIO || err == nil && n > 0:
-		err = unix.EFAULT // part of the range is not mapped
+	case err == unix.EIO || err == unix.EINVAL || err == nil && n > 0:
+		err = unix.EFAULT // part of the range is not mapped, or an offset in no file, as all from 2^63 on
 	case err == nil:
 		return target.ErrGone // the memory has been given up
 	}

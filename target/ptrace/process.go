@@ -52,9 +52,10 @@ type Process struct {
 	begun   bool // as one whose program has run before
 
 	jobs  chan func()
-	owner int          // host thread id of the owner
-	woken atomic.Bool  // Wake was called and Wait has not told yet
-	mem   atomic.Value // *os.File: /proc/PID/mem; replaced by exec
+	quit  chan struct{} // closed when the owner thread is to end
+	owner int           // host thread id of the owner
+	woken atomic.Bool   // Wake was called and Wait has not told yet
+	mem   atomic.Value  // *os.File: /proc/PID/mem; replaced by exec
 
 	threads  map[int]*thread
 	early    map[int]unix.WaitStatus // first stops of tasks whose parent has not told of them yet
@@ -200,6 +201,7 @@ func newProcess(pid int, a *arch.Arch) *Process {
 	p := &Process{
 		pid: pid, arch: a,
 		jobs:    make(chan func()),
+		quit:    make(chan struct{}),
 		threads: make(map[int]*thread),
 		early:   make(map[int]unix.WaitStatus),
 	}
@@ -224,8 +226,13 @@ func (p *Process) ownerLoop(ready chan struct{}) {
 	p.owner = unix.Gettid()
 	armWakeSignal()
 	close(ready)
-	for f := range p.jobs {
-		f()
+	for {
+		select {
+		case f := <-p.jobs:
+			f()
+		case <-p.quit:
+			return
+		}
 	}
 }
 
@@ -234,7 +241,7 @@ func (p *Process) stopOwner() {
 	defer p.closeOnce.Unlock()
 	if !p.closed {
 		p.closed = true
-		close(p.jobs)
+		close(p.quit)
 		p.closeMem()
 	}
 }
@@ -245,14 +252,14 @@ func (p *Process) Arch() *arch.Arch { return p.arch }
 // PID is the process id.
 func (p *Process) PID() int { return p.pid }
 
-// Run calls f on the owner thread and returns when it is done.
+// Run calls f on the owner thread and returns when it is done. After Close it does nothing.
 func (p *Process) Run(f func()) {
 	done := make(chan struct{})
-	p.jobs <- func() {
-		defer close(done)
-		f()
+	select {
+	case p.jobs <- func() { defer close(done); f() }:
+		<-done
+	case <-p.quit:
 	}
-	<-done
 }
 
 // OnOwner tells whether the caller runs on the owner thread, that is, inside Run.

@@ -75,6 +75,11 @@ func wait4(pid int, ws *unix.WaitStatus, options int) (int, error) {
 // waitReport waits for a task that this very thread traces, any one or a certain
 // one (unix.P_ALL, unix.P_PID), and leaves the report with the kernel.
 func waitReport(which, tid int) (int, unix.WaitStatus, error) {
+	return waitReportBy(which, tid, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT)
+}
+
+// waitReportBy does it by other options of waitid than those.
+func waitReportBy(which, tid, options int) (int, unix.WaitStatus, error) {
 	if err := faults.At("waitid", 0); err != nil {
 		return 0, 0, err
 	}
@@ -84,8 +89,8 @@ func waitReport(which, tid int) (int, unix.WaitStatus, error) {
 		pid, uid, status      int32
 		_                     [100]byte
 	}
-	const options = unix.WEXITED | unix.WSTOPPED | unix.WALL | unix.WNOTHREAD | unix.WNOWAIT
-	_, _, e := unix.Syscall6(unix.SYS_WAITID, uintptr(which), uintptr(tid), uintptr(unsafe.Pointer(&info)), options, 0, 0)
+	options |= unix.WALL | unix.WNOTHREAD
+	_, _, e := unix.Syscall6(unix.SYS_WAITID, uintptr(which), uintptr(tid), uintptr(unsafe.Pointer(&info)), uintptr(options), 0, 0)
 	if e != 0 {
 		return 0, 0, e
 	}

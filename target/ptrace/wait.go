@@ -95,7 +95,23 @@ func (p *Process) undeal(tid int) bool {
 	return true
 }
 
-func read(tid int) {
+// read takes the report of a stop from the kernel. It never takes that of an end: the task may
+// have been killed while it was stopped.
+func read(tid int) { waitReportBy(unix.P_PID, tid, unix.WSTOPPED|unix.WNOHANG) }
+
+// bury takes the report of an end, so that the task's parent gets it. Of a child of this
+// very program there is one report only, which is for who waits for that child: an
+// os/exec.Cmd, say.
+func (p *Process) bury(tid int) {
+	if tid == p.pid && !p.started {
+		if parent, err := statusField(tid, tid, "PPid"); err == nil && parent == fmt.Sprint(os.Getpid()) {
+			return
+		}
+	}
+	reap(tid)
+}
+
+func reap(tid int) {
 	var ws unix.WaitStatus
 	wait4(tid, &ws, unix.WALL|unix.WNOHANG)
 }
@@ -107,14 +123,15 @@ func (p *Process) event(tid int, ws unix.WaitStatus) (target.Stop, bool) {
 	if t == nil {
 		// The first stop of a task whose parent's report is still on its way,
 		// or the end of one that we let go.
-		read(tid)
 		if ws.Stopped() {
+			read(tid)
 			p.early[tid] = ws
+		} else {
+			p.bury(tid)
 		}
 		return target.Stop{}, false
 	}
 	if !ws.Stopped() {
-		read(tid)
 		return p.ended(t, ws)
 	}
 	if t.state == running {
@@ -195,6 +212,7 @@ func (p *Process) cont(t *thread, signal int) {
 
 // ended takes the end of a thread.
 func (p *Process) ended(t *thread, ws unix.WaitStatus) (target.Stop, bool) {
+	p.bury(t.tid)
 	delete(p.threads, t.tid)
 	p.comms.Delete(t.tid)
 	p.childDone(t)

@@ -1,0 +1,217 @@
+package test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kprobe"
+	"kprobe/arch"
+	"kprobe/bpf"
+	"kprobe/internal/testprog"
+	"kprobe/target/ptrace"
+)
+
+// Whatever takes a pointer answers EINVAL to none.
+func TestNilArguments(t *testing.T) {
+	_, s := jumper(t, nil)
+	for name, err := range map[string]error{
+		"Register":             s.Register(nil),
+		"Register *Kprobe":     s.Register((*kprobe.Kprobe)(nil)),
+		"RegisterKprobe":       s.RegisterKprobe(nil),
+		"RegisterJprobe":       s.RegisterJprobe(nil),
+		"RegisterKretprobe":    s.RegisterKretprobe(nil),
+		"RegisterWatchpoint":   s.RegisterWatchpoint(nil),
+		"RegisterKprobes":      s.RegisterKprobes(nil),
+		"batch":                s.RegisterKprobes([]*kprobe.Kprobe{{SymbolName: "jumper"}, nil}),
+		"Unregister":           s.Unregister(nil),
+		"UnregisterKprobe":     s.UnregisterKprobe(nil),
+		"UnregisterJprobe":     s.UnregisterJprobe(nil),
+		"UnregisterKretprobe":  s.UnregisterKretprobe(nil),
+		"UnregisterWatchpoint": s.UnregisterWatchpoint(nil),
+		"EnableKprobe":         s.EnableKprobe(nil),
+		"EnableJprobe":         s.EnableJprobe(nil),
+		"EnableKretprobe":      s.EnableKretprobe(nil),
+		"EnableWatchpoint":     s.EnableWatchpoint(nil),
+		"DisableKprobe":        s.DisableKprobe(nil),
+		"DisableJprobe":        s.DisableJprobe(nil),
+		"DisableKretprobe":     s.DisableKretprobe(nil),
+		"DisableWatchpoint":    s.DisableWatchpoint(nil),
+		"Plan":                 s.Plan(nil).Err,
+		"Plan *Kretprobe":      s.Plan((*kprobe.Kretprobe)(nil)).Err,
+		"Load":                 second(s.Load(nil)),
+		"Open":                 second(kprobe.Open(nil, nil)),
+		"Look":                 second(kprobe.Look(nil, nil)),
+		"bpf.Load":             second(bpf.Load(nil)),
+	} {
+		if !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// A target has one session.
+func TestSecondOpen(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
+	tr, err := ptrace.Attach(p.Pid)
+	ok(t, err)
+	s, err := kprobe.Open(tr, nil)
+	ok(t, err)
+	errno(t, second(kprobe.Open(tr, nil)), syscall.EBUSY)
+	ok(t, s.Close())
+	errno(t, second(kprobe.Open(tr, nil)), syscall.ESRCH)
+	p.Round("10")
+	ends(t, p)
+}
+
+// errors.As finds the errno, and so does a handler that reads where nothing is.
+func TestErrno(t *testing.T) {
+	p, s := jumper(t, nil)
+	err := s.RegisterKprobe(&kprobe.Kprobe{SymbolName: "no_such_function"})
+	if e := syscall.Errno(0); !errors.As(err, &e) || e != syscall.ENOENT {
+		t.Errorf("%v holds the errno %v", err, e)
+	}
+	const nonCanonical, high, null = 1 << 62, 1<<64 - 4096, 0
+	kp := &kprobe.Kprobe{SymbolName: "jumper", PreHandler: pre(func(r *kprobe.Regs) {
+		for _, at := range []arch.Addr{null, nonCanonical, high} {
+			_, err := r.Word(at)
+			errno(t, err, syscall.EFAULT)
+			_, err = r.String(at, 8)
+			errno(t, err, syscall.EFAULT)
+			errno(t, r.ReadMem(at, make([]byte, 8)), syscall.EFAULT)
+			errno(t, r.WriteMem(at, make([]byte, 8)), syscall.EFAULT)
+		}
+	})}
+	register(t, s, kp)
+	round(t, s, p, "1")
+}
+
+// Registers go by the names of definitions, and of assembly.
+func TestRegisterNames(t *testing.T) {
+	p, s := jumper(t, nil)
+	kp := &kprobe.Kprobe{SymbolName: "jumper", PreHandler: pre(func(r *kprobe.Regs) {
+		r.Set(arch.DI, 0x1_0000_0007)
+		for name, want := range map[string]uint64{"di": 0x1_0000_0007, "%di": 0x1_0000_0007, "rdi": 0x1_0000_0007, "edi": 7, "%edi": 7} {
+			if v, err := r.Reg(name); err != nil || v != want {
+				t.Errorf("%s is %#x, %v", name, v, err)
+			}
+		}
+		_, err := r.Reg("%none")
+		errno(t, err, syscall.EINVAL)
+		errno(t, r.SetReg("none", 0), syscall.EINVAL)
+		ok(t, r.SetReg("%edi", 0))
+		ok(t, r.SetArg(1, 5))
+	})}
+	register(t, s, kp)
+	if got := round(t, s, p, "1"); len(got) == 0 || got[0] != "jumper 1 5" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Who is the target's parent, too, waits for it as for any child of his.
+func TestParentWaits(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		cmd := exec.Command(testprog.Build(t, "jumpers", "-O2"))
+		in, err := cmd.StdinPipe()
+		ok(t, err)
+		ok(t, cmd.Start())
+		s := attach(t, cmd.Process.Pid, nil)
+		kp := &kprobe.Kprobe{SymbolName: "jumper", PreHandler: pre(func(*kprobe.Regs) {})}
+		ok(t, s.RegisterKprobe(kp))
+		fmt.Fprintln(in, 1000)
+		if killed {
+			cmd.Process.Kill()
+		} else {
+			in.Close()
+		}
+		<-s.Done()
+		err = cmd.Wait()
+		status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if exit, over := s.Exited(); !over || killed != (status.Signal() == syscall.SIGKILL) || killed != (exit.Signal == 9) || !killed && err != nil {
+			t.Errorf("killed %v: the session says %v, cmd.Wait %v", killed, exit, err)
+		}
+	}
+}
+
+// A target that has ended is ESRCH, whatever is asked of it and whenever it ended.
+func TestEndedIsESRCH(t *testing.T) {
+	for _, noticed := range []bool{false, true} {
+		p, s := jumper(t, &kprobe.Options{Report: func(error) {}})
+		kp := &kprobe.Kprobe{SymbolName: "jumper", PreHandler: pre(func(*kprobe.Regs) {})}
+		ok(t, s.RegisterKprobe(kp))
+		ok(t, p.Signal(syscall.SIGKILL))
+		if noticed {
+			<-s.Done()
+		} else {
+			for s.ReadMem(kp.Addr, make([]byte, 1)) == nil { // until the memory is given up
+			}
+		}
+		_, black := s.BlackList()
+		_, lookup := s.Lookup("main")
+		_, load := s.Load(new(bpf.Collection))
+		for name, err := range map[string]error{
+			"RegisterKprobe":     s.RegisterKprobe(&kprobe.Kprobe{SymbolName: "main"}),
+			"RegisterKretprobe":  s.RegisterKretprobe(&kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "main"}}),
+			"RegisterJprobe":     s.RegisterJprobe(&kprobe.Jprobe{Kp: kprobe.Kprobe{SymbolName: "main"}, Entry: func() {}}),
+			"RegisterWatchpoint": s.RegisterWatchpoint(&kprobe.Watchpoint{Kp: kprobe.Kprobe{SymbolName: "failures"}, Len: 4}),
+			"DisableKprobe":      s.DisableKprobe(kp),
+			"SetEnabled":         s.SetEnabled(false),
+			"Plan":               s.Plan(&kprobe.Kprobe{SymbolName: "main"}).Err,
+			"Refresh":            s.Refresh(),
+			"ReadMem":            s.ReadMem(kp.Addr, make([]byte, 1)),
+			"BlackList":          black,
+			"Lookup":             lookup,
+			"Load":               load,
+		} {
+			known := err == nil && !noticed && (name == "BlackList" || name == "Lookup") // without asking the target
+			if !errors.Is(err, syscall.ESRCH) && !known {
+				t.Errorf("noticed %v: %s: %v", noticed, name, err)
+			}
+		}
+		ok(t, s.Close())
+	}
+}
+
+// A panic is told with its stack; once, on standard error, where nobody asked for reports.
+func TestPanicsAreTold(t *testing.T) {
+	var told *kprobe.HandlerPanic
+	mistake := func(*kprobe.Regs) { panic("a mistake") }
+	p, s := jumper(t, &kprobe.Options{Report: func(err error) {
+		if !errors.As(err, &told) {
+			t.Errorf("reported: %v", err)
+		}
+	}})
+	register(t, s, &kprobe.Kprobe{SymbolName: "jumper", PreHandler: pre(mistake)})
+	round(t, s, p, "1")
+	if told == nil || told.Value != "a mistake" || !bytes.Contains(told.Stack, []byte("TestPanicsAreTold")) {
+		t.Errorf("told %+v", told)
+	}
+	ok(t, s.Close())
+
+	old := os.Stderr
+	r, w, err := os.Pipe()
+	ok(t, err)
+	os.Stderr = w
+	defer func() { os.Stderr = old }()
+	tr, err := ptrace.Attach(p.Pid)
+	ok(t, err)
+	quiet, err := kprobe.Open(tr, nil)
+	ok(t, err)
+	register(t, quiet, &kprobe.Kprobe{SymbolName: "jumper", PreHandler: pre(mistake)})
+	round(t, quiet, p, "3")
+	ok(t, quiet.Close())
+	w.Close()
+	said, err := io.ReadAll(r)
+	ok(t, err)
+	if n := strings.Count(string(said), "a mistake"); n != 1 || !strings.Contains(string(said), "TestPanicsAreTold") {
+		t.Errorf("said %d times: %s", n, said)
+	}
+}
