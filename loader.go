@@ -1,6 +1,7 @@
 package kprobe
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"syscall"
@@ -33,7 +34,7 @@ type fresh interface {
 
 // watchLoader places the probes on the dynamic linker. A program that was just
 // started runs as far as its libraries being mapped.
-func (s *Session) watchLoader() error {
+func (s *Session) watchLoader(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	th, begun, started := target.Thread(0), false, false
@@ -56,6 +57,8 @@ func (s *Session) watchLoader() error {
 	case <-ready:
 	case <-s.over:
 		return fail(syscall.ESRCH, "the program ended before its libraries were loaded (%v)", s.exit)
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package kprobe
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"os"
@@ -172,6 +173,13 @@ type stats struct {
 // it go. Errors: EINVAL for no target; EBUSY where it has a session; ESRCH where it has
 // ended or was let go; ENOTSUP for its machine.
 func Open(t target.Target, o *Options) (*Session, error) {
+	return OpenContext(context.Background(), t, o)
+}
+
+// OpenContext is Open that waits no longer than a context allows for a program that was just
+// started to load its libraries. When it gives up, it lets the program go, and answers the context's
+// error.
+func OpenContext(ctx context.Context, t target.Target, o *Options) (*Session, error) {
 	if _, busy := opened.LoadOrStore(t, true); busy {
 		return nil, fail(syscall.EBUSY, "the target has a session, which has not been closed")
 	}
@@ -205,7 +213,7 @@ func Open(t target.Target, o *Options) (*Session, error) {
 	}()
 	select {
 	case <-ready:
-		err = s.watchLoader()
+		err = s.watchLoader(ctx)
 	case <-s.over:
 		err = fail(syscall.ESRCH, "the target was let go")
 	}
@@ -380,6 +388,23 @@ func (s *Session) Close() error {
 	s.view.Unlock()
 	s.state.Remove()
 	return errors.Join(err, s.t.Close())
+}
+
+// CloseContext is Close that is waited for no longer than a context allows: a registration may be
+// under way, or a handler that takes its time. It answers the context's error then, but the session
+// goes on closing, since nothing of ours may be left half way; Done tells when it is over.
+func (s *Session) CloseContext(ctx context.Context) error {
+	if s.inHandler() {
+		return errInHandler
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // loop is the owner thread's work: requests of other goroutines, and stops.

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,8 @@ type caller struct {
 var refusedToHandlers = map[string]func(*caller) error{
 	"Session.BlackList":            func(c *caller) error { _, err := c.s.BlackList(); return err },
 	"Session.Close":                func(c *caller) error { return c.s.Close() },
+	"Session.CloseContext":         func(c *caller) error { return c.s.CloseContext(context.Background()) },
+	"Session.UpdateProgram":        func(c *caller) error { return c.s.UpdateProgram(c.k, kprobe.CountOnly) },
 	"Session.Continue":             func(c *caller) error { return c.s.Continue() },
 	"Session.DisableJprobe":        func(c *caller) error { return c.s.DisableJprobe(c.j) },
 	"Session.DisableKprobe":        func(c *caller) error { return c.s.DisableKprobe(c.k) },
@@ -92,6 +95,9 @@ var openToHandlers = map[string]func(*caller, *kprobe.Regs) error{
 	"Session.Target":      func(c *caller, _ *kprobe.Regs) error { return holds(c.s.Target().PID() > 0) },
 	"Kprobe.Hits":         func(c *caller, _ *kprobe.Regs) error { c.k.Hits(); return nil },
 	"Kprobe.NMissed":      func(c *caller, _ *kprobe.Regs) error { c.k.NMissed(); return nil },
+	"Kprobe.IsEnabled":    func(c *caller, _ *kprobe.Regs) error { return holds(c.k.IsEnabled()) },
+	"Regs.SetArg":         func(_ *caller, r *kprobe.Regs) error { v, _ := r.Arg(5); return r.SetArg(5, v) },
+	"Regs.SetReg":         func(_ *caller, r *kprobe.Regs) error { return r.SetReg("r9", r.Get(arch.R9)) },
 	"Kprobe.Registered":   func(c *caller, _ *kprobe.Regs) error { return holds(c.k.Registered()) },
 	"Kretprobe.Abandoned": func(c *caller, _ *kprobe.Regs) error { c.r.Abandoned(); return nil },
 	"Kretprobe.Exits":     func(c *caller, _ *kprobe.Regs) error { c.r.Exits(); return nil },
@@ -101,6 +107,7 @@ var openToHandlers = map[string]func(*caller, *kprobe.Regs) error{
 	"Watchpoint.Hits":     func(c *caller, _ *kprobe.Regs) error { c.w.Hits(); return nil },
 	"Watchpoint.NMissed":  func(c *caller, _ *kprobe.Regs) error { c.w.NMissed(); return nil },
 	"Programs.Map":        func(c *caller, _ *kprobe.Regs) error { _, err := c.ps.Map("m"); return err },
+	"Programs.Segment":    func(c *caller, _ *kprobe.Regs) error { c.ps.Segment(); return nil },
 	"Programs.Program":    func(c *caller, _ *kprobe.Regs) error { _, err := c.ps.Program("p"); return err },
 	"Regs.Arg":            func(_ *caller, r *kprobe.Regs) error { _, err := r.Arg(0); return err },
 	"Regs.CPU":            func(_ *caller, r *kprobe.Regs) error { r.CPU(); return nil },

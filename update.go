@@ -1,0 +1,51 @@
+package kprobe
+
+import (
+	"syscall"
+
+	"kprobe/bpf"
+)
+
+// UpdateProgram gives a registered probe another program, while it is hit: each hit runs the one
+// or the other, and none is lost. Counts go on. The probe has a program already, CountOnly
+// perhaps. Not from a handler (EDEADLK). Errors: EINVAL for handlers, no program, one of
+// another session, or a probe that is not registered here; ENOTSUP; ESRCH.
+func (s *Session) UpdateProgram(p *Kprobe, program *Program) (err error) {
+	if p == nil || program == nil {
+		return errNoProbe
+	}
+	if err := s.beginChange(); err != nil {
+		return err
+	}
+	defer s.end(&err)
+	if _, other := p.as().(plain); p.in.Load() != s || !other || p.Program == nil {
+		return fail(syscall.EINVAL, "not a probe with a program that is registered here")
+	}
+	if err := program.fits(s, bpf.Kprobe, 0); err != nil {
+		return named(p, err)
+	}
+	pt, was := p.point, p.Program
+	set := func(to *Program) { s.onOwner(func() { p.Program = to }) }
+	set(program)
+	if pt == nil || !p.active() {
+		return nil // for when it has a place, and is on
+	}
+	if err = p.checkPinned(pt.pinned); err == nil {
+		err = s.changeDetours(map[*point][]*Kprobe{pt: insideOf(pt.probes)}, s.probed, nil, func(d *detours) error {
+			d.retrap()
+			if err := s.rearm([]*point{pt}); err != nil {
+				return err
+			}
+			s.adoptDetours(d)
+			return nil
+		})
+	}
+	if err != nil {
+		set(was)
+	}
+	return err
+}
+
+// IsEnabled tells whether the probe is registered, and neither disabled nor gone. The
+// session's switch (Enabled) is not asked.
+func (p *Kprobe) IsEnabled() bool { return p.Registered() && p.active() }
