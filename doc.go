@@ -5,51 +5,6 @@
 // Go's spelling, are the names here. What the tool of this module shows is in
 // the README, why things are as they are in docs/RATIONALE.md.
 //
-// # The road of a probe
-//
-// Code is laid out along the way of the data; read it from top to bottom.
-//
-//	step                              value that comes out       where
-//	----                              --------------------       -----
-//	definition, text or Go struct     *spec.Spec, *Kprobe        spec/, trace/, kprobe.go, probe.go
-//	name to address                   symbol.Loc                 symbol/, internal/image/
-//	may there be a probe?             an error and its reason    internal/image/, attach.go, entry.go
-//	bytes to instruction and verdict  isa.Insn, isa.Verdict      internal/isa/<machine>/
-//	what will be written where        *patch.Site, *patch.Slot   internal/patch/
-//	the writing, and its undo         breakpoints, slots         apply.go, text.go, remove.go,
-//	                                                             internal/room/, internal/text/
-//	a hit                             which probe, how to go on  hit.go, signal.go, retprobe.go, watch.go
-//	a handler                         your function              hit.go, concurrent.go, jprobe.go
-//	or a program in the target        *Program                   program.go, detour.go, bpf/, internal/inject/
-//	a trap becomes a jump             "[OPTIMIZED]"              optimize.go, text.go
-//	an event                          *event.Event, a line       trace/, event/
-//
-// Beside it: session.go (who may do what on which thread), loader.go and fork.go
-// (libraries, children, exec), internal/text/lifeline.go and internal/lifeline (what keeps
-// a target alive whose controller dies), role.go (in what the kinds of probes differ),
-// internal/machine (one record per machine), errors.go. docs/ARCHITECTURE.md draws it.
-// A target is an interface, target.Target; target/ptrace is a live process, target/kernel
-// a kernel behind a stub, target/gdbremote a program behind one.
-//
-// # The words
-//
-//   - target: the program that is probed; controller: the one that probes it.
-//   - probe: one registration. Point: an address with all the probes on it (the
-//     kernel's aggregate).
-//   - breakpoint: the trap instruction over an instruction's first bytes; a point
-//     is armed while it is there. Nothing is disarmed to step over it.
-//   - slot: memory in the target where a displaced instruction runs, followed by
-//     a jump back; or by a trap, where post-handlers wait (kprobes.txt 1.1, 1.4).
-//     What cannot run elsewhere is emulated.
-//   - detour: code in the target that runs probes' programs, and then what stood at
-//     the point; a trap leads there, or a jump (kprobes.txt 1.4).
-//   - trampoline: the breakpoint that swapped return addresses lead to (1.3.1).
-//   - watchpoint: a probe on data. It has no point: the processor fires it.
-//   - instance: one call that a return probe watches (1.3.1).
-//   - owner: the one host thread that may stop, read and resume the target.
-//   - pending: a probe that waits for its library. Gone: one whose code has been
-//     unmapped; it cannot be enabled again.
-//
 // # Registering
 //
 // RegisterKprobe, RegisterJprobe, RegisterKretprobe and their plurals (4.1-4.3,
@@ -58,7 +13,10 @@
 // target, or none is. So are UnregisterKprobes (4.4, 4.6), DisableKprobe and
 // EnableKprobe (4.7, 4.8), and SetEnabled, the global switch (appendix A). When an
 // Unregister has returned, no handler of the probe runs any more. Every
-// error is, by errors.Is, the errno that the kernel gives; see Error.
+// error is, by errors.Is and errors.As, the errno that the kernel gives; see Error.
+// OpenContext and CloseContext give up waiting when a context says so. The calls in
+// between wait for the calls before them, for handlers that run, and for moments
+// in which the target cannot be stopped (two seconds at most).
 //
 // Close leaves the target as it was found: text, return addresses, mappings. A
 // controller that is killed leaves it alive, and a guardian process restores it.
@@ -90,12 +48,11 @@
 //     the target's code. NMissed of a kprobe counts handlers that panicked; of a
 //     return probe, calls beyond MaxActive (1.3.1, 5).
 //
-// # Lock order
+// # Programs
 //
-// Session.mu (a registration or removal, planning included), then frames.mu, then
-// Session.view. The owner thread takes neither mu nor anything that is held
-// while it is waited for; it reads what only itself changes without a lock. Nothing
-// of the user's is called with a lock held: no handler, and not Options.Report.
+// A handler runs in the controller, while its thread waits: microseconds. A Program, eBPF that
+// Session.Load has verified and compiled, runs in the target: nanoseconds. CountOnly counts.
+// UpdateProgram swaps one while it runs.
 //
 // # Known dangers and limits
 //
@@ -117,4 +74,61 @@
 //     microseconds; see bench/.
 //   - Children are not probed unless Options.Follow takes them. They get clean memory before
 //     they run, vfork's run in the target's own, probes and all, until they exec.
+//   - Hits, NMissed and Lost begin at 0 when a probe is registered again: read
+//     them before.
+//   - A program that is the parent of its target, too, waits for it (os/exec's Wait) when
+//     the session is Done or closed, not before: to the kernel, who waits for a
+//     child waits for its stops as well, and they are the session's.
+//
+// # The words
+//
+//   - target: the program that is probed; controller: the one that probes it.
+//   - probe: one registration. Point: an address with all the probes on it (the
+//     kernel's aggregate).
+//   - breakpoint: the trap instruction over an instruction's first bytes; a point
+//     is armed while it is there. Nothing is disarmed to step over it.
+//   - slot: memory in the target where a displaced instruction runs, followed by
+//     a jump back; or by a trap, where post-handlers wait (kprobes.txt 1.1, 1.4).
+//     What cannot run elsewhere is emulated.
+//   - detour: code in the target that runs probes' programs, and then what stood at
+//     the point; a trap leads there, or a jump (kprobes.txt 1.4).
+//   - trampoline: the breakpoint that swapped return addresses lead to (1.3.1).
+//   - watchpoint: a probe on data. It has no point: the processor fires it.
+//   - instance: one call that a return probe watches (1.3.1).
+//   - owner: the one host thread that may stop, read and resume the target.
+//   - pending: a probe that waits for its library. Gone: one whose code has been
+//     unmapped; it cannot be enabled again.
+//
+// # The road of a probe
+//
+// Code is laid out along the way of the data; read it from top to bottom.
+//
+//	step                              value that comes out       where
+//	----                              --------------------       -----
+//	definition, text or Go struct     *spec.Spec, *Kprobe        spec/, trace/, kprobe.go, probe.go
+//	name to address                   symbol.Loc                 symbol/, internal/image/
+//	may there be a probe?             an error and its reason    internal/image/, attach.go, entry.go
+//	bytes to instruction and verdict  isa.Insn, isa.Verdict      internal/isa/<machine>/
+//	what will be written where        *patch.Site, *patch.Slot   internal/patch/
+//	the writing, and its undo         breakpoints, slots         apply.go, text.go, remove.go,
+//	                                                             internal/room/, internal/text/
+//	a hit                             which probe, how to go on  hit.go, signal.go, retprobe.go, watch.go
+//	a handler                         your function              hit.go, concurrent.go, jprobe.go
+//	or a program in the target        *Program                   program.go, detour.go, bpf/, internal/inject/
+//	a trap becomes a jump             "[OPTIMIZED]"              optimize.go, text.go
+//	an event                          *event.Event, a line       trace/, event/
+//
+// Beside it: session.go (who may do what on which thread), loader.go and fork.go
+// (libraries, children, exec), internal/text/lifeline.go and internal/lifeline (what keeps
+// a target alive whose controller dies), role.go (in what the kinds of probes differ),
+// internal/machine (one record per machine), errors.go. docs/ARCHITECTURE.md draws it.
+// A target is an interface, target.Target; target/ptrace is a live process, target/kernel
+// a kernel behind a stub, target/gdbremote a program behind one.
+//
+// # Lock order
+//
+// Session.mu (a registration or removal, planning included), then frames.mu, then
+// Session.view. The owner thread takes neither mu nor anything that is held
+// while it is waited for; it reads what only itself changes without a lock. Nothing
+// of the user's is called with a lock held: no handler, and not Options.Report.
 package kprobe

@@ -51,7 +51,7 @@ type CString struct {
 }
 
 // Read reads the text, at most max bytes of it. Errors: EFAULT.
-func (c CString) Read(max int) (string, error) { return mem.Text(c.s, c.Addr, max) }
+func (c CString) Read(max int) (string, error) { return mem.Text(own{c.s}, c.Addr, max) }
 
 // String reads up to 4096 bytes; it gives "(fault)" for a bad pointer, as
 // event lines do.

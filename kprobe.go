@@ -79,7 +79,7 @@ type Kprobe struct {
 	refusal error  // why the last batch went without it
 }
 
-// Hits counts how often the probe's handlers ran.
+// Hits counts how often the probe's handlers ran since it was registered.
 func (p *Kprobe) Hits() uint64 {
 	return p.hits.Load() + p.counted().Hits
 }

@@ -150,7 +150,7 @@ func (r *Regs) WriteMem(addr arch.Addr, p []byte) error { return r.s.t.WriteAt(a
 func (r *Regs) Word(addr arch.Addr) (uint64, error) { return r.s.word(addr) }
 
 // String reads the zero-terminated text at addr, at most max bytes of it.
-func (r *Regs) String(addr arch.Addr, max int) (string, error) { return mem.Text(r.s, addr, max) }
+func (r *Regs) String(addr arch.Addr, max int) (string, error) { return mem.Text(own{r.s}, addr, max) }
 
 // Task is the thread that hit the probe.
 func (r *Regs) Task() Task {

@@ -306,7 +306,7 @@ func newSession(t target.Target, o *Options) (*Session, error) {
 	s.frames.init()
 	s.shown.Store(new(shown))
 	var err error
-	if s.image, err = image.New(t, s, s.beside != nil); err != nil {
+	if s.image, err = image.New(t, own{s}, s.beside != nil); err != nil {
 		return nil, err
 	}
 	s.learnMachine()
@@ -533,6 +533,7 @@ func (s *Session) forgetTaken(over func(*point, target.Thread) bool) {
 	maps.DeleteFunc(s.taken, func(e execution, a away) bool { return over(e.point, a.th) })
 }
 
-// ReadAt lets a session be the memory that arguments are read from: with the
-// program's own bytes.
-func (s *Session) ReadAt(addr arch.Addr, p []byte) error { return s.ReadMem(addr, p) }
+// own is the program's own memory, as ReadMem has it.
+type own struct{ *Session }
+
+func (o own) ReadAt(addr arch.Addr, p []byte) error { return o.ReadMem(addr, p) }

@@ -86,7 +86,6 @@ var openToHandlers = map[string]func(*caller, *kprobe.Regs) error{
 	"Session.OnCPUs":       func(c *caller, _ *kprobe.Regs) error { return holds(!c.s.OnCPUs()) },
 	"Session.Optimization": func(c *caller, _ *kprobe.Regs) error { return holds(c.s.Optimization()) },
 	"Session.Pending":      func(c *caller, _ *kprobe.Regs) error { return holds(slices.Contains(c.s.Pending(), "libnone.so:f")) },
-	"Session.ReadAt":       func(c *caller, r *kprobe.Regs) error { return c.s.ReadAt(r.SP(), make([]byte, 8)) },
 	"Session.ReadMem":      func(c *caller, r *kprobe.Regs) error { return c.s.ReadMem(r.SP(), make([]byte, 8)) },
 	"Session.Symbols": func(c *caller, _ *kprobe.Regs) error {
 		loc, ok := c.s.Symbols().At(uint64(c.k.Addr))

@@ -331,12 +331,17 @@ func memoryOf(s *kprobe.Session) event.Memory {
 	}
 	if u, ok := s.Target().(user); ok {
 		return struct {
-			*kprobe.Session
+			memory
 			user
-		}{s, u}
+		}{memory{s}, u}
 	}
-	return s
+	return memory{s}
 }
+
+// memory is the program's own.
+type memory struct{ *kprobe.Session }
+
+func (m memory) ReadAt(addr arch.Addr, p []byte) error { return m.ReadMem(addr, p) }
 
 // binder is a target with type information. Bind is kernel.Types.Bind: arguments
 // by name become loads.
