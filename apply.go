@@ -2,7 +2,6 @@ package kprobe
 
 import (
 	"cmp"
-	"errors"
 	"maps"
 	"slices"
 	"syscall"
@@ -44,20 +43,7 @@ func (b *batch) needs() []slotNeed {
 // plan has its slots before it is stopped, or all its threads may wait for a
 // vfork child just then: neither lasts.
 func (s *Session) apply(b *batch) error {
-	return insist(func(bool) error { return s.tryApply(b) })
-}
-
-// insist tries again, for a while, what the target cannot do just now: a vfork
-// child of its runs until its exec.
-func insist(try func(last bool) error) error {
-	const patience = 2 * time.Second
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		last := time.Now().After(end)
-		err := try(last)
-		if last || !errors.Is(err, target.ErrNotNow) && !errors.Is(err, syscall.EEXIST) {
-			return err
-		}
-	}
+	return target.Insist(func(bool) error { return s.tryApply(b) })
 }
 
 // tryApply carries a batch out. Slots are planned and assembled beforehand, so
@@ -289,7 +275,7 @@ func (s *Session) freeze(f func() error) error {
 		f()
 	}
 	s.after = nil
-	return goneError(err)
+	return err
 }
 
 // meanwhile runs f on the owner thread while the target runs. Nothing is written into a
@@ -298,16 +284,9 @@ func (s *Session) meanwhile(f func() error) error {
 	err := error(errClosed)
 	s.onOwner(func() {
 		if err = errExecuted; !s.executed {
-			err = goneError(f())
+			err = f()
 		}
 	})
-	return err
-}
-
-func goneError(err error) error {
-	if errors.Is(err, target.ErrGone) {
-		return &Error{Errno: syscall.ESRCH, Err: err}
-	}
 	return err
 }
 

@@ -149,7 +149,7 @@ func (s *Session) usable() error {
 		return errClosed
 	}
 	if s.exited.Load() {
-		return s.errGone()
+		return gone(s.t)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"kprobe/internal/inside"
 	"kprobe/internal/patch"
 	"kprobe/internal/text"
+	"kprobe/target"
 )
 
 // detours is a change of what probes run inside the target: planned while it
@@ -203,7 +204,7 @@ func (s *Session) mapDetours(c *detours) error {
 // changeDetours plans and carries out a change of what runs inside the target, with
 // f in the same stop of it, and ahead before. taken tells where points will be.
 func (s *Session) changeDetours(after map[*point][]*Kprobe, taken func(arch.Addr) bool, ahead, f func(*detours) error) error {
-	return insist(func(bool) error {
+	return target.Insist(func(bool) error {
 		d, err := s.planDetours(after, taken)
 		if err != nil {
 			return err

@@ -50,7 +50,16 @@ func (s *Session) replanCrowded() error {
 	if len(pts) == 0 {
 		return nil
 	}
-	err := s.changeDetours(after, s.probed, nil, func(d *detours) error {
+	err := s.redetour(after, pts)
+	for _, pt := range pts {
+		pt.crowded = pt.crowded != (err == nil)
+	}
+	return err
+}
+
+// redetour gives points other detours.
+func (s *Session) redetour(after map[*point][]*Kprobe, pts points) error {
+	return s.changeDetours(after, s.probed, nil, func(d *detours) error {
 		d.retrap()
 		if err := s.rearm(pts); err != nil {
 			return err
@@ -58,10 +67,6 @@ func (s *Session) replanCrowded() error {
 		s.adoptDetours(d)
 		return nil
 	})
-	for _, pt := range pts {
-		pt.crowded = pt.crowded != (err == nil)
-	}
-	return err
 }
 
 // jumpFor is how a jump could stand at a kernel's point, with nothing of others' displaced.

@@ -2,12 +2,11 @@ package kprobe
 
 import (
 	"maps"
-	"runtime"
-	"strings"
 
 	"kprobe/arch"
 	"kprobe/internal/isa"
 	"kprobe/internal/lifeline"
+	"kprobe/internal/mistakes"
 	"kprobe/internal/room"
 	"kprobe/internal/text"
 	"kprobe/target"
@@ -220,17 +219,7 @@ func (s *Session) call(p *Kprobe, r *Regs, post bool) (result int) {
 // kernel's handler.
 func (s *Session) handlerFault(p *Kprobe, r *Regs, cause any) {
 	p.missed.Add(1) // as the kernel counts it
-	trapnr := 3
-	if e, ok := cause.(runtime.Error); ok {
-		switch {
-		case strings.Contains(e.Error(), "divide"):
-			trapnr = 0
-		case strings.Contains(e.Error(), "nil pointer"), strings.Contains(e.Error(), "invalid memory address"):
-			trapnr = 14
-		case strings.Contains(e.Error(), "out of range"):
-			trapnr = 5
-		}
-	}
+	trapnr := mistakes.Trap(cause)
 	if p.FaultHandler != nil {
 		func() {
 			defer func() { _ = recover() }()

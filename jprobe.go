@@ -77,7 +77,7 @@ func At[T any](s *Session, addr arch.Addr) Ptr[T] { return Ptr[T]{addr, s} }
 // Load reads what the pointer points to. Errors: EFAULT; EINVAL for a T that
 // has no fixed size.
 func (p Ptr[T]) Load() (v T, err error) {
-	err = p.s.load(p.Addr, reflect.ValueOf(&v).Elem())
+	err = cabi.Load(p.s.arch, p.s.ReadMem, p.Addr, reflect.ValueOf(&v).Elem())
 	return v, err
 }
 
@@ -183,17 +183,4 @@ func compileEntry(a *arch.Arch, entry any, c args.Convention) (func(*Regs), erro
 		return nil, &Error{Errno: syscall.EINVAL, Reason: "a jprobe's Entry", Err: err}
 	}
 	return func(regs *Regs) { f.Call(regs, regs, regs.pointers()) }, nil
-}
-
-// load reads a value of fixed layout from memory.
-func (s *Session) load(addr arch.Addr, v reflect.Value) error {
-	if !cabi.Fixed(v.Type()) {
-		return fail(syscall.EINVAL, "a %v has no fixed C layout", v.Type())
-	}
-	b := make([]byte, cabi.SizeOf(s.arch, v.Type()))
-	if err := s.ReadMem(addr, b); err != nil {
-		return err
-	}
-	cabi.Fill(s.arch, v, b)
-	return nil
 }

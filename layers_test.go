@@ -55,7 +55,7 @@ var layers = []layer{
 	// What tests stand on: of the project it knows nothing.
 	{"internal/lifeline", []string{"arch"}},
 	{"internal/mem", []string{"arch"}},
-	{"internal/cabi", []string{"arch"}},
+	{"internal/cabi", []string{"arch", "internal/errno"}},
 	{"internal/goabi", []string{"arch", "internal/cabi"}},
 	{"internal/args", []string{"arch", "internal/cabi", "internal/goabi"}},
 	{"internal/faults", nil},
@@ -63,6 +63,8 @@ var layers = []layer{
 	{"internal/untouchable", []string{"arch"}},
 	{"internal/errno", nil},
 	{"internal/later", nil},
+	{"internal/mistakes", nil},
+	{"internal/listing", []string{"arch", "symbol"}},
 	{"internal/names", nil},
 	{"internal/testprog", nil},
 	{"internal/testprog/*", nil},
@@ -97,7 +99,7 @@ var layers = []layer{
 
 	// 4: the engine. The caller passes a target in, so that none is favoured.
 	{".", []string{"arch", "spec", "symbol", "bpf", "event", "target", "internal/isa", "internal/errno", "internal/image", "internal/room", "internal/text",
-		"internal/machine", "internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/placing", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/later", "internal/names", "internal/untouchable"}},
+		"internal/machine", "internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/placing", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/later", "internal/listing", "internal/mistakes", "internal/names", "internal/untouchable"}},
 
 	// 5: users of the engine. Nothing below imports them.
 	{"trace", []string{".", "arch", "spec", "symbol", "event", "bpf", "internal/gen"}},

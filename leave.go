@@ -16,7 +16,7 @@ import (
 func (s *Session) removeAll() error {
 	s.remove(slices.Clone(s.probes)) // what it cannot put back is put back, or reported, below
 	leave := func() error {
-		return insist(func(last bool) error { return s.frozen(func() error { return s.takeAway(last) }) })
+		return target.Insist(func(last bool) error { return s.frozen(func() error { return s.takeAway(last) }) })
 	}
 	err := leave()
 	if err != nil && !errors.Is(err, syscall.ESRCH) {

@@ -1,13 +1,13 @@
 package kprobe
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"kprobe/arch"
+	"kprobe/internal/listing"
 	"kprobe/internal/text"
 	"kprobe/symbol"
 )
@@ -25,22 +25,7 @@ type ListEntry struct {
 }
 
 // String gives the entry as the kernel's file kprobes/list does.
-func (e ListEntry) String() string {
-	module, tags := e.Module, ""
-	if module == "" {
-		module = " "
-	}
-	switch {
-	case e.Gone:
-		tags = "[GONE]"
-	case e.Disabled:
-		tags = "[DISABLED]"
-	}
-	if e.Optimized {
-		tags += "[OPTIMIZED]"
-	}
-	return fmt.Sprintf("%016x  %c  %s  %s %s", uint64(e.Addr), e.Kind, e.Symbol, module, tags)
-}
+func (e ListEntry) String() string { return listing.Entry(e).String() }
 
 // List lists the registered probes by address, and at one address in the order
 // in which their handlers run. Probes that wait for their code to be mapped
@@ -63,14 +48,10 @@ type shown struct {
 // row is one probe of it. Whether the probe is switched off, gone or optimized is asked
 // when the list is.
 type row struct {
-	p      *Kprobe
-	kind   byte
-	addr   arch.Addr
-	loc    symbol.Loc // in no file, where the probe has no place
-	placed bool
-	point  *point
-	peers  []*Kprobe // on it
-	exits  []*point  // of its function
+	listing.Row
+	p     *Kprobe
+	point *point
+	exits []*point // of its function
 }
 
 // publish makes the list be what it is now. mu is held.
@@ -80,12 +61,12 @@ func (s *Session) publish() {
 		if p.hidden {
 			continue
 		}
-		r := row{p: p, kind: p.as().letter(), addr: p.Addr, point: p.point}
-		if r.loc, r.placed = p.as().place(p); !r.placed && !p.gone.Load() {
+		r := row{p: p, point: p.point, Row: listing.Row{Addr: p.Addr, Kind: p.as().letter(), Name: p.SymbolName, Offset: p.Offset}}
+		if r.Loc, r.Placed = p.as().place(p); !r.Placed && !p.gone.Load() {
 			continue
 		}
 		if p.point != nil {
-			r.peers = p.point.probes
+			r.Rank = slices.Index(p.point.probes, p)
 		}
 		if rp := p.as().returns(); rp != nil {
 			for _, x := range rp.exits {
@@ -103,28 +84,16 @@ func (s *Session) publish() {
 }
 
 func (l *shown) list(s *Session) []ListEntry {
-	rows := slices.Clone(l.rows)
-	slices.SortStableFunc(rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(a.addr, b.addr), slices.Index(a.peers, a.p)-slices.Index(b.peers, b.p))
-	})
+	rows := make([]listing.Row, len(l.rows))
 	s.view.RLock()
-	defer s.view.RUnlock()
+	for i, r := range l.rows {
+		rows[i] = r.Row
+		rows[i].Gone, rows[i].Disabled, rows[i].Optimized = r.p.gone.Load(), r.p.disabled(), r.jumps(s.machine != nil)
+	}
+	s.view.RUnlock()
 	es := make([]ListEntry, 0, len(rows))
-	for _, r := range rows {
-		e := ListEntry{Addr: r.addr, Kind: r.kind, Gone: r.p.gone.Load(), Disabled: r.p.disabled()}
-		if !r.placed {
-			e.Symbol = fmt.Sprintf("%s+0x%x", r.p.SymbolName, r.p.Offset)
-			if r.p.SymbolName == "" {
-				e.Symbol = r.addr.String()
-			}
-		} else {
-			e.Optimized = !e.Gone && r.jumps(s.machine != nil)
-			e.Symbol = r.loc.Offset()
-			if m := r.loc.Module; m != nil && m != l.program {
-				e.Module = m.Name
-			}
-		}
-		es = append(es, e)
+	for _, e := range listing.Entries(rows, l.program) {
+		es = append(es, ListEntry(e))
 	}
 	return es
 }

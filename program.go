@@ -211,7 +211,7 @@ func (s *Session) findShared(size int) (arch.Addr, error) {
 // share maps memory that the target and we have in common.
 func (s *Session) share(size int) (addr arch.Addr, ours []byte, err error) {
 	size = (size + pageSize - 1) &^ (pageSize - 1)
-	err = insist(func(bool) error {
+	err = target.Insist(func(bool) error {
 		var err error
 		if addr, err = s.findShared(size); err != nil {
 			return err

@@ -48,12 +48,11 @@ func (r *Regs) Reg(name string) (uint64, error) {
 // SetReg changes a register by its name, as Reg has it. What is written to a lower half
 // clears the upper, as an instruction's result does. Errors: EINVAL.
 func (r *Regs) SetReg(name string, v uint64) error {
-	n, mask, ok := r.s.arch.Named(name)
-	if !ok {
-		return fail(syscall.EINVAL, "%s has no register %q", r.s.arch.Name, name)
+	_, err := r.Reg(name)
+	if n, mask, ok := r.s.arch.Named(name); ok {
+		r.r[n] = v & mask
 	}
-	r.r[n] = v & mask
-	return nil
+	return err
 }
 
 // Raw is the registers themselves.

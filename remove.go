@@ -93,7 +93,7 @@ func (s *Session) drain(ps []*Kprobe) {
 	if s.machine != nil || !slices.ContainsFunc(ps, (*Kprobe).runsInside) {
 		return
 	}
-	err := insist(func(bool) error {
+	err := target.Insist(func(bool) error {
 		if !s.inDetours(ps) {
 			return nil
 		}

@@ -397,14 +397,7 @@ func (s *Session) CloseContext(ctx context.Context) error {
 	if s.inHandler() {
 		return errInHandler
 	}
-	closed := make(chan error, 1)
-	go func() { closed <- s.Close() }()
-	select {
-	case err := <-closed:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return later.Wait(ctx, s.Close)
 }
 
 // loop is the owner thread's work: requests of other goroutines, and stops.

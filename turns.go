@@ -36,20 +36,15 @@ func (s *Session) beginChange() error {
 func (s *Session) end(err *error) {
 	s.unlock()
 	if *err != nil && s.hasEnded() {
-		*err = s.errGone()
+		*err = gone(s.t)
 	}
 }
 
 // hasEnded tells whether the target has ended, though nobody may have noticed yet.
 func (s *Session) hasEnded() bool {
-	if s.exited.Load() {
-		return true
-	}
 	maps, err := s.t.Maps()
-	return err != nil || len(maps) == 0
+	return s.exited.Load() || err != nil || len(maps) == 0
 }
-
-func (s *Session) errGone() error { return gone(s.t) }
 
 // gone is what is told of a target that has ended.
 func gone(t target.Target) error {

@@ -31,14 +31,7 @@ func (s *Session) UpdateProgram(p *Kprobe, program *Program) (err error) {
 		return nil // for when it has a place, and is on
 	}
 	if err = p.checkPinned(pt.pinned); err == nil {
-		err = s.changeDetours(map[*point][]*Kprobe{pt: insideOf(pt.probes)}, s.probed, nil, func(d *detours) error {
-			d.retrap()
-			if err := s.rearm([]*point{pt}); err != nil {
-				return err
-			}
-			s.adoptDetours(d)
-			return nil
-		})
+		err = s.redetour(map[*point][]*Kprobe{pt: insideOf(pt.probes)}, points{pt})
 	}
 	if err != nil {
 		set(was)

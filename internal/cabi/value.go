@@ -3,8 +3,10 @@ package cabi
 import (
 	"math"
 	"reflect"
+	"syscall"
 
 	"kprobe/arch"
+	"kprobe/internal/errno"
 )
 
 // Fixed tells whether a type has the same layout in C.
@@ -117,4 +119,18 @@ func Fill(a *arch.Arch, v reflect.Value, b []byte) {
 	default:
 		v.SetUint(u)
 	}
+}
+
+// Load reads a value of fixed layout from memory. Errors: EINVAL for one of another; those of
+// the reading.
+func Load(a *arch.Arch, read func(arch.Addr, []byte) error, addr arch.Addr, v reflect.Value) error {
+	if !Fixed(v.Type()) {
+		return errno.New(syscall.EINVAL, "a %v has no fixed C layout", v.Type())
+	}
+	b := make([]byte, SizeOf(a, v.Type()))
+	if err := read(addr, b); err != nil {
+		return err
+	}
+	Fill(a, v, b)
+	return nil
 }

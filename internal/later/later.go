@@ -1,7 +1,10 @@
 // Package later hands over what comes up where it cannot be handed over: under a lock, say.
 package later
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // Queue keeps values until they can be handed over, in order. The zero value is an empty one.
 type Queue[T any] struct {
@@ -33,4 +36,17 @@ func (q *Queue[T]) Give(to func(T)) {
 		q.mu.Lock()
 	}
 	q.giving = false
+}
+
+// Wait runs f and waits for it, no longer than a context allows: f goes on then, and the answer is the
+// context's error.
+func Wait(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
