@@ -177,7 +177,7 @@ func (p *Program) checkInsn(pc int, i Insn) error {
 			return unused(true)
 		case i.Src == LoadImm:
 		case i.Src == loadFunc:
-			return bad("it takes the address of a function: helpers that call one back (bpf_loop, bpf_for_each_map_elem) are not supported: write a loop that has a bound")
+			return bad("it takes the address of a function: bpf_loop and bpf_for_each_map_elem call one back, nothing else")
 		case i.Src != LoadMap && i.Src != LoadMapValue:
 			return bad("ld_imm64 of kind %d: numbers, maps and values of maps can be loaded", i.Src)
 		case i.Imm < 0 || int(i.Imm) >= len(p.Maps):
@@ -235,6 +235,8 @@ func (p *Program) checkInsn(pc int, i Insn) error {
 			if err := unused(i.Dst != 0 || i.Src != 0 || long && i.Off != 0 || !long && i.Imm != 0); err != nil {
 				return err
 			}
+		case op == ClassJMP|MayGoto:
+			return unused(i.Dst != 0 || i.Src != 0 || i.Imm != 0)
 		case op == ClassJMP|Exit:
 			return unused(i.Dst != 0 || i.Src != 0 || i.Off != 0 || i.Imm != 0)
 		case op == ClassJMP|Call:
@@ -242,7 +244,7 @@ func (p *Program) checkInsn(pc int, i Insn) error {
 				return err
 			}
 			switch {
-			case i.Src == 2:
+			case i.Src == callKernel:
 				return bad("call of a kernel function: there is no kernel here, use helpers")
 			case i.Src > CallLocal:
 				return bad("unknown kind of call %d", i.Src)

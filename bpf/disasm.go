@@ -83,6 +83,8 @@ func (i Insn) String() string {
 			return fmt.Sprintf("if %s %s %s goto %+d", dst, sign, src, i.Off)
 		case i.Op == ClassJMP|Ja:
 			return fmt.Sprintf("goto %+d", i.Off)
+		case i.Op == ClassJMP|MayGoto:
+			return fmt.Sprintf("may_goto %+d", i.Off)
 		case i.Op == ClassJMP32|Ja:
 			return fmt.Sprintf("gotol %+d", i.Imm)
 		case i.IsCall(CallLocal):

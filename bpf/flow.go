@@ -145,7 +145,7 @@ func (f *flow) before(p *Program, pc int, fn Func) (live, exact regset) {
 					}
 				}
 			}
-		case i.Jump() != Ja:
+		case i.Jump() != Ja && i.Jump() != MayGoto:
 			use, decides = reg(i.Dst).or(src), reg(i.Dst).or(src)
 		}
 	}

@@ -20,20 +20,22 @@ type Helper struct {
 type Arg uint8
 
 const (
-	ArgAny    Arg = iota // a number
-	ArgCtx               // the program's context
-	ArgMap               // a map that the helper can work on
-	ArgKey               // readable memory of the map's key size
-	ArgValue             // readable memory of the map's value size
-	ArgMem               // readable memory; the next argument is its size
-	ArgMemOut            // memory that the helper fills; the next argument is its size
-	ArgSize              // a size, 1 or more
-	ArgSize0             // a size, 0 or more
-	ArgConst             // a number that is known: the size of a record
-	ArgRecord            // what ringbuf_reserve gave
-	ArgAddr              // an address of the target, whatever is there
-	ArgWords             // as ArgMem: numbers of 8 bytes, which may be addresses of anything
-	ArgMaybe             // a number, or nothing was put there: see HelperCall.Set
+	ArgAny      Arg = iota // a number
+	ArgCtx                 // the program's context
+	ArgMap                 // a map that the helper can work on
+	ArgKey                 // readable memory of the map's key size
+	ArgValue               // readable memory of the map's value size
+	ArgMem                 // readable memory; the next argument is its size
+	ArgMemOut              // memory that the helper fills; the next argument is its size
+	ArgSize                // a size, 1 or more
+	ArgSize0               // a size, 0 or more
+	ArgConst               // a number that is known: the size of a record
+	ArgRecord              // what ringbuf_reserve gave
+	ArgAddr                // an address of the target, whatever is there
+	ArgWords               // as ArgMem: numbers of 8 bytes, which may be addresses of anything
+	ArgPosition            // 8 bytes that say how far a walk has come, 0 at first
+	ArgKeyOut              // memory of the map's key size that the helper fills
+	ArgMaybe               // a number, or nothing was put there: see HelperCall.Set
 )
 
 // decides tells whether the argument's number matters to the proof: states that
@@ -105,6 +107,7 @@ const (
 	// Not the kernel's.
 	FnCallData = 0x6b70
 	FnMapNext  = 0x6b71
+	FnMapWalk  = 0x6b72
 )
 
 // MaxCallData is the most private data that a call can have, in bytes.
@@ -136,8 +139,10 @@ const MaxCallData = 4096
 //	call_data(ctx, size)                      address of size bytes that belong to this one call of the probed function
 //
 //	map_next(map, key, size, from)            the key of the next element of a hash from number from on, and that number and one more; 0 at the end
+//	map_walk(map, position, key)              address of the next element's value, its key in key; NULL at the end
 //
-// The last two are ours alone; map_next is for programs of kind Controller, and begins with from 0. A return probe's program at the entry and the one at the return get the
+// The last three are ours alone; map_next is for programs of kind Controller, and begins with from 0. A walk over a
+// map sees what is there all the time; what comes or goes meanwhile it may see. A return probe's program at the entry and the one at the return get the
 // same bytes, all zeros at the entry, whatever other calls are under way. In C:
 //
 //	static void *(*kprobe_call_data)(void *ctx, unsigned long size) = (void *)0x6b70;
@@ -175,6 +180,7 @@ func init() {
 		{FnGetFuncIP, "get_func_ip", []Arg{ArgCtx}, RetNumber},
 		{FnGetAttachCookie, "get_attach_cookie", []Arg{ArgCtx}, RetNumber},
 		{FnTraceVprintk, "trace_vprintk", []Arg{ArgMem, ArgSize, ArgWords, ArgSize0}, RetNumber},
+		{FnMapWalk, "map_walk", []Arg{ArgMap, ArgPosition, ArgKeyOut}, RetValue},
 		{FnCallData, "call_data", []Arg{ArgCtx, ArgConst}, RetData},
 		{FnMapNext, "map_next", []Arg{ArgMap, ArgMemOut, ArgSize, ArgAny}, RetNumber},
 	} {

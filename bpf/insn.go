@@ -91,12 +91,20 @@ const (
 	Jle  = 0xb0
 	Jslt = 0xc0
 	Jsle = 0xd0
+
+	// MayGoto, of ClassJMP, jumps when the program has gone through such instructions MaxRounds
+	// times: a loop with one of them ends, whatever else decides.
+	MayGoto = 0xe0
 )
+
+// MaxRounds is how often MayGoto does not jump in a run: the kernel's number for one loop.
+const MaxRounds = 8 << 20
 
 // What is called, in Src of a Call.
 const (
 	CallHelper = 0 // the helper of number Imm
 	CallLocal  = 1 // the function that starts at the next slot plus Imm
+	callKernel = 2 // a function of the kernel: see lower.go
 )
 
 // The width of a memory access: bits 3 and 4 of Op.
@@ -123,7 +131,7 @@ const (
 	LoadImm      = 0
 	LoadMap      = 1 // the map of index Imm in Program.Maps: the address of its header
 	LoadMapValue = 2 // in the first value of map Imm, at the byte offset in the second slot's Imm
-	loadFunc     = 4 // a function of the program: there are no callbacks
+	loadFunc     = 4 // a function of the program: see lower.go
 )
 
 // Atomic operations, in Imm. The old value goes to Src with AtomicFetch; Cmpxchg

@@ -197,6 +197,7 @@ func FromAsm(name string, kind Kind, insns asm.Instructions, maps []*MapSpec) (*
 		index int
 	}
 	var uses []use
+	kernel := map[int]string{} // functions of the kernel that are called
 	it := insns.Iterate()
 	for it.Next() {
 		slot := int(it.Offset)
@@ -206,6 +207,9 @@ func FromAsm(name string, kind Kind, insns asm.Instructions, maps []*MapSpec) (*
 				text = fmt.Sprintf("%s:%d: %s", l.FileName(), l.LineNumber(), strings.TrimSpace(l.Line()))
 			}
 			p.Lines = append(p.Lines, Line{slot, text})
+		}
+		if it.Ins.IsKfuncCall() {
+			kernel[slot] = it.Ins.Reference()
 		}
 		if !it.Ins.IsLoadFromMap() {
 			continue
@@ -231,7 +235,7 @@ func FromAsm(name string, kind Kind, insns asm.Instructions, maps []*MapSpec) (*
 	for _, u := range uses {
 		p.Insns[u.slot].Imm = int32(u.index)
 	}
-	return p, nil
+	return p, p.lower(kernel)
 }
 
 // relocate applies CO-RE relocations, in place: the fields of struct pt_regs.

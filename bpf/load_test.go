@@ -180,8 +180,10 @@ func TestVariables(t *testing.T) {
 func TestRefusedObjects(t *testing.T) {
 	const head = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n"
 	for _, tt := range []struct{ name, text, want string }{
-		{"callback", `static long add(__u32 i, void *sum) { *(__u64 *)sum += i; return 0; }
-SEC("uprobe/f") int p(void *ctx) { __u64 sum = 0; bpf_loop(9, add, &sum, 0); return sum; }`, "write a loop that has a bound"},
+		{"callback of a variable", `static long add(__u32 i, void *sum) { return 0; }
+static long sub(__u32 i, void *sum) { return 1; }
+SEC("uprobe/f") int p(void *ctx) { void *f = bpf_get_prandom_u32() & 1 ? (void *)add : (void *)sub; return bpf_loop(9, f, 0, 0); }`, "name it in the call"},
+		{"kernel's function", `extern int bpf_arena_alloc(int) __ksym; SEC("uprobe/f") int p(void *ctx) { return bpf_arena_alloc(1); }`, "call of the kernel's function bpf_arena_alloc: there is no kernel here"},
 		{"map of maps", `struct in { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); } in SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); __uint(max_entries, 1); __uint(key_size, 4); __array(values, struct in); } out SEC(".maps") = { .values = { &in } };
 SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_lookup_elem(&out, &zero) != 0; }`, `map "out": type 12 is not supported`},

@@ -307,6 +307,24 @@ func (m *Map) next(key []byte, from uint64) uint64 {
 	return 0
 }
 
+// keyAt copies the key of an element; false where there is none now.
+func (m *Map) keyAt(elem uint32, key []byte) bool {
+	if m.Spec.hash() {
+		tag := atomic.LoadUint32(m.mem.u32(m.tagOff(elem)))
+		if tag&^TagBusy == TagFree {
+			return false
+		}
+		m.mem.read(m.keyOff(elem), key)
+		return atomic.LoadUint32(m.mem.u32(m.tagOff(elem))) == tag
+	}
+	binary.LittleEndian.PutUint32(key, elem)
+	if m.Spec.Type == StackTrace {
+		n := atomic.LoadUint32(m.mem.u32(m.traceOff(elem)))
+		return n != 0 && n != TraceBusy
+	}
+	return true
+}
+
 // All goes over the elements: keys, and the values as Threads gives them. Of a
 // stack trace map it gives the traces that are there. What comes and goes
 // meanwhile may be missed or seen, never half.
@@ -314,24 +332,7 @@ func (m *Map) All() iter.Seq2[[]byte, [][]byte] {
 	return func(yield func([]byte, [][]byte) bool) {
 		for elem := range m.elems {
 			key := make([]byte, m.Spec.KeySize)
-			if m.Spec.hash() {
-				tag := atomic.LoadUint32(m.mem.u32(m.tagOff(elem)))
-				if tag&^TagBusy == TagFree {
-					continue
-				}
-				m.mem.read(m.keyOff(elem), key)
-				if atomic.LoadUint32(m.mem.u32(m.tagOff(elem))) != tag {
-					continue
-				}
-			} else {
-				binary.LittleEndian.PutUint32(key, elem)
-				if m.Spec.Type == StackTrace {
-					if n := atomic.LoadUint32(m.mem.u32(m.traceOff(elem))); n == 0 || n == TraceBusy {
-						continue
-					}
-				}
-			}
-			if !yield(key, m.threads(elem)) {
+			if m.keyAt(elem, key) && !yield(key, m.threads(elem)) {
 				return
 			}
 		}

@@ -84,6 +84,7 @@ type state struct {
 	pc      int
 	frames  []*callFrame
 	records []record
+	rounds  int // of MayGoto on the path
 }
 
 func (s *state) top() *callFrame { return s.frames[len(s.frames)-1] }
@@ -93,7 +94,7 @@ func (s *state) top() *callFrame { return s.frames[len(s.frames)-1] }
 type pool []*callFrame
 
 func (p *pool) clone(s *state) *state {
-	c := &state{pc: s.pc, records: append([]record(nil), s.records...)}
+	c := &state{pc: s.pc, records: append([]record(nil), s.records...), rounds: s.rounds}
 	for _, f := range s.frames {
 		g := new(callFrame)
 		if n := len(*p); n > 0 {

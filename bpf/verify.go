@@ -1,6 +1,9 @@
 package bpf
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Verify proves that a program ends, that it touches nothing but its context,
 // stack, records and the values of its maps, and that every helper gets what it
@@ -23,11 +26,14 @@ func Verify(p *Program) (*Proof, error) {
 		return nil, err
 	}
 	n := len(p.Insns)
-	v := &verifier{p: p, flow: p.flows(funcs), join: make([]bool, n), seen: make([][]*checkpoint, n), calls: map[[2]int]bool{},
+	v := &verifier{p: p, flow: p.flows(funcs), join: make([]bool, n), seen: make([][]*checkpoint, n), calls: map[[2]int]bool{}, rounds: map[int]int{},
 		proof: &Proof{Program: p, Access: make([]Mem, n), Value: make([]int, n), Reached: make([]bool, n), Calls: make([]*HelperCall, n), Funcs: funcs}}
 	for pc := range p.Insns {
 		if to, ok := p.Insns[pc].Target(pc); ok {
 			v.join[to] = true
+		}
+		if p.Insns[pc].Op == ClassJMP|MayGoto {
+			v.join[pc] = true
 		}
 	}
 	first := &callFrame{ret: -1}
@@ -62,7 +68,12 @@ type verifier struct {
 	pool
 	ids   uint32
 	calls map[[2]int]bool // of functions by functions
+
+	rounds map[int]int // how often a MayGoto was met
 }
+
+// exactRounds of a loop are walked one by one, with all that is known.
+const exactRounds = 64
 
 // path is one that is still to be walked.
 type path struct {
@@ -97,18 +108,21 @@ func (c *checkpoint) ended() {
 func (v *verifier) walk(s *state, from *checkpoint) error {
 	for {
 		if v.join[s.pc] {
+			if v.p.Insns[s.pc].Op == ClassJMP|MayGoto {
+				v.widen(s)
+			}
 			for _, c := range v.seen[s.pc] {
 				if !v.flow.covers(c.state, s) {
 					continue
 				}
-				// What cannot be shown of a controller's program is that it ends: that it does no
+				// What is open leads here. A loop through MayGoto ends: what may happen from here on is
+				// being looked at. What cannot be shown of a controller's program is that it ends: that it does no
 				// harm follows from the state that was met, as long as that does none.
-				if c.open == 0 || v.p.Kind == Controller {
+				if c.open == 0 || s.rounds > c.rounds || v.p.Kind == Controller {
 					v.free(s)
 					from.ended()
 					return nil
 				}
-				// The paths that are open are those that lead here.
 				if v.flow.covers(s, c.state) {
 					return v.p.refuse(s.pc, "the program may loop here for ever: nothing that decides when it ends changes from round to round")
 				}
@@ -143,6 +157,50 @@ func (v *verifier) walk(s *state, from *checkpoint) error {
 			from.ended()
 			return nil
 		}
+	}
+}
+
+// widen forgets, at a MayGoto that has been met often, what numbers are that changed since: else each
+// round of a loop would be a state of its own. What is compared with a bound gets it back there.
+func (v *verifier) widen(s *state) {
+	if v.rounds[s.pc]++; v.rounds[s.pc] <= exactRounds || len(v.seen[s.pc]) == 0 {
+		return
+	}
+	old := v.seen[s.pc][len(v.seen[s.pc])-1]
+	if len(old.frames) != len(s.frames) {
+		return
+	}
+	for k, f := range s.frames {
+		g := old.frames[k]
+		if f.fn != g.fn || f.ret != g.ret {
+			return
+		}
+		for r := range f.regs {
+			f.regs[r].widen(&g.regs[r])
+		}
+		for w := range f.stack {
+			if now, was := f.stack[w].spill, g.stack[w].spill; now != nil && was != nil && now.kind == isNumber {
+				c := *now // states share it
+				c.widen(was)
+				f.stack[w].spill = &c
+			}
+		}
+	}
+}
+
+// widen makes a number one that covers what it may become when it goes on as it has since was.
+func (v *value) widen(was *value) {
+	if v.kind != isNumber || was.kind != isNumber || was.num.holds(&v.num) {
+		return
+	}
+	v.id = 0
+	switch now, was := &v.num, &was.num; {
+	case was.umin <= now.umin && now.umax < 1<<32:
+		v.num = unsigned(was.umin, 1<<32-1)
+	case was.smin >= 0 && was.smin <= now.smin:
+		v.num = signed(was.smin, math.MaxInt64)
+	default:
+		v.num = anything
 	}
 }
 
@@ -204,6 +262,10 @@ func (v *verifier) step(s *state) (fork *state, done bool, err error) {
 			err = v.enter(s, pc, to)
 		case i.Jump() == Ja:
 			s.pc = to
+		case i.Jump() == MayGoto:
+			s.rounds++
+			fork = v.clone(s)
+			fork.pc = to
 		default:
 			if err = need(i.Dst); err == nil && i.X() {
 				err = need(i.Src)

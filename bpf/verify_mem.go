@@ -247,6 +247,7 @@ var takes = map[int32][]MapType{
 	FnMapLookupElem:   {Array, PerCPUArray, Hash, PerCPUHash, LRUHash, LRUPerCPUHash},
 	FnMapUpdateElem:   {Array, PerCPUArray, Hash, PerCPUHash, LRUHash, LRUPerCPUHash},
 	FnMapDeleteElem:   {Array, PerCPUArray, Hash, PerCPUHash, LRUHash, LRUPerCPUHash},
+	FnMapWalk:         {Array, PerCPUArray, Hash, PerCPUHash, LRUHash, LRUPerCPUHash},
 	FnPerfEventOutput: {PerfEventArray},
 	FnRingbufOutput:   {RingBuf},
 	FnRingbufReserve:  {RingBuf},
@@ -301,6 +302,12 @@ func (v *verifier) helper(s *state, pc int, h *Helper) error {
 			err = v.suits(pc, h, v.p.Maps[x.index])
 		case ArgKey:
 			err = v.memory(s, pc, r, int64(v.p.Maps[c.Map].KeySize), true, false, false)
+		case ArgKeyOut:
+			err = v.memory(s, pc, r, int64(v.p.Maps[c.Map].KeySize), true, true, false)
+		case ArgPosition:
+			if err = v.memory(s, pc, r, 8, true, false, false); err == nil {
+				err = v.memory(s, pc, r, 8, true, true, false)
+			}
 		case ArgValue:
 			err = v.memory(s, pc, r, int64(v.p.Maps[c.Map].ValueSize), true, false, false)
 		case ArgMaybe:

@@ -33,6 +33,7 @@ type VM struct {
 	res   Result
 
 	records []openRecord
+	rounds  int // of MayGoto that are left
 }
 
 // openRecord is a ring record that is reserved.
@@ -86,7 +87,7 @@ type frame struct {
 // Run runs the program on a context: the bytes of struct pt_regs, which are only read.
 // The stack begins as zeros. An error is a *Fault: no proved program makes one.
 func (vm *VM) Run(ctx []byte) (Result, error) {
-	vm.res, vm.records = Result{}, nil
+	vm.res, vm.records, vm.rounds = Result{}, nil, MaxRounds
 	clear(vm.stack[:])
 	vm.ctx = bytesOf(vm.frame[:])
 	vm.ctx = vm.ctx[:copy(vm.ctx, ctx)]
@@ -163,6 +164,10 @@ func (vm *VM) Run(ctx []byte) (Result, error) {
 				fn, next = vm.Proof.FuncAt(to), to
 				if fn == nil || len(frames) >= MaxCalls {
 					bad = "call of nothing, or too deep"
+				}
+			case i.Op == ClassJMP|MayGoto:
+				if vm.rounds--; vm.rounds < 0 {
+					vm.rounds, next = 0, to
 				}
 			case ok && (i.Jump() == Ja || taken(i, r[i.Dst], src)):
 				next = to

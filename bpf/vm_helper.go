@@ -56,6 +56,25 @@ func (vm *VM) call(slot int) (bad string) {
 			answer(m.remove(key))
 		}
 
+	case FnMapWalk:
+		m := mapAt(r[R1])
+		if m == nil {
+			return bad
+		}
+		position, key := mem(r[R2], 8), mem(r[R3], uint64(m.Spec.KeySize))
+		r[R0] = 0
+		for bad == "" {
+			elem := binary.LittleEndian.Uint64(position)
+			if elem >= uint64(m.elems) {
+				break
+			}
+			binary.LittleEndian.PutUint64(position, elem+1)
+			if m.keyAt(uint32(elem), key) {
+				r[R0] = m.Addr + m.valueOff(uint32(elem), env.Slot%int(m.slots))
+				break
+			}
+		}
+
 	case FnProbeRead, FnProbeReadUser, FnProbeReadKernel:
 		answer(0)
 		if dst := mem(r[R1], r[R2]); bad == "" && (vm.beside(c) || !vm.read(r[R3], dst)) {

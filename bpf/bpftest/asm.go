@@ -79,7 +79,7 @@ var (
 	extend = regexp.MustCompile(`^([rw])(\d+) = \(s(8|16|32)\) ?[rw](\d+)$`)
 	arith  = regexp.MustCompile(`^([rw])(\d+) (s>>=|s/=|s%=|[-+*/|&%^]?=|<<=|>>=) ([rw]?)(-?\w+)$`)
 	branch = regexp.MustCompile(`^if ([rw])(\d+) (\S+) ([rw]?)(-?\w+) goto (\S+)$`)
-	jump   = regexp.MustCompile(`^(gotol?|call) (\S+)$`)
+	jump   = regexp.MustCompile(`^(gotol?|may_goto|call) (\S+)$`)
 
 	ops = map[string]uint8{"+=": bpf.Add, "-=": bpf.Sub, "*=": bpf.Mul, "/=": bpf.Div, "s/=": bpf.Div, "|=": bpf.Or,
 		"&=": bpf.And, "<<=": bpf.Lsh, ">>=": bpf.Rsh, "%=": bpf.Mod, "s%=": bpf.Mod, "^=": bpf.Xor, "=": bpf.Mov, "s>>=": bpf.Arsh}
@@ -212,6 +212,9 @@ func (a *assembler) jump(what, label string) error {
 	switch what {
 	case "goto":
 		a.out = append(a.out, bpf.Insn{Op: bpf.ClassJMP | bpf.Ja, Off: int16(off)})
+		return err
+	case "may_goto":
+		a.out = append(a.out, bpf.Insn{Op: bpf.ClassJMP | bpf.MayGoto, Off: int16(off)})
 		return err
 	case "gotol":
 		a.out = append(a.out, bpf.Insn{Op: bpf.ClassJMP32 | bpf.Ja, Imm: int32(off)})

@@ -10,6 +10,7 @@ var helperRoutines = map[int32]string{
 	bpf.FnMapLookupElem:      "map_lookup_elem",
 	bpf.FnMapUpdateElem:      "map_update_elem",
 	bpf.FnMapDeleteElem:      "map_delete_elem",
+	bpf.FnMapWalk:            "map_walk",
 	bpf.FnProbeRead:          "probe_read",
 	bpf.FnProbeReadUser:      "probe_read",
 	bpf.FnProbeReadKernel:    "probe_read", // one process, one memory

@@ -415,6 +415,43 @@ func TestSmallHelpers(t *testing.T) {
 	}
 }
 
+// A walk gives what the interpreter's gives: all elements of maps of each kind.
+func TestMapWalk(t *testing.T) {
+	d := newDriver(t,
+		&bpf.MapSpec{Name: "hash", Type: bpf.Hash, KeySize: 12, ValueSize: 8, MaxEntries: 20},
+		&bpf.MapSpec{Name: "threads", Type: bpf.PerCPUHash, KeySize: 3, ValueSize: 16, MaxEntries: 5},
+		&bpf.MapSpec{Name: "array", Type: bpf.Array, KeySize: 4, ValueSize: 24, MaxEntries: 7})
+	for i := range 3 {
+		m := d.maps.Map(i)
+		for n := range 5 {
+			key := make([]byte, m.Spec.KeySize)
+			key[0] = byte(n)
+			if err := m.Update(key, bytes.Repeat([]byte{byte(n)}, int(m.Spec.ValueSize)), bpf.UpdateAny); err != nil {
+				t.Fatal(err)
+			}
+		}
+		position := make([]byte, 8)
+		found := 0
+		for key, values := range m.All() {
+			at, where := d.buffer(position)
+			to, got := d.buffer(make([]byte, m.Spec.KeySize))
+			addr := d.one(bpf.FnMapWalk, d.mapAddr(i), at, to)
+			off := addr - d.maps.Base
+			value := d.seg.Extra()[off:][:m.Spec.ValueSize]
+			if addr == 0 || !bytes.Equal(got, key) || !bytes.Equal(value, values[0]) {
+				t.Errorf("%s: %x at %#x, want %x %x", m.Spec.Name, got, addr, key, values[0])
+			}
+			position = bytes.Clone(where)
+			found++
+		}
+		at, _ := d.buffer(position)
+		to, _ := d.buffer(make([]byte, m.Spec.KeySize))
+		if addr := d.one(bpf.FnMapWalk, d.mapAddr(i), at, to); addr != 0 || found < 5 {
+			t.Errorf("%s: behind the last of %d there is %#x", m.Spec.Name, found, addr)
+		}
+	}
+}
+
 // Texts that printed lines ask for are read when they are printed.
 func TestPrintTexts(t *testing.T) {
 	d := newDriver(t, bpf.TraceMap())

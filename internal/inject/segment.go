@@ -104,7 +104,7 @@ const (
 	pageSize      = 4096
 
 	_ = uint(jit.StateRegs - (stateOwn + ownerSize)) // no two have one place
-	_ = uint(jit.StateContext - (stateScratch + scratchSize))
+	_ = uint(jit.StateRounds - (stateScratch + scratchSize))
 	_ = uint(stateCallsAt - (jit.StateContext + 8))
 
 	maxCalls = 128 // instances of one thread, with the sentinel, and one that unstack needs

@@ -110,6 +110,9 @@ const (
 	// that is theirs to know.
 	StateContext = 504
 
+	// StateRounds is the program's own, too: how often its MayGoto do not jump yet, 4 bytes.
+	StateRounds = 496
+
 	// StateRegs is where eBPF's registers are on i386, and behind them are 8 bytes for
 	// the program's own use.
 	StateRegs     = 256

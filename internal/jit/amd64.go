@@ -72,6 +72,9 @@ func (c *compiler) function(f *function) error {
 	if f.outermost && c.bounds() {
 		c.store(8, at(r12, StateContext), regs[bpf.R1])
 	}
+	if f.outermost && c.rounds() {
+		c.storeImm(4, at(r12, StateRounds), bpf.MaxRounds)
+	}
 	if err := c.body(f, c.insn); err != nil {
 		return err
 	}
@@ -155,6 +158,8 @@ func (c *compiler) insn(f *function, i int) (next int, err error) {
 		c.epilogue(f)
 	case in.Jump() == bpf.Ja:
 		c.jumpTo(i, always, to)
+	case in.Jump() == bpf.MayGoto:
+		c.mayGoto(r12, to)
 	default:
 		return next, c.branch(i, to)
 	}

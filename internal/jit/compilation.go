@@ -116,6 +116,23 @@ func (c *compilation) bounds() bool {
 	return slices.ContainsFunc(c.proof.Calls, func(call *bpf.HelperCall) bool { return call != nil && call.Bounded })
 }
 
+// rounds tells whether the program has loops whose rounds are counted.
+func (c *compilation) rounds() bool {
+	for i, in := range c.insns {
+		if c.proof.Reached[i] && in.Op == bpf.ClassJMP|bpf.MayGoto {
+			return true
+		}
+	}
+	return false
+}
+
+// mayGoto counts a round off, in the state.
+func (c *compilation) mayGoto(state reg, to int) {
+	c.aluImm(4, aluCmp, at(state, StateRounds), 1)
+	c.jump(condB, label(to))
+	c.aluImm(4, aluSub, at(state, StateRounds), 1)
+}
+
 // jumpTo jumps, unless there is nothing to jump over.
 func (c *compilation) jumpTo(i int, cc cond, to int) {
 	for j := i + 1; ; j++ {

@@ -125,6 +125,9 @@ func (c *narrow) prologue(f *function) {
 	if c.bounds() {
 		c.store(4, at(rbp, StateContext), rax)
 	}
+	if c.rounds() {
+		c.storeImm(4, at(rbp, StateRounds), bpf.MaxRounds)
+	}
 	if c.frame {
 		c.lea(4, rax, at(rsp, -align386))
 		c.put(bpf.R10)
@@ -207,6 +210,8 @@ func (c *narrow) insn(f *function, i int) (next int, err error) {
 		return 0, fmt.Errorf("call of kind %d", in.Src)
 	case in.Jump() == bpf.Ja:
 		c.jumpTo(i, always, to)
+	case in.Jump() == bpf.MayGoto:
+		c.mayGoto(rbp, to)
 	default:
 		return next, c.branch(i, to)
 	}

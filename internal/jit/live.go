@@ -159,7 +159,7 @@ func effects(in bpf.Insn) (uses, defs regSet) {
 		return setOf(bpf.R0), 0
 	case in.IsCall(in.Src):
 		return argumentRegs, callerSaved
-	case in.Jump() == bpf.Ja:
+	case in.Jump() == bpf.Ja, in.Jump() == bpf.MayGoto:
 		return 0, 0
 	case in.X():
 		return src | dst, 0
@@ -229,7 +229,9 @@ func keyAt(p *bpf.Proof, target []bool, call int) (k key, ok bool) {
 		read |= uses
 		switch {
 		case in.Class() == bpf.ClassJMP && in.Jump() == bpf.Call:
-			return p.Calls[j] == nil || slices.Contains(p.Calls[j].Helper.Args, bpf.ArgMemOut)
+			return p.Calls[j] == nil || slices.ContainsFunc(p.Calls[j].Helper.Args, func(a bpf.Arg) bool {
+				return a == bpf.ArgMemOut || a == bpf.ArgKeyOut || a == bpf.ArgPosition
+			})
 		case in.Class() != bpf.ClassST && in.Class() != bpf.ClassSTX:
 			return false
 		case in.Dst != bpf.R10 || in.Mode() != bpf.ModeMem:

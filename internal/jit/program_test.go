@@ -196,6 +196,29 @@ var programs = []struct{ name, text string }{
 		if r0 == 0 goto out
 		r0 = 1
 	out:	exit`},
+	{"rounds of a loop that only their number ends", `
+		r6 = 0
+	next:	may_goto out
+		r6 += 1
+		goto next
+	out:	may_goto none
+		r6 += 1
+	none:	r0 = r6
+		exit`},
+	{"a loop that ends by itself", `
+		r6 = *(u64 *)(r1 +112)
+		r6 &= 1023
+		r7 = 0
+		*(u64 *)(r10 -8) = r7
+	next:	may_goto out
+		if r6 == 0 goto out
+		r6 -= 1
+		r7 = *(u64 *)(r10 -8)
+		r7 += r6
+		*(u64 *)(r10 -8) = r7
+		goto next
+	out:	r0 = *(u64 *)(r10 -8)
+		exit`},
 	{"context by address", `
 		r6 = r1
 		r3 = r1

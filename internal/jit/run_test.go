@@ -148,7 +148,15 @@ func harness(t testing.TB) *machine {
 
 // routine is where the harness answers a helper's calls.
 func (m *machine) routine(id int32) (arch.Addr, bool) {
-	return arch.Addr(m.routines + uint64(id)*m.each), id >= 0 && id < 256
+	return arch.Addr(m.routines + numberOf(id)*m.each), true
+}
+
+// numberOf is the harness's number of a helper: ours, which are beyond the kernel's, are the last.
+func numberOf(id int32) uint64 {
+	if id < bpf.FnCallData {
+		return uint64(id)
+	}
+	return uint64(id - bpf.FnCallData + 240)
 }
 
 // execute runs a batch.
@@ -237,7 +245,7 @@ func newRun(m *machine, p *bpf.Proof, w *world) (*run, error) {
 func (r *run) interpret() error {
 	w := r.world
 	inlined := inlinedHere(r.proof, &Env{Segment: arch.Addr(segmentAt), Layout: w.layout})
-	vm := &bpf.VM{Proof: r.proof, StackTop: stackAt, Ctx: contextAt, MaxSteps: 1 << 22}
+	vm := &bpf.VM{Proof: r.proof, StackTop: stackAt, Ctx: contextAt, MaxSteps: 1 << 26}
 	random := uint32(1)
 	vm.Env = bpf.Env{PidTgid: w.pidTgid, UidGid: 0x3e8000003e9, Comm: harnessComm, CPU: 3, Slot: w.slot, FuncIP: w.funcIP, Cookie: w.cookie,
 		CallData: make([]byte, 64), CallDataAddr: w.data,
@@ -276,10 +284,17 @@ func (r *run) interpret() error {
 		}
 		clear(args[call.Set:])
 		for i, a := range call.Helper.Args {
-			if a == bpf.ArgMemOut {
-				if b := vm.Memory(args[i], args[i+1]); len(b) > 0 {
-					write(uint64(i), 0, b)
-				}
+			size := uint64(0)
+			switch a {
+			case bpf.ArgMemOut:
+				size = args[i+1]
+			case bpf.ArgPosition:
+				size = 8
+			case bpf.ArgKeyOut:
+				size = uint64(r.proof.Program.Maps[call.Map].KeySize)
+			}
+			if b := vm.Memory(args[i], size); len(b) > 0 {
+				write(uint64(i), 0, b)
 			}
 		}
 		for off := 0; off < len(before); off += 8 {
@@ -293,7 +308,7 @@ func (r *run) interpret() error {
 			}
 		}
 		var b bytes.Buffer
-		binary.Write(&b, binary.LittleEndian, replayCall{uint64(call.Helper.ID), args, now[0], exact, n})
+		binary.Write(&b, binary.LittleEndian, replayCall{numberOf(call.Helper.ID), args, now[0], exact, n})
 		r.replay = append(append(r.replay, b.Bytes()...), writes.Bytes()...)
 	}
 	vm.Step = func(slot int, now *[11]uint64) {

@@ -1175,6 +1175,43 @@ ROUTINE map_delete_elem			# map, key
 4:	FAIL	ENOENT
 5:	FAIL	EBUSY
 
+ROUTINE map_walk			# map, position, key
+1:	mov	rax, [rsi]
+	mov	ecx, [rdi+HDR_ELEMS]
+	cmp	rax, rcx
+	jae	4f
+	inc	qword ptr [rsi]
+	cmp	dword ptr [rdi+HDR_BUCKETS], 0
+	je	3f
+	mov	r11, rax		# its tag
+	shr	r11, 3
+	shl	r11, BUCKET_SHIFT
+	mov	ecx, eax
+	and	ecx, BUCKET_SLOTS-1
+	lea	r11, [r11+rcx*4+BUCKET_TAGS]
+	add	r11, [rdi+HDR_INDEX]
+	add	r11, rdi
+	mov	r8d, [r11]
+	test	r8d, TAG_KEY
+	jz	1b
+	mov	r9d, [rdi+HDR_KEY_STRIDE]
+	imul	r9, rax
+	add	r9, [rdi+HDR_KEYS]
+	add	r9, rdi
+	xor	ecx, ecx
+2:	mov	r10b, [r9+rcx]
+	mov	[rdx+rcx], r10b
+	inc	ecx
+	cmp	ecx, [rdi+HDR_KEY_SIZE]
+	jb	2b
+	cmp	r8d, [r11]
+	jne	1b
+	jmp	value
+3:	mov	[rdx], eax
+	jmp	value
+4:	xor	eax, eax
+	ret
+
 # ---- Rings ----
 
 ROUTINE ringbuf_reserve			# map, size, flags

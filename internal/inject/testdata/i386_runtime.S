@@ -1006,6 +1006,53 @@ ROUTINE map_delete_elem			# map, key
 	jmp	unlock
 3:	FAIL	ENOENT
 
+ROUTINE map_walk			# map, position, key
+	ARG	edi, 1
+	ARG	esi, 2
+1:	mov	eax, [esi]
+	cmp	dword ptr [esi+4], 0
+	jne	4f
+	cmp	eax, [edi+HDR_ELEMS]
+	jae	4f
+	inc	dword ptr [esi]
+	cmp	dword ptr [edi+HDR_BUCKETS], 0
+	je	3f
+	mov	ebx, eax		# its tag
+	shr	ebx, 3
+	shl	ebx, BUCKET_SHIFT
+	mov	ecx, eax
+	and	ecx, BUCKET_SLOTS-1
+	lea	ebx, [ebx+ecx*4+BUCKET_TAGS]
+	add	ebx, [edi+HDR_INDEX]
+	add	ebx, edi
+	mov	edx, [ebx]
+	test	edx, TAG_KEY
+	jz	1b
+	mov	[ebp+T_TAG], edx
+	mov	[ebp+T_ELEM], eax
+	push	esi
+	push	edi
+	mov	esi, [edi+HDR_KEY_STRIDE]
+	imul	esi, eax
+	add	esi, [edi+HDR_KEYS]
+	add	esi, edi
+	mov	ecx, [edi+HDR_KEY_SIZE]
+	ARG	edi, 3
+	call	copy
+	pop	edi
+	pop	esi
+	mov	edx, [ebp+T_TAG]
+	cmp	edx, [ebx]
+	jne	1b
+	mov	eax, [ebp+T_ELEM]
+	jmp	5f
+3:	ARG	edx, 3
+	mov	[edx], eax
+5:	call	value
+	jmp	answer
+4:	xor	eax, eax
+	jmp	answer
+
 # ---- Rings ----
 
 # A record of eax bytes of the ring edi; eax is 0 if there is no room.
