@@ -159,12 +159,12 @@ func TestSoakKilledAtEveryCall(t *testing.T) {
 		everyCall(t, v, order, stride(5, 23))
 	})
 	// The thread that makes the calls is about to get a signal, nearly each time, and looks at all that it is told.
-	for _, in := range []string{"(*call)", "Attach", "(*Session).Close", ""} {
+	for in, step := range map[string]int{"(*call)": stride(29, 97), "seizeAll": 1, "takeAway": stride(29, 97), "detachAll": 1, "": stride(29, 97)} {
 		t.Run("siginfo, within "+in, func(t *testing.T) {
 			v := victims["siginfo"](t)
 			order := tortureOrder{PID: v.pid, Hits: 20, Death: death{In: in}}
 			order.Entries, order.Returns = acceptable(t, v)
-			everyCall(t, v, order, stride(29, 97))
+			everyCall(t, v, order, step)
 		})
 	}
 	// A thread that is about to get a signal is led out of a detour, and its program.
