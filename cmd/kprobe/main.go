@@ -87,14 +87,14 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("no command given: see kprobe --help")
+				return nil // the help
 			}
 			if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 				return fmt.Errorf("no command %q: did you mean %s?", args[0], strings.Join(near, " or "))
 			}
 			return fmt.Errorf("no command %q: see kprobe --help", args[0])
 		},
-		RunE: func(*cobra.Command, []string) error { return nil }, // Args lets nothing pass
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }, // Args lets nothing else pass
 	}
 	c.AddCommand(traceCommand(), statCommand(), runCommand(), scriptCommand(), planCommand(), listCommand(), blacklistCommand(),
 		doctorCommand(), recoverCommand(), vmCommand(), insnsCommand(), versionCommand())

@@ -88,7 +88,6 @@ func TestBadInput(t *testing.T) {
 		says string
 		args []string
 	}{
-		{"no command given", nil},
 		{`no command "frob"`, []string{"frob"}},
 		{"did you mean trace?", []string{"trac"}},
 		{`no command "frob"`, []string{"help", "frob"}},

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,6 +21,7 @@ import (
 type statRequest struct {
 	request
 	duration time.Duration
+	all      bool
 }
 
 func statCommand() *cobra.Command {
@@ -47,6 +50,7 @@ A table is printed at the end: after TIME, or at an interrupt (^C).`,
 	r.kernelFlag(c)
 	r.definitionFlags(c)
 	r.strictFlag(c)
+	c.Flags().BoolVar(&r.all, "all", false, "show also the probes that were not hit, where there are many")
 	c.Flags().DurationVarP(&r.duration, "duration", "d", 0, "end after `TIME`, such as 10s or 1m30s")
 	return c
 }
@@ -86,11 +90,21 @@ func (r *statRequest) stat(w io.Writer, defs []string) (err error) {
 		}
 		rows = append(rows, rs...)
 	}
-	return writeStat(w, rows, took)
+	return writeStat(w, rows, took, r.all)
 }
 
-// writeStat prints the rows, and below them the histograms of those that have one.
-func writeStat(to io.Writer, rows []trace.StatRow, took time.Duration) error {
+// writeStat prints the rows; of many, those that were hit, the most hit first; and below them the histograms of those that have one.
+func writeStat(to io.Writer, rows []trace.StatRow, took time.Duration, all bool) error {
+	const few = 20 // so many are all shown, and in their order
+	silent := 0
+	if len(rows) > few {
+		slices.SortStableFunc(rows, func(a, b trace.StatRow) int { return cmp.Compare(b.Hits, a.Hits) })
+		if !all {
+			silent = len(rows)
+			rows = slices.DeleteFunc(rows, func(r trace.StatRow) bool { return r.Hits+r.Missed == 0 })
+			silent -= len(rows)
+		}
+	}
 	w := bufio.NewWriter(to) // a table writes each cell on its own
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "probe\tplace\thits\thits/s\tmissed\t")
@@ -99,6 +113,9 @@ func writeStat(to io.Writer, rows []trace.StatRow, took time.Duration) error {
 	}
 	if err := table.Flush(); err != nil {
 		return err
+	}
+	if silent > 0 {
+		fmt.Fprintf(w, "%d probes were not hit (--all shows them)\n", silent)
 	}
 	for _, r := range rows {
 		if r.Latency == nil {

@@ -2,7 +2,7 @@
 // the same name, for a process.
 //
 //	kprobe_example [-func NAME] -p PID
-//	kprobe_example [-func NAME] -- PROGRAM [ARGUMENT ...]
+//	kprobe_example [-func NAME] [-- PROGRAM [ARGUMENT ...]]
 //
 // It ends with the process, or when it is interrupted.
 package main
@@ -13,6 +13,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"time"
 
 	"kprobe"
 	"kprobe/target/ptrace"
@@ -62,9 +63,18 @@ func run() error {
 	log.Printf("Planted kprobe at %v", at)
 	s.Continue()
 
-	select {
-	case <-interrupt:
-	case <-s.Done():
+	hint := time.After(10 * time.Second)
+	for waiting := true; waiting; {
+		select {
+		case <-hint:
+			if kp.Hits() == 0 {
+				log.Printf("No hit yet. In another terminal, have process %d call %s; or try -func with another function", s.Target().PID(), *name)
+			}
+			continue
+		case <-interrupt:
+		case <-s.Done():
+		}
+		waiting = false
 	}
 	if err := s.UnregisterKprobe(kp); err != nil {
 		return err
@@ -77,6 +87,9 @@ func run() error {
 // told to Continue.
 func open(pid int, argv []string) (*kprobe.Session, error) {
 	if pid == 0 {
+		if len(argv) == 0 { // one that calls write every second
+			argv = []string{"/bin/sh", "-c", "while echo hello; do sleep 1; done"}
+		}
 		p, err := ptrace.Start(argv, nil)
 		if err != nil {
 			return nil, err
