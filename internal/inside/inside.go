@@ -41,7 +41,8 @@ type Config struct {
 	Goroutine int32
 	GoID      int
 
-	readsBase bool // threads may read their fs base
+	readsBase bool          // threads may read their fs base
+	counter   func() uint64 // the processor's time-stamp counter, for those that may not read it
 
 	// Clock is how programs tell the time; nil where they cannot. Boot is what
 	// CLOCK_BOOTTIME is ahead of it.

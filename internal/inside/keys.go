@@ -65,6 +65,9 @@ func Configure(t target.Target, m isa.ISA, golang bool) (Config, error) {
 	if golang && m.Arch().PtrSize == 4 {
 		return c, errors.New("what runs in a Go program of 32 bits is not known")
 	}
+	if t, ok := t.(interface{ Counter() uint64 }); ok {
+		c.counter = t.Counter
+	}
 	if u, ok := t.(userFSBase); ok {
 		c.readsBase = u.UserFSBase()
 	}

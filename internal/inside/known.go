@@ -149,22 +149,41 @@ func (in *Inside) lives(t target.Target, key uint64, than target.Thread) (target
 	return other, !ok || !e.Ending(other)
 }
 
-// mend finds where a thread goes on whose instruction at pc has faulted on an address that is not
-// the program's affair: what a program asked for is not there, or the thread's pointer is none.
-// Then no thread's is trusted any more.
-func (in *Inside) mend(pc arch.Addr, mem Memory) (to arch.Addr, ok bool, err error) {
+// mend has a thread go on whose instruction has faulted through no fault of the program's: what a
+// handler asked for is not there; the thread's pointer is none, and then no thread's is trusted any more;
+// or the program may not read the time (PR_SET_TSC, SECCOMP_MODE_STRICT), which it is told then. It answers
+// whether that was it.
+func (in *Inside) mend(r *arch.Regs, mem Memory) (mended bool, err error) {
+	pc := arch.Addr(r[arch.IP])
+	if in.readsCounter(pc, mem) {
+		counter := in.cfg.counter()
+		r[arch.AX], r[arch.DX] = uint64(uint32(counter)), counter>>32
+		r[arch.IP] += uint64(len(readCounter))
+		return true, nil
+	}
+	to, mended := arch.Addr(0), false
 	if a := in.Area(pc); a != nil {
-		if to, ok = a.Fixup(pc); ok && a.Identifies(pc) {
+		if to, mended = a.Fixup(pc); mended && a.Identifies(pc) {
 			err = in.doubt(mem)
 		}
-		return to, ok, err
-	}
-	if d := in.Find(pc); d != nil {
-		if to, ok, err = d.Fixup(pc); ok {
+	} else if d := in.Find(pc); d != nil {
+		if to, mended, err = d.Fixup(pc); mended {
 			err = in.doubt(mem)
 		}
 	}
-	return to, ok, err
+	if mended {
+		r[arch.IP] = uint64(to)
+	}
+	return mended, err
+}
+
+// readCounter is the instruction rdtsc.
+var readCounter = [...]byte{0x0f, 0x31}
+
+// readsCounter tells whether code of ours at an address reads the time-stamp counter.
+func (in *Inside) readsCounter(pc arch.Addr, mem Memory) bool {
+	var insn [len(readCounter)]byte
+	return in.cfg.counter != nil && in.Busy(pc) && mem.ReadAt(pc, insn[:]) == nil && insn == readCounter
 }
 
 func (in *Inside) doubt(mem Memory) error {

@@ -42,8 +42,7 @@ func (in *Inside) Signalled(r *arch.Regs, own bool, mem Memory) (c Course, d *De
 		return Elsewhere, nil, nil
 	}
 	if own {
-		if to, ok, err := in.mend(pc, mem); ok {
-			r[arch.IP] = uint64(to)
+		if mended, err := in.mend(r, mem); mended {
 			return Mended, nil, err
 		}
 	}
@@ -115,12 +114,10 @@ func (in *Inside) drive(driver target.Driver, th target.Thread, signal int, mem 
 			return target.MoveStep
 		}
 		if fault != 0 {
-			to, ok, err := in.mend(pc, mem)
-			if !ok || err != nil {
+			if mended, err := in.mend(r, mem); !mended || err != nil {
 				left = fault
 				return target.MoveDone
 			}
-			r[arch.IP] = uint64(to)
 		}
 		switch {
 		case running:

@@ -50,6 +50,9 @@ func (p *Process) CounterClock() (base, mult uint64, shift uint8, boot uint64, e
 	return c.base, c.mult, clockShift, c.boot, err
 }
 
+// Counter is the processor's time-stamp counter now.
+func (p *Process) Counter() uint64 { return rdtsc() }
+
 const clockShift = 32
 
 type conversion struct{ base, mult, boot uint64 }
