@@ -14,6 +14,9 @@ import (
 
 // deliver lets a thread go on, with a signal unless that is 0.
 func (s *Session) deliver(th target.Thread, signal int) {
+	if signal == trapSignal && s.text.Lifeline.Ignored(th) {
+		signal = 0
+	}
 	if d, ok := s.t.(target.Dumper); ok && signal != 0 && d.Dumps(th, signal) {
 		s.reportAlive(s.freeze(s.unseen))
 	}

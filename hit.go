@@ -43,7 +43,12 @@ func (s *Session) trapped(st target.Stop) {
 	}
 	pt := s.points.at(pc)
 	genuine := pt == nil || s.genuine(st.Thread, pt)
-	s.text.Lifeline.Keep(st.Thread) // what the trap's report says is gone then
+	to, strayed := s.strayed(pc)
+	ref, slot := s.room.At(pc)
+	slot = slot && ref.AtBreak(pc)
+	if genuine && (pt != nil || strayed || slot || s.frames.isTrampoline(pc)) {
+		s.text.Lifeline.Keep(st.Thread) // what the trap's report says is gone then
+	}
 	switch {
 	case !genuine:
 		s.resume(h, st.Signal) // a SIGTRAP that somebody sent
@@ -56,16 +61,12 @@ func (s *Session) trapped(st target.Stop) {
 		s.resume(h, 0)
 	case s.frames.isTrampoline(pc):
 		s.returned(h)
+	case strayed:
+		h.regs.SetPC(to)
+		s.resume(h, 0)
+	case slot:
+		s.stepped(h, ref)
 	default:
-		if to, ok := s.strayed(pc); ok {
-			h.regs.SetPC(to)
-			s.resume(h, 0)
-			return
-		}
-		if ref, ok := s.room.At(pc); ok && ref.AtBreak(pc) {
-			s.stepped(h, ref)
-			return
-		}
 		s.stray(h, pc, st)
 	}
 }
@@ -109,6 +110,7 @@ func (s *Session) stray(h *hit, pc arch.Addr, st target.Stop) {
 		if err == nil && f.Sync && f.Trap == 3 && s.t.ReadAt(pc, b) == nil && string(b) != string(s.arch.Break) {
 			// The breakpoint was removed after the thread had executed it: it runs
 			// the instruction that is back in its place.
+			s.text.Lifeline.Keep(st.Thread)
 			h.regs.SetPC(pc)
 			s.resume(h, 0)
 			return

@@ -80,7 +80,9 @@ func (s *Session) optimize() {
 	if s.inside == nil || s.changeable() != nil {
 		return
 	}
-	s.report(s.trust())
+	if err := s.trust(); !errors.Is(err, syscall.ESRCH) {
+		s.report(err)
+	}
 	s.report(s.replanCrowded())
 	soon := s.present()
 	soon.hope = true
@@ -149,8 +151,7 @@ func (s *Session) optimize() {
 	s.listChanged()
 }
 
-// trust has detours find out quickly who runs there, as soon as that can be. A program that has just
-// begun cannot be trusted yet; it is asked again, less and less often.
+// trust has detours find out quickly who runs there, once the program has begun: see inside.Trust.
 func (s *Session) trust() error {
 	if s.machine != nil || !s.inside.Careful() {
 		return nil
@@ -160,23 +161,17 @@ func (s *Session) trust() error {
 		trusted, err = s.inside.Trust(s.t, s.acquaintance(nil))
 		return err
 	})
-	if s.doubt.timer != nil {
-		s.doubt.timer.Stop()
+	if s.doubt != nil {
+		s.doubt.Stop()
 	}
 	if !trusted && err == nil {
-		s.doubt.wait = min(2*max(s.doubt.wait, optimizeDelay), doubtLimit)
-		s.doubt.timer = time.AfterFunc(s.doubt.wait, s.optimize)
+		s.doubted = min(2*max(s.doubted, optimizeDelay), 10*time.Second)
+		s.doubt = time.AfterFunc(s.doubted, s.optimize)
 	} else {
-		s.doubt.wait = 0
-	}
-	if errors.Is(err, syscall.ESRCH) {
-		return nil
+		s.doubted = 0
 	}
 	return err
 }
-
-// doubtLimit is how long a program is left alone that is not trusted.
-const doubtLimit = 10 * time.Second
 
 // optimizable says why a point keeps its trap; "" for one that may have a jump.
 func (o *outlook) optimizable(pt *point) string {

@@ -101,12 +101,10 @@ type Session struct {
 	raised      placing.Semaphores // of static probes
 	unoptimized bool               // the switch of optimization is off
 	gate        *gate
-	gateless    *string  // why there is none, or ""; nil while that was not asked
-	waiting     bool     // optimize is about to run
-	doubt       struct { // see trust
-		timer *time.Timer
-		wait  time.Duration
-	}
+	gateless    *string     // why there is none, or ""; nil while that was not asked
+	waiting     bool        // optimize is about to run
+	doubt       *time.Timer // see trust
+	doubted     time.Duration
 
 	// view guards what the owner thread changes and others look at. The
 	// owner itself reads without it.

@@ -267,8 +267,11 @@ type Catcher interface {
 	// the program's own, which the code may call.
 	TrapHandler(handler, restorer arch.Addr, old Action) Action
 	// KeepTrapAction sets the last action anew if the trap that th is reported for
-	// made the kernel take it away.
-	KeepTrapAction(th Thread) error
+	// made the kernel take it away. It answers what the program has set itself since then,
+	// instead, if it has, as far as that can be told.
+	KeepTrapAction(th Thread) (own *Action, err error)
+	// IgnoresTraps tells whether the program may have ignored the signal until it met one of our traps.
+	IgnoresTraps() bool
 }
 
 // Dumper is a target that can die of a signal and leave a core file.

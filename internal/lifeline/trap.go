@@ -165,6 +165,16 @@ func (t *Trap) swapTable(table []byte) []Write {
 	}
 }
 
+// SetOld plans another action of the program's own.
+func (t *Trap) SetOld(old [SigactSize]byte) []Write {
+	return []Write{{t.Base + offOld, slices.Clone(old[:])}}
+}
+
+// IsHandler tells whether an action leads to the handler.
+func (t *Trap) IsHandler(a [SigactSize]byte) bool {
+	return binary.LittleEndian.Uint64(a[:]) == uint64(t.Handler())
+}
+
 // Image is what is written at Base before anything leads there. old is the
 // program's own sigaction.
 func (t *Trap) Image(old [SigactSize]byte) []byte {

@@ -2,6 +2,7 @@ package text
 
 import (
 	"iter"
+	"slices"
 	"syscall"
 	"time"
 
@@ -268,9 +269,42 @@ func (l *Lifeline) LeaveIn(c target.Child) error {
 }
 
 // Keep keeps the handler in place, if the trap that a thread is reported for made the
-// kernel take it away: that happens to a thread which blocks the signal.
+// kernel take it away, or if it took away what the program has set itself since. That is what our
+// handler then does on traps that are not ours.
 func (l *Lifeline) Keep(th target.Thread) {
-	if l.On() {
-		l.report(l.catcher.KeepTrapAction(th))
+	if !l.On() {
+		return
 	}
+	own, err := l.catcher.KeepTrapAction(th)
+	if own != nil && err == nil {
+		err = l.adopt(*own)
+	}
+	l.report(err)
+}
+
+// Ignored tells whether the trap signal that a thread is about to get was sent and must not reach the
+// program, which ignored it before our traps made the kernel end that. One that our own handler sends
+// ends the program as it would have ended.
+func (l *Lifeline) Ignored(th target.Thread) bool {
+	var r arch.Regs
+	faulter, ok := l.t.(target.Faulter)
+	if !ok || !l.On() || l.t.Regs(th, &r) != nil {
+		return false
+	}
+	pc := arch.Addr(r[l.t.Arch().PC])
+	f, err := faulter.Fault(th)
+	ours := slices.ContainsFunc(l.parts, func(r patch.Range) bool { return pc >= r.Start && pc < r.End })
+	return err == nil && !f.Sync && !ours && l.catcher.IgnoresTraps()
+}
+
+// adopt makes an action the program's.
+func (l *Lifeline) adopt(own target.Action) error {
+	if l.trap.IsHandler(own) {
+		return nil // the program has put back what it had read
+	}
+	if err := put(l.t, l.trap.SetOld(own)); err != nil {
+		return err
+	}
+	l.old = own
+	return l.catcher.SetTrapAction(l.catcher.TrapHandler(l.trap.Handler(), l.trap.Restorer(), own))
 }

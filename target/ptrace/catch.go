@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,8 +27,12 @@ func (p *Process) TrapAction() (target.Action, error) {
 			return a, err // it could not return from the handler
 		}
 	}
-	t := p.volunteer(p.pid)
-	err := p.withScratch(t, func(at arch.Addr) error {
+	return p.trapAction(p.volunteer(p.pid))
+}
+
+// trapAction has a thread read its process's action.
+func (p *Process) trapAction(t *thread) (a target.Action, err error) {
+	err = p.withScratch(t, func(at arch.Addr) error {
 		if err := p.remote(t, p.abi().sigaction, uint64(unix.SIGTRAP), 0, uint64(at), 8); err != nil {
 			return err
 		}
@@ -67,36 +72,87 @@ func (p *Process) SetTrapAction(a target.Action) error {
 }
 
 // KeepTrapAction puts the action back if the kernel has taken it away: it does that
-// when a thread that blocks SIGTRAP meets a trap, to make sure that the process
-// dies of it. th is reported for a trap.
-func (p *Process) KeepTrapAction(th target.Thread) error {
+// when a thread that blocks SIGTRAP, or a process that ignores it, meets a trap, to make sure that
+// the process dies of it. The thread blocks the signal again. th is reported for a trap.
+//
+// It answers what the program itself has set meanwhile, if that is what was taken away: it is not put
+// back here. All that is left of it is that it is none of ours, so it is taken for SIG_IGN.
+func (p *Process) KeepTrapAction(th target.Thread) (own *target.Action, err error) {
 	t := p.threads[int(th)]
-	if t == nil || !p.trapActionLost(t) {
-		return nil
+	if t == nil || !p.catches() || !p.trapActionLost(t) {
+		return nil, nil
 	}
 	// Should we die now, the signal would kill. Back at its trap, and without it,
 	// the thread is safe: when it goes on, the guardian has taken the trap away.
 	if s := (target.Stop{Thread: th}); p.setBack(&s) {
 		read(t.tid)
 	}
-	return p.SetTrapAction(p.action)
+	now, err := p.trapAction(p.volunteer(t.tgid))
+	if err != nil || !isDefault(now) {
+		return nil, err
+	}
+	if sameBut(now, p.action) {
+		if err := p.SetTrapAction(p.action); err != nil {
+			return nil, err
+		}
+		return nil, p.blockTrap(t)
+	}
+	binary.LittleEndian.PutUint64(now[:], sigIgn)
+	return &now, nil
+}
+
+// IgnoresTraps tells whether a SIGTRAP that somebody has sent, and that is about to end the process, would
+// not have reached it unprobed: its action may have been SIG_IGN until a trap of ours was met.
+func (p *Process) IgnoresTraps() bool {
+	return p.catches() && p.unseen > 0 && !trapCaught(p.pid)
+}
+
+// What an Action's first word may be instead of a handler.
+const sigDfl, sigIgn = 0, 1
+
+func isDefault(a target.Action) bool { return binary.LittleEndian.Uint64(a[:]) == sigDfl }
+
+// sameBut tells whether two actions differ in their handlers at most: the rest is what the kernel
+// leaves of one that it takes away.
+func sameBut(a, b target.Action) bool { return string(a[8:]) == string(b[8:]) }
+
+// blockTrap has a thread block SIGTRAP again, which the kernel has unblocked for the trap.
+func (p *Process) blockTrap(t *thread) error {
+	mask, err := signalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
+	if err == nil {
+		t.mask, t.maskKnown = mask|1<<(unix.SIGTRAP-1), true
+		err = insist(func() error { _, e := signalMask(unix.PTRACE_SETSIGMASK, t.tid, t.mask); return e })
+	}
+	return regsError(err)
 }
 
 // trapActionLost is asked at every hit, so it looks closer only where it may be so:
 // a thread that blocked the signal, and is reported for it nevertheless, has another
 // mask than at its last hit. That a mask comes twice is seen nearly everywhere else;
-// but those that block what instructions raise are made by libc and Go over and over.
+// but those that block what instructions raise are made by libc and Go over and over. A program that
+// ignores the signal shows no sign of it, so once in a while a look is taken anyway; and at
+// every hit of a program that has done one of both.
 func (p *Process) trapActionLost(t *thread) bool {
-	if !p.catches() {
-		return false
-	}
 	mask, err := signalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
-	if err != nil || mask == t.mask && t.maskKnown && mask&ownFaults == 0 {
+	if err != nil {
 		return false
 	}
-	t.mask, t.maskKnown = mask, true
-	return !trapCaught(t.tgid)
+	now := time.Now()
+	if mask == t.mask && t.maskKnown && mask&ownFaults == 0 && !p.wary && now.Sub(p.looked) < lookAgain {
+		p.unseen++
+		return false
+	}
+	t.mask, t.maskKnown, p.looked = mask, true, now
+	lost := !trapCaught(t.tgid)
+	if !lost {
+		p.unseen = 0
+	}
+	p.wary = p.wary || lost
+	return lost
 }
+
+// lookAgain is how long an action may be gone unseen: a look takes some microseconds.
+const lookAgain = 5 * time.Millisecond
 
 // catches tells whether the action that was set is a handler.
 func (p *Process) catches() bool { return binary.LittleEndian.Uint64(p.action[:]) > 1 }
@@ -104,11 +160,20 @@ func (p *Process) catches() bool { return binary.LittleEndian.Uint64(p.action[:]
 // keepFrozen is KeepTrapAction for those that a freeze has found at traps, all
 // of them back there already.
 func (p *Process) keepFrozen(stops []target.Stop) error {
-	back := slices.ContainsFunc(stops, func(s target.Stop) bool { return s.Back })
-	if !back || !p.catches() || trapCaught(p.pid) {
+	back := slices.IndexFunc(stops, func(s target.Stop) bool { return s.Back })
+	if back < 0 || !p.catches() || trapCaught(p.pid) {
 		return nil
 	}
-	return p.SetTrapAction(p.action)
+	p.wary = true
+	now, err := p.trapAction(p.volunteer(p.pid))
+	if err != nil || !isDefault(now) || !sameBut(now, p.action) {
+		return err // the program's own: it is seen when the trap is served
+	}
+	err = p.SetTrapAction(p.action)
+	if again := slices.ContainsFunc(stops[back+1:], func(s target.Stop) bool { return s.Back }); again || err != nil {
+		return err // who of them has blocked the signal cannot be told
+	}
+	return p.blockTrap(p.threads[int(stops[back].Thread)])
 }
 
 // TrapHandler makes the action that runs code in the target on SIGTRAP: on the

@@ -77,6 +77,9 @@ type Process struct {
 
 	guardian *guardian     // nil until Guard
 	action   target.Action // for SIGTRAP, as it was set last
+	looked   time.Time     // whether it is there still
+	unseen   int           // traps since then
+	wary     bool          // it was gone once
 	onBirth  func(born, parent target.Thread)
 	robust   robustList
 
