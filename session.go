@@ -178,7 +178,7 @@ func Open(t target.Target, o *Options) (*Session, error) {
 // started to load its libraries. When it gives up, it lets the program go, and answers the context's
 // error.
 func OpenContext(ctx context.Context, t target.Target, o *Options) (*Session, error) {
-	if _, busy := opened.LoadOrStore(t, true); busy {
+	if !target.Occupy(t) {
 		return nil, fail(syscall.EBUSY, "the target has a session, which has not been closed")
 	}
 	s, err := newSession(t, o)
@@ -186,7 +186,7 @@ func OpenContext(ctx context.Context, t target.Target, o *Options) (*Session, er
 		s, err = newSessionStanding(t, o)
 	}
 	if err != nil {
-		opened.Delete(t)
+		target.Free(t)
 		return nil, err
 	}
 	if !s.opts.Unlisted {
@@ -253,9 +253,6 @@ func newSessionStanding(t target.Target, o *Options) (s *Session, err error) {
 	}
 	return s, err
 }
-
-// opened are the targets that have a session.
-var opened sync.Map
 
 // Look makes a session that only plans: Plan and BlackList work, everything that
 // would change the target is refused with EPERM. The target is only read.
@@ -370,7 +367,7 @@ func (s *Session) Close() error {
 		l.Unguard() // else the guardian has another try when we have let go
 	}
 	s.closed.Store(true)
-	defer opened.Delete(s.t)
+	defer target.Free(s.t)
 	s.t.Wake()
 	for done := false; !done; {
 		select {

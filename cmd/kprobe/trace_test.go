@@ -311,8 +311,14 @@ func TestClosedPipe(t *testing.T) {
 		t.Errorf("%q, %v", line, err)
 	}
 	out.Close()
-	if err := k.Wait(); err != nil || stderr.Len() > 0 {
-		t.Errorf("it ended with %v and says %q", err, &stderr)
+	err = k.Wait()
+	for says := range strings.Lines(stderr.String()) {
+		if !strings.HasPrefix(says, "kprobe: events come faster than they are read") { // and may well
+			t.Errorf("it says %q", says)
+		}
+	}
+	if err != nil {
+		t.Errorf("it ended with %v", err)
 	}
 	checkUntouched(t, p.Pid)
 	if got := p.Expect("jumper"); got != want {

@@ -150,7 +150,7 @@ func (s *stepper) entry(f string, rnd *rand.Rand) (arch.Regs, []byte) {
 		r[i] = rnd.Uint64()
 	}
 	r[arch.DI] = rnd.Uint64N(3)
-	r[arch.FLAGS] = 0x202 | rnd.Uint64()&0x8d5
+	r[arch.FLAGS] = 0x202 | rnd.Uint64()&0xcd5 // the direction flag, too
 	r[arch.SP] = uint64(s.stack) + stackSizeOfTests/2
 	r[arch.IP] = uint64(s.addr[f])
 	stack := make([]byte, stackSizeOfTests)

@@ -3,6 +3,7 @@ package jit
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -108,6 +109,30 @@ var native struct {
 	*machine
 }
 
+// startHarness is the harness at work, or nil where it ended before it began.
+func startHarness(t testing.TB, exe string) *machine {
+	t.Helper()
+	cmd := exec.Command(exe, fmt.Sprintf("%x", codeAt), fmt.Sprintf("%x", segmentAt), fmt.Sprintf("%x", stackAt), fmt.Sprintf("%x", contextAt))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var said [6]uint64
+	if err := binary.Read(out, binary.LittleEndian, &said); err != nil {
+		t.Log("harness: ", errors.Join(err, cmd.Wait()))
+		return nil
+	}
+	return &machine{in: in, out: out, routines: said[0], each: said[1], functions: [4]uint64(said[2:])}
+}
+
 // harness starts the machine, once for all tests. It ends when the tests do,
 // because its input ends then.
 func harness(t testing.TB) *machine {
@@ -121,24 +146,10 @@ func harness(t testing.TB) *machine {
 		if out, err := exec.Command("gcc", width, "-O2", "-Wall", "-Werror", "-static", "-no-pie", "-fno-pie", "-mgeneral-regs-only", "-o", exe, "testdata/run.c").CombinedOutput(); err != nil {
 			t.Fatalf("gcc: %v\n%s", err, out)
 		}
-		cmd := exec.Command(exe, fmt.Sprintf("%x", codeAt), fmt.Sprintf("%x", segmentAt), fmt.Sprintf("%x", stackAt), fmt.Sprintf("%x", contextAt))
-		cmd.Stderr = os.Stderr
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
+		// The kernel may have put something where the harness wants its memory: elsewhere next time.
+		for try := 0; native.machine == nil && try < 20; try++ {
+			native.machine = startHarness(t, exe)
 		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		var said [6]uint64
-		if err := binary.Read(out, binary.LittleEndian, &said); err != nil {
-			t.Fatal("harness: ", err)
-		}
-		native.machine = &machine{in: in, out: out, routines: said[0], each: said[1], functions: [4]uint64(said[2:])}
 	})
 	if native.machine == nil {
 		t.Fatal("no harness")

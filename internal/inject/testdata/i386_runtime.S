@@ -18,6 +18,38 @@
 \name\()_:
 	.endm
 
+	# Strings are moved and filled word by word: rep goes the other way where the program has
+	# its direction flag set, and taking that away and giving it back costs more. Each takes
+	# ecx as the count and moves edi, and esi, behind. MOVE_BYTES changes dl.
+	.macro MOVE_WORDS
+	jecxz	97f
+96:	push	dword ptr [esi]
+	pop	dword ptr [edi]
+	add	esi, 4
+	add	edi, 4
+	dec	ecx
+	jnz	96b
+97:
+	.endm
+	.macro MOVE_BYTES
+	jecxz	97f
+96:	mov	dl, [esi]
+	mov	[edi], dl
+	inc	esi
+	inc	edi
+	dec	ecx
+	jnz	96b
+97:
+	.endm
+	.macro FILL reg, size		# with eax, or al
+	jecxz	97f
+96:	mov	[edi], \reg
+	add	edi, \size
+	dec	ecx
+	jnz	96b
+97:
+	.endm
+
 	# HERE loads the address of the area's code.
 	.macro HERE reg
 	call	98f
@@ -664,10 +696,10 @@ mix:	call	times
 # Copies ecx bytes from esi to edi, and moves them; changes edx.
 copy:	mov	edx, ecx
 	shr	ecx, 2
-	rep movsd
+	MOVE_WORDS
 	mov	ecx, edx
 	and	ecx, 3
-	rep movsb
+	MOVE_BYTES
 	ret
 
 # T_WORD = the 8 bytes at ebx, or the ecx, less than 8, that are left, padded with zeros;
@@ -685,9 +717,11 @@ next_word:
 	push	ecx
 	push	esi
 	push	edi
+	push	edx
 	mov	esi, ebx
 	lea	edi, [ebp+T_WORD]
-	rep movsb
+	MOVE_BYTES
+	pop	edx
 	pop	edi
 	pop	esi
 	pop	ecx
@@ -955,7 +989,7 @@ new:	mov	byte ptr [ebx+ecx+BUCKET_USED], 0
 	xor	eax, eax
 	push	edi
 	mov	edi, ebx
-	rep stosd
+	FILL	eax, 4
 	pop	edi
 	inc	edx
 	add	ebx, [edi+HDR_SLOT_STRIDE]
@@ -1370,7 +1404,7 @@ bad_address:				# the bytes that were asked for become zeros
 	ARG	edi, 1
 	ARG	ecx, 2
 	xor	eax, eax
-	rep stosb
+	FILL	al, 1
 	FAIL	EFAULT
 
 ROUTINE probe_read_str			# destination, size, source
@@ -1494,10 +1528,10 @@ fill:	call	trace_value
 	add	ecx, ecx
 	shr	edx, 2
 	sub	edx, ecx
-	rep movsd
+	MOVE_WORDS
 	mov	ecx, edx
 	xor	eax, eax
-	rep stosd
+	FILL	eax, 4
 	pop	esi
 	mov	eax, [ebp+T_HASH]
 	mov	[ebx+TRACE_HASH], eax
