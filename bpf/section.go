@@ -32,7 +32,7 @@ func ParseSection(name string) (s Section, err error) {
 	case "multi", "multi.s":
 		s.Glob = true
 	case "session", "session.s":
-		return s, fmt.Errorf("section %q: the .session form is not supported: write two programs, in %s/ and %s, and pass data by kprobe_call_data (README)",
+		return s, fmt.Errorf("section %q: the .session form is not supported: write two programs, in %s/ and %s, and pass data by kprobe_call_data (docs/PROGRAMS.md)",
 			name, base, strings.Replace(base, "probe", "retprobe", 1)+"/")
 	default:
 		return s, fmt.Errorf("section %q: the .%s form is not supported: kprobe, kretprobe, uprobe, uretprobe with .multi and .s, and usdt are", name, variant)
