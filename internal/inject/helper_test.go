@@ -29,6 +29,7 @@ func errno(n int) uint64 { return uint64(-int64(n)) }
 
 // driver makes helpers be called: one hit of f_lea calls all that were listed.
 type driver struct {
+	flags uint64 // that mended begins with
 	*host
 	maps    *bpf.Segment // hides host.maps
 	calls   [][7]uint64  // routine, five arguments, the answer
@@ -528,6 +529,7 @@ func (d *driver) mended(s *stepper) (answers []uint64, faults int) {
 	d.Helper()
 	b := d.list()
 	start, stack := s.entry("f_lea", rand.New(rand.NewPCG(1, 2)))
+	start[arch.FLAGS] = start[arch.FLAGS]&^directionFlag | d.flags
 	s.poke(s.stack, stack)
 	s.setRegs(&start)
 	for {
@@ -550,6 +552,45 @@ func (d *driver) mended(s *stepper) (answers []uint64, faults int) {
 	}
 	d.calls, d.buffers = nil, 0
 	return answers, faults
+}
+
+// directionFlag has rep go backwards. C has it clear, a program's own assembly may not.
+const directionFlag = 0x400
+
+// TestBackwards has a program call helpers that has set its direction flag.
+func TestBackwards(t *testing.T) {
+	specs := []*bpf.MapSpec{
+		{Name: "hash", Type: bpf.Hash, KeySize: 21, ValueSize: 24, MaxEntries: 8},
+		{Name: "each", Type: bpf.PerCPUHash, KeySize: 5, ValueSize: 16, MaxEntries: 8},
+	}
+	d := newDriver(t, specs...)
+	d.flags = directionFlag
+	s := d.step()
+	memory := make([]byte, d.maps.Size)
+	mirror, err := d.maps.Layout.Bind(memory, d.maps.Base)
+	if err == nil {
+		err = mirror.Init()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, value := []byte("a key of more than one word"), []byte("and a value of three words")
+	k, _ := d.buffer(key)
+	v, _ := d.buffer(value)
+	for i := range specs {
+		d.later(bpf.FnMapUpdateElem, d.mapAddr(i), k, v, 0)
+	}
+	d.later(bpf.FnMapLookupElem, d.mapAddr(0), k)
+	answers, _ := d.mended(s)
+	if answers[0] != 0 || answers[1] != 0 || answers[2]-d.maps.Base >= d.maps.Size {
+		t.Errorf("answers %x", answers)
+	}
+	if err := mirror.Map(0).Update(key[:21], value[:24], 0); err != nil {
+		t.Fatal(err)
+	}
+	if have := d.seg.Extra()[d.maps.Offs[0]:d.maps.Offs[1]]; !bytes.Equal(have, memory[d.maps.Offs[0]:d.maps.Offs[1]]) {
+		t.Error("the memory of the map is not what its keys and values make it")
+	}
 }
 
 // TestReads reads memory that is there, that is not, and that ends.
