@@ -217,7 +217,7 @@ type NotFoundError struct {
 }
 
 func (e *NotFoundError) Error() string {
-	where := "any mapped module"
+	where := "any module that is loaded"
 	if e.Module != "" {
 		where = e.Module
 	}

@@ -44,12 +44,11 @@ func (g guest) dial() (*kernel.Target, error) {
 	address, folder := g.address()
 	o := &gdbremote.Options{RAM: g.ram, Window: g.window, Symbols: g.symbols}
 	if folder {
-		if ram := filepath.Join(g.at, "ram"); o.RAM == "" {
-			o.RAM = ram
-		}
-		window := filepath.Join(g.at, "window")
-		if _, err := os.Stat(window); err == nil && o.Window == "" {
-			o.Window = window
+		for name, o := range map[string]*string{"ram": &o.RAM, "window": &o.Window} {
+			path := filepath.Join(g.at, name)
+			if _, err := os.Stat(path); err == nil && *o == "" {
+				*o = path // else the stub is asked for all of it
+			}
 		}
 	}
 	return kernel.Dial(address, o)

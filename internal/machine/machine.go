@@ -61,13 +61,13 @@ type Part struct {
 func (m *Machine) Parts() []Part {
 	a := m.Arch
 	return []Part{
-		{"C's arguments", "$argN, jprobes", cabi.Serves(a)},
-		{"Go's arguments", "jprobes and return probes of Go functions", goabi.Serves(a)},
-		{"signal frames", "their code is left alone", untouchable.Serves(a)},
-		{"lifeline", "processes; they outlive a killed controller", lifeline.Serves(a)},
-		{"jumps", "probes without a stop", m.jumps()},
-		{"compiler", "programs in the target", jit.Serves(a)},
-		{"detours", "programs in the target", inject.Serves(a)},
+		{"C's arguments", "arguments of C that are floating point numbers or structs", cabi.Serves(a)},
+		{"Go's arguments", "jprobes on Go functions", goabi.Serves(a)},
+		{"signal frames", "signal trampolines that are known and left alone", untouchable.Serves(a)},
+		{"lifeline", "live processes, which outlive a killed controller", lifeline.Serves(a)},
+		{"jumps", "probes that are jumps, without a stop", m.jumps()},
+		{"compiler", "programs in the target, compiled", jit.Serves(a)},
+		{"detours", "programs in the target, called by detours", inject.Serves(a)},
 	}
 }
 

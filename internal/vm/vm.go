@@ -108,7 +108,7 @@ func Boot(c Config) (v *VM, err error) {
 }
 
 func boot(c Config, long time.Duration) (*VM, error) {
-	if err := emulator(c.Machine); err != nil {
+	if err := Emulator(c.Machine); err != nil {
 		return nil, err
 	}
 	k, err := Fetch(c.Machine, c.Kernel)
@@ -237,8 +237,9 @@ func (v *VM) command(c Config) []string {
 	return append(args, m.line...)
 }
 
-// emulator makes sure that there is one for a machine, before anything is fetched for it.
-func emulator(name string) error {
+// Emulator tells whether there is one for a machine (Config.Machine) here, and else which
+// package it comes with.
+func Emulator(name string) error {
 	m, ok := machines[cmp.Or(name, "amd64")]
 	if !ok {
 		return nil // Fetch says so

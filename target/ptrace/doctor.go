@@ -100,8 +100,7 @@ func Diagnose(pid int) Diagnosis {
 // yama looks at the Yama security module's ptrace_scope.
 func yama(pid int, privileged bool) (name string, ok bool, format string) {
 	name = "ptrace_scope"
-	b, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
-	scope := strings.TrimSpace(string(b))
+	scope, err := yamaScope()
 	if err != nil || scope == "0" {
 		return name, true, "ptrace_scope does not restrict"
 	}
@@ -115,6 +114,11 @@ func yama(pid int, privileged bool) (name string, ok bool, format string) {
 		return name, true, "ptrace_scope 1, and it is a descendant of ours"
 	}
 	return name, false, "ptrace_scope is " + scope + ": start it under kprobe (kprobe trace ... -- PROGRAM), hold CAP_SYS_PTRACE, or set sysctl kernel.yama.ptrace_scope=0"
+}
+
+func yamaScope() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	return strings.TrimSpace(string(b)), err
 }
 
 // descends tells whether a process is a descendant of this one.

@@ -29,6 +29,9 @@ func Start(argv []string, attr *os.ProcAttr) (*Process, error) {
 	return nil, fmt.Errorf("start: needs Linux on x86-64: %w", errors.ErrUnsupported)
 }
 
+// DiagnoseHost says why nothing can be probed here but what a stub is in front of.
+func DiagnoseHost() Diagnosis { return Diagnose(0) }
+
 // Diagnose says why nothing can be probed here.
 func Diagnose(pid int) Diagnosis {
 	return Diagnosis{{Name: "system", Says: "processes can be probed on Linux on x86-64 only"}}
