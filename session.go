@@ -355,6 +355,7 @@ func (s *Session) Close() error {
 	if s.closed.Load() {
 		return os.ErrClosed
 	}
+	defer s.image.Close()
 	if s.looking {
 		s.closed.Store(true)
 		return s.t.Close()

@@ -280,7 +280,7 @@ func TestDriveFails(t *testing.T) {
 	var calls, failed atomic.Int64
 	var over atomic.Bool
 	faults.Inject = func(c faults.Call) error {
-		if over.Load() || !strings.Contains(callers(), "Drive") || calls.Add(1)%17 != 0 {
+		if over.Load() || !strings.Contains(callers(), ").Drive") || calls.Add(1)%17 != 0 {
 			return nil
 		}
 		failed.Add(1)

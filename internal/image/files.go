@@ -24,10 +24,34 @@ type knownFile struct {
 	file *symbol.File
 }
 
-// known are the files used last.
+// known are the files used last, as long as any image is in use. Files are open, and nobody
+// expects that of a program that has closed its sessions.
 var known struct {
 	mu    sync.Mutex
 	files []knownFile // the latest last
+	users int
+}
+
+func (im *Image) use() {
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	if !im.inUse {
+		im.inUse = true
+		known.users++
+	}
+}
+
+// Close says that the image is not used any more.
+func (im *Image) Close() {
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	if !im.inUse {
+		return
+	}
+	im.inUse = false
+	if known.users--; known.users == 0 {
+		known.files = nil
+	}
 }
 
 // keep is how many are kept when no process has them any more.

@@ -54,6 +54,7 @@ type Image struct {
 	decoded     *patch.Bounds // of the function asked for last: probes on all of one come one after another
 	flows       *jumps.Finder
 
+	inUse     bool // guarded by known.mu
 	forbidden atomic.Pointer[[]untouchable.Area]
 	schedules atomic.Bool
 	golang    atomic.Pointer[goabi.Runtime]
@@ -85,6 +86,7 @@ func (im *Image) Look() (removed []*symbol.Module, err error) {
 	if err != nil {
 		return nil, &errno.Error{Errno: syscall.ESRCH, Err: err}
 	}
+	im.use()
 	im.decoded = nil // other code may be there, or somebody's breakpoints
 	im.maps, im.pages = maps, mem.NewPages(im.own)
 	im.shadowStack = sync.OnceValue(im.hasShadowStack)
