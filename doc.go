@@ -110,12 +110,12 @@
 //	may there be a probe?             an error and its reason    internal/image/, attach.go, entry.go
 //	bytes to instruction and verdict  isa.Insn, isa.Verdict      internal/isa/<machine>/
 //	what will be written where        *patch.Site, *patch.Slot   internal/patch/
-//	the writing, and its undo         breakpoints, slots         apply.go, text.go, remove.go,
+//	the writing, and its undo         breakpoints, slots         apply.go, outlook.go, remove.go,
 //	                                                             internal/room/, internal/text/
 //	a hit                             which probe, how to go on  hit.go, signal.go, retprobe.go, watch.go
 //	a handler                         your function              hit.go, concurrent.go, jprobe.go
 //	or a program in the target        *Program                   program.go, detour.go, bpf/, internal/inject/
-//	a trap becomes a jump             "[OPTIMIZED]"              optimize.go, text.go
+//	a trap becomes a jump             "[OPTIMIZED]"              optimize.go, outlook.go
 //	an event                          *event.Event, a line       trace/, event/
 //
 // Beside it: session.go (who may do what on which thread), loader.go and fork.go
