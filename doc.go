@@ -107,7 +107,7 @@
 //	----                              --------------------       -----
 //	definition, text or Go struct     *spec.Spec, *Kprobe        spec/, trace/, kprobe.go, probe.go
 //	name to address                   symbol.Loc                 symbol/, internal/image/
-//	may there be a probe?             an error and its reason    internal/image/, attach.go, entry.go
+//	may there be a probe?             an error and its reason    internal/image/, attach.go, role.go
 //	bytes to instruction and verdict  isa.Insn, isa.Verdict      internal/isa/<machine>/
 //	what will be written where        *patch.Site, *patch.Slot   internal/patch/
 //	the writing, and its undo         breakpoints, slots         apply.go, outlook.go, remove.go,
