@@ -124,7 +124,6 @@ func (s *Session) execed(st target.Stop) {
 		ri.lose(exited)
 	}
 	s.frames.native = returns.Stacks{}
-	s.text.Lifeline.Forget()
 	s.frames.mu.Unlock()
 	go s.restart(st.Thread)
 }
@@ -141,6 +140,7 @@ func (s *Session) restart(th target.Thread) {
 		// Not before: who had mu may have been planning with all that. Nothing of
 		// it came into the new program, and no thread of that has run.
 		s.view.Lock()
+		s.text.Lifeline.Forget()
 		s.report(s.forgetInside())
 		s.raised = nil
 		s.points = nil

@@ -15,15 +15,12 @@ import (
 // guardian takes over (see Close).
 func (s *Session) removeAll() error {
 	s.remove(slices.Clone(s.probes)) // what it cannot put back is put back, or reported, below
-	leave := func() error {
-		return target.Insist(func(last bool) error { return s.frozen(func() error { return s.takeAway(last) }) })
-	}
-	err := leave()
-	if err != nil && !errors.Is(err, syscall.ESRCH) {
-		err = leave()
-	}
-	if errors.Is(err, syscall.ESRCH) {
-		err = nil // it ended by itself
+	var err error
+	for range 2 {
+		err = target.Insist(func(last bool) error { return s.frozen(func() error { return s.takeAway(last) }) })
+		if err == nil || errors.Is(err, syscall.ESRCH) { // it ended by itself
+			return nil
+		}
 	}
 	return err
 }

@@ -78,8 +78,10 @@ func (s *Session) placeLoader(entry bool) bool {
 			s.report(err)
 			return
 		}
-		pt.notify = true
-		s.loader.points = append(s.loader.points, pt.Addr)
+		if !pt.notify { // else it is one already, and the owner reads it
+			pt.notify = true
+			s.loader.points = append(s.loader.points, pt.Addr)
+		}
 	}
 	interp := program.File.Interp()
 	locs, err := s.image.Space.Resolve(symbol.Query{Module: interp, Symbol: "_dl_debug_state", Kind: symbol.Func})

@@ -364,9 +364,6 @@ func (s *Session) Close() error {
 	if !s.exited.Load() {
 		err = s.removeAll()
 	}
-	if l := &s.text.Lifeline; !l.On() || s.exited.Load() {
-		l.Unguard() // else the guardian has another try when we have let go
-	}
 	s.closed.Store(true)
 	defer target.Free(s.t)
 	s.t.Wake()
@@ -377,6 +374,9 @@ func (s *Session) Close() error {
 		case <-time.After(time.Millisecond):
 			s.t.Wake()
 		}
+	}
+	if l := &s.text.Lifeline; !l.On() || s.exited.Load() || s.executed {
+		l.Unguard() // else the guardian has another try when we have let go
 	}
 	s.serving.Wait()
 	s.view.Lock()

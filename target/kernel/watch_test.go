@@ -110,12 +110,15 @@ func TestVariables(t *testing.T) {
 			}
 		}
 		run(t, v, "sync; sync")
+		tr.Flush()
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+		mu.Lock()
 		want := regexp.MustCompile(`e: \(ksys_sync\+0x0/0x\w+\) n=2 j=4[0-9]{9} c0=0 c1=1$`)
 		if len(lines) != 2 || !want.MatchString(lines[0]) || !want.MatchString(lines[1]) {
 			t.Errorf("inside %v: %q", inside, lines)
 		}
+		mu.Unlock()
 	}
 }

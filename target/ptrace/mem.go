@@ -3,7 +3,10 @@
 package ptrace
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -36,19 +39,31 @@ func (p *Process) closeMem() {
 
 // ReadAt fills b from addr, whole or with an error.
 func (p *Process) ReadAt(addr arch.Addr, b []byte) error {
-	f, _ := p.mem.Load().(*os.File)
-	return transfer(f, addr, b, unix.Pread, "pread", "read")
+	return p.withMem(func(f *os.File) error { return transfer(f, addr, b, (*os.File).ReadAt, "pread", "read") })
 }
 
 // WriteAt writes b at addr, whole or with an error. The memory file is used
 // because it writes private read-only pages (text) and grows stacks, as
 // process_vm_writev does not.
 func (p *Process) WriteAt(addr arch.Addr, b []byte) error {
-	f, _ := p.mem.Load().(*os.File)
-	return transfer(f, addr, b, unix.Pwrite, "pwrite", "write")
+	return p.withMem(func(f *os.File) error { return transfer(f, addr, b, (*os.File).WriteAt, "pwrite", "write") })
 }
 
-func transfer(f *os.File, addr arch.Addr, b []byte, op func(int, []byte, int64) (int, error), call, verb string) error {
+// withMem has the memory file of the program that is executed now: an exec may replace it
+// at any moment.
+func (p *Process) withMem(do func(*os.File) error) error {
+	for {
+		f, _ := p.mem.Load().(*os.File)
+		err := do(f)
+		if now, _ := p.mem.Load().(*os.File); f == now || !errors.Is(err, os.ErrClosed) {
+			return err
+		}
+	}
+}
+
+// transfer moves bytes by a method of the file and never by its bare number: that may be another
+// file's, somebody's else, as soon as this one has been closed.
+func transfer(f *os.File, addr arch.Addr, b []byte, op func(*os.File, []byte, int64) (int, error), call, verb string) error {
 	if len(b) == 0 {
 		return nil
 	}
@@ -57,15 +72,22 @@ func transfer(f *os.File, addr arch.Addr, b []byte, op func(int, []byte, int64) 
 	}
 	err := faults.At(call, 0)
 	n := 0
+	if err == nil && int64(addr) < 0 {
+		err = unix.EINVAL // an offset in no file, as all from 2^63 on
+	}
 	if err == nil {
-		n, err = op(int(f.Fd()), b, int64(addr))
+		n, err = op(f, b, int64(addr))
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err
 	}
 	switch {
 	case n == len(b):
 		return nil
-	case err == unix.EIO || err == unix.EINVAL || err == nil && n > 0:
-		err = unix.EFAULT // part of the range is not mapped, or an offset in no file, as all from 2^63 on
-	case err == nil:
+	case n > 0 || err == unix.EIO || err == unix.EINVAL:
+		err = unix.EFAULT // part of the range is not mapped
+	case err == io.EOF || err == nil:
 		return target.ErrGone // the memory has been given up
 	}
 	return fmt.Errorf("%s %d bytes at %v: %w", verb, len(b), addr, err)
@@ -90,11 +112,11 @@ func (c *child) open() *os.File {
 }
 
 func (c *child) ReadAt(addr arch.Addr, b []byte) error {
-	return transfer(c.open(), addr, b, unix.Pread, "pread", "read")
+	return transfer(c.open(), addr, b, (*os.File).ReadAt, "pread", "read")
 }
 
 func (c *child) WriteAt(addr arch.Addr, b []byte) error {
-	return transfer(c.open(), addr, b, unix.Pwrite, "pwrite", "write")
+	return transfer(c.open(), addr, b, (*os.File).WriteAt, "pwrite", "write")
 }
 
 func (c *child) Regs(r *arch.Regs) error {
