@@ -1,0 +1,112 @@
+// Package settings has what a script's config block, or the environment, sets.
+package settings
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Settings are what a config block, or the environment, sets.
+type Settings struct {
+	MaxStrlen       int
+	MaxMapKeys      int
+	PrintMapsOnExit bool
+	TruncTrailer    string
+	MissingProbes   string // "error", "warn", "ignore"
+	StackMode       string
+	MaxCatBytes     int
+
+	Refused map[string]bool // features that the script is to do without: "unstable_tseries"
+}
+
+// Default are those that nobody has changed.
+func Default() Settings {
+	return Settings{MaxStrlen: 1024, MaxMapKeys: 4096, PrintMapsOnExit: true, TruncTrailer: "..", MissingProbes: "error", StackMode: "bpftrace", MaxCatBytes: 10240}
+}
+
+// idle are those that mean nothing here, with what values they may have. They are read and let be.
+var idle = map[string]string{
+	"cache_user_symbols": "PER_PID PER_PROGRAM NONE true false 0 1", "symbol_source": "",
+	"cpp_demangle": truths, "lazy_symbolication": truths, "show_debug_info": truths, "use_blazesym": truths,
+	"log_size": "number", "max_bpf_progs": "number", "max_probes": "number", "max_type_res_iterations": "number", "on_stack_limit": "number",
+	"perf_rb_pages": "number", "max_ast_nodes": "number",
+}
+
+const truths = "true false 0 1"
+
+// outside are those that the environment alone sets.
+var outside = []string{"btf", "color", "debug_output", "kernel_build", "kernel_source", "verify_llvm_ir", "vmlinux"}
+
+// OfEnvironment tells of a name that no config block sets.
+func OfEnvironment(name string) bool { return slices.Contains(outside, name) }
+
+// unstable are the features that a script may be kept from.
+var unstable = map[string]bool{"unstable_import": true, "unstable_import_statement": true, "unstable_macro": true, "unstable_map_decl": true, "unstable_tseries": true, "unstable_addr": true}
+
+// Set changes a setting by its name, or says what is wrong: % stands for the name there.
+func (s *Settings) Set(name, value string) (wrong string) {
+	number := func(to *int, least, most int) string {
+		n, err := strconv.ParseInt(strings.ReplaceAll(value, "_", ""), 0, 32)
+		if err != nil || int(n) < least || int(n) > most {
+			return "Invalid value for %: it must be a number from " + strconv.Itoa(least) + " to " + strconv.Itoa(most)
+		}
+		*to = int(n)
+		return ""
+	}
+	switch name {
+	case "max_strlen", "strlen":
+		return number(&s.MaxStrlen, 1, 16<<10)
+	case "max_map_keys", "map_keys_max":
+		return number(&s.MaxMapKeys, 1, 1<<24)
+	case "print_maps_on_exit":
+		switch value {
+		case "1", "true":
+			s.PrintMapsOnExit = true
+		case "0", "false":
+			s.PrintMapsOnExit = false
+		default:
+			return "Invalid value for %: it must be true or false"
+		}
+	case "max_cat_bytes":
+		return number(&s.MaxCatBytes, 0, 1<<30)
+	case "license":
+		switch value {
+		case "GPL", "GPL v2", "GPL and additional rights", "Dual BSD/GPL", "Dual MIT/GPL", "Dual MPL/GPL":
+		default:
+			return "Your bpftrace program cannot load because you are using a license that is non-GPL compatible. License: " + value
+		}
+	case "str_trunc_trailer":
+		s.TruncTrailer = value
+	case "missing_probes":
+		if value != "error" && value != "warn" && value != "ignore" {
+			return "Invalid value for missing_probes: it must be error, warn or ignore"
+		}
+		s.MissingProbes = value
+	case "stack_mode":
+		if value != "bpftrace" && value != "perf" && value != "raw" && value != "build_id" {
+			return "Invalid value for stack_mode: it must be bpftrace, perf, raw or build_id"
+		}
+		s.StackMode = value
+	default:
+		values, known := idle[name]
+		switch {
+		case unstable[name] && value != "error" && value != "warn" && value != "enable":
+			return "Invalid value for %: it must be error, warn or enable"
+		case unstable[name]:
+			if s.Refused == nil {
+				s.Refused = map[string]bool{}
+			}
+			s.Refused[name] = value == "error"
+		case !known:
+			return "Unrecognized config variable: %"
+		case values == "number":
+			var n int
+			return number(&n, 0, math.MaxInt32)
+		case values != "" && !slices.Contains(strings.Fields(values), value):
+			return "Invalid value for %: it must be one of " + values
+		}
+	}
+	return ""
+}
