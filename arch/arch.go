@@ -41,8 +41,10 @@ type Arch struct {
 
 	// Break is the trap instruction. BreakPC is how many bytes past its first
 	// byte the PC stands when the trap is reported (x86: 1, arm64: 0).
-	Break   []byte
-	BreakPC int
+	// BreakTrap is the number of that trap: x86's vector, the class of the exception on arm64.
+	Break     []byte
+	BreakPC   int
+	BreakTrap int
 
 	// RegNames are the general registers in GDB's order for this machine.
 	RegNames []string
@@ -76,7 +78,7 @@ type Arch struct {
 }
 
 // All are the machines that anything is known of.
-func All() []*Arch { return []*Arch{AMD64, I386, ARM64, S390X} }
+func All() []*Arch { return []*Arch{AMD64, I386, ARM64, RISCV64, S390X} }
 
 // RegByName finds a register by the names of kprobe_events definitions (x86:
 // "di", "ax", "ip", "r8") as well as by GDB's ("rdi", "rax", "rip").

@@ -10,7 +10,7 @@ import (
 // cpsr.
 var ARM64 = &Arch{
 	Name: "arm64", Order: binary.LittleEndian, PtrSize: 8, MinInsn: 4, MaxInsn: 4,
-	Break: []byte{0x00, 0x00, 0x20, 0xd4}, BreakPC: 0, // brk #0
+	Break: []byte{0x00, 0x00, 0x20, 0xd4}, BreakPC: 0, BreakTrap: 0x3c, // brk #0
 	RegNames: append(numbered("x", 31), "sp", "pc", "cpsr"),
 	PC:       arm64PC, SP: 31, FP: 29, Flags: 33, Ret: 0, Ret2: 1,
 	Args:      firstRegs(0, 8),

@@ -4,7 +4,7 @@ package arch
 // on the stack. Its registers have the numbers that AMD64's have, see there.
 var I386 = &Arch{
 	Name: "386", Order: AMD64.Order, PtrSize: 4, MinInsn: 1, MaxInsn: 15,
-	Break: []byte{0xcc}, BreakPC: 1,
+	Break: []byte{0xcc}, BreakPC: 1, BreakTrap: 3,
 	RegNames: i386Names(),
 	PC:       IP, SP: SP, FP: BP, Flags: FLAGS, Ret: AX, Ret2: DX,
 	ThreadPtr:      GSBase,
