@@ -233,3 +233,16 @@ func (a *assembler) jump(what, label string) error {
 	}
 	return fmt.Errorf("no helper %q", label)
 }
+
+// ByHand are maps of most kinds, for programs that are written by hand.
+var ByHand = []*bpf.MapSpec{
+	{Name: "counts", Type: bpf.Array, KeySize: 4, ValueSize: 64, MaxEntries: 10},
+	{Name: "start", Type: bpf.Hash, KeySize: 8, ValueSize: 16, MaxEntries: 100},
+	{Name: "events", Type: bpf.RingBuf, MaxEntries: 4096},
+	{Name: "perf", Type: bpf.PerfEventArray, KeySize: 4, ValueSize: 4},
+	{Name: "stacks", Type: bpf.StackTrace, KeySize: 4, ValueSize: 80, MaxEntries: 16},
+	{Name: "config", Type: bpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1, Flags: bpf.FlagReadOnly,
+		Contents: []bpf.KeyValue{{Key: make([]byte, 4), Value: []byte{5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}}},
+	{Name: "data", Type: bpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1},
+	{Name: "out", Type: bpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1, Flags: bpf.FlagWriteOnly},
+}
