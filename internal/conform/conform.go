@@ -147,11 +147,31 @@ func where(t testing.TB, s *kprobe.Session, name string) (at []arch.Addr, end ar
 	return at, end
 }
 
-// returnOf finds the return of a function that has one only, at the end: it is x86-64's.
+// returnAddress is where a function goes back to, at its entry; leave has it do so.
+func returnAddress(s *kprobe.Session, regs *kprobe.Regs) (uint64, error) {
+	if a := s.Arch(); !a.RetAddrOnStack {
+		return regs.Get(a.LR), nil
+	}
+	return regs.Word(regs.SP())
+}
+
+func leave(s *kprobe.Session, regs *kprobe.Regs) error {
+	ret, err := returnAddress(s, regs)
+	if a := s.Arch(); a.RetAddrOnStack {
+		regs.Set(a.SP, uint64(regs.SP())+uint64(a.PtrSize))
+	}
+	regs.SetPC(arch.Addr(ret))
+	return err
+}
+
+// returns are the bytes of a plain return.
+var returns = map[*arch.Arch]string{arch.AMD64: "\xc3", arch.ARM64: "\xc0\x03\x5f\xd6", arch.RISCV64: "\x82\x80"}
+
+// returnOf finds the return of a function that has one only, at the end.
 func returnOf(t testing.TB, s *kprobe.Session, at []arch.Addr) (i int) {
 	t.Helper()
 	for i, pc := range at {
-		if b := s.Plan(&kprobe.Kprobe{Addr: pc}).Bytes; len(b) == 1 && b[0] == 0xc3 {
+		if b := s.Plan(&kprobe.Kprobe{Addr: pc}).Bytes; string(b) == returns[s.Arch()] {
 			return i
 		}
 	}

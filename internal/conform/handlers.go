@@ -54,13 +54,10 @@ func preHandlerMovesThePC(t *testing.T, v *Victim) {
 		if b%2 == 0 {
 			return 0
 		}
-		ret, err := regs.Word(regs.SP())
-		if err != nil {
+		if err := leave(s, regs); err != nil {
 			t.Error(err)
 		}
 		regs.SetReturnValue(1000)
-		regs.Set(arch.SP, uint64(regs.SP())+8)
-		regs.SetPC(arch.Addr(ret))
 		return 1
 	}
 	register(t, s, last, skip)
@@ -80,7 +77,9 @@ func preHandlerMovesThePC(t *testing.T, v *Victim) {
 func registersAreTheThreads(t *testing.T, v *Victim) {
 	s := v.Attach(t, nil)
 	// As an argument before, and as a result after.
-	before := &kprobe.Kprobe{SymbolName: "jumper", PreHandler: pre(func(regs *kprobe.Regs) { regs.Set(arch.DI, 100) })}
+	a := s.Arch()
+	first := a.Args[0]
+	before := &kprobe.Kprobe{SymbolName: "jumper", PreHandler: pre(func(regs *kprobe.Regs) { regs.Set(first, 100) })}
 	register(t, s, before)
 	if got := v.sum(t, s, 4); got != 303 {
 		t.Errorf("with argument 100: %d, want 303", got)
@@ -103,7 +102,7 @@ func registersAreTheThreads(t *testing.T, v *Victim) {
 	// Of the ret, post-handlers run where it leads to.
 	var from, to arch.Addr
 	call := &kprobe.Kprobe{Addr: at[0], PreHandler: pre(func(regs *kprobe.Regs) {
-		ret, err := regs.Word(regs.SP())
+		ret, err := returnAddress(s, regs)
 		if err != nil {
 			t.Error(err)
 		}
@@ -120,10 +119,17 @@ func registersAreTheThreads(t *testing.T, v *Victim) {
 	ok(t, s.UnregisterKprobes([]*kprobe.Kprobe{call, r}))
 	var err error
 	register(t, s, &kprobe.Kprobe{SymbolName: "jumper", PreHandler: pre(func(regs *kprobe.Regs) {
-		di, _ := regs.Reg("di")
-		rdi, _ := regs.Reg("rdi")
-		if di != rdi || di != regs.Get(arch.DI) || regs.Flags() == 0 {
-			t.Errorf("di %#x, rdi %#x, flags %#x", di, rdi, regs.Flags())
+		kernels, gdbs := "di", "rdi"
+		switch a {
+		case arch.ARM64:
+			kernels, gdbs = "x0", "x0"
+		case arch.RISCV64:
+			kernels, gdbs = "a0", "x10"
+		}
+		di, _ := regs.Reg(kernels)
+		rdi, _ := regs.Reg(gdbs)
+		if di != rdi || di != regs.Get(first) || regs.Flags() == 0 && a == arch.AMD64 {
+			t.Errorf("%s %#x, %s %#x, flags %#x", kernels, di, gdbs, rdi, regs.Flags())
 		}
 		_, err = regs.Reg("%nonsense")
 	})})
