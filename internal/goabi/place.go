@@ -155,7 +155,7 @@ const MaxText = 64 << 10
 
 // Fill makes a value of what the program has: raw is its image in memory, to
 // which strings and slices add what they refer to. Errors: that of memory.
-func Fill(a *arch.Arch, v reflect.Value, raw []byte, m Memory) error {
+func Fill(a *arch.Arch, v reflect.Value, raw []byte, m arch.Reader) error {
 	t := v.Type()
 	if cabi.Fixed(t) {
 		cabi.Fill(a, v, raw)
@@ -208,7 +208,7 @@ func Fill(a *arch.Arch, v reflect.Value, raw []byte, m Memory) error {
 
 // text reads what a string or slice refers to: a pointer and a count of
 // elements of this size.
-func text(a *arch.Arch, raw []byte, size int, m Memory) ([]byte, error) {
+func text(a *arch.Arch, raw []byte, size int, m arch.Reader) ([]byte, error) {
 	n := a.Order.Uint64(raw[a.PtrSize:])
 	b := make([]byte, min(n, uint64(MaxText/size))*uint64(size))
 	if len(b) == 0 {

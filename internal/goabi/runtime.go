@@ -185,15 +185,10 @@ func goidInDWARF(f *elf.File) uint64 {
 	}
 }
 
-// Memory reads the program's memory, whole or with an error.
-type Memory interface {
-	ReadAt(addr arch.Addr, p []byte) error
-}
-
 // Current finds the goroutine that a thread runs, or the thread's own system
 // stack, which has the ID 0. False where the registers are not those of code
 // that runs on a stack of Go's: of C code, or of the runtime between two stacks.
-func (rt *Runtime) Current(r *arch.Regs, m Memory) (Goroutine, bool) {
+func (rt *Runtime) Current(r *arch.Regs, m arch.Reader) (Goroutine, bool) {
 	// Compiled code has it in a register. That it is the one is told by the
 	// stack, which no other goroutine has; assembly may have anything there.
 	if g, ok := rt.running(arch.Addr(r[gRegister]), r, m); ok && g.ID != 0 {
@@ -207,7 +202,7 @@ func (rt *Runtime) Current(r *arch.Regs, m Memory) (Goroutine, bool) {
 }
 
 // running is At for the goroutine that a thread with these registers runs.
-func (rt *Runtime) running(addr arch.Addr, r *arch.Regs, m Memory) (Goroutine, bool) {
+func (rt *Runtime) running(addr arch.Addr, r *arch.Regs, m arch.Reader) (Goroutine, bool) {
 	g, ok := rt.At(addr, m)
 	if g.status != statusRunning && g.status != statusSyscall {
 		g.ID = 0 // so says the status of code that runs, or the offset is not right
@@ -216,7 +211,7 @@ func (rt *Runtime) running(addr arch.Addr, r *arch.Regs, m Memory) (Goroutine, b
 }
 
 // Ended tells whether the goroutine with an id, which had the descriptor, has ended for certain.
-func (rt *Runtime) Ended(addr arch.Addr, id uint64, m Memory) bool {
+func (rt *Runtime) Ended(addr arch.Addr, id uint64, m arch.Reader) bool {
 	if rt == nil || id == 0 {
 		return false
 	}
@@ -225,7 +220,7 @@ func (rt *Runtime) Ended(addr arch.Addr, id uint64, m Memory) bool {
 }
 
 // At looks at the goroutine that a descriptor has now.
-func (rt *Runtime) At(addr arch.Addr, m Memory) (Goroutine, bool) {
+func (rt *Runtime) At(addr arch.Addr, m arch.Reader) (Goroutine, bool) {
 	if addr == 0 {
 		return Goroutine{}, false
 	}
