@@ -29,3 +29,15 @@ func Terminal(fd uintptr) bool {
 	_, err := unix.IoctlGetTermios(int(fd), unix.TIOCGETA)
 	return err == nil
 }
+
+// The requests for a terminal's settings.
+const getTermios, setTermios = unix.TIOCGETA, unix.TIOCSETA
+
+// Signal sends a signal to a process; the system has no such thing for a thread of another
+// process (ENOTSUP).
+func Signal(pid, tid int, sig syscall.Signal) error {
+	if tid == 0 {
+		return syscall.Kill(pid, sig)
+	}
+	return syscall.ENOTSUP
+}

@@ -30,3 +30,14 @@ func Terminal(fd uintptr) bool {
 	_, err := unix.IoctlGetTermios(int(fd), unix.TCGETS)
 	return err == nil
 }
+
+// The requests for a terminal's settings.
+const getTermios, setTermios = unix.TCGETS, unix.TCSETS
+
+// Signal sends a signal to a thread of a process (tgkill(2)), to the process where tid is 0.
+func Signal(pid, tid int, sig syscall.Signal) error {
+	if tid == 0 {
+		return syscall.Kill(pid, sig)
+	}
+	return unix.Tgkill(pid, tid, sig)
+}
