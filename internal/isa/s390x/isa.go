@@ -108,6 +108,9 @@ func (machine) Displace(code []byte, pc, at arch.Addr) (isa.Verdict, error) {
 // JumpForm is nil: over instructions no jump is written here.
 func (machine) JumpForm() *isa.JumpForm { return nil }
 
+// Reach is half of brcl's, less a margin for the size of both.
+func (machine) Reach() arch.Addr { return 1<<31 - 1<<20 }
+
 // Jump assembles brcl 15. Errors: isa.ErrRange beyond 4 GiB.
 func (machine) Jump(from, to arch.Addr) ([]byte, error) {
 	d := int64(to - from)
