@@ -4,6 +4,7 @@ package later
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // Queue keeps values until they can be handed over, in order. The zero value is an empty one.
@@ -48,5 +49,26 @@ func Wait(ctx context.Context, f func() error) error {
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// Asked calls ask, and again from time to time, until done is closed: a single call may get lost. It
+// answers false where over was closed before.
+func Asked(done, over <-chan struct{}, ask func()) bool {
+	const longest = 20 * time.Millisecond // who is busy takes its time, and each call costs
+	for again := time.Millisecond; ; again = min(2*again, longest) {
+		ask()
+		select {
+		case <-done:
+			return true
+		case <-over:
+			select {
+			case <-done:
+				return true
+			default:
+				return false
+			}
+		case <-time.After(again):
+		}
 	}
 }

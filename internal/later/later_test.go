@@ -25,3 +25,22 @@ func TestQueueIsGivenInOrder(t *testing.T) {
 		t.Errorf("given %v, want %v", got, want)
 	}
 }
+
+// A call that is lost is made again, and what was done at the last moment is done.
+func TestAsked(t *testing.T) {
+	done, over, calls := make(chan struct{}), make(chan struct{}), 0
+	if !Asked(done, over, func() {
+		if calls++; calls == 3 {
+			close(done)
+		}
+	}) || calls != 3 {
+		t.Errorf("not done after %d calls", calls)
+	}
+	close(over)
+	if !Asked(done, over, func() {}) {
+		t.Error("what is done and over is not done")
+	}
+	if Asked(make(chan struct{}), over, func() {}) {
+		t.Error("what is over is done")
+	}
+}
