@@ -5,6 +5,7 @@ package placing
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,17 +20,30 @@ import (
 // package bpf has it.
 type Placement struct{ Program, Place string }
 
-// Of are the places of a program: those that it is told, or that its section names.
+// Of are the places of a program: those that it is told, or that its section names. A file's name that
+// leads on from the folder that we are in becomes a whole path: the target's folder is another.
 func Of(p *bpf.Program, told []Placement) (all []string) {
 	for _, a := range told {
 		if a.Program == p.Name {
-			all = append(all, a.Place)
+			all = append(all, whole(a.Place))
 		}
 	}
 	if all == nil && p.Attach != "" {
-		all = []string{p.Attach}
+		all = []string{whole(p.Attach)}
 	}
 	return all
+}
+
+func whole(place string) string {
+	file, rest, ok := strings.Cut(place, ":")
+	if !ok || filepath.IsAbs(file) || !strings.Contains(file, "/") {
+		return place
+	}
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		return place // nobody is in that folder
+	}
+	return abs + ":" + rest
 }
 
 // Unplaced names the programs that have none, and that no tail call leads to.
@@ -100,6 +114,9 @@ func (f *Finder) Find(p *bpf.Program, place string) ([]Spot, error) {
 		return nil, &errno.Error{Errno: syscall.EINVAL, Err: err}
 	}
 	module, function := symbol.SplitName(name)
+	if f.isStatic(place) {
+		return f.static(p, place)
+	}
 	if !p.Glob || !strings.ContainsAny(function, "*?[") {
 		return []Spot{{Name: name, Offset: offset}}, nil
 	}

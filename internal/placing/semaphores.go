@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 
 	"kprobe/arch"
-	"kprobe/internal/mem"
 )
 
 // Semaphores are those of static probes that have been raised in a target: it makes the probes'
@@ -12,7 +11,7 @@ import (
 type Semaphores []arch.Addr
 
 // Raise raises more of them.
-func (s *Semaphores) Raise(t mem.ReadWriter, more []arch.Addr) error {
+func (s *Semaphores) Raise(t arch.Memory, more []arch.Addr) error {
 	for _, at := range more {
 		if err := count(t, at, 1); err != nil {
 			return err
@@ -23,7 +22,7 @@ func (s *Semaphores) Raise(t mem.ReadWriter, more []arch.Addr) error {
 }
 
 // Lower takes that back.
-func (s *Semaphores) Lower(t mem.ReadWriter) error {
+func (s *Semaphores) Lower(t arch.Memory) error {
 	for len(*s) > 0 {
 		if err := count(t, (*s)[0], -1); err != nil {
 			return err
@@ -33,7 +32,7 @@ func (s *Semaphores) Lower(t mem.ReadWriter) error {
 	return nil
 }
 
-func count(t mem.ReadWriter, at arch.Addr, by int) error {
+func count(t arch.Memory, at arch.Addr, by int) error {
 	var b [2]byte
 	if err := t.ReadAt(at, b[:]); err != nil {
 		return err

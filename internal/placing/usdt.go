@@ -37,6 +37,23 @@ const (
 	usdtConst, usdtRegister, usdtMemory, usdtScaled = 0, 1, 2, 3
 )
 
+// isStatic tells whether a place names a static probe, where it could be a function of a name with colons.
+func (f *Finder) isStatic(place string) bool {
+	parts := strings.Split(place, ":")
+	n := len(parts)
+	if n < 3 {
+		return false
+	}
+	for _, m := range f.Space.ModulesNamed(strings.Join(parts[:n-2], ":")) {
+		if m.File != nil && slices.ContainsFunc(m.File.StaticProbes(), func(sp symbol.StaticProbe) bool {
+			return sp.Provider == parts[n-2] && sp.Name == parts[n-1]
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
 // static are the static probes that PATH:PROVIDER:NAME means.
 func (f *Finder) static(p *bpf.Program, place string) (spots []Spot, err error) {
 	parts := strings.Split(place, ":")
