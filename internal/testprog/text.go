@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
+	"testing"
+	"time"
+
+	"kprobe/internal/proc"
 )
 
 // Mapping is one line of /proc/PID/maps.
@@ -30,7 +33,7 @@ func (m Mapping) String() string {
 
 // Mappings reads a process's maps.
 func Mappings(pid int) ([]Mapping, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	f, err := proc.Process(pid).Open("maps")
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +65,7 @@ func TextDiff(pid int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	mem, err := proc.Process(pid).Open("mem")
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +92,9 @@ func TextDiff(pid int) ([]string, error) {
 func readFile(pid int, m Mapping, p []byte) error {
 	// map_files reaches deleted files and other mount namespaces, but is for
 	// root only; the path, through the process's root, is for everybody.
-	f, err := os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.Start, m.End))
+	f, err := proc.Process(pid).Open(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
 	if err != nil {
-		f, err = os.Open(fmt.Sprintf("/proc/%d/root%s", pid, m.Path))
+		f, err = proc.Process(pid).Open("root" + m.Path)
 	}
 	if err != nil {
 		return err
@@ -118,4 +121,26 @@ func compare(m Mapping, live, disk []byte) (diffs []string) {
 		}
 	}
 	return diffs
+}
+
+// Restored waits until a guardian has put a process's text back and has gone: it takes its journal away last.
+// journals lists those that there are.
+func Restored(t testing.TB, pid int, journals func(pid int) ([]string, error)) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for ; ; time.Sleep(5 * time.Millisecond) {
+		diffs, err := TextDiff(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, err := journals(pid)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case len(diffs) == 0 && len(left) == 0:
+			return
+		case time.Now().After(deadline):
+			t.Fatalf("not restored: %v, %v", diffs, left)
+		}
+	}
 }
