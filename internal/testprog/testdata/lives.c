@@ -2,9 +2,16 @@
 //
 //	thread_exec     a thread that is not the leader executes the program anew
 //	leader_exit     the leader ends; its threads work on, and end the process
+//	leader_leaves   the leader ends; a thread takes the commands from now on
+//	leader_vforks   the leader ends; a thread has vfork children, which work too
 //	exit_group      the process ends with status 7 while its threads work
 //	vfork_fails     a vfork child's exec fails
 //	traced_child    a child asks to be traced by its parent (PTRACE_TRACEME)
+//	vfork_traced    the same by a child of vfork, which then executes a program
+//	attach_child    a child is traced by its parent, which asks for it: PTRACE_ATTACH,
+//	seize_child     or PTRACE_SEIZE
+//	catch_traps     a handler for SIGTRAP is set; trap: it is sent, child_trap: to a child
+//	ignore_traps    it is ignored
 //	children N      N children by fork, one after the other, each of which works
 //	work N          N calls
 #define _GNU_SOURCE
@@ -44,7 +51,7 @@ static void *executes(void *p)
 {
 	char *argv[] = {"lives", NULL};
 
-	execv("/proc/self/exe", argv);
+	execv("/proc/thread-self/exe", argv); // the process's own is the first thread's
 	return p;
 }
 
@@ -57,6 +64,41 @@ static void *ends(void *p)
 	return p;
 }
 
+static int status_of(pid_t pid);
+
+static void *vforks(void *p)
+{
+	int good = 0;
+
+	usleep(20000);
+	for (int i = 0; i < 20; i++) {
+		pid_t pid = vfork();
+
+		if (pid == 0) {
+			char *argv[] = {"true", NULL};
+
+			if (live_work(1) == 4)
+				execv("/bin/true", argv);
+			_exit(8);
+		}
+		good += status_of(pid) == 0 && live_work(2) == 7;
+	}
+	printf("vforked %d\n", good);
+	fflush(stdout);
+	getchar();
+	return ends(p);
+}
+
+static int serve(void);
+
+// The leader is a zombie when this says that the round is done.
+static void *serves(void *p)
+{
+	usleep(20000);
+	exit(serve());
+	return p;
+}
+
 static int status_of(pid_t pid)
 {
 	int status;
@@ -66,7 +108,14 @@ static int status_of(pid_t pid)
 	return status;
 }
 
-int main(void)
+static volatile sig_atomic_t trapped;
+
+static void on_trap(int sig)
+{
+	trapped++;
+}
+
+static int serve(void)
 {
 	long n = 1;
 	pthread_t t[3];
@@ -77,6 +126,12 @@ int main(void)
 			pthread_join(t[0], NULL);
 		} else if (!strcmp(command, "leader_exit")) {
 			pthread_create(&t[0], NULL, ends, NULL);
+			pthread_exit(NULL);
+		} else if (!strcmp(command, "leader_vforks")) {
+			pthread_create(&t[0], NULL, vforks, NULL);
+			pthread_exit(NULL);
+		} else if (!strcmp(command, "leader_leaves")) {
+			pthread_create(&t[0], NULL, serves, NULL);
 			pthread_exit(NULL);
 		} else if (!strcmp(command, "exit_group")) {
 			for (int i = 0; i < 3; i++)
@@ -109,6 +164,57 @@ int main(void)
 				status = status_of(pid);
 			}
 			printf("traced_child %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+		} else if (!strcmp(command, "vfork_traced")) {
+			char *argv[] = {"true", NULL};
+			pid_t pid = vfork();
+			int status;
+
+			if (pid == 0) {
+				if (ptrace(PTRACE_TRACEME, 0, 0, 0))
+					_exit(90 + (errno == EPERM));
+				execv("/bin/true", argv);
+				_exit(8);
+			}
+			status = status_of(pid); // SIGTRAP of the exec
+			if (WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP) {
+				ptrace(PTRACE_CONT, pid, 0, 0);
+				status = status_of(pid) + (6 << 8);
+			}
+			printf("vfork_traced %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+		} else if (!strcmp(command, "attach_child") || !strcmp(command, "seize_child")) {
+			int seize = command[0] == 's', status;
+			pid_t pid = fork();
+
+			if (pid == 0)
+				for (;;)
+					pause();
+			if (ptrace(seize ? PTRACE_SEIZE : PTRACE_ATTACH, pid, 0, 0)) {
+				printf("%s %d\n", command, 90 + (errno == EPERM));
+				kill(pid, SIGKILL);
+				status_of(pid);
+				continue;
+			}
+			if (seize)
+				ptrace(PTRACE_INTERRUPT, pid, 0, 0);
+			status = status_of(pid);
+			kill(pid, SIGTERM);
+			ptrace(PTRACE_DETACH, pid, 0, 0);
+			printf("%s %d\n", command, WIFSTOPPED(status) && WTERMSIG(status_of(pid)) == SIGTERM ? 6 : 8);
+		} else if (!strcmp(command, "catch_traps")) {
+			signal(SIGTRAP, on_trap);
+		} else if (!strcmp(command, "ignore_traps")) {
+			signal(SIGTRAP, SIG_IGN);
+		} else if (!strcmp(command, "trap")) {
+			raise(SIGTRAP);
+			printf("trapped %d\n", (int)trapped);
+		} else if (!strcmp(command, "child_trap")) {
+			pid_t pid = fork();
+
+			if (pid == 0) {
+				raise(SIGTRAP);
+				_exit(trapped == 1 ? 9 : 8);
+			}
+			printf("child_trap %x\n", status_of(pid));
 		} else if (sscanf(command, "children %ld", &n) == 1) {
 			int good = 0;
 
@@ -130,4 +236,9 @@ int main(void)
 		fflush(stdout);
 	}
 	return failures != 0;
+}
+
+int main(void)
+{
+	return serve();
 }

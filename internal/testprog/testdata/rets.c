@@ -2,6 +2,7 @@
 // thing N times and prints its result.
 #define _GNU_SOURCE
 #include "prog.h"
+#include "lasttell.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -172,6 +173,7 @@ int main(void)
 	struct sigaction sa = {.sa_handler = ret_handler, .sa_flags = SA_ONSTACK};
 	long n = 1;
 
+	tell_of_faults();
 	CHECK(!sigaltstack(&alt, NULL));
 	CHECK(!sigaction(SIGUSR2, &sa, NULL));
 	while (next_round(&n)) {

@@ -13,10 +13,19 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#ifdef __x86_64__
-#define REG_PC REG_RIP
+#if defined(__x86_64__) || defined(__i386__)
+#define STEPS(uc) ((uc)->uc_mcontext.gregs[REG_EFL] & 0x100)
 #else
-#define REG_PC REG_EIP
+#define STEPS(uc) 0
+#endif
+#if defined(__x86_64__)
+#define PC_OF(uc) ((uintptr_t)(uc)->uc_mcontext.gregs[REG_RIP])
+#elif defined(__i386__)
+#define PC_OF(uc) ((uintptr_t)(uc)->uc_mcontext.gregs[REG_EIP])
+#elif defined(__riscv)
+#define PC_OF(uc) ((uintptr_t)(uc)->uc_mcontext.__gregs[REG_PC])
+#else
+#define PC_OF(uc) ((uintptr_t)(uc)->uc_mcontext.pc)
 #endif
 
 static volatile sig_atomic_t handled[65], wrong, traced, elsewhere;
@@ -66,15 +75,15 @@ PROBED unsigned long sig_inner(unsigned long a) { BARRIER(); return a ^ 0x5555; 
 PROBED void sig_handler(int sig, siginfo_t *info, void *context)
 {
 	ucontext_t *uc = context;
-	greg_t *r = uc->uc_mcontext.gregs;
+	uintptr_t pc = PC_OF(uc);
 
 	(void)info;
 	handled[sig]++;
 	if (sig_inner(sig_inner(7)) != 7)
 		wrong++;
-	if (!anywhere && !known((uintptr_t)r[REG_PC]) && !elsewhere++)
-		where = (uintptr_t)r[REG_PC];
-	if (r[REG_EFL] & 0x100)
+	if (!anywhere && !known(pc) && !elsewhere++)
+		where = pc;
+	if (STEPS(uc))
 		traced++;
 }
 

@@ -39,6 +39,36 @@ PROBED void leaf(void) { BARRIER(); }
 void direct_write(void);
 void direct_repeat(void *to, const void *from, long unused, long n);
 void caller(void);
+#ifdef __aarch64__
+__asm__(".text\n"
+	".globl	direct_write\n"
+	".type	direct_write, @function\n"
+	"direct_write:\n"
+	"	adrp x16, counter\n"
+	"	add x16, x16, :lo12:counter\n"
+	"	ldr x17, [x16]\n"
+	"	add x17, x17, #1\n"
+	"	str x17, [x16]\n"
+	"	ret\n"
+	".size	direct_write, . - direct_write\n"
+	".globl	direct_repeat\n"
+	".type	direct_repeat, @function\n"
+	"direct_repeat:\n"
+	"1:	ldrb w16, [x1], #1\n"
+	"	strb w16, [x0], #1\n"
+	"	subs x3, x3, #1\n"
+	"	b.ne 1b\n"
+	"	ret\n"
+	".size	direct_repeat, . - direct_repeat\n"
+	".globl	caller\n"
+	".type	caller, @function\n"
+	"caller:\n"
+	"	stp x29, x30, [sp, #-16]!\n"
+	"	bl leaf\n"
+	"	ldp x29, x30, [sp], #16\n"
+	"	ret\n"
+	".size	caller, . - caller\n");
+#else
 __asm__(".text\n"
 	".globl	direct_write\n"
 	".type	direct_write, @function\n"
@@ -58,6 +88,7 @@ __asm__(".text\n"
 	"	call leaf\n"
 	"	ret\n"
 	".size	caller, . - caller\n");
+#endif
 
 static void (*const writers[])(void) = { writer0, writer1, writer2, writer3 };
 static pthread_barrier_t begin, end;
