@@ -37,8 +37,9 @@ func openArchive(dir, debian string) (*archive, error) {
 	return a, a.update()
 }
 
-// all is the archive with every suite that the mirrors have, which are those that this host uses.
-func (a *archive) all() (*archive, error) {
+// of is the archive for a machine with the suites that are named, or every one that the mirrors have, which are those
+// that this host uses. Its index is in a folder of the cache.
+func (a *archive) of(cache, index, debian string, names ...string) (*archive, error) {
 	out, err := a.apt("apt-get", "indextargets", "--format", "$(LABEL) $(REPO_URI)")
 	if err != nil {
 		return nil, err
@@ -55,15 +56,15 @@ func (a *archive) all() (*archive, error) {
 	}
 	var list strings.Builder
 	for _, s := range suites {
-		if uri := mirrors[s.label]; uri != "" {
+		if uri := mirrors[s.label]; uri != "" && (len(names) == 0 || slices.Contains(names, s.name)) {
 			fmt.Fprintf(&list, "deb %s%s %s main\n", signed, uri, s.name)
 		}
 	}
-	every := &archive{dir: a.dir + "-all", debian: a.debian, sources: a.dir + "-all.list"}
-	if err := os.WriteFile(every.sources, []byte(list.String()), 0o644); err != nil {
+	b := &archive{dir: filepath.Join(cache, index), debian: debian, sources: filepath.Join(cache, index+".list")}
+	if err := os.WriteFile(b.sources, []byte(list.String()), 0o644); err != nil {
 		return nil, err
 	}
-	return every, every.update()
+	return b, b.update()
 }
 
 // update brings the index up to date. A mirror may lack a suite, or may just be changing one: what

@@ -20,9 +20,13 @@ if [ -n "$kprobe_shell" ]; then
 fi
 stty raw -echo
 echo "@@0 0@@"
-while read -r number line; status=$?; [ $status = 0 ]; do
-	sh -c "$line" </dev/null 2>&1
-	echo "@@$number $?@@"
-done
-echo "no more commands ($status), not \"$number $line\""
+# What a command leaves running becomes a child of the first program, and a shell whose child ends while
+# it reads forgets what it has of the line. So another shell reads, whose children are the commands alone.
+(
+	while read -r number line; status=$?; [ $status = 0 ]; do
+		sh -c "$line" </dev/null 2>&1
+		echo "@@$number $?@@"
+	done
+	echo "no more commands ($status), not \"$number $line\""
+)
 poweroff -f

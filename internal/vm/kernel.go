@@ -22,18 +22,23 @@ type machine struct {
 	from    string   // the package that brings it
 	console string   // the kernel's name for the serial line
 	line    []string // what connects that line to the chardev "con"
+	suite   string   // of Debian that the usual kernel is taken from; "": those that this host uses
 }
 
 var machines = map[string]machine{
 	"amd64": {"amd64", "linux-image-cloud-amd64",
 		[]string{"qemu-system-x86_64", "-cpu", "max", "-machine", "q35,memory-backend=ram"}, "qemu-system-x86",
-		"ttyS0", []string{"-serial", "chardev:con"}},
+		"ttyS0", []string{"-serial", "chardev:con"}, ""},
 	"arm64": {"arm64", "linux-image-cloud-arm64",
 		[]string{"qemu-system-aarch64", "-cpu", "cortex-a72", "-machine", "virt,memory-backend=ram"}, "qemu-system-arm",
-		"ttyAMA0", []string{"-serial", "chardev:con"}},
+		"ttyAMA0", []string{"-serial", "chardev:con"}, ""},
+	// Bookworm has no riscv64, and trixie's kernel comes with all of its modules: ten times as much.
+	"riscv64": {"riscv64", "linux-image-riscv64",
+		[]string{"qemu-system-riscv64", "-cpu", "rv64", "-machine", "virt,memory-backend=ram"}, "qemu-system-misc",
+		"ttyS0", []string{"-serial", "chardev:con"}, "forky"},
 	"s390x": {"s390x", "linux-image-s390x",
 		[]string{"qemu-system-s390x", "-cpu", "max", "-machine", "s390-ccw-virtio,memory-backend=ram"}, "qemu-system-misc",
-		"ttysclp0", []string{"-device", "sclpconsole,chardev=con"}},
+		"ttysclp0", []string{"-device", "sclpconsole,chardev=con"}, ""},
 }
 
 // Kernel is an unpacked kernel, with the programs that its guest runs.
@@ -141,18 +146,28 @@ func cached(cache, name string, asked release) (*Kernel, error) {
 
 // fetch unpacks what a guest needs into a folder of the cache, which is complete if it is there.
 func fetch(cache, name string, m machine, asked release) error {
-	a, err := openArchive(filepath.Join(cache, "apt-"+name), m.debian)
+	// Where this host's suites do not have the machine, they tell of the mirrors nevertheless.
+	debian, index := m.debian, "apt-"+name
+	if m.suite != "" {
+		debian, index = machines["amd64"].debian, "apt-amd64"
+	}
+	a, err := openArchive(filepath.Join(cache, index), debian)
 	if err != nil {
 		return err
 	}
 	if asked.version == "" {
+		if m.suite != "" {
+			if a, err = a.of(cache, "apt-"+name, m.debian, m.suite); err != nil {
+				return err
+			}
+		}
 		k, err := a.usual(m)
 		if err != nil {
 			return err
 		}
 		return a.provide(filepath.Join(cache, name), k)
 	}
-	if a, err = a.all(); err != nil {
+	if a, err = a.of(cache, "apt-"+name+"-all", m.debian); err != nil {
 		return err
 	}
 	ks, err := a.kernels(asked)

@@ -51,11 +51,11 @@ import (
 
 // Config says what to boot. Zero values mean the defaults.
 type Config struct {
-	Machine string // as Go spells it: amd64 (the default), arm64, s390x
+	Machine string // as Go spells it: amd64 (the default), arm64, riscv64, s390x
 	Kernel  string // a version of Debian's, such as 6.12; see Fetch
 	Dir     string // an existing folder for what belongs to the guest
 	CPUs    int    // 1
-	Memory  int    // in MiB; 256, s390x and arm64 512
+	Memory  int    // in MiB; 256, other machines than amd64 512
 	Append  string // further words for the kernel's command line, such as nokaslr
 
 	// Files are programs and data for the guest: path there, path here.
@@ -86,6 +86,7 @@ type VM struct {
 	console net.Conn
 	lines   *bufio.Reader
 	number  int
+	each    func(line string) // of the command that runs; see RunFor
 }
 
 //go:embed init.sh
@@ -226,7 +227,7 @@ func (v *VM) command(c Config) []string {
 		args = append(args, "-no-reboot")
 	}
 	if v.Kernel.Machine == "amd64" {
-		args = append(args, "-object", "memory-backend-file,id=window,size=4M,mem-path=window,share=on",
+		args = append(args, "-object", "memory-backend-file,id=window,size=32M,mem-path=window,share=on",
 			"-device", "ivshmem-plain,memdev=window")
 	}
 	if c.Terminal {
@@ -308,18 +309,33 @@ func (v *VM) attach(long time.Duration) error {
 // Run runs a shell command in the guest and answers what it prints, on both of
 // its outputs. A command that fails, or takes longer than some minutes, is an
 // error. What it leaves in the background may not print.
-func (v *VM) Run(command string) (string, error) {
+func (v *VM) Run(command string) (string, error) { return v.RunFor(command, patience, nil) }
+
+// Status is the error of a command that ended with another status than 0.
+type Status struct {
+	Code int    // as the guest's shell has it: 128 and the signal's number for one that was killed
+	Said string // the beginning of what it printed
+}
+
+func (s *Status) Error() string { return fmt.Sprintf("exit status %d: %.300s", s.Code, s.Said) }
+
+// RunFor is Run for a command that may take so long; each, if that is not nil, is given what it
+// prints line by line, while it runs. Errors: a *Status; os.ErrDeadlineExceeded, after which the guest
+// obeys nothing more; the guest's end.
+func (v *VM) RunFor(command string, long time.Duration, each func(line string)) (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if strings.Contains(command, "\n") {
 		return "", fmt.Errorf("command of several lines: %q", command)
 	}
 	v.number++
-	v.console.SetDeadline(time.Now().Add(patience))
+	v.console.SetDeadline(time.Now().Add(long))
 	if _, err := fmt.Fprintf(v.console, "%d %s\n", v.number, command); err != nil {
 		return "", err
 	}
+	v.each = each
 	out, err := v.answer()
+	v.each = nil
 	if err != nil {
 		err = fmt.Errorf("%s: %w", command, err)
 	}
@@ -356,15 +372,27 @@ func (v *VM) answer() (string, error) {
 		line = strings.ReplaceAll(line, "\r", "") // until the guest has set up its terminal
 		before, rest, ok := strings.Cut(line, mark)
 		if !ok {
+			v.print(line)
 			out.WriteString(line)
 			continue
 		}
+		v.print(before)
 		out.WriteString(before) // output whose last line was not ended
 		status, _, _ := strings.Cut(rest, "@@")
 		if status != "0" {
-			return out.String(), fmt.Errorf("exit status %s: %.300s", status, out.String())
+			code, err := strconv.Atoi(status)
+			if err != nil {
+				return out.String(), fmt.Errorf("exit status %q: %.300s", status, out.String())
+			}
+			return out.String(), &Status{code, out.String()}
 		}
 		return out.String(), nil
+	}
+}
+
+func (v *VM) print(line string) {
+	if v.each != nil && line != "" {
+		v.each(line)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"kprobe/internal/vm"
 	"kprobe/internal/vm/vmtest"
@@ -60,6 +61,18 @@ func TestBoot(t *testing.T) {
 	info, err := v.Monitor("info status")
 	if err != nil || !strings.Contains(info, "VM status: running") {
 		t.Errorf("monitor: %q, %v", info, err)
+	}
+}
+
+// What commands left running ends while a later command is read: nothing of that is lost.
+func TestOrphans(t *testing.T) {
+	v := vmtest.Shared(t, "amd64")
+	run(t, v, "for i in $(seq 300); do usleep ${i}0000 & done >/dev/null 2>&1")
+	long := strings.Repeat("0123456789", 100)
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+		if got := run(t, v, "echo "+long); got != long+"\n" {
+			t.Fatalf("a command came back as %q", got)
+		}
 	}
 }
 
