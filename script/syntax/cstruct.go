@@ -210,7 +210,7 @@ func (p *parser) cMembers(s *CStruct) {
 		}
 		p.attributes()
 		s.Fields = append(s.Fields, g)
-		if p.accept(";") {
+		if p.accept(";") || p.is("}") {
 			return
 		}
 		p.expect(",")
@@ -220,12 +220,15 @@ func (p *parser) cMembers(s *CStruct) {
 // cName is a type's name: of several words, perhaps.
 func (p *parser) cName() string {
 	name := p.ident("a type").text
+	for (name == "const" || name == "volatile") && p.tok.kind == tIdent {
+		name = p.next().text
+	}
 	switch name {
 	case "struct", "union", "enum":
 		return name + " " + p.ident("a type's name").text
 	}
 	words := []string{name}
-	for p.word("int") || p.word("long") || p.word("char") || p.word("short") || p.word("unsigned") || p.word("signed") || p.word("const") {
+	for p.word("int") || p.word("long") || p.word("char") || p.word("short") || p.word("unsigned") || p.word("signed") || p.word("double") || p.word("const") || p.word("volatile") {
 		words = append(words, p.next().text)
 	}
 	sign, kept := "", []string{}
@@ -233,7 +236,7 @@ func (p *parser) cName() string {
 		switch w {
 		case "unsigned":
 			sign = "unsigned "
-		case "signed", "const":
+		case "signed", "const", "volatile":
 		default:
 			kept = append(kept, w)
 		}

@@ -9,8 +9,40 @@ import (
 // Source is a script's text and its name in messages.
 type Source struct {
 	Name string // "stdin" for -e
-	Text string
+	Text string // with that of all that is imported behind it
+
+	parts []part
 }
+
+// part is an imported script's text.
+type part struct {
+	from int
+	name string
+}
+
+// Append puts an imported script's text behind the others', and tells where it begins.
+func (s *Source) Append(name, text string) (from int) {
+	s.Text += "\n"
+	s.parts = append(s.parts, part{len(s.Text), name})
+	s.Text += text
+	return len(s.Text) - len(text)
+}
+
+// Part is the script that holds a byte: its name and text, and where that begins.
+func (s *Source) Part(at int) (name, text string, from int) {
+	name, to := s.Name, len(s.Text)
+	for _, p := range s.parts {
+		if p.from > at {
+			to = p.from - 1
+			break
+		}
+		name, from = p.name, p.from
+	}
+	return name, s.Text[from:to], from
+}
+
+// PartName is the name of the script that holds a byte.
+func (s *Source) PartName(at int) string { name, _, _ := s.Part(at); return name }
 
 // Error is one thing that is wrong, at its place.
 type Error struct {
@@ -33,14 +65,10 @@ func (e *Error) Error() string {
 	if e.Warning {
 		kind = "WARNING"
 	}
-	line, col := e.Source.position(e.From)
-	endLine, endCol := e.Source.position(max(e.To, e.From+1))
-	if line != endLine {
-		fmt.Fprintf(&b, "%s:%d-%d: %s: %s", e.Source.Name, line, endLine, kind, e.Msg)
-	} else {
-		fmt.Fprintf(&b, "%s:%d:%d-%d: %s: %s", e.Source.Name, line, col, endCol, kind, e.Msg)
-	}
-	text := e.Source.line(line)
+	line, col := e.Source.Position(e.From)
+	endLine, endCol := e.Source.Position(max(e.To, e.From+1))
+	fmt.Fprintf(&b, "%s: %s: %s", e.Source.Place(e.Span), kind, e.Msg)
+	text := e.Source.line(e.From, line)
 	if line != endLine {
 		endCol = len(text) + 1
 	}
@@ -57,18 +85,32 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// position is the line and column of a byte, both from 1.
-func (s *Source) position(at int) (line, col int) {
-	before := s.Text[:min(at, len(s.Text))]
+// Place is where a span is, in words: the line and the columns, or the lines.
+func (s *Source) Place(at Span) string {
+	line, col := s.Position(at.From)
+	endLine, endCol := s.Position(max(at.To, at.From+1))
+	name := s.PartName(at.From)
+	if line != endLine {
+		return fmt.Sprintf("%s:%d-%d", name, line, endLine)
+	}
+	return fmt.Sprintf("%s:%d:%d-%d", name, line, col, endCol)
+}
+
+// Position is the line and column of a byte, both from 1.
+func (s *Source) Position(at int) (line, col int) {
+	_, text, from := s.Part(at)
+	before := text[:min(at-from, len(text))]
 	line = strings.Count(before, "\n") + 1
 	return line, len(before) - (strings.LastIndexByte(before, '\n') + 1) + 1
 }
 
 // Line is the number of the line that holds a byte.
-func (s *Source) Line(at int) int { line, _ := s.position(at); return line }
+func (s *Source) Line(at int) int { line, _ := s.Position(at); return line }
 
-func (s *Source) line(n int) string {
-	lines := strings.Split(s.Text, "\n")
+// line is the n-th of the script that holds a byte.
+func (s *Source) line(at, n int) string {
+	_, text, _ := s.Part(at)
+	lines := strings.Split(text, "\n")
 	if n > len(lines) {
 		return ""
 	}

@@ -165,6 +165,9 @@ func (p *parser) primary() Expr {
 		p.next()
 		return &Positional{t.Span, int(t.num)}
 	case tIdent:
+		if t.text == "if" {
+			return p.ifExpr()
+		}
 		return p.identExpr()
 	case tOp:
 		switch t.text {
@@ -176,6 +179,24 @@ func (p *parser) primary() Expr {
 	}
 	p.bail(t.Span, "syntax error, unexpected %s", p.shown())
 	return nil
+}
+
+// ifExpr is if (x) { a } else { b } where a value stands.
+func (p *parser) ifExpr() Expr {
+	defer p.deeper()()
+	from := p.next().From
+	t := &Ternary{Cond: p.inside(p.expr), Then: p.block(true)}
+	if !p.word("else") {
+		p.bail(p.tok.Span, "syntax error, unexpected %s, expecting else", p.shown())
+	}
+	p.next()
+	if p.word("if") {
+		t.Else = p.ifExpr()
+	} else {
+		t.Else = p.block(true)
+	}
+	t.Span = p.since(from)
+	return t
 }
 
 func (p *parser) identExpr() Expr {
@@ -363,6 +384,10 @@ func (p *parser) typ() *Type {
 	}
 	for p.is("[") {
 		p.next()
+		if p.accept("]") {
+			t.Dims = append(t.Dims, nil)
+			continue
+		}
 		if k := p.tok.kind; k != tInt && k != tIdent && k != tNumArg {
 			p.bail(p.tok.Span, "syntax error, unexpected %s, expecting a number of elements", p.shown())
 		}

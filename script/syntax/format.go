@@ -96,6 +96,10 @@ func (w *writer) typ(t *Type) string {
 	}
 	s += strings.Repeat("*", t.Stars)
 	for _, d := range t.Dims {
+		if d == nil {
+			s += "[]"
+			continue
+		}
 		s += "[" + w.expr(d, 0) + "]"
 	}
 	return s
@@ -167,8 +171,8 @@ func (w *writer) stmt(s Stmt) {
 func (w *writer) ifStmt(lead string, s *If) {
 	for {
 		word := "if "
-		if s.Comptime && lead == "" {
-			word = "comptime if "
+		if s.Comptime {
+			word = "if comptime "
 		}
 		w.line("%s%s%s {", lead, word, w.expr(s.Cond, 0))
 		w.inner(s.Then)

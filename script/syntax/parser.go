@@ -7,9 +7,12 @@ import (
 
 // Parse reads a script. What it gives beside errors is what could be read. The
 // error is an Errors.
-func Parse(src *Source) (*File, error) {
+func Parse(src *Source) (*File, error) { return ParseFrom(src, 0) }
+
+// ParseFrom reads the script whose text begins at a byte of the source's and is its last.
+func ParseFrom(src *Source, from int) (*File, error) {
 	p := &parser{src: src}
-	f := p.file()
+	f := p.file(from)
 	if len(p.errs) == 0 {
 		return f, nil
 	}
@@ -114,12 +117,11 @@ func (p *parser) ident(what string) token {
 func (p *parser) since(from int) Span { return Span{from, max(p.prev, from)} }
 
 // file reads everything.
-func (p *parser) file() *File {
+func (p *parser) file(at int) *File {
 	f := &File{}
-	at := 0
-	if strings.HasPrefix(p.src.Text, "#!") {
-		f.Shebang = p.restOfLine(0)
-		at = len(f.Shebang)
+	if strings.HasPrefix(p.src.Text[at:], "#!") {
+		f.Shebang = p.restOfLine(at)
+		at += len(f.Shebang)
 	}
 	p.jump(at)
 	for p.tok.kind != tEOF {
@@ -175,6 +177,9 @@ func (p *parser) item(f *File) {
 	case p.word("struct"), p.word("union"), p.word("enum"), p.word("typedef"):
 		p.cDecl(f)
 	case p.word("config") && p.follows("=", "{"):
+		if len(f.Items) > 0 {
+			p.bail(p.tok.Span, "syntax error, unexpected config: it comes before all probes")
+		}
 		p.config(f)
 	case p.word("import"):
 		p.next()
@@ -225,6 +230,7 @@ func (p *parser) follows(ops ...string) bool {
 // cDecl takes a declaration up to the semicolon behind its braces.
 func (p *parser) cDecl(f *File) {
 	from, depth := p.tok.From, 0
+	alias := p.word("typedef")
 	for {
 		switch {
 		case p.tok.kind == tEOF:
@@ -239,12 +245,17 @@ func (p *parser) cDecl(f *File) {
 			return
 		}
 		p.next()
-		if depth == 0 && p.src.Text[p.prev-1] == '}' && !p.is(";") && p.tok.kind != tIdent && !p.is("*") {
+		if depth == 0 && p.src.Text[p.prev-1] == '}' && !alias && !p.is(";") && !p.is("*") && !p.declarator() {
 			// A semicolon that is left out.
 			f.C = append(f.C, CDecl{p.since(from), p.src.Text[from:p.prev] + ";"})
 			return
 		}
 	}
+}
+
+// declarator tells whether a name follows that belongs to the declaration before it, not a probe.
+func (p *parser) declarator() bool {
+	return p.tok.kind == tIdent && (strings.HasPrefix(p.tok.text, "__") || p.follows(";") || p.follows("["))
 }
 
 // config reads config = { name = value; ... }.
@@ -447,6 +458,12 @@ func (p *parser) statement(b *Block, value bool) {
 			b.Stmts, b.Value = b.Stmts[:len(b.Stmts)-1], x.X
 			return
 		}
+		if f, ok := s.(*If); ok && value && p.is("}") {
+			if x := f.value(); x != nil {
+				b.Stmts, b.Value = b.Stmts[:len(b.Stmts)-1], x
+			}
+			return
+		}
 		p.accept(";")
 		return
 	}
@@ -533,6 +550,24 @@ func (p *parser) simple() (s Stmt, needs bool) {
 	return &ExprStmt{x.At(), x}, !block
 }
 
+// value is the expression that an if is whose branches all have values; else nil.
+func (s *If) value() Expr {
+	if s.Then.Value == nil || s.Comptime {
+		return nil
+	}
+	switch e := s.Else.(type) {
+	case *Block:
+		if e.Value != nil {
+			return &Ternary{s.Span, s.Cond, s.Then, e}
+		}
+	case *If:
+		if x := e.value(); x != nil {
+			return &Ternary{s.Span, s.Cond, s.Then, x}
+		}
+	}
+	return nil
+}
+
 func (p *parser) ifStmt(comptime bool) *If {
 	defer p.deeper()()
 	from := p.next().From
@@ -542,6 +577,9 @@ func (p *parser) ifStmt(comptime bool) *If {
 		s.Comptime = true
 	}
 	s.Cond = p.expr()
+	if k, ok := s.Cond.(*Comptime); ok {
+		s.Cond, s.Comptime = k.X, true
+	}
 	s.Then = p.block(true)
 	if p.word("else") {
 		p.next()
