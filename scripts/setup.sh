@@ -32,6 +32,10 @@ needs() {
 		qemu-user       qemu-x86_64
 		qemu-system-arm qemu-system-aarch64
 		qemu-system-misc qemu-system-s390x
+		gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
+		libc6-dev-arm64-cross /usr/aarch64-linux-gnu/lib/libc.so.6
+		gcc-riscv64-linux-gnu riscv64-linux-gnu-gcc
+		libc6-dev-riscv64-cross /usr/riscv64-linux-gnu/lib/libc.so.6
 		lz4             lz4
 		bzip2           bzip2
 		curl            curl
