@@ -1,0 +1,122 @@
+// Package watched has the debug registers of a target: which watchpoint has which of them, and what
+// the target watches by them.
+//
+//	watched.go  the registers
+//	change.go   how they change, as part of a change
+package watched
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"syscall"
+
+	"kprobe/arch"
+	"kprobe/internal/errno"
+	"kprobe/internal/owner"
+	"kprobe/target"
+)
+
+// Rules are what the registers must know of what is watched.
+type Rules[P any] interface {
+	// Data is what the target is to watch of it, and whether it is to do so now.
+	Data(P) (w target.Watch, now bool)
+	// Placed is told of one that has got a register, Unplaced of one that has none after all.
+	Placed(P)
+	Unplaced(P)
+}
+
+// Registers are those of one target, and P is what has one. What they have is changed by the owner
+// thread with view held.
+type Registers[P comparable] struct {
+	t     target.Watcher // nil: data cannot be watched
+	owner *owner.Owner
+	view  *sync.RWMutex
+	rules Rules[P]
+	of    []P            // by register; zero: free
+	now   []target.Watch // what the target watches
+}
+
+// New has all registers free.
+func New[P comparable](t target.Target, o *owner.Owner, view *sync.RWMutex, rules Rules[P]) *Registers[P] {
+	r := &Registers[P]{owner: o, view: view, rules: rules}
+	if r.t, _ = t.(target.Watcher); r.t != nil {
+		r.of, r.now = make([]P, r.t.Watches()), make([]target.Watch, r.t.Watches())
+	}
+	return r
+}
+
+// Can tells whether the target can watch data, and Reads whether also for reads only.
+func (r *Registers[P]) Can() bool   { return r.t != nil }
+func (r *Registers[P]) Reads() bool { return r.t != nil && r.t.WatchesReads() }
+
+// Len is how many registers there are.
+func (r *Registers[P]) Len() int { return len(r.of) }
+
+// Spare tells whether there is a register for one more, beside what is planned.
+func (r *Registers[P]) Spare(planned int) bool {
+	r.view.RLock()
+	defer r.view.RUnlock()
+	return planned+len(r.All()) < r.Len()
+}
+
+// All is what has registers; In has those whose bits are set.
+func (r *Registers[P]) All() []P { return r.In(^uint(0)) }
+func (r *Registers[P]) In(set uint) (ps []P) {
+	var none P
+	for i, p := range r.of {
+		if p != none && set>>i&1 != 0 {
+			ps = append(ps, p)
+		}
+	}
+	return ps
+}
+
+// Renew has the frozen target watch what it is to watch now. It answers what it watched before, for
+// Set. Errors: the target's.
+func (r *Registers[P]) Renew() (was []target.Watch, err error) {
+	var none P
+	set := make([]target.Watch, len(r.of))
+	for i, p := range r.of {
+		if p == none {
+			continue
+		}
+		if w, now := r.rules.Data(p); now {
+			set[i] = w
+		}
+	}
+	was = r.now
+	return was, r.Set(set)
+}
+
+// Set has the frozen target watch a set, one for each register. Errors: the target's.
+func (r *Registers[P]) Set(set []target.Watch) error {
+	if slices.Equal(set, r.now) {
+		return nil
+	}
+	if err := r.t.Watch(set); err != nil {
+		var no syscall.Errno
+		if errors.As(err, &no) {
+			err = &errno.Error{Errno: no, Err: err}
+		}
+		return err
+	}
+	r.now = set
+	return nil
+}
+
+// Forget is for a target that has executed another program: it watches nothing.
+func (r *Registers[P]) Forget() {
+	clear(r.of)
+	clear(r.now)
+}
+
+// Touched are the registers that an access concerns which the processor does not see, as bits.
+func (r *Registers[P]) Touched(a arch.Addr, n int, write bool) (set uint) {
+	for i, w := range r.now {
+		if w.Len > 0 && a < w.Addr+arch.Addr(w.Len) && w.Addr < a+arch.Addr(n) && (write || !w.Write) && !(write && w.Read) {
+			set |= 1 << i
+		}
+	}
+	return set
+}
