@@ -1,0 +1,616 @@
+package source
+
+import (
+	"cmp"
+	"debug/dwarf"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// NotFoundError says that the source has no such function, file or line.
+type NotFoundError struct {
+	What  string
+	Known bool // the name is there; what is missing is its code
+}
+
+func (e *NotFoundError) Error() string { return e.What }
+
+func notFound(format string, args ...any) error {
+	return &NotFoundError{What: fmt.Sprintf(format, args...)}
+}
+
+// known is notFound of what is there, but has no code.
+func known(format string, args ...any) error {
+	return &NotFoundError{fmt.Sprintf(format, args...), true}
+}
+
+// HasFile tells whether any code comes from a source file.
+func (f *File) HasFile(file string) bool {
+	var names []string
+	return slices.ContainsFunc(f.units, func(u *unit) bool { return f.hasFile(u, file, &names) })
+}
+
+// HasFunction tells whether the source has a function of a name.
+func (f *File) HasFunction(name string) bool { return len(f.find(name, true)) > 0 }
+
+// Function is a function of the source with all of its code.
+type Function struct {
+	Name   string // with namespaces
+	File   string // that declares it, and
+	Line   int    // on which line
+	Copies []Copy // by address: out of line first
+}
+
+// Copy is one body of a function: its own, or one inlined elsewhere.
+type Copy struct {
+	Entry   uint64 // the first instruction
+	Body    uint64 // where its parameters can be read: behind the prologue, in code that is not optimized
+	Ranges  [][2]uint64
+	Inlined bool
+	In      string // what it was inlined into
+
+	off    dwarf.Offset
+	column int // where the function's name stands in its line; 0 where that is not known
+}
+
+// Point is an address as a part of a function: inlined copies share addresses with what they
+// were inlined into.
+type Point struct {
+	Addr uint64
+	off  dwarf.Offset // of the function or copy; 0: the innermost that has the address
+}
+
+// At is the point of an address: in the innermost function that has it.
+func At(pc uint64) Point { return Point{Addr: pc} }
+
+// Point is where the copy's parameters can be read.
+func (c *Copy) Point() Point { return Point{c.Body, c.off} }
+
+// EntryPoint is where the copy is entered.
+func (c *Copy) EntryPoint() Point { return Point{c.Entry, c.off} }
+
+// Function finds the functions of a name: of C, as it stands; of C++ and Rust, with all,
+// some or none of the namespaces, or the linker's name. file, where it is not "", is the
+// file, or the end of its path, that declares it. Functions that have no code are left out.
+//
+// Errors: *NotFoundError.
+func (f *File) Function(name, file string) ([]Function, error) {
+	roots := f.find(name, true)
+	type key struct {
+		file string
+		line int
+		name string
+	}
+	found := map[key]*Function{}
+	var order []key
+	add := func(n *named, of *File, e *dwarf.Entry, c Copy) {
+		declared, line := f.declared(e)
+		k := key{declared, line, of.qualified(n)}
+		if found[k] == nil {
+			found[k] = &Function{Name: k.name, File: k.file, Line: k.line}
+			order = append(order, k)
+		}
+		found[k].Copies = append(found[k].Copies, c)
+	}
+	for _, off := range sortedKeys(roots) {
+		n := f.scan().at(off)
+		if !n.code {
+			continue
+		}
+		if e, c := f.ownCode(dwarf.Offset(off)); c != nil {
+			add(roots[off], f, e, *c)
+		}
+	}
+	var altRoots map[uint64]*named
+	if f.alt != nil {
+		altRoots = f.alt.find(name, true)
+	}
+	for _, c := range f.scan().copies {
+		of, n := f, roots[c.origin]
+		if c.alt {
+			if of, n = f.alt, nil; altRoots != nil {
+				n = altRoots[c.origin]
+			}
+		}
+		if n == nil {
+			continue
+		}
+		e := f.entry(dwarf.Offset(c.off))
+		rs := f.rangesOf(e)
+		if len(rs) == 0 {
+			continue
+		}
+		entry := entryOf(e, rs)
+		if e.Val(dwarf.AttrEntrypc) == nil {
+			entry = f.firstRow(entry, rs)
+		}
+		in := ""
+		if frames := f.Frames(entry); len(frames) > 0 {
+			in = frames[len(frames)-1].Func
+		}
+		add(n, of, e, Copy{Entry: entry, Body: entry, Ranges: rs, Inlined: true, In: in, off: e.Offset, column: f.column(e)})
+	}
+	var out []Function
+	for _, k := range order {
+		f.addEntries(found[k])
+		if file != "" && !fileIs(k.file, file) {
+			continue
+		}
+		fn := found[k]
+		slices.SortFunc(fn.Copies, func(a, b Copy) int {
+			if a.Inlined != b.Inlined {
+				return cmp.Compare(btoi(a.Inlined), btoi(b.Inlined))
+			}
+			return cmp.Compare(a.Entry, b.Entry)
+		})
+		fn.Copies = slices.CompactFunc(fn.Copies, func(a, b Copy) bool { return a.Entry == b.Entry && a.Inlined == b.Inlined })
+		out = append(out, *fn)
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	switch {
+	case len(order) > 0:
+		return nil, known("no function %q is in %s: it is in %s", name, file, order[0].file)
+	case len(roots) > 0:
+		return nil, known("function %q has no code: it is only declared, or was optimized away", name)
+	}
+	return nil, notFound("the source has no function %q%s", name, f.elsewhere())
+}
+
+// ownCode is the code of a function that is its own; nil for none.
+func (f *File) ownCode(off dwarf.Offset) (*dwarf.Entry, *Copy) {
+	e := f.entry(off)
+	rs := f.rangesOf(e)
+	if len(rs) == 0 {
+		return e, nil
+	}
+	c := Copy{Entry: entryOf(e, rs), Ranges: rs, off: e.Offset}
+	c.Body = f.body(off, c)
+	return e, &c
+}
+
+// Begins is the own code of the function that begins at an address; nil for none.
+func (f *File) Begins(addr uint64) *Copy {
+	u := f.unitOf(addr)
+	if u == nil {
+		return nil
+	}
+	for _, r := range f.functionsOf(u) {
+		if r.lo <= addr && addr < r.hi {
+			if _, c := f.ownCode(r.off); c != nil && c.Entry == addr {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// addEntries adds the entries of inlined copies that were made when code was copied once more: a loop's first
+// round before the loop, say, or a switch in each of its branches. An entry of debug data tells one address. But
+// GCC's line tables have a row where each begins, of the place where the function's name stands.
+func (f *File) addEntries(fn *Function) {
+	rows := map[*unit][]row{}
+	var more []Copy
+	for _, c := range fn.Copies {
+		if !c.Inlined || c.column == 0 {
+			continue
+		}
+		u := f.unitOf(c.Entry)
+		if u == nil {
+			continue
+		}
+		if _, ok := rows[u]; ok {
+			continue
+		}
+		rows[u] = f.rows(u)
+		for _, r := range rows[u] {
+			if r.end || !r.stmt || r.line != fn.Line || r.column != c.column || r.file == nil || r.file.Name != fn.File ||
+				slices.ContainsFunc(fn.Copies, func(o Copy) bool { return o.Entry == r.addr || !o.Inlined && o.contains(r.addr) }) {
+				continue
+			}
+			if of := f.copyAt(fn, r.addr); of != nil {
+				of.Entry, of.Body = r.addr, r.addr
+				more = append(more, *of)
+			}
+		}
+	}
+	fn.Copies = append(fn.Copies, more...)
+}
+
+// copyAt is the copy that an entry is of: that which has the address, else the nearest one in the same function.
+func (f *File) copyAt(fn *Function, addr uint64) *Copy {
+	frames := f.Frames(addr)
+	if len(frames) == 0 {
+		return nil
+	}
+	var best *Copy
+	far := ^uint64(0)
+	for _, c := range fn.Copies {
+		if !c.Inlined || c.In != frames[len(frames)-1].Func {
+			continue
+		}
+		d := max(c.Entry, addr) - min(c.Entry, addr)
+		if c.contains(addr) {
+			d = 0
+		}
+		if best == nil || d < far {
+			best, far = &c, d
+		}
+	}
+	return best
+}
+
+// firstRow is where the code of a copy begins: clang has it begin at the padding before a loop, which nothing
+// executes, and which is of no line.
+func (f *File) firstRow(low uint64, rs [][2]uint64) uint64 {
+	u := f.unitOf(low)
+	if u == nil {
+		return low
+	}
+	best := ^uint64(0)
+	for _, r := range f.rows(u) {
+		if !r.end && r.line != 0 && low <= r.addr && r.addr < best && slices.ContainsFunc(rs, func(x [2]uint64) bool { return x[0] <= r.addr && r.addr < x[1] }) {
+			best = r.addr
+		}
+	}
+	if best == ^uint64(0) {
+		return low
+	}
+	return best
+}
+
+func (c *Copy) contains(addr uint64) bool {
+	return slices.ContainsFunc(c.Ranges, func(r [2]uint64) bool { return r[0] <= addr && addr < r[1] })
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func sortedKeys(m map[uint64]*named) []uint64 {
+	var keys []uint64
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// entryOf is where code is entered: what it says itself, or where its first part begins.
+func entryOf(e *dwarf.Entry, rs [][2]uint64) uint64 {
+	low, hasLow := e.Val(dwarf.AttrLowpc).(uint64)
+	switch v := e.Val(dwarf.AttrEntrypc).(type) {
+	case uint64:
+		return v
+	case int64: // from the lowest, as DWARF 5 has it
+		if !hasLow {
+			low = rs[0][0]
+		}
+		return low + uint64(v)
+	}
+	if hasLow {
+		return low
+	}
+	return rs[0][0]
+}
+
+// body is where the parameters of a function can be read. Optimized code says for each
+// instruction where they are. Other code has them at places in its frame, which are
+// filled by the prologue: they hold nothing before its end.
+func (f *File) body(off dwarf.Offset, c Copy) uint64 {
+	t := f.tree(off)
+	u := f.unitAt(uint64(off))
+	if t == nil || u == nil || !f.needsPrologue(t, u) {
+		return c.Entry
+	}
+	inside := func(a uint64) bool {
+		return slices.ContainsFunc(c.Ranges, func(r [2]uint64) bool { return r[0] <= a && a < r[1] })
+	}
+	second := uint64(0)
+	for _, r := range f.rows(u) {
+		if r.end || !inside(r.addr) || r.addr < c.Entry {
+			continue
+		}
+		if r.prologue {
+			return r.addr
+		}
+		if second == 0 && r.addr > c.Entry && r.stmt {
+			second = r.addr
+		}
+	}
+	if second != 0 {
+		return second
+	}
+	return c.Entry
+}
+
+// needsPrologue tells whether a parameter is at one place all over the function, below
+// what was there when it was called.
+func (f *File) needsPrologue(t *scope, u *unit) bool {
+	for _, v := range t.vars {
+		if v.Tag != dwarf.TagFormalParameter {
+			continue
+		}
+		fd := v.AttrField(dwarf.AttrLocation)
+		if fd == nil {
+			continue
+		}
+		b, ok := fd.Val.([]byte)
+		if !ok || len(b) < 2 || b[0] != opFbreg {
+			continue
+		}
+		c := f.cursor(b, 1)
+		if base, _ := t.entry.Val(dwarf.AttrFrameBase).([]byte); len(base) == 1 && base[0] == opCallFrameCFA && c.sleb() >= 0 && u.size == 8 && !goUnit(f.root(u)) {
+			continue // the caller put it there
+		}
+		return true
+	}
+	return false
+}
+
+const langGo = 0x16
+
+func goUnit(e *dwarf.Entry) bool {
+	if e == nil {
+		return false
+	}
+	lang, _ := e.Val(dwarf.AttrLanguage).(int64)
+	return lang == langGo
+}
+
+// Site is an address of a line's code.
+type Site struct {
+	Addr    uint64
+	Func    string // whose code it is, with namespaces; "" where no function is known
+	Inlined bool
+	In      string // what the function was inlined into, if so
+
+	off dwarf.Offset
+}
+
+// Point is the site as a part of its function.
+func (s *Site) Point() Point { return Point{s.Addr, s.off} }
+
+// Line finds where a line's code begins: once in each function and each inlined copy that has
+// code of it, at the lowest address; of the line that a function begins on, behind the prologue, as
+// Copy.Body. file is a source file's path, or the end of it.
+//
+// Errors: *NotFoundError, which tells the next line that has code.
+func (f *File) Line(file string, line int) ([]Site, error) {
+	return f.sites(file, line, nil)
+}
+
+// FunctionLine is Line, line counting from where the function begins and within it: 0 is
+// the line of its declaration.
+func (f *File) FunctionLine(name, file string, line int) ([]Site, error) {
+	fns, err := f.Function(name, file)
+	if err != nil {
+		return nil, err
+	}
+	var out []Site
+	var failed error
+	for _, fn := range fns {
+		if line == 0 {
+			for _, c := range fn.Copies {
+				out = append(out, Site{c.Entry, fn.Name, c.Inlined, c.In, c.off})
+			}
+			continue
+		}
+		inside := func(a uint64) bool {
+			return slices.ContainsFunc(fn.Copies, func(c Copy) bool {
+				return slices.ContainsFunc(c.Ranges, func(r [2]uint64) bool { return r[0] <= a && a < r[1] })
+			})
+		}
+		sites, err := f.sites(fn.File, fn.Line+line, inside)
+		if err != nil {
+			failed = err
+			continue
+		}
+		out = append(out, sites...)
+	}
+	if len(out) == 0 {
+		return nil, failed
+	}
+	return out, nil
+}
+
+// sites are those of a line, among the addresses that in tells.
+func (f *File) sites(file string, line int, in func(uint64) bool) ([]Site, error) {
+	if line < 1 {
+		return nil, notFound("lines count from 1")
+	}
+	lowest := map[*scope]uint64{}
+	var order []*scope
+	next := 0
+	var names []string // of different files
+	for _, u := range f.units {
+		if !f.hasFile(u, file, &names) {
+			continue
+		}
+		for _, r := range f.rows(u) {
+			if r.end || !r.stmt || r.line < line || r.file == nil || !fileIs(r.file.Name, file) || in != nil && !in(r.addr) {
+				continue
+			}
+			if r.line > line {
+				if next == 0 || r.line < next {
+					next = r.line
+				}
+				continue
+			}
+			s := f.innermost(r.addr).own()
+			at, seen := lowest[s]
+			if !seen {
+				order = append(order, s)
+			}
+			if !seen || r.addr < at {
+				lowest[s] = r.addr
+			}
+		}
+	}
+	switch {
+	case len(names) > 1:
+		return nil, known("%q is the name of several files: %s", file, strings.Join(names, ", "))
+	case len(names) == 0:
+		return nil, notFound("the source has no file %q", file)
+	case len(order) == 0 && next == 0:
+		return nil, known("line %d of %s has no code, and no line after it has", line, file)
+	case len(order) == 0:
+		return nil, known("line %d of %s has no code: the next one that has is %d", line, file, next)
+	}
+	var out []Site
+	for _, s := range order {
+		site := Site{Addr: lowest[s]}
+		if s != nil {
+			if s.parent == nil && site.Addr == entryOf(s.entry, s.ranges) {
+				site.Addr = f.body(s.entry.Offset, Copy{Entry: site.Addr, Ranges: s.ranges})
+			}
+			site.Func, site.off = f.funcName(s.entry), s.entry.Offset
+			if site.Inlined = s.entry.Tag == dwarf.TagInlinedSubroutine; site.Inlined {
+				top := s
+				for top.parent != nil {
+					top = top.parent
+				}
+				site.In = f.funcName(top.entry)
+			}
+		}
+		out = append(out, site)
+	}
+	slices.SortFunc(out, func(a, b Site) int { return cmp.Compare(a.Addr, b.Addr) })
+	return slices.CompactFunc(out, func(a, b Site) bool { return a.Addr == b.Addr }), nil
+}
+
+// hasFile tells whether a unit has code of a file, and notes the name that it is found by.
+func (f *File) hasFile(u *unit, file string, names *[]string) bool {
+	r := f.lineReader(u)
+	if r == nil {
+		return false
+	}
+	has := false
+	for _, lf := range r.Files() {
+		if lf != nil && fileIs(lf.Name, file) {
+			has = true
+			if !slices.Contains(*names, lf.Name) {
+				*names = append(*names, lf.Name)
+			}
+		}
+	}
+	return has
+}
+
+// Lines are the lines of a function that have code, in its file.
+func (f *File) Lines(fn Function) []int {
+	lines := map[int]bool{}
+	for _, c := range fn.Copies {
+		u := f.unitOf(c.Entry)
+		if u == nil {
+			continue
+		}
+		for _, r := range f.rows(u) {
+			if r.end || !r.stmt || r.line == 0 || r.file == nil || r.file.Name != fn.File {
+				continue
+			}
+			if slices.ContainsFunc(c.Ranges, func(x [2]uint64) bool { return x[0] <= r.addr && r.addr < x[1] }) &&
+				f.ownLine(c, r.addr) {
+				lines[r.line] = true
+			}
+		}
+	}
+	var out []int
+	for n := range lines {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// ownLine tells whether an address in a copy is the copy's own, and not that of another function
+// that is inlined in it.
+func (f *File) ownLine(c Copy, pc uint64) bool {
+	s := f.innermost(pc).own()
+	return s == nil || len(s.ranges) > 0 && s.ranges[0] == c.Ranges[0]
+}
+
+// Functions are the names of all functions that have code, sorted, each once.
+func (f *File) Functions() []string {
+	x := f.scan()
+	seen := map[string]bool{}
+	for i := range x.names {
+		n := &x.names[i]
+		if !n.fn || !n.code {
+			continue
+		}
+		seen[f.rootName(n)] = true
+	}
+	for _, c := range x.copies {
+		of := f
+		if c.alt {
+			of = f.alt
+		}
+		if of == nil {
+			continue
+		}
+		if n := of.scan().at(c.origin); n != nil {
+			seen[of.rootName(n)] = true
+		}
+	}
+	delete(seen, "")
+	var out []string
+	for name := range seen {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// rootName is the name of an entry or of what it refers to.
+func (f *File) rootName(n *named) string {
+	for range 4 {
+		if n == nil {
+			return ""
+		}
+		if n.name != 0 {
+			return f.qualified(n)
+		}
+		if n.altRef {
+			if f.alt == nil {
+				return ""
+			}
+			return f.alt.rootName(f.alt.scan().at(n.ref))
+		}
+		n = f.scan().at(n.ref)
+	}
+	return ""
+}
+
+// ErrOptimized says that a variable has no value at an address.
+var ErrOptimized = errors.New("optimized out")
+
+// C tells whether the function at a point is of C, which returns and passes what it has as the ABI of
+// C says: classes of C++ may be passed in other ways, and Go and Rust have their own.
+func (f *File) C(p Point) bool {
+	u := f.unitOf(p.Addr)
+	if u == nil {
+		return false
+	}
+	e := f.root(u)
+	if e == nil {
+		return false
+	}
+	lang, _ := e.Val(dwarf.AttrLanguage).(int64)
+	return slices.Contains(langsC, lang)
+}
+
+// langsC are C89, C, C99, C11, C17 and C23.
+var langsC = []int64{0x1, 0x2, 0xc, 0x1d, 0x2c, 0x3e}
+
+// Go tells whether the function at a point is of Go.
+func (f *File) Go(p Point) bool {
+	u := f.unitOf(p.Addr)
+	return u != nil && goUnit(f.root(u))
+}

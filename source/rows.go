@@ -1,0 +1,139 @@
+package source
+
+import (
+	"cmp"
+	"debug/dwarf"
+	"path"
+	"slices"
+	"strings"
+)
+
+// row is one of a line table: where the code of a line begins.
+type row struct {
+	addr     uint64
+	file     *dwarf.LineFile
+	line     int
+	column   int
+	stmt     bool // a good place to stop
+	prologue bool // the compiler says that the function's prologue ends here
+	end      bool // of a sequence: nothing begins here
+}
+
+// root is a unit's first entry; nil where that cannot be read.
+func (f *File) root(u *unit) *dwarf.Entry {
+	r := f.data.Reader()
+	r.Seek(dwarf.Offset(u.root))
+	e, err := r.Next()
+	if err != nil {
+		return nil
+	}
+	return e
+}
+
+// lineReader reads a unit's line table; nil where there is none.
+func (f *File) lineReader(u *unit) *dwarf.LineReader {
+	e := f.root(u)
+	if e == nil || e.Tag != dwarf.TagCompileUnit && e.Tag != dwarf.TagSkeletonUnit {
+		return nil
+	}
+	r, err := f.data.LineReader(e)
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+// rows are a unit's, as they stand there: by address within each sequence.
+func (f *File) rows(u *unit) []row {
+	r := f.lineReader(u)
+	if r == nil {
+		return nil
+	}
+	var out []row
+	var e dwarf.LineEntry
+	for len(out) < 1<<24 && r.Next(&e) == nil {
+		out = append(out, row{e.Address, e.File, e.Line, e.Column, e.IsStmt, e.PrologueEnd, e.EndSequence})
+	}
+	// The linker leaves sequences of code that it has dropped, at 0 or near it.
+	kept, start := out[:0], 0
+	for i := range out {
+		if out[i].end {
+			if out[start].addr > dropped {
+				kept = append(kept, out[start:i+1]...)
+			}
+			start = i + 1
+		}
+	}
+	return kept
+}
+
+// dropped is up to where an address means that the linker dropped the code: 0 and 1.
+const dropped = 1
+
+// fileIs tells whether a file of the debug data is what a place names: its whole path,
+// or the end of it.
+func fileIs(full, want string) bool {
+	full, want = path.Clean(full), path.Clean(want)
+	return full == want || strings.HasSuffix(full, want) && full[len(full)-len(want)-1] == '/'
+}
+
+// unitRange is where a unit's code is.
+type unitRange struct {
+	lo, hi uint64
+	unit   *unit
+}
+
+func (f *File) readRanges() []unitRange {
+	var out []unitRange
+	for _, u := range f.units {
+		e := f.root(u)
+		if e == nil || e.Tag == dwarf.TagPartialUnit {
+			continue
+		}
+		rs, err := f.data.Ranges(e)
+		if err != nil || len(rs) == 0 {
+			for _, b := range f.functionsOf(u) {
+				out = append(out, unitRange{b.lo, b.hi, u})
+			}
+			continue
+		}
+		for _, r := range rs {
+			if r[0] > dropped && r[0] < r[1] {
+				out = append(out, unitRange{r[0], r[1], u})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b unitRange) int { return cmp.Compare(a.lo, b.lo) })
+	return out
+}
+
+// unitOf is the unit whose code an address is.
+func (f *File) unitOf(pc uint64) *unit {
+	rs := f.ranges()
+	i, _ := slices.BinarySearchFunc(rs, pc, func(r unitRange, pc uint64) int {
+		if r.lo <= pc {
+			return -1
+		}
+		return 1
+	})
+	for k := i - 1; k >= 0 && k > i-64; k-- { // ranges may overlap, where data is damaged
+		if pc < rs[k].hi {
+			return rs[k].unit
+		}
+	}
+	return nil
+}
+
+// LineOf is the source line of an address; "" where it is not known.
+func (f *File) LineOf(pc uint64) (file string, line int) {
+	u := f.unitOf(pc)
+	if u == nil {
+		return "", 0
+	}
+	r := f.lineReader(u)
+	var e dwarf.LineEntry
+	if r == nil || r.SeekPC(pc, &e) != nil || e.File == nil {
+		return "", 0
+	}
+	return e.File.Name, e.Line
+}
