@@ -1,0 +1,92 @@
+// Package foreign runs the suites of other packages on other machines than this one: built for
+// the machine, in a guest with a kernel of its own.
+package foreign
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"kprobe/internal/testprog"
+	"kprobe/internal/vm"
+	"kprobe/internal/vm/vmtest"
+)
+
+func TestMain(m *testing.M) { vmtest.Main(m) }
+
+var long = flag.Duration("native.long", time.Minute, "how long these may take")
+
+var only = flag.String("native.run", "", "run these tests in the guest only: a `PATTERN` as of -run")
+
+// recipes are the programs that the suites below build on every machine. A suite that asks for another says so.
+var recipes = []testprog.Recipe{
+	{Name: "jumpers", Flags: []string{"-O2", "-static", "-no-pie"}},
+	{Name: "threads", Flags: []string{"-O2"}},
+	{Name: "jumpers", Flags: []string{"-O2"}},
+	{Name: "rets", Flags: []string{"-O2"}},
+	{Name: "args", Flags: []string{"-O2"}},
+	{Name: "args", Flags: []string{"-O0"}},
+	{Name: "forks", Flags: []string{"-O2"}},
+	{Name: "lives", Flags: []string{"-O2"}},
+	{Name: "remaps", Flags: []string{"-O2"}},
+	{Name: "sleepers", Flags: []string{"-O2"}},
+	{Name: "environs", Flags: []string{"-O2"}},
+	{Name: "conform", Flags: []string{"-O2"}},
+	{Name: "signals", Flags: []string{"-O2"}},
+	{Name: "dl", Flags: []string{"-O2"}},
+	{Name: "dlib", Flags: []string{"-shared", "-fPIC", "-O2"}},
+	{Name: "goprog"},
+}
+
+// tests are those of package test that are about what a machine's own parts do: handlers, returns, jumps that
+// count, and that a target outlives its controller.
+const tests = "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestStartedProgramWaits|TestKilledControllerLeavesAHealthyTarget|TestKilledControllerOfJumps|TestCountOnly|TestSignalsWhileCounting|TestProgramsInside|TestInsideExitsInC|TestSignalsUnderJumps|TestProgramsAtEveryInstruction|TestProgramsInGo)$"
+
+// What a live process promises, and what is built on it, holds on arm64 as it does here.
+func TestARM64(t *testing.T) {
+	own := []testprog.Recipe{
+		{Name: "threads", Flags: []string{"-O2", "-mbranch-protection=standard"}},
+		{Name: "watched", Flags: []string{"-O2"}},
+	}
+	native(t, "arm64", append(own, recipes...),
+		vmtest.Suite{Package: "kprobe/target/ptrace"},
+		vmtest.Suite{Package: "kprobe/trace", Run: "^(TestCapturedInside|TestTracerEndsWithItsSession)$", Short: true},
+		vmtest.Suite{Package: "kprobe/test", Run: tests, Short: true, Long: 15 * time.Minute, Except: map[string]string{
+			"TestConform/CallsUnderWay/switch_off": "returns are noticed at exits, which are switched off with the rest",
+			"TestStartedProgramWaits":              "it starts a program of the distribution's with its libc, and the guest has none",
+		}},
+	)
+}
+
+// On riscv64 live processes are what targets have to be, and sessions with handlers hold what they promise. A guest is booted once, in the
+// ordinary pass.
+func TestRISCV64(t *testing.T) {
+	if testing.Short() {
+		vmtest.BuildTests(t, "riscv64", "kprobe/target/ptrace")
+		return
+	}
+	native(t, "riscv64", recipes,
+		vmtest.Suite{Package: "kprobe/target/ptrace", Run: "^TestConformance$", Short: true},
+		vmtest.Suite{Package: "kprobe/test", Run: "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestKilledControllerLeavesAHealthyTarget)$",
+			Short: true, Long: 15 * time.Minute, Except: map[string]string{
+				"TestConform/CallsUnderWay/switch_off": "returns are noticed at exits, which are switched off with the rest",
+			}},
+	)
+}
+
+func native(t *testing.T, machine string, recipes []testprog.Recipe, suites ...vmtest.Suite) {
+	t.Helper()
+	if testing.Short() {
+		suites = suites[:1] // what the others stand on
+	}
+	for i := range suites {
+		suites[i].Short = suites[i].Short || testing.Short()
+		if *only != "" {
+			suites[i].Run, suites[i].Long = *only, *long
+		}
+		suites[i].Env = append(suites[i].Env, testprog.GuestEnv, "CI=1")
+	}
+	files := testprog.Ready(t, machine, recipes...)
+	vs := vmtest.RunIn(t, vm.Config{Machine: machine, Memory: 1536, CPUs: 2, Files: files}, suites...)
+	t.Logf("%s in its guest:\n%s", machine, vmtest.Table(vs))
+}
