@@ -191,6 +191,8 @@ var refusals = []refusal{
 	{NoSupBtfArg, "r f ^$retval->x", syscall.EOPNOTSUPP, process},
 	{NoSupBtfArg, "p f ^$arg*", syscall.EOPNOTSUPP, kprobes},
 	{NoSupBtfArg, "p f ^$arg*", syscall.EOPNOTSUPP, process},
+	{BadCondition, "p f ^if", syscall.EINVAL, process},
+	{BadCondition, "p f a=%di if a > ^3x", syscall.EINVAL, process},
 	{NoSupDatArg, "p f foo.^bar", syscall.EOPNOTSUPP, withBTF},
 	{BadHyphen, "p f foo^-bar", syscall.EINVAL, withBTF},
 	{BadHyphen, "p f foo->a^-", syscall.EINVAL, withBTF},

@@ -93,6 +93,7 @@ const (
 	BadAccessType   Code = "BAD_ACCESS_TYPE"
 	BadAccessLen    Code = "BAD_ACCESS_LEN"
 	BadAccessAddr   Code = "BAD_ACCESS_ADDR"
+	BadCondition    Code = "BAD_CONDITION"
 )
 
 // Codes of our own, for what the kernel refuses with an errno and nothing in
@@ -192,6 +193,8 @@ var catalogue = map[Code]struct {
 	BadAccessLen:  {"Data of this length cannot be watched", syscall.EINVAL},
 	BadAccessAddr: {"Data at this address cannot be watched", syscall.EINVAL},
 
+	BadCondition: {"Condition is no expression", syscall.EINVAL},
+
 	BadCommand: {"Not a definition of this kind of probe", syscall.EINVAL},
 	NoPlace:    {"Where to probe is missing", syscall.EINVAL},
 	NoEvent:    {"No such event", syscall.ENOENT},
@@ -256,6 +259,7 @@ const (
 	PartEvent
 	PartPlace
 	PartData // a watchpoint's address; of others the place
+	PartIf   // the condition
 	partArg  // and up: see below
 )
 
@@ -288,6 +292,7 @@ type source struct {
 	line         string
 	group, event int
 	place, data  int
+	cond         int
 	args         []argSource
 }
 
@@ -314,6 +319,8 @@ func (src *source) offset(p Part) int {
 		return src.place
 	case PartData:
 		return src.data
+	case PartIf:
+		return src.cond
 	}
 	n := int(p - partArg)
 	kind, i, field := n%argKinds, n/argKinds%maxParts, n/argKinds/maxParts
@@ -356,7 +363,7 @@ func (s *Spec) ErrorAt(code Code, part Part, err error) *SyntaxError {
 func sourceOf(s *Spec) *source {
 	line := s.String()
 	anyReg := func(string) bool { return true }
-	read, err := Options{Dialect: Process, IsReg: anyReg, Types: true}.Parse(line)
+	read, err := Options{Dialect: Process, IsReg: anyReg, Types: true, Source: true}.Parse(line)
 	if err != nil || read == nil { // its fields make no definition: point at the whole
 		return &source{line: line}
 	}

@@ -35,7 +35,9 @@ func (p *parser) args(words []word) error {
 	for i, w := range words {
 		p.src.args = append(p.src.args, argSource{at: w.at, body: w.at, typ: w.at})
 		var a Arg
-		if strings.Contains(w.text, "$arg*") && !strings.Contains(w.text, `\"`) {
+		if p.Source && w.text == "$locals" {
+			a.Fetch.Op, a.Type = Locals, p.defaultType()
+		} else if strings.Contains(w.text, "$arg*") && !strings.Contains(w.text, `\"`) {
 			if err := p.allArgs(w, all); err != nil {
 				return err
 			}
@@ -63,6 +65,7 @@ func (p *parser) allArgs(w word, again bool) error {
 		return p.fail(at, BadVar)
 	case again:
 		return p.fail(at, DoubleArgs)
+	case p.Source: // debug data tells where parameters are, wherever that is
 	case p.s.Place.Offset != 0:
 		return p.fail(at, NoFentryArgs)
 	case !p.Types:
@@ -80,6 +83,10 @@ func (p *parser) arg(w word, i int, a *Arg) error {
 		body, name = name, fmt.Sprintf("arg%d", i+1)
 		if v := p.untyped(body); p.Types && isIdent(v) {
 			name = v // a variable keeps its own name
+		} else if p.Source && v != "" && (isAlpha(v[0]) || strings.IndexByte("*&(:", v[0]) >= 0 || strings.HasPrefix(v, "$retval")) {
+			if v = exprName(v); isIdent(v) && !slices.ContainsFunc(p.s.Args, func(o Arg) bool { return o.Name == v }) {
+				name = v
+			}
 		}
 	case name == "":
 		return p.fail(w.at, NoArgName)
@@ -125,6 +132,16 @@ func (p *parser) body(body string, at int, src *argSource, a *Arg) error {
 		if typed, err = p.array(typed, src.typ, a); err != nil {
 			return err
 		}
+	}
+	if p.Dialect == Process && (fetch == "stack" && !p.Types || fetch == "$stacktrace") {
+		a.Fetch.Op, a.Type = StackTrace, Type{Base: Trace}
+		if !a.Named {
+			a.Name = "stack"
+		}
+		if colon >= 0 {
+			return p.fail(src.typ, BadType)
+		}
+		return nil
 	}
 	text := fetch == "$comm" || fetch == "$COMM" || strings.HasPrefix(fetch, `\"`)
 	switch {
@@ -174,6 +191,11 @@ func (p *parser) untyped(body string) string {
 func (p *parser) fetch(text string, at int, src *argSource, f *Fetch) error {
 	if text == "" {
 		return p.fail(at, BadFetchArg)
+	}
+	if p.Source {
+		if ok, err := p.sourceFetch(text, at, f); ok {
+			return err
+		}
 	}
 	switch text[0] {
 	case '%':

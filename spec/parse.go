@@ -50,6 +50,10 @@ type Options struct {
 	// Types tells that there is type information: variables by name and $arg*
 	// are accepted, for the caller to look up.
 	Types bool
+
+	// Source tells that there may be debug data: expressions over the names of the program's
+	// source, $arg* and $locals are accepted, for the caller to look up (Process).
+	Source bool
 }
 
 // Parse reads one definition. A line that is empty or a comment gives nil and
@@ -104,7 +108,7 @@ type word struct {
 // split cuts a line at blanks and drops the comment. In the kernel's dialects
 // "#" begins a comment wherever it stands, and quotes mean nothing. With
 // quotes, blanks between quotes do not cut, and "#" counts at the beginning of
-// a word only (Rust has {closure#0}).
+// a word only (Rust has {closure#0}); and blanks between parentheses do not cut ("(struct foo *)p").
 func split(line string, quotes bool) []word {
 	if !quotes {
 		line, _, _ = strings.Cut(line, "#")
@@ -122,6 +126,9 @@ func split(line string, quotes bool) []word {
 				// An opening quote without its partner is a plain character here;
 				// whoever needs it closed complains with the right caret.
 				n += strings.IndexByte(line[n+1:], '"') + 1
+			}
+			if quotes && line[n] == '(' {
+				n += max(0, grouped(line[n:])-1)
 			}
 			n++
 		}
@@ -215,7 +222,11 @@ func (p *parser) define(verb string) error {
 			return err
 		}
 	}
-	return p.args(p.words[args:])
+	words, err := p.condition(p.words[args:])
+	if err != nil {
+		return err
+	}
+	return p.args(words)
 }
 
 // maxActive reads what stands between the verb and its colon.

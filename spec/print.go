@@ -37,6 +37,9 @@ func (s *Spec) String() string {
 	for i := range s.Args {
 		b.WriteString(" " + s.argText(i))
 	}
+	if s.If != nil {
+		b.WriteString(" if " + s.If.Text)
+	}
 	return b.String()
 }
 
@@ -47,7 +50,7 @@ func (s *Spec) argText(i int) string {
 	if s.src != nil && i < len(s.src.args) && s.src.args[i].canon == body {
 		body = s.src.args[i].text
 	}
-	if a.Fetch.Op == AllArgs {
+	if a.Fetch.Op == AllArgs || a.Fetch.Op == Locals {
 		return body
 	}
 	return a.Name + "=" + body
@@ -112,7 +115,29 @@ func (f *Fetch) String() string {
 		if f.User {
 			sign += "u"
 		}
-		return sign + digits + "(" + f.Inner.String() + ")"
+		text := sign + digits + "(" + f.Inner.String() + ")"
+		if f.Nil {
+			text += "?"
+		}
+		for g := f.Guard; g != nil; g = g.And {
+			op := ">"
+			if g.Not {
+				op = "!="
+			} else if g.Equal {
+				op = "=="
+			}
+			text += "{" + g.Of.String()
+			if g.Minus != nil {
+				text += "-" + g.Minus.String()
+			}
+			text += fmt.Sprintf("%s%d:%d}", op, g.N, g.Size)
+		}
+		if f.Count != nil {
+			text += "[" + f.Count.String() + "]"
+		} else if f.End != nil {
+			text += "[.." + f.End.String() + "]"
+		}
+		return text
 	case Imm:
 		return fmt.Sprintf(`\%d`, f.N)
 	case ImmStr:
@@ -121,6 +146,14 @@ func (f *Fetch) String() string {
 		return "$addr"
 	case Var:
 		return f.Name + fieldText(f.Fields)
+	case Expression:
+		return f.Expr.String()
+	case Locals:
+		return "$locals"
+	case StackTrace:
+		return "stack"
+	case Plus:
+		return fmt.Sprintf("(%s%+d)", f.Inner, f.N)
 	}
 	return fmt.Sprintf("?%d", f.Op)
 }

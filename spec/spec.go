@@ -7,7 +7,7 @@
 // One line is one definition, words are separated by blanks:
 //
 //	line    = [ define | delete ] [ "#" comment ]
-//	define  = verb [ ":" name ] place { arg }
+//	define  = verb [ ":" name ] place { arg } [ "if" EXPRESSION ]
 //	        | verb ":" place { arg }                  (place holds a colon or a quote)
 //	        | "w" [ ":" name ] data { arg }
 //	verb    = "p" | "r" [ MAXACTIVE ]
@@ -21,14 +21,14 @@
 //	data    = [ "r" | "w" | "rw" ] "@" ( ADDR | [ MODULE ":" ] SYMBOL [ "@" VERSION ] )
 //	          [ ( "+" | "-" ) OFFS ] [ ":" LENGTH ]
 //
-//	arg     = [ NAME "=" ] fetch [ ":" type [ "[" N "]" ] ] | "$arg*"
+//	arg     = [ NAME "=" ] fetch [ ":" type [ "[" N "]" ] ] | "$arg*" | "$locals"
 //	fetch   = "%" REG
 //	        | "$stack" [ N ] | "$retval" { field } | "$comm" | "$arg" N
 //	        | "$addr"                                 (of a data definition)
 //	        | "@" ADDR | "@" SYMBOL [ ( "+" | "-" ) OFFS ] | "@+" FILEOFFS
 //	        | ( "+" | "-" ) [ "u" ] OFFS "(" fetch ")"
 //	        | "\" NUMBER | "\" '"' text '"'
-//	        | VARIABLE { field }
+//	        | VARIABLE { field } | EXPRESSION          (of a program's source: see Expr)
 //	field   = ( "->" | "." ) NAME
 //	type    = ( "u" | "s" | "x" ) ( "8" | "16" | "32" | "64" ) | "char"
 //	        | "string" | "ustring" | "symbol" | "symstr" | "%pd" | "%pD"
@@ -39,7 +39,7 @@
 // each only its own places; processes have no %pd and %pD.
 //
 // Read parse.go for lines, place.go, glob.go and watch.go for places, fetch.go and
-// types.go for arguments, errors.go for what can be wrong, print.go for the
+// types.go for arguments, expr.go and source.go for expressions, errors.go for what can be wrong, print.go for the
 // way back, siblings.go for several definitions of one name.
 package spec
 
@@ -63,6 +63,7 @@ type Spec struct {
 	Event     string // "" where none was given; see Names
 	Place     Place
 	Args      []Arg
+	If        *Condition // nil: every hit
 
 	src *source // where it was read from; nil for one made by hand
 }
@@ -79,7 +80,7 @@ func (s *Spec) Text() string {
 // read from does not count: blanks, and how a number or a type is spelled.
 func (s *Spec) Equal(o *Spec) bool {
 	return s.Kind == o.Kind && s.MaxActive == o.MaxActive &&
-		s.Group == o.Group && s.Event == o.Event && s.Place == o.Place &&
+		s.Group == o.Group && s.Event == o.Event && s.Place == o.Place && s.If.equal(o.If) &&
 		slices.EqualFunc(s.Args, o.Args, func(a, b Arg) bool {
 			return a.Name == b.Name && a.Named == b.Named && a.Type == b.Type && a.Fetch.Equal(&b.Fetch)
 		})
@@ -124,21 +125,26 @@ type Arg struct {
 type Op uint8
 
 const (
-	Reg      Op = iota // %REG: Name
-	Stack              // $stack: the stack pointer
-	StackN             // $stackN: word N of the stack
-	Retval             // $retval
-	Comm               // $comm
-	ArgN               // $argN: the function's Nth argument, N >= 1
-	AllArgs            // $arg*
-	Abs                // @ADDR: the word at an address; N holds it
-	Sym                // @SYM+N: the word at a symbol; Name, N
-	FileOff            // @+N: the word at an offset of the same file
-	Deref              // +N(Inner), -N(Inner), +uN(Inner)
-	Imm                // \N
-	ImmStr             // \"text": Name holds the text
-	Var                // a variable by name, from type information: Name, Fields
-	DataAddr           // $addr: where a Watch's data is
+	Reg        Op = iota // %REG: Name
+	Stack                // $stack: the stack pointer
+	StackN               // $stackN: word N of the stack
+	Retval               // $retval
+	Comm                 // $comm
+	ArgN                 // $argN: the function's Nth argument, N >= 1
+	AllArgs              // $arg*
+	Abs                  // @ADDR: the word at an address; N holds it
+	Sym                  // @SYM+N: the word at a symbol; Name, N
+	FileOff              // @+N: the word at an offset of the same file
+	Deref                // +N(Inner), -N(Inner), +uN(Inner)
+	Imm                  // \N
+	ImmStr               // \"text": Name holds the text
+	Var                  // a variable by name, from type information: Name, Fields
+	DataAddr             // $addr: where a Watch's data is
+	Expression           // in terms of the program's source: Expr
+	Locals               // $locals: all variables in scope
+	StackTrace           // stack: the functions that were called, up to here
+	Plus                 // Inner + N, which is not read: of what names have been turned into
+	Maybe                // Inner, or 0 where Guard does not hold: of these, and read through only
 )
 
 // Fetch is where an argument's value comes from.
@@ -148,7 +154,33 @@ type Fetch struct {
 	N      int64
 	User   bool    // Deref: user memory was asked for ("u")
 	Inner  *Fetch  // Deref
+	Count  *Fetch  // Deref: how many lie there, where the target says so; of a type with Counted
+	End    *Fetch  // Deref: the same, told by where they end
+	Nil    bool    // Deref: at a null pointer is a 0
+	Guard  *Guard  // Deref: where it does not hold, Inner counts as a null pointer
 	Fields []Field // Var, Retval: member accesses
+	Expr   *Expr   // Expression
+}
+
+// Guard is what must be so for that there is anything to be read: an element is there if there are so many, what a
+// variant has if it is that one.
+type Guard struct {
+	Of    *Fetch
+	Size  int    // bytes of Of
+	Minus *Fetch // taken off it; nil: nothing
+	Equal bool   // it is N; else it is more than N, both with a sign
+	Not   bool   // with Equal: it is not N
+	N     int64
+	And   *Guard // must hold as well; nil: nothing
+	Must  bool   // where it does not hold, what is read cannot be; else it is 0, or nothing
+}
+
+// equal tells whether two guards ask the same.
+func (g *Guard) equal(o *Guard) bool {
+	if g == nil || o == nil {
+		return g == o
+	}
+	return g.Size == o.Size && g.Equal == o.Equal && g.Not == o.Not && g.N == o.N && g.Must == o.Must && g.And.equal(o.And) && g.Of.Equal(o.Of) && g.Minus.Equal(o.Minus)
 }
 
 // Equal tells whether two fetches read the same.
@@ -157,7 +189,8 @@ func (f *Fetch) Equal(o *Fetch) bool {
 		return f == o
 	}
 	return f.Op == o.Op && f.Name == o.Name && f.N == o.N && f.User == o.User &&
-		slices.Equal(f.Fields, o.Fields) && f.Inner.Equal(o.Inner)
+		slices.Equal(f.Fields, o.Fields) && f.Expr.Equal(o.Expr) && f.Inner.Equal(o.Inner) &&
+		f.Count.Equal(o.Count) && f.End.Equal(o.End) && f.Nil == o.Nil && f.Guard.equal(o.Guard)
 }
 
 // Field is one member access, "->Name" or ".Name".
@@ -179,8 +212,11 @@ const (
 	Symbol               // address printed as symbol+offset
 	SymStr               // the same, stored as text
 	Bitfield
-	Dentry // %pd
-	FileP  // %pD
+	Dentry      // %pd
+	FileP       // %pD
+	Enumeration // an integer that has names: Type.Enum
+	Trace       // a stack: return addresses
+	Float       // a floating-point number of 4 or 8 bytes
 )
 
 // Type is an argument's type. Written is what the definition said, "" where it
@@ -188,8 +224,22 @@ const (
 type Type struct {
 	Written string // without the array part
 	Base    Base
-	Size    int // bytes of one element; 0 for strings
-	Array   int // number of elements of T[N]; 0 where it is no array
-	BitW    int // Bitfield: width
-	BitO    int // Bitfield: offset in bits
+	Size    int  // bytes of one element; 0 for strings
+	Array   int  // number of elements of T[N]; 0 where it is no array
+	BitW    int  // Bitfield: width
+	BitO    int  // Bitfield: offset in bits
+	BitSign bool // Bitfield: it is a signed number
+
+	Enum *Enum // Base Enumeration: its names
+
+	// Counted tells that there are as many elements, or bytes of text, as the fetch's Count or End says; Array is
+	// then the most that are read.
+	Counted bool
+}
+
+// Enum is the names of an enumeration's values.
+type Enum struct {
+	Name   string
+	Values map[int64]string // sign-extended from the type's size
+	Other  string           // of all other values; "": they have none
 }

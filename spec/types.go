@@ -98,7 +98,7 @@ func (p *parser) array(typed string, at int, a *Arg) (name string, err error) {
 func (p *parser) agree(a *Arg, at, typ int) error {
 	op := a.Fetch.Op
 	memory := op == Deref || op == Abs || op == Sym || op == FileOff ||
-		op == Var || len(a.Fetch.Fields) > 0 // of these only type information can tell
+		op == Var || op == Expression || len(a.Fetch.Fields) > 0 // of these only type information can tell
 	immediate := op == Imm || op == ImmStr || op == Comm
 	steps := a.Fetch.steps()
 	switch a.Type.Base {
