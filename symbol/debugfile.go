@@ -29,6 +29,17 @@ func (f *File) findDebug() (symbolFile, Source) {
 	return symbolFile{}, ""
 }
 
+// Reader reads the file.
+func (f *File) Reader() io.ReaderAt { return f.r }
+
+// DebugReader reads its separate debug file; nil where there is none.
+func (f *File) DebugReader() io.ReaderAt {
+	if d := f.openDebug(); d != nil {
+		return d.r
+	}
+	return nil
+}
+
 func (f *File) openDebug() *File {
 	if f.opt.Debug == nil {
 		return nil

@@ -9,13 +9,14 @@ import (
 
 // .eh_frame is what every x86-64 program keeps however much it is stripped:
 // unwinding needs it at run time. Here it serves for the bounds of functions
-// and for whether exceptions pass through them; its register rules are not read.
+// and for whether exceptions pass through them; framerules.go reads its register rules.
 
 // fde is one frame description entry: one function, or a cold part of one.
 type fde struct {
 	start, end uint64
 	lsda       uint64 // language-specific data: landing pads; 0 for none
 	cie        *cie
+	rules      []byte // the call frame instructions
 }
 
 // cie is what the entries that refer to it share.
@@ -24,6 +25,9 @@ type cie struct {
 	sized           bool   // "z": entries have augmentation data
 	personality     uint64 // routine that reads the LSDA, or the slot that holds it
 	persEnc         byte
+	codeAlign       uint64
+	dataAlign       int64
+	rules           []byte // the call frame instructions that all begin with
 }
 
 type frames struct {
@@ -49,6 +53,8 @@ type cursor struct {
 	pos  uint64
 	data uint64 // base of encDataRel
 	bad  bool
+
+	debug bool // it is .debug_frame, which names common entries otherwise
 }
 
 func (c *cursor) take(n uint64) []byte {
@@ -142,10 +148,21 @@ func (c *cursor) value(enc byte) uint64 {
 	return 0
 }
 
+// readBounds is .eh_frame without its rules, which would keep all of it in memory.
+func (f *File) readBounds() *frames {
+	fr := f.readFrames()
+	for i := range fr.fdes {
+		fr.fdes[i].rules = nil
+	}
+	for _, c := range fr.cies {
+		c.rules = nil
+	}
+	return fr
+}
+
 // readFrames reads the whole of .eh_frame. The sorted index in .eh_frame_hdr
 // has only the starts, and static programs may lack it.
 func (f *File) readFrames() *frames {
-	fr := &frames{}
 	c := &cursor{f: f}
 	s := f.section(".eh_frame")
 	var err error
@@ -157,8 +174,14 @@ func (f *File) readFrames() *frames {
 		c.b, err = f.restOf(c.addr, maxRead)
 	}
 	if err != nil || c.addr == 0 {
-		return fr
+		return &frames{}
 	}
+	return c.entries(s != nil)
+}
+
+// entries reads a table. whole tells that its end is that of c, and not where it says so.
+func (c *cursor) entries(whole bool) *frames {
+	fr := &frames{}
 	cies := map[uint64]*cie{}
 	used := map[*cie]bool{}
 	for c.pos+8 <= uint64(len(c.b)) {
@@ -169,7 +192,7 @@ func (f *File) readFrames() *frames {
 		if length == 0 {
 			// The end. The linker may have joined tables with their ends left
 			// in; only a section says where the last one is.
-			if s != nil {
+			if whole {
 				continue
 			}
 			break
@@ -181,11 +204,10 @@ func (f *File) readFrames() *frames {
 		entry := *c
 		entry.b = c.b[:idPos+length]
 		c.pos = idPos + length
-		id := uint64(entry.u32())
-		if id == 0 || id > idPos {
+		at, ok := entry.common(idPos)
+		if !ok {
 			continue // a CIE: read when an entry refers to it
 		}
-		at := idPos - id
 		common, known := cies[at]
 		if !known {
 			common = c.readCIE(at)
@@ -205,6 +227,19 @@ func (f *File) readFrames() *frames {
 	slices.SortStableFunc(fr.fdes, func(a, b fde) int { return cmp.Compare(a.start, b.start) })
 	return fr
 }
+
+// common is where the common entry is that the entry at a position belongs to; false where it is
+// one itself.
+func (c *cursor) common(idPos uint64) (at uint64, ok bool) {
+	id := uint64(c.u32())
+	if c.debug {
+		return id, id != debugCIE
+	}
+	return idPos - id, id != 0 && id <= idPos
+}
+
+// debugCIE marks a common entry in .debug_frame.
+const debugCIE = 0xffffffff
 
 // ehFrameFromHeader finds .eh_frame by the program header that the unwinder
 // uses. 0 for none.
@@ -241,7 +276,7 @@ func (c *cursor) readCIE(pos uint64) *cie {
 		return nil
 	}
 	e.b = e.b[:e.pos+length]
-	if e.u32() != 0 {
+	if id := e.u32(); id != 0 && !c.debug || id != debugCIE && c.debug {
 		return nil // not a CIE
 	}
 	version := e.u8()
@@ -249,19 +284,23 @@ func (c *cursor) readCIE(pos uint64) *cie {
 	if augmentation == "eh" { // GCC 2
 		e.take(uint64(e.f.ptr))
 	}
-	e.leb(false) // code alignment
-	e.leb(true)  // data alignment
+	if c.debug && version >= 4 {
+		e.take(2) // sizes of an address and of a segment
+	}
+	codeAlign, dataAlign := e.leb(false), int64(e.leb(true))
 	if version == 1 {
 		e.u8() // return address register
 	} else {
 		e.leb(false)
 	}
-	common := &cie{lsdaEnc: encOmit, persEnc: encOmit}
+	common := &cie{lsdaEnc: encOmit, persEnc: encOmit, codeAlign: codeAlign, dataAlign: dataAlign}
+	behind := e.pos
 	for _, a := range augmentation {
 		switch a {
 		case 'z':
 			common.sized = true
-			e.leb(false)
+			size := e.leb(false)
+			behind = e.pos + size
 		case 'L':
 			common.lsdaEnc = e.u8()
 		case 'P':
@@ -271,9 +310,13 @@ func (c *cursor) readCIE(pos uint64) *cie {
 			common.ptrEnc = e.u8()
 		}
 	}
-	if e.bad {
+	if !common.sized {
+		behind = e.pos
+	}
+	if e.bad || behind < e.pos || behind > uint64(len(e.b)) {
 		return nil
 	}
+	common.rules = e.b[behind:]
 	return common
 }
 
@@ -286,9 +329,14 @@ func (c *cursor) readFDE(common *cie) (fde, bool) {
 	if c.bad || size == 0 || e.end < e.start {
 		return e, false
 	}
-	if common.sized && c.leb(false) > 0 {
-		e.lsda = c.pointer(common.lsdaEnc)
+	if common.sized {
+		if size := c.leb(false); size > 0 {
+			behind := c.pos + size
+			e.lsda = c.pointer(common.lsdaEnc)
+			c.take(max(behind, c.pos) - c.pos)
+		}
 	}
+	e.rules = c.b[min(c.pos, uint64(len(c.b))):]
 	return e, !c.bad
 }
 

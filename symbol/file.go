@@ -110,7 +110,7 @@ func Open(r io.ReaderAt, opt *Options) (*File, error) {
 	f.dynamic = sync.OnceValue(f.readDynamic)
 	f.dynsyms = sync.OnceValue(f.readDynsyms)
 	f.relocs = sync.OnceValue(f.readRelocs)
-	f.frames = sync.OnceValue(f.readFrames)
+	f.frames = sync.OnceValue(f.readBounds)
 	f.table = sync.OnceValue(f.readTable)
 	f.names = sync.OnceValue(f.readNames)
 	f.buildID = sync.OnceValue(f.readBuildID)
@@ -157,6 +157,19 @@ func (f *File) Interp() string {
 		}
 	}
 	return ""
+}
+
+// ThreadStorage is how far below the thread pointer the thread-local storage of a program lies on machines
+// that have it there (x86), in bytes; false for libraries, of which only the loader knows it, and where
+// there is none.
+func (f *File) ThreadStorage() (uint64, bool) {
+	for _, p := range f.elf.Progs {
+		if p.Type == elf.PT_TLS && f.Interp() != "" || p.Type == elf.PT_TLS && f.Type() == elf.ET_EXEC {
+			align := max(p.Align, 1)
+			return (p.Memsz + align - 1) &^ (align - 1), true
+		}
+	}
+	return 0, false
 }
 
 // Segments are the parts of the file that the loader maps, in file order.
@@ -267,31 +280,36 @@ func (f *File) RseqAreas() []Range {
 }
 
 func (f *File) readBuildID() []byte {
-	for _, p := range f.elf.Progs {
-		if p.Type == elf.PT_NOTE {
-			if b, err := f.read(p.Off, min(p.Filesz, 1<<20)); err == nil {
-				if id := f.noteBuildID(b, p.Align); id != nil {
-					return id
-				}
-			}
-		}
-	}
-	// A debug file may have kept its notes only as a section.
-	for _, s := range f.elf.Sections {
-		if s.Type == elf.SHT_NOTE {
-			if b, err := f.sectionData(s); err == nil {
-				if id := f.noteBuildID(b, s.Addralign); id != nil {
-					return id
-				}
-			}
+	const ntGNUBuildID = 3
+	for b, align := range f.notes {
+		if id := f.note(b, align, ntGNUBuildID); id != nil {
+			return id
 		}
 	}
 	return nil
 }
 
-// noteBuildID finds NT_GNU_BUILD_ID among ELF notes.
-func (f *File) noteBuildID(b []byte, align uint64) []byte {
-	const ntGNUBuildID = 3
+// notes yields the file's ELF notes, those of segments first, and what they are aligned to. A debug file may
+// have kept its notes only as a section.
+func (f *File) notes(yield func(b []byte, align uint64) bool) {
+	for _, p := range f.elf.Progs {
+		if p.Type == elf.PT_NOTE {
+			if b, err := f.read(p.Off, min(p.Filesz, 1<<20)); err == nil && !yield(b, p.Align) {
+				return
+			}
+		}
+	}
+	for _, s := range f.elf.Sections {
+		if s.Type == elf.SHT_NOTE {
+			if b, err := f.sectionData(s); err == nil && !yield(b, s.Addralign) {
+				return
+			}
+		}
+	}
+}
+
+// note finds GNU's note of a type among ELF notes; nil for none.
+func (f *File) note(b []byte, align uint64, want uint32) []byte {
 	if align != 8 {
 		align = 4 // what every producer but .note.gnu.property's means
 	}
@@ -304,12 +322,35 @@ func (f *File) noteBuildID(b []byte, align uint64) []byte {
 		if desc+descsz > uint64(len(b)) {
 			return nil
 		}
-		if typ == ntGNUBuildID && string(b[12:12+namesz]) == "GNU\x00" && descsz > 0 {
+		if typ == want && string(b[12:12+namesz]) == "GNU\x00" && descsz > 0 {
 			return slices.Clone(b[desc : desc+descsz])
 		}
 		b = b[min(pad(desc+descsz), uint64(len(b))):]
 	}
 	return nil
+}
+
+// MayBeGuarded tells whether the file's code of arm64 may be mapped guarded (PROT_BTI), so that an indirect
+// branch must lead to a landing pad: it is marked as made for that. What is no code of arm64 is not.
+func (f *File) MayBeGuarded() bool {
+	const (
+		ntGNUPropertyType0 = 5
+		aarch64Feature1And = 0xc0000000
+		bti                = 1
+	)
+	if f.elf.Machine != elf.EM_AARCH64 {
+		return false
+	}
+	for b, align := range f.notes {
+		for p := f.note(b, align, ntGNUPropertyType0); len(p) >= 12; {
+			kind, size := f.elf.ByteOrder.Uint32(p), uint64(f.elf.ByteOrder.Uint32(p[4:]))
+			if kind == aarch64Feature1And && f.elf.ByteOrder.Uint32(p[8:])&bti != 0 {
+				return true
+			}
+			p = p[min((8+size+7)&^7, uint64(len(p))):]
+		}
+	}
+	return false
 }
 
 // section finds a section by name; nil for none.

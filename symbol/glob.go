@@ -31,6 +31,29 @@ func (f *File) Match(glob string) []Symbol {
 	return syms
 }
 
+// Readable is a symbol's name as its source has it, without parameters: C++'s and Rust's are
+// mangled, others stay.
+func Readable(name string) string {
+	if !isMangled(name) {
+		return name
+	}
+	return demangledGlobName(name)
+}
+
+// ReadablePlace is a place as Loc.Place writes it, with the name readable.
+func ReadablePlace(place string) string {
+	at := strings.LastIndexByte(place, ':') + 1
+	name := place[at:]
+	if !isMangled(name) {
+		return place
+	}
+	rest := ""
+	if i := strings.IndexAny(name, "@+"); i >= 0 {
+		name, rest = name[:i], name[i:]
+	}
+	return place[:at] + Readable(name) + rest
+}
+
 // demangledGlobName is a mangled name as patterns see it: without parameters,
 // but with the mark of a clone, which is not the function itself.
 func demangledGlobName(mangled string) string {

@@ -1,6 +1,7 @@
 package symbol
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -306,6 +307,32 @@ func SplitName(s string) (module, name string) {
 		return s[:i], s[i+1:]
 	}
 	return "", s
+}
+
+// Again finds a location that was found before, here or in another process: the same byte of the
+// same file. One whose module is mapped still is answered as it is. Errors: *NoModuleError where
+// the file is not mapped, or another has its name now.
+func (s *Space) Again(l Loc) (Loc, error) {
+	modules := s.Modules()
+	if l.Module == nil || slices.Contains(modules, l.Module) {
+		return l, nil
+	}
+	for _, m := range modules {
+		if addr := l.Addr - l.Module.Bias + m.Bias; m.File.same(l.Module.File) && m.contains(addr) {
+			l.Module, l.Addr = m, addr
+			return l, nil
+		}
+	}
+	return Loc{}, s.noModule(l.Module.Path)
+}
+
+// same tells whether two files are one, by what is known of them. Either may be nil.
+func (f *File) same(o *File) bool {
+	if f == nil || o == nil || f == o {
+		return f != nil && f == o
+	}
+	id := f.buildID()
+	return len(id) > 0 && bytes.Equal(id, o.buildID()) && f.Path() == o.Path()
 }
 
 // AtFileOffset finds a byte of a file, by its offset there, in every module that

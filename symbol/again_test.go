@@ -1,0 +1,42 @@
+package symbol
+
+import (
+	"errors"
+	"testing"
+)
+
+// A place that was found is found again in each process that has the same file mapped, wherever; and in no other
+// file of that name.
+func TestAgain(t *testing.T) {
+	file, other := new(File), new(File)
+	none := func() []byte { return nil }
+	file.buildID, other.buildID = none, none
+	module := func(f *File, bias uint64) *Module {
+		return &Module{Path: "/bin/prog", Name: "prog", Bias: bias, Start: bias, End: bias + 0x1000, File: f, Mappings: []Mapping{{Start: bias, End: bias + 0x1000}}}
+	}
+	here := &Space{modules: []*Module{module(file, 0x1000)}}
+	loc := Loc{Addr: 0x1234, Module: here.modules[0], Off: 0x34}
+	if got, err := here.Again(loc); err != nil || got != loc {
+		t.Errorf("where it was found: %+v, %v", got, err)
+	}
+	moved := &Space{modules: []*Module{module(file, 0x7000)}}
+	if got, err := moved.Again(loc); err != nil || got.Addr != 0x7234 || got.Module != moved.modules[0] || got.Off != 0x34 {
+		t.Errorf("in another process: %+v, %v", got, err)
+	}
+	var absent *NoModuleError
+	for name, s := range map[string]*Space{
+		"another file of that name": {modules: []*Module{module(other, 0x1000)}},
+		"nothing mapped":            {},
+		"a file that is not read":   {modules: []*Module{module(nil, 0x1000)}},
+	} {
+		if got, err := s.Again(loc); !errors.As(err, &absent) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	id := func() []byte { return []byte{1, 2, 3} }
+	file.buildID, other.buildID = id, id
+	again := &Space{modules: []*Module{module(other, 0x9000)}}
+	if got, err := again.Again(loc); err != nil || got.Addr != 0x9234 {
+		t.Errorf("the same build, read again: %+v, %v", got, err)
+	}
+}
