@@ -92,7 +92,9 @@ func TestWhatStubsLack(t *testing.T) {
 	}
 	for _, tt := range []struct{ request, answer, want string }{
 		{"qSupported", "PacketSize=zz", `packets of "zz" bytes`},
-		{"qSupported", "PacketSize=400", `not known here ("")`},
+		{"qSupported", "PacketSize=400", "does not describe its machine"},
+		{"qSupported", "", "as kgdb does not"},
+		{"qXfer", "l<target></target>", `not known here ("")`},
 		{"qSupported", "QStartNoAckMode+;PacketSize=400", "QStartNoAckMode: the stub does not know it"},
 		{"?", "W00", "nothing runs there"},
 		{"qXfer", "", "target.xml: the stub does not know it"},

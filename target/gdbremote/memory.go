@@ -2,6 +2,7 @@ package gdbremote
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -217,6 +218,9 @@ func (t *Target) place(f *os.File, size uint64) (*ram, error) {
 		translate = p.user
 	}
 	phys, err := translate(t, pc)
+	if errors.Is(err, syscall.ENOTSUP) && len(p.bases) == 1 {
+		return m, nil // it is in pages that each CPU has of its own: the file does not tell
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/proc"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -52,7 +53,7 @@ func (t *Target) started() ([]symbol.Mapping, error) {
 		return nil, fmt.Errorf("the name of the program: %w", err)
 	}
 	if !path.IsAbs(name) {
-		name = fmt.Sprintf("/proc/%d/cwd/%s", t.has.listener, name)
+		name = proc.Process(t.has.listener).File("cwd/" + name)
 	}
 	if name, err = filepath.EvalSymlinks(name); err != nil {
 		return nil, err

@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/proc"
+	"kprobe/target"
 )
 
 // What real stubs make of the protocol, each with what is done about it. The
@@ -73,8 +74,13 @@ import (
 //     the place of the one that is stepped, whose own report comes late: a trap at
 //     neither a breakpoint nor a trap instruction is that.
 //   - An interrupt of ours reaches a program under gdbserver as a real SIGINT, also
-//     when something else stopped it first: programStopped swallows as many as were sent.
+//     when something else stopped it first: programStopped swallows as many as were sent, and
+//     drain waits for the rest before it is let go, for it would die of them.
 //   - D wants the process's number where thread ids have one.
+//   - kgdb (tried: Linux 6.1 with kgdboc on a serial line) is refused. It has no qSupported, and so no
+//     description, and no vCont. Its threads are the CPUs, from fffffffe down, and all tasks. What
+//     decides is that it reads its line only while the machine stands: one that runs hears no interrupt, so
+//     a session could neither add a probe nor take its own out, nor leave.
 
 // stepPatience is how often a step that did nothing is tried again. One that
 // does nothing so often is an instruction that jumps to itself.
@@ -97,6 +103,42 @@ func machineOf(d *description) *arch.Arch {
 	case "":
 		if r := d.byName["rip"]; r != nil && r.size == 8 {
 			return arch.AMD64
+		}
+	}
+	return nil
+}
+
+// drain lets a program without breakpoints run until it has met the interrupts that are on their way to it. One that
+// does not come soon has met a stub that did not pass it on.
+func (t *Target) drain() error {
+	const soon, tries = 100 * time.Millisecond, 8
+	for try := 0; t.program && t.swallow > 0 && !t.over && try < tries; try++ {
+		for _, st := range t.queue {
+			if st.Kind == target.StopSignal { // nobody will take it any more
+				t.signals[st.Thread] = gdbSignal(st.Signal)
+			}
+		}
+		t.queue, t.frozen = nil, false
+		clear(t.owed)
+		if err := t.goOn(); err != nil {
+			return err
+		}
+		for end := time.Now().Add(soon); !t.c.hasStop() && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		if !t.c.hasStop() {
+			t.swallow = 0
+			if err := t.halt(); err != nil {
+				return err
+			}
+			continue
+		}
+		report, err := t.c.stop("an interrupt")
+		if err == nil {
+			err = t.stopped(report)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -143,9 +185,10 @@ const deafPatience = 10 * time.Second
 
 // listening tells whether QEMU waits at its socket, by what its threads do.
 func (t *Target) listening() bool {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", t.has.listener))
-	for _, name := range threads {
-		text, err := os.ReadFile(name)
+	listener := proc.Process(t.has.listener)
+	threads, _ := listener.Threads()
+	for _, tid := range threads {
+		text, err := os.ReadFile(listener.ThreadFile(tid, "syscall"))
 		var call int
 		var fd uint64
 		if err != nil {
@@ -154,7 +197,7 @@ func (t *Target) listening() bool {
 		if n, _ := fmt.Sscanf(string(text), "%d %v", &call, &fd); n != 2 || call != unix.SYS_READ {
 			continue
 		}
-		to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", t.has.listener, fd))
+		to, _ := listener.Readlink(fmt.Sprintf("fd/%d", fd))
 		if strings.HasPrefix(to, "socket:") {
 			return true
 		}

@@ -1,5 +1,5 @@
 // Package gdbremote probes what stands behind a GDB stub: a whole machine with
-// its kernel (QEMU, kgdb), whose threads are CPUs, or a program (gdbserver,
+// its kernel (QEMU), whose threads are CPUs, or a program (gdbserver,
 // QEMU's user mode). It speaks the GDB remote serial protocol, as the GDB manual's
 // appendix "GDB Remote Serial Protocol" has it; what real stubs make of that is in
 // quirks.go.
@@ -243,11 +243,11 @@ func (t *Target) checkAbilities() error {
 
 // describe finds out what machine it is.
 func (t *Target) describe(o *Options, described bool) (err error) {
-	t.about = &description{}
-	if described {
-		if t.about, err = parseDescription(t.document); err != nil {
-			return fmt.Errorf("its description of the machine: %w", err)
-		}
+	if !described {
+		return errors.New("it does not describe its machine (no qXfer:features:read), as kgdb does not; QEMU and gdbserver do")
+	}
+	if t.about, err = parseDescription(t.document); err != nil {
+		return fmt.Errorf("its description of the machine: %w", err)
 	}
 	t.arch = o.Arch
 	if t.arch == nil {
@@ -705,6 +705,7 @@ func (t *Target) part() error {
 			err = errors.Join(err, t.clearBreak(a))
 		}
 		err = errors.Join(err, t.changeWatches(nil))
+		err = errors.Join(err, t.drain())
 		err = errors.Join(err, t.detach())
 		t.parted = err == nil
 	}
