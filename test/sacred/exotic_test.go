@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,12 +29,18 @@ var builds = []struct {
 	{"i386", []string{"-O2", "-pthread", "-m32", "-msse2", "-lm"}},
 }
 
-// placed are the ways in which it is probed.
-var placed = []struct {
+// A way is how a program is probed.
+type way struct {
 	name string
 	o    *kprobe.Options
 	do   func(t *testing.T, s *kprobe.Session)
-}{
+}
+
+// placing is the way of one function.
+func placing(do func(*testing.T, *kprobe.Session)) way { return way{do: do} }
+
+// placed are the ways in which it is probed.
+var placed = []way{
 	{"stops", nil, stops},
 	{"inside", nil, inside},
 	{"everywhere", nil, everywhere},
@@ -91,7 +96,7 @@ func everywhere(t *testing.T, s *kprobe.Session) {
 
 // probed attaches to a program and places what a way has. Its children are followed where the
 // way has options.
-func probed(t *testing.T, p *testprog.Proc, way int) (leave func()) {
+func probed(t *testing.T, p *testprog.Proc, w way) (leave func()) {
 	t.Helper()
 	target, err := ptrace.Attach(p.Pid)
 	if err != nil {
@@ -99,10 +104,10 @@ func probed(t *testing.T, p *testprog.Proc, way int) (leave func()) {
 	}
 	o := kprobe.Options{Report: func(err error) { t.Logf("reported: %v", err) }}
 	var children sync.WaitGroup
-	if placed[way].o != nil {
+	if w.o != nil {
 		o.Follow = func(child *kprobe.Session) {
 			if len(child.Symbols().Match("exotic", "work")) > 0 {
-				placed[way].do(t, child)
+				w.do(t, child)
 			}
 			children.Go(func() {
 				<-child.Done()
@@ -114,7 +119,7 @@ func probed(t *testing.T, p *testprog.Proc, way int) (leave func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	placed[way].do(t, s)
+	w.do(t, s)
 	return func() {
 		if err := s.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 			t.Error(err)
@@ -129,16 +134,6 @@ var beyond = map[string]string{
 	"dies_of_a_trap_ignored": "our handler ignores for the program",
 	"fatal-TRAP":             "that a program has set SIG_DFL and not SIG_IGN cannot be told after a trap",
 	"locked_in_memory":       "shared memory of ours is locked with the rest, and made to exist for that",
-}
-
-// unsettled are those whose threads have no thread pointer or a wrong one. A detour may still kill
-// them, now and then, for a cause that is not known (docs/LIMITS.md): the soak test
-// hunts it.
-var unsettled = []string{"threads_without_tls", "threads_of_null", "threads_of_garbage", "threads_of_odd", "odd_bases"}
-
-// left tells whether a case is left out.
-func left(name string, soak bool) bool {
-	return beyond[name] != "" || !soak && slices.Contains(unsettled, name)
 }
 
 // differ compares two outputs line by line.
@@ -168,7 +163,7 @@ func TestExotic(t *testing.T) {
 			names := plain.Round("names")
 			var want []string
 			for _, name := range names {
-				if left(name, soak) {
+				if beyond[name] != "" {
 					continue
 				}
 				want = append(want, plain.Round("%s", name)...)
@@ -179,10 +174,10 @@ func TestExotic(t *testing.T) {
 				}
 				t.Run(placed[way].name, func(t *testing.T) {
 					p := testprog.Start(t, path)
-					leave := probed(t, p, way)
+					leave := probed(t, p, placed[way])
 					var got []string
 					for _, name := range names {
-						if left(name, soak) {
+						if beyond[name] != "" {
 							continue
 						}
 						p.Send("%s", name)
@@ -224,7 +219,7 @@ func TestExoticEnds(t *testing.T) {
 					want.Send("%s", name)
 					want.CloseStdin()
 					got := testprog.Start(t, path)
-					leave := probed(t, got, way)
+					leave := probed(t, got, placed[way])
 					got.Send("%s", name)
 					got.CloseStdin()
 					g, w := got.Result(), want.Result()
