@@ -1,0 +1,67 @@
+package bind
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"kprobe/source"
+	"kprobe/symbol"
+)
+
+// data is a file's debug data, or why there is none.
+type data struct {
+	file *source.File
+	err  error
+}
+
+// Elsewhere finds debug data that is not on this machine, by build ID; nil: nowhere. It is set before
+// anything is asked for, or never.
+var Elsewhere func(buildID []byte) (io.ReaderAt, error)
+
+// Of is the debug data of a mapped file. It is read once, whoever asks.
+// Errors: source.ErrNone, wrapped; else what is wrong with it.
+func Of(f *symbol.File) (*source.File, error) {
+	type key struct{}
+	d := f.Memo(key{}, func() any {
+		opt := source.Options{Alternate: func(name string, id []byte) (io.ReaderAt, error) { return alternate(f.Path(), name, id) }}
+		if r := f.DebugReader(); r != nil {
+			opt.Debug = r
+		}
+		file, err := source.Open(f.Reader(), opt)
+		if id := f.BuildID(); errors.Is(err, source.ErrNone) && Elsewhere != nil && len(id) > 0 {
+			r, failed := Elsewhere(id)
+			if failed != nil {
+				return data{nil, fmt.Errorf("%w; %v", err, failed)}
+			}
+			opt.Debug = r
+			file, err = source.Open(f.Reader(), opt)
+		}
+		return data{file, err}
+	}).(data)
+	return d.file, d.err
+}
+
+// alternate opens the file that dwz has put what several files share in: by build ID, or by its name
+// beside the file's.
+func alternate(of, name string, id []byte) (io.ReaderAt, error) {
+	var err error
+	if len(id) > 1 {
+		h := hex.EncodeToString(id)
+		var r *os.File
+		if r, err = os.Open(filepath.Join("/usr/lib/debug/.build-id", h[:2], h[2:]+".debug")); err == nil {
+			return r, nil
+		}
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(filepath.Dir(of), name)
+	}
+	r, err := os.Open(name)
+	if err != nil && Elsewhere != nil && len(id) > 1 {
+		return Elsewhere(id)
+	}
+	return r, err
+}

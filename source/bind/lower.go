@@ -1,0 +1,227 @@
+package bind
+
+import (
+	"debug/dwarf"
+	"debug/elf"
+	"errors"
+	"fmt"
+
+	"kprobe/arch"
+	"kprobe/source"
+	"kprobe/spec"
+)
+
+// Site is a place in a process, as debug data has it.
+type Site struct {
+	Data *source.File // nil: Err says why
+	Err  error
+	At   source.Point
+	Bias uint64 // what is added to the file's addresses
+	Arch *arch.Arch
+
+	// Entry tells that the place is where a function is entered: what debug data calls
+	// the value at the entry is the value there.
+	Entry bool
+
+	// Unoptimized tells that parameters are at one place all over the function, which they are brought
+	// to by its prologue.
+	Unoptimized bool
+
+	// Thread is how far the thread pointer is from the module's thread-local storage, in
+	// bytes; not known unless HasThread.
+	Thread    uint64
+	HasThread bool
+}
+
+// x86 and others have numbers of their own for registers in debug data.
+var dwarfRegs = map[elf.Machine][]string{
+	elf.EM_X86_64:  {"ax", "dx", "cx", "bx", "si", "di", "bp", "sp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "ip"},
+	elf.EM_386:     {"ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "ip"},
+	elf.EM_AARCH64: {"x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30", "sp"},
+	elf.EM_S390:    {"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"},
+}
+
+func (s *Site) register(n uint64) (*spec.Fetch, error) {
+	names := dwarfRegs[s.Data.Machine]
+	if n >= uint64(len(names)) {
+		return nil, errors.New("it is in a register for floating-point numbers, or another that is not read")
+	}
+	if _, ok := s.Arch.RegByName(names[n]); !ok {
+		return nil, fmt.Errorf("it is in register %s, which is not read", names[n])
+	}
+	return &spec.Fetch{Op: spec.Reg, Name: names[n]}, nil
+}
+
+// plus is a fetch's value + n.
+func plus(f *spec.Fetch, n uint64) *spec.Fetch {
+	switch {
+	case n == 0:
+		return f
+	case f.Op == spec.Imm:
+		return &spec.Fetch{Op: spec.Imm, N: f.N + int64(n)}
+	case f.Op == spec.Plus:
+		return plus(f.Inner, uint64(f.N)+n)
+	}
+	return &spec.Fetch{Op: spec.Plus, N: int64(n), Inner: f}
+}
+
+// load is the word, or what an argument's type makes of it, in memory at a fetch's value.
+func load(f *spec.Fetch) *spec.Fetch {
+	d := &spec.Fetch{Op: spec.Deref, Inner: f}
+	for {
+		switch in := d.Inner; {
+		case in.Op == spec.Plus:
+			d.N, d.Inner = d.N+in.N, in.Inner
+		case in.Op == spec.Maybe:
+			d.Inner, d.Guard, d.Nil = in.Inner, both(in.Guard, d.Guard), d.Nil || in.Guard == nil || !in.Guard.Must
+		default:
+			d.Nil = d.Nil || in.Op == spec.Deref && in.Nil // of what was not there, nothing is
+			return d
+		}
+	}
+}
+
+// both is two conditions; nil is none.
+func both(a, b *spec.Guard) *spec.Guard {
+	if a == nil {
+		return b
+	}
+	c := *a
+	c.And = both(a.And, b)
+	return &c
+}
+
+// lower turns what debug data computes into a fetch.
+func (s *Site) lower(e *source.Expr) (*spec.Fetch, error) {
+	switch e.Op {
+	case source.OpConst:
+		return &spec.Fetch{Op: spec.Imm, N: int64(e.N)}, nil
+	case source.OpAddr:
+		return &spec.Fetch{Op: spec.Imm, N: int64(e.N + s.Bias)}, nil
+	case source.OpReg:
+		return s.register(e.N)
+	case source.OpEntry:
+		if s.Entry {
+			return s.lower(e.A)
+		}
+		return nil, errors.New("only its value at the function's entry is known here, which is gone: probe the entry")
+	case source.OpThread:
+		if !s.HasThread || s.Arch.ThreadPtr == arch.NoReg {
+			return nil, errors.New("it is thread-local, and where this file's thread-local storage lies is not known")
+		}
+		reg := &spec.Fetch{Op: spec.Reg, Name: s.Arch.RegName(s.Arch.ThreadPtr)}
+		return plus(reg, e.N-s.Thread), nil
+	case source.OpAdd:
+		if e.B.Op != source.OpConst {
+			return nil, errors.New("where it is takes a computation, which is not done")
+		}
+		a, err := s.lower(e.A)
+		if err != nil {
+			return nil, err
+		}
+		return plus(a, e.B.N), nil
+	case source.OpLoad:
+		if e.Size != s.Arch.PtrSize {
+			return nil, errors.New("it takes a load that is shorter than a pointer, which is not done")
+		}
+		a, err := s.lower(e.A)
+		if err != nil {
+			return nil, err
+		}
+		return load(a), nil
+	}
+	return nil, fmt.Errorf("where it is takes a computation (%s), which is not done", e.What)
+}
+
+// value is what an expression of the source stands for: at an address, in a register, or in pieces.
+type value struct {
+	typ dwarf.Type
+
+	addr *spec.Fetch // it lies there
+	val  *spec.Fetch // this is it, or has it: bits of it from bit at on, all where bits is 0
+	at   int64
+	bits int64
+
+	pieces []source.Piece
+	text   string // a constant text
+
+	// A bit-field in memory: at and bits count from addr, in the order of a little-endian memory.
+}
+
+// place is a value of a type at a location.
+func (s *Site) place(l source.Location, t dwarf.Type) (value, error) {
+	v := value{typ: t}
+	var err error
+	switch {
+	case l.Memory != nil:
+		v.addr, err = s.lower(l.Memory)
+	case l.Value != nil:
+		v.val, err = s.lower(l.Value)
+	case len(l.Bytes) > 0 && len(l.Bytes) <= 8:
+		n := uint64(0)
+		for i, b := range l.Bytes {
+			if s.Arch.Order.String() == "BigEndian" {
+				n = n<<8 | uint64(b)
+			} else {
+				n |= uint64(b) << (8 * i)
+			}
+		}
+		v.val = &spec.Fetch{Op: spec.Imm, N: int64(n)}
+	case len(l.Pieces) > 0:
+		v.pieces = l.Pieces
+	default:
+		err = errors.New("it is a constant of more than 8 bytes, which is not printed")
+	}
+	return v, err
+}
+
+// part is a piece of a value, size bytes at an offset.
+func (s *Site) part(v value, off, size int64, t dwarf.Type) (value, error) {
+	switch {
+	case v.addr != nil:
+		return value{typ: t, addr: plus(v.addr, uint64(off))}, nil
+	case v.val != nil:
+		out := value{typ: t, val: v.val, at: v.at + 8*off, bits: 8 * size}
+		if out.at == 0 && size == int64(s.Arch.PtrSize) { // all of it
+			out.bits = 0
+		}
+		if out.at+out.bits > 64 {
+			return out, errors.New("it is not wholly in the register that it should be in")
+		}
+		return out, nil
+	}
+	begin := int64(0)
+	for _, p := range v.pieces {
+		end := begin + int64(p.Bits)
+		if begin <= 8*off && 8*(off+size) <= end {
+			if !p.Known() {
+				return value{}, fmt.Errorf("this part of it is %w", source.ErrOptimized)
+			}
+			inner, err := s.place(p.Location, t)
+			if err != nil {
+				return inner, err
+			}
+			return s.part(inner, off-begin/8, size, t)
+		}
+		begin = end
+	}
+	return value{}, errors.New("it is split between registers in the middle, which is not put together")
+}
+
+// word is a value as a fetch that gives it, for what goes on from it: a pointer.
+func (s *Site) word(v value) (*spec.Fetch, error) {
+	size := int64(s.Arch.PtrSize)
+	switch {
+	case v.addr != nil && v.bits == 0:
+		return load(v.addr), nil
+	case v.val != nil && (v.bits == 0 || v.at == 0 && v.bits == 8*size):
+		return v.val, nil
+	case len(v.pieces) > 0:
+		p, err := s.part(v, 0, size, v.typ)
+		if err != nil {
+			return nil, err
+		}
+		return s.word(p)
+	}
+	return nil, errors.New("it is no pointer of its own, but part of a register")
+}

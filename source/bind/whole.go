@@ -1,0 +1,451 @@
+package bind
+
+import (
+	"debug/dwarf"
+	"errors"
+	"fmt"
+	"strings"
+
+	"kprobe/source"
+	"kprobe/spec"
+)
+
+// How much of a value that has parts becomes arguments.
+const (
+	maxDepth   = 3  // structs in structs
+	maxMembers = 16 // of one struct
+	maxElems   = 5  // of an array or a container whose elements have parts, or are texts
+	maxParts   = 64 // of one value, in all
+	maxOthers  = 4  // what a thing is not, for that it is the one that is left, itself included
+)
+
+// arguments makes a value arguments: one, or where no type is asked for and the value has parts, one for each of these.
+func (b *binder) arguments(a spec.Arg, v value) ([]spec.Arg, error) {
+	if a.Type.Written == "" && v.text == "" && v.bits == 0 {
+		w := &parts{binder: b}
+		if w.value(a.Name, v, 0) {
+			return w.out, nil
+		}
+	}
+	err := b.typed(&a, v)
+	return []spec.Arg{a}, err
+}
+
+// parts are the arguments that a value becomes.
+type parts struct {
+	*binder
+	out  []spec.Arg
+	full bool
+}
+
+// add adds a part; of more than enough only that there is more.
+func (w *parts) add(a spec.Arg) {
+	if len(w.out) < maxParts {
+		w.out = append(w.out, a)
+		return
+	}
+	w.full = true
+}
+
+func below(path, name string) string { return path + spec.PartSep + name }
+
+func said(path, text string) spec.Arg {
+	return spec.Arg{Name: path, Named: true, Fetch: spec.Fetch{Op: spec.ImmStr, Name: text}, Type: spec.Type{Written: "string", Base: spec.String}}
+}
+
+func (w *parts) more(path string) { w.add(said(below(path, spec.PartMore), "")) }
+
+// part adds a value at a path, whatever it is.
+func (w *parts) part(path string, v value, depth int) {
+	if w.full || w.value(path, v, depth) {
+		return
+	}
+	a := spec.Arg{Name: path, Named: true}
+	if err := w.typed(&a, v); err != nil {
+		a = said(path, "<"+err.Error()+">")
+	}
+	w.add(a)
+}
+
+// value adds the parts of a value; false, where it has none, or is known to typed as something else.
+func (w *parts) value(path string, v value, depth int) bool {
+	switch t := source.Plain(v.typ).(type) {
+	case *dwarf.StructType:
+		probe := spec.Arg{Name: path}
+		if done, err := w.library(&probe, v); done || err != nil {
+			return false
+		}
+		if done, err := w.dynamic(&probe, v); err != nil {
+			return false
+		} else if done {
+			return w.goError(path, v, probe)
+		}
+		switch {
+		case w.container(path, v, t, depth), w.pointer(path, v, t, depth), w.variants(path, v, t, depth):
+			return true
+		}
+		if t.Kind == "union" && v.addr == nil {
+			return false
+		}
+		w.members(path, v, depth)
+		return true
+	case *dwarf.ArrayType:
+		if _, err := w.printed(v); err == nil || v.addr == nil || t.Count < 1 {
+			return false
+		}
+		if depth >= maxDepth {
+			w.more(path)
+			return true
+		}
+		w.number(below(path, spec.PartCount), &spec.Fetch{Op: spec.Imm, N: t.Count})
+		size := max(0, t.Type.Size())
+		for i := range min(t.Count, maxElems) {
+			if e, err := w.site.part(v, i*size, size, t.Type); err == nil {
+				w.part(below(path, fmt.Sprintf("[%d]", i)), e, depth+1)
+			}
+		}
+		return true
+	case *dwarf.PtrType:
+		return w.goHeader(path, v, t)
+	}
+	return false
+}
+
+// number adds a number of a word.
+func (w *parts) number(path string, f *spec.Fetch) {
+	size := w.site.Arch.PtrSize
+	w.add(spec.Arg{Name: path, Named: true, Fetch: *f, Type: spec.Type{Written: fmt.Sprintf("u%d", 8*size), Base: spec.Unsigned, Size: size}})
+}
+
+// members adds those of a struct.
+func (w *parts) members(path string, v value, depth int) {
+	t := w.site.Data.Complete(source.Plain(v.typ).(*dwarf.StructType))
+	if t.Incomplete || depth >= maxDepth {
+		w.more(path)
+		return
+	}
+	n := 0
+	for _, f := range t.Field {
+		inner, isStruct := source.Plain(f.Type).(*dwarf.StructType)
+		var m value
+		var err error
+		switch {
+		case f.BitSize != 0 && f.Name == "":
+			continue
+		case f.BitSize != 0:
+			m, err = w.member(v, &spec.Expr{Op: spec.ExprMember, Name: f.Name, L: &spec.Expr{Op: spec.ExprName, Name: path}})
+		default:
+			m, err = w.site.part(v, f.ByteOffset, max(0, f.Type.Size()), f.Type)
+		}
+		if n++; n > maxMembers {
+			w.more(path)
+			return
+		}
+		name := below(path, f.Name)
+		switch {
+		case err != nil:
+			w.add(said(name, "<"+err.Error()+">"))
+		case isStruct && (f.Name == "" || f.Name == inner.StructName && inner.Kind == "class"): // its members are this one's
+			if len(w.site.Data.Complete(inner).Field) > 0 {
+				w.members(path, m, depth)
+			}
+		case f.Name == "":
+		default:
+			w.part(name, m, depth+1)
+		}
+	}
+	if n == 0 {
+		w.number(below(path, spec.PartCount), &spec.Fetch{Op: spec.Imm})
+	}
+}
+
+// container adds the elements of one of layouts that have parts themselves, or are texts.
+func (w *parts) container(path string, v value, t *dwarf.StructType, depth int) bool {
+	for i := range layouts {
+		l := &layouts[i]
+		if l.text || !strings.HasPrefix(t.StructName, l.name) {
+			continue
+		}
+		data, ok, err := w.path(v, l.data)
+		if !ok || err != nil {
+			continue
+		}
+		to, ok := source.Plain(data.typ).(*dwarf.PtrType)
+		if !ok {
+			continue
+		}
+		count, ok, err := w.path(v, l.len+l.end)
+		elem := w.elem(v, to, l)
+		if !ok || err != nil || elem == nil || elem.Size() <= 0 || count.typ.Size() != int64(w.site.Arch.PtrSize) {
+			continue
+		}
+		from, err1 := w.site.word(data)
+		n, err2 := w.site.word(count)
+		if errors.Join(err1, err2) != nil {
+			continue
+		}
+		w.counted(path, from, n, l.end != "")
+		w.resize(elem.Size())
+		if depth >= maxDepth {
+			return true
+		}
+		for i := range int64(maxElems) {
+			g := &spec.Guard{Of: n, Size: w.site.Arch.PtrSize, N: i}
+			if l.end != "" {
+				g.Minus, g.N = from, (i+1)*elem.Size()-1
+			}
+			there := &spec.Fetch{Op: spec.Maybe, Inner: from, Guard: g}
+			w.part(below(path, fmt.Sprintf("[%d]", i)), value{typ: elem, addr: plus(there, uint64(i*elem.Size()))}, depth+1)
+		}
+		return true
+	}
+	return false
+}
+
+// counted adds how many elements there are: as many as n says, or up to where it points.
+func (w *parts) counted(path string, from, n *spec.Fetch, end bool) {
+	if !end {
+		w.number(below(path, spec.PartCount), n)
+		return
+	}
+	a := spec.Arg{Name: below(path, spec.PartCount), Named: true, Fetch: *load(from),
+		Type: spec.Type{Written: "u8", Base: spec.Unsigned, Size: 1, Array: 1, Counted: true}}
+	a.Fetch.End = n
+	w.add(a)
+}
+
+// resize makes the count that was added last one of elements of so many bytes.
+func (w *parts) resize(size int64) {
+	a := &w.out[len(w.out)-1]
+	if !a.Type.Counted {
+		return
+	}
+	for _, unit := range []int64{8, 4, 2} { // the largest number that elements are made of
+		if size%unit == 0 {
+			a.Type.Written, a.Type.Size = fmt.Sprintf("u%d", 8*unit), int(unit)
+			size /= unit
+			break
+		}
+	}
+	a.Name += fmt.Sprint(size)
+}
+
+// pointers are the types of libraries that stand for what they point at, by the beginnings of their names and the
+// pointer in them.
+var pointers = []struct{ name, data string }{
+	{"unique_ptr<", "_M_t._M_t._M_head_impl"}, // libstdc++
+	{"shared_ptr<", "_M_ptr"},
+	{"unique_ptr<", "__ptr_"}, // libc++
+	{"unique_ptr<", "__ptr_.__value_"},
+	{"shared_ptr<", "__ptr_"},
+	{"Rc<", "ptr.pointer"}, // Rust
+	{"Arc<", "ptr.pointer"},
+}
+
+// pointer adds what one of pointers points at.
+func (w *parts) pointer(path string, v value, t *dwarf.StructType, depth int) bool {
+	for _, p := range pointers {
+		if !strings.HasPrefix(t.StructName, p.name) {
+			continue
+		}
+		data, ok := w.pointerAt(v, p.data)
+		if !ok {
+			continue
+		}
+		to := source.Plain(data.typ).(*dwarf.PtrType)
+		at, err := w.site.word(data)
+		if err != nil {
+			continue
+		}
+		w.number(below(path, spec.PartTag), at)
+		in := value{typ: to.Type, addr: &spec.Fetch{Op: spec.Maybe, Inner: at}}
+		if counted, ok := source.Plain(to.Type).(*dwarf.StructType); ok && (strings.HasPrefix(counted.StructName, "RcInner<") || strings.HasPrefix(counted.StructName, "ArcInner<")) {
+			member := map[byte]string{'R': "value", 'A': "data"}[counted.StructName[0]]
+			if inner, ok, err := w.path(in, member); ok && err == nil { // behind the counts
+				in, to = inner, &dwarf.PtrType{Type: inner.typ}
+			}
+		}
+		if isStruct(to.Type) && w.plainStruct(to.Type, in) {
+			w.members(path, in, depth)
+		} else {
+			w.part(below(path, spec.PartValue), in, depth+1)
+		}
+		return true
+	}
+	return false
+}
+
+// variants adds what is one of several things: which, and the members of each, of which those are there that it has.
+func (w *parts) variants(path string, v value, t *dwarf.StructType, depth int) bool {
+	vs := w.site.Data.Variants(t)
+	if vs == nil || v.addr == nil {
+		return false
+	}
+	inner := func(c *source.Case, at *spec.Fetch) value {
+		return value{typ: c.Field.Type, addr: plus(at, uint64(c.Field.ByteOffset))}
+	}
+	if vs.Tag == nil {
+		w.members(path, inner(&vs.Cases[0], v.addr), depth)
+		return true
+	}
+	size := vs.Tag.Type.Size()
+	if size != 1 && size != 2 && size != 4 && size != 8 {
+		return false
+	}
+	tag := load(plus(v.addr, uint64(vs.Tag.ByteOffset)))
+	enum := &spec.Enum{Name: t.StructName, Values: map[int64]string{}}
+	extend := func(n int64) int64 { return n << (64 - 8*size) >> (64 - 8*size) }
+	for i := range vs.Cases {
+		if c := &vs.Cases[i]; c.Other {
+			enum.Other = c.Field.Name
+		} else {
+			enum.Values[extend(c.Value)] = c.Field.Name
+		}
+	}
+	w.add(spec.Arg{Name: below(path, spec.PartTag), Named: true, Fetch: *tag,
+		Type: spec.Type{Written: fmt.Sprintf("s%d", 8*size), Base: spec.Enumeration, Size: int(size), Enum: enum}})
+	for i := range vs.Cases {
+		c := &vs.Cases[i]
+		s, ok := source.Plain(c.Field.Type).(*dwarf.StructType)
+		if !ok || len(w.site.Data.Complete(s).Field) == 0 {
+			continue
+		}
+		var g *spec.Guard
+		is := func(n int64, not bool) *spec.Guard {
+			n = int64(uint64(n) << (64 - 8*size) >> (64 - 8*size)) // tags are read without a sign
+			return &spec.Guard{Of: tag, Size: int(size), Equal: true, Not: not, N: n}
+		}
+		if !c.Other {
+			g = is(c.Value, false)
+		}
+		for k := range vs.Cases {
+			if c.Other && k != i {
+				g = both(g, is(vs.Cases[k].Value, true))
+			}
+		}
+		if c.Other && len(vs.Cases) > maxOthers {
+			w.more(below(path, c.Field.Name))
+			continue
+		}
+		w.members(below(path, c.Field.Name), inner(c, &spec.Fetch{Op: spec.Maybe, Inner: v.addr, Guard: g}), depth)
+	}
+	return true
+}
+
+// pointerAt goes along a path to a member that is a pointer: base classes may have others of the name.
+func (w *parts) pointerAt(v value, path string) (value, bool) {
+	name, rest, deeper := strings.Cut(path, ".")
+	t, ok := source.Plain(v.typ).(*dwarf.StructType)
+	if !ok {
+		return v, false
+	}
+	for _, f := range w.site.Data.Complete(t).Field {
+		inner, isStruct := source.Plain(f.Type).(*dwarf.StructType)
+		if f.BitSize != 0 || f.Name != name && (!isStruct || f.Name != "" && f.Name != inner.StructName) {
+			continue
+		}
+		m, err := w.site.part(v, f.ByteOffset, max(0, f.Type.Size()), f.Type)
+		switch {
+		case err != nil:
+			continue
+		case f.Name != name:
+			m, ok = w.pointerAt(m, path)
+		case deeper:
+			m, ok = w.pointerAt(m, rest)
+		default:
+			p, is := source.Plain(f.Type).(*dwarf.PtrType)
+			ok = is && p.Type != nil
+		}
+		if ok {
+			return m, true
+		}
+	}
+	return v, false
+}
+
+// plainStruct tells the structs that are printed by their members.
+func (w *parts) plainStruct(t dwarf.Type, v value) bool {
+	try := &parts{binder: w.binder}
+	return try.value("", v, 0) && len(try.out) > 0 && !strings.HasPrefix(try.out[0].Name, spec.PartSep+spec.PartTag) && !strings.HasPrefix(try.out[0].Name, spec.PartSep+spec.PartCount)
+}
+
+// headers are what Go's maps and channels point at, by the beginnings of the names of the types that they are of, and
+// the members that tell how much is in them.
+var headers = []struct {
+	name    string
+	members [][2]string
+}{
+	{"map<", [][2]string{{"len", "used"}}},
+	{"hash<", [][2]string{{"len", "count"}}}, // before Go 1.24
+	{"hchan<", [][2]string{{"len", "qcount"}, {"cap", "dataqsiz"}}},
+}
+
+// goHeader adds how much is in a map or channel of Go.
+func (w *parts) goHeader(path string, v value, t *dwarf.PtrType) bool {
+	to, ok := source.Plain(t.Type).(*dwarf.StructType)
+	if !ok || !w.site.Data.Go(w.site.At) {
+		return false
+	}
+	for _, h := range headers {
+		if !strings.HasPrefix(to.StructName, h.name) {
+			continue
+		}
+		at, err := w.site.word(v)
+		if err != nil {
+			return false
+		}
+		in := value{typ: to, addr: &spec.Fetch{Op: spec.Maybe, Inner: at}}
+		var add []spec.Arg
+		for _, m := range h.members {
+			n, ok, err := w.path(in, m[1])
+			if !ok || err != nil {
+				return false
+			}
+			a := spec.Arg{Name: below(path, m[0]), Named: true}
+			if w.typed(&a, n) != nil {
+				return false
+			}
+			add = append(add, a)
+		}
+		w.number(below(path, spec.PartTag), at)
+		w.out = append(w.out, add...)
+		return true
+	}
+	return false
+}
+
+// goTexts are the errors whose text is a string at their beginning.
+var goTexts = []string{"*errors.errorString", "*fmt.wrapError", "*fmt.fmtError"}
+
+// goError adds a Go error: its type, as dynamic has it, and the text of those that are known. False: it is no more
+// than its type.
+func (w *parts) goError(path string, v value, typ spec.Arg) bool {
+	if d, ok := v.typ.(*dwarf.TypedefType); !ok || d.Name != "error" {
+		return false
+	}
+	data, ok, err := w.path(v, "data")
+	if !ok || err != nil {
+		return false
+	}
+	at, err := w.site.word(data)
+	if err != nil {
+		return false
+	}
+	typ.Name, typ.Named = below(path, spec.PartTag), true
+	w.add(typ)
+	size := w.site.Arch.PtrSize
+	for addr, name := range typ.Type.Enum.Values {
+		for _, known := range goTexts {
+			if name != known {
+				continue
+			}
+			is := typ.Fetch
+			there := &spec.Fetch{Op: spec.Maybe, Inner: at, Guard: &spec.Guard{Of: &is, Size: size, Equal: true, N: addr}}
+			a := spec.Arg{Name: below(below(path, name), spec.PartValue), Named: true, Type: spec.Type{Written: "string", Base: spec.String, Counted: true}}
+			a.Fetch = *load(load(there))
+			a.Fetch.Count = load(plus(there, uint64(size)))
+			w.add(a)
+		}
+	}
+	return true
+}
