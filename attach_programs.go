@@ -24,7 +24,7 @@ func (ps *Programs) Unplaced(told ...Placement) []string {
 // as they are: see Unplaced. Errors: EINVAL for a place that is none; ENOENT for what told names and is
 // not there, and for a static probe (USDT) that no mapped file has; those of Register.
 func (ps *Programs) Attach(told ...Placement) ([]Probe, error) {
-	if ps.s.inHandler() {
+	if ps.s.on.Owner.InHandler() {
 		return nil, errInHandler
 	}
 	find := &placing.Finder{Space: ps.s.Symbols(), Specs: ps.set.Map(placing.UsdtSpecs), Warn: ps.s.report}
@@ -43,7 +43,7 @@ func (ps *Programs) Attach(told ...Placement) ([]Probe, error) {
 	if err == nil && len(find.Semaphores) > 0 {
 		ps.s.mu.Lock()
 		defer ps.s.mu.Unlock()
-		err = ps.s.frozen(func() error { return ps.s.raised.Raise(ps.s.t, find.Semaphores) })
+		err = ps.s.on.Owner.Frozen(func() error { return ps.s.raised.Raise(ps.s.on.T, find.Semaphores) })
 	}
 	return all, err
 }
@@ -71,8 +71,8 @@ func (s *Session) Printed() (lines []bpf.Printk, err error) {
 		return nil, err
 	}
 	defer s.unlock()
-	if s.inside == nil {
+	if !s.within.Some() {
 		return nil, nil
 	}
-	return s.inside.ReadPrinted()
+	return s.within.ReadPrinted()
 }

@@ -35,7 +35,7 @@ func (r *Regs) goValues(ptrs []any, results bool) error {
 	if err != nil {
 		return &Error{Errno: syscall.EINVAL, Err: err}
 	}
-	vs, err := args.Go.Places(r.s.arch, types, isPointer)
+	vs, err := args.Go.Places(r.s.on.Arch, types, isPointer)
 	if err != nil {
 		return &Error{Errno: syscall.EINVAL, Err: err}
 	}
@@ -43,7 +43,7 @@ func (r *Regs) goValues(ptrs []any, results bool) error {
 		if results && len(v.Pieces) > 0 && v.Pieces[0].Class == cabi.Stack {
 			return fail(syscall.ENOTSUP, "result %d is on the stack, behind arguments that are not known", i+1)
 		}
-		if err := args.Go.Fetch(r.s.arch, r, reflect.ValueOf(ptrs[i]).Elem(), v, r.pointers()); err != nil {
+		if err := args.Go.Fetch(r.s.on.Arch, r, reflect.ValueOf(ptrs[i]).Elem(), v, r.pointers()); err != nil {
 			return err
 		}
 	}

@@ -106,29 +106,35 @@
 //	step                              value that comes out       where
 //	----                              --------------------       -----
 //	definition, text or Go struct     *spec.Spec, *Kprobe        spec/, trace/, kprobe.go, probe.go
-//	name to address                   symbol.Loc                 symbol/, internal/image/
+//	name to address, once             symbol.Loc: Kprobe.Loc,    symbol/, internal/image/
+//	                                  the point's
 //	may there be a probe?             an error and its reason    internal/image/, attach.go, role.go
 //	bytes to instruction and verdict  isa.Insn, isa.Verdict      internal/isa/<machine>/
 //	what will be written where        *patch.Site, *patch.Slot   internal/patch/
-//	the writing, and its undo         breakpoints, slots         apply.go, outlook.go, remove.go,
-//	                                                             internal/room/, internal/text/
-//	a hit                             which probe, how to go on  hit.go, signal.go, retprobe.go, watch.go
-//	a handler                         your function              hit.go, concurrent.go, jprobe.go
-//	or a program in the target        *Program                   program.go, detour.go, bpf/, internal/inject/
-//	a trap becomes a jump             "[OPTIMIZED]"              optimize.go, outlook.go
+//	what should stand where           *probed.Point, text.Kind   internal/probed/
+//	the writing, and its undo         *change.Change             internal/change/, internal/parts/,
+//	                                                             internal/links/, remove.go,
+//	                                                             internal/text/
+//	a hit                             which probe, how to go on  internal/stops/, internal/calls/
+//	a handler                         your function              handlers.go, jprobe.go, retprobe.go,
+//	                                                             watch.go, internal/owner/
+//	or a program in the target        *Program                   program.go, internal/within/, bpf/,
+//	                                                             internal/inject/
+//	a trap becomes a jump             "[OPTIMIZED]"              optimize.go, internal/optimize/
 //	an event                          *event.Event, a line       trace/, event/
 //
 // Beside it: session.go (who may do what on which thread), loader.go and fork.go
 // (libraries, children, exec), internal/text/lifeline.go and internal/lifeline (what keeps
 // a target alive whose controller dies), role.go (in what the kinds of probes differ),
+// internal/kind (in what the kinds of targets differ),
 // internal/machine (one record per machine), errors.go. docs/ARCHITECTURE.md draws it.
 // A target is an interface, target.Target; target/ptrace is a live process, target/kernel
 // a kernel behind a stub, target/gdbremote a program behind one.
 //
 // # Lock order
 //
-// Session.mu (a registration or removal, planning included), then frames.mu, then
-// Session.view. The owner thread takes neither mu nor anything that is held
+// Session.mu (a registration or removal, planning included), then that of the calls under way, then
+// Ground.View. The owner thread takes neither mu nor anything that is held
 // while it is waited for; it reads what only itself changes without a lock. Nothing
 // of the user's is called with a lock held: no handler, and not Options.Report.
 package kprobe

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"kprobe/internal/errno"
+	"kprobe/internal/owner"
 )
 
 // Every error of this package is, by errors.Is, the errno that the kernel's
@@ -29,7 +30,7 @@ type Error = errno.Error
 func fail(e syscall.Errno, format string, args ...any) error { return errno.New(e, format, args...) }
 
 // errClosed is answered by every call on a session that is over.
-var errClosed = &Error{Errno: syscall.ESRCH, Reason: "the session is closed"}
+var errClosed = owner.ErrClosed
 
 // errInHandler: a handler runs while its thread is stopped and, by default, on
 // the very thread that a registration needs.

@@ -51,7 +51,7 @@ type CString struct {
 }
 
 // Read reads the text, at most max bytes of it. Errors: EFAULT.
-func (c CString) Read(max int) (string, error) { return mem.Text(own{c.s}, c.Addr, max) }
+func (c CString) Read(max int) (string, error) { return mem.Text(c.s.on.Own(), c.Addr, max) }
 
 // String reads up to 4096 bytes; it gives "(fault)" for a bad pointer, as
 // event lines do.
@@ -77,7 +77,7 @@ func At[T any](s *Session, addr arch.Addr) Ptr[T] { return Ptr[T]{addr, s} }
 // Load reads what the pointer points to. Errors: EFAULT; EINVAL for a T that
 // has no fixed size.
 func (p Ptr[T]) Load() (v T, err error) {
-	err = cabi.Load(p.s.arch, p.s.ReadMem, p.Addr, reflect.ValueOf(&v).Elem())
+	err = cabi.Load(p.s.on.Arch, p.s.ReadMem, p.Addr, reflect.ValueOf(&v).Elem())
 	return v, err
 }
 
@@ -107,8 +107,8 @@ func (j *Jprobe) kprobe() *Kprobe {
 
 func (j *Jprobe) prepare(s *Session) error {
 	// Whose function it is, C's or Go's, is known when it has been found.
-	if _, err := compileEntry(s.arch, j.Entry, args.C); err != nil {
-		if _, goErr := compileEntry(s.arch, j.Entry, args.Go); goErr != nil {
+	if _, err := compileEntry(s.on.Arch, j.Entry, args.C); err != nil {
+		if _, goErr := compileEntry(s.on.Arch, j.Entry, args.Go); goErr != nil {
 			return err
 		}
 	}
@@ -139,15 +139,15 @@ func (r asJprobe) unlinked(s *Session) {
 }
 
 func (r asJprobe) fits(s *Session, b *batch, loc symbol.Loc) error {
-	if !s.image.IsEntry(loc) {
+	if !s.on.Image.IsEntry(loc) {
 		return fail(syscall.EINVAL, "a jprobe must be at a function's entry, and %s is not", loc)
 	}
 	at := arch.Addr(loc.Addr)
-	inBatch := func(q *Kprobe) bool { _, j := q.role.(asJprobe); return j && b.at[q].Addr == at }
-	if s.jprobes[at] != nil || slices.ContainsFunc(b.probes, inBatch) {
+	isOne := func(q *Kprobe) bool { _, j := q.role.(asJprobe); return j }
+	if s.jprobes[at] != nil || slices.ContainsFunc(b.Others(at), isOne) {
 		return fail(syscall.EEXIST, "%s has a jprobe already", loc)
 	}
-	return r.j.compile(s.arch, loc)
+	return r.j.compile(s.on.Arch, loc)
 }
 
 // compile fits the jprobe to the function that it is on.

@@ -7,6 +7,7 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/inside"
+	"kprobe/symbol"
 )
 
 // Flags of a Kprobe.
@@ -19,7 +20,7 @@ const (
 // Kprobe is a probe on one instruction (kprobes.txt 1.1, 4.1). The caller
 // fills in the exported fields and leaves them alone while it is registered.
 type Kprobe struct {
-	// SymbolName and Offset, or Addr, say where; both or neither is EINVAL.
+	// SymbolName and Offset, or Addr, or Loc say where; a name and an address, or nothing, is EINVAL.
 	// The name is that of a function: "getenv", "libc.so.6:getenv" (the mapped
 	// file's path or base name before the colon), "memcpy@GLIBC_2.2.5",
 	// "net/http.(*conn).serve", a C++ or Rust name as its source has it.
@@ -28,6 +29,13 @@ type Kprobe struct {
 	SymbolName string
 	Offset     uint64 // bytes
 	Addr       arch.Addr
+
+	// Loc is a place that was found: by Symbols, or by Lookup. With a SymbolName it is what that
+	// stands for, Offset included, and the name is not looked up again while the file is mapped.
+	// Alone it is a third way to say where: of a function that shares its name with others, or in the
+	// middle of a file. When the target executes another program, such a probe waits for the
+	// same file, and is at the same byte of it then.
+	Loc symbol.Loc
 
 	// Patient lets the probe wait for a function that the program does not have,
 	// as every probe waits for a file that is not mapped: a program that it
@@ -79,6 +87,31 @@ type Kprobe struct {
 	refusal error  // why the last batch went without it
 }
 
+// isFound tells whether a place was given that had been found.
+func (p *Kprobe) isFound() bool { return p.Loc.Module != nil }
+
+// lasts tells whether the place means something in another program, too.
+func (p *Kprobe) lasts() bool { return p.SymbolName != "" || p.isFound() }
+
+// where is the place in the words that it was given in.
+func (p *Kprobe) where() string {
+	switch {
+	case p.SymbolName != "":
+		return p.SymbolName
+	case p.isFound():
+		return p.Loc.Place()
+	}
+	return p.Addr.String()
+}
+
+// unplace forgets where a probe was.
+func (p *Kprobe) unplace() {
+	p.point = nil
+	if p.placed {
+		p.Addr, p.placed = p.given, false
+	}
+}
+
 // Hits counts how often the probe's handlers ran since it was registered.
 func (p *Kprobe) Hits() uint64 {
 	return p.hits.Load() + p.counted().Hits
@@ -91,7 +124,7 @@ func (p *Kprobe) counted() (t inside.Tally) {
 		s = p.last
 	}
 	if s != nil && p.runsInside() {
-		return s.counted(p)
+		return s.within.Counted(p)
 	}
 	return t
 }

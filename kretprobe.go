@@ -8,14 +8,16 @@ import (
 
 	"kprobe/arch"
 	"kprobe/bpf"
-	"kprobe/internal/inject"
+	"kprobe/internal/calls"
 	"kprobe/internal/inside"
+	"kprobe/internal/kind"
+	"kprobe/internal/machine"
 	"kprobe/internal/returns"
 	"kprobe/symbol"
 )
 
 // MaxData is the most private data a return instance can have, in bytes.
-const MaxData = 4096
+const MaxData = kind.MaxData
 
 // Kretprobe is a return probe (kprobes.txt 1.3, 4.3). The caller fills in the
 // exported fields and leaves them alone while it is registered.
@@ -49,13 +51,10 @@ type Kretprobe struct {
 	Program, EntryProgram *Program
 
 	nmissed, returned atomic.Uint64
-	lost              [losses]atomic.Uint64
-	active            int // instances in use; guarded by frames.mu
-	free              []*KretprobeInstance
+	watch             calls.Probe[*KretprobeInstance]
 
-	plan  *returns.Plan          // since its function has been found
-	exits []*Kprobe              // on them
-	again map[returns.Place]bool // where the function begins anew, not a call of it; guarded by frames.mu
+	plan  *returns.Plan // since its function has been found
+	exits []*Kprobe     // on them
 }
 
 // KretprobeInstance is one call that is under way.
@@ -70,8 +69,6 @@ type KretprobeInstance struct {
 	// result will be this one's too: there is no ReturnValue yet. With
 	// EngineSwap that is not seen, and the return comes after the jump.
 	Tail bool
-
-	orphan bool // the probe was unregistered while the call was under way
 }
 
 // NMissed counts the calls whose return was not reported because MaxActive
@@ -105,31 +102,12 @@ type Lost struct {
 // Lost counts the calls that were entered and not reported.
 func (rp *Kretprobe) Lost() Lost {
 	t := rp.Kp.counted()
-	var inside [losses]uint64
+	var inside [calls.Losses]uint64
 	for i, n := range t.Lost {
 		inside[rp.insideLoss(i)] += n
 	}
-	n := func(why loss) uint64 { return rp.lost[why].Load() + inside[why] }
-	return Lost{rp.nmissed.Load() + t.Missed, n(unwound), n(longjmp), n(goexit), n(exited), n(unregistered)}
-}
-
-// loss is why a call never returned.
-type loss uint8
-
-const (
-	unwound loss = iota
-	longjmp
-	goexit
-	exited
-	unregistered
-
-	losses = iota
-)
-
-// lose gives up a call; the lock of the frames is held.
-func (ri *KretprobeInstance) lose(why loss) {
-	ri.Rp.lost[why].Add(1)
-	ri.Rp.give(ri)
+	n := func(why calls.Loss) uint64 { return rp.watch.Lost(why) + inside[why] }
+	return Lost{rp.nmissed.Load() + t.Missed, n(calls.Unwound), n(calls.Longjmp), n(calls.Goexit), n(calls.Exited), n(calls.Unregistered)}
 }
 
 // Hits counts the returns that were reported.
@@ -161,8 +139,8 @@ func (rp *Kretprobe) prepare(s *Session) error {
 		return err
 	}
 	most := MaxData
-	if s.machine != nil && rp.Program != nil {
-		most = inject.SlotData
+	if rp.Program != nil {
+		most = s.on.Kind.CallData()
 	}
 	if rp.DataSize < 0 || rp.DataSize > most {
 		return fail(syscall.E2BIG, "private data of %d bytes, at most %d are possible", rp.DataSize, most)
@@ -172,10 +150,7 @@ func (rp *Kretprobe) prepare(s *Session) error {
 	}
 	rp.nmissed.Store(0)
 	rp.returned.Store(0)
-	for i := range rp.lost {
-		rp.lost[i].Store(0)
-	}
-	rp.again = make(map[returns.Place]bool)
+	rp.watch.Reset(rp.MaxActive, rp.Kp.leaving.Load)
 	rp.Kp.role = asReturn{rp: rp}
 	rp.Kp.PostHandler, rp.Kp.FaultHandler = nil, nil
 	if rp.Program != nil {
@@ -183,9 +158,11 @@ func (rp *Kretprobe) prepare(s *Session) error {
 	}
 	rp.Kp.PreHandler = func(p *Kprobe, regs *Regs) int {
 		if rp.plan.Swaps() {
-			return rp.entered(p, regs)
+			rp.entered(p, regs)
+		} else {
+			rp.enteredForExits(p, regs)
 		}
-		return rp.enteredForExits(p, regs)
+		return 0
 	}
 	return nil
 }
@@ -201,6 +178,8 @@ func (rp *Kretprobe) checkPrograms(s *Session) error {
 		return fail(syscall.EINVAL, "an entry program goes with a program for the return; CountOnly will do")
 	case rp.Handler != nil || rp.EntryHandler != nil:
 		return fail(syscall.EINVAL, "a probe has programs or handlers, not both")
+	case machine.Calls(s.on.Arch) != nil:
+		return &Error{Errno: syscall.ENOTSUP, Err: machine.Calls(s.on.Arch)}
 	}
 	if err := rp.Program.fits(s, bpf.Kretprobe, rp.DataSize); err != nil || rp.EntryProgram == nil {
 		return err
@@ -210,8 +189,8 @@ func (rp *Kretprobe) checkPrograms(s *Session) error {
 
 func (rp *Kretprobe) release(s *Session) {
 	rp.Kp.role, rp.Kp.PreHandler = nil, nil
-	s.settleInside(rp)
-	s.frames.orphan(rp)
+	s.within.Settle(rp)
+	s.calls.Orphan(&rp.watch)
 }
 
 // asReturn is the role of a Kprobe at the entry of a function with a return probe.
@@ -227,7 +206,7 @@ func (r asReturn) release(s *Session)  { r.rp.release(s) }
 func (r asReturn) work(*Kprobe) (program, entry *Program) { return r.rp.Program, r.rp.EntryProgram }
 
 func (r asReturn) fits(s *Session, b *batch, loc symbol.Loc) error {
-	if !s.image.IsEntry(loc) {
+	if !s.on.Image.IsEntry(loc) {
 		return fail(syscall.EINVAL, "a return probe must be at a function's entry, and %s is not", loc)
 	}
 	return s.chooseEngine(r.rp, loc, r.rp.besideAnother(s, b, loc))
@@ -241,17 +220,7 @@ func (rp *Kretprobe) besideAnother(s *Session, b *batch, loc symbol.Loc) bool {
 	if rp.Program == nil {
 		return false
 	}
-	at := arch.Addr(loc.Addr)
-	var others []*Kprobe
-	if pt := s.points.at(at); pt != nil {
-		others = slices.Clone(pt.probes)
-	}
-	for _, p := range b.probes {
-		if b.at[p].Addr == at {
-			others = append(others, p)
-		}
-	}
-	return slices.ContainsFunc(others, func(p *Kprobe) bool {
+	return slices.ContainsFunc(b.Others(arch.Addr(loc.Addr)), func(p *Kprobe) bool {
 		o := p.as().returns()
 		return p.swaps() && o.Program != nil && (o.MaxActive != rp.MaxActive ||
 			rp.Engine == EngineAuto && (o.EntryProgram != nil || rp.EntryProgram != nil))
@@ -317,4 +286,12 @@ func (s *Session) EnableKretprobe(rp *Kretprobe) error {
 // under way are still reported.
 func (s *Session) DisableKretprobe(rp *Kretprobe) error {
 	return s.setDisabled([]*Kprobe{rp.kprobe()}, true)
+}
+
+// insideData is how much private data a call has for programs; none, where they ask for none.
+func (rp *Kretprobe) insideData() int {
+	if rp.Program.callData()+rp.EntryProgram.callData() == 0 {
+		return 0
+	}
+	return (rp.DataSize + 7) &^ 7
 }

@@ -41,9 +41,15 @@ var layers = []layer{
 	{"arch", nil},
 	{"spec", nil},
 	{"symbol", nil},
-	{"bpf", nil},
+	{"bpf/printk", nil},
+	{"bpf/object", nil},
+	{"bpf/tnum", nil},
+	{"bpf/layout", nil},
+	{"bpf", []string{"bpf/printk", "bpf/object", "bpf/layout"}},
+	{"bpf/verify", []string{"bpf", "bpf/tnum"}},
 	{"script/syntax", nil},
 	{"script/types", nil},
+	{"source", nil},
 	{"bpf/bpftest", []string{"bpf"}}, // random programs, for the tests of those who run them
 
 	// 1: what the rest is written against.
@@ -51,66 +57,102 @@ var layers = []layer{
 	{"target", []string{"arch", "symbol"}},
 	{"internal/isa", []string{"arch"}},
 	{"symbol/kernel", []string{"arch", "spec", "symbol"}},
+	{"source/bind", []string{"arch", "spec", "symbol", "source"}},
 
 	// What tests stand on: of the project it knows nothing.
-	{"internal/lifeline", []string{"arch"}},
+	{"internal/proc", nil},
+	{"internal/lifeline", []string{"arch", "internal/proc"}},
 	{"internal/mem", []string{"arch"}},
 	{"internal/cabi", []string{"arch", "internal/errno"}},
 	{"internal/goabi", []string{"arch", "internal/cabi"}},
 	{"internal/args", []string{"arch", "internal/cabi", "internal/goabi"}},
 	{"internal/faults", nil},
 	{"internal/host", nil},
+	{"internal/guardian", nil},
 	{"internal/untouchable", []string{"arch"}},
 	{"internal/errno", nil},
 	{"internal/later", nil},
 	{"internal/mistakes", nil},
-	{"internal/listing", []string{"arch", "symbol"}},
 	{"internal/names", nil},
-	{"internal/testprog", nil},
+	{"internal/traced", []string{"symbol", "internal/proc"}},
+	{"internal/unwind", []string{"symbol"}},
+	{"internal/debuginfod", nil},
+	{"internal/testprog", []string{"internal/proc"}},
 	{"internal/testprog/*", nil},
 
 	// 2: one machine, one kind of target. None knows another.
 	{"internal/isa/*", []string{"internal/isa", "arch"}},
-	{"target/kernel", []string{"target", "arch", "spec", "symbol", "symbol/kernel", "target/gdbremote", "internal/lifeline"}},
+	{"target/kernel", []string{"target", "arch", "spec", "symbol", "symbol/kernel", "target/gdbremote", "internal/guardian", "internal/lifeline"}},
 	{"target/targettest", []string{"target", "arch", "symbol", "internal/testprog"}},
-	{"target/*", []string{"target", "arch", "symbol", "internal/isa", "internal/isa/*", "internal/lifeline", "internal/faults", "internal/host"}},
+	{"target/*", []string{"target", "arch", "symbol", "internal/isa", "internal/isa/*", "internal/guardian", "internal/lifeline", "internal/faults", "internal/host", "internal/proc"}},
 
 	// 3: plans and code, still without a target to touch.
 	{"internal/patch", []string{"internal/isa", "arch"}},
 	{"internal/returns", []string{"internal/patch", "internal/isa", "symbol", "arch"}},
 	{"internal/jumps", []string{"internal/patch", "internal/isa", "symbol", "arch"}},
-	{"internal/gen", []string{"bpf", "event", "spec", "arch"}},
-	{"internal/jit", []string{"bpf", "arch", "internal/isa", "internal/isa/*"}},
+	{"internal/btftext", nil}, // values by BTF
+	{"internal/gen", []string{"bpf", "bpf/layout", "event", "spec", "arch"}},
+	{"internal/jit", []string{"bpf", "bpf/layout", "arch", "internal/isa", "internal/isa/*"}},
 	{"internal/machine", []string{"arch", "internal/isa", "internal/isa/*", "internal/cabi", "internal/goabi", "internal/untouchable", "internal/lifeline", "internal/jit", "internal/inject", "internal/errno"}}, // one record each
-	{"internal/inside", []string{"bpf", "arch", "target", "internal/isa", "internal/patch", "internal/jit", "internal/inject", "internal/returns"}},
-	{"internal/inject", []string{"internal/jit", "internal/patch", "bpf", "arch", "internal/isa", "internal/isa/*"}},
+	{"internal/inside", []string{"bpf", "bpf/verify", "arch", "target", "internal/isa", "internal/patch", "internal/jit", "internal/inject", "internal/returns"}},
+	{"internal/inject", []string{"internal/jit", "internal/patch", "bpf", "bpf/layout", "arch", "internal/isa", "internal/isa/*"}},
 
 	// What the engine stands on, one idea each: the program that is looked at, memory of
 	// ours in the target, and what stands in the program's text. They have a target to read
 	// and write, and know nothing of probes.
 	{"internal/image", []string{"arch", "symbol", "target", "internal/errno", "internal/isa", "internal/machine", "internal/mem", "internal/patch", "internal/jumps", "internal/returns", "internal/goabi", "internal/untouchable"}},
+	{"internal/calls", []string{"arch", "symbol", "internal/errno", "target", "internal/mem", "internal/patch", "internal/returns"}},
 	{"internal/room", []string{"arch", "target", "internal/errno", "internal/mem", "internal/patch"}},
+	{"internal/kind", []string{"arch", "target", "internal/isa", "internal/patch", "internal/inject", "internal/inside"}},
+	{"internal/owner", []string{"target", "internal/errno", "internal/later"}},
+	{"internal/linker", []string{"arch", "symbol", "internal/image"}},
 	{"internal/placing", []string{"arch", "bpf", "symbol", "internal/errno", "internal/mem"}},
 	{"internal/text", []string{"arch", "target", "internal/errno", "internal/mem", "internal/patch", "internal/inside", "internal/lifeline"}},
 
+	{"internal/change", []string{"target"}},
+	{"internal/watched", []string{"arch", "target", "internal/change", "internal/errno", "internal/owner"}},
+	{"internal/probed", []string{"arch", "symbol", "internal/change", "internal/inside", "internal/mem", "internal/patch", "internal/room", "internal/text"}},
+
+	{"internal/ground", []string{"arch", "target", "internal/image", "internal/isa", "internal/kind", "internal/owner", "internal/patch", "internal/probed", "internal/room", "internal/text"}},
+	{"internal/within", []string{"arch", "symbol", "target", "internal/errno", "internal/ground", "internal/inject", "internal/inside", "internal/mem", "internal/probed", "internal/returns", "internal/room"}},
+	{"internal/parts", []string{"arch", "internal/change", "internal/errno", "internal/ground", "internal/image", "internal/inside", "internal/machine", "internal/mem", "internal/patch", "internal/probed", "internal/room", "internal/text", "internal/within"}},
+	{"internal/listing", []string{"arch", "symbol", "internal/probed", "internal/text"}},
+	{"internal/links", []string{"arch", "symbol", "internal/change", "internal/machine", "internal/parts", "internal/patch", "internal/probed", "internal/text"}},
+	{"internal/standing", []string{"arch", "symbol", "target", "internal/ground", "internal/probed", "internal/within"}},
+	{"internal/stops", []string{"arch", "target", "internal/calls", "internal/ground", "internal/inside", "internal/isa", "internal/lifeline", "internal/probed", "internal/room", "internal/standing", "internal/text", "internal/within"}},
+	{"internal/optimize", []string{"arch", "target", "internal/change", "internal/image", "internal/inside", "internal/parts", "internal/patch", "internal/probed", "internal/text", "internal/within"}},
+
 	// Scripts become programs, and what programs send becomes text.
-	{"script/compile", []string{"script/syntax", "script/types", "bpf"}},
+	{"script/calls", nil},
+	{"script/asm", []string{"bpf"}},
+	{"script/machine", []string{"arch", "bpf"}},
+	{"script/settings", nil},
+	{"script/headers", []string{"script/calls"}},
+	{"script/macro", []string{"script/syntax"}},
+	{"script/point", []string{"script/calls", "script/machine", "script/syntax", "script/types", "bpf"}},
+	{"script/compile", []string{"script/asm", "script/machine", "script/calls", "script/headers", "script/point", "script/settings", "script/macro", "script/syntax", "script/types", "bpf"}},
 	{"script/output", []string{"script/types"}},
+	{"script/debug", []string{"script/compile", "script/machine", "script/point", "script/types", "arch", "symbol", "source", "source/bind"}},
 
 	// 4: the engine. The caller passes a target in, so that none is favoured.
-	{".", []string{"arch", "spec", "symbol", "bpf", "event", "target", "internal/isa", "internal/errno", "internal/image", "internal/room", "internal/text",
-		"internal/machine", "internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/placing", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/later", "internal/listing", "internal/mistakes", "internal/names", "internal/untouchable"}},
+	{".", []string{"arch", "spec", "symbol", "bpf", "event", "target", "internal/isa", "internal/errno", "internal/ground", "internal/image", "internal/calls", "internal/change", "internal/probed", "internal/room", "internal/text",
+		"internal/machine", "internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/placing", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/later", "internal/listing", "internal/mistakes", "internal/names", "internal/kind", "internal/linker", "internal/links", "internal/optimize", "internal/owner", "internal/parts", "internal/standing", "internal/stops", "internal/traced", "internal/untouchable", "internal/unwind", "internal/watched", "internal/within"}},
+
+	// What probes record, in files and in order. It has no target.
+	{"recording", []string{"arch", "event", "bpf", "bpf/layout", "internal/gen"}},
 
 	// 5: users of the engine. Nothing below imports them.
-	{"trace", []string{".", "arch", "spec", "symbol", "event", "bpf", "internal/gen"}},
-	{"script", []string{".", "arch", "symbol", "bpf", "script/syntax", "script/types", "script/compile", "script/output"}},
+	{"trace", []string{".", "arch", "spec", "symbol", "event", "bpf", "internal/gen", "recording", "source", "source/bind"}},
+	{"graph", []string{".", "arch", "event", "spec", "symbol", "trace"}},
+	{"view", []string{"arch", "event", "spec", "graph"}}, // pictures and files for others
+	{"script", []string{".", "arch", "symbol", "bpf", "bpf/verify", "script/syntax", "script/types", "script/compile", "script/debug", "script/machine", "script/output", "script/point", "internal/host", "internal/proc", "internal/isa", "internal/isa/*"}},
 	{"internal/conform", []string{".", "arch"}}, // tests, of every kind of target
 	{"tracefs", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target"}},
 	{"internal/vm", []string{"internal/host"}},
 	{"internal/vm/*", []string{"internal/vm"}},
-	{"cmd/*", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "tracefs", "internal/*", "script", "script/*"}},
-	{"examples/*", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "tracefs"}},
-	{"bench", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "internal/*"}},
+	{"cmd/*", []string{".", "trace", "recording", "view", "graph", "view", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "tracefs", "internal/*", "script", "script/*", "source", "source/*"}},
+	{"examples/*", []string{".", "trace", "graph", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "tracefs"}},
+	{"bench", []string{".", "trace", "recording", "graph", "view", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "internal/*"}},
 	{"bench/*", []string{".", "trace", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "internal/*"}},
 }
 
@@ -118,10 +160,14 @@ var layers = []layer{
 // speaks to this machine's kernel. Everywhere else the target says what it is.
 const hostFolder = "target/ptrace"
 
+// ownFolder is the one package that looks at this process itself, and so has pointers.
+const ownFolder = "internal/guardian"
+
 // A sign that two ideas share a roof.
 const (
 	maxFile    = 800
 	maxPackage = 6000 // lines of code: tests, tables, comments and blank lines apart
+	maxRoot    = 2985 // of the engine: sessions and probes; what they stand on is in packages below
 )
 
 // source is one Go file of the project.
@@ -224,7 +270,7 @@ func checkImports(files []source) (broken []string) {
 // and the size of its pointers decide nothing.
 func checkMachine(files []source) (broken []string) {
 	for _, f := range files {
-		if f.test() || f.dir == hostFolder {
+		if f.test() || f.dir == hostFolder || f.dir == ownFolder {
 			continue
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
@@ -306,8 +352,12 @@ func checkSizes(files []source) (broken []string) {
 		}
 	}
 	for dir, n := range packages {
-		if n > maxPackage {
-			broken = append(broken, fmt.Sprintf("%s: package of %d lines, more than %d", dir, n, maxPackage))
+		most := maxPackage
+		if dir == "." {
+			most = maxRoot
+		}
+		if n > most {
+			broken = append(broken, fmt.Sprintf("%s: package of %d lines, more than %d", dir, n, most))
 		}
 	}
 	slices.Sort(broken)

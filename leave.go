@@ -17,7 +17,7 @@ func (s *Session) removeAll() error {
 	s.remove(slices.Clone(s.probes)) // what it cannot put back is put back, or reported, below
 	var err error
 	for range 2 {
-		err = target.Insist(func(last bool) error { return s.frozen(func() error { return s.takeAway(last) }) })
+		err = target.Insist(s.leave)
 		if err == nil || errors.Is(err, syscall.ESRCH) { // it ended by itself
 			return nil
 		}
@@ -25,45 +25,54 @@ func (s *Session) removeAll() error {
 	return err
 }
 
+// leave is one try. What cannot be done before the exec of a vfork child that makes us leave is the guardian's.
+func (s *Session) leave(last bool) error {
+	err := s.on.Owner.Frozen(func() error { return s.takeAway(last || s.left.Load()) })
+	if s.left.Load() && errors.Is(err, target.ErrNotNow) {
+		return nil
+	}
+	return err
+}
+
 // takeAway takes what is left of a session out of the frozen target: first what
 // leads to our memory, then the memory. It can be called again.
 func (s *Session) takeAway(anyhow bool) error {
-	if s.t.Stuck() > 0 && !anyhow {
+	if s.on.T.Stuck() > 0 && !anyhow {
 		return target.ErrNotNow // a thread that cannot be stopped may need it
 	}
-	rest := s.points
-	s.view.Lock()
+	rest := s.on.Points.List
+	s.on.View.Lock()
 	for _, pt := range rest {
-		pt.notify = false
+		pt.Notify = false
 	}
-	s.view.Unlock()
+	s.on.View.Unlock()
 	var foreign error
-	if s.rearm(rest) != nil {
-		if foreign = s.rearmSingly(rest); foreign != nil && !patch.OnlyForeign(foreign) {
+	if s.on.Points.Rearm(rest) != nil {
+		if foreign = s.on.Points.RearmSingly(rest); foreign != nil && !patch.OnlyForeign(foreign) {
 			return foreign
 		}
 	}
-	s.retire(rest)
-	if _, err := s.evacuate(); err != nil {
+	s.threads.Retire(rest)
+	if _, err := s.threads.Evacuate(); err != nil {
 		return err
 	}
-	if err := s.closeGate(); err != nil {
+	if err := s.optimizer.CloseGate(); err != nil {
 		return err
 	}
-	s.findVacant()
-	if err := s.frames.giveBack(s, anyhow); err != nil {
+	s.within.Collect()
+	if err := s.threads.GiveCallsBack(anyhow); err != nil {
 		return err
 	}
-	if err := s.rewatch(); err != nil {
+	if _, err := s.watches.Renew(); err != nil {
 		return err
 	}
-	if err := s.raised.Lower(s.t); err != nil {
+	if err := s.raised.Lower(s.on.T); err != nil {
 		return err
 	}
-	if err := s.leaveInside(anyhow); err != nil {
+	if err := s.within.Leave(anyhow); err != nil {
 		return err
 	}
-	if err := s.text.Lifeline.End(); err != nil {
+	if err := s.on.Text.Lifeline.End(); err != nil {
 		return err
 	}
 	return errors.Join(foreign, s.freeArenas())
@@ -72,10 +81,10 @@ func (s *Session) takeAway(anyhow bool) error {
 // freeArenas unmaps what we mapped. What a thread that cannot be stopped may
 // still run in stays: it works without us.
 func (s *Session) freeArenas() error {
-	if s.t.Stuck() > 0 {
+	if s.on.T.Stuck() > 0 {
 		return nil
 	}
-	s.view.Lock()
-	defer s.view.Unlock()
-	return s.room.Leave()
+	s.on.View.Lock()
+	defer s.on.View.Unlock()
+	return s.on.Room.Leave()
 }

@@ -8,7 +8,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/image"
-	"kprobe/internal/text"
+	"kprobe/internal/linker"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -18,8 +18,7 @@ import (
 // of our own on it tells us. Its thread waits there until pending probes are
 // armed, so that not even a constructor of the new library is missed.
 type loader struct {
-	points []arch.Addr
-	state  arch.Addr // of r_debug.r_state; 0 where it is not known
+	state arch.Addr // of r_debug.r_state; 0 where it is not known
 
 	waiting target.Thread // the thread of a started program that waits for Continue
 	waits   bool
@@ -38,7 +37,7 @@ func (s *Session) watchLoader(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	th, begun, started := target.Thread(0), false, false
-	if f, ok := s.t.(fresh); ok {
+	if f, ok := s.on.T.(fresh); ok {
 		th, begun, started = f.Fresh()
 	}
 	found := s.placeLoader(started && !begun)
@@ -50,12 +49,12 @@ func (s *Session) watchLoader(ctx context.Context) error {
 		return nil // a static program, or a child: it waits where it is
 	}
 	ready := s.loader.ready
-	s.do(func() { s.t.Resume(th, 0) })
+	s.on.Owner.Do(func() { s.on.T.Resume(th, 0) })
 	s.mu.Unlock()
 	defer s.mu.Lock()
 	select {
 	case <-ready:
-	case <-s.over:
+	case <-s.on.Owner.Over():
 		return fail(syscall.ESRCH, "the program ended before its libraries were loaded (%v)", s.exit)
 	case <-ctx.Done():
 		return ctx.Err()
@@ -64,60 +63,39 @@ func (s *Session) watchLoader(ctx context.Context) error {
 }
 
 // placeLoader finds the linker's function and probes it; with entry, the
-// program's first instruction too: there all that was mapped is relocated.
+// program's first instruction too.
 func (s *Session) placeLoader(entry bool) bool {
-	program := s.image.Program()
-	if program == nil || program.File == nil || program.File.Interp() == "" {
-		return false
-	}
-	var b batch
-	b.init()
-	note := func(loc symbol.Loc) {
-		pt, err := s.pointFor(&b, loc)
-		if err != nil {
-			s.report(err)
-			return
-		}
-		if !pt.notify { // else it is one already, and the owner reads it
-			pt.notify = true
-			s.loader.points = append(s.loader.points, pt.Addr)
-		}
-	}
-	interp := program.File.Interp()
-	locs, err := s.image.Space.Resolve(symbol.Query{Module: interp, Symbol: "_dl_debug_state", Kind: symbol.Func})
-	if err != nil {
-		return false
-	}
-	note(locs[0])
-	if entry {
-		if loc, ok := s.image.Space.At(program.File.Entry() + program.Bias); ok {
-			loc.Off = 0 // whatever function it is in, execution begins here
-			note(loc)
-		}
-	}
-	if data, err := s.image.Space.Resolve(symbol.Query{Module: interp, Symbol: "_r_debug", Kind: symbol.Data}); err == nil {
-		s.loader.state = arch.Addr(data[0].Addr) + 3*arch.Addr(s.arch.PtrSize)
-	}
-	if err := s.apply(&b); err != nil {
-		s.report(err)
-		return false
-	}
-	return true
+	s.watchTracers()
+	locs, state := linker.Places(s.on.Image, entry)
+	s.loader.state = state
+	return len(locs) > 0 && s.notifyAt(locs, false)
 }
 
-// consistent tells whether the linker has finished a change (r_debug.r_state
-// is RT_CONSISTENT).
-func (s *Session) consistent() bool {
-	if s.loader == nil || s.loader.state == 0 {
+// notifyAt puts probes of our own at some places: the linker's, or where programs ask for a tracer. mu is held.
+func (s *Session) notifyAt(locs []symbol.Loc, asks bool) bool {
+	b := s.newBatch()
+	for _, loc := range locs {
+		pt, err := b.Point(loc)
+		if err == nil {
+			s.on.Owner.On(func() { pt.Notify, pt.Asks = true, asks }) // it may be a point that there was
+		}
+		s.report(err)
+	}
+	err := s.apply(b)
+	s.report(err)
+	return err == nil
+}
+
+// notified is the owner's part in a hit of a probe of our own: the thread stays where it is, and the rest is done where planning may
+// be. It answers false for a call that concerns nobody.
+func (s *Session) notified(pt *point, r *Regs) bool {
+	th := r.th
+	if !pt.Asks {
+		go s.librariesChanged(th)
 		return true
 	}
-	b := make([]byte, 4)
-	return s.t.ReadAt(s.loader.state, b) != nil || s.arch.Order.Uint32(b) == 0
+	return s.opts.family.Asked(r.Arg, s.task(th).PID, s.letGo, func() { s.on.Owner.Do(func() { s.on.T.Resume(th, 0) }) })
 }
-
-// loaderCalled is the owner's part: the thread stays where it is, and the rest
-// is done where planning may be.
-func (s *Session) loaderCalled(th target.Thread) { go s.librariesChanged(th) }
 
 func (s *Session) librariesChanged(th target.Thread) {
 	s.mu.Lock()
@@ -125,10 +103,11 @@ func (s *Session) librariesChanged(th target.Thread) {
 	if s.closed.Load() || s.exited.Load() {
 		return
 	}
-	if s.consistent() {
+	if linker.Consistent(s.on.Arch, s.loader.state, s.on.T.ReadAt) {
 		if err := s.refresh(); err != nil {
 			s.report(err)
 		}
+		s.watchTracers()
 		s.armPending()
 		if l := s.loader; l != nil && l.waits && l.ready != nil {
 			// The first time: the program waits for Continue.
@@ -138,7 +117,7 @@ func (s *Session) librariesChanged(th target.Thread) {
 			return
 		}
 	}
-	s.do(func() { s.t.Resume(th, 0) })
+	s.on.Owner.Do(func() { s.on.T.Resume(th, 0) })
 }
 
 // Continue lets a program that was just started run. On any other target it
@@ -153,67 +132,51 @@ func (s *Session) Continue() error {
 	}
 	s.loader.waits = false
 	th := s.loader.waiting
-	s.do(func() { s.t.Resume(th, 0) })
+	s.on.Owner.Do(func() { s.on.T.Resume(th, 0) })
 	return nil
 }
 
 // refresh looks at what is mapped now.
 func (s *Session) refresh() error {
-	removed, err := s.image.Look()
+	removed, err := s.on.Image.Look()
 	if err != nil {
 		return err
 	}
 	if len(removed) > 0 {
 		s.goneWith(removed)
 	}
-	return s.forbid()
+	return s.on.Forbid()
 }
 
 // goneWith marks the probes in unmapped modules. Nothing is written: what is
 // at those addresses now is not what was probed.
 func (s *Session) goneWith(removed []*symbol.Module) {
-	var lost []*point
-	for _, pt := range s.points {
-		if slices.Contains(removed, pt.loc.Module) {
-			lost = append(lost, pt)
-		}
-	}
+	lost := s.links.In(removed)
 	var unmapped []*Watchpoint
-	s.view.RLock()
-	for _, w := range s.watches {
-		if w != nil && w.loc.Module != nil && slices.Contains(removed, w.loc.Module) {
+	s.on.View.RLock()
+	for _, w := range s.watches.All() {
+		if w.loc.Module != nil && slices.Contains(removed, w.loc.Module) {
 			unmapped = append(unmapped, w)
 		}
 	}
-	s.view.RUnlock()
+	s.on.View.RUnlock()
 	if len(lost)+len(unmapped) == 0 {
 		return
 	}
-	s.frozen(func() error {
+	s.on.Owner.Frozen(func() error {
 		for _, w := range unmapped {
 			w.Kp.gone.Store(true)
 			s.report(named(&w.Kp, fail(syscall.ENOENT, "its data has been unmapped")))
 		}
-		s.report(s.unwatch(unmapped))
-		s.view.Lock()
-		for _, pt := range lost {
-			for _, p := range pt.probes {
-				p.gone.Store(true)
-				p.point = nil
-				if !p.as().internal() {
-					s.report(named(p, fail(syscall.ENOENT, "its code has been unmapped")))
-				}
+		s.report(s.watches.Remove(unmapped))
+		s.links.Lose(lost, func(p *Kprobe) {
+			p.gone.Store(true)
+			p.point = nil
+			if !p.as().internal() {
+				s.report(named(p, fail(syscall.ENOENT, "its code has been unmapped")))
 			}
-			pt.probes = nil
-			pt.notify = false
-			pt.Text = text.Own
-			if pt.Detour != nil {
-				s.inside.Retire(pt.Detour)
-				pt.Detour = nil
-			}
-		}
-		s.view.Unlock()
-		s.retire(lost)
+		})
+		s.threads.Retire(lost)
 		return nil
 	})
 	s.listChanged()
@@ -221,8 +184,7 @@ func (s *Session) goneWith(removed []*symbol.Module) {
 
 // armPending tries the probes that wait for their code to be mapped.
 func (s *Session) armPending() {
-	var b batch
-	b.init()
+	b := s.newBatch()
 	waiting := s.pending
 	s.pending = nil
 	for _, p := range waiting {
@@ -230,7 +192,7 @@ func (s *Session) armPending() {
 			s.pending = append(s.pending, p) // for the next program that is executed
 			continue
 		}
-		switch err := s.prepare(&b, p); {
+		switch err := s.prepare(b, p); {
 		case err == nil:
 		case errors.Is(err, syscall.ENOENT), errors.Is(err, image.ErrUnbound):
 			s.pending = append(s.pending, p)
@@ -240,9 +202,9 @@ func (s *Session) armPending() {
 		}
 	}
 	s.pending = append(s.pending, b.wait...)
-	if err := s.apply(&b); err != nil {
+	if err := s.apply(b); err != nil {
 		s.report(err)
-		s.pending = append(s.pending, slices.DeleteFunc(b.probes, func(p *Kprobe) bool { return p.as().internal() })...)
+		s.pending = append(s.pending, slices.DeleteFunc(b.Probes, func(p *Kprobe) bool { return p.as().internal() })...)
 		for _, w := range b.watches {
 			s.pending = append(s.pending, &w.Kp)
 		}

@@ -3,11 +3,8 @@ package kprobe
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"kprobe/arch"
-	"kprobe/internal/machine"
-	"kprobe/internal/patch"
 	"kprobe/internal/text"
 	"kprobe/symbol"
 )
@@ -89,7 +86,7 @@ func (s *Session) plan(p Probe, kp *Kprobe, refused func(error) PlanEntry) PlanE
 	var absent *symbol.NoModuleError
 	switch {
 	case errors.As(err, &absent):
-		return PlanEntry{Place: kp.SymbolName, Verdict: "pending", Reason: "its file is not mapped yet"}
+		return PlanEntry{Place: kp.where(), Verdict: "pending", Reason: "its file is not mapped yet"}
 	case err != nil:
 		return refused(err)
 	}
@@ -98,23 +95,20 @@ func (s *Session) plan(p Probe, kp *Kprobe, refused func(error) PlanEntry) PlanE
 			Reason: fmt.Sprintf("%d bytes, %v", w.Len, w.Access)}
 	}
 	e := PlanEntry{Place: loc.Place(), Addr: arch.Addr(loc.Addr), Engine: "trap"}
-	site, err := s.image.Analyse(loc)
+	site, err := s.on.Image.Analyse(loc)
 	if site != nil {
-		e.Bytes, e.Verdict, e.Reason = site.Original, site.Kind.String(), site.Reason
-		if s.beside != nil {
-			e.Verdict, e.Engine = besideVerdict(site), "stop"
-		}
+		e.Bytes, e.Reason = site.Original, site.Reason
+		e.Verdict, e.Engine = s.on.Kind.Verdict(site)
 	}
 	if err == nil {
-		err = kp.checkPinned(s.pinned(site))
+		err = kp.checkPinned(s.links.Pinned(site))
 	}
 	rp := kp.as().returns()
 	if err == nil {
-		var b batch
-		b.init()
-		err = kp.as().fits(s, &b, loc)
+		b := s.newBatch()
+		err = kp.as().fits(s, b, loc)
 		if rp != nil && err == nil {
-			err = s.prepareExits(&b, rp)
+			err = s.prepareExits(b, rp)
 			e.Engine = rp.engine()
 		}
 	}
@@ -122,71 +116,14 @@ func (s *Session) plan(p Probe, kp *Kprobe, refused func(error) PlanEntry) PlanE
 		e.Verdict, e.Engine, e.Reason, e.Err = "refuse", "", err.Error(), err
 		return e
 	}
-	pt := &point{Place: text.Place{Addr: e.Addr, Site: site}, loc: loc}
+	pt := &point{Place: text.Place{Addr: e.Addr, Site: site}, Loc: loc}
 	switch {
-	case rp != nil && s.machine != nil:
-		e.Jump = s.planReturnJumps(rp, pt)
+	case rp != nil && s.on.Kind.OnCPUs():
+		e.Jump = s.optimizer.JumpAtReturns(pt)
 	case rp == nil || rp.plan.Swaps():
-		if e.Jump = s.planJump(pt); e.Jump != "" {
-			e.Trap = s.planTrap(pt)
+		if e.Jump = s.optimizer.JumpAt(pt); e.Jump != "" {
+			e.Trap = s.optimizer.TrapAt(pt)
 		}
 	}
 	return e
-}
-
-// planReturnJumps is planJump for a function's return in a kernel: a program would run there if all of them can be.
-func (s *Session) planReturnJumps(rp *Kretprobe, entry *point) string {
-	counts := &Kretprobe{Program: CountOnly}
-	if err := s.chooseEngine(counts, entry.loc, false); err != nil {
-		return "none: " + err.Error()
-	}
-	j := s.planJump(entry)
-	for _, x := range counts.plan.Exits.Sites {
-		loc, ok := s.image.Space.At(uint64(x.Addr))
-		if !ok || strings.HasPrefix(j, "none: ") {
-			break
-		}
-		site, err := s.image.Analyse(loc)
-		if err != nil {
-			return "none: " + err.Error()
-		}
-		if why := s.planJump(&point{Place: text.Place{Addr: x.Addr, Site: site}, loc: loc}); strings.HasPrefix(why, "none: ") {
-			return fmt.Sprintf("%s, at %v, where it returns", why, x.Addr)
-		}
-	}
-	return j
-}
-
-// planJump tells how a jump could stand at a point, or why none.
-func (s *Session) planJump(pt *point) string {
-	if s.sharer == nil {
-		return ""
-	}
-	how, why := s.tactic(pt)
-	if why != "" {
-		return "none: " + why
-	}
-	return how.String()
-}
-
-func (s *Session) tactic(pt *point) (how patch.Tactic, why string) {
-	if err := machine.Programs(s.arch); err != nil {
-		return 0, err.Error()
-	}
-	j := s.jumpAt(pt)
-	if j != nil && (len(j.Ways) == 0 || j.Passed()) {
-		if ahead := s.image.Ahead(pt.loc, s.probed); len(ahead.Ways) > 0 {
-			j = ahead
-		}
-	}
-	switch {
-	case j == nil:
-		return 0, "the code around it is not known"
-	case len(j.Ways) == 0:
-		return 0, j.Reason
-	}
-	if span := j.Span(&j.Ways[0]); s.machine != nil {
-		why = s.machine.Owned(span.Start, span.End)
-	}
-	return j.Ways[0].Tactic, why
 }

@@ -20,7 +20,7 @@ func (s *Session) Register(ps ...Probe) error {
 		return fail(syscall.EINVAL, "no probes given")
 	}
 	kps := make([]*Kprobe, len(ps))
-	if s.inHandler() {
+	if s.on.Owner.InHandler() {
 		return errInHandler // before a probe is touched
 	}
 	for i, p := range ps {

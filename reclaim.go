@@ -11,7 +11,7 @@ const reclaimDelay = time.Second
 
 // reclaimSoon is called with mu held.
 func (s *Session) reclaimSoon(delay time.Duration) {
-	if s.reclaiming || s.machine == nil || s.inside == nil || len(s.inside.Accounts()) == 0 {
+	if s.reclaiming || !s.on.Kind.OnCPUs() || !s.within.Some() || len(s.within.Accounts()) == 0 {
 		return
 	}
 	s.reclaiming = true
@@ -22,18 +22,12 @@ func (s *Session) reclaim(delay time.Duration) {
 	s.mu.Lock()
 	defer s.unlock()
 	s.reclaiming = false
-	if s.inside == nil || s.changeable() != nil {
+	if !s.within.Some() || s.changeable() != nil {
 		return
 	}
-	if s.inside.Exhausted() {
-		freed := 0
-		s.report(s.frozen(func() error {
-			over, err := s.machine.Over()
-			if err == nil { // else some other time
-				freed = s.inside.Reclaim(s.t, over)
-			}
-			return nil
-		}))
+	if s.within.Exhausted() {
+		freed, err := s.within.ReclaimEnded()
+		s.report(err)
 		const longest = time.Minute
 		if delay = min(2*delay, longest); freed > 0 {
 			delay = reclaimDelay

@@ -38,9 +38,9 @@ func (r *Regs) Set(n arch.Reg, v uint64) { r.r[n] = v }
 // Reg reads a register by its name in definitions ("di", "%di"), in GDB ("rdi") or, for its
 // lower half, in assembly ("edi"). Errors: EINVAL.
 func (r *Regs) Reg(name string) (uint64, error) {
-	n, mask, ok := r.s.arch.Named(name)
+	n, mask, ok := r.s.on.Arch.Named(name)
 	if !ok {
-		return 0, fail(syscall.EINVAL, "%s has no register %q", r.s.arch.Name, name)
+		return 0, fail(syscall.EINVAL, "%s has no register %q", r.s.on.Arch.Name, name)
 	}
 	return r.r[n] & mask, nil
 }
@@ -49,7 +49,7 @@ func (r *Regs) Reg(name string) (uint64, error) {
 // clears the upper, as an instruction's result does. Errors: EINVAL.
 func (r *Regs) SetReg(name string, v uint64) error {
 	_, err := r.Reg(name)
-	if n, mask, ok := r.s.arch.Named(name); ok {
+	if n, mask, ok := r.s.on.Arch.Named(name); ok {
 		r.r[n] = v & mask
 	}
 	return err
@@ -59,22 +59,22 @@ func (r *Regs) SetReg(name string, v uint64) error {
 func (r *Regs) Raw() *arch.Regs { return &r.r }
 
 // PC is the program counter: kprobes.txt's instruction pointer.
-func (r *Regs) PC() arch.Addr { return arch.Addr(r.r[r.s.arch.PC]) }
+func (r *Regs) PC() arch.Addr { return arch.Addr(r.r[r.s.on.Arch.PC]) }
 
 // SetPC moves the thread. In a pre-handler it counts only with a non-zero
 // result (kprobes.txt 4.1).
-func (r *Regs) SetPC(a arch.Addr) { r.r[r.s.arch.PC] = uint64(a) }
+func (r *Regs) SetPC(a arch.Addr) { r.r[r.s.on.Arch.PC] = uint64(a) }
 
 // SP is the stack pointer.
-func (r *Regs) SP() arch.Addr { return arch.Addr(r.r[r.s.arch.SP]) }
+func (r *Regs) SP() arch.Addr { return arch.Addr(r.r[r.s.on.Arch.SP]) }
 
 // Flags is the flags register.
-func (r *Regs) Flags() uint64 { return r.r[r.s.arch.Flags] }
+func (r *Regs) Flags() uint64 { return r.r[r.s.on.Arch.Flags] }
 
 // Arg reads integer or pointer argument n of the C ABI, counted from 0. It is
 // right at a function's entry only.
 func (r *Regs) Arg(n int) (uint64, error) {
-	a := r.s.arch
+	a := r.s.on.Arch
 	if n < len(a.Args) {
 		return r.r[a.Args[n]], nil
 	}
@@ -84,7 +84,7 @@ func (r *Regs) Arg(n int) (uint64, error) {
 // SetArg changes integer or pointer argument n of the C ABI, as Arg counts them, at a
 // function's entry. Errors: EFAULT.
 func (r *Regs) SetArg(n int, v uint64) error {
-	a := r.s.arch
+	a := r.s.on.Arch
 	if n < len(a.Args) {
 		r.r[a.Args[n]] = v
 		return nil
@@ -92,30 +92,22 @@ func (r *Regs) SetArg(n int, v uint64) error {
 	return r.s.putWord(r.SP()+arch.Addr(a.StackArg(n-len(a.Args))), v)
 }
 
-// returnAddress is where the function goes back to, at its entry.
-func (r *Regs) returnAddress() (uint64, error) {
-	if a := r.s.arch; !a.RetAddrOnStack {
-		return r.r[a.LR], nil
-	}
-	return r.Word(r.SP())
-}
-
 // ReturnValue is kprobes.txt's regs_return_value: the integer result, in a
 // return handler. Of a 64-bit one of i386 it is the lower half; the upper is in dx.
-func (r *Regs) ReturnValue() uint64 { return r.r[r.s.arch.Ret] }
+func (r *Regs) ReturnValue() uint64 { return r.r[r.s.on.Arch.Ret] }
 
 // SetReturnValue changes the integer result.
-func (r *Regs) SetReturnValue(v uint64) { r.r[r.s.arch.Ret] = v }
+func (r *Regs) SetReturnValue(v uint64) { r.r[r.s.on.Arch.Ret] = v }
 
 // FloatArg reads floating-point argument n (counted apart from the integer
 // ones, from 0) as a float64; FloatArg(0) in a return handler is the result.
 // Errors: ENOTSUP where vector registers hold neither, as on i386.
 func (r *Regs) FloatArg(n int) (float64, error) {
-	if len(r.s.arch.Args) == 0 {
-		return 0, fail(syscall.ENOTSUP, "%s has no arguments in vector registers", r.s.arch.Name)
+	if len(r.s.on.Arch.Args) == 0 {
+		return 0, fail(syscall.ENOTSUP, "%s has no arguments in vector registers", r.s.on.Arch.Name)
 	}
 	v, err := r.Vector(n)
-	return math.Float64frombits(r.s.arch.Order.Uint64(v[:])), err
+	return math.Float64frombits(r.s.on.Arch.Order.Uint64(v[:])), err
 }
 
 // Vector reads the low 16 bytes of vector register n.
@@ -124,7 +116,7 @@ func (r *Regs) Vector(n int) (v [16]byte, err error) {
 	if r.s.vectors == nil {
 		return v, fail(syscall.ENOTSUP, "the target does not show its vector registers")
 	}
-	r.s.onOwner(func() { err = r.s.vectors.Vector(r.th, n, &v) })
+	r.s.on.Owner.On(func() { err = r.s.vectors.Vector(r.th, n, &v) })
 	return v, err
 }
 
@@ -133,7 +125,7 @@ func (r *Regs) SetVector(n int, v [16]byte) (err error) {
 	if r.s.vectors == nil {
 		return fail(syscall.ENOTSUP, "the target does not show its vector registers")
 	}
-	r.s.onOwner(func() { err = r.s.vectors.SetVector(r.th, n, &v) })
+	r.s.on.Owner.On(func() { err = r.s.vectors.SetVector(r.th, n, &v) })
 	return err
 }
 
@@ -143,13 +135,15 @@ func (r *Regs) ReadMem(addr arch.Addr, p []byte) error { return r.s.ReadMem(addr
 
 // WriteMem writes the target's memory, whole or with an error (EFAULT). It is
 // not for code: bytes that lie under a probe come back when it goes.
-func (r *Regs) WriteMem(addr arch.Addr, p []byte) error { return r.s.t.WriteAt(addr, p) }
+func (r *Regs) WriteMem(addr arch.Addr, p []byte) error { return r.s.on.T.WriteAt(addr, p) }
 
 // Word reads one pointer-sized word of memory.
 func (r *Regs) Word(addr arch.Addr) (uint64, error) { return r.s.word(addr) }
 
 // String reads the zero-terminated text at addr, at most max bytes of it.
-func (r *Regs) String(addr arch.Addr, max int) (string, error) { return mem.Text(own{r.s}, addr, max) }
+func (r *Regs) String(addr arch.Addr, max int) (string, error) {
+	return mem.Text(r.s.on.Own(), addr, max)
+}
 
 // Task is the thread that hit the probe.
 func (r *Regs) Task() Task {
@@ -166,7 +160,7 @@ func (r *Regs) Task() Task {
 // Time is the time on the clock of the kernel that is probed; false where that is not
 // known, or it is a process that is. A stop is a little longer by it.
 func (r *Regs) Time() (time.Duration, bool) {
-	t, ok := r.s.t.(interface {
+	t, ok := r.s.on.T.(interface {
 		Time(target.Thread) (time.Duration, error)
 	})
 	if !ok {
@@ -198,8 +192,8 @@ func (r *Regs) CPU() int {
 
 // goroutine finds the goroutine that the thread was running when it hit the probe.
 func (r *Regs) goroutine() (goabi.Goroutine, bool) {
-	if rt := r.s.image.Goroutines(); !r.gAsked && rt != nil {
-		r.g, r.gFound = rt.Current(&r.r, r.s.t)
+	if rt := r.s.on.Image.Goroutines(); !r.gAsked && rt != nil {
+		r.g, r.gFound = rt.Current(&r.r, r.s.on.T)
 		r.gAsked = true
 	}
 	return r.g, r.gFound
@@ -215,8 +209,8 @@ type Task struct {
 	Goroutine uint64
 }
 
-func (s *Session) word(addr arch.Addr) (uint64, error) { return mem.Word(s.t, s.arch, addr) }
+func (s *Session) word(addr arch.Addr) (uint64, error) { return mem.Word(s.on.T, s.on.Arch, addr) }
 
 func (s *Session) putWord(addr arch.Addr, v uint64) error {
-	return mem.PutWord(s.t, s.arch, addr, v)
+	return mem.PutWord(s.on.T, s.on.Arch, addr, v)
 }

@@ -1,13 +1,11 @@
 package kprobe
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
 
 	"kprobe/arch"
-	"kprobe/target"
 )
 
 // HandlerPanic is what Options.Report is told of a handler that panicked.
@@ -28,13 +26,6 @@ func (s *Session) report(err error) {
 		return
 	}
 	s.reports.Add(err)
-}
-
-// reportAlive is report for what is no news if the target was killed meanwhile.
-func (s *Session) reportAlive(err error) {
-	if !errors.Is(err, target.ErrGone) {
-		s.report(err)
-	}
 }
 
 // tell calls Report for what has come up. That was under locks and in the middle of stops, but

@@ -33,7 +33,7 @@ type role interface {
 	// trails tells whether the probe comes after the others at its point.
 	trails() bool
 	// linked is called when the probe has got its point, unlinked when it has lost it or
-	// not got it after all. Session.view is held.
+	// not got it after all. Ground.View is held.
 	linked(*Session, *point)
 	unlinked(*Session)
 	// work is the program that runs inside the target for the probe, and the one at the
@@ -87,28 +87,33 @@ func (plain) letter() byte   { return 'k' }
 func (plain) internal() bool { return false }
 
 func (plain) find(s *Session, p *Kprobe) (symbol.Loc, error) {
-	return s.image.Place(p.SymbolName, p.Addr, p.Offset)
+	if p.isFound() {
+		loc, err := s.on.Image.Again(p.Loc)
+		if p.SymbolName == "" || err == nil && loc.Module == p.Loc.Module {
+			return loc, err
+		}
+	}
+	return s.on.Image.Place(p.SymbolName, p.Addr, p.Offset)
 }
 
 func (plain) place(p *Kprobe) (loc symbol.Loc, ok bool) {
 	if p.point == nil {
 		return loc, false
 	}
-	return p.point.loc, true
+	return p.point.Loc, true
 }
 
 func (plain) fits(*Session, *batch, symbol.Loc) error { return nil }
 
 func (plain) join(s *Session, b *batch, p *Kprobe, loc symbol.Loc) error {
-	pt, err := s.pointFor(b, loc)
+	pt, err := b.Point(loc)
 	if err != nil {
 		return err
 	}
-	if err := p.checkPinned(pt.pinned); err != nil {
+	if err := p.checkPinned(pt.Pinned); err != nil {
 		return err
 	}
-	b.probes = append(b.probes, p)
-	b.at[p] = pt
+	b.Add(p, pt)
 	return nil
 }
 

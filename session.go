@@ -3,7 +3,6 @@ package kprobe
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"runtime"
 	"sync"
@@ -12,21 +11,23 @@ import (
 	"time"
 
 	"kprobe/arch"
-	"kprobe/internal/image"
-	"kprobe/internal/inside"
-	"kprobe/internal/isa"
+	"kprobe/internal/calls"
+	"kprobe/internal/ground"
 	"kprobe/internal/later"
 	"kprobe/internal/lifeline"
+	"kprobe/internal/links"
 	"kprobe/internal/names"
-	"kprobe/internal/patch"
+	"kprobe/internal/optimize"
+	"kprobe/internal/owner"
+	"kprobe/internal/parts"
 	"kprobe/internal/placing"
-	"kprobe/internal/room"
-	"kprobe/internal/text"
+	"kprobe/internal/standing"
+	"kprobe/internal/traced"
+	"kprobe/internal/unwind"
+	"kprobe/internal/watched"
+	"kprobe/internal/within"
 	"kprobe/target"
 )
-
-// pageSize is the unit of memory protection of every machine served so far.
-const pageSize = 4096
 
 // Options of a session. Nil and zero values mean the defaults.
 type Options struct {
@@ -50,7 +51,8 @@ type Options struct {
 	// next instruction. A child of fork is as its parent was; one of vfork or
 	// posix_spawn has executed a program, and loaded its libraries. Follow owns
 	// the session, is called on a goroutine of its own, and must not close the
-	// parent's. Nil lets children go, clean.
+	// parent's. Nil lets children go, clean. A process that is to have another tracer
+	// is let go: its session is Done without having Exited, and Report is told.
 	Follow func(child *Session)
 
 	// Report is told, one error at a time, what no call can return: a handler
@@ -59,79 +61,54 @@ type Options struct {
 	// what a handler may. Nil discards, but for panics of handlers, of which the first
 	// of each probe is printed on standard error.
 	Report func(err error)
+
+	family *traced.Family // of those who are followed
 }
 
 // Session is one target with its probes. All methods may be called from any
 // goroutine, but not from handlers where a method says so.
 //
-// Lock order: mu, then frames.mu, then view (doc.go).
+// Lock order: mu, then the calls', then view (doc.go).
 type Session struct {
-	t    target.Target
-	arch *arch.Arch
-	isa  isa.ISA
+	on   *ground.Ground[*Kprobe]
 	opts Options
 	cpus int
 
-	alloc   target.Allocator // nil: no slots, only emulation
-	beside  besides          // nil: probes are written into the target's memory
-	machine target.Machine   // nil: threads are a program's
 	vectors target.Vectors
-	faulter target.Faulter
-	sharer  target.Sharer
 	tasks   target.Tasks
-	watcher target.Watcher // nil: data cannot be watched
 
 	// mu is held for the whole of a registration or removal, planning
 	// included. It makes batches follow one another.
 	mu      sync.Mutex
-	image   *image.Image
 	pending []*Kprobe
 	probes  []*Kprobe // registered, in order of registration
 	jprobes map[arch.Addr]*Jprobe
 	serial  uint64
 	walks   bool // watchWalks has been there
+	stacks  unwind.Indexes
 	loader  *loader
 
-	// What probes have inside the target; nil until one needs it. Changed by
-	// the owner thread with mu and view held.
-	inside      *inside.Inside
-	ours        []byte // our side of its memory
-	shared      patch.Range
-	programs    []*Programs
-	raised      placing.Semaphores // of static probes
-	unoptimized bool               // the switch of optimization is off
-	gate        *gate
-	gateless    *string     // why there is none, or ""; nil while that was not asked
-	waiting     bool        // optimize is about to run
-	doubt       *time.Timer // see trust
-	doubted     time.Duration
+	within    *within.Within[*Kprobe]
+	kit       *parts.Kit[*Kprobe]
+	links     *links.Links[*Kprobe]
+	programs  []*Programs
+	raised    placing.Semaphores // of static probes
+	optimizer *optimize.Optimizer[*Kprobe]
+	waiting   bool // optimize is about to run
 
-	// view guards what the owner thread changes and others look at. The
-	// owner itself reads without it.
-	view     sync.RWMutex
-	points   points
-	text     *text.Writer // what stands at them
-	room     *room.Room[*point]
-	watches  []*Watchpoint // by debug register; nil: free
-	disarmed bool          // the global switch is off
+	watches *watched.Registers[*Watchpoint]
 
 	// What follows belongs to the owner thread.
-	stops    []target.Stop // reported by Freeze, not dealt with yet
-	taken    map[execution]away
-	after    []func()       // what of a change can wait until the target runs again
-	executed bool           // another program, and restart has not begun
-	watching []target.Watch // what the target watches
-	scratch  hit            // of the hit being served, unless Concurrent
+	threads *standing.Threads[*Kprobe]
+	server  *server
+	scratch Regs // of the hit being served, unless Concurrent
 
-	frames  frames
-	serving *sync.WaitGroup // hits in handlers, if Concurrent; replaced by each removal
+	calls *calls.UnderWay[*KretprobeInstance]
 
-	jobs    chan func()
-	queued  atomic.Int64
-	over    chan struct{} // closed when the loop has ended
 	done    chan struct{} // closed when the children, too, have been handed to Options.Follow
 	closed  atomic.Bool
-	looking bool // made by Look
+	left    atomic.Bool // it has closed itself, and nobody has called Close yet
+	looking bool        // made by Look
 	exit    target.Exit
 	exited  atomic.Bool
 
@@ -139,30 +116,11 @@ type Session struct {
 
 	children sync.WaitGroup // on their way to Options.Follow
 
-	stats   stats
 	shown   atomic.Pointer[shown]
 	reports later.Queue[error] // to Options.Report
 
 	reclaiming bool // reclaim is to come
 	state      *lifeline.List
-}
-
-// execution is one pass through a point. The handlers of those in Session.taken
-// ran, and then a signal took the thread away from its slot or detour: it will come again.
-type execution struct {
-	point *point
-	sp    arch.Addr // tells the call from every other one that is under way
-}
-
-// away is who is away from such a pass.
-type away struct {
-	th     target.Thread
-	inside bool // what runs inside the target has run too
-}
-
-// stats are figures about the session's own work.
-type stats struct {
-	lastStop atomic.Int64 // ns the target was stopped by the last batch
 }
 
 // Open starts a session on a target, which goes on running. A program that was
@@ -198,22 +156,23 @@ func OpenContext(ctx context.Context, t target.Target, o *Options) (*Session, er
 	}
 	ready := make(chan struct{})
 	go func() {
-		defer close(s.over)
+		defer s.on.Owner.End()
 		t.Run(func() {
 			close(ready)
 			s.loop()
 		})
 	}()
 	go func() {
-		<-s.over
+		<-s.on.Owner.Over()
+		s.opts.family.Leave(t.PID())
 		s.children.Wait()
 		close(s.done)
 	}()
 	select {
 	case <-ready:
 		err = s.watchLoader(ctx)
-	case <-s.over:
-		err = fail(syscall.ESRCH, "the target was let go")
+	case <-s.on.Owner.Over():
+		err = gone(t)
 	}
 	if err != nil {
 		s.Close()
@@ -225,28 +184,11 @@ func OpenContext(ctx context.Context, t target.Target, o *Options) (*Session, er
 // newSessionStanding is newSession for a process that may have executed another program, or ended, while
 // it was looked at: it stands still, and has told us of that.
 func newSessionStanding(t target.Target, o *Options) (s *Session, err error) {
-	err = target.ErrGone // it was let go
-	t.Run(func() {
-		var stops []target.Stop
-		if stops, err = t.Freeze(); err == nil {
-			s, err = newSession(t, o)
+	err = owner.Standing(t, func() (*owner.Owner, error) {
+		if s, err = newSession(t, o); err != nil {
+			return nil, err
 		}
-		if s != nil {
-			s.stops = stops
-		}
-		for _, st := range stops {
-			switch {
-			case st.Kind == target.StopExit:
-				err = target.ErrGone
-			case s != nil:
-			case st.Child != nil:
-				st.Child.Detach()
-				fallthrough
-			default:
-				t.Resume(st.Thread, st.Signal)
-			}
-		}
-		t.Thaw()
+		return s.on.Owner, nil
 	})
 	if errors.Is(err, target.ErrGone) {
 		return nil, gone(t)
@@ -262,7 +204,7 @@ func Look(t target.Target, o *Options) (*Session, error) {
 		return nil, err
 	}
 	s.looking = true
-	close(s.over)
+	s.on.Owner.End()
 	close(s.done)
 	return s, nil
 }
@@ -272,61 +214,46 @@ func newSession(t target.Target, o *Options) (*Session, error) {
 		return nil, fail(syscall.EINVAL, "no target given")
 	}
 	s := &Session{
-		t: t, cpus: runtime.NumCPU(),
+		cpus:    runtime.NumCPU(),
 		jprobes: make(map[arch.Addr]*Jprobe),
-		taken:   make(map[execution]away),
-		jobs:    make(chan func(), 16),
-		over:    make(chan struct{}),
 		done:    make(chan struct{}),
-		serving: new(sync.WaitGroup),
 		loader:  &loader{ready: make(chan struct{})},
 	}
 	if o != nil {
 		s.opts = *o
 	}
-	s.alloc, _ = t.(target.Allocator)
-	s.beside, _ = t.(besides)
-	s.machine, _ = t.(target.Machine)
-	s.vectors, _ = t.(target.Vectors)
-	s.faulter, _ = t.(target.Faulter)
-	s.sharer, _ = t.(target.Sharer)
-	s.tasks, _ = t.(target.Tasks)
-	if s.watcher, _ = t.(target.Watcher); s.watcher != nil {
-		s.watches = make([]*Watchpoint, s.watcher.Watches())
-		s.watching = make([]target.Watch, len(s.watches))
-	}
-	s.room = room.New[*point](t)
-	s.room.Others, s.room.Taken = s.othersPlan, s.tellOthers
-	s.text = text.NewWriter(t, s.beside, &s.view, s.report)
-	s.frames.init()
-	s.shown.Store(new(shown))
+	s.opts.family = s.opts.family.With(t.PID(), s.letGo)
 	var err error
-	if s.image, err = image.New(t, own{s}, s.beside != nil); err != nil {
+	if s.on, err = ground.New(t, s.opts.Concurrent, s.handle, rules{s}, s.report); err != nil {
 		return nil, err
 	}
-	s.learnMachine()
+	s.on.BlackList = s.opts.BlackList
+	s.vectors, _ = t.(target.Vectors)
+	s.tasks, _ = t.(target.Tasks)
+	s.watches = watched.New(t, s.on.Owner, &s.on.View, watchRules{s})
+	s.calls = calls.New[*KretprobeInstance](within.TargetOf(s.on, func() *within.Within[*Kprobe] { return s.within }), t.Arch())
+	s.within = within.New(s.on, s.calls, rules{s})
+	s.kit = &parts.Kit[*Kprobe]{On: s.on, Within: s.within, Calls: s.calls, Probes: rules{s}}
+	s.links = links.New(s.kit, rules{s})
+	s.threads = standing.New(s.on, s.within, s.calls)
+	s.server = newServer(s)
+	s.optimizer = optimize.New(s.kit, s.optimize)
+	s.shown.Store(new(shown))
+	s.calls.Become(s.on.Arch)
 	return s, s.refresh()
 }
 
-// learnMachine takes over what the image says of the machine.
-func (s *Session) learnMachine() {
-	s.view.Lock()
-	defer s.view.Unlock()
-	s.arch, s.isa = s.image.Arch, s.image.ISA
-	s.room.Become(s.arch, s.isa.SlotSize())
-}
-
 // Target is what the session probes.
-func (s *Session) Target() target.Target { return s.t }
+func (s *Session) Target() target.Target { return s.on.T }
 
 // OnCPUs tells whether the target's threads are CPUs, which run tasks: a kernel's are.
-func (s *Session) OnCPUs() bool { return s.machine != nil }
+func (s *Session) OnCPUs() bool { return s.on.Kind.OnCPUs() }
 
 // Arch is the target's machine: that of the program which it executes now.
 func (s *Session) Arch() *arch.Arch {
-	s.view.RLock()
-	defer s.view.RUnlock()
-	return s.arch
+	s.on.View.RLock()
+	defer s.on.View.RUnlock()
+	return s.on.Arch
 }
 
 // Done is closed when the target has ended or the session was closed, and every
@@ -342,7 +269,7 @@ func (s *Session) Exited() (target.Exit, bool) {
 }
 
 // LastStop is for how long the last batch had the target stopped.
-func (s *Session) LastStop() time.Duration { return time.Duration(s.stats.lastStop.Load()) }
+func (s *Session) LastStop() time.Duration { return s.on.Owner.LastStop() }
 
 // Close removes every probe, puts every byte and every return address back,
 // and lets the target go on. Not from a handler (EDEADLK). A second Close
@@ -353,44 +280,48 @@ func (s *Session) Close() error {
 	}
 	defer s.unlock()
 	if s.closed.Load() {
+		if s.left.CompareAndSwap(true, false) {
+			return nil
+		}
 		return os.ErrClosed
 	}
-	defer s.image.Close()
+	defer s.on.Image.Close()
 	if s.looking {
 		s.closed.Store(true)
-		return s.t.Close()
+		return s.on.T.Close()
 	}
 	var err error
 	if !s.exited.Load() {
 		err = s.removeAll()
 	}
 	s.closed.Store(true)
-	defer target.Free(s.t)
-	s.t.Wake()
+	defer target.Free(s.on.T)
+	s.on.T.Wake()
 	for done := false; !done; {
 		select {
-		case <-s.over:
+		case <-s.on.Owner.Over():
 			done = true
 		case <-time.After(time.Millisecond):
-			s.t.Wake()
+			s.on.T.Wake()
 		}
 	}
-	if l := &s.text.Lifeline; !l.On() || s.exited.Load() || s.executed {
+	if l := &s.on.Text.Lifeline; !l.On() || s.exited.Load() || s.on.Owner.Executed {
 		l.Unguard() // else the guardian has another try when we have let go
 	}
-	s.serving.Wait()
-	s.view.Lock()
-	err = errors.Join(err, s.forgetInside())
-	s.view.Unlock()
+	s.on.Owner.Served()
+	s.on.View.Lock()
+	s.optimizer.Forget()
+	err = errors.Join(err, s.within.Forget())
+	s.on.View.Unlock()
 	s.state.Remove()
-	return errors.Join(err, s.t.Close())
+	return errors.Join(err, s.on.T.Close())
 }
 
 // CloseContext is Close that is waited for no longer than a context allows: a registration may be
 // under way, or a handler that takes its time. It answers the context's error then, but the session
 // goes on closing, since nothing of ours may be left half way; Done tells when it is over.
 func (s *Session) CloseContext(ctx context.Context) error {
-	if s.inHandler() {
+	if s.on.Owner.InHandler() {
 		return errInHandler
 	}
 	return later.Wait(ctx, s.Close)
@@ -401,21 +332,15 @@ func (s *Session) loop() {
 	defer s.tell()
 	for {
 		s.tell()
-		for s.queued.Load() > 0 {
-			f := <-s.jobs
-			s.queued.Add(-1)
-			f()
-		}
-		if len(s.stops) > 0 {
-			st := s.stops[0]
-			s.stops = s.stops[1:]
+		s.on.Owner.Work()
+		if st, ok := s.on.Owner.Next(); ok {
 			s.handle(st)
 			continue
 		}
 		if s.closed.Load() {
 			return // not with a signal in hand
 		}
-		st, err := s.t.Wait()
+		st, err := s.on.T.Wait()
 		if err != nil {
 			if err != target.ErrGone {
 				s.report(err) // it says why
@@ -434,17 +359,17 @@ func (s *Session) loop() {
 func (s *Session) handle(st target.Stop) {
 	switch st.Kind {
 	case target.StopTrap:
-		s.trapped(st)
+		s.server.Trapped(st)
 	case target.StopAccess:
-		s.accessed(st)
+		s.server.Accessed(st)
 	case target.StopSignal:
-		if l, ok := s.t.(target.Lapser); ok && l.Lapsed(st.Thread) {
-			s.t.Resume(st.Thread, 0)
+		if l, ok := s.on.T.(target.Lapser); ok && l.Lapsed(st.Thread) {
+			s.on.T.Resume(st.Thread, 0)
 			return
 		}
-		s.signalled(st)
+		s.server.Signalled(st)
 	case target.StopRewrite:
-		s.giveWay(st)
+		s.optimizer.GiveWay(st.Thread)
 	case target.StopFork:
 		s.forked(st)
 	case target.StopExec:
@@ -453,13 +378,12 @@ func (s *Session) handle(st target.Stop) {
 		s.release(st.Child)
 		fallthrough
 	case target.StopLoad:
-		s.loaderCalled(st.Thread)
+		go s.librariesChanged(st.Thread)
 	case target.StopThreadExit:
-		s.forgetTaken(func(_ *point, th target.Thread) bool { return th == st.Thread && !s.image.Schedules() })
-		s.frames.dropThread(st.Thread)
-		s.threadGone(st.Thread)
-		if s.inside != nil {
-			s.inside.Seg.Forget(int(st.Thread))
+		s.threads.Ended(st.Thread)
+		s.calls.ThreadExited(st.Thread)
+		if s.within.Some() {
+			s.within.Seg.Forget(int(st.Thread))
 		}
 	case target.StopExit:
 		s.ended(st.Status)
@@ -471,58 +395,13 @@ func (s *Session) ended(e target.Exit) {
 	s.exited.Store(true)
 }
 
-// do runs f on the owner thread, between two stops, and waits for it.
-// It answers false where the session is over.
-func (s *Session) do(f func()) bool {
-	done := make(chan struct{})
-	s.queued.Add(1)
-	select {
-	case s.jobs <- func() { defer close(done); f() }:
-	case <-s.over:
-		return false
-	}
-	for {
-		s.t.Wake()
-		select {
-		case <-done:
-			return true
-		case <-s.over:
-			select {
-			case <-done:
-				return true
-			default:
-				return false
-			}
-		case <-time.After(time.Millisecond):
-		}
-	}
-}
-
-// onOwner runs f on the owner thread, from wherever it is called.
-func (s *Session) onOwner(f func()) {
-	if s.t.OnOwner() {
-		f()
-		return
-	}
-	s.do(f)
-}
-
 func (s *Session) task(th target.Thread) Task {
-	t := Task{PID: s.t.PID(), TID: int(th)}
+	t := Task{PID: s.on.T.PID(), TID: int(th)}
 	if s.tasks != nil {
 		t.PID = s.tasks.ThreadPID(th)
 	}
-	if cpus, ok := s.t.(target.Switcher); ok {
+	if cpus, ok := s.on.T.(target.Switcher); ok {
 		t.TID = cpus.TaskID(th)
 	}
 	return t
 }
-
-func (s *Session) forgetTaken(over func(*point, target.Thread) bool) {
-	maps.DeleteFunc(s.taken, func(e execution, a away) bool { return over(e.point, a.th) })
-}
-
-// own is the program's own memory, as ReadMem has it.
-type own struct{ *Session }
-
-func (o own) ReadAt(addr arch.Addr, p []byte) error { return o.ReadMem(addr, p) }

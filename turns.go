@@ -12,7 +12,7 @@ import (
 
 // begin takes the session for a call of a user's. Errors: EDEADLK.
 func (s *Session) begin() error {
-	if s.inHandler() {
+	if s.on.Owner.InHandler() {
 		return errInHandler
 	}
 	s.mu.Lock()
@@ -36,13 +36,13 @@ func (s *Session) beginChange() error {
 func (s *Session) end(err *error) {
 	s.unlock()
 	if *err != nil && s.hasEnded() {
-		*err = gone(s.t)
+		*err = gone(s.on.T)
 	}
 }
 
 // hasEnded tells whether the target has ended, though nobody may have noticed yet.
 func (s *Session) hasEnded() bool {
-	maps, err := s.t.Maps()
+	maps, err := s.on.T.Maps()
 	return s.exited.Load() || err != nil || len(maps) == 0
 }
 

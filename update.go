@@ -25,18 +25,24 @@ func (s *Session) UpdateProgram(p *Kprobe, program *Program) (err error) {
 		return named(p, err)
 	}
 	pt, was := p.point, p.Program
-	set := func(to *Program) { s.onOwner(func() { p.Program = to }) }
+	set := func(to *Program) { s.on.Owner.On(func() { p.Program = to }) }
 	set(program)
 	if pt == nil || !p.active() {
 		return nil // for when it has a place, and is on
 	}
-	if err = p.checkPinned(pt.pinned); err == nil {
-		err = s.redetour(map[*point][]*Kprobe{pt: insideOf(pt.probes)}, points{pt})
+	if err = p.checkPinned(pt.Pinned); err == nil {
+		err = s.redetour(pointList{pt}, map[*point][]*Kprobe{pt: s.on.Points.Inside(pt.Probes)})
 	}
 	if err != nil {
 		set(was)
 	}
 	return err
+}
+
+// redetour gives points other detours.
+func (s *Session) redetour(pts pointList, after map[*point][]*Kprobe) error {
+	defer s.optimizeSoon()
+	return s.kit.Redetour(pts, after)
 }
 
 // IsEnabled tells whether the probe is registered, and neither disabled nor gone. The

@@ -1,12 +1,10 @@
 package kprobe
 
 import (
-	"errors"
-	"slices"
 	"syscall"
 
 	"kprobe/arch"
-	"kprobe/internal/returns"
+	"kprobe/internal/watched"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -49,8 +47,7 @@ type Watchpoint struct {
 	// changes in regs is what the thread goes on with.
 	Handler func(w *Watchpoint, regs *Regs)
 
-	loc   symbol.Loc // since it has been found; in no file, perhaps
-	index int        // in Session.watches, while it is there
+	loc symbol.Loc // since it has been found; in no file, perhaps
 }
 
 // Hits counts the accesses that the handler was called for.
@@ -89,12 +86,12 @@ func (w *Watchpoint) prepare(s *Session) error {
 	switch {
 	case w.Len != 1 && w.Len != 2 && w.Len != 4 && w.Len != 8:
 		return fail(syscall.EINVAL, "%d bytes cannot be watched, only 1, 2, 4 or 8", w.Len)
-	case s.watcher == nil:
+	case !s.watches.Can():
 		return fail(syscall.ENOTSUP, "the target cannot watch data")
 	case w.Kp.Program != nil:
 		return fail(syscall.EINVAL, "an access stops its thread, so no program can serve it")
-	case w.Access == Read && !s.watcher.WatchesReads():
-		return fail(syscall.ENOTSUP, "%s cannot watch for reads only; watch for both", s.arch.Name)
+	case w.Access == Read && !s.watches.Reads():
+		return fail(syscall.ENOTSUP, "%s cannot watch for reads only; watch for both", s.on.Arch.Name)
 	case w.Access > Read:
 		return fail(syscall.EINVAL, "no such access")
 	}
@@ -116,95 +113,39 @@ func (r asWatch) watches() *Watchpoint { return r.w }
 func (r asWatch) release(s *Session)   { r.w.release(s) }
 
 func (r asWatch) find(s *Session, p *Kprobe) (symbol.Loc, error) {
-	return s.image.Data(p.SymbolName, p.Addr, p.Offset, r.w.Len)
+	return s.on.Image.Data(p.SymbolName, p.Addr, p.Offset, r.w.Len)
 }
 
 func (r asWatch) place(p *Kprobe) (symbol.Loc, bool) { return r.w.loc, p.placed }
 
+// join plans that one of the processor's is going to be the watchpoint's.
 func (r asWatch) join(s *Session, b *batch, _ *Kprobe, loc symbol.Loc) error {
-	return s.prepareWatch(b, r.w, loc)
-}
-
-// prepareWatch plans which of the processor's a watchpoint is going to be.
-func (s *Session) prepareWatch(b *batch, w *Watchpoint, loc symbol.Loc) error {
-	w.loc = loc
-	s.view.RLock()
-	defer s.view.RUnlock()
-	for w.index = range s.watches {
-		taken := func(o *Watchpoint) bool { return o.index == w.index }
-		if s.watches[w.index] == nil && !slices.ContainsFunc(b.watches, taken) {
-			b.watches = append(b.watches, w)
-			return nil
-		}
+	if !s.watches.Spare(len(b.watches)) {
+		return fail(syscall.ENOSPC, "all %d debug registers are in use", s.watches.Len())
 	}
-	return fail(syscall.ENOSPC, "all %d debug registers are in use", len(s.watches))
-}
-
-// watch puts watchpoints to work in the frozen target, all or none.
-func (s *Session) watch(ws []*Watchpoint) error {
-	if len(ws) == 0 {
-		return nil
-	}
-	s.view.Lock()
-	for _, w := range ws {
-		p := &w.Kp
-		p.given, p.placed, p.Addr = p.Addr, true, arch.Addr(w.loc.Addr)
-		s.watches[w.index] = w
-	}
-	s.view.Unlock()
-	err := s.rewatch()
-	if err != nil {
-		s.takeBack(ws)
-	}
-	return err
-}
-
-// takeBack undoes watch.
-func (s *Session) takeBack(ws []*Watchpoint) {
-	s.report(s.unwatch(ws))
-	for _, w := range ws {
-		w.Kp.unplace()
-	}
-}
-
-// unwatch takes watchpoints out of work in the frozen target. Accesses that were
-// reported and not served yet are nobody's now.
-func (s *Session) unwatch(ws []*Watchpoint) error {
-	s.view.Lock()
-	for _, w := range ws {
-		if s.watches[w.index] != w {
-			continue
-		}
-		s.watches[w.index] = nil
-		for i := range s.stops {
-			s.stops[i].Accessed &^= 1 << w.index
-		}
-	}
-	s.view.Unlock()
-	return s.rewatch()
-}
-
-// rewatch has the frozen target watch what it should.
-func (s *Session) rewatch() error {
-	set := make([]target.Watch, len(s.watches))
-	for i, w := range s.watches {
-		if w != nil && !s.disarmed && w.Kp.active() {
-			set[i] = target.Watch{Addr: arch.Addr(w.loc.Addr), Len: w.Len, Write: w.Access == Write, Read: w.Access == Read}
-		}
-	}
-	if slices.Equal(set, s.watching) {
-		return nil
-	}
-	if err := s.watcher.Watch(set); err != nil {
-		var errno syscall.Errno
-		if errors.As(err, &errno) {
-			err = &Error{Errno: errno, Err: err}
-		}
-		return err
-	}
-	s.watching = set
+	r.w.loc = loc
+	b.watches = append(b.watches, r.w)
 	return nil
 }
+
+// watching is what the processor watches, as a part of a change: what is registered now, and more.
+func (s *Session) watching(more ...*Watchpoint) *watched.Change[*Watchpoint] {
+	return &watched.Change[*Watchpoint]{Of: s.watches, Add: more, Fail: s.report}
+}
+
+// watchRules are what the debug registers must know of watchpoints.
+type watchRules struct{ s *Session }
+
+func (r watchRules) Data(w *Watchpoint) (target.Watch, bool) {
+	return target.Watch{Addr: arch.Addr(w.loc.Addr), Len: w.Len, Write: w.Access == Write, Read: w.Access == Read}, !r.s.on.Points.Disarmed && w.Kp.active()
+}
+
+func (watchRules) Placed(w *Watchpoint) {
+	p := &w.Kp
+	p.given, p.placed, p.Addr = p.Addr, true, arch.Addr(w.loc.Addr)
+}
+
+func (watchRules) Unplaced(w *Watchpoint) { w.Kp.unplace() }
 
 // watchpointsOf are those among probes that are a watchpoint's.
 func watchpointsOf(ps []*Kprobe) []*Watchpoint {
@@ -215,88 +156,6 @@ func watchpointsOf(ps []*Kprobe) []*Watchpoint {
 		}
 	}
 	return ws
-}
-
-// accessed deals with a thread that has accessed watched data. If it stands in
-// memory of ours, the handlers see it where the program thinks it is; but it goes
-// on there: it need not be at the end of its slot (repeated string instructions).
-func (s *Session) accessed(st target.Stop) {
-	h := s.newHit(st.Thread)
-	if s.t.Regs(st.Thread, &h.regs.r) != nil {
-		return // killed meanwhile; its end will be reported
-	}
-	s.text.Lifeline.Keep(st.Thread)
-	real := h.regs.r
-	ours, theirs := s.leaveOurs(&h.regs)
-	if !theirs {
-		s.t.Resume(st.Thread, 0)
-		return
-	}
-	shown := h.regs.r
-	s.fire(h, st.Accessed, func() {
-		if h.regs.PC() == arch.Addr(shown[s.arch.PC]) && ours() {
-			for i, v := range h.regs.r {
-				if v == shown[i] {
-					h.regs.r[i] = real[i]
-				}
-			}
-		}
-		s.resume(h, 0)
-	})
-}
-
-// leaveOurs changes registers from a place in memory of ours to the same state in
-// the program. ours tells whether a thread can still go on from there, theirs
-// whether the instruction before it is one of the program's.
-func (s *Session) leaveOurs(r *Regs) (ours func() bool, theirs bool) {
-	pc, sp := r.PC(), r.SP()
-	if ref, ok := s.room.At(pc); ok {
-		ref.Leave(s.arch, &r.r)
-		return func() bool { return ref.Of.live }, !ref.Again(pc)
-	}
-	if in := s.inside; in != nil {
-		d, displaced := in.Displaced(&r.r, s.t)
-		if displaced || d != nil || in.Busy(pc) {
-			return func() bool { return in.Find(pc) == d && !slices.Contains(in.Retired(), d) }, displaced
-		}
-	}
-	call := func() *frame {
-		s.frames.mu.Lock()
-		defer s.frames.mu.Unlock()
-		if !s.frames.isTrampoline(pc) {
-			return nil
-		}
-		_, fr := returns.Popped(s.frames.at, sp, s.arch)
-		return fr
-	}
-	if fr := call(); fr != nil {
-		r.SetPC(fr.real)
-	}
-	return func() bool { return call() != nil }, true
-}
-
-// fire runs the handlers of the watchpoints in a set, and then what comes then on
-// the owner thread.
-func (s *Session) fire(h *hit, set uint, then func()) {
-	var ws []*Watchpoint
-	for i, w := range s.watches {
-		if set>>i&1 != 0 && w != nil && w.Kp.active() {
-			ws = append(ws, w)
-		}
-	}
-	handlers := func() func() {
-		for _, w := range ws {
-			w.fired(&h.regs)
-		}
-		return then
-	}
-	if len(ws) == 0 || !s.opts.Concurrent {
-		handlers()()
-		return
-	}
-	// Should we die meanwhile, nothing is left to do for this trap: the thread's
-	// registers are as the instruction left them.
-	s.aside(handlers)
 }
 
 func (w *Watchpoint) fired(r *Regs) {
@@ -310,14 +169,4 @@ func (w *Watchpoint) fired(r *Regs) {
 	if w.Handler != nil {
 		w.Handler(w, r)
 	}
-}
-
-// touched are the watchpoints that an access concerns.
-func (s *Session) touched(a arch.Addr, n int, write bool) (set uint) {
-	for i, w := range s.watching {
-		if w.Len > 0 && a < w.Addr+arch.Addr(w.Len) && w.Addr < a+arch.Addr(n) && (write || !w.Write) && !(write && w.Read) {
-			set |= 1 << i
-		}
-	}
-	return set
 }

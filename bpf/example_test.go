@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"kprobe/bpf"
+	"kprobe/bpf/verify"
 )
 
 // A program that adds up the first argument of a function, from its text to the
@@ -31,7 +32,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	proof, err := bpf.Verify(program)
+	proof, err := verify.Program(program)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -5,16 +5,23 @@ import "math/bits"
 // What instructions compute (RFC 9669, section 4), shared by the interpreter and,
 // for numbers that are known, the verifier.
 
-// alu is the result of an arithmetic instruction on two operands; an immediate is
-// given sign-extended. Neg and End have their own.
-func alu(i Insn, dst, src uint64) uint64 {
-	if i.Class() == ClassALU64 {
-		return alu64(i, dst, src)
+// Result is what an arithmetic instruction makes of its operands; an immediate is given
+// sign-extended. Neg and End have one operand, dst.
+func (i Insn) Result(dst, src uint64) uint64 {
+	switch {
+	case i.Alu() == Neg:
+		return negate(i, dst)
+	case i.Alu() == End:
+		return swap(i, dst)
+	case i.Class() == ClassALU64:
+		return alu[uint64, int64](i, dst, src)
 	}
-	return uint64(alu32(i, uint32(dst), uint32(src)))
+	return uint64(alu[uint32, int32](i, uint32(dst), uint32(src)))
 }
 
-func alu64(i Insn, dst, src uint64) uint64 {
+// alu computes with words W, S where they are signed.
+func alu[W uint32 | uint64, S int32 | int64](i Insn, dst, src W) W {
+	by := src & W(bits.Len64(uint64(^W(0)))-1) // of a shift
 	switch i.Alu() {
 	case Add:
 		return dst + src
@@ -30,9 +37,9 @@ func alu64(i Insn, dst, src uint64) uint64 {
 		case src == 0:
 			return dst
 		case signed && div:
-			return uint64(int64(dst) / int64(src)) // the least number by -1 is itself, in Go too
+			return W(S(dst) / S(src)) // the least number by -1 is itself, in Go too
 		case signed:
-			return uint64(int64(dst) % int64(src))
+			return W(S(dst) % S(src))
 		case div:
 			return dst / src
 		}
@@ -44,54 +51,13 @@ func alu64(i Insn, dst, src uint64) uint64 {
 	case Xor:
 		return dst ^ src
 	case Lsh:
-		return dst << (src & 63)
+		return dst << by
 	case Rsh:
-		return dst >> (src & 63)
+		return dst >> by
 	case Arsh:
-		return uint64(int64(dst) >> (src & 63))
+		return W(S(dst) >> by)
 	case Mov:
-		return extend(src, i.Off)
-	}
-	return 0
-}
-
-func alu32(i Insn, dst, src uint32) uint32 {
-	switch i.Alu() {
-	case Add:
-		return dst + src
-	case Sub:
-		return dst - src
-	case Mul:
-		return dst * src
-	case Div, Mod:
-		signed, div := i.Off == 1, i.Alu() == Div
-		switch {
-		case src == 0 && div:
-			return 0
-		case src == 0:
-			return dst
-		case signed && div:
-			return uint32(int32(dst) / int32(src))
-		case signed:
-			return uint32(int32(dst) % int32(src))
-		case div:
-			return dst / src
-		}
-		return dst % src
-	case Or:
-		return dst | src
-	case And:
-		return dst & src
-	case Xor:
-		return dst ^ src
-	case Lsh:
-		return dst << (src & 31)
-	case Rsh:
-		return dst >> (src & 31)
-	case Arsh:
-		return uint32(int32(dst) >> (src & 31))
-	case Mov:
-		return uint32(extend(uint64(src), i.Off))
+		return W(extend(uint64(src), i.Off))
 	}
 	return 0
 }
@@ -135,8 +101,8 @@ func swap(i Insn, v uint64) uint64 {
 	return v
 }
 
-// taken decides a conditional jump; an immediate is given sign-extended.
-func taken(i Insn, dst, src uint64) bool {
+// Taken decides a conditional jump; an immediate is given sign-extended.
+func (i Insn) Taken(dst, src uint64) bool {
 	sdst, ssrc := int64(dst), int64(src)
 	if i.Class() == ClassJMP32 {
 		sdst, ssrc = int64(int32(dst)), int64(int32(src))

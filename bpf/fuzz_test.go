@@ -7,6 +7,7 @@ import (
 
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
+	"kprobe/bpf/verify"
 )
 
 func FuzzUnmarshal(f *testing.F) {
@@ -42,16 +43,16 @@ func FuzzVerify(f *testing.F) {
 			return
 		}
 		p := &bpf.Program{Name: "fuzz", Insns: insns, Maps: bpftest.Maps()}
-		proof, err := bpf.Verify(p)
+		proof, err := verify.Program(p)
 		if err != nil {
 			return
 		}
-		vm := machine(t, proof)
-		vm.MaxSteps = bpf.MaxStates
+		vm := bpftest.Machine(t, proof)
+		vm.MaxSteps = verify.MaxStates
 		regs := make([]byte, bpf.AMD64.Size())
 		copy(regs, ctx)
 		if _, err := vm.Run(regs); err != nil {
-			t.Fatalf("%v\n%s", err, listing(p))
+			t.Fatalf("%v\n%s", err, bpftest.Listing(p))
 		}
 	})
 }
@@ -66,8 +67,10 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			return
 		}
+		_, _ = c.Type("none")
+		_, _ = c.Type("local")
 		for _, p := range c.Programs {
-			_, _ = bpf.Verify(p)
+			_, _ = verify.Program(p)
 		}
 	})
 }

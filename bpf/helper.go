@@ -38,9 +38,9 @@ const (
 	ArgMaybe               // a number, or nothing was put there: see HelperCall.Set
 )
 
-// decides tells whether the argument's number matters to the proof: states that
+// Decides tells whether the argument's number matters to the proof: states that
 // differ in it are not the same, and HelperCall may say what it is.
-func (a Arg) decides() bool { return a != ArgAddr && a != ArgMaybe }
+func (a Arg) Decides() bool { return a != ArgAddr && a != ArgMaybe }
 
 // Ret is what a helper gives.
 type Ret uint8
@@ -88,6 +88,7 @@ const (
 	FnGetCurrentComm     = 16
 	FnPerfEventOutput    = 25
 	FnGetStackid         = 27
+	FnGetCurrentTask     = 35
 	FnProbeReadStr       = 45
 	FnOverrideReturn     = 58
 	FnProbeReadUser      = 112
@@ -128,6 +129,7 @@ const MaxCallData = 4096
 //	get_current_comm(dst, size)               0; the thread's name, cut to size with its NUL, the rest zeros
 //	perf_event_output(ctx, map, flags, data, size)  0, -ENOSPC; flags low 32 bits: any CPU, high: 0 else -EINVAL
 //	get_stackid(ctx, map, flags)              id, -EFAULT, -EEXIST, -EBUSY, -EINVAL
+//	get_current_task()                        the kernel's address of the task that the CPU runs; of kernels alone
 //	probe_read*_str(dst, size, addr)          bytes with the NUL; -EFAULT, dst then all zeros. Bytes behind the NUL are left as they were
 //	override_return(ctx, value)               0; the probed function returns value at once; not in a kretprobe
 //	ringbuf_output(map, data, size, flags)    0, -EAGAIN; -E2BIG where it could never fit. Flags (wake-ups) mean nothing
@@ -165,6 +167,7 @@ func init() {
 		{FnGetCurrentComm, "get_current_comm", []Arg{ArgMemOut, ArgSize}, RetNumber},
 		{FnPerfEventOutput, "perf_event_output", []Arg{ArgCtx, ArgMap, ArgAny, ArgMem, ArgSize0}, RetNumber},
 		{FnGetStackid, "get_stackid", []Arg{ArgCtx, ArgMap, ArgAny}, RetNumber},
+		{FnGetCurrentTask, "get_current_task", nil, RetNumber},
 		{FnProbeReadStr, "probe_read_str", []Arg{ArgMemOut, ArgSize0, ArgAddr}, RetNumber},
 		{FnOverrideReturn, "override_return", []Arg{ArgCtx, ArgAny}, RetNumber},
 		{FnProbeReadUser, "probe_read_user", []Arg{ArgMemOut, ArgSize0, ArgAddr}, RetNumber},
@@ -188,8 +191,27 @@ func init() {
 	}
 }
 
-// helperName is the kernel's name of any helper, ours or not.
-func helperName(id int32) string {
+// WhyNoHelper says of a helper that is not among Helpers what to do.
+func WhyNoHelper(id int32) string {
+	name := HelperName(id)
+	if strings.ContainsRune(name, '(') {
+		return "is none of the kernel's: another runtime's own, perhaps"
+	}
+	return "(" + name + ") is not supported here" + instead[id]
+}
+
+// instead says what to do in place of some helpers.
+var instead = map[int32]string{
+	36:  ": a program changes nothing of its process; a handler in the controller may write to its memory",           // probe_write_user
+	105: ": put the text into a record, and let the reader convert it",                                               // strtol
+	106: ": put the text into a record, and let the reader convert it",                                               // strtoul
+	109: ": a program changes nothing of its process; send a record to the controller, and let that send the signal", // send_signal
+	117: ": a program changes nothing of its process; send a record to the controller, and let that send the signal", // send_signal_thread
+	118: ": bpf_ktime_get_ns is the time here",                                                                       // jiffies64
+}
+
+// HelperName is the kernel's name of any helper, ours or not.
+func HelperName(id int32) string {
 	var name strings.Builder
 	for i, r := range strings.TrimPrefix(asm.BuiltinFunc(id).String(), "Fn") {
 		if unicode.IsUpper(r) && i > 0 {

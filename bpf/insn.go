@@ -1,14 +1,14 @@
 // Package bpf is the language of handlers that run inside a target: eBPF. It
-// reads programs (Load, FromAsm), proves that they can do no harm (Verify),
-// says how their maps lie in shared memory (Arrange), and runs them (VM). The
+// reads programs (Load, FromAsm), says how their maps lie in shared memory (Arrange),
+// and runs them (VM). Package verify proves that they can do no harm. The
 // interpreter defines what is right; internal/jit and internal/inject must agree
 // with it to the bit. Nothing here makes a system call or touches a target.
 //
 // Read insn.go (the instructions), program.go (what a program is and what is
-// proved of it), layout.go (maps in memory) and helper.go (what can be called);
-// then map.go, map_hash.go and ring.go (the maps), exec.go and vm.go (running),
-// check.go, flow.go, scalar.go, state.go and verify.go (proving); load.go and
-// generate.go are where programs come from.
+// proved of it), layout.go (maps in memory, in detail package layout) and helper.go
+// (what can be called); then map.go, map_hash.go and ring.go (the maps), exec.go and
+// vm.go (running); load.go (objects), lower.go, stored.go and made.go (what becomes
+// eBPF of other eBPF).
 package bpf
 
 import (
@@ -104,7 +104,7 @@ const MaxRounds = 8 << 20
 const (
 	CallHelper = 0 // the helper of number Imm
 	CallLocal  = 1 // the function that starts at the next slot plus Imm
-	callKernel = 2 // a function of the kernel: see lower.go
+	CallKernel = 2 // a function of the kernel: see lower.go
 )
 
 // The width of a memory access: bits 3 and 4 of Op.
@@ -131,7 +131,7 @@ const (
 	LoadImm      = 0
 	LoadMap      = 1 // the map of index Imm in Program.Maps: the address of its header
 	LoadMapValue = 2 // in the first value of map Imm, at the byte offset in the second slot's Imm
-	loadFunc     = 4 // a function of the program: see lower.go
+	LoadFunc     = 4 // a function of the program: see lower.go
 )
 
 // Atomic operations, in Imm. The old value goes to Src with AtomicFetch; Cmpxchg
@@ -184,6 +184,18 @@ func (i Insn) IsCall(kind uint8) bool { return i.Op == ClassJMP|Call && i.Src ==
 // IsExit tells whether the instruction returns.
 func (i Insn) IsExit() bool { return i.Op == ClassJMP|Exit }
 
+// Conditional tells whether the instruction is a jump that compares.
+func (i Insn) Conditional() bool {
+	_, ok := jumpSign[i.Jump()]
+	return ok && (i.Class() == ClassJMP || i.Class() == ClassJMP32)
+}
+
+// Atomic tells whether Imm is an atomic operation that there is.
+func (i Insn) Atomic() bool {
+	op := i.Imm &^ AtomicFetch
+	return atomicName[op] != "" && (op < 0xe0 || i.Imm&AtomicFetch != 0)
+}
+
 // Target is the slot that a jump or a local call at slot pc may go to; ok is false
 // for everything else.
 func (i Insn) Target(pc int) (slot int, ok bool) {
@@ -202,7 +214,7 @@ func (i Insn) Target(pc int) (slot int, ok bool) {
 func Imm64(lo, hi Insn) uint64 { return uint64(uint32(lo.Imm)) | uint64(uint32(hi.Imm))<<32 }
 
 // Unmarshal reads a program in little-endian byte order, 8 bytes a slot. It says
-// nothing of its sense: that is Verify's.
+// nothing of its sense: that is package verify's.
 func Unmarshal(b []byte) ([]Insn, error) {
 	if len(b)%8 != 0 {
 		return nil, fmt.Errorf("bpf: program of %d bytes: not a multiple of 8", len(b))

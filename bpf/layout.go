@@ -4,111 +4,10 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf/btf"
-)
 
-// Maps live in one shared segment: the target has it mapped at its base, the
-// controller somewhere else, and both work on the same bytes at the same time.
-// Three readers agree on what follows: Map here (the controller, the
-// interpreter), the compiler's inlined lookups, and the runtime's machine code in
-// the target. All words are little-endian; offsets in a header count from the
-// header, so that nothing in the segment is an address.
-//
-// # A map
-//
-// A map is a header of HeaderSize bytes, then an index (hashes and stack traces
-// only), then keys, then values. The address of the header is what a program holds
-// as a pointer to the map. Element i of thread slot s is at
-//
-//	key    header + [HdrKeys] + i*[HdrKeyStride]
-//	value  header + [HdrValues] + s*[HdrSlotStride] + i*[HdrValueStride]
-//
-// Per-CPU maps are per thread: one value per thread slot, the slot being the
-// index of the thread's state (internal/inject). HdrSlots is their number and 1 for
-// all other maps, whose HdrSlotStride is 0, so that one formula fits both. Two slots
-// share no cache line. A slot that changes hands keeps its values: they are counts,
-// added up when read.
-//
-// # Hash
-//
-// The index is HdrBuckets buckets of one cache line:
-//
-//	0   u32 lock        1 while somebody inserts, replaces or deletes a key whose home this is
-//	4   u32 hand        LRU: where the search for a victim goes on
-//	8   u32 tag[8]      of element bucket*8+i: TagFree, TagBusy, or its key's tag
-//	40  u8  used[8]     LRU: 1 since the element was looked up
-//
-// A key of hash h may lie in either of two buckets, its home and its other (see
-// hashKey): elements never move, and nothing has to be marked as deleted. There are
-// twice as many elements as MaxEntries, rounded up, and with a choice of two
-// buckets of eight both are full only in a map that is beyond MaxEntries: a
-// map may hold somewhat more than MaxEntries keys before it answers -E2BIG.
-//
-// Lookup takes no lock: it compares tags, home first, then keys, and gives the value's
-// address. As with the kernel's preallocated maps, the element may be deleted
-// and taken by another key while the value is in use.
-//
-// Update and delete take the home's lock, LockTries attempts of cmpxchg 0 to 1, else
-// -EBUSY: a thread that was stopped inside, or that a signal handler interrupted,
-// makes others fail, never wait. One key has one home, so no key is ever twice in the
-// map. Under the lock:
-//
-//   - the key is there: replace the value in place, or delete: cmpxchg its tag to
-//     TagFree (a failure means that it was evicted just now: -ENOENT).
-//   - it is not: for i = 0..7, for home and other: cmpxchg tag[i] from TagFree to
-//     TagBusy. Taking the lowest i first keeps the two buckets level. Then write key and value,
-//     used = 0, and last the tag. The new value's other thread slots are zeroed.
-//   - no free element: -E2BIG; an LRU map evicts one of the home: hand goes round, an
-//     element with used = 1 gets 0 and another chance, the first with 0 is taken by
-//     cmpxchg of its tag to TagBusy. After 2*BucketSlots steps without one: -EBUSY.
-//
-// Tags change by cmpxchg, except that who set TagBusy stores what follows. An
-// LRU hash has as many elements as MaxEntries, rounded up to whole buckets: it
-// evicts when both of a key's buckets are full.
-//
-// # Ring buffer and perf event array
-//
-// Each thread slot has a ring of its own: HdrSlotStride bytes of RingHead and
-// HdrRingSize bytes (a power of two) of data. The thread alone writes, the controller alone
-// reads; nothing is locked and nobody waits. Pages that no thread wrote to do not exist.
-//
-//	0   u64 head    bytes ever reserved: written by the thread
-//	8   u64 lost    records that found no room: written by the thread
-//	64  u64 tail    bytes ever read: written by the controller
-//	128 data
-//
-// A record is a word and HdrRingSize-bounded bytes, 8-aligned, never wrapped:
-//
-//	0   u32 length, RecordBusy, RecordDiscard
-//	4   u32 unused, 0
-//	8   length bytes
-//
-// Reserving n bytes takes need = 8 + round up n to 8. Where the rest of the ring up to
-// its end is too small, it is filled with a discarded record of (rest - 8) bytes and
-// the new one starts at the ring's begin. Where head + fill + need - tail is more than
-// HdrRingSize, nothing is written but lost+1, and the answer is NULL (output: -EAGAIN;
-// perf: -ENOSPC). Order: record word with RecordBusy, then head. Submit and discard store the
-// record's word without RecordBusy. A reader stops at head or at a busy record.
-// What takes more than half of a ring may not fit even in an empty one.
-//
-// The order of records of different threads is not told; put a time into the record.
-//
-// # Stack traces
-//
-// Element i is trace id i: its value is ValueSize/8 addresses, innermost first, the
-// rest 0. The index has 8 bytes an element:
-//
-//	0   u32 count   of addresses; 0: free; TraceBusy: being written
-//	4   u32 hash
-//
-// A trace of hash h (see hashTrace) lies in the first of elements
-// (h+i) mod MaxEntries, i = 0..TraceProbes-1, that is free (taken by cmpxchg to TraceBusy;
-// the count is stored last) or has the same count, hash and addresses. None:
-// -EEXIST, or, with the flag to reuse, element h mod MaxEntries is taken by
-// cmpxchg and overwritten.
-//
-// # Global data
-//
-// .rodata, .data and .bss are arrays of one element.
+	"kprobe/bpf/layout"
+	"kprobe/bpf/printk"
+)
 
 // MapType is a map's kind; the numbers are the kernel's (enum bpf_map_type).
 type MapType uint32
@@ -125,83 +24,24 @@ const (
 	RingBuf        MapType = 27
 )
 
-// A map's header.
+// The words of trace_printk's records, and what is not taken over into them.
 const (
-	HdrType        = 0  // u32: a MapType
-	HdrKeySize     = 4  // u32
-	HdrValueSize   = 8  // u32
-	HdrMaxEntries  = 12 // u32: as defined; the bound of an array's index
-	HdrElems       = 16 // u32: elements there are
-	HdrSlots       = 20 // u32: thread slots there are values for
-	HdrBuckets     = 24 // u32: hash: buckets of the index; else 0
-	HdrRingSize    = 28 // u32: rings: bytes of data of one; else 0
-	HdrIndex       = 32 // u64: offset of the index
-	HdrKeys        = 40 // u64: offset of key 0
-	HdrValues      = 48 // u64: offset of value 0 of slot 0, or of ring 0
-	HdrKeyStride   = 56 // u32: bytes from key to key, a multiple of 8
-	HdrValueStride = 60 // u32: bytes from value to value, a multiple of 8
-	HdrSlotStride  = 64 // u64: bytes from a slot's values, or ring, to the next slot's
-	HeaderSize     = 128
-)
+	PrintkThread = printk.Thread
+	PrintkLen    = printk.Len
+	PrintkCount  = printk.Count
+	PrintkTexts  = printk.Texts
+	PrintkArgs   = printk.Args
+	PrintkText   = printk.Text
 
-// A hash's bucket.
-const (
-	BucketLock  = 0
-	BucketHand  = 4
-	BucketTags  = 8
-	BucketUsed  = 40
-	BucketSize  = 64
-	BucketSlots = 8
-
-	TagFree = 0
-	TagBusy = 1
-	TagKey  = 2 // set in every key's tag
-
-	LockTries = 4096
-)
-
-// A ring.
-const (
-	RingHead     = 0
-	RingLost     = 8
-	RingTail     = 64
-	RingData     = 128
-	RecordHeader = 8
-
-	RecordBusy    = 1 << 31
-	RecordDiscard = 1 << 30
-
-	MinRing = 4096
-	MaxRing = 1 << 28
-
-	// PerfRing is the size of a perf event array's rings, whose definition names none.
-	PerfRing = 64 << 10
-)
-
-// A stack trace map's index.
-const (
-	TraceCount     = 0
-	TraceHash      = 4
-	TraceIndexSize = 8
-	TraceBusy      = 1<<32 - 1
-	TraceProbes    = 8
-	MaxTrace       = 127 // addresses of one trace
-)
-
-// What trace_printk and trace_vprintk write into the trace ring (TraceMap): the values, the format's
-// bytes, padded to 8, and for each %s the text that its value points to. It is put into words when
-// read.
-const (
-	PrintkThread = 0  // u32: the tid
-	PrintkLen    = 4  // u32: of the format, its NUL included
-	PrintkCount  = 8  // u32: of values
-	PrintkTexts  = 12 // u32: of texts
-	PrintkArgs   = 16 // u64[PrintkCount]
-
-	PrintkText  = 128 // bytes of each text, its NUL included; what could not be read is a NUL and a 1
 	MaxPrintk   = 512 // a longer format is cut
 	MaxPrintkOf = 12  // values
 )
+
+// Printk is a line that a program has printed.
+type Printk = printk.Line
+
+// ParsePrintk reads a record of the trace ring.
+func ParsePrintk(rec []byte) (Printk, error) { return printk.Parse(rec) }
 
 // TraceMap is the ring that trace_printk writes to in the target. Who arranges a
 // segment for programs that use it adds one.
@@ -217,50 +57,19 @@ const (
 	maxSegment      = 1 << 40
 	segmentAlign    = 64
 	maxKey          = 16 << 10 // strings are keys
-	maxValue        = 1 << 20
+	MaxValue        = 1 << 20  // bytes of a value
 	maxHashElements = 1 << 26
 )
 
-// HashMul is 2^64 divided by the golden ratio, made odd.
-const HashMul = 0x9e3779b97f4a7c15
+// Limits of rings, in bytes, and of traces.
+const (
+	MinRing = 4096
+	MaxRing = 1 << 28
 
-// hashKey hashes a key: for each 8 bytes, the last padded with zeros, as a
-// little-endian word w:
-//
-//	h = (h ^ w) * HashMul; h ^= h >> 32
-//
-// The tag is uint32(h) | TagKey. The home bucket is high32(h * buckets'), that is
-// (h>>32) * buckets >> 32; the other is the same of h * HashMul.
-func hashKey(key []byte) uint64 {
-	var h uint64
-	for len(key) > 0 {
-		var w uint64
-		for i := 0; i < 8 && i < len(key); i++ {
-			w |= uint64(key[i]) << (8 * i)
-		}
-		h = (h ^ w) * HashMul
-		h ^= h >> 32
-		key = key[min(8, len(key)):]
-	}
-	return h
-}
+	perfRing = 64 << 10 // a perf event array's, whose definition names none
 
-// buckets are the two of a hash.
-func buckets(h uint64, n uint32) (home, other uint32) {
-	at := func(h uint64) uint32 { return uint32(h >> 32 * uint64(n) >> 32) }
-	return at(h), at(h * HashMul)
-}
-
-// hashTrace hashes a trace's addresses as hashKey does a key of as many words, and
-// folds: uint32(h) ^ uint32(h>>32).
-func hashTrace(ips []uint64) uint32 {
-	var h uint64
-	for _, w := range ips {
-		h = (h ^ w) * HashMul
-		h ^= h >> 32
-	}
-	return uint32(h) ^ uint32(h>>32)
-}
+	MaxTrace = 127 // addresses of one trace
+)
 
 // MapSpec is a map's definition.
 type MapSpec struct {
@@ -273,6 +82,9 @@ type MapSpec struct {
 
 	// What the object says of their types, nil for nothing.
 	Key, Value btf.Type
+
+	// What the object calls it, where it is stored as another kind; nil where it is not.
+	Declared *Declared
 
 	// Initial contents: of an array, value by index; of a hash, by key.
 	Contents []KeyValue
@@ -303,14 +115,14 @@ type geometry struct {
 
 func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }
 
-// check says what is wrong with a definition.
-func (s *MapSpec) check() error {
+// Check says what is wrong with a definition, in a sentence.
+func (s *MapSpec) Check() error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("bpf: map %q (%v): %s", s.Name, s.Type, fmt.Sprintf(format, a...))
 	}
 	switch {
 	case s.Type.String() == "":
-		return fmt.Errorf("bpf: map %q: type %d is not supported (array, hash, their per-CPU and LRU kinds, ring buffer, perf event array, stack trace are)", s.Name, uint32(s.Type))
+		return fmt.Errorf("bpf: map %q: type %d is not supported (array, hash, their per-CPU and LRU kinds, ring buffer, perf event array, stack trace, queue, stack, bloom filter, LPM trie, task storage, program array, maps of maps are)", s.Name, uint32(s.Type))
 	case s.Flags&^knownMapFlags != 0:
 		return bad("unknown flags %#x", s.Flags&^knownMapFlags)
 	case s.MaxEntries == 0 && s.Type != PerfEventArray:
@@ -325,8 +137,12 @@ func (s *MapSpec) check() error {
 		return bad("key of %d bytes: must be 4", s.KeySize)
 	case s.KeySize == 0 || s.KeySize > maxKey:
 		return bad("key of %d bytes: must be 1 to %d", s.KeySize, maxKey)
-	case s.ValueSize == 0 || s.ValueSize > maxValue:
-		return bad("value of %d bytes: must be 1 to %d", s.ValueSize, maxValue)
+	case s.Declared != nil && s.ValueSize > maxStored:
+		return bad("a %s of %d bytes: up to %d", declaredNames[s.Declared.Type], s.ValueSize, maxStored)
+	case s.Declared != nil && s.Declared.MaxEntries == 0 && s.is(Queue, Stack, BloomFilter, LPMTrie):
+		return bad("max_entries is 0: the object leaves it to its loader, so say how many (--entries %s=NUMBER)", s.Name)
+	case s.ValueSize == 0 || s.ValueSize > MaxValue && s.Declared == nil:
+		return bad("value of %d bytes: must be 1 to %d", s.ValueSize, MaxValue)
 	case s.Type == StackTrace && (s.ValueSize%8 != 0 || s.ValueSize > 8*MaxTrace):
 		return bad("value of %d bytes: must be a multiple of 8, up to %d", s.ValueSize, 8*MaxTrace)
 	case s.MaxEntries > maxHashElements:
@@ -338,7 +154,7 @@ func (s *MapSpec) check() error {
 // place works a map's geometry out.
 func (s *MapSpec) place(slots int) geometry {
 	g := geometry{elems: s.MaxEntries, slots: 1}
-	at := uint64(HeaderSize)
+	at := uint64(layout.HeaderSize)
 	take := func(n uint64) uint64 {
 		p := at
 		at = roundUp(at+n, segmentAlign)
@@ -349,10 +165,10 @@ func (s *MapSpec) place(slots int) geometry {
 	case s.ring():
 		g.elems, g.slots, g.ringSize = 0, uint32(slots), s.MaxEntries
 		if s.Type == PerfEventArray {
-			g.ringSize = PerfRing
+			g.ringSize = perfRing
 		}
 		g.keys = at
-		g.slotStride = RingData + uint64(g.ringSize)
+		g.slotStride = layout.RingData + uint64(g.ringSize)
 		g.values = take(g.slotStride * uint64(slots))
 		g.size = at
 		return g
@@ -361,12 +177,12 @@ func (s *MapSpec) place(slots int) geometry {
 		if !s.lru() {
 			n *= 2
 		}
-		g.buckets = uint32(roundUp(n, BucketSlots) / BucketSlots)
-		g.elems = g.buckets * BucketSlots
+		g.buckets = uint32(roundUp(n, layout.BucketSlots) / layout.BucketSlots)
+		g.elems = g.buckets * layout.BucketSlots
 		g.keyStride = uint32(roundUp(uint64(s.KeySize), 8))
-		take(uint64(g.buckets) * BucketSize)
+		take(uint64(g.buckets) * layout.BucketSize)
 	case s.Type == StackTrace:
-		take(uint64(g.elems) * TraceIndexSize)
+		take(uint64(g.elems) * layout.TraceIndexSize)
 	}
 	g.keys = take(uint64(g.elems) * uint64(g.keyStride))
 	g.valueStride = uint32(roundUp(uint64(s.ValueSize), 8))
@@ -399,7 +215,7 @@ func Arrange(maps []*MapSpec, slots int) (*Layout, error) {
 	}
 	l := &Layout{Maps: maps, Slots: slots}
 	for _, s := range maps {
-		if err := s.check(); err != nil {
+		if err := s.Check(); err != nil {
 			return nil, err
 		}
 		g := s.place(slots)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"kprobe/bpf/layout"
 )
 
 // The layout is a contract with machine code: a change of it must be seen.
@@ -53,11 +55,11 @@ func TestHashGolden(t *testing.T) {
 		{"\x01\x00\x00\x00\x00\x00\x00\x00", 0x9e3779b9e17d05ac},
 		{"12345678", 0x5d4f22c1b8e3f8c4},
 	} {
-		if got := hashKey([]byte(tt.key)); got != tt.want {
+		if got := layout.Key([]byte(tt.key)); got != tt.want {
 			t.Errorf("hash of %q: %#x, want %#x", tt.key, got, tt.want)
 		}
 	}
-	if h, want := hashTrace([]uint64{1}), uint32(0x9e3779b9^0xe17d05ac); h != want {
+	if h, want := layout.Trace([]uint64{1}), uint32(0x9e3779b9^0xe17d05ac); h != want {
 		t.Errorf("hash of a trace: %#x, want %#x", h, want)
 	}
 }
@@ -75,15 +77,15 @@ func TestHashSpreads(t *testing.T) {
 	}
 	for name, key := range kinds {
 		for _, n := range []uint64{1, 10, 1000, 10240, 100000} {
-			count := make([]int, roundUp(2*n, BucketSlots)/BucketSlots)
+			count := make([]int, roundUp(2*n, layout.BucketSlots)/layout.BucketSlots)
 			for i := range n {
 				var k [8]byte
 				binary.LittleEndian.PutUint64(k[:], key(i))
-				home, other := buckets(hashKey(k[:]), uint32(len(count)))
+				home, other := layout.Buckets(layout.Key(k[:]), uint32(len(count)))
 				if count[other] < count[home] {
 					home = other
 				}
-				if count[home]++; count[home] > BucketSlots {
+				if count[home]++; count[home] > layout.BucketSlots {
 					t.Fatalf("%s: key %d of %d finds both buckets full", name, i, n)
 				}
 			}

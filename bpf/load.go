@@ -2,7 +2,6 @@ package bpf
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,6 +15,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+
+	"kprobe/bpf/object"
 )
 
 // Load reads an object that clang -target bpf made: its programs, by their sections'
@@ -29,21 +30,21 @@ import (
 //
 // What stands behind the slash may be missing; the caller then says where to attach.
 // Of CO-RE only struct pt_regs can be relocated (vmlinux.h asks for that): there is
-// no kernel's BTF here. A program of a kind that there is not is left out, and told of in
-// Collection.Refused, as long as another one is there. Nothing is verified yet. Errors name what is
+// no kernel's BTF here. A program of a kind that there is not, or that asks for more of CO-RE, is
+// left out, and told of in Collection.Refused, as long as another one is there. Nothing is verified yet. Errors name what is
 // not supported.
 func Load(r io.ReaderAt) (*Collection, error) {
 	if r == nil {
 		return nil, fmt.Errorf("bpf: no object given: %w", syscall.EINVAL)
 	}
-	if err := checkSizes(r); err != nil {
+	if err := object.CheckSizes(r); err != nil {
 		return nil, fmt.Errorf("bpf: object: %w", err)
 	}
 	types, err := btf.LoadSpecFromReader(r)
 	if err != nil && !errors.Is(err, btf.ErrNotFound) {
 		return nil, fmt.Errorf("bpf: object: %w", err)
 	}
-	if r, err = readable(r, types); err != nil {
+	if r, err = object.Readable(r, types); err != nil {
 		return nil, fmt.Errorf("bpf: object: %w", err)
 	}
 	spec, err := ebpf.LoadCollectionSpecFromReader(r)
@@ -53,13 +54,14 @@ func Load(r io.ReaderAt) (*Collection, error) {
 	if spec.ByteOrder != binary.LittleEndian {
 		return nil, errors.New("bpf: the object is big-endian: compile with -target bpfel")
 	}
-	c := &Collection{Types: spec.Types}
-	kconfig, err := kconfigMap(spec.Types)
+	c := &Collection{Types: spec.Types, debug: r}
+	kconfig, err := object.Kconfig(spec.Types)
 	if err != nil {
 		return nil, err
 	}
 	if kconfig != nil {
-		c.Maps = append(c.Maps, kconfig)
+		c.Maps = append(c.Maps, &MapSpec{Name: object.KconfigName, Type: Array, KeySize: 4, ValueSize: uint32(len(kconfig)), MaxEntries: 1,
+			Flags: FlagReadOnly, Contents: []KeyValue{{make([]byte, 4), kconfig}}})
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.Maps)) {
 		m, err := mapSpec(spec.Maps[name])
@@ -84,9 +86,10 @@ func Load(r io.ReaderAt) (*Collection, error) {
 			c.Refused = append(c.Refused, fmt.Errorf("bpf: program %q: %w", name, err))
 			continue
 		}
-		prog, err := FromAsm(name, section.Kind, p.Instructions, c.Maps)
+		prog, err := assembled(name, section.Kind, p.Instructions, c.Maps)
 		if err != nil {
-			return nil, err
+			c.Refused = append(c.Refused, err)
+			continue
 		}
 		prog.Section, prog.Attach, prog.Glob, prog.USDT = p.SectionName, section.Attach, section.Glob, section.USDT
 		prog.Scales = section.USDT && knowsIndexes(spec.Types)
@@ -94,7 +97,7 @@ func Load(r io.ReaderAt) (*Collection, error) {
 	}
 	switch {
 	case len(c.Programs) > 0:
-		return c, nil
+		return c, c.lower()
 	case len(c.Refused) > 0:
 		return nil, c.Refused[0]
 	}
@@ -116,23 +119,6 @@ func typeOf(v *ebpf.VariableSpec) btf.Type {
 	return v.Type.Type
 }
 
-// checkSizes looks at the sections before memory is made for them: a damaged
-// .bss may claim any size.
-func checkSizes(r io.ReaderAt) error {
-	f, err := elf.NewFile(r)
-	if err != nil {
-		return err
-	}
-	for _, s := range f.Sections {
-		if s.Size > maxSection {
-			return fmt.Errorf("section %q of %d bytes: more than %d", s.Name, s.Size, maxSection)
-		}
-	}
-	return nil
-}
-
-const maxSection = 64 << 20
-
 // mapSpec translates a map's definition.
 func mapSpec(s *ebpf.MapSpec) (*MapSpec, error) {
 	m := &MapSpec{Name: s.Name, Type: MapType(s.Type), KeySize: s.KeySize, ValueSize: s.ValueSize, MaxEntries: s.MaxEntries, Flags: s.Flags}
@@ -143,11 +129,20 @@ func mapSpec(s *ebpf.MapSpec) (*MapSpec, error) {
 		return nil, fmt.Errorf("bpf: the object uses %s: there is no kernel whose symbols it could have", s.Name)
 	}
 	m.Key, m.Value = s.Key, s.Value
+	if m.Type == StackTrace {
+		m.traces()
+	}
+	if err := m.declare(s.MapExtra); err != nil {
+		return nil, err
+	}
 	if m.Type == RingBuf && m.MaxEntries > 0 && m.MaxEntries <= MaxRing {
 		m.MaxEntries = max(MinRing, uint32(1)<<bits.Len32(m.MaxEntries-1)) // a loader rounds up, too
 	}
 	if err := m.loadable(); err != nil {
 		return nil, err // a kind that there is not may have contents that there are not
+	}
+	if m.is(progArray, arrayOfMaps, hashOfMaps) {
+		return m, m.entries(s)
 	}
 	for _, kv := range s.Contents {
 		key, err := contents(kv.Key)
@@ -163,13 +158,26 @@ func mapSpec(s *ebpf.MapSpec) (*MapSpec, error) {
 	return m, nil
 }
 
+// traces sizes a map of stack traces as tools for it do, whose objects leave that to their loaders.
+func (s *MapSpec) traces() {
+	if s.ValueSize == 0 {
+		s.ValueSize = 8 * MaxTrace
+	}
+	if s.MaxEntries == 0 {
+		s.MaxEntries = 16 << 10
+	}
+}
+
 // loadable is check, but for what SetEntries has yet to say.
 func (s *MapSpec) loadable() error {
 	some := *s
 	if s.MaxEntries == 0 {
 		some.MaxEntries = MinRing
 	}
-	return some.check()
+	if s.Declared != nil && s.Declared.MaxEntries == 0 {
+		some.Declared = &Declared{Type: s.Declared.Type, MaxEntries: 1}
+	}
+	return some.Check()
 }
 
 // contents is an initial key or value as bytes.
@@ -187,9 +195,28 @@ func contents(v any) ([]byte, error) {
 // function first, then those that it calls. Maps are named by references
 // (asm.Instruction.WithReference on LoadMapPtr and LoadMapValue).
 func FromAsm(name string, kind Kind, insns asm.Instructions, maps []*MapSpec) (*Program, error) {
+	p, err := assembled(name, kind, insns, maps)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.lower(nil)
+}
+
+// lower makes all programs anew of what they came as: what they call may have changed.
+func (c *Collection) lower() error {
+	for _, p := range c.Programs {
+		if err := p.lower(c.Program); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// assembled is a program that is not lowered yet.
+func assembled(name string, kind Kind, insns asm.Instructions, maps []*MapSpec) (*Program, error) {
 	p := &Program{Name: name, Kind: kind, Maps: maps}
 	insns = slices.Clone(insns)
-	if err := relocate(insns); err != nil {
+	if err := object.Relocate(insns, AMD64.Regs); err != nil {
 		return nil, fmt.Errorf("bpf: program %q: %w", name, err)
 	}
 	type use struct {
@@ -216,7 +243,7 @@ func FromAsm(name string, kind Kind, insns asm.Instructions, maps []*MapSpec) (*
 		}
 		ref := it.Ins.Reference()
 		if ref == "" {
-			ref = kconfigName // see placeKconfig
+			ref = object.KconfigName
 		}
 		k := slices.IndexFunc(maps, func(m *MapSpec) bool { return m.Name == ref })
 		if k < 0 {
@@ -235,62 +262,6 @@ func FromAsm(name string, kind Kind, insns asm.Instructions, maps []*MapSpec) (*
 	for _, u := range uses {
 		p.Insns[u.slot].Imm = int32(u.index)
 	}
-	return p, p.lower(kernel)
-}
-
-// relocate applies CO-RE relocations, in place: the fields of struct pt_regs.
-func relocate(insns asm.Instructions) error {
-	var relos []*btf.CORERelocation
-	var at []*asm.Instruction
-	for i := range insns {
-		if r := btf.CORERelocationMetadata(&insns[i]); r != nil {
-			relos, at = append(relos, r), append(at, &insns[i])
-		}
-	}
-	if len(relos) == 0 {
-		return nil
-	}
-	target, err := ptRegs()
-	if err != nil {
-		return err
-	}
-	fixups, err := btf.CORERelocate(relos, []*btf.Spec{target}, binary.LittleEndian, func(btf.Type) (btf.TypeID, error) {
-		return 0, errors.New("CO-RE: identities of types are not supported")
-	})
-	if err != nil {
-		return err
-	}
-	for i := range fixups {
-		if err := fixups[i].Apply(at[i]); err != nil {
-			return fmt.Errorf("%v: %w", relos[i], err)
-		}
-		if at[i].IsBuiltinCall() && at[i].Constant == btf.COREBadRelocationSentinel {
-			return fmt.Errorf("%v: CO-RE is supported for struct pt_regs only: give the program the target's own struct, without preserve_access_index, and read it with bpf_probe_read_user", relos[i])
-		}
-	}
-	return nil
-}
-
-// ptRegs is what the context looks like to the kernel's own headers, whose names
-// have no r in front.
-func ptRegs() (*btf.Spec, error) {
-	long := &btf.Int{Name: "unsigned long", Size: 8}
-	regs := &btf.Struct{Name: "pt_regs", Size: uint32(AMD64.Size())}
-	for i, name := range AMD64.Regs {
-		switch name {
-		case "orig_rax":
-			name = "orig_ax"
-		case "eflags":
-			name = "flags"
-		case "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15":
-		default:
-			name = strings.TrimPrefix(name, "r")
-		}
-		regs.Members = append(regs.Members, btf.Member{Name: name, Type: long, Offset: btf.Bits(64 * i)})
-	}
-	b, err := btf.NewBuilder([]btf.Type{regs}, nil)
-	if err != nil {
-		return nil, err
-	}
-	return b.Spec()
+	p.origin = origin{p.Insns, p.Lines, kernel}
+	return p, nil
 }

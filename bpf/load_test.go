@@ -14,6 +14,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"kprobe/bpf"
+	"kprobe/bpf/bpftest"
+	"kprobe/bpf/verify"
 )
 
 // clang compiles a C file for the machine's version ("v2", "v3").
@@ -58,12 +60,12 @@ func verified(t testing.TB, c *bpf.Collection) *loaded {
 	t.Helper()
 	l := &loaded{Collection: c, proofs: map[string]*bpf.Proof{}}
 	for _, p := range c.Programs {
-		proof, err := bpf.Verify(p)
+		proof, err := verify.Program(p)
 		if err != nil {
-			t.Fatalf("%v\n%s", err, listing(p))
+			t.Fatalf("%v\n%s", err, bpftest.Listing(p))
 		}
 		l.proofs[p.Name] = proof
-		l.vm = machine(t, proof)
+		l.vm = bpftest.Machine(t, proof)
 	}
 	l.seg = l.vm.Segment
 	return l
@@ -184,10 +186,30 @@ func TestRefusedObjects(t *testing.T) {
 static long sub(__u32 i, void *sum) { return 1; }
 SEC("uprobe/f") int p(void *ctx) { void *f = bpf_get_prandom_u32() & 1 ? (void *)add : (void *)sub; return bpf_loop(9, f, 0, 0); }`, "name it in the call"},
 		{"kernel's function", `extern int bpf_arena_alloc(int) __ksym; SEC("uprobe/f") int p(void *ctx) { return bpf_arena_alloc(1); }`, "call of the kernel's function bpf_arena_alloc: there is no kernel here"},
-		{"map of maps", `struct in { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); } in SEC(".maps");
-struct { __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); __uint(max_entries, 1); __uint(key_size, 4); __array(values, struct in); } out SEC(".maps") = { .values = { &in } };
-SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_lookup_elem(&out, &zero) != 0; }`, `map "out": type 12 is not supported`},
-		{"helper", `SEC("uprobe/f") int p(void *ctx) { return bpf_get_current_task() != 0; }`, "helper 35 (bpf_get_current_task) is not supported here"},
+		{"map of maps that is empty", `struct in { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); } in SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); __uint(max_entries, 1); __uint(key_size, 4); __array(values, struct in); } out SEC(".maps");
+SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_lookup_elem(&out, &zero) != 0; }`, `map "out": the object leaves it to its loader which maps are in it: name them in the object`},
+		{"map of maps that is changed", `struct in { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); } in SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_HASH_OF_MAPS); __uint(max_entries, 1); __uint(key_size, 4); __array(values, struct in); } out SEC(".maps") = { .values = { &in } };
+SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_delete_elem(&out, &zero); }`, `map_delete_elem does not work on map "out", which is a map of maps`},
+		{"map of maps by long keys", `struct in { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); } in SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_HASH_OF_MAPS); __uint(max_entries, 1); __uint(key_size, 8); __array(values, struct in); } out SEC(".maps") = { .values = { &in } };
+SEC("uprobe/f") int p(void *ctx) { __u64 zero = 0; return bpf_map_lookup_elem(&out, &zero) != 0; }`, "the key of a map of maps is the number of one of its .values, of 4 bytes, not 8"},
+		{"helper", `SEC("uprobe/f") int p(void *ctx) { return bpf_jiffies64() != 0; }`, "helper 118 (bpf_jiffies64) is not supported here"},
+		{"format that is not known", `char b[9]; SEC("uprobe/f") int p(void *ctx) { __u64 v[1] = {0}; char f[4] = "%d"; return bpf_snprintf(b, 9, f, v, 8); }`, "bpf_snprintf: its format is not to be seen right before: a constant"},
+		{"conversion", `char b[9]; SEC("uprobe/f") int p(void *ctx) { static const char f[] = "%#x"; __u64 v[1] = {0}; return bpf_snprintf(b, 9, f, v, 8); }`, "bpf_snprintf: the conversion %#x is not there: %d %i"},
+		{"conversion of a symbol", `char b[9]; SEC("uprobe/f") int p(void *ctx) { static const char f[] = "%pS"; __u64 v[1] = {0}; return bpf_snprintf(b, 9, f, v, 8); }`, "bpf_snprintf: the conversion %pS is not there: %d %i"},
+		{"too few values", `char b[9]; SEC("uprobe/f") int p(void *ctx) { static const char f[] = "%d %d"; __u64 v[1] = {0}; return bpf_snprintf(b, 9, f, v, 8); }`, "its format has 2 conversions, and it is given 8 bytes of values, 8 for each"},
+		{"buffer that is too small", `char b[9]; SEC("uprobe/f") int p(void *ctx) { static const char f[] = "%d"; __u64 v[1] = {0}; return bpf_snprintf(b, 10, f, v, 8); }`, "beyond the value of map \".bss\""},
+		{"text on the stack", `char b[9]; SEC("uprobe/f") int p(void *ctx) { static const char f[] = "%s"; char c[16]; bpf_get_current_comm(c, 16); __u64 v[1] = {(__u64)c}; return bpf_snprintf(b, 9, f, v, 8); }`, "a text that a format prints is to be in a global variable or a map"},
+		{"tail call", `int p(void *ctx);
+struct { __uint(type, BPF_MAP_TYPE_PROG_ARRAY); __uint(max_entries, 1); __uint(key_size, 4); __array(values, int(void *)); } next SEC(".maps") = { .values = { (void *)&p } };
+SEC("uprobe/f") int p(void *ctx) { bpf_tail_call(ctx, &next, 0); return 0; }`, "p leads back to itself"},
+		{"queue", `struct { __uint(type, BPF_MAP_TYPE_QUEUE); __uint(max_entries, 1); __type(value, __u64); } q SEC(".maps");
+SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_lookup_elem(&q, &zero) != 0; }`, "does not work on map \"q\", which is a queue"},
+		{"queue of great values", `struct big { char b[600]; };
+struct { __uint(type, BPF_MAP_TYPE_QUEUE); __uint(max_entries, 1); __type(value, struct big); } q SEC(".maps");
+struct big b; SEC("uprobe/f") int p(void *ctx) { return bpf_map_pop_elem(&q, &b); }`, "values of 1 to 512 bytes"},
 		{"pinned", `struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); __uint(pinning, 1); } m SEC(".maps");
 SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_lookup_elem(&m, &zero) != 0; }`, "there is no bpf file system here"},
 	} {
@@ -197,7 +219,7 @@ SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_lookup_elem(&m
 		}
 		c, err := bpf.Load(bytes.NewReader(clang(t, file, "v3")))
 		if err == nil {
-			_, err = bpf.Verify(c.Programs[0])
+			_, err = verify.Program(c.Programs[0])
 		}
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", tt.name, err)
@@ -277,7 +299,7 @@ func TestTop(t *testing.T) {
 		l.vm.Env.Trace = func(p bpf.Printk) { printed = append(printed, fmt.Sprintf("%d %s %v", p.Thread, p.Format, p.Args[1:])) }
 		for i := range 5 {
 			l.vm.Env.Slot = i % 3
-			l.run(t, "count", map[string]uint64{"rdi": pageAddr + pageText, "rsi": 100})
+			l.run(t, "count", map[string]uint64{"rdi": bpftest.PageAddr + bpftest.PageText, "rsi": 100})
 		}
 		l.run(t, "count", map[string]uint64{"rdi": 0, "rsi": 100})
 		key := make([]byte, 32)
@@ -343,8 +365,15 @@ SEC("kprobe/f") u64 f(struct pt_regs *ctx) { return ctx->di + 2 * ctx->ip + 4 * 
 	}
 	_, err := bpf.Load(bytes.NewReader(clang(t, source("b.c", head+`
 SEC("kprobe/f") u64 f(struct task_struct *t) { return t->pid; }`), "v3")))
-	if err == nil || !strings.Contains(err.Error(), "CO-RE is supported for struct pt_regs only") {
+	const want = "it asks where the fields of struct task_struct are (CO-RE)"
+	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v", err)
+	}
+	c, err := bpf.Load(bytes.NewReader(clang(t, source("c.c", head+`
+SEC("kprobe/f") u64 f(struct task_struct *t) { return t->pid; }
+SEC("kprobe/g") u64 g(struct pt_regs *ctx) { return ctx->di; }`), "v3")))
+	if err != nil || len(c.Programs) != 1 || len(c.Refused) != 1 || !strings.Contains(c.Refused[0].Error(), want) {
+		t.Errorf("%v, %+v", err, c)
 	}
 }
 
@@ -364,7 +393,8 @@ func TestLoadRefuses(t *testing.T) {
 		{prog("ksyscall/read"), "kprobe/__x64_sys_NAME"},
 		{head + `extern unsigned int CONFIG_HZ __kconfig; SEC("uprobe") int f(void *ctx) { return CONFIG_HZ; }`, "the object asks for CONFIG_HZ, a setting of the kernel"},
 		{prog("xdp"), `section "xdp": not supported: kprobe/, kretprobe/, uprobe/, uretprobe/ and usdt/ are`},
-		{m("__uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(max_entries, 1); __uint(key_size, 8); __uint(value_size, 4);"), `map "m": type 11 is not supported`},
+		{m("__uint(type, BPF_MAP_TYPE_DEVMAP); __uint(max_entries, 1); __uint(key_size, 4); __uint(value_size, 4);"), `map "m": type 14 is not supported`},
+		{m("__uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(max_entries, 1); __uint(key_size, 4); __uint(value_size, 4);"), `the key of an LPM trie is a length of 4 bytes, then 1 to 64 bytes, not 4 in all`},
 		{m("__uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __uint(key_size, 8); __uint(value_size, 4);"), "key of 8 bytes: must be 4"},
 		{m("__uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1); __uint(pinning, LIBBPF_PIN_BY_NAME); __uint(key_size, 8); __uint(value_size, 4);"), "is pinned: there is no bpf file system here"},
 		{head + `char big[100 << 20]; SEC("uprobe") int f(void *ctx) { return big[0]; }`, `section ".bss" of 104857600 bytes: more than`},
@@ -424,16 +454,27 @@ extern int LINUX_KERNEL_VERSION __kconfig;
 extern _Bool LINUX_HAS_SYSCALL_WRAPPER __kconfig;
 struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(key_size, 8); __uint(value_size, 4); } m SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 5000); } r SEC(".maps");
+struct { __uint(type, BPF_MAP_TYPE_STACK_TRACE); __uint(key_size, 4); } s SEC(".maps");
 SEC("uprobe.s/f") int f(void *ctx) { return LINUX_KERNEL_VERSION + LINUX_HAS_SYSCALL_WRAPPER; }
 SEC("uretprobe.multi/libc.so.6:mall*") int g(void *ctx) { return LINUX_HAS_BPF_COOKIE ? 7 : 8; }
 SEC("usdt/./f:provider:name") int h(void *ctx) { return 0; }
-SEC("tp/sched/sched_switch") int i(void *ctx) { __u64 k = 0; return !!bpf_map_lookup_elem(&m, &k) + bpf_ringbuf_output(&r, &k, 8, 0); }`
+SEC("tp/sched/sched_switch") int i(void *ctx) { __u64 k = 0; return !!bpf_map_lookup_elem(&m, &k) + bpf_ringbuf_output(&r, &k, 8, 0) + bpf_get_stackid(ctx, &s, 0); }
+SEC("uprobe/nowhere") int j(void *ctx) { return 0; }`
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c, err := bpf.Load(bytes.NewReader(clang(t, file, "v2")))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := c.Leave("j"); err != nil || c.Program("j") != nil {
+		t.Error("a program that is left out is there", err)
+	}
+	if err := c.Leave("j"); err == nil {
+		t.Error("no such program")
+	}
+	if s := c.Map("s"); s.MaxEntries != 16<<10 || s.ValueSize != 8*bpf.MaxTrace {
+		t.Errorf("stack traces: %+v", s)
 	}
 	if len(c.Programs) != 3 || len(c.Refused) != 1 || !strings.Contains(c.Refused[0].Error(), `program "i"`) {
 		t.Errorf("%d programs, refused %v", len(c.Programs), c.Refused)
@@ -447,7 +488,7 @@ SEC("tp/sched/sched_switch") int i(void *ctx) { __u64 k = 0; return !!bpf_map_lo
 	if n := c.Map("r").MaxEntries; n != 8192 {
 		t.Errorf("a ring of %d bytes", n)
 	}
-	if _, err := bpf.Verify(c.Program("f")); err == nil || !strings.Contains(err.Error(), `--entries m=NUMBER`) {
+	if _, err := verify.Program(c.Program("f")); err == nil || !strings.Contains(err.Error(), `--entries m=NUMBER`) {
 		t.Error(err)
 	}
 	if err := c.SetEntries("m", 1<<31); err == nil || c.Map("m").MaxEntries != 0 {

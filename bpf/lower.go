@@ -1,8 +1,15 @@
 package bpf
 
+import (
+	"bytes"
+	"maps"
+	"slices"
+)
+
 // Some calls are not for the engines: they become instructions that those have. Loops with a
 // callback (bpf_loop, bpf_for_each_map_elem) and the kernel's number iterators become loops with
-// MayGoto.
+// MayGoto; a tail call becomes a choice of calls; other helpers become calls of functions that are
+// made for the program (see made.go) and stand at its end.
 
 // Numbers of helpers that are lowered.
 const (
@@ -15,19 +22,34 @@ type edit struct {
 	p       *Program
 	kfuncs  map[int]string // the kernel's functions that it calls, by slot
 	instead map[int][]Insn // of the call at a slot: jumps in it count its own slots
+
+	// Functions behind the last instruction, and where each that was made is.
+	behind []Insn
+	made   map[string]int
 }
 
-// lower replaces what the engines do not have.
-func (p *Program) lower(kfuncs map[int]string) error {
-	e := &edit{p, kfuncs, map[int][]Insn{}}
+// origin is a program as it came, which may be lowered again.
+type origin struct {
+	insns  []Insn
+	lines  []Line
+	kfuncs map[int]string
+}
+
+// lower replaces what the engines do not have. others finds the programs that tail calls lead to.
+func (p *Program) lower(others func(name string) *Program) error {
+	kfuncs := maps.Clone(p.origin.kfuncs)
+	p.Insns, p.Lines = slices.Clone(p.origin.insns), slices.Clone(p.origin.lines)
+	starts, err := p.link(others, kfuncs)
+	if err != nil {
+		return err
+	}
+	e := &edit{p: p, kfuncs: kfuncs, instead: map[int][]Insn{}, made: map[string]int{}}
 	for pc, i := range p.Insns {
 		var err error
 		switch {
-		case i.IsCall(CallHelper) && i.Imm == fnLoop:
-			err = e.loop(pc)
-		case i.IsCall(CallHelper) && i.Imm == fnForEachMapElem:
-			err = e.forEach(pc)
-		case i.IsCall(callKernel):
+		case i.IsCall(CallHelper):
+			err = e.helper(pc, i.Imm, starts)
+		case i.IsCall(CallKernel):
 			err = e.iterate(pc)
 		}
 		if err != nil {
@@ -37,13 +59,144 @@ func (p *Program) lower(kfuncs map[int]string) error {
 	return e.apply()
 }
 
+// helper looks at a call of a helper.
+func (e *edit) helper(pc int, id int32, starts map[string]int) error {
+	switch id {
+	case fnLoop:
+		return e.loop(pc)
+	case fnForEachMapElem:
+		return e.forEach(pc)
+	case fnTailCall:
+		return e.tailCall(pc, starts)
+	case fnCopyFromUser:
+		e.instead[pc] = []Insn{helping(FnProbeReadUser)}
+	case fnGetCurrentTask, fnGetCurrentTaskBtf: // no structure of a kernel: a number that is not 0
+		e.instead[pc] = []Insn{helping(FnGetCurrentPidTgid)}
+	case fnGetNsPidTgid:
+		return e.call(pc, "ns", func() []Insn { return nsPidTgid() }, movReg(R1, R3), movReg(R2, R4))
+	case fnGetStack:
+		c := e.p.PtRegs()
+		if c.Word != 8 {
+			return e.p.Refuse(pc, "get_stack: of 64-bit programs only")
+		}
+		return e.call(pc, "stack", func() []Insn { return getStack(c, e.p.Kind) })
+	case FnGetStackid:
+		if e.p.Kind == Kprobe {
+			return e.call(pc, "stackid", func() []Insn { return getStackid(e.p.PtRegs()) })
+		}
+	case fnStrncmp:
+		text, _, err := e.text(pc, R3, "bpf_strncmp: the text that it compares with")
+		if err != nil {
+			return err
+		}
+		return e.call(pc, "strncmp "+text, func() []Insn { return strncmp(text) })
+	case fnSnprintf:
+		return e.snprintf(pc)
+	case FnMapLookupElem, FnMapUpdateElem, FnMapDeleteElem, fnMapPushElem, fnMapPopElem, fnMapPeekElem, fnTaskStorageGet, fnTaskStorageDelete:
+		return e.onMap(pc, id)
+	}
+	return nil
+}
+
+// onMap looks at a call that works on a map: of the kinds that are stored as another, functions are
+// made.
+func (e *edit) onMap(pc int, id int32) error {
+	plain := id == FnMapLookupElem || id == FnMapUpdateElem || id == FnMapDeleteElem
+	load, ok := e.source(pc, R1)
+	if ok = ok && e.p.Insns[load].Src == LoadMap; !ok {
+		if plain && !slices.ContainsFunc(e.p.Maps, func(m *MapSpec) bool { return m.is(LPMTrie) }) {
+			return nil
+		}
+		return e.p.Refuse(pc, "%s: which map it works on is not to be seen right before: name it in the call", HelperName(id))
+	}
+	m := int(e.p.Insns[load].Imm)
+	spec := e.p.Maps[m]
+	d := spec.Declared
+	name := HelperName(id) + " " + spec.Name
+	second, third := movReg(R1, R2), movReg(R2, R3) // what is behind the map comes first
+	switch {
+	case id == FnMapLookupElem && spec.is(arrayOfMaps, hashOfMaps):
+		for index, inner := range d.Entries {
+			if e.mapNamed(inner) < 0 {
+				return e.p.Refuse(pc, "map %q has a map %q as element %d, which the object does not define", spec.Name, inner, index)
+			}
+		}
+		return e.call(pc, name, func() []Insn { return innerMap(d, e.mapNamed) }, second)
+	case plain && !spec.is(LPMTrie):
+		return nil
+	case id == FnMapUpdateElem:
+		return e.call(pc, name, func() []Insn { return trieElem(m, d, id) }, second, third, movReg(R3, R4))
+	case plain:
+		return e.call(pc, name, func() []Insn { return trieElem(m, d, id) }, second)
+	case id == fnMapPushElem && spec.is(Queue, Stack):
+		return e.call(pc, name, func() []Insn { return pushElem(m, d) }, second, third)
+	case id == fnMapPushElem && spec.is(BloomFilter):
+		return e.call(pc, name, func() []Insn { return bloomElem(m, d, true) }, second, third)
+	case id == fnMapPeekElem && spec.is(BloomFilter):
+		return e.call(pc, name, func() []Insn { return bloomElem(m, d, false) }, second)
+	case (id == fnMapPopElem || id == fnMapPeekElem) && spec.is(Queue, Stack):
+		return e.call(pc, name, func() []Insn { return popElem(m, d, id == fnMapPopElem) }, second)
+	case id == fnTaskStorageGet && spec.is(taskStorage):
+		return e.call(pc, name, func() []Insn { return taskStorageGet(m, d) }, movReg(R1, R3), movReg(R2, R4))
+	case id == fnTaskStorageDelete && spec.is(taskStorage):
+		return e.call(pc, name, func() []Insn { return taskStorageDelete(m) })
+	}
+	return e.p.Refuse(pc, "%s %s", HelperName(id), spec.Unfit())
+}
+
+// mapNamed is the index of a map, -1 where there is none of that name.
+func (e *edit) mapNamed(name string) int {
+	return slices.IndexFunc(e.p.Maps, func(m *MapSpec) bool { return m.Name == name })
+}
+
+// call puts a call of a function that is made in place of the helper's, behind what moves the
+// arguments.
+func (e *edit) call(pc int, name string, code func() []Insn, moves ...Insn) error {
+	e.instead[pc] = append(slices.Clone(moves), calling(e.make(name, code)))
+	return nil
+}
+
+// make puts a function behind the program, once, and answers its slot, by which calls name it. It may
+// call others that were made before it.
+func (e *edit) make(name string, code func() []Insn) (at int) {
+	if at, ok := e.made[name]; ok {
+		return at
+	}
+	insns := code()
+	at = len(e.p.Insns) + len(e.behind)
+	for k := range insns {
+		if i := &insns[k]; i.IsCall(CallLocal) {
+			i.Imm -= int32(at + k + 1)
+		}
+	}
+	e.made[name] = at
+	e.behind = append(e.behind, insns...)
+	return at
+}
+
+// text is the constant text that a register has the address of, and the ld_imm64 that puts it there.
+func (e *edit) text(pc int, reg uint8, what string) (text string, load int, err error) {
+	if load, ok := e.source(pc, reg); ok && e.p.Insns[load].Src == LoadMapValue {
+		m := e.p.Maps[e.p.Insns[load].Imm]
+		if m.Flags&FlagReadOnly != 0 && len(m.Contents) == 1 {
+			value, off := m.Contents[0].Value, int(e.p.Insns[load+1].Imm)
+			if off >= 0 && off < len(value) {
+				if end := bytes.IndexByte(value[off:], 0); end >= 0 && end < 256 {
+					return string(value[off : off+end]), load, nil
+				}
+			}
+		}
+	}
+	return "", 0, e.p.Refuse(pc, "%s is not to be seen right before: a constant of up to 255 bytes", what)
+}
+
 // apply puts the new code in, and moves all jumps with it.
 func (e *edit) apply() error {
 	if len(e.instead) == 0 {
 		return nil
 	}
 	p := e.p
-	to := make([]int, len(p.Insns)+1) // where a slot goes
+	to := make([]int, len(p.Insns)+len(e.behind)+1) // where a slot goes
 	n := 0
 	for pc := range p.Insns {
 		to[pc] = n
@@ -53,8 +206,10 @@ func (e *edit) apply() error {
 			n++
 		}
 	}
-	to[len(p.Insns)] = n
-	out := make([]Insn, 0, n)
+	for k := range len(e.behind) + 1 {
+		to[len(p.Insns)+k] = n + k
+	}
+	out := make([]Insn, 0, n+len(e.behind))
 	wide := false
 	for pc, i := range p.Insns {
 		if code, ok := e.instead[pc]; ok {
@@ -72,13 +227,13 @@ func (e *edit) apply() error {
 			case i.IsCall(CallLocal) || i.Op == ClassJMP32|Ja:
 				i.Imm = int32(by)
 			case by != int(int16(by)):
-				return p.refuse(pc, "a jump of %d instructions, once loops are put in: too far", by)
+				return p.Refuse(pc, "a jump of %d instructions, once loops are put in: too far", by)
 			default:
 				i.Off = int16(by)
 			}
 		}
 		wide = i.Wide() && !wide
-		if wide && i.Src == loadFunc {
+		if wide && i.Src == LoadFunc {
 			i.Src, i.Imm = LoadImm, 0 // a callback's address; its calls know it
 		}
 		out = append(out, i)
@@ -86,7 +241,78 @@ func (e *edit) apply() error {
 	for k := range p.Lines {
 		p.Lines[k].Insn = to[p.Lines[k].Insn]
 	}
-	p.Insns = out
+	p.Insns = append(out, e.behind...)
+	return nil
+}
+
+// link puts the programs that tail calls lead to behind a program, and answers where each begins.
+func (p *Program) link(others func(name string) *Program, kfuncs map[int]string) (starts map[string]int, err error) {
+	starts = map[string]int{p.Name: 0}
+	var follow func(from *Program, path []string) error
+	follow = func(from *Program, path []string) error {
+		for pc, i := range from.origin.insns {
+			if !i.IsCall(CallHelper) || i.Imm != fnTailCall {
+				continue
+			}
+			e := &edit{p: &Program{Name: from.Name, Insns: from.origin.insns, Lines: from.origin.lines, Maps: from.Maps}}
+			load, ok := e.source(pc, R2)
+			if !ok || e.p.Insns[load].Src != LoadMap || !from.Maps[e.p.Insns[load].Imm].is(progArray) {
+				return e.p.Refuse(pc, "bpf_tail_call: which program array it uses is not to be seen right before: name it in the call")
+			}
+			for _, index := range slices.Sorted(maps.Keys(from.Maps[e.p.Insns[load].Imm].Declared.Entries)) {
+				name := from.Maps[e.p.Insns[load].Imm].Declared.Entries[index]
+				var next *Program
+				if others != nil {
+					next = others(name)
+				}
+				switch {
+				case next == nil:
+					return e.p.Refuse(pc, "bpf_tail_call: there is no program %q (of a kind that there is)", name)
+				case next.Kind != p.Kind:
+					return e.p.Refuse(pc, "bpf_tail_call: %s is a %v, and this is a %v", name, next.Kind, p.Kind)
+				case slices.Contains(path, name):
+					return e.p.Refuse(pc, "bpf_tail_call: %s leads back to itself: make the round a loop (bpf_loop)", name)
+				}
+				next.Called = true
+				if _, ok := starts[name]; !ok {
+					at := len(p.Insns)
+					starts[name] = at
+					p.Insns = append(p.Insns, next.origin.insns...)
+					for _, l := range next.origin.lines {
+						p.Lines = append(p.Lines, Line{l.Insn + at, l.Text})
+					}
+					for slot, f := range next.origin.kfuncs {
+						kfuncs[slot+at] = f
+					}
+				}
+				if err := follow(next, append(path, name)); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	return starts, follow(p, []string{p.Name})
+}
+
+// tailCall is bpf_tail_call(ctx, array, index): a call of the program that the array has there, which
+// ends this one; and goes on where it has none.
+func (e *edit) tailCall(pc int, starts map[string]int) error {
+	load, _ := e.source(pc, R2) // link has seen it
+	w := &coder{}
+	w.put(Insn{Op: ClassALU | Mov | SrcX, Dst: R3, Src: R3})
+	programs := e.p.Maps[e.p.Insns[load].Imm].Declared.Entries
+	for _, index := range slices.Sorted(maps.Keys(programs)) {
+		w.when(Jeq, R3, int32(index), programs[index])
+	}
+	w.put(movTo(R0, -ENOENT))
+	w.goTo("on")
+	for _, index := range slices.Sorted(maps.Keys(programs)) {
+		w.label(programs[index])
+		w.put(calling(starts[programs[index]]), Insn{Op: ClassJMP | Exit})
+	}
+	w.label("on")
+	e.instead[pc] = w.code()
 	return nil
 }
 
@@ -95,7 +321,7 @@ func (e *edit) function(slot int) (start, end int) {
 	end = len(e.p.Insns)
 	for pc, i := range e.p.Insns {
 		to, ok := i.Target(pc)
-		if ok = ok && i.IsCall(CallLocal); i.Wide() && i.Src == loadFunc {
+		if ok = ok && i.IsCall(CallLocal); i.Wide() && i.Src == LoadFunc {
 			to, ok = pc+1+int(i.Imm), true
 		}
 		if ok && to <= slot {
@@ -134,9 +360,15 @@ func (e *edit) frame(slot int) (low int16) {
 	return low &^ 7
 }
 
-// source finds the ld_imm64 whose value a register has at a slot, on every path: in the straight code
-// before, or as the only thing that the function ever puts there.
+// source finds the ld_imm64 whose value a register has at a slot, on every path.
 func (e *edit) source(slot int, reg uint8) (load int, ok bool) {
+	load, ok = e.maker(slot, reg)
+	return load, ok && e.p.Insns[load].Wide()
+}
+
+// maker finds the instruction that made what a register has at a slot, on every path: in the straight code
+// before, or as the only thing that the function ever puts there.
+func (e *edit) maker(slot int, reg uint8) (pc int, ok bool) {
 	start, end := e.function(slot)
 	joined := e.targets()
 	for pc := slot; pc > start; {
@@ -149,32 +381,42 @@ func (e *edit) source(slot int, reg uint8) (load int, ok bool) {
 		}
 		i := e.p.Insns[pc]
 		switch {
-		case i.Wide() && i.Dst == reg:
-			return pc, true
-		case i.Op == ClassALU64|Mov|SrcX && i.Off == 0 && i.Dst == reg:
+		case i.Op == ClassALU64|Mov|SrcX && i.Off == 0 && i.Dst == reg && i.Src != R10:
 			reg = i.Src
 		case insnDefines(i)>>reg&1 != 0:
-			return 0, false
+			return pc, true
 		}
 	}
 	return 0, false
 }
 
-// only is the ld_imm64 of a register that nothing else in the function changes.
-func (e *edit) only(start, end int, reg uint8) (load int, ok bool) {
+// only is the instruction that puts something into a register, if there is but one in the function.
+func (e *edit) only(start, end int, reg uint8) (maker int, ok bool) {
 	for pc := start; pc < end; pc++ {
 		i := e.p.Insns[pc]
 		if insnDefines(i)>>reg&1 != 0 {
-			if ok || !i.Wide() {
+			if ok {
 				return 0, false
 			}
-			load, ok = pc, true
+			maker, ok = pc, true
 		}
 		if i.Wide() {
 			pc++
 		}
 	}
-	return load, ok
+	return maker, ok
+}
+
+// frameAt is the distance from R10 of the stack that a register has the address of, if it is made right
+// before.
+func (e *edit) frameAt(slot int, reg uint8) (off int16, ok bool) {
+	at, ok := e.maker(slot, reg)
+	if !ok || e.p.Insns[at].Op != ClassALU64|Add {
+		return 0, false
+	}
+	base, ok := e.maker(at, e.p.Insns[at].Dst)
+	i := e.p.Insns[base]
+	return int16(e.p.Insns[at].Imm), ok && i.Op == ClassALU64|Mov|SrcX && i.Src == R10
 }
 
 // targets are the slots that jumps lead to.
@@ -208,8 +450,8 @@ func insnDefines(i Insn) uint16 {
 // callback is the slot of the function that a register has the address of.
 func (e *edit) callback(slot int, reg uint8, helper string) (int, error) {
 	load, ok := e.source(slot, reg)
-	if !ok || e.p.Insns[load].Src != loadFunc {
-		return 0, e.p.refuse(slot, "%s: which function it calls is not to be seen right before: name it in the call", helper)
+	if !ok || e.p.Insns[load].Src != LoadFunc {
+		return 0, e.p.Refuse(slot, "%s: which function it calls is not to be seen right before: name it in the call", helper)
 	}
 	return load + 1 + int(e.p.Insns[load].Imm), nil
 }
@@ -217,7 +459,7 @@ func (e *edit) callback(slot int, reg uint8, helper string) (int, error) {
 // room is n bytes of stack below what the function uses.
 func (e *edit) room(slot int, n int16, helper string) (low int16, err error) {
 	if low = e.frame(slot) - n; low < -MaxStack {
-		return 0, e.p.refuse(slot, "%s: it needs %d bytes of stack for itself, and the function uses %d of %d: use smaller buffers, or a map", helper, n, -e.frame(slot), MaxStack)
+		return 0, e.p.Refuse(slot, "%s: it needs %d bytes of stack for itself, and the function uses %d of %d: use smaller buffers, or a map", helper, n, -e.frame(slot), MaxStack)
 	}
 	return low, nil
 }
@@ -282,7 +524,7 @@ func (e *edit) forEach(pc int) error {
 	}
 	load, ok := e.source(pc, R1)
 	if !ok || e.p.Insns[load].Src != LoadMap {
-		return e.p.refuse(pc, "%s: which map it walks is not to be seen right before: name it in the call", name)
+		return e.p.Refuse(pc, "%s: which map it walks is not to be seen right before: name it in the call", name)
 	}
 	m := e.p.Insns[load].Imm
 	key := int16(roundUp(uint64(min(e.p.Maps[m].KeySize, MaxStack)), 8))
@@ -355,9 +597,9 @@ func (e *edit) iterate(pc int) error {
 	case "bpf_iter_num_destroy":
 		e.instead[pc] = []Insn{clear}
 	case "":
-		return e.p.refuse(pc, "call of a function of the kernel: there is no kernel here, use helpers")
+		return e.p.Refuse(pc, "call of a function of the kernel: there is no kernel here, use helpers")
 	default:
-		return e.p.refuse(pc, "call of the kernel's function %s: there is no kernel here; of those, bpf_iter_num_new, _next and _destroy are (bpf_for, bpf_repeat)", name)
+		return e.p.Refuse(pc, "call of the kernel's function %s: there is no kernel here; of those, bpf_iter_num_new, _next and _destroy are (bpf_for, bpf_repeat)", name)
 	}
 	return nil
 }

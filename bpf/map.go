@@ -7,13 +7,20 @@ import (
 	"iter"
 	"sync/atomic"
 	"unsafe"
+
+	"kprobe/bpf/layout"
 )
 
 // Segment is the shared memory of a Layout as the controller sees it.
 type Segment struct {
 	*Layout
 	Base uint64 // where it is mapped in the target
-	mem  memory
+
+	// Given tells how many thread slots have been given out so far, the first ones: those of other
+	// threads are left alone. Nil for all of them. It may be called at any time, by any goroutine.
+	Given func() int
+
+	mem memory
 }
 
 // memory is shared with running machine code, so that every word that somebody
@@ -82,15 +89,15 @@ func (s *Segment) Init() error {
 			off uint64
 			v   uint32
 		}{
-			{HdrType, uint32(spec.Type)}, {HdrKeySize, spec.KeySize}, {HdrValueSize, spec.ValueSize},
-			{HdrMaxEntries, spec.MaxEntries}, {HdrElems, g.elems}, {HdrSlots, g.slots},
-			{HdrBuckets, g.buckets}, {HdrRingSize, g.ringSize},
-			{HdrKeyStride, g.keyStride}, {HdrValueStride, g.valueStride},
+			{layout.HdrType, uint32(spec.Type)}, {layout.HdrKeySize, spec.KeySize}, {layout.HdrValueSize, spec.ValueSize},
+			{layout.HdrMaxEntries, spec.MaxEntries}, {layout.HdrElems, g.elems}, {layout.HdrSlots, g.slots},
+			{layout.HdrBuckets, g.buckets}, {layout.HdrRingSize, g.ringSize},
+			{layout.HdrKeyStride, g.keyStride}, {layout.HdrValueStride, g.valueStride},
 		} {
 			*m.mem.u32(w.off) = w.v
 		}
-		*m.mem.u64(HdrIndex), *m.mem.u64(HdrKeys) = g.index, g.keys
-		*m.mem.u64(HdrValues), *m.mem.u64(HdrSlotStride) = g.values, g.slotStride
+		*m.mem.u64(layout.HdrIndex), *m.mem.u64(layout.HdrKeys) = g.index, g.keys
+		*m.mem.u64(layout.HdrValues), *m.mem.u64(layout.HdrSlotStride) = g.values, g.slotStride
 		for _, kv := range spec.Contents {
 			if err := m.Update(kv.Key, kv.Value, UpdateAny); err != nil {
 				return fmt.Errorf("initial contents: %w", err)
@@ -103,7 +110,7 @@ func (s *Segment) Init() error {
 // Map is the map of index i.
 func (s *Segment) Map(i int) *Map {
 	off := s.Offs[i]
-	return &Map{Spec: s.Maps[i], Addr: s.Base + off, geometry: s.geo[i], mem: s.mem[off : off+s.geo[i].size]}
+	return &Map{Spec: s.Maps[i], Addr: s.Base + off, geometry: s.geo[i], given: s.Given, mem: s.mem[off : off+s.geo[i].size]}
 }
 
 // Map is one map in a segment, used by the target at the same time. What the
@@ -114,7 +121,8 @@ type Map struct {
 	Addr uint64 // of its header in the target
 
 	geometry
-	mem memory
+	given func() int
+	mem   memory
 }
 
 // errno is an error that a helper answers, as a positive number.
@@ -191,22 +199,28 @@ func (m *Map) update(key, value []byte, flags uint64, slot int, total bool) errn
 
 // store writes an element's value.
 func (m *Map) store(elem uint32, value []byte, slot int, clear bool) {
-	for s := range int(m.slots) {
-		if s == slot%int(m.slots) {
-			m.mem.write(m.valueOff(elem, s), value)
-		} else if clear {
-			m.mem.zero(m.valueOff(elem, s), uint64(m.valueStride))
+	slot %= int(m.slots)
+	if clear && m.slots > 1 {
+		for s := range m.writtenSlots() {
+			if s != slot {
+				m.mem.zero(m.valueOff(elem, s), uint64(m.valueStride))
+			}
 		}
 	}
+	m.mem.write(m.valueOff(elem, slot), value)
 }
 
-// Lookup copies the value of a key. The value of a per-CPU map is the threads'
+// Lookup copies the value of a key; of an LPM trie, of the longest prefix that the key begins with. The value of a per-CPU map is the threads'
 // added up, as integers of 8 bytes, or of 4 where it is no multiple of 8; see
 // Threads for each alone. Errors: ErrNotExist, ErrInvalid.
 func (m *Map) Lookup(key []byte) ([]byte, error) {
-	values, err := m.Threads(key)
+	elem, err := m.element(key)
 	if err != nil {
 		return nil, err
+	}
+	var values [][]byte
+	for s := range m.writtenSlots() {
+		values = append(values, m.value(elem, s))
 	}
 	return Sum(values), nil
 }
@@ -214,20 +228,36 @@ func (m *Map) Lookup(key []byte) ([]byte, error) {
 // Threads copies the values of a key, one per thread slot; of a map that is not
 // per CPU, the one. Errors: ErrNotExist, ErrInvalid.
 func (m *Map) Threads(key []byte) ([][]byte, error) {
-	if m.Spec.ring() || len(key) != int(m.Spec.KeySize) {
-		return nil, m.fail("lookup", EINVAL)
-	}
-	elem, ok := m.find(key)
-	if !ok {
-		return nil, m.fail("lookup", ENOENT)
+	elem, err := m.element(key)
+	if err != nil {
+		return nil, err
 	}
 	return m.threads(elem), nil
 }
 
+// element is that of a key.
+func (m *Map) element(key []byte) (elem uint32, err error) {
+	if m.Spec.ring() || m.Spec.Inside() || len(key) != int(m.Spec.KeySize) {
+		return 0, m.fail("lookup", EINVAL)
+	}
+	elem, ok := m.find(key)
+	if m.Spec.is(LPMTrie) {
+		elem, ok = m.longest(key)
+	}
+	if !ok {
+		return 0, m.fail("lookup", ENOENT)
+	}
+	return elem, nil
+}
+
 func (m *Map) threads(elem uint32) [][]byte {
-	values := make([][]byte, m.slots)
+	values, size := make([][]byte, m.slots), int(m.Spec.ValueSize)
+	all := make([]byte, len(values)*size)
 	for s := range values {
-		values[s] = m.value(elem, s)
+		values[s] = all[s*size:][:size:size]
+	}
+	for s := range m.writtenSlots() {
+		m.mem.read(m.valueOff(elem, s), values[s])
 	}
 	return values
 }
@@ -259,7 +289,8 @@ func Sum(values [][]byte) []byte {
 // value, the others 0. Flags are UpdateAny, UpdateNoExist, UpdateExist. Errors:
 // ErrNotExist, ErrExist, ErrFull, ErrBusy, ErrInvalid.
 func (m *Map) Update(key, value []byte, flags uint64) error {
-	if m.Spec.ring() || len(key) != int(m.Spec.KeySize) || len(value) != int(m.Spec.ValueSize) {
+	key, ok := m.key(key)
+	if m.Spec.ring() || !ok || len(value) != int(m.Spec.ValueSize) {
 		return m.fail("update", EINVAL)
 	}
 	return m.fail("update", m.update(key, value, flags, 0, true))
@@ -268,7 +299,8 @@ func (m *Map) Update(key, value []byte, flags uint64) error {
 // Delete removes a key. Errors: ErrNotExist, ErrBusy; ErrInvalid for what has no
 // keys that come and go.
 func (m *Map) Delete(key []byte) error {
-	if len(key) != int(m.Spec.KeySize) {
+	key, ok := m.key(key)
+	if !ok {
 		return m.fail("delete", EINVAL)
 	}
 	return m.fail("delete", m.remove(key))
@@ -294,7 +326,7 @@ func (m *Map) next(key []byte, from uint64) uint64 {
 	for elem := from; elem < uint64(m.elems); elem++ {
 		off := m.tagOff(uint32(elem))
 		tag := atomic.LoadUint32(m.mem.u32(off))
-		if tag&^TagBusy == TagFree {
+		if tag&^layout.TagBusy == layout.TagFree {
 			continue
 		}
 		b := make([]byte, m.Spec.KeySize)
@@ -311,7 +343,7 @@ func (m *Map) next(key []byte, from uint64) uint64 {
 func (m *Map) keyAt(elem uint32, key []byte) bool {
 	if m.Spec.hash() {
 		tag := atomic.LoadUint32(m.mem.u32(m.tagOff(elem)))
-		if tag&^TagBusy == TagFree {
+		if tag&^layout.TagBusy == layout.TagFree {
 			return false
 		}
 		m.mem.read(m.keyOff(elem), key)
@@ -320,15 +352,19 @@ func (m *Map) keyAt(elem uint32, key []byte) bool {
 	binary.LittleEndian.PutUint32(key, elem)
 	if m.Spec.Type == StackTrace {
 		n := atomic.LoadUint32(m.mem.u32(m.traceOff(elem)))
-		return n != 0 && n != TraceBusy
+		return n != 0 && n != layout.TraceBusy
 	}
 	return true
 }
 
 // All goes over the elements: keys, and the values as Threads gives them. Of a
-// stack trace map it gives the traces that are there. What comes and goes
+// stack trace map it gives the traces that are there, of a queue or a stack the values, oldest
+// first, without keys. What comes and goes
 // meanwhile may be missed or seen, never half.
 func (m *Map) All() iter.Seq2[[]byte, [][]byte] {
+	if m.Spec.Inside() {
+		return m.cells
+	}
 	return func(yield func([]byte, [][]byte) bool) {
 		for elem := range m.elems {
 			key := make([]byte, m.Spec.KeySize)

@@ -3,35 +3,37 @@ package bpf
 import (
 	"runtime"
 	"sync/atomic"
+
+	"kprobe/bpf/layout"
 )
 
 // The hash maps of layout.go. Everything here may run at the same time as the
 // target's machine code that does the same.
 
-func (m *Map) bucketOff(b uint32) uint64 { return m.index + uint64(b)*BucketSize }
+func (m *Map) bucketOff(b uint32) uint64 { return m.index + uint64(b)*layout.BucketSize }
 
 func (m *Map) tagOff(elem uint32) uint64 {
-	return m.bucketOff(elem/BucketSlots) + BucketTags + 4*uint64(elem%BucketSlots)
+	return m.bucketOff(elem/layout.BucketSlots) + layout.BucketTags + 4*uint64(elem%layout.BucketSlots)
 }
 
 func (m *Map) usedOff(elem uint32) uint64 {
-	return m.bucketOff(elem/BucketSlots) + BucketUsed + uint64(elem%BucketSlots)
+	return m.bucketOff(elem/layout.BucketSlots) + layout.BucketUsed + uint64(elem%layout.BucketSlots)
 }
 
 func (m *Map) keyOff(elem uint32) uint64 { return m.keys + uint64(elem)*uint64(m.keyStride) }
 
 // places are where a key may lie.
 func (m *Map) places(key []byte) (home, other, tag uint32) {
-	h := hashKey(key)
-	home, other = buckets(h, m.buckets)
-	return home, other, uint32(h) | TagKey
+	h := layout.Key(key)
+	home, other = layout.Buckets(h, m.buckets)
+	return home, other, uint32(h) | layout.TagKey
 }
 
 // search is the lookup.
 func (m *Map) search(key []byte, home, other, tag uint32) (elem uint32, ok bool) {
 	for _, b := range [...]uint32{home, other} {
-		for i := range uint32(BucketSlots) {
-			elem := b*BucketSlots + i
+		for i := range uint32(layout.BucketSlots) {
+			elem := b*layout.BucketSlots + i
 			if atomic.LoadUint32(m.mem.u32(m.tagOff(elem))) == tag && m.mem.equal(m.keyOff(elem), key) {
 				if m.Spec.lru() {
 					m.use(elem, true)
@@ -63,8 +65,8 @@ func (m *Map) used(elem uint32) bool {
 
 // lock takes a bucket's lock, or gives up.
 func (m *Map) lock(bucket uint32) bool {
-	word := m.mem.u32(m.bucketOff(bucket) + BucketLock)
-	for i := range LockTries {
+	word := m.mem.u32(m.bucketOff(bucket) + layout.BucketLock)
+	for i := range layout.LockTries {
 		if atomic.CompareAndSwapUint32(word, 0, 1) {
 			return true
 		}
@@ -78,7 +80,7 @@ func (m *Map) lock(bucket uint32) bool {
 }
 
 func (m *Map) unlock(bucket uint32) {
-	atomic.StoreUint32(m.mem.u32(m.bucketOff(bucket)+BucketLock), 0)
+	atomic.StoreUint32(m.mem.u32(m.bucketOff(bucket)+layout.BucketLock), 0)
 }
 
 func (m *Map) updateHash(key, value []byte, flags uint64, slot int, total bool) errno {
@@ -112,10 +114,10 @@ func (m *Map) updateHash(key, value []byte, flags uint64, slot int, total bool) 
 
 // claim finds an element for a new key and marks it busy. The home is locked.
 func (m *Map) claim(home, other uint32) (elem uint32, e errno) {
-	for i := range uint32(BucketSlots) {
+	for i := range uint32(layout.BucketSlots) {
 		for _, b := range [...]uint32{home, other} {
-			elem = b*BucketSlots + i
-			if atomic.CompareAndSwapUint32(m.mem.u32(m.tagOff(elem)), TagFree, TagBusy) {
+			elem = b*layout.BucketSlots + i
+			if atomic.CompareAndSwapUint32(m.mem.u32(m.tagOff(elem)), layout.TagFree, layout.TagBusy) {
 				return elem, 0
 			}
 		}
@@ -123,17 +125,17 @@ func (m *Map) claim(home, other uint32) (elem uint32, e errno) {
 	if !m.Spec.lru() {
 		return 0, E2BIG
 	}
-	hand := m.mem.u32(m.bucketOff(home) + BucketHand)
-	for range 2 * BucketSlots {
-		i := atomic.LoadUint32(hand) % BucketSlots
-		atomic.StoreUint32(hand, (i+1)%BucketSlots)
-		elem = home*BucketSlots + i
+	hand := m.mem.u32(m.bucketOff(home) + layout.BucketHand)
+	for range 2 * layout.BucketSlots {
+		i := atomic.LoadUint32(hand) % layout.BucketSlots
+		atomic.StoreUint32(hand, (i+1)%layout.BucketSlots)
+		elem = home*layout.BucketSlots + i
 		if m.used(elem) {
 			m.use(elem, false)
 			continue
 		}
 		word := m.mem.u32(m.tagOff(elem))
-		if tag := atomic.LoadUint32(word); tag != TagBusy && atomic.CompareAndSwapUint32(word, tag, TagBusy) {
+		if tag := atomic.LoadUint32(word); tag != layout.TagBusy && atomic.CompareAndSwapUint32(word, tag, layout.TagBusy) {
 			return elem, 0
 		}
 	}
@@ -147,13 +149,13 @@ func (m *Map) removeHash(key []byte) errno {
 	}
 	defer m.unlock(home)
 	elem, ok := m.search(key, home, other, tag)
-	if !ok || !atomic.CompareAndSwapUint32(m.mem.u32(m.tagOff(elem)), tag, TagFree) {
+	if !ok || !atomic.CompareAndSwapUint32(m.mem.u32(m.tagOff(elem)), tag, layout.TagFree) {
 		return ENOENT
 	}
 	return 0
 }
 
-func (m *Map) traceOff(elem uint32) uint64 { return m.index + uint64(elem)*TraceIndexSize }
+func (m *Map) traceOff(elem uint32) uint64 { return m.index + uint64(elem)*layout.TraceIndexSize }
 
 // Flags of get_stackid. Skipping frames is the low byte; the others of the kernel
 // that are accepted make no difference here.
@@ -164,11 +166,16 @@ const (
 	stackReuse = 1 << 10
 )
 
+// StackEntry is a flag of get_stackid that no kernel has: the probe is where a function begins. It has
+// no frame of its own there, and the address that it returns to is what the stack pointer points at. Without the flag its caller
+// would be left out, and the caller's be taken for it.
+const StackEntry = 1 << 12
+
 // trace is get_stackid behind the walk: it finds or makes the element of a trace.
 func (m *Map) trace(ips []uint64, flags uint64) (id uint32, e errno) {
-	h := hashTrace(ips)
+	h := layout.Trace(ips)
 	same := func(elem uint32) bool {
-		if atomic.LoadUint32(m.mem.u32(m.traceOff(elem)+TraceHash)) != h {
+		if atomic.LoadUint32(m.mem.u32(m.traceOff(elem)+layout.TraceHash)) != h {
 			return false
 		}
 		for i, ip := range ips {
@@ -178,10 +185,10 @@ func (m *Map) trace(ips []uint64, flags uint64) (id uint32, e errno) {
 		}
 		return true
 	}
-	for i := range uint32(TraceProbes) {
+	for i := range uint32(layout.TraceProbes) {
 		elem := uint32((uint64(h) + uint64(i)) % uint64(m.elems))
 		word := m.mem.u32(m.traceOff(elem))
-		if atomic.CompareAndSwapUint32(word, 0, TraceBusy) {
+		if atomic.CompareAndSwapUint32(word, 0, layout.TraceBusy) {
 			m.storeTrace(elem, h, ips)
 			return elem, 0
 		}
@@ -194,7 +201,7 @@ func (m *Map) trace(ips []uint64, flags uint64) (id uint32, e errno) {
 	}
 	elem := h % m.elems
 	word := m.mem.u32(m.traceOff(elem))
-	if n := atomic.LoadUint32(word); n == TraceBusy || !atomic.CompareAndSwapUint32(word, n, TraceBusy) {
+	if n := atomic.LoadUint32(word); n == layout.TraceBusy || !atomic.CompareAndSwapUint32(word, n, layout.TraceBusy) {
 		return 0, EBUSY
 	}
 	m.storeTrace(elem, h, ips)
@@ -209,6 +216,6 @@ func (m *Map) storeTrace(elem, hash uint32, ips []uint64) {
 		}
 		atomic.StoreUint64(m.mem.u64(m.valueOff(elem, 0)+8*i), ip)
 	}
-	atomic.StoreUint32(m.mem.u32(m.traceOff(elem)+TraceHash), hash)
+	atomic.StoreUint32(m.mem.u32(m.traceOff(elem)+layout.TraceHash), hash)
 	atomic.StoreUint32(m.mem.u32(m.traceOff(elem)), uint32(len(ips)))
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"kprobe/bpf/layout"
 )
 
 // segment has one map, for three threads.
@@ -333,6 +335,56 @@ func TestRingBusy(t *testing.T) {
 	}
 }
 
+// Drain gives what Read would: every thread's records in order, up to one that is not finished.
+func TestRingDrain(t *testing.T) {
+	m := segment(t, &MapSpec{Name: "m", Type: RingBuf, MaxEntries: 4096})
+	r, _ := NewReader(m)
+	rng := rand.New(rand.NewPCG(3, 1))
+	var want, got [3][]string
+	drain := func() {
+		t.Helper()
+		if err := r.Drain(func(slot int, block []byte) {
+			for rec := range Records(block) {
+				got[slot] = append(got[slot], string(rec))
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for slot := range want {
+			if !slices.Equal(got[slot], want[slot]) {
+				t.Fatalf("slot %d: %q, want %q", slot, got[slot], want[slot])
+			}
+		}
+	}
+	for range 5000 {
+		slot := rng.IntN(3)
+		data := strings.Repeat(string(rune('a'+rng.IntN(26))), rng.IntN(600))
+		off, ok := m.reserve(slot, uint64(len(data)))
+		if !ok {
+			drain()
+			got, want = [3][]string{}, [3][]string{}
+			continue
+		}
+		m.mem.write(off, []byte(data))
+		m.finish(off, rng.IntN(8) == 0)
+		if atomic.LoadUint64(m.mem.u64(off-layout.RecordHeader))&layout.RecordDiscard == 0 {
+			want[slot] = append(want[slot], data)
+		}
+	}
+	drain()
+	off, _ := m.reserve(0, 5)
+	m.output(0, []byte("second"))
+	drain()
+	m.mem.write(off, []byte("first"))
+	m.finish(off, false)
+	want[0] = append(want[0], "first", "second")
+	drain()
+	for n := range 40 {
+		for range Records(make([]byte, n)) { // and no panic
+		}
+	}
+}
+
 // A target may write anywhere: the reader says so and goes on.
 func TestRingOverwritten(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -346,6 +398,19 @@ func TestRingOverwritten(t *testing.T) {
 		ring := m.mem[m.ringOff(1) : m.ringOff(1)+300]
 		for range 1 + rng.IntN(8) {
 			ring[rng.IntN(len(ring))] = byte(rng.Uint32())
+		}
+		if rng.IntN(2) == 0 { // the other way of reading
+			err := r.Drain(func(slot int, block []byte) {
+				for range Records(block) {
+				}
+			})
+			if err != nil {
+				seen++
+			}
+			if err := r.Drain(func(slot int, block []byte) {}); err != nil && !strings.Contains(err.Error(), "the ring of thread slot 1 was overwritten by the target") {
+				t.Fatal(err)
+			}
+			continue
 		}
 		reads := 0
 		for {
@@ -408,7 +473,7 @@ func TestPrintkRecord(t *testing.T) {
 	rec := slices.Concat(word4(42), word4(9), word4(3), word4(1), word8(1), word8(2), word8(3), []byte("a %d %s\x00\x00 any..."[:9]), make([]byte, 7),
 		[]byte("text"), make([]byte, PrintkText-4))
 	p, err := ParsePrintk(rec)
-	if err != nil || !reflect.DeepEqual(p, Printk{42, "a %d %s", []uint64{1, 2, 3}, []string{"text"}}) {
+	if err != nil || !reflect.DeepEqual(p, Printk{Thread: 42, Format: "a %d %s", Args: []uint64{1, 2, 3}, Texts: []string{"text"}}) {
 		t.Errorf("%+v %v", p, err)
 	}
 	for _, bad := range [][]byte{nil, rec[:12], rec[:34], rec[:len(rec)-1]} {

@@ -1,6 +1,14 @@
 package bpf
 
-import "github.com/cilium/ebpf/btf"
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/cilium/ebpf/btf"
+
+	"kprobe/bpf/object"
+)
 
 // Kind is when a program runs and what it may do.
 type Kind uint8
@@ -50,6 +58,8 @@ type Program struct {
 	Maps []*MapSpec
 
 	Context Context // the zero value is AMD64's
+
+	origin origin // what it was lowered from
 }
 
 // Line says where an instruction comes from.
@@ -66,6 +76,8 @@ type Collection struct {
 
 	Refused []error   // why programs of the object are not among these
 	Types   *btf.Spec // what it says of its types, nil for nothing
+
+	debug io.ReaderAt // where types are that these lack, nil for nowhere
 }
 
 // Program finds a program by its name, nil where there is none.
@@ -88,6 +100,24 @@ func (c *Collection) Map(name string) *MapSpec {
 	return nil
 }
 
+// Type finds a structure or another type of the object by its name ("event", "struct event"). Errors: it
+// has none of that name, or its debug information is damaged.
+func (c *Collection) Type(name string) (btf.Type, error) {
+	bare := strings.TrimPrefix(strings.TrimPrefix(name, "struct "), "union ")
+	if c.Types != nil {
+		if t, err := c.Types.AnyTypeByName(bare); err == nil {
+			return t, nil
+		}
+	}
+	if c.debug != nil {
+		t, err := object.Named(c.debug, bare)
+		if t != nil || err != nil {
+			return t, err
+		}
+	}
+	return nil, fmt.Errorf("bpf: the object has no type %q (compile it with -g; one that nothing in it uses is not in it)", name)
+}
+
 // Context describes the struct pt_regs that a program gets: words of one size in
 // the order of the kernel's uapi/asm/ptrace.h.
 type Context struct {
@@ -96,6 +126,7 @@ type Context struct {
 	PC   int      // which is the instruction pointer
 	SP   int
 	FP   int // the frame pointer, for stack traces
+	Link int // the register that calls leave their return address in; 0 where that is on the stack
 }
 
 // AMD64 is x86-64's struct pt_regs: 21 words, 168 bytes.
@@ -112,8 +143,15 @@ var I386 = Context{
 	Word: 4, PC: 12, SP: 15, FP: 5,
 }
 
-// context is the program's, the default put in.
-func (p *Program) context() *Context {
+// ARM64 is arm64's struct user_pt_regs: 34 words, 272 bytes.
+var ARM64 = Context{
+	Regs: []string{"x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15",
+		"x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30", "sp", "pc", "pstate"},
+	Word: 8, PC: 32, SP: 31, FP: 29, Link: 30,
+}
+
+// PtRegs is the program's Context, the default put in.
+func (p *Program) PtRegs() *Context {
 	if p.Context.Regs == nil {
 		return &AMD64
 	}
@@ -125,11 +163,10 @@ func (c *Context) Size() int { return len(c.Regs) * c.Word }
 
 // Limits of a program, the kernel's where it has one.
 const (
-	MaxInsns   = 65536   // slots of a program
-	MaxStates  = 1000000 // instructions that the verifier walks before it gives up
-	MaxStack   = 512     // bytes of stack, over all functions of a chain of calls
-	MaxCalls   = 8       // functions in a chain of calls, the first included
-	StackAlign = 16      // a function's stack use is rounded up to this
+	MaxInsns   = 65536 // slots of a program
+	MaxStack   = 512   // bytes of stack, over all functions of a chain of calls
+	MaxCalls   = 8     // functions in a chain of calls, the first included
+	StackAlign = 16    // a function's stack use is rounded up to this
 )
 
 // Mem is a set of kinds of memory.
@@ -143,7 +180,7 @@ const (
 	MemData                   // the call's private data
 )
 
-// Proof is what Verify found out about a program, and what the compiler builds
+// Proof is what package verify found out about a program, and what the compiler builds
 // on: no load or store of a proved program can leave the memory it names, it
 // ends, and every call gets arguments that its helper can take.
 type Proof struct {
@@ -197,8 +234,7 @@ type HelperCall struct {
 
 	// Bounded tells that the address which a helper reads at (argument 2) is in the context,
 	// perhaps, or beside it: what does not lie in the context whole answers -EFAULT.
-	Bounded   bool
-	inContext bool // it is made of the context's, on every path
+	Bounded bool
 
 	// Set counts the arguments that hold something. Fewer than the helper takes
 	// are set only for the values of trace_printk: the rest count as 0.

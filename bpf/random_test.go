@@ -1,68 +1,16 @@
 package bpf_test
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
-)
-
-// listing is a program as a report shows it.
-func listing(p *bpf.Program) string {
-	var b strings.Builder
-	for pc, i := range p.Insns {
-		if s := i.String(); s != "" {
-			fmt.Fprintf(&b, "%4d  %s\n", pc, s)
-		}
-	}
-	return b.String()
-}
-
-// machine is an interpreter with maps, and a target to read: a page with a string
-// at pageAddr, nothing around it.
-func machine(t testing.TB, proof *bpf.Proof) *bpf.VM {
-	t.Helper()
-	l, err := bpf.Arrange(proof.Program.Maps, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seg, err := l.Bind(make([]byte, l.Size), 0x7f0000000000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := seg.Init(); err != nil {
-		t.Fatal(err)
-	}
-	page := make([]byte, 4096)
-	for i := range page {
-		page[i] = byte(i*7)%100 + 1
-	}
-	copy(page[pageText:], "some text\x00")
-	clock := uint64(1000)
-	return &bpf.VM{Proof: proof, Segment: seg, StackTop: 0x7e0000001000, Ctx: 0x7d0000000000, Env: bpf.Env{
-		PidTgid: 1000<<32 | 1001, UidGid: 5<<32 | 6, Comm: "redis-server", CPU: 3, Slot: 1, FuncIP: 0x401000, Cookie: 77,
-		Read: func(addr uint64, p []byte) error {
-			if addr < pageAddr || addr-pageAddr > 4096 || uint64(len(p)) > 4096-(addr-pageAddr) {
-				return fmt.Errorf("no memory at %#x", addr)
-			}
-			copy(p, page[addr-pageAddr:])
-			return nil
-		},
-		Now:    func(int32) uint64 { clock++; return clock },
-		Random: func() uint32 { clock++; return uint32(clock * 2654435761) },
-	}}
-}
-
-const (
-	pageAddr = 0x10000
-	pageText = 100
+	"kprobe/bpf/verify"
 )
 
 // pageEdge are addresses in, at the end of and outside the page.
-var pageEdge = []uint64{pageAddr, pageAddr + pageText, pageAddr + 4090, pageAddr + 4096, pageAddr - 1, 0, 1 << 63, 1<<64 - 4}
+var pageEdge = []uint64{bpftest.PageAddr, bpftest.PageAddr + bpftest.PageText, bpftest.PageAddr + 4090, bpftest.PageAddr + 4096, bpftest.PageAddr - 1, 0, 1 << 63, 1<<64 - 4}
 
 // context is 21 words of numbers.
 func context(r *rand.Rand) []byte {
@@ -91,14 +39,14 @@ func TestRandomProgramsRun(t *testing.T) {
 		for _, i := range p.Insns {
 			seen[i.Op] = true
 		}
-		proof, err := bpf.Verify(p)
+		proof, err := verify.Program(p)
 		if err != nil {
-			t.Fatalf("seed %d: %v\n%s", seed, err, listing(p))
+			t.Fatalf("seed %d: %v\n%s", seed, err, bpftest.Listing(p))
 		}
-		vm := machine(t, proof)
+		vm := bpftest.Machine(t, proof)
 		for range 3 {
 			if _, err := vm.Run(context(r)); err != nil {
-				t.Fatalf("seed %d: %v\n%s", seed, err, listing(p))
+				t.Fatalf("seed %d: %v\n%s", seed, err, bpftest.Listing(p))
 			}
 		}
 	}
@@ -137,15 +85,15 @@ func TestChangedProgramsAreSafe(t *testing.T) {
 				*i = p.Insns[r.IntN(len(p.Insns))]
 			}
 		}
-		proof, err := bpf.Verify(p)
+		proof, err := verify.Program(p)
 		if err != nil {
 			continue
 		}
 		accepted++
-		vm := machine(t, proof)
-		vm.MaxSteps = bpf.MaxStates
+		vm := bpftest.Machine(t, proof)
+		vm.MaxSteps = verify.MaxStates
 		if _, err := vm.Run(context(r)); err != nil {
-			t.Fatalf("seed %d: %v\n%s", seed, err, listing(p))
+			t.Fatalf("seed %d: %v\n%s", seed, err, bpftest.Listing(p))
 		}
 	}
 	t.Logf("%d of %d accepted", accepted, n)

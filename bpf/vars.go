@@ -63,6 +63,19 @@ func (c *Collection) Set(name string, value any) error {
 	return nil
 }
 
+// Leave leaves programs out: they are neither proved nor placed, as if the object had none of their
+// names. Errors: no such program.
+func (c *Collection) Leave(programs ...string) error {
+	for _, name := range programs {
+		k := slices.IndexFunc(c.Programs, func(p *Program) bool { return p.Name == name })
+		if k < 0 {
+			return fmt.Errorf("bpf: no program %q", name)
+		}
+		c.Programs = slices.Delete(c.Programs, k, k+1)
+	}
+	return nil
+}
+
 // SetEntries gives a map as many elements, a ring that many bytes, before the programs are
 // loaded: what its definition leaves to the loader. Errors: no such map; a number that it cannot have.
 func (c *Collection) SetEntries(name string, n uint32) error {
@@ -70,13 +83,23 @@ func (c *Collection) SetEntries(name string, n uint32) error {
 	if m == nil {
 		return fmt.Errorf("bpf: no map %q", name)
 	}
-	old := m.MaxEntries
+	old := *m
 	m.MaxEntries = n
-	if err := m.check(); err != nil {
-		m.MaxEntries = old
+	if m.Declared != nil {
+		d := *m.Declared
+		d.MaxEntries = n
+		m.Declared = &d
+		m.Type, m.KeySize, m.ValueSize = d.Type, d.KeySize, d.ValueSize
+	}
+	err := m.store()
+	if err == nil {
+		err = m.Check()
+	}
+	if err != nil {
+		*m = old
 		return err
 	}
-	return nil
+	return c.lower()
 }
 
 // In is the variable's part of its map's value, as it is now.

@@ -46,6 +46,7 @@ type openRecord struct {
 // can do to it. Functions may be nil where nothing calls them.
 type Env struct {
 	PidTgid, UidGid uint64
+	Task            uint64 // of a kernel: the address of the task
 	Comm            string
 	CPU             uint32
 	Slot            int // the thread's slot
@@ -116,14 +117,7 @@ func (vm *VM) Run(ctx []byte) (Result, error) {
 		var bad string
 		switch i.Class() {
 		case ClassALU, ClassALU64:
-			switch i.Alu() {
-			case Neg:
-				r[i.Dst] = negate(i, r[i.Dst])
-			case End:
-				r[i.Dst] = swap(i, r[i.Dst])
-			default:
-				r[i.Dst] = alu(i, r[i.Dst], src)
-			}
+			r[i.Dst] = i.Result(r[i.Dst], src)
 		case ClassLD:
 			if !i.Wide() || next >= len(insns) {
 				return vm.res, &Fault{pc, "unknown instruction"}
@@ -169,7 +163,7 @@ func (vm *VM) Run(ctx []byte) (Result, error) {
 				if vm.rounds--; vm.rounds < 0 {
 					vm.rounds, next = 0, to
 				}
-			case ok && (i.Jump() == Ja || taken(i, r[i.Dst], src)):
+			case ok && (i.Jump() == Ja || i.Taken(r[i.Dst], src)):
 				next = to
 			}
 		}

@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+
+	"kprobe/bpf/layout"
+	"kprobe/bpf/printk"
 )
 
 // call runs a helper: arguments in R1 to R5, the answer in R0.
@@ -101,6 +104,8 @@ func (vm *VM) call(slot int) (bad string) {
 		r[R0] = env.PidTgid
 	case FnGetCurrentUidGid:
 		r[R0] = env.UidGid
+	case FnGetCurrentTask:
+		r[R0] = env.Task
 	case FnGetFuncIP:
 		r[R0] = env.FuncIP
 	case FnGetAttachCookie:
@@ -117,7 +122,7 @@ func (vm *VM) call(slot int) (bad string) {
 		}
 
 	case FnTracePrintk, FnTraceVprintk:
-		p := Printk{Thread: uint32(env.PidTgid), Format: cString(mem(r[R1], min(r[R2], MaxPrintk)))}
+		p := Printk{Thread: uint32(env.PidTgid), Format: printk.CString(mem(r[R1], min(r[R2], MaxPrintk)))}
 		if c.Helper.ID == FnTracePrintk {
 			p.Args = make([]uint64, 3)
 			copy(p.Args[:c.Set-2], r[R3:])
@@ -149,7 +154,7 @@ func (vm *VM) call(slot int) (bad string) {
 		data := mem(r[R2], r[R3])
 		switch {
 		case bad != "":
-		case r[R3] > uint64(m.ringSize)-RecordHeader:
+		case r[R3] > uint64(m.ringSize)-layout.RecordHeader:
 			answer(E2BIG)
 		case !m.output(env.Slot, data):
 			answer(EAGAIN)
@@ -177,10 +182,10 @@ func (vm *VM) call(slot int) (bad string) {
 		m := mapAt(r[R2])
 		switch flags := r[R3]; {
 		case bad != "":
-		case flags&^(stackSkip|stackUser|stackFast|stackReuse) != 0:
+		case flags&^(stackSkip|stackUser|stackFast|stackReuse|StackEntry) != 0:
 			answer(EINVAL)
 		default:
-			ips := vm.walk(int(flags&stackSkip), int(m.Spec.ValueSize/8))
+			ips := vm.walk(int(flags&stackSkip), int(m.Spec.ValueSize/8), flags&StackEntry != 0)
 			if len(ips) == 0 {
 				answer(EFAULT)
 				break
@@ -210,16 +215,16 @@ func (vm *VM) call(slot int) (bad string) {
 // texts reads those that a printed line asks for.
 func (vm *VM) texts(p *Printk) (texts []string) {
 	n := 0
-	for c := range conversions(p.Format) {
+	for c := range printk.Conversions(p.Format) {
 		if n == len(p.Args) {
 			break
 		}
-		if c.verb == 's' {
+		if c.Verb == 's' {
 			b := make([]byte, PrintkText)
 			if _, ok := vm.readString(p.Args[n], b); ok {
-				texts = append(texts, cString(b))
+				texts = append(texts, printk.CString(b))
 			} else {
-				texts = append(texts, unreadable)
+				texts = append(texts, printk.Unreadable)
 			}
 		}
 		n++
@@ -253,7 +258,11 @@ func (vm *VM) readString(addr uint64, to []byte) (n int, ok bool) {
 		part := to[n:min(len(to), n+int(page-at%page))]
 		buf := make([]byte, len(part))
 		if !vm.read(at, buf) {
-			return 0, false
+			// The program's own memory may end within a page, behind the NUL.
+			part, buf = part[:1], buf[:1]
+			if !vm.read(at, buf) {
+				return 0, false
+			}
 		}
 		for i, c := range buf {
 			if part[i] = c; c == 0 {
@@ -270,9 +279,9 @@ func (vm *VM) readString(addr uint64, to []byte) (n int, ok bool) {
 
 // walk is get_stackid's: the PC, then the return addresses of the chain of frame
 // pointers, which ends at the first that cannot be read, is not above the last or
-// is no multiple of the word; up to limit behind the skipped.
-func (vm *VM) walk(skip, limit int) (ips []uint64) {
-	c := vm.Proof.Program.context()
+// is no multiple of the word; up to limit behind the skipped. For entry see StackEntry.
+func (vm *VM) walk(skip, limit int, entry bool) (ips []uint64) {
+	c := vm.Proof.Program.PtRegs()
 	word := func(b []byte) uint64 {
 		if c.Word == 4 {
 			return uint64(binary.LittleEndian.Uint32(b))
@@ -285,6 +294,15 @@ func (vm *VM) walk(skip, limit int) (ips []uint64) {
 			ips = append(ips, ip)
 		}
 		frame := make([]byte, 2*c.Word)
+		if entry && n == 0 {
+			if !vm.read(word(vm.ctx[c.SP*c.Word:]), frame[:c.Word]) {
+				break
+			}
+			if ip = word(frame); ip == 0 {
+				break
+			}
+			continue
+		}
 		if fp == 0 || fp%uint64(c.Word) != 0 || !vm.read(fp, frame) {
 			break
 		}

@@ -14,16 +14,17 @@ import (
 
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
+	"kprobe/bpf/verify"
 )
 
 // prove verifies a program of the cases.
 func prove(t testing.TB, text string) *bpf.Proof {
 	t.Helper()
-	insns, err := bpftest.Assemble(text, maps...)
+	insns, err := bpftest.Assemble(text, bpftest.ByHand...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	proof, err := bpf.Verify(&bpf.Program{Name: "test", Insns: insns, Maps: maps})
+	proof, err := verify.Program(&bpf.Program{Name: "test", Insns: insns, Maps: bpftest.ByHand})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func TestArithmetic(t *testing.T) {
 				forms = append(forms, fmt.Sprintf("r0 = %#x ll; %s0 %s %d; exit", tt.a, c.reg, tt.op, v))
 			}
 			for _, text := range forms {
-				res, err := machine(t, prove(t, text)).Run(nil)
+				res, err := bpftest.Machine(t, prove(t, text)).Run(nil)
 				if err != nil || res.R0 != c.want {
 					t.Errorf("%s: %#x %v, want %#x", text, res.R0, err, c.want)
 				}
@@ -152,7 +153,7 @@ func TestArithmetic(t *testing.T) {
 		"*(u64 *)(r10 -8) = 6; r0 = 7; r2 = 9; lock cmpxchg *(u64 *)(r10 -8), r2; r2 = *(u64 *)(r10 -8); r0 *= 10; r0 += r2": 66,
 		"*(u64 *)(r10 -8) = -2; r0 = -2; r2 = 9; lock cmpxchg *(u32 *)(r10 -8), r2":                                          all32 - 1,
 	} {
-		res, err := machine(t, prove(t, fmt.Sprintf("r0 = %#x ll; %s; exit", uint64(n), text))).Run(nil)
+		res, err := bpftest.Machine(t, prove(t, fmt.Sprintf("r0 = %#x ll; %s; exit", uint64(n), text))).Run(nil)
 		if err != nil || res.R0 != want {
 			t.Errorf("%s: %#x %v, want %#x", text, res.R0, err, want)
 		}
@@ -190,7 +191,7 @@ func TestJumps(t *testing.T) {
 				binary.LittleEndian.PutUint64(ctx[8:], uint64(int64(tt.b)))
 				for _, b := range []string{fmt.Sprint(tt.b), c.reg + "3"} {
 					text := fmt.Sprintf("r2 = *(u64 *)(r1 +0); r3 = *(u64 *)(r1 +8); r0 = 1; if %s2 %s %s goto yes; r0 = 0; yes: exit", c.reg, op, b)
-					res, err := machine(t, prove(t, text)).Run(ctx)
+					res, err := bpftest.Machine(t, prove(t, text)).Run(ctx)
 					if err != nil || res.R0 != want {
 						t.Errorf("%#x, %d: %s: %d %v, want %d", tt.a, tt.b, text, res.R0, err, want)
 					}
@@ -215,17 +216,17 @@ func TestHelpers(t *testing.T) {
 		{fmt.Sprintf(key, 1) + zeros + "r3 = r10; r3 += -72; r4 = 7; call map_update_elem; exit", -bpf.EINVAL},
 		{fmt.Sprintf(key, 1) + "call map_delete_elem; exit", -bpf.EINVAL},
 
-		{fmt.Sprintf(read, 8, pageAddr+pageText, "probe_read_user") + "if r0 != 0 goto a; r0 = *(u64 *)(r10 -16); a: exit", 0x7865742065_6d6f73},
-		{fmt.Sprintf(read, 8, pageAddr+4090, "probe_read_user") + "exit", -bpf.EFAULT},
-		{fmt.Sprintf(read, 8, pageAddr+4090, "probe_read_user") + "r0 = *(u64 *)(r10 -16); exit", 0},
-		{fmt.Sprintf(read, 8, pageAddr+4090, "probe_read_kernel") + "r0 = *(u64 *)(r10 -8); exit", -1},
+		{fmt.Sprintf(read, 8, bpftest.PageAddr+bpftest.PageText, "probe_read_user") + "if r0 != 0 goto a; r0 = *(u64 *)(r10 -16); a: exit", 0x7865742065_6d6f73},
+		{fmt.Sprintf(read, 8, bpftest.PageAddr+4090, "probe_read_user") + "exit", -bpf.EFAULT},
+		{fmt.Sprintf(read, 8, bpftest.PageAddr+4090, "probe_read_user") + "r0 = *(u64 *)(r10 -16); exit", 0},
+		{fmt.Sprintf(read, 8, bpftest.PageAddr+4090, "probe_read_kernel") + "r0 = *(u64 *)(r10 -8); exit", -1},
 		{fmt.Sprintf(read, 0, 0, "probe_read") + "exit", 0},
-		{fmt.Sprintf(read, 16, pageAddr+pageText, "probe_read_user_str") + "exit", 10},
-		{fmt.Sprintf(read, 16, pageAddr+pageText+9, "probe_read_user_str") + "exit", 1},
-		{fmt.Sprintf(read, 4, pageAddr+pageText, "probe_read_user_str") + "exit", 4},
-		{fmt.Sprintf(read, 4, pageAddr+pageText, "probe_read_user_str") + "r0 = *(u32 *)(r10 -16); exit", 'm'<<16 | 'o'<<8 | 's'},
-		{fmt.Sprintf(read, 16, pageAddr+4090, "probe_read_user_str") + "exit", -bpf.EFAULT},
-		{fmt.Sprintf(read, 6, pageAddr+4090, "probe_read_kernel_str") + "exit", 6},
+		{fmt.Sprintf(read, 16, bpftest.PageAddr+bpftest.PageText, "probe_read_user_str") + "exit", 10},
+		{fmt.Sprintf(read, 16, bpftest.PageAddr+bpftest.PageText+9, "probe_read_user_str") + "exit", 1},
+		{fmt.Sprintf(read, 4, bpftest.PageAddr+bpftest.PageText, "probe_read_user_str") + "exit", 4},
+		{fmt.Sprintf(read, 4, bpftest.PageAddr+bpftest.PageText, "probe_read_user_str") + "r0 = *(u32 *)(r10 -16); exit", 'm'<<16 | 'o'<<8 | 's'},
+		{fmt.Sprintf(read, 16, bpftest.PageAddr+4090, "probe_read_user_str") + "exit", -bpf.EFAULT},
+		{fmt.Sprintf(read, 6, bpftest.PageAddr+4090, "probe_read_kernel_str") + "exit", 6},
 		{fmt.Sprintf(read, 16, 0, "probe_read_str") + "r0 = *(u64 *)(r10 -8); exit", 0},
 		{fmt.Sprintf(read, 0, 0, "probe_read_str") + "exit", 0},
 		{"r6 = r1; r1 = r10; r1 += -8; *(u64 *)(r10 -8) = 0; r2 = 8; r3 = r6; call probe_read; r0 = *(u64 *)(r10 -8); exit", 0x0807060504030201},
@@ -249,7 +250,7 @@ func TestHelpers(t *testing.T) {
 		for i := range ctx {
 			ctx[i] = byte(i + 1)
 		}
-		res, err := machine(t, prove(t, tt.text)).Run(ctx)
+		res, err := bpftest.Machine(t, prove(t, tt.text)).Run(ctx)
 		if err != nil || int64(res.R0) != tt.want {
 			t.Errorf("%s: %d (%#x) %v, want %d", tt.text, int64(res.R0), res.R0, err, tt.want)
 		}
@@ -279,10 +280,10 @@ func TestFaults(t *testing.T) {
 	} {
 		proof := prove(t, "r0 = 0; exit")
 		p := *proof.Program
-		p.Insns = bpftest.MustAssemble(text, maps...)
+		p.Insns = bpftest.MustAssemble(text, bpftest.ByHand...)
 		proof.Program = &p
 		proof.Calls = make([]*bpf.HelperCall, len(p.Insns))
-		vm := machine(t, proof)
+		vm := bpftest.Machine(t, proof)
 		vm.MaxSteps = 1000
 		var fault *bpf.Fault
 		if _, err := vm.Run(make([]byte, 168)); !errors.As(err, &fault) {

@@ -8,20 +8,11 @@ import (
 	"kprobe/spec"
 )
 
-// Memory is the target's memory.
-type Memory interface {
-	// ReadAt fills p, whole or with an error. An aligned block of 256 bytes is
-	// readable in whole or not at all, as pages are: reads are rounded to such
-	// blocks. (Device memory of a kernel that a definition points at is
-	// therefore read around the word that was asked for.)
-	ReadAt(addr arch.Addr, p []byte) error
-}
-
-// UserMemory is a Memory of a kernel whose programs have address spaces of their
+// UserMemory is memory of a kernel whose programs have address spaces of their
 // own, where an address alone does not tell what is meant (s390x). It is read where
 // a definition says so: +u0(FETCH), ustring.
 type UserMemory interface {
-	Memory
+	arch.Reader
 	// ReadUser is ReadAt for the program that was interrupted by the hit.
 	ReadUser(addr arch.Addr, p []byte) error
 }
@@ -47,8 +38,18 @@ type Context struct {
 
 	Data arch.Addr // where the data is whose access it was, for $addr
 
-	Mem  Memory
+	// Mem is the target's memory. An aligned block of 256 bytes is readable in whole or
+	// not at all, as pages are: reads are rounded to such blocks. (Device memory of a
+	// kernel that a definition points at is therefore read around the word that was
+	// asked for.)
+	Mem arch.Reader
+
 	Comm string // the thread's name, for $comm
+
+	TID, PID int // for conditions
+
+	// Stack walks the stack of the hit, and says why it ended before its end; nil: there is none.
+	Stack func() (pcs []uint64, end string)
 
 	blocks [8]block
 	word   [8]byte
@@ -108,11 +109,30 @@ func (c *Capture) capture(v *Value, f *fetch, ctx *Context, elems []Value) {
 	case fromText:
 		v.Text = f.text
 		return
+	case fromStack:
+		if v.Fault = ctx.Stack == nil; !v.Fault {
+			v.stack(ctx.Stack())
+		}
+		return
 	}
 	word, ok := c.follow(f, ctx)
+	if f.sink == counted {
+		v.Elems = elems
+		if ok && word == 0 && f.null {
+			v.counted(&f.typ, 0, "", c.arch.Order, c.symbol)
+			return
+		}
+		c.counted(v, f, ctx, word+f.off, ok)
+		return
+	}
 	if f.typ.Array == 0 {
-		if v.Fault = !ok; ok {
+		switch {
+		case ok && word == 0 && f.null:
+			v.named(&f.typ, c.symbol)
+		case ok:
 			c.value(v, f, ctx, word+f.off)
+		default:
+			v.Fault = true
 		}
 		return
 	}
@@ -147,8 +167,25 @@ func (c *Capture) follow(f *fetch, ctx *Context) (word uint64, ok bool) {
 		word = regs[f.reg]
 	}
 	for i, hop := range f.hops {
+		if len(f.guards) > 0 {
+			if yes, ok := c.passes(f, i, ctx); !ok {
+				return 0, false
+			} else if !yes {
+				word = 0
+			}
+		}
+		if word == 0 && f.nulls>>i&1 != 0 {
+			continue
+		}
 		if word, ok = c.load(ctx, word+hop, c.arch.PtrSize, f.space(i)); !ok {
 			return 0, false
+		}
+	}
+	if len(f.guards) > 0 {
+		if yes, ok := c.passes(f, len(f.hops), ctx); !ok {
+			return 0, false
+		} else if !yes {
+			word = 0
 		}
 	}
 	return word, true
@@ -174,20 +211,38 @@ func (c *Capture) value(v *Value, f *fetch, ctx *Context, word uint64) {
 		word &= 1<<(8*n-1)<<1 - 1
 	}
 	v.Bits = word >> f.shift & f.mask
-	if f.typ.Base == spec.Symbol || f.typ.Base == spec.SymStr {
-		c.symbol(v)
+	v.named(&f.typ, c.symbol)
+}
+
+// named gives a value its name, where its type has such. An address is named now: once the
+// event is printed, the library may be gone.
+func (v *Value) named(t *spec.Type, name func(arch.Addr) string) {
+	switch t.Base {
+	case spec.Symbol, spec.SymStr:
+		v.Text = name(arch.Addr(v.Bits))
+		if v.Text == "" && v.Base == spec.SymStr {
+			v.Text = arch.Addr(v.Bits).String()
+		}
+	case spec.Bitfield:
+		if t.BitSign {
+			n := 64 - t.BitW
+			v.Base, v.Size, v.Bits = spec.Signed, 8, uint64(int64(v.Bits<<n)>>n)
+		}
+	case spec.Enumeration:
+		if t.Enum != nil {
+			if v.Text = t.Enum.Values[v.Int()]; v.Text == "" {
+				v.Text = t.Enum.Other
+			}
+		}
 	}
 }
 
-// symbol names an address now: once the event is printed, the library may be
-// gone.
-func (c *Capture) symbol(v *Value) {
-	if c.resolve != nil {
-		v.Text = c.resolve.Name(arch.Addr(v.Bits))
+// symbol names an address, where the capture was made with names.
+func (c *Capture) symbol(a arch.Addr) string {
+	if c.resolve == nil {
+		return ""
 	}
-	if v.Text == "" && v.Base == spec.SymStr {
-		v.Text = arch.Addr(v.Bits).String()
-	}
+	return c.resolve.Name(a)
 }
 
 // load reads a number of size bytes.

@@ -394,7 +394,7 @@ func plain(v *Value) any {
 		return fmt.Sprintf("%#x", v.Bits)
 	case v.Base == spec.Char:
 		return string([]byte{byte(v.Bits)})
-	case v.Base == spec.Signed:
+	case v.Base == spec.Signed, v.Base == spec.Enumeration:
 		shift := 64 - 8*v.Size
 		return json.Number(fmt.Sprint(int64(v.Bits<<shift) >> shift))
 	}
@@ -540,7 +540,7 @@ func TestUserMemory(t *testing.T) {
 	var regs arch.Regs
 	regs[arch.DI] = 0x1000
 	for _, tt := range []struct {
-		mem  Memory
+		mem  arch.Reader
 		want string
 	}{
 		{twoSpaces{kernel, program}, `"k" "p" "p" 0x6b 0x70 "K" (fault) "P"`},

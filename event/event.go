@@ -12,6 +12,7 @@
 package event
 
 import (
+	"math"
 	"time"
 
 	"kprobe/arch"
@@ -56,10 +57,25 @@ type Value struct {
 
 	Fault bool   // the memory could not be read: there is no value
 	Bits  uint64 // numbers: Size bytes, zero-extended; bitfields: the field alone
-	Text  string // text; for Symbol the name, "" where Bits is in no symbol
+	Text  string // text; for Symbol and Enum the name, "" where Bits is in no symbol
 
 	Array bool
 	Elems []Value // of an array
+
+	Of uint64 // Elems, or the bytes of Text, are the first of so many; 0: they are all
+
+	Parts  []Value // of what Fold has put together, not nil; Tagged: Text says what it is
+	Tagged bool
+
+	Frames []Frame // of a stack, the innermost first; Text is why there are no more, "" at its end
+}
+
+// Float is a floating-point number's value.
+func (v *Value) Float() float64 {
+	if v.Size == 4 {
+		return float64(math.Float32frombits(uint32(v.Bits)))
+	}
+	return math.Float64frombits(v.Bits)
 }
 
 // Int is a number's value, sign-extended from its Size.

@@ -42,6 +42,7 @@ const (
 	fromComm                // the thread's name
 	fromText                // fetch.text
 	fromData                // the data's address
+	fromStack               // who called
 )
 
 // sink is what is made of the pointer or word that the hops arrive at.
@@ -52,6 +53,7 @@ const (
 	inMem               // elements of the type, at word + off
 	textAt              // text at word + off
 	textPtr             // text at the pointers that lie at word + off
+	counted             // as much at word + off as fetch.count says
 )
 
 // fetch is one compiled argument: a word from src, replaced by the word in
@@ -67,6 +69,13 @@ type fetch struct {
 	off  uint64
 	from space // what the sink reads in
 
+	count *fetch // counted: how many elements or bytes there are ...
+	end   bool   // ... or where they end
+
+	null   bool    // the sink: at a null pointer is a 0, or nothing
+	nulls  uint32  // bit i: hop i of a null pointer is a 0
+	guards []guard // in the order of their hops
+
 	name  string
 	typ   spec.Type
 	shift int    // bitfields: right shift ...
@@ -80,6 +89,9 @@ type Capture struct {
 	mask    uint64 // of an address
 	resolve Resolver
 	fetches []fetch
+
+	cond  *Condition // nil: every hit counts
+	shown int        // where there is one: arguments that events have
 }
 
 // Compile turns arguments into the loads that a hit does. r may be nil where
@@ -111,7 +123,25 @@ func (c *Capture) compile(f *fetch, arg *spec.Arg) error {
 	if err := c.walk(f, &arg.Fetch, 0); err != nil {
 		return err
 	}
+	if t.Counted {
+		if err := c.counts(f, &arg.Fetch); err != nil {
+			return err
+		}
+	}
 	return f.finish(&arg.Fetch)
+}
+
+// counts compiles what tells how many elements there are.
+func (c *Capture) counts(f *fetch, x *spec.Fetch) error {
+	n := x.Count
+	if f.end = n == nil; f.end {
+		n = x.End
+	}
+	if x.Op != spec.Deref || n == nil || n.Count != nil || n.End != nil {
+		return errors.New("elements that nothing counts")
+	}
+	f.count = new(fetch)
+	return c.compile(f.count, &spec.Arg{Name: f.name, Fetch: *n, Type: spec.Type{Base: spec.Hex, Size: c.arch.PtrSize}})
 }
 
 // walk compiles the tree below a fetch, which itself is below depth
@@ -143,6 +173,8 @@ func (c *Capture) walk(f *fetch, x *spec.Fetch, depth int) error {
 		f.src = fromComm
 	case spec.DataAddr:
 		f.src = fromData
+	case spec.StackTrace:
+		f.src = fromStack
 	case spec.ImmStr:
 		f.src, f.text = fromText, x.Name
 	case spec.Imm:
@@ -159,8 +191,18 @@ func (c *Capture) walk(f *fetch, x *spec.Fetch, depth int) error {
 		return c.deref(f, x, depth+1)
 	case spec.Var:
 		return fmt.Errorf("variable %q %w", x.Name, ErrTypeInfo)
-	case spec.AllArgs:
-		return fmt.Errorf("$arg* %w", ErrTypeInfo)
+	case spec.Expression:
+		return fmt.Errorf("%s %w", x.Expr, ErrTypeInfo)
+	case spec.AllArgs, spec.Locals:
+		return fmt.Errorf("%s %w", x, ErrTypeInfo)
+	case spec.Plus:
+		if x.Inner == nil || depth > maxDeref {
+			return errors.New("an offset from nothing")
+		}
+		if err := c.walk(f, x.Inner, depth+1); err != nil {
+			return err
+		}
+		f.off += uint64(x.N)
 	default:
 		return fmt.Errorf("unknown fetch %d", x.Op)
 	}
@@ -211,7 +253,16 @@ func (c *Capture) deref(f *fetch, x *spec.Fetch, depth int) error {
 	if x.User {
 		f.user |= 1 << len(f.hops)
 	}
-	f.hops = append(f.hops, uint64(x.N))
+	if x.Nil {
+		f.nulls |= 1 << len(f.hops)
+	}
+	if x.Guard != nil {
+		if err := c.guard(f, x.Guard); err != nil {
+			return err
+		}
+	}
+	f.hops = append(f.hops, f.off+uint64(x.N))
+	f.off = 0
 	return nil
 }
 
@@ -220,6 +271,8 @@ func (c *Capture) deref(f *fetch, x *spec.Fetch, depth int) error {
 func (f *fetch) finish(x *spec.Fetch) error {
 	text := isText(f.typ.Base) && f.typ.Base != spec.SymStr
 	switch x.Op {
+	case spec.StackTrace:
+		return nil
 	case spec.Comm, spec.ImmStr:
 		if !text || f.typ.Array != 0 {
 			return fmt.Errorf("type %s: text has type string", f.typ.Written)
@@ -241,11 +294,13 @@ func (f *fetch) finish(x *spec.Fetch) error {
 	}
 	last := len(f.hops) - 1
 	f.from = f.space(last)
-	f.off, f.hops = f.hops[last], f.hops[:last]
+	f.off, f.hops, f.null = f.hops[last], f.hops[:last], x.Nil
 	if f.typ.Base == spec.UString {
 		f.from = user
 	}
 	switch {
+	case f.count != nil:
+		f.sink = counted
 	case !text:
 		f.sink = inMem
 	case f.typ.Array != 0:
@@ -278,7 +333,7 @@ func typeOf(arg *spec.Arg, a *arch.Arch) (spec.Type, error) {
 		}
 	}
 	switch t.Base {
-	case spec.Unsigned, spec.Signed, spec.Hex, spec.Bitfield:
+	case spec.Unsigned, spec.Signed, spec.Hex, spec.Bitfield, spec.Enumeration, spec.Float:
 		if t.Size != 1 && t.Size != 2 && t.Size != 4 && t.Size != 8 {
 			return t, fmt.Errorf("type %s: no integer has %d bytes", t.Written, t.Size)
 		}
@@ -286,7 +341,7 @@ func typeOf(arg *spec.Arg, a *arch.Arch) (spec.Type, error) {
 		t.Size = 1
 	case spec.Symbol, spec.SymStr:
 		t.Size = a.PtrSize
-	case spec.String, spec.UString:
+	case spec.String, spec.UString, spec.Trace:
 		t.Size = 0
 	case spec.Dentry, spec.FileP:
 		return t, fmt.Errorf("type %s %w", t.Written, ErrTypeInfo)
@@ -295,6 +350,9 @@ func typeOf(arg *spec.Arg, a *arch.Arch) (spec.Type, error) {
 	}
 	if t.Base == spec.Bitfield && (t.BitW < 1 || t.BitO < 0 || t.BitO > 8*t.Size-t.BitW) {
 		return t, fmt.Errorf("type %s: bits outside of the container", t.Written)
+	}
+	if t.Counted && t.Array == 0 && !isText(t.Base) {
+		return t, errors.New("elements without an end: they have a most")
 	}
 	if t.Array < 0 || t.Array > maxArray {
 		return t, fmt.Errorf("array of %d elements: 1 to %d are possible", t.Array, maxArray)

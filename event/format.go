@@ -75,7 +75,7 @@ func (f *format) arg(name string, t spec.Type) {
 	if isText(t.Base) {
 		typ, size, ref = dataLoc, dataLocSize, "__get_str(%s)"
 	}
-	signed := t.Base == spec.Signed || isText(t.Base)
+	signed := t.Base == spec.Signed || t.Base == spec.Enumeration || isText(t.Base)
 	if t.Array == 0 {
 		f.field(typ, name, size, signed)
 		f.prints(" "+name+"="+printfOf(t), fmt.Sprintf(ref, name))
@@ -100,7 +100,7 @@ func (f *format) arg(name string, t spec.Type) {
 
 // fieldType is the C type of a number's field.
 func fieldType(t spec.Type) string {
-	if t.Base == spec.Signed {
+	if t.Base == spec.Signed || t.Base == spec.Enumeration {
 		return fmt.Sprintf("s%d", 8*t.Size)
 	}
 	return fmt.Sprintf("u%d", 8*t.Size)
@@ -121,7 +121,7 @@ func printfOf(t spec.Type) string {
 		return "'%c'"
 	case spec.Hex:
 		return "0x%" + long + "x"
-	case spec.Signed:
+	case spec.Signed, spec.Enumeration:
 		return "%" + long + "d"
 	}
 	return "%" + long + "u"

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"math"
 	"strconv"
 
 	"kprobe/arch"
@@ -23,7 +24,10 @@ import (
 //
 // An argument is a number for the types u, s and b (u64 and s64 may be beyond
 // 2^53: read them as integers, not as floating point); a string for x ("0x1f"),
-// char, string and symbol; an array for arrays; null where memory could not be
+// char, string, symbol and a value of an enumeration that has a name; an array for arrays; for a stack an object with
+// frames (addr, func, file, source, inlined) and, where there are more, end: why; for a struct an object; for what is one of several
+// things its name or, if that has parts, an object with the name as its member; for a text or an array of which
+// only the beginning was read, an object with first, that, and of: how many bytes or elements there are; null where memory could not be
 // read. Strings are always valid UTF-8: other bytes are \xNN in their text.
 func (e *Event) AppendJSON(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `{"time_ns":`...), int64(e.Time), 10)
@@ -55,11 +59,12 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 		}
 	}
 	dst = append(dst, `,"args":{`...)
-	for i := range e.Args {
+	args := Fold(e.Args)
+	for i := range args {
 		if i != 0 {
 			dst = append(dst, ',')
 		}
-		v := &e.Args[i]
+		v := &args[i]
 		dst = append(appendJSONText(dst, v.Name), ':')
 		dst = v.AppendJSON(dst)
 	}
@@ -72,6 +77,13 @@ func appendJSONAddr(dst []byte, a arch.Addr) []byte {
 
 // AppendJSON appends the value as AppendJSON of Event does.
 func (v *Value) AppendJSON(dst []byte) []byte {
+	if v.Of != 0 {
+		whole := *v
+		whole.Of = 0
+		dst = whole.AppendJSON(append(dst, `{"first":`...))
+		dst = strconv.AppendUint(append(dst, `,"of":`...), v.Of, 10)
+		return append(dst, '}')
+	}
 	switch {
 	case v.Array:
 		dst = append(dst, '[')
@@ -84,8 +96,12 @@ func (v *Value) AppendJSON(dst []byte) []byte {
 		return append(dst, ']')
 	case v.Fault:
 		return append(dst, "null"...)
+	case v.Parts != nil:
+		return v.appendJSONParts(dst)
 	}
 	switch v.Base {
+	case spec.Trace:
+		return v.appendJSONStack(dst)
 	case spec.String, spec.UString, spec.SymStr:
 		return appendJSONText(dst, v.Text)
 	case spec.Symbol:
@@ -97,8 +113,18 @@ func (v *Value) AppendJSON(dst []byte) []byte {
 		return appendJSONText(dst, string([]byte{byte(v.Bits)}))
 	case spec.Hex:
 		return appendJSONAddr(dst, arch.Addr(v.Bits))
+	case spec.Enumeration:
+		if v.Text != "" {
+			return appendJSONText(dst, v.Text)
+		}
+		return strconv.AppendInt(dst, v.Int(), 10)
 	case spec.Signed:
 		return strconv.AppendInt(dst, v.Int(), 10)
+	case spec.Float:
+		if f := v.Float(); math.IsNaN(f) || math.IsInf(f, 0) {
+			return appendJSONText(dst, strconv.FormatFloat(f, 'g', -1, 64))
+		}
+		return strconv.AppendFloat(dst, v.Float(), 'g', -1, 8*int(v.Size))
 	}
 	return strconv.AppendUint(dst, v.Bits, 10)
 }

@@ -18,13 +18,35 @@ type Load struct {
 
 	As    LoadAs
 	Off   uint64 // from the word to what As reads
-	Size  int    // bytes of a number; 0 for text
-	Count int    // elements of an array, Size or (LoadTextPtr) a pointer apart; 0: none
+	Nil   bool   // where the word is 0, so is the number, or there are none
+	Nulls uint32 // bit i: where the word is 0, so is what hop i reads
+
+	Guards []LoadGuard // in the order of their hops
+
+	Size  int // bytes of a number; 0 for text
+	Count int // elements of an array, Size or (LoadTextPtr) a pointer apart; 0: none
+
+	Length *Load // LoadCounted: how many elements of Size, bytes of text where Size is 0, there are ...
+	End    bool  // ... or where they end
+	Most   int   // ... of which so many are read
 
 	// How a number, once read, is compared: the field of a bit field, and signed.
 	Shift  int
 	Mask   uint64
 	Signed bool
+
+	SignBits int // of a bit field that has a sign: how many bits; else 0
+}
+
+// LoadGuard is a condition for a hop, the one behind the last being the reading of the value: where it does not hold,
+// the word is 0 there.
+type LoadGuard struct {
+	Hop   int
+	Of    *Load // a number
+	Minus *Load // taken off it; nil: nothing
+	Equal bool  // it is N; else it is more than N, both with a sign
+	Not   bool  // with Equal: it is not N
+	N     int64
 }
 
 // LoadSource is where a Load starts.
@@ -37,6 +59,7 @@ const (
 	LoadComm  = LoadSource(fromComm)
 	LoadText  = LoadSource(fromText) // nothing is read: a constant text
 	LoadData  = LoadSource(fromData) // where a watched access's data is
+	LoadStack = LoadSource(fromStack)
 )
 
 // LoadAs is what a Load makes of its word.
@@ -47,20 +70,42 @@ const (
 	LoadNumber  = LoadAs(inMem)   // the Size bytes at word + Off
 	LoadTextAt  = LoadAs(textAt)  // the text at word + Off
 	LoadTextPtr = LoadAs(textPtr) // the text at the pointer at word + Off
+	LoadCounted = LoadAs(counted) // what lies at word + Off, as much of it as Length says
 )
 
 // Loads are the capture's arguments, in order.
 func (c *Capture) Loads() []Load {
 	loads := make([]Load, len(c.fetches))
 	for i := range c.fetches {
-		f := &c.fetches[i]
-		loads[i] = Load{
-			Source: LoadSource(f.src), Reg: f.reg, N: f.n, Hops: slices.Clone(f.hops),
-			As: LoadAs(f.sink), Off: f.off, Size: f.typ.Size, Count: f.typ.Array,
-			Shift: f.shift, Mask: f.mask, Signed: f.typ.Base == spec.Signed,
-		}
+		loads[i] = c.fetches[i].load()
 	}
 	return loads
+}
+
+func (f *fetch) load() Load {
+	l := Load{
+		Source: LoadSource(f.src), Reg: f.reg, N: f.n, Hops: slices.Clone(f.hops),
+		As: LoadAs(f.sink), Off: f.off, Nil: f.null, Nulls: f.nulls & (1<<len(f.hops) - 1), Size: f.typ.Size, Count: f.typ.Array,
+		Shift: f.shift, Mask: f.mask, Signed: f.typ.Base == spec.Signed || f.typ.Base == spec.Enumeration,
+	}
+	if f.typ.Base == spec.Bitfield && f.typ.BitSign {
+		l.SignBits = f.typ.BitW
+	}
+	for i := range f.guards {
+		g := &f.guards[i]
+		of := g.of.load()
+		out := LoadGuard{Hop: g.hop, Of: &of, Equal: g.equal, Not: g.not, N: g.n}
+		if g.minus != nil {
+			minus := g.minus.load()
+			out.Minus = &minus
+		}
+		l.Guards = append(l.Guards, out)
+	}
+	if f.sink == counted {
+		length := f.count.load()
+		l.Length, l.End, l.Most = &length, f.end, most(&f.typ)
+	}
+	return l
 }
 
 // Names are the arguments' names, in order.
@@ -78,39 +123,6 @@ type Raw struct {
 	Bits  uint64 // a number, as it was in memory or in the register
 	Text  string
 	Elems []Raw // of an array
-}
 
-// Values makes the values of a hit of what was read elsewhere, one Raw for each
-// Load: as AppendTo does of what it reads itself.
-func (c *Capture) Values(raw []Raw) []Value {
-	values := make([]Value, len(c.fetches))
-	for i := range values {
-		f, v := &c.fetches[i], &values[i]
-		*v = Value{Name: f.name, Base: f.typ.Base, Size: uint8(f.typ.Size)}
-		if f.src == fromText {
-			v.Text = f.text
-			continue
-		}
-		if f.typ.Array == 0 {
-			c.raw(v, f, raw[i])
-			continue
-		}
-		v.Array, v.Elems = true, make([]Value, f.typ.Array)
-		for k := range v.Elems {
-			v.Elems[k] = Value{Base: v.Base, Size: v.Size}
-			c.raw(&v.Elems[k], f, raw[i].Elems[k])
-		}
-	}
-	return values
-}
-
-func (c *Capture) raw(v *Value, f *fetch, r Raw) {
-	v.Text = r.Text
-	if v.Fault = r.Fault; v.Fault || v.Size == 0 {
-		return
-	}
-	v.Bits = r.Bits & (1<<(8*v.Size-1)<<1 - 1) >> f.shift & f.mask
-	if f.typ.Base == spec.Symbol || f.typ.Base == spec.SymStr {
-		c.symbol(v)
-	}
+	// Of what is counted, Bits are how many there are, and Text is the memory of those that were read.
 }

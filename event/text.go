@@ -35,7 +35,7 @@ func TextHeader(held, written uint64, cpus int) string {
 // It differs from the kernel's in three ways: the flags column (interrupts,
 // preemption) is always empty, bytes that do not print are escaped as \xNN
 // (the kernel writes them raw), and a number that could not be read is
-// "(fault)", as a string is (the kernel writes 0).
+// "(fault)", as a string is (the kernel writes 0). A stack follows on lines of its own, " => " and a function each.
 func (e *Event) AppendText(dst []byte) []byte {
 	dst = e.appendTask(dst)
 	dst = append(dst, " ["...)
@@ -49,12 +49,21 @@ func (e *Event) AppendText(dst []byte) []byte {
 	dst = appendText(dst, e.Name)
 	dst = append(dst, ": "...)
 	dst = e.appendPlace(dst)
-	for i := range e.Args {
-		v := &e.Args[i]
+	args := Fold(e.Args)
+	for i := range args {
+		v := &args[i]
+		if v.isStack() && !v.Fault {
+			continue
+		}
 		dst = append(dst, ' ')
 		dst = appendText(dst, v.Name)
 		dst = append(dst, '=')
 		dst = v.AppendText(dst)
+	}
+	for i := range args {
+		if v := &args[i]; v.isStack() {
+			dst = v.appendStack(dst)
+		}
 	}
 	return dst
 }
@@ -131,23 +140,38 @@ func (v *Value) AppendText(dst []byte) []byte {
 			}
 			dst = v.Elems[i].AppendText(dst)
 		}
+		if v.Of != 0 {
+			dst = append(dst, ",..."...)
+		}
 		return append(dst, '}')
 	case v.Fault:
 		return append(dst, "(fault)"...)
+	case v.Parts != nil:
+		return v.appendParts(dst)
 	}
 	switch v.Base {
 	case spec.String, spec.UString, spec.SymStr:
-		dst = appendText(append(dst, '"'), v.Text)
-		return append(dst, '"')
+		dst = append(appendText(append(dst, '"'), v.Text), '"')
+		if v.Of != 0 {
+			dst = append(dst, "..."...)
+		}
+		return dst
 	case spec.Symbol:
 		return appendSymbol(dst, v.Text, arch.Addr(v.Bits))
 	case spec.Char:
 		dst = appendText(append(dst, '\''), string([]byte{byte(v.Bits)}))
 		return append(dst, '\'')
+	case spec.Enumeration:
+		if v.Text != "" {
+			return appendText(dst, v.Text)
+		}
+		return strconv.AppendInt(dst, v.Int(), 10)
 	case spec.Signed:
 		return strconv.AppendInt(dst, v.Int(), 10)
 	case spec.Hex:
 		return appendHex(dst, v.Bits)
+	case spec.Float:
+		return strconv.AppendFloat(dst, v.Float(), 'g', -1, 8*int(v.Size))
 	}
 	return strconv.AppendUint(dst, v.Bits, 10)
 }

@@ -9,11 +9,14 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"kprobe/bpf"
+	"kprobe/internal/host"
 	"kprobe/script/compile"
 	"kprobe/script/output"
+	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
 
@@ -70,23 +73,39 @@ func (r *Run) tellLost() error {
 	fresh := n - r.lost
 	r.lost = n
 	if r.s.opts.JSON {
-		_, err := fmt.Fprintf(r.s.opts.Output, "{\"type\":\"lost_events\", \"count\":%d}\n", fresh)
+		_, err := fmt.Fprintf(r.s.opts.Output, "{\"type\": \"lost_events\", \"count\": %d, \"data\": {\"events\": %[1]d}}\n", fresh)
 		return err
 	}
 	_, err := fmt.Fprintf(r.s.opts.Errors, "Lost %d events\n", fresh)
 	return err
 }
 
-// tellLosses says what maps refused.
+// tellLosses says what maps refused, and what was divided by 0.
 func (r *Run) tellLosses() error {
 	value, err := r.mapOf(compile.LossName).Lookup(make([]byte, 4))
 	if err != nil {
 		return err
 	}
-	if n := binary.LittleEndian.Uint64(value); n > 0 {
-		_, err = fmt.Fprintf(r.s.opts.Errors, "WARNING: %d changes of maps were refused: a map is full. Try increasing the max_map_keys config or manually setting the max entries in a map declaration e.g. `let @a = hash(5000)`\n", n)
+	for i, l := range r.s.plan.Losses {
+		n := binary.LittleEndian.Uint64(value[8*(i+1):])
+		switch {
+		case n == 0:
+		case l.Zero:
+			e := &syntax.Error{Span: l.At, Warning: true, Source: r.s.plan.Source,
+				Msg: "Divide or modulo by 0 detected. This can lead to unexpected results. 1 is being used as the result."}
+			if r.s.opts.JSON {
+				err = r.placed("runtime_error", l.At, e.Msg, "")
+			} else {
+				_, err = fmt.Fprintln(r.s.opts.Errors, e)
+			}
+		default:
+			_, err = fmt.Fprintf(r.s.opts.Errors, "WARNING: Map full; can't update element: %d changes of %s were refused. Try increasing max_map_keys config or manually setting the max entries in a map declaration e.g. `let %s = hash(5000)`\n", n, l.Map, l.Map)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // act does what a record asks for.
@@ -127,17 +146,44 @@ func (r *Run) act(rec []byte) error {
 	case compile.Zero:
 		return r.zero(a.Map)
 	case compile.Exit:
-		r.exiting, r.code = true, int(int32(number(0, 0)))
+		code := 0
+		if len(a.Args) == 0 && a.Code != 0 {
+			code = a.Code
+		} else {
+			code = int(int32(number(0, 0)))
+		}
+		r.exiting, r.code = true, code
 	case compile.Clock:
 		return r.say("time", output.Strftime(time.Now(), a.Format))
 	case compile.Cat:
 		name := r.names.Printf(a.Format, a.Args, args)
 		text, err := os.ReadFile(name)
 		if err != nil {
-			_, err = fmt.Fprintf(r.s.opts.Errors, "ERROR: failed to open file '%s': %v\n", name, errors.Unwrap(err))
+			_, err = fmt.Fprintf(r.s.opts.Errors, "ERROR: failed to open file '%s' (%s)\n", name, output.Errno(err))
 			return err
 		}
-		return r.say("cat", string(text))
+		return r.say("cat", string(text[:min(len(text), r.s.plan.Settings.MaxCatBytes)]))
+	case compile.Join:
+		var all []string
+		for _, t := range a.Args {
+			text, _ := output.Cut(t, args)
+			if text == "" {
+				break
+			}
+			all = append(all, text)
+			args = args[t.Slot():]
+		}
+		text := strings.Join(all, a.Format)
+		if !r.s.opts.JSON {
+			text += "\n"
+		}
+		return r.say("join", text)
+	case compile.Failed:
+		return r.tellFailed(a, int64(number(0, 0)))
+	case compile.Unwatch:
+		return r.unwatch(number(0, 0))
+	case compile.Signal:
+		return r.signal(a, syscall.Signal(number(0, 0)), number(1, 0))
 	case compile.System:
 		out, err := exec.Command("/bin/sh", "-c", r.names.Printf(a.Format, a.Args, args)).Output()
 		if err != nil && len(out) == 0 {
@@ -145,6 +191,39 @@ func (r *Run) act(rec []byte) error {
 			return err
 		}
 		return r.say("syscall", string(out))
+	}
+	return nil
+}
+
+// tellFailed says what a helper could not do, and where.
+func (r *Run) tellFailed(a *compile.Action, code int64) error {
+	if r.s.opts.NoWarnings {
+		return nil
+	}
+	what := "Can't lookup map element because it does not exist."
+	switch {
+	case a.Format == compile.DeleteFailed:
+		what = "Can't delete map element because it does not exist."
+	case code < 0:
+		what = output.Errno(syscall.Errno(-code))
+	}
+	if r.s.opts.JSON {
+		return r.placed("helper_error", a.At, output.Errno(syscall.Errno(max(-code, 0))), fmt.Sprintf(", \"helper\": %s, \"retcode\": %d", output.Quote(a.Format), code))
+	}
+	e := &syntax.Error{Span: a.At, Warning: true, Source: r.s.plan.Source, Msg: fmt.Sprintf("%s\nAdditional Info - helper: %s, retcode: %d", what, a.Format, code)}
+	_, err := fmt.Fprintln(r.s.opts.Errors, e)
+	return err
+}
+
+// signal sends one to the target's process or thread, which may be gone.
+func (r *Run) signal(a *compile.Action, sig syscall.Signal, ids uint64) error {
+	pid, tid := int(ids>>32), int(uint32(ids))
+	if !a.Thread {
+		tid = 0
+	}
+	if err := host.Signal(pid, tid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		_, err = fmt.Fprintf(r.s.opts.Errors, "%s:%d: WARNING: signal %d could not be sent: %v\n", r.s.plan.Source.PartName(a.At.From), r.s.plan.Source.Line(a.At.From), sig, err)
+		return err
 	}
 	return nil
 }
@@ -162,13 +241,26 @@ func (r *Run) say(kind, text string) error {
 	return r.write(text)
 }
 
-// complain is errorf and warnf: with the place, and not among the output.
+// placed writes what went wrong at a place of the script as an object: in JSON it is among the output.
+func (r *Run) placed(kind string, at syntax.Span, text, more string) error {
+	src := r.s.plan.Source
+	line, col := src.Position(at.From)
+	return r.write(fmt.Sprintf("{\"type\": %s, \"msg\": %s%s, \"filename\": %s, \"line\": %d, \"col\": %d}\n",
+		output.Quote(kind), output.Quote(text), more, output.Quote(src.PartName(at.From)), line, col))
+}
+
+// complain is errorf and warnf: with the place, and as text not among the output.
 func (r *Run) complain(a *compile.Action, text string) error {
 	kind := "WARNING"
 	if a.Kind == compile.Errorf {
 		kind = "ERROR"
+	} else if r.s.opts.NoWarnings {
+		return nil
 	}
-	_, err := fmt.Fprintf(r.s.opts.Errors, "%s:%d: %s: %s\n", r.s.plan.Source.Name, r.s.plan.Source.Line(a.At.From), kind, strings.TrimSuffix(text, "\n"))
+	if r.s.opts.JSON {
+		return r.placed(map[string]string{"ERROR": "errorf", "WARNING": "warnf"}[kind], a.At, text, "")
+	}
+	_, err := fmt.Fprintf(r.s.opts.Errors, "%s: %s: %s\n", r.s.plan.Source.Place(a.At), kind, strings.TrimSuffix(text, "\n"))
 	return err
 }
 
@@ -185,6 +277,9 @@ func (r *Run) snapshot(m *compile.Map) *output.Map {
 			if binary.LittleEndian.Uint64(v) != 0 {
 				values = append(values, v[compile.KeylessHeader:])
 			}
+		}
+		if len(values) == 0 && m.Value.Aggregate() && m.Value.Kind < types.Hist {
+			values = [][]byte{make([]byte, m.Value.Slot())} // nothing counted is 0
 		}
 		if len(values) > 0 {
 			value := values[0]
@@ -219,7 +314,11 @@ func (r *Run) clear(m *compile.Map) error {
 		return bm.Update(make([]byte, 4), make([]byte, m.Spec.ValueSize), bpf.UpdateAny)
 	}
 	for key := range bm.All() {
-		if err := bm.Delete(key); err != nil && !errors.Is(err, bpf.ErrNotExist) {
+		err := bm.Delete(key)
+		if err == nil && m.Count >= 0 {
+			err = r.mapOf(compile.CountName).AddWord(make([]byte, 4), m.Count, ^uint64(0))
+		}
+		if err != nil && !errors.Is(err, bpf.ErrNotExist) {
 			return err
 		}
 	}
@@ -261,6 +360,7 @@ func (r *Run) newNames() *output.Names {
 	plain := func(addr uint64) string { return symbol(addr, false) }
 	return &output.Names{
 		USym: plain, KSym: plain, Trailer: r.s.plan.Settings.TruncTrailer,
+		Call: func(number uint64) string { return compile.CallName(number) },
 		User: func(id uint32) string {
 			if _, ok := users[id]; !ok {
 				users[id] = userName(id)
@@ -273,8 +373,9 @@ func (r *Run) newNames() *output.Names {
 			}
 			return ""
 		},
-		Wall:  func(at uint64) time.Time { return began.Add(time.Duration(at - boot)) },
-		Stack: func(id uint32, t *types.Type) string { return r.stack(id, t, symbol) },
+		Cgroup: cgroupPath,
+		Wall:   func(at uint64) time.Time { return began.Add(time.Duration(at - boot)) },
+		Stack:  func(id uint32, t *types.Type) string { return r.stack(id, t, symbol) },
 	}
 }
 

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/script/compile"
+	"kprobe/script/point"
 	"kprobe/symbol"
 )
 
@@ -26,18 +28,26 @@ func (r *Run) arm(programs *kprobe.Programs) error {
 			return err
 		}
 	}
+	r.programs = programs
 	for _, p := range r.s.plan.Probes {
-		var program *kprobe.Program
-		if p.Points[0].Inside() {
+		var program, entry *kprobe.Program
+		if p.Points[0].Inside() && !p.Points[0].Interpreted() {
 			var err error
-			if program, err = programs.Program(p.Program.Name); err != nil {
+			if program, err = programs.Program(p.Program.Name); err == nil && p.Entry != nil {
+				entry, err = programs.Program(p.Entry.Name)
+			}
+			if err != nil {
 				return err
 			}
 		}
 		for _, pt := range p.Points {
 			switch {
+			case pt.Interpreted():
+				if err := r.watch(pt, p); err != nil {
+					return err
+				}
 			case program != nil:
-				if err := r.place(pt, p, program); err != nil {
+				if err := r.place(pt, p, program, entry); err != nil {
 					return err
 				}
 			case pt.Provider == "interval" || pt.Provider == "profile":
@@ -48,6 +58,12 @@ func (r *Run) arm(programs *kprobe.Programs) error {
 				r.cookies = append(r.cookies, pt.Text)
 				r.timers = append(r.timers, &timer{vm: vm, period: time.Duration(pt.Period), cookie: uint64(len(r.cookies) - 1)})
 			}
+		}
+	}
+	r.forgetNotes()
+	if r.s.opts.Verbose {
+		for _, text := range r.cookies {
+			fmt.Fprintf(r.s.opts.Errors, "Attaching %s\n", text)
 		}
 	}
 	if len(r.probes) == 0 {
@@ -62,13 +78,36 @@ func (r *Run) arm(programs *kprobe.Programs) error {
 		r.probes = nil
 		return err
 	}
+	if len(r.semaphores) > 0 {
+		if err := r.count(1); err != nil {
+			return err
+		}
+	}
 	return r.takeOut()
 }
 
-// takeOut forgets the probes of patterns that could not be placed, and tells how many.
+// count tells the target's static probes that there is one more, or one less, who wants them.
+func (r *Run) count(by int) error {
+	for _, at := range r.semaphores {
+		var b [2]byte
+		if err := r.session.ReadMem(at, b[:]); err != nil {
+			return err
+		}
+		binary.LittleEndian.PutUint16(b[:], binary.LittleEndian.Uint16(b[:])+uint16(by))
+		if err := r.session.Target().WriteAt(at, b[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeOut forgets the probes of patterns, and at system calls, that could not be placed, and tells how many.
 func (r *Run) takeOut() error {
-	all := len(r.probes)
-	var why error
+	type left struct {
+		n   int
+		why error
+	}
+	var functions, calls left
 	r.probes = slices.DeleteFunc(r.probes, func(p kprobe.Probe) bool {
 		var refusal error
 		switch p := p.(type) {
@@ -77,20 +116,37 @@ func (r *Run) takeOut() error {
 		case *kprobe.Kretprobe:
 			refusal = p.Kp.Refusal()
 		}
-		if refusal != nil && why == nil {
-			why = refusal
+		if refusal == nil {
+			return false
 		}
-		return refusal != nil
+		to := &functions
+		if r.atCalls[p] {
+			to = &calls
+			delete(r.atCalls, p)
+		}
+		if to.n++; to.why == nil {
+			to.why = refusal
+		}
+		return true
 	})
-	if why == nil {
-		return nil
+	tell := func(l left, what string) error {
+		if l.n == 0 {
+			return nil
+		}
+		_, err := fmt.Fprintf(r.s.opts.Errors, "WARNING: %d %s cannot be probed, the first for this: %v\n", l.n, what, l.why)
+		return err
 	}
-	_, err := fmt.Fprintf(r.s.opts.Errors, "WARNING: %d functions that a pattern matches cannot be probed, the first for this: %v\n", all-len(r.probes), why)
-	return err
+	what := "system call instructions"
+	if r.s.opts.Kernel {
+		what = "system calls"
+	}
+	return errors.Join(tell(functions, "functions that a pattern matches"), tell(calls, what))
 }
 
-// place makes the probes of one attach point.
-func (r *Run) place(pt *compile.Point, p *compile.Probe, program *kprobe.Program) error {
+func (r *Run) add(p kprobe.Probe) { r.probes = append(r.probes, p) }
+
+// place makes the probes of one attach point, with the program at entries for those at returns.
+func (r *Run) place(pt *point.Point, p *compile.Probe, program, entry *kprobe.Program) error {
 	missing := func(err error) error {
 		switch r.s.plan.Settings.MissingProbes {
 		case "ignore":
@@ -101,20 +157,56 @@ func (r *Run) place(pt *compile.Point, p *compile.Probe, program *kprobe.Program
 		}
 		return fmt.Errorf("unable to attach probe: %s: %w. If this is expected, set the 'missing_probes' config variable to 'warn'", pt.Text, err)
 	}
+	if pt.Syscall != nil {
+		if err := r.placeSyscall(pt, program, entry, p.Kept); err != nil {
+			return missing(err)
+		}
+		return nil
+	}
 	optional := hasGlob(pt.Function) || hasGlob(pt.Target)
 	add := func(name string, offset uint64, addr arch.Addr, text string) {
 		cookie := uint64(len(r.cookies))
 		r.cookies = append(r.cookies, text)
 		if p.Program.Kind == bpf.Kretprobe {
-			rp := &kprobe.Kretprobe{Program: program, MaxActive: maxActive}
+			rp := &kprobe.Kretprobe{Program: program, EntryProgram: entry, DataSize: p.Kept, MaxActive: maxActive}
 			rp.Kp.SymbolName, rp.Kp.Offset, rp.Kp.Addr, rp.Kp.Cookie, rp.Kp.Optional = name, offset, addr, cookie, optional
-			r.probes = append(r.probes, rp)
+			r.add(rp)
 			return
 		}
-		r.probes = append(r.probes, &kprobe.Kprobe{SymbolName: name, Offset: offset, Addr: addr, Cookie: cookie, Program: program, Optional: optional})
+		r.add(&kprobe.Kprobe{SymbolName: name, Offset: offset, Addr: addr, Cookie: cookie, Program: program, Optional: optional})
 	}
 	space := r.session.Symbols()
 	module := r.module(pt.Target)
+	if pt.Static != nil {
+		found := false
+		for _, m := range space.ModulesNamed(module) {
+			add("", 0, arch.Addr(pt.Static.Vaddr+m.Bias), pt.Text)
+			if at := arch.Addr(pt.Static.Semaphore + m.Bias); pt.Static.Semaphore != 0 && !slices.Contains(r.semaphores, at) {
+				r.semaphores = append(r.semaphores, at)
+			}
+			found = true
+		}
+		if !found {
+			return missing(fmt.Errorf("%s is not mapped", module))
+		}
+		return nil
+	}
+	if pt.Watch != nil { // for execution
+		add(pt.Function, 0, arch.Addr(pt.Address), pt.Text)
+		return nil
+	}
+	if pt.Virtual && pt.HasAddr {
+		found := false
+		for _, m := range space.ModulesNamed(module) {
+			if m.File != nil && slices.ContainsFunc(m.File.Text(), func(t symbol.Range) bool { return t.Contains(pt.Address) }) {
+				add("", 0, arch.Addr(pt.Address+m.Bias), pt.Text)
+				found = true
+			}
+		}
+		if found {
+			return nil
+		}
+	}
 	if pt.HasAddr {
 		locs := space.AtFileOffset(module, pt.Address)
 		if len(locs) == 0 {
@@ -131,12 +223,16 @@ func (r *Run) place(pt *compile.Point, p *compile.Probe, program *kprobe.Program
 	}
 	if hasGlob(pt.Function) || hasGlob(module) {
 		n := 0
+		at := []string{pt.Provider}
+		if pt.Target != "" {
+			at = append(at, pt.Target)
+		}
 		for _, m := range r.modules(module) {
 			for _, loc := range space.Match(m, pt.Function) {
 				if loc.Func.Source == symbol.Plt || loc.Func.Kind == symbol.IFunc {
 					continue
 				}
-				add("", 0, arch.Addr(loc.Addr), pt.Provider+":"+pt.Target+":"+loc.Func.Label())
+				add("", 0, arch.Addr(loc.Addr), strings.Join(append(at, loc.Func.Label()), ":"))
 				n++
 			}
 		}

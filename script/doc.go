@@ -2,7 +2,9 @@
 // without any target those that need none.
 //
 //	text to a tree                        script/syntax
+//	macros put in where they are called   script/macro
 //	types, refusals, programs, maps       script/compile
+//	instructions and jumps                script/asm
 //	values to text or JSON                script/output
 //	where the probes go, and running      here
 //
@@ -13,9 +15,18 @@ package script
 import (
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf/btf"
+
+	"kprobe/arch"
+	"kprobe/bpf/verify"
 	"kprobe/script/compile"
+	"kprobe/script/machine"
+	"kprobe/script/output"
+	"kprobe/script/point"
 	"kprobe/script/syntax"
 )
 
@@ -25,22 +36,51 @@ type Options struct {
 	Params []string // $1, $2, ...; and --name=value, which getopt asks for
 	Unsafe bool     // system() and override() may be used
 	CPID   int      // of the process that was started for the script; 0 for none
+	PID    int      // of the process that it is for; 0 for none
 	Kernel bool     // it is for a kernel
 
-	JSON   bool      // events as objects, one a line
-	Output io.Writer // what the script prints
-	Errors io.Writer // what is told about it: probes attached, events lost, warnings
-	Quiet  bool      // the number of probes is not told; what is lost is, all the same
+	Machine *arch.Arch // of what it is for; nil: x86-64
 
-	// Settings are those of a config block by their names there; the script's own
-	// come after them.
+	Suite  Suite  // run the script's test or bench probes, and attach nothing
+	Filter string // a regular expression: of these probes those whose attach point it matches; "" for all
+	Told   bool   // reads that fail, and keys that are not there, are told of
+
+	Verbose bool // each attach point is told of
+
+	JSON       bool      // events as objects, one a line
+	Output     io.Writer // what the script prints
+	Errors     io.Writer // what is told about it: probes attached, events lost, warnings
+	NoWarnings bool      // warnings about the script are not told
+	Quiet      bool      // the number of probes is not told; what is lost is, all the same
+
+	// KernelTypes are those of the kernel that the script is for; nil: by BPFTRACE_BTF, or of the system's own.
+	KernelTypes *btf.Spec
+
+	// Settings are those of the environment, by their names in a config block. They
+	// come before the script's own.
 	Settings map[string]string
 }
 
+// Suite is which of a script's own probes are run in place of all others.
+type Suite string
+
+// The suites: none, test probes, and bench probes.
+const (
+	NoSuite Suite = ""
+	Tests   Suite = "test"
+	Benches Suite = "bench"
+)
+
 // Script is one that was compiled.
 type Script struct {
-	plan *compile.Plan
-	opts Options
+	plan   *compile.Plan
+	opts   Options
+	filter *regexp.Regexp
+}
+
+// wanted tells whether the filter lets a test or bench through.
+func (s *Script) wanted(pt *point.Point) bool {
+	return s.filter == nil || s.filter.MatchString(pt.Text)
 }
 
 // Compile reads and checks a script and makes its programs. An error is a syntax.Errors,
@@ -56,15 +96,29 @@ func Compile(text string, o Options) (*Script, error) {
 		o.Errors = io.Discard
 	}
 	params, named := arguments(o.Params)
+	debug := newFiles(o.PID)
+	defer debug.close()
+	known := &kernelTypes{spec: o.KernelTypes, file: o.Settings["btf"]}
 	plan, err := compile.Compile(&syntax.Source{Name: o.Name, Text: text},
-		compile.Options{Params: params, Named: named, Unsafe: o.Unsafe, CPID: o.CPID, Kernel: o.Kernel, Settings: o.Settings})
+		compile.Options{Params: params, Named: named, Unsafe: o.Unsafe, CPID: o.CPID, Kernel: o.Kernel, Told: o.Told, Target: machine.Of(o.Machine), Settings: o.Settings, Debug: debug, Types: known,
+			Import: imported, Variable: debug.variable, Lines: debug.lines, KernelSymbol: kernelSymbol,
+			Statics: func(target string) ([]point.Static, error) { return statics(target, o.PID) }})
 	if err != nil {
 		return nil, err
 	}
 	for _, w := range plan.Warnings {
+		if o.NoWarnings {
+			break
+		}
 		fmt.Fprintln(o.Errors, w)
 	}
-	return &Script{plan: plan, opts: o}, nil
+	s := &Script{plan: plan, opts: o}
+	if o.Filter != "" {
+		if s.filter, err = regexp.Compile(o.Filter); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // arguments tells options, --name=value, from parameters.
@@ -81,6 +135,21 @@ func arguments(all []string) (params []string, named map[string]string) {
 	return params, named
 }
 
+// Errno is an error of the system in C's words.
+func Errno(err error) string { return output.Errno(err) }
+
+// Unasked are the options, --name=value, that the script does not ask for.
+func (s *Script) Unasked() (names []string) {
+	_, named := arguments(s.opts.Params)
+	for name := range named {
+		if !s.plan.Asked[name] {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // Format is the script in its one form.
 func Format(name, text string) (string, error) {
 	f, err := syntax.Parse(&syntax.Source{Name: name, Text: text})
@@ -88,6 +157,38 @@ func Format(name, text string) (string, error) {
 		return "", err
 	}
 	return syntax.Format(f), nil
+}
+
+// Patterns are the attach points of a script, as List takes them: without the numbers of timers.
+func Patterns(name, text string) (all []string, err error) {
+	f, err := syntax.Parse(&syntax.Source{Name: name, Text: text})
+	if err != nil {
+		return nil, err
+	}
+	for _, it := range f.Items {
+		if p, ok := it.(*syntax.Probe); ok {
+			for _, pt := range p.Points {
+				provider, rest, _ := strings.Cut(pt.Text, ":")
+				if unit, _, found := strings.Cut(rest, ":"); found && provider != "" && (strings.HasPrefix("interval", provider) || strings.HasPrefix("profile", provider)) {
+					rest = unit
+				}
+				all = append(all, strings.TrimSuffix(provider+":"+rest, ":"))
+			}
+		}
+	}
+	return all, nil
+}
+
+// Verify holds that every program of the script is one that may run.
+func (s *Script) Verify() error {
+	for _, p := range s.plan.Probes {
+		for _, program := range p.Programs() {
+			if _, err := verify.Program(program); err != nil {
+				return refusal(err)
+			}
+		}
+	}
+	return nil
 }
 
 // Points counts the attach points, and tells how many of them are in a target.
@@ -101,25 +202,4 @@ func (s *Script) Points() (all, inside int) {
 		}
 	}
 	return all, inside
-}
-
-// Code is the programs' instructions.
-func (s *Script) Code() string {
-	var b strings.Builder
-	for _, p := range s.plan.Probes {
-		fmt.Fprintf(&b, "%s:\n", p.Points[0].Text)
-		second := false
-		for i, in := range p.Program.Insns {
-			for _, l := range p.Program.Lines {
-				if l.Insn == i {
-					fmt.Fprintf(&b, "; %s\n", l.Text)
-				}
-			}
-			if !second {
-				fmt.Fprintf(&b, "%5d  %v\n", i, in)
-			}
-			second = in.Wide()
-		}
-	}
-	return b.String()
 }

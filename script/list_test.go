@@ -1,6 +1,7 @@
 package script_test
 
 import (
+	"strings"
 	"testing"
 
 	"kprobe/internal/testprog"
@@ -10,7 +11,7 @@ import (
 // Places are listed by the file alone, and what is listed can be probed.
 func TestList(t *testing.T) {
 	path := testprog.Build(t, "args", "-O2")
-	places, err := script.List("u:" + path + ":args_[ks]*")
+	places, err := script.List("u:"+path+":args_[ks]*", false)
 	ok(t, err)
 	want := []string{"args_kept", "args_string", "args_struct"}
 	if len(places) != len(want) {
@@ -21,12 +22,38 @@ func TestList(t *testing.T) {
 			t.Errorf("%q, not %s", places[i], name)
 		}
 	}
-	if libc, err := script.List("uretprobe:libc:mallo[c]"); err != nil || len(libc) != 1 {
+	// With parameters, where debug data tells them.
+	places, err = script.List("u:"+path+":args_[ps]*", true)
+	ok(t, err)
+	wantAll := "args_pointer\n    struct node* n\n    int** pp\n" +
+		"args_string\n    const char* s\n    size_t n\nargs_struct\n    struct pair p\n    struct mixed m\n    struct large l\n    int last"
+	if got := strings.ReplaceAll(strings.Join(places, "\n"), "uprobe:"+path+":", ""); got != wantAll {
+		t.Errorf("listed:\n%s", got)
+	}
+	if bare, err := script.List("u:"+testprog.Build(t, "args", "-g0")+":args_string", true); err != nil || len(bare) != 1 {
+		t.Errorf("%q, %v", bare, err)
+	}
+	if libc, err := script.List("uretprobe:libc:mallo[c]", false); err != nil || len(libc) != 1 {
 		t.Errorf("%q, %v", libc, err)
 	}
 	for _, bad := range []string{"uprobe:no-such-file:x", "kprobe:vfs_read", "uprobe:/no/such:x"} {
-		if _, err := script.List(bad); err == nil {
+		if _, err := script.List(bad, false); err == nil {
 			t.Errorf("%s is listed", bad)
 		}
 	}
+}
+
+// Tracepoints of system calls are listed with their parameters, and programs for them are such as may run.
+func TestTracepoints(t *testing.T) {
+	all, err := script.List("t:syscalls:sys_*_openat", true)
+	ok(t, err)
+	want := "tracepoint:syscalls:sys_enter_openat\n    int __syscall_nr\n    int dfd\n    const char * filename\n    int flags\n    umode_t mode\n" +
+		"tracepoint:syscalls:sys_exit_openat\n    int __syscall_nr\n    long ret"
+	if got := strings.Join(all, "\n"); got != want {
+		t.Errorf("listed:\n%s", got)
+	}
+	s, err := script.Compile(`t:syscalls:sys_enter_open,t:syscalls:sys_enter_openat /args.flags & 1/ { @[probe, str(args.filename)] = count(); }
+		t:syscalls:sys_* { @n[probe] = count(); } t:raw_syscalls:sys_exit { print(args); @h = hist(args.ret); } t:raw_syscalls:sys_enter { print(args); }`, script.Options{})
+	ok(t, err)
+	ok(t, s.Verify())
 }

@@ -27,7 +27,7 @@ func (s *scribe) number() string {
 	}
 	switch s.IntN(10) {
 	case 0:
-		return s.pick("-", "~", "!") + "(" + s.number() + ")"
+		return s.pick("-", "~", "!") + "((int64)(" + s.number() + "))"
 	case 1:
 		return "(" + s.pick("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "bool") + ")(" + s.number() + ")"
 	case 2:

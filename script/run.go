@@ -9,30 +9,43 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unsafe"
 
 	"kprobe"
+	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/bpf/verify"
 	"kprobe/script/compile"
 	"kprobe/script/output"
+	"kprobe/script/point"
 )
 
 // Run is a script at work.
 type Run struct {
-	s       *Script
-	session *kprobe.Session // nil without a target
-	segment *bpf.Segment
-	slot    int // of the controller
-	probes  []kprobe.Probe
-	cookies []string // what probe is at each place
-	names   *output.Names
-	reader  *bpf.Reader
-	waiting []record
-	timers  []*timer
-	lost    uint64 // events that were told of
+	s          *Script
+	session    *kprobe.Session // nil without a target
+	segment    *bpf.Segment
+	slot       int // of the controller
+	probes     []kprobe.Probe
+	semaphores []arch.Addr // of static probes
+	programs   *kprobe.Programs
+	sites      []callSite            // once they are asked for
+	atCalls    map[kprobe.Probe]bool // of the probes, those at system calls: a tracepoint is many
+	noted      map[arch.Addr]bool    // where numbers of system calls are written down
+	forget     []*kprobe.Kprobe      // and behind these calls, when all tracepoints have been there
+	cookies    []string              // what probe is at each place
+	names      *output.Names
+	reader     *bpf.Reader
+	waiting    []record
+	timers     []*timer
+	lost       uint64 // events that were told of
 
-	busy    bool // records came with the last look
+	running sync.Mutex // held while the interpreter runs: there is one slot for all that it runs
+
+	trigger chan struct{} // to run the self probes
+	busy    bool          // records came with the last look
 	exiting bool
 	code    int
 }
@@ -49,19 +62,28 @@ type timer struct {
 // others. Without probes on functions the session may be nil. The caller lets the target
 // go on, calls Wait, and in any case Close.
 func (s *Script) Start(session *kprobe.Session) (r *Run, err error) {
-	r = &Run{s: s, session: session}
+	r = &Run{s: s, session: session, trigger: make(chan struct{}, 1)}
 	inside := &bpf.Collection{Maps: s.plan.Specs}
 	for _, p := range s.plan.Probes {
-		if p.Points[0].Inside() {
-			inside.Programs = append(inside.Programs, p.Program)
+		if p.Points[0].Inside() && !p.Points[0].Interpreted() && s.opts.Suite == "" {
+			inside.Programs = append(inside.Programs, p.Programs()...)
 		}
 	}
+	if s.plan.Noter != nil && len(inside.Programs) > 0 {
+		inside.Programs = append(inside.Programs, s.plan.Noter)
+	}
 	var programs *kprobe.Programs
+	_, target := s.Points()
+	if s.opts.Suite == "" {
+		if err := s.fits(session); err != nil {
+			return nil, err
+		}
+	}
 	switch {
+	case session == nil && target > 0 && s.opts.Suite == "":
+		return nil, errors.New("the script has probes on functions: say in which process, by -p PID, or -c COMMAND")
 	case len(inside.Programs) == 0:
 		r.segment, err = alone(s.plan.Specs)
-	case session == nil:
-		return nil, errors.New("the script has probes on functions: say in which process, by -p PID, or -c COMMAND")
 	default:
 		if programs, err = session.Load(inside); err == nil {
 			r.segment = programs.Segment()
@@ -75,7 +97,18 @@ func (s *Script) Start(session *kprobe.Session) (r *Run, err error) {
 		return nil, err
 	}
 	r.names = r.newNames()
-	if err := r.mapOf(compile.StartName).Update(make([]byte, 4), binary.LittleEndian.AppendUint64(nil, clock(clockBoottime)), bpf.UpdateAny); err != nil {
+	facts := binary.LittleEndian.AppendUint64(nil, clock(clockBoottime))
+	facts = binary.LittleEndian.AppendUint64(facts, cgroupOf("self"))
+	group := uint64(0)
+	if session != nil && s.opts.PID != 0 {
+		group = cgroupOf(strconv.Itoa(s.opts.PID))
+	}
+	facts = binary.LittleEndian.AppendUint64(facts, group)
+	facts = binary.LittleEndian.AppendUint64(facts, 0)
+	for _, v := range s.plan.Variables {
+		facts = binary.LittleEndian.AppendUint64(facts, r.variable(v))
+	}
+	if err := r.mapOf(compile.StartName).Update(make([]byte, 4), facts, bpf.UpdateAny); err != nil {
 		return nil, err
 	}
 	if err := r.runAll("begin"); err != nil {
@@ -84,10 +117,53 @@ func (s *Script) Start(session *kprobe.Session) (r *Run, err error) {
 	if r.exiting {
 		return r, r.tellAttached()
 	}
+	if s.opts.Suite != "" {
+		if err := r.tellAttached(); err != nil {
+			return r, err
+		}
+		return r, r.suite()
+	}
 	if err := r.arm(programs); err != nil {
 		return r, err
 	}
 	return r, r.tellAttached()
+}
+
+// variable is the address in the target of a file's variable; 0 where the file is not mapped, and none of its probes fires.
+func (r *Run) variable(v compile.Variable) uint64 {
+	if r.session == nil {
+		return 0
+	}
+	for _, m := range r.session.Symbols().ModulesNamed(r.module(v.Target)) {
+		return v.Addr + m.Bias
+	}
+	return 0
+}
+
+// fits tells whether the script's probes are about the target. Without one what is about both kinds has none.
+func (s *Script) fits(session *kprobe.Session) error {
+	var inProcess, inKernel *point.Point
+	for _, p := range s.plan.Probes {
+		for _, pt := range p.Points {
+			switch {
+			case pt.OfProcess():
+				inProcess = pt
+			case pt.OfKernelAlone():
+				inKernel = pt
+			case pt.Provider == "profile" && s.opts.Kernel:
+				return fmt.Errorf("%s: samples of a kernel are not there yet", pt.Text)
+			}
+		}
+	}
+	switch {
+	case inProcess != nil && inKernel != nil:
+		return fmt.Errorf("%s is about a process, and %s about a kernel: a script has one target", inProcess.Text, inKernel.Text)
+	case inProcess != nil && s.opts.Kernel:
+		return fmt.Errorf("%s is about a process, and the target is a kernel", inProcess.Text)
+	case inKernel != nil && session != nil && !s.opts.Kernel:
+		return fmt.Errorf("%s is about a kernel, and the target is a process", inKernel.Text)
+	}
+	return nil
 }
 
 // tellAttached says how many probes there are.
@@ -95,16 +171,16 @@ func (r *Run) tellAttached() error {
 	if r.s.opts.Quiet {
 		return nil
 	}
-	n := len(r.probes) // of which globs make many
+	n := len(r.probes) - len(r.atCalls) // of which globs make many
 	for _, p := range r.s.plan.Probes {
 		for _, pt := range p.Points {
-			if !pt.Inside() {
+			if r.runs(pt) && (!pt.Inside() || pt.Syscall != nil && len(r.atCalls) > 0) {
 				n++
 			}
 		}
 	}
 	if r.s.opts.JSON {
-		_, err := fmt.Fprintf(r.s.opts.Output, "{\"type\":\"attached_probes\", \"count\":%d}\n", n)
+		_, err := fmt.Fprintf(r.s.opts.Output, "{\"type\": \"attached_probes\", \"count\": %d, \"data\": {\"probes\": %[1]d}}\n", n)
 		return err
 	}
 	plural := "s"
@@ -113,6 +189,17 @@ func (r *Run) tellAttached() error {
 	}
 	_, err := fmt.Fprintf(r.s.opts.Errors, "Attached %d probe%s\n", n, plural)
 	return err
+}
+
+// runs tells whether a probe is one of those that this run is about.
+func (r *Run) runs(pt *point.Point) bool {
+	switch pt.Provider {
+	case "begin", "end":
+		return true
+	case "test", "bench":
+		return string(r.s.opts.Suite) == pt.Provider && r.s.wanted(pt)
+	}
+	return r.s.opts.Suite == ""
 }
 
 // alone makes memory for the maps of a script that has no target.
@@ -141,9 +228,9 @@ func (r *Run) mapOf(name string) *bpf.Map {
 
 // vm makes an interpreter for a program of the controller's.
 func (r *Run) vm(p *compile.Probe) (*bpf.VM, error) {
-	proof, err := bpf.Verify(p.Program)
+	proof, err := verify.Program(p.Program)
 	if err != nil {
-		return nil, r.refusal(err)
+		return nil, refusal(err)
 	}
 	comm, _ := os.ReadFile("/proc/self/comm")
 	pid := uint64(os.Getpid())
@@ -163,7 +250,7 @@ func (r *Run) vm(p *compile.Probe) (*bpf.VM, error) {
 const maxSteps = 1 << 24
 
 // refusal puts the verifier's words into those of the script.
-func (r *Run) refusal(err error) error {
+func refusal(err error) error {
 	var v *bpf.VerifyError
 	if errors.As(err, &v) && v.Line != "" {
 		return fmt.Errorf("%s\nthe program that this became is refused: %s", v.Line, v.What)
@@ -173,14 +260,25 @@ func (r *Run) refusal(err error) error {
 
 // execute runs a program once, in the controller.
 func (r *Run) execute(vm *bpf.VM, cookie uint64) error {
-	vm.Env.Cookie = cookie
 	if cpu, err := currentCPU(); err == nil {
 		vm.Env.CPU = cpu
 	}
-	if _, err := vm.Run(make([]byte, bpf.AMD64.Size())); err != nil {
-		return fmt.Errorf("%s: %w (after %d instructions a probe of begin, end or interval is given up)", r.cookies[cookie], err, maxSteps)
+	if _, err := r.once(vm, cookie); err != nil {
+		return err
 	}
 	return r.drain()
+}
+
+// once runs a program, and leaves what it sends where it is.
+func (r *Run) once(vm *bpf.VM, cookie uint64) (result uint64, err error) {
+	vm.Env.Cookie = cookie
+	r.running.Lock()
+	defer r.running.Unlock()
+	res, err := vm.Run(make([]byte, vm.Proof.Program.PtRegs().Size()))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w (after %d instructions a probe of begin, end or interval is given up)", r.cookies[cookie], err, maxSteps)
+	}
+	return res.R0, nil
 }
 
 // currentCPU is where this thread runs, as the kernel's file of it says.
@@ -231,6 +329,9 @@ func (r *Run) Wait(ctx context.Context) error {
 	if r.session != nil {
 		over = r.session.Done()
 	}
+	if r.s.opts.Suite != "" || r.session == nil && len(r.timers) == 0 && !r.has("self") {
+		return r.drain() // begin was all
+	}
 	now := time.Now()
 	for _, t := range r.timers {
 		t.next = now.Add(t.period)
@@ -260,6 +361,10 @@ func (r *Run) Wait(ctx context.Context) error {
 			return r.drain()
 		case <-ctx.Done():
 			return r.drain()
+		case <-r.trigger:
+			if err := r.triggered(); err != nil {
+				return err
+			}
 		case <-time.After(wait):
 		}
 		if r.session != nil {
@@ -271,10 +376,48 @@ func (r *Run) Wait(ctx context.Context) error {
 	return nil
 }
 
+// Trigger is for who has got SIGUSR1: soon Wait runs the script's self:signal:SIGUSR1 probes, or without
+// any prints the maps. It may be called at any time.
+func (r *Run) Trigger() {
+	select {
+	case r.trigger <- struct{}{}:
+	default: // it is to come already
+	}
+}
+
+func (r *Run) triggered() error {
+	if r.has("self") {
+		return r.runAll("self")
+	}
+	for _, m := range r.s.plan.Maps {
+		if err := r.printMap(m, 0, 1, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// has tells whether the script has probes of a provider.
+func (r *Run) has(provider string) bool {
+	for _, p := range r.s.plan.Probes {
+		for _, pt := range p.Points {
+			if pt.Provider == provider {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Close takes the probes out, runs the end probes, and prints the maps. The session is
 // the caller's to close. code is what exit() was given.
 func (r *Run) Close() (code int, err error) {
 	var errs []error
+	if len(r.semaphores) > 0 && !r.over() {
+		if err := r.count(-1); err != nil && !r.over() {
+			errs = append(errs, err)
+		}
+	}
 	if len(r.probes) > 0 {
 		if err := r.session.Unregister(r.probes...); err != nil && !r.over() {
 			errs = append(errs, err)

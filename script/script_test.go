@@ -132,6 +132,34 @@ func TestLostIsTold(t *testing.T) {
 	}
 }
 
+// A map has no more keys than it is defined for, whoever puts them there, and all that it was given are there.
+func TestMapsAreFull(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "threads", "-O2"), "4")
+	s := attach(t, p.Pid)
+	out, told, _, err := run(`config = { max_map_keys = 100 } uprobe:threads:hammer_mul { $n = rand % 500; @set[$n] = 1; @add[$n]++; if ($n % 7 == 0) { $gone = delete(@set, $n); } @few[$n % 50]++; @same[1] = $n; }
+		end { $calls = 0; for ($kv : @few) { $calls += $kv.1 } print((len(@set) <= 100, len(@set) > 80, len(@add), len(@few), len(@same), $calls)); clear(@set); clear(@add); clear(@few); clear(@same) }`,
+		script.Options{Quiet: true}, s, func() { p.Round("20000") })
+	ok(t, err)
+	if want := "(true, true, 100, 50, 1, 80000)"; strings.TrimSpace(out) != want || strings.Contains(told, "@few") || strings.Contains(told, "@same") {
+		t.Errorf("prints %s\n%s\nnot %s", out, told, want)
+	}
+}
+
+// The environment's settings come before the script's, and what is wrong with them is told.
+func TestSettings(t *testing.T) {
+	text := `config = { max_map_keys = 5 } begin { @a[1] = 1; @a[2] = 2 }`
+	for _, tt := range []struct{ name, value, out, refusal string }{
+		{"max_map_keys", "1", "\n\n@a[1]: 1\n", ""},
+		{"max_map_keys", "none", "", "BPFTRACE_MAX_MAP_KEYS: Invalid value for max_map_keys"},
+		{"of_somebody_else", "none", "\n\n@a[1]: 1\n@a[2]: 2\n", ""},
+	} {
+		out, _, _, err := run(text, script.Options{Settings: map[string]string{tt.name: tt.value}}, nil, nil)
+		if out != tt.out || (err == nil) != (tt.refusal == "") || err != nil && !strings.Contains(err.Error(), tt.refusal) {
+			t.Errorf("%s=%s: %q, %v", tt.name, tt.value, out, err)
+		}
+	}
+}
+
 // A script's probes see every call, its arguments, strings and results.
 func TestProcess(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "args", "-O2"))
@@ -153,6 +181,11 @@ func TestProcess(t *testing.T) {
 			$s = *$n->next; print($s.name); @[$s.value] = count(); print(*(int32 *)(*(uint64 *)arg1)); }`,
 			"(1, 4711, second, first)\nsecond\n-42\n\n\n@[4711]: 1\n"},
 		{`uprobe:args:args_ints { @[ustack(2)] = count(); } end { for ($kv : @) { printf("%d\n", $kv.1); } clear(@) }`, "1\n"},
+		{`begin { @m[1] = 10; @m[2] = 20; @m[3] = 30; @s["a"] = count(); @s["b"] = count(); }
+		uprobe:args:args_ints { $t = 0; for ($kv : @m) { if ($kv.0 == 2) { continue } $t += $kv.1; } print(($t, len(@m))); for ($kv : @s) { print($kv.0); break }
+			$i = (uint64)0; while ($i < arg1 % 1000 + 2000) { $i++ } print($i); print(strlen(comm)); print(strcontains(comm, "rg")); clear(@m); clear(@s) }`,
+			"(40, 3)\n*\n2000\n4\ntrue"},
+		{`fn triple($a : int64): int64 { return $a * 3; } uprobe:args:args_ints { print(triple((int32)arg0)); print(triple(triple(2))); }`, "-3\n18"},
 		{`uprobe:args:nothing { }`, ""},
 	}...)
 	s := attach(t, p.Pid)
@@ -169,9 +202,34 @@ func TestProcess(t *testing.T) {
 			continue
 		}
 		ok(t, err)
-		if tt.want != "" && strings.TrimRight(out, "\n") != strings.TrimRight(tt.want, "\n") {
+		if before, after, any := strings.Cut(tt.want, "*"); any {
+			if !strings.HasPrefix(out, before) || !strings.HasSuffix(strings.TrimRight(out, "\n"), after) {
+				t.Errorf("%s\nprints\n%s%s\nnot\n%s", tt.script, out, told, tt.want)
+			}
+		} else if tt.want != "" && strings.TrimRight(out, "\n") != strings.TrimRight(tt.want, "\n") {
 			t.Errorf("%s\nprints\n%s%s\nnot\n%s", tt.script, out, told, tt.want)
 		}
 		t.Logf("%s\n%s%s", tt.script, out, told)
+	}
+}
+
+// Static probes: arguments in registers, memory and constants, and the semaphore that makes the target pass by.
+func TestStatic(t *testing.T) {
+	program := testprog.Build(t, "statics", "-O2")
+	p := testprog.Start(t, program)
+	p.Round("1")
+	s := attach(t, p.Pid)
+	text := fmt.Sprintf(`usdt:%s:statics:plain { printf("%%d %%d %%d %%d %%s\n", arg0, (int64)arg1, (int64)arg2, arg3, probe); }
+		usdt:%s:guarded { printf("%%d %%s\n", arg0, str(arg1)); @ = count(); }`, program, program)
+	out, told, _, err := run(text, script.Options{PID: p.Pid}, s, func() { p.Round("2") })
+	ok(t, err)
+	want := "0 0 -9 0 usdt:" + program + ":statics:plain\n0 some text\n1 0 -9 1 usdt:" + program + ":statics:plain\n1 some text\n\n\n@: 2\n"
+	if out != want {
+		t.Errorf("prints\n%s%s\nnot\n%s", out, told, want)
+	}
+	list, err := script.List("usdt:"+program+":*", false)
+	ok(t, err)
+	if got := strings.Join(list, "\n"); got != "usdt:"+program+":statics:guarded\nusdt:"+program+":statics:plain" {
+		t.Errorf("listed: %s", got)
 	}
 }

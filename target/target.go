@@ -93,14 +93,13 @@ func (e Exit) String() string {
 // let go by Detach.
 type Child interface {
 	PID() int
-	ReadAt(addr arch.Addr, p []byte) error
-	WriteAt(addr arch.Addr, p []byte) error
+	arch.Memory
 	Regs(r *arch.Regs) error
 	SetRegs(r *arch.Regs) error
 	// Free unmaps what the child has from an Alloc in its parent, and
-	// SetTrapAction undoes what a Catcher did there.
+	// ReturnTrapAction undoes what a Catcher did there.
 	Free(addr arch.Addr, size int) error
-	SetTrapAction(Action) error
+	ReturnTrapAction(ours func(Action) bool, old Action) error
 	Detach() error
 }
 
@@ -153,10 +152,9 @@ type Target interface {
 	Regs(th Thread, r *arch.Regs) error
 	SetRegs(th Thread, r *arch.Regs) error
 
-	// ReadAt and WriteAt are whole or error. WriteAt writes read-only memory
-	// too, and what it writes into text is seen by the next fetch.
-	ReadAt(addr arch.Addr, p []byte) error
-	WriteAt(addr arch.Addr, p []byte) error
+	// Memory is the target's. WriteAt writes read-only memory too, and what it
+	// writes into text is seen by the next fetch.
+	arch.Memory
 
 	// Maps lists what is mapped now, in order of address.
 	Maps() ([]symbol.Mapping, error)
@@ -205,6 +203,9 @@ type Stepper interface {
 // Keeper is a target that may take return addresses out of their stack slots
 // itself and keep them elsewhere, to return to them in the end.
 type Keeper interface {
+	// Keeps tells whether a call that returns to this address has its own kept.
+	Keeps(word arch.Addr) bool
+
 	// Kept tells where a return address that was written to a slot is kept now, the
 	// last taken first. The target is frozen, or a thread is reported.
 	Kept(slot, ret arch.Addr) []arch.Addr
@@ -263,6 +264,9 @@ type Action [32]byte
 type Catcher interface {
 	TrapAction() (Action, error)
 	SetTrapAction(Action) error
+	// ReturnTrapAction undoes that: old is the program's action again, unless it has set itself another one since. ours
+	// tells of an action whether it is that of a handler of ours.
+	ReturnTrapAction(ours func(Action) bool, old Action) error
 	// TrapHandler makes the action that runs code in the target instead of old,
 	// the program's own, which the code may call.
 	TrapHandler(handler, restorer arch.Addr, old Action) Action
@@ -359,15 +363,9 @@ type Tasks interface {
 	ThreadPID(th Thread) int
 }
 
-// Area is code that must not be probed.
-type Area struct {
-	Start, End     arch.Addr // End is not included
-	Symbol, Reason string
-}
-
 // Blacklister is a target that says itself where it must not be probed.
 type Blacklister interface {
-	BlackList() ([]Area, error)
+	BlackList() ([]arch.Blocked, error)
 }
 
 // Placed is a target that is no process of this host.
@@ -449,6 +447,8 @@ type CPUs struct {
 	Current int32 // offset of the address of the task that the CPU runs
 
 	TID, TGID, Comm int // offsets in a task
+	Cred            int // the same, of the address of what says whose it is; 0 where that is not known
+	UID, GID        int // offsets there, of 4 bytes each
 
 	Readers Readers
 

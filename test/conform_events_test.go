@@ -205,7 +205,8 @@ int main(int argc, char **argv)
 	ret := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "work"}}
 	j := &kprobe.Jprobe{Kp: kprobe.Kprobe{SymbolName: "work"}, Entry: func(int32) {}}
 	lib := &kprobe.Kprobe{SymbolName: "libc.so.6:puts"}
-	register(t, s, byName, qualified, byAddr, lib)
+	byLoc := &kprobe.Kprobe{Loc: s.Symbols().Match("execs", "w*rk")[0]}
+	register(t, s, byName, qualified, byAddr, byLoc, lib)
 	ok(t, s.RegisterKretprobe(ret))
 	ok(t, s.RegisterJprobe(j))
 	for i := range 3 {
@@ -214,8 +215,8 @@ int main(int argc, char **argv)
 		}
 		settle(t, s)
 		n := uint64(2 * (i + 1))
-		if byName.Hits() != n || qualified.Hits() != n || ret.Hits() != n || j.Kp.Hits() != n || byAddr.Hits() != 2 {
-			t.Errorf("program %d: %d, %d, %d, %d hits, want %d; %d by address", i, byName.Hits(), qualified.Hits(), ret.Hits(), j.Kp.Hits(), n, byAddr.Hits())
+		if byName.Hits() != n || qualified.Hits() != n || ret.Hits() != n || j.Kp.Hits() != n || byAddr.Hits() != 2 || byLoc.Hits() != n {
+			t.Errorf("program %d: %d, %d, %d, %d, %d hits, want %d; %d by address", i, byName.Hits(), qualified.Hits(), ret.Hits(), j.Kp.Hits(), byLoc.Hits(), n, byAddr.Hits())
 		}
 		if lib.Hits() == 0 || i > 0 && !strings.Contains(listOf(t, s), "[GONE]") {
 			t.Errorf("program %d: %d hits in the library, list\n%s", i, lib.Hits(), listOf(t, s))

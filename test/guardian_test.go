@@ -21,6 +21,7 @@ import (
 // TestMain plays the controller that a test kills, or a program to be probed,
 // where it is called as one.
 func TestMain(m *testing.M) {
+	os.Setenv("DEBUGINFOD_URLS", "") // no test asks servers for debug data
 	for variable, play := range map[string]func(string) error{
 		"KPROBE_TEST_CONTROLLER": playController,
 		orderVariable:            playTortured,
@@ -124,41 +125,40 @@ func controller(t testing.TB, pid int, functions ...string) *exec.Cmd {
 	return cmd
 }
 
-// restored waits until the guardian has put the text back and has gone: it takes
-// its journal away last.
+// restored waits until the guardian has put the text back and has gone.
 func restored(t testing.TB, pid int) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		diffs, err := testprog.TextDiff(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		journals, err := lifeline.Journals(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(diffs) == 0 && len(journals) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not restored: %v, %v", diffs, journals)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	testprog.Restored(t, pid, lifeline.Journals)
 }
 
 func TestKilledControllerLeavesAHealthyTarget(t *testing.T) {
-	killedControllers(t, testprog.Start(t, testprog.Build(t, "rets", "-O2")), 20)
+	times := 20
+	if testing.Short() {
+		times = 5
+	}
+	killedControllers(t, testprog.Start(t, testprog.Build(t, "rets", "-O2")), times, handled...)
 }
 
-func killedControllers(t *testing.T, p *testprog.Proc, times int) {
+// So does one whose probes are jumps: threads stand in its detours.
+func TestKilledControllerOfJumps(t *testing.T) {
+	times := 10
+	if testing.Short() {
+		times = 3
+	}
+	killedControllers(t, testprog.Start(t, testprog.Build(t, "rets", "-O2")), times,
+		"count!ret_fib", "count!ret_ackermann", "count!ret_deep", "count!ret_nested", "count!ret_two", "count!ret_even")
+}
+
+// handled are functions as a controller that is to be killed is told of them.
+var handled = []string{"ret_fib", "post!ret_ackermann", "ret_deep", "ret_nested", "ret_two", "ret_even"}
+
+func killedControllers(t *testing.T, p *testprog.Proc, times int, functions ...string) {
 	t.Helper()
 	start := time.Now()
 	want := strings.Join(p.Round("20"), "\n")
 	round := time.Since(start)
 	for i := range times {
-		c := controller(t, p.Pid, "ret_fib", "post!ret_ackermann", "ret_deep", "ret_nested", "ret_two", "ret_even")
+		c := controller(t, p.Pid, functions...)
 		p.Send("20")
 		time.Sleep(round * time.Duration(i) / 4)
 		c.Process.Kill()

@@ -267,7 +267,7 @@ func TestI386EveryInstructionOfWhatLibcRuns(t *testing.T) {
 }
 
 func TestI386KilledControllerLeavesAHealthyTarget(t *testing.T) {
-	killedControllers(t, testprog.Start(t, testprog.Build(t, "rets", "-O2", "-m32")), 10)
+	killedControllers(t, testprog.Start(t, testprog.Build(t, "rets", "-O2", "-m32")), 10, handled...)
 }
 
 // With the guardian dead too, nobody serves a trap: the handler in the target does,

@@ -2,6 +2,7 @@ package test
 
 import (
 	"encoding/binary"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -23,6 +24,7 @@ const (
 	bookEntries = iota
 	bookReturns
 	bookResults // their sum
+	bookFunc    // where the function is, as the return's program has it
 
 	bookColumns
 )
@@ -52,10 +54,15 @@ func watchInside(t testing.TB, s *kprobe.Session, engine kprobe.Engine, names []
 			r1 = *(u64 *)(r0 +8)
 			r1 += 1
 			*(u64 *)(r0 +8) = r1
-			r1 = *(u64 *)(r6 +80)   # rax
-			r2 = *(u64 *)(r0 +16)
+			r7 = r0
+			r1 = r6
+			r1 = *(u64 *)(RESULT)
+			r2 = *(u64 *)(r7 +16)
 			r2 += r1
-			*(u64 *)(r0 +16) = r2
+			*(u64 *)(r7 +16) = r2
+			r1 = r6
+			call get_func_ip
+			*(u64 *)(r7 +24) = r0
 		out:
 			r0 = 0
 			exit`,
@@ -84,24 +91,34 @@ func (in *insideReturns) row(t testing.TB, i int) (row [bookColumns]uint64) {
 	threads, err := in.books.Threads(binary.LittleEndian.AppendUint32(nil, uint32(i)))
 	ok(t, err)
 	for _, v := range threads {
-		for c := range row {
+		for c := range row[:bookFunc] {
 			row[c] += binary.LittleEndian.Uint64(v[8*c:])
 		}
+		row[bookFunc] = max(row[bookFunc], binary.LittleEndian.Uint64(v[8*bookFunc:]))
 	}
 	return row
 }
 
 // agree compares the books with what handlers in the controller counted for the same rounds.
-func (in *insideReturns) agree(t testing.TB, cs []*counted) {
+func (in *insideReturns) agree(t testing.TB, s *kprobe.Session, cs []*counted) {
 	t.Helper()
 	for i, rp := range in.rps {
 		row, c := in.row(t, i), cs[i]
+		inside, outside := rp.Lost(), c.Lost()
+		if runtime.GOARCH == "arm64" { // no handler at an exit learns there that its thread has ended
+			for _, l := range []*kprobe.Lost{&inside, &outside} {
+				l.Exited, l.Unregistered = l.Exited+l.Unregistered, 0
+			}
+		}
 		if rp.NMissed() != 0 || rp.Hits() != row[bookReturns] {
 			t.Errorf("%s: %d hits, %d missed, in the books %d", rp.Kp.SymbolName, rp.Hits(), rp.NMissed(), row[bookReturns])
 		}
-		if int(row[bookEntries]) != c.entries.n() || int(row[bookReturns]) != c.returns.n() || rp.Lost() != c.Lost() {
+		if int(row[bookEntries]) != c.entries.n() || int(row[bookReturns]) != c.returns.n() || inside != outside {
 			t.Errorf("%s: inside %d entries, %d returns, lost %+v; outside %d, %d, %+v", rp.Kp.SymbolName,
-				row[bookEntries], row[bookReturns], rp.Lost(), c.entries.n(), c.returns.n(), c.Lost())
+				row[bookEntries], row[bookReturns], inside, c.entries.n(), c.returns.n(), outside)
+		}
+		if loc, err := s.Lookup(rp.Kp.SymbolName); err != nil || row[bookReturns] > 0 && row[bookFunc] != loc.Addr {
+			t.Errorf("%s: the program at its return finds it at %#x, and it is at %+v (%v)", rp.Kp.SymbolName, row[bookFunc], loc, err)
 		}
 		if in.sums && c.tails.n() == 0 && int(row[bookResults]) != c.sum.n() {
 			t.Errorf("%s: the results sum up to %d inside, %d outside", rp.Kp.SymbolName, int(row[bookResults]), c.sum.n())
@@ -138,7 +155,7 @@ func testInsideAgrees(t *testing.T, path, round string, engine kprobe.Engine, na
 		}
 		sameRound(t, s, p, want, round)
 		ok(t, s.UnregisterKretprobes(in.rps))
-		in.agree(t, cs)
+		in.agree(t, s, cs)
 	}
 	sameRound(t, s, p, want, round)
 	ok(t, s.Close())
@@ -156,7 +173,11 @@ func TestInsideExitsAndExceptions(t *testing.T) {
 // C functions whose exits are probed on request: tail jumps, longjmp, loops to the entry.
 func TestInsideExitsInC(t *testing.T) {
 	path := testprog.Build(t, "rets", "-O2")
-	testInsideAgrees(t, path, "3", kprobe.EngineExits, insideNames(t, path, "ret_"), true)
+	round := "3"
+	if testing.Short() {
+		round = "1"
+	}
+	testInsideAgrees(t, path, round, kprobe.EngineExits, insideNames(t, path, "ret_"), true)
 }
 
 // Stacks that grow under their frames, panics, Goexit, goroutines on many threads.

@@ -1,6 +1,10 @@
 package test
 
 import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -8,74 +12,137 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/testprog"
+	"kprobe/internal/text"
 )
 
 // A probe that only counts begins as a trap and becomes a jump; its count goes on,
 // and so does the program.
 func TestCountOnly(t *testing.T) {
-	p := testprog.Start(t, testprog.Build(t, "threads", "-O2"), "4")
-	want := p.Round("200")
+	t.Run("plain", func(t *testing.T) { testCountOnly(t, "-O2") })
+	if runtime.GOARCH == "arm64" { // with landing pads, which nobody asks for: its libraries have none
+		t.Run("pads", func(t *testing.T) { testCountOnly(t, "-O2", "-mbranch-protection=standard") })
+	}
+}
+
+func testCountOnly(t *testing.T, flags ...string) {
+	p := testprog.Start(t, testprog.Build(t, "threads", flags...), "4")
+	line, calls := "200", uint64(800)
+	if testing.Short() {
+		line, calls = "20", 80
+	}
+	before := p.Round(line)
 	s := attach(t, p.Pid, nil)
 	ok(t, s.SetOptimization(false))
 	kp := &kprobe.Kprobe{SymbolName: "hammer_mul", Program: kprobe.CountOnly}
 	register(t, s, kp)
 	s.WaitOptimized()
 	at := kp.Addr
-	stands := func(when string, first byte, hits uint64) {
+	stands := func(when string, want text.Kind, hits uint64) {
 		t.Helper()
-		sameRound(t, s, p, want, "200")
-		if got := rawMem(t, p.Pid, at, 1)[0]; got != first {
-			t.Errorf("%s: %#x stands at the probe, want %#x", when, got, first)
+		sameRound(t, s, p, before, line)
+		if got := standsAt(t, p.Pid, at); got != want {
+			t.Errorf("%s: of kind %d is what stands at the probe, want %d", when, got, want)
 		}
 		if kp.Hits() != hits || kp.NMissed() != 0 {
 			t.Errorf("%s: %d hits, %d missed; want %d and none", when, kp.Hits(), kp.NMissed(), hits)
 		}
-		if got := strings.Contains(s.List()[0].String(), "[OPTIMIZED]"); got != (first == 0xe9) {
+		if got := strings.Contains(s.List()[0].String(), "[OPTIMIZED]"); got != (want == text.Jump) {
 			t.Errorf("%s: the list has %v", when, s.List())
 		}
 	}
-	stands("not optimized", 0xcc, 800)
+	stands("not optimized", text.Trap, calls)
 	ok(t, s.SetOptimization(true))
 	s.WaitOptimized()
-	stands("optimized", 0xe9, 1600)
+	stands("optimized", text.Jump, 2*calls)
 	ok(t, s.SetOptimization(false))
-	stands("no more", 0xcc, 2400)
+	stands("no more", text.Trap, 3*calls)
 	ok(t, s.SetOptimization(true))
 	s.WaitOptimized()
 
 	// A Go handler at the same address needs the trap.
-	seen := 0
-	other := &kprobe.Kprobe{Addr: at, PreHandler: func(*kprobe.Kprobe, *kprobe.Regs) int { seen++; return 0 }}
+	seen, behind := uint64(0), uint64(0)
+	other := &kprobe.Kprobe{Addr: at, PreHandler: func(*kprobe.Kprobe, *kprobe.Regs) int { seen++; return 0 },
+		PostHandler: func(*kprobe.Kprobe, *kprobe.Regs, uint64) { behind++ }}
 	register(t, s, other)
 	s.WaitOptimized()
-	stands("with a handler", 0xcc, 3200)
-	if seen != 800 || other.Hits() != 800 {
-		t.Errorf("the handler ran %d times, counted %d", seen, other.Hits())
+	stands("with a handler", text.Trap, 4*calls)
+	if seen != calls || behind != calls || other.Hits() != calls {
+		t.Errorf("the handlers ran %d and %d times, counted %d", seen, behind, other.Hits())
 	}
 	ok(t, s.UnregisterKprobe(other))
 	s.WaitOptimized()
-	stands("without it", 0xe9, 4000)
+	stands("without it", text.Jump, 5*calls)
 
 	ok(t, s.DisableKprobe(kp))
-	sameRound(t, s, p, want, "200")
-	if kp.Hits() != 4000 {
+	sameRound(t, s, p, before, line)
+	if kp.Hits() != 5*calls {
 		t.Errorf("disabled it counts: %d", kp.Hits())
 	}
 	ok(t, s.EnableKprobe(kp))
 	s.WaitOptimized()
-	stands("enabled again", 0xe9, 4800)
+	stands("enabled again", text.Jump, 6*calls)
 	ok(t, s.UnregisterKprobe(kp))
-	if kp.Hits() != 4800 {
+	if kp.Hits() != 6*calls {
 		t.Errorf("unregistered, it has %d hits", kp.Hits())
 	}
-	sameRound(t, s, p, want, "200")
+	sameRound(t, s, p, before, line)
 	ok(t, s.Close())
 	if diff, err := testprog.TextDiff(p.Pid); err != nil || len(diff) > 0 {
 		t.Errorf("left in the text: %v, %v", diff, err)
 	}
-	if got := p.Round("200"); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("in the end %q, want %q", got, want)
+	if got := p.Round(line); strings.Join(got, "\n") != strings.Join(before, "\n") {
+		t.Errorf("in the end %q, want %q", got, before)
 	}
+}
+
+// standsAt tells what stands at an address of a program of this machine.
+func standsAt(t *testing.T, pid int, at arch.Addr) text.Kind {
+	t.Helper()
+	b := rawMem(t, pid, at, 4)
+	trap, jump := arch.AMD64.Break, b[0] == 0xe9
+	if runtime.GOARCH == "arm64" {
+		trap, jump = arch.ARM64.Break, b[3]>>2 == 5 // b
+	}
+	switch {
+	case jump:
+		return text.Jump
+	case bytes.HasPrefix(b, trap):
+		return text.Trap
+	}
+	return text.Own
+}
+
+// Signals come at any instruction of a detour that counts: their handlers see the program's own code only,
+// and nothing is counted twice, or not at all.
+func TestSignalsWhileCounting(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "signals", "-O2"))
+	line, calls := "200000", uint64(200000)
+	if testing.Short() {
+		line, calls = "60000", 60000
+	}
+	want := p.Round(line)
+	s := attach(t, p.Pid, nil)
+	step := &kprobe.Kprobe{SymbolName: "sig_step", Program: kprobe.CountOnly}
+	inner := &kprobe.Kprobe{SymbolName: "sig_inner", Program: kprobe.CountOnly}
+	register(t, s, step, inner)
+	s.WaitOptimized()
+	if got := standsAt(t, p.Pid, step.Addr); got != text.Jump {
+		t.Errorf("of kind %d is what stands at the probe, want a jump: %v", got, s.List())
+	}
+	got := p.Round(line) // it fails where a handler has seen what it should not
+	if !slices.Equal(got[:2], want[:2]) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	var usr1, prof, alrm uint64
+	fmt.Sscanf(got[1], "usr1 %d", &usr1)
+	fmt.Sscanf(got[2], "timers %d %d", &prof, &alrm)
+	if step.Hits() != calls || step.NMissed() != 0 {
+		t.Errorf("sig_step: %d hits, %d missed; want %d", step.Hits(), step.NMissed(), calls)
+	}
+	if want := 2 * (usr1 + prof + alrm); inner.Hits() != want {
+		t.Errorf("sig_inner: %d hits, want %d", inner.Hits(), want)
+	}
+	t.Logf("%d signals", usr1+prof+alrm)
 }
 
 // What a jump cannot serve, or would run over, makes it a trap again for as long as it

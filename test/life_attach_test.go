@@ -65,3 +65,25 @@ func TestAttachToWhatChanges(t *testing.T) {
 		t.Errorf("it is said in %d ways that the program has ended", len(said))
 	}
 }
+
+// dying ends, and its target knows it, just before the session's loop begins.
+type dying struct{ *ptrace.Process }
+
+func (d dying) Run(loop func()) {
+	syscall.Kill(d.PID(), syscall.SIGKILL)
+	d.Close()
+	d.Process.Run(loop)
+}
+
+// A target that ends after it was looked at and before the session's loop has begun is told
+// of as one that ended before.
+func TestAttachToTheDying(t *testing.T) {
+	prog := testprog.Start(t, compile(t, "changes", changesProgram), "1", "4000000000", "first")
+	p, err := ptrace.Attach(prog.Pid)
+	ok(t, err)
+	_, err = kprobe.Open(dying{p}, nil)
+	if want := fmt.Sprintf("there is no process %d", prog.Pid); err == nil || err.Error() != want || !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("it is said: %v", err)
+	}
+	prog.Wait()
+}

@@ -57,6 +57,13 @@ func (f *family) join(s *kprobe.Session) *member {
 	return m
 }
 
+// hits are those of a function in one of them so far.
+func (f *family) hits(pid int, name string) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.on[pid].hits[name]
+}
+
 func (f *family) follow(s *kprobe.Session) {
 	f.join(s)
 	f.ended.Go(func() {

@@ -3,6 +3,8 @@ package test
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -77,6 +79,26 @@ func TestLifeLeaderEndsFirst(t *testing.T) {
 	}
 }
 
+// A vfork child of a program whose leader has ended is in the memory of the threads that are left. Whether two tasks have the same
+// memory cannot be asked of one that has ended: the child was taken for one with a copy, and that cleaned of the probes.
+func TestLifeVforkWithoutLeader(t *testing.T) {
+	p, s, kp, rp := living(t)
+	p.Send("leader_vforks")
+	if got := p.Expect("vforked"); got != "vforked 20" {
+		t.Error(got)
+	}
+	register(t, s, &kprobe.Kprobe{SymbolName: "live_work"}) // its memory is still looked into
+	p.Send("")
+	if got := p.Expect("worked"); got != worked(1000) {
+		t.Error(got)
+	}
+	exited(t, p.Wait(), 5)
+	over(t, s, 5, 0)
+	if kp.Hits() != 1040 || rp.Hits() != 1040 {
+		t.Errorf("%d hits, %d returns", kp.Hits(), rp.Hits())
+	}
+}
+
 func TestLifeExitWithThreadsInProbes(t *testing.T) {
 	for _, concurrent := range []bool{false, true} {
 		p := testprog.Start(t, testprog.Build(t, "lives", "-O2"))
@@ -112,13 +134,48 @@ func TestLifeTracedChild(t *testing.T) {
 		t.Error(got)
 	}
 	ends(t, p)
-	p = testprog.Start(t, testprog.Build(t, "lives", "-O2"))
-	_, f := followed(t, p.Pid, "live_work")
-	if got := p.Round("traced_child")[0]; got != "traced_child 91" { // EPERM: it is ours
-		t.Errorf("followed: %q", got)
+}
+
+// Who is to be traced by another of its family is let go first, even in the moment of its birth; what its session
+// promised holds all the same.
+func TestLifeTracersAreFollowed(t *testing.T) {
+	for command, whole := range map[string]bool{"traced_child": false, "attach_child": false, "seize_child": false, "vfork_traced": true} {
+		t.Run(command, func(t *testing.T) {
+			p := testprog.Start(t, testprog.Build(t, "lives", "-O2"))
+			var told atomic.Int64
+			f := &family{t: t, on: make(map[int]*member), names: []string{"live_work"}}
+			f.parent = attach(t, p.Pid, &kprobe.Options{Unlisted: true, Follow: f.follow, Report: func(err error) {
+				if told.Add(1); !strings.Contains(err.Error(), "shall be traced by another") {
+					t.Errorf("reported: %v", err)
+				}
+			}})
+			f.join(f.parent)
+			if got := p.Round(command)[0]; got != command+" 6" {
+				t.Error(got)
+			}
+			if got := p.Round("work 10")[0]; got != "worked 145" {
+				t.Error(got)
+			}
+			if whole { // a vfork child is in its parent's memory: both are let go
+				<-f.parent.Done()
+				w := startWork(t, victim{pid: p.Pid, work: []func() error{repeat(p, "work 10")}})
+				if err := healthy(p.Pid, w); err != nil {
+					t.Error(err)
+				}
+				w.stop()
+				if err := f.parent.Close(); err != nil {
+					t.Errorf("the first Close of a session that has let go: %v", err)
+				}
+			} else if hits := f.hits(p.Pid, "live_work"); hits != 10 {
+				t.Errorf("%d hits in the parent", hits)
+			}
+			if told.Load() != 1 {
+				t.Errorf("%d reports", told.Load())
+			}
+			ends(t, p)
+			f.wait()
+		})
 	}
-	ends(t, p)
-	f.wait()
 }
 
 // Children are born while probes come and go: each is clean of those that there

@@ -2,7 +2,10 @@ package test
 
 import (
 	"encoding/binary"
+	"fmt"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"kprobe"
@@ -11,14 +14,31 @@ import (
 	"kprobe/internal/testprog"
 )
 
+// words are the registers that texts of programs ask for, on each machine: the first argument, the result, and
+// the stack pointer.
+var words = map[string]struct {
+	is bpf.Context
+	in *strings.Replacer
+}{
+	"amd64": {bpf.AMD64, strings.NewReplacer("ARG1", "r1 +112", "RESULT", "r1 +80", "STACK", "r1 +152")},
+	"arm64": {bpf.ARM64, strings.NewReplacer("ARG1", "r1 +0", "RESULT", "r1 +0", "STACK", "r1 +248")},
+}
+
+// assembled makes a program of assembly text.
+func assembled(name string, kind bpf.Kind, text string, maps ...*bpf.MapSpec) (*bpf.Program, error) {
+	context := words[runtime.GOARCH]
+	insns, err := bpftest.Assemble(context.in.Replace(text), maps...)
+	return &bpf.Program{Name: name, Kind: kind, Context: context.is, Insns: insns, Maps: maps}, err
+}
+
 // load makes programs of assembly text, by name.
 func load(t testing.TB, s *kprobe.Session, maps []*bpf.MapSpec, kinds map[string]bpf.Kind, texts map[string]string) *kprobe.Programs {
 	t.Helper()
 	c := &bpf.Collection{Maps: maps}
 	for name, text := range texts {
-		insns, err := bpftest.Assemble(text, maps...)
+		p, err := assembled(name, kinds[name], text, maps...)
 		ok(t, err)
-		c.Programs = append(c.Programs, &bpf.Program{Name: name, Kind: kinds[name], Insns: insns, Maps: maps})
+		c.Programs = append(c.Programs, p)
 	}
 	ps, err := s.Load(c)
 	ok(t, err)
@@ -38,31 +58,35 @@ func TestProgramsInside(t *testing.T) {
 	}
 	ps := load(t, s, maps, map[string]bpf.Kind{"returned": bpf.Kretprobe}, map[string]string{
 		"count": `
-			r6 = *(u64 *)(r1 +112)   # rdi
+			r6 = *(u64 *)(ARG1)
 			r6 &= 3
 			*(u64 *)(r10 -8) = r6
 			r1 = map by_low
 			r2 = r10
 			r2 += -8
 			call map_lookup_elem
-			if r0 == 0 goto fresh
-			r1 = 1
-			lock fetch_add *(u64 *)(r0 +0), r1
-			r0 = 0
-			exit
-		fresh:
-			*(u64 *)(r10 -16) = 1
+			if r0 != 0 goto there
+			*(u64 *)(r10 -16) = 0
 			r1 = map by_low
 			r2 = r10
 			r2 += -8
 			r3 = r10
 			r3 += -16
-			r4 = 0
+			r4 = 1
 			call map_update_elem
+			r1 = map by_low
+			r2 = r10
+			r2 += -8
+			call map_lookup_elem
+			if r0 == 0 goto over
+		there:
+			r1 = 1
+			lock fetch_add *(u64 *)(r0 +0), r1
+		over:
 			r0 = 0
 			exit`,
 		"returned": `
-			r6 = *(u64 *)(r1 +80)    # rax
+			r6 = *(u64 *)(RESULT)
 			call ktime_get_ns
 			*(u64 *)(r10 -16) = r0
 			*(u64 *)(r10 -8) = r6
@@ -99,7 +123,7 @@ func TestProgramsInside(t *testing.T) {
 		for _, v := range low.All() {
 			sum += binary.LittleEndian.Uint64(v[0])
 		}
-		if sum > 800*round || sum+16 < 800*round { // two threads may both find a key to be missing
+		if sum != 800*round { // who finds a key to be missing makes it only if nobody else has (BPF_NOEXIST)
 			t.Errorf("round %d: %d counted in the hash", round, sum)
 		}
 		n, tids := 0, make(map[uint32]bool)
@@ -136,7 +160,7 @@ func TestProgramsInside(t *testing.T) {
 const (
 	busyText = `
 		r6 = 100
-		r7 = *(u64 *)(r1 +152)   # rsp
+		r7 = *(u64 *)(STACK)
 	again:
 		r1 = r10
 		r1 += -8
@@ -164,7 +188,11 @@ func TestSignalsUnderJumps(t *testing.T) {
 	if testing.Short() {
 		rounds = 2
 	}
-	const n, line = 60000, "60000"
+	n := 60000
+	if runtime.GOARCH == "arm64" {
+		n = 400 // in a guest, where a trap takes milliseconds, and a timer's signal comes at each
+	}
+	line := fmt.Sprint(n)
 	p := testprog.Start(t, testprog.Build(t, "signals", "-O2"))
 	want := p.Round(line)[:2] // how often timers come is another matter
 	s := attach(t, p.Pid, nil)
@@ -177,12 +205,13 @@ func TestSignalsUnderJumps(t *testing.T) {
 	inner := &kprobe.Kprobe{SymbolName: "sig_inner", Program: kprobe.CountOnly}
 	handler := &kprobe.Kprobe{SymbolName: "sig_handler", Program: faulty}
 	rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "sig_step"}, Program: kprobe.CountOnly}
-	ok(t, s.Register(step, inner, handler, rp))
+	probes := []kprobe.Probe{step, inner, handler, rp}
+	ok(t, s.Register(probes...))
 	for i := range rounds {
 		if i == 1 {
 			s.WaitOptimized()
-			if got := optimized(s); got != 4 {
-				t.Errorf("%d of 4 are optimized: %v", got, s.List())
+			if got := optimized(s); got != len(probes) {
+				t.Errorf("%d of %d are optimized: %v", got, len(probes), s.List())
 			}
 		}
 		handled, interrupted := handler.Hits()+handler.NMissed(), inner.Hits()
@@ -194,7 +223,7 @@ func TestSignalsUnderJumps(t *testing.T) {
 			t.Errorf("round %d: sig_step has %d hits, %d missed; %d returns, %d missed; want %d",
 				i, step.Hits(), step.NMissed(), rp.Hits(), rp.NMissed(), total)
 		}
-		if interrupted != 2*handled || handled < n/1000 {
+		if interrupted != 2*handled || handled < uint64(n/1000) {
 			t.Errorf("round %d: the handler ran %d times, and called sig_inner %d times", i, handled, interrupted)
 		}
 		t.Logf("round %d: %d signals; missed %d of sig_step, %d of its returns", i, handled, step.NMissed(), rp.NMissed())

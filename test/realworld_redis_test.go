@@ -25,13 +25,14 @@ type redisServer struct {
 	socket string
 }
 
-func startRedis(t testing.TB) redisServer {
+func startRedis(t testing.TB, settings ...string) redisServer {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	testprog.Need(t, fmt.Sprintf("redis-server: %v", err), err == nil)
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
 	cmd := exec.Command(path, "--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no", "--daemonize", "no")
+	cmd.Args = append(cmd.Args, settings...)
 	cmd.Env = []string{"LANG=C"}
 	r := redisServer{testprog.StartCmd(t, cmd), socket}
 	r.Patience = 2 * time.Minute

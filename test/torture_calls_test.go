@@ -19,7 +19,6 @@ import (
 	"kprobe"
 	"kprobe/arch"
 	"kprobe/bpf"
-	"kprobe/bpf/bpftest"
 	"kprobe/internal/faults"
 	"kprobe/internal/testprog"
 	"kprobe/target/ptrace"
@@ -111,11 +110,11 @@ func (o *tortureOrder) busy(s *kprobe.Session) (busy []*kprobe.Kprobe, err error
 	if len(o.Busy) == 0 {
 		return nil, nil
 	}
-	insns, err := bpftest.Assemble(busyText)
+	takesTime, err := assembled("busy", 0, busyText)
 	if err != nil {
 		return nil, err
 	}
-	ps, err := s.Load(&bpf.Collection{Programs: []*bpf.Program{{Name: "busy", Insns: insns}}})
+	ps, err := s.Load(&bpf.Collection{Programs: []*bpf.Program{takesTime}})
 	if err != nil {
 		return nil, err
 	}
@@ -157,6 +156,13 @@ func TestSoakKilledAtEveryCall(t *testing.T) {
 		order := tortureOrder{PID: v.pid, Hits: 20, Death: death{In: "stopAgain"}}
 		order.Entries, order.Returns = acceptable(t, v)
 		everyCall(t, v, order, stride(5, 23))
+	})
+	// The process has a descriptor of ours for a moment, of memory in common.
+	t.Run("rets, within shared", func(t *testing.T) {
+		v := victims["rets"](t)
+		order := tortureOrder{PID: v.pid, Hits: 20, Death: death{In: "shared"}}
+		order.Entries, order.Returns = acceptable(t, v)
+		everyCall(t, v, order, stride(7, 17))
 	})
 	// The thread that makes the calls is about to get a signal, nearly each time, and looks at all that it is told.
 	for in, step := range map[string]int{"(*call)": stride(29, 97), "seizeAll": 1, "takeAway": stride(29, 97), "detachAll": 1, "": stride(29, 97)} {

@@ -190,6 +190,12 @@ func restoredNow(pid int) error {
 			return fmt.Errorf("%s: still traced", task)
 		}
 	}
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, fd := range fds {
+		if to, _ := os.Readlink(fd); strings.HasPrefix(to, "/memfd:kprobe") {
+			return fmt.Errorf("descriptor %s is left: %s", filepath.Base(fd), to)
+		}
+	}
 	diffs, err := testprog.TextDiff(pid)
 	if err == nil && len(diffs) > 0 {
 		err = fmt.Errorf("not restored: %v", diffs)

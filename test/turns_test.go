@@ -131,6 +131,10 @@ var openToHandlers = map[string]func(*caller, *kprobe.Regs) error{
 		v, err := r.Vector(3)
 		return errors.Join(err, r.SetVector(3, v))
 	},
+	"Regs.Stack": func(_ *caller, r *kprobe.Regs) error {
+		pcs, _, err := r.Stack(8)
+		return errors.Join(err, holds(len(pcs) > 0))
+	},
 	"Regs.String": func(_ *caller, r *kprobe.Regs) error { _, err := r.String(r.SP(), 8); return err },
 	"Regs.Task":   func(_ *caller, r *kprobe.Regs) error { return holds(r.Task().TID != 0) },
 	"Regs.Time":   func(_ *caller, r *kprobe.Regs) error { r.Time(); return nil },

@@ -1,10 +1,10 @@
 package trace
 
 import (
-	"cmp"
+	"fmt"
 	"iter"
-	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,15 +13,20 @@ import (
 	"kprobe/bpf"
 	"kprobe/event"
 	"kprobe/internal/gen"
+	"kprobe/recording"
+	"kprobe/source/bind"
 	"kprobe/spec"
+	"kprobe/symbol"
 )
 
 // recorder is a definition that is captured inside the target: by a program, at
 // all of its places, whose records become the events that a handler would have made.
 type recorder struct {
-	*gen.Tracer
-	ring *bpf.Reader
-	at   []*traced // by the cookie that is in their records
+	stream *recording.Stream
+	ring   *bpf.Reader
+	at     []*traced          // by the cookie that is in their records
+	places []*recording.Place // of at, once they are known
+	lost   uint64             // when it was last asked
 }
 
 // settle lets a definition's program do its probes' work, if there can be one, and
@@ -34,25 +39,15 @@ func (tr *Tracer) settle(sp *spec.Spec, ts []*traced) *recorder {
 	if sp.Kind == spec.Return {
 		kind = bpf.Kretprobe
 	}
-	g, err := gen.Compile("trace", kind, tr.s.Arch(), ts[0].capture.Load().Capture, gen.Options{
-		Fields: bpf.FieldTime | bpf.FieldThread | bpf.FieldCookie | bpf.FieldCPU,
-		PC:     kind == bpf.Kretprobe,
-		Comm:   tr.s.OnCPUs(), // tasks come and go behind our back
-		Ring:   tr.Buffer,
-	})
-	if err != nil {
-		return nil
-	}
-	ps, err := tr.s.Load(&bpf.Collection{Programs: []*bpf.Program{g.Program}, Maps: g.Program.Maps})
-	if err != nil {
-		tr.refused = true // the next would be, too
+	g, ps := tr.load(kind, ts[0].capture.Load().Capture)
+	if ps == nil {
 		return nil
 	}
 	program, err := ps.Program(g.Program.Name)
 	if err != nil {
 		return nil
 	}
-	m, err := ps.Map(g.Program.Maps[bpf.RingIndex].Name)
+	m, err := ps.Map(g.Program.Maps[gen.RingIndex].Name)
 	if err != nil {
 		return nil
 	}
@@ -60,14 +55,87 @@ func (tr *Tracer) settle(sp *spec.Spec, ts []*traced) *recorder {
 	if err != nil {
 		return nil
 	}
-	r := &recorder{Tracer: g, ring: ring}
+	r := &recorder{ring: ring}
 	for _, t := range ts {
 		if t.useProgram(program, uint64(len(r.at))) {
 			r.at = append(r.at, t)
 		}
 	}
+	r.places = make([]*recording.Place, len(r.at))
+	names := &names{tr, r}
+	if r.stream = (&recording.Stream{Format: g.Format(), Names: names, Faulty: r.faulty}); tr.Record != nil {
+		r.stream = tr.Record.Stream(r.stream.Format, names)
+	}
 	return r
 }
+
+// load makes a definition's program, and loads it with rings of the size that is asked for or,
+// where these cannot be had, of the usual. Nil where there can be none.
+func (tr *Tracer) load(kind bpf.Kind, c *event.Capture) (*gen.Tracer, *kprobe.Programs) {
+	for _, size := range []int{tr.Buffer, 0} {
+		g, err := gen.Compile("trace", kind, tr.s.Arch(), c, gen.Options{
+			Fields: gen.FieldTime | gen.FieldThread | gen.FieldCookie | gen.FieldCPU,
+			PC:     kind == bpf.Kretprobe,
+			Comm:   tr.s.OnCPUs(), // tasks come and go behind our back
+			Ring:   size,
+		})
+		if err != nil {
+			continue
+		}
+		ps, err := tr.s.Load(&bpf.Collection{Programs: []*bpf.Program{g.Program}, Maps: g.Program.Maps})
+		if err == nil {
+			return g, ps
+		}
+		tr.refused = size == 0 && kind == bpf.Kprobe // the next would be, too
+	}
+	return nil, nil
+}
+
+// names are what records of a definition have as numbers.
+type names struct {
+	tr *Tracer
+	r  *recorder
+}
+
+// Place implements recording.Names. A probe that is pending has none yet.
+func (n *names) Place(cookie uint64) *recording.Place {
+	if cookie >= uint64(len(n.r.at)) {
+		return nil
+	}
+	p := n.r.places[cookie]
+	if p == nil || p.Addr == 0 {
+		t := n.r.at[cookie]
+		at := t.at()
+		p = &recording.Place{Group: t.group, Name: t.name, Return: t.rp != nil,
+			Addr: arch.Addr(at.Addr), Func: shown(&at.Func), Off: at.Off, Size: at.Size}
+		n.r.places[cookie] = p
+	}
+	return p
+}
+
+// Symbol implements recording.Names.
+func (n *names) Symbol(a arch.Addr) string {
+	g := n.tr.gather
+	name, ok := g.symbols[a]
+	if !ok {
+		name = nameOf(n.tr.space, a)
+		g.symbols[a] = name
+	}
+	return name
+}
+
+// Comm implements recording.Names.
+func (n *names) Comm(tid int) string {
+	g := n.tr.gather
+	name, ok := g.comms[tid]
+	if !ok {
+		name = n.tr.s.Comm(tid)
+		g.comms[tid] = name
+	}
+	return name
+}
+
+func (r *recorder) faulty(cookie uint64) { r.at[cookie].faults.Add(1) }
 
 // useProgram puts the program in the handlers' place. A return that is not seen by a
 // swapped return address, and a function that cannot be told, keep theirs.
@@ -96,117 +164,151 @@ type gather struct {
 	over, done chan struct{}
 	mu         sync.Mutex // held while records are read
 
-	kept []*event.Event // read, and perhaps newer than what is to be read
-	told bool           // that events are lost
+	merge  *recording.Merge
+	told   bool          // that events are lost
+	looked time.Duration // when it was last asked whether events are lost
+	losses []recording.Loss
+
+	// Names, asked for once in a look: they change.
+	symbols map[arch.Addr]string
+	comms   map[int]string
 
 	queue sync.Mutex
 	made  []*event.Event // by handlers, since the last look
 }
 
-// pollEvery is how often records are looked for. A thread's ring holds those of
-// many times that.
+// pollEvery is how often records are looked for, where few come: a ring that is nearly full when
+// it is looked at is looked at again at once.
 const pollEvery = 5 * time.Millisecond
 
 // lossEvery is after how many looks at records it is asked whether some were lost.
 const lossEvery = 4
 
-// tellLoss calls Lossy when events have been lost for the first time.
+// tellLoss notes what was lost since it was last asked, and calls Lossy for the first. g.mu is held.
 func (tr *Tracer) tellLoss() {
 	g := tr.gather
-	if g.told || tr.Lossy == nil {
-		return
+	now := Now()
+	some := false
+	for _, r := range tr.recorders {
+		n := r.ring.Lost()
+		if n == r.lost || len(r.at) == 0 {
+			continue
+		}
+		some = true
+		l := recording.Loss{Name: r.at[0].name, N: n - r.lost, From: g.looked, To: now}
+		r.lost = n
+		if tr.Record != nil {
+			tr.Record.Lost(l)
+		}
+		g.losses = recording.AppendLoss(g.losses, l)
 	}
-	g.mu.Lock()
-	lost := slices.ContainsFunc(tr.recorders, func(r *recorder) bool { return r.ring.Lost() > 0 })
-	g.mu.Unlock()
-	if lost {
+	g.looked = now
+	if some && !g.told && tr.Lossy != nil {
 		g.told = true
 		tr.Lossy()
 	}
 }
 
+// Losses tell when events were lost, by definition; after Flush, all of them.
+func (tr *Tracer) Losses() []recording.Loss {
+	if g := tr.gather; g != nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return slices.Clone(g.losses)
+	}
+	return tr.losses
+}
+
 func (tr *Tracer) startGather() {
-	if tr.gather != nil || len(tr.recorders) == 0 {
+	if tr.gather != nil || len(tr.recorders) == 0 && tr.Record == nil {
 		return
 	}
-	over, done := make(chan struct{}), make(chan struct{})
-	tr.gather = &gather{over: over, done: done}
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(pollEvery)
-		defer tick.Stop()
-		for looks := 1; ; looks++ {
-			select {
-			case <-tick.C:
-				tr.read(false)
-				if looks%lossEvery == 0 {
-					tr.tellLoss()
-				}
-			case <-over:
-				tr.read(true)
-				return
-			case <-tr.s.Done(): // the memory may be another session's soon
-				tr.read(true)
-				return
-			}
+	tr.gather = &gather{
+		over: make(chan struct{}), done: make(chan struct{}),
+		merge: recording.NewMerge(tr.sink), looked: Now(),
+		symbols: make(map[arch.Addr]string), comms: make(map[int]string),
+	}
+	go tr.poll(tr.gather)
+}
+
+// poll looks at the rings until the end.
+func (tr *Tracer) poll(g *gather) {
+	defer close(g.done)
+	wait := time.NewTimer(pollEvery)
+	defer wait.Stop()
+	for looks := 1; ; looks++ {
+		select {
+		case <-wait.C:
+		case <-g.over:
+			tr.read(true)
+			return
+		case <-tr.s.Done(): // the memory may be another session's soon
+			tr.read(true)
+			return
 		}
-	}()
+		next := pollEvery
+		if tr.read(false) {
+			next = 0
+		}
+		if looks%lossEvery == 0 {
+			g.mu.Lock()
+			tr.tellLoss()
+			g.mu.Unlock()
+		}
+		wait.Reset(next)
+	}
 }
 
 // Flush hands over the events of everything that was recorded inside the target. It is
 // for when the session, or the target, has ended: no more come.
 func (tr *Tracer) Flush() {
-	if tr.gather != nil {
-		close(tr.gather.over)
-		<-tr.gather.done
+	if g := tr.gather; g != nil {
+		close(g.over)
+		<-g.done
+		tr.losses = append(tr.losses, g.losses...)
 		tr.gather = nil
 	}
 }
 
-// read hands over events in order of time: those of records, and those that handlers have
-// made meanwhile. While one ring is read, others get records older than those that it will
-// have by then. So what is newer than all of a first look is kept for the next time: what is
-// older than that has been recorded by a second one. In the end no more come.
-func (tr *Tracer) read(end bool) {
+// read looks at the rings, and hands over events, or all that there are in the recording's
+// form. It tells whether more should be looked for at once.
+func (tr *Tracer) read(end bool) (busy bool) {
 	g := tr.gather
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	events := tr.look(g.kept)
-	sure := time.Duration(math.MinInt64)
-	for _, e := range events {
-		sure = max(sure, e.Time)
-	}
-	events = tr.look(events)
-	slices.SortStableFunc(events, func(a, b *event.Event) int { return cmp.Compare(a.Time, b.Time) })
-	n := len(events)
-	if !end {
-		n, _ = slices.BinarySearchFunc(events, sure, func(e *event.Event, sure time.Duration) int { return cmp.Compare(e.Time, sure+1) })
-	}
-	for _, e := range events[:n] {
-		tr.sink(e)
-	}
-	g.kept = slices.Clone(events[n:])
-}
-
-// look adds all events that there are now.
-func (tr *Tracer) look(events []*event.Event) []*event.Event {
-	g := tr.gather
 	g.queue.Lock()
-	events = append(events, g.made...)
+	made := g.made
 	g.made = nil
 	g.queue.Unlock()
-	for _, r := range tr.recorders {
-		for {
-			rec, ok, err := r.ring.Read()
-			if err != nil || !ok {
-				break
-			}
-			if h, err := r.Decode(rec.Data); err == nil && h.Cookie < uint64(len(r.at)) {
-				events = append(events, r.at[h.Cookie].recorded(r, h))
-			}
+	for _, e := range made {
+		if tr.Record != nil {
+			tr.Record.Event(e)
+		} else {
+			g.merge.AddEvent(e)
 		}
 	}
-	return events
+	for _, r := range tr.recorders {
+		// An error says that the target has written over a ring: what it held is among the lost.
+		_ = r.ring.Drain(func(_ int, block []byte) {
+			busy = busy || len(block) > r.ring.Size()/8
+			if tr.Record != nil {
+				tr.Record.Records(r.stream, block)
+			} else {
+				g.merge.Add(r.stream, block)
+			}
+		})
+	}
+	if end {
+		tr.tellLoss()
+	}
+	if tr.Record != nil {
+		tr.Record.Look(end)
+	} else {
+		g.merge.Emit(end)
+	}
+	clear(g.symbols)
+	clear(g.comms)
+	return busy
 }
 
 // keep puts an event of a handler's where it comes in its turn. It answers false where
@@ -223,29 +325,10 @@ func (tr *Tracer) keep(e *event.Event) bool {
 	return true
 }
 
-// recorded makes an event of a record.
-func (t *traced) recorded(r *recorder, h bpf.Hit) *event.Event {
-	at, pid, tid := t.at(), int(h.Thread>>32), int(uint32(h.Thread))
-	comm, ok := r.Comm(h)
-	if !ok {
-		comm = t.tr.s.Comm(tid)
-	}
-	e := &event.Event{
-		Time: time.Duration(h.Time), CPU: int(h.CPU), PID: pid, TID: tid, Comm: comm,
-		Group: t.group, Name: t.name, Func: at.Func.Label(), Off: at.Off, Size: at.Size, Addr: arch.Addr(at.Addr),
-	}
-	if t.rp != nil {
-		e.Return, e.RetAddr = true, r.PC(h)
-		e.RetSym = nameOf(t.tr.space, e.RetAddr)
-	}
-	e.Args = r.Values(h)
-	t.note(e)
-	return e
-}
-
 // settleAll does it for all definitions that have fresh probes.
 func (tr *Tracer) settleAll(fresh []*traced) {
 	if !tr.Inside {
+		tr.startGather()
 		return
 	}
 	if tr.gather != nil {
@@ -265,34 +348,71 @@ func (tr *Tracer) settleAll(fresh []*traced) {
 const many = 64
 
 // together sorts probes so that those stand together that one program serves: of each
-// definition or, where there are many, of all that ask for the same arguments.
+// definition or, where there are many, of all that ask for the same arguments. What debug data tells is
+// something else at each place; those where it is the same share, whatever their definition is.
 func (tr *Tracer) together(ts []*traced) []*traced {
 	definitions := 0
 	for range byDefinition(ts) {
 		definitions++
 	}
-	if _, types := tr.s.Target().(binder); types || definitions < many {
-		return ts // of types, each place has its own
+	if _, types := tr.s.Target().(binder); types { // each place has its own
+		for i, t := range ts {
+			if bind.Needs(t.spec) {
+				t.asks = fmt.Sprint("place ", i)
+			}
+		}
+		return ts
 	}
 	var order []string
 	alike := make(map[string][]*traced)
 	for _, t := range ts {
-		sp := *t.spec
-		sp.Group, sp.Event, sp.Place, sp.MaxActive = "", "", spec.Place{HasAddr: true}, 0
-		if len(sp.Args) > 0 {
-			sp.Place.Module = t.spec.Place.Module // "same file" of @+OFFSET
+		var key string
+		switch {
+		case tr.Calls || bind.Needs(t.spec):
+			t.asks = t.bound
+			key = t.asks
+		case definitions < many:
+			key = fmt.Sprintf("definition %p", t.spec)
+		default:
+			sp := *t.spec
+			sp.Group, sp.Event, sp.Place, sp.MaxActive = "", "", spec.Place{HasAddr: true}, 0
+			if len(sp.Args) > 0 {
+				sp.Place.Module = t.spec.Place.Module // "same file" of @+OFFSET
+			}
+			t.asks = sp.String()
+			key = t.asks
 		}
-		t.asks = sp.String()
-		if alike[t.asks] == nil {
-			order = append(order, t.asks)
+		if alike[key] == nil {
+			order = append(order, key)
 		}
-		alike[t.asks] = append(alike[t.asks], t)
+		alike[key] = append(alike[key], t)
 	}
 	var sorted []*traced
-	for _, asks := range order {
-		sorted = append(sorted, alike[asks]...)
+	for _, key := range order {
+		sorted = append(sorted, alike[key]...)
 	}
 	return sorted
+}
+
+// boundTo is what a definition asks for at a place, without names of variables: the same at two places where one
+// program can serve both.
+func (t *traced) boundTo(args []spec.Arg, at symbol.Loc) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%c %p", t.spec.Kind, at.Module)
+	for i := range args {
+		a := &args[i]
+		fmt.Fprintf(&b, " %s=%v:%v", a.Name, &a.Fetch, a.Type)
+		if e := a.Type.Enum; e != nil {
+			fmt.Fprintf(&b, "(%s %d)", e.Name, len(e.Values))
+			if len(e.Values) < many { // else they are the types of the module's Go
+				fmt.Fprint(&b, e.Values)
+			}
+		}
+	}
+	if t.spec.If != nil {
+		b.WriteString(" if " + t.spec.If.Text)
+	}
+	return b.String()
 }
 
 // byDefinition gives the probes that one program serves, which stand together.

@@ -29,7 +29,7 @@ func TestTracerEndsWithItsSession(t *testing.T) {
 	events := make(chan *event.Event, 100)
 	tr := trace.New(s, func(e *event.Event) { events <- e })
 	tr.Inside = true
-	if err := tr.Add("p:hit jumper n=%si"); err != nil {
+	if err := tr.Add("p:hit jumper n=$arg2"); err != nil {
 		t.Fatal(err)
 	}
 	s.WaitOptimized()

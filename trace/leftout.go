@@ -116,11 +116,11 @@ func takeOut(ts []*traced) (placed []*traced, out []LeftOut) {
 	return placed, out
 }
 
-// optional tells the session which probes it may leave out: those of patterns, of which
-// nobody has named each function.
-func optional(ts []*traced) {
+// optional tells the session which probes it may leave out: those of patterns and of inlined
+// copies, of which nobody has named each, and where calls are watched their returns.
+func (tr *Tracer) optional(ts []*traced) {
 	for _, t := range ts {
-		t.kprobe().Optional = isPattern(t.spec)
+		t.kprobe().Optional = isPattern(t.spec) || t.at0.inlined != "" || tr.Calls && t.rp != nil
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"kprobe"
 	"kprobe/arch"
+	"kprobe/source"
 	"kprobe/spec"
 	"kprobe/symbol"
 )
@@ -16,8 +18,12 @@ import (
 // located is a definition's place: found, or a name that waits for its file.
 type located struct {
 	loc  symbol.Loc
-	name string // SymbolName; "" to register by address
+	name string // SymbolName; "" to register where it was found
 	off  uint64
+	raw  bool // an address that was given: it means nothing in another program
+
+	at      source.Point // of its debug data, where the place was found there
+	inlined string       // what it is a copy of, and where; "" for a function's own code
 }
 
 // fullName is a place's symbol as Kprobe.SymbolName has it.
@@ -34,8 +40,14 @@ func fullName(pl spec.Place) string {
 
 // probe makes the probe of a definition that was located here, without handlers.
 func (at located) probe(sp *spec.Spec) kprobe.Probe {
-	var addr arch.Addr
-	if at.name == "" {
+	var (
+		addr  arch.Addr
+		found symbol.Loc // it is not looked for again
+	)
+	switch {
+	case sp.Kind != spec.Watch && !at.raw && at.loc.Module != nil:
+		found = at.loc
+	case at.name == "":
 		addr = arch.Addr(at.loc.Addr)
 	}
 	switch sp.Kind {
@@ -46,11 +58,11 @@ func (at located) probe(sp *spec.Spec) kprobe.Probe {
 		}
 	case spec.Return:
 		return &kprobe.Kretprobe{
-			Kp:        kprobe.Kprobe{SymbolName: at.name, Offset: at.off, Addr: addr},
+			Kp:        kprobe.Kprobe{SymbolName: at.name, Offset: at.off, Addr: addr, Loc: found},
 			MaxActive: sp.MaxActive,
 		}
 	}
-	return &kprobe.Kprobe{SymbolName: at.name, Offset: at.off, Addr: addr}
+	return &kprobe.Kprobe{SymbolName: at.name, Offset: at.off, Addr: addr, Loc: found}
 }
 
 var accesses = map[string]kprobe.Access{"r": kprobe.Read, "w": kprobe.Write, "rw": kprobe.ReadWrite}
@@ -70,16 +82,36 @@ func parse(o spec.Options, def string) (*spec.Spec, error) {
 	return sp, nil
 }
 
+// extent is what of a function is meant by its name.
+type extent uint8
+
+const (
+	whole  extent = iota // all code of it: inlined copies, too
+	own                  // that which is its own
+	called               // that, at the first instruction whatever is asked for there
+)
+
+// locate finds the places of a definition for the tracer.
+func (tr *Tracer) locate(sp *spec.Spec) ([]located, error) {
+	switch {
+	case tr.Calls:
+		return locate(tr.s, sp, called)
+	case tr.OutOfLine:
+		return locate(tr.s, sp, own)
+	}
+	return locate(tr.s, sp, whole)
+}
+
 // locate finds the places of a definition among what the target had mapped at the last Refresh.
-func locate(s *kprobe.Session, sp *spec.Spec) ([]located, error) {
+func locate(s *kprobe.Session, sp *spec.Spec, of extent) ([]located, error) {
 	pl, space := sp.Place, s.Symbols()
 	switch {
 	case pl.HasAddr:
 		loc, _ := space.At(pl.Addr)
 		loc.Addr = pl.Addr // in no file, perhaps
-		return []located{{loc: loc}}, nil
+		return []located{{loc: loc, raw: true}}, nil
 	case pl.HasFileOff:
-		return atFileOffset(space, pl)
+		return atFileOffset(s, sp)
 	}
 	full := fullName(pl)
 	if sp.Kind == spec.Watch {
@@ -94,24 +126,29 @@ func locate(s *kprobe.Session, sp *spec.Spec) ([]located, error) {
 		}
 		loc.Addr += pl.Offset
 		loc.Off += pl.Offset
-		return []located{{loc: loc, name: full, off: pl.Offset}}, nil
+		return inSource(s, sp, located{loc: loc, name: full, off: pl.Offset}, of), nil
 	case pl.IsGlob():
 		return glob(space, pl)
 	case errors.As(err, &absent):
 		return []located{{name: full, off: pl.Offset}}, nil
 	}
-	return nil, err
+	return bySource(s, sp, err, of)
 }
 
-func atFileOffset(space *symbol.Space, pl spec.Place) ([]located, error) {
+func atFileOffset(s *kprobe.Session, sp *spec.Spec) ([]located, error) {
 	var found []located
-	for _, loc := range space.AtFileOffset(pl.Module, pl.FileOff) {
+	pl := sp.Place
+	for _, loc := range s.Symbols().AtFileOffset(pl.Module, pl.FileOff) {
 		found = append(found, located{loc: loc})
 	}
-	if len(found) == 0 {
-		return nil, fail(syscall.ENOENT, "offset 0x%x of %s is not mapped", pl.FileOff, pl.Module)
+	if len(found) > 0 {
+		return found, nil
 	}
-	return found, nil
+	lines, err := sourceLine(s, sp)
+	if err != nil {
+		return nil, fail(syscall.ENOENT, "offset 0x%x of %s is not mapped, and as a line of the source: %v", pl.FileOff, pl.Module, err)
+	}
+	return lines, nil
 }
 
 // glob finds every function that a pattern matches and that can be probed;
@@ -167,7 +204,26 @@ func nameOf(space *symbol.Space, a arch.Addr) string {
 	if !ok {
 		return ""
 	}
+	loc.Func.Name = readable(loc.Func.Name)
 	return loc.String()
+}
+
+// shown is a function's name in events: as its source has it.
+func shown(s *symbol.Symbol) string { return readable(s.Label()) }
+
+// readables are the mangled names that were made readable: that takes microseconds each time.
+var readables sync.Map
+
+func readable(name string) string {
+	if !strings.HasPrefix(name, "_") {
+		return name
+	}
+	if known, ok := readables.Load(name); ok {
+		return known.(string)
+	}
+	out := symbol.Readable(name)
+	readables.Store(name, out)
+	return out
 }
 
 func fail(errno syscall.Errno, format string, args ...any) error {

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"strings"
 	"syscall"
 
 	"kprobe"
@@ -20,13 +21,21 @@ func Plan(s *kprobe.Session, def string) ([]kprobe.PlanEntry, error) {
 	if sp == nil || sp.Kind == spec.Delete {
 		return nil, fail(syscall.EINVAL, "not a probe: %q", def)
 	}
-	places, err := locate(s, sp)
+	places, err := locate(s, sp, whole)
 	if err != nil {
 		return nil, syntax(sp, err)
 	}
 	var es []kprobe.PlanEntry
 	for _, at := range places {
-		es = append(es, s.Plan(at.probe(sp)))
+		e := s.Plan(at.probe(sp))
+		note, err := planned(s, sp, at, len(places) > 1)
+		if err != nil {
+			return nil, err
+		}
+		if note != "" {
+			e.Reason = strings.TrimPrefix(e.Reason+"; "+note, "; ")
+		}
+		es = append(es, e)
 	}
 	return es, nil
 }

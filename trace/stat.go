@@ -56,6 +56,9 @@ func NewStat(s *kprobe.Session, strict bool, defs ...string) (*Stat, error) {
 		if sp == nil {
 			continue
 		}
+		if sp.If != nil {
+			return nil, sp.ErrorAt(spec.BadCondition, spec.PartIf, errors.New("hits are counted whatever is true: trace has conditions"))
+		}
 		if sp.Kind != spec.Probe && sp.Kind != spec.Return {
 			return nil, fail(syscall.EINVAL, "only p and r lines can be counted: %q", def)
 		}

@@ -18,6 +18,7 @@ import (
 	"kprobe"
 	"kprobe/arch"
 	"kprobe/event"
+	"kprobe/recording"
 	"kprobe/spec"
 	"kprobe/symbol"
 )
@@ -38,14 +39,25 @@ type Tracer struct {
 	// be probed. Otherwise LeftOut tells of these.
 	Strict bool
 
+	// OutOfLine leaves out the inlined copies of functions, which are probed otherwise.
+	OutOfLine bool
+
+	// Calls tells that definitions are about calls: the probe of a function is at its first instruction, also where the
+	// definition asks for parameters, and $arg* and a $retval without a type are what debug data knows of them.
+	Calls bool
+
 	// Buffer is how many bytes each thread can record before they are read: a power of two from
-	// bpf.MinRing to bpf.MaxRing; 0 for the usual.
+	// bpf.MinRing to bpf.MaxRing; 0, and what the target has no room for, is the usual.
 	Buffer int
 
 	// Lossy is called once, when the first event has found no room.
 	Lossy func()
 
+	// Record takes what is recorded instead of the sink; nil for none.
+	Record *recording.Space
+
 	leftOut []LeftOut
+	losses  []recording.Loss // of what is over
 
 	s      *kprobe.Session
 	space  *symbol.Space
@@ -54,6 +66,7 @@ type Tracer struct {
 	specs  []*spec.Spec
 	probes []*traced
 
+	names     stackNames
 	recorders []*recorder // of the definitions that are captured inside the target
 	refused   bool        // the target takes no programs
 	gather    *gather
@@ -66,6 +79,8 @@ type traced struct {
 	group   string
 	name    string
 	place   symbol.Loc // zero while pending
+	at0     located    // how it was found
+	several bool       // the definition has more places
 	capture atomic.Pointer[capture]
 	work    sync.Pool // of *work
 	faults  atomic.Uint64
@@ -74,6 +89,7 @@ type traced struct {
 	wp      *kprobe.Watchpoint // of a w line
 	timed   int                // of a Stat: which of its histograms
 	asks    string             // what it has in common with those that share its program
+	bound   string             // what it asks for, with the names of variables bound
 }
 
 // work is what making one event needs: reused, for there are many.
@@ -92,16 +108,39 @@ type capture struct {
 // compile makes the capture for the machine that the session is on now.
 func (t *traced) compile(at symbol.Loc) ([]spec.Arg, error) {
 	a := t.tr.s.Arch()
-	args, err := bind(t.tr.s, t.spec, at)
+	args, err := t.tr.bindArgs(t.spec, at, t.at0.at, t.several)
 	if err != nil {
 		return nil, err
 	}
-	c, err := event.Compile(args, a, resolver{t.tr.space, t.spec.Place.Module})
-	if err != nil {
+	c, args, err := t.captureOf(args, a, at)
+	t.bound = t.boundTo(args, at)
+	var refused *spec.SyntaxError
+	switch {
+	case errors.As(err, &refused):
+		return nil, err
+	case err != nil:
 		return nil, t.spec.ErrorAt(spec.BadProbeAddr, spec.PartPlace, err)
 	}
 	t.capture.Store(&capture{a, c})
 	return args, nil
+}
+
+// captureOf compiles arguments, and the condition with what it looks at, which it adds to them.
+func (t *traced) captureOf(args []spec.Arg, a *arch.Arch, at symbol.Loc) (*event.Capture, []spec.Arg, error) {
+	r := resolver{t.tr.space, t.spec.Place.Module}
+	if t.spec.If == nil {
+		c, err := event.Compile(args, a, r)
+		return c, args, err
+	}
+	all, cond, err := t.conditional(args, at)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := event.CompileIf(all, len(args), cond, a, r)
+	if err != nil {
+		return nil, nil, t.spec.ErrorAt(spec.BadCondition, spec.PartIf, err)
+	}
+	return c, all, nil
 }
 
 // probe is the one that does the work.
@@ -129,13 +168,14 @@ func (t *traced) kprobe() *kprobe.Kprobe {
 // New makes a tracer. sink is called with each event on the thread that
 // the hit is served on: it must be quick, and must not keep the event.
 func New(s *kprobe.Session, sink func(*event.Event)) *Tracer {
-	return &Tracer{s: s, space: s.Symbols(), sink: sink, parser: parser(s)}
+	return &Tracer{s: s, space: s.Symbols(), names: stackNames{space: s.Symbols()}, sink: sink, parser: parser(s)}
 }
 
 func parser(s *kprobe.Session) spec.Options {
 	_, types := s.Target().(binder)
 	return spec.Options{
 		Types:    types,
+		Source:   !types,
 		IsReg:    func(name string) bool { _, ok := s.Arch().RegByName(name); return ok },
 		WordSize: s.Arch().PtrSize,
 	}
@@ -182,7 +222,7 @@ func (tr *Tracer) Add(defs ...string) error {
 	}
 	if len(fresh) > 0 {
 		if !tr.Strict {
-			optional(fresh)
+			tr.optional(fresh)
 		}
 		tr.settleAll(fresh)
 		if err := tr.register(fresh); err != nil {
@@ -273,7 +313,7 @@ func probesOf(ts []*traced) []kprobe.Probe {
 
 // prepare turns one definition into probes: one, or as many as its glob finds.
 func (tr *Tracer) prepare(sp *spec.Spec) ([]*traced, error) {
-	locs, err := locate(tr.s, sp)
+	locs, err := tr.locate(sp)
 	if tr.Patient && errors.Is(err, syscall.ENOENT) {
 		locs, err = nil, nil
 		if full := fullName(sp.Place); full != "" && !sp.Place.IsGlob() {
@@ -285,7 +325,7 @@ func (tr *Tracer) prepare(sp *spec.Spec) ([]*traced, error) {
 	}
 	var ts []*traced
 	for _, at := range locs {
-		t, err := tr.traced(sp, at)
+		t, err := tr.traced(sp, at, len(locs) > 1)
 		if err != nil {
 			return nil, err
 		}
@@ -295,8 +335,8 @@ func (tr *Tracer) prepare(sp *spec.Spec) ([]*traced, error) {
 }
 
 // traced makes the probe of a definition at a place.
-func (tr *Tracer) traced(sp *spec.Spec, at located) (*traced, error) {
-	t := &traced{tr: tr, spec: sp, place: at.loc}
+func (tr *Tracer) traced(sp *spec.Spec, at located, several bool) (*traced, error) {
+	t := &traced{tr: tr, spec: sp, place: at.loc, at0: at, several: several}
 	t.work.New = func() any { return &work{ctx: event.Context{Mem: memoryOf(tr.s)}} }
 	t.group, t.name = sp.Names()
 	if sp.Event == "" && at.name == "" && sp.Place.IsGlob() {
@@ -325,7 +365,7 @@ func (tr *Tracer) traced(sp *spec.Spec, at located) (*traced, error) {
 
 // memoryOf is a session's memory, with that of programs where the target tells it
 // from its own.
-func memoryOf(s *kprobe.Session) event.Memory {
+func memoryOf(s *kprobe.Session) arch.Reader {
 	type user interface {
 		ReadUser(addr arch.Addr, p []byte) error
 	}
@@ -347,14 +387,6 @@ func (m memory) ReadAt(addr arch.Addr, p []byte) error { return m.ReadMem(addr, 
 // by name become loads.
 type binder interface {
 	Bind(sp *spec.Spec, at symbol.Loc) ([]spec.Arg, error)
-}
-
-// bind gives a definition's arguments at a place without names of variables.
-func bind(s *kprobe.Session, sp *spec.Spec, at symbol.Loc) ([]spec.Arg, error) {
-	if b, ok := s.Target().(binder); ok {
-		return b.Bind(sp, at)
-	}
-	return sp.Args, nil
 }
 
 // atReturn gives a return probe its handlers.
@@ -467,7 +499,7 @@ func (t *traced) event(regs *kprobe.Regs, at symbol.Loc) *event.Event {
 	return &event.Event{
 		Time: t.tr.now(regs), CPU: max(0, regs.CPU()), PID: task.PID, TID: task.TID, Comm: regs.Comm(),
 		Group: t.group, Name: t.name,
-		Func: at.Func.Label(), Off: at.Off, Size: at.Size,
+		Func: shown(&at.Func), Off: at.Off, Size: at.Size,
 	}
 }
 
@@ -479,9 +511,20 @@ func (t *traced) emit(e *event.Event, regs *kprobe.Regs, w *work) {
 			return
 		}
 	}
-	w.ctx.Regs, w.ctx.Comm = regs.Raw(), e.Comm
-	w.args = t.capture.Load().AppendTo(w.args[:0], &w.ctx)
-	e.Args = w.args
+	w.ctx.Regs, w.ctx.Comm, w.ctx.TID, w.ctx.PID = regs.Raw(), e.Comm, e.TID, e.PID
+	w.ctx.Stack = func() ([]uint64, string) {
+		pcs, end, err := regs.Stack(MaxStack)
+		if err != nil {
+			end = err.Error()
+		}
+		return pcs, end
+	}
+	c := t.capture.Load()
+	w.args = c.AppendTo(w.args[:0], &w.ctx)
+	if !c.Holds(w.args, &w.ctx) {
+		return
+	}
+	e.Args = w.args[:c.Shown()]
 	t.note(e)
 	if !t.tr.keep(e) {
 		t.tr.sink(e)
@@ -493,6 +536,11 @@ func (t *traced) note(e *event.Event) {
 	if slices.ContainsFunc(e.Args, func(v event.Value) bool { return v.Fault }) {
 		t.faults.Add(1)
 	}
+	for i := range e.Args {
+		if v := &e.Args[i]; v.Base == spec.Trace {
+			v.Frames = t.tr.names.frames(v.Frames, e.Return)
+		}
+	}
 }
 
 // now is when a handler was called. Where events are recorded inside a kernel, it is the
@@ -503,11 +551,11 @@ func (tr *Tracer) now(regs *kprobe.Regs) time.Duration {
 			return at
 		}
 	}
-	return monotonic()
+	return Now()
 }
 
-// monotonic is the kernel's trace clock: time since boot.
-func monotonic() time.Duration {
+// Now is the kernel's trace clock, which events have their time from: time since boot.
+func Now() time.Duration {
 	var ts unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 	return time.Duration(ts.Nano())

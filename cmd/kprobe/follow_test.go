@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +42,19 @@ func TestFollow(t *testing.T) {
 		r = run(t, "trace", "p:q libc.so.6:setlocale", "--", shell, "-c", script)
 		if seen := commands(r); r.Status.ExitStatus() != 5 || len(seen["date"])+len(seen["ls"]) != 0 {
 			t.Errorf("%s, not followed: %v", shell, seen)
+		}
+	}
+}
+
+// What traces programs itself goes on as without us: its child is let go, or it is, with a sentence.
+func TestFollowTracers(t *testing.T) {
+	for name, argv := range map[string][]string{
+		"strace": {"strace", "-f", "-o", "/dev/null", "sh", "-c", "echo traced; exit 5"},
+		"gdb":    {"gdb", "-nx", "-batch", "-ex", "set startup-with-shell off", "-ex", "run", "-ex", "quit 5", "--args", "echo", "traced"},
+	} {
+		r := run(t, append([]string{"trace", "-f", "--no-summary", "-o", os.DevNull, "p libc.so.6:ptrace", "--"}, argv...)...)
+		if r.Status.ExitStatus() != 5 || !slices.Contains(r.Lines, "traced") || !strings.Contains(r.Stderr, "shall be traced by another") {
+			t.Errorf("%s: exit status %d\n%s\n%s", name, r.Status.ExitStatus(), strings.Join(r.Lines, "\n"), r.Stderr)
 		}
 	}
 }

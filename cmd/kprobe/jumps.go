@@ -8,9 +8,8 @@ import (
 	"os"
 
 	"kprobe/arch"
-	"kprobe/internal/isa/amd64"
 	"kprobe/internal/jumps"
-	"kprobe/internal/patch"
+	"kprobe/internal/machine"
 	"kprobe/symbol"
 )
 
@@ -48,25 +47,29 @@ func surveyJumps(out io.Writer, name string) error {
 	if err != nil {
 		return err
 	}
-	if f.Machine() != elf.EM_X86_64 {
-		return fmt.Errorf("%s: its machine is %v, only x86-64 is known", name, f.Machine())
+	m, err := machine.OfELF(f.Machine())
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	code, err := jumps.Open(amd64.ISA, f)
+	if m.ISA.JumpForm() == nil || m.Arch.PtrSize != 8 {
+		return fmt.Errorf("%s: where jumps could stand is not told for %s", name, m.Arch.Name)
+	}
+	code, err := jumps.Open(m.ISA, f)
 	if err != nil {
 		return err
 	}
 	if f.Type() == elf.ET_DYN {
 		code = code.At(usualBias)
 	}
-	var module patch.Range
+	var module arch.Range
 	for _, s := range f.Segments() {
 		start, end := arch.Addr(s.Vaddr)+code.Bias, arch.Addr(s.Vaddr+s.Memsz)+code.Bias
 		if module.End == 0 {
 			module.Start = start
 		}
-		module = patch.Range{Start: min(module.Start, start), End: max(module.End, end)}
+		module = arch.Range{Start: min(module.Start, start), End: max(module.End, end)}
 	}
-	s := code.Survey(module, []patch.Range{{Start: module.End, End: module.End + heapRoom}}, detourSize)
+	s := code.Survey(module, []arch.Range{{Start: module.End, End: module.End + heapRoom}}, detourSize)
 	_, err = fmt.Fprintf(out, "%s at %v\n%v", name, module.Start, s)
 	return err
 }

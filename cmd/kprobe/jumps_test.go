@@ -31,7 +31,7 @@ func TestPlanJumps(t *testing.T) {
 			t.Errorf("%q: %v", args, r)
 		}
 	}
-	if r := run(t, "plan", "--jumps", testprog.Build(t, "threads", "-m32")); r.OK() || !strings.Contains(r.Stderr, "only x86-64") {
+	if r := run(t, "plan", "--jumps", testprog.Build(t, "threads", "-m32")); r.OK() || !strings.Contains(r.Stderr, "not told for 386") {
 		t.Errorf("%v", r)
 	}
 }

@@ -48,6 +48,22 @@ func TestKernel(t *testing.T) {
 		t.Errorf("blacklist: %d lines, and no exc_int3", len(black.Lines))
 	}
 
+	// A folder that has a stub only is read through that.
+	bare := filepath.Join(dir, "bare")
+	if err := os.Mkdir(bare, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(dir, "gdb"), filepath.Join(bare, "gdb")); err != nil {
+		t.Fatal(err)
+	}
+	slow := run(t, "plan", "-k", bare, "p vfs_read")
+	if slow.Status != 0 || count(slow.Lines, "vmlinux:vfs_read") != 1 || count(slow.Lines, "jump whole") != 0 {
+		t.Errorf("plan without a file of its memory: %s", slow)
+	}
+	if err := os.RemoveAll(bare); err != nil {
+		t.Fatal(err)
+	}
+
 	// What counts stops nothing: the timer is hit all the time.
 	stat := run(t, "stat", "-k", dir, "-d", "2s", "p ksys_sync", "p:tick tick_sched_timer", "r:took tick_sched_timer")
 	if stat.Status != 0 || count(stat.Lines, "took at vmlinux:tick_sched_timer takes") != 1 || count(stat.Lines, "vmlinux:ksys_sync") != 1 || count(stat.Lines, " tick  vmlinux:tick_sched_timer") != 1 {
@@ -56,7 +72,7 @@ func TestKernel(t *testing.T) {
 
 	// One that is killed leaves its jumps, and the next takes them out.
 	killed := testprog.StartCmd(t, tool(t, "stat", "-k", dir, "p ksys_sync", "p:tick tick_sched_timer", "r ksys_sync"))
-	for end := time.Now().Add(2 * time.Minute); !journalled(t, dir); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !vmtest.Journalled(t, filepath.Join(dir, "window")); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("stat has put nothing into the kernel")
 		}
@@ -97,6 +113,7 @@ func TestKernel(t *testing.T) {
 		}
 	}
 	runInKernel(t, dir, guest)
+	scriptInKernel(t, dir, guest)
 	guest.CloseStdin() // it stays
 	for _, bad := range []struct {
 		says string
@@ -164,6 +181,40 @@ char LICENSE[] SEC("license") = "GPL";
 	}
 }
 
+// scriptInKernel has a script ask the kernel's types, its task and its system calls for one and the same work.
+func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
+	t.Helper()
+	k := testprog.StartCmd(t, tool(t, "script", "-q", "-k", dir, "-e", `
+		tracepoint:syscalls:sys_enter_openat { @name[tid] = args.filename; @number = args.__syscall_nr; }
+		tracepoint:syscalls:sys_exit_openat /has_key(@name, tid)/ { @opened[str(@name[tid]), curtask->comm == comm, curtask->pid == tid, curtask->tgid == pid, args.ret > 2, uid] = count(); delete(@name, tid); }
+		fentry:vfs_read /str(args.file->f_path.dentry->d_name.name) == "version"/ { @fentry[((struct file *)arg0)->f_inode->i_sb->s_id, args.count == arg2] = count(); }
+		fexit:vfs_read /str(args.file->f_path.dentry->d_name.name) == "version" && retval > 0/ { @fexit[retval > 60] = count(); if (@times++ > 2) { exit(); } }
+		kprobe:vfs_rea? { @kprobe[probe, func] = count(); }
+		kretprobe:vfs_read { @kretprobe[args.count > 0, PIDTYPE_TGID] = count(); }`))
+	k.Patience = 3 * time.Minute
+	stop := keepSending(guest, "md5sum /proc/version >/dev/null\n") // which reads: cat has it sent
+	r := k.Result()
+	stop()
+	for _, want := range []string{"@number: 257", "@opened[/proc/version, true, true, true, true, 0]: ", "@fentry[proc, true]: ", "@fexit[true]: ", "@kprobe[kprobe:vfs_read, vfs_read]: ", "@kretprobe[true, PIDTYPE_TGID]: "} {
+		if count(r.Lines, want) != 1 {
+			t.Errorf("script: no %q in %s", want, r)
+		}
+	}
+	if r.Status != 0 {
+		t.Errorf("script: %s", r)
+	}
+	for text, says := range map[string]string{
+		"uprobe:/bin/sh:main { } kprobe:vfs_read { }": "a script has one target",
+		"uprobe:/bin/sh:main { }":                     "and the target is a kernel",
+		"profile:hz:99 { @ = count(); }":              "samples",
+		"tracepoint:sched:sched_switch { }":           "those of system calls are there",
+	} {
+		if r := run(t, "script", "-k", dir, "-e", text); r.OK() || !strings.Contains(r.Stderr, says) {
+			t.Errorf("%s: no %q in %s", text, says, r)
+		}
+	}
+}
+
 // keepSending has a guest do something again and again, until it is stopped: nothing tells
 // when probes are in place, and what is done before goes by.
 func keepSending(guest *testprog.Proc, line string) (stop func()) {
@@ -180,15 +231,4 @@ func keepSending(guest *testprog.Proc, line string) (stop func()) {
 		}
 	})
 	return func() { close(over); sending.Wait() }
-}
-
-// journalled tells whether the end of a guest's window says that text was changed.
-func journalled(t *testing.T, dir string) bool {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, "window"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const journal, records = 256 << 10, 64
-	return len(bytes.Trim(b[len(b)-journal+records:], "\x00")) != 0
 }

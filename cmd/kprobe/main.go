@@ -2,6 +2,10 @@
 // the engine (package kprobe) and prints. One file a verb:
 //
 //	trace.go     the verb trace; process.go attaches or starts, output.go carries events out
+//	graph.go     the verb graph: calls as they lie in each other
+//	record.go    the same into a file; report.go prints that file
+//	stat.go      counts and times; bystack.go, counts by who called
+//	top.go       a live table of calls; top_screen.go, what it shows
 //	script.go    scripts in bpftrace's language
 //	plan.go      what a definition would do; jumps.go, where jumps can be
 //	list.go      the probes on a process, and where none may be
@@ -28,14 +32,33 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kprobe/internal/debuginfod"
+	"kprobe/source/bind"
 	"kprobe/spec"
 )
 
 func main() {
+	fetchDebugData()
 	if asBpftrace() {
-		os.Exit(status(bpftraceCommand().Execute()))
+		os.Exit(tellBpftrace(bpftraceCommand().Execute()))
 	}
 	os.Exit(status(root().Execute()))
+}
+
+// fetchDebugData lets debug data be fetched from the servers that the environment names.
+func fetchDebugData() {
+	c := debuginfod.FromEnvironment()
+	if c == nil {
+		return
+	}
+	c.Tell = func(what string) { report(errors.New(what)) }
+	bind.Elsewhere = func(id []byte) (io.ReaderAt, error) {
+		f, err := c.Open(id)
+		if err != nil {
+			return nil, err // and no reader that is a nil file
+		}
+		return f, nil
+	}
 }
 
 // exitStatus ends kprobe with a status of somebody else's choice, and says
@@ -46,6 +69,11 @@ func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)
 
 // status tells a verb's error to the user and turns it into an exit status.
 func status(err error) int {
+	return statusOf(err, func(err error) { complain(os.Stderr, err) })
+}
+
+// statusOf is status for those who tell errors in words of their own.
+func statusOf(err error, tell func(error)) int {
 	var exit exitStatus
 	switch {
 	case err == nil:
@@ -53,7 +81,7 @@ func status(err error) int {
 	case errors.As(err, &exit):
 		return int(exit)
 	}
-	complain(os.Stderr, err)
+	tell(err)
 	return 1
 }
 
@@ -96,8 +124,8 @@ func root() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }, // Args lets nothing else pass
 	}
-	c.AddCommand(traceCommand(), statCommand(), runCommand(), scriptCommand(), planCommand(), listCommand(), blacklistCommand(),
-		doctorCommand(), recoverCommand(), vmCommand(), insnsCommand(), versionCommand())
+	c.AddCommand(traceCommand(), graphCommand(), recordCommand(), reportCommand(), statCommand(), topCommand(), runCommand(), scriptCommand(), planCommand(), listCommand(), blacklistCommand(),
+		funcsCommand(), varsCommand(), linesCommand(), doctorCommand(), recoverCommand(), vmCommand(), insnsCommand(), versionCommand())
 	c.SetHelpCommand(helpCommand(c))
 	c.SuggestionsMinimumDistance = 2
 	c.InitDefaultCompletionCmd()

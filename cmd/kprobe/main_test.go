@@ -17,10 +17,12 @@ func tool(t testing.TB, args ...string) *exec.Cmd {
 	return exec.Command(testprog.Command(t, "kprobe/cmd/kprobe"), args...)
 }
 
-// run runs kprobe to its end.
+// run runs kprobe to its end. A kernel's tables, read through a stub, take a minute on a busy host.
 func run(t testing.TB, args ...string) testprog.Result {
 	t.Helper()
-	return testprog.StartCmd(t, tool(t, args...)).Result()
+	p := testprog.StartCmd(t, tool(t, args...))
+	p.Patience = 5 * time.Minute
+	return p.Result()
 }
 
 // started runs kprobe until its probes are in place, in every one of pids.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -12,12 +14,28 @@ import (
 const (
 	// backlog is how many bytes of events may wait for a slow reader before
 	// events are lost. The target must never wait for one.
-	backlog = 8 << 20
+	backlog = 64 << 20
 
 	// pause is how long events are gathered before they are written: few
-	// system calls, and still at once for an eye.
+	// system calls, and still at once for an eye. Where they are many bytes it is
+	// not waited for.
 	pause = 20 * time.Millisecond
+	many  = 256 << 10
 )
+
+// create makes the file that a command writes to; standard output, for no name. end closes it, and joins what that says to a
+// command's error.
+func create(file string) (to *os.File, end func(*error), err error) {
+	if file == "" {
+		return os.Stdout, func(*error) {}, nil
+	}
+	to, err = os.Create(file)
+	return to, func(said *error) {
+		if failed := to.Close(); failed != nil {
+			*said = errors.Join(*said, failed)
+		}
+	}, err
+}
 
 // output takes events on the hit path, where only a copy into memory may
 // happen, and writes them from a goroutine of its own.
@@ -32,7 +50,10 @@ type output struct {
 	lost  map[string]uint64 // by event name
 	err   error             // of the writer
 
+	wait *sync.Cond // nil: what finds no room is lost. Otherwise the target waits, until hurry
+
 	filled chan struct{} // buf is not empty any more
+	plenty chan struct{} // buf has many bytes
 	last   chan struct{} // closed: no event comes any more
 	ended  chan struct{} // closed: the goroutine is done
 	full   chan struct{} // closed: enough events, or nobody to take them
@@ -44,6 +65,7 @@ func newOutput(w io.Writer, format func(*event.Event, []byte) []byte, most uint6
 		w: w, append: format, most: most,
 		lost:   make(map[string]uint64),
 		filled: make(chan struct{}, 1),
+		plenty: make(chan struct{}, 1),
 		last:   make(chan struct{}),
 		ended:  make(chan struct{}),
 		full:   make(chan struct{}),
@@ -56,6 +78,9 @@ func newOutput(w io.Writer, format func(*event.Event, []byte) []byte, most uint6
 func (o *output) sink(e *event.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for o.wait != nil && o.err == nil && len(o.buf) >= backlog {
+		o.wait.Wait()
+	}
 	if o.most > 0 && o.taken == o.most {
 		return // not lost: not asked for
 	}
@@ -64,14 +89,36 @@ func (o *output) sink(e *event.Event) {
 		return
 	}
 	if len(o.buf) == 0 {
-		select {
-		case o.filled <- struct{}{}:
-		default:
-		}
+		signalTo(o.filled)
 	}
+	before := len(o.buf)
 	o.buf = append(o.append(e, o.buf), '\n')
+	if before < many && len(o.buf) >= many {
+		signalTo(o.plenty)
+	}
 	if o.taken++; o.taken == o.most {
 		o.stop()
+	}
+}
+
+// signalTo leaves word in a channel that has room for one.
+func signalTo(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// patient makes the target wait where events find no room. It is called before the first one.
+func (o *output) patient() { o.wait = sync.NewCond(&o.mu) }
+
+// hurry ends all waiting: from now on events that find no room are lost.
+func (o *output) hurry() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.wait != nil {
+		o.wait.Broadcast()
+		o.wait = nil
 	}
 }
 
@@ -87,6 +134,7 @@ func (o *output) write() {
 		case <-o.filled:
 			select {
 			case <-time.After(pause):
+			case <-o.plenty:
 			case <-o.last:
 			}
 		case <-o.last:
@@ -95,10 +143,16 @@ func (o *output) write() {
 		o.mu.Lock()
 		lines := o.buf
 		o.buf = spare[:0]
+		if o.wait != nil {
+			o.wait.Broadcast()
+		}
 		o.mu.Unlock()
 		if _, err := o.w.Write(lines); err != nil {
 			o.mu.Lock()
 			o.err = err
+			if o.wait != nil {
+				o.wait.Broadcast()
+			}
 			o.mu.Unlock()
 			o.stop()
 			return

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,11 +16,12 @@ func planCommand() *cobra.Command {
 	var r request
 	var survey bool
 	c := &cobra.Command{
-		Use:   "plan {(-p PID | -k PLACE) DEFINITION... | --jumps FILE...}",
+		Use:   "plan {(-p PID | -k PLACE) DEFINITION... | DEFINITION... -- PROGRAM [ARGUMENT...] | --jumps FILE...}",
 		Short: "Tell what definitions would do, and why; nothing is touched",
 		Long: `Tell for every place that the definitions name: its address, the bytes of the
 instruction, whether that is copied to a slot, emulated or refused, by which
-means the probe works, and why so. The process, or kernel, is only read. The exit status
+means the probe works, and why so. The process, or kernel, is only read. Of a program, what would be
+is told of when it has loaded its libraries; it runs no further. The exit status
 is 1 where a trace with these definitions would be refused.
 
 With --jumps it tells of ELF files, for the entries of their functions and for all
@@ -35,13 +37,12 @@ of their instructions, how many can be probed by a jump, and by which tactic:
 			if survey {
 				return surveyAll(c.OutOrStdout(), args)
 			}
-			rest, err := r.processes(args)
+			defs, err := r.targets(c, args)
 			if err != nil {
 				return err
 			}
-			defs, err := r.definitions(rest)
-			if err != nil {
-				return err
+			if r.program != nil {
+				return r.planProgram(c.OutOrStdout(), defs)
 			}
 			return r.each(c.OutOrStdout(), func(on subject) (string, error) { return plan(on, defs) })
 		},
@@ -54,12 +55,41 @@ of their instructions, how many can be probed by a jump, and by which tactic:
 	return c
 }
 
+// planProgram tells it of a program, which is started for it and ends before its first instruction.
+func (r *request) planProgram(w io.Writer, defs []string) error {
+	signals := catchSignals()
+	var t tracing
+	if err := t.start(r.program, &kprobe.Options{Report: report}); err != nil {
+		t.abort()
+		return err
+	}
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-signals: // it holds nothing but the program, which is to end anyway
+			t.program.Kill()
+		case <-done:
+		}
+	}()
+	text, err := planOn(t.sessions[0], r.program[0], defs)
+	close(done)
+	t.abort()
+	if _, failed := io.WriteString(w, text); failed != nil {
+		return failed
+	}
+	return err
+}
+
 func plan(on subject, defs []string) (string, error) {
 	s, err := on.look()
 	if err != nil {
 		return "", err
 	}
 	defer s.Close()
+	return planOn(s, on.String(), defs)
+}
+
+func planOn(s *kprobe.Session, on string, defs []string) (string, error) {
 	var b strings.Builder
 	places, refused := 0, 0
 	for _, def := range defs {
@@ -76,9 +106,9 @@ func plan(on subject, defs []string) (string, error) {
 		}
 	}
 	if refused > 0 {
-		err = fmt.Errorf("%v: %d of %d places cannot be probed", on, refused, places)
+		return b.String(), fmt.Errorf("%s: %d of %d places cannot be probed", on, refused, places)
 	}
-	return b.String(), err
+	return b.String(), nil
 }
 
 // look opens a session that only reads.

@@ -11,6 +11,7 @@ import (
 
 	"kprobe"
 	"kprobe/event"
+	"kprobe/recording"
 	"kprobe/target"
 	"kprobe/target/ptrace"
 	"kprobe/trace"
@@ -23,14 +24,18 @@ type tracing struct {
 	program  *os.Process       // the one started, nil for none
 	defs     []string
 	sink     func(*event.Event)
-	stops    bool // each hit stops the target: no programs inside it
-	strict   bool // all places of a definition, or none
-	buffer   int  // bytes that a thread can record; 0 for the usual
+	record   *recording.Writer // takes what is recorded, instead of sink
+	stops    bool              // each hit stops the target: no programs inside it
+	strict   bool              // all places of a definition, or none
+	ownOnly  bool              // no inlined copies
+	calls    *calls            // it is about calls: these make definitions of its own
+	buffer   int               // bytes that a thread can record; 0 for the usual
 	lossy    sync.Once
 
 	mu       sync.Mutex
 	tracers  []*trace.Tracer
 	past     []event.Count            // of children that are over
+	lost     []recording.Loss         // of these
 	children map[*kprobe.Session]bool // that are not
 	closing  bool
 	alive    sync.WaitGroup
@@ -87,12 +92,15 @@ func ignoreClosed(err error) error {
 // arm puts the definitions to work in every session.
 func (t *tracing) arm() error {
 	for _, s := range t.sessions {
-		tr := trace.New(s, t.sink)
-		tr.Inside, tr.Strict, tr.Buffer, tr.Lossy = !t.stops, t.strict, t.buffer, t.warnLossy
-		if err := tr.Add(t.defs...); err != nil {
+		tr := t.tracer(s)
+		if err := tr.Add(t.definitions(s)...); err != nil {
 			return err
 		}
-		if err := warnLeftOut(tr.LeftOut()); err != nil {
+		left := tr.LeftOut()
+		if t.calls != nil {
+			left = t.calls.leftOut(left)
+		}
+		if err := warnLeftOut(left); err != nil {
 			return err
 		}
 		t.mu.Lock()
@@ -100,6 +108,39 @@ func (t *tracing) arm() error {
 		t.mu.Unlock()
 	}
 	return nil
+}
+
+// definitions are those for a session.
+func (t *tracing) definitions(s *kprobe.Session) []string {
+	if t.calls != nil {
+		return t.calls.definitions(s)
+	}
+	return t.defs
+}
+
+// tracer makes a session's.
+func (t *tracing) tracer(s *kprobe.Session) *trace.Tracer {
+	tr := trace.New(s, t.sink)
+	tr.Calls = t.calls != nil
+	tr.Inside, tr.Strict, tr.Buffer, tr.Lossy, tr.OutOfLine = !t.stops, t.strict, t.buffer, t.warnLossy, t.ownOnly
+	if _, here := s.Target().(*ptrace.Process); here && t.buffer == 0 {
+		tr.Buffer = ringFor(s.Target().PID())
+	}
+	if t.record != nil {
+		tr.Record = t.record.Space()
+	}
+	return tr
+}
+
+// losses tell when events were lost.
+func (t *tracing) losses() []recording.Loss {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := slices.Clone(t.lost)
+	for _, tr := range t.tracers {
+		all = append(all, tr.Losses()...)
+	}
+	return all
 }
 
 // warnLossy says once that events are being lost, while something can still be done about it.
@@ -111,9 +152,9 @@ func (t *tracing) warnLossy() {
 
 // follow puts them to work in a child, which waits for that.
 func (t *tracing) follow(s *kprobe.Session) {
-	tr := trace.New(s, t.sink)
-	tr.Patient, tr.Inside, tr.Strict, tr.Buffer, tr.Lossy = true, !t.stops, t.strict, t.buffer, t.warnLossy
-	if err := tr.Add(t.defs...); err != nil {
+	tr := t.tracer(s)
+	tr.Patient = true
+	if err := tr.Add(t.definitions(s)...); err != nil {
 		report(fmt.Errorf("process %d: %w", s.Target().PID(), err))
 	}
 	t.mu.Lock()
@@ -141,6 +182,9 @@ func (t *tracing) outlive(s *kprobe.Session, tr *trace.Tracer) {
 	delete(t.children, s)
 	tr.Flush()
 	t.past = sum(t.past, tr.Counts())
+	for _, l := range tr.Losses() {
+		t.lost = recording.AppendLoss(t.lost, l)
+	}
 	t.tracers = slices.DeleteFunc(t.tracers, func(o *trace.Tracer) bool { return o == tr })
 	if err := s.Close(); err != nil {
 		report(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,7 +22,7 @@ func guardianOf(t *testing.T, kprobe int) int {
 		pids, _ := os.ReadFile(list)
 		for _, f := range bytes.Fields(pids) {
 			line, _ := os.ReadFile("/proc/" + string(f) + "/cmdline")
-			if bytes.Contains(line, []byte(".journal\x00")) {
+			if bytes.HasPrefix(line, []byte("kprobe-guardian\x00")) {
 				pid, _ := strconv.Atoi(string(f))
 				return pid
 			}
@@ -51,6 +52,12 @@ func TestRecover(t *testing.T) {
 	if r := run(t, "recover", pid); !r.OK() || len(r.Lines) != 1 || !strings.Contains(r.Lines[0], "nothing to recover") {
 		t.Errorf("while kprobe lives: %s", r)
 	}
+	probed := fmt.Sprintf("process %s (jumpers): is probed by kprobe %d, or in the care of its guardian", pid, k.Pid)
+	for _, args := range [][]string{{"recover"}, {"recover", "--list"}} {
+		if r := run(t, args...); !r.OK() || len(r.Lines) != 1 || r.Lines[0] != probed {
+			t.Errorf("%v while kprobe lives: %s", args, r)
+		}
+	}
 	if err := syscall.Kill(guardianOf(t, k.Pid), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +69,32 @@ func TestRecover(t *testing.T) {
 	if diffs, err := testprog.TextDiff(p.Pid); err != nil || len(diffs) == 0 {
 		t.Errorf("there is nothing to recover: %v, %v", diffs, err)
 	}
-	if r := run(t, "recover"); !r.OK() || len(r.Lines) != 1 || r.Lines[0] != fmt.Sprintf("process %s: restored", pid) {
+	// Others' work at the same time is none of its business.
+	other := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
+	busy := testprog.StartCmd(t, tool(t, "trace", "-p", fmt.Sprint(other.Pid), "p jumper"))
+	awaitProbes(t, other.Pid)
+	lists := []string{
+		fmt.Sprintf("process %s (jumpers): was left by kprobe %d, which is dead", pid, k.Pid),
+		fmt.Sprintf("process %d (jumpers): is probed by kprobe %d, or in the care of its guardian", other.Pid, busy.Pid),
+	}
+	r := run(t, "recover", "--list")
+	slices.Sort(r.Lines)
+	slices.Sort(lists)
+	if !r.OK() || !slices.Equal(r.Lines, lists) {
+		t.Errorf("recover --list: %s\nwant %q", r, lists)
+	}
+	if diffs, err := testprog.TextDiff(p.Pid); err != nil || len(diffs) == 0 {
+		t.Errorf("a list has restored something: %v, %v", diffs, err)
+	}
+	r = run(t, "recover")
+	if n := len(r.Lines); !r.OK() || n != 3 || r.Lines[2] != fmt.Sprintf("process %s: restored", pid) {
 		t.Errorf("recover: %s", r)
 	}
+	if diffs, err := testprog.TextDiff(other.Pid); err != nil || len(diffs) == 0 {
+		t.Errorf("it has taken out what a living kprobe probes: %v, %v", diffs, err)
+	}
+	busy.Signal(syscall.SIGINT)
+	busy.Result()
 	checkUntouched(t, p.Pid)
 	if got := p.Round("100")[0]; got != want {
 		t.Errorf("recovered, the program's result is %q and not %q", got, want)
@@ -73,6 +103,7 @@ func TestRecover(t *testing.T) {
 		t.Errorf("once more: %s", r)
 	}
 	refused(t, run(t, "recover", "x"), `"x"`)
+	refused(t, run(t, "recover", "--list", "1"), "without a PID")
 }
 
 func TestRecoverFindsGarbage(t *testing.T) {

@@ -17,11 +17,13 @@ import (
 
 // request is what a verb is asked to do, and to which processes or kernel.
 type request struct {
-	pids   pidList
-	kernel guest
-	stub   stub
-	files  []string // of definitions
-	strict bool     // all of their places, or none
+	pids    pidList
+	kernel  guest
+	stub    stub
+	program []string // to start, with its arguments, instead
+	files   []string // of definitions
+	strict  bool     // all of their places, or none
+	ownOnly bool     // no inlined copies
 }
 
 // subject is a process, or the kernel or stub that is meant.
@@ -55,16 +57,25 @@ func (s subject) look() (*kprobe.Session, error) {
 // pidFlag lets the verb have processes.
 func (r *request) pidFlag(c *cobra.Command) {
 	c.Flags().VarP(&r.pids, "pid", "p", "process; several as 1,2 or as further numbers: -p $(pidof nginx)")
+	if err := c.RegisterFlagCompletionFunc("pid", completePIDs); err != nil {
+		panic(err) // the flag is there
+	}
 }
 
 // definitionFlags lets it have definitions from files.
 func (r *request) definitionFlags(c *cobra.Command) {
 	c.Flags().StringArrayVarP(&r.files, "expr-file", "e", nil, "read definitions from `FILE`, one a line (- is standard input)")
+	c.ValidArgsFunction = r.completePlaces
 }
 
 // strictFlag lets it refuse definitions that would go without some of their places.
 func (r *request) strictFlag(c *cobra.Command) {
 	c.Flags().BoolVar(&r.strict, "strict", false, "refuse definitions of which some places cannot be probed")
+}
+
+// copiesFlag lets it leave inlined copies alone.
+func (r *request) copiesFlag(c *cobra.Command) {
+	c.Flags().BoolVar(&r.ownOnly, "out-of-line", false, "leave out the inlined copies of functions")
 }
 
 // warnLeftOut says on standard error which places of definitions have no probe.
@@ -110,6 +121,29 @@ func (r *request) processes(args []string) (rest []string, err error) {
 		return nil, errors.New("no process given: -p PID")
 	}
 	return rest, nil
+}
+
+// targets sorts the arguments of a verb that can start a program for it, behind --: what it is about, and the definitions.
+func (r *request) targets(c *cobra.Command, args []string) (defs []string, err error) {
+	dash := c.ArgsLenAtDash()
+	if dash < 0 {
+		if len(r.pids) == 0 && !r.remote() {
+			return nil, errors.New("no process given: -p PID, or a program after --")
+		}
+		rest, err := r.processes(args)
+		if err != nil {
+			return nil, err
+		}
+		return r.definitions(rest)
+	}
+	args, r.program = args[:dash], args[dash:]
+	switch {
+	case len(r.program) == 0:
+		return nil, errors.New("no program given after --")
+	case len(r.pids) > 0 || r.remote():
+		return nil, errors.New("either -p, -k, --stub or a program after --")
+	}
+	return r.definitions(args)
 }
 
 // onlyProcesses is processes for a verb that takes nothing else.

@@ -9,12 +9,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/cilium/ebpf/btf"
 	"github.com/spf13/cobra"
 
 	"kprobe"
 	"kprobe/bpf"
+	"kprobe/internal/btftext"
 	"kprobe/target/ptrace"
 )
 
@@ -25,6 +28,9 @@ type runRequest struct {
 	sets     []string // NAME=VALUE
 	at       []string // PROGRAM=PLACE
 	entries  []string // MAP=NUMBER
+	tails    []string // MAP[INDEX]=PROGRAM
+	as       []string // RING=TYPE
+	without  []string // programs
 }
 
 func runCommand() *cobra.Command {
@@ -39,7 +45,7 @@ an interrupt (^C), print their maps, those of threads added up, and their global
 variables: of both, what is not 0.`,
 		Example: `  kprobe run -p 1234 -d 10s hist.bpf.o
   kprobe run -p 1234 --set least=1000 hist.bpf.o
-  kprobe run -p 1234 --at enter=libssl.so.3:SSL_write --entries events=1048576 sniff.bpf.o`,
+  kprobe run -p 1234 --at enter=libssl.so.3:SSL_write --entries events=1048576 --as events=event sniff.bpf.o`,
 		RunE: func(c *cobra.Command, args []string) error {
 			rest, err := r.processes(args)
 			if err != nil {
@@ -55,7 +61,10 @@ variables: of both, what is not 0.`,
 	r.kernelFlag(c)
 	c.Flags().DurationVarP(&r.duration, "duration", "d", 0, "end after `TIME`, such as 10s or 1m30s")
 	c.Flags().StringArrayVar(&r.at, "at", nil, "place a program where its section does not say: `PROGRAM=PLACE`, several times perhaps")
+	c.Flags().StringArrayVar(&r.without, "without", nil, "leave a `PROGRAM` out")
 	c.Flags().StringArrayVar(&r.entries, "entries", nil, "give a map as many elements, a ring as many bytes: `MAP=NUMBER`")
+	c.Flags().StringArrayVar(&r.tails, "tail", nil, "put a program into a program array: `MAP[INDEX]=PROGRAM`")
+	c.Flags().StringArrayVar(&r.as, "as", nil, "print a ring's records as a structure of the object: `RING=TYPE`")
 	c.Flags().StringArrayVar(&r.sets, "set", nil, "begin with a global variable set: `NAME=NUMBER`")
 	return c
 }
@@ -82,6 +91,9 @@ func (r *runRequest) prepare(c *bpf.Collection) (at []kprobe.Placement, err erro
 	for _, err := range c.Refused {
 		report(fmt.Errorf("left out: %w", err))
 	}
+	if err := c.Leave(r.without...); err != nil {
+		return nil, err
+	}
 	for _, place := range r.at {
 		program, where, ok := strings.Cut(place, "=")
 		if !ok || where == "" {
@@ -99,6 +111,17 @@ func (r *runRequest) prepare(c *bpf.Collection) (at []kprobe.Placement, err erro
 			return nil, err
 		}
 	}
+	for _, tail := range r.tails {
+		where, program, _ := strings.Cut(tail, "=")
+		array, index, _ := strings.Cut(strings.TrimSuffix(where, "]"), "[")
+		n, err := strconv.ParseUint(index, 0, 32)
+		if err != nil {
+			return nil, fmt.Errorf("--tail %s: it must be MAP[INDEX]=PROGRAM", tail)
+		}
+		if err := c.SetTail(array, uint32(n), program); err != nil {
+			return nil, err
+		}
+	}
 	for _, set := range r.sets {
 		name, value, _ := strings.Cut(set, "=")
 		n, err := strconv.ParseInt(value, 0, 64)
@@ -110,6 +133,23 @@ func (r *runRequest) prepare(c *bpf.Collection) (at []kprobe.Placement, err erro
 		}
 	}
 	return at, nil
+}
+
+// records are the types that rings' records are printed as.
+func (r *runRequest) records(c *bpf.Collection) (map[string]btf.Type, error) {
+	as := map[string]btf.Type{}
+	for _, a := range r.as {
+		name, typ, _ := strings.Cut(a, "=")
+		if c.Map(name) == nil {
+			return nil, fmt.Errorf("--as %s: no map %q", a, name)
+		}
+		t, err := c.Type(typ)
+		if err != nil {
+			return nil, fmt.Errorf("--as %s: %w", a, err)
+		}
+		as[name] = t
+	}
+	return as, nil
 }
 
 func (r *runRequest) run(w io.Writer, object string) (err error) {
@@ -126,6 +166,10 @@ func (r *runRequest) run(w io.Writer, object string) (err error) {
 	if err != nil {
 		return err
 	}
+	as, err := r.records(c)
+	if err != nil {
+		return err
+	}
 	signals := catchSignals()
 	s, err := r.open()
 	if err != nil {
@@ -136,7 +180,9 @@ func (r *runRequest) run(w io.Writer, object string) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := programs.Attach(at...); err != nil {
+	if _, err := programs.Attach(at...); errors.Is(err, syscall.ENOENT) {
+		return fmt.Errorf("%w (--at PROGRAM=PLACE places a program elsewhere, --without PROGRAM leaves it out)", err)
+	} else if err != nil {
 		return err
 	}
 	for _, name := range programs.Unplaced(at...) {
@@ -145,7 +191,7 @@ func (r *runRequest) run(w io.Writer, object string) (err error) {
 	for _, name := range s.Pending() {
 		report(fmt.Errorf("waiting for %s, which is not mapped yet", name))
 	}
-	rings, err := ringsOf(c, programs)
+	rings, err := ringsOf(c, programs, as)
 	if err != nil {
 		return err
 	}
@@ -154,16 +200,17 @@ func (r *runRequest) run(w io.Writer, object string) (err error) {
 	(&traceRequest{duration: r.duration}).wait(s.Done(), nil, signals)
 	over <- struct{}{} // it prints once more, and answers by closing
 	<-over
-	return errors.Join(writeMaps(w, c, programs), writeVars(w, c, programs))
+	return errors.Join(writeMaps(w, s, c, programs), writeVars(w, c, programs))
 }
 
 // ring is a map that programs put records into.
 type ring struct {
 	name string
+	as   btf.Type // of its records, nil where nobody said
 	*bpf.Reader
 }
 
-func ringsOf(c *bpf.Collection, programs *kprobe.Programs) (rings []ring, err error) {
+func ringsOf(c *bpf.Collection, programs *kprobe.Programs, as map[string]btf.Type) (rings []ring, err error) {
 	for _, spec := range c.Maps {
 		if spec.Type != bpf.RingBuf && spec.Type != bpf.PerfEventArray {
 			continue
@@ -176,7 +223,7 @@ func ringsOf(c *bpf.Collection, programs *kprobe.Programs) (rings []ring, err er
 		if err != nil {
 			return nil, err
 		}
-		rings = append(rings, ring{spec.Name, r})
+		rings = append(rings, ring{spec.Name, as[spec.Name], r})
 	}
 	return rings, nil
 }
@@ -188,7 +235,7 @@ func (r ring) printRecords(w io.Writer) error {
 		if err != nil || !more {
 			return err
 		}
-		fmt.Fprintf(w, "%s: %s\n", r.name, plain(rec.Data))
+		fmt.Fprintf(w, "%s: %s\n", r.name, btftext.Format(rec.Data, r.as))
 	}
 }
 
@@ -235,7 +282,7 @@ func writeVars(w io.Writer, c *bpf.Collection, programs *kprobe.Programs) error 
 			return err
 		}
 		if slices.ContainsFunc(value, func(b byte) bool { return b != 0 }) {
-			if _, err := fmt.Fprintf(w, "%s = %s\n", v.Name, plain(value)); err != nil {
+			if _, err := fmt.Fprintf(w, "%s = %s\n", v.Name, btftext.Format(value, v.Type)); err != nil {
 				return err
 			}
 		}
@@ -244,7 +291,7 @@ func writeVars(w io.Writer, c *bpf.Collection, programs *kprobe.Programs) error 
 }
 
 // writeMaps prints the elements of all maps that have any.
-func writeMaps(w io.Writer, c *bpf.Collection, programs *kprobe.Programs) error {
+func writeMaps(w io.Writer, s *kprobe.Session, c *bpf.Collection, programs *kprobe.Programs) error {
 	for _, spec := range c.Maps {
 		if spec.Type == bpf.RingBuf || spec.Type == bpf.PerfEventArray || strings.HasPrefix(spec.Name, ".") || strings.HasPrefix(spec.Name, "__bpf_usdt_") {
 			continue
@@ -260,7 +307,14 @@ func writeMaps(w io.Writer, c *bpf.Collection, programs *kprobe.Programs) error 
 				value = bpf.Sum(threads)
 			}
 			if slices.ContainsFunc(value, func(b byte) bool { return b != 0 }) {
-				lines = append(lines, fmt.Sprintf("  %s: %s\n", plain(key), plain(value)))
+				line := btftext.Format(value, spec.Value)
+				if spec.Type == bpf.StackTrace {
+					line = stackText(s, value)
+				}
+				if key != nil {
+					line = btftext.Format(key, spec.Key) + ": " + line
+				}
+				lines = append(lines, "  "+line+"\n")
 			}
 		}
 		if len(lines) > 0 {
@@ -272,18 +326,19 @@ func writeMaps(w io.Writer, c *bpf.Collection, programs *kprobe.Programs) error 
 	return nil
 }
 
-// plain is a key or value as a number if it is as long as one, as text if it is
-// printable, else in hexadecimal.
-func plain(b []byte) string {
-	text, rest, padded := strings.Cut(string(b), "\x00")
-	printable := !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
-	switch {
-	case len(b) == 4:
-		return fmt.Sprint(binary.LittleEndian.Uint32(b))
-	case len(b) == 8:
-		return fmt.Sprint(binary.LittleEndian.Uint64(b))
-	case text != "" && padded && printable && strings.Trim(rest, "\x00") == "":
-		return fmt.Sprintf("%q", text)
+// stackText are the functions of a stack trace map's value, innermost first.
+func stackText(s *kprobe.Session, value []byte) string {
+	var names []string
+	for ; len(value) >= 8; value = value[8:] {
+		pc := binary.LittleEndian.Uint64(value)
+		if pc == 0 {
+			break
+		}
+		name := fmt.Sprintf("%#x", pc)
+		if loc, ok := s.Symbols().At(pc); ok {
+			name = loc.String()
+		}
+		names = append(names, name)
 	}
-	return fmt.Sprintf("% x", b)
+	return strings.Join(names, " < ")
 }

@@ -2,12 +2,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"os/signal"
 	"strings"
 	"syscall"
 
@@ -16,6 +17,7 @@ import (
 	"kprobe"
 	"kprobe/script"
 	"kprobe/script/syntax"
+	"kprobe/target/kernel"
 	"kprobe/target/ptrace"
 )
 
@@ -31,7 +33,15 @@ type scriptRequest struct {
 	fmt     bool
 	quiet   bool
 	list    bool
-	stages  string // -d
+	silent  bool // --no-warnings
+	told    bool // --warnings
+	verbose bool // -v
+	test    bool
+	bench   bool
+	check   bool     // --mode codegen: compile, and nothing else
+	filter  string   // --probe-filter
+	buffer  string   // -B
+	stages  []string // -d
 }
 
 func scriptCommand() *cobra.Command {
@@ -50,6 +60,8 @@ probes no function needs no process.`,
 	r.pidFlag(c)
 	r.kernelFlag(c)
 	r.scriptFlags(c)
+	c.Flags().BoolVar(&r.told, "warnings", false, "tell of reads that fail, and of keys that are not there")
+	c.Flags().BoolVarP(&r.verbose, "verbose", "v", false, "tell of each probe that is attached")
 	return c
 }
 
@@ -65,7 +77,10 @@ func (r *scriptRequest) scriptFlags(c *cobra.Command) {
 	f.BoolVar(&r.fmt, "fmt", false, "print the script in its one form")
 	f.BoolVarP(&r.list, "list", "l", false, "list the places that a pattern matches: -l 'uprobe:libc:mall*'")
 	f.BoolVarP(&r.quiet, "quiet", "q", false, "say nothing of probes that were attached")
-	f.StringVarP(&r.stages, "debug", "d", "", "print a `STAGE`: ast, code")
+	f.BoolVar(&r.test, "test", false, "run the script's test probes, and nothing else")
+	f.BoolVar(&r.bench, "bench", false, "run the script's bench probes, and nothing else")
+	f.StringVar(&r.filter, "probe-filter", "", "of these run those that the regular expression `REGEX` matches")
+	f.StringSliceVarP(&r.stages, "debug", "d", nil, "print a `STAGE`: ast, types, codegen, verifier, or all")
 	f.SetInterspersed(true)
 }
 
@@ -82,6 +97,9 @@ func (r *scriptRequest) source(args []string) (name, text string, params []strin
 		return "stdin", string(b), args[1:], err
 	}
 	b, err := os.ReadFile(args[0])
+	if err != nil {
+		err = fmt.Errorf("failed to open file '%s': %s", args[0], script.Errno(err))
+	}
 	return args[0], string(b), args[1:], err
 }
 
@@ -127,58 +145,80 @@ func settings() map[string]string {
 	return all
 }
 
-// listing prints what the patterns match.
+// listing prints what the patterns match; several may stand in one, with commas between them.
 func (r *scriptRequest) listing(w io.Writer, patterns []string) error {
 	if len(patterns) == 0 {
-		return errors.New("-l: no pattern given, such as 'uprobe:libc:mall*'")
+		patterns = []string{"*"}
 	}
-	for _, p := range patterns {
-		places, err := script.List(p)
-		if err != nil {
-			return err
-		}
-		for _, place := range places {
-			if _, err := fmt.Fprintln(w, place); err != nil {
+	for _, some := range patterns {
+		for _, p := range strings.Split(some, ",") {
+			places, err := script.List(strings.TrimSpace(p), r.verbose)
+			if err != nil {
 				return err
+			}
+			for _, place := range places {
+				if _, err := fmt.Fprintln(w, place); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
 }
 
+func isFile(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular()
+}
+
 func (r *scriptRequest) run(args []string) (err error) {
-	if r.list {
+	if r.list && r.text == "" && (len(args) == 0 || !isFile(args[0])) {
 		return r.listing(os.Stdout, args)
 	}
 	name, text, params, err := r.source(args)
 	if err != nil {
 		return err
 	}
-	if r.fmt {
-		formatted, err := script.Format(name, text)
-		if err == nil {
-			_, err = fmt.Print(formatted)
+	if r.list {
+		patterns, err := script.Patterns(name, text)
+		if err != nil {
+			return told(err)
 		}
-		return told(err)
+		return r.listing(os.Stdout, patterns)
+	}
+	if r.fmt {
+		return r.formatted(name, text)
 	}
 	switch {
+	case r.test && r.bench:
+		return asBpftraceSays("USAGE: --bench conflicts with existing --mode")
+	case r.told && r.silent:
+		return asBpftraceSays("USAGE: -k, --warnings conflicts with --no-warnings")
 	case r.format != "text" && r.format != "json":
-		return fmt.Errorf("invalid output format %q: valid formats are text and json", r.format)
+		return asBpftraceSays("Invalid output format %q: valid formats are text and json", r.format)
 	case len(r.pids) > 1:
 		return errors.New("a script runs on one process")
-	case r.command != "" && (len(r.pids) > 0 || r.kernel.at != ""), len(r.pids) > 0 && r.kernel.at != "":
+	case r.command != "" && len(r.pids) > 0:
+		return asBpftraceSays("USAGE: Cannot use both -c and -p.")
+	case r.command != "" && r.kernel.at != "", len(r.pids) > 0 && r.kernel.at != "":
 		return errors.New("either -p, -c or -k")
 	}
-	dst := os.Stdout
-	if r.output != "" {
-		if dst, err = os.Create(r.output); err != nil {
-			return err
-		}
-		defer dst.Close()
+	dst, end, err := create(r.output)
+	if err != nil {
+		return err
 	}
-	out := &flushed{bufio.NewWriter(dst)}
-	o := script.Options{Name: name, Params: params, Unsafe: r.unsafe, Kernel: r.kernel.at != "", JSON: r.format == "json", Quiet: r.quiet,
+	defer end(&err)
+	out := &buffered{bufio.NewWriter(dst), r.buffer}
+	o := script.Options{Suite: r.suite(), Filter: r.filter, Told: r.told, Verbose: r.verbose,
+		Name: name, Params: params, Unsafe: r.unsafe, Kernel: r.kernel.at != "", JSON: r.format == "json", Quiet: r.quiet, NoWarnings: r.silent,
 		Output: out, Errors: os.Stderr, Settings: settings()}
+	if r.check {
+		s, err := script.Compile(text, o)
+		if err != nil {
+			return told(err)
+		}
+		return errors.Join(r.debug(s), s.Verify())
+	}
 	signals := catchSignals()
 	session, program, err := r.target()
 	if err != nil {
@@ -188,15 +228,35 @@ func (r *scriptRequest) run(args []string) (err error) {
 		defer func() { err = errors.Join(err, session.Close()) }()
 	}
 	if program != nil {
-		o.CPID = program.Pid
+		o.CPID, o.PID = program.Pid, program.Pid
+	} else if len(r.pids) == 1 {
+		o.PID = r.pids[0]
+	}
+	if session != nil {
+		o.Machine = session.Target().Arch()
+	}
+	if session != nil && o.Kernel {
+		if k, ok := session.Target().(*kernel.Target); ok {
+			if known, err := k.Kernel().Types(); err == nil {
+				o.KernelTypes = known.Spec()
+			}
+		}
 	}
 	s, err := script.Compile(text, o)
 	if err != nil {
 		r.kill(program)
 		return told(err)
 	}
-	if strings.Contains(r.stages, "code") {
-		fmt.Print(s.Code())
+	if names := s.Unasked(); len(names) > 0 {
+		r.kill(program)
+		return fmt.Errorf("unexpected command line options: %s", strings.Join(names, ", "))
+	}
+	if err := r.debug(s); err != nil {
+		r.kill(program)
+		return err
+	}
+	if _, inside := s.Points(); r.dry && session == nil && inside > 0 {
+		return s.Verify() // there is nothing to attach to
 	}
 	code, err := r.work(s, session, program, signals)
 	if err = errors.Join(err, out.Flush()); err == nil && code != 0 {
@@ -207,6 +267,9 @@ func (r *scriptRequest) run(args []string) (err error) {
 
 // work runs the script to its end.
 func (r *scriptRequest) work(s *script.Script, session *kprobe.Session, program *os.Process, signals <-chan os.Signal) (code int, err error) {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	defer signal.Stop(asked)
 	run, err := s.Start(session)
 	if err != nil {
 		r.kill(program)
@@ -224,6 +287,16 @@ func (r *scriptRequest) work(s *script.Script, session *kprobe.Session, program 
 	go func() {
 		<-signals
 		cancel()
+	}()
+	go func() {
+		for {
+			select {
+			case <-asked:
+				run.Trigger()
+			case <-ctx.Done():
+				return
+			}
+		}
 	}()
 	if session != nil {
 		session.Continue()
@@ -294,44 +367,58 @@ func told(err error) error {
 	return exitStatus(1)
 }
 
-// flushed is an output whose every line is seen at once.
-type flushed struct{ *bufio.Writer }
+// buffered is an output that is written as -B says: line by line, at once, or when there is much.
+type buffered struct {
+	*bufio.Writer
+	mode string
+}
 
-func (f *flushed) Write(b []byte) (int, error) {
+func (f *buffered) Write(b []byte) (int, error) {
 	n, err := f.Writer.Write(b)
-	if err == nil {
+	if err == nil && (f.mode == "none" || f.mode != "full" && bytes.IndexByte(b, '\n') >= 0) {
 		err = f.Flush()
 	}
 	return n, err
 }
 
-func (f *flushed) WriteString(s string) (int, error) { return f.Write([]byte(s)) }
+func (f *buffered) WriteString(s string) (int, error) { return f.Write([]byte(s)) }
 
-// asBpftrace tells whether the binary was called by that name.
-func asBpftrace() bool {
-	return len(os.Args) > 0 && strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe") == "bpftrace"
+// suite is which of the script's own probes -test and -bench ask for.
+func (r *scriptRequest) suite() script.Suite {
+	switch {
+	case r.test:
+		return script.Tests
+	case r.bench:
+		return script.Benches
+	}
+	return script.NoSuite
 }
 
-// bpftraceCommand takes bpftrace's own command line.
-func bpftraceCommand() *cobra.Command {
-	c := scriptCommand()
-	c.Use = "bpftrace [FLAGS] {FILE | -e TEXT} [PARAMETER...]"
-	c.SilenceErrors, c.SilenceUsage = true, true
-	f := c.Flags()
-	f.StringP("buffer", "B", "line", "how output is buffered; each line is written at once")
-	f.StringP("include-dir", "I", "", "not used: types come without headers")
-	f.String("include", "", "not used: types come without headers")
-	f.Bool("no-warnings", false, "not used")
-	f.BoolP("verbose", "v", false, "not used")
-	f.Bool("no-feature", false, "not used")
-	f.BoolP("version", "V", false, "print the version")
-	run := c.RunE
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if v, _ := f.GetBool("version"); v {
-			fmt.Println("bpftrace v0.26.0 (kprobe)")
-			return nil
-		}
-		return run(c, args)
+// formatted prints the script in its one form, to the file of -o if there is one.
+func (r *scriptRequest) formatted(name, text string) error {
+	text, err := script.Format(name, text)
+	switch {
+	case err != nil:
+		return told(err)
+	case r.output != "":
+		return os.WriteFile(r.output, []byte(text), 0o666)
 	}
-	return c
+	_, err = fmt.Print(text)
+	return err
+}
+
+// debug prints the stages that -d names.
+func (r *scriptRequest) debug(s *script.Script) error {
+	for _, name := range r.stages {
+		for _, stage := range strings.Split(name, ",") {
+			text, err := s.Stage(stage)
+			if err != nil {
+				return asBpftraceSays("USAGE: invalid option for -d: %s", stage)
+			}
+			if _, err := fmt.Print(text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

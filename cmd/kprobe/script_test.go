@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kprobe/internal/testprog"
@@ -38,9 +40,113 @@ func TestScript(t *testing.T) {
 	if out, err := exec.Command(link, "-B", "none", "-q", "-e", "BEGIN { print(1); exit(); }").Output(); err != nil || string(out) != "1\n\n\n" {
 		t.Errorf("%q, %v", out, err)
 	}
-	for _, bad := range [][]string{{"script"}, {"script", "-e", text}, {"script", "-e", text, "-f", "xml"}, {"script", "-e", text, "-p", "1", "-c", "true"}, {"script", "/no/such"}, {"script", "-l"}} {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-e", "begin { print(getopt(\"aa\")) }", "--", "--bb=1"}, "ERROR: unexpected command line options: bb"},
+		{[]string{"-p", "a1111", "x.bt"}, "ERROR: Failed to parse pid: pid 'a1111' is not a valid decimal number"},
+		{[]string{"-p", "5000000", "x.bt"}, "ERROR: Failed to parse pid: pid '5000000' out of valid pid range [1,4194304]"},
+		{[]string{"/no/such.bt"}, "ERROR: failed to open file '/no/such.bt': No such file or directory"},
+		{[]string{"-f", "jsonx", "-e", "begin { }"}, `ERROR: Invalid output format "jsonx"`},
+		{[]string{"--nonsense"}, "USAGE:"},
+		{[]string{"-B", "half", "x.bt"}, "ERROR: USAGE: -B must be either 'line', 'full', or 'none'."},
+		{[]string{"-d", "half", "-e", "begin { exit() }"}, "ERROR: USAGE: invalid option for -d: half"},
+		{[]string{"--test", "--bench", "-e", "begin { }"}, "conflicts"},
+		{[]string{"-k", "--no-warnings", "-e", "begin { }"}, "conflicts"},
+		{[]string{"--mode", "half", "-e", "begin { }"}, "ERROR: USAGE: --mode can only be"},
+		{[]string{"--emit-elf", "x", "-e", "begin { }"}, "are not there"},
+		{[]string{"-c", "true", "-p", "1", "-e", "begin { }"}, "ERROR: USAGE: Cannot use both -c and -p."},
+		{[]string{}, "ERROR: USAGE: filename or -e 'program' required."},
+		{[]string{"-e", "self:foo { }"}, "ERROR: self probe type requires 2 arguments, found 1"},
+		{[]string{"-e", "self:alarm:SIGUSR1 { }"}, "ERROR: alarm is not a supported trigger"},
+		{[]string{"-e", "self:signal:SIGUSR2 { }"}, "ERROR: SIGUSR2 is not a supported signal"},
+	} {
+		out, err := exec.Command(link, tt.args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), tt.want) {
+			t.Errorf("%q: %s, %v", tt.args, out, err)
+		}
+	}
+	out, err := exec.Command(link, "-V").Output()
+	if err != nil || !strings.HasPrefix(string(out), "bpftrace v") {
+		t.Errorf("%q, %v", out, err)
+	}
+	if out, err := exec.Command(link, "-l", "interval:*").Output(); err != nil || !strings.Contains(string(out), "interval:ms:\n") {
+		t.Errorf("%q, %v", out, err)
+	}
+	if out, err := exec.Command(link, "-l", "-e", "i:ms:7 { } begin { } profile:hz:99 { }").Output(); err != nil || string(out) != "interval:ms:\nbegin\nprofile:hz:\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if out, err := exec.Command(link, "--dry-run", "-e", "kprobe:vfs_read { @[comm] = count(); }").CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%q, %v", out, err)
+	}
+	for _, bad := range [][]string{{"script"}, {"script", "-e", text}, {"script", "-e", text, "-f", "xml"}, {"script", "-e", text, "-p", "1", "-c", "true"}, {"script", "/no/such"}, {"script", "-l", "nothing:*"}} {
 		if r := run(t, bad...); r.OK() {
 			t.Errorf("%q is not refused", bad)
+		}
+	}
+}
+
+// Test probes pass or fail by what they return, exit with or complain of; what passes says nothing. Bench probes
+// are timed. Neither runs without being asked for, and nothing is attached where they are.
+func TestScriptSuites(t *testing.T) {
+	const text = `begin { printf("begin\n"); } test:fine { printf("hidden\n"); } test:bad { printf("shown\n"); return 1; }
+		test:exits { exit(2); } test:complains { errorf("no good"); } bench:count { @ = count(); }
+		uprobe:/no/such/file:f { } end { printf("end\n"); print(@); clear(@) }`
+	r := run(t, "script", "--test", "-e", text)
+	out := strings.Join(r.Lines, "\n")
+	if r.OK() || strings.Contains(out, "hidden") || !strings.HasPrefix(out, "begin\n\033[32m[==========]\033[0m Running 4 tests.\n") ||
+		!strings.Contains(out, "test:bad\nshown\n\033[31m[  FAILED  ]") || !strings.Contains(out, "test:complains\nstdin:2:44-61: ERROR: no good\n") ||
+		!strings.Contains(out, "\033[32m[  PASSED  ]\033[0m 1 test.\n\033[31m[  FAILED  ]\033[0m 3 tests, listed below:\n\033[31m[  FAILED  ]\033[0m test:bad\n") ||
+		!strings.Contains(out, "\nend\n") {
+		t.Errorf("%v", r)
+	}
+	r = run(t, "script", "--test", "--probe-filter", "fine", "-e", text)
+	if out := strings.Join(r.Lines, "\n"); !r.OK() || !strings.Contains(out, "Running 1 tests.") {
+		t.Errorf("%v", r)
+	}
+	r = run(t, "script", "--bench", "-f", "json", "-e", text)
+	if out := strings.Join(r.Lines, "\n"); !r.OK() || !strings.Contains(out, `{"type":"benchmark_result", "data":{"name":"bench:count", "average_ns":`) || strings.Contains(out, "hidden") {
+		t.Errorf("%v", r)
+	}
+	r = run(t, "script", "-e", `begin { printf("begin\n"); } test:bad { return 1; } bench:x { @ = count(); }`)
+	if out := strings.Join(r.Lines, "\n"); !r.OK() || !strings.HasPrefix(out, "begin\n\n") || !strings.Contains(r.Stderr, "Attached 1 probe\n") {
+		t.Errorf("%v", r)
+	}
+}
+
+// SIGUSR1 runs the self probes; a script that has some goes on.
+func TestScriptSelf(t *testing.T) {
+	c := exec.Command(tool(t).Path, "script", "-e", `begin { printf("up\n"); } self:signal:SIGUSR1 { printf("told\n"); exit(); }`)
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	lines.Scan()
+	if err := c.Process.Signal(syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	if lines.Scan(); lines.Text() != "told" {
+		t.Errorf("prints %q", lines.Text())
+	}
+	for lines.Scan() {
+	}
+	if err := c.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// -k tells of reads that fail and of keys that are not there, each at its place.
+func TestScriptWarnings(t *testing.T) {
+	r := run(t, "script", "--warnings", "-e", `begin { print(*(uint64 *)0x10); print(@a[1]); @a[2] = 1; }`)
+	for _, want := range []string{"stdin:1:15-30: WARNING: Bad address\nAdditional Info - helper: probe_read_user, retcode: -14\n",
+		"stdin:1:39-44: WARNING: Can't lookup map element because it does not exist.\nAdditional Info - helper: map_lookup_elem, retcode: 0\n"} {
+		if !strings.Contains(r.Stderr, want) {
+			t.Errorf("%q is not in %v", want, r)
 		}
 	}
 }

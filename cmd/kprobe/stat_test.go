@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,4 +27,14 @@ func TestStat(t *testing.T) {
 	checkUntouched(t, p.Pid)
 	refused(t, run(t, "stat", "-p", fmt.Sprint(p.Pid), "w:x w@0x1000"), "only p and r lines")
 	refused(t, run(t, "stat", "p jumper"), "no process given")
+}
+
+// A program that is started for it is counted from its first instruction on. Its output and status are its own.
+func TestStatProgram(t *testing.T) {
+	r := run(t, "stat", "p libc.so.6:getenv", "r libc.so.6:malloc", "--", "sh", "-c", "printenv HOME >/dev/null; echo done; exit 7")
+	if !slices.Equal(r.Lines, []string{"done"}) || r.Status.ExitStatus() != 7 || !regexp.MustCompile(`libc.so.6:malloc  +[1-9]`).MatchString(r.Stderr) {
+		t.Errorf("%s", r)
+	}
+	refused(t, run(t, "stat", "p libc.so.6:nowhere", "--", "true"), "nowhere")
+	refused(t, run(t, "stat", "p libc.so.6:malloc", "-p", "1", "--", "true"), "either -p")
 }

@@ -6,20 +6,18 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"kprobe"
 	"kprobe/event"
 )
 
 // traceRequest is what the verb trace is asked to do.
 type traceRequest struct {
 	request
-	program []string // to start, with its arguments
-
 	json      bool
 	file      string
 	duration  time.Duration
@@ -27,7 +25,9 @@ type traceRequest struct {
 	noSummary bool
 	follow    bool
 	stops     bool
-	buffer    ringSize
+	patient   bool
+	pictures
+	buffer ringSize
 }
 
 func traceCommand() *cobra.Command {
@@ -46,7 +46,8 @@ are those of kprobe_events:
 All of them are placed, in all of the processes, or none is; but of a pattern's
 functions those that cannot be probed are left out, unless --strict is given. A table of hits and
 misses follows on standard error. Interrupt (^C) to end it; the processes go on
-as they were. With a program, the exit status is the program's.`,
+as they were. A program that was started is waited for, after --duration without probes, and the
+exit status is its own.`,
 		Example: `  kprobe trace 'p:libc.so.6:getenv name=+0(%di):string' -- date
   kprobe trace -p $(pidof nginx) 'r nginx:ngx_http_process_request $retval'
   kprobe trace -p 1234 'w:ev w@counter:4 val=@counter:u32'`,
@@ -58,21 +59,35 @@ as they were. With a program, the exit status is the program's.`,
 			return r.trace(defs)
 		},
 	}
+	r.tracingFlags(c)
+	f := c.Flags()
+	f.BoolVar(&r.json, "json", false, "print events as JSON, one object a line")
+	f.StringVarP(&r.file, "output", "o", "", "write events to `FILE` instead of standard output")
+	f.Uint64VarP(&r.count, "count", "n", 0, "end after `N` events")
+	r.pictureFlags(c)
+	f.BoolVar(&r.patient, "wait", false, "make the process wait where events come faster than they are written: each hit stops its thread, and none is lost")
+	return c
+}
+
+// tracingFlags are those that trace and record have in common.
+func (r *traceRequest) tracingFlags(c *cobra.Command) {
 	r.pidFlag(c)
 	r.kernelFlag(c)
 	r.stubFlag(c)
 	r.definitionFlags(c)
 	r.strictFlag(c)
+	r.copiesFlag(c)
+	r.commonFlags(c)
+	c.Flags().BoolVar(&r.stops, "stops", false, "capture at a stop of the thread for each hit, never by programs inside the process")
+}
+
+// commonFlags are those of them that graph has, too.
+func (r *traceRequest) commonFlags(c *cobra.Command) {
 	f := c.Flags()
-	f.BoolVar(&r.json, "json", false, "print events as JSON, one object a line")
-	f.StringVarP(&r.file, "output", "o", "", "write events to `FILE` instead of standard output")
 	f.DurationVarP(&r.duration, "duration", "d", 0, "end after `TIME`, such as 10s or 1m30s")
-	f.Uint64VarP(&r.count, "count", "n", 0, "end after `N` events")
 	f.BoolVarP(&r.follow, "follow", "f", false, "follow children, and the programs they execute, with the same definitions")
-	f.BoolVar(&r.stops, "stops", false, "capture at a stop of the thread for each hit, never by programs inside the process")
-	f.Var(&r.buffer, "buffer", "room for what a thread records in a burst, such as 256K or 4M")
+	f.Var(&r.buffer, "buffer", "room for what a thread records in a burst, such as 256K or 16M; of itself it is 64K to 4M, as the number of threads allows")
 	f.BoolVar(&r.noSummary, "no-summary", false, "print no table at the end")
-	return c
 }
 
 // parse sorts the arguments, and gives the definitions.
@@ -83,70 +98,47 @@ func (r *traceRequest) parse(c *cobra.Command, args []string) (defs []string, er
 	if c.Flags().Changed("duration") && r.duration <= 0 {
 		return nil, errors.New("--duration must be more than 0")
 	}
-	if dash := c.ArgsLenAtDash(); dash >= 0 {
-		args, r.program = args[:dash], args[dash:]
-		if len(r.program) == 0 {
-			return nil, errors.New("no program given after --")
-		}
-		if len(r.pids) > 0 || r.remote() {
-			return nil, errors.New("either -p, -k, --stub or a program after --")
-		}
-		return r.definitions(args)
-	}
-	if len(r.pids) == 0 && !r.remote() {
-		return nil, errors.New("no process given: -p PID, or a program after --")
-	}
-	rest, err := r.processes(args)
-	if err != nil {
-		return nil, err
-	}
-	return r.definitions(rest)
+	return r.targets(c, args)
 }
 
-func (r *traceRequest) trace(defs []string) error {
+func (r *traceRequest) trace(defs []string) (err error) {
 	// Before the first process is touched: nothing may end us from now on but
 	// by taking the probes out first.
 	signals := catchSignals()
-	dst := os.Stdout
-	if r.file != "" {
-		f, err := os.Create(r.file)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		dst = f
+	dst, end, err := create(r.file)
+	if err != nil {
+		return err
 	}
+	defer end(&err)
 	format := (*event.Event).AppendText
 	if r.json {
 		format = (*event.Event).AppendJSON
 	}
 	out := newOutput(dst, format, r.count)
 
-	t := tracing{defs: defs, sink: out.sink, stops: r.stops, strict: r.strict, buffer: int(r.buffer), children: make(map[*kprobe.Session]bool)}
-	o := &kprobe.Options{Report: report}
-	if r.follow {
-		o.Follow = t.follow
+	if r.patient {
+		out.patient()
+		r.stops = true // a hit that stops its thread is waited for
 	}
-	var err error
-	if r.program != nil {
-		err = t.start(r.program, o)
-	} else if r.stub != "" {
-		err = t.attachStub(r.stub, o)
-	} else if r.kernel.at != "" {
-		err = t.attachKernel(r.kernel, o)
-	} else {
-		err = t.attach(r.pids, o)
+	t := r.tracing(defs)
+	t.sink = out.sink
+	var drawn *drawing
+	if r.any() {
+		if drawn, err = r.begin(); err != nil {
+			return err
+		}
+		t.sink = func(e *event.Event) {
+			drawn.take(e)
+			out.sink(e)
+		}
 	}
-	if err == nil {
-		err = t.arm()
-	}
-	if err != nil {
-		t.abort()
+	if err := r.open(t); err != nil {
 		return err
 	}
 	began := time.Now()
 	left := r.wait(t.run(), out.full, signals)
 	took := time.Since(began)
+	out.hurry()
 	err = t.close()
 	if r.program == nil {
 		// Nothing is left to take out; a reader of events that does not
@@ -156,8 +148,11 @@ func (r *traceRequest) trace(defs []string) error {
 	if failed := out.close(); !errors.Is(failed, syscall.EPIPE) { // who closes the pipe has seen enough
 		err = errors.Join(err, failed)
 	}
+	if drawn != nil {
+		err = errors.Join(err, drawn.close(strings.Join(defs, ", "), began))
+	}
 	if !r.noSummary {
-		err = errors.Join(err, r.summary(os.Stderr, &t, out, took))
+		err = errors.Join(err, r.summary(os.Stderr, t, out, took))
 	}
 	if err != nil || r.program == nil || left {
 		return err
@@ -169,7 +164,7 @@ func (r *traceRequest) trace(defs []string) error {
 func (r *traceRequest) summary(w io.Writer, t *tracing, out *output, took time.Duration) error {
 	counts := t.counts()
 	out.count(counts)
-	return event.WriteSummary(w, counts, took)
+	return errors.Join(event.WriteSummary(w, counts, took), writeLosses(w, t.losses()))
 }
 
 // ends are the signals that end tracing.
@@ -186,14 +181,21 @@ func catchSignals() <-chan os.Signal {
 		}
 		signal.Notify(caught, sig)
 	}
-	// Writing to a closed pipe gives an error then. The channel is not read.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	catchPipe()
 	return caught
 }
+
+// catchPipe has writing to a closed pipe give an error. The channel is not read.
+func catchPipe() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // fromTerminal are the signals that the terminal's keys send to the program
 // as well: it decides what becomes of them, and tracing goes on.
 var fromTerminal = []os.Signal{syscall.SIGINT, syscall.SIGQUIT}
+
+// endedBy tells whether a signal ends what the verb does: one from the terminal is the program's, if there is one.
+func (r *request) endedBy(sig os.Signal) bool {
+	return r.program == nil || !slices.Contains(fromTerminal, sig)
+}
 
 // wait waits for the end of tracing. left tells that a program that was started
 // is to be left to itself.
@@ -211,7 +213,7 @@ func (r *traceRequest) wait(over, full <-chan struct{}, signals <-chan os.Signal
 		case <-late:
 			return false
 		case sig := <-signals:
-			if r.program == nil || !slices.Contains(fromTerminal, sig) {
+			if r.endedBy(sig) {
 				return true
 			}
 		}

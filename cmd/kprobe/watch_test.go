@@ -60,7 +60,7 @@ func TestRecoverClearsDebugRegisters(t *testing.T) {
 		t.Errorf("with nobody left: %q", got)
 	}
 	p.Expect("done")
-	if r := run(t, "recover"); !r.OK() || len(r.Lines) != 1 || r.Lines[0] != fmt.Sprintf("process %s: restored", pid) {
+	if r := run(t, "recover"); !r.OK() || len(r.Lines) != 2 || r.Lines[1] != fmt.Sprintf("process %s: restored", pid) {
 		t.Errorf("recover: %s", r)
 	}
 	checkUntouched(t, p.Pid)

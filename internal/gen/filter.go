@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"kprobe/bpf"
 	"kprobe/event"
 )
 
@@ -23,7 +22,7 @@ import (
 // Names are the arguments', loads what they read, and at their places in the record,
 // -1 for those that are not in it. An argument that could not be read compares as
 // false with everything. Errors name the place in the text.
-func ParseFilter(text string, names []string, loads []event.Load, at []int) (*bpf.Filter, error) {
+func ParseFilter(text string, names []string, loads []event.Load, at []int) (*Filter, error) {
 	p := &filterParser{text: text, names: names, loads: loads, at: at}
 	p.next()
 	f, err := p.or()
@@ -72,26 +71,26 @@ func (p *filterParser) next() {
 	p.tok, p.pos = rest[:n], p.pos+n
 }
 
-func (p *filterParser) or() (*bpf.Filter, error) {
-	return p.list("||", bpf.FilterOr, func() (*bpf.Filter, error) {
-		return p.list("&&", bpf.FilterAnd, p.not)
+func (p *filterParser) or() (*Filter, error) {
+	return p.list("||", FilterOr, func() (*Filter, error) {
+		return p.list("&&", FilterAnd, p.not)
 	})
 }
 
 // list reads what is joined by one operator.
-func (p *filterParser) list(sign string, op bpf.FilterOp, one func() (*bpf.Filter, error)) (*bpf.Filter, error) {
+func (p *filterParser) list(sign string, op FilterOp, one func() (*Filter, error)) (*Filter, error) {
 	left, err := one()
 	for err == nil && p.tok == sign {
 		p.next()
-		var right *bpf.Filter
+		var right *Filter
 		if right, err = one(); err == nil {
-			left = &bpf.Filter{Op: op, Left: left, Right: right}
+			left = &Filter{Op: op, Left: left, Right: right}
 		}
 	}
 	return left, err
 }
 
-func (p *filterParser) not() (*bpf.Filter, error) {
+func (p *filterParser) not() (*Filter, error) {
 	if p.depth++; p.depth > maxFilterDepth {
 		return nil, p.fail("nested deeper than %d", maxFilterDepth)
 	}
@@ -100,7 +99,7 @@ func (p *filterParser) not() (*bpf.Filter, error) {
 	case "!":
 		p.next()
 		f, err := p.not()
-		return &bpf.Filter{Op: bpf.FilterNot, Left: f}, err
+		return &Filter{Op: FilterNot, Left: f}, err
 	case "(":
 		p.next()
 		f, err := p.or()
@@ -113,7 +112,7 @@ func (p *filterParser) not() (*bpf.Filter, error) {
 	return p.compare()
 }
 
-func (p *filterParser) compare() (*bpf.Filter, error) {
+func (p *filterParser) compare() (*Filter, error) {
 	k := slices.Index(p.names, p.tok)
 	switch {
 	case p.tok == "":
@@ -130,18 +129,18 @@ func (p *filterParser) compare() (*bpf.Filter, error) {
 	p.next()
 	op := p.tok
 	p.next()
-	f := &bpf.Filter{Arg: p.at[k], IsText: l.Source == event.LoadComm || l.As == event.LoadTextAt || l.As == event.LoadTextPtr}
+	f := &Filter{Arg: p.at[k], IsText: l.Source == event.LoadComm || l.As == event.LoadTextAt || l.As == event.LoadTextPtr}
 	switch op {
 	case "==", "!=", "<", "<=", ">", ">=", "&":
-		f.Op = map[string]bpf.FilterOp{"==": bpf.FilterEq, "!=": bpf.FilterNotEq, "<": bpf.FilterLess, "<=": bpf.FilterLessEq,
-			">": bpf.FilterGreater, ">=": bpf.FilterGreaterEq, "&": bpf.FilterBits}[op]
+		f.Op = map[string]FilterOp{"==": FilterEq, "!=": FilterNotEq, "<": FilterLess, "<=": FilterLessEq,
+			">": FilterGreater, ">=": FilterGreaterEq, "&": FilterBits}[op]
 	case "~":
 		return nil, p.fail("patterns (~) are not possible in a program")
 	default:
 		return nil, p.fail("%q is no comparison", op)
 	}
 	if f.IsText {
-		if f.Op != bpf.FilterEq && f.Op != bpf.FilterNotEq {
+		if f.Op != FilterEq && f.Op != FilterNotEq {
 			return nil, p.fail("%s is a text: == and != are possible", name)
 		}
 		if len(p.tok) < 2 || p.tok[0] != '"' || p.tok[len(p.tok)-1] != '"' {

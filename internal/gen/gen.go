@@ -4,6 +4,7 @@
 package gen
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -16,7 +17,7 @@ import (
 
 // Tracer is a definition's program, and the way from its records to values.
 type Tracer struct {
-	*bpf.Recorder
+	*Recorder
 	capture *event.Capture
 	at      []int // of each argument, its index among the record's; -1: it is not in it
 	pc      int   // that of the PC; -1: it is not in it
@@ -25,9 +26,9 @@ type Tracer struct {
 
 // Options are what a program does besides capturing.
 type Options struct {
-	Fields bpf.Fields
+	Fields Fields
 	Filter string // see ParseFilter; "" records every hit. Also of common_pid, the thread's id
-	Ring   int    // bytes of a thread's ring; 0: see bpf.Trace
+	Ring   int    // bytes of a thread's ring; 0: see Trace
 	PC     bool   // records have the PC: at a return, where that leads
 	Comm   bool   // records have the task's name
 }
@@ -40,33 +41,24 @@ const commonPID = "common_pid"
 // with a handler in the controller.
 func Compile(name string, kind bpf.Kind, a *arch.Arch, c *event.Capture, o Options) (*Tracer, error) {
 	t := &Tracer{capture: c, pc: -1, comm: -1}
-	tr := bpf.Trace{Name: name, Kind: kind, Context: bpf.AMD64, Pointer: a.PtrSize, Fields: o.Fields, Ring: o.Ring}
-	if a != arch.AMD64 && a != arch.I386 {
+	tr := Trace{Name: name, Kind: kind, Context: bpf.AMD64, Pointer: a.PtrSize, Fields: o.Fields, Ring: o.Ring, names: arch.AMD64.RegNames}
+	switch a {
+	case arch.AMD64, arch.I386: // i386's registers have the same numbers, and places in the context
+	case arch.ARM64:
+		tr.Context, tr.names = bpf.ARM64, bpf.ARM64.Regs
+		tr.Fields &^= FieldCPU // nothing tells a program of it
+	default:
 		return nil, fmt.Errorf("programs are not made for %s", a.Name)
 	}
 	names, loads := c.Names(), c.Loads()
-	for i, l := range loads {
-		f := bpf.Fetch{N: l.N, Hops: l.Hops, Off: l.Off, Size: l.Size, Count: l.Count,
-			As: map[event.LoadAs]bpf.As{event.LoadWord: bpf.AsWord, event.LoadNumber: bpf.AsNumber, event.LoadTextAt: bpf.AsText, event.LoadTextPtr: bpf.AsTextAt}[l.As]}
-		switch l.Source {
-		case event.LoadText: // nothing to read
+	for i := range loads {
+		if loads[i].Source == event.LoadText { // nothing to read
 			t.at = append(t.at, -1)
 			continue
-		case event.LoadComm:
-			f = bpf.Fetch{From: bpf.FromComm}
-		case event.LoadReg, event.LoadEntry:
-			if l.Source == event.LoadEntry && kind == bpf.Kretprobe {
-				return nil, fmt.Errorf("argument %s: registers of the function's entry are not known to a program at its return", names[i])
-			}
-			reg := arch.AMD64.RegNames[l.Reg] // i386's have the same numbers, and places in the context
-			word := slices.Index(tr.Context.Regs, reg)
-			if word < 0 {
-				return nil, fmt.Errorf("argument %s: register %s is not in a program's context", names[i], reg)
-			}
-			f.From, f.N = bpf.FromReg, uint64(word)
-		case event.LoadConst:
-		default:
-			return nil, fmt.Errorf("argument %s: a watchpoint's data address is not known to a program", names[i])
+		}
+		f, err := tr.fetch(&loads[i])
+		if err != nil {
+			return nil, fmt.Errorf("argument %s: %w", names[i], err)
 		}
 		t.at = append(t.at, len(tr.Args))
 		tr.Args = append(tr.Args, f)
@@ -76,7 +68,7 @@ func Compile(name string, kind bpf.Kind, a *arch.Arch, c *event.Capture, o Optio
 		if strings.Contains(o.Filter, commonPID) { // an argument that is nobody's value
 			names, at = append(names, commonPID), append(slices.Clone(at), len(tr.Args))
 			loads = append(loads, event.Load{Size: 4, Mask: math.MaxUint64})
-			tr.Args = append(tr.Args, bpf.Fetch{From: bpf.FromThread})
+			tr.Args = append(tr.Args, Fetch{From: FromThread})
 		}
 		filter, err := ParseFilter(o.Filter, names, loads, at)
 		if err != nil {
@@ -84,50 +76,83 @@ func Compile(name string, kind bpf.Kind, a *arch.Arch, c *event.Capture, o Optio
 		}
 		tr.Filter = filter
 	}
+	if cond := c.Condition(); cond != nil {
+		x := &condition{capture: c, loads: loads, at: t.at, thread: func(shift uint) *Number {
+			tr.Args = append(tr.Args, Fetch{From: FromThread})
+			return &Number{Op: NumberArg, Arg: len(tr.Args) - 1, Shift: shift, Mask: math.MaxUint32}
+		}}
+		f, err := x.filter(cond.Expr)
+		if err != nil {
+			return nil, err
+		}
+		if tr.Filter != nil {
+			f = &Filter{Op: FilterAnd, Left: tr.Filter, Right: f}
+		}
+		tr.Filter = f
+	}
 	if o.PC {
 		t.pc = len(tr.Args)
-		tr.Args = append(tr.Args, bpf.Fetch{From: bpf.FromReg, N: uint64(tr.Context.PC)})
+		tr.Args = append(tr.Args, Fetch{From: FromReg, N: uint64(tr.Context.PC)})
 	}
 	if o.Comm {
 		t.comm = len(tr.Args)
-		tr.Args = append(tr.Args, bpf.Fetch{From: bpf.FromComm})
+		tr.Args = append(tr.Args, Fetch{From: FromComm})
 	}
 	var err error
-	t.Recorder, err = bpf.Generate(tr)
+	t.Recorder, err = Generate(tr)
 	return t, err
 }
 
-// PC is the program counter of a decoded record, 0 if it was not asked for.
-func (t *Tracer) PC(h bpf.Hit) arch.Addr {
-	if t.pc < 0 {
-		return 0
-	}
-	return arch.Addr(h.Args[t.pc].Bits)
-}
-
-// Comm is the task's name in a decoded record; false if it was not asked for.
-func (t *Tracer) Comm(h bpf.Hit) (string, bool) {
-	if t.comm < 0 {
-		return "", false
-	}
-	return string(h.Args[t.comm].Text), true
-}
-
-// Values are the event's arguments of a decoded record.
-func (t *Tracer) Values(h bpf.Hit) []event.Value {
-	raw := make([]event.Raw, len(t.at))
-	for i, k := range t.at {
-		if k >= 0 {
-			raw[i] = convert(h.Args[k])
+// fetch is a load as the program does it.
+func (t *Trace) fetch(l *event.Load) (Fetch, error) {
+	f := Fetch{N: l.N, Hops: l.Hops, Off: l.Off, Nil: l.Nil, Nulls: l.Nulls, Size: l.Size, Count: l.Count,
+		As: map[event.LoadAs]As{event.LoadWord: AsWord, event.LoadNumber: AsNumber, event.LoadTextAt: AsText, event.LoadTextPtr: AsTextAt, event.LoadCounted: AsCounted}[l.As]}
+	for _, g := range l.Guards {
+		out := Guard{Hop: g.Hop, Equal: g.Equal, Not: g.Not, N: g.N}
+		for _, part := range []struct {
+			to   **Fetch
+			from *event.Load
+		}{{&out.Of, g.Of}, {&out.Minus, g.Minus}} {
+			if part.from == nil {
+				continue
+			}
+			x, err := t.fetch(part.from)
+			if err != nil {
+				return f, err
+			}
+			*part.to = &x
 		}
+		f.Guards = append(f.Guards, out)
 	}
-	return t.capture.Values(raw)
+	if l.Length != nil {
+		length, err := t.fetch(l.Length)
+		if err != nil {
+			return f, err
+		}
+		f.Count, f.Length, f.End, f.Most = 0, &length, l.End, l.Most
+	}
+	switch l.Source {
+	case event.LoadComm:
+		f = Fetch{From: FromComm}
+	case event.LoadReg, event.LoadEntry:
+		if l.Source == event.LoadEntry && t.Kind == bpf.Kretprobe {
+			return f, errors.New("registers of the function's entry are not known to a program at its return")
+		}
+		reg := t.names[l.Reg]
+		word := slices.Index(t.Context.Regs, reg)
+		if word < 0 {
+			return f, fmt.Errorf("register %s is not in a program's context", reg)
+		}
+		f.From, f.N = FromReg, uint64(word)
+	case event.LoadConst:
+	default:
+		return f, errors.New("a watchpoint's data address is not known to a program")
+	}
+	return f, nil
 }
 
-func convert(r bpf.Raw) event.Raw {
-	e := event.Raw{Fault: r.Fault, Bits: r.Bits, Text: r.Text}
-	for _, x := range r.Elems {
-		e.Elems = append(e.Elems, convert(x))
-	}
-	return e
+// Format is how the program's records are read. The maps in it are the caller's.
+func (t *Tracer) Format() *Format {
+	form := t.capture.Form()
+	return &Format{Layout: t.layout(), Form: form, At: t.at[:len(form)], PCArg: t.pc, CommArg: t.comm}
 }

@@ -11,6 +11,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/bpf/verify"
 	"kprobe/event"
 	"kprobe/spec"
 )
@@ -102,7 +103,7 @@ func newHit(r *rand.Rand, m target) *hit {
 // run runs a tracer's program at the hit; ok: it was recorded.
 func (h *hit) run(t testing.TB, tr *Tracer) (values []event.Value, ok bool) {
 	t.Helper()
-	proof, err := bpf.Verify(tr.Program)
+	proof, err := verify.Program(tr.Program)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func (h *hit) run(t testing.TB, tr *Tracer) (values []event.Value, ok bool) {
 	if _, err := vm.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	ring, err := bpf.NewReader(seg.Map(bpf.RingIndex))
+	ring, err := bpf.NewReader(seg.Map(RingIndex))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +139,7 @@ func (h *hit) run(t testing.TB, tr *Tracer) (values []event.Value, ok bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tr.Values(decoded), true
+	return tr.Format().AppendTo(nil, &decoded, h.memory.Name), true
 }
 
 // A program in the target captures what a stop would have, for any definition.
@@ -280,9 +281,9 @@ func FuzzParseFilter(f *testing.F) {
 		if err != nil {
 			return
 		}
-		args := []bpf.Fetch{{From: bpf.FromReg}, {From: bpf.FromReg, As: bpf.AsText}}
-		if rec, err := bpf.Generate(bpf.Trace{Args: args, Filter: filter}); err == nil {
-			if _, err := bpf.Verify(rec.Program); err != nil {
+		args := []Fetch{{From: FromReg}, {From: FromReg, As: AsText}}
+		if rec, err := Generate(Trace{Args: args, Filter: filter}); err == nil {
+			if _, err := verify.Program(rec.Program); err != nil {
 				t.Errorf("%q: %v", s, err)
 			}
 		}

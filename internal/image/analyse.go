@@ -47,8 +47,8 @@ func (im *Image) Analyse(loc symbol.Loc) (*patch.Site, error) {
 		return nil, errno.New(syscall.EBUSY, "there is someone else's breakpoint at %v", addr)
 	}
 	near := addr
-	if loc.Module != nil {
-		near = arch.Addr(loc.Module.Start)
+	if m := loc.Module; m != nil && addr-arch.Addr(m.Start) < im.ISA.Reach() {
+		near = arch.Addr(m.Start)
 	}
 	site, err := patch.Analyse(im.ISA, code, addr, near)
 	var refusal *patch.Refusal
@@ -107,6 +107,8 @@ func (im *Image) checkBoundary(loc symbol.Loc) error {
 		})
 	}
 	switch b := im.decoded; {
+	case b.Tries(addr):
+		return errno.New(syscall.EINVAL, "%v is between a load and a store exclusive: with a probe there, the store would fail for ever", addr)
 	case b.Has(addr):
 		return nil
 	case b.Failed == 0 || addr <= b.Failed:

@@ -8,7 +8,6 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/errno"
 	"kprobe/internal/mem"
-	"kprobe/internal/patch"
 	"kprobe/symbol"
 )
 
@@ -35,6 +34,12 @@ func (im *Image) Place(name string, addr arch.Addr, offset uint64) (symbol.Loc, 
 	loc.Addr += offset
 	loc.Off += offset
 	return loc, nil
+}
+
+// Again finds a place that was found before: see symbol.Space. Errors: ENOENT.
+func (im *Image) Again(loc symbol.Loc) (symbol.Loc, error) {
+	loc, err := im.Space.Again(loc)
+	return loc, symbolError(err)
 }
 
 // Function finds a function by name. An indirect function (IFUNC) stands for what the
@@ -106,11 +111,11 @@ func symbolError(err error) error {
 }
 
 // RangeOf is the memory of a module; where there is none, an address.
-func RangeOf(m *symbol.Module, at arch.Addr) patch.Range {
+func RangeOf(m *symbol.Module, at arch.Addr) arch.Range {
 	if m == nil {
-		return patch.Range{Start: at, End: at + 1}
+		return arch.Range{Start: at, End: at + 1}
 	}
-	return patch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+	return arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
 }
 
 // Padding finds an address that is code, so that a return there can be fetched, and that

@@ -13,20 +13,18 @@ import (
 
 // Forbid finds out what must not be probed, but for what is looked for at each address
 // anew, and adds some more. Errors: EIO.
-func (im *Image) Forbid(more []untouchable.Area) error {
-	var all []untouchable.Area
+func (im *Image) Forbid(more []arch.Blocked) error {
+	var all []arch.Blocked
 	if t, ok := im.t.(target.Blacklister); ok {
 		areas, err := t.BlackList()
 		if err != nil {
 			return &errno.Error{Errno: syscall.EIO, Reason: "where it must not be probed cannot be told", Err: err}
 		}
-		for _, a := range areas {
-			all = append(all, untouchable.Area(a))
-		}
+		all = append(all, areas...)
 	}
 	for _, m := range im.Space.Modules() {
 		if m.Special {
-			all = append(all, untouchable.Area{Start: arch.Addr(m.Start), End: arch.Addr(m.End), Symbol: m.Name, Reason: "it belongs to the kernel"})
+			all = append(all, arch.Blocked{Start: arch.Addr(m.Start), End: arch.Addr(m.End), Symbol: m.Name, Reason: "it belongs to the kernel"})
 		}
 		if m.File == nil {
 			continue
@@ -41,10 +39,10 @@ func (im *Image) Forbid(more []untouchable.Area) error {
 }
 
 // Forbidden tells whether and why an address must not be probed.
-func (im *Image) Forbidden(addr arch.Addr) (untouchable.Area, bool) {
+func (im *Image) Forbidden(addr arch.Addr) (arch.Blocked, bool) {
 	if p := im.forbidden.Load(); p != nil {
 		for _, a := range *p {
-			if addr >= a.Start && addr < a.End {
+			if a.Contains(addr) {
 				return a, true
 			}
 		}
@@ -54,7 +52,7 @@ func (im *Image) Forbidden(addr arch.Addr) (untouchable.Area, bool) {
 
 // AllForbidden lists what must not be probed, in order of address. The whole text is
 // searched for signal trampolines.
-func (im *Image) AllForbidden() ([]untouchable.Area, error) {
+func (im *Image) AllForbidden() ([]arch.Blocked, error) {
 	all := slices.Clone(*im.forbidden.Load())
 	maps, err := im.t.Maps()
 	if err != nil {
@@ -69,6 +67,6 @@ func (im *Image) AllForbidden() ([]untouchable.Area, error) {
 			all = append(all, untouchable.Sigreturns(im.Arch, text, arch.Addr(m.Start))...)
 		}
 	}
-	slices.SortFunc(all, func(a, b untouchable.Area) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortFunc(all, func(a, b arch.Blocked) int { return cmp.Compare(a.Start, b.Start) })
 	return all, nil
 }

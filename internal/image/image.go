@@ -32,7 +32,6 @@ import (
 	"kprobe/internal/mem"
 	"kprobe/internal/patch"
 	"kprobe/internal/returns"
-	"kprobe/internal/untouchable"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -41,7 +40,7 @@ import (
 type Image struct {
 	t       target.Target
 	filer   target.Filer // nil: nothing is mapped from files
-	own     mem.Reader
+	own     arch.Reader
 	inPlace bool
 
 	Arch  *arch.Arch
@@ -55,7 +54,7 @@ type Image struct {
 	flows       *jumps.Finder
 
 	inUse     bool // guarded by known.mu
-	forbidden atomic.Pointer[[]untouchable.Area]
+	forbidden atomic.Pointer[[]arch.Blocked]
 	schedules atomic.Bool
 	golang    atomic.Pointer[goabi.Runtime]
 }
@@ -63,7 +62,7 @@ type Image struct {
 // New makes the image of a target's program, which has not been looked at yet. own reads
 // the program's own bytes, where the target's memory may have others; inPlace tells that
 // instructions may be run where they stand. Errors: ENOTSUP for its machine.
-func New(t target.Target, own mem.Reader, inPlace bool) (*Image, error) {
+func New(t target.Target, own arch.Reader, inPlace bool) (*Image, error) {
 	im := &Image{t: t, own: own, inPlace: inPlace}
 	if err := im.Become(t.Arch()); err != nil {
 		return nil, err

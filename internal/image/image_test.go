@@ -1,13 +1,13 @@
 package image
 
 import (
+	"encoding/binary"
 	"errors"
 	"strings"
 	"syscall"
 	"testing"
 
 	"kprobe/arch"
-	"kprobe/internal/untouchable"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -54,7 +54,7 @@ func look(t *testing.T, p *program) *Image {
 	if _, err := im.Look(); err != nil {
 		t.Fatal(err)
 	}
-	if err := im.Forbid([]untouchable.Area{{Start: at + 64, End: at + 80, Symbol: "here", Reason: "so it was said"}}); err != nil {
+	if err := im.Forbid([]arch.Blocked{{Start: at + 64, End: at + 80, Symbol: "here", Reason: "so it was said"}}); err != nil {
 		t.Fatal(err)
 	}
 	return im
@@ -128,5 +128,34 @@ func TestMachine(t *testing.T) {
 	p.arch = &arch.Arch{Name: "pdp11"}
 	if _, err := New(p, p, false); !errors.Is(err, syscall.ENOTSUP) {
 		t.Errorf("a machine nobody knows: %v", err)
+	}
+}
+
+// On arm64 there is no probe between a load and a store exclusive; and what is far from its module's
+// start is judged by where it is.
+func TestAnalyseARM64(t *testing.T) {
+	var code []byte
+	for _, w := range []uint32{0x11000421, 0x885ffc41, 0x11000421, 0x8800fc41, 0xd65f03c0} { // add, ldaxr, add, stlxr, ret
+		code = binary.LittleEndian.AppendUint32(code, w)
+	}
+	p := anonymous(code)
+	p.arch = arch.ARM64
+	im := look(t, p)
+	for i, says := range []string{"", "it belongs to a load and store exclusive", "between a load and a store exclusive", "it belongs to a load and store exclusive", ""} {
+		loc := symbol.Loc{Addr: uint64(at) + 4*uint64(i), Off: 4 * uint64(i), Func: symbol.Symbol{Addr: uint64(at), Size: uint64(len(code))}}
+		_, err := im.Analyse(loc)
+		if (err != nil) != (says != "") || err != nil && (!errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), says)) {
+			t.Errorf("+%d: %v, want %q", 4*i, err, says)
+		}
+	}
+	p = anonymous(code)
+	p.arch = arch.ARM64
+	page := p.bytes[at]
+	const far = 1 << 28
+	p.maps[0].Start, p.maps[0].End = uint64(at)+far, uint64(at)+far+4096
+	p.bytes = map[arch.Addr][]byte{at + far: page}
+	im = look(t, p)
+	if _, err := im.Analyse(symbol.Loc{Addr: uint64(at) + far, Module: &symbol.Module{Start: uint64(at)}}); err != nil {
+		t.Error("far from its module's start: ", err)
 	}
 }

@@ -6,24 +6,15 @@ import (
 	"kprobe/arch"
 )
 
-// The few instructions that detours are made of. An asm writes them one after
-// another and notes, in front of each, where the program's own registers are at
-// that point: a thread that is stopped there can be put back, whatever the code
-// has done with its registers so far (see frame).
+// The few instructions that detours are made of.
 type asm struct {
-	base   arch.Addr // of code[0]
-	code   []byte
-	now    frame
+	*output
 	narrow bool // 32-bit code
-	silent bool // no points are noted: only the code is wanted
-	points []point
 	fixups []fixup
 }
 
-// point is a boundary between two instructions.
-type point struct {
-	off int
-	frame
+func newAsm(base arch.Addr, narrow bool) *asm {
+	return &asm{output: &output{base: base, silent: true}, narrow: narrow}
 }
 
 // label is a place in the code that jumps may lead to before it is known.
@@ -39,16 +30,6 @@ type fixup struct {
 }
 
 func newLabel() *label { return &label{off: -1} }
-
-func (a *asm) here() arch.Addr { return a.base + arch.Addr(len(a.code)) }
-
-// put adds one instruction.
-func (a *asm) put(insn ...byte) {
-	if !a.silent {
-		a.points = append(a.points, point{len(a.code), a.now})
-	}
-	a.code = append(a.code, insn...)
-}
 
 // branch adds an instruction that ends in a rel32 to the label.
 func (a *asm) branch(l *label, op ...byte) {
@@ -403,4 +384,21 @@ func (a *asm) restoreFlags() {
 	a.now.flags = flagsInAH
 	a.put(0x9e) // sahf
 	a.now.flags = flagsInPlace
+}
+
+// joinX86 makes the flags register of what it is now and of the ax that lahf and
+// seto have left.
+func joinX86(f flagsAt, now, ax uint64) uint64 {
+	const arithmetic, overflow = 0xd5, 1 << 11
+	switch f {
+	case flagsInPlace, flagsDead:
+		return now
+	case flagsPushed:
+		return ax
+	}
+	if f != flagsInAH {
+		now &^= overflow
+		now |= ax & 1 * overflow
+	}
+	return now&^arithmetic | ax>>8&arithmetic
 }

@@ -172,7 +172,10 @@ func (b *builder) findData(off int) {
 
 // Leaves tells whether an instruction that leaves a function can be an Exit's: a return,
 // or a direct jump; and under which condition it does (Detour.Cond).
-func Leaves(code []byte) (cond byte, ok bool) {
+func Leaves(a *arch.Arch, code []byte) (cond byte, ok bool) {
+	if a == arch.ARM64 {
+		return 0, leavesARM64(code)
+	}
 	for len(code) > 1 {
 		switch op := code[0]; op {
 		case 0x2e, 0x3e, 0xf2, 0xf3: // hints, bnd, repz

@@ -28,6 +28,7 @@ func (b *builder) noteTask() {
 	}
 	task, at := keyReg, b.d.Key.Task
 	b.loadGS(task, at.Current)
+	b.store(foundReg, jit.StateTask, task)
 	b.load32(scratchReg, task, at.TID)
 	b.store32(foundReg, jit.StatePidTgid, scratchReg)
 	b.load32(scratchReg, task, at.TGID)

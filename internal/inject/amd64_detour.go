@@ -1,129 +1,17 @@
 package inject
 
 import (
-	"fmt"
 	"slices"
 
 	"kprobe/arch"
-	"kprobe/internal/isa"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/jit"
 )
 
-// Program is a compiled program, as a detour needs to know it.
-type Program struct {
-	Entry    arch.Addr
-	Clobbers amd64.RegSet // registers that it, or what it calls, may change
-	Context  uint32       // words of its context that it reads, a bit each
-	Needs    jit.Needs
-	FuncIP   arch.Addr // what get_func_ip answers
-	Cookie   uint64    // what get_attach_cookie answers
-	Data     int       // where in the call's private data its own begins
-	Override bool      // it may call override_return (at a function's entry only)
-}
-
-// Tail is the displaced instructions, made for the address where they will run, and the
-// jump back to the original code behind them. Marks are as in isa.Verdict.
-type Tail struct {
-	Code  []byte
-	Marks []isa.Mark
-}
-
-// Scratch is what a function neither keeps nor is given anything in, by the rules of C: at an entry
-// it is dead, and so are the flags.
-const Scratch = amd64.RegSet(1<<arch.R10 | 1<<arch.R11)
-
-// NoCounter stands for a counter that nobody wants.
-const NoCounter = -1
-
-// Detour is the code that a jump at a probe's address leads to: the plan of it.
-// The code follows from the plan, and so do the tables that Where reads: nothing is
-// kept of them.
-type Detour struct {
-	At   arch.Addr // where it will stand, within 2 GiB of its Area
-	Site arch.Addr // the probe's address
-	Area *Area
-	Key  ThreadKey
-
-	// RedZone is how much below the stack pointer belongs to the program, in
-	// bytes: 128 in C, nothing in Go, whose stacks have hardly room for more.
-	RedZone int
-
-	// Tail makes the displaced instructions for an address. It must always make the same.
-	Tail func(at arch.Addr) (Tail, error)
-
-	// Head makes those in front of the probed one, where the jump is ahead of it: they come
-	// first, and run on into what serves the probe. nil for none.
-	Head func(at arch.Addr) (Tail, error)
-
-	// Dead registers and flags hold nothing that the program needs any more:
-	// each is written before it is read. A detour that only counts makes use of the registers.
-	Dead      amd64.RegSet
-	DeadFlags bool
-
-	// Goroutine is where a thread of a Go program keeps the address of the descriptor of
-	// the goroutine that it runs, from its fs base; 0 in other programs.
-	Goroutine int32
-
-	Hits     int       // counter of hits, or NoCounter
-	Missed   int       // counter of hits whose programs could not run; there must be one if there are programs
-	Programs []Program // run one after the other
-	Return   *Return   // probe the return too, where this is a function's entry, by swapping its address
-	Enters   []Enter   // or by the function's exits
-	Exits    []Exit    // be such a return, where this is one of the function's exits
-
-	// Gate has the detour lead the traps of others to their detours, and do nothing else: see amd64_gate.go.
-	Gate bool
-
-	// Cond is the condition under which the instruction leaves the function, if it is a conditional
-	// jump: the opcode of its short form. 0 says that it always does.
-	Cond byte
-}
-
-// generated is a detour's code and what is where in it.
-type generated struct {
-	*asm
-	head     Tail
-	tail     Tail
-	tailAt   int // offset of the displaced instructions
-	out      int // where a thread goes on that has been served: tailAt, or where the return is put in place
-	returned int // where the function returns to
-	trusting []trusting
-	landAt   int // where a trap leads that a kernel takes
-}
-
-// Code is the detour's code. Errors: of Tail.
-func (d *Detour) Code() ([]byte, error) {
-	code, _, err := d.Emit()
-	return code, err
-}
-
-// Emit is the detour's code, and where in it the displaced instructions stand. Errors: of
-// Tail.
-func (d *Detour) Emit() (code []byte, tailAt arch.Addr, err error) {
-	g, err := d.build(true)
-	if err != nil {
-		return nil, 0, err
-	}
-	return g.code, d.At + arch.Addr(g.tailAt), nil
-}
-
-// ReturnAt is the address that Return's functions return to: it stands in the
-// stack slots of calls in flight. Errors: of Tail; a detour without Return.
-func (d *Detour) ReturnAt() (arch.Addr, error) {
-	g, err := d.generate()
-	if err == nil && d.Return == nil {
-		err = fmt.Errorf("the detour of %v has no return probe", d.Site)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return d.At + arch.Addr(g.returned), nil
-}
-
 // builder writes one detour.
 type builder struct {
-	*generated
+	*asm
+	made  *generated
 	m     *machine
 	d     *Detour
 	key   arch.Reg // scratch: the thread's key, then whatever
@@ -141,20 +29,11 @@ const (
 	scratchReg = arch.AX
 )
 
-// plain tells whether the detour only counts.
-func (d *Detour) plain() bool {
-	return len(d.Programs) == 0 && d.Return == nil && len(d.Enters) == 0 && len(d.Exits) == 0
-}
-
-// generate is the detour with all that is known of it.
-func (d *Detour) generate() (*generated, error) { return d.build(false) }
-
-func (d *Detour) build(silent bool) (*generated, error) {
+// buildX86 makes a detour of x86-64 or i386. Errors: of Tail.
+func buildX86(d *Detour, silent bool) (g *generated, err error) {
 	m := d.Area.seg.machine
-	g := &generated{asm: &asm{base: d.At, narrow: m.narrow(), silent: silent}}
-	b := &builder{generated: g, m: m, d: d, key: keyReg, state: foundReg, tail: newLabel(), back: newLabel()}
-	g.now.state = arch.NoReg
-	var err error
+	g = newGenerated(d, silent)
+	b := &builder{asm: &asm{output: g.output, narrow: m.narrow()}, made: g, m: m, d: d, key: keyReg, state: foundReg, tail: newLabel(), back: newLabel()}
 	if d.Head != nil {
 		if g.head, err = d.Head(d.At); err != nil {
 			return nil, err
@@ -184,7 +63,7 @@ func (d *Detour) build(silent bool) (*generated, error) {
 	if d.Key.Kind == CPU && !d.Gate {
 		b.landing(start)
 	}
-	g.finish()
+	b.finish()
 	return g, nil
 }
 
@@ -233,7 +112,7 @@ func (b *builder) early(programs []Program) (regs []arch.Reg) {
 		return nil
 	}
 	clobbers := b.clobbered(programs)
-	var context uint32
+	var context uint64
 	for _, p := range programs {
 		context |= p.Context
 	}
@@ -343,7 +222,7 @@ func (b *builder) findSelf() {
 	b.put(append([]byte{segment}, memory(!b.narrow, []byte{0x39}, number(k), s, 0)...)...) // cmp k, fs:(s)
 	b.jcc(ccNE, miss)
 	b.put(append([]byte{segment}, memory(!b.narrow, []byte{0x8b}, number(s), s, 8)...)...) // mov fs:8(s), s
-	b.trusting = append(b.trusting, trusting{from, len(b.code), miss})
+	b.made.trusting = append(b.made.trusting, trusting{from, len(b.code), miss})
 	b.place(found)
 	b.now.state = s
 	b.later(miss, func() {
@@ -352,28 +231,6 @@ func (b *builder) findSelf() {
 		b.now.state = s
 		b.jmp(found)
 	})
-}
-
-// trusting is a stretch of code that reads memory by the thread pointer, and where a thread goes on
-// that cannot.
-type trusting struct {
-	from, end int
-	otherwise *label
-}
-
-// Fixup tells where a thread goes on whose instruction at pc has faulted for want of
-// a thread pointer; ok is false for every other instruction. Errors: of Tail.
-func (d *Detour) Fixup(pc arch.Addr) (to arch.Addr, ok bool, err error) {
-	g, err := d.build(true)
-	if err != nil {
-		return 0, false, err
-	}
-	for _, t := range g.trusting {
-		if off := int(pc - d.At); off >= t.from && off < t.end {
-			return d.At + arch.Addr(t.otherwise.off), true, nil
-		}
-	}
-	return 0, false, nil
 }
 
 // entry makes b.state the address in the table where the entry of b.key should be.
@@ -435,7 +292,7 @@ func (b *builder) serve() {
 	b.place(restored)
 	b.popFlags()
 	b.restore(saved)
-	b.out = len(b.code)
+	b.made.out = len(b.code)
 	b.later(missed, func() {
 		b.now.plain = true
 		if d.Missed != NoCounter {
@@ -582,7 +439,7 @@ var wordOf = [16]int{
 // are on the program's stack already, and free. vetoed, if there is any, is gone on with
 // where the last of the programs does not answer 0.
 func (b *builder) run(programs []Program, hits int, saved []arch.Reg, vetoed func(stored []arch.Reg)) {
-	var context uint32
+	var context uint64
 	override := false
 	for _, p := range programs {
 		context |= p.Context
@@ -644,7 +501,7 @@ func (b *builder) last() arch.Reg {
 
 // fillContext stores what programs read or change of the registers, switches to
 // the private stack, and says what must be loaded again afterwards.
-func (b *builder) fillContext(clobbers amd64.RegSet, context uint32, saved []arch.Reg) (stored []arch.Reg) {
+func (b *builder) fillContext(clobbers amd64.RegSet, context uint64, saved []arch.Reg) (stored []arch.Reg) {
 	// What is found with the program's stack pointer.
 	for _, r := range scratch {
 		if context>>wordOf[r]&1 != 0 {

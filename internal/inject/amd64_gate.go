@@ -59,7 +59,7 @@ func (b *builder) gate() {
 // sleeps. Whoever asks for tasks that will come here must not find it, so it is wiped: in either of the two
 // places where the processor may have aligned it to.
 func (b *builder) landing(start *label) {
-	b.landAt = len(b.code)
+	b.made.landAt = len(b.code)
 	b.now = frame{phase: Before, state: arch.NoReg}
 	// The frame has 5 words, and the kernel puts one in front, and 6 that are a copy (room to emulate a call).
 	const ip = -8 * (5 + 1 + 6 - 1)

@@ -1,7 +1,10 @@
 package inject
 
 import (
+	"math/bits"
+
 	"kprobe/bpf"
+	"kprobe/bpf/layout"
 	"kprobe/internal/jit"
 )
 
@@ -38,10 +41,11 @@ var helperRoutines = map[int32]string{
 var names = map[string]int64{
 	"AREA_CODE": areaCode, "AREA_HEAD": areaHead, "AREA_TABLE": areaTable, "AREA_CAREFUL": areaCareful,
 
-	"HEAD_NEXT": headNext, "HEAD_MAX": headMax, "HEAD_STATES": headStates, "HEAD_STRIDE": headStride,
+	"HEAD_TGID": headTgid, "HEAD_NEXT": headNext, "HEAD_MAX": headMax, "HEAD_STATES": headStates, "HEAD_STRIDE": headStride,
 	"HEAD_SINK": headSink, "HEAD_OTHER": headOther, "HEAD_TRACE": headTrace, "HEAD_READ_TEXT": headReadText, "HEAD_UID_GID": headUIDGID,
+	"HEAD_CURRENT": headCurrent, "HEAD_CRED": headCurrent + 4, "HEAD_UID": headUID, "HEAD_GID": headUID + 4,
 	"HEAD_CLOCK_BASE": headClock, "HEAD_CLOCK_MULT": headClock + 8, "HEAD_CLOCK_SHIFT": headClock + 16, "HEAD_CLOCK_BOOT": headClock + 24,
-	"HEAD_READS_BASE": headReadsBase, "HEAD_PROOF": headProof, "HEAD_SHARED": headShared,
+	"HEAD_READS_BASE": headReadsBase, "HEAD_PROOF": headProof, "HEAD_SHARED": headShared, "HEAD_ANY_SHARED": headAnyShared,
 	"HASH_FACTOR": hashFactor - 1<<32, "HASH_SHIFT": hashShift, "HASH_MASK": hashMask, "ODD_KEY": oddKey, "ODD_BIT": oddBit, "KEY_ALIGN": keyAlign - 1,
 	"TABLE_WINDOW": tableWindow, "ENTRY_SIZE": entrySize, "TOMBSTONE": tombstone,
 
@@ -51,7 +55,7 @@ var names = map[string]int64{
 	"STATE_STACK_HIGH": stateStackHigh, "STATE_OVERRIDE": stateOverride,
 	"STATE_VALUE": stateValue, "STATE_COMM": stateComm, "COMM_SIZE": commSize, "STATE_RANDOM": stateRandom, "STATE_TRACE": stateTrace,
 	"STATE_COUNTERS": stateCounters, "STATE_CALL": stateCall, "STATE_RSP": stateRSP, "STATE_FREE": stateFree,
-	"STATE_FREES": stateFrees, "STATE_ASKED": stateAsked, "STATE_OWNER": stateOwner, "STATE_OWN": stateOwn, "TARGET_SP": targetSP,
+	"STATE_FREES": stateFrees, "STATE_ASKED": stateAsked, "STATE_OWNER": stateOwner, "STATE_OWN": stateOwn,
 	"STATE_GRAVE": stateGrave, "GRAVE_MASK": graveSize - graveEntry,
 
 	"CALL_SIZE": callSize, "CALL_SLOT": callSlot, "CALL_RET": callRet, "CALL_PROBE": callProbe,
@@ -69,29 +73,31 @@ var names = map[string]int64{
 	"SLOT_DATA_SHIFT": slotDataShift, "LOST_EXITED": 8 * LostExited,
 	"GO_STACK_LO": goStackLo, "GO_STACK_HI": goStackHi,
 
-	"CONTEXT_IP": wordIP, "CONTEXT_FP": wordFP,
+	"CONTEXT_ORIG_AX": int64(word(wordOrigAX)), "CONTEXT_CS": int64(word(wordCS)), "CONTEXT_SS": int64(word(wordSS)),
+	"CONTEXT_IP": wordIP, "CONTEXT_FP": wordFP, "CONTEXT_SP": wordSP,
 
 	// Linux keeps the CPU's number in the limit of this segment: its low bits.
 	"CPU_SEGMENT": 0x7b, "CPU_MASK": 0xfff,
 
 	"ARRAY": int64(bpf.Array), "PERCPU_ARRAY": int64(bpf.PerCPUArray), "LRU_HASH": int64(bpf.LRUHash),
 	"LRU_PERCPU_HASH": int64(bpf.LRUPerCPUHash), "STACK_TRACE": int64(bpf.StackTrace),
-	"HDR_TYPE": bpf.HdrType, "HDR_KEY_SIZE": bpf.HdrKeySize, "HDR_VALUE_SIZE": bpf.HdrValueSize,
-	"HDR_ELEMS": bpf.HdrElems, "HDR_SLOTS": bpf.HdrSlots, "HDR_BUCKETS": bpf.HdrBuckets, "HDR_RING_SIZE": bpf.HdrRingSize,
-	"HDR_INDEX": bpf.HdrIndex, "HDR_KEYS": bpf.HdrKeys, "HDR_VALUES": bpf.HdrValues, "HDR_KEY_STRIDE": bpf.HdrKeyStride,
-	"HDR_VALUE_STRIDE": bpf.HdrValueStride, "HDR_SLOT_STRIDE": bpf.HdrSlotStride,
-	"BUCKET_LOCK": bpf.BucketLock, "BUCKET_HAND": bpf.BucketHand, "BUCKET_TAGS": bpf.BucketTags,
-	"BUCKET_USED": bpf.BucketUsed, "BUCKET_SLOTS": bpf.BucketSlots, "BUCKET_SHIFT": 6,
-	"TAG_BUSY": bpf.TagBusy, "TAG_KEY": bpf.TagKey, "LOCK_TRIES": bpf.LockTries, "HASH_MUL": hashMul,
-	"RING_HEAD": bpf.RingHead, "RING_LOST": bpf.RingLost, "RING_TAIL": bpf.RingTail, "RING_DATA": bpf.RingData,
-	"RECORD_HEADER": bpf.RecordHeader, "RECORD_BUSY": bpf.RecordBusy, "RECORD_DISCARD": bpf.RecordDiscard,
-	"TRACE_COUNT": bpf.TraceCount, "TRACE_HASH": bpf.TraceHash, "TRACE_INDEX_SIZE": bpf.TraceIndexSize,
-	"TRACE_BUSY": bpf.TraceBusy, "TRACE_PROBES": bpf.TraceProbes,
+	"HDR_TYPE": layout.HdrType, "HDR_KEY_SIZE": layout.HdrKeySize, "HDR_VALUE_SIZE": layout.HdrValueSize,
+	"HDR_ELEMS": layout.HdrElems, "HDR_SLOTS": layout.HdrSlots, "HDR_BUCKETS": layout.HdrBuckets, "HDR_RING_SIZE": layout.HdrRingSize,
+	"HDR_INDEX": layout.HdrIndex, "HDR_KEYS": layout.HdrKeys, "HDR_VALUES": layout.HdrValues, "HDR_KEY_STRIDE": layout.HdrKeyStride,
+	"HDR_VALUE_STRIDE": layout.HdrValueStride, "HDR_SLOT_STRIDE": layout.HdrSlotStride,
+	"BUCKET_LOCK": layout.BucketLock, "BUCKET_HAND": layout.BucketHand, "BUCKET_TAGS": layout.BucketTags,
+	"BUCKET_USED": layout.BucketUsed, "BUCKET_SLOTS": layout.BucketSlots, "BUCKET_SHIFT": 6,
+	"TAG_BUSY": layout.TagBusy, "TAG_KEY": layout.TagKey, "LOCK_TRIES": layout.LockTries, "HASH_MUL": hashMul,
+	"RING_HEAD": layout.RingHead, "RING_LOST": layout.RingLost, "RING_TAIL": layout.RingTail, "RING_DATA": layout.RingData,
+	"RECORD_HEADER": layout.RecordHeader, "RECORD_BUSY": layout.RecordBusy, "RECORD_DISCARD": layout.RecordDiscard,
+	"TRACE_COUNT": layout.TraceCount, "TRACE_HASH": layout.TraceHash, "TRACE_INDEX_SIZE": layout.TraceIndexSize,
+	"TRACE_BUSY": layout.TraceBusy, "TRACE_PROBES": layout.TraceProbes,
 	"PRINTK_ARGS": bpf.PrintkArgs, "PRINTK_THREAD": bpf.PrintkThread, "PRINTK_LEN": bpf.PrintkLen,
 	"PRINTK_COUNT": bpf.PrintkCount, "PRINTK_TEXTS": bpf.PrintkTexts, "PRINTK_TEXT": bpf.PrintkText,
 	"MAX_PRINTK": bpf.MaxPrintk, "MAX_PRINTK_OF": bpf.MaxPrintkOf,
 	"UPDATE_NOEXIST": bpf.UpdateNoExist, "UPDATE_EXIST": bpf.UpdateExist,
-	"STACK_SKIP": 0xff, "STACK_FLAGS": 0x700, "STACK_REUSE": 0x400, // BPF_F_SKIP_FIELD_MASK, BPF_F_REUSE_STACKID
+	"STACK_SKIP": 0xff, "STACK_FLAGS": 0x700 | bpf.StackEntry, "STACK_REUSE": 0x400, // BPF_F_SKIP_FIELD_MASK, BPF_F_REUSE_STACKID
+	"STACK_ENTRY_BIT": int64(bits.TrailingZeros(bpf.StackEntry)),
 
 	"ENOENT": bpf.ENOENT, "E2BIG": bpf.E2BIG, "EAGAIN": bpf.EAGAIN, "EFAULT": bpf.EFAULT, "EBUSY": bpf.EBUSY,
 	"EEXIST": bpf.EEXIST, "EINVAL": bpf.EINVAL, "ENOSPC": bpf.ENOSPC,

@@ -43,7 +43,7 @@ func (r *Readers) userText() arch.Addr   { return r.UserText }
 
 // code is these helpers, to stand at an address, and where each begins.
 func (r *Readers) code(base arch.Addr) (code []byte, at map[int32]arch.Addr) {
-	a := &asm{base: base, silent: true}
+	a := newAsm(base, false)
 	at = make(map[int32]arch.Addr)
 	for _, h := range readHelpers {
 		at[h.id] = a.here()

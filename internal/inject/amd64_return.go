@@ -88,7 +88,7 @@ func (b *builder) throughReturn() {
 	ret := b.d.Return
 	b.moveSP(b.word())
 	b.branch(b.tail, 0xe8)
-	b.returned = len(b.code)
+	b.made.returned = len(b.code)
 	b.place(b.back)
 	b.now = frame{phase: Returning, state: arch.NoReg}
 	b.moveSP(-b.word()) // to the slot. Below it the function was, so nothing is there any more

@@ -30,7 +30,7 @@ func NewArea(s *Segment, addr arch.Addr) *Area { return &Area{addr, s} }
 func (a *Area) Image() []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(a.seg.Addr))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.seg.Addr)+headTable)
-	b = append(b, a.seg.carefulByte())
+	b = append(b, a.seg.CarefulByte())
 	b = append(b, make([]byte, areaCode-len(b))...)
 	b = append(b, a.machine().runtime...)
 	if r := a.seg.readers; r != nil {
@@ -94,6 +94,9 @@ func (a *Area) TrapExit() arch.Addr { return a.routine("trap_exit") }
 // Exits tells whether a thread is at TrapExit, or behind its trap.
 func (a *Area) Exits(pc arch.Addr) bool { return pc >= a.TrapExit() && pc < a.routine("helpers") }
 
+// Runs tells whether programs run there: without any there are no routines.
+func (a *Area) Runs() bool { return len(a.machine().routines) > 0 }
+
 // Contains tells whether a PC is among the area's routines. A thread in one of
 // those that detours call is to be stepped on; one in a helper runs a program.
 func (a *Area) Contains(pc arch.Addr) bool {
@@ -111,11 +114,8 @@ func (a *Area) Helper(id int32) (arch.Addr, bool) {
 			return at[id], true
 		}
 	}
-	name, ok := helperRoutines[id]
-	if !ok {
-		return 0, false
-	}
-	return a.routine(name), true
+	off, ok := a.machine().routines[helperRoutines[id]]
+	return a.Addr + areaCode + arch.Addr(off), ok
 }
 
 // ReadsText has printed lines read their texts as this area's programs read memory: for kernels, whose
@@ -135,7 +135,7 @@ func (a *Area) ReadsText() {
 // keeps, when it has trapped. r are the thread's registers: programs and helpers keep that
 // of its state.
 func (s *Segment) ReturnTo(r *arch.Regs) arch.Addr {
-	return arch.Addr(r[s.machine.abi.State]) - targetSP - arch.Addr(s.machine.arch.PtrSize)
+	return s.machine.returnTo(arch.Addr(r[s.machine.abi.State]))
 }
 
 // BackAt is where, in memory, the address is to be kept that was in ReturnTo, before it is

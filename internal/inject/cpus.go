@@ -1,11 +1,5 @@
 package inject
 
-import (
-	"sync/atomic"
-
-	"kprobe/internal/jit"
-)
-
 // CPUs need no search for their state: a kernel counts them from 0, and the head has
 // a state's address for each number, the sink's where there is no such CPU.
 
@@ -21,11 +15,10 @@ func (s *Segment) initCPUs() {
 
 // AssignCPU gives a CPU its state, which it has for ever; false where none is free.
 func (s *Segment) AssignCPU(number int) bool {
-	i := int(atomic.AddUint32(s.word32(headNext), 1) - 1)
-	if number >= MaxCPUs || i >= s.Threads {
+	i := s.newState()
+	if number >= MaxCPUs || i == s.Threads {
 		return false
 	}
-	s.put(s.state(i)+jit.StatePidTgid, s.get(headTgid))
 	s.put(headCPUs+8*number, uint64(s.stateAddr(i)))
 	return true
 }

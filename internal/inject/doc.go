@@ -84,6 +84,17 @@
 // eax, ecx, edx and, for programs, ebp. The memory is laid out as for x86-64: addresses are the
 // lower halves of its words. See machine.go.
 //
+// # arm64
+//
+// A detour that only counts does so of all threads in one state (Together), by a load and a store exclusive. One
+// with programs saves x0 to x2 and the link register on the program's own stack, and reads the thread
+// pointer from its register, TPIDR_EL0; the flags are saved where the programs run, since nothing before that touches
+// them. The context is the kernel's struct user_pt_regs. A program's detour goes on by an address that it keeps beside
+// the program's stack pointer, so that the controller can have it come to TrapExit instead. A
+// call's return address is in a register, so it is never swapped: there is no Return, and calls are watched by Enters and
+// Exits, which know them by the stack pointer. No program overrides a function.
+// See arm64_detour.go and arm64_calls.go.
+//
 // # Kernels
 //
 // With the key CPU the threads are CPUs: they have numbers, so the head has a table of states instead

@@ -14,6 +14,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/bpf/layout"
 	"kprobe/internal/jit"
 )
 
@@ -38,6 +39,9 @@ type driver struct {
 
 func newDriver(t testing.TB, maps ...*bpf.MapSpec) *driver {
 	t.Helper()
+	if foreign() {
+		return foreignDriver(t, maps...)
+	}
 	h := startHost(t, Layout{Threads: 4, Counters: 16, Extra: extra})
 	h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, Comm: "host"})
 	d := &driver{host: h, maps: h.maps(maps...)}
@@ -157,6 +161,10 @@ func (d *driver) list() []byte {
 // run does what was listed and gives the answers.
 func (d *driver) run() (answers []uint64) {
 	d.Helper()
+	if foreign() {
+		answers, _ = d.called()
+		return answers
+	}
 	b := d.list()
 	d.expectSum("f_lea", 0, 1, 1, 2, 3)
 	for i := range d.calls {
@@ -280,8 +288,8 @@ func TestLock(t *testing.T) {
 	if a := d.one(bpf.FnMapUpdateElem, d.mapAddr(0), k, v, 0); a != 0 {
 		t.Fatal(a)
 	}
-	index := d.seg.Extra()[bpf.HeaderSize:]
-	index[bpf.BucketLock] = 1
+	index := d.seg.Extra()[layout.HeaderSize:]
+	index[layout.BucketLock] = 1
 	d.buffers = 16
 	for _, helper := range []int32{bpf.FnMapUpdateElem, bpf.FnMapDeleteElem} {
 		if a := d.one(helper, d.mapAddr(0), k, v, 0); a != errno(bpf.EBUSY) {
@@ -353,7 +361,7 @@ func TestRings(t *testing.T) {
 	if n := readers[0].Lost() + readers[1].Lost(); n != lost || n == 0 {
 		t.Errorf("%d lost, counted %d", lost, n)
 	}
-	for _, size := range []uint64{bpf.MinRing - bpf.RecordHeader + 1, bpf.MinRing, 1 << 40} {
+	for _, size := range []uint64{bpf.MinRing - layout.RecordHeader + 1, bpf.MinRing, 1 << 40} {
 		if a := d.one(bpf.FnRingbufOutput, d.mapAddr(0), 0, size, 0); a != errno(bpf.E2BIG) {
 			t.Errorf("%d bytes for a ring of %d: %d", size, bpf.MinRing, int64(a))
 		}
@@ -471,7 +479,7 @@ func TestPrintTexts(t *testing.T) {
 		{"%d %-5s|%5.3lld%%|%pks", []uint64{7, one, 8, one}, "7 one  |  008%|one"},
 		{"%s", []uint64{long}, strings.Repeat("x", bpf.PrintkText-1)},
 		{"%s and %s", []uint64{one}, "one and %s"},
-		{"%pus %px %s%", []uint64{one, 16, one}, "one 0x10x one%"},
+		{"%pus %px %s%", []uint64{one, 16, one}, "one 0x10 one%"},
 		{strings.Repeat("%s", 12), []uint64{one, one, one, one, one, one, one, one, one, one, one, one}, strings.Repeat("one", 12)},
 		{strings.Repeat("%s", 14), slices.Repeat([]uint64{one}, 14), strings.Repeat("one", 12) + "%s%s"},
 	} {
@@ -527,6 +535,9 @@ func TestCPU(t *testing.T) {
 // mended lets a thread under ptrace do what was listed, and mends its faults.
 func (d *driver) mended(s *stepper) (answers []uint64, faults int) {
 	d.Helper()
+	if foreign() {
+		return d.called()
+	}
 	b := d.list()
 	start, stack := s.entry("f_lea", rand.New(rand.NewPCG(1, 2)))
 	start[arch.FLAGS] = start[arch.FLAGS]&^directionFlag | d.flags
@@ -643,7 +654,7 @@ func TestReads(t *testing.T) {
 func TestKernelReaders(t *testing.T) {
 	d := newDriver(t)
 	stub := func(answer int32) arch.Addr {
-		a := &asm{base: d.code(64)}
+		a := newAsm(d.code(64), false)
 		a.put(0x48, 0x89, 0x37)       // mov [rdi], rsi
 		a.put(0x48, 0x89, 0x57, 0x08) // mov [rdi+8], rdx
 		a.put(binary.LittleEndian.AppendUint32([]byte{0x48, 0xc7, 0xc0}, uint32(answer))...)
@@ -702,9 +713,13 @@ func TestStackID(t *testing.T) {
 	var words [40]uint64
 	chain := bufferAt + 1<<20 // frames of two words: the next frame, the return address
 	base := uint64(d.seg.ExtraAddr()) + uint64(chain)
-	context := func(ip, fp uint64) uint64 {
-		var c [jit.ContextWords]uint64
-		c[wordIP], c[wordFP] = ip, fp
+	context := func(ip, fp, sp uint64) uint64 {
+		c := make([]uint64, jit.ABIs[hostMachine].Words)
+		if foreign() {
+			c[hostMachine.PC], c[hostMachine.FP], c[hostMachine.LR] = ip, fp, 0x1007
+		} else {
+			c[wordIP], c[wordFP], c[wordSP] = ip, fp, sp
+		}
 		b := make([]byte, 8*len(c))
 		for i, w := range c {
 			binary.LittleEndian.PutUint64(b[8*i:], w)
@@ -727,12 +742,17 @@ func TestStackID(t *testing.T) {
 	words[2*17] = 8    // not there
 	words[2*18] = base + 3
 	set()
+	entry := uint64(bpf.StackEntry)
 	tests := []struct {
 		fp     uint64
 		skip   uint64
 		want   []uint64
 		answer uint64
 	}{
+		{0, entry, []uint64{0xabc, 0x1007}, 0},
+		{base, entry, []uint64{0xabc, 0x1007, 0x1000, 0x1001, 0x1002, 0x1003}, 0},
+		{base, entry | 2, []uint64{0x1000, 0x1001, 0x1002, 0x1003, 0x1004, 0x1005}, 0},
+		{base + frame*17, entry | 1, []uint64{0x1007, 0x1011}, 0},
 		{0, 0, []uint64{0xabc}, 0},
 		{0, 1, nil, errno(bpf.EFAULT)},
 		{base, 0, []uint64{0xabc, 0x1000, 0x1001, 0x1002, 0x1003, 0x1004}, 0},
@@ -747,7 +767,7 @@ func TestStackID(t *testing.T) {
 	ids := map[uint64]string{}
 	for range 2 { // the second time each is there already
 		for i, tt := range tests {
-			d.later(bpf.FnGetStackid, context(0xabc, tt.fp), d.mapAddr(0), tt.skip)
+			d.later(bpf.FnGetStackid, context(0xabc, tt.fp, base+frame*7+uint64(size)), d.mapAddr(0), tt.skip)
 			answers, _ := d.mended(s)
 			if tt.answer != 0 {
 				if answers[0] != tt.answer {
@@ -772,7 +792,7 @@ func TestStackID(t *testing.T) {
 			ids[answers[0]] = fmt.Sprint(got)
 		}
 	}
-	if n := len(ids); n != 7 {
-		t.Errorf("%d ids for 7 traces: %v", n, ids)
+	if n := len(ids); n != 11 {
+		t.Errorf("%d ids for 11 traces: %v", n, ids)
 	}
 }

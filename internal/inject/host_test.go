@@ -16,10 +16,13 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
+	"kprobe/bpf/verify"
 	"kprobe/internal/isa"
 	"kprobe/internal/isa/amd64"
+	"kprobe/internal/isa/arm64"
 	"kprobe/internal/jit"
 	"kprobe/internal/testprog"
+	"kprobe/internal/testprog/qemurun"
 )
 
 // host is a running testdata/host.c with a segment and an area.
@@ -33,6 +36,8 @@ type host struct {
 	area *Area
 	next arch.Addr // free code
 	pid  int
+
+	foreign *qemurun.Machine // runs its code, which is arm64's
 }
 
 // areaRoom is the memory for code; the second half is not given out by host.code.
@@ -51,6 +56,9 @@ var (
 )
 
 func init() {
+	if os.Getenv(arm64Variable) != "" {
+		hostMachine, hostISA, hostRedZone = arch.ARM64, arm64.ISA, 0
+	}
 	if os.Getenv(narrowVariable) != "" {
 		hostSegment, hostMachine, hostISA, hostRedZone = 0x7000_0000, arch.I386, amd64.New(arch.I386), 0
 		hostState = jit.ABIs[arch.I386].State
@@ -171,6 +179,10 @@ func (h *host) say(format string, values ...any) {
 
 func (h *host) put(at arch.Addr, code []byte) {
 	h.Helper()
+	if h.foreign != nil {
+		h.foreign.Write(uint64(at), code)
+		return
+	}
 	h.say("put %x %x", uint64(at), code)
 }
 
@@ -209,7 +221,7 @@ func (h *host) code(n int) arch.Addr {
 // context, r12 the state.
 func (h *host) program(f func(a *asm)) Program {
 	h.Helper()
-	a := &asm{base: h.code(256), narrow: narrow()}
+	a := newAsm(h.code(256), narrow())
 	f(a)
 	a.put(0xc3)
 	a.finish()
@@ -225,7 +237,7 @@ func (h *host) compiled(text string, l *bpf.Layout) Program {
 	if err != nil {
 		h.Fatal(err)
 	}
-	proof, err := bpf.Verify(&bpf.Program{Name: "test", Insns: insns, Maps: l.Maps})
+	proof, err := verify.Program(&bpf.Program{Name: "test", Insns: insns, Maps: l.Maps})
 	if err != nil {
 		h.Fatal(err)
 	}

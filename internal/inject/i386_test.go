@@ -14,10 +14,10 @@ func TestI386(t *testing.T) {
 		t.Fatal("it runs itself")
 	}
 	cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^(TestCount|TestProgramKeepsRegisters|TestReturnMaxActive|TestReturnRoom|"+
-		"TestReturnAbandoned|TestWhere|TestReads|TestStackID|TestReturnOnOwnStack|TestMaps|TestLock|TestRings|TestSmallHelpers|TestCPU|TestKeysComeAndGo|TestBackwards)$")
+		"TestReturnAbandoned|TestWhere|TestReads|TestStackID|TestReturnOnOwnStack|TestMaps|TestLock|TestRings|TestSmallHelpers|TestCPU|TestKeysComeAndGo|TestBackwards|TestStatesAreMadeWhenGivenOut)$")
 	cmd.Env = append(os.Environ(), narrowVariable+"=1")
 	out, err := cmd.CombinedOutput()
-	if n := bytes.Count(out, []byte("\n--- PASS")); err != nil || n < 15 {
+	if n := bytes.Count(out, []byte("\n--- PASS")); err != nil || n < 16 {
 		t.Errorf("%v, %d passed:\n%s", err, n, out)
 	}
 }

@@ -2,7 +2,9 @@ package inject
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -142,6 +144,94 @@ func TestKeysComeAndGo(t *testing.T) {
 				t.Fatalf("key %#x has state %d, not %d, or not alone", k, s.Find(k), n)
 			}
 			used[n] = true
+		}
+	}
+}
+
+// Two threads turn out to have one thread pointer. Whatever the first of them had looked up before,
+// or looks up now, it has one state; the second never gets that.
+func TestSharedPointer(t *testing.T) {
+	l := Layout{Threads: 100, Counters: 1}
+	s, err := NewSegment(arch.AMD64, l, 0x10000, make([]byte, l.Size()), 77)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetReadsBase()
+	alone := func(uint64) int { return 1 }
+	for n := range 3 * maxShared { // more than there is room for
+		pointer, first, second := uint64(0x1000*(n+1)), 1000+2*n, 1001+2*n
+		i := s.Assign(Thread{Key: s.KeyOf(pointer, false, first), TID: first})
+		s.Share(pointer, first)
+		j := s.Assign(Thread{Key: s.KeyOf(pointer, false, second), TID: second})
+		if i < 0 || j < 0 || i == j || s.Find(s.IDKey(first)) != i || s.Find(s.IDKey(second)) != j {
+			t.Fatalf("pair %d: states %d and %d; by their ids they have %d and %d", n, i, j, s.Find(s.IDKey(first)), s.Find(s.IDKey(second)))
+		}
+		if found := s.Find(pointer); found != i && n < maxShared {
+			t.Fatalf("pair %d: who was on its way by the pointer finds %d, not %d", n, found, i)
+		}
+		if n == maxShared/2 {
+			s.Settle(func(uint64) int { return 2 })
+			if !s.shared(pointer) || s.Find(pointer) >= 0 || s.Find(s.IDKey(first)) != i {
+				t.Errorf("settled, the pointer leads to %d and the id to %d", s.Find(pointer), s.Find(s.IDKey(first)))
+			}
+		}
+		if n%3 == 0 { // the first ends, and its state is another's
+			s.Forget(first)
+			if s.Find(pointer) >= 0 || s.Find(s.IDKey(first)) >= 0 {
+				t.Fatalf("pair %d: a dead thread's keys lead to states %d and %d", n, s.Find(pointer), s.Find(s.IDKey(first)))
+			}
+		}
+		s.Forget(second)
+	}
+	s.Settle(alone)
+	if !s.Settled() || s.shared(0x1000) {
+		t.Error("a pointer of one thread is not its key again")
+	}
+}
+
+// Threads run while they are given other keys, and while those are asked for.
+func TestKeysChangeUnderThreads(t *testing.T) {
+	h := startHost(t, testLayout)
+	h.arm(h.detour("f_push", Detour{Hits: 5, Missed: 4, Programs: []Program{h.program(clobber)}, Return: &Return{Max: 5, Missed: 7, Hits: 8}}))
+	const threads, n = 4, 200000
+	h.say("start %d", threads)
+	var tids, keys [threads]uint64
+	for i := range threads {
+		tids[i], keys[i] = h.tid(i+1), h.key(i+1)
+		h.seg.Assign(Thread{Key: keys[i], TID: int(tids[i])})
+	}
+	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", h.pid), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Close()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		h.expectSum("f_push", threads, n, 0, 5, threads*sums(n, 5))
+	}()
+	for careful := true; ; careful = !careful {
+		select {
+		case <-over:
+			h.expectCounter(8, threads*n)
+			for _, c := range []int{4, 7} {
+				h.expectCounter(c, 0)
+			}
+			h.expectCalls(0)
+			h.say("stop")
+			return
+		default:
+		}
+		if careful {
+			h.seg.ByID()
+		} else {
+			for i := range threads {
+				h.seg.Rekey(h.seg.IDKey(int(tids[i])), keys[i])
+			}
+		}
+		h.seg.SetCareful(careful)
+		if _, err := mem.WriteAt([]byte{h.seg.CarefulByte()}, int64(h.area.CarefulAt())); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -17,12 +17,20 @@ import (
 // leave the question to the routine identify, which trusts no memory: it asks the
 // processor for the thread pointer where programs may (ReadsBase), and the kernel for the id
 // where that is none.
+//
+// A thread is known by another key when its pointer turns out to be another's as well, or nobody's. It
+// may stand anywhere then, between a look at its key and one at the table, say, or it runs. So a key
+// that was given up leads to the thread's state still, beside the new one, until
+// the thread has surely done with it.
 const (
 	keyAlign  = 8 // what a thread pointer is a multiple of, to be a key
 	oddKey    = 3 // an id's key is 4 times the id, and this
 	oddBit    = 62
 	baseBit   = 61
-	maxShared = 16 // thread pointers that several threads have
+	maxShared = 30 // thread pointers that several threads have
+
+	noPointer  = 1          // where such a one was
+	anyPointer = ^uint64(0) // behind them: there are more
 )
 
 // BaseKey is the key of the kind FSBase for a thread pointer: no address has this bit alone, so none
@@ -41,12 +49,15 @@ func (s *Segment) IDKey(tid int) uint64 {
 // KeyOf is the key of the kind FSSelf of a thread. proven tells that the word that its thread
 // pointer points to is the thread pointer.
 func (s *Segment) KeyOf(pointer uint64, proven bool, tid int) uint64 {
-	known := s.ReadsBase() || proven && !s.careful
-	if !known || pointer == 0 || pointer%keyAlign != 0 || s.shared(pointer) {
+	known := s.ReadsBase() || proven && !s.careful.Load()
+	if !known || !Keyed(pointer) || s.shared(pointer) {
 		return s.IDKey(tid)
 	}
 	return pointer
 }
+
+// Keyed tells whether a thread pointer can be a key, if it is no other thread's.
+func Keyed(pointer uint64) bool { return pointer != 0 && pointer%keyAlign == 0 }
 
 // ReadsBase tells whether threads of the target may read their fs base.
 func (s *Segment) ReadsBase() bool { return s.mem[headReadsBase] != 0 }
@@ -55,39 +66,79 @@ func (s *Segment) ReadsBase() bool { return s.mem[headReadsBase] != 0 }
 func (s *Segment) SetReadsBase() { s.mem[headReadsBase] = 1 }
 
 // Careful tells whether the threads of the target ask who they are where nothing is to be
-// trusted. What areas say of it is theirs: see Area.CarefulAt.
-func (s *Segment) Careful() bool { return s.careful }
+// trusted. It is safe to ask while another thread of this process sets it. What areas say of it is theirs: see Area.CarefulAt.
+func (s *Segment) Careful() bool { return s.careful.Load() }
 
-// SetCareful says so for areas that are made from now on, and gives the byte for the others.
-func (s *Segment) SetCareful(careful bool) byte {
-	s.careful = careful
-	return s.carefulByte()
-}
+// SetCareful says so. Each area is to be told of it by CarefulByte.
+func (s *Segment) SetCareful(careful bool) { s.careful.Store(careful) }
 
-func (s *Segment) carefulByte() byte {
-	if s.careful {
+// CarefulByte is what areas have at CarefulAt.
+func (s *Segment) CarefulByte() byte {
+	if s.careful.Load() {
 		return 1
 	}
 	return 0
 }
 
 // Share tells that two threads have one thread pointer and run at the same time, as after a
-// clone without CLONE_SETTLS. Both are known by their ids from then on; tid is the one who had it
-// alone. It answers false where there are too many such: then no program runs for either, because
-// the private stack would be both's. Neither may run meanwhile.
-func (s *Segment) Share(pointer uint64, tid int) bool {
+// clone without CLONE_SETTLS, or with the same garbage. Both are known by their ids from then on; tid is
+// the one who had it alone. That one may run meanwhile, and stand wherever it likes: it must be Careful
+// since before, and what it finds by either key is the same state. The newcomer must not run.
+func (s *Segment) Share(pointer uint64, tid int) {
 	if pointer == 0 || s.shared(pointer) {
-		return true
+		return
 	}
 	for i := range maxShared {
-		if at := headShared + 8*i; s.get(at) == 0 {
-			s.put(at, pointer)
+		if at := headShared + 8*i; s.get(at) <= noPointer {
 			s.Rekey(pointer, s.IDKey(tid))
-			return true
+			s.put(at, pointer) // only now: who reads it looks for the id
+			return
 		}
 	}
-	if i := s.Find(pointer); i >= 0 {
-		s.close(i)
+	s.ByID()
+	s.put(headAnyShared, anyPointer)
+}
+
+// ByID has all threads that have a state be known by their ids, too. They may run meanwhile.
+func (s *Segment) ByID() {
+	for i := range s.given() {
+		tid := int(uint32(s.get(s.state(i) + jit.StatePidTgid)))
+		if key := s.get(s.state(i) + stateKey); tid != 0 && s.Find(key) == i {
+			s.Rekey(key, s.IDKey(tid))
+		}
+	}
+}
+
+// Settle is for a target that stands still, with no thread in code of ours: what was left of keys that
+// threads had before goes, and thread pointers that one thread has now, or none, are keys again. in
+// tells how many threads have one.
+func (s *Segment) Settle(in func(pointer uint64) int) {
+	for e, i := range s.stale {
+		if s.get(s.state(i)+stateKey) != s.get(e) || len(s.calls(i)) == 0 {
+			s.vacate(e)
+		}
+	}
+	for i := range maxShared {
+		if at := headShared + 8*i; s.get(at) > noPointer && in(s.get(at)) <= 1 {
+			s.put(at, noPointer)
+		}
+	}
+	for i := maxShared - 1; i >= 0 && s.get(headShared+8*i) <= noPointer; i-- {
+		s.put(headShared+8*i, 0)
+	}
+	s.put(headAnyShared, 0)
+}
+
+// Settled tells that Settle has nothing to do.
+func (s *Segment) Settled() bool { return len(s.stale) == 0 && s.get(headShared) == 0 }
+
+// Crossed tells that the table leads by a thread pointer of several threads to the state of one of
+// them: the careful do not ask it that.
+func (s *Segment) Crossed() bool {
+	for e := range s.stale {
+		if s.shared(s.get(e)) {
+			return true
+		}
 	}
 	return false
 }
@@ -104,39 +155,80 @@ func (s *Segment) shared(pointer uint64) bool {
 			return true
 		}
 	}
-	return false
+	return s.get(headAnyShared) == anyPointer
 }
 
-// Rekey gives a thread's state another key, with all that is in it. A state that has this key
-// already stays. The thread must not run meanwhile.
+// Rekey gives a thread's state another key, with all that is in it. The one before leads there still
+// until Settle, or until the thread is gone, since the thread may be on its way by it: it may run meanwhile,
+// but not look for the new one. If there is a state already that has the new one, the thread goes on in
+// that: calls that began in the other are found there.
 func (s *Segment) Rekey(from, to uint64) {
-	if from == to || s.Find(to) >= 0 {
+	e := s.entry(from)
+	if from == to || e == 0 || s.get(e+8) == 0 || s.stateOf(e) == s.Threads {
 		return
 	}
-	start := headTable + hash(from)
-	for e := start; e < start+tableWindow*entrySize; e += entrySize {
-		if s.get(e) != from {
-			continue
-		}
-		i := s.stateOf(e)
-		if s.get(e+8) == 0 || i == s.Threads {
+	i := s.stateOf(e)
+	f := s.entry(to)
+	if f == 0 {
+		if f = s.vacant(to); f == 0 {
 			return
 		}
-		if to := s.vacant(to); to != 0 {
-			s.put(to+8, uint64(s.stateAddr(i)))
-			s.put(s.state(i)+stateKey, s.get(to))
-			s.put(e+8, 0)
-			s.put(e, tombstone)
-		}
+		s.put(f+8, uint64(s.stateAddr(i)))
+	} else if s.get(f+8) != uint64(s.stateAddr(i)) {
+		s.stale[e] = i
 		return
+	}
+	s.put(s.state(i)+stateKey, to)
+	delete(s.stale, f)
+	s.stale[e] = i
+}
+
+// entry is where in the table a key is; 0 for nowhere.
+func (s *Segment) entry(key uint64) int {
+	start := headTable + hash(key)
+	for e := start; e < start+tableWindow*entrySize; e += entrySize {
+		if s.get(e) == key {
+			return e
+		}
+	}
+	return 0
+}
+
+// vacate gives up an entry of a key that was given up. Its state stays there for another
+// key, unless it has one.
+func (s *Segment) vacate(e int) {
+	if s.get(s.state(s.stale[e])+stateKey) != s.get(e) {
+		s.put(e+8, 0)
+	}
+	delete(s.stale, e)
+	s.put(e, tombstone)
+}
+
+// forsake vacates what is left of keys that a state was known by.
+func (s *Segment) forsake(i int) {
+	for e, of := range s.stale {
+		if of == i {
+			s.vacate(e)
+		}
 	}
 }
 
-// vacant takes an entry for a key that has no state; 0 where there is none.
+// vacant takes an entry for a key that has no state; 0 where there is none. The state that a dead
+// thread has left there is spare then.
 func (s *Segment) vacant(key uint64) int {
+	const ours = tombstone + 1 // a key that no thread has: keeps others off
 	start := headTable + hash(key)
-	for e := start; e < start+tableWindow*entrySize; e += entrySize {
-		if k := s.get(e); k <= tombstone && s.get(e+8) == 0 && atomic.CompareAndSwapUint64(s.word(e), k, key) {
+	for _, spare := range []bool{false, true} {
+		for e := start; e < start+tableWindow*entrySize; e += entrySize {
+			k := s.get(e)
+			if k > tombstone || s.get(e+8) != 0 && !spare || !atomic.CompareAndSwapUint64(s.word(e), k, ours) {
+				continue
+			}
+			if s.get(e+8) != 0 && s.stateOf(e) < s.Threads {
+				s.spare = append(s.spare, s.stateOf(e))
+			}
+			s.put(e+8, 0)
+			s.put(e, key)
 			return e
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"go/format"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,15 +22,16 @@ import (
 var update = flag.Bool("update", false, "write the tables anew from testdata")
 
 // assembleRuntime makes the contents of a machine's tables.
-func assembleRuntime(t testing.TB, name string, m *machine, flags ...string) []byte {
-	gcc, err := exec.LookPath("gcc")
-	testprog.Need(t, "gcc assembles the routines", err == nil)
+func assembleRuntime(t testing.TB, name, cc string, m *machine, flags ...string) []byte {
+	gcc, err := exec.LookPath(cc)
+	testprog.Need(t, cc+" assembles the routines", err == nil)
 	object := filepath.Join(t.TempDir(), "runtime.o")
 	args := append(flags, "-c", "testdata/"+name+"_runtime.S", "-o", object)
-	for _, list := range []map[string]int64{names, m.names} {
-		for name, v := range list {
-			args = append(args, fmt.Sprintf("-D%s=%d", name, v))
-		}
+	all := maps.Clone(names)
+	maps.Copy(all, m.names)
+	all["TARGET_SP"] = int64(m.targetSP())
+	for name, v := range all {
+		args = append(args, fmt.Sprintf("-D%s=%d", name, v))
 	}
 	if out, err := exec.Command(gcc, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -91,8 +93,9 @@ func assembleRuntime(t testing.TB, name string, m *machine, flags ...string) []b
 
 func TestRuntimeIsItsSource(t *testing.T) {
 	for name, want := range map[string][]byte{
-		"amd64": assembleRuntime(t, "amd64", machines[arch.AMD64]),
-		"i386":  assembleRuntime(t, "i386", machines[arch.I386], "-m32"),
+		"amd64": assembleRuntime(t, "amd64", "gcc", machines[arch.AMD64]),
+		"i386":  assembleRuntime(t, "i386", "gcc", machines[arch.I386], "-m32"),
+		"arm64": assembleRuntime(t, "arm64", "aarch64-linux-gnu-gcc", machines[arch.ARM64]),
 	} {
 		file := name + "_tables.go"
 		if *update {

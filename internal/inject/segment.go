@@ -33,13 +33,16 @@ const (
 	headClock     = 64 // a jit.Clock: Base, Mult, Shift; and what CLOCK_BOOTTIME is ahead
 	headCalls     = 96 // a callPool
 	headSink      = 128
-	headOther     = 144 // see SetOther
-	headReadsBase = 152 // see ReadsBase; 1 byte
-	headProof     = 160 // a word that is nowhere else
-	headReadText  = 168 // of what reads text in a kernel, 0 in processes: see Area.ReadsText
-	headShared    = 256 // keys that are of several threads, and then 0
-	headSlots     = 192 // see slots.go
-	headCPUs      = 512 // addresses of states, by the numbers of CPUs
+	headOther     = 144                          // see SetOther
+	headReadsBase = 152                          // see ReadsBase; 1 byte
+	headProof     = 160                          // a word that is nowhere else
+	headReadText  = 168                          // of what reads text in a kernel, 0 in processes: see Area.ReadsText
+	headCurrent   = 176                          // Task.Current, and behind it Cred, 0 in processes; 4 bytes each
+	headUID       = 184                          // Task.UID, and behind it GID; 4 bytes each
+	headShared    = 256                          // keys that are of several threads, and then 0
+	headAnyShared = headShared + 8*(maxShared+1) // anyPointer where there are more
+	headSlots     = 192                          // see slots.go
+	headCPUs      = 512                          // addresses of states, by the numbers of CPUs
 	headTable     = 4096
 )
 
@@ -92,8 +95,8 @@ const (
 	scratchSize  = 112
 
 	stackSize     = StackSize
-	frameSize     = jit.ContextWords * 8
-	targetSP      = frameSize + 8 // below the frame: the program's own stack pointer
+	frameSize     = jit.ContextWords * 8 // of x86; machine.targetSP is for all
+	targetSP      = frameSize + 8        // below the frame: the program's own stack pointer
 	stateCallsAt  = 512
 	stateTrace    = stateCallsAt + maxCalls*callSize // get_stackid's, while it works
 	stateGrave    = stateTrace + 8*(bpf.MaxTrace+1)  // calls that were taken for abandoned
@@ -103,7 +106,7 @@ const (
 	commSize      = 16
 	pageSize      = 4096
 
-	_ = uint(jit.StateRegs - (stateOwn + ownerSize)) // no two have one place
+	_ = uint(jit.StateTask - (stateOwn + ownerSize)) // no two have one place
 	_ = uint(jit.StateRounds - (stateScratch + scratchSize))
 	_ = uint(stateCallsAt - (jit.StateContext + 8))
 
@@ -134,6 +137,7 @@ type ThreadKey struct {
 type Task struct {
 	Current         int32 // offset from gs of the task's address
 	TID, TGID, Comm int   // offsets in it: two words of 4 bytes, and commSize bytes
+	Cred, UID, GID  int   // offset in it of an address, or 0; offsets there of 4 bytes each
 }
 
 // KeyKind is where the key is read.
@@ -181,11 +185,14 @@ type Segment struct {
 	mem     []byte // the controller's mapping of it
 
 	goroutines bool // may be owners
-	careful    bool
+	careful    atomic.Bool
 	readers    *Readers
+	stale      map[int]int // entries of keys that were given up, and the states that they lead to
+	spare      []int       // states that no entry leads to
 }
 
-// NewSegment prepares a fresh (zeroed) mapping that the target has at addr. tgid is
+// NewSegment prepares a fresh (zeroed) mapping that the target has at addr, but for the states of
+// threads, which are made when they are given out. tgid is
 // the target's id as its programs shall see it. Errors: a mapping that is too small; a
 // machine that has no detours.
 func NewSegment(a *arch.Arch, l Layout, addr arch.Addr, mem []byte, tgid int) (*Segment, error) {
@@ -196,7 +203,7 @@ func NewSegment(a *arch.Arch, l Layout, addr arch.Addr, mem []byte, tgid int) (*
 	if len(mem) < l.Size() {
 		return nil, fmt.Errorf("a segment of %d bytes in %d", l.Size(), len(mem))
 	}
-	s := &Segment{Layout: l, Addr: addr, machine: m, mem: mem}
+	s := &Segment{Layout: l, Addr: addr, machine: m, mem: mem, stale: make(map[int]int)}
 	copy(mem, Magic)
 	s.put(headStates, uint64(s.stateAddr(0)))
 	s.put(headStride, uint64(l.stride()))
@@ -206,25 +213,48 @@ func NewSegment(a *arch.Arch, l Layout, addr arch.Addr, mem []byte, tgid int) (*
 	s.put(headProof, rand.Uint64())
 	s.initPool()
 	s.initCPUs()
-	for i := range l.Threads + 1 {
-		s.initState(i, tgid)
-	}
+	s.initState(l.Threads)
 	// The last state is where hits of threads go that have none: no program runs
 	// there, and what is counted there is lost.
 	s.close(l.Threads)
 	return s, nil
 }
 
-func (s *Segment) initState(i, tgid int) {
+// initState makes a state of zeros, when it is given out: here, or by the routine find in the
+// target. One that is not made yet, to those who go over all that were given out, has no first free
+// instance.
+func (s *Segment) initState(i int) {
 	at, addr := s.state(i), s.stateAddr(i)
 	const sentinelCallSlot = ^uint64(0) // above every stack
-	s.put(at+jit.StatePidTgid, uint64(tgid)<<32)
+	s.put(at+jit.StatePidTgid, s.get(headTgid))
 	s.put(at+jit.StateSlot, uint64(i))
 	s.put(at+stateCallsAt+callSlot, sentinelCallSlot)
-	s.put(at+stateCalls, uint64(addr)+stateCallsAt+callSize)
-	for i, v := range s.machine.fixed {
-		s.put(at+word(i), v)
+	for w, v := range s.machine.fixed {
+		s.put(at+s.machine.word(w), v)
 	}
+	s.put(at+stateCalls, uint64(addr)+stateCallsAt+callSize)
+}
+
+// Open gives out the state that hits are counted in of all threads together (Together).
+func (s *Segment) Open() { s.newState() }
+
+// everyone is the address of a counter in that state.
+func (s *Segment) everyone(n int) arch.Addr { return s.stateAddr(0) + arch.Addr(counter(n)) }
+
+// Count counts a hit in that state, and Uncount takes one back, beside threads that do.
+func (s *Segment) Count(n int) { atomic.AddUint64(s.word(s.state(0)+counter(n)), 1) }
+
+// Uncount is for a thread that is put back before its instruction, which it will be counted at once more.
+func (s *Segment) Uncount(n int) { atomic.AddUint64(s.word(s.state(0)+counter(n)), ^uint64(0)) }
+
+// newState gives out the next state that never was, and makes it; the sink where there is none.
+func (s *Segment) newState() int {
+	i := int(atomic.AddUint32(s.word32(headNext), 1) - 1)
+	if i >= s.Threads {
+		return s.Threads
+	}
+	s.initState(i)
+	return i
 }
 
 // state is the offset of state i, stateAddr its address in the target.
@@ -251,6 +281,12 @@ func (s *Segment) SetClock(c jit.Clock, boot uint64) {
 
 // SetUser says whose process it is.
 func (s *Segment) SetUser(uid, gid uint32) { s.put(headUIDGID, uint64(gid)<<32|uint64(uid)) }
+
+// SetTask says where in a kernel is whose the task is that a CPU runs.
+func (s *Segment) SetTask(t Task) {
+	s.put(headCurrent, uint64(uint32(t.Current))|uint64(t.Cred)<<32)
+	s.put(headUID, uint64(t.UID)|uint64(t.GID)<<32)
+}
 
 // SetTrace gives the address of a map as bpf.TraceMap defines it, for trace_printk.
 func (s *Segment) SetTrace(m arch.Addr) { s.put(headTrace, uint64(m)) }
@@ -291,6 +327,7 @@ func (s *Segment) Assign(t Thread) int {
 	if i < 0 {
 		return -1
 	}
+	s.forsake(i) // whoever it was
 	at := s.state(i)
 	s.put(at+jit.StatePidTgid, s.get(headTgid)|uint64(uint32(t.TID)))
 	s.put(at+stateKey, t.Key)
@@ -341,9 +378,13 @@ again:
 
 // bound is the state of an entry, which gets one with its first key.
 func (s *Segment) bound(e int) int {
+	if last := len(s.spare) - 1; s.get(e+8) == 0 && last >= 0 {
+		s.put(e+8, uint64(s.stateAddr(s.spare[last])))
+		s.spare = s.spare[:last]
+	}
 	if s.get(e+8) == 0 {
-		n := int(atomic.AddUint32(s.word32(headNext), 1) - 1)
-		if n >= s.Threads {
+		n := s.newState()
+		if n == s.Threads {
 			n = s.reclaim()
 		}
 		s.put(e+8, uint64(s.stateAddr(n)))
@@ -413,6 +454,7 @@ func (s *Segment) Forget(tid int) {
 		if uint32(s.get(at+jit.StatePidTgid)) == uint32(tid) {
 			s.put(at+jit.StatePidTgid, s.get(headTgid))
 			s.exited(i)
+			s.forsake(i)
 			s.Release(s.get(at + stateKey))
 		}
 	}
@@ -442,7 +484,10 @@ func (s *Segment) ClearCounter(n int) {
 	s.put(s.state(s.Threads)+counter(n), 0)
 }
 
-// given is how many states were given out.
+// Given is how many states were given out. What is other states', in maps as well, was never
+// written to.
+func (s *Segment) Given() int { return s.given() }
+
 func (s *Segment) given() int {
 	return min(int(atomic.LoadUint32(s.word32(headNext))), s.Threads)
 }

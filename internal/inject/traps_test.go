@@ -30,7 +30,11 @@ func TestTrapTable(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	want := make(map[arch.Addr]uint64) // 0: it has left
 	refused := 0
-	for round := range 40 {
+	rounds := 40
+	if testing.Short() {
+		rounds = 12 // the race detector takes two hundred times as long
+	}
+	for round := range rounds {
 		for range 1000 {
 			at := arch.Addr(0xffff_ffff_8100_0000) + arch.Addr(rnd.IntN(1<<14))
 			_, known := want[at]

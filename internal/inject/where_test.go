@@ -37,6 +37,9 @@ func (h *host) testStack() arch.Addr { return h.area.Addr + areaRoom/2 }
 // on its thread, as ptrace wants it.
 func (h *host) step() *stepper {
 	h.Helper()
+	if foreign() {
+		return nil
+	}
 	runtime.LockOSThread()
 	s := &stepper{host: h, stack: h.testStack()}
 	var err error

@@ -21,7 +21,7 @@ type Use struct {
 // Want is what a detour is to be.
 type Want struct {
 	Site arch.Addr
-	Near patch.Range // the module
+	Near arch.Range  // the module
 	Code []byte      // of the instruction
 	Jump *patch.Jump // what is known about a jump there
 
@@ -33,7 +33,6 @@ type Want struct {
 	Return   *Return // where the return address is swapped
 	Enters   []Return
 	Exits    []Exit
-	Cond     byte // see inject.Detour
 	Gate     bool // see inject.Detour: it is no probe's
 }
 
@@ -63,7 +62,7 @@ type Detour struct {
 	// Jump is what is to be written at the site, or ahead of it; no bytes where no jump can lead
 	// here, and then Reason says why.
 	Jump   patch.Write
-	Span   patch.Range // what the jump depends on: no other probe may be in there
+	Span   arch.Range // what the jump depends on: no other probe may be in there
 	Way    *patch.Way
 	Reason string
 
@@ -137,11 +136,11 @@ func (d *Detour) Copy(pc arch.Addr) (arch.Addr, bool) {
 // Where tells how a thread stands that was stopped in the detour, or at its stub: there
 // nothing has happened yet.
 func (d *Detour) Where(r *arch.Regs, read inject.Reader) (*inject.Standing, error) {
-	if d.place.Stub == 0 || arch.Addr(r[arch.IP]) != d.place.Stub {
+	if d.place.Stub == 0 || arch.Addr(r[d.in.arch.PC]) != d.place.Stub {
 		return d.Detour.Where(r, read)
 	}
 	at := &inject.Standing{Phase: inject.Before, Regs: *r, Resume: d.Site}
-	at.Regs[arch.IP] = uint64(d.Site)
+	at.Regs[d.in.arch.PC] = uint64(d.Site)
 	return at, nil
 }
 
@@ -169,7 +168,7 @@ func (b *Batch) Detour(w Want) (*Detour, error) {
 		return nil, err
 	}
 	d := &Detour{want: w, in: b.in, Detour: &inject.Detour{
-		Site: w.Site, Area: a.Area, Key: b.in.cfg.Key, RedZone: b.in.cfg.RedZone, Goroutine: b.in.cfg.Goroutine, Cond: w.Cond,
+		Site: w.Site, Area: a.Area, Key: b.in.cfg.Key, RedZone: b.in.cfg.RedZone, Goroutine: b.in.cfg.Goroutine,
 	}}
 	if b.in.cfg.traced != nil && b.in.cfg.traced(w.Site) {
 		d.Dead, d.DeadFlags = inject.Scratch, true
@@ -199,6 +198,9 @@ func (b *Batch) Detour(w Want) (*Detour, error) {
 		if err := b.enter(d, a, e); err != nil {
 			return nil, err
 		}
+	}
+	if len(w.Exits) > 0 {
+		d.Cond, _ = inject.Leaves(b.in.arch, w.Code)
 	}
 	for _, e := range w.Exits {
 		if err := b.exit(d, a, e); err != nil {
@@ -373,7 +375,7 @@ func (b *Batch) settleAt(d *Detour, j *patch.Jump, alone maker) (done bool, err 
 
 // refersTo are the addresses that the detour's code refers to, all of which must
 // be in its reach: the module may be between two of them.
-func (d *Detour) refersTo() patch.Range {
+func (d *Detour) refersTo() arch.Range {
 	all := around(d.want.Near, d.Area.Addr, d.Area.Size())
 	programs := d.Programs
 	if r := d.Return; r != nil {

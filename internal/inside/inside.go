@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 
 	"kprobe/arch"
 	"kprobe/bpf"
@@ -16,6 +17,7 @@ import (
 	"kprobe/internal/isa"
 	"kprobe/internal/jit"
 	"kprobe/internal/patch"
+	"kprobe/target"
 )
 
 // Apart is a place for shared memory in a process: code refers to it by whole addresses, so
@@ -41,8 +43,11 @@ type Config struct {
 	Goroutine int32
 	GoID      int
 
-	readsBase bool          // threads may read their fs base
-	counter   func() uint64 // the processor's time-stamp counter, for those that may not read it
+	refuses error // why no programs can run, though probes count
+
+	readsBase bool                                // threads may read their fs base, or thread pointer
+	pointer   func(target.Thread) (uint64, error) // where that is no register of arch.Regs
+	counter   func() uint64                       // the processor's time-stamp counter, for those that may not read it
 
 	// Clock is how programs tell the time; nil where they cannot. Boot is what
 	// CLOCK_BOOTTIME is ahead of it.
@@ -55,7 +60,8 @@ type Config struct {
 	// Page is the unit of memory; below Floor and from Limit on there is none.
 	Page, Floor, Limit arch.Addr
 
-	Room Room
+	Room  Room
+	Slots *Slots // the session's, where it has one already
 
 	// Of a kernel (ForMachine): the numbers of its CPUs, where its tracer is called, and
 	// how it reads memory.
@@ -122,7 +128,7 @@ type Inside struct {
 	cfg       Config
 	arch      *arch.Arch
 	places    *patch.Detours
-	mapped    []patch.Range
+	mapped    []arch.Range
 	areas     []*area
 	codes     []*copied  // compiled programs, by address
 	detours   []*Detour  // by address; replaced, never changed in place
@@ -130,8 +136,8 @@ type Inside struct {
 	retired   []*Detour  // those that nothing leads to any more
 	redirects []Redirect // not asked for yet
 
-	trapping bool // a trap was led to a detour, some time
-	betrayed bool // a thread lost its pointer while it was relied on
+	trapping bool        // a trap was led to a detour, some time
+	betrayed atomic.Bool // a thread lost its pointer while it was relied on
 
 	unused  []int // counters that were given back
 	next    int   // the first that was never given out
@@ -140,7 +146,7 @@ type Inside struct {
 
 // New takes over memory that target and controller share: zeros, of Size bytes.
 // occupied is the target's memory.
-func New(c Config, addr arch.Addr, ours []byte, occupied []patch.Range) (*Inside, error) {
+func New(c Config, addr arch.Addr, ours []byte, occupied []arch.Range) (*Inside, error) {
 	seg, err := inject.NewSegment(c.ISA.Arch(), c.Room.layout(), addr, ours, c.TGID)
 	if err != nil {
 		return nil, err
@@ -154,6 +160,9 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []patch.Range) (*Inside
 	}
 	seg.SetTrace(arch.Addr(trace.Map(0).Addr))
 	seg.SetUser(c.UID, c.GID)
+	if c.cpus != nil {
+		seg.SetTask(c.Key.Task)
+	}
 	if c.Goroutine != 0 {
 		seg.SetGoroutines(c.GoID)
 	}
@@ -164,6 +173,9 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []patch.Range) (*Inside
 		seg.SetReaders(c.readers)
 	}
 	seg.SetCarriers(c.carriers)
+	if inject.Together(c.ISA.Arch()) {
+		seg.Open()
+	}
 	for _, number := range c.cpus {
 		seg.AssignCPU(number)
 	}
@@ -173,24 +185,32 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []patch.Range) (*Inside
 	if c.Key.Kind == inject.FSSelf {
 		seg.SetCareful(true) // until Trust
 	}
+	if c.Slots == nil {
+		c.Slots = new(Slots)
+	}
+	c.Slots.follow(seg)
+	trace.Given = c.Slots.Count
 	return &Inside{Seg: seg, Printed: trace.Map(0), cfg: c, arch: c.ISA.Arch(), places: patch.NewDetours(c.ISA, occupied, c.Floor, c.Limit, c.Page)}, nil
 }
+
+// Leave says that the memory which target and controller share is about to be given up.
+func (in *Inside) Leave() { in.cfg.Slots.follow(nil) }
 
 // Goroutines tells whether calls are told apart by goroutines.
 func (in *Inside) Goroutines() bool { return in.cfg.Goroutine != 0 }
 
 // Mapped tells that the target has one of a batch's ranges now. It keeps that,
 // whatever becomes of the batch.
-func (in *Inside) Mapped(r patch.Range) { in.mapped = append(in.mapped, r) }
+func (in *Inside) Mapped(r arch.Range) { in.mapped = append(in.mapped, r) }
 
 // Ranges are those that were Mapped.
-func (in *Inside) Ranges() []patch.Range { return in.mapped }
+func (in *Inside) Ranges() []arch.Range { return in.mapped }
 
 // Planned are the ranges of code that the target has or will have.
-func (in *Inside) Planned() []patch.Range { return in.places.Areas() }
+func (in *Inside) Planned() []arch.Range { return in.places.Areas() }
 
 // Avoid tells of memory that will be the target's, or somebody else's in it.
-func (in *Inside) Avoid(r patch.Range) { in.places.Lose(r) }
+func (in *Inside) Avoid(r arch.Range) { in.places.Lose(r) }
 
 // Spare is how many counters can still be given out. A probe takes one, with a program two,
 // a return probe seven.
@@ -279,7 +299,7 @@ func (in *Inside) Running(pc arch.Addr) bool {
 // Batch is what one change needs of the target: memory to be mapped, readable and
 // executable, and what is to be written there. Nothing leads there yet.
 type Batch struct {
-	Map    []patch.Range
+	Map    []arch.Range
 	Writes []patch.Write
 
 	in     *Inside
@@ -293,7 +313,7 @@ type Batch struct {
 // area is the routines for the code of one module.
 type area struct {
 	*inject.Area
-	near patch.Range
+	near arch.Range
 }
 
 // Begin begins a batch.
@@ -308,26 +328,30 @@ func (b *Batch) Finish() {
 }
 
 // without is a range less those that are there already; they are of whole pages.
-func without(r patch.Range, there []patch.Range) []patch.Range {
-	left := []patch.Range{r}
+func without(r arch.Range, there []arch.Range) []arch.Range {
+	left := []arch.Range{r}
 	for _, t := range there {
-		var next []patch.Range
+		var next []arch.Range
 		for _, l := range left {
 			if t.End <= l.Start || t.Start >= l.End {
 				next = append(next, l)
 				continue
 			}
 			if l.Start < t.Start {
-				next = append(next, patch.Range{Start: l.Start, End: t.Start})
+				next = append(next, arch.Range{Start: l.Start, End: t.Start})
 			}
 			if t.End < l.End {
-				next = append(next, patch.Range{Start: t.End, End: l.End})
+				next = append(next, arch.Range{Start: t.End, End: l.End})
 			}
 		}
 		left = next
 	}
 	return left
 }
+
+// Commit makes its areas true of now: since it was planned, a thread may have been born that makes all careful. The
+// target is frozen, and nothing leads there yet. Errors: of the target's memory.
+func (b *Batch) Commit(mem arch.Memory) error { return b.in.tellCareful(b.areas, mem) }
 
 // Adopt makes the batch part of the account.
 func (b *Batch) Adopt() {
@@ -363,33 +387,33 @@ func (b *Batch) Undo() {
 func (b *Batch) Areas() int { return len(b.areas) }
 
 // around is a range with what lies at an address as well.
-func around(r patch.Range, at arch.Addr, size int) patch.Range {
-	return patch.Range{Start: min(r.Start, at), End: max(r.End, at+arch.Addr(size))}
+func around(r arch.Range, at arch.Addr, size int) arch.Range {
+	return arch.Range{Start: min(r.Start, at), End: max(r.End, at+arch.Addr(size))}
 }
 
 // central makes a module wider than it is: what has all of that in reach leaves
 // room on either side for detours that have both in reach.
-func central(near patch.Range) patch.Range {
-	const margin = 1 << 29
-	return patch.Range{Start: near.Start - min(near.Start, margin), End: near.End + min(^near.End, margin)}
+func central(near arch.Range, reach arch.Addr) arch.Range {
+	margin := reach / 4
+	return arch.Range{Start: near.Start - min(near.Start, margin), End: near.End + min(^near.End, margin)}
 }
 
 // place finds room for code that any jump can reach from near.
-func (b *Batch) place(near patch.Range, size int) (arch.Addr, error) {
+func (b *Batch) place(near arch.Range, size int) (arch.Addr, error) {
 	anywhere := patch.Jump{Addr: near.Start, Ways: []patch.Way{{Reach: patch.Reach{
 		From: near.Start, Bytes: [4]patch.Choice{patch.Any, patch.Any, patch.Any, patch.Any},
 	}}}}
 	p, ok := b.in.places.Put(&anywhere, near, size)
 	if !ok {
-		return 0, fmt.Errorf("no %d bytes are free within 2 GiB of %v", size, near.Start)
+		return 0, fmt.Errorf("no %d bytes are free in reach of jumps from %v", size, near.Start)
 	}
 	b.placed = append(b.placed, p)
 	return p.Detour, nil
 }
 
 // area finds or plans the routines for the code of a module.
-func (b *Batch) area(near patch.Range) (*area, error) {
-	const reach = 1<<31 - 1<<24
+func (b *Batch) area(near arch.Range) (*area, error) {
+	reach := b.in.cfg.ISA.Reach()
 	for _, areas := range [][]*area{b.in.areas, b.areas} {
 		for _, a := range areas {
 			// One that lies further off than half the reach, for there was no room nearer, serves the
@@ -399,7 +423,10 @@ func (b *Batch) area(near patch.Range) (*area, error) {
 			}
 		}
 	}
-	at, err := b.place(central(near), b.in.Seg.AreaSize())
+	at, err := b.place(central(near, reach), b.in.Seg.AreaSize())
+	if err != nil { // a large module
+		at, err = b.place(near, b.in.Seg.AreaSize())
+	}
 	if err != nil {
 		return nil, err
 	}

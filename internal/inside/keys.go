@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"kprobe/arch"
 	"kprobe/internal/inject"
 	"kprobe/internal/isa"
 	"kprobe/internal/jit"
@@ -27,7 +28,7 @@ func (c *Config) ForMachine(m target.Machine) (err error) {
 	c.cpus, c.traced, c.readers = t.Numbers, m.Traced, inject.Readers(t.Readers)
 	c.Room, c.carriers = Room{Threads: len(t.Numbers), Counters: 4 << 10, Calls: 1 << 10, Slots: true, Gate: true}, t.Carriers
 	c.Key = inject.ThreadKey{Kind: inject.CPU, Offset: t.Number,
-		Task: inject.Task{Current: t.Current, TID: t.TID, TGID: t.TGID, Comm: t.Comm}}
+		Task: inject.Task{Current: t.Current, TID: t.TID, TGID: t.TGID, Comm: t.Comm, Cred: t.Cred, UID: t.UID, GID: t.GID}}
 	return nil
 }
 
@@ -37,7 +38,10 @@ type (
 	counterClock interface {
 		CounterClock() (base, mult uint64, shift uint8, boot uint64, err error)
 	}
-	owned interface{ Owner() (uid, gid uint32) }
+	owned         interface{ Owner() (uid, gid uint32) }
+	threadPointed interface {
+		ThreadPointer(target.Thread) (uint64, error)
+	}
 	locks interface{ LocksMemory() bool }
 )
 
@@ -71,6 +75,14 @@ func Configure(t target.Target, m isa.ISA, golang bool) (Config, error) {
 	if u, ok := t.(userFSBase); ok {
 		c.readsBase = u.UserFSBase()
 	}
+	if c.pointer = threadPointer(t, m.Arch()); c.pointer != nil {
+		c.readsBase = true
+		if golang {
+			c.RedZone = goBelow
+			c.refuses = fmt.Errorf("in a Go program on %s probes only count inside, and run no programs: a thread there would be known by a system call at each hit", m.Arch().Name)
+		}
+		return c, nil
+	}
 	if golang {
 		c.Key, c.RedZone = inject.ThreadKey{Kind: inject.FSBase}, 0
 		if !c.readsBase {
@@ -79,3 +91,17 @@ func Configure(t target.Target, m isa.ISA, golang bool) (Config, error) {
 	}
 	return c, nil
 }
+
+// threadPointer asks for the thread pointers of a target's threads, where they are in a register that is not among
+// the general ones, and that any program may read; nil where it is not so.
+func threadPointer(t target.Target, a *arch.Arch) func(target.Thread) (uint64, error) {
+	p, ok := t.(threadPointed)
+	if !ok || a.ThreadPtr != arch.NoReg {
+		return nil
+	}
+	return p.ThreadPointer
+}
+
+// goBelow is how much below the stack pointer Go's code uses where calls leave the return address in a
+// register: a function keeps its caller's frame pointer there.
+const goBelow = 16

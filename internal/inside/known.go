@@ -6,7 +6,6 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/inject"
-	"kprobe/internal/patch"
 	"kprobe/internal/returns"
 	"kprobe/target"
 )
@@ -14,68 +13,103 @@ import (
 // Acquaintance is what there is to know of threads besides their registers.
 type Acquaintance struct {
 	Comm   func(target.Thread) string
-	Stacks []patch.Range // memory that a thread's stack may be a range of, where that is known
+	Stacks []arch.Range // memory that a thread's stack may be a range of, where that is known
 }
 
 // Trust looks at all threads of a frozen target. If each of them can be known by memory that its thread
 // pointer leads to, detours look there from now on, which is quickest; else they are careful, for the
 // sake of those that cannot: a program that has not set up its thread-local storage yet, or never will.
+// They stay careful, too, while a thread may be on its way by a key that it has no more.
 // A program in which a thread has lost its pointer while it was relied on is not trusted again. It
 // answers whether the detours trust. Errors: of the target's memory.
 func (in *Inside) Trust(t target.Target, known Acquaintance) (bool, error) {
 	if in.cfg.Key.Kind != inject.FSSelf {
 		return true, nil
 	}
-	careful := in.betrayed
+	careful, within := in.betrayed.Load(), t.Stuck() > 0
+	pointers := make(map[uint64]int)
 	for _, th := range t.Threads() {
 		var r arch.Regs
 		switch err := t.Regs(th, &r); {
 		case errors.Is(err, target.ErrGone):
-		case err != nil || !in.proven(&r, t):
+			continue
+		case err != nil:
+			careful, within = true, true
+			continue
+		case !in.proven(th, &r, t):
 			careful = true
 		}
+		pointers[in.pointer(th, &r)]++
+		pc := arch.Addr(r[in.arch.PC])
+		within = within || in.Busy(pc) || in.Find(pc) != nil
 	}
-	was := in.Seg.Careful()
-	if err := in.setCareful(careful, t); err != nil {
+	was, settle := in.Seg.Careful(), !in.Seg.Settled()
+	if settle && !within {
+		in.Seg.Settle(func(pointer uint64) int { return pointers[pointer] })
+	}
+	if err := in.setCareful(careful || in.Seg.Crossed(), t); err != nil {
 		return false, err
 	}
-	if was && !careful {
+	if was && (!careful || settle && !within) {
 		for _, th := range t.Threads() {
 			in.rename(t, th, known)
 		}
 	}
-	return !careful, nil
+	return !in.Seg.Careful(), nil
 }
 
 // Careful tells whether Trust may change something.
-func (in *Inside) Careful() bool { return in.Seg.Careful() && !in.betrayed }
+func (in *Inside) Careful() bool { return in.Seg.Careful() && !in.betrayed.Load() }
 
-// proven tells whether the word that a thread's pointer points to is that pointer.
-func (in *Inside) proven(r *arch.Regs, mem Memory) bool {
-	pointer := in.arch.ThreadPointer(r)
+// pointer is a stopped thread's thread pointer.
+func (in *Inside) pointer(th target.Thread, r *arch.Regs) uint64 {
+	if in.cfg.pointer == nil {
+		return in.arch.ThreadPointer(r)
+	}
+	pointer, err := in.cfg.pointer(th)
+	if err != nil {
+		return 0
+	}
+	return pointer
+}
+
+// proven tells whether the word that a thread's pointer points to is that pointer. Where it is read as the
+// register that it is, it need only be one that could be a key.
+func (in *Inside) proven(th target.Thread, r *arch.Regs, mem arch.Memory) bool {
+	pointer := in.pointer(th, r)
+	if in.cfg.pointer != nil {
+		return inject.Keyed(pointer)
+	}
 	word, err := in.word(mem, arch.Addr(pointer))
 	return err == nil && pointer != 0 && uint64(word) == pointer
 }
 
-// setCareful tells every area.
-func (in *Inside) setCareful(careful bool, mem Memory) (err error) {
+// setCareful tells every area; those that are only planned are told when they are committed.
+func (in *Inside) setCareful(careful bool, mem arch.Memory) (err error) {
 	if careful == in.Seg.Careful() {
 		return nil
 	}
-	b := in.Seg.SetCareful(careful)
-	for _, a := range in.areas {
-		err = errors.Join(err, mem.WriteAt(a.CarefulAt(), []byte{b}))
+	if careful && !in.Seg.ReadsBase() {
+		in.Seg.ByID() // as which they are known to the careful; calls of theirs are under way
+	}
+	in.Seg.SetCareful(careful)
+	return in.tellCareful(in.areas, mem)
+}
+
+func (in *Inside) tellCareful(areas []*area, mem arch.Memory) (err error) {
+	for _, a := range areas {
+		err = errors.Join(err, mem.WriteAt(a.CarefulAt(), []byte{in.Seg.CarefulByte()}))
 	}
 	return err
 }
 
 // key is the word that a stopped thread is known by.
-func (in *Inside) key(th target.Thread, r *arch.Regs, mem Memory) uint64 {
-	pointer := in.arch.ThreadPointer(r)
+func (in *Inside) key(th target.Thread, r *arch.Regs, mem arch.Memory) uint64 {
+	pointer := in.pointer(th, r)
 	if in.cfg.Key.Kind == inject.FSBase {
 		return inject.BaseKey(pointer)
 	}
-	return in.Seg.KeyOf(pointer, in.proven(r, mem), int(th))
+	return in.Seg.KeyOf(pointer, in.proven(th, r, mem), int(th))
 }
 
 // thread is what there is to know of a stopped thread.
@@ -85,8 +119,15 @@ func (in *Inside) thread(t target.Target, th target.Thread, known Acquaintance) 
 		return it, false
 	}
 	it = inject.Thread{Key: in.key(th, &r, t), TID: int(th), Comm: known.Comm(th)}
+	if b, ok := t.(interface {
+		Borrows(target.Thread) (target.Thread, bool)
+	}); ok && it.Key != in.Seg.IDKey(it.TID) {
+		if lender, ok := b.Borrows(th); ok { // what is known by its pointer stays when it ends
+			it.TID, it.Comm = int(lender), known.Comm(lender)
+		}
+	}
 	sp := arch.Addr(r[in.arch.SP])
-	if i := slices.IndexFunc(known.Stacks, func(m patch.Range) bool { return sp >= m.Start && sp < m.End }); i >= 0 {
+	if i := slices.IndexFunc(known.Stacks, func(m arch.Range) bool { return m.Contains(sp) }); i >= 0 {
 		it.StackLow, it.StackHigh = known.Stacks[i].Start, known.Stacks[i].End
 	}
 	return it, true
@@ -115,7 +156,7 @@ func (in *Inside) Born(t target.Target, th target.Thread, known Acquaintance) er
 	if t.Regs(th, &r) != nil {
 		return nil
 	}
-	pointer := in.arch.ThreadPointer(&r)
+	pointer := in.pointer(th, &r)
 	if in.cfg.Key.Kind == inject.FSBase {
 		if _, lives := in.lives(t, inject.BaseKey(pointer), th); !lives {
 			in.Welcome(t, th, known)
@@ -123,26 +164,27 @@ func (in *Inside) Born(t target.Target, th target.Thread, known Acquaintance) er
 		return nil
 	}
 	var err error
-	if !in.proven(&r, t) {
+	if !in.proven(th, &r, t) {
 		err = in.setCareful(true, t)
 	}
-	if other, lives := in.lives(t, pointer, th); lives {
+	if other, lives := in.lives(t, pointer, th); lives && pointer != 0 {
+		err = errors.Join(err, in.setCareful(true, t))
 		in.Seg.Share(pointer, int(other))
 	}
 	if len(in.Accounts()) > 0 { // calls that an exception ends are told by it
 		maps, _ := t.Maps()
-		known.Stacks = []patch.Range{returns.NativeStack(maps, false, pointer)}
+		known.Stacks = []arch.Range{returns.NativeStack(maps, false, pointer)}
 	}
 	in.Welcome(t, th, known)
 	return err
 }
 
 // lives tells whether another thread has a key and may run still. One that is about to end may have
-// given its memory to the next already.
+// given its memory to the next already. Threads are asked for one by one: those that run are in no list.
 func (in *Inside) lives(t target.Target, key uint64, than target.Thread) (target.Thread, bool) {
 	tid, ok := in.Seg.Owner(key)
 	other := target.Thread(tid)
-	if !ok || other == than || !slices.Contains(t.Threads(), other) {
+	if !ok || other == than {
 		return other, false
 	}
 	e, ok := t.(interface{ Ending(target.Thread) bool })
@@ -153,12 +195,12 @@ func (in *Inside) lives(t target.Target, key uint64, than target.Thread) (target
 // handler asked for is not there; the thread's pointer is none, and then no thread's is trusted any more;
 // or the program may not read the time (PR_SET_TSC, SECCOMP_MODE_STRICT), which it is told then. It answers
 // whether that was it.
-func (in *Inside) mend(r *arch.Regs, mem Memory) (mended bool, err error) {
-	pc := arch.Addr(r[arch.IP])
+func (in *Inside) mend(r *arch.Regs, mem arch.Memory) (mended bool, err error) {
+	pc := arch.Addr(r[in.arch.PC])
 	if in.readsCounter(pc, mem) {
 		counter := in.cfg.counter()
 		r[arch.AX], r[arch.DX] = uint64(uint32(counter)), counter>>32
-		r[arch.IP] += uint64(len(readCounter))
+		r[in.arch.PC] += uint64(len(readCounter))
 		return true, nil
 	}
 	to, mended := arch.Addr(0), false
@@ -172,7 +214,7 @@ func (in *Inside) mend(r *arch.Regs, mem Memory) (mended bool, err error) {
 		}
 	}
 	if mended {
-		r[arch.IP] = uint64(to)
+		r[in.arch.PC] = uint64(to)
 	}
 	return mended, err
 }
@@ -181,12 +223,12 @@ func (in *Inside) mend(r *arch.Regs, mem Memory) (mended bool, err error) {
 var readCounter = [...]byte{0x0f, 0x31}
 
 // readsCounter tells whether code of ours at an address reads the time-stamp counter.
-func (in *Inside) readsCounter(pc arch.Addr, mem Memory) bool {
+func (in *Inside) readsCounter(pc arch.Addr, mem arch.Memory) bool {
 	var insn [len(readCounter)]byte
 	return in.cfg.counter != nil && in.Busy(pc) && mem.ReadAt(pc, insn[:]) == nil && insn == readCounter
 }
 
-func (in *Inside) doubt(mem Memory) error {
-	in.betrayed = true
+func (in *Inside) doubt(mem arch.Memory) error {
+	in.betrayed.Store(true)
 	return in.setCareful(true, mem)
 }

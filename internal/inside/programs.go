@@ -3,9 +3,12 @@ package inside
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"syscall"
 
 	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/bpf/verify"
 	"kprobe/internal/inject"
 	"kprobe/internal/jit"
 )
@@ -24,6 +27,7 @@ type Program struct {
 	copies map[*area]*copied
 
 	kernel, reads bool // it is for a kernel, and one that reads memory for it
+	users         bool // and whose tasks' users are known
 }
 
 // copied is a program's code in reach of an area.
@@ -34,14 +38,44 @@ type copied struct {
 	area *area
 }
 
+// AtReturns tells whether any of the programs is for where functions return.
+func AtReturns(ps []*bpf.Program) bool {
+	return slices.ContainsFunc(ps, func(p *bpf.Program) bool { return p.Kind == bpf.Kretprobe })
+}
+
+// refusal is why no programs can run in a target, where probes nevertheless count inside.
+type refusal struct{ error }
+
+// Errno is the errno of what Proofs answers: ENOTSUP where no programs can run in the target, else EINVAL.
+func Errno(err error) syscall.Errno {
+	if _, ok := err.(refusal); ok {
+		return syscall.ENOTSUP
+	}
+	return syscall.EINVAL
+}
+
 // Proofs verifies programs and arranges their maps, with a slot for each thread and one,
-// the last, for the controller. Errors: of the verifier.
+// the last, for the controller. Errors: of the verifier; a program that knows other registers than the target's, or asks for what is not there.
 func (in *Inside) Proofs(c *bpf.Collection) ([]*bpf.Proof, *bpf.Layout, error) {
+	if in.cfg.refuses != nil {
+		return nil, nil, refusal{in.cfg.refuses}
+	}
 	var proofs []*bpf.Proof
 	for _, p := range c.Programs {
-		proof, err := bpf.Verify(p)
+		proof, err := verify.Program(p)
 		if err != nil {
 			return nil, nil, err
+		}
+		if p.Context.Regs == nil && in.arch == arch.ARM64 && proof.Context != 0 {
+			return nil, nil, fmt.Errorf("program %q reads its context as that of %s, and the target is of %s", p.Name, arch.AMD64.Name, in.arch.Name)
+		}
+		for _, call := range proof.Calls {
+			if call != nil && call.Helper.ID == bpf.FnGetCurrentTask && in.cfg.cpus == nil {
+				return nil, nil, fmt.Errorf("program %q asks for the kernel's task, and a process cannot see it: get_current_pid_tgid and get_current_comm tell who runs", p.Name)
+			}
+			if call != nil && !inject.Answers(in.arch, call.Helper.ID) {
+				return nil, nil, fmt.Errorf("program %q calls %s, which no program can in targets of %s", p.Name, call.Helper.Name, in.arch.Name)
+			}
 		}
 		proofs = append(proofs, proof)
 	}
@@ -59,6 +93,7 @@ func (in *Inside) Compile(proofs []*bpf.Proof, l *bpf.Layout, addr arch.Addr, ou
 	if err != nil {
 		return nil, err
 	}
+	maps.Given = in.cfg.Slots.Count
 	if err := maps.Init(); err != nil {
 		return nil, err
 	}
@@ -73,7 +108,7 @@ func (in *Inside) Compile(proofs []*bpf.Proof, l *bpf.Layout, addr arch.Addr, ou
 			return nil, err
 		}
 		ps.all = append(ps.all, &Program{Spec: proof.Program, proof: proof, code: code, copies: make(map[*area]*copied),
-			kernel: in.cfg.cpus != nil, reads: in.cfg.readers != (inject.Readers{})})
+			kernel: in.cfg.cpus != nil, reads: in.cfg.readers != (inject.Readers{}), users: in.cfg.Key.Task.Cred != 0})
 	}
 	return ps, nil
 }
@@ -132,7 +167,9 @@ func (p *Program) NotInKernels() string {
 		case bpf.FnOverrideReturn:
 			return "overrides returns"
 		case bpf.FnGetCurrentUidGid:
-			return "asks for the user"
+			if !p.users {
+				return "asks for the user"
+			}
 		}
 	}
 	return ""

@@ -192,6 +192,10 @@ func (in *Inside) Over(owner any, ended func(g arch.Addr, id uint64) bool, word 
 			}
 			continue
 		}
+		if !in.arch.RetAddrOnStack { // it is in a register, or wherever the function has put it
+			under++
+			continue
+		}
 		slot := arch.Addr(u.Place)
 		if w, err := word(slot); err != nil || arch.Addr(w) != u.Ret && !in.leadsTo(slot, arch.Addr(w), u.Ret) {
 			t.Lost[inject.LostUnwound]++

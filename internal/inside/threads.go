@@ -14,12 +14,6 @@ import (
 // it there (a signal handler, an unwinder, a debugger that comes later) must see it
 // at the probe's address or behind it; see package inject for a detour's phases.
 
-// Memory is the target's, or a forked child's.
-type Memory interface {
-	ReadAt(arch.Addr, []byte) error
-	WriteAt(arch.Addr, []byte) error
-}
-
 // Course is what is to be done with a thread that is about to get a signal.
 type Course uint8
 
@@ -35,8 +29,8 @@ const (
 // instruction has raised it. The registers are changed where Course says so. The
 // detour is the one whose displaced instruction has faulted, else nil. Errors: of the
 // memory; then the course is AsItIs.
-func (in *Inside) Signalled(r *arch.Regs, own bool, mem Memory) (c Course, d *Detour, err error) {
-	pc := arch.Addr(r[arch.IP])
+func (in *Inside) Signalled(r *arch.Regs, own bool, mem arch.Memory) (c Course, d *Detour, err error) {
+	pc := arch.Addr(r[in.arch.PC])
 	d, busy := in.Find(pc), in.Busy(pc)
 	if d == nil && !busy {
 		return Elsewhere, nil, nil
@@ -55,10 +49,15 @@ func (in *Inside) Signalled(r *arch.Regs, own bool, mem Memory) (c Course, d *De
 		return AsItIs, nil, err
 	case at.Phase == inject.Displaced && own:
 		return Placed, d, leave(at, r, mem)
-	case at.Phase == inject.Displaced && in.arch.InSyscall(r):
+	case at.Phase == inject.Displaced && (in.arch.InSyscall(r) || in.arch.SyscallNo == arch.NoReg && in.blocks(mem, pc)):
 		// A system call is interrupted. The kernel may have to make it again, and for
-		// that it must find it in front of the PC.
+		// that it must find it where it was.
 		return AsItIs, nil, nil
+	case d.Together():
+		if at.Counted { // it comes again
+			in.Seg.Uncount(d.Hits)
+		}
+		return Placed, nil, leave(at, r, mem)
 	case at.Phase == inject.Before:
 		return Placed, nil, leave(at, r, mem)
 	}
@@ -66,7 +65,7 @@ func (in *Inside) Signalled(r *arch.Regs, own bool, mem Memory) (c Course, d *De
 }
 
 // leave makes registers those that the program would have.
-func leave(at *inject.Standing, r *arch.Regs, mem Memory) error {
+func leave(at *inject.Standing, r *arch.Regs, mem arch.Memory) error {
 	*r = at.Regs
 	if at.Busy != 0 {
 		return mem.WriteAt(at.Busy, []byte{0})
@@ -77,8 +76,8 @@ func leave(at *inject.Standing, r *arch.Regs, mem Memory) error {
 // DriveOut has a thread that is stopped for a signal go on until it is out of our
 // code. It answers the signal that it is to be resumed with: that of a fault that
 // stopped it on the way, else none, since what it was about to get waits for it.
-func (in *Inside) DriveOut(driver target.Driver, th target.Thread, signal int, mem Memory) (left int, err error) {
-	return in.drive(driver, th, signal, mem, func(r *arch.Regs) bool { return in.blocks(mem, arch.Addr(r[arch.IP])) })
+func (in *Inside) DriveOut(driver target.Driver, th target.Thread, signal int, mem arch.Memory) (left int, err error) {
+	return in.drive(driver, th, signal, mem, func(r *arch.Regs) bool { return in.blocks(mem, arch.Addr(r[in.arch.PC])) })
 }
 
 // Serve has a thread that stands at a probe's address be served by a detour, and no more: it
@@ -87,12 +86,16 @@ func (in *Inside) DriveOut(driver target.Driver, th target.Thread, signal int, m
 // the way: left is its signal then, which the thread is to be looked at for like any that it gets.
 // Errors: ErrGone; the target's.
 func (in *Inside) Serve(t target.Target, driver target.Driver, th target.Thread, d *Detour) (served bool, left int, err error) {
+	if d.Together() {
+		in.Seg.Count(d.Hits)
+		return true, 0, nil
+	}
 	left, err = in.drive(driver, th, 0, t, func(r *arch.Regs) bool {
-		switch arch.Addr(r[arch.IP]) {
+		switch arch.Addr(r[in.arch.PC]) {
 		case d.Site:
-			r[arch.IP] = uint64(d.ServeAt())
+			r[in.arch.PC] = uint64(d.ServeAt())
 		case d.tail.Addr:
-			r[arch.IP], served = uint64(d.Site), true
+			r[in.arch.PC], served = uint64(d.Site), true
 		}
 		return served
 	})
@@ -101,16 +104,16 @@ func (in *Inside) Serve(t target.Target, driver target.Driver, th target.Thread,
 
 // drive has a thread go on until it is out of our code, or end says so, which may change its
 // registers. Programs run on their own to their end, where a trap waits for them.
-func (in *Inside) drive(driver target.Driver, th target.Thread, signal int, mem Memory, end func(*arch.Regs) bool) (left int, err error) {
+func (in *Inside) drive(driver target.Driver, th target.Thread, signal int, mem arch.Memory, end func(*arch.Regs) bool) (left int, err error) {
 	running := false // a program, to its end
 	err = driver.Drive(th, signal, func(r *arch.Regs, fault int) target.Move {
-		pc := arch.Addr(r[arch.IP])
+		pc := arch.Addr(r[in.arch.PC])
 		if a := in.Area(pc); a != nil && a.Exits(pc) {
 			back, err := in.word(mem, in.Seg.BackAt(r))
 			if err != nil {
 				return target.MoveDone
 			}
-			r[arch.IP], running = uint64(back), false
+			r[in.arch.PC], running = uint64(back), false
 			return target.MoveStep
 		}
 		if fault != 0 {
@@ -130,8 +133,11 @@ func (in *Inside) drive(driver target.Driver, th target.Thread, signal int, mem 
 		case end(r):
 			return target.MoveDone
 		}
-		if pc = arch.Addr(r[arch.IP]); in.Find(pc) == nil && !in.Busy(pc) {
+		if pc = arch.Addr(r[in.arch.PC]); in.Find(pc) == nil && !in.Busy(pc) {
 			return target.MoveDone
+		}
+		if a := in.Area(pc); a != nil {
+			a.Atomically(r)
 		}
 		return target.MoveStep
 	})
@@ -140,7 +146,7 @@ func (in *Inside) drive(driver target.Driver, th target.Thread, signal int, mem 
 
 // comeBack has the program that a thread runs return to a trap. Where it would have returned is
 // in the target: the thread may get there when this controller is dead.
-func (in *Inside) comeBack(r *arch.Regs, mem Memory) bool {
+func (in *Inside) comeBack(r *arch.Regs, mem arch.Memory) bool {
 	slot := in.Seg.ReturnTo(r)
 	word, err := in.word(mem, slot)
 	if err != nil {
@@ -154,7 +160,7 @@ func (in *Inside) comeBack(r *arch.Regs, mem Memory) bool {
 }
 
 // blocks tells whether the instruction at an address may take for ever.
-func (in *Inside) blocks(mem Memory, pc arch.Addr) bool {
+func (in *Inside) blocks(mem arch.Memory, pc arch.Addr) bool {
 	b := make([]byte, in.arch.MaxInsn)
 	if mem.ReadAt(pc, b) != nil {
 		return true
@@ -165,7 +171,7 @@ func (in *Inside) blocks(mem Memory, pc arch.Addr) bool {
 
 // GiveBackIn puts the real return addresses of all calls back in a copy of the target's
 // memory, or in that of a target which is about to end: nobody returns to us there.
-func (in *Inside) GiveBackIn(mem Memory) (err error) {
+func (in *Inside) GiveBackIn(mem arch.Memory) (err error) {
 	for _, c := range in.Seg.Calls() {
 		if word, e := in.word(mem, c.Slot); e == nil && in.Find(word) != nil {
 			err = errors.Join(err, in.putWord(mem, c.Slot, c.Ret))
@@ -176,8 +182,8 @@ func (in *Inside) GiveBackIn(mem Memory) (err error) {
 
 // LeaveIn takes a thread of a forked child, whose memory mem is, out of our code. It answers
 // whether the registers have changed.
-func (in *Inside) LeaveIn(r *arch.Regs, mem Memory) (moved bool, err error) {
-	d := in.Find(arch.Addr(r[arch.IP]))
+func (in *Inside) LeaveIn(r *arch.Regs, mem arch.Memory) (moved bool, err error) {
+	d := in.Find(arch.Addr(r[in.arch.PC]))
 	if d == nil {
 		return false, nil
 	}
@@ -186,12 +192,12 @@ func (in *Inside) LeaveIn(r *arch.Regs, mem Memory) (moved bool, err error) {
 		return false, err
 	}
 	if at.Phase == inject.Returning {
-		slot := arch.Addr(at.Regs[arch.SP]) - arch.Addr(in.arch.PtrSize)
+		slot := arch.Addr(at.Regs[in.arch.SP]) - arch.Addr(in.arch.PtrSize)
 		i := slices.IndexFunc(in.Seg.Calls(), func(c inject.Call) bool { return c.Slot == slot })
 		if i < 0 {
 			return false, nil // it is about to have its address back
 		}
-		at.Regs[arch.IP] = uint64(in.Seg.Calls()[i].Ret)
+		at.Regs[in.arch.PC] = uint64(in.Seg.Calls()[i].Ret)
 	}
 	*r = at.Regs
 	return true, nil
@@ -221,7 +227,7 @@ func (in *Inside) Lingers(d *Detour, t target.Target) bool {
 		if t.Regs(th, &r) != nil {
 			continue
 		}
-		pc := arch.Addr(r[arch.IP])
+		pc := arch.Addr(r[in.arch.PC])
 		if in.Busy(pc) {
 			return true // for which detour?
 		}
@@ -238,7 +244,7 @@ func (in *Inside) Lingers(d *Detour, t target.Target) bool {
 
 // Displaced shows a thread that stands among the displaced instructions of a detour
 // as the program sees it; ok is false, and r as it was, where it does not.
-func (in *Inside) Displaced(r *arch.Regs, mem Memory) (d *Detour, ok bool) {
+func (in *Inside) Displaced(r *arch.Regs, mem arch.Memory) (d *Detour, ok bool) {
 	if d = in.Find(arch.Addr(r[in.arch.PC])); d == nil {
 		return nil, false
 	}
@@ -253,8 +259,8 @@ func (in *Inside) Displaced(r *arch.Regs, mem Memory) (d *Detour, ok bool) {
 // LeaveRetired takes a stopped thread out of a retired detour, if it is at a place
 // where that can be done; else it comes out by itself. So does who has been served, where there
 // is a probe again, and would be served once more.
-func (in *Inside) LeaveRetired(r *arch.Regs, mem Memory, probed func(arch.Addr) bool) bool {
-	d := in.Find(arch.Addr(r[arch.IP]))
+func (in *Inside) LeaveRetired(r *arch.Regs, mem arch.Memory, probed func(arch.Addr) bool) bool {
+	d := in.Find(arch.Addr(r[in.arch.PC]))
 	if d == nil || !d.retired {
 		return false
 	}
@@ -280,7 +286,7 @@ func (in *Inside) FindVacant(t target.Target) {
 		} else if err != nil {
 			return
 		}
-		pc := arch.Addr(r[arch.IP])
+		pc := arch.Addr(r[in.arch.PC])
 		if in.Busy(pc) {
 			return // which detour waits for it?
 		}
@@ -326,7 +332,7 @@ func (in *Inside) FindVacant(t target.Target) {
 
 // giveBack puts the real return address back of a call that would return into a detour, in
 // its slot, or where the call that it ended in has it.
-func (in *Inside) giveBack(d *Detour, c inject.Call, mem Memory) {
+func (in *Inside) giveBack(d *Detour, c inject.Call, mem arch.Memory) {
 	ret, err := d.ReturnAt()
 	if word, e := in.word(mem, c.Slot); err == nil && e == nil && word == ret {
 		in.putWord(mem, c.Slot, c.Ret)
@@ -368,13 +374,13 @@ func (in *Inside) DropVacant(fold func(*Detour)) {
 	in.retired = slices.DeleteFunc(in.retired, vacant)
 }
 
-func (in *Inside) word(mem Memory, at arch.Addr) (arch.Addr, error) {
+func (in *Inside) word(mem arch.Memory, at arch.Addr) (arch.Addr, error) {
 	b := make([]byte, in.arch.PtrSize)
 	err := mem.ReadAt(at, b)
 	return arch.Addr(in.arch.Word(b)), err
 }
 
-func (in *Inside) putWord(mem Memory, at, v arch.Addr) error {
+func (in *Inside) putWord(mem arch.Memory, at, v arch.Addr) error {
 	b := make([]byte, in.arch.PtrSize)
 	in.arch.PutWord(b, uint64(v))
 	return mem.WriteAt(at, b)

@@ -5,7 +5,6 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/inject"
-	"kprobe/internal/patch"
 	"kprobe/internal/returns"
 	"kprobe/target"
 )
@@ -23,9 +22,16 @@ type Unswapped struct {
 
 // Unswap puts the real return addresses back of the calls of a thread that is stopped with these
 // registers. A slot may have several calls, each of which is the next one's caller:
-// ask until there are none.
-func (in *Inside) Unswap(th target.Thread, r *arch.Regs, mem Memory) (us []Unswapped) {
-	for _, c := range in.Seg.CallsOf(in.key(th, r, mem)) {
+// ask until there are none, and tell which of them have been put back already. A function that comes
+// twice in a chain of tail calls has two calls there with one and the same address.
+func (in *Inside) Unswap(th target.Thread, r *arch.Regs, mem arch.Memory, already []Unswapped) (us []Unswapped) {
+	calls := in.Seg.CallsOf(in.key(th, r, mem))
+	for _, u := range already {
+		if i := slices.Index(calls, u.call); i >= 0 {
+			calls = slices.Delete(calls, i, i+1)
+		}
+	}
+	for _, c := range calls {
 		word, err := in.word(mem, c.Slot)
 		if err != nil {
 			continue
@@ -38,33 +44,50 @@ func (in *Inside) Unswap(th target.Thread, r *arch.Regs, mem Memory) (us []Unswa
 	return us
 }
 
-// Follow answers where a call with a stack slot goes in the end that would return to an
+// Way answers where a call with a stack slot goes in the end that would return to an
 // address: where that is a detour's, and its call's again, on to the next. Each was a call that
-// ended in a jump to the one before.
-func (in *Inside) Follow(slot, ret arch.Addr) arch.Addr {
-	in.follow(slot, ret, func(to arch.Addr) bool { ret = to; return true })
-	return ret
-}
-
-// leadsTo tells whether to is on the way that Follow goes.
-func (in *Inside) leadsTo(slot, ret, to arch.Addr) (yes bool) {
-	in.follow(slot, ret, func(next arch.Addr) bool { yes = next == to; return !yes })
-	return yes
-}
-
-// follow tells of each step of the way.
-func (in *Inside) follow(slot, ret arch.Addr, step func(arch.Addr) bool) {
-	d := in.returning(ret)
-	if d == nil {
-		return
-	}
-	for calls := in.Seg.Calls(); d != nil; d = in.returning(ret) {
-		i := slices.IndexFunc(calls, func(c inject.Call) bool { return c.Slot == slot && c.Probe == d.Detour.Return.ID })
-		if i < 0 || !step(calls[i].Ret) {
-			return
+// ended in a jump to the one before. Asked once more, it goes on from there: where somebody else has
+// swapped the address in between, the function of a detour may come again further out, and that is another call.
+func (in *Inside) Way(slot arch.Addr) func(ret arch.Addr) arch.Addr {
+	step := in.steps(slot)
+	return func(ret arch.Addr) arch.Addr {
+		for next, ok := step(ret); ok; next, ok = step(ret) {
+			ret = next
 		}
-		ret = calls[i].Ret
+		return ret
+	}
+}
+
+// leadsTo tells whether to is on that way.
+func (in *Inside) leadsTo(slot, ret, to arch.Addr) bool {
+	step := in.steps(slot)
+	for next, ok := step(ret); ok; next, ok = step(next) {
+		if next == to {
+			return true
+		}
+	}
+	return false
+}
+
+// steps goes one step of the way each time that it is called.
+func (in *Inside) steps(slot arch.Addr) func(ret arch.Addr) (next arch.Addr, ok bool) {
+	var calls []inject.Call
+	read := false
+	return func(ret arch.Addr) (arch.Addr, bool) {
+		d := in.returning(ret)
+		if d == nil {
+			return 0, false
+		}
+		if !read {
+			calls, read = in.Seg.Calls(), true
+		}
+		i := slices.IndexFunc(calls, func(c inject.Call) bool { return c.Slot == slot && c.Probe == d.Detour.Return.ID })
+		if i < 0 {
+			return 0, false
+		}
+		next := calls[i].Ret
 		calls = slices.Delete(calls, i, i+1)
+		return next, true
 	}
 }
 
@@ -84,7 +107,7 @@ func (in *Inside) returning(ret arch.Addr) *Detour {
 }
 
 // SwapAgain undoes it for a call that is still under way and watched.
-func (in *Inside) SwapAgain(u Unswapped, mem Memory) {
+func (in *Inside) SwapAgain(u Unswapped, mem arch.Memory) {
 	word, err := in.word(mem, u.call.Slot)
 	if err == nil && word == u.call.Ret && in.Find(u.ret) == u.Detour && in.Seg.Has(u.call) {
 		in.putWord(mem, u.call.Slot, u.ret)
@@ -93,10 +116,10 @@ func (in *Inside) SwapAgain(u Unswapped, mem Memory) {
 
 // OwnStack is the part in use of the stack that a stopped thread was born with; all of it where
 // the thread stands on another.
-func OwnStack(t target.Target, th target.Thread, r *arch.Regs) patch.Range {
+func OwnStack(t target.Target, th target.Thread, r *arch.Regs) arch.Range {
 	maps, _ := t.Maps()
 	stack := returns.NativeStack(maps, int(th) == t.PID(), t.Arch().ThreadPointer(r))
-	if sp := arch.Addr(r[arch.SP]); sp >= stack.Start && sp < stack.End {
+	if sp := arch.Addr(r[t.Arch().SP]); stack.Contains(sp) {
 		stack.Start = sp
 	}
 	return stack
@@ -105,7 +128,7 @@ func OwnStack(t target.Target, th target.Thread, r *arch.Regs) patch.Range {
 // End takes a call off its list that may be over when the walk is, if it is on a stack
 // that is its thread's own: nobody else can return from there. Calls on others, coroutines', stay
 // on the list until their slot is used again.
-func (in *Inside) End(u Unswapped, stack patch.Range) bool {
+func (in *Inside) End(u Unswapped, stack arch.Range) bool {
 	if u.call.Slot < stack.Start || u.call.Slot >= stack.End || !in.Seg.Has(u.call) {
 		return false
 	}

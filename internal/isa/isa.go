@@ -53,13 +53,20 @@ type Insn struct {
 	Nop     bool // does nothing, by design: padding between functions
 	Repeats bool // stepped, it does one round and stands where it was, until the last (x86: rep)
 	Landing bool // marks a place that indirect branches may lead to (x86: endbr64)
+
+	Monitor Monitor
 }
 
-// Memory is the target's memory as emulation sees it. Both are whole or error.
-type Memory interface {
-	ReadAt(addr arch.Addr, p []byte) error
-	WriteAt(addr arch.Addr, p []byte) error
-}
+// Monitor is what an instruction does to the monitor of the memory that a load exclusive has
+// read. Until the store exclusive, which fails where the monitor is not set any more, no
+// exception may come between, and no other access: each try would fail.
+type Monitor uint8
+
+const (
+	Leaves Monitor = iota
+	Opens          // a load exclusive
+	Closes         // a store exclusive, or what clears the monitor
+)
 
 // Kind is the verdict on running an instruction away from its place. It is
 // decided at plan time; nothing is discovered at a hit.
@@ -94,10 +101,20 @@ type Verdict struct {
 	// has one; the first is always {Off: 0, PC: the instruction's address}.
 	Marks []Mark
 
+	// Exits are traps in Code, in order, that stand for jumps which would not reach: whoever serves one
+	// has the thread go on where it leads.
+	Exits []Exit
+
 	// Emulate does the instruction on a thread's registers, the PC included.
 	// It is nil where only a slot serves. An error (memory that cannot be
 	// read or written) leaves the registers as they were.
-	Emulate func(r *arch.Regs, m Memory) error
+	Emulate func(r *arch.Regs, m arch.Memory) error
+}
+
+// Exit is a trap in slot code, and where it leads.
+type Exit struct {
+	Off int
+	To  arch.Addr
 }
 
 // Mark ties an offset in slot code to the original program's state.
@@ -133,6 +150,15 @@ type Guard struct {
 // instructions: Opcode, then a displacement of Rel bytes, the least significant
 // first, that counts from the jump's end.
 type JumpForm struct {
+	// Whole is the length of a jump that is one instruction and covers one: it is written as
+	// a whole, as Jump makes it. Of the other fields only KeepsLandings has a meaning
+	// then. 0: it is written by its parts.
+	Whole int
+
+	// KeepsLandings tells that no jump may stand where a landing pad is, in code that is mapped so
+	// that the CPU would refuse an indirect branch to it.
+	KeepsLandings bool
+
 	Opcode byte
 	Rel    int
 	Prefix byte    // may stand before the opcode, any number of times, and changes nothing
@@ -140,7 +166,12 @@ type JumpForm struct {
 }
 
 // Len is the length of a jump without prefixes.
-func (f *JumpForm) Len() int { return 1 + f.Rel }
+func (f *JumpForm) Len() int {
+	if f.Whole > 0 {
+		return f.Whole
+	}
+	return 1 + f.Rel
+}
 
 // ISA is one machine's instructions. Bytes and their address are always
 // separate arguments. Implementations hold no state and are safe for
@@ -167,9 +198,12 @@ type ISA interface {
 	// Errors: ErrUnknown, also for a code that ends within an instruction.
 	Displace(code []byte, pc, at arch.Addr) (Verdict, error)
 
-	// JumpForm is nil on machines whose jump is one instruction long: it then
-	// covers no other.
+	// JumpForm is nil on machines on which no jumps are planned.
 	JumpForm() *JumpForm
+
+	// Reach is how far from the code that it serves memory may lie, both ends included, so
+	// that every jump and address in a slot or a detour leads there and back.
+	Reach() arch.Addr
 
 	// Jump assembles the shortest jump that reaches. Errors: ErrRange.
 	Jump(from, to arch.Addr) ([]byte, error)

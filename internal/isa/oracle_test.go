@@ -14,6 +14,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/isa"
 	"kprobe/internal/isa/arm64"
+	"kprobe/internal/isa/riscv64"
 	"kprobe/internal/isa/s390x"
 )
 
@@ -74,10 +75,32 @@ var oracles = []oracle{
 			}).AppendUint32(nil, uint32(pick(r, list)))
 		},
 		flows: []row{{`^b\t`, isa.Jump}, {`^bl\t`, isa.Call}, {`^(b\.\w+|cbn?z|tbn?z)\t`, isa.CondJump},
-			{`^bra`, isa.IndirectJump}, {`^br\t`, isa.IndirectJump}, {`^blr`, isa.IndirectCall}, {`^ret`, isa.Return}, {`^eret`, isa.Privileged},
+			{`^bra`, isa.IndirectJump}, {`^br\t`, isa.IndirectJump}, {`^blr`, isa.IndirectCall}, {`^ret`, isa.Return}, {`^(eret|dcps|drps)`, isa.Privileged},
 			{`^svc`, isa.Syscall}, {`^(hvc|smc|hlt)`, isa.Trap}, {`^brk`, isa.Break}, {`^udf`, isa.Undefined}},
 		nop:    regexp.MustCompile(`^nop$`),
 		target: regexp.MustCompile(`^(?:bl?\t|b\.\w+\t|cbn?z\t\w+, |tbn?z\t\w+, #\d+, |adrp?\t\w+, |ldr(?:sw)?\t\w+, |prfm\t#?\w+, )#(-?\d+)$`),
+	},
+	{isa: riscv64.ISA, triple: "riscv64", cpu: []string{"-mattr=+m,+a,+f,+d,+c,+v,+zba,+zbb,+zbs,+zfh,+zicbom", "-M=no-aliases"},
+		random: func(r *rand.Rand) []byte {
+			// All there is, and more often what branches.
+			list := []pattern{{3, 3}, {3, 3}, {0x7f, 0x6f}, {0xfff, 0x6f}, {0x7f, 0x67}, {0x7fff, 0x67}, {0x7f, 0x63}, {0x7f, 0x17}, {0xfffff, 0x8067}, {0xf800607f, 0x1000202f},
+				{0x000fffff, 0x73}, {0x7f, 0x73}, {0x7f, 0x13}, {0xf1ffffff, 0x73}, {0xffffffff, 0x00000013}, {0xffffffff, 0x00100073}, {0xffffffff, 0x30200073}, {0xffffffff, 0x00000073},
+				{3, 0}, {3, 1}, {3, 2}, {0xe003, 0xa001}, {0xc003, 0xc001}, {0xe07f, 0x8002}, {0xffff, 0}, {0xffff, 0x8082}, {0xffff, 0x9002}, {0xffff, 1}}
+			v := uint32(pick(r, list))
+			b := arch.RISCV64.Order.(interface {
+				AppendUint32([]byte, uint32) []byte
+			}).AppendUint32(nil, v)
+			if v&3 != 3 {
+				return b[:2]
+			}
+			return b
+		},
+		flows: []row{{`^(c\.j\t|jal\tzero,)`, isa.Jump}, {`^jal\t`, isa.Call}, {`^(c\.b(eq|ne)z|b(eq|ne|lt|ge|ltu|geu))\t`, isa.CondJump},
+			{`^(c\.jr\tra|jalr\tzero, 0x?0?\(ra\))$`, isa.Return}, {`^(c\.jr|jalr\tzero,)`, isa.IndirectJump}, {`^(c\.jalr|jalr)\t`, isa.IndirectCall},
+			{`^ecall`, isa.Syscall}, {`^(c\.)?ebreak`, isa.Break}, {`^c\.unimp`, isa.Undefined},
+			{`^([msu]ret|mnret|dret|wfi|sfence|hfence|sinval|hinval|hlv|hlvx|hsv)`, isa.Privileged}},
+		nop:    regexp.MustCompile(`^(c\.nop|addi\tzero, zero, 0)$`),
+		target: regexp.MustCompile(`^(?:c\.j\t|jal\t\w+, |c\.b(?:eq|ne)z\t\w+, |b(?:eq|ne|lt|ge|ltu|geu)\t\w+, \w+, )(-?(?:0x)?[0-9a-f]+)$`),
 	},
 	{isa: s390x.ISA, triple: "s390x", cpu: []string{"-mcpu=z15"},
 		random: func(r *rand.Rand) []byte {

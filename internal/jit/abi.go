@@ -5,7 +5,8 @@
 // Read abi.go, jit.go (what goes in and comes out), live.go (what a program
 // needs not do), compilation.go (what all machines have in common), amd64.go with
 // amd64_alu.go and amd64_call.go (instructions and helpers), and amd64_asm.go (how they
-// are encoded). i386.go and i386_alu.go make 32-bit code by the same encoder.
+// are encoded). i386.go and i386_alu.go make 32-bit code by the same encoder; arm64.go,
+// arm64_alu.go, arm64_call.go and arm64_asm.go make A64 code.
 //
 // This file is the contract between a compiled program and what surrounds it
 // in the target (internal/inject): the detour that calls it, and the routines
@@ -15,6 +16,7 @@ package jit
 
 import (
 	"kprobe/arch"
+	"kprobe/bpf"
 	"kprobe/internal/isa/amd64"
 )
 
@@ -61,6 +63,24 @@ import (
 // registers but ebp and esp, and the status flags. What is out of a call's reach on
 // x86-64 is not here: addresses wrap around.
 
+// # arm64
+//
+// eBPF's registers live in the machine's:
+//
+//	R0 x7     R1 x0    R2 x1    R3 x2    R4 x3    R5 x4
+//	R6 x19    R7 x20   R8 x21   R9 x22   R10 x25
+//	scratch: x9 x10 x11 x12
+//
+// The detour calls a program with
+//
+//	x0   the context's address
+//	x28  the thread's state
+//	sp   the thread's private stack: a multiple of 16, and R10
+//
+// and finds the result in x7. The program keeps x28 and sp, and never touches x18 or a vector register. A
+// helper is called by bl (within 128 MiB of the program) with its arguments in R1 to R5, and
+// puts its answer into x7. It may change x0 to x17, x30 and the flags.
+
 // HelperClobbers is what a helper's routine may change.
 const HelperClobbers amd64.RegSet = 1<<arch.AX | 1<<arch.DI | 1<<arch.SI | 1<<arch.DX | 1<<arch.CX |
 	1<<arch.R8 | 1<<arch.R9 | 1<<arch.R10 | 1<<arch.R11
@@ -69,12 +89,15 @@ const HelperClobbers amd64.RegSet = 1<<arch.AX | 1<<arch.DI | 1<<arch.SI | 1<<ar
 type ABI struct {
 	State   arch.Reg // holds the address of the thread's state while a program runs
 	Context arch.Reg // has that of the context when it begins
+	Result  arch.Reg // has R0 when it ends, its lower half on i386
+	Words   int      // of the context, 8 bytes each
 }
 
 // ABIs are those of the machines that there are detours for.
 var ABIs = map[*arch.Arch]*ABI{
-	arch.AMD64: {State: arch.R12, Context: arch.DI},
-	arch.I386:  {State: arch.BP, Context: arch.AX},
+	arch.AMD64: {State: arch.R12, Context: arch.DI, Result: arch.AX, Words: ContextWords},
+	arch.I386:  {State: arch.BP, Context: arch.AX, Result: arch.AX, Words: ContextWords},
+	arch.ARM64: {State: arch.Reg(state64), Context: arch.Reg(regs64[bpf.R1]), Result: arch.Reg(regs64[bpf.R0]), Words: len(bpf.ARM64.Regs)},
 }
 
 // HelperStack is how many bytes of the private stack a helper's routine may
@@ -101,6 +124,10 @@ const (
 	// StateData is what call_data answers, 8 bytes. It is written if Code.Needs has the
 	// bit.
 	StateData = 32
+
+	// StateTask is what get_current_task answers, 8 bytes: of a kernel's CPU the task that it
+	// runs; else 0.
+	StateTask = StateRegs - 8
 
 	// StateComm is the thread's name: 15 bytes at most, and NULs. 16 bytes, behind what is
 	// used at every hit.
@@ -132,7 +159,7 @@ const (
 )
 
 // Context words, for Code.Context: the bits of the pt_regs words (8 bytes each, in
-// the order of the kernel's struct: r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax
+// the order of the kernel's struct: of arm64 as bpf.ARM64 has them; of x86 r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax
 // rcx rdx rsi rdi orig_rax rip cs eflags rsp ss). A word that is not in
 // Code.Context is never read: its place may hold anything.
 const (

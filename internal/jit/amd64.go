@@ -26,12 +26,38 @@ var gprs = [16]arch.Reg{
 // frame lies below it.
 const redZone = 128
 
-type compiler struct {
+// x86 is what compiling for both widths of the machine is.
+type x86 struct {
 	compilation
+	asm
+}
+
+// mayGoto counts a round off, in the state.
+func (c *x86) mayGoto(state reg, to int) {
+	c.aluImm(4, aluCmp, at(state, StateRounds), 1)
+	c.jump(condB, label(to))
+	c.aluImm(4, aluSub, at(state, StateRounds), 1)
+}
+
+// jumpTo jumps, unless there is nothing to jump over.
+func (c *x86) jumpTo(i int, cc cond, to int) {
+	if !c.follows(i, to) {
+		c.jump(cc, label(to))
+	}
+}
+
+type compiler struct {
+	x86
 	keys map[int]key // of lookups that need not read it from memory, by slot
 	rare []func()    // code that goes behind the function
 
 	moved bool // rsp is below the stack: something is called, or the red zone is too small
+}
+
+func newCompiler(p *bpf.Proof, env *Env) *compiler {
+	c := &compiler{}
+	c.compilation = newCompilation(p, env, &c.asm)
+	return c
 }
 
 func (c *compiler) compile() error {
@@ -47,9 +73,8 @@ func (c *compiler) compile() error {
 	if c.frame {
 		c.code.Stack += c.proof.Stack
 	}
-	c.done()
 	c.code.Clobbers = c.writes &^ amd64.Reg(arch.SP)
-	return nil
+	return c.done()
 }
 
 // later puts code that seldom runs behind the function.

@@ -1,10 +1,6 @@
 package jit
 
-import (
-	"encoding/binary"
-
-	"kprobe/internal/isa/amd64"
-)
+import "encoding/binary"
 
 // The x86-64 instructions that programs are made of: general registers and
 // memory only. Jumps are kept apart from the other bytes until the end, when
@@ -142,15 +138,6 @@ const (
 	external cond = 18 // a call out of the program, linked later
 )
 
-// label is a place in the code that may not be known yet.
-type label int
-
-// place is a position that jumps before it may still push away.
-type place struct {
-	off   int // in asm.code
-	jumps int // how many of asm.jumps come before it
-}
-
 type jump struct {
 	place
 	cond   cond
@@ -174,10 +161,8 @@ func (j *jump) size() int {
 // asm collects the code of one program. All methods that take a size take it
 // in bytes: 1, 2, 4 or 8.
 type asm struct {
-	code   []byte // all but the jumps
+	output // all but the jumps
 	jumps  []jump
-	labels []place
-	writes amd64.RegSet // the general registers that are written
 
 	// flags is the register whose value the zero and sign flags tell of, with
 	// its size; good as long as nothing has been emitted since.
@@ -530,17 +515,13 @@ func (a *asm) loadGS(dst reg, off int32) {
 	a.wrote(dst)
 }
 
-// newLabel makes a label that bind puts somewhere later.
-func (a *asm) newLabel() label {
-	a.labels = append(a.labels, place{off: -1})
-	return label(len(a.labels) - 1)
-}
-
 // bind puts a label here. Whoever jumps to it comes with other flags.
 func (a *asm) bind(l label) {
-	a.labels[l] = a.here()
+	a.mark(l)
 	a.flags.reg = noReg
 }
+
+func (a *asm) mark(l label) { a.labels[l] = a.here() }
 
 // jump goes to a label, always or on a condition, or calls it.
 func (a *asm) jump(c cond, to label) {
@@ -556,7 +537,7 @@ func (a *asm) callHelper(helper int32) {
 // finish puts the jumps between the other bytes. A jump starts short and
 // becomes long when it cannot reach, which may push others out of reach; none
 // becomes short again, so this ends.
-func (a *asm) finish() (code []byte, calls []Call) {
+func (a *asm) finish() (code []byte, calls []Call, err error) {
 	before := make([]int, len(a.jumps)+1) // bytes of the jumps before each
 	position := func(p place) int { return p.off + before[p.jumps] }
 	for grew := true; grew; {
@@ -604,5 +585,5 @@ func (a *asm) finish() (code []byte, calls []Call) {
 			a.labels[i].off = position(p) // for the line table
 		}
 	}
-	return code, calls
+	return code, calls, nil
 }

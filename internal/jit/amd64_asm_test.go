@@ -53,11 +53,8 @@ func disassemble(t testing.TB, code []byte) []string {
 	if err := os.WriteFile(file, code, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	machine := "i386:x86-64"
-	if runsNarrow {
-		machine = "i386"
-	}
-	out, err := exec.Command("objdump", "-D", "-z", "-b", "binary", "-m", machine, "-M", "intel", "--no-show-raw-insn", file).Output()
+	args := append(slices.Clone(under.objdump), "-D", "-z", "-b", "binary", "--no-show-raw-insn", file)
+	out, err := exec.Command(args[0], args[1:]...).Output()
 	if err != nil {
 		t.Fatal("objdump: ", err)
 	}
@@ -275,7 +272,7 @@ func TestJumps(t *testing.T) {
 			pad(&a, gap)
 			a.bind(forth)
 			a.jump(c, back)
-			code, _ := a.finish()
+			code, _, _ := a.finish()
 			want := 2*gap + sizeOver(c, gap, 127) + sizeOver(c, 2*gap+sizeOver(c, gap, 127)+2, 128)
 			if len(code) != want {
 				t.Errorf("condition %d over %d bytes: %d bytes of code, want %d", c, gap, len(code), want)

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"kprobe/bpf"
+	"kprobe/bpf/layout"
 )
 
 // inlined says whether the helper call at a slot is compiled in place, and which
@@ -11,6 +12,9 @@ import (
 // or must stand beside a table of places that may fault.
 func (c *compiler) inlined(i int) (args regSet, inline bool) {
 	call := c.proof.Calls[i]
+	if _, ok := answers[call.Helper.ID]; ok {
+		return 0, true
+	}
 	switch call.Helper.ID {
 	case bpf.FnMapLookupElem:
 		if c.inlinedHash(call) {
@@ -38,8 +42,6 @@ func (c *compiler) inlined(i int) (args regSet, inline bool) {
 		}
 	case bpf.FnGetSmpProcessorID:
 		return 0, c.env.CPU != nil
-	case bpf.FnGetCurrentPidTgid, bpf.FnGetFuncIP, bpf.FnGetAttachCookie, bpf.FnCallData:
-		return 0, true
 	case bpf.FnRingbufSubmit, bpf.FnRingbufDiscard:
 		return setOf(bpf.R1), true
 	}
@@ -89,11 +91,15 @@ func (c *compiler) inlinedReserve(call *bpf.HelperCall) bool {
 }
 
 // recordSize is the room in the ring that a reserved record takes.
-func recordSize(call *bpf.HelperCall) uint64 { return bpf.RecordHeader + (call.Const[1]+7)&^7 }
+func recordSize(call *bpf.HelperCall) uint64 { return layout.RecordHeader + (call.Const[1]+7)&^7 }
 
 // call compiles the call of a helper at a slot, and answers the next slot.
 func (c *compiler) call(i int) (next int) {
 	call := c.proof.Calls[i]
+	if off, ok := c.answered(call.Helper.ID); ok {
+		c.load(8, rax, at(r12, off))
+		return i + 1
+	}
 	if _, inline := c.inlined(i); !inline {
 		for k := call.Set; k < len(call.Helper.Args); k++ {
 			c.movImm(regs[bpf.R1+uint8(k)], 0)
@@ -112,8 +118,6 @@ func (c *compiler) call(i int) (next int) {
 		return c.lookup(i, call.Map)
 	case bpf.FnRingbufReserve:
 		return c.reserve(i, call)
-	case bpf.FnGetCurrentPidTgid:
-		c.load(8, rax, at(r12, StatePidTgid))
 	case bpf.FnGetCurrentComm:
 		c.comm()
 		if c.live[i].has(bpf.R0) {
@@ -121,24 +125,15 @@ func (c *compiler) call(i int) (next int) {
 		}
 	case bpf.FnGetSmpProcessorID:
 		c.loadGS(rax, *c.env.CPU)
-	case bpf.FnGetFuncIP:
-		c.code.Needs |= NeedsFuncIP
-		c.load(8, rax, at(r12, StateFuncIP))
-	case bpf.FnGetAttachCookie:
-		c.code.Needs |= NeedsCookie
-		c.load(8, rax, at(r12, StateCookie))
-	case bpf.FnCallData:
-		c.code.Needs |= NeedsData
-		c.load(8, rax, at(r12, StateData))
 	case bpf.FnKtimeGetNs:
 		c.clock()
 	case bpf.FnRingbufSubmit, bpf.FnRingbufDiscard:
 		// The word before the record says that it is being written. Its reader
 		// sees what was stored before first: this machine stores in order.
-		if word := at(rdi, -bpf.RecordHeader); call.Helper.ID == bpf.FnRingbufSubmit {
+		if word := at(rdi, -layout.RecordHeader); call.Helper.ID == bpf.FnRingbufSubmit {
 			c.aluImm(4, aluXor, word, math.MinInt32) // RecordBusy
 		} else {
-			c.aluImm(4, aluXor, word, math.MinInt32|bpf.RecordDiscard)
+			c.aluImm(4, aluXor, word, math.MinInt32|layout.RecordDiscard)
 		}
 		if c.live[i].has(bpf.R0) {
 			c.movImm(rax, 0)
@@ -233,26 +228,26 @@ func (c *compiler) lookupHash(i, m int) int {
 	}
 
 	c.load(int(spec.KeySize), word, at(rsi, 0))
-	c.movImm(hash, bpf.HashMul)
+	c.movImm(hash, layout.HashMul)
 	c.imul(8, hash, word)
 	c.mov(8, number, hash)
 	c.shiftImm(8, shiftShr, number, 32)
 	c.alu(8, aluXor, hash, number)
 	c.mov(4, tag, hash)
-	c.aluImm(4, aluOr, inReg(tag), bpf.TagKey)
+	c.aluImm(4, aluOr, inReg(tag), layout.TagKey)
 	choose()
 	c.bind(search)
 	c.mov(4, bucket, number)
-	c.scale(bucket, bpf.BucketSize)
+	c.scale(bucket, layout.BucketSize)
 	c.movImm(n, uint64(c.env.Segment)+l.Index(m))
 	c.alu(8, aluAdd, bucket, n)
 	c.movImm(n, 0)
 	c.bind(try)
-	c.emit(4, aluCmp.between()|2, tag, indexed(bucket, n, 2, bpf.BucketTags))
+	c.emit(4, aluCmp.between()|2, tag, indexed(bucket, n, 2, layout.BucketTags))
 	c.jump(condE, same)
 	c.bind(again)
 	c.aluImm(4, aluAdd, inReg(n), 1)
-	c.aluImm(4, aluCmp, inReg(n), bpf.BucketSlots)
+	c.aluImm(4, aluCmp, inReg(n), layout.BucketSlots)
 	c.jump(condNE, try)
 	c.jump(always, other)
 
@@ -262,7 +257,7 @@ func (c *compiler) lookupHash(i, m int) int {
 	c.emit(8, aluCmp.between(), word, indexed(keys, elem, 3, 0))
 	c.jump(condNE, again)
 	if spec.Type == bpf.LRUHash || spec.Type == bpf.LRUPerCPUHash {
-		c.storeImm(1, indexed(bucket, n, 0, bpf.BucketUsed), 1)
+		c.storeImm(1, indexed(bucket, n, 0, layout.BucketUsed), 1)
 	}
 	c.slotAddr(rax, rdx, m, uint64(c.env.Segment)+l.Values(m))
 	c.addScaled(rax, elem, l.ValueStride(m))
@@ -275,7 +270,7 @@ func (c *compiler) lookupHash(i, m int) int {
 		c.bind(other)
 		c.test(8, hash) // 0 when it was searched, or where it is the home
 		c.jump(condE, none)
-		c.movImm(number, bpf.HashMul)
+		c.movImm(number, layout.HashMul)
 		c.imul(8, number, hash)
 		c.shiftImm(8, shiftShr, number, 32)
 		choose()
@@ -317,13 +312,13 @@ func (c *compiler) reserve(i int, call *bpf.HelperCall) int {
 	// room sees whether there is any, for a new head in rax.
 	room := func() {
 		c.mov(8, tmp, rax)
-		c.emit(8, aluSub.between()|2, tmp, at(ring, bpf.RingTail))
+		c.emit(8, aluSub.between()|2, tmp, at(ring, layout.RingTail))
 		c.aluImm(8, aluCmp, inReg(tmp), size)
 		c.jump(condA, full)
 	}
 
 	c.slotAddr(ring, rax, call.Map, uint64(c.env.Segment)+c.env.Layout.Values(call.Map))
-	c.load(8, head, at(ring, bpf.RingHead))
+	c.load(8, head, at(ring, layout.RingHead))
 	c.mov(4, off, head)
 	c.aluImm(4, aluAnd, inReg(off), size-1)
 	c.aluImm(4, aluCmp, inReg(off), size-need)
@@ -331,10 +326,10 @@ func (c *compiler) reserve(i int, call *bpf.HelperCall) int {
 	c.lea(8, rax, at(head, need))
 	room()
 	c.bind(write)
-	c.movImm(rcx, call.Const[1]|bpf.RecordBusy)
-	c.store(8, indexed(ring, off, 0, bpf.RingData), rcx)
-	c.store(8, at(ring, bpf.RingHead), rax)
-	c.lea(8, rax, indexed(ring, off, 0, bpf.RingData+bpf.RecordHeader))
+	c.movImm(rcx, call.Const[1]|layout.RecordBusy)
+	c.store(8, indexed(ring, off, 0, layout.RingData), rcx)
+	c.store(8, at(ring, layout.RingHead), rax)
+	c.lea(8, rax, indexed(ring, off, 0, layout.RingData+layout.RecordHeader))
 	if found != here {
 		c.jump(always, found)
 	}
@@ -346,12 +341,12 @@ func (c *compiler) reserve(i int, call *bpf.HelperCall) int {
 		c.alu(8, aluSub, rcx, off)
 		c.lea(8, rax, indexed(head, rcx, 0, need))
 		room()
-		c.lea(4, rcx, at(rcx, bpf.RecordDiscard-bpf.RecordHeader))
-		c.store(8, indexed(ring, off, 0, bpf.RingData), rcx)
+		c.lea(4, rcx, at(rcx, layout.RecordDiscard-layout.RecordHeader))
+		c.store(8, indexed(ring, off, 0, layout.RingData), rcx)
 		c.movImm(off, 0)
 		c.jump(always, write)
 		c.bind(full)
-		c.aluImm(8, aluAdd, at(ring, bpf.RingLost), 1)
+		c.aluImm(8, aluAdd, at(ring, layout.RingLost), 1)
 		c.movImm(rax, 0)
 		c.jump(always, null)
 	})

@@ -8,6 +8,7 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
+	"kprobe/bpf/verify"
 )
 
 // Nanoseconds of one run of a program, called in a loop as a detour calls it, beside
@@ -62,7 +63,7 @@ const (
 func measure(b *testing.B, text string, w *world, native int) {
 	m := harness(b)
 	spec := w.layout.Maps[0]
-	p, err := bpf.Verify(&bpf.Program{Name: b.Name(), Insns: bpftest.MustAssemble(text, spec), Maps: w.layout.Maps})
+	p, err := verify.Program(&bpf.Program{Name: b.Name(), Insns: bpftest.MustAssemble(text, spec), Maps: w.layout.Maps})
 	if err != nil {
 		b.Fatal(err)
 	}

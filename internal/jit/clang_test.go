@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"kprobe/bpf"
+	"kprobe/bpf/verify"
 )
 
 // What clang makes of C: package bpf's example programs, in a row, each with the
@@ -57,7 +58,7 @@ func compareRow(t *testing.T, m *machine, c *bpf.Collection) {
 	}
 	var proofs []*bpf.Proof
 	for _, p := range c.Programs {
-		proof, err := bpf.Verify(p)
+		proof, err := verify.Program(p)
 		if err != nil {
 			t.Fatal(err)
 		}

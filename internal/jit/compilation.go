@@ -9,8 +9,8 @@ import (
 
 // compilation is what compiling a program is on every machine.
 type compilation struct {
-	asm
 	analysis
+	out   assembler
 	proof *bpf.Proof
 	env   *Env
 	insns []bpf.Insn
@@ -28,18 +28,20 @@ type function struct {
 	depth     int     // bytes that it and those it calls push
 }
 
-func newCompilation(p *bpf.Proof, env *Env) compilation {
-	return compilation{proof: p, env: env, insns: p.Program.Insns, code: &Code{Context: uint32(p.Context)}}
+func newCompilation(p *bpf.Proof, env *Env, to assembler) compilation {
+	return compilation{out: to, proof: p, env: env, insns: p.Program.Insns, code: &Code{Context: p.Context}}
 }
 
 // plan finds out what the functions keep, whether any uses R10, and whether anything is
 // called. inlined is as for analyse.
 func (c *compilation) plan(inlined func(slot int) (args regSet, inline bool)) (calls bool) {
-	c.labels = make([]place, len(c.insns)) // the first labels are the slots
+	for range c.insns { // the first labels are the slots
+		c.out.newLabel()
+	}
 	c.fns = make(map[int]*function)
 	for i := range c.proof.Funcs {
 		f := &c.proof.Funcs[i]
-		c.fns[f.Start] = &function{Func: f, entry: c.newLabel(), outermost: i == 0, depth: -1}
+		c.fns[f.Start] = &function{Func: f, entry: c.out.newLabel(), outermost: i == 0, depth: -1}
 		var used, written regSet
 		for slot := f.Start; slot < f.End; slot++ {
 			if c.dead[slot] {
@@ -84,9 +86,9 @@ func (c *compilation) depth(f *function, word int) int {
 func (c *compilation) body(f *function, insn func(f *function, i int) (next int, err error)) error {
 	for i := f.Start; i < f.End; {
 		if c.target[i] {
-			c.bind(label(i))
+			c.out.bind(label(i))
 		} else {
-			c.labels[i] = c.here()
+			c.out.mark(label(i))
 		}
 		if c.dead[i] {
 			i++
@@ -97,18 +99,21 @@ func (c *compilation) body(f *function, insn func(f *function, i int) (next int,
 			return fmt.Errorf("insn %d: %w", i, err)
 		}
 		for i++; i < next; i++ {
-			c.labels[i] = c.here()
+			c.out.mark(label(i))
 		}
 	}
 	return nil
 }
 
-// done completes the code.
-func (c *compilation) done() {
-	c.code.Bytes, c.code.Calls = c.finish()
-	for i := range c.insns {
-		c.code.Lines = append(c.code.Lines, c.labels[i].off)
+// done completes the code. Errors: a jump does not reach.
+func (c *compilation) done() (err error) {
+	if c.code.Bytes, c.code.Calls, err = c.out.finish(); err != nil {
+		return err
 	}
+	for i := range c.insns {
+		c.code.Lines = append(c.code.Lines, c.out.offset(label(i)))
+	}
+	return nil
 }
 
 // bounds tells whether the program has reads of its context that must be bounded.
@@ -126,24 +131,38 @@ func (c *compilation) rounds() bool {
 	return false
 }
 
-// mayGoto counts a round off, in the state.
-func (c *compilation) mayGoto(state reg, to int) {
-	c.aluImm(4, aluCmp, at(state, StateRounds), 1)
-	c.jump(condB, label(to))
-	c.aluImm(4, aluSub, at(state, StateRounds), 1)
-}
-
-// jumpTo jumps, unless there is nothing to jump over.
-func (c *compilation) jumpTo(i int, cc cond, to int) {
+// follows tells whether control comes to a slot anyway behind another: there is nothing between
+// that has code.
+func (c *compilation) follows(i, to int) bool {
 	for j := i + 1; ; j++ {
 		if j == to {
-			return
+			return true
 		}
 		if j >= len(c.dead) || !c.dead[j] {
-			break
+			return false
 		}
 	}
-	c.jump(cc, label(to))
+}
+
+// answer is a helper that answers a word of the state.
+type answer struct {
+	off  int32
+	need Needs // what the detour prepares for it
+}
+
+var answers = map[int32]answer{
+	bpf.FnGetCurrentPidTgid: {off: StatePidTgid},
+	bpf.FnGetCurrentTask:    {off: StateTask},
+	bpf.FnGetFuncIP:         {StateFuncIP, NeedsFuncIP},
+	bpf.FnGetAttachCookie:   {StateCookie, NeedsCookie},
+	bpf.FnCallData:          {StateData, NeedsData},
+}
+
+// answered is where in the state a helper's answer is, if it is there, and notes that it is needed.
+func (c *compilation) answered(helper int32) (off int32, ok bool) {
+	a, ok := answers[helper]
+	c.code.Needs |= a.need
+	return a.off, ok
 }
 
 // constant is what an ld_imm64 loads.

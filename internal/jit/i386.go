@@ -6,6 +6,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/bpf/layout"
 	"kprobe/internal/isa/amd64"
 )
 
@@ -33,9 +34,15 @@ const align386 = 12
 
 // narrow compiles for i386.
 type narrow struct {
-	compilation
+	x86
 	divides bool  // something calls divide
 	divide  label // see division
+}
+
+func newNarrow(p *bpf.Proof, env *Env) *narrow {
+	c := &narrow{}
+	c.compilation = newCompilation(p, env, &c.asm)
+	return c
 }
 
 func (c *narrow) compile() error {
@@ -57,9 +64,8 @@ func (c *narrow) compile() error {
 	if c.frame {
 		c.code.Stack += c.proof.Stack + align386
 	}
-	c.done()
 	c.code.Clobbers = c.writes & (1<<arch.R8 - 1) &^ (amd64.Reg(arch.SP) | amd64.Reg(arch.BP))
-	return nil
+	return c.done()
 }
 
 // lo and hi are the halves of a register.
@@ -421,9 +427,10 @@ func (c *narrow) bound() {
 // inlined says whether a helper call is compiled in place, and what it reads.
 func (c *narrow) inlined(i int) (args regSet, inline bool) {
 	call := c.proof.Calls[i]
-	switch call.Helper.ID {
-	case bpf.FnGetCurrentPidTgid, bpf.FnGetFuncIP, bpf.FnGetAttachCookie, bpf.FnCallData:
+	if _, ok := answers[call.Helper.ID]; ok {
 		return 0, true
+	}
+	switch call.Helper.ID {
 	case bpf.FnRingbufSubmit, bpf.FnRingbufDiscard:
 		return setOf(bpf.R1), true
 	}
@@ -433,28 +440,18 @@ func (c *narrow) inlined(i int) (args regSet, inline bool) {
 // call compiles the call of a helper.
 func (c *narrow) call(i int) {
 	call := c.proof.Calls[i]
-	answer := func(off int32) {
+	if off, ok := c.answered(call.Helper.ID); ok {
 		c.load(4, rax, at(rbp, off))
 		c.load(4, rdx, at(rbp, off+4))
 		c.put(bpf.R0)
+		return
 	}
 	switch call.Helper.ID {
-	case bpf.FnGetCurrentPidTgid:
-		answer(StatePidTgid)
-	case bpf.FnGetFuncIP:
-		c.code.Needs |= NeedsFuncIP
-		answer(StateFuncIP)
-	case bpf.FnGetAttachCookie:
-		c.code.Needs |= NeedsCookie
-		answer(StateCookie)
-	case bpf.FnCallData:
-		c.code.Needs |= NeedsData
-		answer(StateData)
 	case bpf.FnRingbufSubmit:
-		c.aluImm(4, aluXor, c.memory(rbx, bpf.R1, -bpf.RecordHeader), math.MinInt32) // RecordBusy
+		c.aluImm(4, aluXor, c.memory(rbx, bpf.R1, -layout.RecordHeader), math.MinInt32) // RecordBusy
 		c.putConst(bpf.R0, 0)
 	case bpf.FnRingbufDiscard:
-		c.aluImm(4, aluXor, c.memory(rbx, bpf.R1, -bpf.RecordHeader), math.MinInt32|bpf.RecordDiscard)
+		c.aluImm(4, aluXor, c.memory(rbx, bpf.R1, -layout.RecordHeader), math.MinInt32|layout.RecordDiscard)
 		c.putConst(bpf.R0, 0)
 	default:
 		for k := call.Set; k < len(call.Helper.Args); k++ {

@@ -55,21 +55,22 @@ type Code struct {
 	Stack int
 
 	// Clobbers are the registers that may have changed when the program
-	// returns, or while it runs.
+	// returns, or while it runs: a bit for each, by its arch.Reg on the machine.
 	Clobbers amd64.RegSet
 
 	// Context has a bit for each word of the context that may be read; see
 	// ContextWords.
-	Context uint32
+	Context uint64
 
 	Needs Needs
 
 	wraps bool // addresses do, as in 32-bit code: everything is in reach of a call
+	words bool // a call is a word of A64
 }
 
 // Call is a place in a program's code that calls a helper.
 type Call struct {
-	Offset int   // of the rel32 field, which is 0 until linked
+	Offset int   // of the field that leads there, which is 0 until linked: a rel32, or A64's word
 	Helper int32 // its number
 }
 
@@ -87,8 +88,8 @@ func Compile(p *bpf.Proof, env *Env) (*Code, error) {
 	if err := Serves(machine); err != nil {
 		return nil, fmt.Errorf("jit: program %q: %w", prog.Name, err)
 	}
-	if n := len(prog.Context.Regs); n != 0 && (n != ContextWords || prog.Context.Word != 8) {
-		return nil, fmt.Errorf("jit: program %q has a context of %d registers of %d bytes, not x86-64's", prog.Name, n, prog.Context.Word)
+	if n := len(prog.Context.Regs); n != 0 && (n != ABIs[machine].Words || prog.Context.Word != 8) {
+		return nil, fmt.Errorf("jit: program %q has a context of %d registers of %d bytes, which is not the one for %s", prog.Name, n, prog.Context.Word, machine.Name)
 	}
 	for i, m := range prog.Maps {
 		if env.Layout == nil || i >= len(env.Layout.Maps) || env.Layout.Maps[i] != m {
@@ -112,13 +113,14 @@ func Serves(a *arch.Arch) error {
 
 var compilers = map[*arch.Arch]func(*bpf.Proof, *Env) (*Code, error){
 	arch.AMD64: func(p *bpf.Proof, env *Env) (*Code, error) {
-		c := &compiler{compilation: newCompilation(p, env)}
+		c := newCompiler(p, env)
 		return c.code, c.compile()
 	},
 	arch.I386: func(p *bpf.Proof, env *Env) (*Code, error) {
-		c := &narrow{compilation: newCompilation(p, env)}
+		c := newNarrow(p, env)
 		return c.code, c.compile()
 	},
+	arch.ARM64: compile64,
 }
 
 // Link gives the program's bytes for the address at, with calls of the helpers'
@@ -131,6 +133,14 @@ func (c *Code) Link(at arch.Addr, helper func(int32) (arch.Addr, bool)) ([]byte,
 		to, ok := helper(call.Helper)
 		if !ok {
 			return nil, fmt.Errorf("jit: no routine for helper %d", call.Helper)
+		}
+		if c.words {
+			d := int64(to - (at + arch.Addr(call.Offset)))
+			if d < -1<<27 || d >= 1<<27 || d%4 != 0 {
+				return nil, fmt.Errorf("jit: helper %d at %v is out of reach of the program at %v", call.Helper, to, at)
+			}
+			binary.LittleEndian.PutUint32(b[call.Offset:], 0x94000000|uint32(d/4)&(1<<26-1))
+			continue
 		}
 		rel := int64(to - (at + arch.Addr(call.Offset) + 4))
 		if !c.wraps && rel != int64(int32(rel)) {

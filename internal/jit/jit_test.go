@@ -8,12 +8,13 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
+	"kprobe/bpf/verify"
 )
 
 // The clock, between two looks at the counter itself.
 func TestClock(t *testing.T) {
 	m := harness(t)
-	proof, err := bpf.Verify(&bpf.Program{Name: "now", Insns: bpftest.MustAssemble("call ktime_get_ns\nexit")})
+	proof, err := verify.Program(&bpf.Program{Name: "now", Insns: bpftest.MustAssemble("call ktime_get_ns\nexit")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestClock(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	compile := func(p *bpf.Program, env *Env) (*Code, error) {
 		t.Helper()
-		proof, err := bpf.Verify(p)
+		proof, err := verify.Program(p)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,8 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
+	"kprobe/bpf/layout"
+	"kprobe/bpf/verify"
 )
 
 // Whole programs, verified, with maps of all kinds.
@@ -512,7 +514,7 @@ func verified(t testing.TB, name, text string) *bpf.Proof {
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	p, err := bpf.Verify(&bpf.Program{Name: name, Insns: insns, Maps: testMaps})
+	p, err := verify.Program(&bpf.Program{Name: name, Insns: insns, Maps: testMaps})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -565,8 +567,8 @@ func randomWorld(t testing.TB, rng *rand.Rand, template *world) *world {
 			// Somewhere in its ring, partly read: the next record may go round its end.
 			ring := w.segment[w.layout.Values(m)+uint64(w.slot)*w.layout.SlotStride(m):]
 			tail := 8 * (rng.Uint64() >> (4 + rng.IntN(60)))
-			binary.LittleEndian.PutUint64(ring[bpf.RingTail:], tail)
-			binary.LittleEndian.PutUint64(ring[bpf.RingHead:], tail+8*rng.Uint64N(uint64(spec.MaxEntries)/8+1))
+			binary.LittleEndian.PutUint64(ring[layout.RingTail:], tail)
+			binary.LittleEndian.PutUint64(ring[layout.RingHead:], tail+8*rng.Uint64N(uint64(spec.MaxEntries)/8+1))
 		}
 		if spec.Type == bpf.Array || spec.Type == bpf.PerCPUArray {
 			for s := range uint64(2) {
@@ -584,10 +586,14 @@ func TestPrograms(t *testing.T) {
 	m := harness(t)
 	rng := rand.New(rand.NewPCG(13, 14))
 	template := mapWorld(t, testMaps...)
+	times := 40
+	if under.run != nil || testing.Short() {
+		times = 4 // an emulator takes its time with the loops, and so does the race detector
+	}
 	for _, p := range programs {
 		proof := verified(t, p.name, p.text)
 		var runs []*run
-		for range 40 {
+		for range times {
 			r, err := newRun(m, proof, randomWorld(t, rng, template))
 			if err != nil {
 				t.Fatal(err)
@@ -644,12 +650,12 @@ func TestKeysOfOneTag(t *testing.T) {
 	var a, b uint32
 	for a == 0 {
 		b++
-		h := uint64(b) * bpf.HashMul
+		h := uint64(b) * layout.HashMul
 		h ^= h >> 32
-		place := [2]uint32{uint32(h) | bpf.TagKey, uint32(h >> 32 * uint64(template.layout.Buckets(0)) >> 32)}
+		place := [2]uint32{uint32(h) | layout.TagKey, uint32(h >> 32 * uint64(template.layout.Buckets(0)) >> 32)}
 		a, seen[place] = seen[place], b
 	}
-	proof, err := bpf.Verify(&bpf.Program{Name: "find", Maps: []*bpf.MapSpec{spec}, Insns: bpftest.MustAssemble(`
+	proof, err := verify.Program(&bpf.Program{Name: "find", Maps: []*bpf.MapSpec{spec}, Insns: bpftest.MustAssemble(`
 		r1 = *(u64 *)(r1 +112)
 		*(u32 *)(r10 -4) = r1
 		r2 = r10

@@ -10,6 +10,7 @@ import (
 
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
+	"kprobe/bpf/verify"
 )
 
 // What random programs may call: everything that does not need a map.
@@ -24,7 +25,7 @@ var readable = []uint64{0, 0x2000, 0x2ffa, 0x3000, 0xfff, 0xff8, 1<<32 - 8192 - 
 func randomRun(t testing.TB, m *machine, seed uint64, template *world) *run {
 	rng := rand.New(rand.NewPCG(seed, 20))
 	p := bpftest.Random(rng, bpftest.Options{Size: 5 + rng.IntN(40), Maps: template.layout.Maps, Helpers: plainHelpers, Memory: readable})
-	proof, err := bpf.Verify(p)
+	proof, err := verify.Program(p)
 	if err != nil {
 		if strings.Contains(err.Error(), "too complex") {
 			return nil
@@ -70,6 +71,9 @@ func compareRandom(t *testing.T, m *machine, template *world, first, n uint64) {
 // Random programs do the same compiled as interpreted.
 func TestRandomPrograms(t *testing.T) {
 	n := uint64(20000)
+	if under.run != nil {
+		n = 4000
+	}
 	if testing.Short() {
 		n = 1000
 	}
@@ -107,7 +111,7 @@ func FuzzCompile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		proof, err := bpf.Verify(&bpf.Program{Name: "fuzz", Insns: insns, Maps: testMaps})
+		proof, err := verify.Program(&bpf.Program{Name: "fuzz", Insns: insns, Maps: testMaps})
 		if err != nil {
 			return
 		}

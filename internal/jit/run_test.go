@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/internal/testprog"
 )
 
 // Compiled programs run in the program of testdata/run.c; what they should have
@@ -27,40 +29,72 @@ const (
 	contextAt = 0x30000000
 )
 
-var segmentAt = uint64(0x123456780000) // no short form of a constant reaches it
+// machineVariable has the tests compile for another machine than x86-64, and run that: TestI386 and
+// TestARM64 set it.
+const machineVariable = "KPROBE_TEST_MACHINE"
 
-// narrowVariable has the tests compile for i386 and run that: TestI386 sets it.
-const narrowVariable = "KPROBE_TEST_I386"
-
-// runsNarrow tells whether it is set.
-var runsNarrow = os.Getenv(narrowVariable) != ""
-
-func init() {
-	if runsNarrow {
-		segmentAt = 0x40000000
-	}
+// subject is a machine whose compiler is tested.
+type subject struct {
+	machine *arch.Arch
+	cc      []string // builds the harness
+	run     []string // runs it
+	objdump []string
+	segment uint64
+	mask    uint64 // of what a register holds
+	names   []string
+	reg     func(i int) arch.Reg // that the harness has at an index
+	result  int                  // where a program's result is, and so on
+	state   int
+	context int
+	stack   int
+	above   uint64 // how far the stack pointer is above R10 at the end
+	link    int    // what a call changes by itself; -1
+	inlined func(*bpf.Proof, *Env) func(slot int) (regSet, bool)
+	length  func(t testing.TB, code []byte) int
 }
+
+var subjects = map[string]*subject{
+	"": {machine: arch.AMD64, cc: []string{"gcc", "-m64"}, segment: 0x123456780000, mask: 1<<64 - 1, // no short form of a constant reaches the segment
+		objdump: []string{"objdump", "-m", "i386:x86-64", "-M", "intel"},
+		names:   regNames[8], reg: func(i int) arch.Reg { return gprs[i] },
+		result: int(rax), state: int(r12), context: int(rdi), stack: int(rsp), above: 8, link: -1,
+		inlined: func(p *bpf.Proof, env *Env) func(int) (regSet, bool) {
+			return newCompiler(p, env).inlined
+		},
+		length: lengthAt},
+	"386": {machine: arch.I386, cc: []string{"gcc", "-m32"}, segment: 0x40000000, mask: 1<<32 - 1,
+		objdump: []string{"objdump", "-m", "i386", "-M", "intel"},
+		names:   regNames[8][:8], reg: func(i int) arch.Reg { return gprs[i] },
+		result: int(rax), state: int(rbp), context: int(rax), stack: int(rsp), above: 4 + align386, link: -1,
+		inlined: func(p *bpf.Proof, env *Env) func(int) (regSet, bool) {
+			return newNarrow(p, env).inlined
+		},
+		length: lengthAt},
+	"arm64": {machine: arch.ARM64, cc: []string{"aarch64-linux-gnu-gcc", "-Wl,-Ttext-segment=0xc000000"}, run: []string{"qemu-aarch64"}, segment: 0x123456780000, mask: 1<<64 - 1,
+		objdump: []string{"aarch64-linux-gnu-objdump", "-m", "aarch64"},
+		names:   arch.ARM64.RegNames[:32], reg: func(i int) arch.Reg { return arch.Reg(i) },
+		result: int(regs64[bpf.R0]), state: int(state64), context: 0, stack: 31, link: int(link64),
+		inlined: func(p *bpf.Proof, env *Env) func(int) (regSet, bool) {
+			return newCompiler64(p, env).inlined
+		},
+		length: func(testing.TB, []byte) int { return 4 }},
+}
+
+// under is the machine under test.
+var under = subjects[os.Getenv(machineVariable)]
+
+var segmentAt = under.segment
 
 // compileHere is Compile for the machine under test.
 func compileHere(p *bpf.Proof, env *Env) (*Code, error) {
-	if runsNarrow {
-		env.Machine = arch.I386
-	}
+	env.Machine = under.machine
 	return Compile(p, env)
 }
 
 // inlinedHere tells whether a helper call is compiled in place.
 func inlinedHere(p *bpf.Proof, env *Env) func(slot int) bool {
-	wide := &compiler{compilation: newCompilation(p, env)}
-	narrow := &narrow{compilation: newCompilation(p, env)}
-	return func(slot int) (inline bool) {
-		if runsNarrow {
-			_, inline = narrow.inlined(slot)
-		} else {
-			_, inline = wide.inlined(slot)
-		}
-		return inline
-	}
+	f := under.inlined(p, env)
+	return func(slot int) bool { _, inline := f(slot); return inline }
 }
 
 // job is a run: what goes in and what comes out, as struct job there.
@@ -74,7 +108,7 @@ type job struct {
 	Calls, ID  uint64
 	Args       [5]uint64
 	Depth, Ns  uint64
-	Regs       [16]uint64
+	Regs       [32]uint64
 	Context    [8 * ContextWords]byte
 	State      [512]byte
 }
@@ -112,19 +146,9 @@ var native struct {
 // startHarness is the harness at work, or nil where it ended before it began.
 func startHarness(t testing.TB, exe string) *machine {
 	t.Helper()
-	cmd := exec.Command(exe, fmt.Sprintf("%x", codeAt), fmt.Sprintf("%x", segmentAt), fmt.Sprintf("%x", stackAt), fmt.Sprintf("%x", contextAt))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	args := append(slices.Clone(under.run), exe, fmt.Sprintf("%x", codeAt), fmt.Sprintf("%x", segmentAt), fmt.Sprintf("%x", stackAt), fmt.Sprintf("%x", contextAt))
+	cmd := exec.Command(args[0], args[1:]...)
+	in, out := testprog.StartPiped(t, cmd)
 	var said [6]uint64
 	if err := binary.Read(out, binary.LittleEndian, &said); err != nil {
 		t.Log("harness: ", errors.Join(err, cmd.Wait()))
@@ -139,12 +163,9 @@ func harness(t testing.TB) *machine {
 	t.Helper()
 	native.Do(func() {
 		exe := filepath.Join(t.TempDir(), "run")
-		width := "-m64"
-		if runsNarrow {
-			width = "-m32"
-		}
-		if out, err := exec.Command("gcc", width, "-O2", "-Wall", "-Werror", "-static", "-no-pie", "-fno-pie", "-mgeneral-regs-only", "-o", exe, "testdata/run.c").CombinedOutput(); err != nil {
-			t.Fatalf("gcc: %v\n%s", err, out)
+		args := append(slices.Clone(under.cc), "-O2", "-Wall", "-Werror", "-static", "-no-pie", "-fno-pie", "-mgeneral-regs-only", "-o", exe, "testdata/run.c")
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", args[0], err, out)
 		}
 		// The kernel may have put something where the harness wants its memory: elsewhere next time.
 		for try := 0; native.machine == nil && try < 20; try++ {
@@ -341,9 +362,7 @@ func (r *run) encode(t testing.TB) []byte {
 	padded := append(bytes.Clone(r.text), make([]byte, -len(r.text)&7)...)
 	r.job = job{Repeat: max(1, r.repeat), Entry: r.entry, Emptied: r.emptied, Code: uint64(len(padded)), Segment: uint64(len(w.segment)), Call: uint64(len(r.replay)), Context: w.context}
 	for i := range r.job.Regs {
-		if r.job.Regs[i] = canary(i); runsNarrow {
-			r.job.Regs[i] = uint64(uint32(canary(i)))
-		}
+		r.job.Regs[i] = canary(i) & under.mask
 	}
 	for i := range ContextWords {
 		if r.code.Context>>i&1 == 0 { // it says that it does not read this
@@ -377,10 +396,6 @@ func (r *run) decode(t testing.TB, b []byte) {
 // check says what the compiled program did otherwise than the interpreter.
 func (r *run) check() error {
 	j := &r.job
-	state, context, above, n := r12, rdi, uint64(8), 16
-	if runsNarrow {
-		state, context, above, n = rbp, rax, 4+align386, 8
-	}
 	switch {
 	case j.Status == jobCrashed:
 		return fmt.Errorf("signal %d at offset %#x", j.Signal, j.PC-codeAt)
@@ -390,20 +405,17 @@ func (r *run) check() error {
 		return fmt.Errorf("helper call %d: helper %d with %#x; the interpreter: %s", j.Calls, j.ID, j.Args, r.callAt(int(j.Calls)))
 	case j.Status != jobDone:
 		return fmt.Errorf("status %d", j.Status)
-	case j.Regs[rax] != r.want.R0:
-		return fmt.Errorf("R0 is %#x, the interpreter's %#x", j.Regs[rax], r.want.R0)
-	case j.Regs[state] != 0 || j.Regs[rsp] != above:
-		return fmt.Errorf("the state's register or rsp changed by %#x, %#x", j.Regs[state], j.Regs[rsp]-above)
+	case j.Regs[under.result] != r.want.R0:
+		return fmt.Errorf("R0 is %#x, the interpreter's %#x", j.Regs[under.result], r.want.R0)
+	case j.Regs[under.state] != 0 || j.Regs[under.stack] != under.above:
+		return fmt.Errorf("the state's register or the stack pointer changed by %#x, %#x", j.Regs[under.state], j.Regs[under.stack]-under.above)
 	case j.Depth > uint64(r.code.Stack)+8: // the return address of the routine
 		return fmt.Errorf("%d bytes of stack used, Code.Stack says %d", j.Depth, r.code.Stack)
 	}
-	for i, v := range j.Regs[:n] {
-		want := canary(i)
-		if runsNarrow {
-			want = uint64(uint32(want))
-		}
-		if i != int(rsp) && i != int(state) && i != int(context) && v != want && !r.code.Clobbers.Has(gprs[i]) {
-			return fmt.Errorf("%s changed, Code.Clobbers does not have it", regNames[8][i])
+	for i, name := range under.names {
+		given := i == under.stack || i == under.state || i == under.context || i == under.link
+		if !given && j.Regs[i] != canary(i)&under.mask && !r.code.Clobbers.Has(under.reg(i)) {
+			return fmt.Errorf("%s changed, Code.Clobbers does not have it", name)
 		}
 	}
 	for off := range r.left {
@@ -446,7 +458,7 @@ func listing(t testing.TB, p *bpf.Proof, code *Code) string {
 	off := 0
 	for _, l := range disassemble(t, code.Bytes) {
 		s.WriteString(at[off])
-		n := lengthAt(t, code.Bytes[off:])
+		n := under.length(t, code.Bytes[off:])
 		fmt.Fprintf(&s, "%12x  %-20x | %s\n", off, code.Bytes[off:off+n], l)
 		off += n
 	}

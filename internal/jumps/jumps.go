@@ -43,7 +43,7 @@ func Open(m isa.ISA, f *symbol.File) (*Code, error) {
 
 // Live is a kernel: its code is in memory only, and more than its code knows where to go there.
 type Live interface {
-	ReadAt(addr arch.Addr, p []byte) error
+	arch.Reader
 	// Leads is as target.Machine has it.
 	Leads() (data []symbol.Range, points []arch.Addr, err error)
 }
@@ -64,7 +64,7 @@ func OpenLive(m isa.ISA, f *symbol.File, k Live) (*Code, error) {
 	}
 	c, err := read(m, f, &im, func(at uint64, p []byte) error { return k.ReadAt(arch.Addr(at), p) })
 	if err == nil {
-		c.Flow.Unguarded = true
+		c.Flow.Unguarded, c.Flow.Unpadded = true, false // a kernel's file does not tell
 	}
 	return c, err
 }
@@ -88,6 +88,7 @@ func read(m isa.ISA, f *symbol.File, im *patch.Image, readAt func(uint64, []byte
 		im.Funcs = append(im.Funcs, arch.Addr(s.Addr))
 	}
 	c.Flow, c.Text = patch.NewFlow(m, im), im.Text
+	c.Flow.Unpadded = !f.MayBeGuarded()
 	return c, nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/jumps"
-	"kprobe/internal/patch"
 	"kprobe/internal/testprog"
 	"kprobe/symbol"
 )
@@ -46,9 +45,9 @@ func TestShare(t *testing.T) {
 			}
 			segments := f.Segments()
 			last := segments[len(segments)-1]
-			module := patch.Range{Start: arch.Addr(segments[0].Vaddr) + code.Bias, End: arch.Addr(last.Vaddr+last.Memsz) + code.Bias}
-			heap := patch.Range{Start: module.End, End: module.End + 1<<27}
-			s := code.Survey(module, []patch.Range{heap}, 200)
+			module := arch.Range{Start: arch.Addr(segments[0].Vaddr) + code.Bias, End: arch.Addr(last.Vaddr+last.Memsz) + code.Bias}
+			heap := arch.Range{Start: module.End, End: module.End + 1<<27}
+			s := code.Survey(module, []arch.Range{heap}, 200)
 			t.Logf("\n%v", s)
 			if s.Entries.Sites < 100 || float64(s.Entries.Jumps()) < entries*float64(s.Entries.Sites) {
 				t.Errorf("jumps at %d of %d function entries", s.Entries.Jumps(), s.Entries.Sites)

@@ -17,6 +17,7 @@ import (
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/jumps"
 	"kprobe/internal/patch"
+	"kprobe/internal/testprog"
 	"kprobe/symbol"
 )
 
@@ -26,7 +27,7 @@ type victim struct {
 	in     io.Writer
 	out    *bufio.Reader
 	code   *jumps.Code
-	module patch.Range
+	module arch.Range
 	sites  []site
 	places *patch.Detours
 	mapped map[arch.Addr]bool
@@ -46,18 +47,7 @@ func startVictim(t *testing.T, flags string) *victim {
 		t.Fatalf("g++: %v\n%s", err, out)
 	}
 	cmd := exec.Command(exe)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := testprog.StartPiped(t, cmd)
 	t.Cleanup(func() {
 		in.Close()
 		cmd.Wait()
@@ -79,9 +69,9 @@ func startVictim(t *testing.T, flags string) *victim {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var occupied []patch.Range
+	var occupied []arch.Range
 	for _, m := range mappings {
-		r := patch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+		r := arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
 		occupied = append(occupied, r)
 		if m.Path == exe {
 			if v.module.End == 0 {
@@ -244,7 +234,7 @@ func TestProgramWithJumps(t *testing.T) {
 			hit := 0
 			for range rounds {
 				var probes []*probe
-				var taken []patch.Range
+				var taken []arch.Range
 				for _, n := range rng.Perm(len(v.sites)) {
 					p := v.put(v.sites[n])
 					if p == nil {

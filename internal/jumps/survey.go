@@ -58,7 +58,7 @@ type Survey struct {
 // Survey plans jumps for all of the code, with detours of size bytes. The model
 // is a process in which the module is alone but for other, which is what else is
 // mapped.
-func (c *Code) Survey(module patch.Range, other []patch.Range, size int) *Survey {
+func (c *Code) Survey(module arch.Range, other []arch.Range, size int) *Survey {
 	const floor, limit, page = 0x10000, 0x7fff_ffff_f000, 4096
 	taken := append(slices.Clone(other), module)
 	together := patch.NewDetours(c.isa, taken, floor, limit, page)

@@ -7,8 +7,8 @@ import (
 )
 
 // Disarm plans how the traps that a dead controller has left are taken away while
-// the program runs on: a byte each, the only kind of change of running code that
-// needs nobody to be stopped. A probe's trap becomes the instruction's first byte
+// the program runs on: a byte each, or an instruction where all have one length, the only kind of
+// change of running code that needs nobody to be stopped. A probe's trap becomes the instruction's first byte
 // again; that at the end of a slot, and the return trampoline's, become the first
 // byte of the jump that lies hidden behind them. What is in any other state than
 // complete, as where the controller died while it wrote, stays as it is: the
@@ -16,21 +16,19 @@ import (
 func (f *Found) Disarm(a *arch.Arch, base arch.Addr, read func(arch.Addr, []byte) error) (ws []Write) {
 	traps := f.Traps()
 	// becomes plans that code stands at an address, where all but its first byte is there.
+	trap := len(a.Break)
 	becomes := func(at arch.Addr, code []byte) {
 		have := make([]byte, len(code))
-		if len(code) == 0 || read(at, have) != nil || have[0] != a.Break[0] || code[0] == have[0] {
+		if len(code) < trap || read(at, have) != nil || !bytes.HasPrefix(have, a.Break) || bytes.HasPrefix(code, a.Break) {
 			return
 		}
-		for i := 1; i < len(code); i++ {
+		for i := trap; i < len(code); i++ {
 			another := have[i] == a.Break[0] && traps[at+arch.Addr(i)]
 			if have[i] != code[i] && !another {
 				return
 			}
 		}
-		ws = append(ws, Write{at, code[:1]})
-	}
-	if len(a.Break) != 1 {
-		return nil
+		ws = append(ws, Write{at, code[:trap]})
 	}
 	for _, e := range f.Entries {
 		if jump, ok := e.Bypass(a); ok {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"kprobe/arch"
+	"kprobe/internal/testprog/qemurun"
 )
 
 // Each state that a controller can die in, and what a running program may have
@@ -70,5 +71,126 @@ func TestDisarm(t *testing.T) {
 				t.Errorf("%s: % x at %v", c.name, w.New, w.Addr)
 			}
 		}
+	}
+}
+
+// Where instructions have one length, one of them is written at a time.
+func TestDisarmInstructions(t *testing.T) {
+	const base, text, slot, trampoline = 0x10000, 0x3000, 0x20000, 0x21000
+	brk := arch.ARM64.Break
+	own := []byte{0xfd, 0x7b, 0xbf, 0xa9} // stp x29, x30, [sp, #-16]!
+	end := Entry{Addr: slot + 4, Slot: text + 4, Len: 4}
+	copy(end.Original[:], brk)
+	back, ok := end.Bypass(arch.ARM64)
+	if !ok || len(back) != BypassLen(arch.ARM64) || !IsJump(arch.ARM64, back) || IsJump(arch.ARM64, own) {
+		t.Fatalf("the way back is % x, %v", back, ok)
+	}
+	m := make(memory)
+	m.write(text, brk)
+	m.write(slot, append(append([]byte{}, own...), brk...))
+	over := BypassReturn(arch.ARM64, base)
+	m.write(trampoline, append(append([]byte{}, brk...), over[len(brk):]...))
+	probe := Entry{Addr: text, Slot: slot, Len: 4}
+	copy(probe.Original[:], own)
+	f := &Found{Entries: []Entry{probe, end}, Return: trampoline}
+	for _, w := range f.Disarm(arch.ARM64, base, m.read) {
+		if len(w.New) != 4 {
+			t.Errorf("% x at %v is no instruction", w.New, w.Addr)
+		}
+		m.write(w.Addr, w.New)
+	}
+	for at, want := range map[arch.Addr][]byte{text: own, slot + 4: back, trampoline: over} {
+		got := make([]byte, len(want))
+		m.read(at, got)
+		if string(got) != string(want) {
+			t.Errorf("at %v is % x, want % x", at, got, want)
+		}
+	}
+	far := Entry{Addr: 0x1000, Slot: 1 << 40, Original: end.Original, Len: 4}
+	if _, ok := far.Bypass(arch.ARM64); ok {
+		t.Error("a branch reaches everywhere")
+	}
+}
+
+// On riscv64 a trap is half of the instruction that it covers, or all of it; and from some slots no jump reaches.
+func TestDisarmWithoutReach(t *testing.T) {
+	const base, text, slot, far, trampoline = 0x10000, 0x3000, 0x20000, 0x40000000, 0x21000
+	brk := arch.RISCV64.Break
+	long, short := []byte{0x13, 0x01, 0x01, 0xfe}, []byte{0x01, 0x11} // addi sp, sp, -32; and compressed
+	end := func(at, to arch.Addr) Entry {
+		e := Entry{Addr: at, Slot: to, Len: 2}
+		copy(e.Original[:], brk)
+		return e
+	}
+	probe := func(at arch.Addr, own []byte) Entry {
+		e := Entry{Addr: at, Slot: slot, Len: 2}
+		copy(e.Original[:], own)
+		return e
+	}
+	back, ok := end(slot+4, text+4).Bypass(arch.RISCV64)
+	if !ok || string(back) != "\x6f\x30\x0e\x80" { // jal zero, text+4, as objdump has it
+		t.Fatalf("the way back is % x, %v", back, ok)
+	}
+	m := make(memory)
+	m.write(text, append(append([]byte{}, brk...), long[2:]...))
+	m.write(text+4, brk)
+	m.write(slot+4, append(append([]byte{}, brk...), back[2:]...))
+	m.write(far+4, append(append([]byte{}, brk...), brk...))
+	over := BypassReturn(arch.RISCV64, base)
+	m.write(trampoline, append(append([]byte{}, brk...), over[2:]...))
+	f := &Found{Entries: []Entry{probe(text, long[:2]), probe(text+4, short), end(slot+4, text+4)}, Return: trampoline}
+	if f.Stays(arch.RISCV64) {
+		t.Error("the handler stays although jumps reach")
+	}
+	f.Entries = append(f.Entries, end(far+4, text+4))
+	if !f.Stays(arch.RISCV64) {
+		t.Error("the handler goes although a thread may come to a trap that no jump replaces")
+	}
+	for _, w := range f.Disarm(arch.RISCV64, base, m.read) {
+		if len(w.New) != 2 {
+			t.Errorf("% x at %v is not written at once", w.New, w.Addr)
+		}
+		m.write(w.Addr, w.New)
+	}
+	for at, want := range map[arch.Addr][]byte{text: long, text + 4: short, slot + 4: back, far + 4: brk, trampoline: over} {
+		got := make([]byte, len(want))
+		m.read(at, got)
+		if string(got) != string(want) {
+			t.Errorf("at %v is % x, want % x", at, got, want)
+		}
+	}
+}
+
+// A function that returns to the trampoline when its trap is no more comes to its caller, with what it returns.
+func TestReturnerOfRISCV64(t *testing.T) {
+	const base, trampoline, stack, caller = 0x40000000, 0x50000000, 0x60008000, 0x40ff0000
+	tr, err := NewTrap(arch.RISCV64, base, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := qemurun.RISCV64(t)
+	size := uint64(TrapSize()+4095) &^ 4095
+	m.Map(base, size)
+	m.Map(trampoline, 4096)
+	m.Map(stack-1<<15, 1<<16)
+	m.Map(caller, 4096)
+	m.Write(base, tr.Image([SigactSize]byte{}))
+	m.Write(trampoline, BypassReturn(arch.RISCV64, base))
+	m.Write(caller, arch.RISCV64.Break)
+	// Its place in the table is taken by another: the search goes on.
+	i := tr.FrameIndex(stack)
+	m.Write(uint64(tr.FrameSlot(i)), Frame(stack-8*FrameSlots, 0x1234))
+	m.Write(uint64(tr.FrameSlot(i+1)), Frame(stack, caller))
+	s := qemurun.RISCV64State{PC: trampoline}
+	for i := range s.X {
+		s.X[i] = uint64(i) * 0x1111
+	}
+	s.X[1] = stack
+	want := s
+	want.PC = caller
+	stop := m.RunRISCV64(&s)
+	want.X[30] = s.X[30] // t6 is what it goes by
+	if stop.Signal != qemurun.SIGTRAP || s != want {
+		t.Errorf("%+v: %+v, want %+v", stop, s, want)
 	}
 }

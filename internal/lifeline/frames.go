@@ -16,18 +16,26 @@ type Frames struct {
 
 // NewFrames is the table as it is in a fresh Trap: empty.
 func (t *Trap) NewFrames() *Frames {
-	return &Frames{trap: t, sps: make([]arch.Addr, t.slots), ret: make([]arch.Addr, t.slots)}
+	return &Frames{trap: t}
+}
+
+// make makes room for them: most processes never have any.
+func (f *Frames) make() {
+	if f.sps == nil {
+		f.sps, f.ret = make([]arch.Addr, f.trap.slots), make([]arch.Addr, f.trap.slots)
+	}
 }
 
 // Crowded tells that Rebuild is due.
 func (f *Frames) Crowded() bool { return f.taken > len(f.sps)*3/4 }
 
 // Room is how many frames a Rebuild may bring.
-func (f *Frames) Room() int { return len(f.sps) / 2 }
+func (f *Frames) Room() int { return f.trap.slots / 2 }
 
 // Set notes which return address belongs at a stack slot, and plans the write. A
 // function that is called again from the same place costs none.
 func (f *Frames) Set(sp, ret arch.Addr) (w Write, changed bool) {
+	f.make()
 	i := f.trap.FrameIndex(sp)
 	for f.sps[i] != 0 && f.sps[i] != sp {
 		i = (i + 1) % len(f.sps)
@@ -45,6 +53,7 @@ func (f *Frames) Set(sp, ret arch.Addr) (w Write, changed bool) {
 // Rebuild plans the table anew, with these frames only: in the Trap's other
 // table, and then the header's word on it.
 func (f *Frames) Rebuild(frames iter.Seq2[arch.Addr, arch.Addr]) []Write {
+	f.make()
 	clear(f.sps)
 	clear(f.ret)
 	f.taken = 0

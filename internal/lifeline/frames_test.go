@@ -65,3 +65,21 @@ func TestFramesAreReadBack(t *testing.T) {
 		t.Error("it was never crowded")
 	}
 }
+
+// Who swaps no return address needs no table of them, and who swaps one has it.
+func TestFramesAreMadeWhenUsed(t *testing.T) {
+	trap, err := NewTrap(arch.AMD64, 0x10000, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := trap.NewFrames()
+	if f.sps != nil || f.Crowded() || f.Room() == 0 {
+		t.Errorf("a table of %d, room for %d", len(f.sps), f.Room())
+	}
+	if _, changed := f.Set(0x7000, 0x401000); !changed {
+		t.Error("the first is not noted")
+	}
+	if _, changed := f.Set(0x7000, 0x401000); changed {
+		t.Error("it is noted twice")
+	}
+}

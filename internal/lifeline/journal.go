@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"kprobe/arch"
+	"kprobe/internal/proc"
 )
 
 // Journal says which process has a session's memory, and where. It is written
@@ -127,7 +128,7 @@ func Load(path string) (*Journal, error) {
 		return nil, fmt.Errorf("%s: not a journal", path)
 	}
 	j.file = path
-	by, of := owner(path), owner(fmt.Sprintf("/proc/%d", j.PID))
+	by, of := owner(path), owner(proc.Process(j.PID).Dir())
 	if by == nobody {
 		return nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist) // removed just now
 	}
@@ -143,7 +144,7 @@ func Load(path string) (*Journal, error) {
 // the user who wrote j. It is not in a file: j's stays until the children are
 // restored too.
 func (j *Journal) Child(pid int) *Journal {
-	if by := owner(fmt.Sprintf("/proc/%d", pid)); by != j.by && j.by != os.Getuid() {
+	if by := owner(proc.Process(pid).Dir()); by != j.by && j.by != os.Getuid() {
 		return nil
 	}
 	c := *j
@@ -189,26 +190,8 @@ func (j *Journal) Abandoned() bool {
 // Current tells whether the process that the journal is about still exists.
 func (j *Journal) Current() bool { return j.Start != 0 && StartTime(j.PID) == j.Start }
 
-// StartTime is when a process was started, in clock ticks since boot; 0 if it
-// is gone or a zombie (proc(5), stat).
-func StartTime(pid int) uint64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	// The name may hold anything, so fields are counted from its end: what
-	// proc(5) numbers 3 is our 0.
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	const state, start = 0, 22 - 3
-	if len(fields) <= start || fields[state] == "Z" || fields[state] == "X" {
-		return 0
-	}
-	n, err := strconv.ParseUint(fields[start], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
+// StartTime is when a process was started, in clock ticks since boot; 0 if it is gone (proc.Process.Start).
+func StartTime(pid int) uint64 { return proc.Process(pid).Start() }
 
 // ErrNothing is answered by a recovery that found nothing to restore: the
 // process is gone, or runs another program by now.

@@ -7,13 +7,17 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
 // List is a file that shows a session's probes to other processes. Its name
 // says what is probed and by whom, processes by pid and start time, so that
 // one left behind is known for it.
-type List struct{ path string }
+type List struct {
+	path  string
+	saved string
+}
 
 // Subject is what a session is on, in the words of a list's name.
 type Subject string
@@ -32,20 +36,20 @@ func NewList(on Subject) *List {
 	if err != nil {
 		return nil
 	}
-	sweep(dir)
+	sweepNow(dir)
 	self := os.Getpid()
-	return &List{filepath.Join(dir, fmt.Sprintf("%s.%d.%d.list", on, self, StartTime(self)))}
+	return &List{path: filepath.Join(dir, fmt.Sprintf("%s.%d.%d.list", on, self, StartTime(self)))}
 }
 
 // Save writes the list anew, whole or not at all. Failing to is no reason to
 // fail anything else: only readers of lists miss it.
 func (l *List) Save(text string) {
-	if l == nil {
+	if l == nil || text == l.saved && text != "" {
 		return
 	}
 	tmp := l.path + ".new"
-	if os.WriteFile(tmp, []byte(text), 0o600) == nil {
-		os.Rename(tmp, l.path)
+	if os.WriteFile(tmp, []byte(text), 0o600) == nil && os.Rename(tmp, l.path) == nil {
+		l.saved = text
 	}
 }
 
@@ -109,6 +113,27 @@ func lists(dir string) []listFile {
 		all = append(all, l)
 	}
 	return all
+}
+
+// swept is when each folder was swept last: a family of processes has a list each.
+var swept struct {
+	sync.Mutex
+	at map[string]time.Time
+}
+
+// sweepNow sweeps a folder, unless this process has done it a moment ago.
+func sweepNow(dir string) {
+	const often = 10 * time.Second
+	swept.Lock()
+	defer swept.Unlock()
+	if last, ok := swept.at[dir]; ok && time.Since(last) < often {
+		return
+	}
+	sweep(dir)
+	if swept.at == nil {
+		swept.at = make(map[string]time.Time)
+	}
+	swept.at[dir] = time.Now()
 }
 
 // sweep removes what controllers that died have left behind.

@@ -102,3 +102,30 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A list that says what it said is not written again, and one that does not is.
+func TestListIsWrittenWhenItChanges(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	l := NewList(Process(os.Getpid()))
+	if l == nil {
+		t.Fatal("no list")
+	}
+	defer l.Remove()
+	stat := func() os.FileInfo {
+		fi, err := os.Stat(l.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fi
+	}
+	l.Save("one\n")
+	first := stat()
+	l.Save("one\n")
+	if !os.SameFile(first, stat()) {
+		t.Error("it is another file, with the same text")
+	}
+	l.Save("two\n")
+	if text, err := os.ReadFile(l.path); string(text) != "two\n" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+}

@@ -55,7 +55,18 @@ const (
 // recovers, knows by it that nothing is left to do; the handler takes it off, since
 // the thread may have been set back to that very trap. The processor clears it
 // with the next instruction.
+//
+// Machines whose processors stand at a trap that they report have no need of a mark: the
+// signal tells where the trap was, and the thread is not there any more. See Mark.
 const Dealt = 1 << 16
+
+// Mark is Dealt where a machine has it, else 0.
+func Mark(a *arch.Arch) uint64 {
+	if a.BreakPC == 0 {
+		return 0
+	}
+	return Dealt
+}
 
 // Entry is one probe point: the trap at Addr has its instruction carried out
 // at Slot, and the first Len of Original are the bytes that the trap replaced, or the
@@ -66,34 +77,76 @@ type Entry struct {
 	Len        byte
 }
 
-// IsJump tells whether code begins with a jump as they are put over instructions:
+// IsJump tells whether code begins with a jump as they are put over instructions: on x86
 // jmp rel32, with prefixes that mean nothing, and perhaps without its last bytes,
 // which were there already.
-func IsJump(code []byte) bool {
+func IsJump(a *arch.Arch, code []byte) bool {
+	switch a {
+	case arch.ARM64: // b
+		return len(code) >= 4 && code[3]>>2 == 5
+	case arch.RISCV64:
+		return false // none is put over instructions
+	}
 	const prefixCS, jmpRel32 = 0x2e, 0xe9
 	return bytes.HasPrefix(bytes.TrimLeft(code, string(rune(prefixCS))), []byte{jmpRel32})
 }
 
 // BypassLen is the length of what Bypass answers.
-const BypassLen = 5
+func BypassLen(a *arch.Arch) int {
+	switch a {
+	case arch.ARM64, arch.RISCV64:
+		return 4
+	}
+	return 5
+}
 
 // Bypass makes the trap at the end of a slot superfluous: bytes for its address,
 // a jump to where the handler would have sent the thread. A slot has room for it,
 // since one without post-handlers has the same instruction and such a jump. ok is
-// false for the trap of a probe.
+// false for the trap of a probe, and for one from which no jump reaches.
 func (e Entry) Bypass(a *arch.Arch) (jump []byte, ok bool) {
 	const jmpRel32 = 0xe9
 	if !bytes.HasPrefix(e.Original[:e.Len], a.Break) {
 		return nil, false
 	}
-	return binary.LittleEndian.AppendUint32([]byte{jmpRel32}, uint32(e.Slot-e.Addr-BypassLen)), true
+	switch a {
+	case arch.ARM64:
+		const b, reach = 0x14000000, 1 << 27
+		d := int64(e.Slot - e.Addr)
+		if d < -reach || d >= reach {
+			return nil, false
+		}
+		return binary.LittleEndian.AppendUint32(nil, b|uint32(d>>2)&(1<<26-1)), true
+	case arch.RISCV64:
+		const jal, reach = 0x6f, 1 << 20
+		d := int64(e.Slot - e.Addr)
+		if d < -reach || d >= reach {
+			return nil, false
+		}
+		v := uint32(d)
+		return binary.LittleEndian.AppendUint32(nil, jal|v>>20&1<<31|v>>1&(1<<10-1)<<21|v>>11&1<<20|v>>12&0xff<<12), true
+	}
+	return binary.LittleEndian.AppendUint32([]byte{jmpRel32}, uint32(e.Slot-e.Addr)-uint32(BypassLen(a))), true
 }
 
 // BypassReturn makes the trap of the return trampoline superfluous: bytes for its
 // address, a jump to code in the Trap at base that finds the real return address.
 func BypassReturn(a *arch.Arch, base arch.Addr) []byte {
 	to := uint64(base + offCode + returnerAt)
-	if a.PtrSize == 4 {
+	switch {
+	case a == arch.ARM64:
+		// x16 is nobody's where a function returns, and a return needs no landing pad.
+		load := []byte{0x50, 0, 0, 0x58, 0, 0x02, 0x5f, 0xd6} // ldr x16, .+8; ret x16
+		return binary.LittleEndian.AppendUint64(load, to)
+	case a == arch.RISCV64:
+		// t6 is nobody's where a function returns.
+		load := []byte{
+			0x97, 0x0f, 0, 0, // auipc t6, 0
+			0x83, 0xbf, 0x0f, 0x01, // ld t6, 16(t6)
+			0x82, 0x8f, 0, 0, 0, 0, 0, 0, // c.jr t6
+		}
+		return binary.LittleEndian.AppendUint64(load, to)
+	case a.PtrSize == 4:
 		const push, ret = 0x68, 0xc3 // over the return address that was popped just now
 		return append(binary.LittleEndian.AppendUint32([]byte{push}, uint32(to)), ret)
 	}
@@ -148,10 +201,16 @@ const (
 )
 
 // Handler and Restorer are the addresses to give to sigaction.
-func (t *Trap) Handler() arch.Addr { return t.Base + offCode }
+func (t *Trap) Handler() arch.Addr { return HandlerOf(t.Base) }
 
 // Restorer is where the handler returns to.
-func (t *Trap) Restorer() arch.Addr { return t.Base + offCode + restorerAt }
+func (t *Trap) Restorer() arch.Addr { return RestorerOf(t.Base) }
+
+// HandlerOf is the Handler of the Trap at base.
+func HandlerOf(base arch.Addr) arch.Addr { return base + offCode }
+
+// RestorerOf is the Restorer of the Trap at base.
+func RestorerOf(base arch.Addr) arch.Addr { return base + offCode + restorerAt }
 
 func (t *Trap) framesAt() arch.Addr { return t.Base + tablesAt + arch.Addr(t.table*tableSize) }
 
@@ -171,8 +230,11 @@ func (t *Trap) SetOld(old [SigactSize]byte) []Write {
 }
 
 // IsHandler tells whether an action leads to the handler.
-func (t *Trap) IsHandler(a [SigactSize]byte) bool {
-	return binary.LittleEndian.Uint64(a[:]) == uint64(t.Handler())
+func (t *Trap) IsHandler(a [SigactSize]byte) bool { return LeadsTo(a, t.Handler()) }
+
+// LeadsTo tells whether an action leads to a handler.
+func LeadsTo(a [SigactSize]byte, handler arch.Addr) bool {
+	return binary.LittleEndian.Uint64(a[:]) == uint64(handler)
 }
 
 // Image is what is written at Base before anything leads there. old is the
@@ -249,11 +311,12 @@ func (t *Trap) SetEntries(at arch.Addr, es []Entry) []Write {
 }
 
 // SetReturn plans the trampoline's address, 0 for none. Behind its trap lies what
-// remains of BypassReturn, for whoever makes the trap superfluous by its first byte.
+// remains of BypassReturn, for whoever makes the trap superfluous by its first instruction or byte.
 func (t *Trap) SetReturn(at arch.Addr) (ws []Write) {
 	t.Return = at
 	if at != 0 {
-		ws = append(ws, Write{at + 1, BypassReturn(t.machine, t.Base)[1:]})
+		trap := len(t.machine.Break)
+		ws = append(ws, Write{at + arch.Addr(trap), BypassReturn(t.machine, t.Base)[trap:]})
 	}
 	return append(ws, Write{t.Base + offReturn, binary.LittleEndian.AppendUint64(nil, uint64(at))})
 }
@@ -323,4 +386,13 @@ func Read(base arch.Addr, read func(arch.Addr, []byte) error) (*Found, error) {
 		}
 	}
 	return f, nil
+}
+
+// Stays tells whether the handler must stay when all else has been taken back: there are traps at the ends of slots
+// that nothing makes superfluous, and a thread may stand before one, or come back there from a signal handler.
+func (f *Found) Stays(a *arch.Arch) bool {
+	return slices.ContainsFunc(f.Entries, func(e Entry) bool {
+		_, ok := e.Bypass(a)
+		return !ok && bytes.HasPrefix(e.Original[:e.Len], a.Break)
+	})
 }

@@ -14,21 +14,23 @@ import (
 )
 
 func TestHandlerIsItsSource(t *testing.T) {
-	as, err := exec.LookPath("gcc")
-	testprog.Need(t, "gcc assembles the handler", err == nil)
 	for _, tt := range []struct {
 		machine            *arch.Arch
-		name, flag         string
+		tools, name, flag  string
 		restorer, returner []byte
 	}{
-		{arch.AMD64, "amd64_trap.S", "-m64", []byte{0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05}, []byte{0x48, 0x8d, 0xa4, 0x24, 0x78, 0xff, 0xff, 0xff}},
-		{arch.I386, "i386_trap.S", "-m32", []byte{0xb8, 0xad, 0, 0, 0, 0xcd, 0x80}, []byte{0x8d, 0x64, 0x24, 0xfc}},
+		{arch.AMD64, "", "amd64_trap.S", "-m64", []byte{0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05}, []byte{0x48, 0x8d, 0xa4, 0x24, 0x78, 0xff, 0xff, 0xff}},
+		{arch.I386, "", "i386_trap.S", "-m32", []byte{0xb8, 0xad, 0, 0, 0, 0xcd, 0x80}, []byte{0x8d, 0x64, 0x24, 0xfc}},
+		{arch.RISCV64, "riscv64-linux-gnu-", "riscv64_trap.S", "-g0", []byte{0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0}, []byte{0x79, 0x71, 0x16, 0xe0}},
+		{arch.ARM64, "aarch64-linux-gnu-", "arm64_trap.S", "-g0", []byte{0x68, 0x11, 0x80, 0xd2, 1, 0, 0, 0xd4}, []byte{0xff, 0xc3, 0x00, 0xd1}},
 	} {
+		as, err := exec.LookPath(tt.tools + "gcc")
+		testprog.Need(t, tt.tools+"gcc assembles the handler", err == nil)
 		dir := t.TempDir()
 		object, binary := filepath.Join(dir, "trap.o"), filepath.Join(dir, "trap.bin")
 		for _, c := range [][]string{
 			{as, tt.flag, "-c", filepath.Join("testdata", tt.name), "-o", object},
-			{"objcopy", "-O", "binary", "-j", ".text", object, binary},
+			{tt.tools + "objcopy", "-O", "binary", "-j", ".text", object, binary},
 		} {
 			if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %v\n%s", c, err, out)

@@ -7,6 +7,7 @@
 package machine
 
 import (
+	"debug/elf"
 	"errors"
 	"syscall"
 
@@ -18,6 +19,7 @@ import (
 	"kprobe/internal/isa"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/isa/arm64"
+	"kprobe/internal/isa/riscv64"
 	"kprobe/internal/isa/s390x"
 	"kprobe/internal/jit"
 	"kprobe/internal/lifeline"
@@ -27,14 +29,16 @@ import (
 // Machine is one machine's record.
 type Machine struct {
 	Arch *arch.Arch
-	ISA  isa.ISA // lengths, verdicts, slots, emulation
+	ELF  elf.Machine // its files
+	ISA  isa.ISA     // lengths, verdicts, slots, emulation
 }
 
 var machines = []*Machine{
-	{arch.AMD64, amd64.ISA},
-	{arch.I386, amd64.New(arch.I386)},
-	{arch.ARM64, arm64.ISA},
-	{arch.S390X, s390x.ISA},
+	{arch.AMD64, elf.EM_X86_64, amd64.ISA},
+	{arch.I386, elf.EM_386, amd64.New(arch.I386)},
+	{arch.ARM64, elf.EM_AARCH64, arm64.ISA},
+	{arch.RISCV64, elf.EM_RISCV, riscv64.ISA},
+	{arch.S390X, elf.EM_S390, s390x.ISA},
 }
 
 // All are the machines, the most complete first.
@@ -48,6 +52,16 @@ func Of(a *arch.Arch) (*Machine, error) {
 		}
 	}
 	return nil, errno.New(syscall.ENOTSUP, "no instruction set for %s targets", a.Name)
+}
+
+// OfELF is the record of the machine that a file is for. Errors: ENOTSUP.
+func OfELF(e elf.Machine) (*Machine, error) {
+	for _, m := range machines {
+		if m.ELF == e {
+			return m, nil
+		}
+	}
+	return nil, errno.New(syscall.ENOTSUP, "no instruction set for files of %v", e)
 }
 
 // Part is something that probing takes on a machine, beyond its instructions.
@@ -67,7 +81,9 @@ func (m *Machine) Parts() []Part {
 		{"lifeline", "live processes, which outlive a killed controller", lifeline.Serves(a)},
 		{"jumps", "probes that are jumps, without a stop", m.jumps()},
 		{"compiler", "programs in the target, compiled", jit.Serves(a)},
-		{"detours", "programs in the target, called by detours", inject.Serves(a)},
+		{"detours", "probes that count without a stop", inject.Serves(a)},
+		{"routines", "programs in the target, called by detours", inject.Runs(a)},
+		{"calls", "programs in the target at returns", inject.Watches(a)},
 	}
 }
 
@@ -84,5 +100,25 @@ func Programs(a *arch.Arch) error {
 	if err := jit.Serves(a); err != nil {
 		return err
 	}
-	return inject.Serves(a)
+	return inject.Runs(a)
 }
+
+// Calls tells whether programs can run inside targets of a machine when functions return; the error says what is missing.
+func Calls(a *arch.Arch) error {
+	if err := Programs(a); err != nil {
+		return err
+	}
+	return inject.Watches(a)
+}
+
+// For is Programs, or Calls for programs some of which are for returns.
+func For(returns bool) func(*arch.Arch) error {
+	if returns {
+		return Calls
+	}
+	return Programs
+}
+
+// Detours tells whether probes can count inside targets of a machine, by detours; the error says
+// what is missing.
+func Detours(a *arch.Arch) error { return inject.Serves(a) }

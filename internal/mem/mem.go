@@ -12,24 +12,8 @@ import (
 // PageSize is the unit in which memory is mapped on all machines served so far.
 const PageSize = 4096
 
-// Reader reads whole or with an error.
-type Reader interface {
-	ReadAt(addr arch.Addr, p []byte) error
-}
-
-// Writer writes whole or with an error.
-type Writer interface {
-	WriteAt(addr arch.Addr, p []byte) error
-}
-
-// ReadWriter is both.
-type ReadWriter interface {
-	Reader
-	Writer
-}
-
 // Word reads a word as wide as the machine's pointers. Errors: the reader's.
-func Word(m Reader, a *arch.Arch, addr arch.Addr) (uint64, error) {
+func Word(m arch.Reader, a *arch.Arch, addr arch.Addr) (uint64, error) {
 	var b [8]byte
 	if err := m.ReadAt(addr, b[:a.PtrSize]); err != nil {
 		return 0, err
@@ -38,7 +22,7 @@ func Word(m Reader, a *arch.Arch, addr arch.Addr) (uint64, error) {
 }
 
 // PutWord writes one. Errors: the writer's.
-func PutWord(m Writer, a *arch.Arch, addr arch.Addr, v uint64) error {
+func PutWord(m arch.Memory, a *arch.Arch, addr arch.Addr, v uint64) error {
 	var b [8]byte
 	a.PutWord(b[:], v)
 	return m.WriteAt(addr, b[:a.PtrSize])
@@ -47,7 +31,7 @@ func PutWord(m Writer, a *arch.Arch, addr arch.Addr, v uint64) error {
 // Text reads what a zero byte ends, at most max bytes of it; in pieces that end with a
 // page, so that text just before an unmapped page is read. Errors: the reader's, with
 // what was read before.
-func Text(m Reader, addr arch.Addr, max int) (string, error) {
+func Text(m arch.Reader, addr arch.Addr, max int) (string, error) {
 	var out []byte
 	buf := make([]byte, 256)
 	for len(out) < max {
@@ -67,12 +51,12 @@ func Text(m Reader, addr arch.Addr, max int) (string, error) {
 
 // Pages are those of a program as they were when they were first asked for.
 type Pages struct {
-	from Reader
+	from arch.Reader
 	seen map[arch.Addr][]byte // nil where there is no memory
 }
 
 // NewPages has seen nothing yet.
-func NewPages(from Reader) *Pages { return &Pages{from, make(map[arch.Addr][]byte)} }
+func NewPages(from arch.Reader) *Pages { return &Pages{from, make(map[arch.Addr][]byte)} }
 
 // ErrAbsent tells that there is no memory, or was none.
 var ErrAbsent = errors.New("no memory there")
@@ -101,7 +85,7 @@ func (ps *Pages) ReadAt(addr arch.Addr, p []byte) error {
 // Padding finds a place that is code and that nothing executes, between two addresses:
 // between functions, where there are several trap instructions in a row. One alone
 // might be a number that happens to look so.
-func Padding(m Reader, a *arch.Arch, start, end arch.Addr) (arch.Addr, bool) {
+func Padding(m arch.Reader, a *arch.Arch, start, end arch.Addr) (arch.Addr, bool) {
 	const run = 4
 	padding := bytes.Repeat(a.Break, run)
 	page := make([]byte, PageSize)

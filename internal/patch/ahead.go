@@ -24,6 +24,9 @@ func (b *Body) PlanAhead(addr arch.Addr, taken func(arch.Addr) bool) *Jump {
 	case form == nil || b.flow == nil || !ok:
 		j.Reason = "what leads to it is not known"
 		return j
+	case form.Whole > 0:
+		j.Reason = "a jump takes no more room than the instruction itself"
+		return j
 	case b.flow.Unguarded:
 		j.Reason = "a trap and a jump cannot stand together"
 		return j

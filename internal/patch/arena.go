@@ -91,21 +91,15 @@ func (a *Arena) Release(addr arch.Addr, n int) {
 // Empty tells whether nothing is given out.
 func (a *Arena) Empty() bool { return a.live == 0 }
 
-// Range is a span of addresses, the end not included.
-type Range struct{ Start, End arch.Addr }
-
-// reach is how far from the text that it serves an arena may lie: a 32-bit
-// displacement, less a margin for the size of both.
-const reach = 1<<31 - 1<<20
-
-// Near tells whether every displacement between the arena and a range fits.
-func (a *Arena) Near(r Range) bool {
+// Near tells whether every displacement between the arena and a range fits: isa.ISA has the
+// reach.
+func (a *Arena) Near(r arch.Range, reach arch.Addr) bool {
 	return max(a.Addr+arch.Addr(a.Size), r.End)-min(a.Addr, r.Start) < reach
 }
 
 // FindAbove picks the first address from one on for size bytes, as FindGap does: for what need
 // not be in reach of anything.
-func FindAbove(from arch.Addr, size int, occupied []Range, limit, page arch.Addr) (arch.Addr, bool) {
+func FindAbove(from arch.Addr, size int, occupied []arch.Range, limit, page arch.Addr) (arch.Addr, bool) {
 	need := (arch.Addr(size) + page - 1) &^ (page - 1)
 	at := (from + page - 1) &^ (page - 1)
 	for _, o := range occupied {
@@ -124,7 +118,7 @@ func FindAbove(from arch.Addr, size int, occupied []Range, limit, page arch.Addr
 // in none of the occupied ranges (in order of address), below limit and above
 // floor. The nearest gap below is preferred, since programs grow upwards
 // (heap) from their text; then the nearest above. False where there is none.
-func FindGap(near Range, size int, occupied []Range, floor, limit, page arch.Addr) (arch.Addr, bool) {
+func FindGap(near arch.Range, reach arch.Addr, size int, occupied []arch.Range, floor, limit, page arch.Addr) (arch.Addr, bool) {
 	lo, hi := floor, limit
 	if near.End > reach && near.End-reach > lo {
 		lo = near.End - reach
@@ -166,7 +160,7 @@ func FindGap(near Range, size int, occupied []Range, floor, limit, page arch.Add
 		}
 	}
 	prev := floor
-	for _, o := range slices.Concat(occupied, []Range{{limit, limit}}) {
+	for _, o := range slices.Concat(occupied, []arch.Range{{Start: limit, End: limit}}) {
 		if o.Start > prev {
 			consider(prev, o.Start)
 		}

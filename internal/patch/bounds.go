@@ -13,6 +13,7 @@ import (
 type Bounds struct {
 	Start arch.Addr
 	at    map[arch.Addr]bool
+	tries map[arch.Addr]bool // those between a load and a store exclusive
 
 	// Failed is where decoding stopped, 0 where it did not: bytes that are no
 	// instruction or, where Hidden, somebody's breakpoint over one.
@@ -23,7 +24,8 @@ type Bounds struct {
 // FindBounds decodes the function that code holds. hidden tells of the address of
 // a trap whether it is somebody's, and hides the instruction there.
 func FindBounds(m isa.ISA, start arch.Addr, code, trap []byte, hidden func(arch.Addr) bool) *Bounds {
-	b := &Bounds{Start: start, at: make(map[arch.Addr]bool)}
+	b := &Bounds{Start: start, at: make(map[arch.Addr]bool), tries: make(map[arch.Addr]bool)}
+	open := 0 // how many more instructions are taken to belong to a load exclusive
 	for at := start; len(code) > 0; {
 		in, err := m.Decode(code, at)
 		if err != nil {
@@ -31,6 +33,15 @@ func FindBounds(m isa.ISA, start arch.Addr, code, trap []byte, hidden func(arch.
 			break
 		}
 		b.at[at] = true
+		switch {
+		case in.Monitor == isa.Opens:
+			open = maxTry
+		case in.Monitor == isa.Closes || in.Flow == isa.Return:
+			open = 0
+		case open > 0:
+			b.tries[at] = true
+			open--
+		}
 		if b.Hidden = bytes.HasPrefix(code, trap) && hidden(at); b.Hidden {
 			b.Failed = at
 			break
@@ -42,3 +53,12 @@ func FindBounds(m isa.ISA, start arch.Addr, code, trap []byte, hidden func(arch.
 
 // Has tells whether an instruction begins at an address.
 func (b *Bounds) Has(at arch.Addr) bool { return b.at[at] }
+
+// maxTry is how many instructions there may be between a load and a store exclusive: the
+// kernel's own kprobes look as far back. A load without a store in sight belongs to a loop
+// that waits.
+const maxTry = 32
+
+// Tries tells whether an instruction is between a load exclusive and the store that fails
+// if anything comes between.
+func (b *Bounds) Tries(at arch.Addr) bool { return b.tries[at] }

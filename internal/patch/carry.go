@@ -10,19 +10,13 @@ import (
 	"kprobe/arch"
 )
 
-// Memory is what spans are written to; transfers are whole or fail.
-type Memory interface {
-	ReadAt(addr arch.Addr, p []byte) error
-	WriteAt(addr arch.Addr, p []byte) error
-}
-
 // ErrLost tells that what was written does not read back.
 var ErrLost = errors.New("what was written does not read back")
 
 // Carry carries spans out: compare, write, read back. On the first failure what was
 // written is taken back, in reverse; what fails in that is told to report. Errors:
 // *Mismatch; ErrLost; the memory's.
-func Carry(m Memory, spans []Span, report func(error)) error {
+func Carry(m arch.Memory, spans []Span, report func(error)) error {
 	var b buffers
 	for i := range spans {
 		if err := b.carry(m, &spans[i]); err != nil {
@@ -59,7 +53,7 @@ func OnlyForeign(err error) bool {
 // buffers serve one span after another: nothing is allocated while a target waits.
 type buffers struct{ have, want, check []byte }
 
-func (b *buffers) carry(m Memory, sp *Span) error {
+func (b *buffers) carry(m arch.Memory, sp *Span) error {
 	b.have = append(b.have[:0], make([]byte, sp.Len)...)
 	if err := m.ReadAt(sp.Addr, b.have); err != nil {
 		return err
@@ -82,7 +76,7 @@ func (b *buffers) carry(m Memory, sp *Span) error {
 }
 
 // Fill writes spans into memory where nothing has to be compared.
-func Fill(m Memory, spans []Span) error {
+func Fill(m arch.Memory, spans []Span) error {
 	for i := range spans {
 		sp := &spans[i]
 		b := make([]byte, sp.Len)

@@ -18,13 +18,14 @@ type Detours struct {
 	m     isa.ISA
 	guard *guardSet
 	page  arch.Addr
+	reach arch.Addr // the machine's
 
-	busy   []Range   // what is not free: the target's memory and ours; sorted, disjoint
-	areas  []Range   // ours, in the order in which they were made
-	fresh  []Range   // pages of areas on which nothing was put yet; sorted
-	pieces []Range   // what is free on the others; sorted
-	next   arch.Addr // where the last detour was put
-	least  int       // the smallest size that was asked for: what is smaller is not kept
+	busy   []arch.Range // what is not free: the target's memory and ours; sorted, disjoint
+	areas  []arch.Range // ours, in the order in which they were made
+	fresh  []arch.Range // pages of areas on which nothing was put yet; sorted
+	pieces []arch.Range // what is free on the others; sorted
+	next   arch.Addr    // where the last detour was put
+	least  int          // the smallest size that was asked for: what is smaller is not kept
 
 	stubs []arch.Addr        // sorted
 	pages map[arch.Addr]bool // that hold stubs only
@@ -37,7 +38,7 @@ type Place struct {
 	Size   int       // of the detour, in bytes
 	Stub   arch.Addr // a jump to Detour, where the site's jump leads; 0 for none
 
-	held Range // of the detour, with slivers beside it that are of no use
+	held arch.Range // of the detour, with slivers beside it that are of no use
 }
 
 // To is where the site's jump leads.
@@ -59,12 +60,12 @@ const (
 // gives no memory there) or from limit on is not used, and neither is a page
 // beside any memory of the target: stacks and heaps grow. The machine's jumps must
 // be known (isa.JumpForm).
-func NewDetours(m isa.ISA, occupied []Range, floor, limit, page arch.Addr) *Detours {
-	d := &Detours{m: m, guard: newGuardSet(m.JumpForm()), page: page, least: areaSize, pages: make(map[arch.Addr]bool)}
-	d.busy = give(d.busy, Range{0, floor})
-	d.busy = give(d.busy, Range{limit, ^arch.Addr(0)})
+func NewDetours(m isa.ISA, occupied []arch.Range, floor, limit, page arch.Addr) *Detours {
+	d := &Detours{m: m, guard: newGuardSet(m.JumpForm()), page: page, reach: m.Reach(), least: areaSize, pages: make(map[arch.Addr]bool)}
+	d.busy = give(d.busy, arch.Range{Start: 0, End: floor})
+	d.busy = give(d.busy, arch.Range{Start: limit, End: ^arch.Addr(0)})
 	for _, r := range occupied {
-		d.busy = give(d.busy, Range{r.Start - min(r.Start, page), r.End + min(^r.End, page)})
+		d.busy = give(d.busy, arch.Range{Start: r.Start - min(r.Start, page), End: r.End + min(^r.End, page)})
 	}
 	return d
 }
@@ -73,12 +74,12 @@ func NewDetours(m isa.ISA, occupied []Range, floor, limit, page arch.Addr) *Deto
 // ways for which there is one. near is the module that the site is in: all of it
 // will be in reach of the detour, whose instructions may refer to it. False where
 // no way leads to free memory.
-func (d *Detours) Put(j *Jump, near Range, size int) (Place, bool) {
-	if near.End-near.Start >= reach {
+func (d *Detours) Put(j *Jump, near arch.Range, size int) (Place, bool) {
+	if near.End-near.Start >= d.reach {
 		return Place{}, false
 	}
 	d.least = min(d.least, size)
-	bounds := Range{near.End - min(near.End, reach), near.Start + min(^near.Start, reach) - arch.Addr(size)}
+	bounds := arch.Range{Start: near.End - min(near.End, d.reach), End: near.Start + min(^near.Start, d.reach) - arch.Addr(size)}
 	for i := range j.Ways {
 		w := &j.Ways[i]
 		if p, ok := d.put(w, w.Reach, bounds, near, size); ok {
@@ -86,7 +87,7 @@ func (d *Detours) Put(j *Jump, near Range, size int) (Place, bool) {
 		}
 		if d.m.Arch().PtrSize == 4 {
 			// Addresses wrap around: to lead below 0 is to lead to the top.
-			r, all := w.Reach, Range{0, 1<<32 - 1}
+			r, all := w.Reach, arch.Range{Start: 0, End: 1<<32 - 1}
 			r.From += 1 << 32
 			if p, ok := d.put(w, r, all, near, size); ok {
 				return p, true
@@ -97,7 +98,7 @@ func (d *Detours) Put(j *Jump, near Range, size int) (Place, bool) {
 }
 
 // put is Put by one way.
-func (d *Detours) put(w *Way, r Reach, bounds, near Range, size int) (Place, bool) {
+func (d *Detours) put(w *Way, r Reach, bounds, near arch.Range, size int) (Place, bool) {
 	if w.Tactic != Pun {
 		at, held, ok := d.body(&r, bounds, near, size)
 		return Place{w, at, size, 0, held}, ok
@@ -106,7 +107,7 @@ func (d *Detours) put(w *Way, r Reach, bounds, near Range, size int) (Place, boo
 	if !ok {
 		return Place{}, false
 	}
-	bounds.Start, bounds.End = max(bounds.Start, stub-min(stub, reach)), min(bounds.End, stub+min(^stub, reach))
+	bounds.Start, bounds.End = max(bounds.Start, stub-min(stub, d.reach)), min(bounds.End, stub+min(^stub, d.reach))
 	all := anywhere(stub)
 	at, held, ok := d.body(&all, bounds, near, size)
 	if !ok {
@@ -126,12 +127,12 @@ func (d *Detours) Release(p Place) {
 // Areas are the pages that must be mapped, readable and executable, for all
 // places that were given out; sorted, neighbours joined. Pages are never given
 // back: the next probes will need them.
-func (d *Detours) Areas() []Range {
+func (d *Detours) Areas() []arch.Range {
 	rs := slices.Clone(d.areas)
 	for page := range d.pages {
-		rs = append(rs, Range{page, page + d.page})
+		rs = append(rs, arch.Range{Start: page, End: page + d.page})
 	}
-	slices.SortFunc(rs, func(a, b Range) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortFunc(rs, func(a, b arch.Range) int { return cmp.Compare(a.Start, b.Start) })
 	joined := rs[:0]
 	for _, r := range rs {
 		if n := len(joined); n > 0 && joined[n-1].End == r.Start {
@@ -145,16 +146,16 @@ func (d *Detours) Areas() []Range {
 
 // Lose tells that memory is not to be had after all: the target has mapped it
 // meanwhile. What was given out there must have been released.
-func (d *Detours) Lose(r Range) {
-	meets := func(o Range) bool { return o.Start < r.End && r.Start < o.End }
+func (d *Detours) Lose(r arch.Range) {
+	meets := func(o arch.Range) bool { return o.Start < r.End && r.Start < o.End }
 	d.areas = slices.DeleteFunc(d.areas, meets)
-	elsewhere := func(p Range) bool {
-		return !slices.ContainsFunc(d.areas, func(a Range) bool { return p.Start >= a.Start && p.End <= a.End })
+	elsewhere := func(p arch.Range) bool {
+		return !slices.ContainsFunc(d.areas, func(a arch.Range) bool { return p.Start >= a.Start && p.End <= a.End })
 	}
 	d.pieces = slices.DeleteFunc(d.pieces, elsewhere)
 	d.fresh = slices.DeleteFunc(d.fresh, elsewhere)
 	for page := range d.pages {
-		if meets(Range{page, page + d.page}) {
+		if meets(arch.Range{Start: page, End: page + d.page}) {
 			delete(d.pages, page) // and it stays busy
 		}
 	}
@@ -166,11 +167,11 @@ func (d *Detours) StubPages() int { return len(d.pages) }
 
 // body finds room for size bytes that start in reach and in bounds: on pages
 // that are in use, else on fresh ones, else in a new area.
-func (d *Detours) body(r *Reach, bounds, near Range, size int) (at arch.Addr, held Range, ok bool) {
-	for _, list := range []*[]Range{&d.pieces, &d.fresh} {
+func (d *Detours) body(r *Reach, bounds, near arch.Range, size int) (at arch.Addr, held arch.Range, ok bool) {
+	for _, list := range []*[]arch.Range{&d.pieces, &d.fresh} {
 		// From where the last one was, and then from the lowest on.
 		for _, from := range []arch.Addr{d.next, 0} {
-			if at, ok := d.search(r, *list, Range{max(from, bounds.Start), bounds.End}, size); ok {
+			if at, ok := d.search(r, *list, arch.Range{Start: max(from, bounds.Start), End: bounds.End}, size); ok {
 				return at, d.take(at, size), true
 			}
 		}
@@ -183,7 +184,7 @@ func (d *Detours) body(r *Reach, bounds, near Range, size int) (at arch.Addr, he
 	}
 	if at, ok = d.open(&usual, bounds, near, size); !ok {
 		if at, ok = d.open(r, bounds, near, size); !ok {
-			return 0, Range{}, false
+			return 0, arch.Range{}, false
 		}
 	}
 	return at, d.take(at, size), true
@@ -191,11 +192,11 @@ func (d *Detours) body(r *Reach, bounds, near Range, size int) (at arch.Addr, he
 
 // take gives out size bytes that are free. What is left beside them goes with
 // them where it is too small for others.
-func (d *Detours) take(at arch.Addr, size int) Range {
+func (d *Detours) take(at arch.Addr, size int) arch.Range {
 	d.next = at
-	r := Range{at, at + arch.Addr(size)}
+	r := arch.Range{Start: at, End: at + arch.Addr(size)}
 	if i := meeting(d.fresh, at, r.End); i >= 0 {
-		pages := Range{max(d.fresh[i].Start, r.Start&^(d.page-1)), min(d.fresh[i].End, (r.End+d.page-1)&^(d.page-1))}
+		pages := arch.Range{Start: max(d.fresh[i].Start, r.Start&^(d.page-1)), End: min(d.fresh[i].End, (r.End+d.page-1)&^(d.page-1))}
 		d.fresh = cut(d.fresh, i, pages)
 		d.pieces = give(d.pieces, pages)
 	}
@@ -212,8 +213,8 @@ func (d *Detours) take(at arch.Addr, size int) Range {
 }
 
 // meeting finds the range of a list that meets another one; -1 for none.
-func meeting(list []Range, start, end arch.Addr) int {
-	i, _ := slices.BinarySearchFunc(list, start, func(p Range, a arch.Addr) int { return cmp.Compare(p.End, a+1) })
+func meeting(list []arch.Range, start, end arch.Addr) int {
+	i, _ := slices.BinarySearchFunc(list, start, func(p arch.Range, a arch.Addr) int { return cmp.Compare(p.End, a+1) })
 	if i == len(list) || list[i].Start >= end {
 		return -1
 	}
@@ -221,9 +222,9 @@ func meeting(list []Range, start, end arch.Addr) int {
 }
 
 // cut takes a part out of a range of a list.
-func cut(list []Range, i int, part Range) []Range {
-	var rest []Range
-	for _, r := range []Range{{list[i].Start, part.Start}, {part.End, list[i].End}} {
+func cut(list []arch.Range, i int, part arch.Range) []arch.Range {
+	var rest []arch.Range
+	for _, r := range []arch.Range{{Start: list[i].Start, End: part.Start}, {Start: part.End, End: list[i].End}} {
 		if r.Start < r.End {
 			rest = append(rest, r)
 		}
@@ -232,8 +233,8 @@ func cut(list []Range, i int, part Range) []Range {
 }
 
 // give adds a range to a list, joined with its neighbours.
-func give(list []Range, r Range) []Range {
-	i, _ := slices.BinarySearchFunc(list, r.Start, func(b Range, a arch.Addr) int { return cmp.Compare(b.End, a) })
+func give(list []arch.Range, r arch.Range) []arch.Range {
+	i, _ := slices.BinarySearchFunc(list, r.Start, func(b arch.Range, a arch.Addr) int { return cmp.Compare(b.End, a) })
 	j := i
 	for j < len(list) && list[j].Start <= r.End {
 		r.Start, r.End = min(r.Start, list[j].Start), max(r.End, list[j].End)
@@ -244,10 +245,10 @@ func give(list []Range, r Range) []Range {
 
 // search finds a place in a list of free ranges. Reach and ranges take turns in
 // naming the next address that is possible.
-func (d *Detours) search(r *Reach, free []Range, bounds Range, size int) (arch.Addr, bool) {
+func (d *Detours) search(r *Reach, free []arch.Range, bounds arch.Range, size int) (arch.Addr, bool) {
 	at := bounds.Start
 	for range maxTries {
-		i, _ := slices.BinarySearchFunc(free, at, func(p Range, a arch.Addr) int { return cmp.Compare(p.End, a+1) })
+		i, _ := slices.BinarySearchFunc(free, at, func(p arch.Range, a arch.Addr) int { return cmp.Compare(p.End, a+1) })
 		if i == len(free) {
 			break
 		}
@@ -278,16 +279,16 @@ func (d *Detours) fit(r *Reach, lo arch.Addr) (arch.Addr, bool) {
 // open adds an area that has room for size bytes in reach and in bounds: below the
 // module if it can be, and as near as it can; else above, and then as far as it
 // can, since heaps grow upwards from programs.
-func (d *Detours) open(r *Reach, bounds, near Range, size int) (arch.Addr, bool) {
-	var gaps []Range // from the highest below the module down, then from the highest of all
+func (d *Detours) open(r *Reach, bounds, near arch.Range, size int) (arch.Addr, bool) {
+	var gaps []arch.Range // from the highest below the module down, then from the highest of all
 	for i := len(d.busy) - 1; i > 0; i-- {
-		gap := Range{max(d.busy[i-1].End, bounds.Start), min(d.busy[i].Start, bounds.End+arch.Addr(size))}
+		gap := arch.Range{Start: max(d.busy[i-1].End, bounds.Start), End: min(d.busy[i].Start, bounds.End+arch.Addr(size))}
 		gap.Start = (gap.Start + d.page - 1) &^ (d.page - 1)
 		if gap.End &^= d.page - 1; gap.Start < gap.End {
 			gaps = append(gaps, gap)
 		}
 	}
-	slices.SortStableFunc(gaps, func(a, b Range) int {
+	slices.SortStableFunc(gaps, func(a, b arch.Range) int {
 		switch aAbove, bAbove := a.Start > near.Start, b.Start > near.Start; {
 		case aAbove == bAbove:
 			return 0
@@ -303,7 +304,7 @@ func (d *Detours) open(r *Reach, bounds, near Range, size int) (arch.Addr, bool)
 			if step < gap.End-gap.Start {
 				lo = gap.End - step
 			}
-			if at, ok := d.openIn(r, Range{lo, gap.End}, size); ok {
+			if at, ok := d.openIn(r, arch.Range{Start: lo, End: gap.End}, size); ok {
 				return at, true
 			}
 			if lo == gap.Start {
@@ -315,7 +316,7 @@ func (d *Detours) open(r *Reach, bounds, near Range, size int) (arch.Addr, bool)
 }
 
 // openIn adds an area in a gap.
-func (d *Detours) openIn(r *Reach, gap Range, size int) (arch.Addr, bool) {
+func (d *Detours) openIn(r *Reach, gap arch.Range, size int) (arch.Addr, bool) {
 	at, ok := d.fit(r, gap.Start)
 	if ok && r.Bytes[3] != Any && at > gap.Start {
 		// What this site reaches begins here, and for the sites behind it a
@@ -329,7 +330,7 @@ func (d *Detours) openIn(r *Reach, gap Range, size int) (arch.Addr, bool) {
 	}
 	start := at &^ (d.page - 1)
 	need := (at + arch.Addr(size) - start + d.page - 1) &^ (d.page - 1)
-	a := Range{start, min(gap.End, start+max(need, areaSize))}
+	a := arch.Range{Start: start, End: min(gap.End, start+max(need, areaSize))}
 	d.areas = append(d.areas, a)
 	d.fresh = give(d.fresh, a)
 	d.busy = give(d.busy, a)
@@ -400,11 +401,11 @@ func (d *Detours) stubOn(r *Reach, lo, hi arch.Addr) (arch.Addr, bool) {
 }
 
 // busyAt finds the busy range that meets a page.
-func (d *Detours) busyAt(page arch.Addr) (Range, bool) {
+func (d *Detours) busyAt(page arch.Addr) (arch.Range, bool) {
 	if i := meeting(d.busy, page, page+d.page); i >= 0 {
 		return d.busy[i], true
 	}
-	return Range{}, false
+	return arch.Range{}, false
 }
 
 // take gives a stub's place out, and makes its pages ours.
@@ -415,7 +416,7 @@ func (d *Detours) takeStub(at arch.Addr) bool {
 		page := a &^ (d.page - 1)
 		if !d.pages[page] {
 			d.pages[page] = true
-			d.busy = give(d.busy, Range{page, page + d.page})
+			d.busy = give(d.busy, arch.Range{Start: page, End: page + d.page})
 		}
 	}
 	return true

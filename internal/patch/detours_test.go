@@ -30,7 +30,7 @@ type site struct {
 
 // place plans and places jumps at random instructions of a function that is all
 // of b, which lies in module.
-func place(t *testing.T, d *patch.Detours, b *patch.Body, module patch.Range, n int, rng *rand.Rand) (sites []site, without int) {
+func place(t *testing.T, d *patch.Detours, b *patch.Body, module arch.Range, n int, rng *rand.Rand) (sites []site, without int) {
 	t.Helper()
 	for range n {
 		in := b.Insns[rng.IntN(len(b.Insns)-20)]
@@ -77,15 +77,15 @@ func TestDetoursKeepTheirWord(t *testing.T) {
 		name     string
 		isa      isa.ISA
 		limit    arch.Addr
-		module   patch.Range
-		occupied []patch.Range
+		module   arch.Range
+		occupied []arch.Range
 		most     float64 // sites without a place
 	}{
-		{"program", amd64.ISA, 0x7fff_ffff_f000, patch.Range{Start: 0x5555_5555_4000, End: 0x5555_5590_0000}, []patch.Range{{Start: 0x5555_5590_0000, End: 0x5555_5d90_0000}}, 0.01},
-		{"low", amd64.ISA, 0x7fff_ffff_f000, patch.Range{Start: 0x40_0000, End: 0x90_0000}, []patch.Range{{Start: 0x90_0000, End: 0x2000_0000}}, 0.05},
-		{"crowded", amd64.ISA, 0x7fff_ffff_f000, patch.Range{Start: 0x7f00_1000_0000, End: 0x7f00_1090_0000}, []patch.Range{
+		{"program", amd64.ISA, 0x7fff_ffff_f000, arch.Range{Start: 0x5555_5555_4000, End: 0x5555_5590_0000}, []arch.Range{{Start: 0x5555_5590_0000, End: 0x5555_5d90_0000}}, 0.01},
+		{"low", amd64.ISA, 0x7fff_ffff_f000, arch.Range{Start: 0x40_0000, End: 0x90_0000}, []arch.Range{{Start: 0x90_0000, End: 0x2000_0000}}, 0.05},
+		{"crowded", amd64.ISA, 0x7fff_ffff_f000, arch.Range{Start: 0x7f00_1000_0000, End: 0x7f00_1090_0000}, []arch.Range{
 			{Start: 0x7eff_8000_0000, End: 0x7f00_0ff0_0000}, {Start: 0x7f00_10b0_0000, End: 0x7f00_4000_0000}, {Start: 0x7f00_6000_0000, End: 0x7f00_a000_0000}}, 0.5},
-		{"32-bit", isa386, 0xffff_e000, patch.Range{Start: 0x804_8000, End: 0x900_0000}, []patch.Range{{Start: 0x900_0000, End: 0xa00_0000}}, 0.05},
+		{"32-bit", isa386, 0xffff_e000, arch.Range{Start: 0x804_8000, End: 0x900_0000}, []arch.Range{{Start: 0x900_0000, End: 0xa00_0000}}, 0.05},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			taken := append(slices.Clone(tt.occupied), tt.module)
@@ -115,14 +115,14 @@ func TestDetoursKeepTheirWord(t *testing.T) {
 	}
 }
 
-func size(rs []patch.Range) (n arch.Addr) {
+func size(rs []arch.Range) (n arch.Addr) {
 	for _, r := range rs {
 		n += r.End - r.Start
 	}
 	return n
 }
 
-func checkSite(t *testing.T, m isa.ISA, s site, module patch.Range) {
+func checkSite(t *testing.T, m isa.ISA, s site, module arch.Range) {
 	t.Helper()
 	in, err := m.Decode(s.text, s.Addr)
 	if err != nil || in.Flow != isa.Jump || in.Target != s.To() {
@@ -159,16 +159,16 @@ func checkSite(t *testing.T, m isa.ISA, s site, module patch.Range) {
 }
 
 // checkApart checks that nothing lies on anything, and all in areas.
-func checkApart(t *testing.T, d *patch.Detours, sites []site, taken []patch.Range) {
+func checkApart(t *testing.T, d *patch.Detours, sites []site, taken []arch.Range) {
 	t.Helper()
-	var used []patch.Range
+	var used []arch.Range
 	for _, s := range sites {
-		used = append(used, patch.Range{Start: s.Detour, End: s.Detour + arch.Addr(s.Size)})
+		used = append(used, arch.Range{Start: s.Detour, End: s.Detour + arch.Addr(s.Size)})
 		if s.Stub != 0 {
-			used = append(used, patch.Range{Start: s.Stub, End: s.Stub + 5})
+			used = append(used, arch.Range{Start: s.Stub, End: s.Stub + 5})
 		}
 	}
-	byStart := func(a, b patch.Range) int {
+	byStart := func(a, b arch.Range) int {
 		if a.Start < b.Start {
 			return -1
 		}
@@ -180,7 +180,7 @@ func checkApart(t *testing.T, d *patch.Detours, sites []site, taken []patch.Rang
 		if i > 0 && used[i-1].End > u.Start {
 			t.Fatalf("%v and %v overlap", used[i-1], u)
 		}
-		if !slices.ContainsFunc(areas, func(a patch.Range) bool { return u.Start >= a.Start && u.End <= a.End }) {
+		if !slices.ContainsFunc(areas, func(a arch.Range) bool { return u.Start >= a.Start && u.End <= a.End }) {
 			t.Fatalf("%v is in no area", u)
 		}
 	}
@@ -195,15 +195,15 @@ func checkApart(t *testing.T, d *patch.Detours, sites []site, taken []patch.Rang
 
 // What the target has mapped meanwhile is not given out again.
 func TestDetoursLose(t *testing.T) {
-	module := patch.Range{Start: 0x5555_5555_4000, End: 0x5555_5590_0000}
+	module := arch.Range{Start: 0x5555_5555_4000, End: 0x5555_5590_0000}
 	rng := rand.New(rand.NewPCG(2, 2))
-	d := patch.NewDetours(amd64.ISA, []patch.Range{module}, 0x10000, 0x7fff_ffff_f000, pageSize)
+	d := patch.NewDetours(amd64.ISA, []arch.Range{module}, 0x10000, 0x7fff_ffff_f000, pageSize)
 	b := realCode(t, amd64.ISA, module.Start+0x1000)
 	sites, _ := place(t, d, b, module, 500, rng)
-	taken := []patch.Range{module}
+	taken := []arch.Range{module}
 	for i, a := range d.Areas() {
 		if i%2 == 0 {
-			taken = append(taken, patch.Range{Start: a.Start, End: a.Start + pageSize})
+			taken = append(taken, arch.Range{Start: a.Start, End: a.Start + pageSize})
 		}
 	}
 	for _, s := range sites {
@@ -221,7 +221,7 @@ func TestDetoursLose(t *testing.T) {
 
 // Ten thousand sites at once: what attaching to all functions of a program takes.
 func BenchmarkDetours(b *testing.B) {
-	module := patch.Range{Start: 0x5555_5555_4000, End: 0x5555_5590_0000}
+	module := arch.Range{Start: 0x5555_5555_4000, End: 0x5555_5590_0000}
 	rng := rand.New(rand.NewPCG(3, 3))
 	var jumps []*patch.Jump
 	for i := range 10000 {
@@ -233,7 +233,7 @@ func BenchmarkDetours(b *testing.B) {
 		jumps = append(jumps, j)
 	}
 	for b.Loop() {
-		d := patch.NewDetours(amd64.ISA, []patch.Range{module}, 0x10000, 0x7fff_ffff_f000, pageSize)
+		d := patch.NewDetours(amd64.ISA, []arch.Range{module}, 0x10000, 0x7fff_ffff_f000, pageSize)
 		for _, j := range jumps {
 			if _, ok := d.Put(j, module, 200); !ok {
 				b.Fatal("no place")

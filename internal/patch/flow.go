@@ -30,6 +30,10 @@ type Flow struct {
 	// in a kernel.
 	Unguarded bool
 
+	// Unpadded tells that indirect branches may lead to anything, not to landing pads only: these need
+	// not stay then.
+	Unpadded bool
+
 	text []flowText
 }
 
@@ -65,7 +69,7 @@ func NewFlow(m isa.ISA, im *Image) *Flow {
 
 // Moved is the same flow for the module mapped by bytes higher.
 func (f *Flow) Moved(by arch.Addr) *Flow {
-	g := &Flow{f.Unguarded, slices.Clone(f.text)}
+	g := &Flow{f.Unguarded, f.Unpadded, slices.Clone(f.text)}
 	for i := range g.text {
 		g.text[i].Addr += by
 	}
@@ -139,7 +143,7 @@ func (f *Flow) sweep(m isa.ISA, t *flowText, funcs []arch.Addr) (bases []arch.Ad
 		}
 		in, err := m.Decode(t.Code[off:], at)
 		if err != nil {
-			off++
+			off += m.Arch().MinInsn
 			continue
 		}
 		t.insn[off/64] |= 1 << (off % 64)

@@ -157,6 +157,10 @@ func (b *Body) PlanJump(addr arch.Addr) *Jump {
 		if taken > 0 {
 			inner = append(slices.Clip(inner), taken)
 		}
+		if form.KeepsLandings && in.Landing && !b.flow.Unpadded {
+			j.Reason = "indirect branches may lead to it, which must not find a jump there"
+			break
+		}
 		if j.Reason = b.obstacle(addr, taken, in); j.Reason != "" {
 			break
 		}
@@ -206,6 +210,10 @@ func PlanAlone(m isa.ISA, code []byte, addr arch.Addr) *Jump {
 	}
 	if v, err := m.Displace(code, addr, addr); err != nil || v.Kind == isa.Refuse {
 		j.Reason = v.Reason
+		return j
+	}
+	if in, err := m.Decode(code, addr); form.KeepsLandings && (err != nil || in.Landing) {
+		j.Reason = "indirect branches may lead to it, which must not find a jump there"
 		return j
 	}
 	j.Ways = j.ways(form, len(code), form.Len(), nil)
@@ -260,6 +268,9 @@ func (j *Jump) ways(form *isa.JumpForm, taken, free int, inner []int) []Way {
 // reach says what the displacement's bytes may be.
 func (j *Jump) reach(form *isa.JumpForm, lead, free int, inner []int) Reach {
 	r := anywhere(j.Addr + arch.Addr(lead+form.Len()))
+	if form.Whole > 0 {
+		return r // as far as the machine reaches: Detours gives nothing beyond that
+	}
 	for i := range form.Rel {
 		switch at := lead + 1 + i; {
 		case at >= free:
@@ -281,6 +292,9 @@ func (j *Jump) String() string {
 		for _, off := range w.Inner {
 			fmt.Fprintf(&b, ", instruction at +%d", off)
 		}
+		if j.m.JumpForm().Whole > 0 {
+			continue
+		}
 		fmt.Fprintf(&b, "\n          writes %d of %x%02x%v", w.Own, bytes.Repeat([]byte{j.m.JumpForm().Prefix}, w.lead), j.m.JumpForm().Opcode, w.Reach.String())
 	}
 	if j.Reason != "" {
@@ -294,7 +308,7 @@ const LongestSpan = 20
 
 // Beside leaves out the ways that depend on places which are taken. It may be nil.
 func (j *Jump) Beside(taken func(arch.Addr) bool) *Jump {
-	return j.Without(func(span Range) string {
+	return j.Without(func(span arch.Range) string {
 		for a := span.Start + 1; a < span.End; a++ {
 			if taken(a) {
 				return "another probe is in the way"
@@ -305,7 +319,7 @@ func (j *Jump) Beside(taken func(arch.Addr) bool) *Jump {
 }
 
 // Without leaves out the ways that something speaks against. It may be nil.
-func (j *Jump) Without(against func(span Range) string) *Jump {
+func (j *Jump) Without(against func(span arch.Range) string) *Jump {
 	if j == nil {
 		return nil
 	}
@@ -323,9 +337,9 @@ func (j *Jump) Without(against func(span Range) string) *Jump {
 
 // Span is what a way depends on: it covers these bytes, or reads them. No other
 // probe may be there, and nothing that must not be probed.
-func (j *Jump) Span(w *Way) Range {
+func (j *Jump) Span(w *Way) arch.Range {
 	n := max(w.Displaced, w.lead+j.m.JumpForm().Len())
-	return Range{j.Addr, j.Addr + arch.Addr(n)}
+	return arch.Range{Start: j.Addr, End: j.Addr + arch.Addr(n)}
 }
 
 // Write is the jump to a detour, or to a stub that leads there, and the trap that it may be
@@ -333,17 +347,30 @@ func (j *Jump) Span(w *Way) Range {
 // is what was planned for.
 func (j *Jump) Write(w *Way, to arch.Addr) Write {
 	form, span := j.m.JumpForm(), j.Span(w)
-	b := bytes.Repeat([]byte{form.Prefix}, w.lead)
-	b = append(b, form.Opcode)
-	for i := range form.Rel {
-		b = append(b, byte((to-w.From)>>(8*i)))
-	}
+	b := j.bytes(form, w, to)
 	old := bytes.Clone(j.code[:span.End-span.Start])
 	b = append(b[:w.Own:w.Own], old[w.Own:]...)
 	if j.Ahead > 0 {
 		copy(b[j.Ahead:], j.m.Arch().Break)
 	}
 	return Write{Addr: j.Addr, Old: old, New: b}
+}
+
+// bytes are those of the jump.
+func (j *Jump) bytes(form *isa.JumpForm, w *Way, to arch.Addr) []byte {
+	if form.Whole > 0 {
+		b, err := j.m.Jump(j.Addr, to)
+		if err != nil {
+			panic(fmt.Sprintf("patch: a detour was put out of reach: %v", err))
+		}
+		return b
+	}
+	b := bytes.Repeat([]byte{form.Prefix}, w.lead)
+	b = append(b, form.Opcode)
+	for i := range form.Rel {
+		b = append(b, byte((to-w.From)>>(8*i)))
+	}
+	return b
 }
 
 // Emit makes the displaced instructions as they run at an address, followed by

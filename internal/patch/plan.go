@@ -21,6 +21,19 @@ type Slot struct {
 	// that goes on by itself.
 	BreakAt int
 	Next    arch.Addr
+
+	// Exits are the traps of a slot that goes on by whoever serves them: see isa.Verdict.
+	Exits []isa.Exit
+}
+
+// Exit is where the trap at a PC inside the slot leads, if there is one that stands for a jump.
+func (s *Slot) Exit(pc arch.Addr) (to arch.Addr, ok bool) {
+	for _, e := range s.Exits {
+		if pc == s.Addr+arch.Addr(e.Off) {
+			return e.To, true
+		}
+	}
+	return 0, false
 }
 
 // Mark finds the program's state for a PC inside the slot.
@@ -41,7 +54,7 @@ type Site struct {
 	Break    []byte // what replaces its first bytes
 	Kind     isa.Kind
 	Reason   string
-	Emulate  func(r *arch.Regs, m isa.Memory) error
+	Emulate  func(r *arch.Regs, m arch.Memory) error
 	Native   bool  // a slot can run it, even if Kind is Emulate
 	Boost    *Slot // runs the instruction and goes on; nil where none can
 	Step     *Slot // runs it and traps, for post-handlers; nil until one is needed
@@ -93,7 +106,7 @@ func (s *Site) PlanBoost(m isa.ISA, at arch.Addr) error {
 	if err != nil {
 		return err
 	}
-	s.Boost = &Slot{Addr: at, Code: v.Code, Marks: v.Marks, BreakAt: -1}
+	s.Boost = &Slot{Addr: at, Code: v.Code, Marks: v.Marks, Exits: v.Exits, BreakAt: -1}
 	return nil
 }
 

@@ -101,6 +101,15 @@ func (c *Calls[P, V]) DropStack(stack uint64) []V {
 	return gone
 }
 
+// Each tells of every call that is under way.
+func (c *Calls[P, V]) Each(tell func(V)) {
+	for _, calls := range c.stacks {
+		for _, x := range calls {
+			tell(x.value)
+		}
+	}
+}
+
 // Drop takes the calls for which gone says so.
 func (c *Calls[P, V]) Drop(gone func(Place, P, V) bool) []V {
 	var out []V

@@ -5,21 +5,20 @@ import (
 	"strings"
 
 	"kprobe/arch"
-	"kprobe/internal/patch"
 	"kprobe/symbol"
 )
 
 // NativeStack is the stack that a thread was born with: of the first one, what grows down under that
 // name; of others, the mapping that has their descriptor at its upper end, as C libraries do it.
 // Nothing where that cannot be told.
-func NativeStack(maps []symbol.Mapping, first bool, tcb uint64) (r patch.Range) {
+func NativeStack(maps []symbol.Mapping, first bool, tcb uint64) (r arch.Range) {
 	floor := arch.Addr(0)
 	for _, m := range maps {
 		switch {
 		case first && m.Path == "[stack]":
-			r = patch.Range{Start: floor, End: arch.Addr(m.End)}
+			r = arch.Range{Start: floor, End: arch.Addr(m.End)}
 		case !first && tcb >= m.Start && tcb < m.End:
-			r = patch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+			r = arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
 		}
 		floor = arch.Addr(m.End)
 	}
@@ -28,14 +27,14 @@ func NativeStack(maps []symbol.Mapping, first bool, tcb uint64) (r patch.Range) 
 
 // Stacks are those that threads were born with: of them it is known that what lies below the
 // stack pointer is over. The zero value is ready to use.
-type Stacks struct{ of map[int]patch.Range }
+type Stacks struct{ of map[int]arch.Range }
 
 // Of names the stack that a thread stands on by its end; 0 for one that it was not born with.
 func (s *Stacks) Of(thread, pid int, sp arch.Addr, tcb uint64, maps func() ([]symbol.Mapping, error)) uint64 {
 	r, seen := s.of[thread]
 	if !seen {
 		if s.of == nil {
-			s.of = make(map[int]patch.Range)
+			s.of = make(map[int]arch.Range)
 		}
 		all, _ := maps()
 		r = NativeStack(all, thread == pid, tcb)

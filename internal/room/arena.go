@@ -1,6 +1,7 @@
 package room
 
 import (
+	"iter"
 	"slices"
 
 	"kprobe/arch"
@@ -17,10 +18,16 @@ const granule = 16
 // Arena is a range of slots in the target, with an index from address to slot.
 type Arena[P any] struct {
 	*patch.Arena
-	refs   []Ref[P] // by granule
+	refs   []*piece[P] // of the index, nil where no slot is
 	slot   int
 	mapped bool
 }
+
+// piece is the index of some granules of an arena, which is made when the first of their slots is: most
+// arenas have few.
+type piece[P any] [pieceSize]Ref[P]
+
+const pieceSize = 256
 
 // Ref is a slot, the instruction that runs in it, and what it serves.
 type Ref[P any] struct {
@@ -29,15 +36,15 @@ type Ref[P any] struct {
 	Slot *patch.Slot
 }
 
-func (a *Arena[P]) span() patch.Range {
-	return patch.Range{Start: a.Addr, End: a.Addr + arch.Addr(a.Size)}
+func (a *Arena[P]) span() arch.Range {
+	return arch.Range{Start: a.Addr, End: a.Addr + arch.Addr(a.Size)}
 }
 
 // Take finds room for one slot near a range, planning a new arena where there is none:
 // for so many more at once. Errors: as Find.
-func (r *Room[P]) Take(near patch.Range, more int) (*Arena[P], arch.Addr, error) {
+func (r *Room[P]) Take(near arch.Range, more int) (*Arena[P], arch.Addr, error) {
 	for _, a := range slices.Concat(r.arenas, r.planned) {
-		if !a.Near(near) {
+		if !a.Near(near, r.reach) {
 			continue
 		}
 		if at, ok := a.Take(r.slot); ok {
@@ -49,7 +56,7 @@ func (r *Room[P]) Take(near patch.Range, more int) (*Arena[P], arch.Addr, error)
 	if err != nil {
 		return nil, 0, err
 	}
-	a := &Arena[P]{Arena: patch.NewArena(at, n), refs: make([]Ref[P], n/granule), slot: r.slot}
+	a := &Arena[P]{Arena: patch.NewArena(at, n), refs: make([]*piece[P], (n/granule+pieceSize-1)/pieceSize), slot: r.slot}
 	r.planned = append(r.planned, a)
 	slot, _ := a.Take(r.slot)
 	return a, slot, nil
@@ -57,22 +64,34 @@ func (r *Room[P]) Take(near patch.Range, more int) (*Arena[P], arch.Addr, error)
 
 // Give takes a slot's room back.
 func (a *Arena[P]) Give(at arch.Addr) {
-	clear(a.granules(at, a.slot))
+	for ref := range a.granules(at, a.slot, false) {
+		*ref = Ref[P]{}
+	}
 	a.Release(at, a.slot)
 }
 
 // Enter has At find a slot.
 func (a *Arena[P]) Enter(ref Ref[P]) {
-	refs := a.granules(ref.Slot.Addr, len(ref.Slot.Code))
-	for i := range refs {
-		refs[i] = ref
+	for to := range a.granules(ref.Slot.Addr, len(ref.Slot.Code), true) {
+		*to = ref
 	}
 }
 
-// granules are the entries of the index that size bytes at an address have.
-func (a *Arena[P]) granules(at arch.Addr, size int) []Ref[P] {
-	first := int(at-a.Addr) / granule
-	return a.refs[first:][:(size+granule-1)/granule]
+// granules are the entries of the index that size bytes at an address have, those that there are or,
+// made, all.
+func (a *Arena[P]) granules(at arch.Addr, size int, made bool) iter.Seq[*Ref[P]] {
+	return func(yield func(*Ref[P]) bool) {
+		first := int(at-a.Addr) / granule
+		for g := first; g < first+(size+granule-1)/granule; g++ {
+			p := &a.refs[g/pieceSize]
+			if *p == nil && made {
+				*p = new(piece[P])
+			}
+			if *p != nil && !yield(&(*p)[g%pieceSize]) {
+				return
+			}
+		}
+	}
 }
 
 // At finds the slot that a PC is in. The address just past a slot's trap
@@ -80,7 +99,12 @@ func (a *Arena[P]) granules(at arch.Addr, size int) []Ref[P] {
 func (r *Room[P]) At(pc arch.Addr) (Ref[P], bool) {
 	for _, a := range r.arenas {
 		if a.Contains(pc) {
-			ref := a.refs[(pc-a.Addr)/granule]
+			g := int(pc-a.Addr) / granule
+			p := a.refs[g/pieceSize]
+			if p == nil {
+				return Ref[P]{}, false
+			}
+			ref := p[g%pieceSize]
 			return ref, ref.Slot != nil && pc < ref.Slot.Addr+arch.Addr(len(ref.Slot.Code))
 		}
 	}

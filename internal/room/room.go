@@ -34,26 +34,28 @@ type Room[P any] struct {
 
 	// Others are ranges that are taken although the target does not list them, and Taken
 	// is told of each that is given out.
-	Others func() []patch.Range
-	Taken  func(patch.Range)
+	Others func() []arch.Range
+	Taken  func(arch.Range)
 
 	t       target.Target
 	alloc   target.Allocator // nil: there is no memory for us
 	arenas  []*Arena[P]
 	planned []*Arena[P]
-	slot    int // bytes that a slot takes
+	slot    int       // bytes that a slot takes
+	reach   arch.Addr // isa.ISA's
 }
 
 // New has nothing yet.
 func New[P any](t target.Target) *Room[P] {
-	r := &Room[P]{t: t, Floor: UserFloor, Others: func() []patch.Range { return nil }, Taken: func(patch.Range) {}}
+	r := &Room[P]{t: t, Floor: UserFloor, Others: func() []arch.Range { return nil }, Taken: func(arch.Range) {}}
 	r.alloc, _ = t.(target.Allocator)
 	return r
 }
 
-// Become has slots hold so many bytes of code, and a breakpoint, of a machine's.
-func (r *Room[P]) Become(a *arch.Arch, slot int) {
-	r.Limit = a.UserEnd
+// Become has slots hold so many bytes of code, and a breakpoint, of a machine's, and lie in its
+// reach.
+func (r *Room[P]) Become(a *arch.Arch, slot int, reach arch.Addr) {
+	r.Limit, r.reach = a.UserEnd, reach
 	r.slot = (slot + len(a.Break) + 15) &^ 15
 }
 
@@ -62,16 +64,16 @@ func (r *Room[P]) Some() bool { return r.alloc != nil }
 
 // Find finds size bytes near a range where nothing is mapped, or planned. Errors: ENOMEM;
 // the target's.
-func (r *Room[P]) Find(near patch.Range, size int) (arch.Addr, error) {
+func (r *Room[P]) Find(near arch.Range, size int) (arch.Addr, error) {
 	used, err := r.used()
 	if err != nil {
 		return 0, err
 	}
-	at, ok := patch.FindGap(near, size, used, r.Floor, r.Limit, mem.PageSize)
+	at, ok := patch.FindGap(near, r.reach, size, used, r.Floor, r.Limit, mem.PageSize)
 	if !ok {
-		return 0, errno.New(syscall.ENOMEM, "no %d bytes are free within 2 GiB of %v", size, near.Start)
+		return 0, errno.New(syscall.ENOMEM, "no %d bytes are free within %d MiB of %v", size, (r.reach+1<<20-1)>>20, near.Start)
 	}
-	r.Taken(patch.Range{Start: at, End: at + arch.Addr(size)})
+	r.Taken(arch.Range{Start: at, End: at + arch.Addr(size)})
 	return at, nil
 }
 
@@ -84,15 +86,15 @@ func (r *Room[P]) FindAbove(from arch.Addr, size int) (arch.Addr, error) {
 	}
 	at, ok := patch.FindAbove(from, size, used, r.Limit, mem.PageSize)
 	if !ok {
-		return r.Find(patch.Range{Start: from, End: from + 1}, size)
+		return r.Find(arch.Range{Start: from, End: from + 1}, size)
 	}
-	r.Taken(patch.Range{Start: at, End: at + arch.Addr(size)})
+	r.Taken(arch.Range{Start: at, End: at + arch.Addr(size)})
 	return at, nil
 }
 
 // used is the memory that the target has, or will want, also that which is only planned yet,
 // in order.
-func (r *Room[P]) used() ([]patch.Range, error) {
+func (r *Room[P]) used() ([]arch.Range, error) {
 	used, err := r.Occupied()
 	if err != nil {
 		return nil, err
@@ -100,19 +102,19 @@ func (r *Room[P]) used() ([]patch.Range, error) {
 	for _, a := range r.planned {
 		used = append(used, a.span())
 	}
-	slices.SortFunc(used, func(a, b patch.Range) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortFunc(used, func(a, b arch.Range) int { return cmp.Compare(a.Start, b.Start) })
 	return used, nil
 }
 
 // Occupied is the memory that the target has, or will want, in order.
-func (r *Room[P]) Occupied() ([]patch.Range, error) {
+func (r *Room[P]) Occupied() ([]arch.Range, error) {
 	maps, err := r.t.Maps()
 	if err != nil {
 		return nil, err
 	}
-	var used []patch.Range
+	var used []arch.Range
 	for _, m := range maps {
-		u := patch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+		u := arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
 		if m.Path == "[stack]" {
 			u.Start -= 64 << 20 // it grows down; leave it its customary room
 		}
@@ -122,7 +124,7 @@ func (r *Room[P]) Occupied() ([]patch.Range, error) {
 }
 
 // Map maps memory in the frozen target. Errors: the target's, explained.
-func (r *Room[P]) Map(m patch.Range) error {
+func (r *Room[P]) Map(m arch.Range) error {
 	return Explain(r.alloc.Alloc(m.Start, int(m.End-m.Start)))
 }
 
@@ -136,7 +138,7 @@ func Explain(err error) error {
 	case errors.As(err, &no):
 		return &errno.Error{Errno: no, Reason: why, Err: err}
 	case errors.Is(err, target.ErrNotNow):
-		return &errno.Error{Errno: syscall.EBUSY, Reason: why, Err: err}
+		return &errno.Error{Errno: syscall.EBUSY, Reason: "no memory can be mapped just now", Err: err}
 	}
 	return fmt.Errorf("%s: %w", why, err)
 }
@@ -181,8 +183,8 @@ func (r *Room[P]) Drop(frozen func(func() error) error) {
 }
 
 // Spans are the arenas' ranges.
-func (r *Room[P]) Spans() []patch.Range {
-	spans := make([]patch.Range, len(r.arenas))
+func (r *Room[P]) Spans() []arch.Range {
+	spans := make([]arch.Range, len(r.arenas))
 	for i, a := range r.arenas {
 		spans[i] = a.span()
 	}

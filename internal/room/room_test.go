@@ -2,6 +2,7 @@ package room
 
 import (
 	"errors"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -42,11 +43,11 @@ func (m *memory) Free(a arch.Addr, n int) error {
 func newRoom() (*memory, *Room[string]) {
 	m := &memory{maps: []symbol.Mapping{{Start: 0x400000, End: 0x500000}}}
 	r := New[string](m)
-	r.Become(arch.AMD64, amd64.ISA.SlotSize())
+	r.Become(arch.AMD64, amd64.ISA.SlotSize(), amd64.ISA.Reach())
 	return m, r
 }
 
-var near = patch.Range{Start: 0x400000, End: 0x500000}
+var near = arch.Range{Start: 0x400000, End: 0x500000}
 
 // Slots of one batch never overlap, with each other's arenas or with mappings, and At
 // finds each from its first address to its last, once it is adopted.
@@ -115,7 +116,7 @@ func TestDrop(t *testing.T) {
 		if _, _, err := r.Take(near, arenaSize); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := r.Take(patch.Range{Start: 1 << 40, End: 1<<40 + 1}, 1); err != nil {
+		if _, _, err := r.Take(arch.Range{Start: 1 << 40, End: 1<<40 + 1}, 1); err != nil {
 			t.Fatal(err)
 		}
 		m.fails = 2
@@ -126,5 +127,19 @@ func TestDrop(t *testing.T) {
 		if len(m.maps) != 1 || r.Planned() || r.Adopt() {
 			t.Errorf("%d mappings left", len(m.maps))
 		}
+	}
+}
+
+// A session with one slot does not pay for an arena's index: a family of processes has many such.
+func TestOneSlotIsSmall(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, r := newRoom()
+	if _, _, err := r.Take(near, 1); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 {
+		t.Errorf("%d bytes for one slot", n)
 	}
 }

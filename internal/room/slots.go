@@ -22,7 +22,7 @@ func (s *Slots[P]) of(site *patch.Site, step bool) (**Arena[P], **patch.Slot) {
 // Plan finds a place for a slot, where the function that is given can assemble it, and
 // answers what is to be written there. more is how many are wanted in all. Errors: as
 // Take; EINVAL where the instruction cannot run there.
-func (s *Slots[P]) Plan(r *Room[P], site *patch.Site, step bool, near patch.Range, more int, assemble func(at arch.Addr) error) (patch.Write, error) {
+func (s *Slots[P]) Plan(r *Room[P], site *patch.Site, step bool, near arch.Range, more int, assemble func(at arch.Addr) error) (patch.Write, error) {
 	a, at, err := r.Take(near, more)
 	if err != nil {
 		return patch.Write{}, err

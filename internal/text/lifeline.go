@@ -1,6 +1,7 @@
 package text
 
 import (
+	"encoding/binary"
 	"iter"
 	"slices"
 	"syscall"
@@ -10,7 +11,6 @@ import (
 	"kprobe/internal/errno"
 	"kprobe/internal/lifeline"
 	"kprobe/internal/mem"
-	"kprobe/internal/patch"
 	"kprobe/target"
 )
 
@@ -24,16 +24,17 @@ type Lifeline struct {
 	guarded target.Guarded
 	report  func(error)
 
-	trap   *lifeline.Trap // nil until it is in place
-	frames *lifeline.Frames
-	old    target.Action      // the program's own, for its trap signal
-	parts  []patch.Range      // the trap's own memory first, then each room for entries
-	exits  map[arch.Addr]bool // traps that programs may be sent to
-	room   int                // entries that the last one holds, twice
-	half   int                // which half of it is in use
+	trap     *lifeline.Trap // nil until it is in place
+	frames   *lifeline.Frames
+	old      target.Action      // the program's own, for its trap signal
+	inherits bool               // the one that is executed now ignores it
+	parts    []arch.Range       // the trap's own memory first, then each room for entries
+	exits    map[arch.Addr]bool // traps that programs may be sent to
+	room     int                // entries that the last one holds, twice
+	half     int                // which half of it is in use
 
 	planned     *lifeline.Trap // that Start is to put in place
-	plannedPart patch.Range
+	plannedPart arch.Range
 	plannedRoom int
 }
 
@@ -58,7 +59,7 @@ func (l *Lifeline) On() bool { return l.trap != nil }
 func (l *Lifeline) Catches() bool { return l.catcher != nil }
 
 // Parts are the parts of memory that the lifeline takes.
-func (l *Lifeline) Parts() []patch.Range { return l.parts }
+func (l *Lifeline) Parts() []arch.Range { return l.parts }
 
 // Plan makes sure that there is a lifeline with room for so many entries. A new part, if
 // one is needed, is where find finds memory that is free now; the target is not touched
@@ -88,7 +89,7 @@ func (l *Lifeline) Plan(a *arch.Arch, need int, find func(size int) (arch.Addr, 
 		}
 		l.planned = trap
 	}
-	l.plannedPart, l.plannedRoom = patch.Range{Start: at, End: at + arch.Addr(size)}, room
+	l.plannedPart, l.plannedRoom = arch.Range{Start: at, End: at + arch.Addr(size)}, room
 	return true, nil
 }
 
@@ -97,13 +98,13 @@ func (l *Lifeline) Drop() {
 	if l.planned != nil {
 		l.guarded.Unguard()
 	}
-	l.planned, l.plannedPart = nil, patch.Range{}
+	l.planned, l.plannedPart = nil, arch.Range{}
 }
 
 // Start maps and fills what was planned; the target is frozen. It is complete before the
 // program's signal action leads there. Errors: those of alloc, which maps memory; the
 // target's.
-func (l *Lifeline) Start(alloc func(patch.Range) error) error {
+func (l *Lifeline) Start(alloc func(arch.Range) error) error {
 	if l.plannedPart.End == 0 {
 		return nil
 	}
@@ -111,7 +112,7 @@ func (l *Lifeline) Start(alloc func(patch.Range) error) error {
 	if err := alloc(part); err != nil {
 		return err
 	}
-	l.plannedPart = patch.Range{}
+	l.plannedPart = arch.Range{}
 	l.parts, l.room = append(l.parts, part), l.plannedRoom
 	if l.planned == nil {
 		return nil
@@ -132,6 +133,10 @@ func (l *Lifeline) install() (err error) {
 	if l.old, err = l.catcher.TrapAction(); err != nil {
 		return err
 	}
+	if l.inherits && l.old == (target.Action{}) {
+		l.old = ignore()
+	}
+	l.inherits = false
 	ours := l.catcher.TrapHandler(l.trap.Handler(), l.trap.Restorer(), l.old)
 	var at arch.Addr
 	at, l.half = l.entriesAt()
@@ -179,13 +184,20 @@ func (l *Lifeline) note(all iter.Seq2[*Place, bool]) *noting {
 			e.Len = byte(copy(e.Original[:], site.Break))
 			es = append(es, e)
 		}
-		if d := p.Detour; d != nil {
+		if sl := site.Boost; sl != nil {
+			for _, x := range sl.Exits {
+				e := lifeline.Entry{Addr: sl.Addr + arch.Addr(x.Off), Slot: x.To}
+				e.Len = byte(copy(e.Original[:], site.Break))
+				es = append(es, e)
+			}
+		}
+		if d := p.Detour; d != nil && d.Area.Runs() {
 			l.exits[d.Area.TrapExit()] = true
 		}
 	}
 	for at := range l.exits {
 		// A trap like that at the end of a slot: behind it lies what it becomes a jump to.
-		e := lifeline.Entry{Addr: at, Slot: at + lifeline.BypassLen, Len: 1}
+		e := lifeline.Entry{Addr: at, Slot: at + arch.Addr(lifeline.BypassLen(l.t.Arch())), Len: byte(len(l.t.Arch().Break))}
 		copy(e.Original[:], l.t.Arch().Break)
 		es = append(es, e)
 	}
@@ -230,7 +242,7 @@ func (l *Lifeline) End() error {
 	if !l.On() {
 		return nil
 	}
-	if err := l.catcher.SetTrapAction(l.old); err != nil {
+	if err := l.catcher.ReturnTrapAction(l.isOurs, l.old); err != nil {
 		return err // the handler must stay where the action leads
 	}
 	for len(l.parts) > 0 && l.t.Stuck() == 0 {
@@ -241,12 +253,26 @@ func (l *Lifeline) End() error {
 		l.parts = l.parts[1:]
 	}
 	l.Forget()
+	l.inherits = false
 	return nil
 }
 
+// isOurs tells an action that leads to the handler from one that the program has set itself since.
+func (l *Lifeline) isOurs(a target.Action) bool { return l.trap.IsHandler(a) }
+
 // Forget is for a target that has executed another program: nothing is left of the
-// lifeline.
-func (l *Lifeline) Forget() { l.trap, l.parts = nil, nil }
+// lifeline. That the signal is ignored is what programs inherit, which a handler in its place kept from this one.
+func (l *Lifeline) Forget() {
+	const ignored = 1
+	l.inherits = l.On() && binary.LittleEndian.Uint64(l.old[:]) == ignored
+	l.trap, l.parts = nil, nil
+}
+
+// ignore is the action of a program that has inherited to ignore a signal.
+func ignore() (a target.Action) {
+	a[0] = 1 // SIG_IGN
+	return a
+}
 
 // Unguard lets the guardian go.
 func (l *Lifeline) Unguard() {
@@ -261,7 +287,7 @@ func (l *Lifeline) LeaveIn(c target.Child) error {
 	if !l.On() {
 		return nil
 	}
-	err := c.SetTrapAction(l.old)
+	err := c.ReturnTrapAction(l.isOurs, l.old)
 	for _, part := range l.parts {
 		c.Free(part.Start, int(part.End-part.Start))
 	}
@@ -293,7 +319,7 @@ func (l *Lifeline) Ignored(th target.Thread) bool {
 	}
 	pc := arch.Addr(r[l.t.Arch().PC])
 	f, err := faulter.Fault(th)
-	ours := slices.ContainsFunc(l.parts, func(r patch.Range) bool { return pc >= r.Start && pc < r.End })
+	ours := slices.ContainsFunc(l.parts, func(r arch.Range) bool { return r.Contains(pc) })
 	return err == nil && !f.Sync && !ours && l.catcher.IgnoresTraps()
 }
 

@@ -111,6 +111,9 @@ func (st *step) plan() {
 	st.spans = patch.Spans(ws, mem.PageSize)
 }
 
+// Changes are those that it makes, in order.
+func (r *Rewrite) Changes() []Change { return slices.Concat(r.steps[0].changes, r.steps[1].changes) }
+
 // HasAhead tells whether Ahead has anything to do.
 func (r *Rewrite) HasAhead() bool { return r.noting != nil }
 

@@ -28,6 +28,9 @@ const (
 	Jump               // a jump to the place's detour: it is optimized
 )
 
+// String is the kind's name.
+func (k Kind) String() string { return [...]string{"own", "trap", "beside", "jump"}[k] }
+
 // Place is one probed instruction.
 type Place struct {
 	Addr   arch.Addr

@@ -9,18 +9,15 @@ import (
 	"kprobe/arch"
 )
 
-// Area is such code.
-type Area struct {
-	Start, End     arch.Addr // End is not included
-	Symbol, Reason string
-}
-
 // sigreturns are the codes that signal handlers return to. Unwinders and
 // debuggers know a signal frame by these very bytes, so none may change.
 var sigreturns = map[*arch.Arch][][]byte{
 	arch.AMD64: {
 		{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}, // mov $15,%rax; syscall
 		{0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05},             // mov $15,%eax; syscall
+	},
+	arch.RISCV64: {
+		{0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0}, // li a7, 139; ecall
 	},
 	arch.I386: {
 		{0xb8, 0xad, 0, 0, 0, 0xcd, 0x80},       // mov $173,%eax; int $0x80
@@ -40,25 +37,29 @@ func Serves(a *arch.Arch) error {
 type Read func(addr arch.Addr, p []byte) error
 
 // SigreturnAt tells whether an address lies in a signal trampoline.
-func SigreturnAt(a *arch.Arch, read Read, addr arch.Addr) (Area, bool) {
+func SigreturnAt(a *arch.Arch, read Read, addr arch.Addr) (arch.Blocked, bool) {
 	for _, code := range sigreturns[a] {
-		// Any instruction of it may be asked for; the last has two bytes.
-		for _, at := range []arch.Addr{addr, addr - 1, addr - arch.Addr(len(code)-2)} {
-			b := make([]byte, len(code))
+		// Any instruction of it may be asked for; the last has two bytes, or four.
+		offs := []int{0, 1, len(code) - 2}
+		if a.MinInsn > 1 {
+			offs = []int{0, len(code) - 4}
+		}
+		for _, off := range offs {
+			at, b := addr-arch.Addr(off), make([]byte, len(code))
 			if read(at, b) == nil && bytes.Equal(b, code) {
 				return sigreturn(at, len(code)), true
 			}
 		}
 	}
-	return Area{}, false
+	return arch.Blocked{}, false
 }
 
-func sigreturn(at arch.Addr, n int) Area {
-	return Area{at, at + arch.Addr(n), "__restore_rt", "unwinders know signal frames by its bytes"}
+func sigreturn(at arch.Addr, n int) arch.Blocked {
+	return arch.Blocked{Start: at, End: at + arch.Addr(n), Symbol: "__restore_rt", Reason: "unwinders know signal frames by its bytes"}
 }
 
 // Sigreturns finds the signal trampolines in text that stands at an address.
-func Sigreturns(a *arch.Arch, text []byte, at arch.Addr) (as []Area) {
+func Sigreturns(a *arch.Arch, text []byte, at arch.Addr) (as []arch.Blocked) {
 	for _, code := range sigreturns[a] {
 		for off := 0; ; {
 			i := bytes.Index(text[off:], code)
@@ -78,7 +79,7 @@ const rseqSize = 32
 
 // Restartable are the sequences that a module's descriptors from start up to end tell
 // of; a descriptor that cannot be read tells of none.
-func Restartable(read Read, order binary.ByteOrder, start, end arch.Addr, module string) (as []Area) {
+func Restartable(read Read, order binary.ByteOrder, start, end arch.Addr, module string) (as []arch.Blocked) {
 	for cs := start; cs+rseqSize <= end; cs += rseqSize {
 		b := make([]byte, rseqSize)
 		if read(cs, b) != nil {
@@ -86,8 +87,8 @@ func Restartable(read Read, order binary.ByteOrder, start, end arch.Addr, module
 		}
 		from, length := arch.Addr(order.Uint64(b[8:])), arch.Addr(order.Uint64(b[16:]))
 		if length < 1<<20 {
-			as = append(as, Area{from, from + length, "rseq in " + module,
-				"a trap in a restartable sequence restarts it for ever"})
+			as = append(as, arch.Blocked{Start: from, End: from + length, Symbol: "rseq in " + module,
+				Reason: "a trap in a restartable sequence restarts it for ever"})
 		}
 	}
 	return as

@@ -1,22 +1,14 @@
 package compile
 
 import (
+	"os"
 	"strconv"
+	"strings"
 
+	"kprobe/script/point"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
-
-// comm is the type of a thread's name.
-var comm = types.StringOf(16)
-
-// builtins have the types of names that are values. What depends on the probe is in ident.
-var builtins = map[string]*types.Type{
-	"pid": types.Uint32, "tid": types.Uint32, "uid": types.Uint64, "gid": types.Uint64, "cpu": types.Uint64, "nsecs": types.Uint64,
-	"elapsed": types.Uint64, "rand": types.Uint32, "comm": comm, "username": {Kind: types.User, Size: 8}, "ncpus": types.Uint64,
-	"cpid": types.Uint64, "usermode": types.Uint8, "jiffies": types.Uint64,
-	"ustack": {Kind: types.UStack, Size: 8}, "kstack": {Kind: types.KStack, Size: 8},
-}
 
 // argument tells whether the name is arg0 to arg9, or sarg0 to sarg9, and which.
 func argument(name string) (n int, stack, ok bool) {
@@ -30,7 +22,7 @@ func argument(name string) (n int, stack, ok bool) {
 }
 
 // everywhere tells whether a condition holds for all attach points.
-func (c *checker) everywhere(holds func(*Point) bool) bool {
+func (c *checker) everywhere(holds func(*point.Point) bool) bool {
 	for _, p := range c.at {
 		if !holds(p) {
 			return false
@@ -40,30 +32,36 @@ func (c *checker) everywhere(holds func(*Point) bool) bool {
 }
 
 func (c *checker) ident(x *syntax.Ident) *types.Type {
-	if _, ok := c.consts[x.Name]; ok {
-		return types.Int64
+	if c.enums[x.Name] == nil && builtins[x.Name] == nil && functions[x.Name] == nil {
+		c.constantOf(x.Name)
 	}
-	if n, _, ok := argument(x.Name); ok {
+	if t := c.enums[x.Name]; t != nil {
+		return t
+	}
+	if n, ok := c.consts[x.Name]; ok {
+		return types.LiteralOf(n, int64(n) < 0)
+	}
+	if n, stack, ok := argument(x.Name); ok {
 		switch {
-		case !c.everywhere((*Point).Inside) || !c.everywhere(func(p *Point) bool { return !p.AtReturn() }):
+		case !c.everywhere((*point.Point).Inside) || c.at[0].Syscall != nil || c.at[0].Watch != nil:
 			c.errorf(x, "The %s builtin can only be used with 'kprobes', 'uprobes' and 'usdt' probes", x.Name)
-		case n > 5:
-			c.errorf(x, "x86_64 doesn't support %s", x.Name)
+		case n >= len(c.machine.Args) && !stack && !c.everywhere(func(p *point.Point) bool { return p.Provider == "usdt" }):
+			c.errorf(x, "%s doesn't support %s", c.machine.Name, x.Name)
 		}
 		return types.Uint64
 	}
-	inside := func() bool { return c.everywhere((*Point).Inside) }
+	inside := func() bool { return c.everywhere((*point.Point).Inside) }
 	switch x.Name {
 	case "retval":
-		if !c.everywhere((*Point).AtReturn) {
+		if !c.everywhere((*point.Point).AtReturn) {
 			c.errorf(x, "The retval builtin can only be used with 'kretprobe', 'uretprobe' and 'fexit' probes")
 		}
-		return types.Uint64
+		return c.result()
 	case "func":
-		if !inside() {
+		if !inside() || c.at[0].Syscall != nil {
 			c.errorf(x, "The func builtin can not be used with '%s' probes", c.at[0].Provider)
 		}
-		if c.everywhere((*Point).ofKernel) {
+		if c.everywhere((*point.Point).OfKernel) {
 			return &types.Type{Kind: types.KSym, Size: 8}
 		}
 		return &types.Type{Kind: types.USym, Size: 8}
@@ -72,16 +70,39 @@ func (c *checker) ident(x *syntax.Ident) *types.Type {
 			return types.StringOf(len(name) + 1)
 		}
 		return &types.Type{Kind: types.Probe, Size: 8}
-	case "ustack", "kstack":
-		if !inside() {
-			c.errorf(x, "%s can not be used with '%s' probes", x.Name, c.at[0].Provider)
+	case "probetype":
+		size := len("rawtracepoint") // in a function of the script's, whoever calls it
+		for _, p := range c.at {
+			size = max(size, len(p.Type()))
 		}
-	case "args", "curtask", "ctx", "cgroup":
-		c.errorf(x, "The %s builtin is not supported yet", x.Name)
-		return nil
+		return types.StringOf(size + 1)
+	case "ustack", "kstack":
+		return c.stack(&syntax.Call{Span: x.Span, Name: x.Name})
+	case "numaid":
+		if n, err := os.ReadFile("/sys/devices/system/node/online"); c.opts.Kernel || err == nil && strings.TrimSpace(string(n)) != "0" {
+			c.errorf(x, "numaid can not be used here: the node of a processor is not known")
+		}
+	case "ncpus", "cgroup":
+		if c.opts.Kernel {
+			c.errorf(x, "%s can not be used on a kernel yet", x.Name)
+		}
+	case "args":
+		return c.args(x)
 	case "cpid":
 		if c.opts.CPID == 0 {
-			c.errorf(x, "The cpid builtin can only be used with -c")
+			c.warnf(x, "There is no child process: cpid is 0 without -c")
+		}
+	case "ctx":
+		return c.ctx()
+	case "curtask":
+		switch {
+		case len(c.at) > 0 && !c.everywhere(func(p *point.Point) bool { return p.Inside() && (c.opts.Kernel || p.OfKernelAlone()) }):
+			c.errorf(x, "curtask can not be used here: it is a kernel's task, at a probe on a kernel")
+			return nil
+		case c.ofKernel:
+			if t := c.opts.Types.Type("", "struct task_struct"); t != nil {
+				return types.PointerTo(t)
+			}
 		}
 	}
 	if t := builtins[x.Name]; t != nil {
@@ -94,22 +115,27 @@ func (c *checker) ident(x *syntax.Ident) *types.Type {
 	return nil
 }
 
+// result is the type of retval: that of the function where all points agree on one, and it is a scalar.
+func (c *checker) result() *types.Type {
+	var t *types.Type
+	for _, p := range c.at {
+		if p.Result == nil || !p.Result.Scalar() || t != nil && !types.Same(t, p.Result) {
+			return types.Uint64
+		}
+		t = p.Result
+	}
+	if t == nil {
+		return types.Uint64
+	}
+	return t
+}
+
 // probeName is the text of probe where there is only one that it can be.
 func (c *checker) probeName() (string, bool) {
-	if len(c.at) == 1 && !hasGlob(c.at[0].Text) {
+	if len(c.at) == 1 && !point.HasGlob(c.at[0].Text) {
 		return c.at[0].Text, true
 	}
 	return "", false
-}
-
-func hasGlob(s string) bool {
-	for i := range len(s) {
-		switch s[i] {
-		case '*', '?', '[':
-			return true
-		}
-	}
-	return false
 }
 
 // function is what there is to know of a function before its code is made.
@@ -123,16 +149,6 @@ func is(t *types.Type) func(*checker, *syntax.Call) *types.Type {
 	return func(*checker, *syntax.Call) *types.Type { return t }
 }
 
-// numbers holds that all arguments are numbers.
-func numbers(t *types.Type) func(*checker, *syntax.Call) *types.Type {
-	return func(c *checker, x *syntax.Call) *types.Type {
-		for _, a := range x.Args {
-			c.number(a, x.Name+"()")
-		}
-		return t
-	}
-}
-
 func addressed(kind types.Kind) func(*checker, *syntax.Call) *types.Type {
 	return func(c *checker, x *syntax.Call) *types.Type {
 		if t := c.expr(x.Args[0]); t.Kind != types.None && !t.Scalar() {
@@ -142,77 +158,46 @@ func addressed(kind types.Kind) func(*checker, *syntax.Call) *types.Type {
 	}
 }
 
-var functions map[string]*function
+// worded is a number that is shown as a name: what says of what table.
+func worded(what string) func(*checker, *syntax.Call) *types.Type {
+	return func(c *checker, x *syntax.Call) *types.Type {
+		c.number(x.Args[0], x.Name+"()")
+		return &types.Type{Kind: types.Error, Size: 8, Name: what}
+	}
+}
 
-func init() {
-	gathers := func(kind types.Kind) func(*checker, *syntax.Call) *types.Type {
-		return func(c *checker, x *syntax.Call) *types.Type {
-			t := c.number(x.Args[0], x.Name+"()")
-			size := 16
-			if kind == types.Sum {
-				size = 8
-			}
-			return &types.Type{Kind: kind, Size: size, Signed: t.Kind == types.Int && (t.Signed || t.Lit)}
+func gathers(kind types.Kind) func(*checker, *syntax.Call) *types.Type {
+	return func(c *checker, x *syntax.Call) *types.Type {
+		t := c.number(x.Args[0], x.Name+"()")
+		size := 16
+		if kind == types.Sum {
+			size = 8
 		}
+		return &types.Type{Kind: kind, Size: size, Signed: t.Kind != types.Int || t.Signed}
 	}
-	functions = map[string]*function{
-		"count": {0, 0, is(&types.Type{Kind: types.Count, Size: 8}), false},
-		"sum":   {1, 1, gathers(types.Sum), false},
-		"avg":   {1, 1, gathers(types.Avg), false},
-		"stats": {1, 1, gathers(types.Stats), false},
-		"min":   {1, 1, gathers(types.Min), false},
-		"max":   {1, 1, gathers(types.Max), false},
-		"hist":  {1, 2, (*checker).hist, false},
-		"lhist": {4, 4, (*checker).lhist, false},
+}
 
-		"printf": {1, 64, (*checker).printf, true},
-		"errorf": {1, 64, (*checker).printf, true},
-		"warnf":  {1, 64, (*checker).printf, true},
-		"system": {1, 64, (*checker).printf, true},
-		"cat":    {1, 64, (*checker).printf, true},
-		"time":   {0, 1, (*checker).clock, true},
-		"print":  {1, 3, (*checker).print, true},
-		"clear":  {1, 1, (*checker).wholeMap, true},
-		"zero":   {1, 1, (*checker).wholeMap, true},
-		"exit":   {0, 1, numbers(types.VoidT), true},
-		"delete": {1, 2, (*checker).deletes, false},
-
-		"len":      {1, 1, (*checker).length, false},
-		"getopt":   {2, 3, (*checker).getopt, false},
-		"buf":      {1, 2, (*checker).buf, false},
-		"ntop":     {1, 2, (*checker).ntop, false},
-		"has_key":  {2, 2, (*checker).hasKey, false},
-		"str":      {1, 2, (*checker).str, false},
-		"strncmp":  {3, 3, (*checker).strncmp, false},
-		"sizeof":   {1, 1, (*checker).sizeof, false},
-		"usym":     {1, 1, addressed(types.USym), false},
-		"ksym":     {1, 1, addressed(types.KSym), false},
-		"strerror": {1, 1, addressed(types.Error), false},
-		"strftime": {2, 2, (*checker).strftime, false},
-		"reg":      {1, 1, (*checker).reg, false},
-		"nsecs":    {0, 1, (*checker).nsecs, false},
-		"ustack":   {0, 2, (*checker).stack, false},
-		"kstack":   {0, 2, (*checker).stack, false},
-		"pid":      {0, 1, is(types.Uint32), false},
-		"tid":      {0, 1, is(types.Uint32), false},
-		"override": {1, 1, (*checker).override, true},
-		"bswap":    {1, 1, (*checker).bswap, false},
-
-		"static_assert": {1, 2, func(c *checker, x *syntax.Call) *types.Type {
-			if n, ok := c.constant(x.Args[0]); ok && n == 0 {
-				text := ""
-				if s, ok := x.Args[len(x.Args)-1].(*syntax.Str); ok {
-					text = ": " + s.Value
-				}
-				c.errorf(x, "static assertion failed%s", text)
-			}
-			return types.VoidT
-		}, true},
+func (c *checker) staticAssert(x *syntax.Call) *types.Type {
+	if n, ok := c.constant(x.Args[0]); ok && n == 0 {
+		text := ""
+		if s, ok := x.Args[len(x.Args)-1].(*syntax.Str); ok {
+			text = ": " + s.Value
+		}
+		c.errorf(x, "static assertion failed%s", text)
 	}
+	return types.VoidT
 }
 
 func (c *checker) call(x *syntax.Call) *types.Type {
 	f := functions[x.Name]
+	if direct := c.direct == x; gathering[x.Name] && !direct {
+		c.errorf(x, "%s() must be assigned directly to a map", x.Name)
+		return nil
+	}
+	c.direct = nil
+	if info := c.fns[x.Name]; info != nil {
+		return c.fnCall(x, info)
+	}
 	if f == nil {
 		c.errorf(x, "Unknown function: '%s'", x.Name)
 		for _, a := range x.Args {
@@ -234,14 +219,35 @@ func (c *checker) call(x *syntax.Call) *types.Type {
 	return f.result(c, x)
 }
 
+// gathering functions make aggregates: they stand for nothing but what a map gathers.
+var gathering = map[string]bool{"count": true, "sum": true, "avg": true, "min": true, "max": true, "stats": true, "hist": true, "lhist": true, "tseries": true}
+
 func arguments(n int) string {
-	switch n {
-	case 0:
-		return "no arguments"
-	case 1:
-		return "one argument"
+	if n < 2 {
+		return []string{"no arguments", "one argument"}[n]
 	}
-	return []string{"", "", "two", "three", "four"}[min(n, 4)] + " arguments"
+	return strconv.Itoa(n) + " arguments"
+}
+
+func (c *checker) exit(x *syntax.Call) *types.Type {
+	if len(x.Args) == 1 {
+		if t := c.expr(x.Args[0]); t.Kind != types.None && !t.Number() && !c.counts(x.Args[0], t) {
+			c.errorf(x, "exit() only supports int arguments (%s provided)", t.Family())
+		}
+	}
+	return types.VoidT
+}
+
+// pidOf is pid(init) or pid(curr_ns): the two are one, where nothing is asked of the kernel.
+func (c *checker) pidOf(x *syntax.Call) *types.Type {
+	if len(x.Args) == 1 {
+		if id, ok := x.Args[0].(*syntax.Ident); !ok {
+			c.errorf(x, "%s() only supports curr_ns and init as the argument (%s provided)", x.Name, c.expr(x.Args[0]).Family())
+		} else if id.Name != "curr_ns" && id.Name != "init" {
+			c.errorf(id, "Invalid PID namespace mode: %s (expects: curr_ns or init)", id.Name)
+		}
+	}
+	return types.Uint32
 }
 
 func (c *checker) hist(x *syntax.Call) *types.Type {
@@ -250,7 +256,11 @@ func (c *checker) hist(x *syntax.Call) *types.Type {
 	if len(x.Args) == 2 {
 		n, ok := c.constant(x.Args[1])
 		if !ok || n > 5 {
-			c.errorf(x, "hist: bits must be 0 .. 5")
+			if ok {
+				c.errorf(x, "hist: bits %d must be 0..5", int64(n))
+			} else {
+				c.errorf(x, "hist() expects a int literal (%s provided)", c.expr(x.Args[1]).Family())
+			}
 			return nil
 		}
 		bits = n
@@ -263,9 +273,8 @@ func (c *checker) lhist(x *syntax.Call) *types.Type {
 	var n [3]int64
 	for i, a := range x.Args[1:] {
 		c.expr(a)
-		v, ok := c.constant(a)
+		v, ok := c.natural(x, a, []string{"min", "max", "step"}[i])
 		if !ok {
-			c.errorf(a, "lhist() requires that min, max and step are literals")
 			return nil
 		}
 		n[i] = int64(v)
@@ -290,8 +299,12 @@ func (c *checker) literal(x *syntax.Call, i int) (string, bool) {
 	if s, ok := x.Args[i].(*syntax.Str); ok {
 		return s.Value, true
 	}
-	c.expr(x.Args[i])
-	c.errorf(x.Args[i], "%s() expects a string literal", x.Name)
+	t := c.expr(x.Args[i])
+	if text, ok := c.stringLiteral(x.Args[i]); ok && t.Kind == types.String {
+		x.Args[i] = &syntax.Str{Span: x.Args[i].At(), Value: text}
+		return text, true
+	}
+	c.errorf(x, "%s() expects a string literal (%s provided)", x.Name, t.Family())
 	return "", false
 }
 
@@ -356,7 +369,9 @@ func (c *checker) print(x *syntax.Call) *types.Type {
 	if len(x.Args) > 1 {
 		c.errorf(x, "Non-map print() only takes 1 argument, %d found", len(x.Args))
 	}
-	if _, isMap := x.Args[0].(*syntax.Map); t.Kind == types.Void || t.Aggregate() && !isMap {
+	if _, isMap := x.Args[0].(*syntax.Map); isMap && lined(t) {
+		c.errorf(x, "Map type %s cannot print the value of individual keys. You must print the whole map.", t)
+	} else if t.Kind == types.Void || t.Aggregate() && !isMap {
 		c.errorf(x.Args[0], "%s type passed to print() is not printable", t)
 	}
 	return types.VoidT
@@ -392,7 +407,11 @@ func (c *checker) keyed(x *syntax.Call) *syntax.Map {
 
 func (c *checker) deletes(x *syntax.Call) *types.Type {
 	if m := c.keyed(x); m != nil {
-		c.mapUse(m)
+		if info := c.mapOf(m.Name, m); m.Key != nil && info.keyless && !info.keyed {
+			c.errorf(x, "call to delete() with two arguments expects a map with explicit keys (non-scalar map)")
+			return types.BoolT
+		}
+		c.mapUse(m).walked = true // shared, so that one thread deletes all of it
 		c.types[m] = types.NoType
 	}
 	return types.BoolT
@@ -419,19 +438,24 @@ func (c *checker) length(x *syntax.Call) *types.Type {
 		c.errorf(m, "Undefined map: %s", m.Name)
 	case c.mapOf(m.Name, m).keyless:
 		c.errorf(m, "call to len() expects a map with explicit keys (non-scalar map)")
-	case c.inTarget():
-		c.errorf(x, "len() is for begin, end and interval probes: those on functions cannot walk maps yet")
 	}
 	return types.Uint64
 }
 
 func (c *checker) str(x *syntax.Call) *types.Type {
+	if text, ok := c.paramText(x.Args[0]); ok {
+		c.provided(x.Args[0])
+		return c.cutTo(x, types.StringOf(len(text)+1))
+	}
 	t := c.expr(x.Args[0])
 	if t.Kind == types.String {
+		if cut := c.cutTo(x, t); cut != t {
+			return types.StringOf(max(cut.Size-1, 1)) // as of one that is read: no NUL says that it was cut
+		}
 		return t
 	}
-	if t.Kind != types.None && !t.Number() {
-		c.errorf(x.Args[0], "str() expects an integer or a pointer type as first argument (%s provided)", t)
+	if t.Kind != types.None && t.Kind != types.Int && t.Kind != types.Pointer && !(t.Kind == types.Array && t.Elem.Size == 1) {
+		c.errorf(x.Args[0], "str() expects an integer or a pointer type as first argument (%s provided)", t.Family())
 	}
 	size := c.set.MaxStrlen
 	if len(x.Args) == 2 {
@@ -449,6 +473,27 @@ func (c *checker) str(x *syntax.Call) *types.Type {
 	return types.StringOf(size)
 }
 
+// cutTo is the type of a string that is there, of which no more than a second argument says is wanted.
+func (c *checker) cutTo(x *syntax.Call, t *types.Type) *types.Type {
+	if len(x.Args) < 2 {
+		return t
+	}
+	c.number(x.Args[1], "str()")
+	if n, ok := c.constant(x.Args[1]); ok && int64(n) < 0 {
+		c.errorf(x.Args[1], "str() cannot use negative length (%d)", int64(n))
+	} else if ok && int(n) < t.Size-1 {
+		return types.StringOf(int(n) + 1)
+	}
+	return t
+}
+
+// provided warns of parameters that were not given.
+func (c *checker) provided(x syntax.Expr) {
+	if p, ok := x.(*syntax.Positional); ok && p.N > len(c.opts.Params) {
+		c.warnf(p, "Positional parameter $%d is empty or not provided.", p.N)
+	}
+}
+
 // getopt is an option of the command line, --name or --name=value: it is known before the
 // script runs, and stands for a literal.
 func (c *checker) getopt(x *syntax.Call) *types.Type {
@@ -456,19 +501,23 @@ func (c *checker) getopt(x *syntax.Call) *types.Type {
 	if len(x.Args) == 3 {
 		c.literal(x, 2)
 	}
+	if len(x.Args) == 1 {
+		x.Args = append(x.Args, &syntax.Bool{Span: x.Span})
+	}
 	t := c.expr(x.Args[1])
 	if !ok || t.Kind == types.None {
 		return nil
 	}
+	c.asked[name] = true
 	value, given := c.opts.Named[name]
 	switch t.Kind {
 	case types.Bool:
-		if given && value != "" && value != "true" && value != "false" {
+		if _, ok := truth(value); given && !ok {
 			c.errorf(x, "Invalid value for option --%s: it must be true or false", name)
 		}
 		return t
 	case types.Int:
-		if _, ok := parseNumber(value); given && !ok {
+		if _, ok := optionNumber(value); given && !ok {
 			c.errorf(x, "Invalid value for option --%s: it must be a number", name)
 		}
 		return types.Int64
@@ -480,6 +529,17 @@ func (c *checker) getopt(x *syntax.Call) *types.Type {
 	}
 	c.errorf(x.Args[1], "Invalid default of an option: it must be a number, a string or a boolean")
 	return nil
+}
+
+// truth is what a flag's value says.
+func truth(value string) (on, ok bool) {
+	switch strings.ToLower(value) {
+	case "", "true", "1":
+		return true, true
+	case "false", "0":
+		return false, true
+	}
+	return false, false
 }
 
 func parseNumber(text string) (uint64, bool) {
@@ -504,9 +564,19 @@ func (c *checker) option(x *syntax.Call) (uint64, bool) {
 		return c.constant(x.Args[1])
 	}
 	if _, flag := x.Args[1].(*syntax.Bool); flag {
-		return word(value != "false"), true
+		n, _ := truth(value)
+		return types.Word(n), true
 	}
-	return parseNumber(value)
+	return optionNumber(value)
+}
+
+// optionNumber is the value of an option that is a number; true and false are 1 and 0.
+func optionNumber(value string) (uint64, bool) {
+	if n, ok := parseNumber(value); ok || value == "" {
+		return n, ok
+	}
+	on, ok := truth(value)
+	return types.Word(on), ok
 }
 
 // buf is bytes of the target: its length comes first.
@@ -516,7 +586,9 @@ func (c *checker) buf(x *syntax.Call) *types.Type {
 	if len(x.Args) == 2 {
 		c.number(x.Args[1], "buf()")
 		if n, ok := c.constant(x.Args[1]); ok {
-			if n > uint64(size) {
+			if int64(n) < 0 {
+				c.errorf(x.Args[1], "buf() cannot use negative length (%d)", int64(n))
+			} else if n > uint64(size) {
 				c.warnf(x.Args[1], "length param (%d) is too long and will be shortened to %d bytes (see BPFTRACE_MAX_STRLEN)", n, size)
 			} else {
 				size = max(int(n), 1)
@@ -525,7 +597,10 @@ func (c *checker) buf(x *syntax.Call) *types.Type {
 	} else if t.Kind == types.Array {
 		size = t.Size
 	} else if t.Kind != types.None {
-		c.errorf(x, "buf() expects a length argument for non-array type %s", t)
+		c.errorf(x, "buf() expects a length argument for non-array type %s", t.Family())
+	}
+	if t.Kind != types.None && t.Kind != types.Int && t.Kind != types.Pointer && t.Kind != types.String && t.Kind != types.Array {
+		c.errorf(x.Args[0], "buf() expects an integer, a pointer, a string or an array (%s provided)", t.Family())
 	}
 	return &types.Type{Kind: types.Buffer, Size: 8 + size}
 }
@@ -535,9 +610,12 @@ func (c *checker) ntop(x *syntax.Call) *types.Type {
 	if len(x.Args) == 2 {
 		c.number(x.Args[0], "ntop()")
 	}
-	t := c.expr(x.Args[len(x.Args)-1])
+	last := x.Args[len(x.Args)-1]
+	t := c.expr(last)
 	switch {
 	case t.Kind == types.None || t.Kind == types.Int:
+	case isText(last):
+		c.errorf(x, "ntop() expects an integer or array argument, got %s", t.Family())
 	case (t.Kind == types.Array || t.Kind == types.String) && (t.Size == 4 || t.Size == 16):
 	default:
 		c.errorf(x, "ntop() expects an integer or array argument, got %s", t)
@@ -546,17 +624,18 @@ func (c *checker) ntop(x *syntax.Call) *types.Type {
 }
 
 func (c *checker) strncmp(x *syntax.Call) *types.Type {
-	for _, a := range x.Args[:2] {
-		if t := c.expr(a); t.Kind != types.None && t.Kind != types.String {
-			c.errorf(a, "strncmp() expects strings, not a value of type '%s'", t)
+	c.text(x, 0)
+	c.text(x, 1)
+	if len(x.Args) == 3 {
+		c.expr(x.Args[2])
+		if n, ok := c.constant(x.Args[2]); !ok || int64(n) < 0 {
+			c.errorf(x.Args[2], "Builtin strncmp requires a non-negative literal")
 		}
-	}
-	c.expr(x.Args[2])
-	if _, ok := c.constant(x.Args[2]); !ok {
-		c.errorf(x.Args[2], "Builtin strncmp requires a non-negative literal")
 	}
 	return types.Uint64
 }
+
+func isText(x syntax.Expr) bool { _, ok := x.(*syntax.Str); return ok }
 
 func (c *checker) sizeof(x *syntax.Call) *types.Type {
 	c.sizeArg(x.Args[0])
@@ -566,6 +645,11 @@ func (c *checker) sizeof(x *syntax.Call) *types.Type {
 func (c *checker) strftime(x *syntax.Call) *types.Type {
 	format, ok := c.literal(x, 0)
 	c.number(x.Args[1], "strftime()")
+	if ns, isCall := x.Args[1].(*syntax.Call); isCall && ns.Name == "nsecs" && len(ns.Args) == 1 {
+		if id, isID := ns.Args[0].(*syntax.Ident); isID && id.Name == "monotonic" {
+			c.errorf(x, "strftime() can not take a monotonic timestamp")
+		}
+	}
 	if !ok {
 		return nil
 	}
@@ -574,10 +658,10 @@ func (c *checker) strftime(x *syntax.Call) *types.Type {
 
 func (c *checker) reg(x *syntax.Call) *types.Type {
 	name, ok := c.literal(x, 0)
-	if ok && register(name) < 0 {
-		c.errorf(x, "'%s' is not a valid register on this architecture (x86_64)", name)
+	if ok && c.machine.Register(name) < 0 {
+		c.errorf(x, "'%s' is not a valid register on this architecture (%s)", name, c.machine.Name)
 	}
-	if !c.everywhere((*Point).Inside) {
+	if !c.everywhere((*point.Point).Inside) {
 		c.errorf(x, "reg can not be used with '%s' probes", c.at[0].Provider)
 	}
 	return types.Uint64
@@ -588,34 +672,33 @@ func (c *checker) nsecs(x *syntax.Call) *types.Type {
 		id, ok := x.Args[0].(*syntax.Ident)
 		switch {
 		case !ok:
-			c.errorf(x.Args[0], "nsecs() expects a clock: monotonic or boot")
-		case id.Name != "monotonic" && id.Name != "boot":
-			c.errorf(id, "the clock %s is not supported: monotonic and boot are", id.Name)
+			c.errorf(x.Args[0], "Invalid timestamp mode: a clock is wanted: monotonic, boot, tai or sw_tai")
+		case id.Name != "monotonic" && id.Name != "boot" && id.Name != "tai" && id.Name != "sw_tai":
+			c.errorf(id, "Invalid timestamp mode: %s", id.Name)
 		}
 	}
 	return types.Uint64
 }
 
 func (c *checker) stack(x *syntax.Call) *types.Type {
-	if !c.everywhere((*Point).Inside) {
-		c.errorf(x, "%s can not be used with '%s' probes", x.Name, c.at[0].Provider)
-	}
 	t := &types.Type{Kind: types.UStack, Size: 8, Name: c.set.StackMode}
 	if x.Name == "kstack" {
 		t.Kind = types.KStack
 	}
-	for _, a := range x.Args {
-		if id, ok := a.(*syntax.Ident); ok {
+	for i, a := range x.Args {
+		if id, ok := a.(*syntax.Ident); ok && i == 0 && c.consts[id.Name] == 0 {
 			switch id.Name {
-			case "bpftrace", "perf", "raw":
+			case "bpftrace", "perf", "raw", "build_id":
 				t.Name = id.Name
 				continue
 			}
 			c.errorf(a, "Invalid stack mode: %s", id.Name)
-		} else if n, ok := c.constant(a); ok && n > 0 && n <= 127 {
+		} else if n, ok := c.constant(a); ok && n > 0 && n <= 1024 && i == len(x.Args)-1 {
+			c.expr(a)
 			t.Len = int(n)
 		} else {
-			c.errorf(a, "%s() expects a mode and a number of frames from 1 to 127", x.Name)
+			c.expr(a)
+			c.errorf(x, "%s() expects a mode and a number of frames from 1 to 1024", x.Name)
 		}
 	}
 	return t
@@ -627,7 +710,7 @@ func (c *checker) override(x *syntax.Call) *types.Type {
 		c.errorf(x, "override() is an unsafe function being used in safe mode")
 		c.hint("--unsafe allows it")
 	}
-	if !c.everywhere(func(p *Point) bool { return p.Provider == "kprobe" || p.Provider == "uprobe" }) {
+	if !c.everywhere(func(p *point.Point) bool { return p.Provider == "kprobe" || p.Provider == "uprobe" }) {
 		c.errorf(x, "override can not be used with '%s' probes", c.at[0].Provider)
 	}
 	return types.VoidT

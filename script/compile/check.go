@@ -5,6 +5,10 @@ import (
 	"slices"
 	"strings"
 
+	"kprobe/script/machine"
+	"kprobe/script/macro"
+	"kprobe/script/point"
+	"kprobe/script/settings"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
@@ -14,6 +18,7 @@ type variable struct {
 	name string
 	typ  *types.Type
 	set  bool // let gave it its type
+	let  bool // let declared it
 }
 
 // mapInfo is what is known of one @x.
@@ -23,7 +28,9 @@ type mapInfo struct {
 	keyed      bool
 	keyless    bool
 	first      syntax.Node
-	kind       string // that let declared, "" for none
+	declared   syntax.Node // let @m = ...
+	used       syntax.Node // where it is used first
+	kind       string      // that let declared, "" for none
 	size       int
 	walked     bool // its value is read by programs: threads share it
 	index      int  // among the plan's specs
@@ -33,26 +40,48 @@ type mapInfo struct {
 // checker finds types. It goes over the script again and again until nothing changes;
 // the last time it tells what is wrong.
 type checker struct {
-	opts Options
-	src  *syntax.Source
-	set  Settings
-	errs syntax.Errors
-	told map[syntax.Span]bool
+	opts    Options
+	machine *machine.Machine
+	src     *syntax.Source
+	set     settings.Settings
+	errs    syntax.Errors
+	told    map[syntax.Span]bool
 
 	final   bool // errors count
 	changed bool
 
-	points map[*syntax.Probe][]*Point
+	first  bool         // of the passes
+	direct *syntax.Call // is assigned to a map: it may gather
+
+	fns     map[string]*fnInfo
+	fnOrder []string
+	fnAt    *fnInfo // whose body is looked at
+
+	points map[*syntax.Probe][]*point.Point
 	types  map[syntax.Expr]*types.Type
 	vars   map[syntax.Node]*variable // by the node that declares
 	uses   map[*syntax.Var]*variable
 	maps   map[string]*mapInfo
-	consts map[string]uint64      // #define and enums
-	named  map[string]*types.Type // "struct foo", and what typedefs name
+	consts map[string]uint64               // #define and enums
+	asked  map[string]bool                 // the options that getopt names
+	texts  map[string]string               // #define of texts
+	ahead  map[string]*types.Type          // structures that pointers name before they are declared
+	enums  map[string]*types.Type          // of the constants that enums declare
+	named  map[string]*types.Type          // "struct foo", and what typedefs name
+	parts  map[*syntax.Index]*syntax.Field // of tuples: [1] is .1
 
 	scopes []map[string]*variable
-	at     []*Point // of the probe that is looked at
+	at     []*point.Point // of the probe that is looked at
 	loops  int
+	meta   int // within sizeof, typeof and the like, which are not run
+
+	files     []*syntax.File       // that are imported, in their order
+	taken     []*variable          // whose addresses are taken
+	variables []Variable           // of files, that uaddr names
+	addressOf map[*syntax.Call]int // among them
+
+	headers  []string // that the script includes
+	ofKernel bool     // it has no probes on a program: the types that it names may be the kernel's
 }
 
 // maxPasses is how often types may change. Each pass makes one wider, and there are few
@@ -84,28 +113,51 @@ func (c *checker) hint(format string, a ...any) {
 // file checks everything.
 func (c *checker) file(f *syntax.File) {
 	c.final = true
+	c.imports(f)
 	c.set = c.settings(f)
+	c.ofKernel = c.opts.Types != nil && !slices.ContainsFunc(f.Items, func(it syntax.Item) bool {
+		p, ok := it.(*syntax.Probe)
+		return ok && slices.ContainsFunc(p.Points, func(at syntax.Point) bool {
+			name, _, _ := strings.Cut(at.Text, ":")
+			return slices.Contains([]string{"uprobe", "uretprobe", "usdt", "watchpoint", "asyncwatchpoint"}, syntax.Providers[name])
+		})
+	})
 	for _, d := range f.C {
 		c.cDecl(d)
 	}
-	for _, i := range f.Imports {
-		c.errorf(i, "import is not supported yet")
-	}
-	c.expand(f)
+	macro.Expand(f, c.errorf, func(x syntax.Expr) syntax.Expr {
+		if id, ok := x.(*syntax.Ident); ok {
+			if text, ok := c.texts[id.Name]; ok {
+				return &syntax.Str{Span: x.At(), Value: text}
+			}
+		}
+		return named(x)
+	})
 	var probes []*syntax.Probe
+	places := point.Reader{Params: c.opts.Params, Machine: c.machine, Kernel: c.opts.Kernel, Missing: c.set.MissingProbes, Statics: c.opts.Statics, Lines: c.opts.Lines, Errorf: c.errorf, Warnf: c.warnf}
 	for _, it := range f.Items {
 		switch it := it.(type) {
 		case *syntax.Probe:
 			probes = append(probes, it)
-			for _, pt := range it.Points {
-				if p := c.point(pt); p != nil {
-					c.points[it] = append(c.points[it], p)
+			for _, at := range it.Points {
+				for _, p := range places.Read(at) {
+					all := []*point.Point{p}
+					switch asked := syntax.Names(it, "args"); {
+					case asked && p.Syscall != nil:
+						all = p.Each()
+					case asked || p.Provider == "fexit" && syntax.Names(it, "retval"):
+						all = c.signatures(p)
+					}
+					for _, p := range all {
+						p.Params = c.resolve(p.Params)
+					}
+					c.points[it] = append(c.points[it], all...)
 				}
 			}
 		case *syntax.MapDecl:
 			c.mapDecl(it)
 		case *syntax.Fn:
-			c.errorf(it, "functions are not supported yet")
+			c.fn(it)
 		}
 	}
 	if len(c.errs) > 0 {
@@ -117,6 +169,7 @@ func (c *checker) file(f *syntax.File) {
 	}
 	for pass := 0; ; pass++ {
 		c.changed = false
+		c.first = pass == 0
 		c.final = pass == maxPasses || c.final && pass > 0
 		c.pass(probes)
 		if c.final && pass > 0 {
@@ -140,26 +193,51 @@ func (c *checker) pass(probes []*syntax.Probe) {
 		c.block(p.Body)
 		c.shut()
 	}
+	for _, f := range c.fnOrder {
+		c.fnBody(c.fns[f])
+	}
 	for _, m := range c.maps {
-		if c.final && m.value.Kind == types.None && m.first != nil {
+		switch {
+		case !c.final || m.first == nil && m.declared == nil:
+		case m.value.Kind == types.None && m.first != nil:
 			c.errorf(m.first, "Undefined map: %s", m.name)
+		case m.value.Kind == types.None:
+			c.warnf(m.declared, "Unused map: %s", m.name)
+		case m.declared != nil && m.kind != "":
+			c.suits(m)
 		}
 	}
 }
 
 func (c *checker) mapDecl(d *syntax.MapDecl) {
+	c.stable(d, "unstable_map_decl")
 	m := c.mapOf(d.Name, d)
 	switch d.Kind {
-	case "hash", "lruhash", "percpuhash", "percpulruhash", "percpuarray":
+	case "hash", "lruhash", "percpuhash", "percpulruhash":
 	default:
 		c.errorf(d, "Invalid bpf map type: %s", d.Kind)
-		c.hint("Valid map types: hash, lruhash, percpuhash, percpulruhash, percpuarray")
+		c.hint("Valid map types: percpulruhash, percpuhash, lruhash, hash")
 	}
 	n, ok := c.constant(d.Size)
 	if !ok || n < 1 || n > 1<<24 {
 		c.errorf(d.Size, "the number of a map's elements must be known, and from 1 to %d", 1<<24)
 	}
-	m.kind, m.size, m.first = d.Kind, int(n), nil
+	m.kind, m.size, m.first, m.declared = d.Kind, int(n), nil, d
+}
+
+// suits holds that a map's declared kind goes with what it keeps.
+func (c *checker) suits(m *mapInfo) {
+	own := "hash"
+	if m.value.Aggregate() {
+		own = "percpuhash"
+	}
+	if strings.HasPrefix(m.kind, "percpu") != m.value.Aggregate() {
+		at := m.used
+		if at == nil {
+			at = m.declared
+		}
+		c.errorf(at, "Incompatible map types. Type from declaration: %s. Type from value/key type: %s", m.kind, own)
+	}
 }
 
 func (c *checker) mapOf(name string, at syntax.Node) *mapInfo {
@@ -190,6 +268,9 @@ func (c *checker) declare(name string, at syntax.Node) *variable {
 	if v == nil {
 		v = &variable{name: name, typ: types.NoType}
 		c.vars[at] = v
+		if c.fnAt != nil {
+			c.fnAt.vars = append(c.fnAt.vars, v)
+		}
 	}
 	c.scopes[len(c.scopes)-1][name] = v
 	return v
@@ -236,6 +317,10 @@ func (c *checker) stmt(s syntax.Stmt) {
 	case *syntax.Let:
 		c.let(s)
 	case *syntax.If:
+		if _, known := s.Cond.(*syntax.Comptime); known || s.Comptime {
+			c.ifComptime(s)
+			return
+		}
 		c.cond(s.Cond)
 		c.block(s.Then)
 		if s.Else != nil {
@@ -249,13 +334,14 @@ func (c *checker) stmt(s syntax.Stmt) {
 	case *syntax.Unroll:
 		c.expr(s.Times)
 		n, ok := c.constant(s.Times)
+		head := syntax.Span{From: s.From, To: s.Times.At().To + 1} // with the parenthesis
 		switch {
 		case !ok:
 			c.errorf(s.Times, "invalid unroll value: it must be known before the script runs")
 		case n < 1:
-			c.errorf(s.Times, "unroll minimum value is 1")
+			c.errorf(head, "unroll minimum value is 1")
 		case n > 100:
-			c.errorf(s.Times, "unroll maximum value is 100")
+			c.errorf(head, "unroll maximum value is 100")
 		}
 		c.block(s.Body)
 	case *syntax.For:
@@ -264,14 +350,38 @@ func (c *checker) stmt(s syntax.Stmt) {
 		if s.Kind != "return" && c.loops == 0 {
 			c.errorf(s, "%s statement outside of a loop", s.Kind)
 		}
-		if s.Value != nil {
+		if c.fnAt != nil && s.Kind == "return" {
+			c.returns(s)
+		} else if s.Value != nil {
 			c.number(s.Value, "return")
 		}
 	}
 }
 
+// ifComptime looks at the branch alone that is taken. What is not known in the first pass
+// may be in the next.
+func (c *checker) ifComptime(s *syntax.If) {
+	cond := s.Cond
+	if k, ok := cond.(*syntax.Comptime); ok {
+		cond = k.X
+	}
+	c.cond(cond)
+	n, ok := c.constant(cond)
+	switch {
+	case c.first:
+		c.changed = true
+	case !ok:
+		c.errorf(cond, "Unable to resolve comptime expression")
+	case n != 0:
+		c.block(s.Then)
+	case s.Else != nil:
+		c.stmt(s.Else)
+	}
+}
+
 func (c *checker) statementExpr(s *syntax.ExprStmt) {
 	t := c.expr(s.X)
+	c.discarded(s.X, t)
 	switch s.X.(type) {
 	case *syntax.Call, *syntax.Unary, *syntax.Block, *syntax.Ternary, *syntax.Comptime:
 		if t.Aggregate() {
@@ -282,6 +392,28 @@ func (c *checker) statementExpr(s *syntax.ExprStmt) {
 	}
 }
 
+// discarded warns of a value that nobody takes: _ = x says that this is meant.
+func (c *checker) discarded(x syntax.Expr, t *types.Type) {
+	switch x := x.(type) {
+	case *syntax.Unary:
+		if x.Op == "++" || x.Op == "--" {
+			return
+		}
+	case *syntax.Call:
+		if f := functions[x.Name]; x.Name == "delete" || f != nil && f.action || c.fns[x.Name] != nil {
+			return
+		}
+	case *syntax.Ternary, *syntax.Block:
+		if t.Kind == types.Int || t.Kind == types.Bool {
+			break
+		}
+		return
+	}
+	if t.Kind != types.None && t.Kind != types.Void && !t.Aggregate() {
+		c.warnf(x, "Return value discarded.")
+	}
+}
+
 func (c *checker) forStmt(s *syntax.For) {
 	c.loops++
 	c.open()
@@ -289,8 +421,11 @@ func (c *checker) forStmt(s *syntax.For) {
 	if s.Over != nil {
 		c.overMap(s, v)
 	} else {
-		c.number(s.From, "range")
-		c.number(s.To, "range")
+		for what, x := range map[string]syntax.Expr{"start": s.From, "end": s.To} {
+			if t := c.expr(x); t.Kind != types.None && t.Kind != types.Int && !c.counts(x, t) {
+				c.errorf(x, "Loop range requires an integer for the %s value", what)
+			}
+		}
 		c.widen(&v.typ, types.Int64)
 	}
 	c.block(s.Body)
@@ -302,6 +437,7 @@ func (c *checker) forStmt(s *syntax.For) {
 func (c *checker) overMap(s *syntax.For, v *variable) {
 	x, ok := s.Over.(*syntax.Map)
 	if !ok || x.Key != nil {
+		c.expr(s.Over)
 		c.errorf(s.Over, "a loop goes over a map, or a range of numbers")
 		return
 	}
@@ -311,19 +447,23 @@ func (c *checker) overMap(s *syntax.For, v *variable) {
 		c.errorf(x, "%s has no explicit keys (scalar map), and cannot be used for iteration", x.Name)
 	case m.value.Kind == types.None || m.key.Kind == types.None:
 		c.errorf(x, "Undefined map: %s", x.Name)
-	case c.inTarget():
-		c.errorf(s, "loops over maps are for begin, end and interval probes: those on functions cannot walk maps yet")
+	case lined(m.value):
+		c.errorf(x, "Loop expression does not support type: %s", m.value)
 	default:
 		c.widen(&v.typ, types.TupleOf(nil, m.key, aggregateValue(m.value)))
 	}
 }
 
-// inTarget tells whether any of the attach points is in the target.
-func (c *checker) inTarget() bool { return !c.everywhere(func(p *Point) bool { return !p.Inside() }) }
+// lined tells of aggregates that stand for no one number.
+func lined(t *types.Type) bool { return t.Aggregate() && !aggregateValue(t).Number() }
 
 func (c *checker) let(s *syntax.Let) {
-	if c.scopes[len(c.scopes)-1][s.Name] != nil || c.find(s.Name) != nil {
-		c.errorf(s, "Variable %s was already declared. Variable shadowing is not allowed.", s.Name)
+	if v := c.find(s.Name); v != nil {
+		if v.let {
+			c.errorf(s, "Variable %s was already declared. Variable shadowing is not allowed.", s.Name)
+		} else {
+			c.errorf(s, "Variable declarations need to occur before variable usage or assignment. Variable: %s", s.Name)
+		}
 		return
 	}
 	var value *types.Type
@@ -331,9 +471,18 @@ func (c *checker) let(s *syntax.Let) {
 		value = c.expr(s.Value)
 	}
 	v := c.declare(s.Name, s)
+	v.let = true
 	if s.Type != nil {
 		v.set = true
-		if t := c.typeOf(s.Type); t != nil {
+		t := c.typeOf(s.Type)
+		switch {
+		case t == nil:
+		case t.Aggregate():
+			c.errorf(s, "Invalid variable declaration type: %s", strings.TrimSpace(s.Type.Name))
+		default:
+			if !types.Same(v.typ, t) {
+				c.changed = true
+			}
 			v.typ = t
 		}
 	}
@@ -353,7 +502,7 @@ func (c *checker) assignVar(at syntax.Node, v *variable, t *types.Type, value sy
 			c.errorf(at, "Value '%s' cannot be assigned to a scratch variable.", t)
 		}
 	case v.set && v.typ.Kind != types.None:
-		if j := types.Join(v.typ, t); t.Kind != types.None && (j == nil || v.typ.Kind == types.String && t.Size > v.typ.Size) {
+		if t.Kind != types.None && !c.fits(v.typ, t, value) {
 			c.errorf(at, "Type mismatch for %s: trying to assign value of type '%s' when variable already has a type '%s'", v.name, t, v.typ)
 		}
 	case !c.widen(&v.typ, t):
@@ -361,7 +510,21 @@ func (c *checker) assignVar(at syntax.Node, v *variable, t *types.Type, value sy
 	}
 }
 
+// fits tells whether a value goes into a variable whose type was declared.
+func (c *checker) fits(to, t *types.Type, value syntax.Expr) bool {
+	if n, ok := c.literalNumber(value); ok && to.Kind == types.Int && t.Kind == types.Int {
+		return types.Truncate(n, to) == n && (to.Signed || int64(n) >= 0 || !t.Signed)
+	}
+	j := types.Join(to, t)
+	return j != nil && (types.Same(j, to) || to.Kind != types.Int && to.Scalar())
+}
+
 func (c *checker) assign(s *syntax.Assign) {
+	if call, ok := s.Value.(*syntax.Call); ok && s.Op == "=" {
+		if _, ok := s.Target.(*syntax.Map); ok {
+			c.direct = call
+		}
+	}
 	t := c.expr(s.Value)
 	if s.Op != "=" {
 		c.compound(s, t)
@@ -378,20 +541,36 @@ func (c *checker) assign(s *syntax.Assign) {
 		c.types[target] = v.typ
 		c.assignVar(s, v, t, s.Value)
 	case *syntax.Map:
+		if c.meta > 0 {
+			c.errorf(s, "Map assignments not allowed inside of typeof, typeinfo, sizeof and offsetof")
+		}
 		m := c.mapUse(target)
 		if t.Kind == types.Void {
 			c.errorf(s, "Value '%s' cannot be assigned to a map.", t)
 			return
 		}
-		if t.Kind == types.Int && t.Lit {
-			t = types.Int64
-		}
 		if _, call := s.Value.(*syntax.Call); t.Aggregate() && !call {
-			t = aggregateValue(t)
+			if t = aggregateValue(t); m.value.Kind != types.Int || lined(t) {
+				if c.final {
+					c.copied(s, m.name, c.types[s.Value])
+				}
+				return
+			}
 		}
 		if !c.widen(&m.value, t) {
 			c.errorf(s, "Type mismatch for %s: trying to assign value of type '%s' when map already has a type '%s'", m.name, t, m.value)
 		}
+	}
+}
+
+// copied refuses @a = @b where @b gathers.
+func (c *checker) copied(s *syntax.Assign, name string, t *types.Type) {
+	example := map[types.Kind]string{types.Count: "count()", types.Sum: "sum(retval)", types.Min: "min(retval)", types.Max: "max(retval)",
+		types.Avg: "avg(retval)", types.Hist: "hist(retval)", types.LHist: "lhist(rand %10, 0, 10, 1)", types.TSeries: "tseries(rand %10, 10s, 1)",
+		types.Stats: "stats(arg2)"}[t.Kind]
+	c.errorf(s, "Map value '%s' cannot be assigned from one map to another. The function that returns this type must be called directly e.g. `%s = %s;`.", t, name, example)
+	if m, ok := s.Value.(*syntax.Map); ok && !lined(t) {
+		c.hint("Add a cast to integer if you want the value of the aggregate, e.g. `%s = (int64)%s;`.", name, m.Name)
 	}
 }
 
@@ -401,14 +580,30 @@ func (c *checker) compound(s *syntax.Assign, t *types.Type) {
 		c.errorf(s, "The %s operator can not be used on expressions of type '%s'", strings.TrimSuffix(s.Op, "="), t)
 		return
 	}
+	op := strings.TrimSuffix(s.Op, "=")
 	switch target := s.Target.(type) {
 	case *syntax.Var:
 		old := c.expr(target)
+		if old.Kind == types.Pointer || t.Kind == types.Pointer {
+			c.pointers(&syntax.Binary{Span: s.Span, Op: op, X: target, Y: s.Value}, old, t)
+			return
+		}
+		if old.Kind != types.None && !old.Number() {
+			c.errorf(s, "The %s operator can not be used on expressions of types '%s', '%s'", op, old, t)
+			return
+		}
 		if v := c.uses[target]; v != nil && !v.set {
 			c.widen(&v.typ, c.arithmetic(strings.TrimSuffix(s.Op, "="), old, t))
 		}
 	case *syntax.Map:
 		m := c.mapUse(target)
+		if m.value.Aggregate() {
+			c.errorf(s, "Type mismatch for %s: trying to assign value of type '%s' when map already has a type '%s'", m.name, aggregateValue(m.value), m.value)
+			return
+		}
+		if m.value.Kind == types.Pointer && (op == "+" || op == "-") {
+			return
+		}
 		if !c.widen(&m.value, types.Int64) || !m.value.Number() {
 			c.errorf(s, "The %s operator can not be used on expressions of type '%s'", strings.TrimSuffix(s.Op, "="), m.value)
 		}
@@ -420,6 +615,9 @@ func (c *checker) compound(s *syntax.Assign, t *types.Type) {
 // mapUse looks at a map where it is named, with its key.
 func (c *checker) mapUse(x *syntax.Map) *mapInfo {
 	m := c.mapOf(x.Name, x)
+	if m.used == nil {
+		m.used = x
+	}
 	if x.Key == nil {
 		m.keyless = true
 		if m.keyed {
@@ -432,15 +630,11 @@ func (c *checker) mapUse(x *syntax.Map) *mapInfo {
 	switch {
 	case m.keyless && m.first != nil:
 		c.errorf(x, "%s used as a map with an explicit key (non-scalar map), previously used without an explicit key (scalar map)", x.Name)
+	case k.Aggregate() && c.counts(x.Key, k):
+		c.widen(&m.key, aggregateValue(k))
 	case k.Aggregate() || k.Kind == types.Void:
-		c.errorf(x.Key, "'%s' cannot be used as a map key", k)
+		c.errorf(x.Key, "%s cannot be part of a map key", k)
 	default:
-		if k.Kind == types.Int && m.key.Kind == types.None && k.Lit {
-			k = types.Int64
-		}
-		if k.Kind == types.Int && k.Size < 8 {
-			k = wide(k)
-		}
 		if !c.widen(&m.key, k) {
 			c.errorf(x, "Argument mismatch for %s: trying to access with arguments: '%s' when map expects arguments: '%s'", x.Name, k, m.key)
 		}

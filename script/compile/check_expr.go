@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -22,10 +21,7 @@ func (c *checker) expr(x syntax.Expr) *types.Type {
 func (c *checker) bare(x syntax.Expr) *types.Type {
 	switch x := x.(type) {
 	case *syntax.Int:
-		if x.Value > 1<<63-1 {
-			return types.Uint64
-		}
-		return types.Literal
+		return types.LiteralOf(x.Value, false)
 	case *syntax.Str:
 		return types.StringOf(len(x.Value) + 1)
 	case *syntax.Bool:
@@ -49,9 +45,9 @@ func (c *checker) bare(x syntax.Expr) *types.Type {
 		}
 		return m.value
 	case *syntax.Unary:
-		return c.unary(x)
+		return c.literalOr(x, c.unary(x))
 	case *syntax.Binary:
-		return c.binary(x)
+		return c.literalOr(x, c.binary(x))
 	case *syntax.Ternary:
 		return c.ternary(x)
 	case *syntax.Call:
@@ -68,6 +64,9 @@ func (c *checker) bare(x syntax.Expr) *types.Type {
 		return c.tuple(x.Names, x.Elems)
 	case *syntax.Comptime:
 		t := c.expr(x.X)
+		if call, ok := x.X.(*syntax.Call); ok && call.Name == "typeinfo" {
+			return t
+		}
 		if _, ok := c.constant(x.X); !ok {
 			c.errorf(x, "Unable to evaluate at compile time.")
 		}
@@ -87,16 +86,82 @@ func (c *checker) bare(x syntax.Expr) *types.Type {
 
 // param is $1: a number where it looks like one, else a string.
 func (c *checker) param(x *syntax.Positional) *types.Type {
-	if x.N == 0 {
-		return types.Literal
-	}
 	if n, ok := c.constant(x); ok {
-		if int64(n) < 0 {
-			return types.Int64
-		}
-		return types.Literal
+		return types.LiteralOf(n, int64(n) < 0 && c.opts.Params[x.N-1][0] == '-')
 	}
 	return types.StringOf(len(c.opts.Params[x.N-1]) + 1)
+}
+
+// literalOr is the type of a number that is made of literals alone, else t.
+func (c *checker) literalOr(x syntax.Expr, t *types.Type) *types.Type {
+	if n, ok := c.literalNumber(x); ok && t != nil && t.Kind == types.Int {
+		return types.LiteralOf(n, int64(n) < 0 && !c.unsigned(x))
+	}
+	return t
+}
+
+// unsigned tells of a constant with its highest bit set that this is no sign.
+func (c *checker) unsigned(x syntax.Expr) bool {
+	n, ok := c.constant(x)
+	if !ok || int64(n) >= 0 {
+		return false
+	}
+	switch x := x.(type) {
+	case *syntax.Int:
+		return true
+	case *syntax.Positional:
+		return c.opts.Params[x.N-1][0] != '-'
+	case *syntax.Cast:
+		t := c.castTo(x)
+		return t != nil && !t.Signed
+	case *syntax.Comptime:
+		return c.unsigned(x.X)
+	case *syntax.Block:
+		return c.unsigned(x.Value)
+	case *syntax.Unary:
+		return x.Op == "+" && c.unsigned(x.X)
+	case *syntax.Binary:
+		return x.Op != "-" && c.unsignedPair(x)
+	}
+	return false
+}
+
+// unsignedPair tells that two constants are reckoned with as unsigned numbers: one of them is one, and none is negative.
+func (c *checker) unsignedPair(x *syntax.Binary) bool {
+	a, _ := c.constant(x.X)
+	b, _ := c.constant(x.Y)
+	ua, ub := c.unsigned(x.X), c.unsigned(x.Y)
+	if x.Op == "<<" || x.Op == ">>" {
+		return ua
+	}
+	return ua && (ub || int64(b) >= 0) || ub && int64(a) >= 0
+}
+
+// literalNumber is the value of what is written in numbers alone.
+func (c *checker) literalNumber(x syntax.Expr) (uint64, bool) {
+	switch x := x.(type) {
+	case *syntax.Int:
+		return x.Value, true
+	case *syntax.Positional:
+		return c.constant(x)
+	case *syntax.Ident:
+		if c.enums[x.Name] != nil {
+			return 0, false
+		}
+		n, ok := c.consts[x.Name]
+		return n, ok
+	case *syntax.Unary:
+		if _, ok := c.literalNumber(x.X); ok && x.Op != "!" {
+			return c.constant(x)
+		}
+	case *syntax.Binary:
+		_, okX := c.literalNumber(x.X)
+		_, okY := c.literalNumber(x.Y)
+		if okX && okY {
+			return c.constant(x)
+		}
+	}
+	return 0, false
 }
 
 // constant is the value of an expression that is known before the script runs.
@@ -123,14 +188,24 @@ func (c *checker) constant(x syntax.Expr) (uint64, bool) {
 		n, err := strconv.ParseUint(text, 0, 64)
 		return n, err == nil
 	case *syntax.Ident:
+		if x.Name == "has_cpid" {
+			return types.Word(c.opts.CPID != 0), true
+		}
 		n, ok := c.consts[x.Name]
 		return n, ok
 	case *syntax.Comptime:
 		return c.constant(x.X)
 	case *syntax.Cast:
-		if t := c.typeOf(x.Type); t != nil && t.Kind == types.Int {
+		if t := c.castTo(x); t != nil && (t.Kind == types.Int || t.Kind == types.Bool || t.Kind == types.Enum) {
 			n, ok := c.constant(x.X)
-			return truncate(n, t), ok
+			if t.Kind == types.Bool {
+				return types.Word(n != 0), ok
+			}
+			return types.Truncate(n, t), ok
+		}
+	case *syntax.Block:
+		if len(x.Stmts) == 0 && x.Value != nil {
+			return c.constant(x.Value)
 		}
 	case *syntax.Unary:
 		n, ok := c.constant(x.X)
@@ -140,91 +215,63 @@ func (c *checker) constant(x syntax.Expr) (uint64, bool) {
 		case "~":
 			return ^n, ok
 		case "!":
-			return word(n == 0), ok
+			return types.Word(n == 0), ok
 		}
 	case *syntax.Binary:
+		if same, ok := c.sameText(x); ok {
+			return types.Word(same == (x.Op == "==")), true
+		}
 		a, okA := c.constant(x.X)
 		b, okB := c.constant(x.Y)
 		if okA && okB {
-			return fold(x.Op, a, b)
+			return types.Fold(x.Op, a, b, !c.unsignedPair(x))
 		}
 	case *syntax.Call:
 		if x.Name == "getopt" {
 			return c.option(x)
 		}
-		if x.Name == "sizeof" && len(x.Args) == 1 {
-			if t := c.sizeArg(x.Args[0]); t != nil && t.Kind != types.None {
-				return uint64(t.Size), true
+		switch {
+		case x.Name == "sizeof" && len(x.Args) == 1:
+			if t := c.sized(x.Args[0]); t != nil && t.Kind != types.None {
+				return uint64(t.Sizeof()), true
 			}
+		case x.Name == "offsetof" && len(x.Args) == 2:
+			if t := c.sized(x.Args[0]); t != nil && t.Kind != types.None {
+				off, member := c.memberOffset(x, t, x.Args[1])
+				return off, member != nil
+			}
+		case strings.HasPrefix(x.Name, "is_"):
+			return c.answer(x)
 		}
 	}
 	return 0, false
 }
 
-func word(b bool) uint64 {
-	if b {
-		return 1
+// sized is the type of what sizeof and the like were asked about, when it has been looked at.
+func (c *checker) sized(x syntax.Expr) *types.Type {
+	if arg, ok := x.(*syntax.TypeArg); ok {
+		return c.typeOf(arg.Type)
 	}
-	return 0
+	return c.types[x]
 }
 
-// truncate is a number in a type's width.
-func truncate(n uint64, t *types.Type) uint64 {
-	shift := 64 - 8*t.Size
-	if t.Signed {
-		return uint64(int64(n<<shift) >> shift)
+// sameText compares what is text before the script runs, and types.
+func (c *checker) sameText(x *syntax.Binary) (same, known bool) {
+	if x.Op != "==" && x.Op != "!=" {
+		return false, false
 	}
-	return n << shift >> shift
-}
-
-// fold reckons with signed numbers.
-func fold(op string, a, b uint64) (uint64, bool) {
-	x, y := int64(a), int64(b)
-	switch op {
-	case "+":
-		return a + b, true
-	case "-":
-		return a - b, true
-	case "*":
-		return a * b, true
-	case "/":
-		if b == 0 {
-			return 0, false
+	a, okA := x.X.(*syntax.Call)
+	b, okB := x.Y.(*syntax.Call)
+	if okA && okB && a.Name == "typeinfo" && b.Name == "typeinfo" && len(a.Args) == 1 && len(b.Args) == 1 {
+		ta, tb := c.sized(a.Args[0]), c.sized(b.Args[0])
+		if ta == nil || tb == nil || ta.Kind == types.None || tb.Kind == types.None {
+			return false, false
 		}
-		return uint64(x / y), true
-	case "%":
-		if b == 0 {
-			return 0, false
-		}
-		return uint64(x % y), true
-	case "&":
-		return a & b, true
-	case "|":
-		return a | b, true
-	case "^":
-		return a ^ b, true
-	case "<<":
-		return a << (b & 63), true
-	case ">>":
-		return uint64(x >> (b & 63)), true
-	case "==":
-		return word(a == b), true
-	case "!=":
-		return word(a != b), true
-	case "<":
-		return word(x < y), true
-	case "<=":
-		return word(x <= y), true
-	case ">":
-		return word(x > y), true
-	case ">=":
-		return word(x >= y), true
-	case "&&":
-		return word(a != 0 && b != 0), true
-	case "||":
-		return word(a != 0 || b != 0), true
+		return types.Same(ta.Plain(), tb.Plain()), true
 	}
-	return 0, false
+	textA, okA := c.stringLiteral(x.X)
+	textB, okB := c.stringLiteral(x.Y)
+	return textA == textB, okA && okB
 }
 
 // number finds the type of what must be one.
@@ -259,16 +306,17 @@ func aggregateValue(t *types.Type) *types.Type {
 // cond finds the type of a condition.
 func (c *checker) cond(x syntax.Expr) {
 	t := c.expr(x)
+	if _, ok := c.stringLiteral(x); ok {
+		return // holds where there is text
+	}
 	if t.Kind != types.None && !t.Number() && t.Kind != types.USym && t.Kind != types.KSym && !c.counts(x, t) {
-		c.errorf(x, "Invalid condition: a number is wanted, not a value of type '%s'", t)
+		c.errorf(x, "Invalid condition: %s", t.Family())
 	}
 }
 
 func (c *checker) unary(x *syntax.Unary) *types.Type {
 	if x.Op == "&" {
-		c.expr(x.X)
-		c.errorf(x, "addresses of variables and maps are not supported yet")
-		return nil
+		return c.reference(x)
 	}
 	if m, ok := x.X.(*syntax.Map); ok && (x.Op == "++" || x.Op == "--") {
 		info := c.mapUse(m)
@@ -282,19 +330,24 @@ func (c *checker) unary(x *syntax.Unary) *types.Type {
 		return nil
 	}
 	if x.Op == "*" {
-		if t.Kind == types.Int && !t.Lit {
+		if t.Kind == types.Int {
 			return types.Uint64 // as of a uint64 *
 		}
 		if t.Kind != types.Pointer || t.Elem == nil {
-			c.errorf(x, "Can not dereference a value of type '%s'", t)
+			c.errorf(x, "Can not dereference type '%s'. It needs to be a pointer.", t)
 			return nil
 		}
-		return t.Elem
+		elem := c.complete(t.Elem)
+		if c.ahead[elem.Name] == elem && elem.Size == 0 {
+			c.errorf(x, "Cannot resolve unknown type \"%s\"", elem)
+			return nil
+		}
+		return elem
 	}
 	if c.counts(x.X, t) {
 		t = aggregateValue(t)
 	}
-	if !t.Number() {
+	if !t.Number() || (x.Op == "!" || x.Op == "~") && t.Kind == types.Pointer || x.Op == "~" && t.Kind == types.Bool {
 		c.errorf(x, "The %s operator can not be used on expressions of type '%s'", x.Op, t)
 		return nil
 	}
@@ -311,10 +364,8 @@ func (c *checker) unary(x *syntax.Unary) *types.Type {
 	case "++", "--":
 		if v, ok := x.X.(*syntax.Var); ok {
 			if info := c.uses[v]; !info.set && t.Kind == types.Int {
-				if t.Lit {
-					t = types.Int64
-				}
-				c.widen(&info.typ, t)
+				c.widen(&info.typ, types.Int64)
+				t = info.typ
 			}
 		}
 		return t
@@ -340,17 +391,22 @@ func (c *checker) binary(x *syntax.Binary) *types.Type {
 			c.errorf(x, "The %s operator can not be used on expressions of types '%s', '%s'", x.Op, a, b)
 		}
 		return types.BoolT
-	case equality && a.Kind == b.Kind && (a.Kind == types.Tuple || a.Scalar()):
-		if a.Kind == types.Tuple && types.Join(a, b) == nil {
-			c.errorf(x, "Type mismatch for '%s': comparing %s with %s", x.Op, a, b)
+	case a.Kind == b.Kind && (a.Kind == types.Tuple || a.Kind == types.Array || a.Kind == types.Record && a.Name == ""):
+		if !equality {
+			c.errorf(x, "The %s operator can not be used on expressions of types '%s', '%s'", x.Op, a, b)
+		} else if types.Join(a, b) == nil {
+			c.mismatch(x, a, b)
 		}
 		return types.BoolT
-	case !a.Number() && a.Kind != types.USym && a.Kind != types.KSym || !b.Number() && b.Kind != types.USym && b.Kind != types.KSym:
-		if equality || !a.Number() && !b.Number() || slices.Contains([]string{"<", ">", "<=", ">="}, x.Op) {
-			c.errorf(x, "Type mismatch for '%s': comparing %s with %s", x.Op, a, b)
-		} else {
-			c.errorf(x, "The %s operator can not be used on expressions of types '%s', '%s'", x.Op, a, b)
+	case equality && a.Kind == b.Kind && a.Scalar():
+		if a.Kind == types.Pointer && a.Elem != nil && b.Elem != nil && !types.Same(a.Elem, b.Elem) {
+			c.warnf(x, "comparison of distinct pointer types: %s, %s", a.Elem, b.Elem)
 		}
+		return types.BoolT
+	case !reckons(a) || !reckons(b):
+		c.mismatch(x, a, b)
+		return nil
+	case (a.Kind == types.Pointer || b.Kind == types.Pointer) && !c.pointers(x, a, b):
 		return nil
 	}
 	switch x.Op {
@@ -363,6 +419,29 @@ func (c *checker) binary(x *syntax.Binary) *types.Type {
 	return c.arithmetic(x.Op, a, b)
 }
 
+// reckons tells whether operators take a value.
+func reckons(t *types.Type) bool {
+	return t.Number() || t.Kind == types.USym || t.Kind == types.KSym
+}
+
+func (c *checker) mismatch(x *syntax.Binary, a, b *types.Type) {
+	c.errorf(x, "Type mismatch for '%s': comparing %s with %s", x.Op, a, b)
+}
+
+// pointers holds what may be done with a pointer: compare it, move it by a number.
+func (c *checker) pointers(x *syntax.Binary, a, b *types.Type) bool {
+	switch x.Op {
+	case "==", "!=", "<", ">", "<=", ">=", "&&", "||":
+		return true
+	case "+", "-":
+		if a.Kind != b.Kind && (x.Op == "+" || a.Kind == types.Pointer) {
+			return true
+		}
+	}
+	c.errorf(x, "The %s operator can not be used on expressions of types '%s', '%s'", x.Op, a, b)
+	return false
+}
+
 // arithmetic is the type of a op b.
 func (c *checker) arithmetic(op string, a, b *types.Type) *types.Type {
 	switch {
@@ -372,19 +451,16 @@ func (c *checker) arithmetic(op string, a, b *types.Type) *types.Type {
 		return a
 	case b.Kind == types.Pointer:
 		return b
-	case op == "<<" || op == ">>":
-		if a.Lit {
-			return types.Literal
-		}
-		return wide(a)
-	case a.Kind != types.Int || b.Kind != types.Int:
-		return types.Int64
-	case a.Lit && b.Lit && op != "-":
-		return types.Literal
+	case a.Kind == types.Bool && b.Kind == types.Bool:
+		return types.BoolT
+	case a.Kind == types.Bool:
+		return wide(numeric(b))
+	case b.Kind == types.Bool:
+		return wide(numeric(a))
 	case op == "-":
 		return types.Int64
 	}
-	return wide(joinInts(a, b))
+	return wide(joinInts(numeric(a), numeric(b)))
 }
 
 func joinInts(a, b *types.Type) *types.Type {
@@ -403,7 +479,7 @@ func (c *checker) ternary(x *syntax.Ternary) *types.Type {
 	other := c.expr(x.Else)
 	j := types.Join(then, other)
 	if j == nil {
-		c.errorf(x, "Ternary operator must return the same type: have '%s' and '%s'", then, other)
+		c.errorf(x, "Branches must return the same type: have '%s' and '%s'", then, other)
 	}
 	return j
 }
@@ -416,11 +492,13 @@ func (c *checker) tuple(names []string, elems []syntax.Expr) *types.Type {
 		case t.Kind == types.None:
 			ts = append(ts, t)
 			continue
-		case t.Kind == types.Int && t.Lit:
-			t = types.Int64
 		case t.Aggregate() || t.Kind == types.Void:
-			if !aggregateValue(t).Number() {
-				c.errorf(e, "A value of type '%s' cannot be part of a tuple", t)
+			if _, isMap := e.(*syntax.Map); !isMap || !aggregateValue(t).Number() {
+				what := "tuple"
+				if names != nil {
+					what = "record"
+				}
+				c.errorf(e, "Map type %s cannot exist inside a %s.", t, what)
 				return nil
 			}
 			t = aggregateValue(t)
@@ -439,11 +517,14 @@ func (c *checker) tuple(names []string, elems []syntax.Expr) *types.Type {
 }
 
 func (c *checker) field(x *syntax.Field) *types.Type {
+	if isArgs(x.X) {
+		return c.arg(x)
+	}
 	t := c.expr(x.X)
 	if t.Kind == types.Pointer && t.Elem != nil {
 		t = t.Elem
 	}
-	switch t.Kind {
+	switch t = c.complete(t); t.Kind {
 	case types.None:
 		return nil
 	case types.Tuple:
@@ -460,6 +541,10 @@ func (c *checker) field(x *syntax.Field) *types.Type {
 	case types.Record:
 		for _, f := range t.Fields {
 			if f.Name == x.Name {
+				if f.Type.Kind == types.Float {
+					c.errorf(x, "'%s' is a floating-point number, which scripts cannot use", x.Name)
+					return nil
+				}
 				return f.Type
 			}
 		}
@@ -472,30 +557,38 @@ func (c *checker) field(x *syntax.Field) *types.Type {
 
 func (c *checker) index(x *syntax.Index) *types.Type {
 	t := c.expr(x.X)
-	c.number(x.I, "index")
+	it := c.number(x.I, "index")
+	n, known := c.constant(x.I)
 	switch {
 	case t.Kind == types.None:
 		return nil
+	case known && int64(n) < 0:
+		c.errorf(x, "The array index operator [] does not accept negative literal indices.")
+	case it.Kind != types.None && it.Kind != types.Int:
+		c.errorf(x, "The array index operator [] only accepts positive (unsigned) integer indices. Got %s.", it)
+	}
+	switch {
+	case t.Kind == types.Tuple && known && int64(n) >= 0: // the same as .N
+		if c.parts[x] == nil {
+			c.parts[x] = &syntax.Field{Span: x.Span, X: x.X, Name: strconv.FormatUint(n, 10)}
+		}
+		return c.expr(c.parts[x])
+	case t.Kind == types.Tuple:
+		c.errorf(x, "The index of a tuple must be known before the script runs")
+		return nil
+	case t.Kind == types.String:
+		if known && n >= uint64(t.Size) {
+			c.errorf(x, "the index %d is out of bounds for array of size %d", n, t.Size)
+		}
+		return types.Int8
 	case t.Kind == types.Pointer && t.Elem != nil || t.Kind == types.Array:
-		if n, ok := c.constant(x.I); ok && t.Kind == types.Array && n >= uint64(t.Len) {
+		if known && t.Kind == types.Array && t.Len > 0 && n >= uint64(t.Len) {
 			c.errorf(x, "the index %d is out of bounds for array of size %d", n, t.Len)
 		}
-		return t.Elem
+		return c.complete(t.Elem)
 	}
 	c.errorf(x, "The array index operator [] can only be used on arrays and pointers, found %s.", t)
 	return nil
-}
-
-// intTypes by their names.
-var intTypes = map[string]*types.Type{
-	"bool": types.BoolT, "uint8": types.Uint8, "uint32": types.Uint32, "uint64": types.Uint64, "int32": types.Int32, "int64": types.Int64,
-	"uint16": {Kind: types.Int, Size: 2}, "int8": {Kind: types.Int, Size: 1, Signed: true}, "int16": {Kind: types.Int, Size: 2, Signed: true},
-	"char": {Kind: types.Int, Size: 1, Signed: true}, "short": {Kind: types.Int, Size: 2, Signed: true}, "int": types.Int32,
-	"long": types.Int64, "size_t": types.Uint64, "unsigned int": types.Uint32, "unsigned long": types.Uint64, "unsigned char": types.Uint8,
-	"long long": types.Int64, "unsigned long long": types.Uint64, "unsigned short": {Kind: types.Int, Size: 2},
-	"uint8_t": types.Uint8, "uint16_t": {Kind: types.Int, Size: 2}, "uint32_t": types.Uint32, "uint64_t": types.Uint64,
-	"int8_t": {Kind: types.Int, Size: 1, Signed: true}, "int16_t": {Kind: types.Int, Size: 2, Signed: true}, "int32_t": types.Int32, "int64_t": types.Int64,
-	"u8": types.Uint8, "u16": {Kind: types.Int, Size: 2}, "u32": types.Uint32, "u64": types.Uint64, "pid_t": types.Int32, "uintptr_t": types.Uint64,
 }
 
 // typeOf is a written type; nil after an error.
@@ -509,7 +602,7 @@ func (c *checker) typeOf(t *syntax.Type) *types.Type {
 				return nil
 			}
 		} else {
-			base = c.expr(t.Of)
+			base = c.ofExpr(t.Of)
 		}
 	case t.Name == "void":
 		if t.Stars == 0 {
@@ -535,14 +628,26 @@ func (c *checker) typeOf(t *syntax.Type) *types.Type {
 				c.hint("declare it in the script: struct foo { int x; };")
 				return nil
 			}
+			if name, ok := strings.CutPrefix(t.Name, "enum "); ok {
+				c.errorf(t, "Unknown enum: %s", name)
+				return nil
+			}
 			c.errorf(t, "Cannot resolve unknown type \"%s\"", strings.TrimSpace(t.Name))
 			return nil
 		}
+	}
+	if len(t.Dims) > 0 && t.Stars == 0 && base.Aggregate() {
+		c.errorf(t, "Cannot resolve unknown type \"%s\"", strings.TrimSpace(t.Name))
+		return nil
 	}
 	for range t.Stars {
 		base = types.PointerTo(base)
 	}
 	for _, d := range t.Dims {
+		if d == nil { // as many as there are
+			base = types.ArrayOf(base, 0)
+			continue
+		}
 		n, ok := c.constant(d)
 		if !ok || n < 1 || n > 1<<16 {
 			c.errorf(d, "an array has 1 to %d elements", 1<<16)
@@ -553,18 +658,103 @@ func (c *checker) typeOf(t *syntax.Type) *types.Type {
 	return base
 }
 
+// ofExpr is the type that typeof asks about: of a map with keys that of its keys.
+func (c *checker) ofExpr(x syntax.Expr) *types.Type {
+	if m, ok := x.(*syntax.Map); ok && m.Key == nil {
+		info := c.mapOf(m.Name, m)
+		switch {
+		case info.keyed:
+			return info.key
+		case !info.keyless && !c.final: // it is named behind this place
+			return types.NoType
+		}
+	}
+	if len(c.scopes) == 0 { // code is made
+		if t := c.types[x]; t != nil {
+			return t
+		}
+		return types.NoType
+	}
+	c.meta++
+	defer func() { c.meta-- }()
+	return c.expr(x)
+}
+
+// castTo is the type that a cast makes.
+func (c *checker) castTo(x *syntax.Cast) *types.Type {
+	if t := c.types[x]; len(c.scopes) == 0 && t != nil {
+		return t
+	}
+	return c.typeOf(x.Type)
+}
+
 func (c *checker) cast(x *syntax.Cast) *types.Type {
 	from, to := c.expr(x.X), c.typeOf(x.Type)
-	switch {
-	case to == nil || from.Kind == types.None:
+	if to == nil || from.Kind == types.None || to.Kind == types.None {
 		return nil
-	case to.Kind == types.String && from.Kind == types.String, types.Same(to, from):
+	}
+	_, literal := c.literalNumber(x.X)
+	whole := func(n int) bool { return n == from.Size || literal && n <= 8 }
+	switch {
+	case from.Kind == types.Record && from.Name != "":
+		c.errorf(x, "Cannot cast from struct type \"%s\"", from)
+		return nil
+	case to.Kind == types.String && from.Kind == types.String && to.Size >= from.Size:
 		return to
-	case to.Scalar() && (from.Scalar() || c.counts(x.X, from)):
+	case to.Kind == types.Enum && c.misses(x, to):
+		return nil
+	case to.Kind == types.Array && to.Elem.Scalar() && (from.Kind == types.Int || from.Kind == types.Bool):
+		if to.Len == 0 && from.Size%to.Elem.Size == 0 {
+			return types.ArrayOf(to.Elem, from.Size/to.Elem.Size)
+		}
+		if to.Len > 0 && whole(to.Size) {
+			return to
+		}
+	case to.Kind == types.Array && from.Kind == types.String && to.Elem.Size == 1:
+		if to.Len == 0 {
+			return types.ArrayOf(to.Elem, from.Size)
+		}
+		if to.Len >= from.Size {
+			return to
+		}
+	case to.Kind == types.Int && from.Kind == types.Array && from.Size == to.Size && from.Elem.Kind == types.Int:
 		return to
+	case to.Kind == types.Bool && from.Kind == types.String, to.Kind != types.Record && types.Same(to, from):
+		return to
+	case castable(to) && (castable(from) || c.counts(x.X, from)):
+		return renamed(to, from)
 	}
 	c.errorf(x, "Cannot cast from \"%s\" to \"%s\"", from, to)
 	return nil
+}
+
+// castable tells of numbers and what is kept as one.
+func castable(t *types.Type) bool {
+	return t.Number() || t.Kind == types.USym || t.Kind == types.KSym || t.Kind == types.User
+}
+
+// misses tells whether a literal is none of an enum's values.
+func (c *checker) misses(x *syntax.Cast, to *types.Type) bool {
+	n, ok := c.literalNumber(x.X)
+	if _, there := to.Names[n]; !ok || there {
+		return false
+	}
+	c.errorf(x, "Enum: %s doesn't contain a variant value of %d", strings.TrimPrefix(to.Name, "enum "), int64(n))
+	return true
+}
+
+// typeNamed is a type that one word names, as typedefs do; nil where the word is something else.
+func (c *checker) typeNamed(name string) *types.Type {
+	if t := types.Ints[name]; t != nil {
+		return t
+	}
+	if t := c.named[name]; t != nil {
+		return t
+	}
+	if _, constant := c.consts[name]; constant || builtins[name] != nil || functions[name] != nil {
+		return nil
+	}
+	return c.ofTarget(name)
 }
 
 // sizeArg is the type that sizeof is asked about.
@@ -572,5 +762,13 @@ func (c *checker) sizeArg(x syntax.Expr) *types.Type {
 	if arg, ok := x.(*syntax.TypeArg); ok {
 		return c.typeOf(arg.Type)
 	}
+	if id, ok := x.(*syntax.Ident); ok {
+		if t := c.typeNamed(id.Name); t != nil {
+			c.types[x] = t
+			return t
+		}
+	}
+	c.meta++
+	defer func() { c.meta-- }()
 	return c.expr(x)
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 
+	"kprobe/script/headers"
+	"kprobe/script/point"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
@@ -14,16 +16,21 @@ func (c *checker) cDecl(d syntax.CDecl) {
 	switch {
 	case strings.HasPrefix(d.Text, "#define"):
 		if len(words) >= 3 {
-			x, err := syntax.ParseExpr(&syntax.Source{Name: c.src.Name, Text: strings.Join(words[2:], " ")})
+			x, err := syntax.ParseExpr(&syntax.Source{Name: c.src.Name, Text: strings.TrimSpace(d.Text[strings.Index(d.Text, words[1])+len(words[1]):])})
 			if err == nil {
 				if n, ok := c.constant(x); ok {
 					c.consts[words[1]] = n
+				} else if text, ok := x.(*syntax.Str); ok {
+					c.texts[words[1]] = text.Value
 				}
 			}
 		}
 		return
 	case strings.HasPrefix(d.Text, "#"):
-		return // headers: what they would say is not known
+		if _, name, ok := strings.Cut(d.Text, "include"); ok {
+			c.headers = append(c.headers, strings.Trim(strings.TrimSpace(name), `<>"`))
+		}
+		return // of a few the constants are known, of none the types
 	}
 	decl, err := syntax.ParseC(&syntax.Source{Name: c.src.Name, Text: d.Text})
 	if err != nil {
@@ -66,6 +73,7 @@ func (c *checker) enum(d syntax.CDecl, e *syntax.CEnum) {
 			next = n
 		}
 		c.consts[item.Name] = next
+		c.enums[item.Name] = t
 		if _, there := t.Names[next]; !there {
 			t.Names[next] = item.Name
 		}
@@ -91,6 +99,9 @@ func (c *checker) structure(d syntax.CDecl, s *syntax.CStruct) *types.Type {
 		name = "struct"
 	}
 	t := &types.Type{Kind: types.Record, Name: name}
+	if ahead := c.ahead[s.Name]; ahead != nil {
+		t = ahead // others have pointers to it already
+	}
 	for _, n := range []string{s.Name, s.Alias} {
 		if n != "" {
 			c.named[n] = t // before its members, which may point to it
@@ -119,7 +130,7 @@ func (c *checker) structure(d syntax.CDecl, s *syntax.CStruct) *types.Type {
 		if ft == nil {
 			return t
 		}
-		to := alignment(ft)
+		to := ft.Align()
 		if f.Bits != nil {
 			n, ok := c.constant(f.Bits)
 			if !ok || int(n) > 8*ft.Size {
@@ -146,15 +157,7 @@ func (c *checker) structure(d syntax.CDecl, s *syntax.CStruct) *types.Type {
 			}
 			continue
 		}
-		at := place(ft.Size, to)
-		if f.Name != "" {
-			t.Fields = append(t.Fields, types.Field{Name: f.Name, Type: ft, Offset: at})
-			continue
-		}
-		for _, in := range ft.Fields { // an anonymous one: its members are ours
-			in.Offset += at
-			t.Fields = append(t.Fields, in)
-		}
+		t.Add(types.Field{Name: f.Name, Type: ft, Offset: place(ft.Size, to)})
 	}
 	t.Size += (bits + 7) / 8
 	if !s.Packed {
@@ -171,8 +174,13 @@ func (c *checker) memberType(d syntax.CDecl, f syntax.CField) *types.Type {
 		for range f.Stars {
 			t = types.PointerTo(t)
 		}
+	} else if t = types.Floats[f.Type.Name]; t != nil && f.Type.Stars == 0 {
+		// shown, and no more
 	} else if f.Type.Stars > 0 && c.known(f.Type.Name) == nil {
-		t = types.PointerTo(nil) // to something that is not declared
+		t = types.PointerTo(c.aheadOf(f.Type.Name)) // to something that is not declared yet
+		for range f.Type.Stars - 1 {
+			t = types.PointerTo(t)
+		}
 	} else if t = c.typeAt(d, f.Type); t == nil {
 		return nil
 	}
@@ -191,23 +199,93 @@ func (c *checker) memberType(d syntax.CDecl, f syntax.CField) *types.Type {
 	return t
 }
 
-// known is a type by its name, nil for none.
-func (c *checker) known(name string) *types.Type {
-	if t := intTypes[name]; t != nil {
-		return t
+// aheadOf is a structure that a pointer names before it is declared; nil for what is none.
+func (c *checker) aheadOf(name string) *types.Type {
+	if !strings.HasPrefix(name, "struct ") && !strings.HasPrefix(name, "union ") {
+		return nil
 	}
-	return c.named[name]
+	if c.ahead[name] == nil {
+		c.ahead[name] = &types.Type{Kind: types.Record, Name: name}
+	}
+	return c.ahead[name]
 }
 
-// alignment is a type's in C.
-func alignment(t *types.Type) int {
-	switch t.Kind {
-	case types.String:
-		return 1
-	case types.Array:
-		return alignment(t.Elem)
-	case types.Record:
-		return max(t.Len, 1)
+// known is a type by its name, nil for none.
+func (c *checker) known(name string) *types.Type {
+	if t := types.Ints[name]; t != nil {
+		return t
 	}
-	return max(t.Size, 1)
+	if kind, ok := types.Gathered[name]; ok {
+		return &types.Type{Kind: kind, Size: 8, Signed: true}
+	}
+	if t := c.named[name]; t != nil {
+		return t
+	}
+	if t := c.ofTarget(name); t != nil || name != "struct pt_regs" {
+		return t
+	}
+	return ptRegs
+}
+
+// constantOf takes a constant of a header that the script includes for one of its own, or one that an enumeration of
+// the kernel or the file names, where probes of that alone ask for it.
+func (c *checker) constantOf(name string) {
+	for _, h := range c.headers {
+		if n, ok := headers.Constant(h, name); ok {
+			c.consts[name] = n
+			return
+		}
+	}
+	if _, known := c.consts[name]; known || len(c.at) == 0 {
+		return
+	}
+	from, target := Debug(nil), c.at[0].Target
+	switch {
+	case c.everywhere((*point.Point).OfKernelAlone):
+		if c.opts.Types != nil {
+			from = c.opts.Types
+		}
+	case c.everywhere(func(p *point.Point) bool { return p.OfFile() && p.Target == target }):
+		from = c.opts.Debug
+	}
+	if from == nil {
+		return
+	}
+	if n, t, ok := from.Constant(target, name); ok {
+		c.consts[name], c.enums[name] = n, t
+	}
+}
+
+// complete has the members of a record looked up, where it is the kernel's.
+func (c *checker) complete(t *types.Type) *types.Type {
+	if t != nil && c.ahead[t.Name] == t && t.Size == 0 { // the script does not declare it
+		if whole := c.ofTarget(t.Name); whole != nil {
+			return c.complete(whole)
+		}
+	}
+	if t != nil && t.Kind == types.Record && len(t.Fields) == 0 && c.opts.Types != nil {
+		c.opts.Types.Complete(t)
+	}
+	return t
+}
+
+// ofTarget is a type of the program that is probed, as its debug data has it.
+func (c *checker) ofTarget(name string) *types.Type {
+	if c.ofKernel {
+		return c.opts.Types.Type("", name)
+	}
+	for _, pt := range c.at {
+		if pt.OfKernel() && c.opts.Types != nil {
+			if t := c.opts.Types.Type("", name); t != nil {
+				return t
+			}
+		}
+		if c.opts.Debug == nil || !pt.OfFile() {
+			continue
+		}
+		if t := c.opts.Debug.Type(pt.Target, name); t != nil {
+			return t
+		}
+	}
+	return nil
 }

@@ -1,10 +1,14 @@
 package compile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"kprobe/bpf"
+	"kprobe/script/asm"
+	"kprobe/script/machine"
+	"kprobe/script/point"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
@@ -16,15 +20,15 @@ func Compile(src *syntax.Source, o Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{opts: o, src: src, told: map[syntax.Span]bool{}, points: map[*syntax.Probe][]*Point{},
+	c := &checker{opts: o, src: src, machine: cmp.Or(o.Target, machine.AMD64), told: map[syntax.Span]bool{}, points: map[*syntax.Probe][]*point.Point{},
 		types: map[syntax.Expr]*types.Type{}, vars: map[syntax.Node]*variable{}, uses: map[*syntax.Var]*variable{},
-		maps: map[string]*mapInfo{}, consts: map[string]uint64{}, named: map[string]*types.Type{}}
+		maps: map[string]*mapInfo{}, consts: map[string]uint64{}, enums: map[string]*types.Type{}, asked: map[string]bool{}, fns: map[string]*fnInfo{}, named: map[string]*types.Type{}, addressOf: map[*syntax.Call]int{}, texts: map[string]string{}, ahead: map[string]*types.Type{}, parts: map[*syntax.Index]*syntax.Field{}}
 	c.file(f)
 	c.errs.Sort()
 	if len(c.errs.Fatal()) > 0 {
 		return nil, c.errs
 	}
-	p := &Plan{Source: src, File: f, Settings: c.set, Warnings: c.errs}
+	p := &Plan{Source: src, File: f, Settings: c.set, Warnings: c.errs, Asked: c.asked, Variables: c.variables}
 	g := &generator{checker: c, plan: p}
 	c.errs, c.told = nil, map[syntax.Span]bool{}
 	g.specs()
@@ -32,6 +36,9 @@ func Compile(src *syntax.Source, o Options) (*Plan, error) {
 		if pr, ok := it.(*syntax.Probe); ok {
 			g.probe(pr)
 		}
+	}
+	if len(g.errs) == 0 && p.leaves() {
+		p.Noter = g.noter()
 	}
 	p.Specs[g.scratchMap].ValueSize = uint32(max(g.most, 8))
 	if len(c.errs) > 0 {
@@ -45,20 +52,25 @@ type generator struct {
 	*checker
 	plan *Plan
 
-	ring, scratchMap, stacks, start, losses int // among the plan's specs
-	most                                    int // bytes of scratch that any program takes
+	ring, scratchMap, stacks, start, losses, notes, keyCounts int // among the plan's specs
+	most                                                      int // bytes of scratch that any program takes
 
 	// Of the program that is being made.
-	asm
+	asm.Asm
 	lines   []bpf.Line
+	doing   syntax.Span // the expression whose code is being made
 	places  map[*variable]place
-	stack   int  // bytes of stack in use, and the most
-	scratch int  // bytes of scratch in use
-	bare    bool // the program turned out to need no scratch memory
+	call    place // the system call's number, where the probe is at one
+	stack   int   // bytes of stack in use, and the most
+	scratch int   // bytes of scratch in use
+	bare    bool  // the program turned out to need no scratch memory
 	deepest int
 	end     label
 	breaks  []label
 	nexts   []label
+	returns []ret
+	far     bool        // its end is too far for the jumps at its beginning
+	kept    []entryWord // what the program at a return asks for of the call's entry
 }
 
 // specs defines the maps.
@@ -72,13 +84,14 @@ func (g *generator) specs() {
 		names = append(names, name)
 	}
 	slices.Sort(names)
+	counted := 0
 	for _, name := range names {
 		m := g.maps[name]
 		if m.value.Kind == types.None {
 			continue
 		}
-		spec := &bpf.MapSpec{Name: name, Type: bpf.Hash, KeySize: uint32(max(m.key.Slot(), 8)), ValueSize: uint32(m.value.Slot()), MaxEntries: uint32(g.set.MaxMapKeys)}
-		m.plan = &Map{Name: name, Value: m.value, Spec: spec}
+		spec := &bpf.MapSpec{Name: name, Type: bpf.Hash, KeySize: uint32(max(m.key.Slot(), 8)), ValueSize: uint32(max(m.value.Slot(), 8)), MaxEntries: uint32(g.set.MaxMapKeys)}
+		m.plan = &Map{Name: name, Value: m.value, Spec: spec, Count: -1}
 		if m.size > 0 {
 			spec.MaxEntries = uint32(m.size)
 		}
@@ -88,6 +101,10 @@ func (g *generator) specs() {
 		switch {
 		case m.keyed:
 			m.plan.Key = m.key
+			if spec.Type == bpf.Hash {
+				m.plan.Count = counted
+				counted += 8
+			}
 		default:
 			spec.Type, spec.KeySize, spec.MaxEntries = bpf.Array, 4, 1
 			if m.value.Aggregate() && !m.walked {
@@ -101,36 +118,53 @@ func (g *generator) specs() {
 	g.ring = add(&bpf.MapSpec{Name: RingName, Type: bpf.RingBuf, MaxEntries: 256 << 10})
 	g.scratchMap = add(&bpf.MapSpec{Name: ScratchName, Type: bpf.PerCPUArray, KeySize: 4, MaxEntries: 1})
 	g.stacks = add(&bpf.MapSpec{Name: StackName, Type: bpf.StackTrace, KeySize: 4, ValueSize: 8 * 127, MaxEntries: 1}) // see trace
-	g.start = add(&bpf.MapSpec{Name: StartName, Type: bpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	g.start = add(&bpf.MapSpec{Name: StartName, Type: bpf.Array, KeySize: 4, ValueSize: uint32(FactVariables + 8*len(g.plan.Variables)), MaxEntries: 1})
+	g.notes = add(&bpf.MapSpec{Name: NoteName, Type: bpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	g.keyCounts = add(&bpf.MapSpec{Name: CountName, Type: bpf.Array, KeySize: 4, ValueSize: uint32(max(counted, 8)), MaxEntries: 1})
 	g.losses = add(&bpf.MapSpec{Name: LossName, Type: bpf.Array, KeySize: 4, ValueSize: 8 * MaxLosses, MaxEntries: 1})
 }
 
-// probe makes a body's programs: one for the points that fire at returns, one for the others.
+// probe makes a body's programs: one for the points that fire at returns, one for those at functions' beginnings, one for the others, and of static
+// probes one for each way that their arguments lie.
 func (g *generator) probe(pr *syntax.Probe) {
-	points := g.points[pr]
-	for _, kind := range []bpf.Kind{bpf.Controller, bpf.Kprobe, bpf.Kretprobe} {
-		var some []*Point
-		for _, p := range points {
-			if p.kind() == kind {
-				some = append(some, p)
-			}
+	shape := func(p *point.Point) string {
+		if p.Static != nil {
+			return fmt.Sprint("usdt ", p.Static.Args)
 		}
-		if len(some) == 0 {
-			continue
+		if p.Syscall != nil {
+			return fmt.Sprint("syscall ", p.Text, p.Syscall.Exit)
 		}
+		return fmt.Sprint(p.Provider, p.AtEntry(), p.Layout())
+	}
+	var shapes []string
+	groups := map[string][]*point.Point{}
+	for _, p := range g.points[pr] {
+		s := shape(p)
+		if groups[s] == nil {
+			shapes = append(shapes, s)
+		}
+		groups[s] = append(groups[s], p)
+	}
+	slices.SortStableFunc(shapes, func(a, b string) int { return cmp.Compare(groups[a][0].Kind(), groups[b][0].Kind()) })
+	for _, s := range shapes {
+		some := groups[s]
 		name := fmt.Sprintf("probe_%d", len(g.plan.Probes))
 		program := g.program(name, pr, some)
 		if program == nil {
 			return
 		}
-		program.Kind = kind
-		g.plan.Probes = append(g.plan.Probes, &Probe{Points: some, Program: program, At: pr.Span})
+		program.Kind = some[0].Kind()
+		made := &Probe{Points: some, Program: program, At: pr.Span}
+		if len(g.kept) > 0 {
+			made.Entry, made.Kept = g.keeper(name+"_entry", g.kept), 8*len(g.kept)
+		}
+		g.plan.Probes = append(g.plan.Probes, made)
 	}
 }
 
 // program makes a body's program. Few need scratch memory: the code that finds it is left
 // out where nothing asked for any.
-func (g *generator) program(name string, pr *syntax.Probe, points []*Point) *bpf.Program {
+func (g *generator) program(name string, pr *syntax.Probe, points []*point.Point) *bpf.Program {
 	most, actions := g.most, len(g.plan.Actions)
 	g.most, g.bare = 0, false
 	g.body(pr, points)
@@ -139,8 +173,14 @@ func (g *generator) program(name string, pr *syntax.Probe, points []*Point) *bpf
 		g.body(pr, points)
 	}
 	g.most = max(g.most, most)
-	if !g.link() || len(g.insns) > bpf.MaxInsns {
-		g.errorf(pr, "the probe's program is too long: %d instructions", len(g.insns))
+	linked := g.Link()
+	if !linked { // from its beginning to its end
+		g.plan.Actions, g.far = g.plan.Actions[:actions], true
+		g.body(pr, points)
+		linked, g.far = g.Link(), false
+	}
+	if !linked || len(g.Insns) > bpf.MaxInsns {
+		g.errorf(pr, "the probe's program is too long: %d instructions", len(g.Insns))
 	}
 	if g.deepest > bpf.MaxStack {
 		g.errorf(pr, "the probe's expressions are too deep: they take %d bytes of stack, and %d are there", g.deepest, bpf.MaxStack)
@@ -151,40 +191,55 @@ func (g *generator) program(name string, pr *syntax.Probe, points []*Point) *bpf
 	if len(g.errs) > 0 {
 		return nil
 	}
-	return &bpf.Program{Name: name, Insns: g.insns, Lines: g.lines, Maps: g.plan.Specs}
+	return &bpf.Program{Name: name, Insns: g.Insns, Lines: g.lines, Maps: g.plan.Specs, Context: g.machine.Context}
 }
 
-func (g *generator) body(pr *syntax.Probe, points []*Point) {
-	g.asm = asm{}
-	g.lines, g.places = nil, map[*variable]place{}
+func (g *generator) body(pr *syntax.Probe, points []*point.Point) {
+	g.Asm = asm.Asm{}
+	g.lines, g.places, g.kept = nil, map[*variable]place{}, nil
 	g.stack, g.scratch, g.deepest, g.at = 0, 0, 0, points
-	g.end = g.newLabel()
-	g.mov(regCtx, bpf.R1)
+	g.end = g.NewLabel()
+	end := g.end
+	if g.far {
+		g.end = g.NewLabel()
+	}
+	g.Mov(regCtx, bpf.R1)
 	if !g.bare {
 		// It is there, but that has to be shown.
 		key := g.temp()
-		g.storeImm(key, 0)
-		g.mapAddr(bpf.R1, g.scratchMap)
-		g.addr(bpf.R2, key)
-		g.helper(bpf.FnMapLookupElem)
+		g.StoreImm(key, 0)
+		g.MapAddr(bpf.R1, g.scratchMap)
+		g.Addr(bpf.R2, key)
+		g.Helper(bpf.FnMapLookupElem)
 		g.drop()
-		g.ifImm(bpf.Jeq, bpf.R0, 0, g.end)
-		g.mov(regScratch, bpf.R0)
+		g.IfImm(bpf.Jeq, bpf.R0, 0, g.end)
+		g.Mov(regScratch, bpf.R0)
+	}
+	if s := points[0].Syscall; s != nil {
+		g.calledFor(s)
 	}
 	if pr.Pred != nil {
 		g.line(pr.Pred)
 		g.condition(pr.Pred, g.end)
 	}
+	if g.far { // a jump that asks for something reaches less far than one that does not
+		body := g.NewLabel()
+		g.GoTo(body)
+		g.Put(g.end)
+		g.GoTo(end)
+		g.Put(body)
+		g.end = end
+	}
 	g.block(pr.Body)
-	g.put(g.end)
-	g.imm(bpf.R0, 0)
-	g.emit(bpf.Insn{Op: bpf.ClassJMP | bpf.Exit})
+	g.Put(g.end)
+	g.Imm(bpf.R0, 0)
+	g.Emit(bpf.Insn{Op: bpf.ClassJMP | bpf.Exit})
 }
 
 // line notes where the code that follows comes from, for the verifier's words.
 func (g *generator) line(n syntax.Node) {
 	at := n.At()
-	g.lines = append(g.lines, bpf.Line{Insn: len(g.insns), Text: fmt.Sprintf("%s:%d: %s", g.src.Name, g.src.Line(at.From), g.src.Text[at.From:at.To])})
+	g.lines = append(g.lines, bpf.Line{Insn: len(g.Insns), Text: fmt.Sprintf("%s:%d: %s", g.src.PartName(at.From), g.src.Line(at.From), g.src.Text[at.From:at.To])})
 }
 
 // Memory.
@@ -193,7 +248,7 @@ func (g *generator) line(n syntax.Node) {
 func (g *generator) temp() place {
 	g.stack += 8
 	g.deepest = max(g.deepest, g.stack)
-	return place{bpf.R10, -g.stack}
+	return cell(bpf.R10, -g.stack)
 }
 
 func (g *generator) drop() { g.stack -= 8 }
@@ -201,14 +256,14 @@ func (g *generator) drop() { g.stack -= 8 }
 // save puts R0 into a new word of stack.
 func (g *generator) save() place {
 	p := g.temp()
-	g.store(p, bpf.R0)
+	g.Store(p, bpf.R0)
 	return p
 }
 
 // room takes scratch memory, until the statement ends.
 func (g *generator) room(n int) place {
-	p := place{regScratch, g.scratch}
-	g.scratch += (n + 7) &^ 7
+	p := cell(regScratch, g.scratch)
+	g.scratch += max((n+7)&^7, 8) // a tuple of nothing has a place, too
 	g.most = max(g.most, g.scratch)
 	return p
 }
@@ -259,7 +314,7 @@ func (g *generator) declared(s syntax.Stmt) {
 	_, known := g.places[v]
 	p := g.variable(v)
 	if let, ok := s.(*syntax.Let); !known && (!ok || let.Value == nil) {
-		g.zero(p, v.typ.Slot()) // on paths that do not come by the assignment too
+		g.Zero(p, v.typ.Slot()) // on paths that do not come by the assignment too
 	}
 }
 
@@ -277,21 +332,33 @@ func (g *generator) stmt(s syntax.Stmt) {
 			g.into(s.Value, g.variable(v), v.typ)
 		}
 	case *syntax.If:
+		if k, ok := s.Cond.(*syntax.Comptime); ok || s.Comptime {
+			cond := s.Cond
+			if ok {
+				cond = k.X
+			}
+			if n, _ := g.constant(cond); n != 0 {
+				g.block(s.Then)
+			} else if s.Else != nil {
+				g.stmt(s.Else)
+			}
+			return
+		}
 		g.ifStmt(s)
 	case *syntax.While:
 		g.loop(func(end label) { g.condition(s.Cond, end) }, s.Body, func() {})
 	case *syntax.Unroll:
 		n, _ := g.constant(s.Times)
-		end := g.newLabel()
+		end := g.NewLabel()
 		for range n {
-			next := g.newLabel()
+			next := g.NewLabel()
 			g.breaks, g.nexts = append(g.breaks, end), append(g.nexts, next)
 			g.forget(s.Body)
 			g.block(s.Body)
 			g.breaks, g.nexts = g.breaks[:len(g.breaks)-1], g.nexts[:len(g.nexts)-1]
-			g.put(next)
+			g.Put(next)
 		}
-		g.put(end)
+		g.Put(end)
 	case *syntax.For:
 		if s.Over != nil {
 			g.forMap(s)
@@ -301,11 +368,11 @@ func (g *generator) stmt(s syntax.Stmt) {
 	case *syntax.Jump:
 		switch s.Kind {
 		case "break":
-			g.goTo(g.breaks[len(g.breaks)-1])
+			g.GoTo(g.breaks[len(g.breaks)-1])
 		case "continue":
-			g.goTo(g.nexts[len(g.nexts)-1])
+			g.GoTo(g.nexts[len(g.nexts)-1])
 		default:
-			g.goTo(g.end)
+			g.leave(s)
 		}
 	}
 }
@@ -328,93 +395,104 @@ func (g *generator) ifStmt(s *syntax.If) {
 		}
 		return
 	}
-	other, end := g.newLabel(), g.newLabel()
+	other, end := g.NewLabel(), g.NewLabel()
 	g.condition(s.Cond, other)
 	g.block(s.Then)
 	if s.Else != nil {
-		g.goTo(end)
+		g.GoTo(end)
 	}
-	g.put(other)
+	g.Put(other)
 	if s.Else != nil {
 		g.stmt(s.Else)
 	}
-	g.put(end)
+	g.Put(end)
 }
 
 // loop is a while: test goes to end when the loop is over, step follows the body.
 func (g *generator) loop(test func(end label), body *syntax.Block, step func()) {
-	again, next, end := g.newLabel(), g.newLabel(), g.newLabel()
-	g.put(again)
+	again, next, end := g.NewLabel(), g.NewLabel(), g.NewLabel()
+	g.Put(again)
+	g.rounds(end)
 	g.scoped(func() { test(end) })
 	g.breaks, g.nexts = append(g.breaks, end), append(g.nexts, next)
 	g.block(body)
 	g.breaks, g.nexts = g.breaks[:len(g.breaks)-1], g.nexts[:len(g.nexts)-1]
-	g.put(next)
+	g.Put(next)
 	g.scoped(step)
-	g.goTo(again)
-	g.put(end)
+	g.GoTo(again)
+	g.Put(end)
 }
 
-// counter is a word for a loop. In a target it is on the stack, where the verifier follows it
-// round by round to the end; in the controller it is where the verifier knows nothing of
-// it, so that all rounds are one to it.
-func (g *generator) counter() place {
-	if g.at[0].Inside() {
-		return g.temp()
+// rounds goes to end when the program has gone round too often: so every loop of one in a target
+// ends. Those of the controller end with all that it may do in a run.
+func (g *generator) rounds(end label) {
+	if g.inside() {
+		g.Branch(bpf.Insn{Op: bpf.ClassJMP | bpf.MayGoto}, end)
 	}
-	return g.room(8)
+}
+
+// inside tells whether the program runs in a target.
+func (g *generator) inside() bool { return len(g.at) > 0 && g.at[0].Inside() }
+
+// counter is a word for a loop: where the verifier knows nothing of it, so that all rounds are one to it.
+func (g *generator) counter() place { return g.room(8) }
+
+// walk goes over a map's elements: the key of each is put into memory, and its value is at regValue.
+func (g *generator) walk(m *mapInfo, key place, body func(end, next label)) {
+	again, end := g.NewLabel(), g.NewLabel()
+	at := g.temp()
+	g.StoreImm(at, 0)
+	g.Put(again)
+	g.rounds(end)
+	g.MapAddr(bpf.R1, m.index)
+	g.Addr(bpf.R2, at)
+	g.Addr(bpf.R3, key)
+	g.Helper(bpf.FnMapWalk)
+	g.IfImm(bpf.Jeq, bpf.R0, 0, end)
+	g.Mov(regValue, bpf.R0)
+	body(end, again)
+	g.GoTo(again)
+	g.Put(end)
+	g.drop()
 }
 
 // forMap goes over a map's elements.
 func (g *generator) forMap(s *syntax.For) {
 	m := g.maps[s.Over.(*syntax.Map).Name]
 	v := g.vars[s]
-	kv, at := g.variable(v), g.counter()
-	g.storeImm(at, 0)
+	delete(g.places, v)
+	kv := g.room(v.typ.Slot())
+	g.places[v] = kv
 	value := v.typ.Fields[1]
-	g.loop(func(end label) {
-		again := g.newLabel()
-		g.put(again)
-		g.nextKey(m, kv, at, end)
-		g.lookup(m, kv)
-		g.ifImm(bpf.Jeq, bpf.R0, 0, again) // gone meanwhile
-		g.mov(regValue, bpf.R0)
+	g.walk(m, kv, func(end, next label) {
 		if value.Type.Scalar() {
-			g.mapWord(m.value, place{regValue, 0})
-			g.store(kv.plus(value.Offset), bpf.R0)
+			g.mapWord(m.value, cell(regValue, 0))
+			g.Store(kv.Plus(value.Offset), bpf.R0)
 		} else {
-			g.copy(kv.plus(value.Offset), place{regValue, 0}, value.Type.Slot())
+			g.Copy(kv.Plus(value.Offset), cell(regValue, 0), value.Type.Slot())
 		}
-	}, s.Body, func() {})
-}
-
-// nextKey puts the next key into memory and its number into at, or goes to end.
-func (g *generator) nextKey(m *mapInfo, key, at place, end label) {
-	g.mapAddr(bpf.R1, m.index)
-	g.addr(bpf.R2, key)
-	g.imm(bpf.R3, uint64(m.key.Slot()))
-	g.load(bpf.R4, at, 8, false)
-	g.helper(bpf.FnMapNext)
-	g.ifImm(bpf.Jeq, bpf.R0, 0, end)
-	g.store(at, bpf.R0)
+		g.breaks, g.nexts = append(g.breaks, end), append(g.nexts, next)
+		g.block(s.Body)
+		g.breaks, g.nexts = g.breaks[:len(g.breaks)-1], g.nexts[:len(g.nexts)-1]
+	})
 }
 
 func (g *generator) forRange(s *syntax.For) {
 	v := g.variable(g.vars[s])
 	i, last := g.counter(), g.counter()
 	g.number(s.From)
-	g.store(i, bpf.R0)
+	g.Store(i, bpf.R0)
 	g.number(s.To)
-	g.store(last, bpf.R0)
+	g.Store(last, bpf.R0)
 	g.loop(func(end label) {
-		g.load(bpf.R0, i, 8, false)
-		g.load(bpf.R1, last, 8, false)
-		g.ifReg(bpf.Jsge, bpf.R0, bpf.R1, end)
-		g.store(v, bpf.R0)
+		g.Load(bpf.R0, i, 8, false)
+		g.Load(bpf.R1, last, 8, false)
+		g.IfReg(bpf.Jsge, bpf.R0, bpf.R1, end)
+		g.Store(v, bpf.R0)
 	}, s.Body, func() {
-		g.load(bpf.R0, i, 8, false)
-		g.aluImm(bpf.Add, bpf.R0, 1)
-		g.store(i, bpf.R0)
+		g.Load(bpf.R0, i, 8, false)
+		g.AluImm(bpf.Add, bpf.R0, 1)
+		g.Store(i, bpf.R0)
 	})
 }
 
@@ -425,9 +503,19 @@ func (g *generator) effect(x syntax.Expr) {
 		g.block(b)
 		return
 	}
-	if call, ok := x.(*syntax.Call); ok && functions[call.Name].action {
-		g.action(call)
-		return
+	if call, ok := x.(*syntax.Call); ok {
+		if info := g.fns[call.Name]; info != nil {
+			g.scoped(func() { g.callFn(call, g.room(max(info.result.Slot(), 8))) })
+			return
+		}
+		if functions[call.Name].action {
+			g.action(call)
+			return
+		}
+		if call.Name == "delete" {
+			g.scoped(func() { g.number(call); g.undeleted(call) })
+			return
+		}
 	}
 	g.scoped(func() {
 		if _, ok := x.(*syntax.Map); ok && t.Aggregate() {
@@ -438,15 +526,15 @@ func (g *generator) effect(x syntax.Expr) {
 		} else if t.Kind != types.Void && t.Kind != types.None {
 			g.memory(x)
 		} else if tern, ok := x.(*syntax.Ternary); ok {
-			other, end := g.newLabel(), g.newLabel()
+			other, end := g.NewLabel(), g.NewLabel()
 			g.condition(tern.Cond, other)
 			if tern.Then != nil {
 				g.effect(tern.Then)
 			}
-			g.goTo(end)
-			g.put(other)
+			g.GoTo(end)
+			g.Put(other)
 			g.effect(tern.Else)
-			g.put(end)
+			g.Put(end)
 		}
 	})
 }
@@ -460,6 +548,6 @@ func (g *generator) condition(x syntax.Expr, no label) {
 			return
 		}
 		g.number(x)
-		g.ifImm(bpf.Jeq, bpf.R0, 0, no)
+		g.IfImm(bpf.Jeq, bpf.R0, 0, no)
 	})
 }

@@ -1,75 +1,100 @@
 package compile
 
 import (
+	"net/netip"
+
 	"kprobe/bpf"
+	"kprobe/script/settings"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
 
-// Words of the context that the System V convention passes arguments in.
-var argRegs = []string{"rdi", "rsi", "rdx", "rcx", "r8", "r9"}
-
-// register is the index of a register in the context; -1 for none. Names go with and
-// without the r in front.
-func register(name string) int {
-	for i, r := range bpf.AMD64.Regs {
-		if r == name || r == "r"+name || name == "flags" && r == "eflags" {
-			return i
-		}
-	}
-	return -1
-}
-
 // context reads a word of the context.
 func (g *generator) context(reg string) {
-	g.load(bpf.R0, place{regCtx, 8 * register(reg)}, 8, false)
+	g.Load(bpf.R0, cell(regCtx, 8*g.machine.Register(reg)), 8, false)
 }
 
 // builtin leaves the value of a name in R0.
 func (g *generator) builtin(x *syntax.Ident) {
 	if n, stack, ok := argument(x.Name); ok {
-		if !stack {
-			g.context(argRegs[n])
+		if !stack && len(g.at) > 0 && g.at[0].Provider == "usdt" {
+			g.scoped(func() { g.staticArg(x, n) })
 			return
 		}
-		g.scoped(func() {
-			g.context("rsp")
-			g.aluImm(bpf.Add, bpf.R0, int32(8*n+8)) // the return address is first
-			g.readTarget(types.Uint64)
-		})
+		w := entryWord{stack: g.machine.FirstStack + 8*n}
+		if !stack {
+			w = entryWord{reg: g.machine.Args[n]}
+		}
+		g.atEntry(w)
 		return
 	}
 	switch x.Name {
 	case "pid", "tid", "uid", "gid", "username":
 		g.identity(x.Name)
 	case "cpu":
-		g.helper(bpf.FnGetSmpProcessorID)
+		g.Helper(bpf.FnGetSmpProcessorID)
+	case "curtask":
+		g.Helper(bpf.FnGetCurrentTask)
 	case "rand":
-		g.helper(bpf.FnGetPrandomU32)
+		g.Helper(bpf.FnGetPrandomU32)
 	case "nsecs":
-		g.helper(bpf.FnKtimeGetBootNs)
-	case "jiffies":
-		g.helper(bpf.FnKtimeGetNs)
-		g.aluImm(bpf.Div, bpf.R0, 4000000)
-	case "elapsed":
-		g.helper(bpf.FnKtimeGetBootNs)
-		g.mapValue(bpf.R1, g.start, 0)
-		g.load(bpf.R1, place{bpf.R1, 0}, 8, false)
-		g.alu(bpf.Sub, bpf.R0, bpf.R1)
-	case "retval":
-		g.context("rax")
-	case "func":
-		g.mov(bpf.R1, regCtx)
-		g.helper(bpf.FnGetFuncIP)
-	case "probe":
-		g.mov(bpf.R1, regCtx)
-		g.helper(bpf.FnGetAttachCookie)
+		g.Helper(bpf.FnKtimeGetBootNs)
 	case "ncpus":
-		g.errorf(x, "ncpus is not supported yet")
+		g.Imm(bpf.R0, settings.CPUs())
+	case "ctx":
+		g.Imm(bpf.R0, ctxAddress)
+	case "numaid":
+		g.Imm(bpf.R0, 0)
+	case "cgroup":
+		at := FactCgroup
+		if g.inside() {
+			at = FactTargetCgroup
+		}
+		g.MapValue(bpf.R1, g.start, 0)
+		g.Load(bpf.R0, cell(bpf.R1, at), 8, false)
+	case "jiffies":
+		g.Helper(bpf.FnKtimeGetNs)
+		g.AluImm(bpf.Div, bpf.R0, 4000000)
+	case "elapsed":
+		g.Helper(bpf.FnKtimeGetBootNs)
+		from := FactStart
+		if g.opts.Kernel && g.inside() {
+			from = FactTargetStart // its clock is its own: the first who asks begins
+		}
+		g.MapValue(bpf.R2, g.start, 0)
+		g.Load(bpf.R1, cell(bpf.R2, from), 8, false)
+		if from == FactTargetStart {
+			begun := g.NewLabel()
+			g.IfImm(bpf.Jne, bpf.R1, 0, begun)
+			g.Store(cell(bpf.R2, from), bpf.R0)
+			g.Mov(bpf.R1, bpf.R0)
+			g.Put(begun)
+		}
+		g.Alu(bpf.Sub, bpf.R0, bpf.R1)
+	case "retval":
+		g.context(g.machine.Result)
+		if t := g.result(); t.Kind == types.Int {
+			g.fit(t)
+		}
+	case "func":
+		g.Mov(bpf.R1, regCtx)
+		g.Helper(bpf.FnGetFuncIP)
+	case "probe":
+		g.Mov(bpf.R1, regCtx)
+		g.Helper(bpf.FnGetAttachCookie)
+		if s := g.at[0].Syscall; s != nil {
+			g.fit(types.Uint32)
+			if s.Glob {
+				g.Load(bpf.R1, g.call, 8, false)
+				g.Alu(bpf.Add, bpf.R0, bpf.R1)
+			}
+		}
+	case "has_cpid":
+		g.Imm(bpf.R0, types.Word(g.opts.CPID != 0))
 	case "cpid":
-		g.imm(bpf.R0, uint64(g.opts.CPID))
+		g.Imm(bpf.R0, uint64(g.opts.CPID))
 	case "usermode":
-		g.imm(bpf.R0, word(!g.opts.Kernel))
+		g.Imm(bpf.R0, types.Word(!g.opts.Kernel))
 	case "ustack", "kstack":
 		g.trace(&syntax.Call{Span: x.Span, Name: x.Name}, g.types[x])
 	default:
@@ -77,60 +102,108 @@ func (g *generator) builtin(x *syntax.Ident) {
 	}
 }
 
+// staticArg leaves an argument of a static probe in R0.
+func (g *generator) staticArg(x *syntax.Ident, n int) {
+	if g.at[0].Static == nil {
+		g.Imm(bpf.R0, 0) // only checked
+		return
+	}
+	args := g.at[0].Static.Args
+	if n >= len(args) {
+		g.errorf(x, "%s: the probe %s has %d arguments that can be read", x.Name, g.at[0].Text, len(args))
+		return
+	}
+	a := args[n]
+	t := types.IntOf(a.Size, a.Signed)
+	switch {
+	case a.Memory:
+		g.context(a.Base)
+		if a.Index != "" {
+			at := g.save()
+			g.context(a.Index)
+			g.AluImm(bpf.Mul, bpf.R0, int32(a.Scale))
+			g.Load(bpf.R1, at, 8, false)
+			g.Alu(bpf.Add, bpf.R0, bpf.R1)
+		}
+		g.Imm(bpf.R1, uint64(a.Value))
+		g.Alu(bpf.Add, bpf.R0, bpf.R1)
+		g.readTarget(t)
+	case a.Base != "":
+		g.context(a.Base)
+		g.fit(t)
+	default:
+		g.Imm(bpf.R0, uint64(a.Value))
+		g.fit(t)
+	}
+}
+
 func (g *generator) identity(name string) {
 	switch name {
 	case "pid", "tid":
-		g.helper(bpf.FnGetCurrentPidTgid)
+		g.Helper(bpf.FnGetCurrentPidTgid)
 	default:
-		g.helper(bpf.FnGetCurrentUidGid)
+		g.Helper(bpf.FnGetCurrentUidGid)
 	}
 	if name == "pid" || name == "gid" {
-		g.aluImm(bpf.Rsh, bpf.R0, 32)
+		g.AluImm(bpf.Rsh, bpf.R0, 32)
 		return
 	}
-	g.aluImm(bpf.Lsh, bpf.R0, 32)
-	g.aluImm(bpf.Rsh, bpf.R0, 32)
+	g.AluImm(bpf.Lsh, bpf.R0, 32)
+	g.AluImm(bpf.Rsh, bpf.R0, 32)
 }
 
 // trace leaves the id of a stack in R0, 1 more so that 0 says that there is none.
 func (g *generator) trace(x *syntax.Call, t *types.Type) {
-	if t.Kind == types.KStack && !g.opts.Kernel || t.Kind == types.UStack && g.opts.Kernel {
-		g.imm(bpf.R0, 0)
+	if !g.inside() || t.Kind == types.KStack && !g.opts.Kernel || t.Kind == types.UStack && g.opts.Kernel {
+		g.Imm(bpf.R0, 0)
 		return
 	}
 	g.plan.Specs[g.stacks].MaxEntries = 4096
-	end, none := g.newLabel(), g.newLabel()
-	g.mov(bpf.R1, regCtx)
-	g.mapAddr(bpf.R2, g.stacks)
+	if g.opts.Kernel {
+		g.plan.Specs[g.stacks].MaxEntries = 256 // memory of a kernel's is scarce
+	}
+	end, none := g.NewLabel(), g.NewLabel()
+	g.Mov(bpf.R1, regCtx)
+	g.MapAddr(bpf.R2, g.stacks)
 	flags := uint64(0)
 	if t.Kind == types.UStack {
 		flags = 1 << 8
 	}
-	g.imm(bpf.R3, flags)
-	g.helper(bpf.FnGetStackid)
-	g.ifImm(bpf.Jslt, bpf.R0, 0, none)
-	g.aluImm(bpf.Add, bpf.R0, 1)
-	g.goTo(end)
-	g.put(none)
-	g.imm(bpf.R0, 0)
-	g.put(end)
+	if g.at[0].AtEntry() {
+		flags |= bpf.StackEntry
+	}
+	g.Imm(bpf.R3, flags)
+	g.Helper(bpf.FnGetStackid)
+	g.IfImm(bpf.Jslt, bpf.R0, 0, none)
+	g.AluImm(bpf.Add, bpf.R0, 1)
+	g.GoTo(end)
+	g.Put(none)
+	g.Imm(bpf.R0, 0)
+	g.Put(end)
 }
 
 // callNumber leaves a function's value in R0.
 func (g *generator) callNumber(x *syntax.Call) {
+	if g.fns[x.Name] != nil {
+		g.fnNumber(x)
+		return
+	}
+	if g.furtherNumber(x) {
+		return
+	}
 	switch x.Name {
-	case "usym", "ksym", "strerror", "strftime":
+	case "usym", "ksym", "strerror", "signal_name", "syscall_name", "strftime":
 		g.number(x.Args[len(x.Args)-1])
 	case "nsecs":
 		if len(x.Args) == 1 && x.Args[0].(*syntax.Ident).Name == "monotonic" {
-			g.helper(bpf.FnKtimeGetNs)
+			g.Helper(bpf.FnKtimeGetNs)
 			return
 		}
-		g.helper(bpf.FnKtimeGetBootNs)
+		g.Helper(bpf.FnKtimeGetBootNs)
 	case "pid", "tid":
 		g.identity(x.Name)
 	case "reg":
-		g.load(bpf.R0, place{regCtx, 8 * register(x.Args[0].(*syntax.Str).Value)}, 8, false)
+		g.context(x.Args[0].(*syntax.Str).Value)
 	case "ustack", "kstack":
 		g.trace(x, g.types[x])
 	case "delete":
@@ -138,34 +211,32 @@ func (g *generator) callNumber(x *syntax.Call) {
 	case "has_key":
 		m := g.maps[x.Args[0].(*syntax.Map).Name]
 		g.lookup(m, g.key(m, x.Args[1]))
-		g.flag(func(yes label) { g.ifImm(bpf.Jne, bpf.R0, 0, yes) })
+		g.flag(func(yes label) { g.IfImm(bpf.Jne, bpf.R0, 0, yes) })
 	case "len":
 		m := g.maps[x.Args[0].(*syntax.Map).Name]
-		key, at, n := g.room(max(m.key.Slot(), 8)), g.counter(), g.counter()
-		g.storeImm(at, 0)
-		g.storeImm(n, 0)
-		again, end := g.newLabel(), g.newLabel()
-		g.put(again)
-		g.nextKey(m, key, at, end)
-		g.load(bpf.R0, n, 8, false)
-		g.aluImm(bpf.Add, bpf.R0, 1)
-		g.store(n, bpf.R0)
-		g.goTo(again)
-		g.put(end)
-		g.load(bpf.R0, n, 8, false)
+		key, n := g.room(max(m.key.Slot(), 8)), g.room(8)
+		g.StoreImm(n, 0)
+		g.walk(m, key, func(_, _ label) {
+			g.Load(bpf.R0, n, 8, false)
+			g.AluImm(bpf.Add, bpf.R0, 1)
+			g.Store(n, bpf.R0)
+		})
+		g.Load(bpf.R0, n, 8, false)
 	case "strncmp":
-		n, _ := g.constant(x.Args[2])
-		a, b := g.memory(x.Args[0]), g.memory(x.Args[1])
-		size := min(g.types[x.Args[0]].Slot(), g.types[x.Args[1]].Slot(), int(n))
-		g.same(a, b, size, false)
+		ta, tb := g.types[x.Args[0]], g.types[x.Args[1]]
+		n := uint64(max(ta.Size, tb.Size))
+		if len(x.Args) == 3 {
+			n, _ = g.constant(x.Args[2])
+		}
+		g.compare(g.memory(x.Args[0]), g.memory(x.Args[1]), ta, tb, n)
 	case "bswap":
 		g.number(x.Args[0])
 		if bits := int32(8 * g.types[x].Size); bits > 8 {
-			g.emit(bpf.Insn{Op: bpf.ClassALU64 | bpf.End, Dst: bpf.R0, Imm: bits})
+			g.Emit(bpf.Insn{Op: bpf.ClassALU64 | bpf.End, Dst: bpf.R0, Imm: bits})
 		}
 	case "sizeof":
 		n, _ := g.constant(x)
-		g.imm(bpf.R0, n)
+		g.Imm(bpf.R0, n)
 	default:
 		g.errorf(x, "%s() is not supported yet", x.Name)
 	}
@@ -174,21 +245,51 @@ func (g *generator) callNumber(x *syntax.Call) {
 func (g *generator) deleteKey(x *syntax.Map) {
 	m := g.maps[x.Name]
 	if x.Key == nil {
-		g.mapValue(regValue, m.index, 0)
-		g.zero(place{regValue, 0}, KeylessHeader+m.value.Slot())
-		g.imm(bpf.R0, 1)
+		g.MapValue(regValue, m.index, 0)
+		g.Zero(cell(regValue, 0), KeylessHeader+m.value.Slot())
+		g.Imm(bpf.R0, 1)
 		return
 	}
 	key := g.key(m, x.Key)
-	g.mapAddr(bpf.R1, m.index)
-	g.addr(bpf.R2, key)
-	g.helper(bpf.FnMapDeleteElem)
-	g.flag(func(yes label) { g.ifImm(bpf.Jeq, bpf.R0, 0, yes) })
+	g.MapAddr(bpf.R1, m.index)
+	g.Addr(bpf.R2, key)
+	g.Helper(bpf.FnMapDeleteElem)
+	if m.plan.Count >= 0 {
+		absent := g.NewLabel()
+		g.IfImm(bpf.Jne, bpf.R0, 0, absent)
+		g.uncounted(m)
+		g.Put(absent)
+	}
+	g.flag(func(yes label) { g.IfImm(bpf.Jeq, bpf.R0, 0, yes) })
+}
+
+// undeleted tells of a delete, whose answer nobody wants, that found nothing.
+func (g *generator) undeleted(x *syntax.Call) {
+	there := g.NewLabel()
+	g.IfImm(bpf.Jne, bpf.R0, 0, there)
+	rec := g.room(RecordArgs + 8)
+	g.StoreImm(rec.Plus(RecordArgs), ^uint64(1)) // -ENOENT
+	g.emitRecord(&Action{At: x.Span, Kind: Failed, Format: DeleteFailed, Args: []*types.Type{types.Int64}}, rec, RecordArgs+8)
+	g.Put(there)
 }
 
 // callMemory writes a function's value to memory.
 func (g *generator) callMemory(x *syntax.Call, dst place, t *types.Type) {
+	if g.fns[x.Name] != nil {
+		g.callFn(x, dst)
+		return
+	}
 	switch x.Name {
+	case "pton":
+		addr, _ := netip.ParseAddr(x.Args[0].(*syntax.Str).Value)
+		g.bytes(dst, addr.AsSlice(), t.Slot())
+		return
+	case "typeinfo":
+		about := g.sized(x.Args[0])
+		g.text(dst.Plus(t.Fields[0].Offset), about.Family(), t.Fields[0].Type.Slot())
+		g.text(dst.Plus(t.Fields[1].Offset), about.String(), t.Fields[1].Type.Slot())
+		g.StoreImm(dst.Plus(t.Fields[2].Offset), 0)
+		return
 	case "getopt":
 		if value, given := g.opts.Named[x.Args[0].(*syntax.Str).Value]; given {
 			g.text(dst, value, t.Slot())
@@ -207,8 +308,16 @@ func (g *generator) callMemory(x *syntax.Call, dst place, t *types.Type) {
 		g.errorf(x, "%s() is not supported yet", x.Name)
 		return
 	}
+	if text, ok := g.paramText(x.Args[0]); ok {
+		g.text(dst, text[:min(len(text), t.Size-1)], t.Slot())
+		return
+	}
 	if g.types[x.Args[0]].Kind == types.String {
 		g.into(x.Args[0], dst, t)
+		return
+	}
+	if g.types[x.Args[0]].Kind == types.Array {
+		g.convert(dst, t, g.memory(x.Args[0]), types.StringOf(g.types[x.Args[0]].Size))
 		return
 	}
 	g.number(x.Args[0])
@@ -220,23 +329,23 @@ func (g *generator) callMemory(x *syntax.Call, dst place, t *types.Type) {
 			limit = g.save()
 		}
 	}
-	g.zero(dst, t.Slot())
-	g.addr(bpf.R1, dst)
-	g.imm(bpf.R2, uint64(t.Size+1)) // with a NUL behind a string that is cut
+	g.Zero(dst, t.Slot())
+	g.Addr(bpf.R1, dst)
+	g.Imm(bpf.R2, uint64(t.Size+1)) // with a NUL behind a string that is cut
 	if len(x.Args) == 2 {
 		if n, known := g.constant(x.Args[1]); known && int(n) < t.Size {
-			g.imm(bpf.R2, n+1)
+			g.Imm(bpf.R2, n+1)
 		} else if !known {
-			long := g.newLabel()
-			g.load(bpf.R0, limit, 8, false)
-			g.ifImm(bpf.Jgt, bpf.R0, int32(t.Size), long)
-			g.aluImm(bpf.Add, bpf.R0, 1)
-			g.mov(bpf.R2, bpf.R0)
-			g.put(long)
+			long := g.NewLabel()
+			g.Load(bpf.R0, limit, 8, false)
+			g.IfImm(bpf.Jgt, bpf.R0, int32(t.Size), long)
+			g.AluImm(bpf.Add, bpf.R0, 1)
+			g.Mov(bpf.R2, bpf.R0)
+			g.Put(long)
 		}
 	}
-	g.load(bpf.R3, from, 8, false)
-	g.helper(bpf.FnProbeReadUserStr)
+	g.Load(bpf.R3, from, 8, false)
+	g.read(true)
 }
 
 // source leaves the address that str and buf read at in R0.
@@ -252,25 +361,20 @@ func (g *generator) source(x syntax.Expr) {
 
 // buffer reads bytes of the target, their number before them.
 func (g *generator) buffer(x *syntax.Call, dst place, t *types.Type) {
+	if own := g.types[x.Args[0]]; !own.Scalar() && !g.inTarget(x.Args[0]) {
+		g.ownBuffer(x, dst, t, own)
+		return
+	}
 	g.source(x.Args[0])
 	from, n := g.save(), g.temp()
-	g.zero(dst, t.Slot())
-	g.imm(bpf.R0, uint64(t.Size-8))
-	if len(x.Args) == 2 {
-		if _, known := g.constant(x.Args[1]); !known {
-			short := g.newLabel()
-			g.number(x.Args[1])
-			g.ifImm(bpf.Jle, bpf.R0, int32(t.Size-8), short)
-			g.imm(bpf.R0, uint64(t.Size-8))
-			g.put(short)
-		}
-	}
-	g.store(n, bpf.R0)
-	g.store(dst, bpf.R0)
-	g.addr(bpf.R1, dst.plus(8))
-	g.load(bpf.R2, n, 8, false)
-	g.load(bpf.R3, from, 8, false)
-	g.helper(bpf.FnProbeReadUser)
+	g.Zero(dst, t.Slot())
+	g.bufferLength(x, t)
+	g.Store(n, bpf.R0)
+	g.Store(dst, bpf.R0)
+	g.Addr(bpf.R1, dst.Plus(8))
+	g.Load(bpf.R2, n, 8, false)
+	g.Load(bpf.R3, from, 8, false)
+	g.read(false)
 }
 
 // inet puts a family, and an address as it goes over the network, into memory.
@@ -281,19 +385,19 @@ func (g *generator) inet(x *syntax.Call, dst place) {
 	if t.Size == 16 {
 		family = 10 // AF_INET6
 	}
-	g.zero(dst, 24)
+	g.Zero(dst, 24)
 	if len(x.Args) == 2 {
 		g.number(x.Args[0])
 	} else {
-		g.imm(bpf.R0, family)
+		g.Imm(bpf.R0, family)
 	}
-	g.store(dst, bpf.R0)
+	g.Store(dst, bpf.R0)
 	if t.Scalar() {
 		g.number(last)
-		g.store(dst.plus(8), bpf.R0)
+		g.Store(dst.Plus(8), bpf.R0)
 		return
 	}
-	g.copyBytes(dst.plus(8), g.memory(last), t.Size)
+	g.CopyBytes(dst.Plus(8), g.memory(last), t.Size)
 }
 
 // action sends a record for the controller to act on, or acts.
@@ -301,12 +405,12 @@ func (g *generator) action(x *syntax.Call) {
 	switch x.Name {
 	case "override":
 		g.number(x.Args[0])
-		g.mov(bpf.R2, bpf.R0)
-		g.mov(bpf.R1, regCtx)
-		g.helper(bpf.FnOverrideReturn)
-		g.goTo(g.end)
+		g.Mov(bpf.R2, bpf.R0)
+		g.Mov(bpf.R1, regCtx)
+		g.Helper(bpf.FnOverrideReturn)
+		g.GoTo(g.end)
 		return
-	case "static_assert":
+	case "static_assert", "fail":
 		return
 	}
 	a := &Action{At: x.Span}
@@ -332,10 +436,21 @@ func (g *generator) action(x *syntax.Call) {
 		a.Map = g.maps[x.Args[0].(*syntax.Map).Name].plan
 	case "exit":
 		a.Kind, args = Exit, x.Args
+	case "signal", "signal_thread":
+		g.signal(x)
+		return
+	case "join":
+		g.join(x)
+		return
+	case "assert":
+		g.assert(x)
+		return
+	case "unwatch":
+		a.Kind, args = Unwatch, x.Args
 	}
 	g.send(a, args)
 	if a.Kind == Exit {
-		g.goTo(g.end)
+		g.GoTo(g.end)
 	}
 }
 
@@ -355,19 +470,24 @@ func (g *generator) send(a *Action, args []syntax.Expr) {
 	for i, x := range args {
 		t := a.Args[i]
 		if t.Aggregate() {
-			g.copy(rec.plus(off), g.mapMemory(x.(*syntax.Map), t), t.Slot())
+			g.Copy(rec.Plus(off), g.mapMemory(x.(*syntax.Map), t), t.Slot())
 		} else {
-			g.into(x, rec.plus(off), t)
+			g.into(x, rec.Plus(off), t)
 		}
 		off += t.Slot()
 	}
-	g.storeImm(rec.plus(RecordID), uint64(len(g.plan.Actions)))
+	g.emitRecord(a, rec, size)
+}
+
+// emitRecord sends a record that is complete but for its head.
+func (g *generator) emitRecord(a *Action, rec place, size int) {
+	g.StoreImm(rec.Plus(RecordID), uint64(len(g.plan.Actions)))
 	g.plan.Actions = append(g.plan.Actions, a)
-	g.helper(bpf.FnKtimeGetNs)
-	g.store(rec.plus(RecordTime), bpf.R0)
-	g.mapAddr(bpf.R1, g.ring)
-	g.addr(bpf.R2, rec)
-	g.imm(bpf.R3, uint64(size))
-	g.imm(bpf.R4, 0)
-	g.helper(bpf.FnRingbufOutput)
+	g.Helper(bpf.FnKtimeGetNs)
+	g.Store(rec.Plus(RecordTime), bpf.R0)
+	g.MapAddr(bpf.R1, g.ring)
+	g.Addr(bpf.R2, rec)
+	g.Imm(bpf.R3, uint64(size))
+	g.Imm(bpf.R4, 0)
+	g.Helper(bpf.FnRingbufOutput)
 }

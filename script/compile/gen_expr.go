@@ -2,9 +2,9 @@ package compile
 
 import (
 	"encoding/binary"
-	"strconv"
 
 	"kprobe/bpf"
+	"kprobe/script/asm"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
@@ -12,10 +12,15 @@ import (
 // number leaves a scalar's value in R0, extended to the word.
 func (g *generator) number(x syntax.Expr) {
 	if n, ok := g.constant(x); ok {
-		g.imm(bpf.R0, n)
+		g.Imm(bpf.R0, n)
+		return
+	}
+	if _, ok := g.stringLiteral(x); ok {
+		g.Imm(bpf.R0, 1) // as a condition: there is text
 		return
 	}
 	t := g.types[x]
+	defer g.during(x)()
 	if g.inTarget(x) {
 		g.scoped(func() { g.targetNumber(x, t) })
 		return
@@ -24,7 +29,7 @@ func (g *generator) number(x syntax.Expr) {
 	case *syntax.Ident:
 		g.builtin(x)
 	case *syntax.Var:
-		g.load(bpf.R0, g.variable(g.uses[x]), 8, false)
+		g.Load(bpf.R0, g.variable(g.uses[x]), 8, false)
 	case *syntax.Map:
 		g.scoped(func() { g.mapNumber(x) })
 	case *syntax.Unary:
@@ -32,25 +37,33 @@ func (g *generator) number(x syntax.Expr) {
 	case *syntax.Binary:
 		g.scoped(func() { g.binaryNumber(x, t) })
 	case *syntax.Ternary:
-		other, end := g.newLabel(), g.newLabel()
+		other, end := g.NewLabel(), g.NewLabel()
 		if x.Then == nil {
 			g.number(x.Cond)
-			g.ifImm(bpf.Jne, bpf.R0, 0, end)
+			g.IfImm(bpf.Jne, bpf.R0, 0, end)
 			g.number(x.Else)
-			g.put(end)
+			g.Put(end)
 			return
 		}
 		g.condition(x.Cond, other)
 		g.number(x.Then)
-		g.goTo(end)
-		g.put(other)
+		g.GoTo(end)
+		g.Put(other)
 		g.number(x.Else)
-		g.put(end)
+		g.Put(end)
 	case *syntax.Call:
 		g.scoped(func() { g.callNumber(x) })
 	case *syntax.Cast:
-		g.number(x.X)
-		g.fit(t)
+		switch from := g.types[x.X]; from.Kind {
+		case types.String: // to a boolean: whether there is text
+			g.Load(bpf.R0, g.memory(x.X), 1, false)
+			g.fit(t)
+		case types.Array:
+			g.Load(bpf.R0, g.memory(x.X), t.Size, t.Signed)
+		default:
+			g.number(x.X)
+			g.fit(t)
+		}
 	case *syntax.Comptime:
 		g.number(x.X)
 	case *syntax.Block:
@@ -62,65 +75,89 @@ func (g *generator) number(x syntax.Expr) {
 			g.number(x.Value)
 		})
 	case *syntax.Field:
+		if isArgs(x.X) {
+			g.argNumber(x.Name)
+			return
+		}
 		g.scoped(func() {
 			p, f := g.part(x)
 			size := 8
 			if g.types[x.X].Name != "" {
 				size = max(f.Type.Size, 1)
 			}
-			g.load(bpf.R0, p, size, f.Type.Signed)
+			g.Load(bpf.R0, p, size, f.Type.Signed)
 			g.bits(f)
 		})
 	case *syntax.Index:
+		if f := g.parts[x]; f != nil {
+			g.number(f)
+			return
+		}
 		g.scoped(func() { g.element2(x, t) })
 	default:
 		g.errorf(x, "this has no value")
 	}
 }
 
-// element2 leaves in R0 an element of an array that the script keeps.
+// element2 leaves in R0 an element of an array, or a byte of a string, that the script keeps. What is
+// not there is 0.
 func (g *generator) element2(x *syntax.Index, t *types.Type) {
-	n, ok := g.constant(x.I)
-	if !ok {
-		g.errorf(x.I, "the index of an array that is not in the target must be a literal")
+	own := g.types[x.X]
+	if n, ok := g.constant(x.I); ok {
+		g.Load(bpf.R0, g.memory(x.X).Plus(int(n)*t.Size), max(t.Size, 1), t.Signed)
 		return
 	}
-	g.load(bpf.R0, g.memory(x.X).plus(int(n)*t.Size), max(t.Size, 1), t.Signed)
+	n := own.Len
+	if own.Kind == types.String {
+		n = own.Size
+	}
+	p := g.memory(x.X)
+	none, end := g.NewLabel(), g.NewLabel()
+	g.number(x.I)
+	g.IfImm(bpf.Jge, bpf.R0, int32(n), none)
+	g.AluImm(bpf.Mul, bpf.R0, int32(t.Size))
+	g.Addr(bpf.R1, p)
+	g.Alu(bpf.Add, bpf.R1, bpf.R0)
+	g.Load(bpf.R0, cell(bpf.R1, 0), max(t.Size, 1), t.Signed)
+	g.GoTo(end)
+	g.Put(none)
+	g.Imm(bpf.R0, 0)
+	g.Put(end)
 }
 
 // readTarget reads a scalar of the target at the address in R0.
 func (g *generator) readTarget(t *types.Type) {
 	p := g.temp()
 	g.storeImmKeeping(p)
-	g.mov(bpf.R3, bpf.R0)
-	g.addr(bpf.R1, p)
-	g.imm(bpf.R2, uint64(max(t.Size, 1)))
-	g.helper(bpf.FnProbeReadUser)
-	g.load(bpf.R0, p, max(t.Size, 1), t.Signed)
+	g.Mov(bpf.R3, bpf.R0)
+	g.Addr(bpf.R1, p)
+	g.Imm(bpf.R2, uint64(max(t.Size, 1)))
+	g.read(false)
+	g.Load(bpf.R0, p, max(t.Size, 1), t.Signed)
 }
 
 // storeImmKeeping clears a word and leaves R0 as it is.
 func (g *generator) storeImmKeeping(p place) {
-	g.emit(bpf.Insn{Op: bpf.ClassST | bpf.ModeMem | bpf.SizeDW, Dst: p.base, Off: int16(p.off)})
+	g.Emit(bpf.Insn{Op: bpf.ClassST | bpf.ModeMem | bpf.SizeDW, Dst: p.Base, Off: int16(p.Off)})
 }
 
 // fit cuts R0 to the width of a type.
 func (g *generator) fit(t *types.Type) {
 	switch {
 	case t.Kind == types.Bool:
-		end, one := g.newLabel(), g.newLabel()
-		g.ifImm(bpf.Jne, bpf.R0, 0, one)
-		g.goTo(end)
-		g.put(one)
-		g.imm(bpf.R0, 1)
-		g.put(end)
+		end, one := g.NewLabel(), g.NewLabel()
+		g.IfImm(bpf.Jne, bpf.R0, 0, one)
+		g.GoTo(end)
+		g.Put(one)
+		g.Imm(bpf.R0, 1)
+		g.Put(end)
 	case t.Kind != types.Int || t.Size == 8:
 	case t.Signed:
-		g.aluImm(bpf.Lsh, bpf.R0, int32(64-8*t.Size))
-		g.aluImm(bpf.Arsh, bpf.R0, int32(64-8*t.Size))
+		g.AluImm(bpf.Lsh, bpf.R0, int32(64-8*t.Size))
+		g.AluImm(bpf.Arsh, bpf.R0, int32(64-8*t.Size))
 	default:
-		g.aluImm(bpf.Lsh, bpf.R0, int32(64-8*t.Size))
-		g.aluImm(bpf.Rsh, bpf.R0, int32(64-8*t.Size))
+		g.AluImm(bpf.Lsh, bpf.R0, int32(64-8*t.Size))
+		g.AluImm(bpf.Rsh, bpf.R0, int32(64-8*t.Size))
 	}
 }
 
@@ -128,36 +165,38 @@ func (g *generator) fit(t *types.Type) {
 func (g *generator) mapNumber(x *syntax.Map) {
 	m := g.maps[x.Name]
 	if x.Key == nil {
-		g.mapValue(bpf.R1, m.index, 0)
-		g.mapWord(m.value, place{bpf.R1, KeylessHeader})
+		g.MapValue(bpf.R1, m.index, 0)
+		g.mapWord(m.value, cell(bpf.R1, KeylessHeader))
 		return
 	}
-	none := g.newLabel()
+	none := g.NewLabel()
 	g.lookup(m, g.key(m, x.Key))
-	g.ifImm(bpf.Jeq, bpf.R0, 0, none)
-	g.mov(bpf.R1, bpf.R0)
-	g.mapWord(m.value, place{bpf.R1, 0})
-	g.put(none)
+	g.absent(none)
+	g.Mov(bpf.R1, bpf.R0)
+	g.mapWord(m.value, cell(bpf.R1, 0))
+	g.Put(none)
 }
 
 // mapWord reads the number that a map's value stands for.
 func (g *generator) mapWord(t *types.Type, p place) {
 	switch t.Kind {
 	case types.Avg:
-		g.load(bpf.R0, p.plus(8), 8, false)
-		g.load(bpf.R1, p, 8, false)
+		g.Load(bpf.R0, p.Plus(8), 8, false)
+		g.Load(bpf.R1, p, 8, false)
 		g.operate("/", !t.Signed)
 	case types.Min, types.Max:
-		g.load(bpf.R0, p.plus(8), 8, false)
-		g.imm(bpf.R1, t.Mask())
-		g.alu(bpf.Xor, bpf.R0, bpf.R1)
+		g.Load(bpf.R0, p.Plus(8), 8, false)
+		g.Imm(bpf.R1, t.Mask())
+		g.Alu(bpf.Xor, bpf.R0, bpf.R1)
 	default:
-		g.load(bpf.R0, p, 8, false)
+		g.Load(bpf.R0, p, 8, false)
 	}
 }
 
 func (g *generator) unaryNumber(x *syntax.Unary, t *types.Type) {
 	switch x.Op {
+	case "&":
+		g.Imm(bpf.R0, g.standsFor(x))
 	case "++", "--":
 		if m, ok := x.X.(*syntax.Map); ok {
 			g.step(x, m)
@@ -172,35 +211,35 @@ func (g *generator) unaryNumber(x *syntax.Unary, t *types.Type) {
 		if x.Op == "--" {
 			by = -by
 		}
-		g.load(bpf.R0, p, 8, false)
+		g.Load(bpf.R0, p, 8, false)
 		old := g.save()
-		g.aluImm(bpf.Add, bpf.R0, by)
+		g.AluImm(bpf.Add, bpf.R0, by)
 		g.fit(v.typ)
-		g.store(p, bpf.R0)
+		g.Store(p, bpf.R0)
 		if x.Post {
-			g.load(bpf.R0, old, 8, false)
+			g.Load(bpf.R0, old, 8, false)
 		}
 	case "!":
 		g.number(x.X)
-		g.flag(func(yes label) { g.ifImm(bpf.Jeq, bpf.R0, 0, yes) })
+		g.flag(func(yes label) { g.IfImm(bpf.Jeq, bpf.R0, 0, yes) })
 	case "-":
 		g.number(x.X)
-		g.emit(bpf.Insn{Op: bpf.ClassALU64 | bpf.Neg, Dst: bpf.R0})
+		g.Emit(bpf.Insn{Op: bpf.ClassALU64 | bpf.Neg, Dst: bpf.R0})
 	case "~":
 		g.number(x.X)
-		g.aluImm(bpf.Xor, bpf.R0, -1)
+		g.AluImm(bpf.Xor, bpf.R0, -1)
 	}
 }
 
 // flag leaves 1 in R0 where test goes to yes, else 0.
 func (g *generator) flag(test func(yes label)) {
-	yes, end := g.newLabel(), g.newLabel()
+	yes, end := g.NewLabel(), g.NewLabel()
 	test(yes)
-	g.imm(bpf.R0, 0)
-	g.goTo(end)
-	g.put(yes)
-	g.imm(bpf.R0, 1)
-	g.put(end)
+	g.Imm(bpf.R0, 0)
+	g.GoTo(end)
+	g.Put(yes)
+	g.Imm(bpf.R0, 1)
+	g.Put(end)
 }
 
 // comparisons by operator: unsigned and signed.
@@ -216,20 +255,20 @@ func (g *generator) binaryNumber(x *syntax.Binary, t *types.Type) {
 	a, b := g.types[x.X], g.types[x.Y]
 	switch {
 	case x.Op == "&&":
-		no, end := g.newLabel(), g.newLabel()
+		no, end := g.NewLabel(), g.NewLabel()
 		g.condition(x.X, no)
 		g.condition(x.Y, no)
-		g.imm(bpf.R0, 1)
-		g.goTo(end)
-		g.put(no)
-		g.imm(bpf.R0, 0)
-		g.put(end)
+		g.Imm(bpf.R0, 1)
+		g.GoTo(end)
+		g.Put(no)
+		g.Imm(bpf.R0, 0)
+		g.Put(end)
 		return
 	case x.Op == "||":
 		g.flag(func(yes label) {
 			for _, side := range []syntax.Expr{x.X, x.Y} {
 				g.number(side)
-				g.ifImm(bpf.Jne, bpf.R0, 0, yes)
+				g.IfImm(bpf.Jne, bpf.R0, 0, yes)
 			}
 		})
 		return
@@ -245,7 +284,7 @@ func (g *generator) binaryNumber(x *syntax.Binary, t *types.Type) {
 		if unsigned(both) {
 			jump = jumps[0]
 		}
-		g.flag(func(yes label) { g.ifReg(jump, bpf.R0, bpf.R1, yes) })
+		g.flag(func(yes label) { g.IfReg(jump, bpf.R0, bpf.R1, yes) })
 		return
 	}
 	g.reckon(x.Op, t, x.X, x.Y)
@@ -256,8 +295,8 @@ func numeric(t *types.Type) *types.Type {
 	if t = aggregateValue(t); t.Kind == types.Int {
 		return t
 	}
-	if t.Kind == types.Bool {
-		return types.Literal
+	if t.Kind == types.Bool || t.Kind == types.Enum {
+		return types.LiteralOf(1<<31-1, false)
 	}
 	return types.Uint64
 }
@@ -266,14 +305,14 @@ func numeric(t *types.Type) *types.Type {
 func (g *generator) operands(x, y syntax.Expr) {
 	if n, ok := g.constant(y); ok {
 		g.number(x)
-		g.imm(bpf.R1, n)
+		g.Imm(bpf.R1, n)
 		return
 	}
 	g.number(x)
 	left := g.save()
 	g.number(y)
-	g.mov(bpf.R1, bpf.R0)
-	g.load(bpf.R0, left, 8, false)
+	g.Mov(bpf.R1, bpf.R0)
+	g.Load(bpf.R0, left, 8, false)
 	g.drop()
 }
 
@@ -285,13 +324,56 @@ func (g *generator) reckon(op string, t *types.Type, x, y syntax.Expr) {
 		if g.types[y].Kind == types.Pointer {
 			by = bpf.R0
 		}
-		g.aluImm(bpf.Mul, by, int32(t.Elem.Size))
+		g.AluImm(bpf.Mul, by, int32(t.Elem.Size))
 	}
 	noSign := unsigned(joinInts(numeric(g.types[x]), numeric(g.types[y])))
 	if op == ">>" {
 		noSign = unsigned(numeric(g.types[x]))
 	}
+	g.divide(op, noSign, y)
+}
+
+// divide is operate; where y may be 0 a division by it gives 1, and is counted. The result comes without a
+// jump, so that what follows is one way to the verifier.
+func (g *generator) divide(op string, noSign bool, y syntax.Expr) {
+	if n, ok := g.constant(y); op != "/" && op != "%" || ok && n != 0 {
+		g.operate(op, noSign)
+		return
+	}
+	// R2 is 1 where R1 is not 0, R3 where it is.
+	g.Mov(bpf.R2, bpf.R1)
+	g.Emit(bpf.Insn{Op: bpf.ClassALU64 | bpf.Neg, Dst: bpf.R2})
+	g.Alu(bpf.Or, bpf.R2, bpf.R1)
+	g.AluImm(bpf.Rsh, bpf.R2, 63)
+	g.Mov(bpf.R3, bpf.R2)
+	g.AluImm(bpf.Xor, bpf.R3, 1)
+	g.Alu(bpf.Or, bpf.R1, bpf.R3)
 	g.operate(op, noSign)
+	if op == "/" {
+		g.Emit(bpf.Insn{Op: bpf.ClassALU64 | bpf.Neg, Dst: bpf.R2})
+		g.Alu(bpf.And, bpf.R0, bpf.R2)
+	}
+	g.Alu(bpf.Or, bpf.R0, bpf.R3)
+	fine := g.NewLabel()
+	g.IfImm(bpf.Jeq, bpf.R3, 0, fine)
+	g.MapValue(bpf.R1, g.losses, g.loss(&Loss{At: y.At(), Zero: true}))
+	g.Imm(bpf.R2, 1)
+	g.AtomicAdd(cell(bpf.R1, 0), bpf.R2, false)
+	g.Put(fine)
+}
+
+// loss is where among the words of the losses' map one is counted.
+func (g *generator) loss(l *Loss) int {
+	for i, o := range g.plan.Losses {
+		if *o == *l {
+			return 8 * (i + 1)
+		}
+	}
+	if len(g.plan.Losses) == MaxLosses-1 {
+		return 8 * len(g.plan.Losses) // with the last
+	}
+	g.plan.Losses = append(g.plan.Losses, l)
+	return 8 * len(g.plan.Losses)
 }
 
 // operate leaves R0 op R1 in R0.
@@ -307,7 +389,7 @@ func (g *generator) operate(op string, noSign bool) {
 			i.Op = bpf.ClassALU64 | bpf.Arsh | bpf.SrcX
 		}
 	}
-	g.emit(i)
+	g.Emit(i)
 }
 
 // equal compares strings, buffers and tuples: all their bytes, as long as both have some.
@@ -326,21 +408,21 @@ func (g *generator) equal(x *syntax.Binary, a, b *types.Type) {
 
 // same leaves in R0 whether n bytes are equal, or with want false whether they differ.
 func (g *generator) same(a, b place, n int, want bool) {
-	differ, end := g.newLabel(), g.newLabel()
+	differ, end := g.NewLabel(), g.NewLabel()
 	for i := 0; i < n; i += 8 {
-		g.load(bpf.R0, a.plus(i), 8, false)
-		g.load(bpf.R1, b.plus(i), 8, false)
+		g.Load(bpf.R0, a.Plus(i), 8, false)
+		g.Load(bpf.R1, b.Plus(i), 8, false)
 		if mask := n - i; mask < 8 {
-			g.aluImm(bpf.Lsh, bpf.R0, int32(64-8*mask))
-			g.aluImm(bpf.Lsh, bpf.R1, int32(64-8*mask))
+			g.AluImm(bpf.Lsh, bpf.R0, int32(64-8*mask))
+			g.AluImm(bpf.Lsh, bpf.R1, int32(64-8*mask))
 		}
-		g.ifReg(bpf.Jne, bpf.R0, bpf.R1, differ)
+		g.IfReg(bpf.Jne, bpf.R0, bpf.R1, differ)
 	}
-	g.imm(bpf.R0, word(want))
-	g.goTo(end)
-	g.put(differ)
-	g.imm(bpf.R0, word(!want))
-	g.put(end)
+	g.Imm(bpf.R0, types.Word(want))
+	g.GoTo(end)
+	g.Put(differ)
+	g.Imm(bpf.R0, types.Word(!want))
+	g.Put(end)
 }
 
 // into writes an expression's value as type t to memory.
@@ -351,20 +433,20 @@ func (g *generator) into(x syntax.Expr, dst place, t *types.Type) {
 		g.text(dst, x.Value, t.Slot())
 		return
 	case *syntax.Tuple:
-		g.elements(x.Elems, dst, t)
+		g.elements(x.Elems, nil, dst, t)
 		return
 	case *syntax.Record:
-		g.elements(x.Elems, dst, t)
+		g.elements(x.Elems, x.Names, dst, t)
 		return
 	case *syntax.Ternary:
 		if !own.Scalar() && x.Then != nil {
-			other, end := g.newLabel(), g.newLabel()
+			other, end := g.NewLabel(), g.NewLabel()
 			g.condition(x.Cond, other)
 			g.into(x.Then, dst, t)
-			g.goTo(end)
-			g.put(other)
+			g.GoTo(end)
+			g.Put(other)
 			g.into(x.Else, dst, t)
-			g.put(end)
+			g.Put(end)
 			return
 		}
 	case *syntax.Block:
@@ -382,7 +464,7 @@ func (g *generator) into(x syntax.Expr, dst place, t *types.Type) {
 		if _, lit := g.constant(x); !lit || own.Kind != types.Int {
 			g.fit(t)
 		}
-		g.store(dst, bpf.R0)
+		g.Store(dst, bpf.R0)
 		return
 	}
 	g.scoped(func() {
@@ -390,9 +472,13 @@ func (g *generator) into(x syntax.Expr, dst place, t *types.Type) {
 	})
 }
 
-func (g *generator) elements(xs []syntax.Expr, dst place, t *types.Type) {
+func (g *generator) elements(xs []syntax.Expr, names []string, dst place, t *types.Type) {
 	for i, x := range xs {
-		g.into(x, dst.plus(t.Fields[i].Offset), t.Fields[i].Type)
+		f := t.Fields[i]
+		if names != nil {
+			f = t.Fields[t.Field(names[i])]
+		}
+		g.into(x, dst.Plus(f.Offset), f.Type)
 	}
 }
 
@@ -401,7 +487,7 @@ func (g *generator) text(dst place, s string, n int) {
 	b := make([]byte, n)
 	copy(b[:n-1], s)
 	for i := 0; i < n; i += 8 {
-		g.storeImm(dst.plus(i), binary.LittleEndian.Uint64(b[i:]))
+		g.StoreImm(dst.Plus(i), binary.LittleEndian.Uint64(b[i:]))
 	}
 }
 
@@ -409,27 +495,35 @@ func (g *generator) text(dst place, s string, n int) {
 func (g *generator) convert(dst place, t *types.Type, src place, from *types.Type) {
 	if (t.Kind == types.Tuple || t.Kind == types.Record) && !types.Same(t, from) {
 		for i, f := range t.Fields {
-			g.convert(dst.plus(f.Offset), f.Type, src.plus(from.Fields[i].Offset), from.Fields[i].Type)
+			if t.Kind == types.Record {
+				i = from.Field(f.Name)
+			}
+			g.convert(dst.Plus(f.Offset), f.Type, src.Plus(from.Fields[i].Offset), from.Fields[i].Type)
 		}
 		return
 	}
 	n := min(t.Slot(), from.Slot())
-	g.copy(dst, src, n)
+	g.Copy(dst, src, n)
 	if t.Slot() > n {
-		g.zero(dst.plus(n), t.Slot()-n)
-	} else if t.Kind == types.String && t.Slot() < from.Slot() {
-		// Cut: the last byte is a NUL.
-		last := g.near(dst.plus(t.Slot()-8), regFar)
-		g.load(bpf.R0, last, 8, false)
-		g.aluImm(bpf.Lsh, bpf.R0, 8)
-		g.aluImm(bpf.Rsh, bpf.R0, 8)
-		g.store(last, bpf.R0)
+		g.Zero(dst.Plus(n), t.Slot()-n)
+	} else if t.Kind == types.String && t.Size < from.Size {
+		// Cut: what is behind it in its last word are NULs.
+		last := g.Near(dst.Plus(t.Size&^7), asm.Far)
+		kept := int32(t.Size % 8 * 8)
+		g.Imm(bpf.R0, 0)
+		if kept > 0 {
+			g.Load(bpf.R0, last, 8, false)
+			g.AluImm(bpf.Lsh, bpf.R0, 64-kept)
+			g.AluImm(bpf.Rsh, bpf.R0, 64-kept)
+		}
+		g.Store(last, bpf.R0)
 	}
 }
 
 // memory gives the place of a value that is more than a word.
 func (g *generator) memory(x syntax.Expr) place {
 	t := g.types[x]
+	defer g.during(x)()
 	if g.inTarget(x) {
 		return g.targetMemory(x, t)
 	}
@@ -437,23 +531,45 @@ func (g *generator) memory(x syntax.Expr) place {
 	case *syntax.Var:
 		return g.variable(g.uses[x])
 	case *syntax.Field:
+		if isArgs(x.X) {
+			dst := g.room(t.Slot())
+			g.argInto(g.at[0].Param(x.Name), dst)
+			return dst
+		}
 		p, _ := g.part(x)
 		if g.types[x.X].Name == "" {
 			return p
 		}
 		dst := g.room(t.Slot()) // in a structure of C, others follow at once
-		g.zero(dst, t.Slot())
-		g.copyBytes(dst, p, t.Size)
+		g.Zero(dst, t.Slot())
+		g.CopyBytes(dst, p, t.Size)
 		return dst
 	case *syntax.Index:
+		if f := g.parts[x]; f != nil {
+			return g.memory(f)
+		}
 		if n, ok := g.constant(x.I); ok && t.Size%8 == 0 {
-			return g.memory(x.X).plus(int(n) * t.Size)
+			return g.memory(x.X).Plus(int(n) * t.Size)
 		}
 	case *syntax.Comptime:
 		return g.memory(x.X)
 	case *syntax.Cast:
 		dst := g.room(t.Slot())
-		g.into(x.X, dst, t)
+		from := g.types[x.X]
+		switch {
+		case t.Kind == types.Array && from.Scalar():
+			g.number(x.X)
+			if cut := int32(64 - 8*min(t.Size, 8)); cut > 0 {
+				g.AluImm(bpf.Lsh, bpf.R0, cut)
+				g.AluImm(bpf.Rsh, bpf.R0, cut)
+			}
+			g.Zero(dst, t.Slot())
+			g.Store(dst, bpf.R0)
+		case t.Kind == types.Array:
+			g.convert(dst, types.StringOf(t.Slot()-1), g.memory(x.X), from)
+		default:
+			g.into(x.X, dst, t)
+		}
 		return dst
 	case *syntax.Map:
 		return g.mapMemory(x, t)
@@ -466,16 +582,21 @@ func (g *generator) memory(x syntax.Expr) place {
 		g.text(dst, g.opts.Params[x.N-1], t.Slot())
 		return dst
 	case *syntax.Ident:
+		if x.Name == "args" {
+			return g.argsMemory(t)
+		}
 		dst := g.room(t.Slot())
 		switch x.Name {
 		case "comm":
-			g.zero(dst, t.Slot())
-			g.addr(bpf.R1, dst)
-			g.imm(bpf.R2, 16)
-			g.helper(bpf.FnGetCurrentComm)
+			g.Zero(dst, t.Slot())
+			g.Addr(bpf.R1, dst)
+			g.Imm(bpf.R2, 16)
+			g.Helper(bpf.FnGetCurrentComm)
 		case "probe":
 			name, _ := g.probeName()
 			g.text(dst, name, t.Slot())
+		case "probetype":
+			g.text(dst, g.at[0].Type(), t.Slot())
 		default:
 			g.errorf(x, "%s is not supported yet", x.Name)
 		}
@@ -495,18 +616,18 @@ func (g *generator) mapMemory(x *syntax.Map, t *types.Type) place {
 	dst := g.room(t.Slot())
 	g.scoped(func() {
 		if x.Key == nil {
-			g.mapValue(regValue, m.index, 0)
-			g.copy(dst, place{regValue, KeylessHeader}, t.Slot())
+			g.MapValue(regValue, m.index, 0)
+			g.Copy(dst, cell(regValue, KeylessHeader), t.Slot())
 			return
 		}
 		key := g.key(m, x.Key)
-		g.zero(dst, t.Slot())
-		none := g.newLabel()
+		g.Zero(dst, t.Slot())
+		none := g.NewLabel()
 		g.lookup(m, key)
-		g.ifImm(bpf.Jeq, bpf.R0, 0, none)
-		g.mov(regValue, bpf.R0)
-		g.copy(dst, place{regValue, 0}, t.Slot())
-		g.put(none)
+		g.absent(none)
+		g.Mov(regValue, bpf.R0)
+		g.Copy(dst, cell(regValue, 0), t.Slot())
+		g.Put(none)
 	})
 	return dst
 }
@@ -514,13 +635,5 @@ func (g *generator) mapMemory(x *syntax.Map, t *types.Type) place {
 // part is the place of a field, and the field.
 func (g *generator) part(x *syntax.Field) (place, types.Field) {
 	p, f := g.memory(x.X), g.fieldOf(x)
-	return p.plus(f.Offset), f
+	return p.Plus(f.Offset), f
 }
-
-// tupleNames are how a tuple's elements are named.
-var tupleNames = func() (names []string) {
-	for i := range 64 {
-		names = append(names, strconv.Itoa(i))
-	}
-	return names
-}()

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"fmt"
 	"strings"
 
 	"kprobe/bpf"
@@ -22,23 +23,23 @@ func (g *generator) key(m *mapInfo, x syntax.Expr) place {
 
 // lookup leaves in R0 the address of a key's value, or 0.
 func (g *generator) lookup(m *mapInfo, key place) {
-	g.mapAddr(bpf.R1, m.index)
-	g.addr(bpf.R2, key)
-	g.helper(bpf.FnMapLookupElem)
+	g.MapAddr(bpf.R1, m.index)
+	g.Addr(bpf.R2, key)
+	g.Helper(bpf.FnMapLookupElem)
 }
 
 // refused counts that a map could not be changed: R0 says why, 0 that it could.
-func (g *generator) refused() {
-	ok := g.newLabel()
-	g.ifImm(bpf.Jeq, bpf.R0, 0, ok)
-	g.countLoss()
-	g.put(ok)
+func (g *generator) refused(m *mapInfo) {
+	ok := g.NewLabel()
+	g.IfImm(bpf.Jeq, bpf.R0, 0, ok)
+	g.countLoss(m)
+	g.Put(ok)
 }
 
-func (g *generator) countLoss() {
-	g.mapValue(bpf.R1, g.losses, 0)
-	g.imm(bpf.R2, 1)
-	g.atomicAdd(place{bpf.R1, 0}, bpf.R2, false)
+func (g *generator) countLoss(m *mapInfo) {
+	g.MapValue(bpf.R1, g.losses, g.loss(&Loss{Map: m.name}))
+	g.Imm(bpf.R2, 1)
+	g.AtomicAdd(cell(bpf.R1, 0), bpf.R2, false)
 }
 
 // element leaves in regValue the address of a value that is there or is made now, of
@@ -46,38 +47,74 @@ func (g *generator) countLoss() {
 func (g *generator) element(m *mapInfo, x *syntax.Map, no label) {
 	switch {
 	case x.Key == nil && m.plan.Spec.Type == bpf.Array:
-		g.mapValue(regValue, m.index, 0)
-		g.storeImm(place{regValue, 0}, 1)
-		g.aluImm(bpf.Add, regValue, KeylessHeader)
+		g.MapValue(regValue, m.index, 0)
+		g.StoreImm(cell(regValue, 0), 1)
+		g.AluImm(bpf.Add, regValue, KeylessHeader)
 		return
 	case x.Key == nil:
 		key := g.temp()
-		g.storeImm(key, 0)
+		g.StoreImm(key, 0)
 		g.lookup(m, key)
 		g.drop()
-		g.ifImm(bpf.Jeq, bpf.R0, 0, no)
-		g.mov(regValue, bpf.R0)
-		g.storeImm(place{regValue, 0}, 1)
-		g.aluImm(bpf.Add, regValue, KeylessHeader)
+		g.IfImm(bpf.Jeq, bpf.R0, 0, no)
+		g.Mov(regValue, bpf.R0)
+		g.StoreImm(cell(regValue, 0), 1)
+		g.AluImm(bpf.Add, regValue, KeylessHeader)
 		return
 	}
 	key := g.key(m, x.Key)
-	found := g.newLabel()
+	found := g.NewLabel()
 	g.lookup(m, key)
-	g.ifImm(bpf.Jne, bpf.R0, 0, found)
+	g.IfImm(bpf.Jne, bpf.R0, 0, found)
 	zeros := g.room(m.value.Slot())
-	g.zero(zeros, m.value.Slot())
-	g.mapAddr(bpf.R1, m.index)
-	g.addr(bpf.R2, key)
-	g.addr(bpf.R3, zeros)
-	g.imm(bpf.R4, bpf.UpdateNoExist)
-	g.helper(bpf.FnMapUpdateElem)
-	g.lookup(m, key)
-	g.ifImm(bpf.Jne, bpf.R0, 0, found)
-	g.countLoss()
-	g.goTo(no)
-	g.put(found)
-	g.mov(regValue, bpf.R0)
+	g.Zero(zeros, m.value.Slot())
+	full := g.NewLabel()
+	g.insert(m, key, zeros, full)
+	g.Put(full)
+	g.lookup(m, key) // another thread may have put it there
+	g.IfImm(bpf.Jne, bpf.R0, 0, found)
+	g.countLoss(m)
+	g.GoTo(no)
+	g.Put(found)
+	g.Mov(regValue, bpf.R0)
+}
+
+// insert puts a new key into a map, or goes to full; why it was not put is in R0, 0 where it was. A hash takes more
+// keys than it is defined for before it is full: so they are counted here.
+func (g *generator) insert(m *mapInfo, key, value place, full label) {
+	if m.plan.Count >= 0 {
+		room := g.NewLabel()
+		g.MapValue(bpf.R1, g.keyCounts, m.plan.Count)
+		g.Imm(bpf.R2, 1)
+		g.AtomicAdd(cell(bpf.R1, 0), bpf.R2, true)
+		g.Mov(bpf.R0, bpf.R2)
+		g.Imm(bpf.R2, uint64(m.plan.Spec.MaxEntries))
+		g.IfReg(bpf.Jlt, bpf.R0, bpf.R2, room)
+		g.uncounted(m)
+		g.GoTo(full)
+		g.Put(room)
+	}
+	g.MapAddr(bpf.R1, m.index)
+	g.Addr(bpf.R2, key)
+	g.Addr(bpf.R3, value)
+	g.Imm(bpf.R4, bpf.UpdateNoExist)
+	g.Helper(bpf.FnMapUpdateElem)
+	if m.plan.Count >= 0 {
+		put := g.NewLabel()
+		g.IfImm(bpf.Jeq, bpf.R0, 0, put)
+		g.uncounted(m)
+		g.Put(put)
+	}
+}
+
+// uncounted counts a key less; R0 stays.
+func (g *generator) uncounted(m *mapInfo) {
+	if m.plan.Count < 0 {
+		return
+	}
+	g.MapValue(bpf.R1, g.keyCounts, m.plan.Count)
+	g.Imm(bpf.R2, ^uint64(0))
+	g.AtomicAdd(cell(bpf.R1, 0), bpf.R2, false)
 }
 
 func (g *generator) assign(s *syntax.Assign) {
@@ -94,7 +131,7 @@ func (g *generator) assign(s *syntax.Assign) {
 		t := g.arithmetic(strings.TrimSuffix(s.Op, "="), old, g.types[s.Value])
 		g.reckon(strings.TrimSuffix(s.Op, "="), t, target, s.Value)
 		g.fit(v.typ)
-		g.store(g.variable(v), bpf.R0)
+		g.Store(g.variable(v), bpf.R0)
 	case *syntax.Map:
 		m := g.maps[target.Name]
 		call, isCall := s.Value.(*syntax.Call)
@@ -120,9 +157,9 @@ func (g *generator) put2(m *mapInfo, x *syntax.Map, value syntax.Expr) {
 			g.number(value)
 			from = g.save()
 		}
-		g.mapValue(regValue, m.index, 0)
-		g.copy(place{regValue, KeylessHeader}, from, m.value.Slot())
-		g.storeImm(place{regValue, 0}, 1)
+		g.MapValue(regValue, m.index, 0)
+		g.Copy(cell(regValue, KeylessHeader), from, m.value.Slot())
+		g.StoreImm(cell(regValue, 0), 1)
 		return
 	}
 	var from place
@@ -133,12 +170,39 @@ func (g *generator) put2(m *mapInfo, x *syntax.Map, value syntax.Expr) {
 	}
 	g.into(value, from, m.value)
 	key := g.key(m, x.Key)
-	g.mapAddr(bpf.R1, m.index)
-	g.addr(bpf.R2, key)
-	g.addr(bpf.R3, from)
-	g.imm(bpf.R4, bpf.UpdateAny)
-	g.helper(bpf.FnMapUpdateElem)
-	g.refused()
+	update := func(flags uint64) {
+		g.MapAddr(bpf.R1, m.index)
+		g.Addr(bpf.R2, key)
+		g.Addr(bpf.R3, from)
+		g.Imm(bpf.R4, flags)
+		g.Helper(bpf.FnMapUpdateElem)
+	}
+	if m.plan.Count < 0 {
+		update(bpf.UpdateAny)
+		g.refused(m)
+		return
+	}
+	done, full := g.NewLabel(), g.NewLabel()
+	update(bpf.UpdateExist)
+	g.IfImm(bpf.Jeq, bpf.R0, 0, done)
+	g.insert(m, key, from, full)
+	g.IfImm(bpf.Jeq, bpf.R0, 0, done)
+	g.Put(full) // or another thread has put the key there meanwhile, or kept the bucket for too long
+	lost := g.NewLabel()
+	if m.value.Slot() == 8 {
+		g.lookup(m, key)
+		g.IfImm(bpf.Jeq, bpf.R0, 0, lost)
+		g.Mov(regValue, bpf.R0)
+		g.Load(bpf.R0, from, 8, false)
+		g.Store(cell(regValue, 0), bpf.R0)
+		g.GoTo(done)
+	} else {
+		update(bpf.UpdateExist)
+		g.IfImm(bpf.Jeq, bpf.R0, 0, done)
+	}
+	g.Put(lost)
+	g.countLoss(m)
+	g.Put(done)
 }
 
 // change is @x op= value. Adding is atomic: no thread's is lost.
@@ -146,21 +210,21 @@ func (g *generator) change(m *mapInfo, x *syntax.Map, s *syntax.Assign) {
 	op := strings.TrimSuffix(s.Op, "=")
 	g.number(s.Value)
 	by := g.save()
-	no := g.newLabel()
+	no := g.NewLabel()
 	g.element(m, x, no)
 	if op == "+" || op == "-" {
-		g.load(bpf.R0, by, 8, false)
+		g.Load(bpf.R0, by, 8, false)
 		if op == "-" {
-			g.emit(bpf.Insn{Op: bpf.ClassALU64 | bpf.Neg, Dst: bpf.R0})
+			g.Emit(bpf.Insn{Op: bpf.ClassALU64 | bpf.Neg, Dst: bpf.R0})
 		}
-		g.atomicAdd(place{regValue, 0}, bpf.R0, false)
+		g.AtomicAdd(cell(regValue, 0), bpf.R0, false)
 	} else {
-		g.load(bpf.R0, place{regValue, 0}, 8, false)
-		g.load(bpf.R1, by, 8, false)
-		g.operate(op, !m.value.Signed)
-		g.store(place{regValue, 0}, bpf.R0)
+		g.Load(bpf.R0, cell(regValue, 0), 8, false)
+		g.Load(bpf.R1, by, 8, false)
+		g.divide(op, !m.value.Signed, s.Value)
+		g.Store(cell(regValue, 0), bpf.R0)
 	}
-	g.put(no)
+	g.Put(no)
 }
 
 // step is @x++ and the like; the value is left in R0.
@@ -170,17 +234,17 @@ func (g *generator) step(x *syntax.Unary, mx *syntax.Map) {
 	if x.Op == "--" {
 		by = -1
 	}
-	no, end := g.newLabel(), g.newLabel()
+	no, end := g.NewLabel(), g.NewLabel()
 	g.element(m, mx, no)
-	g.imm(bpf.R0, uint64(int64(by)))
-	g.atomicAdd(place{regValue, 0}, bpf.R0, true)
+	g.Imm(bpf.R0, uint64(int64(by)))
+	g.AtomicAdd(cell(regValue, 0), bpf.R0, true)
 	if !x.Post {
-		g.aluImm(bpf.Add, bpf.R0, by)
+		g.AluImm(bpf.Add, bpf.R0, by)
 	}
-	g.goTo(end)
-	g.put(no)
-	g.imm(bpf.R0, 0)
-	g.put(end)
+	g.GoTo(end)
+	g.Put(no)
+	g.Imm(bpf.R0, 0)
+	g.Put(end)
 }
 
 // gather is @x = count() and all others.
@@ -198,41 +262,84 @@ func (g *generator) gather(m *mapInfo, x *syntax.Map, call *syntax.Call) {
 		}
 		n = g.save()
 	}
-	no := g.newLabel()
+	no := g.NewLabel()
 	g.element(m, x, no)
 	add := func(word int, src uint8) {
-		p := place{regValue, 8 * word}
+		p := cell(regValue, 8*word)
 		if shared {
-			g.atomicAdd(p, src, false)
+			g.AtomicAdd(p, src, false)
 			return
 		}
-		g.load(bpf.R0, p, 8, false)
-		g.alu(bpf.Add, bpf.R0, src)
-		g.store(p, bpf.R0)
+		g.Load(bpf.R0, p, 8, false)
+		g.Alu(bpf.Add, bpf.R0, src)
+		g.Store(p, bpf.R0)
 	}
 	switch t.Kind {
 	case types.Count:
-		g.imm(bpf.R1, 1)
+		g.Imm(bpf.R1, 1)
 		add(0, bpf.R1)
 	case types.Sum:
-		g.load(bpf.R1, n, 8, false)
+		g.Load(bpf.R1, n, 8, false)
 		add(0, bpf.R1)
 	case types.Avg, types.Stats:
-		g.imm(bpf.R1, 1)
+		g.Imm(bpf.R1, 1)
 		add(0, bpf.R1)
-		g.load(bpf.R1, n, 8, false)
+		g.Load(bpf.R1, n, 8, false)
 		add(1, bpf.R1)
 	case types.Min, types.Max:
-		g.extreme(t, n, shared, no)
+		g.extreme(m, t, n, shared, no)
+	case types.TSeries:
+		g.moment(t, n, no)
 	case types.Hist, types.LHist:
-		g.load(bpf.R1, n, 8, false)
-		g.ifImm(bpf.Jge, bpf.R1, int32(t.Size/8), no)
-		g.aluImm(bpf.Lsh, bpf.R1, 3)
-		g.alu(bpf.Add, regValue, bpf.R1)
-		g.imm(bpf.R1, 1)
+		g.Load(bpf.R1, n, 8, false)
+		g.IfImm(bpf.Jge, bpf.R1, int32(t.Size/8), no)
+		g.AluImm(bpf.Lsh, bpf.R1, 3)
+		g.Alu(bpf.Add, regValue, bpf.R1)
+		g.Imm(bpf.R1, 1)
 		add(0, bpf.R1)
 	}
-	g.put(no)
+	g.Put(no)
+}
+
+// moment puts a number into the slot of now's interval. What the slot held of an older one goes: an update
+// of another thread that comes between may go with it.
+func (g *generator) moment(t *types.Type, n place, no label) {
+	g.Helper(bpf.FnKtimeGetBootNs)
+	g.Imm(bpf.R1, uint64(t.Step))
+	g.Alu(bpf.Div, bpf.R0, bpf.R1)
+	g.Mov(bpf.R2, bpf.R0)
+	g.AluImm(bpf.Add, bpf.R2, 1)
+	g.Imm(bpf.R1, uint64(t.Len))
+	g.Alu(bpf.Mod, bpf.R0, bpf.R1)
+	g.IfImm(bpf.Jge, bpf.R0, int32(t.Len), no)
+	g.AluImm(bpf.Mul, bpf.R0, 24)
+	g.Alu(bpf.Add, regValue, bpf.R0)
+	same := g.NewLabel()
+	g.Load(bpf.R0, cell(regValue, 0), 8, false)
+	g.IfReg(bpf.Jeq, bpf.R0, bpf.R2, same)
+	g.Store(cell(regValue, 0), bpf.R2)
+	g.StoreImm(cell(regValue, 8), 0)
+	g.StoreImm(cell(regValue, 16), 0)
+	g.Put(same)
+	g.Load(bpf.R2, n, 8, false)
+	g.Load(bpf.R1, cell(regValue, 8), 8, false)
+	switch t.Name {
+	case "avg", "sum":
+		g.AtomicAdd(cell(regValue, 16), bpf.R2, false)
+	case "min", "max":
+		first, done := g.NewLabel(), g.NewLabel()
+		g.IfImm(bpf.Jeq, bpf.R1, 0, first)
+		g.Load(bpf.R0, cell(regValue, 16), 8, false)
+		worse := map[string]uint8{"mintrue": bpf.Jsge, "minfalse": bpf.Jge, "maxtrue": bpf.Jsle, "maxfalse": bpf.Jle}[fmt.Sprint(t.Name, t.Signed)]
+		g.IfReg(worse, bpf.R2, bpf.R0, done)
+		g.Put(first)
+		g.Store(cell(regValue, 16), bpf.R2)
+		g.Put(done)
+	default:
+		g.Store(cell(regValue, 16), bpf.R2)
+	}
+	g.Imm(bpf.R1, 1)
+	g.AtomicAdd(cell(regValue, 8), bpf.R1, false)
 }
 
 // extremeTries is how often a shared minimum is tried again because another thread has
@@ -241,7 +348,7 @@ const extremeTries = 64
 
 // extreme keeps the least or greatest. The word that says whether there is one is set
 // behind the value, so that who finds it set finds a value.
-func (g *generator) extreme(t *types.Type, n place, shared bool, end label) {
+func (g *generator) extreme(m *mapInfo, t *types.Type, n place, shared bool, end label) {
 	worse := uint8(bpf.Jle)
 	switch {
 	case t.Kind == types.Max && t.Signed:
@@ -251,81 +358,81 @@ func (g *generator) extreme(t *types.Type, n place, shared bool, end label) {
 	case t.Kind == types.Min:
 		worse = bpf.Jge
 	}
-	g.imm(bpf.R3, t.Mask())
+	g.Imm(bpf.R3, t.Mask())
 	tries := g.temp()
-	g.storeImm(tries, 0)
-	again, done := g.newLabel(), g.newLabel()
-	g.put(again)
-	g.load(bpf.R0, place{regValue, 8}, 8, false)
-	g.mov(bpf.R1, bpf.R0)
-	g.alu(bpf.Xor, bpf.R1, bpf.R3) // what it stands for
-	g.load(bpf.R2, n, 8, false)
-	g.ifReg(worse, bpf.R2, bpf.R1, done)
-	g.alu(bpf.Xor, bpf.R2, bpf.R3)
+	g.StoreImm(tries, 0)
+	again, done := g.NewLabel(), g.NewLabel()
+	g.Put(again)
+	g.Load(bpf.R0, cell(regValue, 8), 8, false)
+	g.Mov(bpf.R1, bpf.R0)
+	g.Alu(bpf.Xor, bpf.R1, bpf.R3) // what it stands for
+	g.Load(bpf.R2, n, 8, false)
+	g.IfReg(worse, bpf.R2, bpf.R1, done)
+	g.Alu(bpf.Xor, bpf.R2, bpf.R3)
 	if !shared {
-		g.store(place{regValue, 8}, bpf.R2)
+		g.Store(cell(regValue, 8), bpf.R2)
 	} else {
-		g.mov(bpf.R1, bpf.R0)
-		g.emit(bpf.Insn{Op: bpf.ClassSTX | bpf.ModeAtomic | bpf.SizeDW, Dst: regValue, Src: bpf.R2, Off: 8, Imm: bpf.AtomicCmpxchg})
-		g.ifReg(bpf.Jeq, bpf.R0, bpf.R1, done)
-		g.load(bpf.R0, tries, 8, false)
-		g.aluImm(bpf.Add, bpf.R0, 1)
-		g.store(tries, bpf.R0)
-		g.ifImm(bpf.Jlt, bpf.R0, extremeTries, again)
-		g.countLoss()
-		g.goTo(end)
+		g.Mov(bpf.R1, bpf.R0)
+		g.Emit(bpf.Insn{Op: bpf.ClassSTX | bpf.ModeAtomic | bpf.SizeDW, Dst: regValue, Src: bpf.R2, Off: 8, Imm: bpf.AtomicCmpxchg})
+		g.IfReg(bpf.Jeq, bpf.R0, bpf.R1, done)
+		g.Load(bpf.R0, tries, 8, false)
+		g.AluImm(bpf.Add, bpf.R0, 1)
+		g.Store(tries, bpf.R0)
+		g.IfImm(bpf.Jlt, bpf.R0, extremeTries, again)
+		g.countLoss(m)
+		g.GoTo(end)
 	}
-	g.put(done)
-	g.storeImm(place{regValue, 0}, 1)
+	g.Put(done)
+	g.StoreImm(cell(regValue, 0), 1)
 	g.drop()
 }
 
 // histBucket makes of the number in R0 its bucket's index: 0 of negative ones, then one for
 // each number below 2 << bits, then 2^bits for each power of two.
 func (g *generator) histBucket(t *types.Type) {
-	small, end, positive := g.newLabel(), g.newLabel(), g.newLabel()
-	g.ifImm(bpf.Jsge, bpf.R0, 0, positive)
-	g.imm(bpf.R0, 0)
-	g.goTo(end)
-	g.put(positive)
-	g.ifImm(bpf.Jlt, bpf.R0, int32(2<<t.Bits), small)
+	small, end, positive := g.NewLabel(), g.NewLabel(), g.NewLabel()
+	g.IfImm(bpf.Jsge, bpf.R0, 0, positive)
+	g.Imm(bpf.R0, 0)
+	g.GoTo(end)
+	g.Put(positive)
+	g.IfImm(bpf.Jlt, bpf.R0, int32(2<<t.Bits), small)
 	// R1 becomes the logarithm, in steps that need no jump.
-	g.mov(bpf.R2, bpf.R0)
-	g.imm(bpf.R1, 0)
+	g.Mov(bpf.R2, bpf.R0)
+	g.Imm(bpf.R1, 0)
 	for step := 5; step >= 0; step-- {
-		g.imm(bpf.R3, 1<<(1<<step)-1)
-		g.alu(bpf.Sub, bpf.R3, bpf.R2)
-		g.aluImm(bpf.Rsh, bpf.R3, 63)
-		g.aluImm(bpf.Lsh, bpf.R3, int32(step))
-		g.alu(bpf.Rsh, bpf.R2, bpf.R3)
-		g.alu(bpf.Or, bpf.R1, bpf.R3)
+		g.Imm(bpf.R3, 1<<(1<<step)-1)
+		g.Alu(bpf.Sub, bpf.R3, bpf.R2)
+		g.AluImm(bpf.Rsh, bpf.R3, 63)
+		g.AluImm(bpf.Lsh, bpf.R3, int32(step))
+		g.Alu(bpf.Rsh, bpf.R2, bpf.R3)
+		g.Alu(bpf.Or, bpf.R1, bpf.R3)
 	}
-	g.aluImm(bpf.Sub, bpf.R1, int32(t.Bits)) // the power of a bucket's width
-	g.alu(bpf.Rsh, bpf.R0, bpf.R1)
-	g.aluImm(bpf.And, bpf.R0, int32(1<<t.Bits-1))
-	g.aluImm(bpf.Add, bpf.R1, 1)
-	g.aluImm(bpf.Lsh, bpf.R1, int32(t.Bits))
-	g.alu(bpf.Add, bpf.R0, bpf.R1)
-	g.put(small)
-	g.aluImm(bpf.Add, bpf.R0, 1)
-	g.put(end)
+	g.AluImm(bpf.Sub, bpf.R1, int32(t.Bits)) // the power of a bucket's width
+	g.Alu(bpf.Rsh, bpf.R0, bpf.R1)
+	g.AluImm(bpf.And, bpf.R0, int32(1<<t.Bits-1))
+	g.AluImm(bpf.Add, bpf.R1, 1)
+	g.AluImm(bpf.Lsh, bpf.R1, int32(t.Bits))
+	g.Alu(bpf.Add, bpf.R0, bpf.R1)
+	g.Put(small)
+	g.AluImm(bpf.Add, bpf.R0, 1)
+	g.Put(end)
 }
 
 func (g *generator) lhistBucket(t *types.Type) {
-	low, high, end := g.newLabel(), g.newLabel(), g.newLabel()
-	g.imm(bpf.R1, uint64(t.Low))
-	g.ifReg(bpf.Jslt, bpf.R0, bpf.R1, low)
-	g.imm(bpf.R2, uint64(t.High))
-	g.ifReg(bpf.Jsge, bpf.R0, bpf.R2, high)
-	g.alu(bpf.Sub, bpf.R0, bpf.R1)
-	g.imm(bpf.R1, uint64(t.Step))
-	g.alu(bpf.Div, bpf.R0, bpf.R1)
-	g.aluImm(bpf.Add, bpf.R0, 1)
-	g.goTo(end)
-	g.put(high)
-	g.imm(bpf.R0, uint64(t.Size/8-1))
-	g.goTo(end)
-	g.put(low)
-	g.imm(bpf.R0, 0)
-	g.put(end)
+	low, high, end := g.NewLabel(), g.NewLabel(), g.NewLabel()
+	g.Imm(bpf.R1, uint64(t.Low))
+	g.IfReg(bpf.Jslt, bpf.R0, bpf.R1, low)
+	g.Imm(bpf.R2, uint64(t.High))
+	g.IfReg(bpf.Jsge, bpf.R0, bpf.R2, high)
+	g.Alu(bpf.Sub, bpf.R0, bpf.R1)
+	g.Imm(bpf.R1, uint64(t.Step))
+	g.Alu(bpf.Div, bpf.R0, bpf.R1)
+	g.AluImm(bpf.Add, bpf.R0, 1)
+	g.GoTo(end)
+	g.Put(high)
+	g.Imm(bpf.R0, uint64(t.Size/8-1))
+	g.GoTo(end)
+	g.Put(low)
+	g.Imm(bpf.R0, 0)
+	g.Put(end)
 }

@@ -1,12 +1,79 @@
 package compile
 
 import (
+	"strconv"
+	"strings"
+
 	"kprobe/bpf"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
 
 // Values that lie in the target's memory: what pointers point to.
+
+// read calls the helper that reads at R3, up to a NUL or not. Of a kernel's target an address of its own half is the
+// kernel's, any other that of the process that is under way.
+func (g *generator) read(str bool) {
+	user, kernel := int32(bpf.FnProbeReadUser), int32(bpf.FnProbeReadKernel)
+	if str {
+		user, kernel = bpf.FnProbeReadUserStr, bpf.FnProbeReadKernelStr
+	}
+	name := map[bool]string{false: "probe_read_user", true: "probe_read_user_str"}[str]
+	if !g.opts.Kernel {
+		g.Helper(user)
+		g.failed(name)
+		return
+	}
+	own, end := g.NewLabel(), g.NewLabel()
+	g.IfImm(bpf.Jslt, bpf.R3, 0, own)
+	g.Helper(user)
+	g.failed(name)
+	g.GoTo(end)
+	g.Put(own)
+	g.Helper(kernel)
+	g.failed(strings.Replace(name, "user", "kernel", 1))
+	g.Put(end)
+}
+
+// failed tells of a helper whose result, in R0, is an error, where that is asked for. It keeps no register.
+func (g *generator) failed(name string) {
+	if !g.opts.Told {
+		return
+	}
+	fine := g.NewLabel()
+	g.IfImm(bpf.Jsge, bpf.R0, 0, fine)
+	g.scoped(func() {
+		rec := g.room(RecordArgs + 8)
+		g.Store(rec.Plus(RecordArgs), bpf.R0)
+		g.emitRecord(&Action{At: g.doing, Kind: Failed, Format: name, Args: []*types.Type{types.Int64}}, rec, RecordArgs+8)
+	})
+	g.Put(fine)
+}
+
+// absent is where a map has no element for a key: told of where that is asked for. R0 is 0 at none.
+func (g *generator) absent(none label) {
+	if !g.opts.Told {
+		g.IfImm(bpf.Jeq, bpf.R0, 0, none)
+		return
+	}
+	there := g.NewLabel()
+	g.IfImm(bpf.Jne, bpf.R0, 0, there)
+	g.scoped(func() {
+		rec := g.room(RecordArgs + 8)
+		g.StoreImm(rec.Plus(RecordArgs), 0)
+		g.emitRecord(&Action{At: g.doing, Kind: Failed, Format: "map_lookup_elem", Args: []*types.Type{types.Int64}}, rec, RecordArgs+8)
+	})
+	g.Imm(bpf.R0, 0)
+	g.GoTo(none)
+	g.Put(there)
+}
+
+// during makes x what messages of its code are about, until the function that comes back is called.
+func (g *generator) during(x syntax.Expr) func() {
+	before := g.doing
+	g.doing = x.At()
+	return func() { g.doing = before }
+}
 
 // inTarget tells whether an expression names memory of the target.
 func (g *generator) inTarget(x syntax.Expr) bool {
@@ -36,7 +103,7 @@ func (g *generator) address(x syntax.Expr) {
 			g.address(x.X)
 		}
 		if f.Offset != 0 {
-			g.aluImm(bpf.Add, bpf.R0, int32(f.Offset))
+			g.AluImm(bpf.Add, bpf.R0, int32(f.Offset))
 		}
 	case *syntax.Index:
 		size := int32(max(g.types[x].Size, 1))
@@ -47,15 +114,15 @@ func (g *generator) address(x syntax.Expr) {
 		}
 		if n, ok := g.constant(x.I); ok && n < 1<<16 {
 			if n > 0 {
-				g.aluImm(bpf.Add, bpf.R0, int32(n)*size)
+				g.AluImm(bpf.Add, bpf.R0, int32(n)*size)
 			}
 			return
 		}
 		at := g.save()
 		g.number(x.I)
-		g.aluImm(bpf.Mul, bpf.R0, size)
-		g.load(bpf.R1, at, 8, false)
-		g.alu(bpf.Add, bpf.R0, bpf.R1)
+		g.AluImm(bpf.Mul, bpf.R0, size)
+		g.Load(bpf.R1, at, 8, false)
+		g.Alu(bpf.Add, bpf.R0, bpf.R1)
 		g.drop()
 	}
 }
@@ -67,7 +134,7 @@ func (g *generator) fieldOf(x *syntax.Field) types.Field {
 		t = t.Elem
 	}
 	for i, f := range t.Fields {
-		if f.Name == x.Name || t.Kind == types.Tuple && x.Name == tupleNames[min(i, len(tupleNames)-1)] {
+		if f.Name == x.Name || t.Kind == types.Tuple && x.Name == strconv.Itoa(i) {
 			return f
 		}
 	}
@@ -76,6 +143,9 @@ func (g *generator) fieldOf(x *syntax.Field) types.Field {
 
 // targetNumber leaves a scalar of the target's memory in R0.
 func (g *generator) targetNumber(x syntax.Expr, t *types.Type) {
+	if g.referred(x, t) {
+		return
+	}
 	g.address(x)
 	g.readTarget(t)
 	if f, ok := x.(*syntax.Field); ok {
@@ -88,29 +158,40 @@ func (g *generator) bits(f types.Field) {
 	if f.BitSize == 0 {
 		return
 	}
-	g.aluImm(bpf.Lsh, bpf.R0, int32(64-f.BitOff-f.BitSize))
+	g.AluImm(bpf.Lsh, bpf.R0, int32(64-f.BitOff-f.BitSize))
 	op := uint8(bpf.Rsh)
 	if f.Type.Signed {
 		op = bpf.Arsh
 	}
-	g.aluImm(op, bpf.R0, int32(64-f.BitSize))
+	g.AluImm(op, bpf.R0, int32(64-f.BitSize))
 }
 
 // targetMemory copies a structure, array or string of the target.
 func (g *generator) targetMemory(x syntax.Expr, t *types.Type) place {
+	if v := g.variableAt(x); v != nil {
+		return g.variable(v)
+	}
 	dst := g.room(t.Slot())
+	if off, ok := g.inContext(x); ok {
+		g.Zero(dst, t.Slot())
+		for i := 0; i < t.Slot() && g.hasContext(off+i, 8) && off%8 == 0; i += 8 {
+			g.Load(bpf.R0, cell(regCtx, off+i), 8, false)
+			g.Store(dst.Plus(i), bpf.R0)
+		}
+		return dst
+	}
 	g.scoped(func() {
 		g.address(x)
 		from := g.save()
-		g.zero(dst, t.Slot())
-		g.addr(bpf.R1, dst)
-		g.imm(bpf.R2, uint64(t.Size))
-		g.load(bpf.R3, from, 8, false)
+		g.Zero(dst, t.Slot())
+		g.Addr(bpf.R1, dst)
+		g.Imm(bpf.R2, uint64(t.Size))
+		g.Load(bpf.R3, from, 8, false)
 		if t.Kind == types.String {
 			// Nothing of what is behind its NUL.
-			g.helper(bpf.FnProbeReadUserStr)
+			g.read(true)
 		} else {
-			g.helper(bpf.FnProbeReadUser)
+			g.read(false)
 		}
 	})
 	return dst

@@ -1,85 +1,40 @@
 package compile
 
 import (
-	"strconv"
+	"maps"
+	"slices"
 	"strings"
 
+	"kprobe/script/settings"
 	"kprobe/script/syntax"
 )
 
-// Settings are what a config block, or the environment, sets.
-type Settings struct {
-	MaxStrlen       int
-	MaxMapKeys      int
-	PrintMapsOnExit bool
-	TruncTrailer    string
-	MissingProbes   string // "error", "warn", "ignore"
-	StackMode       string
-}
-
-// numbers that settings may have; those that mean nothing here are read and let be.
-var idle = map[string]bool{
-	"cache_user_symbols": true, "cpp_demangle": true, "lazy_symbolication": true, "log_size": true, "max_bpf_progs": true,
-	"max_cat_bytes": true, "max_probes": true, "max_type_res_iterations": true, "on_stack_limit": true, "perf_rb_pages": true,
-	"unstable_import": true, "unstable_macro": true, "unstable_map_decl": true, "unstable_tseries": true, "unstable_import_statement": true,
-	"use_blazesym": true, "show_debug_info": true, "license": true, "symbol_source": true, "max_ast_nodes": true, "btf": true,
-}
-
-// settings reads those of the options, then the script's own.
-func (c *checker) settings(f *syntax.File) Settings {
-	s := Settings{MaxStrlen: 1024, MaxMapKeys: 4096, PrintMapsOnExit: true, TruncTrailer: "..", MissingProbes: "error", StackMode: "bpftrace"}
-	for name, value := range c.opts.Settings {
-		s.set(name, value)
+// stable holds that the script may have a feature.
+func (c *checker) stable(at syntax.Node, feature string) {
+	if c.set.Refused[feature] {
+		c.errorf(at, "This needs the unstable feature %s, which is set to error: set %s=enable, or warn", strings.TrimPrefix(feature, "unstable_"), feature)
 	}
+}
+
+// settings reads the script's, then those of the environment, which come first.
+func (c *checker) settings(f *syntax.File) settings.Settings {
+	s := settings.Default()
 	for _, cfg := range f.Config {
 		name := strings.TrimPrefix(strings.ToLower(cfg.Name), "bpftrace_")
-		if what := s.set(name, cfg.Value); what != "" {
+		itself := syntax.Span{From: cfg.From, To: cfg.From + len(cfg.Name)}
+		switch what := s.Set(name, cfg.Value); {
+		case settings.OfEnvironment(name):
+			c.errorf(itself, "%s can only be set as an environment variable", cfg.Name)
+		case strings.HasPrefix(what, "Unrecognized"):
+			c.errorf(itself, "%s", strings.ReplaceAll(what, "%", cfg.Name))
+		case what != "":
 			c.errorf(cfg, "%s", strings.ReplaceAll(what, "%", cfg.Name))
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.opts.Settings)) {
+		if what := s.Set(name, c.opts.Settings[name]); what != "" && !strings.HasPrefix(what, "Unrecognized") { // others may have variables of such names
+			c.errs = append(c.errs, &syntax.Error{Span: syntax.Span{From: 0, To: 1}, Msg: "BPFTRACE_" + strings.ToUpper(name) + ": " + strings.ReplaceAll(what, "%", name), Source: c.src})
+		}
+	}
 	return s
-}
-
-// set changes a setting, or says what is wrong.
-func (s *Settings) set(name, value string) (wrong string) {
-	number := func(to *int, least, most int) string {
-		n, err := strconv.ParseInt(strings.ReplaceAll(value, "_", ""), 0, 32)
-		if err != nil || int(n) < least || int(n) > most {
-			return "Invalid value for %: it must be a number from " + strconv.Itoa(least) + " to " + strconv.Itoa(most)
-		}
-		*to = int(n)
-		return ""
-	}
-	switch name {
-	case "max_strlen", "strlen":
-		return number(&s.MaxStrlen, 1, 16<<10)
-	case "max_map_keys", "map_keys_max":
-		return number(&s.MaxMapKeys, 1, 1<<24)
-	case "print_maps_on_exit":
-		switch value {
-		case "1", "true":
-			s.PrintMapsOnExit = true
-		case "0", "false":
-			s.PrintMapsOnExit = false
-		default:
-			return "Invalid value for %: it must be true or false"
-		}
-	case "str_trunc_trailer":
-		s.TruncTrailer = value
-	case "missing_probes":
-		if value != "error" && value != "warn" && value != "ignore" {
-			return "Invalid value for missing_probes: it must be error, warn or ignore"
-		}
-		s.MissingProbes = value
-	case "stack_mode":
-		if value != "bpftrace" && value != "perf" && value != "raw" && value != "build_id" {
-			return "Invalid value for stack_mode: it must be bpftrace, perf, raw or build_id"
-		}
-		s.StackMode = value
-	default:
-		if !idle[name] {
-			return "Unrecognized config variable: %"
-		}
-	}
-	return ""
 }

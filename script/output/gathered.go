@@ -13,6 +13,10 @@ import (
 func Reduce(t *types.Type, threads [][]byte) []byte {
 	total := append([]byte(nil), threads[0]...)
 	for _, v := range threads[1:] {
+		if t.Kind == types.TSeries {
+			reduceSeries(t, total, v)
+			continue
+		}
 		if t.Kind == types.Min || t.Kind == types.Max {
 			if word(v) != 0 && (word(total) == 0 || better(t, word(v[8:]), word(total[8:]))) {
 				copy(total, v)

@@ -64,11 +64,13 @@ func (n *Names) JSON(t *types.Type, b []byte, div uint64) string {
 		return jsonNumber(t, divided(t, number(t, b), div))
 	case types.Pointer, types.Enum:
 		return jsonUint(number(t, b))
-	case types.Bool:
+	case types.Bool, types.Float:
 		return n.Text(t, b)
 	case types.Stats:
 		num := &types.Type{Kind: types.Int, Size: 8, Signed: t.Signed}
 		return fmt.Sprintf(`{"count": %s, "average": %s, "total": %s}`, jsonUint(word(b)), jsonNumber(num, divided(num, gathered(t, b), div)), jsonNumber(num, word(b[8:])))
+	case types.TSeries:
+		return n.seriesJSON(t, b)
 	case types.Hist, types.LHist:
 		return histogramJSON(t, b, div)
 	case types.Buffer:
@@ -92,11 +94,7 @@ func (n *Names) JSON(t *types.Type, b []byte, div uint64) string {
 	case types.Record:
 		var all []string
 		for _, f := range t.Fields {
-			size := f.Type.Slot()
-			if t.Name != "" {
-				size = f.Type.Size
-			}
-			all = append(all, Quote(f.Name)+": "+n.JSON(f.Type, b[f.Offset:f.Offset+size], 1))
+			all = append(all, Quote(f.Name)+": "+n.JSON(f.Type, member(t, f, b), 1))
 		}
 		return "{" + strings.Join(all, ", ") + "}"
 	}

@@ -34,6 +34,14 @@ func (m *Map) Sort() {
 	t := m.Value
 	var by func(Entry) uint64
 	switch {
+	case t.Kind == types.TSeries:
+		by = func(e Entry) uint64 {
+			all := moments(t, e.Value)
+			if len(all) == 0 {
+				return 0
+			}
+			return all[len(all)-1].epoch
+		}
 	case lines(t):
 		by = func(e Entry) uint64 { return total(e.Value) }
 	case t.Aggregate():
@@ -103,7 +111,7 @@ func (n *Names) WriteText(w io.Writer, m *Map, div uint64) error {
 			s.WriteString("[" + n.key(m.Key, e.Key) + "]")
 		}
 		if lines(m.Value) {
-			s.WriteString(":\n" + histogram(m.Value, e.Value, div) + "\n")
+			s.WriteString(":\n" + n.graph(m.Value, e.Value, div) + "\n")
 		} else {
 			s.WriteString(": " + n.value(m.Value, e.Value, div) + "\n")
 		}
@@ -116,8 +124,10 @@ func (n *Names) WriteText(w io.Writer, m *Map, div uint64) error {
 func (n *Names) WriteJSON(w io.Writer, m *Map, div uint64) error {
 	kind := "map"
 	switch {
-	case m.Value.Kind == types.Stats:
+	case m.Value.Kind == types.Stats || m.Value.Kind == types.Avg:
 		kind = "stats"
+	case m.Value.Kind == types.TSeries:
+		kind = "tseries"
 	case lines(m.Value):
 		kind = "hist"
 	}
@@ -138,10 +148,18 @@ func (n *Names) WriteJSON(w io.Writer, m *Map, div uint64) error {
 	return err
 }
 
+// graph is a value that takes several lines.
+func (n *Names) graph(t *types.Type, b []byte, div uint64) string {
+	if t.Kind == types.TSeries {
+		return n.series(t, b)
+	}
+	return histogram(t, b, div)
+}
+
 // Value shows what print() was given, with the end of its line.
 func (n *Names) Value(t *types.Type, b []byte) string {
 	if lines(t) {
-		return histogram(t, b, 1) + "\n"
+		return n.graph(t, b, 1) + "\n"
 	}
 	return n.value(t, b, 1) + "\n"
 }

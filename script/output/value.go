@@ -4,6 +4,7 @@ package output
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,17 +13,21 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/script/types"
 )
 
 // Names finds words for numbers.
 type Names struct {
-	USym  func(addr uint64) string
-	KSym  func(addr uint64) string
-	User  func(id uint32) string
-	Probe func(cookie uint64) string
-	Stack func(id uint32, t *types.Type) string // its lines
-	Wall  func(boot uint64) time.Time           // when it was so many ns after boot
+	USym   func(addr uint64) string
+	KSym   func(addr uint64) string
+	User   func(id uint32) string
+	Probe  func(cookie uint64) string
+	Cgroup func(id uint64) string
+	Call   func(number uint64) string            // of a system call; "" for none
+	Stack  func(id uint32, t *types.Type) string // its lines
+	Wall   func(boot uint64) time.Time           // when it was so many ns after boot
 
 	Trailer string // behind a string that was cut
 }
@@ -36,7 +41,7 @@ func word(b []byte) uint64 {
 // number is a scalar as it lies in memory, extended by its sign: a word, or in a
 // structure its own size.
 func number(t *types.Type, b []byte) uint64 {
-	if len(b) >= 8 {
+	if len(b) >= 8 || len(b) == 0 {
 		return word(b)
 	}
 	n := word(b)
@@ -84,8 +89,12 @@ func (n *Names) Text(t *types.Type, b []byte) string {
 		return n.User(uint32(word(b)))
 	case types.Probe:
 		return n.Probe(word(b))
+	case types.CgroupPath:
+		return n.Cgroup(word(b))
+	case types.Mac:
+		return fmt.Sprintf("%02X:%02X:%02X:%02X:%02X:%02X", b[0], b[1], b[2], b[3], b[4], b[5])
 	case types.Error:
-		return errno(int64(word(b)))
+		return n.named(t.Name, int64(word(b)))
 	case types.Time:
 		return Strftime(n.Wall(word(b)), t.Name)
 	case types.String:
@@ -96,6 +105,8 @@ func (n *Names) Text(t *types.Type, b []byte) string {
 		return s
 	case types.Buffer:
 		return Hex(b[8:8+min(word(b), uint64(len(b)-8))], true, false)
+	case types.Float:
+		return "null"
 	case types.Inet:
 		return inet(word(b), b[8:24])
 	case types.Array:
@@ -128,13 +139,28 @@ func inet(family uint64, b []byte) string {
 
 func (n *Names) fields(t *types.Type, b []byte, lead func(name string) string) (all []string) {
 	for _, f := range t.Fields {
-		size := f.Type.Slot()
-		if t.Name != "" {
-			size = f.Type.Size
-		}
-		all = append(all, lead(f.Name)+n.Text(f.Type, b[f.Offset:f.Offset+size]))
+		all = append(all, lead(f.Name)+n.Text(f.Type, member(t, f, b)))
 	}
 	return all
+}
+
+// member is where a member of a tuple or record lies; of a bit-field its bits, as a word.
+func member(t *types.Type, f types.Field, b []byte) []byte {
+	size := f.Type.Slot()
+	if t.Name != "" {
+		size = f.Type.Size
+	}
+	b = b[f.Offset:min(f.Offset+size, len(b))]
+	if f.BitSize == 0 {
+		return b
+	}
+	bits := word(b) << (64 - f.BitOff - f.BitSize)
+	if f.Type.Signed {
+		bits = uint64(int64(bits) >> (64 - f.BitSize))
+	} else {
+		bits >>= 64 - f.BitSize
+	}
+	return binary.LittleEndian.AppendUint64(nil, bits)
 }
 
 func integer(t *types.Type, v uint64) string {
@@ -142,6 +168,34 @@ func integer(t *types.Type, v uint64) string {
 		return strconv.FormatInt(int64(v), 10)
 	}
 	return strconv.FormatUint(v, 10)
+}
+
+// Errno is an error's text as C has it.
+func Errno(err error) string {
+	var n syscall.Errno
+	if errors.As(err, &n) {
+		return errno(int64(n))
+	}
+	return err.Error()
+}
+
+// named is the name that a number has in a table: "signal", "syscall", or "" for errors.
+func (names *Names) named(table string, n int64) string {
+	name := ""
+	switch table {
+	case "":
+		return errno(n)
+	case "syscall":
+		name = names.Call(uint64(n))
+	case "signal":
+		if n > 0 && n < 32 {
+			name = unix.SignalName(syscall.Signal(n))
+		}
+	}
+	if name == "" {
+		return fmt.Sprintf("Unknown %s %d", table, n)
+	}
+	return name
 }
 
 // errno is an error's text as strerror has it.

@@ -21,30 +21,32 @@ const (
 	Bool
 	Pointer
 	Enum
-	USym    // an address of the process: a word
-	KSym    // an address of the kernel
-	UStack  // id of a trace, a word; 1 more than the map's
-	KStack  // the same, of the kernel's stack
-	User    // a user's id, shown by name
-	Probe   // an attach point's number, shown by its name
-	Error   // an errno, shown in words
-	Time    // Name is the format of a word of nanoseconds since boot
-	Mac     // 6 bytes in a word
-	String  // Size bytes
-	Buffer  // a word with the length, then Size-8 bytes
-	Inet    // a word with the family, then 16 bytes
-	Array   // Len of Elem
-	Tuple   // Fields, each where Offset says
-	Record  // the same with names: a structure
-	Count   // words: n
-	Sum     // n
-	Avg     // n, total
-	Stats   // n, total
-	Min     // set, value
-	Max     // set, value
-	Hist    // buckets, of 2^Bits a power of two
-	LHist   // buckets of Step from Low to High
-	TSeries // Len slots of: epoch, n, value
+	USym       // an address of the process: a word
+	KSym       // an address of the kernel
+	UStack     // id of a trace, a word; 1 more than the map's
+	KStack     // the same, of the kernel's stack
+	User       // a user's id, shown by name
+	Probe      // an attach point's number, shown by its name
+	Error      // an errno, shown in words; of Name "signal" or "syscall" the number of one, shown by its name
+	Time       // Name is the format of a word of nanoseconds since boot
+	Mac        // 6 bytes in a word
+	CgroupPath // a group's id, shown by its path
+	String     // Size bytes
+	Buffer     // a word with the length, then Size-8 bytes
+	Inet       // a word with the family, then 16 bytes
+	Array      // Len of Elem
+	Tuple      // Fields, each where Offset says
+	Record     // the same with names: a structure
+	Float      // of a structure's member alone: scripts do not reckon with it
+	Count      // words: n
+	Sum        // n
+	Avg        // n, total
+	Stats      // n, total
+	Min        // set, value
+	Max        // set, value
+	Hist       // buckets, of 2^Bits a power of two
+	LHist      // buckets of Step from Low to High
+	TSeries    // Len slots of: epoch, n, value
 )
 
 // Type is a value's type. Types are not changed once made.
@@ -56,7 +58,7 @@ type Type struct {
 	Elem   *Type
 	Len    int
 	Fields []Field
-	Name   string // of a Record or Enum: "struct foo"; of a Time its format
+	Name   string // of a Record or Enum: "struct foo"; of a Time its format; of a Pointer what it is known to point to
 
 	Bits            int               // of a Hist
 	Low, High, Step int64             // of an LHist; Step of a TSeries in nanoseconds
@@ -73,16 +75,65 @@ type Field struct {
 
 // Common types.
 var (
-	NoType  = &Type{}
-	VoidT   = &Type{Kind: Void}
-	Int64   = &Type{Kind: Int, Size: 8, Signed: true}
-	Uint64  = &Type{Kind: Int, Size: 8}
-	Int32   = &Type{Kind: Int, Size: 4, Signed: true}
-	Uint32  = &Type{Kind: Int, Size: 4}
-	Uint8   = &Type{Kind: Int, Size: 1}
-	Literal = &Type{Kind: Int, Size: 8, Signed: true, Lit: true}
-	BoolT   = &Type{Kind: Bool, Size: 1}
+	NoType = &Type{}
+	VoidT  = &Type{Kind: Void}
+	Int64  = &Type{Kind: Int, Size: 8, Signed: true}
+	Uint64 = &Type{Kind: Int, Size: 8}
+	Int32  = &Type{Kind: Int, Size: 4, Signed: true}
+	Uint32 = &Type{Kind: Int, Size: 4}
+	Uint8  = &Type{Kind: Int, Size: 1}
+	Int8   = &Type{Kind: Int, Size: 1, Signed: true}
+	Int16  = &Type{Kind: Int, Size: 2, Signed: true}
+	Uint16 = &Type{Kind: Int, Size: 2}
+	BoolT  = &Type{Kind: Bool, Size: 1}
 )
+
+// IntOf is the integer type of that many bytes: 1, 2, 4 or 8.
+func IntOf(size int, signed bool) *Type {
+	for _, t := range []*Type{Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64} {
+		if t.Size == size && t.Signed == signed {
+			return t
+		}
+	}
+	return Int64
+}
+
+var literals = map[int]*Type{}
+
+func init() {
+	for _, n := range []int{1, 2, 4, 8} {
+		literals[n] = &Type{Kind: Int, Size: n, Signed: true, Lit: true}
+	}
+}
+
+// LiteralOf is the type of a number that is written in a script: the smallest signed one
+// that holds it. One that is not negative goes with unsigned numbers too.
+func LiteralOf(n uint64, negative bool) *Type {
+	for _, size := range []int{1, 2, 4} {
+		shift := 64 - 8*size
+		if uint64(int64(n<<shift)>>shift) == n && (negative || int64(n) >= 0) {
+			if negative {
+				return IntOf(size, true)
+			}
+			return literals[size]
+		}
+	}
+	switch {
+	case negative:
+		return Int64
+	case n > 1<<63-1:
+		return Uint64
+	}
+	return literals[8]
+}
+
+// Plain is a number's type without the freedom of a literal.
+func (t *Type) Plain() *Type {
+	if t.Kind == Int && t.Lit {
+		return IntOf(t.Size, true)
+	}
+	return t
+}
 
 // StringOf is the type of strings of that many bytes, the NUL included.
 func StringOf(n int) *Type { return &Type{Kind: String, Size: n} }
@@ -108,7 +159,7 @@ func TupleOf(names []string, elems ...*Type) *Type {
 }
 
 // Scalar tells whether a value is one word.
-func (t *Type) Scalar() bool { return t.Kind >= Int && t.Kind <= Mac }
+func (t *Type) Scalar() bool { return t.Kind >= Int && t.Kind <= CgroupPath }
 
 // Number tells whether it can be reckoned with.
 func (t *Type) Number() bool {
@@ -117,6 +168,30 @@ func (t *Type) Number() bool {
 
 // Aggregate tells of what maps gather.
 func (t *Type) Aggregate() bool { return t.Kind >= Count }
+
+// Sizeof is the bytes of a value as sizeof tells them: a tuple's parts lie as a structure's members do in C, however a
+// script keeps them.
+func (t *Type) Sizeof() int {
+	if t.Kind != Tuple && (t.Kind != Record || t.Name != "") {
+		return t.Size
+	}
+	size, _ := t.packed()
+	return size
+}
+
+// packed is the size and the alignment of a tuple as a structure in C.
+func (t *Type) packed() (size, align int) {
+	if t.Kind != Tuple && (t.Kind != Record || t.Name != "") {
+		return t.Size, t.Align()
+	}
+	align = 1
+	for _, f := range t.Fields {
+		n, to := f.Type.packed()
+		size = (size+to-1)/to*to + n
+		align = max(align, to)
+	}
+	return (size + align - 1) / align * align, align
+}
 
 // Slot is the bytes that a script keeps a value in.
 func (t *Type) Slot() int {
@@ -127,6 +202,19 @@ func (t *Type) Slot() int {
 		return (t.Size + 8) &^ 7
 	}
 	return (t.Size + 7) &^ 7
+}
+
+// Align is what a value's address in C is a multiple of.
+func (t *Type) Align() int {
+	switch t.Kind {
+	case String:
+		return 1
+	case Array:
+		return t.Elem.Align()
+	case Record:
+		return max(t.Len, 1)
+	}
+	return max(t.Size, 1)
 }
 
 // Buckets of histograms.
@@ -142,10 +230,55 @@ func NewLHist(low, high, step int64) *Type {
 	return &Type{Kind: LHist, Low: low, High: high, Step: step, Size: 8 * int((high-low)/step+2)}
 }
 
+// ArrayOf is an array of n.
+func ArrayOf(elem *Type, n int) *Type {
+	return &Type{Kind: Array, Elem: elem, Len: n, Size: elem.Size * n}
+}
+
+// NewTSeries is the type of tseries(n, step, slots, how): each slot has its epoch, a count,
+// and a value.
+func NewTSeries(slots int, step int64, how string, signed bool) *Type {
+	return &Type{Kind: TSeries, Len: slots, Step: step, Name: how, Signed: signed, Size: 24 * slots}
+}
+
+// Declared is the type as a script would write it.
+func (t *Type) Declared() string {
+	if t.Kind == String {
+		return "string"
+	}
+	return t.String()
+}
+
+// Family is the kind of a type in one word, as messages name it.
+func (t *Type) Family() string {
+	switch t.Kind {
+	case Int, Enum:
+		return "int"
+	case Pointer:
+		return "pointer"
+	case String:
+		return "string"
+	case Buffer:
+		return "buffer"
+	case Array:
+		return "array"
+	case Tuple:
+		return "tuple"
+	case Record:
+		if t.Name != "" {
+			return "c_struct"
+		}
+		return "record"
+	case UStack, KStack:
+		return kindNames[t.Kind]
+	}
+	return t.String()
+}
+
 // String is the type as messages name it.
 func (t *Type) String() string {
 	switch t.Kind {
-	case None:
+	case None, Float:
 		return "none"
 	case Void:
 		return "void"
@@ -181,16 +314,26 @@ func (t *Type) String() string {
 		}
 		var all []string
 		for _, f := range t.Fields {
-			all = append(all, f.Name+"="+f.Type.String())
+			all = append(all, "."+f.Name+" = "+f.Type.String())
 		}
-		return "record(" + strings.Join(all, ",") + ")"
+		return "record { " + strings.Join(all, ", ") + " }"
+	case UStack, KStack:
+		n := t.Len
+		if n == 0 {
+			n = 127
+		}
+		return fmt.Sprintf("%s_%s_%d", kindNames[t.Kind], t.Name, n)
+	case Sum, Avg, Stats, Min, Max:
+		if !t.Signed {
+			return "u" + kindNames[t.Kind]
+		}
 	}
 	return kindNames[t.Kind]
 }
 
 var kindNames = map[Kind]string{
 	USym: "usym_t", KSym: "ksym_t", UStack: "ustack", KStack: "kstack", User: "username", Probe: "string", Error: "strerror_t",
-	Inet: "inet", Mac: "mac_address", Time: "timestamp", Count: "count_t", Sum: "sum_t", Avg: "avg_t", Stats: "stats_t",
+	Inet: "inet", CgroupPath: "cgroup_path_t", Mac: "mac_address", Time: "timestamp", Count: "count_t", Sum: "sum_t", Avg: "avg_t", Stats: "stats_t",
 	Min: "min_t", Max: "max_t", Hist: "hist_t", LHist: "lhist_t", TSeries: "tseries_t",
 }
 
@@ -230,11 +373,33 @@ func Join(a, b *Type) *Type {
 		if a.Elem == nil {
 			return b
 		}
+		if b.Elem != nil && !Same(a.Elem, b.Elem) {
+			return nil
+		}
+		if a.Name != b.Name { // not of one variable
+			return PointerTo(a.Elem)
+		}
 		return a
 	case Tuple, Record:
 		return joinFields(a, b)
 	case Array:
-		if a.Len != b.Len || a.Elem.Kind != b.Elem.Kind || a.Elem.Size != b.Elem.Size {
+		if a.Len != b.Len || !Same(a.Elem, b.Elem) {
+			return nil
+		}
+	case UStack, KStack:
+		if a.Len != b.Len || a.Name != b.Name {
+			return nil
+		}
+	case Enum:
+		if a.Name != b.Name || a.Name == "" {
+			return Int64
+		}
+	case Error, Time:
+		if a.Name != b.Name {
+			return nil
+		}
+	case TSeries:
+		if a.Len != b.Len || a.Step != b.Step || a.Name != b.Name {
 			return nil
 		}
 	case Hist, LHist:
@@ -249,21 +414,26 @@ func Join(a, b *Type) *Type {
 	return a
 }
 
+// joinInts: the wider one; of both signs a signed one that holds both, as far as there is one.
 func joinInts(a, b *Type) *Type {
+	size := max(a.Size, b.Size)
 	switch {
 	case a.Lit && b.Lit:
-		return a
-	case a.Signed == b.Signed:
-		if a.Size > b.Size || a.Size == b.Size && !a.Lit {
-			return a
-		}
-		return b
+		return literals[size]
 	case a.Lit:
-		return Uint64
+		return IntOf(size, b.Signed)
 	case b.Lit:
-		return Uint64
+		return IntOf(size, a.Signed)
+	case a.Signed == b.Signed:
+		return IntOf(size, a.Signed)
 	}
-	return Int64
+	if b.Signed {
+		a, b = b, a // a is the signed one
+	}
+	if b.Size >= a.Size {
+		return IntOf(min(2*b.Size, 8), true)
+	}
+	return a
 }
 
 func joinFields(a, b *Type) *Type {
@@ -278,20 +448,35 @@ func joinFields(a, b *Type) *Type {
 	same := true
 	for i, f := range a.Fields {
 		g := b.Fields[i]
-		j := Join(f.Type, g.Type)
-		if j == nil || f.Name != g.Name {
-			return nil
-		}
-		same = same && j == f.Type
-		elems = append(elems, j)
-		if a.Kind == Record {
+		if a.Kind == Record { // in any order
+			at := b.Field(f.Name)
+			if at < 0 {
+				return nil
+			}
+			g = b.Fields[at]
 			names = append(names, f.Name)
 		}
+		j := Join(f.Type, g.Type)
+		if j == nil {
+			return nil
+		}
+		same = same && Same(j, f.Type)
+		elems = append(elems, j)
 	}
 	if same {
 		return a
 	}
 	return TupleOf(names, elems...)
+}
+
+// Field is the index of a field by its name, -1 for none.
+func (t *Type) Field(name string) int {
+	for i, f := range t.Fields {
+		if f.Name == name {
+			return i
+		}
+	}
+	return -1
 }
 
 // Same tells whether two types are alike in all that is kept of them.
@@ -302,8 +487,17 @@ func Same(a, b *Type) bool {
 	if a.Kind != b.Kind || a.Size != b.Size || a.Signed != b.Signed || a.Lit != b.Lit || len(a.Fields) != len(b.Fields) || a.Name != b.Name {
 		return false
 	}
+	if a.Len != b.Len && a.Kind != Record || (a.Elem == nil) != (b.Elem == nil) {
+		return false
+	}
+	if a.Elem != nil && a.Elem != b.Elem && !(a.Elem.Name != "" && a.Elem.Name == b.Elem.Name) && !Same(a.Elem, b.Elem) {
+		return false
+	}
+	if a.Kind == Record && a.Name != "" {
+		return true // of one name
+	}
 	for i := range a.Fields {
-		if !Same(a.Fields[i].Type, b.Fields[i].Type) {
+		if a.Fields[i].Name != b.Fields[i].Name || !Same(a.Fields[i].Type, b.Fields[i].Type) {
 			return false
 		}
 	}
@@ -322,4 +516,16 @@ func (t *Type) Mask() uint64 {
 		return 1<<64 - 1
 	}
 	return 0
+}
+
+// Add adds a member to a record. The members of one without a name are the record's own.
+func (t *Type) Add(f Field) {
+	if f.Name != "" {
+		t.Fields = append(t.Fields, f)
+		return
+	}
+	for _, in := range f.Type.Fields {
+		in.Offset += f.Offset
+		t.Fields = append(t.Fields, in)
+	}
 }

@@ -1,6 +1,9 @@
 package types
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Verb is a conversion of a format.
 type Verb struct {
@@ -76,7 +79,7 @@ func Verbs(format string) (verbs []*Verb) {
 func (v *Verb) Takes(t *Type) bool {
 	switch v.Verb {
 	case 's':
-		return !t.Aggregate() && t.Kind != Void && t.Kind != Int && t.Kind != Pointer || t.Kind == Bool
+		return t.Kind != Void
 	case 'r':
 		return t.Kind == Buffer
 	case 'c':
@@ -96,4 +99,15 @@ func (v *Verb) Expects() string {
 		return "pointer"
 	}
 	return "integer"
+}
+
+// Number shows a number as the conversion says, as far as messages of the compiler need it.
+func (v *Verb) Number(n uint64) string {
+	switch v.Verb {
+	case 'x', 'X', 'o':
+		return fmt.Sprintf("%"+string(v.Verb), n)
+	case 'c':
+		return string(rune(n))
+	}
+	return fmt.Sprint(int64(n))
 }

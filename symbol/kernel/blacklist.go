@@ -8,19 +8,6 @@ import (
 	"kprobe/symbol"
 )
 
-// Blocked is a range that must not be probed (seeds 002 section 1.5): what the
-// handling of a probe runs through.
-type Blocked struct {
-	Start, End arch.Addr // End is not included
-	Symbol     string    // as the kernel names Start: of a module with " [module]" behind it
-	Reason     string
-}
-
-// String is the line in debugfs's kprobes/blacklist.
-func (b Blocked) String() string {
-	return fmt.Sprintf("0x%016x-0x%016x\t%s", uint64(b.Start), uint64(b.End), b.Symbol)
-}
-
 // blockedSections are the parts of the text that the kernel blacklists as a
 // whole, with the reason.
 var blockedSections = map[string]string{
@@ -46,13 +33,13 @@ var areas = map[string][]string{
 // the list itself, and this is it, in its order. Of one without, or that has not
 // come so far, it is made as that would: of the tables and sections it is built
 // with. A kernel without CONFIG_KPROBES marks fewer functions.
-func (k *Kernel) Blacklist() ([]Blocked, error) {
+func (k *Kernel) Blacklist() ([]arch.Blocked, error) {
 	v := k.view()
 	head, ok := k.table.Addr("kprobe_blacklist")
 	if !ok || k.hasInit(v) {
 		return k.makeBlacklist(v)
 	}
-	var out []Blocked
+	var out []arch.Blocked
 	ptr := arch.Addr(k.arch.PtrSize)
 	var err error
 	for range modulesTries { // a module may come or go meanwhile
@@ -96,8 +83,8 @@ func (k *Kernel) ReturnBlacklist() ([]Symbol, error) {
 }
 
 // blocked names a range, and gives it the reason of the section that it is in.
-func (k *Kernel) blocked(start, end arch.Addr, reason string) Blocked {
-	b := Blocked{Start: start, End: end, Reason: reason}
+func (k *Kernel) blocked(start, end arch.Addr, reason string) arch.Blocked {
+	b := arch.Blocked{Start: start, End: end, Reason: reason}
 	if s, _, ok := k.At(start); ok {
 		b.Symbol = s.Name
 		if s.Module != "" {
@@ -113,8 +100,8 @@ func (k *Kernel) blocked(start, end arch.Addr, reason string) Blocked {
 }
 
 // makeBlacklist does what the kernel does when it comes up.
-func (k *Kernel) makeBlacklist(v *view) ([]Blocked, error) {
-	var out []Blocked
+func (k *Kernel) makeBlacklist(v *view) ([]arch.Blocked, error) {
+	var out []arch.Blocked
 	if t, ok := k.table.between("__start_kprobe_blacklist", "__stop_kprobe_blacklist"); ok && k.hasInit(v) {
 		ptr := k.arch.PtrSize
 		for b := v.array(arch.Addr(t.Start), (t.End-t.Start)/uint64(ptr), ptr); len(b) >= ptr; b = b[ptr:] {
@@ -137,8 +124,8 @@ func (k *Kernel) makeBlacklist(v *view) ([]Blocked, error) {
 }
 
 // area lists a section symbol by symbol.
-func (k *Kernel) area(r symbol.Range) []Blocked {
-	var out []Blocked
+func (k *Kernel) area(r symbol.Range) []arch.Blocked {
+	var out []arch.Blocked
 	for at := arch.Addr(r.Start); uint64(at) < r.End; {
 		s, _, ok := k.table.At(at)
 		if !ok || s.Size == 0 {
@@ -155,14 +142,14 @@ func (k *Kernel) area(r symbol.Range) []Blocked {
 // that Blacklist gave. Beyond the list, it is what the kernel looks at as well:
 // .kprobes.text, and what a compiler split off a function that is on the list
 // (foo.constprop.0 of foo).
-func (k *Kernel) Blacklisted(list []Blocked, addr arch.Addr) (Blocked, bool) {
-	find := func(addr arch.Addr) (Blocked, bool) {
+func (k *Kernel) Blacklisted(list []arch.Blocked, addr arch.Addr) (arch.Blocked, bool) {
+	find := func(addr arch.Addr) (arch.Blocked, bool) {
 		for _, b := range list {
 			if b.Start <= addr && addr < b.End {
 				return b, true
 			}
 		}
-		return Blocked{}, false
+		return arch.Blocked{}, false
 	}
 	if b, ok := find(addr); ok {
 		return b, true
@@ -172,14 +159,14 @@ func (k *Kernel) Blacklisted(list []Blocked, addr arch.Addr) (Blocked, bool) {
 	}
 	s, _, ok := k.At(addr)
 	if !ok {
-		return Blocked{}, false
+		return arch.Blocked{}, false
 	}
 	if base, _, split := strings.Cut(s.Name, "."); split && base != "" {
 		if of := k.Lookup(base); len(of) > 0 {
 			if b, ok := find(of[0].Addr); ok {
-				return Blocked{s.Addr, s.Addr + arch.Addr(s.Size), s.Name, "it is a part of " + base + ": " + b.Reason}, true
+				return arch.Blocked{Start: s.Addr, End: s.Addr + arch.Addr(s.Size), Symbol: s.Name, Reason: "it is a part of " + base + ": " + b.Reason}, true
 			}
 		}
 	}
-	return Blocked{}, false
+	return arch.Blocked{}, false
 }

@@ -60,7 +60,7 @@ func isText(b []byte) bool {
 // machine of which it is not known: then it must be where the file says.
 //
 // Errors: it is the file of another kernel; nothing proves that it is not.
-func (f *File) Place(mem Memory, a *arch.Arch, where *Moves) (*Table, error) {
+func (f *File) Place(mem arch.Reader, a *arch.Arch, where *Moves) (*Table, error) {
 	if a.PtrSize != 8 {
 		return nil, fmt.Errorf("symbols of %s: of kernels of %s no place can be proved", f.name, a.Name)
 	}
@@ -110,7 +110,7 @@ func (m *Moves) slides(addr arch.Addr) (all []uint64) {
 	return all
 }
 
-func (f *File) prove(mem Memory, a *arch.Arch, table *Table, slide uint64) error {
+func (f *File) prove(mem arch.Reader, a *arch.Arch, table *Table, slide uint64) error {
 	if f.image == nil {
 		return proveExports(mem, a, table)
 	}
@@ -137,7 +137,7 @@ func (f *File) prove(mem Memory, a *arch.Arch, table *Table, slide uint64) error
 // proveExports compares a list with the table by which modules find the kernel's
 // symbols (struct kernel_symbol): each entry begins with its symbol's address, since
 // 4.19 as a distance from itself.
-func proveExports(mem Memory, a *arch.Arch, table *Table) error {
+func proveExports(mem arch.Reader, a *arch.Arch, table *Table) error {
 	const prefix, least, most = "__ksymtab_", 64, 16 << 20
 	type entry struct{ at, of arch.Addr }
 	var entries []entry

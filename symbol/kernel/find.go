@@ -9,12 +9,6 @@ import (
 	"kprobe/arch"
 )
 
-// Memory reads the kernel's address space, whole or error: a target.Target, an
-// Image, or Paged.
-type Memory interface {
-	ReadAt(addr arch.Addr, p []byte) error
-}
-
 // Found is a kernel that was found in memory or in a file.
 type Found struct {
 	Table *Table
@@ -185,7 +179,7 @@ func selfPointer(r io.ReaderAt, pos int64, a *arch.Arch, want uint64) (uint64, b
 
 // Running is the one of several found kernels that runs, by what mem shows where
 // their symbols are.
-func Running(found []Found, mem Memory) (*Found, error) {
+func Running(found []Found, mem arch.Reader) (*Found, error) {
 	for i := range found {
 		if found[i].live(mem) {
 			return &found[i], nil
@@ -194,7 +188,7 @@ func Running(found []Found, mem Memory) (*Found, error) {
 	return nil, errors.New("the kernel's symbols were found, but its memory is not where they say")
 }
 
-func (f *Found) live(mem Memory) bool {
+func (f *Found) live(mem arch.Reader) bool {
 	if banner, ok := f.Table.Addr("linux_banner"); ok {
 		var b [len(bannerText)]byte
 		return mem.ReadAt(banner, b[:]) == nil && string(b[:]) == bannerText
@@ -208,7 +202,7 @@ func (f *Found) live(mem Memory) bool {
 // Range makes a piece of virtual memory searchable by Find: places are offsets
 // from Start. Pages that are not there read as zeros.
 type Range struct {
-	Mem        Memory
+	Mem        arch.Reader
 	Start, End arch.Addr
 }
 

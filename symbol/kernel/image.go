@@ -110,7 +110,7 @@ func textOffset(r io.ReaderAt) uint64 {
 	return uint64(binary.LittleEndian.Uint32(head[44:]))
 }
 
-// ReadAt implements Memory.
+// ReadAt implements arch.Reader.
 func (im *Image) ReadAt(addr arch.Addr, p []byte) error {
 	for _, s := range im.parts {
 		off := uint64(addr) - s.addr // a relocatable image may begin below 0

@@ -16,7 +16,7 @@ import (
 // last Update, where it is of modules.
 type Kernel struct {
 	arch  *arch.Arch
-	mem   Memory
+	mem   arch.Reader
 	table *Table
 	types *Types // nil without BTF, or without symbols that say where it is
 
@@ -31,7 +31,7 @@ type Kernel struct {
 // Open reads what there is to know of the kernel with these symbols: its types
 // and its modules. A kernel without type information, or whose modules cannot be
 // found, can be opened: what needs them says so.
-func Open(t *Table, mem Memory, a *arch.Arch) (*Kernel, error) {
+func Open(t *Table, mem arch.Reader, a *arch.Arch) (*Kernel, error) {
 	k := &Kernel{arch: a, mem: mem, table: t}
 	var err error
 	if k.types, err = k.readTypes(); err != nil && !errors.Is(err, ErrNoTypes) {

@@ -66,7 +66,7 @@ func (p *Paged) translate(addr uint64) (at, left uint64, err error) {
 	panic("unreachable: level 0 returns")
 }
 
-// ReadAt implements Memory.
+// ReadAt implements arch.Reader.
 func (p *Paged) ReadAt(addr arch.Addr, b []byte) error {
 	for len(b) > 0 {
 		at, left, err := p.translate(uint64(addr))

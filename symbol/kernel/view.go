@@ -11,7 +11,7 @@ import (
 // view reads the kernel's variables. The first error stays, and reads after it
 // give zeros: the caller looks at it once, after some reads.
 type view struct {
-	mem  Memory
+	mem  arch.Reader
 	arch *arch.Arch
 	err  error
 }

@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"slices"
+
 	"kprobe/arch"
 	"kprobe/symbol"
 )
@@ -35,6 +37,9 @@ func (t *Target) trampolines() (at []arch.Addr) {
 	}
 	return at
 }
+
+// Keeps tells whether an address is one of the trampolines.
+func (t *Target) Keeps(word arch.Addr) bool { return slices.Contains(t.trampolines(), word) }
 
 // Carried tells whether somebody is in one of the carriers: a CPU, or a task that was
 // interrupted there. Where the kernel's tasks are not known, nothing is.

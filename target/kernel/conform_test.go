@@ -80,7 +80,7 @@ func TestConform(t *testing.T) {
 }
 
 // memoryOf reads the kernel's memory with no help of the stub.
-func memoryOf(t testing.TB, v *vm.VM) symbols.Memory {
+func memoryOf(t testing.TB, v *vm.VM) arch.Reader {
 	t.Helper()
 	ram, err := os.Open(v.RAM())
 	if err != nil {

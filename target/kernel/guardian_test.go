@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"kprobe/internal/testprog"
+	"kprobe/internal/vm"
 	"kprobe/internal/vm/vmtest"
 	"kprobe/target/gdbremote"
 	"kprobe/target/kernel"
@@ -104,6 +105,19 @@ func killBoth(t testing.TB, controller *exec.Cmd) {
 	}
 }
 
+// known is what is known of a machine's controllers.
+func known(t testing.TB, v *vm.VM) *kernel.Machine {
+	t.Helper()
+	all, err := kernel.Machines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := slices.IndexFunc(all, func(m kernel.Machine) bool { return m.Address == kernel.Place(v.Stub()) }); i >= 0 {
+		return &all[i]
+	}
+	return nil
+}
+
 // A machine has one controller at a time, and the second one is told so at once.
 func TestOneController(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
@@ -111,5 +125,8 @@ func TestOneController(t *testing.T) {
 	defer s.Close()
 	if k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM()}); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("a second controller: %v, %v", k, err)
+	}
+	if m := known(t, v); m == nil || m.Abandoned || m.Controller != os.Getpid() {
+		t.Errorf("what is known of the machine: %+v", m)
 	}
 }

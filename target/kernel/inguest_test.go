@@ -274,10 +274,12 @@ func TestTraceInside(t *testing.T) {
 		if e.Comm != "dd" {
 			return
 		}
+		own := *e // which the tracer uses again
+		own.Args = slices.Clone(e.Args)
 		if e.Name == "w" {
-			got = append(got, e)
+			got = append(got, &own)
 		} else {
-			opened = append(opened, e)
+			opened = append(opened, &own)
 		}
 	})
 	tr.Inside = true

@@ -27,7 +27,6 @@ import (
 	"kprobe/arch"
 	"kprobe/symbol"
 	"kprobe/symbol/kernel"
-	"kprobe/target"
 	"kprobe/target/gdbremote"
 )
 
@@ -36,14 +35,14 @@ type Target struct {
 	*gdbremote.Target
 	place  string
 	kernel *kernel.Kernel
-	memory kernel.Memory // of the kernel, without asking a CPU where that can be
-	ram    *os.File      // nil where the guest's memory is not shared
+	memory arch.Reader // of the kernel, without asking a CPU where that can be
+	ram    *os.File    // nil where the guest's memory is not shared
 
 	boot    boot
 	current current
 	notices notices
 	swaps   swaps
-	guard   *guardian          // nil in a guardian itself
+	guard   *guarded           // nil in a guardian itself
 	padding map[arch.Addr]bool // where the engine has a breakpoint that nothing runs into but returns
 
 	// For code of ours in the guest: see window.go, resting.go, rewrite.go.
@@ -55,7 +54,7 @@ type Target struct {
 	mu    sync.Mutex
 	files map[string]image // by the path of the mapping
 	// blocked is the kernel's list of what must not be probed, as last asked for.
-	blocked []kernel.Blocked
+	blocked []arch.Blocked
 }
 
 // Dial connects to the stub of a machine and finds the kernel in its memory: in
@@ -76,7 +75,7 @@ func Dial(address string, o *gdbremote.Options) (*Target, error) {
 	}
 	t, err := dial(address, o)
 	if err != nil {
-		g.end(nil) // dial has let it go
+		g.notDialed(err) // dial has let it go
 		return nil, err
 	}
 	t.guard = g
@@ -224,18 +223,14 @@ func (t *Target) Close() error {
 }
 
 // BlackList is the kernel's own list of what must not be probed.
-func (t *Target) BlackList() ([]target.Area, error) {
+func (t *Target) BlackList() ([]arch.Blocked, error) {
 	list, err := t.kernel.Blacklist()
 	if err == nil {
 		t.mu.Lock()
 		t.blocked = list
 		t.mu.Unlock()
 	}
-	areas := make([]target.Area, len(list))
-	for i, b := range list {
-		areas[i] = target.Area(b)
-	}
-	return areas, err
+	return list, err
 }
 
 // Unreturnable says why the return of the function at an address must not be probed.

@@ -140,13 +140,16 @@ func TestLeavingBySignal(t *testing.T) {
 				t.Errorf("it ended so: %v %s", err, &stderr)
 			}
 			if sig == syscall.SIGKILL {
-				k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM()})
-				if err != nil {
-					t.Fatal(err)
+				m := known(t, v)
+				if m == nil || !m.Abandoned || m.Controller != cmd.Process.Pid {
+					t.Fatalf("what is known of the machine: %+v", m)
 				}
-				if err := k.Close(); err != nil {
+				if err := m.Recover(); err != nil {
 					t.Error(err)
 				}
+			}
+			if m := known(t, v); m != nil {
+				t.Errorf("it is all put back, and yet: %+v", m)
 			}
 			answered(t, v)
 			run(t, v, "cat /proc/version") // and where no probe is any more

@@ -334,7 +334,8 @@ func compare(t *testing.T, v *vm.VM, some []string, sum string, open func(testin
 		})
 		missed[key.event] -= len(more)
 		if len(want) > 0 || missed[key.event] < 0 {
-			t.Errorf("%v: ours\n%s\nthe guest's\n%s", key, strings.Join(got, "\n"), strings.Join(theirs[key], "\n"))
+			t.Errorf("%v: we have %d, the guest %d, and it counts %d misses too few\nonly ours:\n%s\nthe guest's, from the first that is not ours:\n%s",
+				key, len(got), len(theirs[key]), -missed[key.event], strings.Join(more, "\n"), strings.Join(want, "\n"))
 		}
 	}
 	return same

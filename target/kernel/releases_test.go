@@ -32,7 +32,11 @@ func TestReleases(t *testing.T) {
 				"/bin/kwork": testprog.Build(t, "kwork", "-O2", "-static")}})
 			t.Log(v.Kernel.Release)
 			run(t, v, "dmesg -c >/dev/null")
-			for range 3 {
+			sessions := 3
+			if testing.Short() {
+				sessions = 2
+			}
+			for range sessions {
 				threeWays(t, v)
 				if t.Failed() {
 					break

@@ -2,10 +2,8 @@ package kernel_test
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -172,7 +170,7 @@ func TestResetAfterKilled(t *testing.T) {
 			}
 			defer cmd.Process.Kill()
 			if verb == "stat" {
-				until(t, "a jump", func() bool { return noted(t, v) })
+				until(t, "a jump", func() bool { return vmtest.Journalled(t, v.Window()) })
 			} else {
 				seen := make(chan struct{})
 				go func() {
@@ -205,7 +203,7 @@ func TestResetAfterKilled(t *testing.T) {
 			close(up)
 			<-over
 			s, _ := openWindow(t, v)
-			if noted(t, v) {
+			if vmtest.Journalled(t, v.Window()) {
 				t.Error("the window still has what was noted before the reset")
 			}
 			counters(t, s, "ksys_sync")
@@ -216,15 +214,4 @@ func TestResetAfterKilled(t *testing.T) {
 			}
 		})
 	}
-}
-
-// noted tells whether the end of the window says that text was changed.
-func noted(t testing.TB, v *vm.VM) bool {
-	t.Helper()
-	b, err := os.ReadFile(v.Window())
-	if err != nil {
-		t.Fatal(err)
-	}
-	const journal, records = 256 << 10, 64
-	return len(bytes.Trim(b[len(b)-journal+records:], "\x00")) != 0
 }

@@ -167,7 +167,8 @@ func (s *stacks) live(t *Target, task arch.Addr, r symbol.Range, stand map[int]*
 	return r.Start
 }
 
-// eachTask calls f for every task, idle ones too.
+// eachTask calls f for every task, idle ones too, and those that end: a task is off the kernel's list before it
+// is off its CPU, and may be interrupted there.
 func (s *stacks) eachTask(t *Target, f func(task arch.Addr) error) error {
 	seen := make(map[arch.Addr]bool)
 	task := func(at arch.Addr) error {
@@ -183,6 +184,11 @@ func (s *stacks) eachTask(t *Target, f func(task arch.Addr) error) error {
 	}
 	for _, base := range cpus {
 		if err := task(t.pointer(base + s.queues + s.idle)); err != nil {
+			return err
+		}
+	}
+	for _, th := range t.Threads() {
+		if err := task(t.task(th)); err != nil {
 			return err
 		}
 	}
@@ -332,6 +338,7 @@ func (t *Target) CPUs() (c target.CPUs, err error) {
 	c.Number, c.Current = int32(number), int32(t.current.variable)
 	c.Readers, c.Carriers = t.readers(), t.trampolines()
 	c.TID, c.TGID, c.Comm = int(t.current.pid), int(t.current.tgid), int(t.current.comm)
+	c.Cred, c.UID, c.GID = int(t.current.cred), int(t.current.uid), int(t.current.gid)
 	if len(c.Numbers) == 0 || arch.Addr(int64(c.Number)) != number || arch.Addr(int64(c.Current)) != t.current.variable || t.current.commSize != 16 {
 		return c, errors.New("the CPUs' variables are out of reach")
 	}

@@ -14,6 +14,7 @@ type current struct {
 	offsets        arch.Addr // of that memory, one for each CPU
 	pid, tgid      arch.Addr
 	comm, commSize arch.Addr
+	cred, uid, gid arch.Addr // cred is 0 where they are not known
 
 	// of is how a CPU tells by itself, where it does.
 	of func(*Target, target.Thread) (arch.Addr, error)
@@ -46,6 +47,12 @@ func (t *Target) findCurrent() {
 		return
 	}
 	t.current = current{pid: arch.Addr(pid), tgid: arch.Addr(tgid), comm: arch.Addr(comm), commSize: arch.Addr(size)}
+	cred, _, err1 := types.Offset("task_struct", "cred")
+	uid, n, err2 := types.Offset("cred", "uid")
+	gid, m, err3 := types.Offset("cred", "gid")
+	if err1 == nil && err2 == nil && err3 == nil && n == 4 && m == 4 {
+		t.current.cred, t.current.uid, t.current.gid = arch.Addr(cred), arch.Addr(uid), arch.Addr(gid)
+	}
 	if t.current.of = registers[t.Arch()]; t.current.of != nil {
 		return
 	}

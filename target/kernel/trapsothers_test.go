@@ -81,10 +81,7 @@ func TestTrapsOfOthers(t *testing.T) {
 	if err := s.SetOptimization(false); err != nil {
 		t.Fatal(err)
 	}
-	ps := unjumpable(t, s, "ksys_sync")
-	if len(ps) == 0 {
-		t.Fatal("every instruction can be a jump")
-	}
+	ps := trapped(t, s, "ksys_sync")
 	ps = append(ps[:1], &kprobe.Kprobe{SymbolName: "ksys_sync", Offset: 5, Program: kprobe.CountOnly},
 		&kprobe.Kprobe{SymbolName: "ksys_sync", Program: kprobe.CountOnly}, // where ftrace has a NOP
 		&kprobe.Kprobe{SymbolName: "show_regs", Offset: 5, Program: kprobe.CountOnly})
@@ -166,7 +163,7 @@ func TestGatesComeAndGo(t *testing.T) {
 				sure, ps = append(sure, all[i]), append(ps, all[i][:]...)
 			}
 		}
-		ps = append(ps, unjumpable(t, s, "ksys_sync")...)
+		ps = append(ps, trapped(t, s, "ksys_sync")...)
 	}()
 	run(t, v, "rm -f /tmp/stop /tmp/over; { while ! test -f /tmp/stop; do ktraps switch 5 "+schedstats+"; done; echo >/tmp/over; } >/dev/null 2>&1 &")
 	changes := []change{ownKprobe, ownFtrace, ownKprobe, ownFtrace}
@@ -231,13 +228,16 @@ func hit(t testing.TB, s *kprobe.Session, w *watchful, ps []*kprobe.Kprobe) {
 	})
 }
 
-// The guest's own probes are the oracle: at places that can be no jump, in the same work, they count what ours count, and ours
-// stop nothing.
+// The guest's own probes are the oracle: where ours are traps, in the same work, they count what ours count, and ours stop
+// nothing.
 func TestTrapsAreTheGuests(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	run(t, v, fileWork)
 	s, w := openWatchful(t, v)
 	defer s.Close()
+	if err := s.SetOptimization(false); err != nil {
+		t.Fatal(err)
+	}
 	functions := worked
 	if testing.Short() {
 		functions = worked[:4]
@@ -245,7 +245,7 @@ func TestTrapsAreTheGuests(t *testing.T) {
 	probe := make(map[string]*kprobe.Kprobe)
 	var defs strings.Builder
 	for _, f := range functions {
-		ps := unjumpable(t, s, f.name)
+		ps := trapped(t, s, f.name)
 		const most = 24
 		for i := range min(most, len(ps)) { // from all over the function
 			p := ps[i*len(ps)/min(most, len(ps))]

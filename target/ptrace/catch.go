@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -23,9 +23,11 @@ func (p *Process) TrapAction() (target.Action, error) {
 		if t.state == running {
 			continue
 		}
-		if err := filtersAllow(t.tid, p.abi().returnInput()); err != nil {
+		none, err := filtersAllow(t.tid, p.abi().returnInput())
+		if err != nil {
 			return a, err // it could not return from the handler
 		}
+		t.unfiltered = none && p.frozen
 	}
 	return p.trapAction(p.volunteer(p.pid))
 }
@@ -52,11 +54,29 @@ func (p *Process) trapAction(t *thread) (a target.Action, err error) {
 // SetTrapAction changes it: of a frozen target in all processes that run in its
 // memory, else in those that have a thread that is reported.
 func (p *Process) SetTrapAction(a target.Action) error {
+	return p.replaceTrapAction(a, nil)
+}
+
+// ReturnTrapAction implements target.Catcher.
+func (p *Process) ReturnTrapAction(ours func(target.Action) bool, old target.Action) error {
+	return p.replaceTrapAction(old, func(now target.Action) bool { return ours(now) || p.tookAway(now) })
+}
+
+// tookAway tells of an action whether it is what the kernel has left of the last that was set.
+func (p *Process) tookAway(now target.Action) bool { return isDefault(now) && sameBut(now, p.action) }
+
+// replaceTrapAction sets it, where what there is may go: nil is whatever it is.
+func (p *Process) replaceTrapAction(a target.Action, may func(now target.Action) bool) error {
 	if p.frozen {
 		p.putAside(trapsOnly)
 	}
 	for _, pid := range p.groups() {
 		t := p.volunteer(pid)
+		if may != nil {
+			if now, err := p.trapAction(t); err == nil && !may(now) {
+				continue
+			}
+		}
 		err := p.withScratch(t, func(at arch.Addr) error {
 			if err := p.WriteAt(at, p.abi().pack(a)); err != nil {
 				return err
@@ -91,7 +111,7 @@ func (p *Process) KeepTrapAction(th target.Thread) (own *target.Action, err erro
 	if err != nil || !isDefault(now) {
 		return nil, err
 	}
-	if sameBut(now, p.action) {
+	if p.tookAway(now) {
 		if err := p.SetTrapAction(p.action); err != nil {
 			return nil, err
 		}
@@ -151,6 +171,9 @@ func (p *Process) trapActionLost(t *thread) bool {
 	return lost
 }
 
+// ownFaults are the signals that instructions raise.
+const ownFaults = 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGFPE-1)
+
 // lookAgain is how long an action may be gone unseen: a look takes some microseconds.
 const lookAgain = 5 * time.Millisecond
 
@@ -166,7 +189,7 @@ func (p *Process) keepFrozen(stops []target.Stop) error {
 	}
 	p.wary = true
 	now, err := p.trapAction(p.volunteer(p.pid))
-	if err != nil || !isDefault(now) || !sameBut(now, p.action) {
+	if err != nil || !p.tookAway(now) {
 		return err // the program's own: it is seen when the trap is served
 	}
 	err = p.SetTrapAction(p.action)
@@ -193,7 +216,7 @@ func (p *Process) TrapHandler(handler, restorer arch.Addr, old target.Action) ta
 		flags |= le.Uint64(old[8:]) & saRestart
 		blocked = le.Uint64(old[24:]) &^ (1 << (unix.SIGTRAP - 1))
 	}
-	if g, err := p.gadgets(); err == nil && g.back != 0 {
+	if g, err := p.gadgets(p); err == nil && g.back != 0 {
 		restorer = g.back
 	}
 	var a target.Action
@@ -208,13 +231,13 @@ func (p *Process) TrapHandler(handler, restorer arch.Addr, old target.Action) ta
 // stack, past its red zone, put back afterwards.
 func (p *Process) withScratch(t *thread, f func(at arch.Addr) error) error {
 	if t == nil {
-		return target.ErrNotNow
+		return p.nobody()
 	}
-	var r unix.PtraceRegs
+	var r registers
 	if err := getRegs(t.tid, &r); err != nil {
 		return p.volunteered(t, regsError(err))
 	}
-	at := scratchBelow(r.Rsp, p.arch)
+	at := scratchBelow(r.sp(), p.arch)
 	var saved target.Action
 	if err := p.ReadAt(at, saved[:]); err != nil {
 		return err

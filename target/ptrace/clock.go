@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rdtsc reads the time-stamp counter.
-func rdtsc() uint64
+// timeStamp reads the counter that the kernel tells the time by: x86's time-stamp counter, arm64's virtual one, riscv64's time.
+func timeStamp() uint64
 
 // reading is the counter and the clock at one moment.
 type reading struct{ counter, clock uint64 }
@@ -27,9 +27,9 @@ func readClock() (best reading) {
 	shortest := ^uint64(0)
 	for range 10 {
 		var ts unix.Timespec
-		before := rdtsc()
+		before := timeStamp()
 		unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-		after := rdtsc()
+		after := timeStamp()
 		if after-before < shortest {
 			shortest = after - before
 			best = reading{before + (after-before)/2, uint64(ts.Nano())}
@@ -50,9 +50,6 @@ func (p *Process) CounterClock() (base, mult uint64, shift uint8, boot uint64, e
 	return c.base, c.mult, clockShift, c.boot, err
 }
 
-// Counter is the processor's time-stamp counter now.
-func (p *Process) Counter() uint64 { return rdtsc() }
-
 const clockShift = 32
 
 type conversion struct{ base, mult, boot uint64 }
@@ -64,7 +61,7 @@ var counterClock = sync.OnceValues(func() (c conversion, err error) {
 		return c, err
 	}
 	switch name := strings.TrimSpace(string(source)); name {
-	case "tsc", "kvm-clock", "hyperv_clocksource_tsc_page":
+	case "tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "riscv_clocksource":
 	default:
 		return c, fmt.Errorf("the kernel tells the time by %s, so the time-stamp counter cannot be trusted", name)
 	}

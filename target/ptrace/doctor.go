@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/arch"
+	"kprobe/internal/proc"
 )
 
 // Diagnose looks at what ptrace(2) asks for ("Ptrace access mode checking")
@@ -21,11 +21,11 @@ func Diagnose(pid int) Diagnosis {
 		d = append(d, Check{name, ok, fmt.Sprintf(format, args...)})
 	}
 	state := taskState(pid, pid)
-	switch state {
-	case 0:
+	switch {
+	case state == 0:
 		add("process", false, "there is no process %d", pid)
 		return d
-	case 'Z', 'X':
+	case isOver(pid):
 		add("process", false, "process %d is dead and waits for its parent", pid)
 		return d
 	}
@@ -44,7 +44,7 @@ func Diagnose(pid int) Diagnosis {
 		if err != nil {
 			process = tracer
 		}
-		b, _ := os.ReadFile("/proc/" + process + "/comm")
+		b, _ := os.ReadFile(proc.Thread(tid).File("comm"))
 		add("tracer", false, "process %s (%s) traces it already: end that first", process, strings.TrimSpace(string(b)))
 	} else {
 		add("tracer", true, "no other tracer")
@@ -65,7 +65,7 @@ func Diagnose(pid int) Diagnosis {
 			add("user", false, "it runs as uid %s and you are uid %s: run as that user, or with CAP_SYS_PTRACE", strings.Fields(uids)[0], mine)
 		}
 		if same && !privileged {
-			if _, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err != nil {
+			if _, err := proc.Process(pid).Readlink("exe"); err != nil {
 				add("dumpable", false, "it is not dumpable (set-uid, file capabilities or prctl PR_SET_DUMPABLE 0): CAP_SYS_PTRACE is needed")
 			} else {
 				add("dumpable", true, "it is dumpable")
@@ -86,12 +86,10 @@ func Diagnose(pid int) Diagnosis {
 	switch a, err := machineOf(pid); {
 	case err != nil:
 		add("machine", false, "%v", err)
-	case a == arch.I386:
-		add("machine", true, "a 32-bit i386 program")
 	default:
-		add("machine", true, "a 64-bit x86-64 program")
+		add("machine", true, "a %s program", abis[a].name)
 	}
-	if f, err := statusField(pid, pid, "x86_Thread_features"); err == nil && strings.Contains(f, "shstk") {
+	if f, err := statusOf(pid, "x86_Thread_features"); err == nil && strings.Contains(f, "shstk") {
 		add("shadow stack", true, "it has a shadow stack: return probes that swap the return address are refused")
 	}
 	return d

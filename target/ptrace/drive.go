@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -12,23 +12,20 @@ import (
 	"kprobe/target"
 )
 
-// trapFlag is TF, which makes a processor trap after each instruction.
-const trapFlag = 1 << 8
+var _ target.Driver = (*Process)(nil) // programs inside a process need it
 
 // unblockable are the signals that the kernel takes out of a mask.
 const unblockable = 1<<(unix.SIGKILL-1) | 1<<(unix.SIGSTOP-1)
 
-// ownFaults are the signals that instructions raise.
-const ownFaults = 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGFPE-1)
-
 // Drive leads a reported thread on. A signal that it is given while it blocks it
 // goes back to where it waited, with all that is known of it (ptrace(2), of
-// signal-delivery-stops): so that the thread gets it when it is let go. Only where others of its number
-// wait, in order, do we keep it ourselves.
+// signal-delivery-stops): so that the thread gets it when it is let go. A real-time signal would come behind
+// those of its number that were sent until the thread runs: it is queued ahead of them, or kept by us.
 //
 // Should we die meanwhile, the lifeline gives the thread its mask back as soon as it traps. That
 // it soon does: a report which is unread becomes its signal, a thread in a program has a
-// trap where that ends, and any other has the flag for single steps in its registers.
+// trap where that ends, and any other has the flag for single steps in its registers, on x86. Elsewhere the
+// guardian gives it its mask back.
 func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int) target.Move) (err error) {
 	t := p.threads[int(th)]
 	if t == nil {
@@ -65,7 +62,7 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 			unix.Tgkill(t.tgid, t.tid, unix.SIGTRAP)
 		}
 	}()
-	r[p.arch.Flags] |= trapFlag // not before: no handler of the program shall see it
+	r[p.arch.Flags] |= trapFlag // 0 where no register has such a flag. Not before: no handler of the program shall see it
 	if err := p.SetRegs(th, &r); err != nil {
 		return err
 	}
@@ -73,28 +70,25 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 	if give == int(unix.SIGTRAP) {
 		give = 0 // by what it is told of its steps; it is sent anew in the end
 	}
-	if othersWait(t.tid, signal) {
-		var info siginfo
-		if _, err := reportedFor(t.tid, &info); err != nil {
-			return err
-		}
-		give = 0
-		defer func() {
-			if fault != 0 { // which comes first
-				unix.RawSyscall6(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(t.tgid), uintptr(t.tid), uintptr(signal), uintptr(unsafe.Pointer(&info)), 0, 0)
-				return
-			}
+	var info siginfo
+	kept := false
+	defer func() {
+		switch {
+		case !kept:
+		case fault != 0: // which comes first
+			unix.RawSyscall6(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(t.tgid), uintptr(t.tid), uintptr(signal), uintptr(unsafe.Pointer(&info)), 0, 0)
+		default:
 			insist(func() error { return transferSiginfo(unix.PTRACE_SETSIGINFO, t.tid, &info) })
 			t.signal = signal
-		}()
-	}
+		}
+	}()
 	for {
 		if err := p.Regs(th, &r); err != nil {
 			return err
 		}
 		r[p.arch.Flags] = r[p.arch.Flags]&^trapFlag | own
 		move := next(&r, fault)
-		r[p.arch.Flags] |= lifeline.Dealt
+		r[p.arch.Flags] |= lifeline.Mark(p.arch)
 		if move == target.MoveStep {
 			r[p.arch.Flags] |= trapFlag
 		}
@@ -109,23 +103,17 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 		if move == target.MoveRun {
 			how = unix.PTRACE_CONT
 		}
+		if give >= firstRealTime {
+			if _, err := reportedFor(t.tid, &info); err != nil {
+				return err
+			}
+			kept, give = !ahead(t, give, &info), 0
+		}
 		if fault, err = p.drive(t, how, give); err != nil {
 			return err
 		}
 		give = 0
 	}
-}
-
-// unstep has a thread make no more single steps.
-func unstep(tid int) {
-	insist(func() error {
-		var r unix.PtraceRegs
-		if err := getRegs(tid, &r); err != nil || r.Eflags&trapFlag == 0 {
-			return err
-		}
-		r.Eflags &^= trapFlag
-		return setRegs(tid, &r)
-	})
 }
 
 // noteDriven tells the lifeline, where there is one.

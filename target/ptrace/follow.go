@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -33,7 +33,7 @@ func (c *child) Follow() (func() (target.Target, error), error) {
 			return nil, target.ErrGone
 		}
 	}
-	var real unix.PtraceRegs
+	var real registers
 	if err := getRegs(c.pid, &real); err != nil {
 		return nil, regsError(err)
 	}
@@ -42,11 +42,11 @@ func (c *child) Follow() (func() (target.Target, error), error) {
 	if err != nil {
 		return nil, err
 	}
-	code := c.parent.abi().loop(page, real.Rip)
-	err = c.WriteAt(arch.Addr(page), code)
+	code, r, err := c.whileLooping(page, real)
 	if err == nil {
-		r := real
-		r.Rip, r.Orig_rax = page, ^uint64(0) // in no system call
+		err = c.WriteAt(arch.Addr(page), code)
+	}
+	if err == nil {
 		err = regsError(setRegs(c.pid, &r))
 	}
 	if err == nil {
@@ -61,7 +61,7 @@ func (c *child) Follow() (func() (target.Target, error), error) {
 		if err != nil {
 			return nil, err
 		}
-		p.begun = !c.inExec
+		p.begun, p.newborn = !c.inExec, true
 		p.Run(func() { err = p.fetch(arch.Addr(page), len(code), &real) })
 		if err != nil {
 			p.Close()
@@ -73,22 +73,24 @@ func (c *child) Follow() (func() (target.Target, error), error) {
 
 // fetch takes a child out of its loop: it stands at its next instruction, and
 // is owed a Resume.
-func (p *Process) fetch(page arch.Addr, size int, real *unix.PtraceRegs) error {
+func (p *Process) fetch(page arch.Addr, size int, real *registers) error {
 	stops, err := p.Freeze()
 	if err != nil {
 		return err
 	}
-	p.frozen = false
 	t := p.threads[p.pid]
-	var r unix.PtraceRegs
+	var r registers
 	if t == nil || t.state == running || getRegs(t.tid, &r) != nil {
+		p.frozen, p.newborn = false, false
 		return target.ErrGone
 	}
-	if r.Rip-uint64(page) >= uint64(size) {
+	p.frozen, p.newborn = false, false
+	if r.pc()-uint64(page) >= uint64(size) {
 		// A signal handler runs, or we come late: it finds its way by itself.
 		p.backlog = stops
 		return p.Thaw()
 	}
+	p.complete = p.alone()
 	if err := setRegs(t.tid, real); err != nil {
 		return regsError(err)
 	}
@@ -100,6 +102,18 @@ func (p *Process) fetch(page arch.Addr, size int, real *unix.PtraceRegs) error {
 	}
 	t.state, p.waits = reported, true
 	return nil
+}
+
+// alone tells that nobody else has the memory of a process that has run nothing but the loop since it
+// was born, or executed its program: nothing but a signal handler, which would have made a thread or
+// a child. So not all processes need be looked at.
+func (p *Process) alone() bool {
+	tids, err := listTasks(p.pid)
+	if err != nil || len(tids) != 1 {
+		return false
+	}
+	children, err := taskFile(p.pid, p.pid, "children")
+	return err == nil && len(children) == 0
 }
 
 // finishCall takes a task from a stop inside a system call to one where its

@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
-	"kprobe/internal/lifeline"
 	"kprobe/target"
 )
 
@@ -62,7 +61,7 @@ func (p *Process) stopAll() (stops []target.Stop, err error) {
 			alarm.Reset(slowStop)
 			continue
 		case err != nil && t.tid != p.pid:
-			delete(p.threads, t.tid)
+			p.vanished(t)
 			continue
 		case err != nil:
 			p.gone = true
@@ -95,9 +94,19 @@ func (p *Process) freezeWholly() ([]target.Stop, error) {
 	return stops, err
 }
 
+// awaitsUs tells whether a thread cannot stop since its vfork child waits for a Resume.
+func (p *Process) awaitsUs() bool {
+	for _, t := range p.threads {
+		if c := p.threads[t.vfork]; c != nil && c.state == reported {
+			return true
+		}
+	}
+	return false
+}
+
 // nowComplete ends the first freeze only when nobody is missing.
 func (p *Process) nowComplete() (again bool, err error) {
-	if p.complete {
+	if p.complete || p.newborn {
 		return false, nil
 	}
 	again, err = p.missed()
@@ -113,9 +122,10 @@ func (p *Process) interruptAll() (one *thread) {
 			continue
 		}
 		if !t.asked {
+			p.beforeInterrupt(t)
 			err := ptraceRequest(unix.PTRACE_INTERRUPT, t.tid, 0, 0)
 			if err == unix.ESRCH && !exists(p.pid, t.tid) {
-				delete(p.threads, t.tid)
+				p.vanished(t)
 				continue
 			}
 			t.asked = err == nil // else again, at the next alarm
@@ -129,25 +139,37 @@ func (p *Process) interruptAll() (one *thread) {
 // the right thing whatever becomes of the trap. Its signal is still there: that is
 // dealt with, and if we should die before it is served, the trap happens once more.
 func (p *Process) setBack(s *target.Stop) (back bool) {
-	var r unix.PtraceRegs
-	if getRegs(int(s.Thread), &r) != nil || r.Eflags&lifeline.Dealt != 0 || !p.ranIntoTrap(r.Rip) {
+	var r registers
+	if getRegs(int(s.Thread), &r) != nil || p.dealt(s.Thread, &r) || !p.ranIntoTrap(r.pc()) {
 		return false
 	}
-	if f, err := p.Fault(s.Thread); err != nil || f.Trap != 3 || !f.Sync {
+	if f, err := p.Fault(s.Thread); err != nil || f.Trap != trapBreak || !f.Sync {
 		return false
 	}
-	r.Rip -= uint64(p.arch.BreakPC)
-	r.Eflags |= lifeline.Dealt
+	r.setPC(r.pc() - uint64(p.arch.BreakPC))
+	r.markDealt()
 	s.Back = setRegs(int(s.Thread), &r) == nil
+	if t := p.threads[int(s.Thread)]; t != nil {
+		t.back = s.Back
+	}
 	return s.Back
+}
+
+// dealt tells whether the trap that a thread with registers r is reported for has been dealt with.
+func (p *Process) dealt(th target.Thread, r *registers) bool {
+	t := p.threads[int(th)]
+	return r.isDealt(int(th), t != nil && t.back)
 }
 
 // setForth undoes setBack: the trap's signal is going to be delivered.
 func (p *Process) setForth(tid int) {
-	var r unix.PtraceRegs
+	var r registers
+	if t := p.threads[tid]; t != nil {
+		t.back = false
+	}
 	if getRegs(tid, &r) == nil {
-		r.Rip += uint64(p.arch.BreakPC)
-		r.Eflags &^= lifeline.Dealt
+		r.setPC(r.pc() + uint64(p.arch.BreakPC))
+		r.unmark()
 		insist(func() error { return setRegs(tid, &r) })
 	}
 }
@@ -171,6 +193,7 @@ func (p *Process) onlySleepers() bool {
 func (p *Process) Thaw() error {
 	p.frozen = false
 	for _, t := range p.threads {
+		t.unfiltered = false
 		if t.state == held {
 			p.cont(t, t.signal)
 		}
@@ -204,21 +227,20 @@ func (p *Process) Threads() []target.Thread {
 // settle looks at a thread that has stopped at our wish and not for a reason of
 // its own. It answers false if the thread goes on to a stop that it owes.
 func (p *Process) settle(t *thread) bool {
-	var r unix.PtraceRegs
+	var r registers
 	if getRegs(t.tid, &r) != nil {
 		return true
 	}
 	if p.accessPending(t) {
 		return p.reportFirst(t)
 	}
-	if int64(r.Orig_rax) >= 0 {
-		p.restartInterrupted(t, &r)
+	if p.hideInterruption(t, &r) {
 		return true
 	}
 	// Our wish may have overtaken a trap that the thread has executed already.
 	// A frozen target must not keep one back: the engine could remove the
 	// probe, and the signal would then kill the program.
-	if p.frozen && p.ranIntoTrap(r.Rip) && signalPending(p.pid, t.tid, unix.SIGTRAP) {
+	if p.frozen && p.ranIntoTrap(r.pc()) && signalPending(p.pid, t.tid, unix.SIGTRAP) {
 		return p.reportFirst(t)
 	}
 	// So are the bytes under a jump that trap by a fault. Others' faults come by this
@@ -243,8 +265,11 @@ func faultPending(pid, tid int) bool {
 
 // reportFirst lets a thread report a trap: even out of a group stop, for just as
 // long as the report takes; see cont.
+//
+// It is not asked to stop once more: where it shares its CPU with us, it would do that
+// first, and never come to report anything.
 func (p *Process) reportFirst(t *thread) (settled bool) {
-	t.group, t.state = false, running
+	t.group, t.state, t.asked = false, running, true
 	insist(func() error { return ptraceRequest(unix.PTRACE_CONT, t.tid, 0, 0) })
 	return false
 }
@@ -266,17 +291,6 @@ func signalSet(pid, tid int, name string) (uint64, error) {
 		return 0, err
 	}
 	return strconv.ParseUint(field, 16, 64)
-}
-
-// restartInterrupted hides that a stop of ours interrupted a system call. Its
-// result is changed to the kernel's own code for "restart, unless a handler
-// runs first": the kernel then does what it does for every other call.
-func (p *Process) restartInterrupted(t *thread, r *unix.PtraceRegs) {
-	const erestartnohand = 514
-	if r.Rax == errnoResult(unix.EINTR) && p.abi().interrupted(r) {
-		r.Rax = errnoResult(erestartnohand)
-		insist(func() error { return setRegs(t.tid, r) })
-	}
 }
 
 func errnoResult(e unix.Errno) uint64 { return -uint64(e) }

@@ -1,47 +1,95 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
-	"kprobe/arch"
-	"kprobe/internal/faults"
+	"kprobe/internal/guardian"
 	"kprobe/internal/lifeline"
+	"kprobe/internal/proc"
 )
 
-// guardianName is how a guardian is called: the controller's own program,
-// started once more, knows itself by it before its main does anything.
+// guardianName is how a guardian of a process is called (internal/guardian).
 const guardianName = "kprobe-guardian"
 
 func init() {
-	if len(os.Args) == 3 && os.Args[0] == guardianName {
-		guard(os.Args[1], os.Args[2])
-		os.Exit(0)
+	guardian.Role(guardianName, func([]string) { guard(os.Stdin) })
+}
+
+// What a guardian is told, a line each. It is for one process at a time, and for another one when that is over: to
+// start a program for each child of a family costs more than all else that is done for a child.
+const (
+	tellHold  = "hold"  // the thread that owns the process: to be held at its end (see hold)
+	tellGuard = "guard" // the journal of what is to be restored when the controller ends; it answers that it knows
+	tellOver  = "over"  // everything is back
+)
+
+// duty is what a guardian was told.
+type duty struct {
+	journal atomic.Pointer[string] // nil while there is nothing to restore
+	owners  chan int
+	died    chan struct{} // the controller has ended
+}
+
+// listen hears the controller to its end.
+func (d *duty) listen(in io.Reader) {
+	defer close(d.died)
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		what, of, _ := strings.Cut(lines.Text(), " ")
+		switch what {
+		case tellHold:
+			if tid, err := strconv.Atoi(of); err == nil {
+				d.owners <- tid
+			}
+		case tellGuard:
+			if path, err := strconv.Unquote(of); err == nil {
+				d.journal.Store(&path)
+			}
+			guardian.Ready() // it is known: see guarded.know
+		case tellOver:
+			d.journal.Store(nil)
+		}
 	}
 }
 
-// guard waits, in the guardian, for the controller to end. Its standard input
-// is a pipe that only the controller can write to: a byte means that all was
-// put back, an end without one that the controller died.
-func guard(journal, owner string) {
-	over := make(chan struct{})
-	go func() {
-		if n, _ := io.ReadFull(os.Stdin, make([]byte, 1)); n == 1 {
-			os.Exit(0) // which lets the owner thread go, too
+// guard is a guardian's life: it holds one owner thread after the other, until the controller ends.
+func guard(in io.Reader) {
+	runtime.LockOSThread() // who traces is a thread
+	d := &duty{owners: make(chan int, 1), died: make(chan struct{})}
+	go d.listen(in)
+	for {
+		select {
+		case owner := <-d.owners:
+			hold(owner, func() {
+				if journal := d.journal.Load(); journal != nil {
+					disarmLeft(*journal)
+				}
+			})
+			guardian.Ready() // for another one
+		case <-d.died:
+			if journal := d.journal.Load(); journal != nil {
+				restore(*journal)
+			}
+			return
 		}
-		close(over)
-	}()
-	hold(owner, func() { disarmLeft(journal) })
-	<-over
+	}
+}
+
+// restore puts back what a dead controller left.
+func restore(journal string) {
 	j, err := lifeline.Load(journal)
 	if errors.Is(err, fs.ErrNotExist) {
 		return // it died before it had one
@@ -55,105 +103,13 @@ func guard(journal, owner string) {
 	}
 }
 
-// guardian is the controller's end of it.
-type guardian struct {
-	journal *lifeline.Journal
-	pipe    io.WriteCloser
-}
-
-// Guard has the process restored if this controller dies: the journal is
-// written and a guardian process started. It must be called before the first
-// byte changes; base is where the Trap of the session id is going to be.
-func (p *Process) Guard(base arch.Addr, id uint64) error {
-	self := os.Getpid()
-	program, _ := programID(p.pid) // who may trace it may ask that
-	j := &lifeline.Journal{
-		PID: p.pid, Start: lifeline.StartTime(p.pid), BuildID: program,
-		Base: base, ID: id, Serial: id,
-		Controller: self, ControllerStart: lifeline.StartTime(self),
-	}
-	if p.guardian == nil {
-		// First, so that there is no journal without one.
-		if err := p.startGuardian(j.Path()); err != nil {
-			return err
-		}
-	}
-	if old := p.guardian.journal; old != nil {
-		j.Serial = old.Serial // after an exec: the same guardian, a new place
-	}
-	p.guardian.journal = j
-	err := faults.At("rename", 0)
-	if err == nil {
-		err = j.Save()
-	}
-	if err != nil {
-		p.Unguard()
-		return fmt.Errorf("write the journal: %w", err)
-	}
-	return nil
-}
-
-func (p *Process) startGuardian(journal string) error {
-	g := new(guardian)
-	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{guardianName, journal, fmt.Sprint(p.owner)},
-		Stderr: os.Stderr,
-		// Of a session of its own: what is sent to the controller's process
-		// group, ^C and kill alike, is not meant for it.
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
-	}
-	// Not on the owner thread, whose wait would take its end for a thread's.
-	started := make(chan error)
-	go func() {
-		started <- g.start(cmd)
-		cmd.Wait()
-	}()
-	if err := <-started; err != nil {
-		return fmt.Errorf("start the guardian: %w", err)
-	}
-	p.guardian = g
-	return nil
-}
-
-func (g *guardian) start(cmd *exec.Cmd) (err error) {
-	if err = faults.At("pipe2", 0); err != nil {
-		return err
-	}
-	if g.pipe, err = cmd.StdinPipe(); err != nil {
-		return err
-	}
-	ready, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	cmd.Err = faults.At("clone", 0)
-	if err = cmd.Start(); err != nil {
-		return err
-	}
-	allowTracing(cmd.Process.Pid)
-	if f, ok := ready.(*os.File); ok {
-		f.SetReadDeadline(time.Now().Add(patience))
-	}
-	io.ReadFull(ready, make([]byte, 1)) // whether it holds us or cannot: see hold
-	return nil
-}
-
-// Unguard tells the guardian that everything is back.
-func (p *Process) Unguard() {
-	if g := p.guardian; g != nil {
-		p.guardian = nil
-		os.Remove(g.journal.Path())
-		g.pipe.Write([]byte{0})
-		g.pipe.Close()
-	}
-}
-
 // programID tells one program from another that the same process may have
 // executed: exec keeps the pid and the start time. Errors: EACCES, the process has
 // become one that this user may not look into (prctl PR_SET_DUMPABLE).
 func programID(pid int) (string, error) {
 	var st syscall.Stat_t
-	if err := syscall.Stat(fmt.Sprintf("/proc/%d/exe", pid), &st); err != nil {
+	err := proc.Process(pid).Try("exe", func(file string) error { return syscall.Stat(file, &st) })
+	if err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%x:%x:%x:%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano()), nil

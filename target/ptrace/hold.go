@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/guardian"
 	"kprobe/internal/lifeline"
 	"kprobe/symbol"
 )
@@ -27,17 +26,11 @@ import (
 // nobody serves. Only then is the thread let die.
 
 // hold attends the controller's owner thread until that has ended, and calls last
-// when it is about to. It tells the controller by its standard output when it has
-// begun, or that it cannot: a debugger may have been there first. Then what the
+// when it is about to. It is ready when it has begun, and when it: a debugger may have been there first. Then what the
 // target has is its trap handler alone, until the controller's end is noticed.
-func hold(owner string, last func()) {
-	runtime.LockOSThread()
-	tid, err := strconv.Atoi(owner)
-	if err == nil {
-		err = seizeOwner(tid)
-	}
-	os.Stdout.Write([]byte{0})
-	os.Stdout.Close()
+func hold(tid int, last func()) {
+	err := seizeOwner(tid)
+	guardian.Ready()
 	if err != nil {
 		return
 	}
@@ -168,7 +161,7 @@ func (c *codePages) read(at arch.Addr, b []byte) error {
 	return nil
 }
 
-// write carries out writes of single bytes. Those on a page that is known go
+// write carries out writes of single bytes, or instructions. Those on a page that is known go
 // together, with what lies between them: to write what is there already changes
 // nothing for whoever runs it.
 func (c *codePages) write(ws []lifeline.Write) error {
@@ -182,12 +175,12 @@ func (c *codePages) write(ws []lifeline.Write) error {
 			continue
 		}
 		at := w.Addr &^ (codePage - 1)
-		page[w.Addr-at] = w.New[0]
+		copy(page[w.Addr-at:], w.New)
 		s, more := spans[at]
 		if !more {
 			s = span{w.Addr, w.Addr}
 		}
-		spans[at] = span{min(s.first, w.Addr), max(s.end, w.Addr+1)}
+		spans[at] = span{min(s.first, w.Addr), max(s.end, w.Addr+arch.Addr(len(w.New)))}
 	}
 	for at, s := range spans {
 		errs = append(errs, c.p.WriteAt(s.first, c.pages[at][s.first-at:s.end-at]))

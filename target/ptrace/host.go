@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -18,7 +18,7 @@ func DiagnoseHost() Diagnosis {
 	}
 	var u unix.Utsname
 	unix.Uname(&u)
-	add("system", true, "Linux %s on x86-64: processes of x86-64 and i386", unix.ByteSliceToString(u.Release[:]))
+	add("system", true, "Linux %s on %s: processes of %s", unix.ByteSliceToString(u.Release[:]), thisMachine, programsOf)
 	switch scope, err := yamaScope(); {
 	case err != nil || scope == "0":
 		add("ptrace_scope", true, "processes of yours can be probed")

@@ -1,9 +1,8 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,7 +12,6 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/faults"
-	"kprobe/internal/lifeline"
 	"kprobe/target"
 )
 
@@ -22,7 +20,7 @@ import (
 func (p *Process) Alloc(addr arch.Addr, size int) error {
 	if t := p.volunteer(p.pid); t != nil {
 		// Nothing is mapped that could not be unmapped.
-		if err := filtersAllow(t.tid, p.abi().unmapInput(addr, size)); err != nil {
+		if _, err := filtersAllow(t.tid, p.abi().unmapInput(addr, size)); err != nil {
 			return fmt.Errorf("map %d bytes at %v in process %d: %w", size, addr, p.pid, err)
 		}
 	}
@@ -41,6 +39,7 @@ func (p *Process) Alloc(addr arch.Addr, size int) error {
 
 // Free undoes Alloc.
 func (p *Process) Free(addr arch.Addr, size int) error {
+	p.forgetFileless()
 	if err := p.remote(p.volunteer(p.pid), p.abi().munmap, uint64(addr), uint64(size)); err != nil {
 		return fmt.Errorf("unmap %v in process %d: %w", addr, p.pid, err)
 	}
@@ -63,9 +62,9 @@ func (p *Process) remote(t *thread, nr uint64, args ...uint64) error {
 // call is remote with the call's result.
 func (p *Process) call(t *thread, nr uint64, args ...uint64) (uint64, error) {
 	if t == nil {
-		return 0, target.ErrNotNow
+		return 0, p.nobody()
 	}
-	g, err := p.gadgets()
+	g, err := p.gadgets(p)
 	if err != nil {
 		return 0, err
 	}
@@ -78,8 +77,9 @@ func (p *Process) call(t *thread, nr uint64, args ...uint64) (uint64, error) {
 			t.fault = &f
 		}
 	}
-	c := call{abi: p.abi(), tid: t.tid, tgid: t.tgid, dealt: t.dealt, gadgets: g, frame: p.frameAt(), alone: p.frozen, memory: p, nr: nr, args: args}
+	c := call{abi: p.abi(), tid: t.tid, tgid: t.tgid, dealt: t.dealt, gadgets: g, frame: p.frameAt(), alone: p.frozen, memory: p, nr: nr, args: args, unfiltered: t.unfiltered}
 	err = c.make()
+	t.unfiltered = c.unfiltered && p.frozen
 	if c.interrupted {
 		t.asked = false // an interruption that was under way has been taken
 	}
@@ -106,12 +106,6 @@ func (p *Process) volunteered(t *thread, err error) error {
 	return err
 }
 
-// memory is where a call's signal frame is written.
-type memory interface {
-	ReadAt(arch.Addr, []byte) error
-	WriteAt(arch.Addr, []byte) error
-}
-
 // call is one system call that a stopped task makes for us. The task runs
 // instructions that its program has anyway, so that no byte of text changes:
 //
@@ -131,10 +125,11 @@ type call struct {
 	gadgets   gadgets
 	frame     arch.Addr // 0: no memory for one
 	alone     bool      // nobody else runs meanwhile
-	memory    memory
+	memory    arch.Memory
 	nr        uint64
 	args      []uint64
 
+	unfiltered  bool // the task is known to have no seccomp filters
 	result      uint64
 	interrupted bool             // an interruption was swallowed
 	lapsed      bool             // the task was reported for a fault, and will have it again
@@ -145,7 +140,7 @@ type call struct {
 
 // make makes the call. Errors: the call's own, and target.ErrGone.
 func (c *call) make() error {
-	var saved unix.PtraceRegs
+	var saved registers
 	if err := getRegs(c.tid, &saved); err != nil {
 		return regsError(err)
 	}
@@ -162,19 +157,26 @@ func (c *call) make() error {
 	// was a trap's and that has been dealt with, or needs nothing but the report. A
 	// trap's signal goes with the call, and the mark that it shall do nothing then is
 	// on the call's registers only.
-	r := saved
-	if signalled && info.trapIsOver(c.dealt, &saved) {
-		signalled = false
-		r.Eflags |= lifeline.Dealt
-		saved.Eflags &^= lifeline.Dealt
+	lost, err := lostInCalls(c.tid)
+	if err != nil {
+		return regsError(err)
 	}
-	r.Rip, r.Rax, r.Orig_rax = uint64(c.gadgets.call), c.nr, ^uint64(0)
+	r := saved
+	if signalled && info.trapIsOver(c.dealt || saved.isDealt(c.tid, false)) {
+		signalled = false
+		r.markDealt()
+		saved.unmark()
+	}
+	r.setPC(uint64(c.gadgets.call))
+	r.beginCall(c.nr)
 	regs := c.abi.args(&r)
 	for i, v := range c.args {
 		*regs[i] = c.abi.word(v)
 	}
-	if err := filtersAllow(c.tid, c.abi.callInput(&r), c.abi.returnInput()); err != nil {
-		return err
+	if !c.unfiltered {
+		if c.unfiltered, err = filtersAllow(c.tid, c.abi.callInput(&r), c.abi.returnInput()); err != nil {
+			return err
+		}
 	}
 	if c.gadgets.back != 0 {
 		undo, err := c.putFrame(&r, saved, mask)
@@ -183,7 +185,7 @@ func (c *call) make() error {
 		}
 		defer undo()
 	}
-	if signalled && info.happensAgain(&saved) {
+	if signalled && info.happensAgain(&saved, c.memory) {
 		// Its signal goes with the report. Whoever goes on with the thread, we or nobody,
 		// goes on with the instruction that faults.
 		read(c.tid)
@@ -212,12 +214,15 @@ func (c *call) make() error {
 	if e := insist(func() error { _, e := signalMask(unix.PTRACE_SETSIGMASK, c.tid, mask); return e }); e != nil {
 		return regsError(e)
 	}
+	if e := insist(func() error { return lost.putBack(c.tid) }); e != nil {
+		return regsError(e)
+	}
 	if e := insist(func() error { return setRegs(c.tid, &saved) }); e != nil {
 		return regsError(e)
 	}
-	c.result = r.Rax
-	if err == nil && r.Rax > errnoResult(4096) {
-		err = refusal{unix.Errno(-r.Rax)}
+	c.result = r.result()
+	if err == nil && r.result() > errnoResult(4096) {
+		err = refusal{unix.Errno(-r.result())}
 	}
 	return err
 }
@@ -227,15 +232,15 @@ func (c *call) make() error {
 // signal's would. Only a program whose handlers have a stack of their own can keep something
 // there: it would lose that if we die in the call. Without a frame it would lose its life. If
 // others run, there is no such place, and we must not die.
-func (c *call) putFrame(r *unix.PtraceRegs, saved unix.PtraceRegs, mask uint64) (undo func(), err error) {
+func (c *call) putFrame(r *registers, saved registers, mask uint64) (undo func(), err error) {
 	at := c.frame
 	if at == 0 && c.alone {
-		at = arch.Addr(saved.Rsp) - arch.Addr(c.abi.machine.RedZone)
+		at = scratchBelow(saved.sp(), c.abi.machine) // what the call is told of may lie there (withScratch)
 		f, err := c.abi.frameFor(c.tid, at, c.gadgets.back, saved, mask)
 		if err != nil {
 			return nil, err
 		}
-		at = (at - arch.Addr(len(f)) - vectorAlign) &^ (vectorAlign - 1)
+		at = (at - arch.Addr(len(f)) - frameAlign) &^ (frameAlign - 1)
 	}
 	if at == 0 {
 		return func() {}, nil
@@ -251,13 +256,13 @@ func (c *call) putFrame(r *unix.PtraceRegs, saved unix.PtraceRegs, mask uint64) 
 	if err := c.memory.WriteAt(at, f); err != nil {
 		return nil, err
 	}
-	r.Rsp = uint64(at) + uint64(c.abi.top-c.abi.machine.PtrSize*c.gadgets.pops)
+	r.returnTo(c.abi, at, c.gadgets.back, c.gadgets.pops)
 	return func() { c.memory.WriteAt(at, before) }, nil
 }
 
 // through lets the task make the call, and reads the registers that it has then. The
 // signal that it is reported for waits meanwhile.
-func (c *call) through(r *unix.PtraceRegs, waits unix.Signal) error {
+func (c *call) through(r *registers, waits unix.Signal) error {
 	for ends := 0; ends < 2; waits = 0 {
 		if err := c.next(unix.PTRACE_SYSCALL, waits, 0); err != nil {
 			return err
@@ -265,8 +270,11 @@ func (c *call) through(r *unix.PtraceRegs, waits unix.Signal) error {
 		if err := insist(func() error { return getRegs(c.tid, r) }); err != nil {
 			return regsError(err)
 		}
-		if c.last.StopSignal() == callStop {
+		switch sig := c.last.StopSignal(); {
+		case sig == callStop:
 			ends++
+		case int(c.last)>>16 == 0 && sig < 64 && ownFaults>>(sig-1)&1 != 0:
+			return fmt.Errorf("thread %d got %v where it was to make a call, at %#x: %w", c.tid, sig, r.pc(), unix.EIO)
 		}
 	}
 	return nil
@@ -315,13 +323,7 @@ const callStop = unix.SIGTRAP | 0x80
 
 // skip keeps the task from the call that it is about to make.
 func (c *call) skip() error {
-	var r unix.PtraceRegs
-	err := insist(func() error { return getRegs(c.tid, &r) })
-	if err == nil {
-		r.Orig_rax = ^uint64(0)
-		err = insist(func() error { return setRegs(c.tid, &r) })
-	}
-	if err != nil {
+	if err := skipCall(c.tid); err != nil {
 		return regsError(err)
 	}
 	return c.interrupt(0)
@@ -383,59 +385,6 @@ func (p *Process) groups() (pids []int) {
 		}
 	}
 	return pids
-}
-
-// gadgets are instructions of the program that a call is made with.
-type gadgets struct {
-	call arch.Addr // a system call and a return; or only the call
-	pops int       // words that are taken off the stack in between
-	back arch.Addr // rt_sigreturn; 0 where there is none, or no return leads to it
-}
-
-// gadgets finds them in executable memory. Every libc has both, and Go's runtime; for
-// i386 the kernel's vDSO.
-func (p *Process) gadgets() (gadgets, error) {
-	if p.found.call != 0 {
-		return p.found, nil
-	}
-	maps, err := p.Maps()
-	if err != nil {
-		return gadgets{}, err
-	}
-	var found gadgets
-	a := p.abi()
-	best := len(a.entries) // of those found
-	buf := make([]byte, 256<<10)
-	for _, m := range maps {
-		if !m.Exec || !m.Read || m.Path == "[vsyscall]" {
-			continue
-		}
-		for at := m.Start; at < m.End && (best > 0 || found.back == 0); at += uint64(len(buf)) {
-			b := buf[:min(uint64(len(buf)), m.End-at)]
-			if p.ReadAt(arch.Addr(at), b) != nil {
-				continue
-			}
-			for n, e := range a.entries[:best] {
-				if i := bytes.Index(b, []byte(e.code)); i >= 0 {
-					found.call, found.pops, best = arch.Addr(at+uint64(i)), e.pops, n
-					break
-				}
-			}
-			for _, code := range a.back {
-				if i := bytes.Index(b, []byte(code)); i >= 0 && found.back == 0 {
-					found.back = arch.Addr(at + uint64(i))
-				}
-			}
-		}
-	}
-	if found.call == 0 {
-		return gadgets{}, fmt.Errorf("process %d has no system call instruction to borrow: %w", p.pid, unix.ENOEXEC)
-	}
-	if best == len(a.entries)-1 {
-		found.back = 0 // that is the bare call
-	}
-	p.found = found
-	return p.found, nil
 }
 
 // signalMask reads or writes the mask of blocked signals.

@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -21,7 +21,7 @@ import (
 func (p *Process) openMem() error { return p.openMemFor(os.O_RDWR) }
 
 func (p *Process) openMemFor(flag int) error {
-	f, err := openFile(fmt.Sprintf("/proc/%d/mem", p.pid), flag)
+	f, err := openOf(p.pid, "mem", flag)
 	if err != nil {
 		return err
 	}
@@ -85,10 +85,10 @@ func transfer(f *os.File, addr arch.Addr, b []byte, op func(*os.File, []byte, in
 	switch {
 	case n == len(b):
 		return nil
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || n == 0 && err == nil:
+		return target.ErrGone // the memory has been given up: nothing can be read there, and nothing written
 	case n > 0 || err == unix.EIO || err == unix.EINVAL:
 		err = unix.EFAULT // part of the range is not mapped
-	case err == io.EOF || err == nil:
-		return target.ErrGone // the memory has been given up
 	}
 	return fmt.Errorf("%s %d bytes at %v: %w", verb, len(b), addr, err)
 }
@@ -100,13 +100,15 @@ type child struct {
 	parent *Process // or, inExec, a stand-in: whose addresses are the child's
 	mem    *os.File
 	inExec bool // it has just executed another program, and is still in that call
+
+	unfiltered bool // it has no seccomp filter: it does not run
 }
 
 func (c *child) PID() int { return c.pid }
 
 func (c *child) open() *os.File {
 	if c.mem == nil {
-		c.mem, _ = openFile(fmt.Sprintf("/proc/%d/mem", c.pid), os.O_RDWR)
+		c.mem, _ = openOf(c.pid, "mem", os.O_RDWR)
 	}
 	return c.mem
 }
@@ -120,7 +122,7 @@ func (c *child) WriteAt(addr arch.Addr, b []byte) error {
 }
 
 func (c *child) Regs(r *arch.Regs) error {
-	var u unix.PtraceRegs
+	var u registers
 	if err := getRegs(c.pid, &u); err != nil {
 		return regsError(err)
 	}
@@ -129,30 +131,42 @@ func (c *child) Regs(r *arch.Regs) error {
 }
 
 func (c *child) SetRegs(r *arch.Regs) error {
-	var u unix.PtraceRegs
+	var u registers
 	c.parent.abi().userRegs(r, &u)
 	return regsError(setRegs(c.pid, &u))
 }
 
 // Free unmaps memory that the child has from its parent.
 func (c *child) Free(addr arch.Addr, size int) error {
+	c.parent.forgetFileless()
 	_, err := c.remote(c.parent.abi().munmap, uint64(addr), uint64(size))
 	return err
 }
 
-// SetTrapAction changes what the child does on SIGTRAP.
-func (c *child) SetTrapAction(a target.Action) error {
-	var r unix.PtraceRegs
+// ReturnTrapAction implements target.Child.
+func (c *child) ReturnTrapAction(ours func(target.Action) bool, old target.Action) error {
+	var r registers
 	if err := getRegs(c.pid, &r); err != nil {
 		return regsError(err)
 	}
-	at := scratchBelow(r.Rsp, c.parent.arch)
+	at := scratchBelow(r.sp(), c.parent.arch)
 	var saved target.Action
 	if err := c.ReadAt(at, saved[:]); err != nil {
 		return err
 	}
 	defer c.WriteAt(at, saved[:])
-	if err := c.WriteAt(at, c.parent.abi().pack(a)); err != nil {
+	abi := c.parent.abi()
+	if _, err := c.remote(abi.sigaction, uint64(unix.SIGTRAP), 0, uint64(at), 8); err != nil {
+		return err
+	}
+	b := make([]byte, abi.actionSize)
+	if err := c.ReadAt(at, b); err != nil {
+		return err
+	}
+	if now := abi.unpack(b); !ours(now) && !c.parent.tookAway(now) {
+		return nil
+	}
+	if err := c.WriteAt(at, abi.pack(old)); err != nil {
 		return err
 	}
 	_, err := c.remote(c.parent.abi().sigaction, uint64(unix.SIGTRAP), uint64(at), 0, 8)
@@ -160,13 +174,14 @@ func (c *child) SetTrapAction(a target.Action) error {
 }
 
 func (c *child) remote(nr uint64, args ...uint64) (uint64, error) {
-	g, err := c.parent.gadgets()
+	g, err := c.parent.gadgets(c)
 	if err != nil {
 		return 0, err
 	}
 	frame := c.parent.deadMemory() // dead in the parent, dead in its copy
-	call := call{abi: c.parent.abi(), tid: c.pid, tgid: c.pid, gadgets: g, frame: frame, alone: true, memory: c, nr: nr, args: args}
+	call := call{abi: c.parent.abi(), tid: c.pid, tgid: c.pid, gadgets: g, frame: frame, alone: true, memory: c, nr: nr, args: args, unfiltered: c.unfiltered}
 	err = call.make()
+	c.unfiltered = call.unfiltered
 	return call.result, err
 }
 

@@ -1,9 +1,8 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
 import (
-	"bufio"
 	"bytes"
 	"debug/elf"
 	"errors"
@@ -18,19 +17,28 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/faults"
+	"kprobe/internal/proc"
 	"kprobe/symbol"
 	"kprobe/target"
 )
 
+// program is how a program's file tells that it is of a machine.
+type program struct {
+	machine elf.Machine
+	class   elf.Class
+	arch    *arch.Arch
+}
+
 // machineOf reads which machine a process's program is for.
 func machineOf(pid int) (*arch.Arch, error) {
-	f, err := openFile(fmt.Sprintf("/proc/%d/exe", pid), os.O_RDONLY)
+	f, err := openOf(pid, "exe", os.O_RDONLY)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			if isOver(pid) {
 				return nil, errGone(pid)
 			}
-			return nil, fmt.Errorf("process %d is a kernel thread, or its first thread has ended: %w", pid, unix.EINVAL)
+			return nil, fmt.Errorf("process %d is a kernel thread: %w", pid, unix.EINVAL)
 		}
 		return nil, fmt.Errorf("process %d: %w", pid, rootErrno(err))
 	}
@@ -39,16 +47,15 @@ func machineOf(pid int) (*arch.Arch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the program of process %d: %w", pid, err)
 	}
-	switch {
-	case h.Machine == elf.EM_X86_64 && h.Class == elf.ELFCLASS64:
-		return arch.AMD64, nil
-	case h.Machine == elf.EM_386 && h.Class == elf.ELFCLASS32:
-		return arch.I386, nil
+	for _, p := range programs {
+		if h.Machine == p.machine && h.Class == p.class && h.Data == elf.ELFDATA2LSB {
+			return p.arch, nil
+		}
 	}
-	return nil, fmt.Errorf("process %d is a %v %v program, only those of x86-64 and i386 can be probed: %w", pid, h.Class, h.Machine, unix.ENOTSUP)
+	return nil, fmt.Errorf("process %d is a %v %v program, only those of %s can be probed: %w", pid, h.Class, h.Machine, programsOf, unix.ENOTSUP)
 }
 
-func listTasks(pid int) ([]int, error) { return listNumbers(fmt.Sprintf("/proc/%d/task", pid)) }
+func listTasks(pid int) ([]int, error) { return listNumbers(proc.Process(pid).ThreadsDir()) }
 
 func listProcesses() ([]int, error) { return listNumbers("/proc") }
 
@@ -59,15 +66,9 @@ func listNumbers(dir string) ([]int, error) {
 		return nil, procError(err)
 	}
 	defer d.Close()
-	names, err := d.Readdirnames(-1)
+	tids, err := proc.Numbers(d)
 	if err != nil {
 		return nil, procError(err)
-	}
-	tids := make([]int, 0, len(names))
-	for _, n := range names {
-		if tid, err := strconv.Atoi(n); err == nil {
-			tids = append(tids, tid)
-		}
 	}
 	return tids, nil
 }
@@ -84,6 +85,28 @@ func procError(err error) error {
 func alive(pid, tid int) bool {
 	s := taskState(pid, tid)
 	return s != 0 && s != 'Z' && s != 'X'
+}
+
+// openOf opens a file of a process's.
+func openOf(pid int, name string, flag int) (f *os.File, err error) {
+	err = proc.Process(pid).Try(name, func(file string) error {
+		f.Close() // nil is no harm
+		f, err = openFile(file, flag)
+		return err
+	})
+	return f, err
+}
+
+// statusOf reads one line of what is told of a process, by a thread that has its memory.
+func statusOf(pid int, field string) (v string, err error) {
+	err = proc.Process(pid).Try("status", func(file string) error {
+		b, err := readFile(file)
+		if err == nil {
+			v, err = proc.Field(b, field)
+		}
+		return err
+	})
+	return v, err
 }
 
 // isOver tells whether a process has ended, or no thread of it will run its program any more.
@@ -105,9 +128,9 @@ func exists(pid, tid int) bool { return taskState(pid, tid) != 0 }
 // taskDir is where the kernel tells about a task. A vfork child is a process
 // of its own and not in the target's list.
 func taskFile(pid, tid int, name string) ([]byte, error) {
-	b, err := readFile(fmt.Sprintf("/proc/%d/task/%d/%s", pid, tid, name))
+	b, err := readFile(proc.Process(pid).ThreadFile(tid, name))
 	if err != nil {
-		b, err = readFile(fmt.Sprintf("/proc/%d/%s", tid, name))
+		b, err = readFile(proc.Thread(tid).File(name))
 	}
 	return b, err
 }
@@ -118,26 +141,16 @@ func statusField(pid, tid int, field string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for line := range strings.Lines(string(b)) {
-		if v, ok := strings.CutPrefix(line, field+":"); ok {
-			return strings.TrimSpace(v), nil
-		}
-	}
-	return "", fmt.Errorf("no field %s", field)
+	return proc.Field(b, field)
 }
 
-// statFields are the fields of a task's stat file from the state on: the
-// command name before it may hold anything, so they are counted from its end.
+// statFields are the fields of a task's stat file from the state on.
 func statFields(pid, tid int) []string {
 	b, err := taskFile(pid, tid, "stat")
 	if err != nil {
 		return nil
 	}
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 {
-		return nil
-	}
-	return strings.Fields(string(b[i+1:]))
+	return proc.Stat(b)
 }
 
 // taskState is the letter that ps shows, or 0 where the task is gone.
@@ -179,7 +192,11 @@ func taskCPU(pid, tid int) int {
 // instruction any more, though its end has not been reported yet.
 func (p *Process) Ending(th target.Thread) bool {
 	const flags, exiting = 9 - 3, 0x4 // proc(5); the kernel's PF_EXITING
-	f := statFields(p.pid, int(th))
+	t := p.threads[int(th)]
+	if t == nil {
+		return true
+	}
+	f := statFields(t.tgid, t.tid)
 	if len(f) <= flags {
 		return true
 	}
@@ -187,19 +204,38 @@ func (p *Process) Ending(th target.Thread) bool {
 	return err == nil && n&exiting != 0
 }
 
+// Borrows tells whether a thread is a child of vfork that has the memory still, and with it the thread pointer, of
+// the thread that waits for it: which that is.
+func (p *Process) Borrows(th target.Thread) (lender target.Thread, ok bool) {
+	t := p.threads[int(th)]
+	if t == nil || t.parent == nil || t.parent.vfork != t.tid {
+		return 0, false
+	}
+	return target.Thread(t.parent.tid), true
+}
+
+// file is where the kernel tells about the process's memory: of a task that has it.
+func (p *Process) file(name string) string { return proc.Process(p.pid).File(name) }
+
 // Maps lists the mappings of the process.
 func (p *Process) Maps() ([]symbol.Mapping, error) {
-	f, err := openFile(fmt.Sprintf("/proc/%d/maps", p.pid), os.O_RDONLY)
+	if err := faults.At("open", 0); err != nil {
+		return nil, err
+	}
+	var b []byte
+	err := proc.Process(p.pid).Try("maps", func(file string) (err error) {
+		b, err = readAll(file, 32<<10)
+		return err
+	})
 	if err != nil {
 		return nil, regsError(procError(err))
 	}
-	defer f.Close()
-	return symbol.ParseMaps(bufio.NewReaderSize(f, 64<<10))
+	return symbol.ParseMaps(bytes.NewReader(b))
 }
 
 // Root is the target's root directory as we can reach it: what it sees under
 // a path may be another file than what we do (mount namespaces, chroot).
-func (p *Process) Root() string { return fmt.Sprintf("/proc/%d/root", p.pid) }
+func (p *Process) Root() string { return p.file("root") }
 
 // Realpath resolves a path in the target's file system. Links are followed by
 // hand: an absolute one must stay below the target's root.
@@ -254,8 +290,8 @@ func (p *Process) ownPID() string {
 func (p *Process) OpenMapped(m symbol.Mapping) (target.File, error) {
 	tries := []string{
 		p.Root() + m.Path,
-		fmt.Sprintf("/proc/%d/map_files/%x-%x", p.pid, m.Start, m.End),
-		fmt.Sprintf("/proc/%d/exe", p.pid),
+		p.file(fmt.Sprintf("map_files/%x-%x", m.Start, m.End)),
+		p.file("exe"),
 	}
 	var first error
 	for _, name := range tries {
@@ -277,7 +313,7 @@ func (p *Process) OpenMapped(m symbol.Mapping) (target.File, error) {
 // IsProgram tells whether a mapping is of the program that was executed.
 func (p *Process) IsProgram(m symbol.Mapping) bool {
 	var st unix.Stat_t
-	return unix.Stat(fmt.Sprintf("/proc/%d/exe", p.pid), &st) == nil && st.Ino == m.Inode
+	return unix.Stat(p.file("exe"), &st) == nil && st.Ino == m.Inode
 }
 
 func sameFile(f *os.File, m symbol.Mapping) bool {

@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 // Package ptrace is the live Linux process as a target: the ordinary user's
 // own processes, no root and no kernel option. It is the only package with
@@ -55,7 +55,10 @@ type Process struct {
 	quit  chan struct{} // closed when the owner thread is to end
 	owner int           // host thread id of the owner
 	woken atomic.Bool   // Wake was called and Wait has not told yet
-	mem   atomic.Value  // *os.File: /proc/PID/mem; replaced by exec
+	// The owner thread is in Wait's system call, or on its way there. Set before woken is looked at, and
+	// woken is set before this is: so one of the two sees the other.
+	waiting atomic.Bool
+	mem     atomic.Value // *os.File: /proc/PID/mem; replaced by exec
 
 	threads  map[int]*thread
 	early    map[int]unix.WaitStatus // first stops of tasks whose parent has not told of them yet
@@ -64,6 +67,7 @@ type Process struct {
 	stopped  bool                    // in a group stop, as far as we know
 	frozen   bool
 	complete bool // every task that there was when we came is in threads: see missed
+	newborn  bool // that question waits, for it may be answered otherwise: see alone
 	gone     bool
 	exit     target.Exit
 
@@ -75,7 +79,7 @@ type Process struct {
 	found gadgets   // in the target, once looked for
 	dead  arch.Addr // where memory for a call's frame was last: see deadMemory
 
-	guardian *guardian     // nil until Guard
+	guardian *guarded      // nil until Guard
 	action   target.Action // for SIGTRAP, as it was set last
 	looked   time.Time     // whether it is there still
 	unseen   int           // traps since then
@@ -103,21 +107,27 @@ const (
 type thread struct {
 	tid, tgid int
 	state     state
-	group     bool          // in a group stop (SIGSTOP and its kin): listen, do not continue
-	asked     bool          // a PTRACE_INTERRUPT is under way
-	trapped   bool          // the signal that it was reported for last is a trap's,
-	dealt     bool          // ours, and it is not going to be given it: the report was read
-	owed      bool          // its fork was reported, and it is on its way to a clean stop
-	lapsed    bool          // its stop is over: see Lapsed
-	signal    int           // to deliver when a held thread goes on
-	fault     *target.Fault // behind its trap's signal, where that is no more to be asked for
-	vfork     int           // the vfork child this thread waits for, uninterruptibly
-	parent    *thread
+	group     bool // in a group stop (SIGSTOP and its kin): listen, do not continue
+	asked     bool // a PTRACE_INTERRUPT is under way
+	trapped   bool // the signal that it was reported for last is a trap's,
+	dealt     bool // ours, and it is not going to be given it: the report was read
+	back      bool // it was set back to the trap that it is reported for
+	owed      bool // its fork was reported, and it is on its way to a clean stop
+	lapsed    bool // its stop is over: see Lapsed
+
+	unfiltered bool // it has no seccomp filter, as long as the process stays frozen
+
+	signal int           // to deliver when a held thread goes on
+	fault  *target.Fault // behind its trap's signal, where that is no more to be asked for
+	vfork  int           // the vfork child this thread waits for, uninterruptibly
+	parent *thread
 
 	mask      uint64 // blocked signals at the last hit, if maskKnown
 	maskKnown bool
 
 	watch int // the version of Process.watch that it has
+
+	blocked blockedCall // when it was asked to stop
 
 	rseq arch.Addr // see cpuOf; 0 where not known
 }
@@ -276,9 +286,13 @@ func (p *Process) OnOwner() bool { return unix.Gettid() == p.owner }
 // no more of them.
 func (p *Process) missed() (found bool, err error) {
 	for _, t := range p.threads {
-		if t.tgid != p.pid && t.state == held && !p.sharesMemory(t.tgid, 0) {
-			// It executed a program between the look and the call, last time.
-			ptraceRequest(unix.PTRACE_DETACH, t.tid, 0, 0)
+		if t.tgid != p.pid && t.state != running && !p.sharesMemory(t.tgid, 0) {
+			// It executed a program between the look and the call, last time. A signal that it stopped for is its own.
+			var info siginfo
+			if is, err := reportedFor(t.tid, &info); err != nil || !is {
+				info.signo = 0
+			}
+			insist(func() error { return ptraceRequest(unix.PTRACE_DETACH, t.tid, 0, uint64(info.signo)) })
 			delete(p.threads, t.tid)
 		}
 	}
@@ -324,8 +338,8 @@ func (p *Process) seizeAll(pid int) error {
 				continue
 			}
 			err := ptraceRequest(unix.PTRACE_SEIZE, tid, 0, seizeOptions)
-			if err != nil && tid != pid && !alive(pid, tid) {
-				continue // it ended between the look and the call
+			if err != nil && !alive(pid, tid) {
+				continue // it ended before the call; a first thread may have done so long ago
 			}
 			if err == unix.EPERM && p.bornSeized(tid) {
 				err = nil
@@ -357,9 +371,14 @@ func (p *Process) letGo() {
 	p.detachAll()
 }
 
+// detachAll lets all threads go. One that did not stop is let go by the end of the owner thread: it may have come to
+// a stop since then, for a signal that it would lose by being detached from without it.
 func (p *Process) detachAll() {
 	p.unwatch()
 	for _, t := range p.threads {
+		if t.state == running {
+			continue
+		}
 		insist(func() error { return ptraceRequest(unix.PTRACE_DETACH, t.tid, 0, uint64(t.signal)) })
 	}
 	clear(p.threads)
@@ -375,19 +394,27 @@ func (p *Process) Close() error {
 	if closed {
 		return os.ErrClosed
 	}
+	slow := false
 	p.Run(func() {
 		if p.gone || len(p.threads) == 0 {
 			return
 		}
 		if !p.frozen || p.Stuck() > 0 {
-			stops, _ := p.freezeWholly()
+			freeze := p.freezeWholly
+			if p.awaitsUs() {
+				freeze = p.Freeze
+			}
+			stops, _ := freeze()
 			p.passOn(stops)
 		}
+		slow = p.Stuck() > 0
 		p.detachAll()
 	})
 	p.stopOwner()
-	if p.guardian != nil {
-		p.guardian.pipe.Close() // there is something left for it to restore
+	p.releaseGuardian()
+	// Until the owner thread has ended, who waits for the process may be told of stops that are not theirs.
+	for end := time.Now().Add(patience); slow && exists(os.Getpid(), p.owner) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
 	}
 	return nil
 }
@@ -460,7 +487,7 @@ func (p *Process) Fresh() (th target.Thread, begun, ok bool) {
 
 // ShadowStack tells whether the kernel keeps a shadow stack for the process.
 func (p *Process) ShadowStack() bool {
-	f, err := statusField(p.pid, p.pid, "x86_Thread_features")
+	f, err := statusOf(p.pid, "x86_Thread_features")
 	return err == nil && strings.Contains(f, "shstk")
 }
 

@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -150,6 +150,10 @@ func (p *Process) restore(j *lifeline.Journal) error {
 	if err != nil {
 		return err
 	}
+	if err := p.closeMemoryFile(j.ID); err != nil && !errors.Is(err, target.ErrGone) {
+		p.passOn(stops)
+		return err
+	}
 	found, err = lifeline.Read(j.Base, p.ReadAt)
 	if err != nil || found.ID != j.ID {
 		// A trap handler is there before the first byte changes, and goes after
@@ -183,8 +187,10 @@ func (p *Process) restore(j *lifeline.Journal) error {
 	err = p.unwatchLeft()
 	// This takes the traps' signals from their threads, before there is nobody who
 	// would know what they are for.
-	if err == nil {
-		err = p.SetTrapAction(found.Old)
+	if err == nil && !found.Stays(p.arch) {
+		handler := lifeline.HandlerOf(j.Base)
+		p.action = p.TrapHandler(handler, lifeline.RestorerOf(j.Base), found.Old)
+		err = p.ReturnTrapAction(func(a target.Action) bool { return lifeline.LeadsTo(a, handler) }, found.Old)
 	}
 	if err != nil {
 		errs = append(errs, err)
@@ -212,13 +218,16 @@ func (p *Process) restoreBytes(e lifeline.Entry) error {
 		}
 		return p.WriteAt(e.Addr, jump)
 	}
-	if trap || lifeline.IsJump(have) {
+	if trap || lifeline.IsJump(p.arch, have) {
 		return p.WriteAt(e.Addr, e.Original[:e.Len])
 	}
 	return nil
 }
 
 func (p *Process) restoreReturn(sp, trampoline, real arch.Addr) {
+	if !p.arch.RetAddrOnStack {
+		return // it may be anywhere: the trampoline leads there
+	}
 	b := make([]byte, p.arch.PtrSize)
 	if trampoline == 0 || p.ReadAt(sp, b) != nil || p.arch.Word(b) != uint64(trampoline) {
 		return
@@ -234,8 +243,8 @@ func (p *Process) dealWith(st *target.Stop, driven lifeline.Driven) {
 	if st.Kind != target.StopTrap {
 		return
 	}
-	var r arch.Regs
-	if st.Back || uint64(st.Thread) == driven.TID && p.stepped(st.Thread) || p.Regs(st.Thread, &r) == nil && r[p.arch.Flags]&lifeline.Dealt != 0 {
+	var r registers
+	if st.Back || uint64(st.Thread) == driven.TID && p.stepped(st.Thread) || getRegs(int(st.Thread), &r) == nil && r.isDealt(int(st.Thread), false) {
 		st.Signal, st.Back = 0, false
 	}
 }
@@ -244,12 +253,12 @@ func (p *Process) dealWith(st *target.Stop, driven lifeline.Driven) {
 // have been that into the handler for the one before: then the kernel tells of a signal that there is not.
 func (p *Process) stepped(th target.Thread) bool {
 	var info siginfo
-	var r unix.PtraceRegs
+	var r registers
 	if transferSiginfo(unix.PTRACE_GETSIGINFO, int(th), &info) != nil || getRegs(int(th), &r) != nil {
 		return false
 	}
 	var before [1]byte
-	p.ReadAt(arch.Addr(r.Rip)-1, before[:]) // nothing there is no trap either
+	p.ReadAt(arch.Addr(r.pc())-1, before[:]) // nothing there is no trap either
 	return info.forStep(before[0])
 }
 

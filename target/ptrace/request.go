@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -20,28 +20,6 @@ func ptraceRequest(req, tid int, addr, data uint64) error {
 		return err
 	}
 	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(req), uintptr(tid), uintptr(addr), uintptr(data), 0, 0)
-	if e != 0 {
-		return e
-	}
-	return nil
-}
-
-func getRegs(tid int, r *unix.PtraceRegs) error {
-	if err := faults.At("ptrace", unix.PTRACE_GETREGS); err != nil {
-		return err
-	}
-	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETREGS, uintptr(tid), 0, uintptr(unsafe.Pointer(r)), 0, 0)
-	if e != 0 {
-		return e
-	}
-	return nil
-}
-
-func setRegs(tid int, r *unix.PtraceRegs) error {
-	if err := faults.At("ptrace", unix.PTRACE_SETREGS); err != nil {
-		return err
-	}
-	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SETREGS, uintptr(tid), 0, uintptr(unsafe.Pointer(r)), 0, 0)
 	if e != 0 {
 		return e
 	}
@@ -129,7 +107,38 @@ func readFile(name string) ([]byte, error) {
 	if err := faults.At("read", 0); err != nil {
 		return nil, &os.PathError{Op: "read", Path: name, Err: err}
 	}
-	return os.ReadFile(name)
+	return readAll(name, 2<<10)
+}
+
+// readAll is os.ReadFile for the small files of /proc, of which there are many: it does without what
+// makes a file one that may be waited for. Most have less than most bytes.
+func readAll(name string, most int) ([]byte, error) {
+	fd, err := ignoringEINTR(func() (int, error) { return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 0, most)
+	for {
+		n, err := ignoringEINTR(func() (int, error) { return unix.Read(fd, b[len(b):cap(b)]) })
+		if err != nil {
+			return nil, &os.PathError{Op: "read", Path: name, Err: err}
+		}
+		if n == 0 {
+			return b, nil
+		}
+		if b = b[:len(b)+n]; len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+	}
+}
+
+func ignoringEINTR(f func() (int, error)) (n int, err error) {
+	for {
+		if n, err = f(); err != unix.EINTR {
+			return n, err
+		}
+	}
 }
 
 func lookPath(name string) (string, error) { return exec.LookPath(name) }
@@ -154,17 +163,4 @@ func forkTraced(path string, argv []string, a *os.ProcAttr) (int, error) {
 	}
 	sys.Ptrace = true
 	return syscall.ForkExec(path, argv, &syscall.ProcAttr{Dir: a.Dir, Env: env, Files: files, Sys: &sys})
-}
-
-// debugRegister reads a register of a stopped thread: at the address, since the
-// kernel's call, other than libc's, has no other way to answer.
-func debugRegister(tid, n int) (v uint64, err error) {
-	if err := faults.At("ptrace", unix.PTRACE_PEEKUSR); err != nil {
-		return 0, err
-	}
-	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_PEEKUSR, uintptr(tid), uintptr(userDebugRegisters+8*n), uintptr(unsafe.Pointer(&v)), 0, 0)
-	if e != 0 {
-		return 0, e
-	}
-	return v, nil
 }

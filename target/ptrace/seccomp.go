@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -30,12 +30,11 @@ const (
 )
 
 // callInput is the input for a call that is about to be made with these registers.
-func (a *abi) callInput(r *unix.PtraceRegs) *filterInput {
+func (a *abi) callInput(r *registers) *filterInput {
 	in := new(filterInput)
-	in.word[inputCall], in.word[inputMachine] = uint32(r.Rax), a.audit
-	const syscallLen = 2
+	in.word[inputCall], in.word[inputMachine] = uint32(r.number()), a.audit
 	put := func(i int, v uint64) { in.word[i], in.word[i+1] = uint32(v), uint32(v>>32) }
-	put(2, r.Rip+syscallLen)
+	put(2, r.pc()+a.callLen)
 	for i, reg := range a.args(r) {
 		put(inputArgs+2*i, *reg)
 	}
@@ -44,7 +43,8 @@ func (a *abi) callInput(r *unix.PtraceRegs) *filterInput {
 
 // unmapInput is the input for unmapping memory some time, from wherever.
 func (a *abi) unmapInput(addr arch.Addr, size int) *filterInput {
-	r := unix.PtraceRegs{Rax: a.munmap}
+	var r registers
+	r.beginCall(a.munmap)
 	regs := a.args(&r)
 	*regs[0], *regs[1] = uint64(addr), uint64(size)
 	in := a.callInput(&r)
@@ -67,24 +67,25 @@ func (a *abi) returnInput() *filterInput {
 	return in
 }
 
-// filtersAllow refuses calls that the filters of a stopped task do not allow.
-func filtersAllow(tid int, calls ...*filterInput) error {
+// filtersAllow refuses calls that the filters of a stopped task do not allow. none tells that it has
+// no filters: nobody gives it one while the whole process stands still.
+func filtersAllow(tid int, calls ...*filterInput) (none bool, err error) {
 	for index := 0; ; index++ {
 		filter, err := readFilter(tid, index)
 		if index > 0 && err == unix.ENOENT {
-			return nil
+			return false, nil
 		}
 		if err != nil {
 			// There is none, or that of the strict mode, or this user may not read it.
 			mode, e := statusField(tid, tid, "Seccomp")
 			if e != nil || mode == "0" {
-				return nil // or gone
+				return e == nil, nil // or gone
 			}
-			return fmt.Errorf("thread %d has a seccomp filter (mode %s), which may kill it for a system call of ours, and to read what it allows takes CAP_SYS_ADMIN: %w", tid, mode, unix.EACCES)
+			return false, fmt.Errorf("thread %d has a seccomp filter (mode %s), which may kill it for a system call of ours, and to read what it allows takes CAP_SYS_ADMIN: %w", tid, mode, unix.EACCES)
 		}
 		for _, in := range calls {
 			if !filter.allows(in) {
-				return fmt.Errorf("the seccomp filter of thread %d does not allow system call %d, which would have to be made in it: %w", tid, in.word[inputCall], unix.EACCES)
+				return false, fmt.Errorf("the seccomp filter of thread %d does not allow system call %d, which would have to be made in it: %w", tid, in.word[inputCall], unix.EACCES)
 			}
 		}
 	}
@@ -99,9 +100,12 @@ func readFilter(tid, index int) (filter, error) {
 	if err := faults.At("ptrace", unix.PTRACE_SECCOMP_GET_FILTER); err != nil {
 		return nil, err
 	}
-	const longest = 4096 // BPF_MAXINSNS
-	f := make(filter, longest)
-	n, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SECCOMP_GET_FILTER, uintptr(tid), uintptr(index), uintptr(unsafe.Pointer(&f[0])), 0, 0)
+	n, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SECCOMP_GET_FILTER, uintptr(tid), uintptr(index), 0, 0, 0)
+	if e != 0 {
+		return nil, e
+	}
+	f := make(filter, n) // one that is not empty, and does not change
+	n, _, e = unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SECCOMP_GET_FILTER, uintptr(tid), uintptr(index), uintptr(unsafe.Pointer(&f[0])), 0, 0)
 	if e != 0 {
 		return nil, e
 	}

@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -14,6 +14,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/faults"
+	"kprobe/internal/proc"
 	"kprobe/target"
 )
 
@@ -86,7 +87,7 @@ func (p *Process) shared(addr arch.Addr, size int, ours func(*os.File) error) (e
 			err = errors.Join(e, p.Free(addr, size))
 		}
 	}()
-	f, err := openFile(fmt.Sprintf("/proc/%d/fd/%d", p.pid, fd), os.O_RDWR)
+	f, err := openOf(p.pid, fmt.Sprintf("fd/%d", fd), os.O_RDWR)
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,6 @@ func (p *Process) OnBirth(f func(born, parent target.Thread)) { p.onBirth = f }
 var _ interface {
 	target.Sharer
 	target.Nursery
-	target.Driver
 } = (*Process)(nil)
 
 // robustList is the kernel's struct robust_list_head (set_robust_list(2)).
@@ -159,7 +159,7 @@ func (p *Process) Living(ours []byte, offset int) error {
 // Owner is whose process it is; 0 and 0 where that cannot be read.
 func (p *Process) Owner() (uid, gid uint32) {
 	var st unix.Stat_t
-	if unix.Stat(fmt.Sprintf("/proc/%d", p.pid), &st) != nil {
+	if unix.Stat(proc.Process(p.pid).Dir(), &st) != nil {
 		return 0, 0
 	}
 	return st.Uid, st.Gid
@@ -168,14 +168,18 @@ func (p *Process) Owner() (uid, gid uint32) {
 // LocksMemory tells whether the process keeps memory from being swapped out (mlockall(2)): it may
 // keep all that is mapped later, too, and then that is there at once.
 func (p *Process) LocksMemory() bool {
-	locked, err := statusField(p.pid, p.pid, "VmLck")
+	locked, err := statusOf(p.pid, "VmLck")
 	return err == nil && !strings.HasPrefix(locked, "0 ")
 }
 
 // UserFSBase tells whether programs may read their fs base (rdfsbase): the kernel
 // says so in the second word of hardware capabilities.
 func (p *Process) UserFSBase() bool {
-	b, err := readFile(fmt.Sprintf("/proc/%d/auxv", p.pid))
+	var b []byte
+	err := proc.Process(p.pid).Try("auxv", func(file string) (err error) {
+		b, err = readFile(file)
+		return err
+	})
 	const hwcap2, fsgsbase = 26, 1 << 1
 	for ; err == nil && len(b) >= 16; b = b[16:] {
 		if p.arch.Order.Uint64(b) == hwcap2 {
@@ -188,12 +192,38 @@ func (p *Process) UserFSBase() bool {
 // memoryFile has the process make one, and answers its descriptor.
 func (p *Process) memoryFile() (fd uint64, err error) {
 	t := p.volunteer(p.pid)
+	var session uint64
+	if g := p.guardian; g != nil && g.journal != nil {
+		session = g.journal.ID
+	}
 	err = p.withScratch(t, func(at arch.Addr) error {
-		if err := p.WriteAt(at, []byte("kprobe\x00")); err != nil {
+		if err := p.WriteAt(at, []byte(memoryName(session)+"\x00")); err != nil {
 			return err
 		}
 		fd, err = p.call(t, p.abi().memfdCreate, uint64(at), unix.MFD_CLOEXEC)
 		return err
 	})
 	return fd, err
+}
+
+// memoryName is what shared memory of a session is called: who finds a descriptor of that knows whose it is.
+func memoryName(session uint64) string { return fmt.Sprintf("kprobe-%x", session) }
+
+// closeMemoryFile closes the descriptor that a process was given for a moment, by a controller that died in that.
+func (p *Process) closeMemoryFile(session uint64) error {
+	dir, err := openOf(p.pid, "fd", os.O_RDONLY)
+	if procError(err) == unix.ESRCH {
+		return nil // it has ended
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	fds, err := proc.Numbers(dir)
+	for _, fd := range fds {
+		if to, _ := os.Readlink(fmt.Sprintf("%s/%d", dir.Name(), fd)); to == "/memfd:"+memoryName(session)+" (deleted)" {
+			err = errors.Join(err, p.remote(p.volunteer(p.pid), p.abi().close, uint64(fd)))
+		}
+	}
+	return err
 }

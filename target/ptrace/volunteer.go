@@ -1,15 +1,16 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/internal/lifeline"
+	"kprobe/arch"
 	"kprobe/target"
 )
 
@@ -45,18 +46,29 @@ func (p *Process) volunteer(pid int) (best *thread) {
 	return best
 }
 
+// nobody is ErrNotNow, with the reason where that may last: a thread in vfork goes on when its child has executed a
+// program or ended, and no signal wakes it before.
+func (p *Process) nobody() error {
+	for _, t := range p.threads {
+		if t.tgid == p.pid && t.vfork != 0 {
+			return fmt.Errorf("%w: thread %d waits in vfork for its child %d", target.ErrNotNow, t.tid, t.vfork)
+		}
+	}
+	return target.ErrNotNow
+}
+
 func (p *Process) readiness(t *thread) readiness {
-	var r unix.PtraceRegs
+	var r registers
 	var info siginfo
 	is, err := reportedFor(t.tid, &info)
 	switch {
 	case err != nil || getRegs(t.tid, &r) != nil:
 		return signalled // whatever it is, the call will tell
-	case !is && int64(r.Orig_rax) < 0:
+	case !is && !r.inCall(p):
 		return free
-	case !is || info.trapIsOver(t.dealt, &r):
+	case !is || info.trapIsOver(t.dealt || r.isDealt(t.tid, t.back)):
 		return inCall
-	case info.happensAgain(&r):
+	case info.happensAgain(&r, p):
 		return faulting
 	case !p.frozen && !info.raised():
 		return unfit // another thread could take what waits
@@ -98,7 +110,7 @@ func (s *siginfo) raised() bool {
 // registers r stands at: one that has not been executed, and would fault again. Not so
 // sure is what has the kernel's code (siKernel): a stack that had no room for a signal's frame is told by
 // that, too. What comes out of a system call was sent, whatever its code says.
-func (s *siginfo) happensAgain(r *unix.PtraceRegs) bool {
+func (s *siginfo) happensAgain(r *registers, m arch.Memory) bool {
 	const busMachineCheck = 5 // BUS_MCEERR_AO: of memory that nobody has asked for
 	switch unix.Signal(s.signo) {
 	case unix.SIGBUS:
@@ -109,13 +121,13 @@ func (s *siginfo) happensAgain(r *unix.PtraceRegs) bool {
 	default:
 		return false
 	}
-	return s.code > 0 && s.code < siKernel && int64(r.Orig_rax) < 0
+	return s.code > 0 && s.code < siKernel && !r.inCall(m)
 }
 
 // trapIsOver tells whether a signal is a trap's that has been dealt with, or needs nothing but the
 // report.
-func (s *siginfo) trapIsOver(dealt bool, r *unix.PtraceRegs) bool {
-	return unix.Signal(s.signo) == unix.SIGTRAP && (dealt || r.Eflags&lifeline.Dealt != 0 || s.code == trapHWBreakpoint)
+func (s *siginfo) trapIsOver(dealt bool) bool {
+	return unix.Signal(s.signo) == unix.SIGTRAP && (dealt || s.code == trapHWBreakpoint)
 }
 
 // enterGroupStop lets a volunteer that is about to be given a SIGSTOP have it: no thread can
@@ -140,30 +152,34 @@ func (p *Process) enterGroupStop(t *thread) error {
 	return err
 }
 
-// othersWait tells whether more real-time signals of a number wait for a stopped thread. One that goes back
-// comes behind them.
-func othersWait(tid, signo int) bool {
-	if signo < firstRealTime {
+// ahead queues a real-time signal, which a thread was reported for, as the thread's own: these come before the
+// process's, in the order in which they were sent. false: others of its number are there already, or
+// the kernel queues none with what is told of this one (rt_tgsigqueueinfo(2)). Should we die before the thread is let
+// go on without it, it gets the signal twice.
+func ahead(t *thread, signo int, info *siginfo) bool {
+	if waits(t.tid, signo) {
 		return false
 	}
-	const thread, process = 0, 1 // PTRACE_PEEKSIGINFO_SHARED
-	for _, queue := range []uint32{thread, process} {
-		var all [64]siginfo
-		for from := uint64(0); ; from += uint64(len(all)) {
-			ask := struct {
-				from         uint64
-				queue, count uint32
-			}{from, queue, uint32(len(all))}
-			n, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_PEEKSIGINFO, uintptr(tid), uintptr(unsafe.Pointer(&ask)), uintptr(unsafe.Pointer(&all)), 0, 0)
-			if e != 0 || n == 0 {
-				break
-			}
-			if slices.ContainsFunc(all[:n], func(s siginfo) bool { return int(s.signo) == signo }) {
-				return true
-			}
+	_, _, e := unix.RawSyscall6(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(t.tgid), uintptr(t.tid), uintptr(signo), uintptr(unsafe.Pointer(info)), 0, 0)
+	return e == 0
+}
+
+// waits tells whether a signal of a number waits for this very thread, which stands.
+func waits(tid, signo int) bool {
+	var all [64]siginfo
+	for from := uint64(0); ; from += uint64(len(all)) {
+		ask := struct {
+			from         uint64
+			queue, count uint32 // 0: the thread's, not the process's
+		}{from, 0, uint32(len(all))}
+		n, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_PEEKSIGINFO, uintptr(tid), uintptr(unsafe.Pointer(&ask)), uintptr(unsafe.Pointer(&all)), 0, 0)
+		if e != 0 || n == 0 {
+			return false
+		}
+		if slices.ContainsFunc(all[:n], func(s siginfo) bool { return int(s.signo) == signo }) {
+			return true
 		}
 	}
-	return false
 }
 
 // Ready implements target.Lapser.

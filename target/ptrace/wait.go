@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -10,14 +10,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/internal/lifeline"
+	"kprobe/internal/proc"
 	"kprobe/target"
 )
 
 // Wait blocks until a thread stops for a reason that concerns the engine, or
 // until Wake. What concerns only the bookkeeping of threads is dealt with here.
 func (p *Process) Wait() (target.Stop, error) {
+	defer p.waiting.Store(false)
 	for {
+		p.waiting.Store(true)
 		if p.woken.CompareAndSwap(true, false) {
 			return target.Stop{Kind: target.StopWoken}, nil
 		}
@@ -31,6 +33,7 @@ func (p *Process) Wait() (target.Stop, error) {
 		}
 		p.putAside(allReports)
 		tid, ws, err := waitReport(unix.P_ALL, 0)
+		p.waiting.Store(false)
 		switch err {
 		case nil:
 			if s, ok := p.event(tid, ws); ok {
@@ -86,12 +89,16 @@ const (
 // and the thread may run into the next trap, or the same, without an instruction
 // in between. It answers whether there was one.
 func (p *Process) undeal(tid int) bool {
-	var r unix.PtraceRegs
-	if getRegs(tid, &r) != nil || r.Eflags&lifeline.Dealt == 0 {
+	var r registers
+	t := p.threads[tid]
+	if getRegs(tid, &r) != nil || !r.isDealt(tid, t != nil && t.back) {
 		return false
 	}
-	r.Eflags &^= lifeline.Dealt
+	r.unmark()
 	insist(func() error { return setRegs(tid, &r) })
+	if t != nil {
+		t.back = false
+	}
 	return true
 }
 
@@ -120,6 +127,9 @@ func reap(tid int) {
 // must see, if there is one; else the thread was resumed, or is held.
 func (p *Process) event(tid int, ws unix.WaitStatus) (target.Stop, bool) {
 	t := p.threads[tid]
+	if t == nil && tid == p.pid && int(ws)>>16 == unix.PTRACE_EVENT_EXEC {
+		t = p.takesNumber()
+	}
 	if t == nil {
 		// The first stop of a task whose parent's report is still on its way,
 		// or the end of one that we let go.
@@ -150,7 +160,7 @@ func (p *Process) event(tid int, ws unix.WaitStatus) (target.Stop, bool) {
 	switch ev {
 	case 0:
 		t.state, t.group = reported, false
-		t.trapped, t.dealt = sig == unix.SIGTRAP, false
+		t.trapped, t.dealt, t.back = sig == unix.SIGTRAP, false, false
 		p.unread = append(p.unread, t)
 		s := target.Stop{Kind: target.StopSignal, Thread: target.Thread(tid), Signal: int(sig)}
 		if t.trapped {
@@ -205,7 +215,7 @@ func (p *Process) cont(t *thread, signal int) {
 		// a trap: it shall go no further than back into it.
 		t.asked = ptraceRequest(unix.PTRACE_INTERRUPT, t.tid, 0, 0) == nil
 	}
-	t.state, t.signal = running, 0
+	t.state, t.signal, t.back, t.unfiltered = running, 0, false, false
 	// ESRCH: the thread was killed meanwhile; its end is reported by wait4.
 	insist(func() error { return ptraceRequest(req, t.tid, 0, uint64(signal)) })
 }
@@ -216,12 +226,42 @@ func (p *Process) ended(t *thread, ws unix.WaitStatus) (target.Stop, bool) {
 	delete(p.threads, t.tid)
 	p.comms.Delete(t.tid)
 	p.childDone(t)
-	if t.tid == p.pid {
+	if t.tid == p.pid || p.wasLast(t) {
 		// The leader's end is reported after that of all the others.
 		p.gone, p.exit = true, exitOf(ws)
 		return target.Stop{Kind: target.StopExit, Thread: target.Thread(t.tid), Status: p.exit}, true
 	}
 	return target.Stop{Kind: target.StopThreadExit, Thread: target.Thread(t.tid)}, true
+}
+
+// wasLast tells of a thread that has ended whether it was the last one of a process whose leader had ended before we came: that one's
+// end is not told to us.
+func (p *Process) wasLast(ended *thread) bool {
+	if ended.tgid != p.pid {
+		return false
+	}
+	for _, t := range p.threads {
+		if t.tgid == p.pid {
+			return false
+		}
+	}
+	return isOver(p.pid)
+}
+
+// takesNumber notes that the process's number is that of another thread now: one of a process whose leader had ended before we came
+// has executed a program.
+func (p *Process) takesNumber() *thread {
+	t := &thread{tid: p.pid, tgid: p.pid}
+	p.threads[p.pid] = t
+	return t
+}
+
+// vanished forgets a thread that is gone without a word. It may have become the process's first.
+func (p *Process) vanished(t *thread) {
+	delete(p.threads, t.tid)
+	if p.threads[p.pid] == nil && p.bornSeized(p.pid) {
+		p.takesNumber()
+	}
 }
 
 // childDone notes that a vfork child has left the memory that it shared.
@@ -290,14 +330,18 @@ func (p *Process) born(t *thread, ev int) (target.Stop, bool) {
 }
 
 // sharesMemory tells whether a new process runs in the target's own memory,
-// as vfork children do until they exec. Such a one is served like a thread.
+// as vfork children do until they exec. Such a one is served like a thread. A first thread that has ended has no
+// memory, and would be found alike with all tasks that have none: the kernel's threads, and others that have ended.
 func (p *Process) sharesMemory(tid, ev int) bool {
 	const kcmpVM = 1
-	r, _, errno := unix.RawSyscall6(unix.SYS_KCMP, uintptr(p.pid), uintptr(tid), kcmpVM, 0, 0, 0)
+	r, _, errno := unix.RawSyscall6(unix.SYS_KCMP, uintptr(proc.Process(p.pid).WithMemory()), uintptr(tid), kcmpVM, 0, 0, 0)
 	if errno != 0 {
 		return ev == unix.PTRACE_EVENT_VFORK
 	}
-	return r == 0
+	if own := int(proc.Process(tid).WithMemory()); r != 0 && own != tid && own != 0 {
+		return p.sharesMemory(own, ev)
+	}
+	return r == 0 && proc.Thread(tid).HasMemory()
 }
 
 // execed takes an exec: of the process itself, all of whose other threads are

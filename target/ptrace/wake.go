@@ -1,4 +1,4 @@
-//go:build linux && amd64
+//go:build linux && (amd64 || arm64 || riscv64)
 
 package ptrace
 
@@ -44,9 +44,13 @@ func changeFlags(sig int, change func(uint64) uint64) {
 
 // Wake makes Wait return StopWoken. If the signal lands between Wait's check
 // and its system call, it is lost: who waits for an answer calls Wake again.
+// An owner thread that is not about to wait, or there already, finds out by itself: a signal
+// costs it a stop, since its guardian traces it.
 func (p *Process) Wake() {
 	p.woken.Store(true)
-	p.kick()
+	if p.waiting.Load() {
+		p.kick()
+	}
 }
 
 func (p *Process) kick() { unix.Tgkill(unix.Getpid(), p.owner, wakeSignal) }

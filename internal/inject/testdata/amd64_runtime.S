@@ -74,6 +74,17 @@ mine:	mov	rsi, [rip+start-AREA_CODE+AREA_HEAD]
 fresh:	mov	edi, eax
 	imul	rdi, [rsi+HEAD_STRIDE]
 	add	rdi, [rsi+HEAD_STATES]
+	# What Segment.initState does, and in its order: until the first free instance is there this
+	# is no state to others, and until the entry has it to no signal handler of this thread's.
+	mov	[rdi+STATE_SLOT], rax
+	mov	rax, [rsi+HEAD_TGID]
+	mov	[rdi+STATE_PID_TGID], rax
+	mov	qword ptr [rdi+CALLS_AT+CALL_SLOT], -1
+	mov	qword ptr [rdi+CONTEXT_ORIG_AX], -1
+	mov	qword ptr [rdi+CONTEXT_CS], USER_CS
+	mov	qword ptr [rdi+CONTEXT_SS], USER_SS
+	lea	rax, [rdi+CALLS_AT+CALL_SIZE]
+	mov	[rdi+STATE_CALLS], rax
 	mov	[rdx+8], rdi
 renew:	cmp	rdi, [rsi+HEAD_SINK+8]
 	je	done
@@ -128,6 +139,8 @@ pointer:
 	jz	by_id
 	test	cl, KEY_ALIGN
 	jnz	by_id
+	cmp	qword ptr [rsi+HEAD_ANY_SHARED], 0
+	jne	by_id
 	lea	rdi, [rsi+HEAD_SHARED]
 	jmp	2f
 1:	cmp	[rdi], rcx
@@ -266,6 +279,8 @@ state:	cmp	r9d, [r8+HEAD_NEXT]
 	add	rdi, [r8+HEAD_STATES]
 	inc	r9d
 	mov	rsi, [rdi+STATE_CALLS]
+	test	rsi, rsi
+	jz	state			# just being made
 theirs:	sub	rsi, CALL_SIZE
 	cmp	qword ptr [rsi+CALL_SLOT], -1
 	je	state
@@ -1492,6 +1507,7 @@ ROUTINE get_stackid			# context, map, flags
 	test	rdx, ~(STACK_SKIP|STACK_FLAGS)
 	jnz	invalid
 	push	rbx
+	mov	rbx, [rdi+8*CONTEXT_SP]
 	mov	r8, rdx
 	movzx	edx, dl			# to be skipped
 	mov	r9, [rdi+8*CONTEXT_IP]
@@ -1507,7 +1523,12 @@ ROUTINE get_stackid			# context, map, flags
 	mov	[r12+r11*8+STATE_TRACE], r9
 	inc	r11d
 2:	inc	ecx
-	test	r10, r10
+	btr	r8d, STACK_ENTRY_BIT
+	jnc	3f
+	MAY_FAULT walked
+	mov	r9, [rbx]		# where a function begins, it has no frame yet
+	jmp	4f
+3:	test	r10, r10
 	jz	walked
 	test	r10b, 7
 	jnz	walked
@@ -1515,13 +1536,12 @@ ROUTINE get_stackid			# context, map, flags
 	mov	rax, [r10]
 	MAY_FAULT walked
 	mov	r9, [r10+8]
-	test	r9, r9
-	jz	walked
 	xor	ebx, ebx
 	cmp	rax, r10
 	cmovbe	rax, rbx		# frames that go down are none
 	mov	r10, rax
-	jmp	1b
+4:	test	r9, r9
+	jnz	1b
 walked:	mov	rax, -EFAULT
 	test	r11d, r11d
 	jz	9f
@@ -1657,7 +1677,20 @@ ROUTINE get_prandom_u32
 
 ROUTINE get_current_uid_gid
 	mov	rax, [rip+start-AREA_CODE+AREA_HEAD]
+	mov	ecx, [rax+HEAD_CRED]
+	test	ecx, ecx
+	jnz	1f			# a kernel: the task's that this CPU runs
 	mov	rax, [rax+HEAD_UID_GID]
+	ret
+1:	movsxd	rdx, dword ptr [rax+HEAD_CURRENT]
+	mov	rdx, gs:[rdx]
+	mov	rdx, [rdx+rcx]		# its own: nobody else changes it
+	mov	ecx, [rax+HEAD_GID]
+	mov	eax, [rax+HEAD_UID]
+	mov	eax, [rdx+rax]
+	mov	edx, [rdx+rcx]
+	shl	rdx, 32
+	or	rax, rdx
 	ret
 
 ROUTINE get_current_comm		# destination, size

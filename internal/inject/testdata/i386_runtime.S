@@ -113,6 +113,17 @@ mine:	SEGMENT	esi
 fresh:	mov	edi, eax
 	imul	edi, [esi+HEAD_STRIDE]
 	add	edi, [esi+HEAD_STATES]
+	mov	[edi+STATE_SLOT], eax
+	mov	eax, [esi+HEAD_TGID+4]
+	mov	[edi+STATE_PID_TGID+4], eax
+	.irp	word, CALLS_AT+CALL_SLOT, CONTEXT_ORIG_AX
+	mov	dword ptr [edi+\word], -1
+	mov	dword ptr [edi+\word+4], -1
+	.endr
+	mov	dword ptr [edi+CONTEXT_CS], USER_CS
+	mov	dword ptr [edi+CONTEXT_SS], USER_SS
+	lea	eax, [edi+CALLS_AT+CALL_SIZE]
+	mov	[edi+STATE_CALLS], eax
 	mov	[edx+8], edi
 renew:	cmp	edi, [esi+HEAD_SINK+8]
 	je	done
@@ -158,6 +169,8 @@ ROUTINE identify
 	jz	by_id
 	test	cl, KEY_ALIGN
 	jnz	by_id
+	cmp	dword ptr [esi+HEAD_ANY_SHARED], 0
+	jne	by_id
 	lea	edi, [esi+HEAD_SHARED]
 	jmp	2f
 1:	cmp	[edi], ecx
@@ -300,6 +313,8 @@ state:	cmp	ebp, [ebx+HEAD_NEXT]
 	add	edi, [ebx+HEAD_STATES]
 	inc	ebp
 	mov	esi, [edi+STATE_CALLS]
+	test	esi, esi
+	jz	state			# just being made
 theirs:	sub	esi, CALL_SIZE
 	cmp	dword ptr [esi+CALL_SLOT], -1
 	je	state
@@ -1455,7 +1470,15 @@ ROUTINE get_stackid			# context, map, flags
 	mov	dword ptr [ebp+ecx*8+STATE_TRACE+4], 0
 	inc	ecx
 2:	inc	edx
-	test	ebx, ebx
+	btr	dword ptr [ebp+R+8*3], STACK_ENTRY_BIT
+	jnc	3f
+	mov	edi, [edi+8*CONTEXT_SP]
+	MAY_FAULT walked
+	mov	eax, [edi]		# where a function begins, it has no frame yet
+	test	eax, eax
+	jnz	1b
+	jmp	walked
+3:	test	ebx, ebx
 	jz	walked
 	test	bl, 3
 	jnz	walked

@@ -6,14 +6,13 @@ import (
 	"fmt"
 
 	"kprobe/arch"
-	"kprobe/internal/isa"
 )
 
 // The work of branches, done on saved registers. This is the complete set of
 // what Place emulates: everything else runs on the CPU. Each emulation first
 // finds out whether it can, and changes memory and registers last.
 
-type emulation = func(r *arch.Regs, mem isa.Memory) error
+type emulation = func(r *arch.Regs, mem arch.Memory) error
 
 // Emulation gives up where the CPU would fault or change the segment: then
 // the slot, where there is one, shows the program what really happens.
@@ -78,12 +77,12 @@ func (m machine) setPC(r *arch.Regs, to uint64) error {
 }
 
 func (m machine) emulateJump(to arch.Addr) emulation {
-	return func(r *arch.Regs, _ isa.Memory) error { return m.setPC(r, uint64(to)) }
+	return func(r *arch.Regs, _ arch.Memory) error { return m.setPC(r, uint64(to)) }
 }
 
 func (p *placement) emulateJcc(cc byte) emulation {
 	m, next, target := p.machine, uint64(p.next), uint64(p.target)
-	return func(r *arch.Regs, _ isa.Memory) error {
+	return func(r *arch.Regs, _ arch.Memory) error {
 		if holds(cc, r[arch.FLAGS]) {
 			return m.setPC(r, target)
 		}
@@ -98,7 +97,7 @@ func (p *placement) emulateLoop() emulation {
 	m, next, target := p.machine, uint64(p.next), uint64(p.target)
 	op, width := p.in.Opcode, 8*uint(p.in.AddrSize)
 	mask := ^uint64(0) >> (64 - width)
-	return func(r *arch.Regs, _ isa.Memory) error {
+	return func(r *arch.Regs, _ arch.Memory) error {
 		taken, cx := false, r[arch.CX]
 		if op == 0xe3 {
 			taken = cx&mask == 0
@@ -196,7 +195,7 @@ func (m machine) address(o *operand, r *arch.Regs) (arch.Addr, error) {
 }
 
 // value reads the operand, a word of the mode's width.
-func (m machine) value(o *operand, r *arch.Regs, mem isa.Memory) (uint64, error) {
+func (m machine) value(o *operand, r *arch.Regs, mem arch.Memory) (uint64, error) {
 	if o.reg != arch.NoReg {
 		return r[o.reg], nil
 	}
@@ -207,7 +206,7 @@ func (m machine) value(o *operand, r *arch.Regs, mem isa.Memory) (uint64, error)
 	return m.load(mem, a, m.facts.PtrSize)
 }
 
-func (m machine) load(mem isa.Memory, a arch.Addr, size int) (uint64, error) {
+func (m machine) load(mem arch.Memory, a arch.Addr, size int) (uint64, error) {
 	var b [8]byte
 	if err := mem.ReadAt(a, b[:size]); err != nil {
 		return 0, err
@@ -217,7 +216,7 @@ func (m machine) load(mem isa.Memory, a arch.Addr, size int) (uint64, error) {
 
 func (p *placement) emulateIndirectJump() emulation {
 	m, o := p.machine, p.operand()
-	return func(r *arch.Regs, mem isa.Memory) error {
+	return func(r *arch.Regs, mem arch.Memory) error {
 		to, err := m.value(&o, r, mem)
 		if err != nil {
 			return err
@@ -227,7 +226,7 @@ func (p *placement) emulateIndirectJump() emulation {
 }
 
 // callTo pushes next and goes to to.
-func (m machine) callTo(r *arch.Regs, mem isa.Memory, to uint64, next arch.Addr) error {
+func (m machine) callTo(r *arch.Regs, mem arch.Memory, to uint64, next arch.Addr) error {
 	after := *r
 	if err := m.setPC(&after, to); err != nil {
 		return err
@@ -245,12 +244,12 @@ func (m machine) callTo(r *arch.Regs, mem isa.Memory, to uint64, next arch.Addr)
 
 func (p *placement) emulateCall() emulation {
 	m, next, target := p.machine, p.next, uint64(p.target)
-	return func(r *arch.Regs, mem isa.Memory) error { return m.callTo(r, mem, target, next) }
+	return func(r *arch.Regs, mem arch.Memory) error { return m.callTo(r, mem, target, next) }
 }
 
 func (p *placement) emulateIndirectCall() emulation {
 	m, o, next := p.machine, p.operand(), p.next
-	return func(r *arch.Regs, mem isa.Memory) error {
+	return func(r *arch.Regs, mem arch.Memory) error {
 		to, err := m.value(&o, r, mem)
 		if err != nil {
 			return err
@@ -269,7 +268,7 @@ func (p *placement) popped() uint64 {
 
 func (p *placement) emulateReturn() emulation {
 	m, drop := p.machine, p.popped()
-	return func(r *arch.Regs, mem isa.Memory) error {
+	return func(r *arch.Regs, mem arch.Memory) error {
 		to, err := m.load(mem, arch.Addr(r[arch.SP]), m.facts.PtrSize)
 		if err != nil {
 			return err
@@ -294,7 +293,7 @@ func (p *placement) farSize() int {
 }
 
 // words loads n words of size bytes each, in order.
-func (m machine) words(mem isa.Memory, a arch.Addr, size int, w []uint64) error {
+func (m machine) words(mem arch.Memory, a arch.Addr, size int, w []uint64) error {
 	for i := range w {
 		var err error
 		if w[i], err = m.load(mem, m.cut(a+arch.Addr(i*size)), size); err != nil {
@@ -314,7 +313,7 @@ func sameSegment(r *arch.Regs, reg arch.Reg, selector uint64) error {
 
 func (p *placement) emulateFarReturn() emulation {
 	m, size, drop := p.machine, p.farSize(), p.popped()
-	return func(r *arch.Regs, mem isa.Memory) error {
+	return func(r *arch.Regs, mem arch.Memory) error {
 		var w [2]uint64 // offset, selector
 		if err := m.words(mem, arch.Addr(r[arch.SP]), size, w[:]); err != nil {
 			return err
@@ -338,7 +337,7 @@ func (p *placement) emulateFarJump() emulation {
 		n := copy(imm[:], p.raw[p.in.ImmOff:])
 		offset := binary.LittleEndian.Uint64(imm[:]) << (64 - 8*size) >> (64 - 8*size)
 		selector := uint64(binary.LittleEndian.Uint16(imm[n-2:]))
-		return func(r *arch.Regs, _ isa.Memory) error {
+		return func(r *arch.Regs, _ arch.Memory) error {
 			if err := sameSegment(r, arch.CS, selector); err != nil {
 				return err
 			}
@@ -346,7 +345,7 @@ func (p *placement) emulateFarJump() emulation {
 		}
 	}
 	o := p.operand()
-	return func(r *arch.Regs, mem isa.Memory) error {
+	return func(r *arch.Regs, mem arch.Memory) error {
 		a, err := m.address(&o, r)
 		if err != nil {
 			return err
@@ -378,7 +377,7 @@ func (p *placement) emulateIret() emulation {
 	if m.mode == 32 {
 		n = 3 // without a change of privilege the stack stays
 	}
-	return func(r *arch.Regs, mem isa.Memory) error {
+	return func(r *arch.Regs, mem arch.Memory) error {
 		if r[arch.CS]&3 != 3 || r[arch.FLAGS]&flagNT != 0 {
 			return errFlags
 		}

@@ -89,6 +89,9 @@ func (m machine) Jump(from, to arch.Addr) ([]byte, error) {
 	return m.appendJmp(nil, from, to), nil
 }
 
+// Reach is that of a 32-bit displacement, less a margin for the size of both.
+func (m machine) Reach() arch.Addr { return 1<<31 - 1<<20 }
+
 // SlotSize is the most bytes that Code of any verdict takes.
 func (m machine) SlotSize() int {
 	if m.mode == 32 {

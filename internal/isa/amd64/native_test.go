@@ -15,6 +15,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/isa"
+	"kprobe/internal/testprog"
 )
 
 // The machine as the tests' judge: testdata/native.c runs an instruction in
@@ -150,18 +151,7 @@ func (w *world) open(t testing.TB) *native {
 		args = append(args, fmt.Sprintf("%s:%x:%x", r.kind, uint64(r.at), pageSize))
 	}
 	cmd := exec.Command(exe, args...)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := testprog.StartPiped(t, cmd)
 	n := &native{in: bufio.NewWriterSize(in, 1<<16), out: bufio.NewReaderSize(out, 1<<16)}
 	size, err := n.read64()
 	if err == nil {

@@ -84,7 +84,7 @@ var usesRows = []struct{ column, opcodes, effect string }{
 	{"1", "99", "rAX wDX"},
 	{"0F", "a3 ba/4", "rE rG =C !OSAP"},
 	{"0F", "ab b3 bb ba/5-7", "rwE rG =C !OSAP"},
-	{"NP,66,F3.0F", "bc bd", "rwG rE =ZC !OSAP"}, // bsf and bsr of 0 leave G, and the processor may take tzcnt for bsf
+	{"NP,66,F3.0F", "bc bd", "rwG rE =Z !OSAPC"}, // bsf and bsr of 0 leave G, and some processors C; one may take tzcnt for bsf
 	{"F3.0F", "b8", "wG rE =OSZAPC"},
 	{"0F", "c8-cf", "rwO"},
 	{"F2.0F38", "f0", "rwG rEb"},

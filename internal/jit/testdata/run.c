@@ -9,7 +9,7 @@
  * A batch: u64 bytes, u64 jobs, then the jobs; each a struct job and what follows
  * it. The answer: the same bytes, the results put in.
  *
- * Built for i386 it runs 32-bit code; jobs are the same.
+ * Built for i386 it runs 32-bit code, and for arm64 that of arm64; jobs are the same.
  *
  * Helpers are replayed: a job has a list of the calls that the interpreter
  * made, their arguments, results and what they wrote; a call that is not the
@@ -33,14 +33,16 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#ifdef __i386__
-#define REG_PC REG_EIP
-enum { CONTEXT_REG = 0, STATE_REG = 5 };
-#define BELOW_TOP 12 /* the return address is that much above the programs' R10 */
+/* The stack pointer is at first BELOW_TOP above the programs' R10. */
+#if defined __i386__
+#define PC(context) (context)->uc_mcontext.gregs[REG_EIP]
+enum { CONTEXT_REG = 0, STATE_REG = 5, STACK_REG = 4, BELOW_TOP = 16 };
+#elif defined __aarch64__
+#define PC(context) (context)->uc_mcontext.pc
+enum { CONTEXT_REG = 0, STATE_REG = 28, STACK_REG = 31, BELOW_TOP = 0 };
 #else
-#define REG_PC REG_RIP
-enum { CONTEXT_REG = 7, STATE_REG = 12 };
-#define BELOW_TOP 0
+#define PC(context) (context)->uc_mcontext.gregs[REG_RIP]
+enum { CONTEXT_REG = 7, STATE_REG = 12, STACK_REG = 4, BELOW_TOP = 8 };
 #endif
 
 #define PATIENCE 20 /* seconds of CPU that the jobs of one child may take */
@@ -61,7 +63,7 @@ struct job { /* tests know it as job in run_test.go */
 	uint64_t call, id, args[5]; /* MISMATCH: the number of the call, and what was called */
 	uint64_t depth; /* bytes of stack at the deepest helper call */
 	uint64_t ns; /* that all took */
-	uint64_t regs[16]; /* as they are numbered in ModRM; in and out */
+	uint64_t regs[32]; /* as they are numbered in ModRM, or x0 to x30 and sp; in and out */
 	uint8_t context[CONTEXT_SIZE], state[STATE_SIZE];
 };
 
@@ -81,9 +83,55 @@ static struct job *job; /* that runs */
 static uint8_t *next; /* call */
 
 /* What runs a job. The registers go in and out through it. */
-uint64_t regs[16], entry, outer_sp, deepest, repeat, *emptied;
+uint64_t regs[32], entry, outer_sp, deepest, repeat, *emptied;
 
-#ifdef __i386__
+#if defined __aarch64__
+__asm__(
+	".text\n"
+	"enter:\n"
+	"	stp x29, x30, [sp, #-96]!; stp x19, x20, [sp, #16]; stp x21, x22, [sp, #32]\n"
+	"	stp x23, x24, [sp, #48]; stp x25, x26, [sp, #64]; stp x27, x28, [sp, #80]\n"
+	"	ldr x0, =outer_sp; mov x1, sp; str x1, [x0]\n"
+	"	ldr x30, =regs; ldr x0, [x30, #248]; mov sp, x0\n"
+	"	ldp x0, x1, [x30]; ldp x2, x3, [x30, #16]; ldp x4, x5, [x30, #32]; ldp x6, x7, [x30, #48]\n"
+	"	ldp x8, x9, [x30, #64]; ldp x10, x11, [x30, #80]; ldp x12, x13, [x30, #96]; ldp x14, x15, [x30, #112]\n"
+	"	ldp x16, x17, [x30, #128]; ldp x18, x19, [x30, #144]; ldp x20, x21, [x30, #160]; ldp x22, x23, [x30, #176]\n"
+	"	ldp x24, x25, [x30, #192]; ldp x26, x27, [x30, #208]; ldp x28, x29, [x30, #224]\n"
+	"1:	ldr x30, =regs; ldr x0, [x30]\n"
+	"	ldr x30, =entry; ldr x30, [x30]; blr x30\n"
+	"	stp x16, x17, [sp, #-16]!\n"
+	"	ldr x30, =repeat; ldr x16, [x30]; sub x16, x16, #1; str x16, [x30]; cbz x16, 2f\n"
+	"	ldr x30, =emptied; ldr x30, [x30]; ldr x16, [x30]; str x16, [x30, #64]\n"
+	"	ldp x16, x17, [sp], #16; b 1b\n"
+	"2:	ldp x16, x17, [sp], #16\n"
+	"	ldr x30, =regs\n"
+	"	stp x0, x1, [x30]; stp x2, x3, [x30, #16]; stp x4, x5, [x30, #32]; stp x6, x7, [x30, #48]\n"
+	"	stp x8, x9, [x30, #64]; stp x10, x11, [x30, #80]; stp x12, x13, [x30, #96]; stp x14, x15, [x30, #112]\n"
+	"	stp x16, x17, [x30, #128]; stp x18, x19, [x30, #144]; stp x20, x21, [x30, #160]; stp x22, x23, [x30, #176]\n"
+	"	stp x24, x25, [x30, #192]; stp x26, x27, [x30, #208]; stp x28, x29, [x30, #224]\n"
+	"	mov x0, sp; str x0, [x30, #248]\n"
+	"	ldr x0, =outer_sp; ldr x0, [x0]; mov sp, x0\n"
+	"	ldp x19, x20, [sp, #16]; ldp x21, x22, [sp, #32]; ldp x23, x24, [sp, #48]; ldp x25, x26, [sp, #64]\n"
+	"	ldp x27, x28, [sp, #80]; ldp x29, x30, [sp], #96\n"
+	"	ret\n"
+	/* A routine spoils all that it may spoil. */
+	"called_out:\n"
+	"	ldr x17, =deepest; ldr x9, [x17]; mov x10, sp; cmp x10, x9; b.hs 1f; str x10, [x17]; 1:\n"
+	"	stp x29, x30, [sp, #-16]!; mov x5, x16; bl called; ldp x29, x30, [sp], #16\n"
+	"	mov x7, x0; ldr x0, =0xbadbadbadbad\n"
+	"	mov x1, x0; mov x2, x0; mov x3, x0; mov x4, x0; mov x5, x0; mov x6, x0; mov x8, x0; mov x9, x0; mov x10, x0\n"
+	"	mov x11, x0; mov x12, x0; mov x13, x0; mov x14, x0; mov x15, x0; mov x16, x0; mov x17, x0; cmp x0, x7\n"
+	"	ret\n"
+	"	.ltorg\n"
+	"	.balign 16\n"
+	"routines:\n"
+	"	.set id, 0\n"
+	"	.rept 256\n"
+	"	.balign 16\n"
+	"	mov x16, #id; b called_out\n"
+	"	.set id, id+1\n"
+	"	.endr\n");
+#elif defined __i386__
 /* The registers that 32-bit code has are the first eight; only their lower halves are. */
 __asm__(
 	".text\n"
@@ -202,11 +250,11 @@ static void crashed(int sig, siginfo_t *si, void *ucontext)
 	(void)si;
 	job->status = CRASHED;
 	job->signal = sig;
-	job->pc = ((ucontext_t *)ucontext)->uc_mcontext.gregs[REG_PC];
+	job->pc = PC((ucontext_t *)ucontext);
 	_exit(0);
 }
 
-#ifndef __i386__
+#ifdef __x86_64__
 /*
  * What a person would write in C instead of a program, for the benchmarks: a
  * count in a per-thread array, a record of 32 bytes in a per-thread ring, a count in a
@@ -265,6 +313,7 @@ static void run(void)
 	static uint64_t no_ring[16];
 	uint8_t *bytes = (uint8_t *)(job + 1);
 	memcpy(code, bytes, job->code);
+	__builtin___clear_cache((char *)code, (char *)code + job->code);
 	memcpy(segment, bytes + job->code, job->segment);
 	next = bytes + job->code + job->segment;
 	memcpy(regs, job->regs, sizeof regs);
@@ -272,7 +321,7 @@ static void run(void)
 	regs[CONTEXT_REG] = (uintptr_t)context;
 	regs[STATE_REG] = (uintptr_t)job->state;
 	deepest = (uintptr_t)stack_top;
-	regs[4] = (uintptr_t)stack_top + sizeof(void *) + BELOW_TOP; /* the call puts its return address at the top */
+	regs[STACK_REG] = (uintptr_t)stack_top + BELOW_TOP; /* x86's call puts its return address there */
 	entry = job->entry ? job->entry : (uintptr_t)code;
 	repeat = job->repeat;
 	emptied = job->emptied ? (uint64_t *)(uintptr_t)job->emptied : no_ring;
@@ -284,7 +333,7 @@ static void run(void)
 	memcpy(job->regs, regs, sizeof regs);
 	memcpy(bytes + job->code, segment, job->segment);
 	job->regs[STATE_REG] -= (uintptr_t)job->state;
-	job->regs[4] -= (uintptr_t)stack_top;
+	job->regs[STACK_REG] -= (uintptr_t)stack_top;
 	job->depth = (uintptr_t)stack_top - deepest;
 	if (job->status == 0) job->status = next == (uint8_t *)job + job->size ? DONE : MISMATCH;
 }

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kprobe/internal/testprog"
+)
+
+const kindsProgram = `
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+enum side { LEFT, RIGHT = -7 };
+
+struct event {
+	int n;
+	enum side side;
+	unsigned char low : 3, high : 5;
+	bool odd;
+	short pair[2];
+	char comm[16];
+} *unused_event __attribute__((unused)), last_event;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} told SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 3);
+	__type(value, int);
+} newest SEC(".maps");
+
+struct net { __u32 prefixlen; __u8 data[4]; };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 64);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct net);
+	__type(value, long);
+} halves SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 2);
+	__uint(key_size, 4);
+	__uint(value_size, 4);
+} next SEC(".maps");
+
+long calls, odds, evens, deep;
+__u64 frames[16];
+
+SEC("uprobe") int odd(void *ctx) { odds++; return 0; }
+SEC("uprobe") int even(void *ctx) { evens++; return 0; }
+
+SEC("uprobe/jumpers:jumper")
+int call(struct pt_regs *ctx)
+{
+	int n = PT_REGS_PARM2(ctx);
+	struct net key = { .prefixlen = 1, .data = { n << 7 } };
+	long one = 1, *v;
+	struct event *e;
+	__u64 back = 0;
+
+	calls++;
+	bpf_probe_read_user(&back, sizeof(back), (void *)PT_REGS_SP(ctx));
+	if (bpf_get_stack(ctx, frames, sizeof(frames), BPF_F_USER_STACK) >= 16 && frames[0] == PT_REGS_IP(ctx) && frames[1] == back)
+		deep++;
+	bpf_map_push_elem(&newest, &n, BPF_EXIST);
+	key.prefixlen = 32;
+	v = bpf_map_lookup_elem(&halves, &key);
+	if (v) {
+		(*v)++;
+	} else {
+		key.prefixlen = 1;
+		bpf_map_update_elem(&halves, &key, &one, BPF_ANY);
+	}
+	if (n == 77 && (e = bpf_ringbuf_reserve(&told, sizeof(*e), 0))) {
+		e->n = -n;
+		e->side = RIGHT;
+		e->low = 5;
+		e->high = 17;
+		e->odd = n & 1;
+		e->pair[0] = 1;
+		e->pair[1] = -1;
+		bpf_get_current_comm(e->comm, sizeof(e->comm));
+		last_event = *e;
+		bpf_ringbuf_submit(e, 0);
+	}
+	bpf_tail_call(ctx, &next, n & 1);
+	calls = -1000000;
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
+`
+
+// Maps and calls that become others run in a live target as they do in the interpreter, and are
+// printed by the object's types.
+func TestRunKinds(t *testing.T) {
+	object := compiled(t, kindsProgram)
+	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2", "-fno-omit-frame-pointer"))
+	want := p.Round("1000")[0]
+	pid := fmt.Sprint(p.Pid)
+	k := started(t, tool(t, "run", "-p", pid, "--tail", "next[0]=even", "--tail", "next[1]=odd", "--as", "told=event", object), p.Pid)
+	if got := p.Round("1000")[0]; got != want {
+		t.Errorf("the program's result is %q under probes, %q without", got, want)
+	}
+	k.Signal(syscall.SIGINT)
+	r := k.Result()
+	out := strings.Join(r.Lines, "\n")
+	const event = `{n=-77, side=RIGHT, low=5, high=17, odd=true, pair=[1, -1], comm="jumpers"}`
+	for _, want := range []string{
+		"told: " + event + "\n",
+		"last_event = " + event + "\n",
+		"newest\n  997\n  998\n  999\n",
+		"  {prefixlen=1, data=[0, 0, 0, 0]}: 500\n", "  {prefixlen=1, data=[128, 0, 0, 0]}: 500\n",
+		"calls = 1000\n", "odds = 500\n", "evens = 500\n", "deep = 1000\n",
+	} {
+		if !strings.Contains(out+"\n", want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if t.Failed() || !r.OK() {
+		t.Errorf("%s\n%s", out, r)
+	}
+	checkUntouched(t, p.Pid)
+	refused(t, run(t, "run", "-p", pid, "--tail", "next[2]=odd", object), "2 places, none of index 2")
+	refused(t, run(t, "run", "-p", pid, "--tail", "next=odd", object), "it must be MAP[INDEX]=PROGRAM")
+	refused(t, run(t, "run", "-p", pid, "--as", "told=nothing", object), `no type "nothing"`)
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kprobe/internal/testprog"
+)
+
+// An object as tools with a loader of their own have it: programs for things that are not here,
+// sections that name no real place, a map whose size is left open, CO-RE for a kernel's structures.
+const toolProgram = `
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+struct task_struct { int pid; } __attribute__((preserve_access_index));
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(key_size, 4);
+} stacks SEC(".maps");
+
+struct padded { long n; } __attribute__((aligned(64)));
+struct padded calls[16];
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(key_size, 4);
+	__uint(value_size, 4);
+} told SEC(".maps");
+
+// No variable and no map is made of it: its BTF has no such type.
+enum side { LEFT = -3, RIGHT };
+typedef unsigned char byte;
+struct local {
+	int n;
+	enum side side;
+	union { const void *text; unsigned long number; } u;
+	unsigned short low : 3, high : 5;
+	byte line[10];
+	struct local *next;
+};
+
+SEC("uprobe/./jumpers:jumper")
+int count(void *ctx)
+{
+	struct local l = { .n = -1, .side = RIGHT, .u = { .number = 16 }, .low = 5, .high = 17, .line = "a line" };
+
+	if (calls[3].n == 0)
+		bpf_perf_event_output(ctx, &told, BPF_F_CURRENT_CPU, &l, sizeof(l));
+	calls[3].n++;
+	bpf_get_stackid(ctx, &stacks, BPF_F_USER_STACK);
+	return 0;
+}
+
+SEC("kprobe/dummy") int in_kernel(void *ctx) { calls[4].n++; return 0; }
+SEC("uretprobe/dummy") int task(void *ctx) { return ((struct task_struct *)bpf_get_current_task())->pid; }
+SEC("tracepoint/a/b") int point(void *ctx) { return 0; }
+
+char LICENSE[] SEC("license") = "GPL";
+`
+
+func TestRunTools(t *testing.T) {
+	object := compiled(t, toolProgram)
+	file := testprog.Build(t, "jumpers", "-O2", "-fno-omit-frame-pointer")
+	t.Chdir(filepath.Dir(file))
+	p := testprog.Start(t, file)
+	pid := fmt.Sprint(p.Pid)
+	want := p.Round("1000")[0]
+	if r := run(t, "run", "-p", pid, object); r.OK() || !strings.Contains(r.Stderr, `program "in_kernel": no symbol "dummy"`) ||
+		!strings.Contains(r.Stderr, "--without PROGRAM leaves it out") {
+		t.Errorf("a program that has no place: %s", r)
+	}
+	k := started(t, tool(t, "run", "-p", pid, "--without", "in_kernel", "--as", "told=struct local", object), p.Pid)
+	if got := p.Round("1000")[0]; got != want {
+		t.Errorf("the program's result is %q under probes, %q without", got, want)
+	}
+	k.Signal(syscall.SIGINT)
+	r := k.Result()
+	out := strings.Join(r.Lines, "\n") + "\n"
+	for _, want := range []string{`told: {n=-1, side=RIGHT, u={text=0x10, number=16}, low=5, high=17, line="a line", next=0x0}` + "\n", "calls = [3: {n=1000}]\n", ": jumper+0x0/0x8 < main+"} {
+		if !r.OK() || !strings.Contains(out, want) {
+			t.Errorf("no %q:\n%s\n%s", want, out, r)
+		}
+	}
+	checkUntouched(t, p.Pid)
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kprobe"
+	"kprobe/internal/host"
+	"kprobe/trace"
+)
+
+// topRequest is what the verb top is asked to do.
+type topRequest struct {
+	request
+	duration time.Duration
+	interval time.Duration
+	rows     int
+}
+
+func topCommand() *cobra.Command {
+	r := topRequest{interval: time.Second}
+	c := &cobra.Command{
+		Use:   "top {-p PID | -k PLACE} PLACE...",
+		Short: "Show live how often functions are called, and how long they take",
+		Long: `Count and time calls inside the processes, as kprobe stat does, and show them as a table
+that is drawn anew every second, sorted and filtered by keys:
+
+  up, down      choose a row; its times are drawn below
+  left, right   sort by another column
+  /             show only places that have the text that follows, up to Enter
+  space         hold still, or go on
+  q             the end
+
+PLACE is a function, or a pattern, whose calls are timed; or a whole definition of stat,
+such as 'p libc.so.6:malloc', which only counts. Times are as exact as a histogram by powers
+of 2 has them. Without a terminal the busiest places are printed every second.`,
+		Example: `  kprobe top -p 1234 'nginx:ngx_http_*'
+  kprobe top -p 1234 -i 5s 'p libc.so.6:*' libc.so.6:read | tee log`,
+		RunE: func(c *cobra.Command, args []string) error {
+			rest, err := r.processes(args)
+			if err != nil {
+				return err
+			}
+			for i, place := range rest {
+				if !strings.Contains(place, " ") {
+					rest[i] = "r " + place
+				}
+			}
+			defs, err := r.definitions(rest)
+			if err != nil {
+				return err
+			}
+			if r.interval < shortest {
+				return fmt.Errorf("--interval must be at least %v", shortest)
+			}
+			return r.top(defs)
+		},
+	}
+	r.pidFlag(c)
+	r.kernelFlag(c)
+	r.definitionFlags(c)
+	r.strictFlag(c)
+	f := c.Flags()
+	f.DurationVarP(&r.duration, "duration", "d", 0, "end after `TIME`, such as 10s or 1m30s")
+	f.DurationVarP(&r.interval, "interval", "i", time.Second, "draw anew every `TIME`")
+	f.IntVarP(&r.rows, "rows", "n", 20, "without a terminal: print at most `N` places")
+	return c
+}
+
+// shortest is the shortest interval: counts of thousands of places take a while to read.
+const shortest = 10 * time.Millisecond
+
+func (r *topRequest) top(defs []string) (err error) {
+	signals := catchSignals()
+	var t tracing
+	defer func() { err = errors.Join(err, t.close()) }()
+	stats, left, err := t.count(&r.request, defs)
+	if err != nil {
+		return err
+	}
+	over := t.run()
+	var late <-chan time.Time
+	if r.duration > 0 {
+		late = time.After(r.duration)
+	}
+	screen := &screen{sort: 1}
+	if len(left) > 0 {
+		screen.notice = fmt.Sprintf("%d places cannot be probed", len(left))
+	}
+	draw, keys := func(passed time.Duration) error { return screen.print(os.Stdout, passed, r.rows) }, (<-chan string)(nil)
+	if host.Terminal(os.Stdin.Fd()) && host.Terminal(os.Stdout.Fd()) {
+		back, err := host.Keys(os.Stdin.Fd())
+		if err != nil {
+			return err
+		}
+		const enter, leave = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l" // another screen, no cursor
+		fmt.Print(enter)
+		defer func() {
+			fmt.Print(leave)
+			err = errors.Join(err, back())
+		}()
+		keys = readKeys(os.Stdin)
+		draw = func(time.Duration) error { return screen.draw(os.Stdout) }
+	} else if err := warnLeftOut(left); err != nil {
+		return err
+	}
+	tick := time.NewTicker(r.interval)
+	defer tick.Stop()
+	var before []trace.StatRow
+	last := time.Now()
+	for ended := false; ; {
+		select {
+		case k := <-keys:
+			if screen.key(k) {
+				return nil
+			}
+			if err := screen.draw(os.Stdout); err != nil {
+				return err
+			}
+			continue
+		case <-tick.C:
+		case <-signals:
+			ended = true
+		case <-late:
+			ended = true
+		case <-over:
+			ended = true
+		}
+		if screen.paused && !ended {
+			continue
+		}
+		now, err := rowsOf(stats)
+		if err != nil {
+			return err
+		}
+		passed := time.Since(last)
+		last = time.Now()
+		screen.rows = topRows(now, before, passed)
+		before = now
+		if err := draw(passed); err != nil || ended {
+			return err
+		}
+	}
+}
+
+// count opens the sessions, and counts what definitions hit in each.
+func (t *tracing) count(r *request, defs []string) (stats []*trace.Stat, left []trace.LeftOut, err error) {
+	o := &kprobe.Options{Report: report}
+	defer progress("attaching, reading symbols, placing probes")()
+	switch {
+	case r.program != nil:
+		err = t.start(r.program, o)
+	case r.kernel.at != "":
+		err = t.attachKernel(r.kernel, o)
+	default:
+		err = t.attach(r.pids, o)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, s := range t.sessions {
+		st, err := trace.NewStat(s, r.strict, defs...)
+		if err != nil {
+			return nil, nil, err
+		}
+		stats, left = append(stats, st), append(left, st.LeftOut()...)
+	}
+	return stats, left, nil
+}
+
+// rowsOf are the figures of all sessions as of now.
+func rowsOf(stats []*trace.Stat) (rows []trace.StatRow, err error) {
+	for _, st := range stats {
+		rs, err := st.Rows()
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, rs...)
+	}
+	return rows, nil
+}
+
+// print prints the busiest places of an interval, at most so many, for who has no terminal.
+func (s *screen) print(to io.Writer, passed time.Duration, most int) error {
+	w := bufio.NewWriter(to)
+	fmt.Fprintf(w, "%s  %.1fs\n%s\n", time.Now().Format("15:04:05"), passed.Seconds(), topTitles(-1))
+	for i, row := range s.shown() {
+		if row.rate == 0 || i == most {
+			break
+		}
+		fmt.Fprintf(w, "  %s\n", topLine(&row))
+	}
+	fmt.Fprintln(w)
+	return w.Flush()
+}
+
+// draw draws the screen anew, in one write: nothing flickers.
+func (s *screen) draw(to *os.File) error {
+	width, height := host.Size(to.Fd())
+	var b strings.Builder
+	b.WriteString("\x1b[H")
+	for i, l := range s.lines(width, height) {
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		if strings.HasPrefix(l, "> ") {
+			l = "\x1b[7m" + l + "\x1b[0m"
+		}
+		b.WriteString(l + "\x1b[K")
+	}
+	b.WriteString("\x1b[J")
+	_, err := io.WriteString(to, b.String())
+	return err
+}
+
+// readKeys reads keys until the input ends. Those that send several bytes have names.
+func readKeys(in io.Reader) <-chan string {
+	keys := make(chan string)
+	named := map[string]string{"\x1b[A": keyUp, "\x1b[B": keyDown, "\x1b[C": keyRight, "\x1b[D": keyLeft,
+		"\x1bOA": keyUp, "\x1bOB": keyDown, "\x1bOC": keyRight, "\x1bOD": keyLeft}
+	go func() {
+		buf := make([]byte, 64)
+		for {
+			n, err := in.Read(buf)
+			if err != nil {
+				return
+			}
+			for text := string(buf[:n]); text != ""; {
+				k := text[:1]
+				if len(text) >= 3 && named[text[:3]] != "" {
+					k = text[:3]
+				}
+				text = text[len(k):]
+				if name := named[k]; name != "" {
+					k = name
+				}
+				keys <- k
+			}
+		}
+	}()
+	return keys
+}

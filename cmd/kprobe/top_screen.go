@@ -1,0 +1,288 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"kprobe/symbol"
+	"kprobe/trace"
+)
+
+// topRow is a place with what it was hit, in all and in the last interval.
+type topRow struct {
+	name   string // of the event
+	place  string
+	hits   uint64
+	rate   float64 // hits in a second of the last interval
+	share  float64 // of all hits in the last interval
+	timed  bool
+	took   times
+	counts []uint64 // the histogram
+}
+
+// times are of calls, as exact as their histogram: to a factor of 2.
+type times struct{ average, p50, p99, most time.Duration }
+
+// topRows makes rows of counts now and before.
+func topRows(now, before []trace.StatRow, passed time.Duration) []topRow {
+	type key struct{ name, place string }
+	old := make(map[key]uint64, len(before))
+	for _, r := range before {
+		old[key{r.Name, r.Place}] = r.Hits
+	}
+	var rows []topRow
+	var sum float64
+	for _, r := range now {
+		fresh := float64(r.Hits - min(r.Hits, old[key{r.Name, r.Place}]))
+		sum += fresh
+		rows = append(rows, topRow{name: r.Name, place: r.Place, hits: r.Hits, rate: fresh / max(passed.Seconds(), 1e-9), share: fresh,
+			timed: r.Latency != nil, took: timesOf(r.Latency), counts: r.Latency})
+	}
+	for i := range rows {
+		rows[i].share /= max(sum, 1)
+	}
+	return rows
+}
+
+// timesOf reads a histogram, whose element i are calls of 2^i to 2^(i+1) ns.
+func timesOf(counts []uint64) (t times) {
+	var n uint64
+	var sum float64
+	for i, c := range counts {
+		n += c
+		sum += float64(c) * 1.5 * float64(uint64(1)<<i)
+		if c > 0 {
+			t.most = time.Duration(1) << min(i+1, 62)
+		}
+	}
+	if n == 0 {
+		return times{}
+	}
+	t.average = time.Duration(sum / float64(n))
+	t.p50, t.p99 = percentile(counts, n, 0.50), percentile(counts, n, 0.99)
+	return t
+}
+
+// percentile is the time that a part of n calls did not exceed, as if those of one bucket were
+// spread evenly.
+func percentile(counts []uint64, n uint64, part float64) time.Duration {
+	want := part * float64(n)
+	for i, c := range counts {
+		if want <= float64(c) && c > 0 {
+			low := float64(uint64(1) << i)
+			return time.Duration(low + low*want/float64(c))
+		}
+		want -= float64(c)
+	}
+	return 0
+}
+
+// topColumns are what can be sorted by.
+var topColumns = []struct {
+	title string
+	width int
+	text  func(*topRow) string
+	less  func(a, b *topRow) int // the larger first, of names the first
+}{
+	{"hits", 12, func(r *topRow) string { return fmt.Sprint(r.hits) }, func(a, b *topRow) int { return cmp.Compare(b.hits, a.hits) }},
+	{"hits/s", 11, func(r *topRow) string { return fmt.Sprintf("%.1f", r.rate) }, func(a, b *topRow) int { return cmp.Compare(b.rate, a.rate) }},
+	{"share", 7, func(r *topRow) string { return fmt.Sprintf("%.1f%%", 100*r.share) }, func(a, b *topRow) int { return cmp.Compare(b.share, a.share) }},
+	{"average", 9, func(r *topRow) string { return r.time(r.took.average) }, func(a, b *topRow) int { return cmp.Compare(b.took.average, a.took.average) }},
+	{"p50", 9, func(r *topRow) string { return r.time(r.took.p50) }, func(a, b *topRow) int { return cmp.Compare(b.took.p50, a.took.p50) }},
+	{"p99", 9, func(r *topRow) string { return r.time(r.took.p99) }, func(a, b *topRow) int { return cmp.Compare(b.took.p99, a.took.p99) }},
+	{"max", 9, func(r *topRow) string { return r.time(r.took.most) }, func(a, b *topRow) int { return cmp.Compare(b.took.most, a.took.most) }},
+	{"place", 0, func(r *topRow) string { return symbol.ReadablePlace(r.place) }, func(a, b *topRow) int { return cmp.Compare(a.place, b.place) }},
+}
+
+// time is a time in three digits.
+func (r *topRow) time(d time.Duration) string {
+	switch {
+	case !r.timed:
+		return "-"
+	case d < time.Microsecond:
+		return fmt.Sprintf("%dns", d)
+	case d < time.Millisecond:
+		return fmt.Sprintf("%.3gus", float64(d)/1e3)
+	case d < time.Second:
+		return fmt.Sprintf("%.3gms", float64(d)/1e6)
+	}
+	return fmt.Sprintf("%.3gs", d.Seconds())
+}
+
+// screen is what top shows, and what keys have made of it.
+type screen struct {
+	rows     []topRow
+	sort     int // of topColumns
+	filter   string
+	typing   bool   // the filter
+	selected string // the place
+	first    int    // row that is on the screen
+	paused   bool
+	notice   string
+}
+
+// shown are the rows that the filter leaves, sorted.
+func (s *screen) shown() []topRow {
+	var rows []topRow
+	for _, r := range s.rows {
+		if strings.Contains(r.place, s.filter) || strings.Contains(symbol.ReadablePlace(r.place), s.filter) || strings.Contains(r.name, s.filter) {
+			rows = append(rows, r)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b topRow) int {
+		return cmp.Or(topColumns[s.sort].less(&a, &b), cmp.Compare(b.hits, a.hits), cmp.Compare(a.place, b.place))
+	})
+	return rows
+}
+
+// The keys, as readKeys names them.
+const (
+	keyUp    = "up"
+	keyDown  = "down"
+	keyLeft  = "left"
+	keyRight = "right"
+	keyEnter = "\r"
+	keyErase = "\x7f"
+	keyEsc   = "\x1b"
+)
+
+// key does what a key is for. It answers true if it is for the end.
+func (s *screen) key(k string) (end bool) {
+	if s.typing {
+		switch {
+		case k == keyEnter:
+			s.typing = false
+		case k == keyEsc:
+			s.typing, s.filter = false, ""
+		case k == keyErase || k == "\b":
+			if s.filter != "" {
+				s.filter = s.filter[:len(s.filter)-1]
+			}
+		case len(k) == 1 && k[0] >= ' ':
+			s.filter += k
+		}
+		return false
+	}
+	rows := s.shown()
+	at := max(0, slices.IndexFunc(rows, func(r topRow) bool { return r.place == s.selected }))
+	switch k {
+	case "q", "\x03":
+		return true
+	case keyUp, "k":
+		at--
+	case keyDown, "j":
+		at++
+	case " ":
+		s.paused = !s.paused
+		return false
+	case "/":
+		s.typing, s.filter = true, ""
+		return false
+	case keyEsc:
+		s.filter = ""
+		return false
+	case keyLeft, "<":
+		s.sort = (s.sort + len(topColumns) - 1) % len(topColumns)
+		return false
+	case keyRight, ">":
+		s.sort = (s.sort + 1) % len(topColumns)
+		return false
+	default:
+		return false
+	}
+	if len(rows) > 0 {
+		s.selected = rows[min(max(at, 0), len(rows)-1)].place
+	}
+	return false
+}
+
+// lines are the screen's, of a width and height in characters.
+func (s *screen) lines(width, height int) []string {
+	rows := s.shown()
+	at := slices.IndexFunc(rows, func(r topRow) bool { return r.place == s.selected })
+	if at < 0 {
+		at = 0
+		if len(rows) > 0 {
+			s.selected = rows[0].place
+		}
+	}
+	var below []string
+	if len(rows) > 0 && rows[at].timed && rows[at].hits > 0 {
+		below = append(below, "", symbol.ReadablePlace(rows[at].place)+" takes")
+		below = append(below, strings.Split(strings.TrimRight(histogram(rows[at].counts), "\n"), "\n")...)
+		below = below[:min(len(below), height/2)]
+	}
+	head := fmt.Sprintf("%d places", len(rows))
+	if len(rows) != len(s.rows) {
+		head += fmt.Sprintf(" of %d", len(s.rows))
+	}
+	switch {
+	case s.typing:
+		head += "   filter: " + s.filter + "_"
+	case s.filter != "":
+		head += "   filter: " + s.filter
+	}
+	if s.paused {
+		head += "   paused"
+	}
+	if s.notice != "" {
+		head += "   " + s.notice
+	}
+	out := []string{head + "   q quit, arrows move and sort, / filter, space pause", topTitles(s.sort)}
+	room := max(1, height-len(out)-len(below))
+	s.first = min(max(s.first, at-room+1), at, max(0, len(rows)-room))
+	for i := max(0, s.first); i < min(len(rows), s.first+room); i++ {
+		out = append(out, mark(i == at)+topLine(&rows[i]))
+	}
+	for len(out) < height-len(below) {
+		out = append(out, "")
+	}
+	out = append(out, below...)
+	for i, l := range out {
+		if r := []rune(strings.Map(printable, l)); len(r) > width {
+			out[i] = string(r[:width])
+		} else {
+			out[i] = string(r)
+		}
+	}
+	return out
+}
+
+func mark(selected bool) string {
+	if selected {
+		return "> "
+	}
+	return "  "
+}
+
+// topTitles is the line above the rows, with a mark at what they are sorted by; -1 for none.
+func topTitles(sorted int) string {
+	line := "  "
+	for i, c := range topColumns {
+		title := c.title
+		if i == sorted {
+			title += "*"
+		}
+		if c.width == 0 {
+			line += "  " + title
+		} else {
+			line += fmt.Sprintf("%*s", c.width, title)
+		}
+	}
+	return line
+}
+
+func topLine(r *topRow) string {
+	line := ""
+	for _, c := range topColumns {
+		if c.width == 0 {
+			line += "  " + c.text(r)
+		} else {
+			line += fmt.Sprintf("%*s", c.width, c.text(r))
+		}
+	}
+	return line
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kprobe/internal/testprog"
+	"kprobe/trace"
+)
+
+// places are so many rows, of which each has more hits and takes longer than the one before.
+func places(n int) (now, before []trace.StatRow) {
+	for i := range n {
+		took := make([]uint64, 64)
+		took[i%20+5] = uint64(10 * i)
+		now = append(now, trace.StatRow{Name: "e", Place: fmt.Sprintf("lib:f%04d", i), Hits: uint64(10 * i), Latency: took})
+		before = append(before, trace.StatRow{Name: "e", Place: fmt.Sprintf("lib:f%04d", i), Hits: uint64(5 * i)})
+	}
+	return now, before
+}
+
+func TestTopRows(t *testing.T) {
+	now, before := places(3)
+	rows := topRows(now, before, 5*time.Second)
+	if r := rows[2]; r.hits != 20 || r.rate != 2 || r.share < 0.66 || r.share > 0.67 || r.took.most != 256 {
+		t.Errorf("%+v", r)
+	}
+	if got := topRows(now, nil, time.Second)[1].rate; got != 10 {
+		t.Errorf("in the first interval %v", got)
+	}
+	counts := make([]uint64, 64)
+	counts[10], counts[20] = 98, 2 // 1 us, and 1 ms
+	tm := timesOf(counts)
+	if tm.p50 < 1024 || tm.p50 > 2048 || tm.p99 < 1<<20 || tm.p99 > 1<<21 || tm.most != 1<<21 || tm.average < 31e3 || tm.average > 35e3 {
+		t.Errorf("%+v", tm)
+	}
+	if timesOf(make([]uint64, 64)) != (times{}) {
+		t.Error("no calls take time")
+	}
+}
+
+// A screen has its size whatever it shows, and the row that was chosen is on it.
+func TestScreen(t *testing.T) {
+	now, before := places(5000)
+	s := &screen{sort: 1, rows: topRows(now, before, time.Second)}
+	const width, height = 100, 30
+	look := func() (lines []string, selected string) {
+		t.Helper()
+		lines = s.lines(width, height)
+		if len(lines) != height {
+			t.Fatalf("%d lines", len(lines))
+		}
+		for _, l := range lines {
+			if len([]rune(l)) > width {
+				t.Fatalf("%q is %d wide", l, len([]rune(l)))
+			}
+			if strings.HasPrefix(l, "> ") {
+				selected = l[strings.Index(l, "lib:"):]
+			}
+		}
+		return lines, selected
+	}
+	lines, selected := look()
+	if selected != "lib:f4999" || !strings.Contains(lines[0], "5000 places") || !strings.Contains(lines[1], "hits/s*") ||
+		!slices.ContainsFunc(lines, func(l string) bool { return l == "lib:f4999 takes" }) {
+		t.Errorf("%q", lines)
+	}
+	for range 100 {
+		s.key(keyDown)
+	}
+	if _, selected = look(); selected != "lib:f4899" {
+		t.Errorf("after 100 rows %q", selected)
+	}
+	for range 200 {
+		s.key(keyUp)
+	}
+	if _, selected = look(); selected != "lib:f4999" {
+		t.Errorf("at the top %q", selected)
+	}
+	for _, k := range []string{"/", "0", "0", "7", "7", "7", keyErase, keyEnter} {
+		s.key(k)
+	}
+	if lines, selected = look(); selected != "lib:f0077" || !strings.Contains(lines[0], "1 places of 5000   filter: 0077") {
+		t.Errorf("filtered: %q %q", selected, lines[0])
+	}
+	s.key(keyEsc)
+	for topColumns[s.sort].title != "place" {
+		s.key(keyRight)
+	}
+	s.selected = ""
+	if _, selected = look(); selected != "lib:f0000" {
+		t.Errorf("by place %q", selected)
+	}
+	s.key(keyLeft)
+	if topColumns[s.sort].title != "max" {
+		t.Errorf("left of place is %q", topColumns[s.sort].title)
+	}
+	s.key(" ")
+	if lines, _ = look(); !s.paused || !strings.Contains(lines[0], "paused") {
+		t.Error("not paused")
+	}
+	if !s.key("q") || s.key("x") {
+		t.Error("q is the end, and nothing else")
+	}
+	for _, size := range [][2]int{{1, 1}, {10, 3}, {300, 100}} { // and no panic
+		s.lines(size[0], size[1])
+	}
+	(&screen{}).lines(80, 24)
+}
+
+func TestReadKeys(t *testing.T) {
+	keys := readKeys(strings.NewReader("a\x1b[A\x1bOBq\x1b"))
+	for _, want := range []string{"a", keyUp, keyDown, "q", keyEsc} {
+		if got := <-keys; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// Without a terminal the table is lines; the target is as it was.
+func TestTopWithoutTerminal(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
+	k := started(t, tool(t, "top", "-i", "50ms", "-p", fmt.Sprint(p.Pid), "jumpers:jumper"), p.Pid)
+	p.Round("1000")
+	k.Signal(syscall.SIGINT)
+	r := k.Result()
+	most := "" // of the intervals that they came in, the last
+	for _, l := range r.Lines {
+		if f := strings.Fields(l); len(f) == 8 && f[2] == "100.0%" && f[7] == "jumpers:jumper" {
+			most = f[0]
+		}
+	}
+	if !r.OK() || most != "1000" {
+		t.Errorf("%s", r)
+	}
+	checkUntouched(t, p.Pid)
+	refused(t, run(t, "top", "-i", "1us", "-p", "1", "x"), "at least 10ms")
+}
+
+func TestStatIntervals(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
+	k := started(t, tool(t, "stat", "-i", "50ms", "-p", fmt.Sprint(p.Pid), "p jumpers:jumper"), p.Pid)
+	p.Round("1000")
+	time.Sleep(200 * time.Millisecond) // an interval, and more
+	k.Signal(syscall.SIGINT)
+	r := k.Result()
+	if !r.OK() || count(r.Lines, "hits/s  share") < 1 || count(r.Lines, "jumpers:jumper") < 2 || count(r.Lines, "missed") != 1 {
+		t.Errorf("%s", r)
+	}
+	checkUntouched(t, p.Pid)
+}

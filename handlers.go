@@ -1,0 +1,156 @@
+package kprobe
+
+import (
+	"kprobe/internal/calls"
+	"kprobe/internal/mistakes"
+	"kprobe/internal/stops"
+	"kprobe/target"
+)
+
+// handlers are a session's, as the server of stops has them run.
+type handlers struct{ s *Session }
+
+// server serves a session's stops.
+type server = stops.Server[*Kprobe, *Regs, *KretprobeInstance]
+
+func newServer(s *Session) *server {
+	return stops.New(stops.Parts[*Kprobe, *Regs, *KretprobeInstance]{
+		On: s.on, Within: s.within, Threads: s.threads, Calls: s.calls, Watched: s.watches,
+		Handlers: handlers{s}, Concurrent: s.opts.Concurrent,
+	})
+}
+
+func (hs handlers) View(th target.Thread) *Regs {
+	s, r := hs.s, &hs.s.scratch
+	if s.opts.Concurrent {
+		r = &Regs{task: s.task(th)} // the target may be asked on its own thread only
+	}
+	r.s, r.th, r.gAsked, r.gFound = s, th, false, false
+	return r
+}
+
+func (hs handlers) Before(ps []*Kprobe, r *Regs) bool {
+	for _, p := range ps {
+		if !p.active() {
+			continue
+		}
+		if !p.runsInside() {
+			p.hits.Add(1) // the others count where they run
+		}
+		if p.PreHandler != nil && hs.s.call(p, r, false) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (hs handlers) After(ps []*Kprobe, r *Regs) {
+	for _, p := range ps {
+		if p.active() && p.PostHandler != nil {
+			hs.s.call(p, r, true)
+		}
+	}
+}
+
+// Passed: what only counts is counted here, and other programs have missed the hit.
+func (handlers) Passed(ps []*Kprobe) {
+	for _, p := range ps {
+		switch {
+		case !p.active() || !p.runsInside():
+		case p.Program == CountOnly:
+			p.hits.Add(1)
+		default:
+			p.missed.Add(1)
+		}
+	}
+}
+
+func (hs handlers) Faulted(ps []*Kprobe, r *Regs, trap int) bool {
+	for _, p := range ps {
+		if p.FaultHandler != nil && p.active() && hs.s.callFault(p, r, trap) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Returned is of every probe on the call, newest first.
+func (hs handlers) Returned(over []*calls.Call[*KretprobeInstance], r *Regs) {
+	s := hs.s
+	for i := len(over) - 1; i >= 0; i-- {
+		rp := over[i].Instance.Rp
+		if rp.Kp.leaving.Load() {
+			s.calls.Lose(over[i], calls.Unregistered)
+			continue
+		}
+		rp.returned.Add(1)
+		if rp.Handler != nil {
+			s.callReturn(rp, over[i].Instance, r)
+		}
+		s.calls.Done(over[i])
+	}
+}
+
+func (hs handlers) Accessed(set uint) func(*Regs) {
+	var ws []*Watchpoint
+	for _, w := range hs.s.watches.In(set) {
+		if w.Kp.active() {
+			ws = append(ws, w)
+		}
+	}
+	if len(ws) == 0 {
+		return nil
+	}
+	return func(r *Regs) {
+		for _, w := range ws {
+			w.fired(r)
+		}
+	}
+}
+
+func (hs handlers) Notified(pt *point, r *Regs) bool { return hs.s.notified(pt, r) }
+
+// call runs one handler. A handler that panics has faulted: the fault-handler
+// is told, and the probed program goes on.
+func (s *Session) call(p *Kprobe, r *Regs, post bool) (result int) {
+	defer func() {
+		if e := recover(); e != nil {
+			result = 0
+			s.handlerFault(p, r, e)
+		}
+	}()
+	if post {
+		p.PostHandler(p, r, 0)
+		return 0
+	}
+	return p.PreHandler(p, r)
+}
+
+// handlerFault gives a panic the trap number that the same mistake has in a
+// kernel's handler.
+func (s *Session) handlerFault(p *Kprobe, r *Regs, cause any) {
+	p.missed.Add(1) // as the kernel counts it
+	trapnr := mistakes.Trap(cause)
+	if p.FaultHandler != nil {
+		func() {
+			defer func() { _ = recover() }()
+			if p.FaultHandler(p, r, trapnr) != 0 {
+				trapnr = -1
+			}
+		}()
+	}
+	if trapnr >= 0 {
+		s.panicked(p, "handler", cause)
+	}
+}
+
+func (s *Session) callFault(p *Kprobe, r *Regs, trapnr int) (result int) {
+	defer func() {
+		if e := recover(); e != nil {
+			result = 0
+			p.missed.Add(1)
+			s.panicked(p, "fault-handler", e)
+		}
+	}()
+	return p.FaultHandler(p, r, trapnr)
+}

@@ -1,0 +1,158 @@
+// Package ground is what all of the engine stands on: a target, the program that is looked at in it, and
+// what of ours is there, with the lock that guards this.
+package ground
+
+import (
+	"errors"
+	"sync"
+
+	"kprobe/arch"
+	"kprobe/internal/image"
+	"kprobe/internal/isa"
+	"kprobe/internal/kind"
+	"kprobe/internal/owner"
+	"kprobe/internal/patch"
+	"kprobe/internal/probed"
+	"kprobe/internal/room"
+	"kprobe/internal/text"
+	"kprobe/target"
+)
+
+// Ground is that of one session; P is its probes. What the owner thread changes (points, rooms, what stands in the
+// text, the machine) it changes with View held, and others hold View to read. The owner itself reads
+// without it.
+type Ground[P any] struct {
+	T     target.Target
+	Alloc target.Allocator // nil: no slots, only emulation
+	Owner *owner.Owner
+	Kind  kind.Kind
+
+	Arch  *arch.Arch
+	ISA   isa.ISA
+	Image *image.Image
+
+	View   sync.RWMutex
+	Room   *room.Room[*probed.Point[P]]
+	Points *probed.Table[P]
+	Text   *text.Writer  // what stands at them
+	Beyond []*text.Place // and what stands elsewhere
+
+	BlackList []arch.Blocked // the caller's
+	Report    func(error)
+}
+
+// New has nothing in the target yet. serve is owner.New's; what errors are to be told of report is.
+// Errors: those of image.New.
+func New[P any](t target.Target, concurrent bool, serve func(target.Stop), rules probed.Rules[P], report func(error)) (*Ground[P], error) {
+	g := &Ground[P]{T: t, Kind: kind.Of(t), Owner: owner.New(t, concurrent, serve), Report: report}
+	g.Alloc, _ = t.(target.Allocator)
+	beside, _ := t.(kind.Beside) // nil: probes are written into the target's memory
+	g.Room = room.New[*probed.Point[P]](t)
+	g.Text = text.NewWriter(t, beside, &g.View, report)
+	g.Points = probed.NewTable(g.Text, rules)
+	var err error
+	if g.Image, err = image.New(t, own[P]{g}, g.Kind.InPlace()); err != nil {
+		return nil, err
+	}
+	g.LearnMachine()
+	return g, nil
+}
+
+// LearnMachine takes over what the image says of the machine.
+func (g *Ground[P]) LearnMachine() {
+	g.View.Lock()
+	defer g.View.Unlock()
+	g.Arch, g.ISA = g.Image.Arch, g.Image.ISA
+	g.Room.Become(g.Arch, g.ISA.SlotSize(), g.ISA.Reach())
+}
+
+// Read reads the target's memory as the program wrote it: where probes have
+// put breakpoints, the original bytes are seen. Errors: EFAULT.
+func (g *Ground[P]) Read(addr arch.Addr, p []byte) error {
+	if err := g.T.ReadAt(addr, p); err != nil {
+		return err
+	}
+	g.View.RLock()
+	defer g.View.RUnlock()
+	g.Points.Overlay(addr, p)
+	for _, b := range g.Beyond {
+		w := b.Stands()
+		patch.Overlay(p, addr, w.Addr, w.Old)
+	}
+	return nil
+}
+
+// Own is the program's own memory, as Read has it.
+func (g *Ground[P]) Own() arch.Reader { return own[P]{g} }
+
+// Forbid has the image know what must not be probed: our own code, too.
+func (g *Ground[P]) Forbid() error {
+	var more []arch.Blocked
+	for _, a := range g.Room.Spans() {
+		more = append(more, arch.Blocked{Start: a.Start, End: a.End, Symbol: "[kprobe]", Reason: "it is the probes' own code"})
+	}
+	return g.Image.Forbid(append(more, g.BlackList...))
+}
+
+// Strayed finds where a thread goes on that came to a trap which is no probe's: to the middle of a jump,
+// or to the end of a slot from which no jump reaches.
+func (g *Ground[P]) Strayed(pc arch.Addr) (arch.Addr, bool) {
+	if ref, ok := g.Room.At(pc); ok {
+		return ref.Slot.Exit(pc)
+	}
+	return g.Points.Strayed(pc)
+}
+
+// Near is the module that a point is in: what belongs to the point is to be near it.
+func (g *Ground[P]) Near(pt *probed.Point[P]) arch.Range {
+	return image.RangeOf(pt.Loc.Module, pt.Addr)
+}
+
+// JumpAt finds out how a jump could stand at a point; nil where nothing is known
+// of the code around it.
+func (g *Ground[P]) JumpAt(pt *probed.Point[P]) *patch.Jump {
+	if pt.Notify {
+		return nil
+	}
+	return g.Image.Jump(pt.Loc, pt.Site.Original)
+}
+
+// Probed tells whether there is a point at an address.
+func (g *Ground[P]) Probed(a arch.Addr) bool { return g.Points.At(a) != nil }
+
+// Standing is what stands at a point, for others than the owner: a kernel's tracer may have
+// its jump give way at any time.
+func (g *Ground[P]) Standing(pt *probed.Point[P]) text.Kind {
+	g.View.RLock()
+	defer g.View.RUnlock()
+	return pt.Text
+}
+
+// Unchanged tells whether what a point's detour has a copy of is there, under what is ours. In a kernel others
+// rewrite text as well, and what they put there must be carried out, not what was there before.
+func (g *Ground[P]) Unchanged(pt *probed.Point[P]) bool {
+	at, code := pt.Displaced()
+	have := make([]byte, len(code))
+	return g.Read(at, have) == nil && string(have) == string(code)
+}
+
+// Alive has an error be reported that is no news if the target was killed meanwhile.
+func (g *Ground[P]) Alive(err error) {
+	if err != nil && !errors.Is(err, target.ErrGone) {
+		g.Report(err)
+	}
+}
+
+// OwnFault tells whether a signal comes from the thread's own instruction.
+func (g *Ground[P]) OwnFault(st target.Stop) bool {
+	faulter, ok := g.T.(target.Faulter)
+	if !ok {
+		return false
+	}
+	f, err := faulter.Fault(st.Thread)
+	return err == nil && f.Sync
+}
+
+type own[P any] struct{ *Ground[P] }
+
+func (o own[P]) ReadAt(addr arch.Addr, p []byte) error { return o.Read(addr, p) }

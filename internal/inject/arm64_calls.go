@@ -1,0 +1,118 @@
+package inject
+
+import (
+	"encoding/binary"
+
+	"kprobe/internal/jit"
+)
+
+// Calls on arm64. A function's return address comes in the link register, and nobody can be sure to find it
+// elsewhere: so it stays where it is, and a call is known by the stack pointer, which is the
+// same where the function is entered and where it is left.
+
+// leavesARM64 tells whether an instruction is a return by the link register, or a direct jump. Others
+// lead where the link register does not say.
+func leavesARM64(code []byte) bool {
+	const ret = 0xd65f03c0
+	if len(code) < 4 { // more may follow
+		return false
+	}
+	w := binary.LittleEndian.Uint32(code)
+	return w == ret || w>>26 == a64B>>26
+}
+
+// askAbout calls a routine about the call that begins or ends here; its answer is in a64Tmp. What it is asked is
+// put into the state in front of it.
+func (b *armBuilder) askAbout(routine string, asked map[int]int32) {
+	for what := askedProbe; what <= askedAgain; what++ {
+		if v, ok := asked[what]; ok {
+			b.constant(a64Tmp, uint64(uint32(v)))
+			b.access(a64Store32, a64Tmp, a64State, stateAsked+4*what)
+		}
+	}
+	b.access(a64Load, a64Tmp, a64SP, b.now.reg[a64Link].off-b.now.sp)
+	b.word(a64AddImm | uint32(-b.now.sp)<<10 | a64SP<<5 | a64Other)
+	b.call(b.d.Area.routine(routine))
+	b.now.phase = Running
+}
+
+// others are the calls that begin here, and those that end.
+func (b *armBuilder) others() error {
+	b.now.more = true
+	for i := range b.d.Enters {
+		if err := b.entered(&b.d.Enters[i]); err != nil {
+			return err
+		}
+	}
+	b.ends = true
+	for i := range b.d.Exits {
+		if err := b.exit(&b.d.Exits[i]); err != nil {
+			return err
+		}
+	}
+	b.ends, b.now.more = false, false
+	return nil
+}
+
+// entered has this call watched, and runs the programs for that.
+func (b *armBuilder) entered(e *Enter) error {
+	b.askAbout("enter_call", map[int]int32{askedProbe: int32(e.ID), askedMax: max(e.Max, 0), askedData: words(e.Data)})
+	full, next := newLabel(), newLabel()
+	b.branch(a64CBZ, a64Tmp, full)
+	b.later(full, func() {
+		b.increase(a64State, e.Missed)
+		b.branch(a64B, 0, next)
+	})
+	if len(e.Programs) > 0 {
+		b.word(a64SubImm | 1<<10 | a64Tmp<<5 | a64Tmp)
+		b.branch(a64CBZ, a64Tmp, next) // it begins anew
+		var vetoed func()
+		if e.Veto {
+			vetoed = func() {
+				b.call(b.d.Area.routine("forget_call"))
+				b.branch(a64B, 0, next)
+			}
+		}
+		if err := b.run(e.Programs, NoCounter, vetoed); err != nil {
+			return err
+		}
+	}
+	b.place(next)
+	b.now.phase = Running
+	return nil
+}
+
+// exit recognises a call that is about to return.
+func (b *armBuilder) exit(e *Exit) error {
+	asked := map[int]int32{askedProbe: int32(e.ID), askedAgain: 0}
+	if e.Again {
+		asked[askedAgain] = 1
+		b.askAbout("leave_call", asked)
+		return nil
+	}
+	b.askAbout("leave_call", asked)
+	next := newLabel()
+	b.branch(a64CBZ, a64Tmp, next)
+	if err := b.run(e.Programs, e.Hits, nil); err != nil {
+		return err
+	}
+	b.place(next)
+	b.now.phase = Running
+	return nil
+}
+
+// findData tells a program where the private data of the call is that it is about: that of the pool's n-th call
+// is the n-th there. It changes all three registers that the detour has for itself.
+func (b *armBuilder) findData(state uint32, off int) {
+	const third = a64State // the state is elsewhere by now
+	b.address(a64Other, b.d.Area.Addr)
+	b.access(a64Load, a64Other, a64Other, areaHead)
+	b.access(a64Load, a64Tmp, state, stateCall)
+	b.access(a64Load, third, a64Other, poolCalls)
+	b.word(a64Sub | third<<16 | a64Tmp<<5 | a64Tmp)
+	b.access(a64Load, third, a64Other, poolData)
+	b.word(a64Add | a64Tmp<<16 | dataShift<<10 | third<<5 | a64Tmp)
+	b.constant(a64Other, uint64(off))
+	b.word(a64Add | a64Other<<16 | a64Tmp<<5 | a64Tmp)
+	b.access(a64Store, a64Tmp, state, jit.StateData)
+}

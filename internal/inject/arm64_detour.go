@@ -1,0 +1,521 @@
+package inject
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"kprobe/arch"
+	"kprobe/internal/isa/amd64"
+	"kprobe/internal/isa/arm64"
+	"kprobe/internal/jit"
+)
+
+// Detours of arm64. A probe that only counts does so of all threads in one word, by a load and a store
+// exclusive, which every processor has. No flag is touched, nothing is asked of the thread, and its stack is
+// used as the calls of C use it: what is below the stack pointer is nobody's, but in Go (Detour.RedZone).
+//
+//	        b from the probe
+//	Before  stp x0, x1; str x2
+//	        ldr x0, the counter's address, which stands behind the code
+//	again   ldxr x1; add; stxr w2; cbnz w2, again
+//	After   ldr x2; ldp x0, x1
+//	        the displaced instruction; b back
+//
+// A single step or a breakpoint between the two exclusives would have the store fail, again and again: so no
+// thread is led through here in steps. Where one must not be seen here, its count is taken back and it is
+// put before the instruction, to come again (Standing.Counted).
+//
+// One with programs finds the thread's state, by the thread pointer, and counts there, with plain
+// instructions: no signal handler of the thread's runs meanwhile, since whoever is stopped for a signal
+// in here is put back or led out first. See doc.go for the phases.
+
+// statusReg tells whether a store exclusive has failed.
+const statusReg arch.Reg = 2
+
+// The words, and what goes into their fields.
+const (
+	a64SaveTwo  = 0xa98007e0 // stp x0, x1, [sp, #field*8]!
+	a64Save     = 0xf90003e2 // str x2, [sp, #field*8]
+	a64LoadHere = 0x58000000 // ldr x0, pc+field*4
+	a64LoadExcl = 0xc85f7c01 // ldxr x1, [x0]
+	a64Increase = 0x91000421 // add x1, x1, #1
+	a64StorExcl = 0xc8027c01 // stxr w2, x1, [x0]
+	a64Again    = 0x35ffffa2 // cbnz w2, three words before it
+	a64Restore  = 0xf94003e2 // ldr x2, [sp, #field*8]
+	a64BackTwo  = 0xa8c007e0 // ldp x0, x1, [sp], #field*8
+
+	a64SaveLink    = 0xa9017be2 // stp x2, x30, [sp, #16]
+	a64RestoreLink = 0xa9417be2 // ldp x2, x30, [sp, #16]
+
+	a64Load      = 0xf9400000                 // ldr x, [base, #field*8]
+	a64Store     = 0xf9000000                 // str x, [base, #field*8]
+	a64Store32   = 0xb9000000                 // str w, [base, #field*4]
+	a64LoadByte  = 0x39400000                 // ldrb w, [base, #field]
+	a64StoreByte = 0x39000000                 // strb w, [base, #field]
+	a64AddImm    = 0x91000000                 // add x, x, #field; of sp, too
+	a64SubImm    = 0xd1000000                 // sub x, x, #field
+	a64Add       = 0x8b000000                 // add x, x, x
+	a64Sub       = 0xcb000000                 // sub x, x, x
+	a64Mul32     = 0x1b007c00                 // mul w, w, w
+	a64Move      = 0xaa0003e0                 // mov x, x
+	a64ADRP      = 0x90000000                 // adrp x, page
+	a64ADR       = 0x10000000                 // adr x, pc+field
+	a64CBZ       = 0xb4000000                 // cbz x, pc+field*4
+	a64CBNZ      = 0xb5000000                 // cbnz x, pc+field*4
+	a64CBNZ32    = 0x35000000                 // cbnz w, pc+field*4
+	a64B         = 0x14000000                 // b pc+field*4
+	a64BL        = 0x94000000                 // bl pc+field*4
+	a64BR        = 0xd61f0000                 // br x
+	a64GetTP     = 0xd53bd040                 // mrs x, tpidr_el0
+	a64GetFlags  = 0xd53b4200                 // mrs x, nzcv
+	a64SetFlags  = 0xd51b4200                 // msr nzcv, x
+	a64One       = 0x52800020                 // mov w, #1
+	a64Hash      = 0x53007c00 | hashShift<<16 // lsr w, w, #hashShift
+	a64HashMask  = 0x121c2400                 // and w, w, #hashMask
+
+	a64NOP = 0xd503201f
+)
+
+// a64Flags are N, Z, C and V.
+const a64Flags = 0xf << 28
+
+// The registers that a detour with programs works with, and others of a meaning.
+const (
+	a64Tmp   uint32 = 0
+	a64State uint32 = 1 // the thread's state, once found
+	a64Other uint32 = 2
+	a64FP    uint32 = 29
+	a64Link  uint32 = 30
+	a64SP    uint32 = 31
+	a64Zero  uint32 = 31
+)
+
+// a64BackAt is where, from the private stack's beginning, a program's detour has the address to go on at.
+const a64BackAt = 8
+
+// armBuilder writes one detour.
+type armBuilder struct {
+	*output
+	d    *Detour
+	m    *machine
+	cold []func() // code for what seldom happens, put behind the rest
+	refs []a64Ref
+	ends bool // what is written serves an Exit
+}
+
+// a64Ref is a word with a field of n bits at a place that leads to a label.
+type a64Ref struct {
+	off   int
+	to    *label
+	n, at int
+}
+
+func (b *armBuilder) word(w uint32) {
+	b.put(binary.LittleEndian.AppendUint32(nil, w)...)
+}
+
+// buildARM64 makes a detour of arm64. Errors: of Tail; what detours here do not do.
+func buildARM64(d *Detour, silent bool) (*generated, error) {
+	g := newGenerated(d, silent)
+	b := &armBuilder{output: g.output, d: d, m: d.Area.seg.machine}
+	if err := b.serves(); err != nil {
+		return nil, err
+	}
+	var err error
+	if d.Head != nil {
+		if g.head, err = d.Head(d.At); err != nil {
+			return nil, err
+		}
+		g.code = append(g.code, g.head.Code...)
+	}
+	address := -1
+	if d.Together() {
+		address = b.count()
+	} else if err := b.serve(); err != nil {
+		return nil, err
+	}
+	g.tailAt = len(g.code)
+	g.out = g.tailAt
+	if g.tail, err = d.Tail(g.here()); err != nil {
+		return nil, err
+	}
+	g.code = append(g.code, g.tail.Code...)
+	for _, f := range b.cold {
+		f()
+	}
+	if err := b.finish(); err != nil {
+		return nil, err
+	}
+	if address < 0 {
+		return g, nil
+	}
+	for g.here()%8 != 0 {
+		g.code = binary.LittleEndian.AppendUint32(g.code, a64NOP)
+	}
+	field := uint32(len(g.code)-address) / 4
+	binary.LittleEndian.PutUint32(g.code[address:], a64LoadHere|field<<5)
+	g.code = binary.LittleEndian.AppendUint64(g.code, uint64(d.Area.seg.everyone(d.Hits)))
+	return g, nil
+}
+
+// serves tells what cannot be done.
+func (b *armBuilder) serves() error {
+	d := b.d
+	if d.Return != nil || d.Gate || d.Cond != 0 {
+		return fmt.Errorf("detours for arm64 count, run programs, and watch calls at the function's exits: not so that of %v", d.Site)
+	}
+	for _, p := range d.Programs {
+		if p.Override {
+			return fmt.Errorf("detours for arm64 do not override a function: not so that of %v", d.Site)
+		}
+	}
+	return nil
+}
+
+// count is the whole of a probe that only counts; it answers where the instruction is that loads the
+// counter's address.
+func (b *armBuilder) count() (address int) {
+	const third = 16 // from the stack pointer on, where x2 is
+	frame := roundUp(third+8+b.d.RedZone, 16)
+	now := &b.now
+	b.saveTwo(frame)
+	b.word(a64Save | third/8<<10)
+	now.reg[2] = where{onStack, third - frame}
+	address = len(b.code)
+	b.word(a64LoadHere)
+	b.word(a64LoadExcl)
+	b.word(a64Increase)
+	b.word(a64StorExcl)
+	now.phase, now.tried = After, true
+	b.word(a64Again)
+	now.tried = false
+	b.word(a64Restore | third/8<<10)
+	now.reg[2] = where{}
+	b.backTwo(frame)
+	return address
+}
+
+// saveTwo makes a frame on the program's stack and stores x0 and x1 there; backTwo ends that.
+func (b *armBuilder) saveTwo(frame int) {
+	b.word(a64SaveTwo | uint32(-frame/8)&(1<<7-1)<<15)
+	b.now.sp = -frame
+	b.now.reg[0], b.now.reg[1] = where{onStack, -frame}, where{onStack, 8 - frame}
+}
+
+func (b *armBuilder) backTwo(frame int) {
+	b.word(a64BackTwo | uint32(frame/8)&(1<<7-1)<<15)
+	b.now.reg[0], b.now.reg[1], b.now.sp = where{}, where{}, 0
+}
+
+// serve is a detour with programs.
+func (b *armBuilder) serve() error {
+	const two = 16 // from the stack pointer on, where x2 and the link register are
+	frame := roundUp(2*two+b.d.RedZone, 16)
+	b.saveTwo(frame)
+	b.word(a64SaveLink)
+	b.now.reg[2], b.now.reg[a64Link] = where{onStack, two - frame}, where{onStack, two + 8 - frame}
+	if err := b.find(); err != nil {
+		return err
+	}
+	missed, restored := newLabel(), newLabel()
+	b.enter(missed)
+	b.now.more = len(b.d.Enters)+len(b.d.Exits) > 0
+	if err := b.run(b.d.Programs, b.d.Hits, nil); err != nil {
+		return err
+	}
+	if err := b.others(); err != nil {
+		return err
+	}
+	b.access(a64StoreByte, a64Zero, a64State, stateBusy)
+	b.now.busy, b.now.phase = false, After
+	b.place(restored)
+	b.word(a64RestoreLink)
+	b.now.reg[2], b.now.reg[a64Link] = where{}, where{}
+	b.backTwo(frame)
+	b.later(missed, func() {
+		if b.d.Missed != NoCounter {
+			b.increase(a64State, b.d.Missed)
+		}
+		for _, e := range b.d.Enters {
+			b.increase(a64State, e.Missed)
+		}
+		b.now.phase = After
+		b.branch(a64B, 0, restored)
+	})
+	return nil
+}
+
+// find leaves the thread's state in a64State. Whoever is not where the table has it, or is to be
+// careful, asks the routine for it. See keys.go.
+func (b *armBuilder) find() error {
+	unknown, found := newLabel(), newLabel()
+	if err := b.address(a64Other, b.d.Area.Addr); err != nil {
+		return err
+	}
+	b.access(a64LoadByte, a64Tmp, a64Other, areaCareful)
+	b.branch(a64CBNZ32, a64Tmp, unknown)
+	b.word(a64GetTP | a64Tmp)
+	b.branch(a64CBZ, a64Tmp, unknown)
+	b.constant(a64State, hashFactor)
+	b.word(a64Mul32 | a64State<<16 | a64Tmp<<5 | a64State)
+	b.word(a64Hash | a64State<<5 | a64State)
+	b.word(a64HashMask | a64State<<5 | a64State)
+	b.access(a64Load, a64Other, a64Other, areaTable)
+	b.word(a64Add | a64Other<<16 | a64State<<5 | a64State)
+	b.access(a64Load, a64Other, a64State, 0)
+	b.word(a64Sub | a64Tmp<<16 | a64Other<<5 | a64Other)
+	b.branch(a64CBNZ, a64Other, unknown)
+	b.access(a64Load, a64State, a64State, 8)
+	b.place(found)
+	b.now.state = arch.Reg(a64State)
+	routine := b.d.Area.routine("identify")
+	b.later(unknown, func() {
+		b.call(routine)
+		b.now.state = arch.Reg(a64State)
+		b.branch(a64B, 0, found)
+	})
+	return nil
+}
+
+// enter makes sure that the controller is there, and that this thread is not inside a program
+// already; from now on it is.
+func (b *armBuilder) enter(missed *label) {
+	b.address(a64Other, b.d.Area.Addr) // in reach, as find has seen
+	b.access(a64Load, a64Other, a64Other, areaHead)
+	b.access(a64LoadByte, a64Tmp, a64Other, headDead)
+	b.branch(a64CBNZ32, a64Tmp, missed)
+	b.access(a64LoadByte, a64Tmp, a64State, stateBusy)
+	b.branch(a64CBNZ32, a64Tmp, missed)
+	b.word(a64One | a64Tmp)
+	b.access(a64StoreByte, a64Tmp, a64State, stateBusy)
+	b.now.busy = true
+}
+
+// run counts, and calls programs on the private stack, with what they read of the registers in their context. vetoed, if
+// there is any, is gone on with where the last of them does not answer 0.
+func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
+	if len(programs) == 0 {
+		if hits != NoCounter {
+			b.increase(a64State, hits)
+		}
+		b.now.phase = Running
+		return nil
+	}
+	d, state := b.d, uint32(b.m.abi.State)
+	clobbers := amd64.Reg(b.m.abi.State)
+	var context uint64
+	for _, p := range programs {
+		clobbers |= p.Clobbers
+		context |= p.Context
+	}
+	top := int(b.m.targetSP())
+	on := func(word int) int { return top + b.m.word(word) } // from the private stack's beginning
+	reads := func(r arch.Reg) bool { return context>>r&1 != 0 }
+
+	// The context has its words in the order of the registers' numbers.
+	b.word(a64SubImm | uint32(top)<<10 | a64State<<5 | a64Other)
+	saved := []arch.Reg{0, 1, 2, arch.Reg(a64Link)}
+	for _, r := range saved {
+		if reads(r) {
+			b.access(a64Load, a64Tmp, a64SP, b.now.reg[r].off-b.now.sp)
+			b.access(a64Store, a64Tmp, a64Other, on(int(r)))
+		}
+	}
+	if reads(b.m.arch.SP) {
+		b.word(a64AddImm | uint32(-b.now.sp)<<10 | a64SP<<5 | a64Tmp)
+		b.access(a64Store, a64Tmp, a64Other, on(int(b.m.arch.SP)))
+	}
+	if reads(b.m.arch.PC) {
+		if b.ends {
+			b.access(a64Load, a64Tmp, a64SP, b.now.reg[a64Link].off-b.now.sp)
+		} else {
+			b.constant(a64Tmp, uint64(d.Site))
+		}
+		b.access(a64Store, a64Tmp, a64Other, on(int(b.m.arch.PC)))
+	}
+	b.word(a64GetFlags | a64Tmp)
+	b.access(a64Store, a64Tmp, a64Other, on(int(b.m.arch.Flags)))
+	b.now.flags, b.now.flagsOff = flagsInState, b.m.word(int(b.m.arch.Flags))
+	b.word(a64AddImm | a64SP<<5 | a64Tmp)
+	b.access(a64Store, a64Tmp, a64Other, 0)
+	b.word(a64AddImm | a64Other<<5 | a64SP)
+	b.now.stack = stackSaved
+	var stored []arch.Reg
+	for r := arch.Reg(0); r < arch.Reg(a64Link); r++ {
+		if slices.Contains(saved, r) || !clobbers.Has(r) && !reads(r) {
+			continue
+		}
+		b.access(a64Store, uint32(r), a64SP, on(int(r)))
+		if clobbers.Has(r) {
+			b.now.reg[r] = where{inState, b.m.word(int(r))}
+			stored = append(stored, r)
+		}
+	}
+	b.word(a64Move | a64State<<16 | state)
+	b.now.state = b.m.abi.State
+	if hits != NoCounter {
+		b.increase(state, hits)
+	}
+	b.now.phase = Running
+	for _, p := range programs {
+		if p.Needs&jit.NeedsFuncIP != 0 {
+			b.constant(a64Tmp, uint64(p.FuncIP))
+			b.access(a64Store, a64Tmp, state, jit.StateFuncIP)
+		}
+		if p.Needs&jit.NeedsCookie != 0 {
+			b.constant(a64Tmp, p.Cookie)
+			b.access(a64Store, a64Tmp, state, jit.StateCookie)
+		}
+		if p.Needs&jit.NeedsData != 0 {
+			b.findData(state, p.Data)
+		}
+		next := newLabel()
+		b.refer(a64ADR|a64Other, next, 0, 0)
+		b.access(a64Store, a64Other, a64SP, a64BackAt)
+		b.word(a64AddImm | uint32(on(0))<<10 | a64SP<<5 | uint32(b.m.abi.Context))
+		if !b.call(p.Entry) {
+			return fmt.Errorf("the program at %v is out of a call's reach from %v", p.Entry, d.At)
+		}
+		b.access(a64Load, a64Other, a64SP, a64BackAt) // see Segment.ReturnTo
+		b.word(a64BR | a64Other<<5)
+		b.place(next)
+	}
+	reload := func() {
+		b.now.phase = b.now.served()
+		b.word(a64Move | state<<16 | a64State)
+		b.now.state = arch.Reg(a64State)
+		for _, r := range stored {
+			b.access(a64Load, uint32(r), a64SP, on(int(r)))
+			b.now.reg[r] = where{}
+		}
+		b.access(a64Load, a64Tmp, a64SP, on(int(b.m.arch.Flags)))
+		b.word(a64SetFlags | a64Tmp)
+		b.now.flags = flagsInPlace
+		b.access(a64Load, a64Tmp, a64SP, 0)
+		b.word(a64AddImm | a64Tmp<<5 | a64SP)
+		b.now.stack = stackInPlace
+	}
+	if vetoed != nil {
+		veto := newLabel()
+		b.branch(a64CBNZ, uint32(b.m.abi.Result), veto)
+		b.later(veto, func() {
+			reload()
+			vetoed()
+		})
+	}
+	reload()
+	return nil
+}
+
+// increase counts one in a counter of the state; it changes a64Tmp and a64Other. Who has counted
+// must not begin again.
+func (b *armBuilder) increase(state uint32, n int) {
+	base, off := state, counter(n)
+	if off >= 8<<12 {
+		b.constant(a64Other, uint64(off))
+		b.word(a64Add | state<<16 | a64Other<<5 | a64Other)
+		base, off = a64Other, 0
+	}
+	b.access(a64Load, a64Tmp, base, off)
+	b.word(a64AddImm | 1<<10 | a64Tmp<<5 | a64Tmp)
+	b.access(a64Store, a64Tmp, base, off)
+	b.now.phase = max(b.now.phase, Running)
+}
+
+// access loads or stores at a distance that the field holds.
+func (b *armBuilder) access(op, r, base uint32, off int) {
+	switch op {
+	case a64Load, a64Store:
+		off /= 8
+	case a64Store32:
+		off /= 4
+	}
+	b.word(op | uint32(off)<<10 | base<<5 | r)
+}
+
+// constant puts a value into a register.
+func (b *armBuilder) constant(r uint32, v uint64) {
+	for _, w := range arm64.Constant(r, v) {
+		b.word(w)
+	}
+}
+
+// address puts an address in reach of adrp into a register. Errors: it is not.
+func (b *armBuilder) address(r uint32, to arch.Addr) error {
+	const page = 4096
+	pages := int64(to/page) - int64(b.here()/page)
+	if pages < -1<<20 || pages >= 1<<20 {
+		return fmt.Errorf("%v is out of reach of %v", to, b.here())
+	}
+	b.word(a64ADRP | uint32(pages)&3<<29 | uint32(pages>>2)&(1<<19-1)<<5 | r)
+	b.word(a64AddImm | uint32(to%page)<<10 | r<<5 | r)
+	return nil
+}
+
+// call is bl; false where that does not lead there.
+func (b *armBuilder) call(to arch.Addr) bool {
+	d := int64(to - b.here())
+	b.word(a64BL | uint32(d/4)&(1<<26-1))
+	return d >= -1<<27 && d < 1<<27
+}
+
+// branch adds a jump to a label, on a register if it is a conditional one.
+func (b *armBuilder) branch(op, r uint32, to *label) {
+	if op == a64B {
+		b.refer(op, to, 26, 0)
+		return
+	}
+	b.refer(op|r, to, 19, 5)
+}
+
+// refer adds a word that leads to a label; without bits of a field it is adr.
+func (b *armBuilder) refer(w uint32, to *label, n, at int) {
+	b.refs = append(b.refs, a64Ref{len(b.code), to, n, at})
+	if to.off < 0 {
+		to.frame = b.now
+	}
+	b.word(w)
+}
+
+func (b *armBuilder) place(l *label) { l.off = len(b.code) }
+
+// later has code written behind everything else; what holds at the jump to l holds at its start.
+func (b *armBuilder) later(l *label, f func()) {
+	b.cold = append(b.cold, func() {
+		b.place(l)
+		b.now = l.frame
+		f()
+	})
+}
+
+// finish fills in the jumps. Errors: one does not reach.
+func (b *armBuilder) finish() error {
+	for _, f := range b.refs {
+		d, word := f.to.off-f.off, b.code[f.off:]
+		w := binary.LittleEndian.Uint32(word)
+		reach := 1 << 20 // adr
+		if f.n == 0 {
+			w |= uint32(d)&3<<29 | uint32(d>>2)&(1<<19-1)<<5
+		} else {
+			w |= uint32(d/4) & (1<<f.n - 1) << f.at
+			reach = 4 << (f.n - 1)
+		}
+		if d < -reach || d >= reach {
+			return fmt.Errorf("the detour of %v is too long", b.d.Site)
+		}
+		binary.LittleEndian.PutUint32(word, w)
+	}
+	return nil
+}
+
+// joinARM64 makes the flags register of what it is now and of what was saved of it. That an indirect branch
+// of ours has led here (BTYPE) is nothing to the program.
+func joinARM64(f flagsAt, now, saved uint64) uint64 {
+	const btype = 3 << 10
+	now &^= btype
+	if f != flagsInState {
+		return now
+	}
+	return now&^a64Flags | saved&a64Flags
+}

@@ -1,0 +1,64 @@
+package inject
+
+import (
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/jit"
+)
+
+// A state's memory is touched when a thread gets it, whoever gives it out: what the routine find
+// makes of zeros in the target is what the controller makes.
+func TestStatesAreMadeWhenGivenOut(t *testing.T) {
+	l := testLayout
+	l.Threads = 1000
+	h := startHost(t, l)
+	first, end := h.seg.state(0)-stackSize, h.seg.state(l.Threads)-stackSize
+	if n := touched(t, h.seg.mem[first:end]); n != 0 {
+		t.Fatalf("%d pages of states that nobody has", n)
+	}
+	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter}))
+	h.say("start %d", 2)
+	h.seg.Assign(Thread{Key: h.key(1), TID: int(h.tid(1))})
+	const n = 1000
+	h.expectSum("f_lea", 2, n, 0, 5, 2*sums(n, 5)) // the other finds its own way
+	ours, theirs := h.seg.Find(h.key(1)), h.seg.Find(h.key(2))
+	if ours != 0 || theirs != 1 || h.seg.given() != 2 {
+		t.Fatalf("states %d and %d of %d", ours, theirs, h.seg.given())
+	}
+	for off := -stackSize; off < stateCounters; off += 8 {
+		a, b := h.seg.get(h.seg.state(ours)+off), h.seg.get(h.seg.state(theirs)+off)
+		switch off {
+		case stateKey:
+			a, b = 0, 0
+		case jit.StateSlot:
+			b--
+		case jit.StatePidTgid:
+			a, b = a>>32, b>>32
+		case stateCalls:
+			a, b = a-uint64(h.seg.stateAddr(ours)), b-uint64(h.seg.stateAddr(theirs))
+		}
+		if a != b {
+			t.Errorf("at %d the controller's state has %#x, the target's %#x", off, a, b)
+		}
+	}
+	// A state and its counters, its frame and its stack: none of them is large here.
+	if n, most := touched(t, h.seg.mem[first:end]), 2*l.stride()/pageSize; n > most {
+		t.Errorf("%d pages for two states of %d", n, most/2)
+	}
+	h.say("stop")
+}
+
+// touched counts the pages of a mapping that exist.
+func touched(t *testing.T, mem []byte) (n int) {
+	exist := make([]byte, len(mem)/pageSize)
+	if _, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)), uintptr(unsafe.Pointer(&exist[0]))); e != 0 {
+		t.Fatal(e)
+	}
+	for _, b := range exist {
+		n += int(b & 1)
+	}
+	return n
+}

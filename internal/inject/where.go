@@ -1,0 +1,276 @@
+package inject
+
+import (
+	"fmt"
+
+	"kprobe/arch"
+)
+
+// Phase is how far a thread that stands in a detour has come.
+type Phase uint8
+
+const (
+	// Before: nothing has happened yet. The thread can be put back to the probe's
+	// address, and will come again.
+	Before Phase = iota
+
+	// Running: the probe is being served, and that has effects already. It is bounded: let it
+	// run on, or make a program come back to TrapExit.
+	Running
+
+	// After: the probe has been served; the instructions under it have not run.
+	After
+
+	// Displaced: the thread is among the displaced instructions, and the probe has been
+	// served, unless they are those in front of it (Detour.Head). Regs has the PC in the original code that
+	// corresponds to it.
+	Displaced
+
+	// Returning: the function has returned into the detour, and the return
+	// address is the detour's own affair for a few instructions. Step on, or
+	// let run: what follows is Returned.
+	Returning
+
+	// Returned: the real return address is back on the stack, and Regs has it as
+	// its PC.
+	Returned
+)
+
+func (p Phase) String() string {
+	return [...]string{"before", "running", "after", "displaced", "returning", "returned"}[p]
+}
+
+// frame says where the program's registers are at some point of a detour.
+type frame struct {
+	phase    Phase
+	reg      [32]where // by arch.Reg
+	flags    flagsAt
+	sp       int      // what the detour has added to the program's stack pointer
+	stack    stackAt  // where the program's stack pointer is, before what was added to it
+	state    arch.Reg // holds the thread's state, once it is known; else NoReg
+	busy     bool     // the state's busy flag is ours
+	flagsOff int      // flagsOnStack
+	plain    bool     // the call is not watched: what is left are the displaced instructions
+	more     bool     // programs that run are not the last
+	tried    bool     // whether it has been counted, statusReg tells: the phase is After if so
+	returned bool     // to the program, the PC is the return address in front of its stack pointer
+}
+
+// served is the phase of a thread whose programs are done.
+func (f *frame) served() Phase {
+	if f.more {
+		return Running
+	}
+	if f.returned {
+		return Returned
+	}
+	return After
+}
+
+// shift tells that the program's stack pointer counts as by bytes higher from here on.
+func (f *frame) shift(by int) {
+	f.sp -= by
+	f.flagsOff -= by
+	for i := range f.reg {
+		if f.reg[i].kind == onStack {
+			f.reg[i].off -= by
+		}
+	}
+}
+
+// where is one register's place: in itself, or in memory.
+type where struct {
+	kind whereKind
+	off  int // onStack: from the program's own stack pointer; inState: from the state; swapped: the register
+}
+
+type whereKind uint8
+
+const (
+	inPlace whereKind = iota
+	onStack
+	inState
+	swapped // in another register
+	dead    // its value is not needed any more
+)
+
+type stackAt uint8
+
+const (
+	stackInPlace stackAt = iota
+	stackInKey           // in keyReg
+	stackSaved           // on the private stack
+)
+
+type flagsAt uint8
+
+const (
+	flagsInPlace flagsAt = iota
+	flagsInAX            // ah by lahf, al by seto
+	flagsInAH            // the same after the add that puts OF in its place
+	flagsOnStack         // ax as above, pushed: frame.flagsOff from the program's stack pointer
+	flagsPushed          // all of them, there
+	flagsInState         // all of them, frame.flagsOff from the state
+	flagsDead
+)
+
+// Standing is where a thread stands that is stopped inside a detour, as the
+// program would see it.
+type Standing struct {
+	Phase Phase
+
+	// Regs are the program's registers. The PC is the original one: the
+	// probe's address (Before, After), the displaced instruction's, or the return address
+	// (Returned); Running is one of both. For Returning it is not known.
+	Regs arch.Regs
+
+	// Resume is where a thread with Regs must go on, so that nothing happens
+	// twice: another place in the detour (After, Displaced), else Regs' PC. 0 where it
+	// must go on as it is: Running, Returning.
+	Resume arch.Addr
+
+	// Busy is the address of a byte to be cleared when the thread is moved; 0
+	// where there is none.
+	Busy arch.Addr
+
+	// Counted tells that this hit has been counted, and that the instruction has not run yet: who puts
+	// the thread back to it must take the count back.
+	Counted bool
+}
+
+// Reader reads the target's memory.
+type Reader func(addr arch.Addr, p []byte) error
+
+func (read Reader) word(m *machine, addr arch.Addr) (uint64, error) {
+	b := make([]byte, m.arch.PtrSize)
+	err := read(addr, b)
+	return m.arch.Word(b), err
+}
+
+// Where tells how a thread stands that was stopped at a PC inside the detour's
+// own code. Errors: the reader's; a PC that is no instruction of the detour.
+func (d *Detour) Where(r *arch.Regs, read Reader) (*Standing, error) {
+	pc := arch.Addr(r[d.Area.seg.machine.arch.PC])
+	a, err := d.generate()
+	if err != nil {
+		return nil, err
+	}
+	off := int(pc - d.At)
+	if off < len(a.head.Code) {
+		return d.displaced(r, a, &a.head, off)
+	}
+	if i := off - a.tailAt; i >= 0 && i < len(a.tail.Code) {
+		return d.displaced(r, a, &a.tail, i)
+	}
+	for _, p := range a.points {
+		if p.off == off {
+			return d.standing(r, read, a, &p.frame)
+		}
+	}
+	return nil, fmt.Errorf("%v is no instruction of the detour at %v", pc, d.At)
+}
+
+func (d *Detour) displaced(r *arch.Regs, a *generated, t *Tail, off int) (*Standing, error) {
+	for _, m := range t.Marks {
+		if m.Off == off {
+			on := d.Area.seg.machine.arch
+			s := &Standing{Phase: Displaced, Regs: *r, Resume: arch.Addr(r[on.PC])}
+			s.Regs[on.PC] = uint64(m.PC)
+			s.Regs[on.SP] += uint64(m.SP)
+			s.Counted = t != &a.head && m.PC == d.Site
+			if m.HasLink {
+				s.Regs[m.Link] = uint64(m.PC)
+			}
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("%v is no instruction of the detour at %v", arch.Addr(r[d.Area.seg.machine.arch.PC]), d.At)
+}
+
+// standing puts a thread's registers together again.
+func (d *Detour) standing(r *arch.Regs, read Reader, a *generated, f *frame) (*Standing, error) {
+	m := d.Area.seg.machine
+	s := &Standing{Phase: f.phase, Regs: *r}
+	var state uint64
+	if f.state != arch.NoReg {
+		state = r[f.state]
+	}
+	sp := r[m.arch.SP]
+	switch f.stack {
+	case stackInKey:
+		sp = r[keyReg]
+	case stackSaved:
+		var err error
+		if sp, err = read.word(m, arch.Addr(state)-m.targetSP()); err != nil {
+			return nil, err
+		}
+	}
+	sp -= uint64(f.sp)
+	s.Regs[m.arch.SP] = sp
+	for reg, w := range f.reg {
+		var at uint64
+		switch w.kind {
+		case inPlace, dead:
+			continue
+		case swapped:
+			s.Regs[reg] = r[w.off]
+			continue
+		case onStack:
+			at = sp + uint64(w.off)
+		case inState:
+			at = state + uint64(w.off)
+		}
+		v, err := read.word(m, arch.Addr(at))
+		if err != nil {
+			return nil, err
+		}
+		s.Regs[reg] = v
+	}
+	scratch := r[scratchReg]
+	if f.flags == flagsOnStack || f.flags == flagsPushed || f.flags == flagsInState {
+		at := sp
+		if f.flags == flagsInState {
+			at = state
+		}
+		v, err := read.word(m, arch.Addr(at+uint64(f.flagsOff)))
+		if err != nil {
+			return nil, err
+		}
+		scratch = v
+	}
+	if m.flags != nil {
+		s.Regs[m.arch.Flags] = m.flags(f.flags, r[m.arch.Flags], scratch)
+	}
+	if f.tried && r[statusReg] != 0 {
+		s.Phase = Before
+	}
+	if f.busy {
+		var closed [1]byte
+		if err := read(arch.Addr(state)+stateClosed, closed[:]); err != nil {
+			return nil, err
+		}
+		if closed[0] == 0 {
+			s.Busy = arch.Addr(state) + stateBusy
+		}
+	}
+	s.Regs[m.arch.PC] = uint64(d.Site)
+	switch {
+	case f.returned:
+		ret, err := read.word(m, arch.Addr(sp-uint64(m.arch.PtrSize)))
+		if err != nil {
+			return nil, err
+		}
+		s.Regs[m.arch.PC], s.Resume = ret, arch.Addr(ret)
+	case s.Phase == Before:
+		s.Resume = d.Site
+	case f.plain:
+		s.Resume = d.At + arch.Addr(a.tailAt)
+	case s.Phase == After:
+		s.Counted = true
+		s.Resume = d.At + arch.Addr(a.out)
+	}
+	if f.phase == Running {
+		s.Resume = 0
+	}
+	return s, nil
+}

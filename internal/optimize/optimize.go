@@ -1,0 +1,181 @@
+// Package optimize makes what stands at points quicker (kprobes.txt 1.4). A point whose probes all run inside the
+// target begins with a trap that leads its threads to a detour. The trap becomes a jump there, if nothing speaks
+// against it; in a kernel, where a trap is a stop, else one that is led. The detour is the same, so nobody can
+// tell but by the clock.
+//
+//	optimize.go  which points, and the change
+//	gate.go      how a kernel's traps are led to detours
+package optimize
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"kprobe/internal/change"
+	"kprobe/internal/inside"
+	"kprobe/internal/parts"
+	"kprobe/internal/probed"
+	"kprobe/internal/text"
+	"kprobe/internal/within"
+	"kprobe/target"
+)
+
+// giveWayDelay is how long it takes until jumps, and traps in a kernel's text, are tried again that had
+// to go.
+const giveWayDelay = time.Second
+
+// Optimizer is that of one session.
+type Optimizer[P comparable] struct {
+	kit   *parts.Kit[P]
+	gate  gate[P]
+	again func()
+}
+
+// New has no gate yet. again is called, on a goroutine of its own, when Run may do more than it could.
+func New[P comparable](kit *parts.Kit[P], again func()) *Optimizer[P] {
+	return &Optimizer[P]{kit: kit, gate: gate[P]{kit: kit}, again: again}
+}
+
+// Forget is for a target that has executed another program, or was let go: nothing of ours is there.
+func (o *Optimizer[P]) Forget() { o.gate.place = nil }
+
+// Run makes jumps of the traps that can be. It answers whether anything was tried.
+func (o *Optimizer[P]) Run() bool {
+	on := o.kit.On
+	soon := on.Points.Present()
+	soon.Hope = true
+	v := &vacating[P]{o: o, soon: soon}
+	gated := false
+	for _, pt := range on.Points.List {
+		have, want := on.Standing(pt), soon.Wanted(pt)
+		switch {
+		case have != text.Trap && have != text.Beside || want != text.Trap && want != text.Jump || want == have:
+			continue
+		case want == text.Jump:
+			v.jumps, v.detours = append(v.jumps, pt), append(v.detours, pt.Detour)
+		}
+		v.pts = append(v.pts, pt)
+		gated = gated || soon.Leadable(pt) && (want == text.Trap || pt.Refused)
+	}
+	if len(v.pts) == 0 {
+		return false
+	}
+	if gated {
+		if err := o.gate.plan(); err != nil {
+			o.gate.refuse(err)
+			on.Report(fmt.Errorf("traps in the kernel stay stops: %w", err))
+		}
+	}
+	v.text = o.kit.Rewriting(func() probed.List[P] { return v.pts })
+	v.text.As = func() *probed.Outlook[P] { return soon }
+	c := &change.Change{What: "optimize", Parts: []change.Part{v}, Text: v.text}
+	if err := c.Do(on.Owner); !errors.Is(err, syscall.ESRCH) {
+		on.Report(err)
+	}
+	return true
+}
+
+// JumpAt says how a jump could stand at a point, or "none: " and why it could not. "" where the target has nothing
+// to jump to.
+func (o *Optimizer[P]) JumpAt(pt *probed.Point[P]) string {
+	if !o.kit.Within.Can() {
+		return ""
+	}
+	how, why := o.kit.Tactic(pt)
+	if why != "" {
+		return "none: " + why
+	}
+	return how.String()
+}
+
+// JumpAtReturns is JumpAt for a function's return in a kernel: a program would run there if all of them can be.
+func (o *Optimizer[P]) JumpAtReturns(entry *probed.Point[P]) string {
+	const none = "none: "
+	on := o.kit.On
+	plan, err := o.kit.Within.PlanReturns(entry.Loc, within.Asked{Program: true})
+	if err != nil {
+		return none + err.Error()
+	}
+	j := o.JumpAt(entry)
+	for _, x := range plan.Exits.Sites {
+		loc, ok := on.Image.Space.At(uint64(x.Addr))
+		if !ok || strings.HasPrefix(j, none) {
+			break
+		}
+		site, err := on.Image.Analyse(loc)
+		if err != nil {
+			return none + err.Error()
+		}
+		if why := o.JumpAt(&probed.Point[P]{Place: text.Place{Addr: x.Addr, Site: site}, Loc: loc}); strings.HasPrefix(why, none) {
+			return fmt.Sprintf("%s, at %v, where it returns", why, x.Addr)
+		}
+	}
+	return j
+}
+
+// vacating finds out which of the traps can become jumps, or traps that are led, now: nobody is in what a
+// jump would displace.
+type vacating[P comparable] struct {
+	change.Nothing
+	o          *Optimizer[P]
+	soon       *probed.Outlook[P]
+	pts, jumps probed.List[P]
+	detours    []*inside.Detour // the jumps'
+	text       *probed.Rewriting[P]
+}
+
+func (v *vacating[P]) Commit() error {
+	on := v.o.kit.On
+	trapped := make(map[target.Thread]bool)
+	for _, st := range on.Owner.Stops {
+		trapped[st.Thread] = st.Kind == target.StopTrap && !st.Back
+	}
+	busy, again, err := inside.Vacate(on.T, on.Read, v.detours, trapped)
+	if err != nil {
+		return err
+	}
+	for _, pt := range v.jumps {
+		pt.Optimized.Store(!busy[pt.Detour])
+		pt.Refused = busy[pt.Detour]
+	}
+	trapping := slices.DeleteFunc(slices.Clone(v.pts), func(pt *probed.Point[P]) bool {
+		return pt.Optimized.Load() || !v.soon.Leadable(pt)
+	})
+	led, later := v.o.gate.leads(trapping)
+	for _, pt := range trapping {
+		pt.Led.Store(led[pt])
+	}
+	if again || later {
+		time.AfterFunc(giveWayDelay, v.o.again)
+	}
+	if len(v.jumps) < len(v.pts) || len(busy) > 0 {
+		v.text.Anew() // not all that was hoped for
+	}
+	return nil
+}
+
+func (v *vacating[P]) Undo() {
+	for _, pt := range v.pts {
+		pt.Unready()
+	}
+}
+
+// GiveWay puts the text back for a thread that is about to rewrite it. Later the
+// points have their jumps again, unless it has left something there. It is called by the owner thread.
+func (o *Optimizer[P]) GiveWay(th target.Thread) {
+	on := o.kit.On
+	var pts []*probed.Point[P]
+	for _, pt := range on.Points.List {
+		if pt.Text == text.Jump || pt.Text == text.Trap {
+			pt.Unready()
+			pts = append(pts, pt)
+		}
+	}
+	on.Report(on.Points.Rearm(pts))
+	time.AfterFunc(giveWayDelay, o.again)
+	on.Report(on.T.Resume(th, 0))
+}

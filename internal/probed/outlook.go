@@ -1,0 +1,131 @@
+package probed
+
+import (
+	"slices"
+
+	"kprobe/arch"
+	"kprobe/internal/text"
+)
+
+// Rules say what a table must know of probes and of the target.
+type Rules[P any] interface {
+	Active(P) bool // its handlers, or its program, are to run
+	Inside(P) bool // its work is done in the target
+	Post(P) bool   // it has a post-handler
+
+	Forbidden(arch.Addr) bool // it must not be probed
+	OnCPUs() bool             // threads are CPUs: a trap can be led to its detour with no stop,
+	Gateless() string         // or why not; "" where it can
+
+	// Taken is told of jumps that have just been taken out of the frozen target's text, and Renewed
+	// of a point that has handlers outside the frozen target now, and had none.
+	Taken(List[P])
+	Renewed(*Point[P])
+}
+
+// Table are the points of one target. What it has is changed by the owner thread with the
+// session's view held.
+type Table[P any] struct {
+	List[P]
+	Text        *text.Writer // what stands at them
+	Disarmed    bool         // the global switch is off
+	Unoptimized bool         // the switch of optimization is off
+	rules       Rules[P]
+}
+
+// NewTable has no points yet.
+func NewTable[P any](w *text.Writer, r Rules[P]) *Table[P] { return &Table[P]{Text: w, rules: r} }
+
+// Refresh derives what the hit path asks of a point's probes.
+func (t *Table[P]) Refresh(pt *Point[P]) {
+	outer := slices.ContainsFunc(pt.Probes, t.outer)
+	if outer && !pt.Outer {
+		t.rules.Renewed(pt)
+	}
+	pt.Outer = outer
+	pt.Post = slices.ContainsFunc(pt.Probes, func(p P) bool { return t.rules.Active(p) && t.rules.Post(p) })
+}
+
+// outer tells whether a probe has a handler that runs outside the target.
+func (t *Table[P]) outer(p P) bool { return t.rules.Active(p) && !t.rules.Inside(p) }
+
+// Inside are those of some probes that run inside the target now.
+func (t *Table[P]) Inside(ps []P) []P {
+	return slices.DeleteFunc(slices.Clone(ps), func(p P) bool { return !t.rules.Active(p) || !t.rules.Inside(p) })
+}
+
+// Outlook is how things will be after a change that is being planned: which points
+// there will be, and what differs at some of them.
+type Outlook[P any] struct {
+	*Table[P]
+	Points List[P]
+	Probes map[*Point[P]][]P    // else as they are
+	Stays  func(*Point[P]) bool // whether what may stand there may still; nil: everywhere
+	Hope   bool                 // everything may that can
+}
+
+// Present is the outlook of no change.
+func (t *Table[P]) Present() *Outlook[P] { return &Outlook[P]{Table: t, Points: t.List} }
+
+func (o *Outlook[P]) probesOf(pt *Point[P]) []P {
+	if ps, ok := o.Probes[pt]; ok {
+		return ps
+	}
+	return pt.Probes
+}
+
+// due tells whether anything of ours is to stand at a point.
+func (o *Outlook[P]) due(pt *Point[P]) bool {
+	return pt.Notify || !o.Disarmed && slices.ContainsFunc(o.probesOf(pt), o.rules.Active)
+}
+
+// Wanted tells what.
+func (o *Outlook[P]) Wanted(pt *Point[P]) text.Kind {
+	may := func(now bool) bool { return o.Hope || now && (o.Stays == nil || o.Stays(pt)) }
+	switch {
+	case !o.due(pt):
+		return text.Own
+	case may(pt.Optimized.Load()) && o.optimizable(pt) == "":
+		return text.Jump
+	case may(pt.Led.Load()) && o.Leadable(pt):
+		return text.Trap
+	}
+	return o.Text.Armed()
+}
+
+// optimizable says why a point keeps its trap; "" for one that may have a jump.
+func (o *Outlook[P]) optimizable(pt *Point[P]) string {
+	switch {
+	case pt.Notify:
+		return "it is ours"
+	case pt.Detour == nil:
+		return "its handlers run outside the target"
+	case o.Unoptimized:
+		return "optimization is off"
+	case !pt.Detour.Optimizable():
+		return pt.Detour.Reason
+	}
+	if o.outside(pt) {
+		return "a handler runs outside the target"
+	}
+	span := pt.Detour.Span
+	if len(o.Points.Within(span.Start, pt.Addr))+len(o.Points.Within(pt.Addr+1, span.End)) > 0 {
+		return "another probe is in the way"
+	}
+	for a := span.Start; a < span.End; a++ {
+		if a != pt.Addr && o.rules.Forbidden(a) {
+			return "the jump would cover what must not be probed"
+		}
+	}
+	return ""
+}
+
+// outside tells whether one of a point's probes has a handler that runs outside the target.
+func (o *Outlook[P]) outside(pt *Point[P]) bool {
+	return slices.ContainsFunc(o.probesOf(pt), o.outer)
+}
+
+// Leadable tells whether a point may be a trap that is led to its detour.
+func (o *Outlook[P]) Leadable(pt *Point[P]) bool {
+	return o.rules.OnCPUs() && pt.Detour != nil && !pt.Notify && !o.outside(pt) && (!o.Hope || o.rules.Gateless() == "")
+}

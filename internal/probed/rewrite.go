@@ -1,0 +1,135 @@
+package probed
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"kprobe/internal/change"
+	"kprobe/internal/text"
+)
+
+// rearming is what brings the text at some points to what it should be.
+type rearming[P any] struct {
+	*text.Rewrite
+	pts List[P]
+}
+
+// rearming plans to bring the text at points to what it will have to be.
+func (o *Outlook[P]) rearming(pts List[P]) *rearming[P] {
+	cs := make([]text.Change, len(pts))
+	for i, pt := range pts {
+		cs[i] = text.Change{Place: &pt.Place, From: pt.Text, To: o.Wanted(pt)}
+	}
+	return &rearming[P]{o.Text.Plan(cs, func(yield func(*text.Place, bool) bool) {
+		for _, pt := range o.Points {
+			if !yield(&pt.Place, o.due(pt)) {
+				return
+			}
+		}
+	}), pts}
+}
+
+// Rearm brings the text at some points to what it should be, all or none. The target is
+// frozen. Errors: those of text.Rewrite.
+func (t *Table[P]) Rearm(pts List[P]) error {
+	r := t.Present().rearming(pts)
+	if r.HasAhead() {
+		if err := r.Ahead(); err != nil {
+			return err
+		}
+	}
+	return t.carryOut(r)
+}
+
+// RearmSingly is Rearm one by one, as far as that goes.
+func (t *Table[P]) RearmSingly(pts List[P]) (err error) {
+	for _, pt := range pts {
+		err = errors.Join(err, t.Rearm(List[P]{pt}))
+	}
+	return err
+}
+
+// carryOut is the rest, in the stop. Where texts have changed since it was planned (they give
+// way when others rewrite them), it is planned anew.
+func (t *Table[P]) carryOut(r *rearming[P]) error {
+	if r.Stale() {
+		return t.Rearm(r.pts)
+	}
+	jumps := slices.DeleteFunc(slices.Clone(r.pts), func(pt *Point[P]) bool { return pt.Text != text.Jump })
+	if err := r.CarryOut(); err != nil {
+		return err
+	}
+	for _, pt := range r.pts { // what is away comes again after a look at who stands there
+		pt.Optimized.Store(pt.Text == text.Jump)
+		pt.Led.Store(pt.Text == text.Trap)
+	}
+	jumps = slices.DeleteFunc(jumps, func(pt *Point[P]) bool { return pt.Text == text.Jump })
+	if len(jumps) > 0 {
+		t.rules.Taken(jumps)
+	}
+	return nil
+}
+
+// Rewriting is the text's part of a change.
+type Rewriting[P any] struct {
+	Table  *Table[P]
+	As     func() *Outlook[P] // what is planned ahead; nil: in the stop, as things are when all else is committed
+	Points func() List[P]     // where the text may change
+	Singly bool               // where not all can be changed, one by one, as far as that goes: Left says how far
+	Left   error
+	Report func(error)
+
+	r *rearming[P]
+}
+
+// Ahead is change.Text's.
+func (w *Rewriting[P]) Ahead(t change.Target) (err error) {
+	if w.As == nil {
+		return nil
+	}
+	w.r = w.As().rearming(w.Points())
+	if w.r.HasAhead() {
+		err = t.Meanwhile(w.r.Ahead)
+	}
+	if err != nil && w.Singly {
+		w.r, err = nil, nil // then all of it in the stop
+	}
+	return err
+}
+
+// Anew has the text be planned in the stop after all.
+func (w *Rewriting[P]) Anew() { w.r = nil }
+
+// Commit is change.Text's.
+func (w *Rewriting[P]) Commit() (err error) {
+	switch {
+	case w.r != nil:
+		err = w.Table.carryOut(w.r)
+	case !w.Singly:
+		err = w.Table.Rearm(w.Points())
+	}
+	if w.Singly && (w.r == nil || err != nil) {
+		// Somebody else changed a byte of ours. The rest is still put back, and the foreign
+		// byte stays as it is.
+		w.Left, err = w.Table.RearmSingly(w.Points()), nil
+	}
+	return err
+}
+
+// Undo has the lifeline know what there is again, too: what was planned is about to be unmapped.
+func (w *Rewriting[P]) Undo() {
+	w.Table.Text.Unnoted()
+	w.Report(w.Table.Rearm(slices.DeleteFunc(w.Points(), func(pt *Point[P]) bool { return !pt.Live })))
+}
+
+// Lines is change.Text's.
+func (w *Rewriting[P]) Lines() (ls []string) {
+	if w.r == nil {
+		return nil
+	}
+	for _, c := range w.r.Changes() {
+		ls = append(ls, fmt.Sprintf("%v %v -> %v", c.Place.Addr, c.From, c.To))
+	}
+	return ls
+}

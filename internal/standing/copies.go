@@ -1,0 +1,79 @@
+package standing
+
+import (
+	"errors"
+
+	"kprobe/arch"
+	"kprobe/target"
+)
+
+// Restore puts the text and the return addresses back in a copy of the target's memory, or in
+// that of a target which is about to end.
+func (ts *Threads[P]) Restore(m arch.Memory) error {
+	err := errors.Join(ts.on.Points.RestoreIn(m), ts.calls.Restore(m))
+	if ts.within.Some() {
+		err = errors.Join(err, ts.within.GiveBackIn(m))
+	}
+	return err
+}
+
+// CleanChild takes all of ours out of a child that was born with a copy of the target's memory. It has not run
+// yet. failed is told of what could not be done.
+func (ts *Threads[P]) CleanChild(c target.Child, failed func(error)) {
+	on := ts.on
+	failed(ts.Restore(c))
+	var r arch.Regs
+	if c.Regs(&r) == nil {
+		// The call that made it may itself have been probed.
+		if ref, ok := on.Room.At(arch.Addr(r[on.Arch.PC])); ok {
+			ref.Leave(on.Arch, &r)
+			c.SetRegs(&r)
+		}
+	}
+	failed(ts.within.LeaveIn(c))
+	failed(on.Text.Lifeline.LeaveIn(c))
+	for _, a := range on.Room.Spans() {
+		failed(c.Free(a.Start, int(a.End-a.Start)))
+	}
+}
+
+// Unseen makes the frozen target look as if it had never been probed: a program that dies of a signal may leave a
+// core file, which shall have the program's text, its return addresses, and its threads where they stand in its own
+// code. It has not long to live, so what we know of it stays as it is: like a child's, its memory is nothing that
+// we will come back to.
+func (ts *Threads[P]) Unseen() (err error) {
+	on, a := ts.on, ts.on.Arch
+	err = ts.Restore(on.T)
+	trapped := make(map[target.Thread]bool)
+	for i, st := range on.Owner.Stops {
+		if st.Back { // of a trap that is not there any more
+			trapped[st.Thread] = true
+			on.Owner.Wake(i)
+		}
+	}
+	for _, th := range on.T.Threads() {
+		var r arch.Regs
+		if on.T.Regs(th, &r) != nil {
+			continue
+		}
+		pc := arch.Addr(r[a.PC])
+		ref, slot := on.Room.At(pc)
+		switch {
+		case slot && trapped[th] && ref.AtBreak(pc):
+			r[a.PC] = uint64(ref.Slot.Next)
+		case slot:
+			ref.Leave(a, &r)
+		case ts.calls.IsTrampoline(pc):
+			if next, ok := ts.calls.Popped(arch.Addr(r[a.SP])); ok {
+				r[a.PC] = uint64(next)
+			}
+		case ts.within.Some():
+			_, e := ts.within.Inside.LeaveIn(&r, on.T)
+			err = errors.Join(err, e)
+		}
+		if arch.Addr(r[a.PC]) != pc {
+			err = errors.Join(err, on.T.SetRegs(th, &r))
+		}
+	}
+	return err
+}

@@ -1,0 +1,152 @@
+package standing
+
+import (
+	"errors"
+	"maps"
+
+	"kprobe/arch"
+	"kprobe/internal/probed"
+	"kprobe/target"
+)
+
+// Evacuate moves the threads of the frozen target out of the slots of points
+// that are no longer live. It answers whether some thread could not be stopped
+// for that, and what kept it from moving one that could.
+func (ts *Threads[P]) Evacuate() (stuck bool, err error) {
+	on, a := ts.on, ts.on.Arch
+	move := func(th target.Thread, r *arch.Regs) {
+		if e := on.T.SetRegs(th, r); e != nil && !errors.Is(e, target.ErrGone) {
+			err = e
+		}
+	}
+	trapped := make(map[target.Thread]int) // index into Stops; the PCs are set back
+	for i, st := range on.Owner.Stops {
+		if st.Back {
+			trapped[st.Thread] = i
+		}
+	}
+	for _, th := range on.T.Threads() {
+		var r arch.Regs
+		if e := on.T.Regs(th, &r); e != nil {
+			if !errors.Is(e, target.ErrGone) {
+				err = e
+			}
+			continue
+		}
+		pc := arch.Addr(r[a.PC])
+		i, trap := trapped[th]
+		pt := on.Points.At(pc)
+		switch ref, ok := on.Room.At(pc); {
+		case trap && pt != nil && !pt.Live:
+			// It has executed the breakpoint, and its handlers are gone.
+			r[a.PC] = uint64(pc)
+			move(th, &r)
+			on.Owner.Wake(i)
+		case ok && !ref.Of.Live:
+			after := trap && ref.AtBreak(pc)
+			if after {
+				r[a.PC] = uint64(ref.Slot.Next)
+			} else {
+				ref.Leave(a, &r)
+			}
+			move(th, &r)
+			if after {
+				on.Owner.Wake(i)
+			}
+		case !ok && ts.within.Some() && ts.within.LeaveRetired(&r, on.T, on.Probed):
+			move(th, &r)
+			if pt := on.Points.At(arch.Addr(r[a.PC])); pt != nil && pt.Live && pt.Outer {
+				// It is in front of the detour's programs, and came there by a trap: its handlers have run.
+				ts.Take(th, pt, arch.Addr(r[a.SP]), false)
+			}
+		}
+	}
+	maps.DeleteFunc(ts.taken, func(e execution[P], _ away) bool { return !e.point.Live })
+	return on.T.Stuck() > 0, err
+}
+
+// Retire forgets points whose original bytes are back, after moving out every
+// thread that stands in one of their slots or in front of their handlers. The target is frozen.
+func (ts *Threads[P]) Retire(pts []*probed.Point[P]) {
+	if len(pts) == 0 {
+		return
+	}
+	for _, pt := range pts {
+		pt.Live = false
+	}
+	stuck, err := ts.Evacuate()
+	stuck = stuck || err != nil
+	ts.on.View.Lock()
+	defer ts.on.View.Unlock()
+	ts.on.Points.List = ts.on.Points.Live()
+	if stuck {
+		return // a thread that could not be stopped may be in one: they stay as they are
+	}
+	ts.on.Owner.After(func() {
+		ts.on.View.Lock()
+		defer ts.on.View.Unlock()
+		for _, pt := range pts {
+			pt.Slots.Release(pt.Site)
+		}
+	})
+}
+
+// Vacate is Evacuate, with what retired detours have that nobody is in any more. Errors: target.ErrNotNow, while
+// programs of some probes run, or may be come back to.
+func (ts *Threads[P]) Vacate(ps []P) error {
+	_, err := ts.Evacuate()
+	ts.within.Collect()
+	ts.on.Owner.After(ts.within.Drop)
+	for _, d := range ts.within.RetiredOf(ps) {
+		if err == nil && ts.within.Lingers(d, ts.on.T) {
+			err = target.ErrNotNow
+		}
+	}
+	return err
+}
+
+// GiveCallsBack puts every real return address back; the target is frozen, and the
+// trampoline is about to go. Errors: as calls.UnderWay.GiveBack.
+func (ts *Threads[P]) GiveCallsBack(anyhow bool) error {
+	on, a := ts.on, ts.on.Arch
+	if err := ts.calls.GiveBack(anyhow, func(slot, from, to arch.Addr) { ts.within.Seg.Mend(slot, from, to) }); err != nil {
+		return err
+	}
+	// A thread may stand just behind its return, on the trampoline itself.
+	for _, th := range on.T.Threads() {
+		var r arch.Regs
+		if on.T.Regs(th, &r) != nil || !ts.calls.IsTrampoline(arch.Addr(r[a.PC])) {
+			continue
+		}
+		if next, ok := ts.calls.Popped(arch.Addr(r[a.SP])); ok {
+			r[a.PC] = uint64(next)
+			on.T.SetRegs(th, &r)
+		}
+		for i, st := range on.Owner.Stops {
+			if st.Thread == th && st.Back {
+				on.Owner.Wake(i)
+			}
+		}
+	}
+	ts.calls.Forget()
+	return nil
+}
+
+// TakeFaults takes back the faults of threads that came to the middle of jumps which have just
+// been taken away: they have not been served yet, and what faults there is gone.
+func (ts *Threads[P]) TakeFaults(jumps probed.List[P]) {
+	on := ts.on
+	for i, st := range on.Owner.Stops {
+		var r arch.Regs
+		if st.Kind != target.StopSignal || on.T.Regs(st.Thread, &r) != nil {
+			continue
+		}
+		pc := arch.Addr(r[on.Arch.PC])
+		for _, pt := range jumps.Around(pc, 0) {
+			if pt.Detour.Under(pc) && on.OwnFault(st) {
+				on.Owner.Wake(i)
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package stops
+
+import (
+	"errors"
+
+	"kprobe/arch"
+	"kprobe/target"
+)
+
+// passDetour is for a point whose instruction has been replaced by another, such as
+// ftrace's call. The detour has the one that was there, so it is of no use while that lasts:
+// what only counts is counted here, and programs have missed the hit. The same holds always where the
+// instruction must run where it stands; no program is there then.
+func (s *Server[P, V, I]) passDetour(h *hit[P, V, I]) {
+	if !h.again {
+		s.Handlers.Passed(h.probes)
+	}
+	s.stepOver(h)
+}
+
+// stepOver lets the probed instruction have its effect where it stands, whatever
+// it is by now. What does nothing is passed over: that saves half of a hit's
+// cost, and in a kernel most functions begin with it, until its tracer makes it a call.
+func (s *Server[P, V, I]) stepOver(h *hit[P, V, I]) {
+	th, site := h.th, h.point.Site
+	if site.Insn.Nop && s.On.Text.Check(&h.point.Place) == nil {
+		h.setPC(site.Addr + arch.Addr(site.Insn.Len))
+		s.emulated(h)
+		return
+	}
+	const rounds = 100 // of an instruction that repeats, in one stop
+	err := s.On.T.SetRegs(th, h.regs)
+	for i := 0; err == nil && (i == 0 || i < rounds && site.Insn.Repeats && h.pc() == site.Addr); i++ {
+		if err = s.On.Kind.Step(th); err == nil {
+			err = s.On.T.Regs(th, h.regs)
+		}
+	}
+	if err != nil {
+		if !errors.Is(err, target.ErrGone) {
+			s.On.Report(err)
+		}
+		s.On.T.Resume(th, 0)
+		return
+	}
+	if site.Insn.Repeats && h.pc() == site.Addr { // the others have waited for long
+		s.Threads.Take(th, h.point, h.sp(), true)
+		s.resume(h, 0)
+		return
+	}
+	s.emulated(h)
+}

@@ -1,0 +1,128 @@
+package within
+
+import (
+	"iter"
+
+	"kprobe/arch"
+	"kprobe/internal/ground"
+	"kprobe/internal/inside"
+	"kprobe/internal/mem"
+	"kprobe/symbol"
+	"kprobe/target"
+)
+
+// Target is the target as the calls under way see it (calls.World).
+type Target[P comparable] struct {
+	on *ground.Ground[P]
+	w  func() *Within[P]
+}
+
+// TargetOf is a ground's. What is within may come later.
+func TargetOf[P comparable](on *ground.Ground[P], w func() *Within[P]) Target[P] {
+	return Target[P]{on, w}
+}
+
+// Word reads a word of the program's memory, PutWord writes one.
+func (t Target[P]) Word(at arch.Addr) (arch.Addr, error) {
+	v, err := mem.Word(t.on.T, t.on.Arch, at)
+	return arch.Addr(v), err
+}
+
+func (t Target[P]) PutWord(at, v arch.Addr) error {
+	return mem.PutWord(t.on.T, t.on.Arch, at, uint64(v))
+}
+
+// Note tells the lifeline which return address a slot has, before it is swapped.
+func (t Target[P]) Note(slot, real arch.Addr, all func() (int, iter.Seq2[arch.Addr, arch.Addr])) error {
+	return t.on.Text.Lifeline.NoteFrame(slot, real, all)
+}
+
+// Returns tells whether calls with this return address come back into a detour, and Way where they go then.
+func (t Target[P]) Returns(ret arch.Addr) bool {
+	t.on.View.RLock()
+	defer t.on.View.RUnlock()
+	return t.w().Some() && t.w().Returns(ret)
+}
+
+func (t Target[P]) Way(slot arch.Addr) func(ret arch.Addr) arch.Addr {
+	t.on.View.RLock()
+	defer t.on.View.RUnlock()
+	if !t.w().Some() {
+		return func(ret arch.Addr) arch.Addr { return ret }
+	}
+	way := t.w().Way(slot)
+	return func(ret arch.Addr) arch.Addr {
+		t.on.View.RLock()
+		defer t.on.View.RUnlock()
+		return way(ret)
+	}
+}
+
+// Keeps tells whether the target keeps the address of a call that returns to this one.
+func (t Target[P]) Keeps(word arch.Addr) bool {
+	k, ok := t.on.T.(target.Keeper)
+	return ok && k.Keeps(word)
+}
+
+// Kept are other places that have a return address, and Carried tells whether there may be any.
+func (t Target[P]) Kept(slot, ret arch.Addr) []arch.Addr {
+	if k, ok := t.on.T.(target.Keeper); ok {
+		return k.Kept(slot, ret)
+	}
+	return nil
+}
+
+func (t Target[P]) Carried() bool {
+	k, ok := t.on.T.(target.Keeper)
+	return ok && k.Carried()
+}
+
+// Ended tells whether a goroutine has ended.
+func (t Target[P]) Ended(g arch.Addr, id uint64) bool {
+	return t.on.Image.Goroutines().Ended(g, id, t.on.T)
+}
+
+// Maps is the program's memory, PID its process.
+func (t Target[P]) Maps() ([]symbol.Mapping, error) { return t.on.T.Maps() }
+func (t Target[P]) PID() int                        { return t.on.T.PID() }
+
+// Walked are the detours while a thread's stack is walked (calls.Detours).
+type Walked[P comparable] struct {
+	w  *Within[P]
+	th target.Thread
+	r  *arch.Regs
+}
+
+// Walked is that of a thread which stands with these registers; they are not asked of by SwapAgain.
+func (w *Within[P]) Walked(th target.Thread, r *arch.Regs) Walked[P] { return Walked[P]{w, th, r} }
+
+// Hold keeps the detours as they are.
+func (x Walked[P]) Hold() (release func()) {
+	x.w.on.View.RLock()
+	return x.w.on.View.RUnlock
+}
+
+// Unswap puts the return addresses back that detours have swapped, but for those that are.
+func (x Walked[P]) Unswap(already []inside.Unswapped) []inside.Unswapped {
+	if !x.w.Some() {
+		return nil
+	}
+	return x.w.Unswap(x.th, x.r, x.w.on.T, already)
+}
+
+// SwapAgain undoes that.
+func (x Walked[P]) SwapAgain(d inside.Unswapped) {
+	if x.w.Some() {
+		x.w.SwapAgain(d, x.w.on.T)
+	}
+}
+
+// End says that the call was unwound, perhaps.
+func (x Walked[P]) End(d inside.Unswapped) {
+	if !x.w.Some() || !x.w.End(d, inside.OwnStack(x.w.on.T, x.th, x.r)) {
+		return
+	}
+	for _, p := range d.Detour.Owner.([]P) {
+		x.w.world.Unwound(p)
+	}
+}

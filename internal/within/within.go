@@ -1,0 +1,374 @@
+// Package within has what a session has inside its target: memory in common with it, the account of what
+// runs there (package inside), and the detours that are being taken back.
+//
+//	within.go   how the memory in common comes and goes
+//	counts.go   what probes have counted there, and detours that are taken back
+//	returns.go  how returns are noticed, and where programs can run at them
+//	calls.go    the target as the calls under way see it
+package within
+
+import (
+	"errors"
+	"slices"
+	"syscall"
+	"time"
+
+	"kprobe/arch"
+	"kprobe/internal/errno"
+	"kprobe/internal/ground"
+	"kprobe/internal/inside"
+	"kprobe/internal/mem"
+	"kprobe/internal/probed"
+	"kprobe/internal/returns"
+	"kprobe/internal/room"
+	"kprobe/target"
+)
+
+// Within is that of one session, whose probes are P. A detour's Owner is its []P.
+type Within[P comparable] struct {
+	*inside.Inside // nil until something needs it. Changed by the owner thread with Ground.View held
+
+	on     *ground.Ground[P]
+	calls  Calls
+	world  World[P]
+	sharer target.Sharer // nil: the target has no memory in common with anybody
+
+	slots  inside.Slots
+	ours   []byte // our side of the memory
+	shared arch.Range
+	shares []*Share
+
+	doubt   *time.Timer // see Reconsider
+	doubted time.Duration
+}
+
+// Calls are the calls under way.
+type Calls interface {
+	Trampoline() arch.Addr
+	Retire(f func(redirect func(slot, from, to arch.Addr) error))
+}
+
+// World is what must be known of probes and of the session.
+type World[P any] interface {
+	// Point is where a probe is; nil where it is nowhere.
+	Point(P) *probed.Point[P]
+	// Account is what a return probe's calls are counted for; nil for other probes.
+	Account(P) any
+	// Tally is what a detour has counted of a probe; Fold adds it to the probe's own counts, when the
+	// detour is no more. Settled is told of an account that is closed.
+	Tally(P, *inside.Detour) inside.Tally
+	Fold(P, *inside.Detour)
+	Settled(account any, t inside.Tally)
+	// Unwound is told of a probe whose call was unwound.
+	Unwound(P)
+	// Comm is a thread's name.
+	Comm(target.Thread) string
+	// Doubted is told that detours have become slower than they need be for long.
+	Doubted()
+}
+
+// New has nothing inside yet.
+func New[P comparable](on *ground.Ground[P], c Calls, world World[P]) *Within[P] {
+	w := &Within[P]{on: on, calls: c, world: world}
+	w.sharer, _ = on.T.(target.Sharer)
+	on.Room.Others, on.Room.Taken = w.unlisted, w.taken
+	return w
+}
+
+// Some tells whether there is anything inside.
+func (w *Within[P]) Some() bool { return w.Inside != nil }
+
+// Can tells whether the target has memory that others have, too.
+func (w *Within[P]) Can() bool { return w.sharer != nil }
+
+// unlisted is memory that the target does not list and is not to be had either:
+// that which detours will want and, in a kernel, all that they have.
+func (w *Within[P]) unlisted() (rs []arch.Range) {
+	if w.Some() {
+		rs = w.Planned()
+	}
+	if !w.on.Kind.Listed() {
+		rs = slices.Concat(rs, w.Held())
+	}
+	return rs
+}
+
+// taken has detours keep out of memory that was given out.
+func (w *Within[P]) taken(r arch.Range) {
+	if w.Some() {
+		w.Avoid(r)
+	}
+}
+
+// Arrange sees to the memory that the target shares with us, once a session; serves tells whether the
+// machine can. Errors: ENOTSUP; those of Share.
+func (w *Within[P]) Arrange(serves func(*arch.Arch) error) error {
+	on := w.on
+	if w.Some() && serves(on.Arch) == nil {
+		return nil
+	}
+	const cannot = "programs cannot run in this target"
+	if w.sharer == nil || on.Alloc == nil || !on.Kind.Memory(on.T) {
+		return errno.New(syscall.ENOTSUP, cannot)
+	}
+	if err := serves(on.Arch); err != nil {
+		return &errno.Error{Errno: syscall.ENOTSUP, Err: err}
+	}
+	c, err := w.configure()
+	if err != nil {
+		return &errno.Error{Errno: syscall.ENOTSUP, Reason: cannot, Err: err}
+	}
+	addr, ours, err := w.share(c.Room.Size())
+	for less, ok := c.Room.Less(); tooLarge(err) && ok; less, ok = less.Less() {
+		c.Room = less
+		addr, ours, err = w.share(c.Room.Size())
+	}
+	if err != nil {
+		return err
+	}
+	occupied, err := on.Room.Occupied()
+	if err != nil {
+		return errors.Join(err, w.unshare(addr, ours))
+	}
+	w.shared = arch.Range{Start: addr, End: addr + arch.Addr(len(ours))}
+	in, err := inside.New(c, addr, ours, append(occupied, w.shared))
+	if err != nil {
+		return errors.Join(err, w.unshare(addr, ours))
+	}
+	return on.Owner.Frozen(func() error { return w.take(in, ours, occupied) })
+}
+
+// take makes the memory known to the frozen target's threads.
+func (w *Within[P]) take(in *inside.Inside, ours []byte, occupied []arch.Range) error {
+	t := w.on.T
+	w.Inside, w.ours = in, ours
+	in.Seg.SetOther(w.calls.Trampoline())
+	if w.on.Kind.OnCPUs() {
+		w.on.Text.Gate = in
+		return nil // its CPUs are known already
+	}
+	if _, err := in.Trust(t, w.acquaintance(occupied)); err != nil {
+		return err
+	}
+	for _, th := range t.Threads() {
+		in.Welcome(t, th, w.acquaintance(occupied))
+	}
+	t.(target.Nursery).OnBirth(func(born, _ target.Thread) {
+		if !w.Some() {
+			return
+		}
+		careful := w.Careful()
+		w.on.Report(w.Born(t, born, w.acquaintance(nil)))
+		if w.Careful() && !careful {
+			time.AfterFunc(shortest, w.world.Doubted)
+		}
+	})
+	if l, ok := t.(interface{ Living([]byte, int) error }); ok {
+		return l.Living(ours, in.Seg.Alive())
+	}
+	return nil
+}
+
+// acquaintance is what inside wants to know of threads.
+func (w *Within[P]) acquaintance(stacks []arch.Range) inside.Acquaintance {
+	return inside.Acquaintance{Comm: w.world.Comm, Stacks: stacks}
+}
+
+// configure says what the target is like.
+func (w *Within[P]) configure() (c inside.Config, err error) {
+	on := w.on
+	c, err = inside.Configure(on.T, on.ISA, returns.GoProgram(on.Image.Space) != "")
+	c.Page, c.Floor, c.Limit, c.Slots = mem.PageSize, on.Room.Floor, on.Room.Limit, &w.slots
+	c.Goroutine, c.GoID = on.Image.Goroutines().Offsets()
+	if err == nil {
+		err = on.Kind.Configure(&c, on.Owner.Frozen)
+	}
+	if err == nil {
+		on.Room.Floor, on.Room.Limit = c.Floor, c.Limit
+	}
+	return c, err
+}
+
+// tooLarge tells whether memory was refused that might be had if it were less: there are limits
+// on a process's addresses, its locked memory and its files.
+func tooLarge(err error) bool {
+	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EFBIG)
+}
+
+// The shortest and the longest time until detours are looked at again that could be quicker.
+const (
+	shortest = 20 * time.Millisecond
+	longest  = 10 * time.Second
+)
+
+// Reconsider has detours find out quickly who runs there, once the program has begun: see inside.Trust. Where
+// they cannot yet, World.Doubted is told later on.
+func (w *Within[P]) Reconsider() error {
+	if w.on.Kind.OnCPUs() || !w.Careful() {
+		return nil
+	}
+	trusted := false
+	err := w.on.Owner.Frozen(func() (err error) {
+		trusted, err = w.Trust(w.on.T, w.acquaintance(nil))
+		return err
+	})
+	if w.doubt != nil {
+		w.doubt.Stop()
+	}
+	if !trusted && err == nil {
+		w.doubted = min(2*max(w.doubted, shortest), longest)
+		w.doubt = time.AfterFunc(w.doubted, w.world.Doubted)
+	} else {
+		w.doubted = 0
+	}
+	return err
+}
+
+// Share is memory that the target and we have in common, besides that which all programs use.
+type Share struct {
+	Addr arch.Addr
+	Ours []byte
+	arch *arch.Arch // that has a use for it
+}
+
+// Share maps some: zeros. Errors: the target's, explained.
+func (w *Within[P]) Share(size int) (*Share, error) {
+	addr, ours, err := w.share(size)
+	if err != nil {
+		return nil, err
+	}
+	s := &Share{addr, ours, w.on.Arch}
+	w.shares = append(w.shares, s)
+	return s, nil
+}
+
+// Unshare unmaps it; nil is none.
+func (w *Within[P]) Unshare(s *Share) error {
+	if s == nil {
+		return nil
+	}
+	w.lose(s)
+	return w.unshare(s.Addr, s.Ours)
+}
+
+// Reshare maps it in the program that the target has executed; nil is none. That of another machine waits
+// for the next. Errors: the target's, and then it is of no use any more.
+func (w *Within[P]) Reshare(s *Share) error {
+	if s == nil || s.arch != w.on.Arch {
+		return nil
+	}
+	err := w.on.Owner.Frozen(func() error { return w.sharer.Reshare(s.Addr, s.Ours) })
+	if err != nil {
+		w.lose(s)
+	}
+	return err
+}
+
+func (w *Within[P]) lose(s *Share) {
+	w.shares = slices.DeleteFunc(w.shares, func(o *Share) bool { return o == s })
+}
+
+func (w *Within[P]) share(size int) (addr arch.Addr, ours []byte, err error) {
+	on := w.on
+	size = (size + mem.PageSize - 1) &^ (mem.PageSize - 1)
+	err = target.Insist(func(bool) (err error) {
+		if on.Kind.Apart() {
+			addr, err = on.Room.FindAbove(inside.Apart(on.Arch), size)
+		} else {
+			addr, err = on.Room.Find(arch.Range{Start: on.Room.Floor, End: on.Room.Floor + 1}, size)
+		}
+		if err != nil {
+			return err
+		}
+		return on.Owner.Frozen(func() (err error) {
+			ours, err = w.sharer.Share(addr, size)
+			return err
+		})
+	})
+	if err != nil {
+		return 0, nil, room.Explain(err)
+	}
+	return addr, ours, nil
+}
+
+func (w *Within[P]) unshare(addr arch.Addr, ours []byte) error {
+	return errors.Join(w.on.Owner.Frozen(func() error { return w.on.Alloc.Free(addr, len(ours)) }), w.sharer.Unshare(ours))
+}
+
+// Held are the parts of memory that the target has for what runs inside.
+func (w *Within[P]) Held() []arch.Range {
+	if !w.Some() {
+		return nil
+	}
+	rs := append(slices.Clone(w.Ranges()), w.shared)
+	for _, s := range w.shares {
+		if s.arch == w.on.Arch {
+			rs = append(rs, arch.Range{Start: s.Addr, End: s.Addr + arch.Addr(len(s.Ours))})
+		}
+	}
+	return rs
+}
+
+// Leave takes what the target has for programs out of it, which is frozen. It fails while a
+// thread is in code of ours; anyhow leaves it its memory. Errors: target.ErrNotNow; the target's.
+func (w *Within[P]) Leave(anyhow bool) error {
+	if !w.Some() {
+		return nil
+	}
+	w.Collect()
+	w.on.View.Lock()
+	defer w.on.View.Unlock()
+	w.DropVacant(w.fold)
+	if len(w.Retired()) > 0 {
+		if !anyhow {
+			return target.ErrNotNow
+		}
+	} else {
+		for _, r := range w.Held() {
+			if err := w.on.Alloc.Free(r.Start, int(r.End-r.Start)); err != nil && !errors.Is(err, target.ErrGone) {
+				return err
+			}
+		}
+	}
+	return w.Forget()
+}
+
+// LeaveIn takes what a forked child has in common with its parent out of the child.
+func (w *Within[P]) LeaveIn(c target.Child) error {
+	var r arch.Regs
+	if !w.Some() || c.Regs(&r) != nil {
+		return nil
+	}
+	moved, err := w.Inside.LeaveIn(&r, c)
+	if moved {
+		err = errors.Join(err, c.SetRegs(&r))
+	}
+	for _, r := range w.Held() {
+		err = errors.Join(err, c.Free(r.Start, int(r.End-r.Start)))
+	}
+	return err
+}
+
+// Forget gives up our side of what was shared: the target has gone on without
+// it, to another program perhaps. The counts are kept. Ground.View is held, and nobody plans.
+func (w *Within[P]) Forget() error {
+	if !w.Some() {
+		return nil
+	}
+	for _, pt := range w.on.Points.List {
+		if pt.Detour != nil {
+			w.fold(pt.Detour)
+			pt.Detour = nil
+		}
+	}
+	for _, d := range w.Retired() {
+		w.fold(d)
+	}
+	for _, account := range w.Accounts() {
+		w.world.Settled(account, w.Inside.Settle(account))
+	}
+	ours := w.ours
+	w.Inside.Leave()
+	w.Inside, w.ours, w.on.Beyond, w.on.Text.Gate = nil, nil, nil, nil
+	return w.sharer.Unshare(ours)
+}

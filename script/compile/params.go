@@ -1,0 +1,310 @@
+package compile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"kprobe/bpf"
+	"kprobe/script/asm"
+	"kprobe/script/point"
+	"kprobe/script/syntax"
+	"kprobe/script/types"
+)
+
+// What args has at an attach point.
+
+// signatures gives the points at functions of files, in place of pt, each with what debug data says of the function's
+// parameters: those of a pattern may differ.
+func (c *checker) signatures(pt *point.Point) []*point.Point {
+	if pt.OfKernelAlone() && c.opts.Types != nil {
+		c.signature(pt)
+		return []*point.Point{pt}
+	}
+	switch {
+	case !pt.OfFile() || c.opts.Debug == nil:
+		return []*point.Point{pt}
+	case pt.HasAddr || pt.Offset != 0:
+		pt.NoParams = "args: parameters are known where a function is entered, not behind its beginning"
+		return []*point.Point{pt}
+	}
+	found, err := c.opts.Debug.Functions(pt.Target, pt.Function)
+	if err == nil && len(found) == 0 {
+		err = errors.New("no such function is there")
+	}
+	if err != nil {
+		pt.NoParams = fmt.Sprintf("args: %s: %v", pt.Text, err)
+		return []*point.Point{pt}
+	}
+	var all []*point.Point
+	seen := map[uint64]bool{}
+	for _, f := range found {
+		if seen[f.Offset] {
+			continue // by another name
+		}
+		seen[f.Offset] = true
+		one := *pt
+		if point.HasGlob(pt.Function) { // by their places: several may have one name
+			one.Address, one.HasAddr, one.Virtual, one.Text = f.Offset, true, false, pt.Provider+":"+pt.Target+":"+f.Name
+		}
+		one.Params = f.Params
+		switch {
+		case f.Err != nil:
+			one.NoParams = fmt.Sprintf("args: the parameters of %s are not known: %v", f.Name, f.Err)
+		case len(f.Params) == 0:
+			one.NoParams = fmt.Sprintf("args: %s has no parameters", f.Name)
+		}
+		switch {
+		case len(all) == 0 || one.HasAddr:
+			all = append(all, &one)
+		case one.Layout() != all[0].Layout() || one.NoParams != all[0].NoParams:
+			all[0].Params, all[0].NoParams = nil, fmt.Sprintf("args: %s is the name of functions with different parameters", f.Name)
+		}
+	}
+	return all
+}
+
+// signature says what the kernel's types do of a function's parameters and its result.
+func (c *checker) signature(pt *point.Point) {
+	switch {
+	case point.HasGlob(pt.Function):
+		pt.NoParams = "args: " + pt.Text + " stands for functions with parameters of their own: name one"
+		return
+	case pt.HasAddr || pt.Offset != 0:
+		pt.NoParams = "args: parameters are known where a function is entered, not behind its beginning"
+		return
+	}
+	found, err := c.opts.Types.Functions(pt.Target, pt.Function)
+	switch {
+	case err != nil:
+		pt.NoParams = fmt.Sprintf("args: %s: %v", pt.Text, err)
+	case len(found[0].Params) == 0:
+		pt.NoParams = fmt.Sprintf("args: %s has no parameters", pt.Function)
+	default:
+		pt.Params = found[0].Params
+	}
+	if err == nil && pt.Provider == "fexit" {
+		pt.Result = found[0].Result
+	}
+}
+
+// resolve finds the types of parameters. What a pointer points to may be known to the script alone.
+func (c *checker) resolve(params []point.Param) []point.Param {
+	all := make([]point.Param, len(params))
+	for i, p := range params {
+		all[i] = p
+		if p.Type != nil {
+			continue
+		}
+		text := strings.ReplaceAll(p.C, "const ", "")
+		base := strings.TrimRight(text, " *")
+		stars := strings.Count(text, "*")
+		t := c.known(base)
+		if t == nil {
+			t = types.Kernels[base]
+		}
+		switch {
+		case base == "unsigned long[6]":
+			t = types.ArrayOf(types.Uint64, 6)
+		case t == nil && stars == 0:
+			t = types.Uint32 // an enum
+		case t == nil:
+			t, stars = types.PointerTo(nil), stars-1
+		}
+		for range stars {
+			t = types.PointerTo(t)
+		}
+		all[i].Type = t
+	}
+	return all
+}
+
+// isArgs tells whether an expression is args itself.
+func isArgs(x syntax.Expr) bool {
+	id, ok := x.(*syntax.Ident)
+	return ok && id.Name == "args"
+}
+
+// arg is the type of args.NAME: all points must have one, of types that go together.
+func (c *checker) arg(x *syntax.Field) *types.Type {
+	c.types[x.X] = types.NoType
+	var t *types.Type
+	for _, pt := range c.at {
+		p := pt.Param(x.Name)
+		switch {
+		case len(pt.Params) == 0:
+			c.noArgs(x, pt)
+			return nil
+		case p == nil:
+			c.errorf(x, "Can't find function parameter %s: %s has none of that name", x.Name, pt.Text)
+			return nil
+		case p.Err != nil:
+			c.errorf(x, "args.%s cannot be read at %s: %v", x.Name, pt.Text, p.Err)
+			return nil
+		case t == nil:
+			t = p.Type
+		default:
+			if t = types.Join(t, p.Type); t == nil {
+				c.errorf(x, "args.%s is not of one type at all of the attach points", x.Name)
+				return nil
+			}
+		}
+	}
+	return t
+}
+
+// noArgs says why there is no args.
+func (c *checker) noArgs(x syntax.Node, pt *point.Point) {
+	if pt.Syscall != nil {
+		c.errorf(x, "args: the system calls that %s matches have parameters of their own: name the calls one by one, or use raw_syscalls:sys_enter", pt.Text)
+		return
+	}
+	if pt.NoParams != "" {
+		c.errorf(x, "%s", pt.NoParams)
+		return
+	}
+	c.errorf(x, "The args builtin is not supported yet with '%s' probes", pt.Provider)
+}
+
+// args is the type of all of them: a record.
+func (c *checker) args(x *syntax.Ident) *types.Type {
+	var t *types.Type
+	for _, pt := range c.at {
+		if len(pt.Params) == 0 {
+			c.noArgs(x, pt)
+			return nil
+		}
+		var names []string
+		var elems []*types.Type
+		for _, p := range pt.Params {
+			if p.Err != nil {
+				c.errorf(x, "args as a whole cannot be read at %s, name a member: %v", pt.Text, p.Err)
+				return nil
+			}
+			names, elems = append(names, p.Name), append(elems, p.Type)
+		}
+		own := types.TupleOf(names, elems...)
+		if t != nil && !types.Same(t, own) {
+			c.errorf(x, "args is not of one type at all of the attach points: name a member")
+			return nil
+		}
+		t = own
+	}
+	return t
+}
+
+// argNumber leaves args.NAME in R0.
+func (g *generator) argNumber(name string) {
+	switch p := g.at[0].Param(name); {
+	case p.Call:
+		g.Load(bpf.R0, g.call, 8, false)
+	case len(p.Regs) == 0 && !g.at[0].AtReturn():
+		g.scoped(func() {
+			g.context(g.machine.SP)
+			g.AluImm(bpf.Add, bpf.R0, int32(p.Stack))
+			g.readTarget(p.Type)
+		})
+	default:
+		g.paramWord(p, 0)
+		g.fit(types.IntOf(p.Type.Size, p.Type.Signed)) // what is above it in the register is anything
+	}
+}
+
+// wordOf is the i-th word of where a parameter lies.
+func wordOf(p *point.Param, i int) entryWord {
+	if len(p.Regs) == 0 {
+		return entryWord{stack: p.Stack + 8*i}
+	}
+	return entryWord{reg: p.Regs[i]}
+}
+
+// paramWord leaves the i-th word of a parameter in R0.
+func (g *generator) paramWord(p *point.Param, i int) {
+	if s := g.at[0].Syscall; s != nil && s.Kernel {
+		g.callWord(p.Regs[i])
+		return
+	}
+	g.atEntry(wordOf(p, i))
+}
+
+// entryWord is a word as it is where a function is entered: in a register, or so far behind the stack pointer.
+type entryWord struct {
+	reg   string
+	stack int
+}
+
+// atEntry leaves a word in R0. At a return it is what the program at the entry has kept of it for this one call.
+func (g *generator) atEntry(w entryWord) {
+	if !g.at[0].Behind() {
+		g.entryWord(w)
+		return
+	}
+	i := slices.Index(g.kept, w)
+	if i < 0 {
+		i = len(g.kept)
+		g.kept = append(g.kept, w)
+	}
+	g.Mov(bpf.R1, regCtx)
+	g.Imm(bpf.R2, uint64(8*(i+1)))
+	g.Helper(bpf.FnCallData)
+	g.Load(bpf.R0, cell(bpf.R0, 8*i), 8, false)
+}
+
+// entryWord leaves a word in R0 where the function is entered.
+func (g *generator) entryWord(w entryWord) {
+	if w.reg != "" {
+		g.context(w.reg)
+		return
+	}
+	g.scoped(func() {
+		g.context(g.machine.SP)
+		g.AluImm(bpf.Add, bpf.R0, int32(w.stack))
+		g.readTarget(types.Uint64)
+	})
+}
+
+// keeper is the program that runs where the function is entered: it keeps the words that the one at the return
+// asks for in the call's own data.
+func (g *generator) keeper(name string, words []entryWord) *bpf.Program {
+	g.Asm = asm.Asm{}
+	g.lines, g.stack, g.scratch, g.deepest = nil, 0, 0, 0
+	g.Mov(regCtx, bpf.R1)
+	g.Imm(bpf.R2, uint64(8*len(words)))
+	g.Helper(bpf.FnCallData)
+	g.Mov(regValue, bpf.R0)
+	for i, w := range words {
+		g.entryWord(w)
+		g.Store(cell(regValue, 8*i), bpf.R0)
+	}
+	g.Imm(bpf.R0, 0)
+	g.Emit(bpf.Insn{Op: bpf.ClassJMP | bpf.Exit})
+	g.Link()
+	return &bpf.Program{Name: name, Insns: g.Insns, Maps: g.plan.Specs, Kind: bpf.Kprobe, Context: g.machine.Context}
+}
+
+// argInto writes a member to memory.
+func (g *generator) argInto(p *point.Param, dst place) {
+	if p.Type.Scalar() {
+		g.argNumber(p.Name)
+		g.Store(dst, bpf.R0)
+		return
+	}
+	for i := range (p.Type.Size + 7) / 8 {
+		g.paramWord(p, i)
+		if rest := p.Type.Size - 8*i; rest < 8 { // what is behind it is anything
+			g.AluImm(bpf.Lsh, bpf.R0, int32(64-8*rest))
+			g.AluImm(bpf.Rsh, bpf.R0, int32(64-8*rest))
+		}
+		g.Store(dst.Plus(8*i), bpf.R0)
+	}
+}
+
+// argsMemory puts all of args into memory.
+func (g *generator) argsMemory(t *types.Type) place {
+	dst := g.room(t.Slot())
+	for i := range g.at[0].Params {
+		g.argInto(&g.at[0].Params[i], dst.Plus(t.Fields[i].Offset))
+	}
+	return dst
+}

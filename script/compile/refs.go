@@ -1,0 +1,167 @@
+package compile
+
+import (
+	"fmt"
+
+	"kprobe/bpf"
+	"kprobe/script/syntax"
+	"kprobe/script/types"
+)
+
+// ctx, and the addresses of variables and maps. Programs do not get at addresses of their own: such a pointer is a
+// number that stands for the thing, and its type's Name says which thing. What is read through it is read from there.
+
+// Numbers that stand for what no pointer of the target points to.
+const (
+	ctxAddress      = 0xffffc90000000000
+	variableAddress = 0xffffc90000001000 // of the first; of maps
+	mapAddress      = 0xffff888000000000
+)
+
+const ctxName = "ctx"
+
+// ptRegs is what ctx points to at functions: Linux's struct pt_regs on x86-64.
+var ptRegs = func() *types.Type {
+	t := &types.Type{Kind: types.Record, Name: "struct pt_regs", Len: 8}
+	for _, name := range []string{"r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di",
+		"orig_ax", "ip", "cs", "flags", "sp", "ss"} {
+		t.Fields = append(t.Fields, types.Field{Name: name, Type: types.Uint64, Offset: t.Size})
+		t.Size += 8
+	}
+	return t
+}()
+
+// ctx is the type of the builtin: a pointer to registers at functions, to nothing that is known elsewhere.
+func (c *checker) ctx() *types.Type {
+	t := types.PointerTo(nil)
+	if len(c.at) > 0 && c.at[0].Inside() && c.at[0].Syscall == nil {
+		t = types.PointerTo(c.known("struct pt_regs"))
+	}
+	t.Name = ctxName
+	return t
+}
+
+// renamed is a pointer type that is cast from another, which it points to the same thing as.
+func renamed(to, from *types.Type) *types.Type {
+	if to.Kind != types.Pointer || from.Kind != types.Pointer || from.Name == to.Name {
+		return to
+	}
+	t := *to
+	t.Name = from.Name
+	return &t
+}
+
+// reference is the type of &$x and &@x.
+func (c *checker) reference(x *syntax.Unary) *types.Type {
+	c.stable(x, "unstable_addr")
+	switch of := x.X.(type) {
+	case *syntax.Var:
+		t := c.expr(of)
+		if t.Kind == types.None {
+			c.errorf(x, "No type available for variable %s", of.Name)
+			return nil
+		}
+		p := types.PointerTo(t.Plain())
+		p.Name = fmt.Sprintf("&%d", c.numberOf(c.uses[of]))
+		return p
+	case *syntax.Map:
+		if m := c.mapOf(of.Name, of); m.value.Kind == types.None {
+			c.errorf(x, "Undefined map: %s", of.Name)
+			if c.final {
+				m.first = nil // told
+			}
+		}
+		return types.PointerTo(nil)
+	}
+	c.errorf(x, "addresses are those of variables and maps")
+	return nil
+}
+
+// numberOf tells variables apart whose addresses are taken.
+func (c *checker) numberOf(v *variable) int {
+	for i, o := range c.taken {
+		if o == v {
+			return i
+		}
+	}
+	c.taken = append(c.taken, v)
+	return len(c.taken) - 1
+}
+
+// standsFor is the number that &$x or &@x is.
+func (g *generator) standsFor(x *syntax.Unary) uint64 {
+	if v, ok := x.X.(*syntax.Var); ok {
+		return variableAddress + 8*uint64(g.numberOf(g.uses[v]))
+	}
+	return mapAddress + 4096*uint64(g.maps[x.X.(*syntax.Map).Name].index)
+}
+
+// variableAt is the variable that *x reads; nil where that is memory of the target.
+func (g *generator) variableAt(x syntax.Expr) *variable {
+	u, ok := x.(*syntax.Unary)
+	if !ok || u.Op != "*" {
+		return nil
+	}
+	for i, v := range g.taken {
+		if g.types[u.X].Kind == types.Pointer && g.types[u.X].Name == fmt.Sprintf("&%d", i) {
+			return v
+		}
+	}
+	return nil
+}
+
+// referred leaves in R0 what is read through such a pointer; false where x is memory of the target.
+func (g *generator) referred(x syntax.Expr, t *types.Type) bool {
+	if v := g.variableAt(x); v != nil {
+		g.Load(bpf.R0, g.variable(v), 8, false)
+		g.fit(t)
+		return true
+	}
+	off, ok := g.inContext(x)
+	if !ok {
+		return false
+	}
+	size := max(t.Size, 1)
+	if off/8 != (off+size-1)/8 || !g.hasContext(off, size) {
+		g.Imm(bpf.R0, 0) // nothing is there
+		return true
+	}
+	g.Load(bpf.R0, cell(regCtx, off/8*8), 8, false)
+	if shift := int32(8 * (off % 8)); shift > 0 {
+		g.AluImm(bpf.Rsh, bpf.R0, shift)
+	}
+	g.fit(t)
+	if f, isField := x.(*syntax.Field); isField {
+		g.bits(g.fieldOf(f))
+	}
+	return true
+}
+
+// hasContext tells whether that many bytes of the program's context are there.
+func (g *generator) hasContext(off, size int) bool {
+	return off >= 0 && off+size <= ptRegs.Size && g.inside() && g.at[0].Syscall == nil
+}
+
+// inContext tells of an expression that reads through ctx how far behind it that is.
+func (g *generator) inContext(x syntax.Expr) (off int, ok bool) {
+	through := func(p syntax.Expr) (int, bool) {
+		if t := g.types[p]; t.Kind == types.Pointer {
+			return 0, t.Name == ctxName
+		}
+		return g.inContext(p)
+	}
+	switch x := x.(type) {
+	case *syntax.Unary:
+		if x.Op == "*" {
+			return through(x.X)
+		}
+	case *syntax.Field:
+		off, ok = through(x.X)
+		return off + g.fieldOf(x).Offset, ok
+	case *syntax.Index:
+		n, known := g.constant(x.I)
+		off, ok = through(x.X)
+		return off + int(n)*g.types[x].Size, ok && known && n < 1<<16
+	}
+	return 0, false
+}

@@ -1,0 +1,81 @@
+package script_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf/btf"
+
+	"kprobe/script"
+)
+
+// kernelTypes are a small kernel's: a function, structures that lead to one another, bit-fields, an enumeration.
+func kernelTypes(t *testing.T) *btf.Spec {
+	t.Helper()
+	u32, char := &btf.Int{Name: "unsigned int", Size: 4}, &btf.Int{Name: "char", Size: 1, Encoding: btf.Signed}
+	long := &btf.Int{Name: "long", Size: 8, Encoding: btf.Signed}
+	index := &btf.Int{Name: "__ARRAY_SIZE_TYPE__", Size: 4}
+	state := &btf.Enum{Name: "state", Size: 4, Values: []btf.EnumValue{{Name: "STATE_NEW", Value: 1}, {Name: "STATE_OLD", Value: 7}}}
+	name := &btf.Struct{Name: "qstr", Size: 24}
+	file := &btf.Struct{Name: "file", Size: 48}
+	name.Members = []btf.Member{{Name: "len", Type: u32}, {Name: "text", Type: &btf.Array{Type: char, Index: index, Nelems: 8}, Offset: 32}, {Name: "back", Type: &btf.Pointer{Target: file}, Offset: 128}}
+	inner := &btf.Struct{Size: 8, Members: []btf.Member{{Name: "low", Type: u32, BitfieldSize: 3}, {Name: "high", Type: u32, Offset: 3, BitfieldSize: 5}}}
+	file.Members = []btf.Member{{Name: "f_name", Type: name}, {Name: "f_next", Type: &btf.Pointer{Target: &btf.Const{Type: file}}, Offset: 192}, {Type: inner, Offset: 256}, {Name: "f_state", Type: state, Offset: 320}}
+	proto := &btf.FuncProto{Return: long, Params: []btf.FuncParam{{Name: "file", Type: &btf.Pointer{Target: file}}, {Name: "count", Type: u32},
+		{Name: "c", Type: u32}, {Name: "d", Type: u32}, {Name: "e", Type: u32}, {Name: "f", Type: u32}, {Name: "last", Type: long}}}
+	b, err := btf.NewBuilder([]btf.Type{&btf.Func{Name: "read_file", Type: proto, Linkage: btf.GlobalFunc}, &btf.Func{Name: "read_none", Type: &btf.FuncProto{Return: &btf.Void{}}, Linkage: btf.GlobalFunc}}, nil)
+	ok(t, err)
+	raw, err := b.Marshal(nil, nil)
+	ok(t, err)
+	path := filepath.Join(t.TempDir(), "btf")
+	ok(t, os.WriteFile(path, raw, 0o600))
+	f, err := os.Open(path)
+	ok(t, err)
+	defer f.Close()
+	spec, err := btf.LoadSpecFromReader(f)
+	ok(t, err)
+	return spec
+}
+
+// Scripts on a kernel have the parameters of its functions, its types and constants, out of its BTF.
+func TestKernelTypes(t *testing.T) {
+	spec := kernelTypes(t)
+	for _, tt := range []struct{ script, refused string }{
+		{`fentry:read_file { @[args.count] = count(); printf("%s %d %d\n", args.file->f_name.text, args.file.f_next->f_name.back->low, args.last); print(*args.file); print(args); }`, ""},
+		{`fexit:read_file /retval < 0/ { print((args.file->high, retval)); static_assert(typeinfo(retval) == typeinfo((int64)1)); }`, ""},
+		{`kprobe:f { $f = (struct file *)arg0; if ($f->f_state == STATE_OLD) { print(STATE_NEW); printf("%s", $f->f_state); } static_assert(sizeof(struct file) == 48 && offsetof(struct file, f_name.back) == 16); }`, ""},
+		{`struct mine { struct qstr q; struct file *f; } kprobe:f { print(((struct mine *)arg0)->f->f_name.len); static_assert(sizeof(struct mine) == 32); }`, ""},
+		{`kretprobe:read_file { print((args.count, arg0, retval)); }`, ""},
+		{`fentry:read_file { print(args.nope); }`, "Can't find function parameter nope"},
+		{`fentry:read_none { print(args); }`, "read_none has no parameters"},
+		{`fentry:read_all { print(args.file); }`, "know no function read_all"},
+		{`fentry:read_* { print(args.file); }`, "parameters of their own"},
+		{`kprobe:read_file+4 { print(args.file); }`, "not behind its beginning"},
+		{`kprobe:f { print(((struct file *)arg0)->nope); }`, "does not contain a field named 'nope'"},
+		{`kprobe:f { print(STATE_LATER); }`, "Unknown identifier: 'STATE_LATER'"},
+		{`kprobe:f { print((struct absent *)arg0); }`, "Cannot resolve unknown type"},
+	} {
+		s, err := script.Compile(tt.script, script.Options{Kernel: true, KernelTypes: spec})
+		switch {
+		case err == nil && tt.refused == "":
+			ok(t, s.Verify())
+		case err == nil:
+			t.Errorf("%s\nis not refused", tt.script)
+		case tt.refused == "" || !strings.Contains(err.Error(), tt.refused):
+			t.Errorf("%s\nis refused: %v", tt.script, err)
+		}
+	}
+}
+
+// Constants of headers that a script includes are known, and only of those.
+func TestHeaders(t *testing.T) {
+	out, told, _, err := run("#include <errno.h>\n#include <sys/socket.h>\n#include <syscall.h>\n#include <signal.h>\n"+`begin { print((AF_INET6, EPERM, strerror(ENOENT), __NR_read, syscall_name(SYS_execve), SIGKILL)); }`, script.Options{Quiet: true}, nil, nil)
+	if err != nil || strings.TrimSpace(out) != "(10, 1, No such file or directory, 0, execve, 9)" {
+		t.Errorf("%q %q %v", out, told, err)
+	}
+	if _, err := script.Compile("#include <errno.h>\nbegin { print(AF_INET); }", script.Options{}); err == nil || !strings.Contains(err.Error(), "Unknown identifier: 'AF_INET'") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,68 @@
+// Package machine has what scripts name of machines: registers, and where C's functions have their
+// arguments and results.
+package machine
+
+import (
+	"slices"
+
+	"kprobe/arch"
+	"kprobe/bpf"
+)
+
+// Machine is one that probes of a script can be on.
+type Machine struct {
+	Name    string // in messages: uname's
+	Context bpf.Context
+
+	Args       []string // registers with a function's first arguments
+	FirstStack int      // from the stack pointer at a function's entry to the arguments behind them, in bytes
+	Result     string
+	SP         string
+
+	other func(name string) string // another name of a register
+}
+
+// The machines.
+var (
+	// AMD64 is x86-64 with the System V convention; i386's registers have places in the same context.
+	AMD64 = &Machine{Name: "x86_64", Context: bpf.AMD64,
+		Args: []string{"rdi", "rsi", "rdx", "rcx", "r8", "r9"}, FirstStack: 8, Result: "rax", SP: "rsp",
+		other: func(name string) string {
+			if name == "flags" {
+				return "eflags"
+			}
+			return "r" + name
+		}}
+
+	// ARM64 is arm64 with AAPCS64.
+	ARM64 = &Machine{Name: "aarch64", Context: bpf.ARM64,
+		Args: bpf.ARM64.Regs[:8], Result: "x0", SP: "sp",
+		other: func(name string) string {
+			switch name {
+			case "lr":
+				return "x30"
+			case "fp":
+				return "x29"
+			}
+			if name != "" && name[0] == 'r' {
+				return "x" + name[1:]
+			}
+			return ""
+		}}
+)
+
+// Of is the one of a target's machine; nil stands for x86-64.
+func Of(a *arch.Arch) *Machine {
+	if a == arch.ARM64 {
+		return ARM64
+	}
+	return AMD64
+}
+
+// Register is a register's index in the context; -1 for none.
+func (m *Machine) Register(name string) int {
+	if i := slices.Index(m.Context.Regs, name); i >= 0 {
+		return i
+	}
+	return slices.Index(m.Context.Regs, m.other(name))
+}

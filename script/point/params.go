@@ -1,0 +1,40 @@
+package point
+
+import (
+	"fmt"
+	"strings"
+
+	"kprobe/script/types"
+)
+
+// What args has at an attach point.
+
+// Param is one of args' members.
+type Param struct {
+	Name  string
+	C     string      // its type as C has it
+	Type  *types.Type // nil until it was looked up
+	Regs  []string    // the words of the context where it lies: one, or of an array all
+	Stack int         // where none: how far behind the stack pointer it lies
+	Err   error       // why it cannot be read
+	Call  bool        // the number of the system call
+}
+
+// Layout is what programs for a point know of its parameters.
+func (p *Point) Layout() string {
+	var b strings.Builder
+	for _, p := range p.Params {
+		fmt.Fprint(&b, " ", p.Name, " ", p.Type, " ", p.Regs, p.Stack)
+	}
+	return b.String()
+}
+
+// Param is a member of a point's args, nil for none.
+func (p *Point) Param(name string) *Param {
+	for i := range p.Params {
+		if p.Params[i].Name == name {
+			return &p.Params[i]
+		}
+	}
+	return nil
+}

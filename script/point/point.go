@@ -1,0 +1,384 @@
+// Package point reads attach points, and says where they are: the file and the function, the period of a timer, the
+// system calls of a tracepoint, the memory of a watchpoint. What is there of functions' parameters others find.
+package point
+
+import (
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kprobe/bpf"
+	"kprobe/script/machine"
+	"kprobe/script/syntax"
+	"kprobe/script/types"
+)
+
+// Point is where a probe goes.
+type Point struct {
+	syntax.Span
+	Text     string // as probe tells it
+	Provider string // "uprobe"
+	Target   string // the file of a uprobe, the unit of an interval
+	Function string // may be a glob
+	Offset   uint64
+	Address  uint64 // with HasAddr, in place of a function
+	HasAddr  bool
+	Virtual  bool    // the address is as symbols have it; where no code is there, or else, it is an offset in the file
+	Static   *Static // of a usdt
+	Watch    *Watch  // of a watchpoint; Address is then the target's, Function a variable's name
+	Syscall  *Syscall
+	Params   []Param     // of args
+	NoParams string      // why there are none
+	Result   *types.Type // of retval, where it is known
+	Period   uint64      // of an interval or profile: nanoseconds
+}
+
+// Static is a place in a file that its author has made to be probed.
+type Static struct {
+	Provider, Name string
+	Vaddr          uint64 // of the instruction, in the file
+	Semaphore      uint64 // of the 2 bytes that count who wants it; 0 for none
+	Args           []StaticArg
+}
+
+// StaticArg says where an argument is: a constant; or a register, by the name of all of it; or memory at
+// Base + Value + Index*Scale.
+type StaticArg struct {
+	Size   int // bytes
+	Signed bool
+	Memory bool
+	Value  int64
+	Base   string
+	Index  string
+	Scale  int
+}
+
+// Inside tells whether the probe is about a thread of the target: its program runs there, or is Interpreted.
+func (p *Point) Inside() bool {
+	switch p.Provider {
+	case "uprobe", "uretprobe", "usdt", "kprobe", "kretprobe", "fentry", "fexit", "tracepoint", "watchpoint":
+		return true
+	}
+	return false
+}
+
+// Type is what probetype says.
+func (p *Point) Type() string {
+	switch p.Provider {
+	case "begin", "end", "self":
+		return "special"
+	}
+	return p.Provider
+}
+
+// OfFile tells whether it is at a function of a file, which may have debug data.
+func (p *Point) OfFile() bool { return p.Provider == "uprobe" || p.Provider == "uretprobe" }
+
+// AtReturn tells whether it fires when a function returns.
+func (p *Point) AtReturn() bool {
+	return p.Provider == "uretprobe" || p.Provider == "kretprobe" || p.Provider == "fexit"
+}
+
+// Behind tells whether its program runs where a function returns: that of a kernel's system calls, too.
+func (p *Point) Behind() bool {
+	return p.AtReturn() || p.Syscall != nil && p.Syscall.Kernel && p.Syscall.Exit
+}
+
+// AtEntry tells whether it fires where functions begin.
+func (p *Point) AtEntry() bool {
+	return (p.Provider == "uprobe" || p.Provider == "kprobe" || p.Provider == "fentry") && p.Offset == 0 && !p.HasAddr
+}
+
+// Kind is the kind of its programs.
+func (p *Point) Kind() bpf.Kind {
+	switch {
+	case !p.Inside():
+		return bpf.Controller
+	case p.Behind():
+		return bpf.Kretprobe
+	}
+	return bpf.Kprobe
+}
+
+// OfKernel tells whether it is a probe on a kernel.
+func (p *Point) OfKernel() bool {
+	return slices.Contains([]string{"kprobe", "kretprobe", "fentry", "fexit", "tracepoint", "rawtracepoint", "iter"}, p.Provider)
+}
+
+// OfProcess tells whether it can be about a process alone.
+func (p *Point) OfProcess() bool { return p.OfFile() || p.Provider == "usdt" || p.Watch != nil }
+
+// OfKernelAlone tells whether it can be about a kernel alone: processes have system calls, too.
+func (p *Point) OfKernelAlone() bool { return p.OfKernel() && p.Syscall == nil }
+
+// units of intervals.
+var units = map[string]uint64{"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1}
+
+// HasGlob tells whether a name is a pattern.
+func HasGlob(s string) bool { return strings.ContainsAny(s, "*?[") }
+
+// Reader reads attach points.
+type Reader struct {
+	Params  []string                                              // $1, $2, ...
+	Machine *machine.Machine                                      // the target's
+	Kernel  bool                                                  // the target is a kernel
+	Missing string                                                // what to do where there is no such probe: error, warn or ignore
+	Statics func(target string) ([]Static, error)                 // nil: those of no file are looked for
+	Lines   func(target, file string, line int) ([]uint64, error) // where in the target's file a line's code begins, virtually
+	Errorf  func(at syntax.Node, format string, a ...any)
+	Warnf   func(at syntax.Node, format string, a ...any)
+
+	more []*Point // beside the one that is read
+}
+
+// Read gives the points that an attach point stands for: none where it was refused.
+func (r *Reader) Read(at syntax.Point) []*Point {
+	r.more = nil
+	p := r.point(at)
+	if p == nil {
+		return nil
+	}
+	return append(r.more, p)
+}
+
+// point reads an attach point.
+func (r *Reader) point(at syntax.Point) *Point {
+	text := r.positional(at)
+	parts := syntax.SplitPoint(text)
+	provider, ok := syntax.Providers[parts[0]]
+	pt := &Point{Span: at.Span, Provider: provider}
+	bad := func(format string, a ...any) *Point {
+		r.Errorf(at, format, a...)
+		return nil
+	}
+	if !ok {
+		return bad("Invalid probe type: %s", parts[0])
+	}
+	parts[0] = provider
+	pt.Text = strings.Join(parts, ":")
+	args := parts[1:]
+	switch provider {
+	case "begin", "end":
+		if len(args) > 0 {
+			return bad("%s probes should not have any arguments", strings.ToUpper(provider))
+		}
+		return pt
+	case "self":
+		if len(args) != 2 {
+			return bad("self probe type requires 2 arguments, found %d", len(args))
+		}
+		if args[0] != "signal" {
+			return bad("%s is not a supported trigger", args[0])
+		}
+		if args[1] != "SIGUSR1" {
+			return bad("%s is not a supported signal", args[1])
+		}
+		return pt
+	case "test", "bench":
+		if len(args) != 1 || args[0] == "" {
+			return bad("%s probe type requires 1 argument, found %d", provider, len(args))
+		}
+		pt.Function = args[0]
+		return pt
+	case "interval", "profile":
+		return r.timer(at, pt, args)
+	case "uprobe", "uretprobe":
+		if len(args) == 3 && args[1] == "cpp" {
+			args = slices.Delete(args, 1, 2)
+		}
+		if len(args) < 2 || args[0] == "" || args[1] == "" {
+			return bad("%s probe type requires a path and a function or address: %s:PATH:FUNCTION", provider, provider)
+		}
+		if p, ok := r.line(at, pt, args); ok {
+			return p
+		}
+		pt.Target, pt.Virtual = args[0], true
+		return r.function(at, pt, strings.Join(args[1:], ":"))
+	case "tracepoint":
+		return r.tracepoint(at, pt, args)
+	case "watchpoint", "asyncwatchpoint":
+		return r.watchpoint(at, pt, args)
+	case "usdt":
+		return r.usdt(at, pt, args)
+	case "kprobe", "kretprobe", "fentry", "fexit":
+		switch len(args) {
+		case 1:
+		case 2:
+			pt.Target = args[0]
+		default:
+			return bad("%s probe type requires 1 or 2 arguments, found %d", provider, len(args))
+		}
+		return r.function(at, pt, args[len(args)-1])
+	}
+	return bad("%s probes are not supported yet", provider)
+}
+
+// usdt reads PATH:NAME or PATH:PROVIDER:NAME, and finds the places in the file: each has its own arguments.
+func (r *Reader) usdt(at syntax.Point, pt *Point, args []string) *Point {
+	var provider, name string
+	switch len(args) {
+	case 2:
+		provider, name = "*", args[1]
+	case 3:
+		provider, name = args[1], args[2]
+	}
+	if name == "" || args[0] == "" {
+		r.Errorf(at, "usdt probe type requires a path and a name: usdt:PATH:[PROVIDER:]NAME")
+		return nil
+	}
+	pt.Target, pt.Function = args[0], name
+	if r.Statics == nil {
+		return pt
+	}
+	all, err := r.Statics(pt.Target)
+	if err != nil {
+		r.Errorf(at, "usdt: %v", err)
+		return nil
+	}
+	for i, p := range all {
+		if okP, _ := path.Match(provider, p.Provider); !okP {
+			continue
+		}
+		if okN, _ := path.Match(name, p.Name); !okN {
+			continue
+		}
+		one := *pt
+		one.Static, one.Function = &all[i], p.Name
+		if len(args) == 3 {
+			one.Text = "usdt:" + pt.Target + ":" + p.Provider + ":" + p.Name
+		} else if HasGlob(name) {
+			one.Text = "usdt:" + pt.Target + ":" + p.Name
+		}
+		r.more = append(r.more, &one)
+	}
+	if len(r.more) > 0 {
+		last := r.more[len(r.more)-1]
+		r.more = r.more[:len(r.more)-1]
+		return last
+	}
+	if r.Missing == "error" {
+		r.Errorf(at, "No probes found for %s: the file has no such static probe (-l lists them)", at.Text)
+	} else if r.Missing == "warn" {
+		r.Warnf(at, "No probes found for %s", at.Text)
+	}
+	return nil
+}
+
+// line reads PATH@FILE:LINE, and PATH@FILE:LINE:COLUMN: probes where a line's code begins. It is false for all else.
+func (r *Reader) line(at syntax.Point, pt *Point, args []string) (*Point, bool) {
+	i := strings.LastIndexByte(args[0], '@')
+	n, err := strconv.Atoi(args[1])
+	if i < 1 || err != nil {
+		return nil, false
+	}
+	file := args[0][i+1:]
+	pt.Target, pt.HasAddr, pt.Virtual = args[0][:i], true, true
+	switch {
+	case pt.AtReturn():
+		r.Errorf(at, "uretprobe: a line has no return: name the function")
+		return nil, true
+	case len(args) > 2:
+		r.Errorf(at, "uprobe: columns are not told apart: %s:%s:%d is the line", pt.Target, file, n)
+		return nil, true
+	case r.Lines == nil:
+		return pt, true
+	}
+	places, err := r.Lines(pt.Target, file, n)
+	if err != nil || len(places) == 0 {
+		r.Errorf(at, "%s: no code of line %d of %s is known: %v", pt.Target, n, file, err)
+		return nil, true
+	}
+	for _, addr := range places[1:] {
+		one := *pt
+		one.Address = addr
+		r.more = append(r.more, &one)
+	}
+	pt.Address = places[0]
+	return pt, true
+}
+
+// function reads NAME, NAME+OFFSET or an address.
+func (r *Reader) function(at syntax.Point, pt *Point, text string) *Point {
+	if addr, err := strconv.ParseUint(text, 0, 64); err == nil {
+		pt.Address, pt.HasAddr = addr, true
+		return pt
+	}
+	name, off, has := strings.Cut(text, "+")
+	pt.Function = name
+	if has {
+		n, err := strconv.ParseUint(off, 0, 64)
+		if err != nil {
+			r.Errorf(at, "Invalid offset: %s", off)
+			return nil
+		}
+		if pt.AtReturn() {
+			r.Errorf(at, "Offset not allowed: a function has one return, wherever it leaves")
+			return nil
+		}
+		pt.Offset = n
+	}
+	return pt
+}
+
+// timer reads s:1, ms:10, hz:99, 1s.
+func (r *Reader) timer(at syntax.Point, pt *Point, args []string) *Point {
+	var n uint64
+	var err error
+	switch len(args) {
+	case 1:
+		unit := strings.TrimLeft(args[0], "0123456789")
+		n, err = strconv.ParseUint(strings.TrimSuffix(args[0], unit), 10, 63)
+		if unit == "" {
+			unit = "ns"
+		}
+		pt.Target = unit
+	case 2:
+		pt.Target = args[0]
+		n, err = strconv.ParseUint(args[1], 0, 63)
+	default:
+		r.Errorf(at, "%s probe must have 1 or 2 arguments", pt.Provider)
+		return nil
+	}
+	scale, known := units[pt.Target]
+	switch {
+	case err != nil:
+		r.Errorf(at, "%s probe: invalid number in %q", pt.Provider, strings.Join(args, ":"))
+		return nil
+	case n == 0:
+		r.Errorf(at, "%s frequency should be a positive integer", pt.Provider)
+		return nil
+	case pt.Target == "hz":
+		pt.Period = 1e9 / min(n, 1e9)
+	case known && n <= 1<<63/scale:
+		pt.Period = n * scale
+	default:
+		r.Errorf(at, "%s is not an accepted unit. Valid units: s, ms, us, ns, hz", pt.Target)
+		return nil
+	}
+	return pt
+}
+
+// positional puts parameters into an attach point's text.
+func (r *Reader) positional(at syntax.Point) string {
+	var b strings.Builder
+	text := at.Text
+	for i := 0; i < len(text); i++ {
+		j := i + 1
+		for j < len(text) && text[j] >= '0' && text[j] <= '9' {
+			j++
+		}
+		if text[i] != '$' || j == i+1 {
+			b.WriteByte(text[i])
+			continue
+		}
+		n, _ := strconv.Atoi(text[i+1 : j])
+		if n < 1 || n > len(r.Params) {
+			r.Errorf(at, "param $%d is not given", n)
+		} else {
+			b.WriteString(r.Params[n-1])
+		}
+		i = j - 1
+	}
+	return b.String()
+}

@@ -1,0 +1,88 @@
+package types
+
+// Truncate is a number in a type's width.
+func Truncate(n uint64, t *Type) uint64 {
+	shift := 64 - 8*t.Size
+	if t.Signed {
+		return uint64(int64(n<<shift) >> shift)
+	}
+	return n << shift >> shift
+}
+
+// Fold reckons with numbers that are known, signed or not.
+func Fold(op string, a, b uint64, signed bool) (uint64, bool) {
+	x, y := int64(a), int64(b)
+	if !signed {
+		switch {
+		case (op == "/" || op == "%") && b == 0:
+			return 0, false
+		case op == "/":
+			return a / b, true
+		case op == "%":
+			return a % b, true
+		case op == ">>":
+			return a >> (b & 63), true
+		case op == "<":
+			return Word(a < b), true
+		case op == "<=":
+			return Word(a <= b), true
+		case op == ">":
+			return Word(a > b), true
+		case op == ">=":
+			return Word(a >= b), true
+		}
+	}
+	switch op {
+	case "+":
+		return a + b, true
+	case "-":
+		return a - b, true
+	case "*":
+		return a * b, true
+	case "/":
+		if b == 0 {
+			return 0, false
+		}
+		return uint64(x / y), true
+	case "%":
+		if b == 0 {
+			return 0, false
+		}
+		return uint64(x % y), true
+	case "&":
+		return a & b, true
+	case "|":
+		return a | b, true
+	case "^":
+		return a ^ b, true
+	case "<<":
+		return a << (b & 63), true
+	case ">>":
+		return uint64(x >> (b & 63)), true
+	case "==":
+		return Word(a == b), true
+	case "!=":
+		return Word(a != b), true
+	case "<":
+		return Word(x < y), true
+	case "<=":
+		return Word(x <= y), true
+	case ">":
+		return Word(x > y), true
+	case ">=":
+		return Word(x >= y), true
+	case "&&":
+		return Word(a != 0 && b != 0), true
+	case "||":
+		return Word(a != 0 || b != 0), true
+	}
+	return 0, false
+}
+
+// Word is a boolean as a number.
+func Word(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,73 @@
+package script_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"kprobe"
+	"kprobe/internal/testprog"
+	"kprobe/script"
+)
+
+// A watchpoint's program runs for each access, of every thread, with the thread's registers, names, stack and memory, and
+// on the maps of those that run inside.
+func TestWatchpoint(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "watched", "-O1"), "4")
+	p.Round("1")
+	s := attach(t, p.Pid)
+	probe := &kprobe.Watchpoint{Len: 8}
+	probe.Kp.SymbolName = "watched:counter"
+	probe.Handler = func(*kprobe.Watchpoint, *kprobe.Regs) {}
+	ok(t, s.RegisterWatchpoint(probe))
+	at := fmt.Sprintf("%#x", uint64(probe.Kp.Addr))
+	ok(t, s.UnregisterWatchpoint(probe))
+	check := func(text, round, want string) {
+		t.Helper()
+		out, told, _, err := run(text, script.Options{PID: p.Pid, Quiet: true}, s, func() { p.Round(round) })
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			return
+		}
+		if got := strings.Trim(out, "\n"); got != want {
+			t.Errorf("%s\nprints\n%s%s\nnot\n%s", text, got, told, want)
+		}
+	}
+	// 4 threads of 10 and 2 that are born meanwhile.
+	check(`watchpoint:`+at+`:8:w { @[comm] = count(); @who[tid] = count(); @last = *(int64 *)`+at+`; @sum += 1; }
+		end { print((len(@who), @sum)); clear(@who); clear(@last) }`, "10", "(6, 42)\n\n\n@[watched]: 42\n@sum: 42")
+	check(`watchpoint:counter:8:w /pid == `+fmt.Sprint(p.Pid)+` && uid == 0/ { @[func, strlen(comm)] = count(); @n++; $s = ustack(2); }
+		uprobe:watched:direct_write { @n++; }`, "direct 20", "@[direct_write, 7]: 20\n@n: 40")
+	check(`watchpoint:`+at+`:8:rw { if (@++ == 4) { unwatch(`+at+`); } $x = reg("ip"); if ($x == 0) { print("no registers"); } } end { print(@ < 100000 && @ > 4); clear(@) }`, "reads 100000", "true")
+	execute, err := s.Lookup("watched:direct_write")
+	ok(t, err)
+	check(fmt.Sprintf(`watchpoint:%#x:8:x { @[func] = count(); }`, uint64(execute.Addr)), "direct 7", "@[direct_write]: 7")
+	check(`watchpoint:`+at+`:8:w { printf("%d %s\n", @++, probe); }`, "direct 2", "0 watchpoint:"+at+":8:w\n1 watchpoint:"+at+":8:w\n\n\n@: 2")
+
+	// With an interval's programs, which have the same slot of the maps.
+	check(`watchpoint:`+at+`:8:w { @[1] = count(); @s = sum(1); } interval:us:100 { @[2] = count(); @t = sum(1); } end { print(((int64)@s, @[1], @[2] == @t)); clear(@); clear(@s); clear(@t) }`,
+		"direct 3000", "(3000, 3000, true)\n\n\n@s: 0\n@t: 0")
+}
+
+// What cannot be watched is refused in a sentence.
+func TestWatchpointRefused(t *testing.T) {
+	for _, tt := range []struct{ point, want string }{
+		{"watchpoint:0x1000:3:w", "Invalid watchpoint length"}, {"watchpoint:0x1000:8:q", "combination of the letters"}, {"watchpoint:0x1000:8:ww", "duplicates"},
+		{"watchpoint:0x1000:8:", "combination of the letters"}, {"watchpoint:0x1000:8:rx", "not supported"}, {"watchpoint:0:8:w", "non-zero address"},
+		{"watchpoint:0x1000:8", "requires 3 arguments"}, {"watchpoint:f+arg1:8:w", "cannot be watched yet"}, {"asyncwatchpoint:f+arg1:8:w", "cannot be watched yet"},
+		{"watchpoint:12x:8:w", "Invalid address"}, {"w:0x1000:16:w", "Invalid watchpoint length"},
+	} {
+		_, err := script.Compile(tt.point+" { @ = count(); }", script.Options{})
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, not %q", tt.point, err, tt.want)
+		}
+	}
+	if _, err := script.Compile("watchpoint:0x1000:8:w { @ = arg0; }", script.Options{}); err == nil || !strings.Contains(err.Error(), "arg0 builtin can only be used") {
+		t.Errorf("arg0: %v", err)
+	}
+	c, err := script.Compile("watchpoint:0x1000:8:w { @ = count(); }", script.Options{})
+	ok(t, err)
+	if _, err := c.Start(nil); err == nil || !strings.Contains(err.Error(), "say in which process") {
+		t.Errorf("without a process: %v", err)
+	}
+}

@@ -1,0 +1,214 @@
+//go:build linux && (amd64 || arm64 || riscv64)
+
+package ptrace
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+	"kprobe/symbol"
+)
+
+// gadgets are instructions of the program that a call is made with.
+type gadgets struct {
+	call arch.Addr // a system call and a return; or only the call
+	pops int       // words that are taken off the stack in between
+	back arch.Addr // rt_sigreturn; 0 where there is none, or no return leads to it
+
+	callCode, backCode string // what was there
+	fileless           bool   // the call is in memory of no file, which may be ours
+}
+
+// in tells whether the instructions are in a memory. A probe may have been placed there since.
+func (g *gadgets) in(m arch.Memory) bool {
+	return g.call != 0 && holds(m, g.call, g.callCode) && (g.back == 0 || holds(m, g.back, g.backCode))
+}
+
+// holds tells whether a memory has some code at an address.
+func holds(m arch.Memory, at arch.Addr, code string) bool {
+	b := make([]byte, len(code))
+	return m.ReadAt(at, b) == nil && string(b) == code
+}
+
+// gadgets finds them in executable memory m, which is the process's or its child's. Every libc has both, and Go's
+// runtime; for i386 the kernel's vDSO. Where all of these have probes, those of our own trap handler serve.
+func (p *Process) gadgets(m arch.Memory) (gadgets, error) {
+	if p.found.in(m) {
+		return p.found, nil
+	}
+	maps, err := p.Maps()
+	if err != nil {
+		return gadgets{}, err
+	}
+	// Memory of no file comes last: what is ours there may be unmapped.
+	maps = slices.Concat(
+		slices.DeleteFunc(slices.Clone(maps), isFileless),
+		slices.DeleteFunc(slices.Clone(maps), func(m symbol.Mapping) bool { return !isFileless(m) }),
+	)
+	s := p.search(m, maps, true)
+	if s.best == len(p.abi().entries) || s.found.back == 0 {
+		s = p.search(m, maps, false) // a file may have changed since
+	}
+	if s.found.call == 0 {
+		return gadgets{}, fmt.Errorf("process %d has no system call instruction to borrow: %w", p.pid, unix.ENOEXEC)
+	}
+	if s.best == len(p.abi().entries)-1 {
+		s.found.back = 0 // that is the bare call
+	}
+	p.found = s.found
+	return p.found, nil
+}
+
+// forgetFileless forgets gadgets that may be in memory which is about to be unmapped, where others can be had by now.
+func (p *Process) forgetFileless() {
+	if p.found.fileless {
+		p.found = gadgets{fileless: true}
+	}
+}
+
+func isFileless(m symbol.Mapping) bool { return m.Inode == 0 && m.Path != "[vdso]" }
+
+// search is what has been found so far; best is which of the ABI's entries, their number for none.
+type search struct {
+	found gadgets
+	best  int
+}
+
+func (p *Process) search(mem arch.Memory, maps []symbol.Mapping, remembered bool) search {
+	a := p.abi()
+	s := search{best: len(a.entries)}
+	for _, m := range maps {
+		if s.best == 0 && s.found.back != 0 {
+			break
+		}
+		if !m.Exec || !m.Read || m.Path == "[vsyscall]" {
+			continue
+		}
+		in, ok := places{}, false
+		if remembered {
+			in, ok = p.recall(mem, m)
+		}
+		if !ok {
+			in = p.scan(mem, m)
+		}
+		for n, e := range a.entries[:s.best] {
+			if off := in.entries[n]; off >= 0 {
+				s.found.call, s.found.pops, s.best = arch.Addr(m.Start+uint64(off)), e.pops, n
+				s.found.callCode, s.found.fileless = e.code, isFileless(m)
+				break
+			}
+		}
+		if s.found.back == 0 && in.back >= 0 {
+			s.found.back, s.found.backCode = arch.Addr(m.Start+uint64(in.back)), in.backCode
+		}
+	}
+	return s
+}
+
+// places are where a mapping has the instructions, as offsets into it, -1 for not at all.
+type places struct {
+	entries  [maxEntries]int
+	back     int
+	backCode string
+}
+
+// maxEntries is how many ways to enter the kernel an ABI has at most.
+const maxEntries = 8
+
+// fileText is a piece of a file that processes have mapped as their text.
+type fileText struct {
+	abi                 *abi
+	path                string
+	inode, offset, size uint64
+}
+
+// scanned are the places in the text of files: the children of a shell have the same libraries. What is
+// remembered is only where to look.
+var scanned struct {
+	sync.Mutex
+	places map[fileText]places
+}
+
+// mostScanned bounds them.
+const mostScanned = 256
+
+func (p *Process) fileTextOf(m symbol.Mapping) (fileText, bool) {
+	return fileText{p.abi(), m.Path, m.Inode, m.Off, m.End - m.Start}, m.Inode != 0 && !m.Write
+}
+
+// recall answers what is remembered of a mapping, if that is so there.
+func (p *Process) recall(mem arch.Memory, m symbol.Mapping) (places, bool) {
+	key, ok := p.fileTextOf(m)
+	if !ok {
+		return places{}, false
+	}
+	scanned.Lock()
+	in, ok := scanned.places[key]
+	scanned.Unlock()
+	is := func(off int, code string) bool { return off < 0 || holds(mem, arch.Addr(m.Start+uint64(off)), code) }
+	if !ok || !is(in.back, in.backCode) {
+		return places{}, false
+	}
+	for n, e := range p.abi().entries {
+		if !is(in.entries[n], e.code) {
+			return places{}, false
+		}
+	}
+	return in, true
+}
+
+// scan looks for the first of each in a mapping, and remembers them; not those of text that has probes, which are not
+// the file's.
+func (p *Process) scan(mem arch.Memory, m symbol.Mapping) places {
+	a := p.abi()
+	in := places{back: -1}
+	for n := range in.entries {
+		in.entries[n] = -1
+	}
+	buf := make([]byte, 256<<10)
+	for at := m.Start; at < m.End && (in.entries[0] < 0 || in.back < 0); at += uint64(len(buf)) {
+		b := buf[:min(uint64(len(buf)), m.End-at)]
+		if mem.ReadAt(arch.Addr(at), b) != nil {
+			continue
+		}
+		off := int(at - m.Start)
+		for n, e := range a.entries {
+			if i := indexAligned(b, e.code, a.machine.MinInsn); i >= 0 && in.entries[n] < 0 {
+				in.entries[n] = off + i
+			}
+		}
+		for _, code := range a.back {
+			if i := indexAligned(b, code, a.machine.MinInsn); i >= 0 && in.back < 0 {
+				in.back, in.backCode = off+i, code
+			}
+		}
+	}
+	if key, ok := p.fileTextOf(m); ok && p.found == (gadgets{}) {
+		scanned.Lock()
+		defer scanned.Unlock()
+		if scanned.places == nil || len(scanned.places) >= mostScanned {
+			scanned.places = make(map[fileText]places)
+		}
+		scanned.places[key] = in
+	}
+	return in
+}
+
+// indexAligned is where code is in b that instructions may begin at; -1 for nowhere.
+func indexAligned(b []byte, code string, align int) int {
+	for from := 0; ; {
+		i := bytes.Index(b[from:], []byte(code))
+		switch {
+		case i < 0:
+			return -1
+		case (from+i)%align == 0:
+			return from + i
+		}
+		from += i + 1
+	}
+}

@@ -1,0 +1,187 @@
+//go:build linux && (amd64 || arm64 || riscv64)
+
+package ptrace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"kprobe/arch"
+	"kprobe/internal/faults"
+	"kprobe/internal/guardian"
+	"kprobe/internal/lifeline"
+)
+
+// guarded is the controller's end of it, for one process.
+type guarded struct {
+	*guardian.Guardian
+	journal *lifeline.Journal // nil while there is nothing to restore
+	late    bool              // it did not answer in time: what it says from now on is not waited for
+}
+
+func (g *guarded) tell(what string, of any) error {
+	return g.Tell(fmt.Appendf(nil, "%s %v\n", what, of))
+}
+
+// Guard has the process restored if this controller dies: the journal is
+// written and a guardian is told of it. It must be called before the first
+// byte changes; base is where the Trap of the session id is going to be.
+func (p *Process) Guard(base arch.Addr, id uint64) error {
+	self := os.Getpid()
+	program, _ := programID(p.pid) // who may trace it may ask that
+	j := &lifeline.Journal{
+		PID: p.pid, Start: lifeline.StartTime(p.pid), BuildID: program,
+		Base: base, ID: id, Serial: id,
+		Controller: self, ControllerStart: lifeline.StartTime(self),
+	}
+	if p.guardian == nil {
+		if err := p.engageGuardian(); err != nil {
+			return err
+		}
+	}
+	if old := p.guardian.journal; old != nil {
+		j.Serial = old.Serial // after an exec: the same journal, of a new place
+	}
+	p.guardian.journal = j
+	err := p.guardian.know(j.Path())
+	if err == nil {
+		err = faults.At("rename", 0)
+	}
+	if err == nil {
+		err = j.Save()
+	}
+	if err != nil {
+		p.Unguard()
+		return fmt.Errorf("write the journal: %w", err)
+	}
+	return nil
+}
+
+// know waits until the guardian knows of a journal, so that there is none without one. What it was told, it knows when it runs
+// next: on a busy machine the controller may have been killed by then, and nothing disarmed.
+func (g *guarded) know(journal string) error {
+	err := g.tell(tellGuard, strconv.Quote(journal))
+	if err != nil || g.late {
+		return err
+	}
+	if err = g.Wait(patience); errors.Is(err, os.ErrDeadlineExceeded) {
+		g.late, err = true, nil
+	}
+	return err
+}
+
+// engageGuardian finds the process a guardian that is free, or starts one.
+func (p *Process) engageGuardian() error {
+	if err := errors.Join(faults.At("pipe2", 0), faults.At("clone", 0)); err != nil {
+		return err
+	}
+	for g := spares.take(); g != nil; g = spares.take() {
+		if p.holdBy(g) == nil { // else somebody has killed it
+			return nil
+		}
+	}
+	var g *guardian.Guardian
+	var err error
+	// Not on the owner thread, whose wait would take its end for a thread's.
+	done := make(chan struct{})
+	go func() {
+		g, err = guardian.Start(guardianName, nil)
+		close(done)
+	}()
+	<-done
+	if err == nil {
+		err = p.holdBy(g)
+	}
+	return err
+}
+
+// holdBy has a guardian hold the owner thread, if it can (see hold). Errors: it has ended; then it is let go of.
+func (p *Process) holdBy(g *guardian.Guardian) error {
+	allowTracing(g.PID())
+	of := &guarded{Guardian: g}
+	err := of.tell(tellHold, p.owner)
+	if err == nil {
+		err = g.Wait(patience)
+	}
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		p.guardian, of.late = of, err != nil
+		return nil
+	}
+	g.Leave()
+	return err
+}
+
+// Unguard tells the guardian that everything is back.
+func (p *Process) Unguard() {
+	if g := p.guardian; g != nil && g.journal != nil {
+		os.Remove(g.journal.Path())
+		g.journal = nil
+		g.tell(tellOver, "")
+	}
+}
+
+// releaseGuardian lets the guardian go when the owner thread ends: to restore what is left, or to the next process.
+func (p *Process) releaseGuardian() {
+	g := p.guardian
+	switch {
+	case g == nil:
+	case g.journal != nil || g.late:
+		g.Leave()
+	default:
+		go func() {
+			if g.Wait(patience) == nil { // the owner thread has ended
+				spares.put(g.Guardian)
+			} else {
+				g.Leave()
+			}
+		}()
+	}
+}
+
+// spares are this controller's guardians without a process.
+var spares = spareGuardians{keep: time.Second / 10}
+
+// spareGuardians keeps guardians for a moment: the children of a shell script come and go.
+type spareGuardians struct {
+	keep time.Duration
+	mu   sync.Mutex
+	free []*guardian.Guardian
+}
+
+const maxSpares = 8
+
+// take answers the one that was put last; nil where there is none.
+func (s *spareGuardians) take() *guardian.Guardian {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.free) == 0 {
+		return nil
+	}
+	g := s.free[len(s.free)-1]
+	s.free = s.free[:len(s.free)-1]
+	return g
+}
+
+// put keeps one, for as long as spares are kept.
+func (s *spareGuardians) put(g *guardian.Guardian) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.free) == maxSpares {
+		g.Leave()
+		return
+	}
+	s.free = append(s.free, g)
+	time.AfterFunc(s.keep, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if i := slices.Index(s.free, g); i >= 0 {
+			s.free = slices.Delete(s.free, i, i+1)
+			g.Leave()
+		}
+	})
+}

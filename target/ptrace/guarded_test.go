@@ -1,0 +1,122 @@
+//go:build linux && (amd64 || arm64 || riscv64)
+
+package ptrace
+
+import (
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"kprobe/internal/guardian"
+	"kprobe/internal/lifeline"
+	"kprobe/internal/proc"
+	"kprobe/internal/testprog"
+)
+
+func (s *spareGuardians) has(pid int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.free, func(g *guardian.Guardian) bool { return g.PID() == pid })
+}
+
+// A guardian whose process is let go is the next one's. One that has been killed meanwhile is nobody's.
+func TestGuardianIsUsedAgain(t *testing.T) {
+	keep := spares.keep
+	spares.keep = 5 * time.Minute // longer than this takes on any machine
+	t.Cleanup(func() { spares.keep = keep })
+	p := testprog.Start(t, testprog.Build(t, "rets", "-O2"))
+	guarded := func() (guardian int) {
+		target, err := Attach(p.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := target.Guard(0x1000, 1); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := lifeline.Journals(p.Pid); err != nil || len(left) != 1 {
+			t.Errorf("guarded, the journals are %q, %v", left, err)
+		}
+		guardian = target.guardian.PID()
+		target.Unguard()
+		if err := target.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := lifeline.Journals(p.Pid); err != nil || len(left) != 0 {
+			t.Errorf("let go, the journals are %q, %v", left, err)
+		}
+		for end := time.Now().Add(time.Minute); !spares.has(guardian); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("guardian %d is not free", guardian)
+			}
+		}
+		return guardian
+	}
+	first := guarded()
+	if second := guarded(); second != first {
+		t.Errorf("guardian %d, and then %d", first, second)
+	}
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if third := guarded(); third == first {
+		t.Errorf("guardian %d was killed, and guards on", first)
+	}
+}
+
+// Before the first byte changes, the guardian knows what to put back: it has not only been told. Else a controller that is
+// killed early on a busy machine leaves its traps.
+func TestGuardianKnowsFirst(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "rets", "-O2"))
+	target, err := Attach(p.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := target.Guard(0x1000, 1); err != nil {
+		t.Fatal(err)
+	}
+	target.Unguard()
+	guardian := target.guardian.PID()
+	if err := syscall.Kill(guardian, syscall.SIGSTOP); err != nil { // what it is told now, it does not know
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Kill(guardian, syscall.SIGCONT) })
+	untilStopped(t, guardian)
+	guarded := make(chan error)
+	go func() { guarded <- target.Guard(0x1000, 2) }()
+	select {
+	case err := <-guarded:
+		t.Fatalf("a guardian that does nothing is relied on: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	if left, err := lifeline.Journals(p.Pid); err != nil || len(left) != 0 {
+		t.Errorf("the journals are %q, %v", left, err)
+	}
+	if err := syscall.Kill(guardian, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-guarded; err != nil {
+		t.Error(err)
+	}
+	target.Unguard()
+	if err := target.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// untilStopped waits until no thread of a process runs that was sent SIGSTOP: one on another CPU may go on for a moment.
+func untilStopped(t *testing.T, pid int) {
+	t.Helper()
+	runs := func(tid int) bool {
+		stat := proc.Thread(tid).Stat()
+		return len(stat) > 0 && stat[0] != "T"
+	}
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if tids, err := proc.Process(pid).Threads(); err != nil {
+			t.Fatal(err)
+		} else if !slices.ContainsFunc(tids, runs) {
+			return
+		}
+	}
+	t.Fatalf("process %d does not stop", pid)
+}

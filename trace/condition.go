@@ -1,0 +1,130 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"kprobe/event"
+	"kprobe/source/bind"
+	"kprobe/spec"
+	"kprobe/symbol"
+)
+
+// conditional adds what a definition's condition looks at to its arguments, which are bound already.
+func (t *traced) conditional(args []spec.Arg, at symbol.Loc) ([]spec.Arg, *event.Condition, error) {
+	sp := t.spec
+	cond := &event.Condition{Expr: sp.If.Expr, Leaf: map[*spec.Expr]int{}}
+	all := slices.Clone(args)
+	for _, e := range bind.Leaves(sp.If.Expr) {
+		if e.Op == spec.ExprName {
+			if k := slices.IndexFunc(args, func(a spec.Arg) bool { return a.Name == e.Name }); k >= 0 {
+				cond.Leaf[e] = k
+				continue
+			}
+			if k, ok := map[string]int{"tid": event.LeafTID, "pid": event.LeafPID}[e.Name]; ok {
+				cond.Leaf[e] = k
+				continue
+			}
+		}
+		a, err := t.leaf(e, at)
+		if err != nil {
+			var se *spec.SyntaxError
+			if errors.As(err, &se) && se.Err != nil {
+				err = se.Err
+			}
+			return nil, nil, sp.ErrorAt(spec.BadCondition, spec.PartIf, err)
+		}
+		cond.Leaf[e] = len(all)
+		all = append(all, a)
+	}
+	return all, cond, nil
+}
+
+// leaf is an argument that a condition has for itself.
+func (t *traced) leaf(e *spec.Expr, at symbol.Loc) (spec.Arg, error) {
+	only := *t.spec
+	only.If = nil
+	a := spec.Arg{Name: "if"}
+	_, types := t.tr.s.Target().(binder)
+	switch {
+	case e.Op == spec.ExprName && e.Name == "comm":
+		a.Fetch, a.Type = spec.Fetch{Op: spec.Comm}, spec.Type{Base: spec.String}
+		return a, nil
+	case e.Op == spec.ExprDollar:
+		one, err := t.tr.parser.Parse(strings.TrimSpace(string(t.spec.Kind)+" f ") + " x=$" + e.Name)
+		if err != nil {
+			return a, err
+		}
+		a.Fetch, a.Type = one.Args[0].Fetch, one.Args[0].Type
+		if e.Name == "retval" && !types {
+			if typed, err := t.typedResult(at); err == nil {
+				return typed, nil
+			}
+		}
+		return a, nil
+	case types:
+		f, ok := btfFetch(e)
+		if !ok {
+			return a, errors.New(e.String() + " is not read in a kernel")
+		}
+		a.Fetch = f
+	default:
+		a.Fetch = spec.Fetch{Op: spec.Expression, Expr: e}
+	}
+	// What points at characters is compared with text.
+	text := comparedWithText(t.spec.If.Expr, e)
+	if text {
+		a.Type = spec.Type{Written: "string", Base: spec.String}
+	}
+	only.Args = []spec.Arg{a}
+	args, err := bindArgs(t.tr.s, &only, at, t.at0.at, t.several)
+	if err != nil {
+		return a, err
+	}
+	return one(args, e)
+}
+
+// one is what stands for a value in a condition: of what has parts, that which tells what there is.
+func one(args []spec.Arg, e *spec.Expr) (spec.Arg, error) {
+	if len(args) != 1 && !strings.HasSuffix(args[0].Name, spec.PartSep+spec.PartTag) {
+		return spec.Arg{}, fmt.Errorf("%s has parts: name one that can be compared", e)
+	}
+	return args[0], nil
+}
+
+// typedResult is $retval with the type that the source gives it.
+func (t *traced) typedResult(at symbol.Loc) (spec.Arg, error) {
+	only := *t.spec
+	only.If = nil
+	only.Args = []spec.Arg{{Name: "if", Fetch: spec.Fetch{Op: spec.Expression, Expr: &spec.Expr{Op: spec.ExprDollar, Name: "retval"}}}}
+	args, err := bindArgs(t.tr.s, &only, at, t.at0.at, false)
+	if err != nil {
+		return spec.Arg{}, err
+	}
+	return one(args, only.Args[0].Fetch.Expr)
+}
+
+// comparedWithText tells whether a part of an expression stands beside a text.
+func comparedWithText(e, leaf *spec.Expr) bool {
+	if e == nil {
+		return false
+	}
+	return e.Op == spec.ExprBinary && e.L == leaf && e.R.Op == spec.ExprText || comparedWithText(e.L, leaf) || comparedWithText(e.R, leaf)
+}
+
+// btfFetch is a variable with members, as kernels' type information takes it.
+func btfFetch(e *spec.Expr) (spec.Fetch, bool) {
+	switch e.Op {
+	case spec.ExprName:
+		return spec.Fetch{Op: spec.Var, Name: e.Name}, true
+	case spec.ExprDollar:
+		return spec.Fetch{Op: spec.Retval}, e.Name == "retval"
+	case spec.ExprMember, spec.ExprArrow:
+		f, ok := btfFetch(e.L)
+		f.Fields = append(f.Fields, spec.Field{Arrow: e.Op == spec.ExprArrow, Name: e.Name})
+		return f, ok
+	}
+	return spec.Fetch{}, false
+}

@@ -1,0 +1,107 @@
+package trace
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"kprobe/arch"
+	"kprobe/event"
+	"kprobe/source/bind"
+	"kprobe/symbol"
+)
+
+// MaxStack is how many frames of a stack an event has at most, inlined ones not counted.
+const MaxStack = 64
+
+// stackNames names the addresses of stacks. What it has named it remembers, and the module that it was in: a
+// library may be gone, and the process with it, when a stack is shown that was recorded before.
+type stackNames struct {
+	space *symbol.Space
+
+	mu    sync.Mutex
+	known map[uint64]namedPC
+}
+
+type namedPC struct {
+	module *symbol.Module
+	frames []event.Frame
+}
+
+// maxNamed bounds what is remembered.
+const maxNamed = 1 << 16
+
+// frames names a stack. Of all frames but the first the call is what is named, which comes before the address where
+// it goes on; at a function's return the first is such an address, too.
+func (n *stackNames) frames(stack []event.Frame, returned bool) (named []event.Frame) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, f := range stack {
+		back := uint64(0)
+		if i > 0 || returned {
+			back = 1
+		}
+		named = append(named, n.at(uint64(f.Addr), back)...)
+	}
+	return named
+}
+
+// at is the functions that an address is in: one, and where inlined copies are around it more.
+func (n *stackNames) at(pc, back uint64) []event.Frame {
+	key := pc<<1 | back
+	m := n.space.ModuleAt(pc - back)
+	known, ok := n.known[key]
+	if ok && (m == nil || m == known.module) {
+		return known.frames
+	}
+	known = namedPC{m, nameFrames(m, pc, back)}
+	if n.known == nil || len(n.known) >= maxNamed {
+		n.known = make(map[uint64]namedPC)
+	}
+	if m != nil {
+		n.known[key] = known
+	}
+	return known.frames
+}
+
+func nameFrames(m *symbol.Module, pc, back uint64) []event.Frame {
+	f := event.Frame{Addr: arch.Addr(pc)}
+	if m == nil || m.File == nil {
+		return []event.Frame{f}
+	}
+	f.File = m.Path
+	place := pc - back - m.Bias
+	switch s, ok := m.File.FuncAt(place); {
+	case ok && back > 0 && s.Addr == place:
+		// No call is one byte long: the kernel comes back here, from a handler.
+		f.Func = "<signal handler called>"
+		return []event.Frame{f}
+	case ok:
+		f.Func = fmt.Sprintf("%s+%#x", shown(&s), pc-m.Bias-s.Addr)
+	default:
+		f.Func = fmt.Sprintf("%s+%#x", m.Name, pc-m.Bias)
+	}
+	data, err := bind.Of(m.File)
+	if err != nil {
+		return []event.Frame{f}
+	}
+	var all []event.Frame
+	lines := data.Frames(place)
+	for i, l := range lines {
+		g := f
+		if l.Inlined && i < len(lines)-1 {
+			g = event.Frame{Addr: f.Addr, Func: l.Func, File: f.File, Inlined: true}
+		}
+		if l.Line > 0 {
+			g.Source = fmt.Sprintf("%s:%d", filepath.Base(l.File), l.Line)
+		}
+		all = append(all, g)
+	}
+	if len(all) == 0 {
+		all = append(all, f)
+		if file, line := data.LineOf(place); line > 0 {
+			all[0].Source = fmt.Sprintf("%s:%d", filepath.Base(file), line)
+		}
+	}
+	return all
+}
