@@ -419,6 +419,15 @@ func (e *edit) frameAt(slot int, reg uint8) (off int16, ok bool) {
 	return int16(e.p.Insns[at].Imm), ok && i.Op == ClassALU64|Mov|SrcX && i.Src == R10
 }
 
+// constant is the number that a register has at a slot, if it is put there right before.
+func (e *edit) constant(slot int, reg uint8) (n int32, ok bool) {
+	at, ok := e.maker(slot, reg)
+	if !ok || e.p.Insns[at].Op&^(ClassALU^ClassALU64) != ClassALU|Mov {
+		return 0, false
+	}
+	return e.p.Insns[at].Imm, true
+}
+
 // targets are the slots that jumps lead to.
 func (e *edit) targets() map[int]bool {
 	to := map[int]bool{}

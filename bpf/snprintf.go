@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -74,12 +75,16 @@ func (e *edit) snprintf(pc int) error {
 		if known {
 			value = []Insn{loaded(R4, array+int16(8*count))}
 		}
-		part(e.field(f), value...)
+		if off, n, ok := e.ownText(pc, array+int16(8*count)); ok && known && f.Verb == 's' {
+			part(e.ownField(f), movReg(R4, R10), addTo(R4, int32(off)), movTo(R5, n))
+		} else {
+			part(e.field(f), value...)
+		}
 		count++
 	}
-	if bytes, ok := e.maker(pc, R5); !ok || e.p.Insns[bytes].Op&^(ClassALU^ClassALU64) != ClassALU|Mov {
+	if given, ok := e.constant(pc, R5); !ok {
 		return e.p.Refuse(pc, "bpf_snprintf: how many values it is given is not to be seen right before: give a constant")
-	} else if given := int(e.p.Insns[bytes].Imm); given%8 != 0 || given < 8*count {
+	} else if given%8 != 0 || given < int32(8*count) {
 		return e.p.Refuse(pc, "bpf_snprintf: its format has %d conversions, and it is given %d bytes of values, 8 for each", count, given)
 	}
 	code = append(code, loaded(R1, buffer), loaded(R2, size), loaded(R3, length), calling(e.make("finish", finish)))
@@ -98,15 +103,109 @@ func (e *edit) field(f printk.Field) int {
 	})
 }
 
+// ownText is where on the stack a text is whose address was put at a distance from R10 right before, and its bytes:
+// a helper has put it there, with a size that is a constant. What is on the stack besides is not the text's.
+func (e *edit) ownText(pc int, at int16) (off int16, size int32, ok bool) {
+	start, end := e.function(pc)
+	joined := e.targets()
+	for ok = false; !ok; {
+		if pc == start || joined[pc] {
+			return 0, 0, false
+		}
+		pc--
+		ok = e.p.Insns[pc] == saved(at, e.p.Insns[pc].Src)
+	}
+	if off, ok = e.frameAt(pc, e.p.Insns[pc].Src); !ok {
+		return 0, 0, false
+	}
+	for pc := start; pc < end; pc++ {
+		if i := e.p.Insns[pc]; i.IsCall(CallHelper) {
+			to, ok := fills(i.Imm)
+			if filled, onStack := e.frameAt(pc, to); !ok || !onStack || filled != off {
+				continue
+			}
+			if n, ok := e.constant(pc, to+1); ok {
+				size = max(size, n)
+			}
+		}
+	}
+	return off, size, size > 0
+}
+
+// fills is the register that has the address of what a helper fills; its size is in the next.
+func fills(helper int32) (reg uint8, ok bool) {
+	switch h := Helpers[helper]; {
+	case helper == fnSnprintf || helper == fnCopyFromUser:
+		return R1, true
+	case h != nil:
+		k := slices.Index(h.Args, ArgMemOut)
+		return uint8(k + 1), k >= 0
+	}
+	return 0, false
+}
+
+// ownField makes the function of a conversion of a text on the stack: text(buffer, size, length, address, n).
+func (e *edit) ownField(f printk.Field) int {
+	add := e.make("text", appendOwn)
+	if f.Width == 0 {
+		return add
+	}
+	return e.make(fmt.Sprint("own field ", f), func() []Insn {
+		fill, count := e.make("pad", pad), e.make("length", ownLength)
+		const before = -8
+		w := &coder{}
+		w.put(movReg(R6, R1), movReg(R7, R2), movReg(R8, R4), movReg(R9, R5), saved(before, R3))
+		text := func() {
+			w.put(movReg(R1, R6), movReg(R2, R7), movReg(R4, R8), movReg(R5, R9), calling(add))
+		}
+		if f.Left {
+			text()
+			w.put(movReg(R3, R0), loaded(R4, before), addTo(R4, int32(f.Width)), movReg(R1, R6), movReg(R2, R7), calling(fill))
+		} else {
+			w.put(movReg(R1, R8), movReg(R2, R9), calling(count), loaded(R3, before), movReg(R4, R3))
+			w.when(Jge, R0, int32(f.Width), "begin")
+			w.put(addTo(R4, int32(f.Width)), aluBy(Sub, R4, R0))
+			w.label("begin")
+			w.put(movReg(R1, R6), movReg(R2, R7), calling(fill), movReg(R3, R0))
+			text()
+		}
+		w.put(Insn{Op: ClassJMP | Exit})
+		return w.code()
+	})
+}
+
+// ownLength is length(address, n): of the bytes before the first that is 0.
+func ownLength() []Insn {
+	w := &coder{}
+	w.put(movReg(R9, R10), addTo(R9, forgotIn), storeNumber(SizeDW, R9, 0, 0))
+	w.label("next")
+	w.put(loadOf(SizeDW, R6, R9, 0), movReg(R0, R6))
+	w.rounds("end")
+	w.whenReg(Jge, R6, R2, "end")
+	w.put(movReg(R3, R1), aluBy(Add, R3, R6), loadOf(SizeB, R3, R3, 0))
+	w.when(Jeq, R3, 0, "end")
+	w.put(aluTo(Add, R6, 1), storeTo(SizeDW, R9, 0, R6))
+	w.goTo("next")
+	w.label("end")
+	w.put(Insn{Op: ClassJMP | Exit})
+	return w.code()
+}
+
 // appendText is append(buffer, size, length, from, n): n bytes, of which those that are 0 do not count.
-func appendText() []Insn {
+func appendText() []Insn { return appendBytes("next") }
+
+// appendOwn is append(buffer, size, length, from, n): up to n bytes, before the first that is 0.
+func appendOwn() []Insn { return appendBytes("end") }
+
+// appendBytes is either: what to do at a 0.
+func appendBytes(zero string) []Insn {
 	w := &coder{}
 	w.put(movTo(R0, 0), movReg(R9, R10), addTo(R9, forgotIn-8), storeTo(SizeDW, R9, 0, R0))
 	w.each(func() {
 		w.put(loadOf(SizeDW, R6, R9, 0))
 		w.whenReg(Jge, R6, R5, "end")
 		w.put(movReg(R0, R4), aluBy(Add, R0, R6), loadOf(SizeB, R0, R0, 0), aluTo(Add, R6, 1), storeTo(SizeDW, R9, 0, R6))
-		w.when(Jeq, R0, 0, "next")
+		w.when(Jeq, R0, 0, zero)
 	})
 	return w.code()
 }

@@ -59,5 +59,13 @@ func TestSnprintf(t *testing.T) {
 		l.run(t, "put_local", nil)
 		check("local", 5, 40, "tid 1001")
 		check("plain", 6, 96, "100% all of it")
+		for _, comm := range []string{"", "redis", "a-thread-of-15b"} {
+			l.vm.Env.Comm = comm
+			for addr, text := range map[uint64]string{at: "some text", at + 9: ""} {
+				l.run(t, "put_own", map[string]uint64{"rdi": addr})
+				check("own", 7, 96, fmt.Sprintf("%s is %s|%12s|%-12s|%3s|%-3s|%d", comm, text, text, text, text, text, 7))
+				check("cut_own", 8, 8, comm+"+"+text)
+			}
+		}
 	}
 }

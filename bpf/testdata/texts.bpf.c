@@ -5,8 +5,8 @@
 #include <bpf/bpf_tracing.h>
 
 #define SIZE 96
-char numbers[SIZE], fields[SIZE], words[SIZE], cut[8], local[SIZE], plain[SIZE];
-long answers[8];
+char numbers[SIZE], fields[SIZE], words[SIZE], cut[8], local[SIZE], plain[SIZE], own[SIZE], cut_own[8];
+long answers[12];
 char comm[16];
 
 SEC("uprobe/f")
@@ -49,6 +49,17 @@ int put_local(struct pt_regs *ctx)
 	answers[5] = BPF_SNPRINTF(text, sizeof(text), "tid %d", (int)bpf_get_current_pid_tgid());
 	__builtin_memcpy(local, text, sizeof(text));
 	answers[6] = BPF_SNPRINTF(plain, sizeof(plain), "100%% %s of %s", "all", "it");
+	return 0;
+}
+
+SEC("uprobe/f")
+int put_own(struct pt_regs *ctx)
+{
+	char comm[16], text[24];
+	bpf_get_current_comm(comm, sizeof(comm));
+	bpf_probe_read_user_str(text, sizeof(text), (void *)PT_REGS_PARM1(ctx));
+	answers[7] = BPF_SNPRINTF(own, sizeof(own), "%s is %s|%12s|%-12s|%3s|%-3s|%d", comm, text, text, text, text, text, 7);
+	answers[8] = BPF_SNPRINTF(cut_own, sizeof(cut_own), "%s+%s", comm, text);
 	return 0;
 }
 

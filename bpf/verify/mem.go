@@ -288,7 +288,7 @@ func (v *verifier) helper(s *state, pc int, h *bpf.Helper) error {
 		case bpf.ArgAddr:
 			switch x.kind {
 			case isStack:
-				err = bad("an address outside of the program: its own stack it reads by loads, and a text that a format prints is to be in a global variable or a map")
+				err = bad("an address outside of the program: its own stack it reads by loads, and a text that a format prints is to be in a global variable or a map, or what a helper puts on the stack in the same function, with a size that is a constant")
 			case isCtx:
 				inContext, c.Bounded = true, v.escape(x, &f.regs[r-1])
 			}
