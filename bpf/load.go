@@ -71,6 +71,11 @@ func Load(r io.ReaderAt) (*Collection, error) {
 		m.Name = name // the library's may be cut
 		c.Maps = append(c.Maps, m)
 	}
+	for _, m := range c.Maps {
+		if m.OfMaps() {
+			c.mayHave(m)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(spec.Variables)) {
 		v := spec.Variables[name]
 		m := c.Map(v.SectionName)
@@ -175,7 +180,7 @@ func (s *MapSpec) loadable() error {
 		some.MaxEntries = MinRing
 	}
 	if s.Declared != nil && s.Declared.MaxEntries == 0 {
-		some.Declared = &Declared{Type: s.Declared.Type, MaxEntries: 1}
+		some.Declared = &Declared{Type: s.Declared.Type, MaxEntries: 1, KeySize: s.Declared.KeySize}
 	}
 	return some.Check()
 }

@@ -38,7 +38,7 @@ type origin struct {
 // lower replaces what the engines do not have. others finds the programs that tail calls lead to.
 func (p *Program) lower(others func(name string) *Program) error {
 	kfuncs := maps.Clone(p.origin.kfuncs)
-	p.Insns, p.Lines = slices.Clone(p.origin.insns), slices.Clone(p.origin.lines)
+	p.Insns, p.Lines, p.Made = slices.Clone(p.origin.insns), slices.Clone(p.origin.lines), 0
 	starts, err := p.link(others, kfuncs)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (e *edit) onMap(pc int, id int32) error {
 	plain := id == FnMapLookupElem || id == FnMapUpdateElem || id == FnMapDeleteElem
 	load, ok := e.source(pc, R1)
 	if ok = ok && e.p.Insns[load].Src == LoadMap; !ok {
-		if plain && !slices.ContainsFunc(e.p.Maps, func(m *MapSpec) bool { return m.is(LPMTrie) }) {
+		if plain && (!slices.ContainsFunc(e.p.Maps, func(m *MapSpec) bool { return m.is(LPMTrie) }) || e.inner(pc)) {
 			return nil
 		}
 		return e.p.Refuse(pc, "%s: which map it works on is not to be seen right before: name it in the call", HelperName(id))
@@ -115,13 +115,13 @@ func (e *edit) onMap(pc int, id int32) error {
 	name := HelperName(id) + " " + spec.Name
 	second, third := movReg(R1, R2), movReg(R2, R3) // what is behind the map comes first
 	switch {
-	case id == FnMapLookupElem && spec.is(arrayOfMaps, hashOfMaps):
-		for index, inner := range d.Entries {
+	case id == FnMapLookupElem && spec.OfMaps():
+		for _, inner := range d.Inner {
 			if e.mapNamed(inner) < 0 {
-				return e.p.Refuse(pc, "map %q has a map %q as element %d, which the object does not define", spec.Name, inner, index)
+				return e.p.Refuse(pc, "map %q has a map %q, which the object does not define", spec.Name, inner)
 			}
 		}
-		return e.call(pc, name, func() []Insn { return innerMap(d, e.mapNamed) }, second)
+		return e.call(pc, name, func() []Insn { return innerMap(m, d, e.mapNamed) }, second)
 	case plain && !spec.is(LPMTrie):
 		return nil
 	case id == FnMapUpdateElem:
@@ -241,7 +241,7 @@ func (e *edit) apply() error {
 	for k := range p.Lines {
 		p.Lines[k].Insn = to[p.Lines[k].Insn]
 	}
-	p.Insns = append(out, e.behind...)
+	p.Insns, p.Made = append(out, e.behind...), len(out)
 	return nil
 }
 

@@ -2,8 +2,6 @@ package bpf
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"kprobe/bpf/layout"
 )
@@ -276,25 +274,6 @@ func taskStorageDelete(m int) []Insn {
 	w.put(helping(FnGetCurrentPidTgid), storeTo(SizeW, R10, -4, R0))
 	w.pointer(R1, m)
 	w.put(movReg(R2, R10), addTo(R2, -4), helping(FnMapDeleteElem), Insn{Op: ClassJMP | Exit})
-	return w.code()
-}
-
-// innerMap is map_lookup_elem(key) of a map of maps: which maps are in it is known, and so the verifier
-// sees on each path with which of them the program goes on.
-func innerMap(d *Declared, index func(name string) int) []Insn {
-	w := &coder{}
-	w.put(loadOf(SizeW, R2, R1, 0))
-	keys := slices.Sorted(maps.Keys(d.Entries))
-	found := func(key uint32) string { return fmt.Sprintf("map%d", key) }
-	for _, key := range keys {
-		w.when(Jeq, R2, int32(key), found(key))
-	}
-	w.answer(0)
-	for _, key := range keys {
-		w.label(found(key))
-		w.pointer(R0, index(d.Entries[key]))
-		w.put(Insn{Op: ClassJMP | Exit})
-	}
 	return w.code()
 }
 

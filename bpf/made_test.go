@@ -342,6 +342,84 @@ func TestMapsOfMaps(t *testing.T) {
 	}
 }
 
+// TestInner puts maps into a map of maps: others before it is loaded, and while it is used.
+func TestInner(t *testing.T) {
+	for _, version := range versions {
+		c := load(t, "testdata/maps.bpf.c", version)
+		for key, inner := range map[uint32]string{1: "mine", 7: "small"} {
+			if err := c.SetInner("users", key, inner); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, wrong := range []struct {
+			outer string
+			key   uint32
+			inner string
+		}{{"users", 2, "reads"}, {"reads", 0, "mine"}, {"none", 0, "mine"}, {"calls", 4, "writes"}, {"users", 1, ""}} {
+			if err := c.SetInner(wrong.outer, wrong.key, wrong.inner); err == nil {
+				t.Errorf("%s: %v", version, wrong)
+			}
+		}
+		l := verified(t, c)
+		users := l.mapOf(t, "users")
+		in := map[uint64]string{1: "mine", 7: "small"}
+		want := map[string]map[uint32]uint64{"mine": {}, "small": {}, "large": {}}
+		rng := rand.New(rand.NewPCG(3, 4))
+		for range 500 {
+			user, id := rng.Uint64N(4)<<40|7, uint32(rng.IntN(4))
+			if rng.IntN(3) == 0 {
+				user = 1
+			}
+			switch inner := []string{"", "", "mine", "small", "large"}[rng.IntN(5)]; {
+			case rng.IntN(4) > 0:
+			case inner == "" && in[user] == "":
+				if err := users.SetInner(key8(user), inner); !errors.Is(err, bpf.ErrNotExist) {
+					t.Fatal(err)
+				}
+			default:
+				if err := users.SetInner(key8(user), inner); err != nil {
+					t.Fatal(err)
+				}
+				in[user] = inner
+			}
+			if inner, err := users.Inner(key8(user)); inner != in[user] || errors.Is(err, bpf.ErrNotExist) != (inner == "") {
+				t.Fatalf("%s: %q (%v) is in it, want %q", version, inner, err, in[user])
+			}
+			l.run(t, "by_user", map[string]uint64{"rdi": user, "rsi": uint64(id)})
+			b, err := l.Var("found").In(l.mapOf(t, ".bss"))
+			if err != nil || (binary.LittleEndian.Uint64(b) == 1) != (in[user] != "") {
+				t.Fatalf("%s: found % x (%v), and %q is there", version, b, err, in[user])
+			}
+			if in[user] != "" {
+				want[in[user]][id]++
+			}
+		}
+		for name, values := range want {
+			for id, n := range values {
+				if got := l.u64(t, name, key4(id)); got != n {
+					t.Errorf("%s: %s[%d] is %d, want %d", version, name, id, got, n)
+				}
+			}
+		}
+		for _, wrong := range []error{users.SetInner(key8(1), "reads"), l.mapOf(t, "calls").SetInner(key4(4), "writes"), l.mapOf(t, "calls").SetInner(key4(0), "small")} {
+			if !errors.Is(wrong, bpf.ErrNotExist) {
+				t.Error(wrong)
+			}
+		}
+		if err := l.mapOf(t, "reads").SetInner(key4(0), "mine"); !errors.Is(err, bpf.ErrInvalid) {
+			t.Error(err)
+		}
+		calls := l.mapOf(t, "calls")
+		if err := calls.SetInner(key4(0), ""); err != nil {
+			t.Fatal(err)
+		}
+		l.run(t, "count", map[string]uint64{"rdi": 0})
+		if b, err := l.Var("missing").In(l.mapOf(t, ".bss")); err != nil || b[0] != 1 {
+			t.Errorf("%s: % x missing (%v)", version, b, err)
+		}
+	}
+}
+
 func appendU64(words ...uint64) (b []byte) {
 	for _, w := range words {
 		b = binary.LittleEndian.AppendUint64(b, w)

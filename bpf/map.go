@@ -98,6 +98,11 @@ func (s *Segment) Init() error {
 		}
 		*m.mem.u64(layout.HdrIndex), *m.mem.u64(layout.HdrKeys) = g.index, g.keys
 		*m.mem.u64(layout.HdrValues), *m.mem.u64(layout.HdrSlotStride) = g.values, g.slotStride
+		if spec.OfMaps() {
+			if err := m.fillInner(); err != nil {
+				return fmt.Errorf("initial contents: %w", err)
+			}
+		}
 		for _, kv := range spec.Contents {
 			if err := m.Update(kv.Key, kv.Value, UpdateAny); err != nil {
 				return fmt.Errorf("initial contents: %w", err)

@@ -53,6 +53,7 @@ type Program struct {
 
 	Insns []Insn // the program's function first, then the functions that it calls
 	Lines []Line // where the source is known; ascending
+	Made  int    // slots from here on are functions that were put in when it was loaded; 0: none
 
 	// Maps of the collection; instructions name them by index.
 	Maps []*MapSpec

@@ -21,7 +21,7 @@ import (
 //	LPM trie       a hash by the prefix: its length, and its bits with zeros behind
 //	task storage   an LRU hash by the thread's id
 //	program array  an array that nobody reads: a tail call is a choice of calls
-//	map of maps    an array that nobody reads: a lookup is a choice of maps
+//	map of maps    an array or a hash of numbers: a lookup is a choice of maps (see inner.go)
 
 // Declared is what an object calls a map that is stored as another kind.
 type Declared struct {
@@ -31,6 +31,8 @@ type Declared struct {
 	MaxEntries uint32
 	Extra      uint64            // map_extra: of a bloom filter, how many bits a value sets
 	Entries    map[uint32]string // by index: of a program array the programs, of a map of maps the maps
+	Inner      []string          // names of the maps that may be in a map of maps
+	Template   *MapSpec          // what such a map is like, nil where the object does not say
 }
 
 const (
@@ -109,11 +111,10 @@ func (s *MapSpec) store() error {
 			return s.wrong("%s of %d bytes a thread: up to %d", name, d.ValueSize, maxStorage)
 		}
 		s.Type, s.KeySize, s.MaxEntries = LRUHash, 4, taskThreads
-	case arrayOfMaps, hashOfMaps:
-		if d.KeySize != 4 {
-			return s.wrong("the key of a %s is the number of one of its .values, of 4 bytes, not %d", name, d.KeySize)
-		}
-		array(8)
+	case arrayOfMaps:
+		s.Type, s.ValueSize = Array, 4
+	case hashOfMaps:
+		s.Type, s.ValueSize = Hash, 4
 	case progArray:
 		array(8)
 	}
@@ -345,15 +346,17 @@ func (s *MapSpec) entries(spec *ebpf.MapSpec) error {
 		switch {
 		case !ok || !isName:
 			return s.wrong("initial contents of type %T: names of programs and maps are supported", kv.Value)
-		case index >= d.MaxEntries:
+		case index >= d.MaxEntries && d.MaxEntries > 0:
 			return s.wrong("its .values have an element %d, and max_entries is %d", index, d.MaxEntries)
 		}
 		d.Entries[index] = name
 	}
-	if len(d.Entries) == 0 && !s.is(progArray) {
-		return s.wrong("the object leaves it to its loader which maps are in it: name them in the object (.values = { &map })")
+	if spec.InnerMap == nil || !s.OfMaps() {
+		return nil
 	}
-	return nil
+	var err error
+	d.Template, err = mapSpec(spec.InnerMap)
+	return err
 }
 
 // SetTail puts a program into a program array, before the programs are loaded: what the object leaves

@@ -36,7 +36,14 @@ struct {
 	.values = { &small, &large },
 };
 
-long missing;
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
+	__uint(max_entries, 8);
+	__type(key, __u64);
+	__array(values, struct sizes);
+} users SEC(".maps"); // which the loader fills
+
+long missing, found;
 
 SEC("uprobe/f")
 int count(struct pt_regs *ctx)
@@ -61,6 +68,23 @@ int size(struct pt_regs *ctx)
 	void *inner = bpf_map_lookup_elem(&classes, &class);
 	if (inner && bpf_map_update_elem(inner, &id, &size, BPF_NOEXIST))
 		bpf_map_delete_elem(inner, &id);
+	return 0;
+}
+
+SEC("uprobe/f")
+int by_user(struct pt_regs *ctx)
+{
+	__u64 user = PT_REGS_PARM1(ctx), one = 1;
+	__u32 id = PT_REGS_PARM2(ctx) & 15;
+	void *inner = bpf_map_lookup_elem(&users, &user);
+	found = inner != 0;
+	if (!inner)
+		return 0;
+	__u64 *n = bpf_map_lookup_elem(inner, &id);
+	if (n)
+		__sync_fetch_and_add(n, 1);
+	else
+		bpf_map_update_elem(inner, &id, &one, BPF_NOEXIST);
 	return 0;
 }
 

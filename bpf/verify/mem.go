@@ -425,7 +425,8 @@ func (v *verifier) useContext(lo, hi int64) {
 
 // suits holds that a helper works on a map.
 func (v *verifier) suits(pc int, h *bpf.Helper, m *bpf.MapSpec) error {
-	if m.Inside() {
+	made := v.p.Made > 0 && pc >= v.p.Made && m.OfMaps() && h.ID == bpf.FnMapLookupElem // bpf/inner.go
+	if m.Inside() && !made {
 		return v.p.Refuse(pc, "%s %s", h.Name, m.Unfit())
 	}
 	for _, t := range takes[h.ID] {

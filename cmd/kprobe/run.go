@@ -29,6 +29,7 @@ type runRequest struct {
 	at       []string // PROGRAM=PLACE
 	entries  []string // MAP=NUMBER
 	tails    []string // MAP[INDEX]=PROGRAM
+	inner    []string // MAP[KEY]=NAME
 	as       []string // RING=TYPE
 	without  []string // programs
 }
@@ -64,6 +65,7 @@ variables: of both, what is not 0.`,
 	c.Flags().StringArrayVar(&r.without, "without", nil, "leave a `PROGRAM` out")
 	c.Flags().StringArrayVar(&r.entries, "entries", nil, "give a map as many elements, a ring as many bytes: `MAP=NUMBER`")
 	c.Flags().StringArrayVar(&r.tails, "tail", nil, "put a program into a program array: `MAP[INDEX]=PROGRAM`")
+	c.Flags().StringArrayVar(&r.inner, "inner", nil, "put a map into a map of maps, a new one perhaps: `MAP[KEY]=NAME`")
 	c.Flags().StringArrayVar(&r.as, "as", nil, "print a ring's records as a structure of the object: `RING=TYPE`")
 	c.Flags().StringArrayVar(&r.sets, "set", nil, "begin with a global variable set: `NAME=NUMBER`")
 	return c
@@ -101,6 +103,15 @@ func (r *runRequest) prepare(c *bpf.Collection) (at []kprobe.Placement, err erro
 		}
 		at = append(at, kprobe.Placement{Program: program, Place: where})
 	}
+	for _, inner := range r.inner {
+		outer, key, name, err := element("--inner", inner)
+		if err != nil {
+			return nil, err
+		}
+		if err := c.SetInner(outer, key, name); err != nil {
+			return nil, err
+		}
+	}
 	for _, entries := range r.entries {
 		name, value, _ := strings.Cut(entries, "=")
 		n, err := strconv.ParseUint(value, 0, 32)
@@ -112,13 +123,11 @@ func (r *runRequest) prepare(c *bpf.Collection) (at []kprobe.Placement, err erro
 		}
 	}
 	for _, tail := range r.tails {
-		where, program, _ := strings.Cut(tail, "=")
-		array, index, _ := strings.Cut(strings.TrimSuffix(where, "]"), "[")
-		n, err := strconv.ParseUint(index, 0, 32)
+		array, index, program, err := element("--tail", tail)
 		if err != nil {
-			return nil, fmt.Errorf("--tail %s: it must be MAP[INDEX]=PROGRAM", tail)
+			return nil, err
 		}
-		if err := c.SetTail(array, uint32(n), program); err != nil {
+		if err := c.SetTail(array, index, program); err != nil {
 			return nil, err
 		}
 	}
@@ -132,7 +141,23 @@ func (r *runRequest) prepare(c *bpf.Collection) (at []kprobe.Placement, err erro
 			return nil, err
 		}
 	}
+	for _, m := range c.Maps {
+		if m.OfMaps() && len(m.Declared.Entries) == 0 {
+			report(fmt.Errorf("no map is in the map of maps %q: --inner %s[KEY]=NAME puts one there", m.Name, m.Name))
+		}
+	}
 	return at, nil
+}
+
+// element reads MAP[INDEX]=NAME.
+func element(option, text string) (m string, index uint32, name string, err error) {
+	where, name, _ := strings.Cut(text, "=")
+	m, key, _ := strings.Cut(strings.TrimSuffix(where, "]"), "[")
+	n, err := strconv.ParseUint(key, 0, 32)
+	if err != nil {
+		return "", 0, "", fmt.Errorf("%s %s: it must be MAP[NUMBER]=NAME", option, text)
+	}
+	return m, uint32(n), name, nil
 }
 
 // records are the types that rings' records are printed as.

@@ -55,6 +55,20 @@ struct {
 	__uint(value_size, 4);
 } next SEC(".maps");
 
+struct tally {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, long);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
+	__uint(max_entries, 4);
+	__type(key, int);
+	__array(values, struct tally);
+} tallies SEC(".maps");
+
 long calls, odds, evens, deep;
 __u64 frames[16];
 
@@ -95,6 +109,10 @@ int call(struct pt_regs *ctx)
 		last_event = *e;
 		bpf_ringbuf_submit(e, 0);
 	}
+	int thousands = n >= 1000, half = n >= 500;
+	void *tally = bpf_map_lookup_elem(&tallies, &thousands);
+	if (tally && (v = bpf_map_lookup_elem(tally, &half)))
+		(*v)++;
 	bpf_tail_call(ctx, &next, n & 1);
 	calls = -1000000;
 	return 0;
@@ -110,7 +128,7 @@ func TestRunKinds(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2", "-fno-omit-frame-pointer"))
 	want := p.Round("1000")[0]
 	pid := fmt.Sprint(p.Pid)
-	k := started(t, tool(t, "run", "-p", pid, "--tail", "next[0]=even", "--tail", "next[1]=odd", "--as", "told=event", object), p.Pid)
+	k := started(t, tool(t, "run", "-p", pid, "--tail", "next[0]=even", "--tail", "next[1]=odd", "--inner", "tallies[0]=low", "--as", "told=event", object), p.Pid)
 	if got := p.Round("1000")[0]; got != want {
 		t.Errorf("the program's result is %q under probes, %q without", got, want)
 	}
@@ -124,6 +142,7 @@ func TestRunKinds(t *testing.T) {
 		"newest\n  997\n  998\n  999\n",
 		"  {prefixlen=1, data=[0, 0, 0, 0]}: 500\n", "  {prefixlen=1, data=[128, 0, 0, 0]}: 500\n",
 		"calls = 1000\n", "odds = 500\n", "evens = 500\n", "deep = 1000\n",
+		"low\n  0: 500\n  1: 500\n",
 	} {
 		if !strings.Contains(out+"\n", want) {
 			t.Errorf("no %q", want)
@@ -134,6 +153,7 @@ func TestRunKinds(t *testing.T) {
 	}
 	checkUntouched(t, p.Pid)
 	refused(t, run(t, "run", "-p", pid, "--tail", "next[2]=odd", object), "2 places, none of index 2")
-	refused(t, run(t, "run", "-p", pid, "--tail", "next=odd", object), "it must be MAP[INDEX]=PROGRAM")
-	refused(t, run(t, "run", "-p", pid, "--as", "told=nothing", object), `no type "nothing"`)
+	refused(t, run(t, "run", "-p", pid, "--tail", "next=odd", object), "it must be MAP[NUMBER]=NAME")
+	refused(t, run(t, "run", "-p", pid, "--inner", "tallies[0]=halves", object), "is not like those")
+	refused(t, run(t, "run", "-p", pid, "--inner", "tallies[0]=low", "--as", "told=nothing", object), `no type "nothing"`)
 }
