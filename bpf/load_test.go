@@ -186,22 +186,16 @@ func TestRefusedObjects(t *testing.T) {
 static long sub(__u32 i, void *sum) { return 1; }
 SEC("uprobe/f") int p(void *ctx) { void *f = bpf_get_prandom_u32() & 1 ? (void *)add : (void *)sub; return bpf_loop(9, f, 0, 0); }`, "name it in the call"},
 		{"kernel's function", `extern int bpf_arena_alloc(int) __ksym; SEC("uprobe/f") int p(void *ctx) { return bpf_arena_alloc(1); }`, "call of the kernel's function bpf_arena_alloc: there is no kernel here"},
-		{"map of maps that is empty", `struct in { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); } in SEC(".maps");
-struct { __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); __uint(max_entries, 1); __uint(key_size, 4); __array(values, struct in); } out SEC(".maps");
-SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_lookup_elem(&out, &zero) != 0; }`, `map "out": the object leaves it to its loader which maps are in it: name them in the object`},
 		{"map of maps that is changed", `struct in { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); } in SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH_OF_MAPS); __uint(max_entries, 1); __uint(key_size, 4); __array(values, struct in); } out SEC(".maps") = { .values = { &in } };
 SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_delete_elem(&out, &zero); }`, `map_delete_elem does not work on map "out", which is a map of maps`},
-		{"map of maps by long keys", `struct in { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); } in SEC(".maps");
-struct { __uint(type, BPF_MAP_TYPE_HASH_OF_MAPS); __uint(max_entries, 1); __uint(key_size, 8); __array(values, struct in); } out SEC(".maps") = { .values = { &in } };
-SEC("uprobe/f") int p(void *ctx) { __u64 zero = 0; return bpf_map_lookup_elem(&out, &zero) != 0; }`, "the key of a map of maps is the number of one of its .values, of 4 bytes, not 8"},
 		{"helper", `SEC("uprobe/f") int p(void *ctx) { return bpf_jiffies64() != 0; }`, "helper 118 (bpf_jiffies64) is not supported here"},
 		{"format that is not known", `char b[9]; SEC("uprobe/f") int p(void *ctx) { __u64 v[1] = {0}; char f[4] = "%d"; return bpf_snprintf(b, 9, f, v, 8); }`, "bpf_snprintf: its format is not to be seen right before: a constant"},
 		{"conversion", `char b[9]; SEC("uprobe/f") int p(void *ctx) { static const char f[] = "%#x"; __u64 v[1] = {0}; return bpf_snprintf(b, 9, f, v, 8); }`, "bpf_snprintf: the conversion %#x is not there: %d %i"},
 		{"conversion of a symbol", `char b[9]; SEC("uprobe/f") int p(void *ctx) { static const char f[] = "%pS"; __u64 v[1] = {0}; return bpf_snprintf(b, 9, f, v, 8); }`, "bpf_snprintf: the conversion %pS is not there: %d %i"},
 		{"too few values", `char b[9]; SEC("uprobe/f") int p(void *ctx) { static const char f[] = "%d %d"; __u64 v[1] = {0}; return bpf_snprintf(b, 9, f, v, 8); }`, "its format has 2 conversions, and it is given 8 bytes of values, 8 for each"},
 		{"buffer that is too small", `char b[9]; SEC("uprobe/f") int p(void *ctx) { static const char f[] = "%d"; __u64 v[1] = {0}; return bpf_snprintf(b, 10, f, v, 8); }`, "beyond the value of map \".bss\""},
-		{"text on the stack", `char b[9]; SEC("uprobe/f") int p(void *ctx) { static const char f[] = "%s"; char c[16]; bpf_get_current_comm(c, 16); __u64 v[1] = {(__u64)c}; return bpf_snprintf(b, 9, f, v, 8); }`, "a text that a format prints is to be in a global variable or a map"},
+		{"text on the stack", `char b[9]; SEC("uprobe/f") int p(void *ctx) { static const char f[] = "%s"; char c[8] = "abcdefg"; __u64 v[1] = {(__u64)c}; return bpf_snprintf(b, 9, f, v, 8); }`, "a text that a format prints is to be in a global variable or a map"},
 		{"tail call", `int p(void *ctx);
 struct { __uint(type, BPF_MAP_TYPE_PROG_ARRAY); __uint(max_entries, 1); __uint(key_size, 4); __array(values, int(void *)); } next SEC(".maps") = { .values = { (void *)&p } };
 SEC("uprobe/f") int p(void *ctx) { bpf_tail_call(ctx, &next, 0); return 0; }`, "p leads back to itself"},
