@@ -63,6 +63,7 @@ const (
 	EEXIST = 17
 	EINVAL = 22
 	ENOSPC = 28
+	ERANGE = 34
 	ENOSYS = 38
 )
 
@@ -203,11 +204,8 @@ func WhyNoHelper(id int32) string {
 // instead says what to do in place of some helpers.
 var instead = map[int32]string{
 	36:  ": a program changes nothing of its process; a handler in the controller may write to its memory",           // probe_write_user
-	105: ": put the text into a record, and let the reader convert it",                                               // strtol
-	106: ": put the text into a record, and let the reader convert it",                                               // strtoul
 	109: ": a program changes nothing of its process; send a record to the controller, and let that send the signal", // send_signal
 	117: ": a program changes nothing of its process; send a record to the controller, and let that send the signal", // send_signal_thread
-	118: ": bpf_ktime_get_ns is the time here",                                                                       // jiffies64
 }
 
 // HelperName is the kernel's name of any helper, ours or not.

@@ -189,7 +189,7 @@ SEC("uprobe/f") int p(void *ctx) { void *f = bpf_get_prandom_u32() & 1 ? (void *
 		{"map of maps that is changed", `struct in { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); } in SEC(".maps");
 struct { __uint(type, BPF_MAP_TYPE_HASH_OF_MAPS); __uint(max_entries, 1); __uint(key_size, 4); __array(values, struct in); } out SEC(".maps") = { .values = { &in } };
 SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_delete_elem(&out, &zero); }`, `map_delete_elem does not work on map "out", which is a map of maps`},
-		{"helper", `SEC("uprobe/f") int p(void *ctx) { return bpf_jiffies64() != 0; }`, "helper 118 (bpf_jiffies64) is not supported here"},
+		{"helper", `SEC("uprobe/f") int p(void *ctx) { return bpf_get_numa_node_id() != 0; }`, "helper 42 (bpf_get_numa_node_id) is not supported here"},
 		{"format that is not known", `char b[9]; SEC("uprobe/f") int p(void *ctx) { __u64 v[1] = {0}; char f[4] = "%d"; return bpf_snprintf(b, 9, f, v, 8); }`, "bpf_snprintf: its format is not to be seen right before: a constant"},
 		{"conversion", `char b[9]; SEC("uprobe/f") int p(void *ctx) { static const char f[] = "%#x"; __u64 v[1] = {0}; return bpf_snprintf(b, 9, f, v, 8); }`, "bpf_snprintf: the conversion %#x is not there: %d %i"},
 		{"conversion of a symbol", `char b[9]; SEC("uprobe/f") int p(void *ctx) { static const char f[] = "%pS"; __u64 v[1] = {0}; return bpf_snprintf(b, 9, f, v, 8); }`, "bpf_snprintf: the conversion %pS is not there: %d %i"},

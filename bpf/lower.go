@@ -90,6 +90,10 @@ func (e *edit) helper(pc int, id int32, starts map[string]int) error {
 			return err
 		}
 		return e.call(pc, "strncmp "+text, func() []Insn { return strncmp(text) })
+	case fnStrtol, fnStrtoul:
+		return e.call(pc, HelperName(id), func() []Insn { return strtol(id == fnStrtol) })
+	case fnJiffies:
+		e.instead[pc] = []Insn{helping(FnKtimeGetNs), aluTo(Div, R0, jiffy)}
 	case fnSnprintf:
 		return e.snprintf(pc)
 	case FnMapLookupElem, FnMapUpdateElem, FnMapDeleteElem, fnMapPushElem, fnMapPopElem, fnMapPeekElem, fnTaskStorageGet, fnTaskStorageDelete:

@@ -18,6 +18,7 @@ const KconfigName = ".kconfig"
 // kconfigValues is what programs are told when they ask: what holds where they run. A
 // version is that whose helpers are here.
 var kconfigValues = map[string]uint64{
+	"CONFIG_HZ":                 250, // of bpf_jiffies64
 	"LINUX_HAS_BPF_COOKIE":      1,
 	"LINUX_HAS_SYSCALL_WRAPPER": 1, // of x86-64
 	"LINUX_KERNEL_VERSION":      6<<16 | 1<<8,
