@@ -385,7 +385,7 @@ func TestLoadRefuses(t *testing.T) {
 		{prog("tracepoint/sched/sched_switch"), "a tracepoint is the kernel's"},
 		{prog("fentry/vfs_read"), "use kprobe/ and kretprobe/, and PT_REGS_PARM1(ctx)"},
 		{prog("ksyscall/read"), "kprobe/__x64_sys_NAME"},
-		{head + `extern unsigned int CONFIG_HZ __kconfig; SEC("uprobe") int f(void *ctx) { return CONFIG_HZ; }`, "the object asks for CONFIG_HZ, a setting of the kernel"},
+		{head + `extern unsigned int CONFIG_NR_CPUS __kconfig; SEC("uprobe") int f(void *ctx) { return CONFIG_NR_CPUS; }`, "the object asks for CONFIG_NR_CPUS, a setting of the kernel"},
 		{prog("xdp"), `section "xdp": not supported: kprobe/, kretprobe/, uprobe/, uretprobe/ and usdt/ are`},
 		{m("__uint(type, BPF_MAP_TYPE_DEVMAP); __uint(max_entries, 1); __uint(key_size, 4); __uint(value_size, 4);"), `map "m": type 14 is not supported`},
 		{m("__uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(max_entries, 1); __uint(key_size, 4); __uint(value_size, 4);"), `the key of an LPM trie is a length of 4 bytes, then 1 to 64 bytes, not 4 in all`},
