@@ -201,11 +201,14 @@ func WhyNoHelper(id int32) string {
 	return "(" + name + ") is not supported here" + instead[id]
 }
 
+// mayNot is said of a helper that AllowSignals allows.
+const mayNot = " unless it is allowed: --unsafe does (Collection.AllowSignals)"
+
 // instead says what to do in place of some helpers.
 var instead = map[int32]string{
-	36:  ": a program changes nothing of its process; a handler in the controller may write to its memory",           // probe_write_user
-	109: ": a program changes nothing of its process; send a record to the controller, and let that send the signal", // send_signal
-	117: ": a program changes nothing of its process; send a record to the controller, and let that send the signal", // send_signal_thread
+	36:  ": a program changes nothing of its process; a handler in the controller may write to its memory", // probe_write_user
+	109: mayNot,                                                                                            // send_signal
+	117: mayNot,                                                                                            // send_signal_thread
 }
 
 // HelperName is the kernel's name of any helper, ours or not.

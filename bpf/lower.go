@@ -92,6 +92,8 @@ func (e *edit) helper(pc int, id int32, starts map[string]int) error {
 		return e.call(pc, "strncmp "+text, func() []Insn { return strncmp(text) })
 	case fnStrtol, fnStrtoul:
 		return e.call(pc, HelperName(id), func() []Insn { return strtol(id == fnStrtol) })
+	case fnSendSignal, fnSendSignalThread:
+		return e.sendSignal(pc, id)
 	case fnJiffies:
 		e.instead[pc] = []Insn{helping(FnKtimeGetNs), aluTo(Div, R0, jiffy)}
 	case fnSnprintf:

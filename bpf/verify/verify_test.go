@@ -32,7 +32,7 @@ func TestVerifyRefuses(t *testing.T) {
 		{"no exit", "r0 = 0", "runs over its end"},
 		{"ends in a condition", "r0 = 0; a: if r0 == 0 goto a", "runs over its end"},
 		{"unknown helper", "call 9999; exit", "helper 9999 is none of the kernel's"},
-		{"helper that acts", "call 109; exit", "let that send the signal"},
+		{"helper that acts", "call 109; exit", "--unsafe does"},
 		{"kernel's helper", "call 51; exit", "helper 51 (bpf_redirect_map) is not supported here"},
 		{"jump out", "r0 = 0; goto +5; exit", "goes to instruction 7, which is outside"},
 		{"jump before", "r0 = 0; goto -9; exit", "goes to instruction -7, which is outside"},

@@ -18,6 +18,7 @@ import (
 	"kprobe"
 	"kprobe/bpf"
 	"kprobe/internal/btftext"
+	"kprobe/internal/host"
 	"kprobe/target/ptrace"
 )
 
@@ -32,6 +33,7 @@ type runRequest struct {
 	inner    []string // MAP[KEY]=NAME
 	as       []string // RING=TYPE
 	without  []string // programs
+	unsafe   bool
 }
 
 func runCommand() *cobra.Command {
@@ -67,6 +69,7 @@ variables: of both, what is not 0.`,
 	c.Flags().StringArrayVar(&r.tails, "tail", nil, "put a program into a program array: `MAP[INDEX]=PROGRAM`")
 	c.Flags().StringArrayVar(&r.inner, "inner", nil, "put a map into a map of maps, a new one perhaps: `MAP[KEY]=NAME`")
 	c.Flags().StringArrayVar(&r.as, "as", nil, "print a ring's records as a structure of the object: `RING=TYPE`")
+	c.Flags().BoolVar(&r.unsafe, "unsafe", false, "allow bpf_send_signal: programs may send their process signals")
 	c.Flags().StringArrayVar(&r.sets, "set", nil, "begin with a global variable set: `NAME=NUMBER`")
 	return c
 }
@@ -95,6 +98,14 @@ func (r *runRequest) prepare(c *bpf.Collection) (at []kprobe.Placement, err erro
 	}
 	if err := c.Leave(r.without...); err != nil {
 		return nil, err
+	}
+	switch {
+	case r.unsafe && r.kernel.at != "":
+		return nil, errors.New("--unsafe is for a process: programs of a kernel send no signals")
+	case r.unsafe:
+		if err := c.AllowSignals(); err != nil {
+			return nil, err
+		}
 	}
 	for _, place := range r.at {
 		program, where, ok := strings.Cut(place, "=")
@@ -221,7 +232,13 @@ func (r *runRequest) run(w io.Writer, object string) (err error) {
 		return err
 	}
 	over := make(chan struct{})
-	go printAll(w, s, rings, over)
+	send := func() error { return nil }
+	if r.unsafe {
+		if send, err = r.sender(programs); err != nil {
+			return err
+		}
+	}
+	go printAll(w, s, rings, send, over)
 	(&traceRequest{duration: r.duration}).wait(s.Done(), nil, signals)
 	over <- struct{}{} // it prints once more, and answers by closing
 	<-over
@@ -237,7 +254,7 @@ type ring struct {
 
 func ringsOf(c *bpf.Collection, programs *kprobe.Programs, as map[string]btf.Type) (rings []ring, err error) {
 	for _, spec := range c.Maps {
-		if spec.Type != bpf.RingBuf && spec.Type != bpf.PerfEventArray {
+		if spec.Type != bpf.RingBuf && spec.Type != bpf.PerfEventArray || spec.Name == bpf.SignalsMap {
 			continue
 		}
 		m, err := programs.Map(spec.Name)
@@ -264,14 +281,44 @@ func (r ring) printRecords(w io.Writer) error {
 	}
 }
 
-// printAll prints what programs print, until it is asked to end.
-func printAll(w io.Writer, s *kprobe.Session, rings []ring, over chan struct{}) {
+// sender answers what sends the signals that programs ask for.
+func (r *runRequest) sender(programs *kprobe.Programs) (send func() error, err error) {
+	m, err := programs.Map(bpf.SignalsMap)
+	if err != nil {
+		return nil, err
+	}
+	asked, err := bpf.NewReader(m)
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		for {
+			rec, more, err := asked.Read()
+			if err != nil || !more {
+				return err
+			}
+			sig, err := bpf.ParseSignal(rec.Data)
+			if err == nil {
+				err = host.Signal(r.pids[0], sig.Thread, syscall.Signal(sig.Number))
+			}
+			if err != nil && !errors.Is(err, syscall.ESRCH) {
+				return err
+			}
+		}
+	}, nil
+}
+
+// printAll prints what programs print, and sends the signals that they ask for, until it is asked to end.
+func printAll(w io.Writer, s *kprobe.Session, rings []ring, send func() error, over chan struct{}) {
 	defer close(over)
 	for last := false; !last; {
 		select {
 		case <-time.After(pause):
 		case <-over:
 			last = true
+		}
+		if err := send(); err != nil {
+			report(fmt.Errorf("a signal that a program asks for is not sent: %w", err))
 		}
 		lines, err := s.Printed()
 		if err != nil {

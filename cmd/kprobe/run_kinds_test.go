@@ -157,3 +157,35 @@ func TestRunKinds(t *testing.T) {
 	refused(t, run(t, "run", "-p", pid, "--inner", "tallies[0]=halves", object), "is not like those")
 	refused(t, run(t, "run", "-p", pid, "--inner", "tallies[0]=low", "--as", "told=nothing", object), `no type "nothing"`)
 }
+
+const signalProgram = `
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+SEC("uprobe/jumpers:jumper")
+int call(struct pt_regs *ctx)
+{
+	if (PT_REGS_PARM2(ctx) == 77)
+		bpf_send_signal(10); /* SIGUSR1, which ends it */
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
+`
+
+// A program's signal comes to the process that it runs in, if that is allowed.
+func TestRunSignal(t *testing.T) {
+	object := compiled(t, signalProgram)
+	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
+	refused(t, run(t, "run", "-p", fmt.Sprint(p.Pid), object), "is not supported here unless it is allowed: --unsafe does")
+	k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), "--unsafe", object), p.Pid)
+	p.Send("1000")
+	if w := p.Wait(); !w.Signaled() || w.Signal() != syscall.SIGUSR1 {
+		t.Errorf("the program ended with %#x, not by signal %d", uint32(w), syscall.SIGUSR1)
+	}
+	if r := k.Result(); !r.OK() {
+		t.Error(r)
+	}
+}

@@ -43,6 +43,9 @@ func TestClang(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				if err := c.AllowSignals(); err != nil {
+					t.Fatal(err)
+				}
 				compareRow(t, m, c)
 			})
 		}
