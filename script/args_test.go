@@ -143,7 +143,7 @@ func TestArgsGo(t *testing.T) {
 		{`uprobe:%:main.goMany { @[args.a, *args.p] = (uint64)1; }`, "\n\n@[2, 1]: 1"},
 		{`uprobe:%:main.goMany { @[str(args.s.str, args.s.len), args.rest.len] = (uint64)1; }`, "\n\n@[abc, 0]: 1\n@[abc, 1]: 1"},
 	})
-	list, err := script.List("u:"+path+":main.goMany", true)
+	list, err := script.List("u:"+path+":main.goMany", true, 0)
 	ok(t, err)
 	if want := "\n    int a\n    struct string s\n    float64 f\n    int* p\n    struct []int rest"; !strings.HasSuffix(strings.Join(list, "\n"), want) {
 		t.Errorf("%q", list)

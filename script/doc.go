@@ -102,6 +102,7 @@ func Compile(text string, o Options) (*Script, error) {
 	plan, err := compile.Compile(&syntax.Source{Name: o.Name, Text: text},
 		compile.Options{Params: params, Named: named, Unsafe: o.Unsafe, CPID: o.CPID, Kernel: o.Kernel, Told: o.Told, Target: machine.Of(o.Machine), Settings: o.Settings, Debug: debug, Types: known,
 			Import: imported, Variable: debug.variable, Lines: debug.lines, KernelSymbol: kernelSymbol,
+			Program: programOf(o.PID),
 			Statics: func(target string) ([]point.Static, error) { return statics(target, o.PID) }})
 	if err != nil {
 		return nil, err

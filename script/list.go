@@ -3,14 +3,12 @@ package script
 import (
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"kprobe/internal/proc"
 	"kprobe/script/debug"
 	"kprobe/script/point"
 	"kprobe/symbol"
@@ -25,11 +23,12 @@ var timerUnits = []string{"hz", "ms", "s", "us"}
 // List names the attach points that a pattern such as "uprobe:libc:mall*" matches, in the
 // files themselves: no process is needed. Errors: no such file; a provider whose places
 // no file tells.
-// With verbose, arguments that are known come behind each, a line each.
-func List(pattern string, verbose bool) ([]string, error) {
+// With verbose, arguments that are known come behind each, a line each. With the pid of a
+// process, not 0, files are those that it has mapped; patterns may then go without.
+func List(pattern string, verbose bool, pid int) ([]string, error) {
 	provider, rest, _ := strings.Cut(pattern, ":")
 	if strings.ContainsAny(provider, "*?[") {
-		return listProviders(provider, rest, verbose)
+		return listProviders(provider, rest, verbose, pid)
 	}
 	switch provider {
 	case "u", "uprobe":
@@ -37,7 +36,7 @@ func List(pattern string, verbose bool) ([]string, error) {
 	case "ur", "uretprobe":
 		provider = "uretprobe"
 	case "U", "usdt":
-		return listStatics(rest)
+		return listStatics(rest, pid)
 	case "i", "interval", "p", "profile":
 		name := map[byte]string{'i': "interval", 'p': "profile"}[provider[0]]
 		var all []string
@@ -66,14 +65,30 @@ func List(pattern string, verbose bool) ([]string, error) {
 	if !ok {
 		function = "*"
 	}
-	return listFunctions(provider, target, function, verbose && provider == "uprobe")
+	if pid != 0 && !ok {
+		target, function = "*", rest
+	}
+	paths, err := filesOf(target, pid)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, path := range paths {
+		some, err := listFunctions(provider, path, function, verbose && provider == "uprobe")
+		if err != nil && len(paths) == 1 {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
 }
 
 // listFunctions are those of a target's file that a pattern matches; with their parameters, as far as debug data tells
 // them, where these are asked for.
-func listFunctions(provider, target, pattern string, parameters bool) (all []string, err error) {
+func listFunctions(provider string, target targetFile, pattern string, parameters bool) (all []string, err error) {
 	told := map[string][]string{} // of each name
-	err = withFile(target, func(file *symbol.File, path string) {
+	err = target.read(func(file *symbol.File) {
+		path := target.told
 		for _, sym := range file.Match(pattern) {
 			if sym.Kind == symbol.Func {
 				told[provider+":"+path+":"+sym.Name] = nil
@@ -98,16 +113,27 @@ func listFunctions(provider, target, pattern string, parameters bool) (all []str
 	return all, err
 }
 
-// listProviders lists the places that need no file, of the providers that a pattern matches.
-func listProviders(provider, rest string, verbose bool) (all []string, err error) {
-	for _, name := range []string{"begin", "end", "self", "interval", "profile", "tracepoint"} {
+// listProviders lists the places of the providers that a pattern matches: those of a process or of a file that the rest
+// names, or else those that need none.
+func listProviders(provider, rest string, verbose bool, pid int) (all []string, err error) {
+	of := []string{"begin", "end", "self", "interval", "profile", "tracepoint"}
+	if pid != 0 || strings.Contains(rest, "/") {
+		of = []string{"uprobe", "uretprobe", "usdt"}
+		if provider == "*" {
+			of = []string{"uprobe", "usdt"} // each function is listed once
+		}
+		if rest == "" {
+			rest = "*"
+		}
+	}
+	for _, name := range of {
 		if ok, _ := path.Match(provider, name); !ok {
 			continue
 		}
 		if rest != "" && (name == "begin" || name == "end") && strings.Trim(rest, "*:") != "" {
 			continue
 		}
-		some, err := List(name+":"+rest, verbose)
+		some, err := List(name+":"+rest, verbose, pid)
 		if err != nil {
 			return nil, err
 		}
@@ -133,71 +159,6 @@ func listTracepoints(category, name string, verbose bool) (all []string) {
 		}
 	}
 	return all
-}
-
-// withFile reads the file of an attach point's target.
-func withFile(target string, use func(file *symbol.File, path string)) error {
-	path, err := findFile(target)
-	if err != nil {
-		return err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	file, err := symbol.Open(f, &symbol.Options{Path: path, Debug: symbol.DebugFinder("/")})
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	use(file, path)
-	return nil
-}
-
-// statics are the static probes of a target's file: where the process has it, if there is one.
-func statics(target string, pid int) (all []point.Static, err error) {
-	read := func(file *symbol.File, _ string) {
-		for _, p := range file.StaticProbes() {
-			s := point.Static{Provider: p.Provider, Name: p.Name, Vaddr: p.Vaddr, Semaphore: p.Semaphore}
-			args, _ := symbol.StaticArgs(p.Args) // up to the first that cannot be read
-			for _, a := range args {
-				s.Args = append(s.Args, point.StaticArg{Size: a.Size, Signed: a.Signed, Memory: a.Memory, Value: a.Value, Base: a.Base, Index: a.Index, Scale: a.Scale})
-			}
-			all = append(all, s)
-		}
-	}
-	if pid != 0 && strings.HasPrefix(target, "/") {
-		inside := proc.Process(pid).File("root" + target)
-		if err := withFile(inside, read); err == nil {
-			return all, nil
-		}
-	}
-	err = withFile(target, read)
-	return all, err
-}
-
-// listStatics are those that PATH[:PROVIDER]:NAME matches.
-func listStatics(pattern string) ([]string, error) {
-	parts := strings.Split(pattern, ":")
-	if len(parts) < 2 {
-		parts = append(parts, "*")
-	}
-	provider, name := "*", parts[len(parts)-1]
-	if len(parts) > 2 {
-		provider = parts[1]
-	}
-	var all []string
-	err := withFile(parts[0], func(file *symbol.File, full string) {
-		for _, p := range file.StaticProbes() {
-			okP, _ := path.Match(provider, p.Provider)
-			okN, _ := path.Match(name, p.Name)
-			if okP && okN {
-				all = append(all, "usdt:"+full+":"+p.Provider+":"+p.Name)
-			}
-		}
-	})
-	slices.Sort(all)
-	return slices.Compact(all), err
 }
 
 // findFile finds the file of an attach point's target: a path, a command, or a library by

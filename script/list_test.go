@@ -11,7 +11,7 @@ import (
 // Places are listed by the file alone, and what is listed can be probed.
 func TestList(t *testing.T) {
 	path := testprog.Build(t, "args", "-O2")
-	places, err := script.List("u:"+path+":args_[ks]*", false)
+	places, err := script.List("u:"+path+":args_[ks]*", false, 0)
 	ok(t, err)
 	want := []string{"args_kept", "args_string", "args_struct"}
 	if len(places) != len(want) {
@@ -23,21 +23,21 @@ func TestList(t *testing.T) {
 		}
 	}
 	// With parameters, where debug data tells them.
-	places, err = script.List("u:"+path+":args_[ps]*", true)
+	places, err = script.List("u:"+path+":args_[ps]*", true, 0)
 	ok(t, err)
 	wantAll := "args_pointer\n    struct node* n\n    int** pp\n" +
 		"args_string\n    const char* s\n    size_t n\nargs_struct\n    struct pair p\n    struct mixed m\n    struct large l\n    int last"
 	if got := strings.ReplaceAll(strings.Join(places, "\n"), "uprobe:"+path+":", ""); got != wantAll {
 		t.Errorf("listed:\n%s", got)
 	}
-	if bare, err := script.List("u:"+testprog.Build(t, "args", "-g0")+":args_string", true); err != nil || len(bare) != 1 {
+	if bare, err := script.List("u:"+testprog.Build(t, "args", "-g0")+":args_string", true, 0); err != nil || len(bare) != 1 {
 		t.Errorf("%q, %v", bare, err)
 	}
-	if libc, err := script.List("uretprobe:libc:mallo[c]", false); err != nil || len(libc) != 1 {
+	if libc, err := script.List("uretprobe:libc:mallo[c]", false, 0); err != nil || len(libc) != 1 {
 		t.Errorf("%q, %v", libc, err)
 	}
 	for _, bad := range []string{"uprobe:no-such-file:x", "kprobe:vfs_read", "uprobe:/no/such:x"} {
-		if _, err := script.List(bad, false); err == nil {
+		if _, err := script.List(bad, false, 0); err == nil {
 			t.Errorf("%s is listed", bad)
 		}
 	}
@@ -45,7 +45,7 @@ func TestList(t *testing.T) {
 
 // Tracepoints of system calls are listed with their parameters, and programs for them are such as may run.
 func TestTracepoints(t *testing.T) {
-	all, err := script.List("t:syscalls:sys_*_openat", true)
+	all, err := script.List("t:syscalls:sys_*_openat", true, 0)
 	ok(t, err)
 	want := "tracepoint:syscalls:sys_enter_openat\n    int __syscall_nr\n    int dfd\n    const char * filename\n    int flags\n    umode_t mode\n" +
 		"tracepoint:syscalls:sys_exit_openat\n    int __syscall_nr\n    long ret"

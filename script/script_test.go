@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -227,9 +228,40 @@ func TestStatic(t *testing.T) {
 	if out != want {
 		t.Errorf("prints\n%s%s\nnot\n%s", out, told, want)
 	}
-	list, err := script.List("usdt:"+program+":*", false)
-	ok(t, err)
-	if got := strings.Join(list, "\n"); got != "usdt:"+program+":statics:guarded\nusdt:"+program+":statics:plain" {
-		t.Errorf("listed: %s", got)
+}
+
+// Static probes are named by file, provider and name; of a process the file may be a pattern, or be left out.
+func TestStaticProbeForms(t *testing.T) {
+	program := testprog.Build(t, "statics", "-O2")
+	p := testprog.Start(t, program)
+	s := attach(t, p.Pid)
+	folder, base := filepath.Split(program)
+	for _, form := range []string{
+		"usdt:plain", "usdt::plain", "usdt::statics:plain", "usdt:*:plain", "usdt:*:sta*:plain", "usdt:::pl*n", "U:" + base + ":plain", `usdt:"` + program + `":"statics":"pl\ain"`,
+		"usdt:" + folder + base[:4] + "*::plain",
+	} {
+		out, told, _, err := run(form+` { print(probe); exit() }`, script.Options{PID: p.Pid}, s, func() { p.Round("1") })
+		if want := "usdt:" + program + ":statics:plain\n\n\n"; err != nil || out != want {
+			t.Errorf("%s prints %q %s, %v; not %q", form, out, told, err, want)
+		}
+	}
+	guarded, plain := "usdt:"+program+":statics:guarded", "usdt:"+program+":statics:plain"
+	for _, tt := range []struct {
+		pattern string
+		pid     int
+		want    []string
+	}{
+		{"usdt:" + program + ":*", 0, []string{guarded, plain}},
+		{"usdt:" + program + "::pl*", 0, []string{plain}},
+		{"usdt:" + folder + base[:4] + "*" + base[4:] + ":statics:g*", 0, []string{guarded}},
+		{"*:" + program + ":*:*", 0, []string{guarded, plain}},
+		{"usdt:*:statics:*", p.Pid, []string{guarded, plain}},
+		{"usdt:guarded", p.Pid, []string{guarded}},
+		{"uprobe:*:guarded", p.Pid, []string{"uprobe:" + program + ":guarded"}},
+		{"usdt:" + program + ":other:*", 0, nil},
+	} {
+		if got, err := script.List(tt.pattern, false, tt.pid); err != nil || !slices.Equal(got, tt.want) {
+			t.Errorf("%s is %q, %v; not %q", tt.pattern, got, err, tt.want)
+		}
 	}
 }

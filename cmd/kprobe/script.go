@@ -152,7 +152,11 @@ func (r *scriptRequest) listing(w io.Writer, patterns []string) error {
 	}
 	for _, some := range patterns {
 		for _, p := range strings.Split(some, ",") {
-			places, err := script.List(strings.TrimSpace(p), r.verbose)
+			pid := 0
+			if len(r.pids) == 1 {
+				pid = r.pids[0]
+			}
+			places, err := script.List(strings.TrimSpace(p), r.verbose, pid)
 			if err != nil {
 				return err
 			}

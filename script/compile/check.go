@@ -134,7 +134,7 @@ func (c *checker) file(f *syntax.File) {
 		return named(x)
 	})
 	var probes []*syntax.Probe
-	places := point.Reader{Params: c.opts.Params, Machine: c.machine, Kernel: c.opts.Kernel, Missing: c.set.MissingProbes, Statics: c.opts.Statics, Lines: c.opts.Lines, Errorf: c.errorf, Warnf: c.warnf}
+	places := point.Reader{Params: c.opts.Params, Machine: c.machine, Kernel: c.opts.Kernel, Missing: c.set.MissingProbes, Program: c.opts.Program, Statics: c.opts.Statics, Lines: c.opts.Lines, Errorf: c.errorf, Warnf: c.warnf}
 	for _, it := range f.Items {
 		switch it := it.(type) {
 		case *syntax.Probe:

@@ -23,6 +23,8 @@ type Options struct {
 	Told   bool              // reads that fail, and keys that are not there, are told of
 	Target *machine.Machine  // nil: x86-64
 
+	// Program is the path of the process's; attach points need not name it. "" without a process.
+	Program string
 	// Statics are the static probes of the file that an attach point names.
 	Statics func(target string) ([]point.Static, error)
 

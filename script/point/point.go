@@ -3,7 +3,6 @@
 package point
 
 import (
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,26 +31,6 @@ type Point struct {
 	NoParams string      // why there are none
 	Result   *types.Type // of retval, where it is known
 	Period   uint64      // of an interval or profile: nanoseconds
-}
-
-// Static is a place in a file that its author has made to be probed.
-type Static struct {
-	Provider, Name string
-	Vaddr          uint64 // of the instruction, in the file
-	Semaphore      uint64 // of the 2 bytes that count who wants it; 0 for none
-	Args           []StaticArg
-}
-
-// StaticArg says where an argument is: a constant; or a register, by the name of all of it; or memory at
-// Base + Value + Index*Scale.
-type StaticArg struct {
-	Size   int // bytes
-	Signed bool
-	Memory bool
-	Value  int64
-	Base   string
-	Index  string
-	Scale  int
 }
 
 // Inside tells whether the probe is about a thread of the target: its program runs there, or is Interpreted.
@@ -124,12 +103,14 @@ type Reader struct {
 	Machine *machine.Machine                                      // the target's
 	Kernel  bool                                                  // the target is a kernel
 	Missing string                                                // what to do where there is no such probe: error, warn or ignore
+	Program string                                                // the process's, whose functions need no path; "" for none
 	Statics func(target string) ([]Static, error)                 // nil: those of no file are looked for
 	Lines   func(target, file string, line int) ([]uint64, error) // where in the target's file a line's code begins, virtually
 	Errorf  func(at syntax.Node, format string, a ...any)
 	Warnf   func(at syntax.Node, format string, a ...any)
 
-	more []*Point // beside the one that is read
+	more  []*Point        // beside the one that is read
+	suite map[string]bool // the tests and benches that were read
 }
 
 // Read gives the points that an attach point stands for: none where it was refused.
@@ -160,7 +141,7 @@ func (r *Reader) point(at syntax.Point) *Point {
 	args := parts[1:]
 	switch provider {
 	case "begin", "end":
-		if len(args) > 0 {
+		if len(args) > 0 && !slices.Equal(args, []string{"*"}) {
 			return bad("%s probes should not have any arguments", strings.ToUpper(provider))
 		}
 		return pt
@@ -180,15 +161,28 @@ func (r *Reader) point(at syntax.Point) *Point {
 			return bad("%s probe type requires 1 argument, found %d", provider, len(args))
 		}
 		pt.Function = args[0]
+		if r.suite == nil {
+			r.suite = map[string]bool{}
+		}
+		if r.suite[pt.Text] {
+			return bad("%q was used as the name for more than one %s probe", args[0], provider)
+		}
+		r.suite[pt.Text] = true
 		return pt
 	case "interval", "profile":
 		return r.timer(at, pt, args)
 	case "uprobe", "uretprobe":
+		if r.Program != "" && (len(args) == 1 || len(args) == 2 && args[0] == "cpp") {
+			args = slices.Insert(args, 0, r.Program)
+		}
 		if len(args) == 3 && args[1] == "cpp" {
 			args = slices.Delete(args, 1, 2)
 		}
 		if len(args) < 2 || args[0] == "" || args[1] == "" {
 			return bad("%s probe type requires a path and a function or address: %s:PATH:FUNCTION", provider, provider)
+		}
+		if len(args) == 3 && args[2] != "" && !strings.Contains(args[0], "@") {
+			return bad("unsupported language type: %s", args[1])
 		}
 		if p, ok := r.line(at, pt, args); ok {
 			return p
@@ -212,57 +206,6 @@ func (r *Reader) point(at syntax.Point) *Point {
 		return r.function(at, pt, args[len(args)-1])
 	}
 	return bad("%s probes are not supported yet", provider)
-}
-
-// usdt reads PATH:NAME or PATH:PROVIDER:NAME, and finds the places in the file: each has its own arguments.
-func (r *Reader) usdt(at syntax.Point, pt *Point, args []string) *Point {
-	var provider, name string
-	switch len(args) {
-	case 2:
-		provider, name = "*", args[1]
-	case 3:
-		provider, name = args[1], args[2]
-	}
-	if name == "" || args[0] == "" {
-		r.Errorf(at, "usdt probe type requires a path and a name: usdt:PATH:[PROVIDER:]NAME")
-		return nil
-	}
-	pt.Target, pt.Function = args[0], name
-	if r.Statics == nil {
-		return pt
-	}
-	all, err := r.Statics(pt.Target)
-	if err != nil {
-		r.Errorf(at, "usdt: %v", err)
-		return nil
-	}
-	for i, p := range all {
-		if okP, _ := path.Match(provider, p.Provider); !okP {
-			continue
-		}
-		if okN, _ := path.Match(name, p.Name); !okN {
-			continue
-		}
-		one := *pt
-		one.Static, one.Function = &all[i], p.Name
-		if len(args) == 3 {
-			one.Text = "usdt:" + pt.Target + ":" + p.Provider + ":" + p.Name
-		} else if HasGlob(name) {
-			one.Text = "usdt:" + pt.Target + ":" + p.Name
-		}
-		r.more = append(r.more, &one)
-	}
-	if len(r.more) > 0 {
-		last := r.more[len(r.more)-1]
-		r.more = r.more[:len(r.more)-1]
-		return last
-	}
-	if r.Missing == "error" {
-		r.Errorf(at, "No probes found for %s: the file has no such static probe (-l lists them)", at.Text)
-	} else if r.Missing == "warn" {
-		r.Warnf(at, "No probes found for %s", at.Text)
-	}
-	return nil
 }
 
 // line reads PATH@FILE:LINE, and PATH@FILE:LINE:COLUMN: probes where a line's code begins. It is false for all else.
@@ -301,6 +244,10 @@ func (r *Reader) line(at syntax.Point, pt *Point, args []string) (*Point, bool) 
 // function reads NAME, NAME+OFFSET or an address.
 func (r *Reader) function(at syntax.Point, pt *Point, text string) *Point {
 	if addr, err := strconv.ParseUint(text, 0, 64); err == nil {
+		if HasGlob(pt.Target) {
+			r.Errorf(at, "Cannot use wildcards with absolute address")
+			return nil
+		}
 		pt.Address, pt.HasAddr = addr, true
 		return pt
 	}
@@ -331,6 +278,10 @@ func (r *Reader) timer(at syntax.Point, pt *Point, args []string) *Point {
 		n, err = strconv.ParseUint(strings.TrimSuffix(args[0], unit), 10, 63)
 		if unit == "" {
 			unit = "ns"
+		}
+		if scale := units[unit]; err == nil && n > 0 && scale > 0 && n < 1000/scale {
+			r.Errorf(at, "Invalid rate of %s probe. Minimum is 1000 or 1us. Found: %d nanoseconds", pt.Provider, n*scale)
+			return nil
 		}
 		pt.Target = unit
 	case 2:

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kprobe/script/machine"
 	"kprobe/script/syntax"
 )
 
@@ -62,6 +63,8 @@ func (r *Reader) watchpoint(at syntax.Point, pt *Point, args []string) *Point {
 		return bad("watchpoint mode must be a combination of the letters r, w and x")
 	case w.Execute && (w.Read || w.Write):
 		return bad("watchpoint modes (rx, wx, rwx) are not supported: a place is watched for execution, or for access")
+	case w.Read && !w.Write && r.Machine == machine.AMD64:
+		return bad("invalid watchpoint mode: r: this machine watches for writes with all accesses. Supported modes: rw, w, x")
 	}
 	pt.Watch = w
 	return pt

@@ -2,19 +2,25 @@ package syntax
 
 import "strings"
 
-// SplitPoint cuts an attach point at colons that are not within quotes.
+// SplitPoint cuts an attach point at colons that are not within quotes. Within them a backslash keeps what follows.
 func SplitPoint(text string) (parts []string) {
-	from, quoted := 0, false
-	for i := 0; i <= len(text); i++ {
-		switch {
-		case i == len(text) || text[i] == ':' && !quoted:
-			parts = append(parts, strings.ReplaceAll(text[from:i], `"`, ""))
-			from = i + 1
-		case text[i] == '"':
+	var part strings.Builder
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == ':' && !quoted:
+			parts = append(parts, part.String())
+			part.Reset()
+		case c == '"':
 			quoted = !quoted
+		case c == '\\' && quoted && i+1 < len(text):
+			i++
+			part.WriteByte(text[i])
+		default:
+			part.WriteByte(c)
 		}
 	}
-	return parts
+	return append(parts, part.String())
 }
 
 // Providers are those of attach points, by all their names.
