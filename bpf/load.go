@@ -29,11 +29,11 @@ import (
 //	.maps, .rodata*, .data*, .bss*                          maps
 //
 // What stands behind the slash may be missing; the caller then says where to attach.
-// Of CO-RE only struct pt_regs can be relocated (vmlinux.h asks for that): there is
-// no kernel's BTF here. A program of a kind that there is not, or that asks for more of CO-RE, is
+// Of CO-RE struct pt_regs can be relocated (vmlinux.h asks for that), and what the files
+// of the target that are given have in their debug information (DWARF): there is no kernel's BTF here. A program of a kind that there is not, or that asks for more of CO-RE, is
 // left out, and told of in Collection.Refused, as long as another one is there. Nothing is verified yet. Errors name what is
 // not supported.
-func Load(r io.ReaderAt) (*Collection, error) {
+func Load(r io.ReaderAt, target ...io.ReaderAt) (*Collection, error) {
 	if r == nil {
 		return nil, fmt.Errorf("bpf: no object given: %w", syscall.EINVAL)
 	}
@@ -84,6 +84,7 @@ func Load(r io.ReaderAt) (*Collection, error) {
 		}
 		c.Vars = append(c.Vars, Var{name, m, int(v.Offset), int(v.Size()), typeOf(v)})
 	}
+	known := object.NewTypes(target)
 	for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
 		p := spec.Programs[name]
 		section, err := ParseSection(p.SectionName)
@@ -91,7 +92,7 @@ func Load(r io.ReaderAt) (*Collection, error) {
 			c.Refused = append(c.Refused, fmt.Errorf("bpf: program %q: %w", name, err))
 			continue
 		}
-		prog, err := assembled(name, section.Kind, p.Instructions, c.Maps)
+		prog, err := assembled(name, section.Kind, p.Instructions, c.Maps, known)
 		if err != nil {
 			c.Refused = append(c.Refused, err)
 			continue
@@ -200,7 +201,7 @@ func contents(v any) ([]byte, error) {
 // function first, then those that it calls. Maps are named by references
 // (asm.Instruction.WithReference on LoadMapPtr and LoadMapValue).
 func FromAsm(name string, kind Kind, insns asm.Instructions, maps []*MapSpec) (*Program, error) {
-	p, err := assembled(name, kind, insns, maps)
+	p, err := assembled(name, kind, insns, maps, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -218,10 +219,10 @@ func (c *Collection) lower() error {
 }
 
 // assembled is a program that is not lowered yet.
-func assembled(name string, kind Kind, insns asm.Instructions, maps []*MapSpec) (*Program, error) {
+func assembled(name string, kind Kind, insns asm.Instructions, maps []*MapSpec, target *object.Types) (*Program, error) {
 	p := &Program{Name: name, Kind: kind, Maps: maps}
 	insns = slices.Clone(insns)
-	if err := object.Relocate(insns, AMD64.Regs); err != nil {
+	if err := object.Relocate(insns, AMD64.Regs, target); err != nil {
 		return nil, fmt.Errorf("bpf: program %q: %w", name, err)
 	}
 	type use struct {

@@ -33,6 +33,7 @@ type runRequest struct {
 	inner    []string // MAP[KEY]=NAME
 	as       []string // RING=TYPE
 	without  []string // programs
+	types    []string // files
 	unsafe   bool
 }
 
@@ -69,6 +70,7 @@ variables: of both, what is not 0.`,
 	c.Flags().StringArrayVar(&r.tails, "tail", nil, "put a program into a program array: `MAP[INDEX]=PROGRAM`")
 	c.Flags().StringArrayVar(&r.inner, "inner", nil, "put a map into a map of maps, a new one perhaps: `MAP[KEY]=NAME`")
 	c.Flags().StringArrayVar(&r.as, "as", nil, "print a ring's records as a structure of the object: `RING=TYPE`")
+	c.Flags().StringArrayVar(&r.types, "types", nil, "files with debug information, whose types the object may ask for (CO-RE): `FILE`; else those of the process's program")
 	c.Flags().BoolVar(&r.unsafe, "unsafe", false, "allow bpf_send_signal: programs may send their process signals")
 	c.Flags().StringArrayVar(&r.sets, "set", nil, "begin with a global variable set: `NAME=NUMBER`")
 	return c
@@ -188,13 +190,39 @@ func (r *runRequest) records(c *bpf.Collection) (map[string]btf.Type, error) {
 	return as, nil
 }
 
+// load reads the object, beside the files whose types it may ask for.
+func (r *runRequest) load(object io.ReaderAt) (*bpf.Collection, error) {
+	var types []io.ReaderAt
+	add := func(name string) error {
+		f, err := os.Open(name)
+		if err == nil {
+			types = append(types, f)
+		}
+		return err
+	}
+	defer func() {
+		for _, f := range types {
+			f.(*os.File).Close()
+		}
+	}()
+	for _, name := range r.types {
+		if err := add(name); err != nil {
+			return nil, fmt.Errorf("--types: %w", err)
+		}
+	}
+	if len(types) == 0 && r.kernel.at == "" {
+		_ = add(fmt.Sprintf("/proc/%d/exe", r.pids[0])) // that it is not there is found out soon enough
+	}
+	return bpf.Load(object, types...)
+}
+
 func (r *runRequest) run(w io.Writer, object string) (err error) {
 	f, err := os.Open(object)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	c, err := bpf.Load(f)
+	c, err := r.load(f)
 	if err != nil {
 		return fmt.Errorf("%s: %w", object, err)
 	}

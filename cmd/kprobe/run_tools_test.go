@@ -67,6 +67,7 @@ char LICENSE[] SEC("license") = "GPL";
 func TestRunTools(t *testing.T) {
 	object := compiled(t, toolProgram)
 	file := testprog.Build(t, "jumpers", "-O2", "-fno-omit-frame-pointer")
+	tool(t) // is built here
 	t.Chdir(filepath.Dir(file))
 	p := testprog.Start(t, file)
 	pid := fmt.Sprint(p.Pid)
@@ -87,5 +88,45 @@ func TestRunTools(t *testing.T) {
 			t.Errorf("no %q:\n%s\n%s", want, out, r)
 		}
 	}
+	checkUntouched(t, p.Pid)
+}
+
+// Fields by their names: the program has them elsewhere.
+const typesProgram = `
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+struct node { int value; struct node *next; } __attribute__((preserve_access_index));
+long value;
+
+SEC("uprobe/args:args_pointer")
+int pointer(struct pt_regs *ctx)
+{
+	value = BPF_CORE_READ_USER((struct node *)PT_REGS_PARM1(ctx), next, value);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
+`
+
+// TestRunTypes relocates an object for the program of the process, or for a file that is named.
+func TestRunTypes(t *testing.T) {
+	object := compiled(t, typesProgram)
+	file := testprog.Build(t, "args", "-O2", "-g")
+	p := testprog.Start(t, file)
+	pid := fmt.Sprint(p.Pid)
+	for _, args := range [][]string{nil, {"--types", file}} {
+		k := started(t, tool(t, append(append([]string{"run", "-p", pid}, args...), object)...), p.Pid)
+		p.Round("1")
+		k.Signal(syscall.SIGINT)
+		if r := k.Result(); !r.OK() || !strings.Contains(strings.Join(r.Lines, "\n")+"\n", "value = 4711\n") {
+			t.Errorf("%q: %s", args, r)
+		}
+	}
+	refused(t, run(t, "run", "-p", pid, "--types", "/bin/true", object), "asks where the fields of struct node are")
+	refused(t, run(t, "run", "-p", pid, "--types", file+".none", object), "--types: open")
 	checkUntouched(t, p.Pid)
 }
