@@ -177,7 +177,7 @@ func runtimeOf(s *kprobe.Session) *goabi.Runtime {
 	if err != nil || rt.Version == "" {
 		return nil
 	}
-	if _, id := rt.Offsets(); id == 0 {
+	if current, id := rt.Offsets(); current == 0 || id == 0 {
 		return nil
 	}
 	return rt

@@ -47,44 +47,55 @@ type Thread interface {
 // that stand for pointers although they are none. Errors: for types that the
 // convention has nothing like.
 func (c Convention) Places(a *arch.Arch, types []reflect.Type, isPointer func(reflect.Type) bool) ([]cabi.Value, error) {
-	if c != C {
-		if err := goabi.Serves(a); err != nil {
-			return nil, err
-		}
+	if c == C {
+		return cabi.Arguments(a, types, isPointer)
 	}
-	switch c {
-	case Go:
-		vs, _, err := goabi.Arguments(goabi.Internal, types, isPointer)
-		return vs, err
-	case GoABI0:
-		vs, _, err := goabi.Arguments(goabi.ABI0, types, isPointer)
-		return vs, err
+	m, err := goabi.On(a)
+	if err != nil {
+		return nil, err
 	}
-	return cabi.Arguments(a, types, isPointer)
+	abi := goabi.Internal
+	if c == GoABI0 {
+		abi = goabi.ABI0
+	}
+	vs, _, err := m.Arguments(abi, types, isPointer)
+	return vs, err
 }
 
 // Image puts a value together as it would lie in memory. A word more is there
 // behind it. Errors: those of memory and of vector registers.
 func (c Convention) Image(a *arch.Arch, t Thread, v cabi.Value) ([]byte, error) {
 	raw := make([]byte, int(v.Type.Size())+a.PtrSize)
+	ints, stack := a.Args, a.StackArg(0)
+	if c != C {
+		m, err := goabi.On(a)
+		if err != nil {
+			return raw, err
+		}
+		ints, stack = m.Ints, stack+m.Frame
+	}
 	for _, p := range v.Pieces {
 		b := raw[p.Off:]
+		size := p.Size
+		if p.At {
+			p.Size = a.PtrSize
+			b = make([]byte, a.PtrSize)
+		}
 		var err error
 		switch p.Class {
 		case cabi.Integer:
-			regs := a.Args
-			if c != C {
-				regs = goabi.IntRegs
-			}
 			var word [8]byte
-			binary.LittleEndian.PutUint64(word[:], t.Get(regs[p.N]))
+			binary.LittleEndian.PutUint64(word[:], t.Get(ints[p.N]))
 			putLow(a, b[:p.Size], word[:])
 		case cabi.Float:
 			var vec [16]byte
 			vec, err = t.Vector(p.N)
 			copy(b, vec[:p.Size])
 		case cabi.Stack:
-			err = t.ReadMem(t.SP()+arch.Addr(a.StackArg(0)+p.N), b[:p.Size])
+			err = t.ReadMem(t.SP()+arch.Addr(stack+p.N), b[:p.Size])
+		}
+		if p.At && err == nil {
+			err = t.ReadMem(arch.Addr(a.Word(b)), raw[:size])
 		}
 		if err != nil {
 			return raw, err

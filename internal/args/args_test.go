@@ -72,8 +72,8 @@ func TestIntegersOfEveryMachine(t *testing.T) {
 // What is not known of a machine is refused, with its name.
 func TestStructsOfAnotherMachine(t *testing.T) {
 	for _, typ := range []reflect.Type{reflect.TypeFor[struct{ A, B int32 }](), reflect.TypeFor[float64]()} {
-		if _, err := C.Places(arch.ARM64, []reflect.Type{typ}, func(reflect.Type) bool { return false }); err == nil {
-			t.Errorf("a %v of arm64 has a place", typ)
+		if _, err := C.Places(arch.S390X, []reflect.Type{typ}, func(reflect.Type) bool { return false }); err == nil {
+			t.Errorf("a %v of s390x has a place", typ)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 // Package cabi knows where a C function finds its arguments and how C lays out
-// values: the System V ABI of x86-64 (AMD64 supplement, section 3.2.3) and that of
-// i386, told in Go types. It reads no registers and no memory.
+// values, told in Go types: the System V ABI of x86-64 (AMD64 supplement, section 3.2.3) and that of
+// i386, the procedure call standard of arm64 (AAPCS64, section 6.8), and LP64D of RISC-V (its ELF psABI, chapter 2).
+// It reads no registers and no memory.
 //
 // It imports arch only.
 package cabi
@@ -13,8 +14,7 @@ import (
 	"kprobe/arch"
 )
 
-// Where is the place of one argument, or of one eightbyte of a struct, by the
-// System V ABI (AMD64 supplement, 3.2.3).
+// Where is the place of one argument, or of a piece of one.
 type Where struct {
 	Class Class
 	N     int // register number, or offset from the first argument on the stack
@@ -25,7 +25,7 @@ type Where struct {
 type Class uint8
 
 const (
-	Integer Class = iota // an integer register, by number
+	Integer Class = iota // an integer register, by its number among those for arguments
 	Float                // a vector register, by number
 	Stack                // memory, by its offset from the first argument there
 )
@@ -34,6 +34,10 @@ const (
 type Piece struct {
 	Where
 	Off int // in the value
+
+	// At tells that the address of the value is there, and the value elsewhere. Size is the
+	// value's.
+	At bool
 }
 
 // Value is where one argument or result is.
@@ -42,11 +46,32 @@ type Value struct {
 	Pieces []Piece
 }
 
+// convention is how a machine's C passes what is no integer.
+type convention struct {
+	floats      []int // the vector registers for arguments, in order
+	floatsAsInt bool  // a number without one of them goes as an integer
+	structure   func(a *allotment, t reflect.Type, size int) []Piece
+}
+
+var conventions = map[*arch.Arch]*convention{
+	arch.AMD64:   {floats: first(0, 8), structure: eightbytes},
+	arch.I386:    {structure: (*allotment).inMemory},
+	arch.ARM64:   {floats: first(0, 8), structure: aapcs64},
+	arch.RISCV64: {floats: first(10, 8), floatsAsInt: true, structure: lp64d},
+}
+
+// first are n numbers from one on.
+func first(from, n int) (list []int) {
+	for i := range n {
+		list = append(list, from+i)
+	}
+	return list
+}
+
 // Serves tells whether all of a machine's convention is known. Integers and pointers are
 // of every machine: their registers are in arch. The error says what is not.
 func Serves(machine *arch.Arch) error {
-	switch machine {
-	case arch.AMD64, arch.I386:
+	if conventions[machine] != nil {
 		return nil
 	}
 	return fmt.Errorf("how C passes floating point numbers and structs on %s is not known", machine.Name)
@@ -56,49 +81,39 @@ func Serves(machine *arch.Arch) error {
 // isPointer tells the types that stand for pointers although they are none. Errors:
 // for types that no C type is like.
 func Arguments(machine *arch.Arch, types []reflect.Type, isPointer func(reflect.Type) bool) ([]Value, error) {
-	a := Allotment{machine: machine}
+	a := allotment{machine: machine, convention: conventions[machine]}
 	vs := make([]Value, len(types))
 	for i, t := range types {
-		var err error
-		var ws []Where
-		if isPointer(t) {
-			ws = a.Pointer()
-		} else if ws, err = a.Place(t); err != nil {
-			return nil, fmt.Errorf("argument %d: %w", i+1, err)
-		}
 		vs[i].Type = t
-		for n, w := range ws {
-			vs[i].Pieces = append(vs[i].Pieces, Piece{w, 8 * n}) // an eightbyte each, or one for all
+		if isPointer(t) {
+			vs[i].Pieces = one(a.integer(machine.PtrSize))
+			continue
+		}
+		var err error
+		if vs[i].Pieces, err = a.place(t); err != nil {
+			return nil, fmt.Errorf("argument %d: %w", i+1, err)
 		}
 	}
 	return vs, nil
 }
 
-// Allotment hands out registers and stack space in the order of parameters.
-type Allotment struct {
+// allotment hands out registers and stack space in the order of parameters.
+type allotment struct {
 	machine             *arch.Arch
-	ints, floats, stack int
+	*convention         // nil where only integers are known
+	ints, flts, stacked int
 }
 
-const floatRegs = 8 // of a machine that has some for integers, too
+func one(w Where) []Piece { return []Piece{{Where: w}} }
 
-func (a *Allotment) intRegs() int { return len(a.machine.Args) }
+func (a *allotment) intsLeft() int   { return len(a.machine.Args) - a.ints }
+func (a *allotment) floatsLeft() int { return len(a.floats) - a.flts }
 
-func (a *Allotment) floatRegs() int {
-	if a.intRegs() == 0 {
-		return 0
-	}
-	return floatRegs
-}
-
-func (a *Allotment) scalar(c Class, size int) Where {
-	switch {
-	case c == Integer && a.ints < a.intRegs():
+// integer places what an integer register holds.
+func (a *allotment) integer(size int) Where {
+	if a.intsLeft() > 0 {
 		a.ints++
 		return Where{Integer, a.ints - 1, size}
-	case c == Float && a.floats < a.floatRegs():
-		a.floats++
-		return Where{Float, a.floats - 1, size}
 	}
 	w := a.memory(size, a.machine.PtrSize)
 	if a.machine.Order == binary.BigEndian {
@@ -107,82 +122,47 @@ func (a *Allotment) scalar(c Class, size int) Where {
 	return w
 }
 
-func (a *Allotment) memory(size, align int) Where {
-	a.stack = (a.stack + align - 1) &^ (align - 1)
-	w := Where{Stack, a.stack, size}
+// float places a floating point number.
+func (a *allotment) float(size int) Where {
+	switch {
+	case a.floatsLeft() > 0:
+		a.flts++
+		return Where{Float, a.floats[a.flts-1], size}
+	case a.floatsAsInt:
+		return a.integer(size)
+	}
+	return a.memory(size, a.machine.PtrSize)
+}
+
+func (a *allotment) memory(size, align int) Where {
+	a.stacked = (a.stacked + align - 1) &^ (align - 1)
+	w := Where{Stack, a.stacked, size}
 	word := a.machine.PtrSize
-	a.stack += (size + word - 1) &^ (word - 1)
+	a.stacked += (size + word - 1) &^ (word - 1)
 	return w
 }
 
-// Pointer places a pointer.
-func (a *Allotment) Pointer() []Where { return []Where{a.scalar(Integer, a.machine.PtrSize)} }
-
-// Place finds a parameter's place, or the places of its eightbytes. Errors: for
+// place finds a parameter's place, or the places of its pieces. Errors: for
 // types that no C type is like.
-func (a *Allotment) Place(t reflect.Type) ([]Where, error) {
+func (a *allotment) place(t reflect.Type) ([]Piece, error) {
 	switch t.Kind() {
 	case reflect.Bool, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Int,
 		reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint:
-		return []Where{a.scalar(Integer, SizeOf(a.machine, t))}, nil
+		return one(a.integer(SizeOf(a.machine, t))), nil
 	case reflect.Float32, reflect.Float64:
 		if err := Serves(a.machine); err != nil {
 			return nil, err
 		}
-		return []Where{a.scalar(Float, int(t.Size()))}, nil
+		return one(a.float(int(t.Size()))), nil
 	case reflect.Struct:
 		if err := Serves(a.machine); err != nil {
 			return nil, err
 		}
-		return a.structure(t)
+		size := SizeOf(a.machine, t)
+		if !Fixed(t) || size == 0 {
+			return nil, fmt.Errorf("a %v has no fixed C layout", t)
+		}
+		return a.structure(a, t, size), nil
 	}
 	return nil, fmt.Errorf("a %v cannot stand for a C argument", t)
-}
-
-// structure classifies a struct by value: up to 16 bytes go in registers, an
-// eightbyte each, all or none; larger ones lie on the stack.
-func (a *Allotment) structure(t reflect.Type) ([]Where, error) {
-	size := SizeOf(a.machine, t)
-	if !Fixed(t) || size == 0 {
-		return nil, fmt.Errorf("a %v has no fixed C layout", t)
-	}
-	if size > 16 || a.intRegs() == 0 {
-		return []Where{a.memory(size, max(a.machine.PtrSize, alignOf(a.machine, t)))}, nil
-	}
-	classes := make([]Class, (size+7)/8)
-	for i := range classes {
-		classes[i] = Float
-	}
-	classify(t, 0, classes)
-	ints := 0
-	for _, c := range classes {
-		if c == Integer {
-			ints++
-		}
-	}
-	if a.ints+ints > a.intRegs() || a.floats+len(classes)-ints > a.floatRegs() {
-		return []Where{a.memory(size, max(8, t.Align()))}, nil
-	}
-	var ws []Where
-	for i, c := range classes {
-		ws = append(ws, a.scalar(c, min(8, size-8*i)))
-	}
-	return ws, nil
-}
-
-// classify marks the eightbytes that hold anything but floating point.
-func classify(t reflect.Type, off int, classes []Class) {
-	switch t.Kind() {
-	case reflect.Struct:
-		for i := range t.NumField() {
-			classify(t.Field(i).Type, off+int(t.Field(i).Offset), classes)
-		}
-	case reflect.Array:
-		for i := range t.Len() {
-			classify(t.Elem(), off+i*int(t.Elem().Size()), classes)
-		}
-	case reflect.Float32, reflect.Float64:
-	default:
-		classes[off/8] = Integer
-	}
 }

@@ -37,7 +37,32 @@ func show(vs []cabi.Value) string {
 	return strings.Join(out, " ")
 }
 
+// Each machine has registers of its own, more or fewer, and all count on with what follows.
+func TestArgumentsOfMachines(t *testing.T) {
+	type nine [9]string
+	types := []reflect.Type{reflect.TypeFor[float32](), reflect.TypeFor[struct {
+		A, B, C, D, E, F, G, H string
+	}](), reflect.TypeFor[float64](), reflect.TypeFor[int8](), reflect.TypeFor[nine]()}
+	for a, want := range map[*arch.Arch]string{
+		arch.AMD64:   "f0 +0 f1 i0 +128",
+		arch.ARM64:   "f0 i0,i1@8,i2@16,i3@24,i4@32,i5@40,i6@48,i7@56,i8@64,i9@72,i10@80,i11@88,i12@96,i13@104,i14@112,i15@120 f1 +0 +8",
+		arch.RISCV64: "f10 i0,i1@8,i2@16,i3@24,i4@32,i5@40,i6@48,i7@56,i8@64,i9@72,i10@80,i11@88,i12@96,i13@104,i14@112,i15@120 f11 +0 +8",
+	} {
+		m, err := On(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if vs, _, err := m.Arguments(Internal, types, never); err != nil || show(vs) != want {
+			t.Errorf("%s: %s, %v; want %s", a.Name, show(vs), err, want)
+		}
+	}
+	if _, err := On(arch.I386); err == nil {
+		t.Error("386 has Go's registers")
+	}
+}
+
 func TestArguments(t *testing.T) {
+	amd64 := machines[arch.AMD64]
 	type empty struct{}
 	type mixed struct {
 		A int32
@@ -69,17 +94,17 @@ func TestArguments(t *testing.T) {
 		for i := range reflect.TypeOf(tt.fn).NumIn() {
 			types = append(types, reflect.TypeOf(tt.fn).In(i))
 		}
-		vs, size, err := Arguments(tt.abi, types, never)
+		vs, size, err := amd64.Arguments(tt.abi, types, never)
 		if err != nil || show(vs) != tt.want || size != tt.size {
 			t.Errorf("%T: %s, %d on the stack, %v; want %s, %d", tt.fn, show(vs), size, err, tt.want, tt.size)
 		}
 	}
-	rs, err := Results(ABI0, []reflect.Type{reflect.TypeFor[int32](), reflect.TypeFor[string]()}, 25, never)
+	rs, err := amd64.Results(ABI0, []reflect.Type{reflect.TypeFor[int32](), reflect.TypeFor[string]()}, 25, never)
 	if err != nil || show(rs) != "+32 +40" {
 		t.Errorf("results behind 25 bytes: %s, %v", show(rs), err)
 	}
 	for _, bad := range []any{new(int), map[int]int{}, func() {}, []string{}, struct{ P *int }{}, [1]chan int{}} {
-		if _, _, err := Arguments(Internal, []reflect.Type{reflect.TypeOf(bad)}, never); err == nil {
+		if _, _, err := amd64.Arguments(Internal, []reflect.Type{reflect.TypeOf(bad)}, never); err == nil {
 			t.Errorf("a %T is accepted", bad)
 		}
 	}
@@ -198,9 +223,9 @@ func TestMinorOf(t *testing.T) {
 func FuzzAt(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{2}, 200), uint64(0x10))
 	f.Fuzz(func(t *testing.T, mem []byte, sp uint64) {
-		rt := &Runtime{a: arch.AMD64, goid: 152, tls: ^uint64(7)}
+		rt := &Runtime{a: arch.AMD64, g: arch.R14, goid: 152, tls: ^uint64(7)}
 		r := arch.Regs{}
-		r[arch.SP], r[gRegister] = sp, 0x1000
+		r[arch.SP], r[rt.g] = sp, 0x1000
 		g, ok := rt.Current(&r, memory{0x1000: string(mem)})
 		if ok && (!g.On(arch.Addr(sp)) || g.ID != 0 && len(mem) < 160) {
 			t.Errorf("%+v at %#x of % x", g, sp, mem)

@@ -8,19 +8,52 @@ import (
 	"kprobe/internal/cabi"
 )
 
-// IntRegs are the integer registers of ABIInternal on amd64, in order. Floats go
-// in the first vector registers (abi-internal.md of the Go compiler).
-var IntRegs = []arch.Reg{arch.AX, arch.BX, arch.CX, arch.DI, arch.SI, arch.R8, arch.R9, arch.R10, arch.R11}
+// Machine is what ABIInternal has on a machine (abi-internal.md of the Go compiler).
+type Machine struct {
+	Ints   []arch.Reg // for integers, in order
+	floats []int      // for floating point numbers, by the number of the vector register
+	g      arch.Reg   // the current goroutine's descriptor
 
-const floatRegs = 15
+	// Frame is what a caller leaves at the stack pointer for the function's own use, in bytes; arguments on the stack
+	// are behind it, and behind a return address.
+	Frame int
+}
 
-// Serves tells whether Go's conventions are known for a machine; the error says that they
-// are not.
-func Serves(a *arch.Arch) error {
-	if a != arch.AMD64 {
-		return fmt.Errorf("how Go passes arguments on %s is not known", a.Name)
+var machines = map[*arch.Arch]*Machine{
+	arch.AMD64: {
+		Ints:   []arch.Reg{arch.AX, arch.BX, arch.CX, arch.DI, arch.SI, arch.R8, arch.R9, arch.R10, arch.R11},
+		floats: upTo(14), g: arch.R14,
+	},
+	arch.ARM64: {
+		Ints:   []arch.Reg{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+		floats: upTo(15), g: 28, Frame: 8, // for the link register
+	},
+	arch.RISCV64: {
+		Ints:   []arch.Reg{10, 11, 12, 13, 14, 15, 16, 17, 8, 9, 18, 19, 20, 21, 22, 23},
+		floats: []int{10, 11, 12, 13, 14, 15, 16, 17, 8, 9, 18, 19, 20, 21, 22, 23}, g: 27, Frame: 8,
+	},
+}
+
+// upTo are the numbers from 0 to last.
+func upTo(last int) (list []int) {
+	for i := range last + 1 {
+		list = append(list, i)
 	}
-	return nil
+	return list
+}
+
+// On is what a machine has. The error says that Go's conventions are not known there.
+func On(a *arch.Arch) (*Machine, error) {
+	if m := machines[a]; m != nil {
+		return m, nil
+	}
+	return nil, fmt.Errorf("how Go passes arguments on %s is not known", a.Name)
+}
+
+// Serves is the error of On.
+func Serves(a *arch.Arch) error {
+	_, err := On(a)
+	return err
 }
 
 // ABI is one of Go's two calling conventions.
@@ -34,22 +67,22 @@ const (
 // Arguments finds where a function has arguments of these types: they are told
 // in Go's own types, with arch.Addr for all pointers, maps, channels and
 // functions; isPointer tells further types that stand for pointers. Integer registers
-// count by IntRegs. Places on the stack count from past the return address. size is
+// count by Ints. Places on the stack count from past the return address and Frame. size is
 // what the arguments take there, from which results of ABI0 follow.
 // Errors: for types that only mean something in the program itself.
-func Arguments(abi ABI, types []reflect.Type, isPointer func(reflect.Type) bool) (vs []cabi.Value, size int, err error) {
-	return assign(abi, types, 0, isPointer)
+func (m *Machine) Arguments(abi ABI, types []reflect.Type, isPointer func(reflect.Type) bool) (vs []cabi.Value, size int, err error) {
+	return m.assign(abi, types, 0, isPointer)
 }
 
 // Results is Arguments for results, which follow arguments of the size given
 // where they are on the stack.
-func Results(abi ABI, types []reflect.Type, args int, isPointer func(reflect.Type) bool) ([]cabi.Value, error) {
-	vs, _, err := assign(abi, types, align(args, 8), isPointer)
+func (m *Machine) Results(abi ABI, types []reflect.Type, args int, isPointer func(reflect.Type) bool) ([]cabi.Value, error) {
+	vs, _, err := m.assign(abi, types, align(args, 8), isPointer)
 	return vs, err
 }
 
-func assign(abi ABI, types []reflect.Type, stack int, isPointer func(reflect.Type) bool) ([]cabi.Value, int, error) {
-	a := allotment{stack: stack}
+func (m *Machine) assign(abi ABI, types []reflect.Type, stack int, isPointer func(reflect.Type) bool) ([]cabi.Value, int, error) {
+	a := allotment{m: m, stack: stack}
 	vs := make([]cabi.Value, len(types))
 	for i, t := range types {
 		vs[i].Type = t
@@ -76,6 +109,7 @@ func align(n, to int) int { return (n + to - 1) &^ (to - 1) }
 
 // allotment hands out registers and stack space in order.
 type allotment struct {
+	m                   *Machine
 	ints, floats, stack int
 	pieces              []cabi.Piece
 }
@@ -109,15 +143,18 @@ func (a *allotment) registers(t reflect.Type, off int) bool {
 }
 
 func (a *allotment) take(c cabi.Class, size, off int) bool {
-	n, limit := &a.ints, len(IntRegs)
-	if c == cabi.Float {
-		n, limit = &a.floats, floatRegs
-	}
-	if *n == limit {
+	w := cabi.Where{Class: c, Size: size}
+	switch {
+	case c == cabi.Float && a.floats < len(a.m.floats):
+		w.N = a.m.floats[a.floats]
+		a.floats++
+	case c == cabi.Integer && a.ints < len(a.m.Ints):
+		w.N = a.ints
+		a.ints++
+	default:
 		return false
 	}
-	a.pieces = append(a.pieces, cabi.Piece{Where: cabi.Where{Class: c, N: *n, Size: size}, Off: off})
-	*n++
+	a.pieces = append(a.pieces, cabi.Piece{Where: w, Off: off})
 	return true
 }
 

@@ -23,8 +23,9 @@ import (
 type Runtime struct {
 	Version string // of Go, as the build info has it: "go1.26.8"
 
-	tls  uint64 // from the thread pointer to the word that holds the current g, modulo 2^64
+	tls  uint64 // from the thread pointer to the word that holds the current g, modulo 2^64; 0 where none is known to
 	goid uint64 // offset of runtime.g's goid; 0 where it is not known
+	g    arch.Reg
 	a    *arch.Arch
 }
 
@@ -67,9 +68,6 @@ var goidOffsets = []struct {
 	offset uint64
 }{{9, 152}, {23, 160}, {25, 152}}
 
-// gRegister holds the current g in ABIInternal (abi-internal.md).
-const gRegister = arch.R14
-
 // newestKnown is the last release that goidOffsets is known to be right for.
 const newestKnown = 26
 
@@ -89,21 +87,25 @@ const (
 var ErrNoTLS = errors.New("where the program keeps its current goroutine is not known")
 
 // Read reads a program's file. Errors: that of a file that is no Go program for
-// this machine; ErrNoTLS.
+// this machine; ErrNoTLS on x86-64, where code of C and assembly has no register for it. Elsewhere memory has it in programs with C
+// code only, and it is taken from the register alone.
 func Read(r io.ReaderAt, a *arch.Arch) (*Runtime, error) {
-	if a != arch.AMD64 {
+	m, err := On(a)
+	if err != nil {
 		return nil, fmt.Errorf("goroutines of %s programs: %w", a.Name, errors.ErrUnsupported)
 	}
 	f, err := elf.NewFile(r)
 	if err != nil {
 		return nil, err
 	}
-	rt := &Runtime{a: a}
+	rt := &Runtime{a: a, g: m.g}
 	if info, err := buildinfo.Read(r); err == nil {
 		rt.Version = info.GoVersion
 	}
-	if rt.tls, err = tlsOffset(f); err != nil {
-		return nil, err
+	if a == arch.AMD64 {
+		if rt.tls, err = tlsOffset(f); err != nil {
+			return nil, err
+		}
 	}
 	if minor := minorOf(rt.Version); minor > 0 && minor <= newestKnown {
 		for _, row := range goidOffsets {
@@ -191,11 +193,11 @@ func goidInDWARF(f *elf.File) uint64 {
 func (rt *Runtime) Current(r *arch.Regs, m arch.Reader) (Goroutine, bool) {
 	// Compiled code has it in a register. That it is the one is told by the
 	// stack, which no other goroutine has; assembly may have anything there.
-	if g, ok := rt.running(arch.Addr(r[gRegister]), r, m); ok && g.ID != 0 {
+	if g, ok := rt.running(arch.Addr(r[rt.g]), r, m); ok && g.ID != 0 {
 		return g, true
 	}
 	b := make([]byte, rt.a.PtrSize)
-	if m.ReadAt(arch.Addr(r[rt.a.ThreadPtr]+rt.tls), b) != nil {
+	if rt.tls == 0 || m.ReadAt(arch.Addr(r[rt.a.ThreadPtr]+rt.tls), b) != nil {
 		return Goroutine{}, false
 	}
 	return rt.running(arch.Addr(rt.a.Order.Uint64(b)), r, m)

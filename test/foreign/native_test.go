@@ -36,17 +36,20 @@ var recipes = []testprog.Recipe{
 	{Name: "dl", Flags: []string{"-O2"}},
 	{Name: "dlib", Flags: []string{"-shared", "-fPIC", "-O2"}},
 	{Name: "goprog"},
+	{Name: "gostorm"},
+	{Name: "gostorm", Flags: []string{"-ldflags=-s -w"}},
 }
 
 // tests are those of package test that are about what a machine's own parts do: handlers, returns, jumps that
 // count, and that a target outlives its controller.
-const tests = "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestStartedProgramWaits|TestKilledControllerLeavesAHealthyTarget|TestKilledControllerOfJumps|TestCountOnly|TestSignalsWhileCounting|TestProgramsInside|TestInsideExitsInC|TestSignalsUnderJumps|TestProgramsAtEveryInstruction|TestProgramsInGo)$"
+const tests = "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestStartedProgramWaits|TestKilledControllerLeavesAHealthyTarget|TestKilledControllerOfJumps|TestCountOnly|TestSignalsWhileCounting|TestProgramsInside|TestInsideExitsInC|TestSignalsUnderJumps|TestProgramsAtEveryInstruction|TestProgramsInGo|TestGoArguments)$"
 
 // What a live process promises, and what is built on it, holds on arm64 as it does here.
 func TestARM64(t *testing.T) {
 	own := []testprog.Recipe{
 		{Name: "threads", Flags: []string{"-O2", "-mbranch-protection=standard"}},
 		{Name: "watched", Flags: []string{"-O2"}},
+		{Name: "gostorm", Flags: []string{"-buildmode=pie"}},
 	}
 	native(t, "arm64", append(own, recipes...),
 		vmtest.Suite{Package: "kprobe/target/ptrace"},
@@ -67,9 +70,10 @@ func TestRISCV64(t *testing.T) {
 	}
 	native(t, "riscv64", recipes,
 		vmtest.Suite{Package: "kprobe/target/ptrace", Run: "^TestConformance$", Short: true},
-		vmtest.Suite{Package: "kprobe/test", Run: "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestKilledControllerLeavesAHealthyTarget)$",
+		vmtest.Suite{Package: "kprobe/test", Run: "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestKilledControllerLeavesAHealthyTarget|TestGoArguments)$",
 			Short: true, Long: 15 * time.Minute, Except: map[string]string{
 				"TestConform/CallsUnderWay/switch_off": "returns are noticed at exits, which are switched off with the rest",
+				"TestGoArguments/-buildmode=pie":       "Go links such programs for riscv64 with cgo only",
 			}},
 	)
 }
