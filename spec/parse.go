@@ -171,7 +171,16 @@ func (p *parser) command() error {
 			return p.define(verb)
 		}
 	}
-	return p.fail(0, BadCommand)
+	return p.failKind(0, BadCommand)
+}
+
+// failKind refuses what begins with no kind of probe. To a place alone it says what is missing.
+func (p *parser) failKind(at int, code Code) error {
+	err := &SyntaxError{Code: code, Offset: at, Line: p.src.line, Errno: code.errno()}
+	if verb := p.words[0].text; p.Dialect == Process && strings.Contains(verb, ":") && isAlpha(verb[0]) {
+		err.Err = fmt.Errorf("a definition begins with its kind: 'p %[1]s' at each hit, 'r %[1]s' at each return", p.src.line)
+	}
+	return err
 }
 
 // delete = "-:" NAME [PLACE {ARG}].
@@ -235,13 +244,13 @@ func (p *parser) maxActive(digits string) error {
 	case digits == "":
 		return nil
 	case p.s.Kind != Return && !isDigit(digits[0]):
-		return p.fail(1, BadCommand)
+		return p.failKind(1, BadCommand)
 	case p.s.Kind != Return, p.Dialect == Uprobes:
 		return p.fail(1, BadMaxactType)
 	}
 	n, ok := parseDigits(digits, 32)
 	if !ok || n == 0 {
-		return p.fail(1, BadMaxact)
+		return p.failKind(1, BadMaxact)
 	}
 	if n > maxActive {
 		return p.fail(1, MaxactTooBig)
