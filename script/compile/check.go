@@ -72,6 +72,7 @@ type checker struct {
 
 	scopes []map[string]*variable
 	at     []*point.Point // of the probe that is looked at
+	locked []**types.Type // that conditions ask about, which are decided before the script runs
 	loops  int
 	meta   int // within sizeof, typeof and the like, which are not run
 
@@ -213,12 +214,15 @@ func (c *checker) mapDecl(d *syntax.MapDecl) {
 	c.stable(d, "unstable_map_decl")
 	m := c.mapOf(d.Name, d)
 	switch d.Kind {
-	case "hash", "lruhash", "percpuhash", "percpulruhash":
+	case "hash", "lruhash", "percpuhash", "percpulruhash", "percpuarray":
 	default:
 		c.errorf(d, "Invalid bpf map type: %s", d.Kind)
-		c.hint("Valid map types: percpulruhash, percpuhash, lruhash, hash")
+		c.hint("Valid map types: percpulruhash, percpuarray, percpuhash, lruhash, hash")
 	}
 	n, ok := c.constant(d.Size)
+	if d.Kind == "percpuarray" && ok && n != 1 {
+		c.errorf(d, "Max entries can only be 1 for map type percpuarray")
+	}
 	if !ok || n < 1 || n > 1<<24 {
 		c.errorf(d.Size, "the number of a map's elements must be known, and from 1 to %d", 1<<24)
 	}
@@ -231,7 +235,7 @@ func (c *checker) suits(m *mapInfo) {
 	if m.value.Aggregate() {
 		own = "percpuhash"
 	}
-	if strings.HasPrefix(m.kind, "percpu") != m.value.Aggregate() {
+	if strings.HasPrefix(m.kind, "percpu") != m.value.Aggregate() || m.kind == "percpuarray" && m.keyed {
 		at := m.used
 		if at == nil {
 			at = m.declared
@@ -373,10 +377,42 @@ func (c *checker) ifComptime(s *syntax.If) {
 	case !ok:
 		c.errorf(cond, "Unable to resolve comptime expression")
 	case n != 0:
+		defer c.lock(cond)()
 		c.block(s.Then)
 	case s.Else != nil:
+		defer c.lock(cond)()
 		c.stmt(s.Else)
 	}
+}
+
+// lock holds the types that a condition asks about: what it decides over may not change them. It gives what lets go.
+func (c *checker) lock(cond syntax.Expr) (unlock func()) {
+	n := len(c.locked)
+	syntax.Copy(cond, func(x syntax.Expr) syntax.Expr {
+		switch x := x.(type) {
+		case *syntax.Var:
+			if v := c.find(x.Name); v != nil {
+				c.locked = append(c.locked, &v.typ)
+			}
+		case *syntax.Map:
+			if m := c.mapOf(x.Name, x); m.keyed && x.Key == nil {
+				c.locked = append(c.locked, &m.key)
+			} else {
+				c.locked = append(c.locked, &m.value)
+			}
+		}
+		return nil
+	})
+	return func() { c.locked = c.locked[:n] }
+}
+
+// keeps tells whether a type that is locked would stay as it is with another value, and complains where it would not.
+func (c *checker) keeps(at syntax.Node, name string, t **types.Type, more *types.Type) bool {
+	j := types.Join(*t, more)
+	if j != nil && !types.Same(j, *t) && (*t).Kind != types.None {
+		c.errorf(at, "Type mismatch for %s: this type has been locked because it was used in another part of the type graph that was already resolved (e.g. `sizeof`, `typeinfo`, etc.). The new type '%s' doesn't fit into the locked type '%s'", name, more, *t)
+	}
+	return j != nil
 }
 
 func (c *checker) statementExpr(s *syntax.ExprStmt) {
@@ -415,6 +451,9 @@ func (c *checker) discarded(x syntax.Expr, t *types.Type) {
 }
 
 func (c *checker) forStmt(s *syntax.For) {
+	if c.find(s.Var) != nil {
+		c.errorf(c.nameIn(s.Span, s.Var), "Loop declaration shadows existing variable: %s", s.Var)
+	}
 	c.loops++
 	c.open()
 	v := c.declare(s.Var, s)
@@ -459,11 +498,7 @@ func lined(t *types.Type) bool { return t.Aggregate() && !aggregateValue(t).Numb
 
 func (c *checker) let(s *syntax.Let) {
 	if v := c.find(s.Name); v != nil {
-		if v.let {
-			c.errorf(s, "Variable %s was already declared. Variable shadowing is not allowed.", s.Name)
-		} else {
-			c.errorf(s, "Variable declarations need to occur before variable usage or assignment. Variable: %s", s.Name)
-		}
+		c.errorf(syntax.Span{From: s.From, To: c.nameIn(s.Span, s.Name).To}, "Variable %s was already declared. Variable shadowing is not allowed.", s.Name)
 		return
 	}
 	var value *types.Type
@@ -496,18 +531,46 @@ func (c *checker) assignVar(at syntax.Node, v *variable, t *types.Type, value sy
 	case t.Kind == types.Void:
 		c.errorf(at, "Value '%s' cannot be assigned to a scratch variable.", t)
 	case t.Aggregate():
-		if call, ok := value.(*syntax.Call); ok {
+		call, ok := value.(*syntax.Call)
+		switch {
+		case ok:
 			c.errorf(value, "%s() must be assigned directly to a map", call.Name)
-		} else {
+		case lined(t):
 			c.errorf(at, "Value '%s' cannot be assigned to a scratch variable.", t)
+		default:
+			c.assignVar(at, v, aggregateValue(t), value)
 		}
 	case v.set && v.typ.Kind != types.None:
 		if t.Kind != types.None && !c.fits(v.typ, t, value) {
 			c.errorf(at, "Type mismatch for %s: trying to assign value of type '%s' when variable already has a type '%s'", v.name, t, v.typ)
 		}
+	case t.Kind == types.None && v.typ.Kind == types.None && len(c.errs) == 0 && isVar(value):
+		c.errorf(value, "Could not resolve the type of this variable")
+	case slices.Contains(c.locked, &v.typ) && c.keeps(at, v.name, &v.typ, t):
+	case isReference(value) && v.typ.Kind == types.Pointer && v.typ.Name == t.Name && !types.Same(v.typ, t):
+		v.typ, c.changed = t, true // the variable's type has grown
 	case !c.widen(&v.typ, t):
 		c.errorf(at, "Type mismatch for %s: trying to assign value of type '%s' when variable already has a type '%s'", v.name, t, v.typ)
 	}
+}
+
+// nameIn is where a statement names a variable first.
+func (c *checker) nameIn(s syntax.Span, name string) syntax.Span {
+	if i := strings.Index(c.src.Text[min(s.From, len(c.src.Text)):], name); i >= 0 {
+		return syntax.Span{From: s.From + i, To: s.From + i + len(name)}
+	}
+	return s
+}
+
+func isVar(x syntax.Expr) bool {
+	_, ok := x.(*syntax.Var)
+	return ok
+}
+
+// isReference tells of &$x.
+func isReference(x syntax.Expr) bool {
+	u, ok := x.(*syntax.Unary)
+	return ok && u.Op == "&" && isVar(u.X)
 }
 
 // fits tells whether a value goes into a variable whose type was declared.
@@ -556,6 +619,9 @@ func (c *checker) assign(s *syntax.Assign) {
 				}
 				return
 			}
+		}
+		if slices.Contains(c.locked, &m.value) && c.keeps(s, m.name, &m.value, t) {
+			return
 		}
 		if !c.widen(&m.value, t) {
 			c.errorf(s, "Type mismatch for %s: trying to assign value of type '%s' when map already has a type '%s'", m.name, t, m.value)
@@ -634,6 +700,7 @@ func (c *checker) mapUse(x *syntax.Map) *mapInfo {
 		c.widen(&m.key, aggregateValue(k))
 	case k.Aggregate() || k.Kind == types.Void:
 		c.errorf(x.Key, "%s cannot be part of a map key", k)
+	case slices.Contains(c.locked, &m.key) && c.keeps(x, x.Name, &m.key, k):
 	default:
 		if !c.widen(&m.key, k) {
 			c.errorf(x, "Argument mismatch for %s: trying to access with arguments: '%s' when map expects arguments: '%s'", x.Name, k, m.key)

@@ -768,7 +768,5 @@ func (c *checker) sizeArg(x syntax.Expr) *types.Type {
 			return t
 		}
 	}
-	c.meta++
-	defer func() { c.meta-- }()
-	return c.expr(x)
+	return c.ofExpr(x)
 }

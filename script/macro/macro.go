@@ -59,6 +59,9 @@ func (e *expander) replace(x syntax.Expr) syntax.Expr {
 	switch x := x.(type) {
 	case *syntax.Call:
 		name, args = x.Name, x.Args
+		if e.isType(x) {
+			return x
+		}
 	case *syntax.Ident:
 		name = x.Name
 	default:
@@ -81,6 +84,15 @@ func (e *expander) replace(x syntax.Expr) syntax.Expr {
 	}
 	e.errorf(x, "Call to macro %s() has wrong number arguments. Expected: %d but got %d", name, len(all[0].Params), len(args))
 	return &syntax.Int{Span: x.At(), Text: "0"}
+}
+
+// isType tells of sizeof(name): a name alone is a type's there, whatever macros there are.
+func (e *expander) isType(x *syntax.Call) bool {
+	if x.Name != "sizeof" && x.Name != "typeinfo" && x.Name != "offsetof" || len(x.Args) == 0 {
+		return false
+	}
+	id, ok := x.Args[0].(*syntax.Ident)
+	return ok && len(e.macros[id.Name]) > 0
 }
 
 // put makes the body of a macro for one call. Variables of its own get names that nobody
