@@ -93,6 +93,12 @@ func (c *checker) ident(x *syntax.Ident) *types.Type {
 			c.warnf(x, "There is no child process: cpid is 0 without -c")
 		}
 	case "ctx":
+		for _, p := range c.at {
+			if p.Type() == "special" || p.Provider == "test" || p.Provider == "bench" {
+				c.errorf(x, "The ctx builtin can not be used with '%s' probes", p.Provider)
+				break
+			}
+		}
 		return c.ctx()
 	case "curtask":
 		switch {

@@ -137,6 +137,10 @@ func (p *parser) number(i int) token {
 	if strings.HasPrefix(word, "0x") || strings.HasPrefix(word, "0X") {
 		digits = strings.TrimRight(word, "uUlL")
 	}
+	if len(word) > 1 && word[0] == '0' && strings.ContainsRune("bBoO", rune(word[1])) { // as Go has it
+		p.fail(t.Span, "Failed to parse integer: %s is no number", t.text)
+		return t
+	}
 	n, err := strconv.ParseUint(digits, 0, 64)
 	if err == nil {
 		t.num = n
