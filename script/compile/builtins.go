@@ -2,6 +2,7 @@ package compile
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -93,11 +94,8 @@ func (c *checker) ident(x *syntax.Ident) *types.Type {
 			c.warnf(x, "There is no child process: cpid is 0 without -c")
 		}
 	case "ctx":
-		for _, p := range c.at {
-			if p.Type() == "special" || p.Provider == "test" || p.Provider == "bench" {
-				c.errorf(x, "The ctx builtin can not be used with '%s' probes", p.Provider)
-				break
-			}
+		if i := slices.IndexFunc(c.at, (*point.Point).Own); i >= 0 {
+			c.errorf(x, "The ctx builtin can not be used with '%s' probes", c.at[i].Provider)
 		}
 		return c.ctx()
 	case "curtask":

@@ -544,8 +544,10 @@ func (c *checker) assignVar(at syntax.Node, v *variable, t *types.Type, value sy
 		if t.Kind != types.None && !c.fits(v.typ, t, value) {
 			c.errorf(at, "Type mismatch for %s: trying to assign value of type '%s' when variable already has a type '%s'", v.name, t, v.typ)
 		}
-	case t.Kind == types.None && v.typ.Kind == types.None && len(c.errs) == 0 && isVar(value):
-		c.errorf(value, "Could not resolve the type of this variable")
+	case t.Kind == types.None && v.typ.Kind == types.None && len(c.errs) == 0:
+		if _, ok := value.(*syntax.Var); ok {
+			c.errorf(value, "Could not resolve the type of this variable")
+		}
 	case slices.Contains(c.locked, &v.typ) && c.keeps(at, v.name, &v.typ, t):
 	case isReference(value) && v.typ.Kind == types.Pointer && v.typ.Name == t.Name && !types.Same(v.typ, t):
 		v.typ, c.changed = t, true // the variable's type has grown
@@ -562,15 +564,10 @@ func (c *checker) nameIn(s syntax.Span, name string) syntax.Span {
 	return s
 }
 
-func isVar(x syntax.Expr) bool {
-	_, ok := x.(*syntax.Var)
-	return ok
-}
-
 // isReference tells of &$x.
 func isReference(x syntax.Expr) bool {
 	u, ok := x.(*syntax.Unary)
-	return ok && u.Op == "&" && isVar(u.X)
+	return ok && u.Op == "&"
 }
 
 // fits tells whether a value goes into a variable whose type was declared.

@@ -51,6 +51,11 @@ func (p *Point) Type() string {
 	return p.Provider
 }
 
+// Own tells whether the script itself is what it is about: nothing has happened elsewhere.
+func (p *Point) Own() bool {
+	return p.Type() == "special" || p.Provider == "test" || p.Provider == "bench"
+}
+
 // OfFile tells whether it is at a function of a file, which may have debug data.
 func (p *Point) OfFile() bool { return p.Provider == "uprobe" || p.Provider == "uretprobe" }
 
