@@ -166,6 +166,9 @@ type Target interface {
 
 // Allocator is a target in which memory can be mapped.
 type Allocator interface {
+	// PageSize is the unit in which it is mapped, a power of two: 4096 bytes, and on arm64 16384 or 65536
+	// where its kernel was built so. Addresses and sizes below are multiples of it.
+	PageSize() int
 	// Alloc maps size bytes of private, executable memory at addr, which the
 	// caller knows to be free; the target is frozen. Errors: EEXIST where something is mapped there already.
 	Alloc(addr arch.Addr, size int) error

@@ -77,7 +77,7 @@ func (im *Image) code(addr arch.Addr) ([]byte, error) {
 	b := make([]byte, im.Arch.MaxInsn)
 	err := im.Text(addr, b)
 	if err != nil {
-		b = b[:min(len(b), int(mem.PageSize-uint64(addr)%mem.PageSize))]
+		b = b[:min(len(b), int(mem.LeastPage-uint64(addr)%mem.LeastPage))]
 		err = im.Text(addr, b)
 	}
 	if err != nil {

@@ -81,6 +81,8 @@ func (p *process) WriteAt(a arch.Addr, b []byte) error {
 	return nil
 }
 
+func (p *process) PageSize() int { return page }
+
 func (p *process) Alloc(a arch.Addr, size int) error {
 	for ; size > 0; a, size = a+page, size-page {
 		p.mem[a] = make([]byte, page)

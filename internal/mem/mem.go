@@ -9,8 +9,10 @@ import (
 	"kprobe/arch"
 )
 
-// PageSize is the unit in which memory is mapped on all machines served so far.
-const PageSize = 4096
+// LeastPage is the smallest page of any machine, and every other is some of these: what lies in one of them is
+// there as a whole or not at all, so memory is read by it. What is mapped is of the target's own pages: see
+// target.Allocator.
+const LeastPage = 4096
 
 // Word reads a word as wide as the machine's pointers. Errors: the reader's.
 func Word(m arch.Reader, a *arch.Arch, addr arch.Addr) (uint64, error) {
@@ -35,7 +37,7 @@ func Text(m arch.Reader, addr arch.Addr, max int) (string, error) {
 	var out []byte
 	buf := make([]byte, 256)
 	for len(out) < max {
-		n := min(len(buf), max-len(out), int(PageSize-uint64(addr)%PageSize))
+		n := min(len(buf), max-len(out), int(LeastPage-uint64(addr)%LeastPage))
 		b := buf[:n]
 		if err := m.ReadAt(addr, b); err != nil {
 			return string(out), err
@@ -64,10 +66,10 @@ var ErrAbsent = errors.New("no memory there")
 // ReadAt fills p, whole or with ErrAbsent.
 func (ps *Pages) ReadAt(addr arch.Addr, p []byte) error {
 	for len(p) > 0 {
-		page := addr &^ (PageSize - 1)
+		page := addr &^ (LeastPage - 1)
 		b, seen := ps.seen[page]
 		if !seen {
-			b = make([]byte, PageSize)
+			b = make([]byte, LeastPage)
 			if ps.from.ReadAt(page, b) != nil {
 				b = nil
 			}
@@ -88,8 +90,8 @@ func (ps *Pages) ReadAt(addr arch.Addr, p []byte) error {
 func Padding(m arch.Reader, a *arch.Arch, start, end arch.Addr) (arch.Addr, bool) {
 	const run = 4
 	padding := bytes.Repeat(a.Break, run)
-	page := make([]byte, PageSize)
-	for at := start &^ (PageSize - 1); at < end; at += PageSize {
+	page := make([]byte, LeastPage)
+	for at := start &^ (LeastPage - 1); at < end; at += LeastPage {
 		if m.ReadAt(at, page) != nil {
 			continue
 		}

@@ -50,9 +50,9 @@ func TestWord(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	r := &region{at: 0x1000, bytes: make([]byte, PageSize)}
+	r := &region{at: 0x1000, bytes: make([]byte, LeastPage)}
 	copy(r.bytes[100:], "hello\x00world")
-	copy(r.bytes[PageSize-3:], "end")
+	copy(r.bytes[LeastPage-3:], "end")
 	for _, c := range []struct {
 		at   arch.Addr
 		max  int
@@ -61,8 +61,8 @@ func TestText(t *testing.T) {
 	}{
 		{0x1000 + 100, 64, "hello", nil},
 		{0x1000 + 100, 3, "hel", nil},
-		{0x1000 + PageSize - 3, 3, "end", nil},
-		{0x1000 + PageSize - 3, 64, "end", errBad},
+		{0x1000 + LeastPage - 3, 3, "end", nil},
+		{0x1000 + LeastPage - 3, 64, "end", errBad},
 		{0x9000, 64, "", errBad},
 	} {
 		if got, err := Text(r, c.at, c.max); got != c.want || err != c.err {
@@ -72,18 +72,18 @@ func TestText(t *testing.T) {
 }
 
 func TestPages(t *testing.T) {
-	r := &region{at: 0x1000, bytes: make([]byte, 2*PageSize)}
-	r.bytes[PageSize-1], r.bytes[PageSize] = 1, 2
+	r := &region{at: 0x1000, bytes: make([]byte, 2*LeastPage)}
+	r.bytes[LeastPage-1], r.bytes[LeastPage] = 1, 2
 	ps := NewPages(r)
 	var b [2]byte
 	for range 3 {
-		if err := ps.ReadAt(0x1000+PageSize-1, b[:]); err != nil || b != [2]byte{1, 2} {
+		if err := ps.ReadAt(0x1000+LeastPage-1, b[:]); err != nil || b != [2]byte{1, 2} {
 			t.Errorf("%v, %v", b, err)
 		}
-		if err := ps.ReadAt(0x1000+2*PageSize-1, b[:]); err != ErrAbsent {
+		if err := ps.ReadAt(0x1000+2*LeastPage-1, b[:]); err != ErrAbsent {
 			t.Errorf("beyond the end: %v", err)
 		}
-		r.bytes[PageSize] = 9 // seen already
+		r.bytes[LeastPage] = 9 // seen already
 	}
 	if r.reads != 3 {
 		t.Errorf("%d reads of 3 pages", r.reads)
@@ -91,7 +91,7 @@ func TestPages(t *testing.T) {
 }
 
 func TestPadding(t *testing.T) {
-	r := &region{at: 0x2000, bytes: make([]byte, PageSize)}
+	r := &region{at: 0x2000, bytes: make([]byte, LeastPage)}
 	copy(r.bytes[10:], "\xcc\xcc\xcc")     // a number
 	copy(r.bytes[50:], "\xcc\xcc\xcc\xcc") // padding
 	if at, ok := Padding(r, arch.AMD64, 0x1000, 0x3000); !ok || at != 0x2000+51 {

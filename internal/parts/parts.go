@@ -57,7 +57,7 @@ func (k *Kit[P]) Rewriting(at func() probed.List[P]) *probed.Rewriting[P] {
 // fill writes what no thread comes to yet, some pages at a time.
 func (k *Kit[P]) fill(ws []patch.Write) (fs []func() error) {
 	const pagesAtATime = 128
-	for spans := range slices.Chunk(patch.Spans(ws, mem.PageSize), pagesAtATime) {
+	for spans := range slices.Chunk(patch.Spans(ws, mem.LeastPage), pagesAtATime) {
 		fs = append(fs, func() error { return patch.Fill(k.On.T, spans) })
 	}
 	return fs

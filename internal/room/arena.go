@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"kprobe/arch"
-	"kprobe/internal/mem"
 	"kprobe/internal/patch"
 )
 
@@ -51,7 +50,7 @@ func (r *Room[P]) Take(near arch.Range, more int) (*Arena[P], arch.Addr, error) 
 			return a, at, nil
 		}
 	}
-	n := (max(arenaSize, more*r.slot) + mem.PageSize - 1) &^ (mem.PageSize - 1)
+	n := r.Round(max(arenaSize, more*r.slot))
 	at, err := r.Find(near, n)
 	if err != nil {
 		return nil, 0, err

@@ -16,7 +16,6 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/errno"
-	"kprobe/internal/mem"
 	"kprobe/internal/patch"
 	"kprobe/target"
 )
@@ -59,6 +58,15 @@ func (r *Room[P]) Become(a *arch.Arch, slot int, reach arch.Addr) {
 	r.slot = (slot + len(a.Break) + 15) &^ 15
 }
 
+// page is the target's.
+func (r *Room[P]) page() arch.Addr { return arch.Addr(r.alloc.PageSize()) }
+
+// Round is a size in whole pages of the target's.
+func (r *Room[P]) Round(size int) int {
+	page := r.alloc.PageSize()
+	return (size + page - 1) &^ (page - 1)
+}
+
 // Some tells whether there can be any memory of ours in the target.
 func (r *Room[P]) Some() bool { return r.alloc != nil }
 
@@ -69,7 +77,7 @@ func (r *Room[P]) Find(near arch.Range, size int) (arch.Addr, error) {
 	if err != nil {
 		return 0, err
 	}
-	at, ok := patch.FindGap(near, r.reach, size, used, r.Floor, r.Limit, mem.PageSize)
+	at, ok := patch.FindGap(near, r.reach, size, used, r.Floor, r.Limit, r.page())
 	if !ok {
 		return 0, errno.New(syscall.ENOMEM, "no %d bytes are free within %d MiB of %v", size, (r.reach+1<<20-1)>>20, near.Start)
 	}
@@ -84,7 +92,7 @@ func (r *Room[P]) FindAbove(from arch.Addr, size int) (arch.Addr, error) {
 	if err != nil {
 		return 0, err
 	}
-	at, ok := patch.FindAbove(from, size, used, r.Limit, mem.PageSize)
+	at, ok := patch.FindAbove(from, size, used, r.Limit, r.page())
 	if !ok {
 		return r.Find(arch.Range{Start: from, End: from + 1}, size)
 	}

@@ -17,10 +17,13 @@ import (
 type memory struct {
 	target.Target
 	maps  []symbol.Mapping
+	page  int
 	fails int
 }
 
 func (m *memory) Maps() ([]symbol.Mapping, error) { return m.maps, nil }
+
+func (m *memory) PageSize() int { return m.page }
 
 func (m *memory) Alloc(a arch.Addr, n int) error {
 	if m.fails--; m.fails == 0 {
@@ -41,7 +44,7 @@ func (m *memory) Free(a arch.Addr, n int) error {
 }
 
 func newRoom() (*memory, *Room[string]) {
-	m := &memory{maps: []symbol.Mapping{{Start: 0x400000, End: 0x500000}}}
+	m := &memory{page: 4096, maps: []symbol.Mapping{{Start: 0x400000, End: 0x500000}}}
 	r := New[string](m)
 	r.Become(arch.AMD64, amd64.ISA.SlotSize(), amd64.ISA.Reach())
 	return m, r
@@ -88,6 +91,32 @@ func TestSlots(t *testing.T) {
 	}
 	if err := r.Leave(); err != nil || len(m.maps) != 1 {
 		t.Errorf("%v, %d mappings left", err, len(m.maps))
+	}
+}
+
+// What is found is of the target's pages, with a free one of them on both sides.
+func TestLargePages(t *testing.T) {
+	for _, page := range []arch.Addr{4 << 10, 16 << 10, 64 << 10} {
+		m, r := newRoom()
+		m.page = int(page)
+		m.maps = []symbol.Mapping{{Start: 0x400000, End: 0x500000}, {Start: 0x520000, End: 0x600000}}
+		above, err := r.FindAbove(0x400000, 100)
+		if err != nil || above%page != 0 {
+			t.Errorf("pages of %#x: above at %v, %v", page, above, err)
+		}
+		if _, _, err := r.Take(near, arenaSize/r.slot+1); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.MapPlanned(); err != nil {
+			t.Fatal(err)
+		}
+		got := m.maps[len(m.maps)-1]
+		if (got.Start|got.End)%uint64(page) != 0 || got.End+uint64(page) > 0x400000 && got.Start < 0x500000+uint64(page) {
+			t.Errorf("pages of %#x: an arena at %#x to %#x", page, got.Start, got.End)
+		}
+		if n := r.Round(int(page) + 1); n != 2*int(page) {
+			t.Errorf("pages of %#x: %#x bytes for one page and a byte", page, n)
+		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/errno"
 	"kprobe/internal/lifeline"
-	"kprobe/internal/mem"
 	"kprobe/target"
 )
 
@@ -74,7 +73,8 @@ func (l *Lifeline) Plan(a *arch.Arch, need int, find func(size int) (arch.Addr, 
 	if !l.On() {
 		size += lifeline.TrapSize()
 	}
-	size = (size + mem.PageSize - 1) &^ (mem.PageSize - 1)
+	page := l.alloc.PageSize()
+	size = (size + page - 1) &^ (page - 1)
 	at, err := find(size)
 	if err != nil {
 		return false, err

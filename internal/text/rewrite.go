@@ -108,7 +108,7 @@ func (st *step) plan() {
 			st.breaks = append(st.breaks, c)
 		}
 	}
-	st.spans = patch.Spans(ws, mem.PageSize)
+	st.spans = patch.Spans(ws, mem.LeastPage)
 }
 
 // Changes are those that it makes, in order.

@@ -17,7 +17,6 @@ import (
 	"kprobe/internal/errno"
 	"kprobe/internal/ground"
 	"kprobe/internal/inside"
-	"kprobe/internal/mem"
 	"kprobe/internal/probed"
 	"kprobe/internal/returns"
 	"kprobe/internal/room"
@@ -178,7 +177,7 @@ func (w *Within[P]) acquaintance(stacks []arch.Range) inside.Acquaintance {
 func (w *Within[P]) configure() (c inside.Config, err error) {
 	on := w.on
 	c, err = inside.Configure(on.T, on.ISA, returns.GoProgram(on.Image.Space) != "")
-	c.Page, c.Floor, c.Limit, c.Slots = mem.PageSize, on.Room.Floor, on.Room.Limit, &w.slots
+	c.Page, c.Floor, c.Limit, c.Slots = arch.Addr(on.Alloc.PageSize()), on.Room.Floor, on.Room.Limit, &w.slots
 	c.Goroutine, c.GoID = on.Image.Goroutines().Offsets()
 	if err == nil {
 		err = on.Kind.Configure(&c, on.Owner.Frozen)
@@ -270,7 +269,7 @@ func (w *Within[P]) lose(s *Share) {
 
 func (w *Within[P]) share(size int) (addr arch.Addr, ours []byte, err error) {
 	on := w.on
-	size = (size + mem.PageSize - 1) &^ (mem.PageSize - 1)
+	size = on.Room.Round(size)
 	err = target.Insist(func(bool) (err error) {
 		if on.Kind.Apart() {
 			addr, err = on.Room.FindAbove(inside.Apart(on.Arch), size)

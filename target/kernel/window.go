@@ -192,6 +192,9 @@ func (t *Target) devices(size int) (places []uint64, err error) {
 	return places, nil
 }
 
+// PageSize is x86-64's: only its kernels have windows.
+func (t *Target) PageSize() int { return 4096 }
+
 // Alloc gives a piece of the window, zeros. Errors: EEXIST.
 func (t *Target) Alloc(addr arch.Addr, size int) error {
 	w := t.window

@@ -5,6 +5,7 @@ package ptrace
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"unsafe"
 
@@ -14,6 +15,9 @@ import (
 	"kprobe/internal/faults"
 	"kprobe/target"
 )
+
+// PageSize is that of the kernel, which is the process's and ours.
+func (p *Process) PageSize() int { return os.Getpagesize() }
 
 // Alloc maps memory in the process: readable and executable, private. A forked
 // child has it too, which keeps the child alive if nobody is there to clean it.

@@ -53,7 +53,8 @@ func (p *Process) Reshare(addr arch.Addr, ours []byte) error {
 // copyResident writes the pages of shared memory that exist to a file. What was never written
 // to is not read either: that would make it.
 func copyResident(f *os.File, ours []byte) error {
-	const page, atATime = 4096, 1 << 14
+	const atATime = 1 << 14
+	page := os.Getpagesize()
 	var exists [atATime]byte
 	for at := 0; at < len(ours); at += atATime * page {
 		part := ours[at:min(at+atATime*page, len(ours))]
