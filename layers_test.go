@@ -102,7 +102,7 @@ var layers = []layer{
 	// and write, and know nothing of probes.
 	{"internal/image", []string{"arch", "symbol", "target", "internal/errno", "internal/isa", "internal/machine", "internal/mem", "internal/patch", "internal/jumps", "internal/returns", "internal/goabi", "internal/untouchable"}},
 	{"internal/calls", []string{"arch", "symbol", "internal/errno", "target", "internal/mem", "internal/patch", "internal/returns"}},
-	{"internal/room", []string{"arch", "target", "internal/errno", "internal/mem", "internal/patch"}},
+	{"internal/room", []string{"arch", "target", "internal/errno", "internal/patch"}},
 	{"internal/kind", []string{"arch", "target", "internal/isa", "internal/patch", "internal/inject", "internal/inside"}},
 	{"internal/owner", []string{"target", "internal/errno", "internal/later"}},
 	{"internal/linker", []string{"arch", "symbol", "internal/image"}},
