@@ -74,7 +74,7 @@ var layers = []layer{
 	{"internal/later", nil},
 	{"internal/mistakes", nil},
 	{"internal/names", nil},
-	{"internal/traced", []string{"symbol", "internal/proc"}},
+	{"internal/traced", []string{"symbol", "arch", "internal/isa", "internal/proc"}},
 	{"internal/unwind", []string{"symbol"}},
 	{"internal/debuginfod", nil},
 	{"internal/testprog", []string{"internal/proc"}},

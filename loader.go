@@ -9,6 +9,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/image"
 	"kprobe/internal/linker"
+	"kprobe/internal/traced"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -78,8 +79,9 @@ func (s *Session) notifyAt(locs []symbol.Loc, asks bool) bool {
 		pt, err := b.Point(loc)
 		if err == nil {
 			s.on.Owner.On(func() { pt.Notify, pt.Asks = true, asks }) // it may be a point that there was
+		} else if !asks || !errors.Is(err, syscall.EILSEQ) { // what looks like a call, in the text, may be none
+			s.report(err)
 		}
-		s.report(err)
 	}
 	err := s.apply(b)
 	s.report(err)
@@ -94,7 +96,7 @@ func (s *Session) notified(pt *point, r *Regs) bool {
 		go s.librariesChanged(th)
 		return true
 	}
-	return s.opts.family.Asked(r.Arg, s.task(th).PID, s.letGo, func() { s.on.Owner.Do(func() { s.on.T.Resume(th, 0) }) })
+	return s.opts.family.Asked(traced.Arg(pt.Loc.Off, r.Arg, r.ReturnValue()), s.task(th).PID, s.letGo, func() { s.on.Owner.Do(func() { s.on.T.Resume(th, 0) }) })
 }
 
 func (s *Session) librariesChanged(th target.Thread) {

@@ -9,7 +9,7 @@ import "kprobe/internal/traced"
 // watchTracers places that probe where the function is mapped. mu is held.
 func (s *Session) watchTracers() {
 	if s.opts.Follow != nil {
-		s.notifyAt(traced.Places(s.on.Image.Space), true)
+		s.notifyAt(traced.Places(s.on.Image.Space, s.on.Image.Program(), s.on.Image.ISA), true)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 
+	"kprobe/internal/isa"
 	"kprobe/internal/proc"
 	"kprobe/symbol"
 )
@@ -14,15 +15,15 @@ import (
 // Function is the one of libc that programs ask with, as ptrace(request, pid, ...).
 const Function = "ptrace"
 
-// Places are where it is mapped.
-func Places(space *symbol.Space) (all []symbol.Loc) {
+// Places are where it is mapped, and where the program itself asks without it.
+func Places(space *symbol.Space, program *symbol.Module, set isa.ISA) (all []symbol.Loc) {
 	for _, m := range space.Defining(Function) {
 		locs, err := space.Resolve(symbol.Query{Module: m.Path, Symbol: Function, Kind: symbol.Func})
 		if err == nil {
 			all = append(all, locs[0])
 		}
 	}
-	return all
+	return append(all, raw(space, program, set)...)
 }
 
 // Requests of ptrace(2) that make a tracer.

@@ -7,7 +7,9 @@
 //	exit_group      the process ends with status 7 while its threads work
 //	vfork_fails     a vfork child's exec fails
 //	traced_child    a child asks to be traced by its parent (PTRACE_TRACEME)
-//	vfork_traced    the same by a child of vfork, which then executes a program
+//	raw_child       the same by a system call of its own, and by libc's syscall
+//	syscall_child
+//	vfork_traced    the same as traced_child by a child of vfork, which then executes a program
 //	attach_child    a child is traced by its parent, which asks for it: PTRACE_ATTACH,
 //	seize_child     or PTRACE_SEIZE
 //	catch_traps     a handler for SIGTRAP is set; trap: it is sent, child_trap: to a child
@@ -20,6 +22,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +33,32 @@ PROBED unsigned long live_work(unsigned long n)
 }
 
 static _Atomic int stop;
+
+static long raw_trace_me(void)
+{
+	long r;
+
+#ifdef __x86_64__
+	register long r10 __asm__("r10") = 0;
+
+	__asm__ volatile("mov $101, %%eax; syscall" : "=a"(r) : "D"(PTRACE_TRACEME), "S"(0), "d"(0), "r"(r10) : "rcx", "r11", "memory");
+#else
+	r = ptrace(PTRACE_TRACEME, 0, 0, 0);
+#endif
+	return r;
+}
+
+// Its tracer is its parent, or nobody: it stops itself for it.
+static void trace_me(char how)
+{
+	if (how == 'r')
+		raw_trace_me();
+	else if (how == 's')
+		syscall(SYS_ptrace, PTRACE_TRACEME, 0, 0, 0);
+	else if (ptrace(PTRACE_TRACEME, 0, 0, 0))
+		_exit(90 + (errno == EPERM));
+	raise(SIGSTOP);
+}
 
 static unsigned long work(long n)
 {
@@ -148,14 +177,12 @@ static int serve(void)
 				_exit(errno == ENOENT && live_work(1) == 4 ? 3 : 4);
 			}
 			printf("vfork_fails %d\n", WEXITSTATUS(status_of(pid)));
-		} else if (!strcmp(command, "traced_child")) {
+		} else if (!strcmp(command, "traced_child") || !strcmp(command, "raw_child") || !strcmp(command, "syscall_child")) {
 			pid_t pid = fork();
 			int status;
 
 			if (pid == 0) {
-				if (ptrace(PTRACE_TRACEME, 0, 0, 0))
-					_exit(90 + (errno == EPERM));
-				raise(SIGSTOP);
+				trace_me(command[0]);
 				_exit(live_work(1) == 4 ? 6 : 8);
 			}
 			status = status_of(pid);
@@ -163,7 +190,7 @@ static int serve(void)
 				ptrace(PTRACE_CONT, pid, 0, 0);
 				status = status_of(pid);
 			}
-			printf("traced_child %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+			printf("%s %d\n", command, WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
 		} else if (!strcmp(command, "vfork_traced")) {
 			char *argv[] = {"true", NULL};
 			pid_t pid = vfork();

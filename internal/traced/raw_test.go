@@ -1,0 +1,70 @@
+package traced
+
+import (
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"kprobe/arch"
+	"kprobe/internal/isa/amd64"
+)
+
+func TestLeadsTo(t *testing.T) {
+	const pc, callee = 0x1000, 0x2000
+	for _, tt := range []struct {
+		code string // from the constant's opcode on
+		want uint64 // behind pc, 0 for nowhere
+	}{
+		{"b865000000 0f05", 5},
+		{"c065000000 31ff 0f05", 7},            // with 48c7 before it
+		{"b865000000 31ff e8f40f0000 0f05", 0}, // what is called has eax for itself
+		{"b865000000 eb00 0f05", 0},            // it may be led elsewhere
+		{"b865000000 06 0f05", 0},              // no instruction
+		{"bf65000000 31c0 e8f40f0000", 7},      // syscall(101, ...)
+		{"c765000000 31c0 e8f40f0000", 7},
+		{"bf65000000 31c0 e8f50f0000", 0}, // putchar('e')
+		{"bf65000000 0f05", 0},            // that is rdi of another call
+		{"b965000000 0f05", 0},            // ecx
+		{"b865000000", 0},                 // the text's end
+		{"b865000000" + strings.Repeat("90", rawReach) + "0f05", 0},
+	} {
+		code, err := hex.DecodeString(strings.ReplaceAll(tt.code, " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, ok := leadsTo(code, pc, []arch.Addr{callee}, amd64.ISA)
+		if ok != (tt.want != 0) || ok && at != pc+tt.want {
+			t.Errorf("%s: %#x, %v, want %#x", tt.code, at, ok, pc+tt.want)
+		}
+	}
+}
+
+func TestArg(t *testing.T) {
+	given := func(all ...uint64) func(int) (uint64, error) {
+		return func(n int) (uint64, error) { return all[n], nil }
+	}
+	for _, tt := range []struct {
+		off  uint64
+		regs []uint64
+		ax   uint64
+		ok   bool
+	}{
+		{0, []uint64{requestSeize, 7, 0}, 1, true},             // libc's ptrace
+		{5, []uint64{requestSeize, 7, 0}, number, true},        // the system call
+		{5, []uint64{number, requestSeize, 7}, 0, true},        // libc's syscall
+		{5, []uint64{requestTraceMe, 7, 0}, number + 1, false}, // something else is called
+		{5, []uint64{number + 1, requestTraceMe, 7}, 0, false},
+	} {
+		arg := Arg(tt.off, given(tt.regs...), tt.ax)
+		request, err := arg(0)
+		if !tt.ok {
+			if err == nil {
+				t.Errorf("%+v: request %#x", tt, request)
+			}
+			continue
+		}
+		if pid, err2 := arg(1); err != nil || err2 != nil || request != requestSeize || pid != 7 {
+			t.Errorf("%+v: request %#x (%v) of %d (%v)", tt, request, err, pid, err2)
+		}
+	}
+}
