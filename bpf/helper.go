@@ -207,6 +207,7 @@ const mayNot = " unless it is allowed: --unsafe does (Collection.AllowSignals)"
 // instead says what to do in place of some helpers.
 var instead = map[int32]string{
 	36:  ": a program changes nothing of its process; a handler in the controller may write to its memory", // probe_write_user
+	37:  ": leave the object's filter by control groups off; a process is in one anyway",                   // current_task_under_cgroup
 	109: mayNot,                                                                                            // send_signal
 	117: mayNot,                                                                                            // send_signal_thread
 }

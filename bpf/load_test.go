@@ -371,6 +371,26 @@ SEC("kprobe/g") u64 g(struct pt_regs *ctx) { return ctx->di; }`), "v3")))
 	}
 }
 
+// A filter by control groups, which tools have and which is off, is no hindrance.
+func TestControlGroups(t *testing.T) {
+	const file = "testdata/filter.bpf.c"
+	for _, version := range versions {
+		l := verified(t, load(t, file, version))
+		l.run(t, "count", nil)
+		if b, err := l.Var("calls").In(l.mapOf(t, ".bss")); err != nil || b[0] != 1 {
+			t.Errorf("%s: % x calls (%v)", version, b, err)
+		}
+		c := load(t, file, version)
+		if err := c.Set("filter_cg", 1); err != nil {
+			t.Fatal(err)
+		}
+		const want = "helper 37 (bpf_current_task_under_cgroup) is not supported here: leave the object's filter by control groups off"
+		if _, err := verify.Program(c.Programs[0]); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", version, err)
+		}
+	}
+}
+
 func TestLoadRefuses(t *testing.T) {
 	dir := t.TempDir()
 	const head = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n"

@@ -21,6 +21,7 @@ import (
 //	LPM trie       a hash by the prefix: its length, and its bits with zeros behind
 //	task storage   an LRU hash by the thread's id
 //	program array  an array that nobody reads: a tail call is a choice of calls
+//	cgroup array   an array that nobody reads: tools have one, for a filter that is off
 //	map of maps    an array or a hash of numbers: a lookup is a choice of maps (see inner.go)
 
 // Declared is what an object calls a map that is stored as another kind.
@@ -37,6 +38,7 @@ type Declared struct {
 
 const (
 	progArray   MapType = 3
+	cgroupArray MapType = 8
 	LPMTrie     MapType = 11
 	arrayOfMaps MapType = 12
 	hashOfMaps  MapType = 13
@@ -68,7 +70,7 @@ func cellSize(value uint32) uint32 { return uint32(roundUp(uint64(value), 8)) }
 func (s *MapSpec) declare(extra uint64) error {
 	d := &Declared{Type: s.Type, KeySize: s.KeySize, ValueSize: s.ValueSize, MaxEntries: s.MaxEntries, Extra: extra}
 	switch s.Type {
-	case progArray, LPMTrie, arrayOfMaps, hashOfMaps, Queue, Stack, taskStorage, BloomFilter:
+	case progArray, cgroupArray, LPMTrie, arrayOfMaps, hashOfMaps, Queue, Stack, taskStorage, BloomFilter:
 		s.Declared = d
 	}
 	return s.store()
@@ -115,7 +117,7 @@ func (s *MapSpec) store() error {
 		s.Type, s.ValueSize = Array, 4
 	case hashOfMaps:
 		s.Type, s.ValueSize = Hash, 4
-	case progArray:
+	case progArray, cgroupArray:
 		array(8)
 	}
 	return nil
@@ -149,7 +151,7 @@ func (s *MapSpec) is(kinds ...MapType) bool {
 
 // Inside tells whether the map's array is nothing that has keys for those who use it.
 func (s *MapSpec) Inside() bool {
-	return s.is(Queue, Stack, BloomFilter, progArray, arrayOfMaps, hashOfMaps)
+	return s.is(Queue, Stack, BloomFilter, progArray, cgroupArray, arrayOfMaps, hashOfMaps)
 }
 
 // key is what an element is kept under, false for what cannot be a key.
@@ -185,7 +187,7 @@ func (m *Map) cells(yield func([]byte, [][]byte) bool) {
 }
 
 var declaredNames = map[MapType]string{Queue: "queue", Stack: "stack", BloomFilter: "bloom filter", LPMTrie: "LPM trie",
-	taskStorage: "task storage", progArray: "program array", arrayOfMaps: "map of maps", hashOfMaps: "map of maps"}
+	taskStorage: "task storage", progArray: "program array", cgroupArray: "cgroup array", arrayOfMaps: "map of maps", hashOfMaps: "map of maps"}
 
 // Push adds a value to a queue, a stack or a bloom filter. Flags are UpdateAny and, of the first
 // two, UpdateExist: the oldest value makes room. Errors: ErrFull, ErrBusy, ErrInvalid.

@@ -257,7 +257,11 @@ var takes = map[int32][]bpf.MapType{
 }
 
 // helper follows a call of a helper: its arguments one by one, then its result.
-func (v *verifier) helper(s *state, pc int, h *bpf.Helper) error {
+func (v *verifier) helper(s *state, pc int, id int32) error {
+	h := bpf.Helpers[id]
+	if h == nil { // on no path is as good as not there: objects ask for filters that are off
+		return v.p.Refuse(pc, "helper %d %s", id, bpf.WhyNoHelper(id))
+	}
 	f := s.top()
 	c := &bpf.HelperCall{Helper: h, Map: -1}
 	inContext := false

@@ -268,7 +268,7 @@ func (v *verifier) step(s *state) (fork *state, done bool, err error) {
 		case i.IsExit():
 			return nil, len(s.frames) == 1, v.exit(s, pc)
 		case i.IsCall(bpf.CallHelper):
-			err = v.helper(s, pc, bpf.Helpers[i.Imm])
+			err = v.helper(s, pc, i.Imm)
 		case i.IsCall(bpf.CallLocal):
 			err = v.enter(s, pc, to)
 		case i.Jump() == bpf.Ja:
