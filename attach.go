@@ -90,6 +90,13 @@ func (s *Session) prepareAll(b *batch, ps []*Kprobe) (left []*Kprobe, err error)
 		}
 		before, watches, wait := b.Mark(), len(b.watches), len(b.wait)
 		err := s.prepare(b, p)
+		if err != nil && p.Otherwise != nil && p.runsInside() {
+			b.Back(before)
+			p.Otherwise(err)
+			if err = p.as().anew(s, p); err == nil {
+				err = s.prepare(b, p)
+			}
+		}
 		switch {
 		case err == nil:
 			left = append(left, p)

@@ -69,6 +69,11 @@ type Kprobe struct {
 	Program *Program
 	Cookie  uint64
 
+	// Otherwise is called by a registration that finds that the program cannot run at the place, and is told why: it
+	// takes the program out and puts handlers in (of a return probe: the Kretprobe's), with which the
+	// probe is then registered. A probe without it is refused. It must not call the session.
+	Otherwise func(why error)
+
 	hits, missed atomic.Uint64
 	said         atomic.Bool // that a handler panicked
 

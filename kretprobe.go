@@ -203,6 +203,8 @@ func (asReturn) letter() byte          { return 'r' }
 func (r asReturn) returns() *Kretprobe { return r.rp }
 func (r asReturn) release(s *Session)  { r.rp.release(s) }
 
+func (r asReturn) anew(s *Session, _ *Kprobe) error { return r.rp.prepare(s) }
+
 func (r asReturn) work(*Kprobe) (program, entry *Program) { return r.rp.Program, r.rp.EntryProgram }
 
 func (r asReturn) fits(s *Session, b *batch, loc symbol.Loc) error {

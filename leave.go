@@ -46,45 +46,26 @@ func (s *Session) takeAway(anyhow bool) error {
 		pt.Notify = false
 	}
 	s.on.View.Unlock()
-	var foreign error
-	if s.on.Points.Rearm(rest) != nil {
-		if foreign = s.on.Points.RearmSingly(rest); foreign != nil && !patch.OnlyForeign(foreign) {
-			return foreign
-		}
+	foreign := s.on.Points.Rearm(rest)
+	if foreign != nil {
+		foreign = s.on.Points.RearmSingly(rest)
+	}
+	if foreign != nil && !patch.OnlyForeign(foreign) {
+		return foreign
 	}
 	s.threads.Retire(rest)
-	if _, err := s.threads.Evacuate(); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { _, err := s.threads.Evacuate(); return err },
+		s.optimizer.CloseGate,
+		func() error { s.within.Collect(); return s.threads.GiveCallsBack(anyhow) },
+		func() error { _, err := s.watches.Renew(); return err },
+		func() error { return s.raised.Lower(s.on.T) },
+		func() error { return s.within.Leave(anyhow) },
+		s.on.Text.Lifeline.End,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	if err := s.optimizer.CloseGate(); err != nil {
-		return err
-	}
-	s.within.Collect()
-	if err := s.threads.GiveCallsBack(anyhow); err != nil {
-		return err
-	}
-	if _, err := s.watches.Renew(); err != nil {
-		return err
-	}
-	if err := s.raised.Lower(s.on.T); err != nil {
-		return err
-	}
-	if err := s.within.Leave(anyhow); err != nil {
-		return err
-	}
-	if err := s.on.Text.Lifeline.End(); err != nil {
-		return err
-	}
-	return errors.Join(foreign, s.freeArenas())
-}
-
-// freeArenas unmaps what we mapped. What a thread that cannot be stopped may
-// still run in stays: it works without us.
-func (s *Session) freeArenas() error {
-	if s.on.T.Stuck() > 0 {
-		return nil
-	}
-	s.on.View.Lock()
-	defer s.on.View.Unlock()
-	return s.on.Room.Leave()
+	return errors.Join(foreign, s.on.Leave())
 }

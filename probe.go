@@ -36,7 +36,12 @@ func (s *Session) Register(ps ...Probe) error {
 	}
 	for i, p := range ps {
 		kps[i].refusal = nil
-		if err := p.prepare(s); err != nil {
+		err := p.prepare(s)
+		if err != nil && kps[i].Otherwise != nil {
+			kps[i].Otherwise(err)
+			err = p.prepare(s)
+		}
+		if err != nil {
 			s.releaseAll(ps[:i])
 			unclaim(kps)
 			return &BatchError{i, named(kps[i], err)}

@@ -49,6 +49,8 @@ type role interface {
 	// other roles.
 	returns() *Kretprobe
 	watches() *Watchpoint
+	// anew has the probe do its work by the handlers that it has got in place of programs.
+	anew(*Session, *Kprobe) error
 	// release makes the probe again what it was before it was registered.
 	release(*Session)
 }
@@ -142,3 +144,5 @@ func (r plain) fold(p *Kprobe, d *inside.Detour) {
 func (plain) returns() *Kretprobe  { return nil }
 func (plain) watches() *Watchpoint { return nil }
 func (plain) release(*Session)     {}
+
+func (plain) anew(s *Session, p *Kprobe) error { return p.prepare(s) }

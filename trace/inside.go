@@ -55,11 +55,9 @@ func (tr *Tracer) settle(sp *spec.Spec, ts []*traced) *recorder {
 	if err != nil {
 		return nil
 	}
-	r := &recorder{ring: ring}
-	for _, t := range ts {
-		if t.useProgram(program, uint64(len(r.at))) {
-			r.at = append(r.at, t)
-		}
+	r := &recorder{ring: ring, at: slices.Clone(ts)}
+	for cookie, t := range ts {
+		t.useProgram(program, uint64(cookie))
 	}
 	r.places = make([]*recording.Place, len(r.at))
 	names := &names{tr, r}
@@ -137,26 +135,17 @@ func (n *names) Comm(tid int) string {
 
 func (r *recorder) faulty(cookie uint64) { r.at[cookie].faults.Add(1) }
 
-// useProgram puts the program in the handlers' place. A return that is not seen by a
-// swapped return address, and a function that cannot be told, keep theirs.
-func (t *traced) useProgram(p *kprobe.Program, cookie uint64) bool {
-	kp := t.kprobe()
-	kp.Cookie = cookie
-	if t.rp == nil {
-		t.kp.Program, t.kp.PreHandler = p, nil
-		if t.tr.s.Plan(t.kp).Verdict != "refuse" {
-			return true
-		}
-		t.kp.Program, t.kp.PreHandler = nil, t.hit
-		return false
+// useProgram puts the program in the handlers' place. Where registering finds that it cannot run, they come back.
+func (t *traced) useProgram(p *kprobe.Program, cookie uint64) {
+	t.kprobe().Cookie = cookie
+	if rp := t.rp; rp != nil {
+		handler, entry := rp.Handler, rp.EntryHandler
+		rp.Program, rp.Handler, rp.EntryHandler = p, nil, nil
+		rp.Kp.Otherwise = func(error) { rp.Program, rp.Handler, rp.EntryHandler = nil, handler, entry }
+		return
 	}
-	handler, entry := t.rp.Handler, t.rp.EntryHandler
-	t.rp.Program, t.rp.Handler, t.rp.EntryHandler = p, nil, nil
-	if t.tr.s.Plan(t.rp).Verdict != "refuse" {
-		return true
-	}
-	t.rp.Program, t.rp.Handler, t.rp.EntryHandler = nil, handler, entry
-	return false
+	t.kp.Program, t.kp.PreHandler = p, nil
+	t.kp.Otherwise = func(error) { t.kp.Program, t.kp.PreHandler = nil, t.hit }
 }
 
 // gather reads what the programs have recorded, until it is told to end.

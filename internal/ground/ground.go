@@ -136,6 +136,17 @@ func (g *Ground[P]) Unchanged(pt *probed.Point[P]) bool {
 	return g.Read(at, have) == nil && string(have) == string(code)
 }
 
+// Leave unmaps what we mapped. What a thread that cannot be stopped may
+// still run in stays: it works without us. Errors: those of room.Leave.
+func (g *Ground[P]) Leave() error {
+	if g.T.Stuck() > 0 {
+		return nil
+	}
+	g.View.Lock()
+	defer g.View.Unlock()
+	return g.Room.Leave()
+}
+
 // Alive has an error be reported that is no news if the target was killed meanwhile.
 func (g *Ground[P]) Alive(err error) {
 	if err != nil && !errors.Is(err, target.ErrGone) {
