@@ -103,20 +103,20 @@ func (c *Capture) AppendTo(dst []Value, ctx *Context) []Value {
 
 func (c *Capture) capture(v *Value, f *fetch, ctx *Context, elems []Value) {
 	switch f.src {
-	case fromComm:
+	case LoadComm:
 		v.Text = ctx.Comm
 		return
-	case fromText:
+	case LoadText:
 		v.Text = f.text
 		return
-	case fromStack:
+	case LoadStack:
 		if v.Fault = ctx.Stack == nil; !v.Fault {
 			v.stack(ctx.Stack())
 		}
 		return
 	}
 	word, ok := c.follow(f, ctx)
-	if f.sink == counted {
+	if f.sink == LoadCounted {
 		v.Elems = elems
 		if ok && word == 0 && f.null {
 			v.counted(&f.typ, 0, "", c.arch.Order, c.symbol)
@@ -138,7 +138,7 @@ func (c *Capture) capture(v *Value, f *fetch, ctx *Context, elems []Value) {
 	}
 	v.Array, v.Elems = true, slices.Grow(elems, f.typ.Array)[:f.typ.Array]
 	step := uint64(f.typ.Size)
-	if f.sink == textPtr {
+	if f.sink == LoadTextPtr {
 		step = uint64(c.arch.PtrSize)
 	}
 	for i := range v.Elems {
@@ -153,13 +153,13 @@ func (c *Capture) capture(v *Value, f *fetch, ctx *Context, elems []Value) {
 // follow takes the argument's word from its source and along its hops.
 func (c *Capture) follow(f *fetch, ctx *Context) (word uint64, ok bool) {
 	switch f.src {
-	case fromConst:
+	case LoadConst:
 		word = f.n
-	case fromReg:
+	case LoadReg:
 		word = ctx.Regs[f.reg]
-	case fromData:
+	case LoadData:
 		word = uint64(ctx.Data)
-	case fromEntry:
+	case LoadEntry:
 		regs := ctx.Entry
 		if regs == nil {
 			regs = ctx.Regs
@@ -195,12 +195,12 @@ func (c *Capture) follow(f *fetch, ctx *Context) (word uint64, ok bool) {
 func (c *Capture) value(v *Value, f *fetch, ctx *Context, word uint64) {
 	ok := true
 	switch f.sink {
-	case inMem:
+	case LoadNumber:
 		word, ok = c.load(ctx, word, f.typ.Size, f.from)
-	case textPtr:
+	case LoadTextPtr:
 		word, ok = c.load(ctx, word, c.arch.PtrSize, f.from)
 	}
-	if ok && (f.sink == textAt || f.sink == textPtr) {
+	if ok && (f.sink == LoadTextAt || f.sink == LoadTextPtr) {
 		v.Text, ok = ctx.readText(arch.Addr(word&c.mask), f.from)
 		word = 0
 	}

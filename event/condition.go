@@ -65,7 +65,7 @@ var comparisons = []string{"==", "!=", "<", "<=", ">", ">=", "~"}
 // KindOf is what an expression of a condition is.
 func (c *Capture) KindOf(e *spec.Expr) Kind {
 	if k, ok := c.cond.Leaf[e]; ok {
-		if k >= 0 && (isText(c.fetches[k].typ.Base) || c.fetches[k].src == fromText) {
+		if k >= 0 && (isText(c.fetches[k].typ.Base) || c.fetches[k].src == LoadText) {
 			return Text
 		}
 		return Number

@@ -23,7 +23,7 @@ func most(t *spec.Type) int {
 func (c *Capture) counted(v *Value, f *fetch, ctx *Context, begin uint64, ok bool) {
 	size := max(1, f.typ.Size)
 	n, counts := c.follow(f.count, ctx)
-	if n += f.count.off; counts && f.count.sink == inMem {
+	if n += f.count.off; counts && f.count.sink == LoadNumber {
 		n, counts = c.load(ctx, n, c.arch.PtrSize, f.count.from)
 	}
 	n &= c.mask

@@ -32,40 +32,16 @@ type Resolver interface {
 	Name(addr arch.Addr) string
 }
 
-// source is where an argument starts.
-type source uint8
-
-const (
-	fromConst source = iota // fetch.n
-	fromReg                 // a register at the hit
-	fromEntry               // a register as it was at the function's entry
-	fromComm                // the thread's name
-	fromText                // fetch.text
-	fromData                // the data's address
-	fromStack               // who called
-)
-
-// sink is what is made of the pointer or word that the hops arrive at.
-type sink uint8
-
-const (
-	asWord  sink = iota // the word itself, cut to the type's size
-	inMem               // elements of the type, at word + off
-	textAt              // text at word + off
-	textPtr             // text at the pointers that lie at word + off
-	counted             // as much at word + off as fetch.count says
-)
-
 // fetch is one compiled argument: a word from src, replaced by the word in
-// memory at word + hop for every hop, ends in a value by sink.
+// memory at word + hop for every hop, ends in a value by sink: as a Load, see there.
 type fetch struct {
-	src  source
+	src  LoadSource
 	reg  arch.Reg
 	n    uint64
 	text string
 	hops []uint64 // offsets; negative ones wrap
 	user uint32   // bit i: hop i reads the program's memory rather than the kernel's
-	sink sink
+	sink LoadAs
 	off  uint64
 	from space // what the sink reads in
 
@@ -156,27 +132,27 @@ func (c *Capture) walk(f *fetch, x *spec.Fetch, depth int) error {
 		if !ok {
 			return fmt.Errorf("%s has no register %q", c.arch.Name, x.Name)
 		}
-		f.src, f.reg = fromReg, reg
+		f.src, f.reg = LoadReg, reg
 	case spec.Stack:
-		f.src, f.reg = fromReg, c.arch.SP
+		f.src, f.reg = LoadReg, c.arch.SP
 	case spec.StackN:
 		if x.N < 0 {
 			return fmt.Errorf("$stack%d: no such word", x.N)
 		}
-		f.src, f.reg = fromReg, c.arch.SP
+		f.src, f.reg = LoadReg, c.arch.SP
 		f.hops = append(f.hops, uint64(x.N)*uint64(c.arch.PtrSize))
 	case spec.Retval:
-		f.src, f.reg = fromReg, c.arch.Ret
+		f.src, f.reg = LoadReg, c.arch.Ret
 	case spec.ArgN:
 		return c.argN(f, x.N)
 	case spec.Comm:
-		f.src = fromComm
+		f.src = LoadComm
 	case spec.DataAddr:
-		f.src = fromData
+		f.src = LoadData
 	case spec.StackTrace:
-		f.src = fromStack
+		f.src = LoadStack
 	case spec.ImmStr:
-		f.src, f.text = fromText, x.Name
+		f.src, f.text = LoadText, x.Name
 	case spec.Imm:
 		f.n = uint64(x.N)
 	case spec.Abs:
@@ -215,7 +191,7 @@ func (c *Capture) argN(f *fetch, n int64) error {
 	if n < 1 {
 		return fmt.Errorf("$arg%d: arguments count from 1", n)
 	}
-	f.src = fromEntry
+	f.src = LoadEntry
 	inRegs := int64(len(c.arch.Args))
 	if n <= inRegs {
 		f.reg = c.arch.Args[n-1]
@@ -289,7 +265,7 @@ func (f *fetch) finish(x *spec.Fetch) error {
 		if f.typ.Base == spec.SymStr && x.Op == spec.Imm {
 			return errors.New("type symstr: not for constants")
 		}
-		f.sink = asWord
+		f.sink = LoadWord
 		return nil
 	}
 	last := len(f.hops) - 1
@@ -300,13 +276,13 @@ func (f *fetch) finish(x *spec.Fetch) error {
 	}
 	switch {
 	case f.count != nil:
-		f.sink = counted
+		f.sink = LoadCounted
 	case !text:
-		f.sink = inMem
+		f.sink = LoadNumber
 	case f.typ.Array != 0:
-		f.sink = textPtr // string[N] is an array of pointers, even string[1]
+		f.sink = LoadTextPtr // string[N] is an array of pointers, even string[1]
 	default:
-		f.sink = textAt
+		f.sink = LoadTextAt
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (c *Capture) Form() Form {
 	form := make(Form, c.Shown())
 	for i := range form {
 		f := &c.fetches[i]
-		form[i] = FormArg{Name: f.name, Type: f.typ, Const: f.src == fromText, Text: f.text, Shift: f.shift, Mask: f.mask}
+		form[i] = FormArg{Name: f.name, Type: f.typ, Const: f.src == LoadText, Text: f.text, Shift: f.shift, Mask: f.mask}
 	}
 	return form
 }

@@ -34,7 +34,7 @@ func (c *Capture) guard(f *fetch, g *spec.Guard) error {
 		if err := c.compile(*part.to, &spec.Arg{Name: f.name, Fetch: *part.x, Type: spec.Type{Written: "guard", Base: spec.Unsigned, Size: g.Size}}); err != nil {
 			return err
 		}
-		if f.user != 0 || (*part.to).src == fromComm || (*part.to).src == fromText || (*part.to).src == fromStack {
+		if f.user != 0 || (*part.to).src == LoadComm || (*part.to).src == LoadText || (*part.to).src == LoadStack {
 			return errors.New("a guard of what is no number")
 		}
 	}

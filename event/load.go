@@ -53,24 +53,24 @@ type LoadGuard struct {
 type LoadSource uint8
 
 const (
-	LoadConst = LoadSource(fromConst)
-	LoadReg   = LoadSource(fromReg)
-	LoadEntry = LoadSource(fromEntry) // a register as it was at the function's entry
-	LoadComm  = LoadSource(fromComm)
-	LoadText  = LoadSource(fromText) // nothing is read: a constant text
-	LoadData  = LoadSource(fromData) // where a watched access's data is
-	LoadStack = LoadSource(fromStack)
+	LoadConst LoadSource = iota // Load.N
+	LoadReg                     // a register at the hit
+	LoadEntry                   // a register as it was at the function's entry
+	LoadComm                    // the thread's name
+	LoadText                    // nothing is read: a constant text
+	LoadData                    // where a watched access's data is
+	LoadStack                   // who called
 )
 
 // LoadAs is what a Load makes of its word.
 type LoadAs uint8
 
 const (
-	LoadWord    = LoadAs(asWord)
-	LoadNumber  = LoadAs(inMem)   // the Size bytes at word + Off
-	LoadTextAt  = LoadAs(textAt)  // the text at word + Off
-	LoadTextPtr = LoadAs(textPtr) // the text at the pointer at word + Off
-	LoadCounted = LoadAs(counted) // what lies at word + Off, as much of it as Length says
+	LoadWord    LoadAs = iota // the word itself, cut to the type's size
+	LoadNumber                // the Size bytes at word + Off, or elements of them
+	LoadTextAt                // the text at word + Off
+	LoadTextPtr               // the text at the pointer at word + Off, or at several
+	LoadCounted               // what lies at word + Off, as much of it as Length says
 )
 
 // Loads are the capture's arguments, in order.
@@ -84,8 +84,8 @@ func (c *Capture) Loads() []Load {
 
 func (f *fetch) load() Load {
 	l := Load{
-		Source: LoadSource(f.src), Reg: f.reg, N: f.n, Hops: slices.Clone(f.hops),
-		As: LoadAs(f.sink), Off: f.off, Nil: f.null, Nulls: f.nulls & (1<<len(f.hops) - 1), Size: f.typ.Size, Count: f.typ.Array,
+		Source: f.src, Reg: f.reg, N: f.n, Hops: slices.Clone(f.hops),
+		As: f.sink, Off: f.off, Nil: f.null, Nulls: f.nulls & (1<<len(f.hops) - 1), Size: f.typ.Size, Count: f.typ.Array,
 		Shift: f.shift, Mask: f.mask, Signed: f.typ.Base == spec.Signed || f.typ.Base == spec.Enumeration,
 	}
 	if f.typ.Base == spec.Bitfield && f.typ.BitSign {
@@ -101,7 +101,7 @@ func (f *fetch) load() Load {
 		}
 		l.Guards = append(l.Guards, out)
 	}
-	if f.sink == counted {
+	if f.sink == LoadCounted {
 		length := f.count.load()
 		l.Length, l.End, l.Most = &length, f.end, most(&f.typ)
 	}
