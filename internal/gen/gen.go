@@ -105,8 +105,7 @@ func Compile(name string, kind bpf.Kind, a *arch.Arch, c *event.Capture, o Optio
 
 // fetch is a load as the program does it.
 func (t *Trace) fetch(l *event.Load) (Fetch, error) {
-	f := Fetch{N: l.N, Hops: l.Hops, Off: l.Off, Nil: l.Nil, Nulls: l.Nulls, Size: l.Size, Count: l.Count,
-		As: map[event.LoadAs]As{event.LoadWord: AsWord, event.LoadNumber: AsNumber, event.LoadTextAt: AsText, event.LoadTextPtr: AsTextAt, event.LoadCounted: AsCounted}[l.As]}
+	f := Fetch{N: l.N, Hops: l.Hops, Off: l.Off, Nil: l.Nil, Nulls: l.Nulls, Size: l.Size, Count: l.Count, As: l.As}
 	for _, g := range l.Guards {
 		out := Guard{Hop: g.Hop, Equal: g.Equal, Not: g.Not, N: g.N}
 		for _, part := range []struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"kprobe/bpf"
+	"kprobe/event"
 )
 
 // maxGuards is how many guards an argument has at most: see event. Their masks lie behind all else on the stack.
@@ -59,7 +60,7 @@ func (g *writer) masks(f *Fetch, elem int) []int {
 // operand takes a guard's number to R3, by way of an element's slot.
 func (g *writer) operand(f *Fetch, elem int) {
 	g.word(f, elem)
-	if f.As == AsWord {
+	if f.As == event.LoadWord {
 		g.add(bpf.R3, f.Off)
 		return
 	}

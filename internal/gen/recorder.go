@@ -39,17 +39,7 @@ const (
 	FromThread             // tgid << 32 | tid
 )
 
-// As is what is made of the word that a fetch arrives at.
-type As uint8
-
-const (
-	AsWord     As     = iota // the word itself + Off
-	AsNumber                 // the Size bytes at the word + Off
-	AsText                   // the text at the word + Off
-	AsTextAt                 // the text at the pointer that lies at the word + Off
-	AsCounted                // the memory at the word + Off, as much as Length says
-	maxGenText = 4095        // bytes of a text, without its NUL
-)
+const maxGenText = 4095 // bytes of a text, without its NUL
 
 // Fetch is one argument: a word from its source, replaced by the word in memory
 // at word + hop for every hop, then made into Count values (0: one that is no
@@ -58,17 +48,17 @@ type Fetch struct {
 	From  From
 	N     uint64
 	Hops  []uint64
-	As    As
+	As    event.LoadAs
 	Off   uint64
-	Nil   bool   // AsNumber: it is 0 where the word is
+	Nil   bool   // LoadNumber: it is 0 where the word is
 	Nulls uint32 // bit i: what hop i reads is 0 where the word is
 
 	Guards []Guard // in the order of their hops
 
-	Size  int // AsNumber: 1, 2, 4 or 8
+	Size  int // LoadNumber: 1, 2, 4 or 8
 	Count int
 
-	// AsCounted: how many elements of Size (bytes, where that is 0) there are, or where they end, and the
+	// LoadCounted: how many elements of Size (bytes, where that is 0) there are, or where they end, and the
 	// most that are read.
 	Length *Fetch
 	End    bool
@@ -79,7 +69,7 @@ type Fetch struct {
 // hold, the word is 0 there.
 type Guard struct {
 	Hop   int
-	Of    *Fetch // AsWord or AsNumber
+	Of    *Fetch // LoadWord or LoadNumber
 	Minus *Fetch // taken off it; nil: nothing
 	Equal bool   // it is N; else it is more than N, both with a sign
 	Not   bool   // with Equal: it is not N
@@ -176,7 +166,7 @@ type Hit struct {
 type Raw = event.Raw
 
 func (f *Fetch) elems() int {
-	if f.As == AsCounted {
+	if f.As == event.LoadCounted {
 		return 2
 	}
 	return max(1, f.Count)
@@ -185,16 +175,18 @@ func (f *Fetch) elems() int {
 // texts are how many of the elements have a part of the record besides.
 func (f *Fetch) texts() int {
 	switch {
-	case f.As == AsCounted:
+	case f.As == event.LoadCounted:
 		return 1
 	case f.text():
 		return f.elems()
 	}
 	return 0
 }
-func (f *Fetch) faults() bool { return f.From != FromComm && (f.As != AsWord || len(f.Hops) > 0) }
+func (f *Fetch) faults() bool {
+	return f.From != FromComm && (f.As != event.LoadWord || len(f.Hops) > 0)
+}
 func (f *Fetch) text() bool {
-	return f.From == FromComm || f.As == AsText || f.As == AsTextAt || f.As == AsCounted && f.Size == 0
+	return f.From == FromComm || f.As == event.LoadTextAt || f.As == event.LoadTextPtr || f.As == event.LoadCounted && f.Size == 0
 }
 
 // Generate makes the program. Errors say what is too large or makes no sense.
@@ -206,11 +198,11 @@ func Generate(t Trace) (*Recorder, error) {
 		switch {
 		case f.From == FromReg && f.N >= uint64(len(c.Regs)):
 			return nil, fmt.Errorf("gen: argument %d: there is no word %d of %d in the context", k, f.N, len(c.Regs))
-		case f.As == AsNumber && f.Size != 1 && f.Size != 2 && f.Size != 4 && f.Size != 8:
+		case f.As == event.LoadNumber && f.Size != 1 && f.Size != 2 && f.Size != 4 && f.Size != 8:
 			return nil, fmt.Errorf("gen: argument %d: a number of %d bytes", k, f.Size)
-		case f.Count != 0 && (f.As == AsWord || f.From == FromComm):
+		case f.Count != 0 && (f.As == event.LoadWord || f.From == FromComm):
 			return nil, fmt.Errorf("gen: argument %d: an array that is not in memory", k)
-		case f.As == AsCounted && (f.Length == nil || f.Length.As > AsNumber || f.Size&(f.Size-1) != 0 || f.Most*max(1, f.Size) > maxGenText):
+		case f.As == event.LoadCounted && (f.Length == nil || f.Length.As > event.LoadNumber || f.Size&(f.Size-1) != 0 || f.Most*max(1, f.Size) > maxGenText):
 			return nil, fmt.Errorf("gen: argument %d: %d elements of %d bytes that are counted", k, f.Most, f.Size)
 		}
 		r.elems += f.elems()
@@ -481,7 +473,7 @@ func (g *writer) fault(elem int) {
 
 // fetch writes element i of an argument.
 func (g *writer) fetch(f *Fetch, i, elem int) {
-	if f.As == AsCounted {
+	if f.As == event.LoadCounted {
 		if i == 0 {
 			g.fetch(f.Length, 0, elem)
 		} else {
@@ -496,29 +488,29 @@ func (g *writer) fetch(f *Fetch, i, elem int) {
 	}
 	g.guards = 0
 	g.word(f, elem)
-	if f.As == AsWord {
+	if f.As == event.LoadWord {
 		if g.add(bpf.R3, f.Off); len(f.Hops) == 0 || f.Off != 0 {
 			g.store(bpf.R8, g.slot(elem), bpf.R3)
 		}
 		return
 	}
 	step := f.Size
-	if f.As == AsTextAt {
+	if f.As == event.LoadTextPtr {
 		step = word
-	} else if f.As == AsText {
+	} else if f.As == event.LoadTextAt {
 		step = 0
 	}
 	var null []int
-	if f.As == AsNumber && f.Nil {
+	if f.As == event.LoadNumber && f.Nil {
 		null = g.unlessNull(elem)
 	}
 	g.add(bpf.R3, f.Off+uint64(i*step))
 	switch f.As {
-	case AsNumber:
+	case event.LoadNumber:
 		g.read(elem, f.Size)
 		g.here(null)
 		return
-	case AsTextAt:
+	case event.LoadTextPtr:
 		g.read(elem, word)
 		g.load(bpf.R3, bpf.R8, g.slot(elem))
 	}
@@ -669,13 +661,13 @@ func (g *writer) compare(f *Filter) (fails []int) {
 	}
 	g.fails(f.Arg, fail)
 	elem := g.elem(f.Arg)
-	if g.t.Args[f.Arg].As == AsCounted {
+	if g.t.Args[f.Arg].As == event.LoadCounted {
 		elem++ // its memory: of the length the program has no need
 	}
 	g.load(bpf.R1, bpf.R8, g.slot(elem))
 	if f.IsText {
 		readable := len(fails)
-		if g.t.Args[f.Arg].As == AsCounted && !f.Prefix { // which may hold NULs
+		if g.t.Args[f.Arg].As == event.LoadCounted && !f.Prefix { // which may hold NULs
 			g.load(bpf.R2, bpf.R8, g.slot(elem-1))
 			fail(bpf.Insn{Op: bpf.ClassJMP | bpf.Jne, Dst: bpf.R2, Imm: int32(len(f.Text))})
 		}

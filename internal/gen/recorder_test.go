@@ -11,6 +11,7 @@ import (
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
 	"kprobe/bpf/verify"
+	"kprobe/event"
 	"kprobe/internal/gen"
 )
 
@@ -59,13 +60,13 @@ func (x *reference) fetch(f *gen.Fetch) gen.Raw {
 			}
 		}
 		switch f.As {
-		case gen.AsWord:
+		case event.LoadWord:
 			r.Bits = word + f.Off
-		case gen.AsNumber:
+		case event.LoadNumber:
 			r.Bits, ok = x.number(word+f.Off+uint64(i*f.Size), f.Size)
-		case gen.AsText:
+		case event.LoadTextAt:
 			r.Text, ok = x.text(word + f.Off)
-		case gen.AsTextAt:
+		case event.LoadTextPtr:
 			if word, ok = x.number(word+f.Off+uint64(8*i), 8); ok {
 				r.Text, ok = x.text(word)
 			}
@@ -176,16 +177,16 @@ func randomFetch(r *rand.Rand) (f gen.Fetch) {
 	for range r.IntN(3) {
 		f.Hops = append(f.Hops, uint64(int64(r.IntN(64)-16)))
 	}
-	f.As = gen.As(r.IntN(4))
+	f.As = event.LoadAs(r.IntN(4))
 	f.Off = uint64(int64(r.IntN(40) - 8))
 	f.Size = 1 << r.IntN(4)
-	if f.As != gen.AsWord && f.As != gen.AsText && r.IntN(3) == 0 {
+	if f.As != event.LoadWord && f.As != event.LoadTextAt && r.IntN(3) == 0 {
 		f.Count = 1 + r.IntN(6)
 		if r.IntN(10) == 0 {
 			f.Count = 64
 		}
 	}
-	if f.As == gen.AsWord {
+	if f.As == event.LoadWord {
 		f.Size = 0
 	}
 	return f
@@ -210,7 +211,7 @@ func randomFilter(r *rand.Rand, args []gen.Fetch, depth int) *gen.Filter {
 	for args[f.Arg].Count != 0 {
 		f.Arg = r.IntN(len(args))
 	}
-	if a := args[f.Arg]; a.From == gen.FromComm || a.As == gen.AsText || a.As == gen.AsTextAt {
+	if a := args[f.Arg]; a.From == gen.FromComm || a.As == event.LoadTextAt || a.As == event.LoadTextPtr {
 		f.Op, f.IsText, f.Text = gen.FilterEq+gen.FilterOp(r.IntN(2)), true, []string{"redis-server", "", "redis", strings.Repeat("x", 255)}[r.IntN(4)]
 	}
 	return f
@@ -338,9 +339,9 @@ func TestGenerateRefuses(t *testing.T) {
 		want string
 	}{
 		{gen.Trace{Args: []gen.Fetch{{From: gen.FromReg, N: 21}}}, "there is no word 21 of 21 in the context"},
-		{gen.Trace{Args: []gen.Fetch{{As: gen.AsNumber, Size: 3}}}, "a number of 3 bytes"},
+		{gen.Trace{Args: []gen.Fetch{{As: event.LoadNumber, Size: 3}}}, "a number of 3 bytes"},
 		{gen.Trace{Args: []gen.Fetch{{Count: 3}}}, "an array that is not in memory"},
-		{gen.Trace{Args: []gen.Fetch{{As: gen.AsTextAt, Count: 64}}, Ring: 65536}, "a ring of 65536 holds 32768"},
+		{gen.Trace{Args: []gen.Fetch{{As: event.LoadTextPtr, Count: 64}}, Ring: 65536}, "a ring of 65536 holds 32768"},
 		{gen.Trace{Args: reg, Filter: &gen.Filter{Op: gen.FilterEq, Arg: 3}}, "filter: argument 3 is not there"},
 		{gen.Trace{Args: reg, Filter: &gen.Filter{Op: gen.FilterEq, IsText: true}}, "not of the kind that it is compared with"},
 		{gen.Trace{Args: reg, Filter: &gen.Filter{Op: gen.FilterAnd}}, "an operand is missing"},
@@ -352,7 +353,7 @@ func TestGenerateRefuses(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	rec, err := gen.Generate(gen.Trace{Fields: 15, Args: []gen.Fetch{{From: gen.FromComm}, {As: gen.AsTextAt, Count: 3}, {From: gen.FromReg, N: 3}}})
+	rec, err := gen.Generate(gen.Trace{Fields: 15, Args: []gen.Fetch{{From: gen.FromComm}, {As: event.LoadTextPtr, Count: 3}, {From: gen.FromReg, N: 3}}})
 	if err != nil {
 		f.Fatal(err)
 	}
