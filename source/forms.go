@@ -62,8 +62,9 @@ const (
 
 // spec is an attribute of an abbreviation.
 type spec struct {
-	attr dwarf.Attr
-	form form
+	attr  dwarf.Attr
+	form  form
+	value int64 // of a constant that is in the abbreviation
 }
 
 // abbrev is a kind of entry.
@@ -87,6 +88,11 @@ type unit struct {
 	addrBase uint64
 	locBase  uint64
 	low      uint64 // what its location lists count from
+
+	// Of a unit that was split.
+	skeleton   uint64 // the first entry of what the linked file has of it; 0 of others
+	gnu        bool   // before DWARF 5: its lists are of other forms
+	rangesBase uint64
 }
 
 var errShort = errors.New("an entry ends too early")
@@ -293,7 +299,7 @@ func (c *cursor) text(f *File, u *unit, form form) uint64 {
 func (f *File) strx(u *unit, i uint64) uint64 {
 	n := uint64(u.offsetSize())
 	base := u.strBase
-	if base == 0 && u.version >= 5 {
+	if base == 0 && u.version >= 5 && !u.gnu {
 		base = 2 * n // behind the header: 8 bytes, or 16
 	}
 	at := base + i*n
@@ -364,10 +370,11 @@ func (f *File) kinds(u *unit, off uint64) ([]abbrev, error) {
 			if at == 0 && form == 0 {
 				break
 			}
+			value := int64(0)
 			if form == formImplicit {
-				c.sleb()
+				value = c.sleb()
 			}
-			a.specs = append(a.specs, spec{dwarf.Attr(at), form})
+			a.specs = append(a.specs, spec{dwarf.Attr(at), form, value})
 			a.sibling = a.sibling || dwarf.Attr(at) == dwarf.AttrSibling
 			if n := u.width(form); n < 0 || a.fixed < 0 {
 				a.fixed = -1
@@ -466,11 +473,14 @@ func (f *File) readRoot(u *unit) {
 	for _, s := range u.kinds[code].specs {
 		switch s.attr {
 		case attrStrOffsetsBase, attrAddrBase, attrLoclistsBase, attrGNUAddrBase:
-			if u.width(s.form) < 1 {
-				c.skip(u, s.form)
-				continue
+			v := uint64(s.value)
+			if s.form != formImplicit {
+				if u.width(s.form) < 1 {
+					c.skip(u, s.form)
+					continue
+				}
+				v = c.number(u.width(s.form))
 			}
-			v := c.number(u.width(s.form))
 			switch s.attr {
 			case attrStrOffsetsBase:
 				u.strBase = v
@@ -502,7 +512,7 @@ func (f *File) readRoot(u *unit) {
 // addrx is the address of an index.
 func (f *File) addrx(u *unit, i uint64) (uint64, bool) {
 	base := u.addrBase
-	if base == 0 {
+	if base == 0 && u.version >= 5 && !u.gnu {
 		base = 8
 	}
 	at := base + i*uint64(u.size)

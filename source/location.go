@@ -365,7 +365,7 @@ func (m *machine) compute(c *cursor, op byte) error {
 		if a.Op != OpConst && a.Op != OpAddr {
 			return errStack
 		}
-		m.push(&Expr{Op: OpThread, N: a.N})
+		m.push(&Expr{Op: OpThread, N: m.f.threadOffset(m.u, a.N)})
 	case opEntryValue, opGNUEntryValue:
 		inner := machine{f: m.f, u: m.u, pc: m.pc, base: m.base}
 		l, err := inner.locate(c.take(int(min(c.uleb(), 1<<16))))
@@ -408,6 +408,9 @@ func (f *File) spans(u *unit, fd *dwarf.Field) ([]span, error) {
 	}
 	if !ok {
 		return nil, errStack
+	}
+	if u.gnu {
+		return f.splitSpans(u, off)
 	}
 	if u.version < 5 {
 		return f.oldSpans(u, off)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"sync"
 )
 
@@ -21,6 +22,9 @@ type File struct {
 	data *dwarf.Data
 	sec  sections
 	alt  *File // what dwz moved to a file of its own
+
+	lack    error // why a file of split debug data could not be read
+	lacking int   // of so many units
 
 	mu     sync.Mutex // of what follows, and of data's reader
 	units  []*unit
@@ -39,6 +43,7 @@ type File struct {
 type sections struct {
 	info, abbrev, str, lineStr, strOffsets []byte
 	addr, loc, loclists                    []byte
+	line, ranges, rnglists                 []byte
 	frame                                  []byte // .debug_frame
 	little                                 bool
 }
@@ -50,6 +55,10 @@ type Options struct {
 
 	// Alternate opens what .gnu_debugaltlink names, of the build ID; nil: it is not found.
 	Alternate func(name string, buildID []byte) (io.ReaderAt, error)
+
+	// Split opens a .dwo file, by the name and the directory that the compilation gave; of no name, the package of
+	// them all (.dwp). nil: there are none. What it gives is closed, if it can be.
+	Split func(dir, name string) (io.ReaderAt, error)
 }
 
 // Open reads the sections of a file's debug data: of the file itself, or of the separate
@@ -75,25 +84,6 @@ func Open(r io.ReaderAt, opt Options) (*File, error) {
 	return f, nil
 }
 
-// The attributes of a unit that say which file the rest of it is in: of DWARF 5, and of GNU before.
-const (
-	attrDwoName    = dwarf.Attr(0x76)
-	attrGNUDwoName = dwarf.Attr(0x2130)
-)
-
-// elsewhere says of debug data that is split that functions and variables are in files that are not read, "" of other.
-func (f *File) elsewhere() string {
-	for _, u := range f.units {
-		f.mu.Lock()
-		e := f.entry(dwarf.Offset(u.root))
-		f.mu.Unlock()
-		if e != nil && (e.Val(attrDwoName) != nil || e.Val(attrGNUDwoName) != nil) {
-			return ": its debug data is split into .dwo files (-gsplit-dwarf), which are not read"
-		}
-	}
-	return ""
-}
-
 func hasInfo(e *elf.File) bool {
 	for _, s := range e.Sections {
 		if (s.Name == ".debug_info" || s.Name == ".zdebug_info") && s.Type != elf.SHT_NOBITS && s.Size > 0 {
@@ -103,6 +93,26 @@ func hasInfo(e *elf.File) bool {
 	return false
 }
 
+// sectionOf is what a section of debug data holds, unpacked; nil where there is none.
+func sectionOf(e *elf.File, name string) []byte {
+	s := e.Section(".debug_" + name)
+	if s == nil {
+		s = e.Section(".zdebug_" + name)
+	}
+	return content(s)
+}
+
+func content(s *elf.Section) []byte {
+	if s == nil || s.Type == elf.SHT_NOBITS || s.Size > maxSection {
+		return nil
+	}
+	b, err := s.Data() // which unpacks zlib's and zstd's
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
 // maxSection bounds what a compressed section may claim to be.
 const maxSection = 4 << 30
 
@@ -110,36 +120,33 @@ func read(e *elf.File, opt Options) (*File, error) {
 	if !hasInfo(e) {
 		return nil, ErrNone
 	}
-	get := func(name string) []byte {
-		s := e.Section(".debug_" + name)
-		if s == nil {
-			s = e.Section(".zdebug_" + name)
-		}
-		if s == nil || s.Type == elf.SHT_NOBITS || s.Size > maxSection {
-			return nil
-		}
-		b, err := s.Data() // which unpacks zlib's and zstd's
-		if err != nil {
-			return nil
-		}
-		return b
-	}
+	get := func(name string) []byte { return sectionOf(e, name) }
 	f := &File{Machine: e.Machine, elf: e, trees: map[dwarf.Offset]*scope{}, bounds: map[*unit][]funcRange{},
 		entries: map[dwarf.Type]dwarf.Offset{}, classes: map[*dwarf.StructType]*class{}}
 	f.sec = sections{
 		info: get("info"), abbrev: get("abbrev"), str: get("str"), lineStr: get("line_str"), strOffsets: get("str_offsets"),
 		addr: get("addr"), loc: get("loc"), loclists: get("loclists"), frame: get("frame"),
+		line: get("line"), ranges: get("ranges"), rnglists: get("rnglists"),
 		little: e.ByteOrder.String() == "LittleEndian",
 	}
-	data, err := dwarf.New(f.sec.abbrev, nil, nil, f.sec.info, get("line"), nil, get("ranges"), f.sec.str)
+	var err error
+	if f.units, err = f.readUnits(); err != nil {
+		return nil, fmt.Errorf("debug data: %w", err)
+	}
+	if opt.Split == nil {
+		opt.Split = func(dir, name string) (io.ReaderAt, error) { return nil, fs.ErrNotExist }
+	}
+	if joined := f.join(opt.Split); len(joined) > 0 {
+		if f.units, err = f.readUnits(); err != nil {
+			return nil, fmt.Errorf("debug data: %w", err)
+		}
+		f.rejoin(joined)
+	}
+	data, err := dwarf.New(f.sec.abbrev, nil, nil, f.sec.info, f.sec.line, nil, f.sec.ranges, f.sec.str)
 	if err != nil {
 		return nil, fmt.Errorf("debug data: %w", err)
 	}
-	for _, name := range []string{"addr", "line_str", "rnglists", "str_offsets"} {
-		b := map[string][]byte{"addr": f.sec.addr, "line_str": f.sec.lineStr, "str_offsets": f.sec.strOffsets}[name]
-		if name == "rnglists" {
-			b = get(name)
-		}
+	for name, b := range map[string][]byte{"addr": f.sec.addr, "line_str": f.sec.lineStr, "rnglists": f.sec.rnglists, "str_offsets": f.sec.strOffsets} {
 		if b == nil {
 			continue
 		}
@@ -153,9 +160,6 @@ func read(e *elf.File, opt Options) (*File, error) {
 		}
 	}
 	f.data = data
-	if f.units, err = f.readUnits(); err != nil {
-		return nil, fmt.Errorf("debug data: %w", err)
-	}
 	f.scan = sync.OnceValue(f.readIndex)
 	f.ranges = sync.OnceValue(f.readRanges)
 	f.frames = sync.OnceValue(f.readFrames)

@@ -20,9 +20,19 @@ type row struct {
 }
 
 // root is a unit's first entry; nil where that cannot be read.
-func (f *File) root(u *unit) *dwarf.Entry {
+func (f *File) root(u *unit) *dwarf.Entry { return f.first(u.root) }
+
+// linked is the first entry of what the linker saw of a unit, which has its code and lines.
+func (f *File) linked(u *unit) *dwarf.Entry {
+	if u.skeleton != 0 {
+		return f.first(u.skeleton)
+	}
+	return f.root(u)
+}
+
+func (f *File) first(at uint64) *dwarf.Entry {
 	r := f.data.Reader()
-	r.Seek(dwarf.Offset(u.root))
+	r.Seek(dwarf.Offset(at))
 	e, err := r.Next()
 	if err != nil {
 		return nil
@@ -32,7 +42,7 @@ func (f *File) root(u *unit) *dwarf.Entry {
 
 // lineReader reads a unit's line table; nil where there is none.
 func (f *File) lineReader(u *unit) *dwarf.LineReader {
-	e := f.root(u)
+	e := f.linked(u)
 	if e == nil || e.Tag != dwarf.TagCompileUnit && e.Tag != dwarf.TagSkeletonUnit {
 		return nil
 	}
@@ -86,7 +96,7 @@ type unitRange struct {
 func (f *File) readRanges() []unitRange {
 	var out []unitRange
 	for _, u := range f.units {
-		e := f.root(u)
+		e := f.linked(u)
 		if e == nil || e.Tag == dwarf.TagPartialUnit {
 			continue
 		}

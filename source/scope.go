@@ -56,9 +56,15 @@ func (f *File) rangesOf(e *dwarf.Entry) [][2]uint64 {
 	if e == nil {
 		return nil
 	}
-	rs, err := f.data.Ranges(e)
-	if err != nil {
-		return nil
+	rs, ok := [][2]uint64(nil), false
+	if u := f.unitAt(uint64(e.Offset)); u != nil {
+		rs, ok = f.splitRanges(u, e)
+	}
+	if !ok {
+		var err error
+		if rs, err = f.data.Ranges(e); err != nil {
+			return nil
+		}
 	}
 	return slices.DeleteFunc(rs, func(r [2]uint64) bool { return r[0] <= dropped || r[0] >= r[1] })
 }

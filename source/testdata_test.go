@@ -1,6 +1,7 @@
 package source
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,7 +49,15 @@ func open(t *testing.T, path string) *File {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
-	f, err := Open(r, Options{})
+	f, err := Open(r, Options{Split: func(dir, name string) (io.ReaderAt, error) {
+		if name == "" {
+			return os.Open(path + ".dwp")
+		}
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return os.Open(name)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

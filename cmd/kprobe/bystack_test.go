@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,9 +33,19 @@ func TestStatByStack(t *testing.T) {
 	refused(t, run(t, "stat", "--by", "luck", "p leaf", "--", path), "by is stack")
 }
 
-// TestSplitDebugData holds that debug data in files of its own is said to be there.
+// TestSplitDebugData holds that debug data in files of its own is read, and said to be missing where these are gone.
 func TestSplitDebugData(t *testing.T) {
 	path := compiledSource(t, "gcc", "-O1", "-g", "-gsplit-dwarf", "calls.c")
-	refused(t, run(t, "vars", path, "leaf"), "split into .dwo files")
-	refused(t, run(t, "trace", "p calls:leaf n", "--", path), "split into .dwo files")
+	if r := run(t, "vars", path, "leaf"); !r.OK() || !strings.Contains(fmt.Sprint(r), "int n") {
+		t.Error(r)
+	}
+	dwos, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.dwo"))
+	if len(dwos) != 1 {
+		t.Fatal(dwos)
+	}
+	if err := os.Remove(dwos[0]); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, run(t, "vars", path, "leaf"), "debug data is split off")
+	refused(t, run(t, "trace", "p calls:leaf n", "--", path), "debug data is split off")
 }

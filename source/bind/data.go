@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"kprobe/source"
 	"kprobe/symbol"
@@ -27,7 +28,10 @@ var Elsewhere func(buildID []byte) (io.ReaderAt, error)
 func Of(f *symbol.File) (*source.File, error) {
 	type key struct{}
 	d := f.Memo(key{}, func() any {
-		opt := source.Options{Alternate: func(name string, id []byte) (io.ReaderAt, error) { return alternate(f.Path(), name, id) }}
+		opt := source.Options{
+			Alternate: func(name string, id []byte) (io.ReaderAt, error) { return alternate(f.Path(), name, id) },
+			Split:     func(dir, name string) (io.ReaderAt, error) { return split(f.Path(), dir, name) },
+		}
 		if r := f.DebugReader(); r != nil {
 			opt.Debug = r
 		}
@@ -64,4 +68,36 @@ func alternate(of, name string, id []byte) (io.ReaderAt, error) {
 		return Elsewhere(id)
 	}
 	return r, err
+}
+
+// split opens what a file's unit was split off to: where the compiler wrote it, or beside the file, to which it may have
+// been moved; of no name, the package of them all. That it is of the same compilation, its number tells.
+func split(of, dir, name string) (io.ReaderAt, error) {
+	if name == "" {
+		return regular(of + ".dwp")
+	}
+	at := name
+	if !filepath.IsAbs(at) {
+		at = filepath.Join(dir, at)
+	}
+	r, err := regular(at)
+	if err != nil {
+		if beside, missing := regular(filepath.Join(filepath.Dir(of), filepath.Base(name))); missing == nil {
+			return beside, nil
+		}
+	}
+	return r, err
+}
+
+// regular opens a file, and nothing that would keep its reader waiting.
+func regular(name string) (io.ReaderAt, error) {
+	r, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if st, err := r.Stat(); err != nil || !st.Mode().IsRegular() {
+		r.Close()
+		return nil, fmt.Errorf("%s: not a file", name)
+	}
+	return r, nil
 }
