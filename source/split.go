@@ -360,6 +360,7 @@ func (f *File) add(sk skeleton, s *split, p part) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	info = info[:h.end]
 	kinds, err := s.kinds(&h, s.share(p, "abbrev"))
 	if err != nil {
 		return 0, err
