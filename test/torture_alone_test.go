@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -93,6 +96,45 @@ func TestTargetLivesOnAlone(t *testing.T) {
 			if done, err := ptrace.Recover(v.pid); err != nil || len(done) != 0 {
 				t.Errorf("another recovery found %v, %v", done, err)
 			}
+		})
+	}
+}
+
+// With nobody left, a fork makes two of the calls that it comes in, one of which nobody takes out of the session's code: in
+// parent and child they return right.
+func TestForkWithNobodyLeft(t *testing.T) {
+	for _, how := range [][]string{{"stat"}, {"trace", "--stops"}, {"trace"}} {
+		t.Run(strings.Join(how, " "), func(t *testing.T) {
+			p := testprog.Start(t, testprog.Build(t, "lives", "-O2"))
+			args := append(slices.Clone(how), "-p", strconv.Itoa(p.Pid), "r lives:live_forks", "r lives:live_around", "r libc.so.6:fork")
+			c := exec.Command(testprog.Command(t, "kprobe/cmd/kprobe"), args...)
+			var said bytes.Buffer
+			c.Stderr = &said
+			ok(t, c.Start())
+			defer c.Process.Kill()
+			armed := func() bool { // all three: traps, of which some have become jumps
+				diffs, err := testprog.TextDiff(p.Pid)
+				ok(t, err)
+				return len(diffs) >= 3
+			}
+			for end := time.Now().Add(time.Minute); !armed(); time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("there are no probes in it: %s", &said)
+				}
+			}
+			p.Send("fork_within")
+			p.Expect("within")
+			ok(t, syscall.Kill(guardianOf(t, c.Process.Pid), syscall.SIGKILL))
+			c.Process.Kill()
+			c.Wait()
+			p.Send("")
+			if got := p.Expect("fork_within"); got != "fork_within 6" {
+				t.Error(got)
+			}
+			if done, err := ptrace.Recover(p.Pid); err != nil || len(done) != 1 || done[0].Err != nil {
+				t.Errorf("recovery: %v, %v", done, err)
+			}
+			ends(t, p)
 		})
 	}
 }

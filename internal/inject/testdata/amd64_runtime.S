@@ -247,6 +247,9 @@ ROUTINE unstack
 	push	rdi
 	push	r8
 	push	r9
+	mov	r8, [rip+start-AREA_CODE+AREA_HEAD]
+	cmp	byte ptr [r8+HEAD_DEAD], 0
+	jne	alone
 	mov	rsi, rcx
 own:	sub	rsi, CALL_SIZE
 	cmp	qword ptr [rsi+CALL_SLOT], -1
@@ -300,6 +303,34 @@ unstacked:
 	ret
 lost:	int3				# nobody's: the controller may know more
 	jmp	lost
+
+# Nobody is there any more, who would take a forked child out of our code. Parent and child both return from the calls
+# that the fork came in, and have one memory for instances: the first of them has the call's, and for the other it is
+# over. But since no call is watched any more, what is over is still where it was, before the first free one or behind,
+# and is left there.
+alone:	mov	rsi, rcx
+before:	sub	rsi, CALL_SIZE
+	cmp	qword ptr [rsi+CALL_SLOT], -1
+	je	behind			# the sentinel
+	cmp	[rsi+CALL_SLOT], rax
+	jne	before
+	jmp	found
+behind:	lea	rdi, [rdx+CALLS_AT+MAX_CALLS*CALL_SIZE]
+	mov	rsi, rcx
+ended:	cmp	rsi, rdi
+	jae	buried
+	cmp	[rsi+CALL_SLOT], rax
+	je	found
+	add	rsi, CALL_SIZE
+	jmp	ended
+buried:	mov	esi, eax
+	shl	esi, GRAVE_SHIFT
+	and	esi, GRAVE_MASK
+	lea	rsi, [rdx+rsi+STATE_GRAVE]
+	cmp	[rsi+CALL_SLOT], rax
+	jne	moved
+found:	mov	rcx, rsi
+	jmp	unstacked
 
 # ---- The pool of calls: called by detours, at work on the private stack ----
 

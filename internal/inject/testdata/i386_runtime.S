@@ -280,6 +280,9 @@ ROUTINE unstack
 	push	edi
 	push	ebx
 	push	ebp
+	SEGMENT	ebx
+	cmp	byte ptr [ebx+HEAD_DEAD], 0
+	jne	alone
 	mov	esi, ecx
 own:	sub	esi, CALL_SIZE
 	cmp	dword ptr [esi+CALL_SLOT], -1
@@ -334,6 +337,34 @@ unstacked:
 	ret
 lost:	int3				# nobody's: the controller may know more
 	jmp	lost
+
+# Nobody is there any more, who would take a forked child out of our code. Parent and child both return from the calls
+# that the fork came in, and have one memory for instances: the first of them has the call's, and for the other it is
+# over. But since no call is watched any more, what is over is still where it was, before the first free one or behind,
+# and is left there.
+alone:	mov	esi, ecx
+before:	sub	esi, CALL_SIZE
+	cmp	dword ptr [esi+CALL_SLOT], -1
+	je	behind			# the sentinel
+	cmp	[esi+CALL_SLOT], eax
+	jne	before
+	jmp	found
+behind:	lea	edi, [edx+CALLS_AT+MAX_CALLS*CALL_SIZE]
+	mov	esi, ecx
+ended:	cmp	esi, edi
+	jae	buried
+	cmp	[esi+CALL_SLOT], eax
+	je	found
+	add	esi, CALL_SIZE
+	jmp	ended
+buried:	mov	esi, eax
+	shl	esi, GRAVE_SHIFT
+	and	esi, GRAVE_MASK
+	lea	esi, [edx+esi+STATE_GRAVE]
+	cmp	[esi+CALL_SLOT], eax
+	jne	moved
+found:	mov	ecx, esi
+	jmp	unstacked
 
 # ---- The pool of calls: called by detours, at work on the private stack ----
 

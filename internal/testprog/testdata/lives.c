@@ -14,6 +14,7 @@
 //	seize_child     or PTRACE_SEIZE
 //	catch_traps     a handler for SIGTRAP is set; trap: it is sent, child_trap: to a child
 //	ignore_traps    it is ignored
+//	fork_within     a function asks for a line and forks; parent and child return from it
 //	children N      N children by fork, one after the other, each of which works
 //	work N          N calls
 #define _GNU_SOURCE
@@ -118,6 +119,27 @@ static void *vforks(void *p)
 	return ends(p);
 }
 
+// What calls it is under way in both.
+PROBED pid_t live_forks(void)
+{
+	pid_t pid;
+
+	printf("within\n");
+	fflush(stdout);
+	getchar();
+	pid = fork();
+	BARRIER();
+	return pid;
+}
+
+PROBED pid_t live_around(void)
+{
+	pid_t pid = live_forks();
+
+	BARRIER();
+	return pid;
+}
+
 static int serve(void);
 
 // The leader is a zombie when this says that the round is done.
@@ -167,6 +189,12 @@ static int serve(void)
 				pthread_create(&t[i], NULL, works_on, NULL);
 			work(10); // while they are at their probes: each call waits for its turn
 			_exit(7);
+		} else if (!strcmp(command, "fork_within")) {
+			pid_t pid = live_around();
+
+			if (pid == 0)
+				_exit(live_work(1) == 4 ? 6 : 8);
+			printf("fork_within %d\n", WEXITSTATUS(status_of(pid)));
 		} else if (!strcmp(command, "vfork_fails")) {
 			pid_t pid = vfork();
 
