@@ -17,6 +17,7 @@ import (
 
 	"kprobe"
 	"kprobe/bpf"
+	"kprobe/internal/proc"
 	"kprobe/internal/btftext"
 	"kprobe/internal/host"
 	"kprobe/target/ptrace"
@@ -193,8 +194,7 @@ func (r *runRequest) records(c *bpf.Collection) (map[string]btf.Type, error) {
 // load reads the object, beside the files whose types it may ask for.
 func (r *runRequest) load(object io.ReaderAt) (*bpf.Collection, error) {
 	var types []io.ReaderAt
-	add := func(name string) error {
-		f, err := os.Open(name)
+	add := func(f *os.File, err error) error {
 		if err == nil {
 			types = append(types, f)
 		}
@@ -206,12 +206,12 @@ func (r *runRequest) load(object io.ReaderAt) (*bpf.Collection, error) {
 		}
 	}()
 	for _, name := range r.types {
-		if err := add(name); err != nil {
+		if err := add(os.Open(name)); err != nil {
 			return nil, fmt.Errorf("--types: %w", err)
 		}
 	}
 	if len(types) == 0 && r.kernel.at == "" {
-		_ = add(fmt.Sprintf("/proc/%d/exe", r.pids[0])) // that it is not there is found out soon enough
+		_ = add(proc.Process(r.pids[0]).Open("exe")) // that it is not there is found out soon enough
 	}
 	return bpf.Load(object, types...)
 }
