@@ -215,13 +215,20 @@ func (r *Run) tellFailed(a *compile.Action, code int64) error {
 	return err
 }
 
-// signal sends one to the target's process or thread, which may be gone.
+// signal sends one to the target's process or thread, which may be gone, or to our own where the probe is of ours. The target
+// can write what it likes into the records: no other process is sent any.
 func (r *Run) signal(a *compile.Action, sig syscall.Signal, ids uint64) error {
 	pid, tid := int(ids>>32), int(uint32(ids))
 	if !a.Thread {
 		tid = 0
 	}
-	if err := host.Signal(pid, tid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+	var err error
+	if target := r.session != nil && pid == r.session.Target().PID(); !target && pid != os.Getpid() {
+		err = fmt.Errorf("process %d is not the target", pid)
+	} else {
+		err = host.Signal(pid, tid, sig)
+	}
+	if err != nil && !errors.Is(err, syscall.ESRCH) {
 		_, err = fmt.Fprintf(r.s.opts.Errors, "%s:%d: WARNING: signal %d could not be sent: %v\n", r.s.plan.Source.PartName(a.At.From), r.s.plan.Source.Line(a.At.From), sig, err)
 		return err
 	}
