@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -103,10 +102,15 @@ func TestTargetLivesOnAlone(t *testing.T) {
 // With nobody left, a fork makes two of the calls that it comes in, one of which nobody takes out of the session's code: in
 // parent and child they return right.
 func TestForkWithNobodyLeft(t *testing.T) {
-	for _, how := range [][]string{{"stat"}, {"trace", "--stops"}, {"trace"}} {
-		t.Run(strings.Join(how, " "), func(t *testing.T) {
-			p := testprog.Start(t, testprog.Build(t, "lives", "-O2"))
-			args := append(slices.Clone(how), "-p", strconv.Itoa(p.Pid), "r lives:live_forks", "r lives:live_around", "r libc.so.6:fork")
+	for _, how := range []string{"stat", "trace --stops", "trace", "stat -m32"} {
+		t.Run(how, func(t *testing.T) {
+			verb, narrow := strings.CutSuffix(how, " -m32")
+			flags := []string{"-O2"}
+			if narrow {
+				flags = append(flags, "-m32")
+			}
+			p := testprog.Start(t, testprog.Build(t, "lives", flags...))
+			args := append(strings.Fields(verb), "-p", strconv.Itoa(p.Pid), "r lives:live_forks", "r lives:live_around", "r libc.so.6:fork")
 			c := exec.Command(testprog.Command(t, "kprobe/cmd/kprobe"), args...)
 			var said bytes.Buffer
 			c.Stderr = &said
