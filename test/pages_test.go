@@ -1,5 +1,3 @@
-//go:build amd64 || arm64 || riscv64
-
 package test
 
 import (
@@ -11,15 +9,23 @@ import (
 	"kprobe"
 	"kprobe/arch"
 	"kprobe/internal/testprog"
+	"kprobe/target"
 	"kprobe/target/ptrace"
 )
+
+// memory is what a process maps, on each machine that there are processes of.
+type memory interface {
+	target.Allocator
+	target.Sharer
+}
 
 // coarse is a process whose kernel has larger pages than this machine's: what is not of whole pages is told of.
 type coarse struct {
 	*ptrace.Process
-	page  int
-	tell  func(error)
-	calls atomic.Int64
+	memory memory
+	page   int
+	tell   func(error)
+	calls  atomic.Int64
 }
 
 func (c *coarse) PageSize() int { return c.page }
@@ -34,17 +40,17 @@ func (c *coarse) whole(what string, at arch.Addr, size int) {
 
 func (c *coarse) Alloc(at arch.Addr, size int) error {
 	c.whole("map", at, size)
-	return c.Process.Alloc(at, size)
+	return c.memory.Alloc(at, size)
 }
 
 func (c *coarse) Free(at arch.Addr, size int) error {
 	c.whole("unmap", at, size)
-	return c.Process.Free(at, size)
+	return c.memory.Free(at, size)
 }
 
 func (c *coarse) Share(at arch.Addr, size int) ([]byte, error) {
 	c.whole("share", at, size)
-	return c.Process.Share(at, size)
+	return c.memory.Share(at, size)
 }
 
 // All that a session maps is of whole pages of the target's: slots, the lifeline, jumps and what they count in.
@@ -58,6 +64,7 @@ func TestLargePages(t *testing.T) {
 			process, err := ptrace.Attach(p.Pid)
 			ok(t, err)
 			c := &coarse{Process: process, page: page, tell: func(err error) { t.Error(err) }}
+			c.memory = any(process).(memory)
 			s, err := kprobe.Open(c, &kprobe.Options{Report: func(err error) { t.Errorf("reported: %v", err) }})
 			ok(t, err)
 			t.Cleanup(func() { detach(t, s) })
