@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"kprobe/arch"
 	"kprobe/target"
@@ -91,12 +92,14 @@ func (s *suite) frozen(f func() error) error {
 // serve has the target poked meanwhile, and hands its traps to hit. What else is
 // reported is the target's own affair.
 func (s *suite) serve(hit func(target.Stop) error) error {
-	done := make(chan error, 1)
+	done, heard, quiet := make(chan error, 1), make(chan struct{}), make(chan struct{})
+	defer close(heard)
 	go func() {
+		defer close(quiet)
 		err := errors.New("the poke has failed")
 		defer func() {
 			done <- err
-			s.Target.Wake()
+			s.wakeUntil(heard)
 		}()
 		err = s.Poke()
 	}()
@@ -109,7 +112,9 @@ func (s *suite) serve(hit func(target.Stop) error) error {
 		case target.StopWoken:
 			select {
 			case err := <-done:
-				return err
+				heard <- struct{}{}
+				<-quiet
+				return errors.Join(err, s.woken()) // what the last one left
 			default:
 			}
 		case target.StopTrap:
@@ -128,12 +133,32 @@ func (s *suite) serve(hit func(target.Stop) error) error {
 	}
 }
 
+// wakeUntil wakes the target's owner until that is heard: one Wake may be lost.
+func (s *suite) wakeUntil(heard <-chan struct{}) {
+	for {
+		s.Target.Wake()
+		select {
+		case <-heard:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// woken wakes the owner, which is us: Wait returns at once.
+func (s *suite) woken() error {
+	s.Target.Wake()
+	st, err := s.Target.Wait()
+	if err != nil || st.Kind != target.StopWoken {
+		return fmt.Errorf("wait after wake: %+v, %v", st, err)
+	}
+	return nil
+}
+
 func (s *suite) wake() error {
 	for range 3 {
-		s.Target.Wake()
-		st, err := s.Target.Wait()
-		if err != nil || st.Kind != target.StopWoken {
-			return fmt.Errorf("wait after wake: %+v, %v", st, err)
+		if err := s.woken(); err != nil {
+			return err
 		}
 	}
 	return s.serve(func(st target.Stop) error { return fmt.Errorf("a trap that nobody set: %+v", st) })
