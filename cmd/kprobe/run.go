@@ -17,9 +17,9 @@ import (
 
 	"kprobe"
 	"kprobe/bpf"
-	"kprobe/internal/proc"
 	"kprobe/internal/btftext"
 	"kprobe/internal/host"
+	"kprobe/internal/proc"
 	"kprobe/target/ptrace"
 )
 
