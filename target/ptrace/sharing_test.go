@@ -42,6 +42,9 @@ func TestStrangerIsLetGoWithItsSignal(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Process.Kill(); c.Wait() })
+		for taskState(c.Process.Pid, c.Process.Pid) != 'S' { // before that it may be on its way through exec, and stop there
+			time.Sleep(time.Millisecond)
+		}
 		return c
 	}
 	ours, stranger := sleeper(), sleeper()
