@@ -54,14 +54,14 @@ type convention struct {
 }
 
 var conventions = map[*arch.Arch]*convention{
-	arch.AMD64:   {floats: first(0, 8), structure: eightbytes},
+	arch.AMD64:   {floats: InRow(0, 8), structure: eightbytes},
 	arch.I386:    {structure: (*allotment).inMemory},
-	arch.ARM64:   {floats: first(0, 8), structure: aapcs64},
-	arch.RISCV64: {floats: first(10, 8), floatsAsInt: true, structure: lp64d},
+	arch.ARM64:   {floats: InRow(0, 8), structure: aapcs64},
+	arch.RISCV64: {floats: InRow(10, 8), floatsAsInt: true, structure: lp64d},
 }
 
-// first are n numbers from one on.
-func first(from, n int) (list []int) {
+// InRow are the numbers of n registers, from one on.
+func InRow(from, n int) (list []int) {
 	for i := range n {
 		list = append(list, from+i)
 	}

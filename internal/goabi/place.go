@@ -3,6 +3,7 @@ package goabi
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"kprobe/arch"
 	"kprobe/internal/cabi"
@@ -22,24 +23,16 @@ type Machine struct {
 var machines = map[*arch.Arch]*Machine{
 	arch.AMD64: {
 		Ints:   []arch.Reg{arch.AX, arch.BX, arch.CX, arch.DI, arch.SI, arch.R8, arch.R9, arch.R10, arch.R11},
-		floats: upTo(14), g: arch.R14,
+		floats: cabi.InRow(0, 15), g: arch.R14,
 	},
 	arch.ARM64: {
 		Ints:   []arch.Reg{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
-		floats: upTo(15), g: 28, Frame: 8, // for the link register
+		floats: cabi.InRow(0, 16), g: 28, Frame: 8, // for the link register
 	},
 	arch.RISCV64: {
 		Ints:   []arch.Reg{10, 11, 12, 13, 14, 15, 16, 17, 8, 9, 18, 19, 20, 21, 22, 23},
-		floats: []int{10, 11, 12, 13, 14, 15, 16, 17, 8, 9, 18, 19, 20, 21, 22, 23}, g: 27, Frame: 8,
+		floats: slices.Concat(cabi.InRow(10, 8), cabi.InRow(8, 2), cabi.InRow(18, 6)), g: 27, Frame: 8,
 	},
-}
-
-// upTo are the numbers from 0 to last.
-func upTo(last int) (list []int) {
-	for i := range last + 1 {
-		list = append(list, i)
-	}
-	return list
 }
 
 // On is what a machine has. The error says that Go's conventions are not known there.
