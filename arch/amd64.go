@@ -63,6 +63,7 @@ var AMD64 = &Arch{
 	RetAddrOnStack: true, LR: NoReg,
 	RedZone: 128,
 	UserEnd: 0x7fff_ffff_f000,
+	Shadow:  Range{0x7fff_7000, 0x1000_7fff_8000},
 	names:   x86RegNames(),
 	halves:  x86Halves(),
 }

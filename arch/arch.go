@@ -67,6 +67,10 @@ type Arch struct {
 	// UserEnd is where the memory of a Linux program ends.
 	UserEnd Addr
 
+	// Shadow is what a program that was made with AddressSanitizer claims when it begins, near where code may
+	// lie. It ends if anything is there.
+	Shadow Range
+
 	// RedZone is the space below SP that a leaf function may use, in bytes.
 	RedZone int
 
@@ -78,7 +82,9 @@ type Arch struct {
 }
 
 // All are the machines that anything is known of.
-func All() []*Arch { return []*Arch{AMD64, I386, ARM64, RISCV64, S390X} }
+func All() []*Arch {
+	return []*Arch{AMD64, I386, ARM64, RISCV64, S390X, PPC64LE, MIPS64LE, MIPSLE, PPC}
+}
 
 // RegByName finds a register by the names of kprobe_events definitions (x86:
 // "di", "ax", "ip", "r8") as well as by GDB's ("rdi", "rax", "rip").

@@ -11,6 +11,7 @@ var I386 = &Arch{
 	SyscallNo:      OrigAX,
 	RetAddrOnStack: true, LR: NoReg,
 	UserEnd: 0xffff_e000,
+	Shadow:  Range{0x1fff_f000, 0x4000_0000},
 	names:   i386RegNames(),
 }
 

@@ -3,8 +3,11 @@ package arch
 import "fmt"
 
 // Range is the addresses of a target from Start up to, not including, End. (symbol.Range is of a
-// file, whose addresses are not yet where it will be loaded.)
+// file, whose addresses are not yet where it will be loaded: the compiler keeps the two apart.)
 type Range struct{ Start, End Addr }
+
+// Size is how many bytes it has.
+func (r Range) Size() uint64 { return uint64(r.End - r.Start) }
 
 // Contains tells whether an address is in the range.
 func (r Range) Contains(a Addr) bool { return r.Start <= a && a < r.End }

@@ -7,7 +7,7 @@ import "encoding/binary"
 // address, then r0 to r15.
 var S390X = &Arch{
 	Name: "s390x", Order: binary.BigEndian, PtrSize: 8, MinInsn: 2, MaxInsn: 6,
-	Break: []byte{0x00, 0x01}, BreakPC: 2, // no instruction; Linux takes it for a breakpoint
+	Break: []byte{0x00, 0x01}, BreakPC: 2, BreakTrap: 1, // an operation exception; Linux takes it for a breakpoint
 	RegNames: append([]string{"pswm", "pswa"}, numbered("r", 16)...),
 	PC:       1, SP: s390xR0 + 15, FP: s390xR0 + 11, Flags: 0, Ret: s390xR0 + 2, Ret2: s390xR0 + 3,
 	Args:      firstRegs(s390xR0+2, 5),
