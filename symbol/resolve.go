@@ -225,8 +225,8 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("no symbol %q in %s%s", e.Name, where, didYouMean(e.Nearest))
 }
 
-// Is makes errors.Is(err, ENOENT) true, the errno of register_kprobe.
-func (e *NotFoundError) Is(target error) bool { return target == syscall.ENOENT }
+// Unwrap gives the errno of register_kprobe.
+func (e *NotFoundError) Unwrap() error { return syscall.ENOENT }
 
 // NoModuleError is for a module that is not mapped (yet). It is ENOENT.
 type NoModuleError struct {
@@ -238,8 +238,8 @@ func (e *NoModuleError) Error() string {
 	return fmt.Sprintf("no module %q is mapped%s", e.Module, didYouMean(e.Nearest))
 }
 
-// Is makes errors.Is(err, ENOENT) true.
-func (e *NoModuleError) Is(target error) bool { return target == syscall.ENOENT }
+// Unwrap gives the errno.
+func (e *NoModuleError) Unwrap() error { return syscall.ENOENT }
 
 // AmbiguousError is for a name of several functions. It is EADDRNOTAVAIL, as for
 // kprobe events.
@@ -260,8 +260,8 @@ func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("symbol %q is %d different ones: %s", e.Name, len(e.Candidates), strings.Join(places, ", "))
 }
 
-// Is makes errors.Is(err, EADDRNOTAVAIL) true.
-func (e *AmbiguousError) Is(target error) bool { return target == syscall.EADDRNOTAVAIL }
+// Unwrap gives the errno.
+func (e *AmbiguousError) Unwrap() error { return syscall.EADDRNOTAVAIL }
 
 func didYouMean(names []string) string {
 	if len(names) == 0 {

@@ -19,6 +19,14 @@ func New(e syscall.Errno, format string, args ...any) error {
 	return &Error{Errno: e, Reason: fmt.Sprintf(format, args...)}
 }
 
+// Gone is what is told of a target that has ended, a process if it has a number.
+func Gone(pid int) error {
+	if pid != 0 {
+		return New(syscall.ESRCH, "there is no process %d", pid)
+	}
+	return New(syscall.ESRCH, "the target is gone")
+}
+
 func (e *Error) Error() string {
 	s := e.Reason
 	if e.Err != nil {
@@ -30,16 +38,14 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Is reports whether target is the error's errno.
-func (e *Error) Is(target error) bool { return target == e.Errno }
-
-// As lets errors.As find the errno.
-func (e *Error) As(target any) bool {
-	p, ok := target.(*syscall.Errno)
-	if ok = ok && e.Errno != 0; ok {
-		*p = e.Errno
+// Unwrap gives the errno and what was underneath, so that errors.Is and errors.As find both.
+func (e *Error) Unwrap() []error {
+	var all []error
+	if e.Errno != 0 {
+		all = append(all, e.Errno)
 	}
-	return ok
+	if e.Err != nil {
+		all = append(all, e.Err)
+	}
+	return all
 }
-
-func (e *Error) Unwrap() error { return e.Err }
