@@ -20,6 +20,11 @@ func Peer(fd uintptr) (pid int, err error) {
 	return unix.GetsockoptInt(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERPID)
 }
 
+// Unread is how many bytes sent on a socket the other end has not read yet (sys/socket.h, SO_NWRITE).
+func Unread(fd uintptr) (int, error) {
+	return unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_NWRITE)
+}
+
 // DieWithParent does nothing: the system has no such thing. A machine that was started
 // is ended by hand when its parent was killed.
 func DieWithParent(*syscall.SysProcAttr) {}

@@ -21,6 +21,9 @@ func Peer(fd uintptr) (pid int, err error) {
 	return int(cred.Pid), nil
 }
 
+// Unread is how many bytes sent on a unix socket the other end has not read yet (unix(7), SIOCOUTQ).
+func Unread(fd uintptr) (int, error) { return unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }
+
 // DieWithParent has a process that is started with these attributes killed when the
 // thread that started it ends (prctl(2), PR_SET_PDEATHSIG).
 func DieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }

@@ -28,13 +28,13 @@ func (t Thread) File(name string) string { return fmt.Sprintf("/proc/%d/%s", t, 
 // HasMemory tells a thread that runs a program from one of the kernel's, and from one whose end is only to be
 // reported.
 func (t Thread) HasMemory() bool {
-	b, err := os.ReadFile(t.File("statm"))
+	b, err := ReadFile(t.File("statm"), 128)
 	return err == nil && !bytes.HasPrefix(b, []byte("0 "))
 }
 
 // Status reads one line of a thread's status file. Errors: the system's; ErrNoField.
 func (t Thread) Status(field string) (string, error) {
-	b, err := os.ReadFile(t.File("status"))
+	b, err := ReadFile(t.File("status"), 2<<10)
 	if err != nil {
 		return "", err
 	}
@@ -57,7 +57,7 @@ func Field(status []byte, name string) (string, error) {
 // Stat are the fields of a thread's stat file from the state on, nil where the thread is gone. What proc(5) numbers
 // 3 is the first: the name before it may hold anything, so they are counted from its end.
 func (t Thread) Stat() []string {
-	b, err := os.ReadFile(t.File("stat"))
+	b, err := ReadFile(t.File("stat"), 1<<10)
 	if err != nil {
 		return nil
 	}
@@ -113,6 +113,16 @@ func Numbers(d *os.File) ([]int, error) {
 	return all, nil
 }
 
+// All lists the processes that there are.
+func All() ([]int, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return Numbers(dir)
+}
+
 // WithMemory is a thread that has the process's memory: another one, where the first has ended. It is 0 where there
 // is none, as of a process that has ended, and of a thread of the kernel.
 func (p Process) WithMemory() Thread {
@@ -163,7 +173,7 @@ func (p Process) Open(name string) (f *os.File, err error) {
 
 // Read reads the process's file.
 func (p Process) Read(name string) (b []byte, err error) {
-	err = p.Try(name, func(file string) error { b, err = os.ReadFile(file); return err })
+	err = p.Try(name, func(file string) error { b, err = ReadFile(file, 4<<10); return err })
 	return b, err
 }
 
@@ -175,7 +185,7 @@ func (p Process) Readlink(name string) (to string, err error) {
 
 // Name is the process's name: its first thread's.
 func (p Process) Name() (string, error) {
-	b, err := os.ReadFile(Thread(p).File("comm"))
+	b, err := ReadFile(Thread(p).File("comm"), 128)
 	return strings.TrimSuffix(string(b), "\n"), err
 }
 
