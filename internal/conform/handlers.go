@@ -125,6 +125,12 @@ func registersAreTheThreads(t *testing.T, v *Victim) {
 			kernels, gdbs = "x0", "x0"
 		case arch.RISCV64:
 			kernels, gdbs = "a0", "x10"
+		case arch.S390X:
+			kernels, gdbs = "r2", "r2"
+		case arch.PPC64LE, arch.PPC:
+			kernels, gdbs = "gpr3", "r3"
+		case arch.MIPS64LE, arch.MIPSLE:
+			kernels, gdbs = "a0", "r4"
 		}
 		di, _ := regs.Reg(kernels)
 		rdi, _ := regs.Reg(gdbs)

@@ -59,10 +59,18 @@ func Ready(t testing.TB, machine string, recipes ...Recipe) map[string]string {
 	wanted := []string{"ld-linux-*.so.*", "ld64.so.*", "ld-*.so.*", "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "libgcc_s.so.1", "libstdc++.so.6"}
 	for _, lib := range libraries {
 		if slices.ContainsFunc(wanted, func(pattern string) bool { ok, _ := filepath.Match(pattern, filepath.Base(lib)); return ok }) {
-			files["/lib/"+filepath.Base(lib)] = lib
+			files[folderOf(filepath.Base(lib))+filepath.Base(lib)] = lib
 		}
 	}
 	return files
+}
+
+// folderOf is where programs look for a library: for the loader, where its machine's ABI has it.
+func folderOf(lib string) string {
+	if lib == "ld64.so.2" { // ppc64le's
+		return "/lib64/"
+	}
+	return "/lib/"
 }
 
 func thereOf(dir, name string, flags []string, ext string) string {

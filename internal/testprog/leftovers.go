@@ -35,22 +35,30 @@ func Look(pid int) (*Before, error) {
 	return b, err
 }
 
-// Left lists what the tracer has left behind: in the process, changed text,
-// memory with code in it, a signal action, a thread that is stopped or traced; in
-// itself, open files, goroutines, child processes. What only takes a moment to
-// go is given one: a program with the race detector sleeps for a second before it ends.
+// Left lists what the tracer has left behind: in the process, as LeftThere, and in itself, open files, goroutines,
+// child processes. What only takes a moment to go is given one: a program with the race detector sleeps for a second
+// before it ends, and a guardian without a process is kept for one. A look costs much, so that there are fewer of them by
+// and by.
 func (b *Before) Left() []string {
+	return settled(func() []string { return append(b.there(), b.here()...) })
+}
+
+// LeftThere lists what is left in the process: changed text, memory with code in it, a signal action, a thread that
+// is stopped or traced.
+func (b *Before) LeftThere() []string { return settled(b.there) }
+
+func settled(look func() []string) []string {
 	deadline := time.Now().Add(20 * time.Second)
-	for {
-		left := b.look()
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		left := look()
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 
-func (b *Before) look() []string {
+func (b *Before) there() []string {
 	left, err := TextDiff(b.pid)
 	if err != nil {
 		return []string{err.Error()}
@@ -75,7 +83,11 @@ func (b *Before) look() []string {
 			add("%s is in state %s", task, state)
 		}
 	}
+	return left
+}
 
+func (b *Before) here() (left []string) {
+	add := func(format string, args ...any) { left = append(left, fmt.Sprintf(format, args...)) }
 	files, _ := openFiles()
 	for _, f := range files {
 		if !slices.Contains(b.files, f) {

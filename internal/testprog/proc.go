@@ -76,6 +76,7 @@ func Start(t testing.TB, path string, args ...string) *Proc {
 // and credentials (its standard streams are ours), and returns at once.
 func StartCmd(t testing.TB, cmd *exec.Cmd) *Proc {
 	t.Helper()
+	needToRun(t, cmd.Path)
 	runner := Build(t, "runner", "-O2")
 	report, reporter, err := os.Pipe()
 	if err != nil {

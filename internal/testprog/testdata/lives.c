@@ -9,6 +9,8 @@
 //	traced_child    a child asks to be traced by its parent (PTRACE_TRACEME)
 //	raw_child       the same by a system call of its own, and by libc's syscall
 //	syscall_child
+//	pushed_child    by one with a number that comes from the stack, and by a function of its own that makes any
+//	wrapped_child
 //	vfork_traced    the same as traced_child by a child of vfork, which then executes a program
 //	attach_child    a child is traced by its parent, which asks for it: PTRACE_ATTACH,
 //	seize_child     or PTRACE_SEIZE
@@ -49,11 +51,43 @@ static long raw_trace_me(void)
 	return r;
 }
 
+static long pushed_trace_me(void)
+{
+	long r;
+
+#ifdef __x86_64__
+	register long r10 __asm__("r10") = 0;
+
+	__asm__ volatile("sub $256, %%rsp; push $101; mov %%rsp, %%rcx; 1: dec %%rcx; cmp %%rsp, %%rcx; jae 1b; pop %%rax; add $256, %%rsp; syscall"
+			 : "=a"(r) : "D"(PTRACE_TRACEME), "S"(0), "d"(0), "r"(r10) : "rcx", "r11", "memory");
+#else
+	r = ptrace(PTRACE_TRACEME, 0, 0, 0);
+#endif
+	return r;
+}
+
+static long __attribute__((noinline, noclone)) make(long number, long a, long b)
+{
+#ifdef __x86_64__
+	register long r10 __asm__("r10") = 0;
+	long r;
+
+	__asm__ volatile("syscall" : "=a"(r) : "0"(number), "D"(a), "S"(b), "d"(0), "r"(r10) : "rcx", "r11", "memory");
+	return r;
+#else
+	return syscall(number, a, b, 0, 0);
+#endif
+}
+
 // Its tracer is its parent, or nobody: it stops itself for it.
 static void trace_me(char how)
 {
 	if (how == 'r')
 		raw_trace_me();
+	else if (how == 'p')
+		pushed_trace_me();
+	else if (how == 'w')
+		make(SYS_ptrace, PTRACE_TRACEME, make(SYS_getpid, 0, 0));
 	else if (how == 's')
 		syscall(SYS_ptrace, PTRACE_TRACEME, 0, 0, 0);
 	else if (ptrace(PTRACE_TRACEME, 0, 0, 0))
@@ -205,7 +239,8 @@ static int serve(void)
 				_exit(errno == ENOENT && live_work(1) == 4 ? 3 : 4);
 			}
 			printf("vfork_fails %d\n", WEXITSTATUS(status_of(pid)));
-		} else if (!strcmp(command, "traced_child") || !strcmp(command, "raw_child") || !strcmp(command, "syscall_child")) {
+		} else if (!strcmp(command, "traced_child") || !strcmp(command, "raw_child") || !strcmp(command, "syscall_child") ||
+			   !strcmp(command, "pushed_child") || !strcmp(command, "wrapped_child")) {
 			pid_t pid = fork();
 			int status;
 

@@ -22,6 +22,10 @@
 #define PC_OF(uc) ((uintptr_t)(uc)->uc_mcontext.gregs[REG_RIP])
 #elif defined(__i386__)
 #define PC_OF(uc) ((uintptr_t)(uc)->uc_mcontext.gregs[REG_EIP])
+#elif defined(__s390x__)
+#define PC_OF(uc) ((uintptr_t)(uc)->uc_mcontext.psw.addr)
+#elif defined(__powerpc64__)
+#define PC_OF(uc) ((uintptr_t)(uc)->uc_mcontext.gp_regs[32])
 #elif defined(__riscv)
 #define PC_OF(uc) ((uintptr_t)(uc)->uc_mcontext.__gregs[REG_PC])
 #else

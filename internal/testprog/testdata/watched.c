@@ -14,11 +14,14 @@
 //	fork N        a child calls direct_write N times
 //	vfork         a child of vfork does, once other is not 0, and then its parent
 //	exec          the program executes itself
+//	unowned       the thread is given the signal of an access to which the processor does not own up
 //
 // It prints "counter SUM", or what else the round found.
 #define _GNU_SOURCE
 #include "prog.h"
 #include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -142,6 +145,13 @@ static void by_kernel(void)
 	close(p[1]);
 }
 
+static void unowned(void)
+{
+	siginfo_t info = { .si_signo = SIGTRAP, .si_code = TRAP_BRKPT };
+
+	CHECK(!syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGTRAP, &info));
+}
+
 static void child(pid_t pid)
 {
 	int status;
@@ -190,6 +200,8 @@ int main(int argc, char **argv)
 			direct_write();
 			child(pid);
 			other = 0;
+		} else if (!strcmp(command, "unowned")) {
+			unowned();
 		} else if (!strcmp(command, "exec")) {
 			execv("/proc/self/exe", argv);
 			return 1;
