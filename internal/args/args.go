@@ -9,9 +9,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 
 	"kprobe/arch"
 	"kprobe/internal/cabi"
+	"kprobe/internal/errno"
 	"kprobe/internal/goabi"
 )
 
@@ -129,4 +131,27 @@ func Types(ptrs []any) (types []reflect.Type, err error) {
 		types = append(types, v.Type().Elem())
 	}
 	return types, nil
+}
+
+// Read reads a function's arguments at its entry, or with results what it returns, into the variables that
+// pointers point to. Errors: EINVAL for what is no such pointer, or a type that no value can have; ENOTSUP where not all
+// of the results are in registers; those of reading memory.
+func (c Convention) Read(a *arch.Arch, t Thread, into []any, results bool, ptrs Pointers) error {
+	types, err := Types(into)
+	if err != nil {
+		return &errno.Error{Errno: syscall.EINVAL, Err: err}
+	}
+	vs, err := c.Places(a, types, ptrs.Is)
+	if err != nil {
+		return &errno.Error{Errno: syscall.EINVAL, Err: err}
+	}
+	for i, v := range vs {
+		if results && len(v.Pieces) > 0 && v.Pieces[0].Class == cabi.Stack {
+			return errno.New(syscall.ENOTSUP, "result %d is on the stack, behind arguments that are not known", i+1)
+		}
+		if err := c.Fetch(a, t, reflect.ValueOf(into[i]).Elem(), v, ptrs); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -22,7 +22,7 @@ func (c Convention) Fetch(a *arch.Arch, t Thread, v reflect.Value, from cabi.Val
 		return err
 	}
 	if ptrs.Is(v.Type()) {
-		ptrs.Bind(v.Addr().Interface(), arch.Addr(a.Order.Uint64(raw)))
+		ptrs.Bind(v.Addr().Interface(), arch.Addr(a.Word(raw)))
 		return nil
 	}
 	return goabi.Fill(a, v, raw, Memory{t})

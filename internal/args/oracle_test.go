@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,8 @@ var compilers = []struct {
 		"adrp x16, regs\n add x16, x16, :lo12:regs\n" + eight(" str x%d, [x16, #%d]\n", 0, 0) + eight(" str d%d, [x16, #%d]\n", 0, 64) + " mov x17, sp\n str x17, [x16, #128]\n b report", 0},
 	{arch.RISCV64, []string{"riscv64-linux-gnu-gcc", "-static"}, []string{"qemu-riscv64"},
 		"la t0, regs\n" + eight(" sd a%d, %d(t0)\n", 0, 0) + eight(" fsd fa%d, %d(t0)\n", 0, 64) + " sd sp, 128(t0)\n tail report", 10},
+	{arch.S390X, []string{"s390x-linux-gnu-gcc", "-static"}, []string{"qemu-s390x"},
+		"larl %r1, regs\n stmg %r2, %r6, 0(%r1)\n" + eight(" std %%f%d, %d(%%r1)\n", 0, 64) + " stg %r15, 128(%r1)\n jg report", 0},
 }
 
 func eight(format string, first, off int) string {
@@ -79,7 +82,7 @@ func (s *shown) Vector(n int) (v [16]byte, _ error) {
 	if n < s.firstFlt || n >= s.firstFlt+8 {
 		return v, fmt.Errorf("vector register %d has no arguments", n)
 	}
-	binary.LittleEndian.PutUint64(v[:], s.Flt[n-s.firstFlt])
+	s.a.Order.PutUint64(v[:], s.Flt[n-s.firstFlt])
 	return v, nil
 }
 
@@ -218,7 +221,11 @@ func TestCompilersPutThemThere(t *testing.T) {
 			if msg, err := exec.Command(tool, append(m.gcc[1:], "-w", "-O0", "-o", exe, exe+".c")...).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%.2000s", err, msg)
 			}
-			out, err := exec.Command(append(m.run, exe)[0], append(m.run, exe)[1:]...).Output()
+			run := append(slices.Clone(m.run), exe)
+			if m.machine == arch.I386 && !testprog.Programs32.On(t) {
+				run = []string{"qemu-i386", exe}
+			}
+			out, err := exec.Command(run[0], run[1:]...).Output()
 			if err != nil {
 				t.Fatal(err)
 			}

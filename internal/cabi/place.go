@@ -1,6 +1,7 @@
 // Package cabi knows where a C function finds its arguments and how C lays out
 // values, told in Go types: the System V ABI of x86-64 (AMD64 supplement, section 3.2.3) and that of
-// i386, the procedure call standard of arm64 (AAPCS64, section 6.8), and LP64D of RISC-V (its ELF psABI, chapter 2).
+// i386, the procedure call standard of arm64 (AAPCS64, section 6.8), LP64D of RISC-V (its ELF psABI, chapter 2), and that
+// of s390x (its ELF ABI supplement, 1.2.3).
 // It reads no registers and no memory.
 //
 // It imports arch only.
@@ -58,6 +59,7 @@ var conventions = map[*arch.Arch]*convention{
 	arch.I386:    {structure: (*allotment).inMemory},
 	arch.ARM64:   {floats: InRow(0, 8), structure: aapcs64},
 	arch.RISCV64: {floats: InRow(10, 8), floatsAsInt: true, structure: lp64d},
+	arch.S390X:   {floats: []int{0, 2, 4, 6}, structure: zelf},
 }
 
 // InRow are the numbers of n registers, from one on.
@@ -115,8 +117,13 @@ func (a *allotment) integer(size int) Where {
 		a.ints++
 		return Where{Integer, a.ints - 1, size}
 	}
+	return a.word(size)
+}
+
+// word places a number on the stack.
+func (a *allotment) word(size int) Where {
 	w := a.memory(size, a.machine.PtrSize)
-	if a.machine.Order == binary.BigEndian {
+	if a.machine.Order == binary.BigEndian && size < a.machine.PtrSize {
 		w.N += a.machine.PtrSize - size // a word, whose last bytes it is
 	}
 	return w
@@ -131,7 +138,7 @@ func (a *allotment) float(size int) Where {
 	case a.floatsAsInt:
 		return a.integer(size)
 	}
-	return a.memory(size, a.machine.PtrSize)
+	return a.word(size)
 }
 
 func (a *allotment) memory(size, align int) Where {
@@ -148,7 +155,11 @@ func (a *allotment) place(t reflect.Type) ([]Piece, error) {
 	switch t.Kind() {
 	case reflect.Bool, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Int,
 		reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint:
-		return one(a.integer(SizeOf(a.machine, t))), nil
+		size := SizeOf(a.machine, t)
+		if size > a.machine.PtrSize && len(a.machine.Args) > 0 {
+			return nil, fmt.Errorf("a %v is in two registers on %s, and in which is not known", t, a.machine.Name)
+		}
+		return one(a.integer(size)), nil
 	case reflect.Float32, reflect.Float64:
 		if err := Serves(a.machine); err != nil {
 			return nil, err

@@ -129,3 +129,19 @@ func lp64d(a *allotment, t reflect.Type, size int) (ps []Piece) {
 	}
 	return ps
 }
+
+// zelf is s390x's: one floating point number goes as such, other structs of the size of an integer as that. Of all others
+// the address is passed.
+func zelf(a *allotment, t reflect.Type, size int) []Piece {
+	inner := t
+	for inner.Kind() == reflect.Struct && inner.NumField() == 1 {
+		inner = inner.Field(0).Type
+	}
+	switch {
+	case scalar{kind: inner.Kind()}.float():
+		return one(a.float(size))
+	case size <= 8 && size&(size-1) == 0:
+		return one(a.integer(size))
+	}
+	return a.elsewhere(size)
+}

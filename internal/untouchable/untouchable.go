@@ -16,8 +16,14 @@ var sigreturns = map[*arch.Arch][][]byte{
 		{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}, // mov $15,%rax; syscall
 		{0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05},             // mov $15,%eax; syscall
 	},
+	arch.PPC64LE: {
+		{0x80, 0x00, 0x21, 0x38, 0xac, 0x00, 0x00, 0x38, 0x02, 0x00, 0x00, 0x44}, // addi r1, r1, 128; li r0, 172; sc
+	},
 	arch.RISCV64: {
 		{0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0}, // li a7, 139; ecall
+	},
+	arch.S390X: {
+		{0x0a, 0xad}, // svc 173
 	},
 	arch.I386: {
 		{0xb8, 0xad, 0, 0, 0, 0xcd, 0x80},       // mov $173,%eax; int $0x80
@@ -39,10 +45,13 @@ type Read func(addr arch.Addr, p []byte) error
 // SigreturnAt tells whether an address lies in a signal trampoline.
 func SigreturnAt(a *arch.Arch, read Read, addr arch.Addr) (arch.Blocked, bool) {
 	for _, code := range sigreturns[a] {
-		// Any instruction of it may be asked for; the last has two bytes, or four.
+		// Any instruction of it may be asked for: all have four bytes, or there is one; on x86 the last has two.
 		offs := []int{0, 1, len(code) - 2}
 		if a.MinInsn > 1 {
-			offs = []int{0, len(code) - 4}
+			offs = offs[:1]
+			for off := 4; off < len(code); off += 4 {
+				offs = append(offs, off)
+			}
 		}
 		for _, off := range offs {
 			at, b := addr-arch.Addr(off), make([]byte, len(code))
