@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"kprobe/internal/isa"
 )
@@ -78,7 +79,7 @@ var shapeWords = map[string]attr{
 // column is the attributes of one map's opcodes with one mandatory prefix.
 type column [256]attr
 
-// The maps, built once from the rows of tables.go. The first index of legacy,
+// The maps, built from the rows of tables.go when the first instruction is decoded. The first index of legacy,
 // vex and evex is the map's number in a VEX or EVEX prefix, the second the
 // mandatory prefix as in Inst.PP.
 var (
@@ -94,7 +95,10 @@ var (
 	flowOf   [2][256]isa.Flow // of the one-byte map and of 0F
 )
 
-func init() {
+// built builds the maps. A program that decodes nothing is not kept waiting.
+var built sync.Once
+
+func build() {
 	fill(oneByteRows, oneByteGroupRows, func(string) []*column { return []*column{&oneByte} })
 	fill(legacyRows, legacyGroupRows, columnsOf(legacy[:]))
 	fill(vexRows, vexGroupRows, columnsOf(vex[:]))

@@ -18,6 +18,7 @@ func Decode(code []byte, mode int) (i Inst, err error) {
 		code = code[:maxLen]
 	}
 	long := mode == 64
+	built.Do(build)
 
 	// Prefixes come in any order and number. A REX counts only right before
 	// the opcode; an earlier one is ignored, as the processor does.

@@ -13,6 +13,9 @@ import (
 	"kprobe/internal/isa"
 )
 
+// Tests look at the maps themselves, before anything is decoded.
+func init() { built.Do(build) }
+
 // TestDecode reads testdata/decode.golden: mode, bytes, then what the decoder
 // says of them. objdump judges lengths; this holds what it does not show.
 func TestDecode(t *testing.T) {

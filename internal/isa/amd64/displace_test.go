@@ -149,7 +149,7 @@ func TestDisplaceRefuses(t *testing.T) {
 // Every guard traps whatever follows it, where it stands, and changes nothing.
 func TestGuardsTrap(t *testing.T) {
 	const sigill, sigsegv = 4, 11
-	for _, w := range []*world{lowWorld, highWorld, world32} {
+	for _, w := range here(t, lowWorld, highWorld, world32) {
 		n := w.open(t)
 		rng := rand.New(rand.NewPCG(15, 16))
 		for _, g := range w.machine().JumpForm().Guards {
@@ -172,7 +172,7 @@ func TestGuardsTrap(t *testing.T) {
 				case isa.Protected:
 					signal = sigsegv
 				}
-				want.regs[arch.FLAGS] &^= unseenFlags
+				want.regs[arch.FLAGS] &^= n.unseen
 				if d := want.differs(got); d != "" || got.signal != signal {
 					t.Fatalf("%s % x: signal %d, want %d; %s", w.name, code, got.signal, signal, d)
 				}
@@ -183,7 +183,7 @@ func TestGuardsTrap(t *testing.T) {
 
 // The jump with and without its prefix leads to the same place.
 func TestJumpFormAgainstCPU(t *testing.T) {
-	for _, w := range []*world{lowWorld, world32} {
+	for _, w := range here(t, lowWorld, world32) {
 		n := w.open(t)
 		form := w.machine().JumpForm()
 		for lead := range 4 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/x86"
 )
 
 // The work of branches, done on saved registers. This is the complete set of
@@ -170,7 +171,7 @@ func extended(field, rex byte) arch.Reg {
 	if rex != 0 {
 		field |= 8
 	}
-	return gpr[field]
+	return x86.Reg(field).Arch()
 }
 
 // address is where a memory operand is. Segment bases other than those of FS

@@ -35,7 +35,7 @@ func TestConditionsAgainstCPU(t *testing.T) {
 // Every loop and jcxz with counters that only some widths see as 0 or 1.
 func TestCountersAgainstCPU(t *testing.T) {
 	counters := []uint64{0, 1, 2, 0x10000, 0x10001, 0xffff_ffff, 0x1_0000_0000, 0x1_0000_0001, ^uint64(0)}
-	for _, w := range []*world{highWorld, world32} {
+	for _, w := range here(t, highWorld, world32) {
 		n := w.open(t)
 		s := w.random(n, rand.New(rand.NewPCG(11, 12)))
 		for op := byte(0xe0); op <= 0xe3; op++ {

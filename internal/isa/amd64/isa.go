@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/x86"
 	"kprobe/internal/isa"
 )
 
@@ -83,7 +84,7 @@ func (i *Inst) relOperand() bool { return i.PCRel && i.DispSize == 4 && i.PCRelO
 // that may reach: what is patched with a jump wants one length, known before
 // its target is. Errors: isa.ErrRange beyond 2 GiB.
 func (m machine) Jump(from, to arch.Addr) ([]byte, error) {
-	if _, ok := m.rel32(from+jmpRel32Len, to); !ok {
+	if _, ok := m.rel32(from+x86.JmpLen, to); !ok {
 		return nil, fmt.Errorf("jump from %v to %v: %w", from, to, isa.ErrRange)
 	}
 	return m.appendJmp(nil, from, to), nil
@@ -96,14 +97,14 @@ func (m machine) Reach() arch.Addr { return 1<<31 - 1<<20 }
 func (m machine) SlotSize() int {
 	if m.mode == 32 {
 		return max(
-			maxLen+jmpRel32Len,       // a copy and its way back
-			pushImm32Len+maxLen,      // an indirect call
-			loopMaxLen+2*jmpRel32Len, // a loop and both its ways
+			maxLen+x86.JmpLen,       // a copy and its way back
+			x86.PushImmLen+maxLen,   // an indirect call
+			loopMaxLen+2*x86.JmpLen, // a loop and both its ways
 		)
 	}
 	return max(
-		maxLen+jmpAbsLen,
-		pushImm32Len+storeSPLen+maxLen,
-		loopMaxLen+2*jmpAbsLen,
+		maxLen+x86.JmpFarLen,
+		x86.PushImmLen+storeSPLen+maxLen,
+		loopMaxLen+2*x86.JmpFarLen,
 	)
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/x86"
 	"kprobe/internal/isa"
 )
 
@@ -255,7 +256,7 @@ func (p *placement) copy() isa.Verdict {
 		if p.in.Rex&rexR != 0 {
 			reg |= 8
 		}
-		p.emit(appendMovImm(nil, reg, p.in.OpSize, uint64(p.target)), p.pc, 0)
+		p.emit(x86.AppendConst(nil, int(p.in.OpSize), x86.Reg(reg), uint64(p.target)), p.pc, 0)
 		return p.goOn(didLea)
 	}
 	// A load could go through its own destination register, but a fault
@@ -282,8 +283,8 @@ func (p *placement) condJump() isa.Verdict {
 		return p.onRegisters(didJump, p.emulateLoop())
 	}
 	cc := p.in.Opcode & 15 // 70+cc and 0F 80+cc alike; hint prefixes are dropped
-	if rel, ok := p.rel32(p.slot+jccRel32Len, p.target); ok {
-		p.emit(appendJcc(nil, cc, rel), p.pc, 0)
+	if rel, ok := p.rel32(p.slot+x86.JccLen, p.target); ok {
+		p.emit(x86.AppendJcc(nil, x86.Cond(cc), rel), p.pc, 0)
 		if !p.chain {
 			p.emitJump(p.next)
 		}
@@ -298,10 +299,10 @@ func (p *placement) condJump() isa.Verdict {
 func (p *placement) shortBranch(op []byte) {
 	size := len(op) + 1
 	if p.chain {
-		const over = 2 // the short jump over the jump to the target
+		const over = x86.Jmp8Len // over the jump to the target
 		p.emit(append(op, over), p.pc, 0)
 		away := len(p.appendJmp(nil, p.here()+over, p.target))
-		p.emit([]byte{0xeb, byte(away)}, p.next, 0)
+		p.emit(x86.AppendJmp8(nil, int8(away)), p.next, 0)
 		p.emitJump(p.target)
 		return
 	}
@@ -318,7 +319,7 @@ func (p *placement) xbegin() isa.Verdict {
 	if !ok {
 		return refuse(fmt.Sprintf("its abort handler at %v is out of reach of the slot", p.target))
 	}
-	p.emit(appendU32([]byte{0xc7, 0xf8}, uint32(rel)), p.pc, 0)
+	p.emit(x86.AppendImm([]byte{0xc7, 0xf8}, 4, rel), p.pc, 0)
 	return p.goOn(didXbegin)
 }
 
@@ -353,7 +354,7 @@ func (p *placement) ret() isa.Verdict {
 // pushes, so that SP moves once and is never in between.
 func (p *placement) emitPushReturn() {
 	ret := uint64(p.next)
-	p.emit(appendPushImm32(nil, uint32(ret)), p.pc, 0)
+	p.emit(x86.AppendPushImm(nil, uint32(ret)), p.pc, 0)
 	if p.mode == 64 && ret != uint64(int64(int32(ret))) {
 		p.emit(appendStoreSP(nil, 4, uint32(ret>>32)), p.pc, p.facts.PtrSize)
 	}
@@ -425,7 +426,7 @@ func (p *placement) callOperandAfterPush() ([]byte, string) {
 		jmp = append(jmp, byte(disp))
 	case disp <= math.MaxInt32:
 		jmp[in.ModRMOff] = 2<<6 | modrm
-		jmp = appendU32(jmp, uint32(disp))
+		jmp = x86.AppendImm(jmp, 4, int32(disp))
 	default:
 		return nil, "its operand's displacement cannot grow"
 	}
@@ -454,7 +455,7 @@ func (p *placement) syscall() isa.Verdict {
 		return refuse("the kernel returns from it to an address of its own choice")
 	}
 	p.emitKernelEntry()
-	p.emit(appendMovImm(nil, numCX, 8, uint64(p.next)), p.next, 0)
+	p.emit(x86.AppendConst(nil, 8, x86.RCX, uint64(p.next)), p.next, 0)
 	// A thread that is stopped inside the call has the slot's address in RCX.
 	m := &p.marks[len(p.marks)-1]
 	m.HasLink, m.Link = true, arch.CX

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/x86"
 	"kprobe/internal/isa"
 )
 
@@ -148,7 +149,7 @@ func objdump(t *testing.T, code []byte, mode int, at arch.Addr) string {
 }
 
 func isJmpAbs(code []byte) bool {
-	return len(code) >= jmpAbsLen && bytes.Equal(code[:6], []byte{0xff, 0x25, 0, 0, 0, 0})
+	return len(code) >= x86.JmpFarLen && bytes.Equal(code[:6], []byte{0xff, 0x25, 0, 0, 0, 0})
 }
 
 func TestPlaceRefuses(t *testing.T) {
@@ -225,7 +226,7 @@ func TestJump(t *testing.T) {
 	if err != nil || !bytes.Equal(b, []byte{0xe9, 0xfb, 0x0f, 0, 0}) {
 		t.Errorf("% x %v", b, err)
 	}
-	const from, end = arch.Addr(0x1000_0000_0000), arch.Addr(0x1000_0000_0000 + jmpRel32Len)
+	const from, end = arch.Addr(0x1000_0000_0000), arch.Addr(0x1000_0000_0000 + x86.JmpLen)
 	for _, c := range []struct {
 		to    arch.Addr
 		reach bool
@@ -322,7 +323,7 @@ func checkPlace(m isa.ISA, code []byte, pc, slot arch.Addr) error {
 		to, leads := si.Target, si.PCRel
 		if isJmpAbs(v.Code[off:]) && m == ISA {
 			to = arch.Addr(binary.LittleEndian.Uint64(v.Code[off+6:]))
-			si.Len = jmpAbsLen
+			si.Len = x86.JmpFarLen
 		}
 		inside := to > slot && to < slot+arch.Addr(len(v.Code))
 		if leads && to != next && !(in.PCRel && to == in.Target) && !inside {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/x86"
 	"kprobe/internal/isa"
 )
 
@@ -513,7 +514,7 @@ func (w *world) emulated(v *isa.Verdict, s, want *state) error {
 	case err != nil && want.regs[arch.IP] != s.regs[arch.IP]:
 		return fmt.Errorf("%w, but the CPU can", err)
 	}
-	got.regs[arch.FLAGS] &^= unseenFlags
+	got.regs[arch.FLAGS] &^= w.nativeProc.unseen
 	// What happens at the place where it went is not its affair.
 	got.signal, got.sigCode, got.sigAddr, got.vector = want.signal, want.sigCode, want.sigAddr, want.vector
 	if d := want.differs(got); d != "" {
@@ -576,7 +577,7 @@ func TestFaultInCallSlot(t *testing.T) {
 	from.regs[arch.IP] = uint64(w.near)
 	got := n.run(t, from, piece{w.near, v.Code})
 	if got.signal != segv || got.sigAddr != nowhere || got.regs[arch.SP] != s.regs[arch.SP]-8 ||
-		got.regs[arch.IP] != uint64(w.near)+pushImm32Len+storeSPLen {
+		got.regs[arch.IP] != uint64(w.near)+x86.PushImmLen+storeSPLen {
 		t.Errorf("signal %d at %v, sp %#x, ip %#x", got.signal, got.sigAddr, got.regs[arch.SP], got.regs[arch.IP])
 	}
 }
@@ -693,7 +694,7 @@ func TestSlotsOfLibc(t *testing.T) {
 func TestSlotsOfRandomBytes(t *testing.T) {
 	const trials = 8000
 	rng := rand.New(rand.NewPCG(5, 6))
-	for _, w := range []*world{lowWorld, world32} {
+	for _, w := range here(t, lowWorld, world32) {
 		n := w.open(t)
 		ran := 0
 		for range trials * *effort {

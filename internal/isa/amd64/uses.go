@@ -2,6 +2,7 @@ package amd64
 
 import (
 	"strings"
+	"sync"
 
 	"kprobe/arch"
 )
@@ -244,17 +245,22 @@ const (
 	keyMemory
 )
 
-var effects = map[effectKey]*effect{}
+// effectTable is what usesRows says, row by row, and of whole maps.
+type effectTable struct {
+	effects  map[effectKey]*effect
+	defaults map[defaultKey]*effect
+}
 
 // effectOf finds an instruction's row, the most special first, or nil.
 func effectOf(i *Inst) *effect {
+	t := effects()
 	k := effectKey{enc: i.Enc, m: i.Map, pp: i.PP, opcode: i.Opcode}
 	for _, k.part = range i.parts() {
-		if e := effects[k]; e != nil {
+		if e := t.effects[k]; e != nil {
 			return e
 		}
 	}
-	return usesDefault[defaultKey{i.Enc, i.Map}]
+	return t.defaults[defaultKey{i.Enc, i.Map}]
 }
 
 // parts are the values of effectKey.part that include the instruction.
@@ -275,26 +281,27 @@ type defaultKey struct {
 	m   Map
 }
 
-var usesDefault = map[defaultKey]*effect{}
-
-func init() {
+// effects reads the rows when the first is asked for.
+var effects = sync.OnceValue(func() *effectTable {
+	t := &effectTable{map[effectKey]*effect{}, map[defaultKey]*effect{}}
 	for _, r := range usesRows {
 		e := parseEffect(r.effect)
 		enc, m, pps := parseColumn(r.column)
 		if r.opcodes == "*" {
-			usesDefault[defaultKey{enc, m}] = e
+			t.defaults[defaultKey{enc, m}] = e
 			continue
 		}
 		for _, f := range strings.Fields(r.opcodes) {
 			for _, k := range keysOf(enc, m, pps, f) {
-				if effects[k] != nil {
+				if t.effects[k] != nil {
 					panic("amd64: two rows for " + r.column + " " + f)
 				}
-				effects[k] = e
+				t.effects[k] = e
 			}
 		}
 	}
-}
+	return t
+})
 
 // keysOf reads "00-03", "f6/0-1", "01:d0".
 func keysOf(enc Enc, m Map, pps []uint8, word string) (keys []effectKey) {

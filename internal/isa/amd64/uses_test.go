@@ -135,6 +135,9 @@ func checkUses(t *testing.T, w *world, n *native, i *Inst, code []byte, u Uses, 
 			other.regs[r] ^= rng.Uint64()
 		}
 	}
+	if !n.anyStack {
+		other.regs[arch.SP] = s.regs[arch.SP]
+	}
 	flip := uint64(FlagsStatus|FlagDF) &^ uint64(u.FlagsRead)
 	other.regs[arch.FLAGS] ^= flip
 	second := n.run(t, other, at)

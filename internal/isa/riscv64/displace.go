@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/rv64"
 	"kprobe/internal/isa"
 )
 
@@ -39,22 +40,12 @@ func (s *sequence) emit(pc arch.Addr, i insn) {
 
 func (s *sequence) word(pc arch.Addr, w uint32) { s.emit(pc, insn{w, 4}) }
 
-// jal is a jump; false where it does not lead there.
-func jal(from, to arch.Addr) (uint32, bool) {
-	d := int64(to - from)
-	v := uint32(d)
-	w := bits(v, 1, 10, 21) | bits(v, 11, 1, 20) | bits(v, 12, 8, 12) | bits(v, 20, 1, 31)
-	return w | 0x6f, d%2 == 0 && d >= -1<<20 && d < 1<<20
-}
-
-const trap = 0x9002 // c.ebreak
-
 // leave goes to an address, by a jump, or a trap of the same length. The program stands at pc before.
 func (s *sequence) leave(pc, to arch.Addr) {
-	w, ok := jal(s.here(), to)
+	w, ok := rv64.Jump(s.here(), to)
 	if !ok {
 		s.exits = append(s.exits, isa.Exit{Off: len(s.code), To: to})
-		w = trap<<16 | trap
+		w = rv64.Break<<16 | rv64.Break
 	}
 	s.word(pc, w)
 }

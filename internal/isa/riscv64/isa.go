@@ -11,6 +11,7 @@ import (
 	"fmt"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/rv64"
 	"kprobe/internal/isa"
 )
 
@@ -97,7 +98,7 @@ func (machine) Reach() arch.Addr { return 1<<31 - 1<<20 }
 
 // Jump assembles jal x0. Errors: isa.ErrRange beyond 1 MiB.
 func (machine) Jump(from, to arch.Addr) ([]byte, error) {
-	w, ok := jal(from, to)
+	w, ok := rv64.Jump(from, to)
 	if !ok {
 		return nil, fmt.Errorf("jump from %v to %v: %w", from, to, isa.ErrRange)
 	}
