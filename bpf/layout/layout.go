@@ -26,7 +26,7 @@
 //
 // The index is HdrBuckets buckets of one cache line:
 //
-//	0   u32 lock        1 while somebody inserts, replaces or deletes a key whose home this is
+//	0   u32 lock        who inserts, replaces or deletes a key whose home this is: the process's id << LockSlotBits | slot + 1
 //	4   u32 hand        LRU: where the search for a victim goes on
 //	8   u32 tag[8]      of element bucket*8+i: TagFree, TagBusy, or its key's tag
 //	40  u8  used[8]     LRU: 1 since the element was looked up
@@ -41,10 +41,10 @@
 // address. As with the kernel's preallocated maps, the element may be deleted
 // and taken by another key while the value is in use.
 //
-// Update and delete take the home's lock, LockTries attempts of cmpxchg 0 to 1, else
-// -EBUSY: a thread that was stopped inside, or that a signal handler interrupted,
-// makes others fail, never wait. One key has one home, so no key is ever twice in the
-// map. Under the lock:
+// Update and delete take the home's lock, LockTries attempts of cmpxchg from 0, some milliseconds, else -EBUSY: a thread
+// that is stopped inside for longer makes others fail, never wait; one that a signal's handler has interrupted inside
+// fails at once in the handler. A process that was killed under the lock has its
+// id there. One key has one home, so no key is ever twice in the map. Under the lock:
 //
 //   - the key is there: replace the value in place, or delete: cmpxchg its tag to
 //     TagFree (a failure means that it was evicted just now: -ENOENT).
@@ -137,7 +137,9 @@ const (
 	TagBusy = 1
 	TagKey  = 2 // set in every key's tag
 
-	LockTries = 4096
+	LockTries      = 1 << 19 // 20 ms where a pause takes 140 cycles
+	LockSlotBits   = 10
+	LockController = 1 << LockSlotBits // no thread's
 )
 
 // A ring.

@@ -9,28 +9,33 @@ import (
 // Tnum has known bits: where Mask is 0, the bit is Value's. Value&Mask is 0.
 type Tnum struct{ Value, Mask uint64 }
 
+// Add is what is known of the sum, modulo 1<<64.
 func (t Tnum) Add(o Tnum) Tnum {
 	sv := t.Value + o.Value
 	mu := (t.Mask + o.Mask + sv) ^ sv | t.Mask | o.Mask // bits that a carry may reach
 	return Tnum{sv &^ mu, mu}
 }
 
+// Sub is what is known of t-o, modulo 1<<64.
 func (t Tnum) Sub(o Tnum) Tnum {
 	dv := t.Value - o.Value
 	mu := (dv + t.Mask) ^ (dv - o.Mask) | t.Mask | o.Mask
 	return Tnum{dv &^ mu, mu}
 }
 
+// And is what is known of the bits that both have.
 func (t Tnum) And(o Tnum) Tnum {
 	v := t.Value & o.Value
 	return Tnum{v, (t.Value | t.Mask) & (o.Value | o.Mask) &^ v}
 }
 
+// Or is what is known of the bits that either has.
 func (t Tnum) Or(o Tnum) Tnum {
 	v := t.Value | o.Value
 	return Tnum{v, (t.Mask | o.Mask) &^ v}
 }
 
+// Xor is what is known of the bits that one of the two has.
 func (t Tnum) Xor(o Tnum) Tnum {
 	mu := t.Mask | o.Mask
 	return Tnum{(t.Value ^ o.Value) &^ mu, mu}

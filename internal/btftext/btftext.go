@@ -5,20 +5,54 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf/btf"
 )
 
 // Format prints a value as the object's types say: structures by member, numbers with their sign,
-// enumerations by name, arrays of char as text. Without a type (nil), or where the bytes are too few for
+// enumerations by name, arrays of char as text. Of a structure that is cut short, as records are that end in a buffer of which
+// not all is sent, what is there of its members. Without a type (nil), or where the bytes are too few for
 // it, it is a number if it is as long as one, text if it is printable, else hexadecimal.
 func Format(b []byte, t btf.Type) string {
 	var s strings.Builder
-	if t == nil || !format(&s, b, t, 0) {
-		return plain(b)
+	if t != nil && (format(&s, b, t, 0) || formatCut(&s, b, t)) {
+		return s.String()
 	}
-	return s.String()
+	return plain(b)
+}
+
+// formatCut is format of a structure that ends within an array, or between members.
+func formatCut(s *strings.Builder, b []byte, t btf.Type) bool {
+	all, ok := btf.UnderlyingType(t).(*btf.Struct)
+	if !ok {
+		return false
+	}
+	s.Reset()
+	there := slices.Clone(all.Members)
+	cut := slices.IndexFunc(there, func(m btf.Member) bool {
+		size, err := btf.Sizeof(m.Type)
+		return err != nil || int(m.Offset.Bytes())+size > len(b)
+	})
+	if cut < 0 {
+		cut = len(there) // only padding is missing
+	} else if a, ok := btf.UnderlyingType(there[cut].Type).(*btf.Array); ok {
+		one, err := btf.Sizeof(a.Type)
+		if n := len(b) - int(there[cut].Offset.Bytes()); err == nil && one > 0 && n >= one && n%one == 0 {
+			there[cut].Type = &btf.Array{Index: a.Index, Type: a.Type, Nelems: uint32(n / one)}
+			cut++
+		}
+	}
+	if cut == 0 || !formatMembers(s, b, there[:cut], 0) {
+		return false
+	}
+	if cut < len(there) {
+		text := s.String()
+		s.Reset()
+		s.WriteString(text[:len(text)-1] + ", ...}")
+	}
+	return true
 }
 
 // Limits of what is printed of one value.

@@ -23,6 +23,8 @@ func TestFormat(t *testing.T) {
 	long := make([]byte, 4*70)
 	u8 := &btf.Int{Name: "unsigned char", Size: 1}
 	padded := &btf.Struct{Name: "counter", Size: 4, Members: []btf.Member{{Name: "n", Type: u32}}}
+	sent := &btf.Struct{Name: "sent", Size: 24, Members: []btf.Member{{Name: "n", Type: u32},
+		{Name: "line", Type: &btf.Array{Type: char, Index: u32, Nelems: 8}, Offset: 32}, {Name: "end", Type: u32, Offset: 96}}}
 	for _, tt := range []struct {
 		b    []byte
 		t    btf.Type
@@ -44,6 +46,11 @@ func TestFormat(t *testing.T) {
 		{[]byte{0xff, 0xff, 0xff, 0xff}, &btf.Enum{Size: 4, Signed: true, Values: []btf.EnumValue{{Name: "NONE", Value: 1<<64 - 1}}}, "NONE"},
 		{[]byte{5, 0, 0, 0}, &btf.Union{Size: 4, Members: []btf.Member{{Name: "a", Type: u32}, {Name: "b", Type: i16}}}, "{a=5, b=5}"},
 		{[]byte{5, 0, 0, 0}, deep, "5"}, // deeper than is printed
+		{[]byte{5, 0, 0, 0, 'a', 'b', 'c'}, sent, `{n=5, line="abc", ...}`},
+		{[]byte{5, 0, 0, 0, 'a', 0, 'c', 'd', 'e', 'f', 'g', 'h'}, sent, `{n=5, line="a", ...}`},
+		{[]byte{5, 0, 0, 0}, sent, "{n=5, ...}"},
+		{[]byte{5, 0, 0}, sent, "05 00 00"},
+		{[]byte{5, 0, 0, 0, 'a', 0, 'c', 'd', 'e', 'f', 'g', 'h', 1, 0, 0, 0}, sent, `{n=5, line="a", end=1}`},
 		{long, nil, "00 00"},
 		{[]byte("text\x00\x00\x00"), nil, `"text"`},
 		{[]byte{1, 0, 0, 0, 0, 0, 0, 0}, nil, "1"},
