@@ -230,9 +230,7 @@ func (v *Value) named(t *spec.Type, name func(arch.Addr) string) {
 		}
 	case spec.Enumeration:
 		if t.Enum != nil {
-			if v.Text = t.Enum.Values[v.Int()]; v.Text == "" {
-				v.Text = t.Enum.Other
-			}
+			v.Text = t.Enum.Text(v.Int())
 		}
 	}
 }

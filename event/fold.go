@@ -1,6 +1,7 @@
 package event
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,13 +49,15 @@ func fold(args []Value) (out []Value) {
 func together(parts []Value) (v Value) {
 	v.Parts = []Value{}
 	var tag, count *Value
-	unit := uint64(1)
+	unit, sparse := uint64(1), false
 	rest := parts[:0:0]
 	for i := range parts {
 		p := &parts[i]
 		switch n, counts := strings.CutPrefix(p.Name, spec.PartCount); {
 		case p.Name == spec.PartTag:
 			tag = p
+		case p.Name == spec.PartSparse:
+			sparse = true
 		case counts && !strings.Contains(n, spec.PartSep):
 			count = p
 			if k, err := strconv.ParseUint(n, 10, 64); err == nil && k > 0 {
@@ -85,6 +88,9 @@ func together(parts []Value) (v Value) {
 	if count == nil {
 		return v
 	}
+	if sparse { // of the places for elements some are empty
+		v.Parts = slices.DeleteFunc(v.Parts, func(e Value) bool { return e.Tagged && len(e.Parts) == 0 && e.Text == "nil" })
+	}
 	n := count.Bits
 	if count.Array {
 		if n = count.Of; n == 0 {
@@ -97,6 +103,9 @@ func together(parts []Value) (v Value) {
 	}
 	elems := v.Parts
 	for i := range elems {
+		if e := elems[i].Parts; sparse && len(e) == 1 && e[0].Name == spec.PartValue {
+			elems[i] = e[0]
+		}
 		elems[i].Name = ""
 	}
 	v = Value{Array: true, Elems: elems}

@@ -53,13 +53,14 @@ type LoadGuard struct {
 type LoadSource uint8
 
 const (
-	LoadConst LoadSource = iota // Load.N
-	LoadReg                     // a register at the hit
-	LoadEntry                   // a register as it was at the function's entry
-	LoadComm                    // the thread's name
-	LoadText                    // nothing is read: a constant text
-	LoadData                    // where a watched access's data is
-	LoadStack                   // who called
+	LoadConst  LoadSource = iota // Load.N
+	LoadReg                      // a register at the hit
+	LoadEntry                    // a register as it was at the function's entry
+	LoadComm                     // the thread's name
+	LoadText                     // nothing is read: a constant text
+	LoadData                     // where a watched access's data is
+	LoadStack                    // who called
+	LoadThread                   // the ids of process and thread: tgid << 32 | tid. No definition has it; filters do
 )
 
 // LoadAs is what a Load makes of its word.

@@ -133,7 +133,7 @@ func (p *parser) body(body string, at int, src *argSource, a *Arg) error {
 			return err
 		}
 	}
-	if p.Dialect == Process && (fetch == "stack" && !p.Types || fetch == "$stacktrace") {
+	if p.Dialect == Process && (fetch == "stack" || fetch == "$stacktrace") {
 		a.Fetch.Op, a.Type = StackTrace, Type{Base: Trace}
 		if !a.Named {
 			a.Name = "stack"

@@ -13,6 +13,9 @@ const (
 	// PartCount tells how many elements there are; "#N" that it counts what N make an element of.
 	PartCount = "#"
 
+	// PartSparse tells that of the places for elements some are empty, and that elements are wrapped.
+	PartSparse = "%"
+
 	PartValue = "*"   // has no name of its own: what a pointer points at
 	PartMore  = "..." // there is more than is read
 )

@@ -43,7 +43,10 @@
 // way back, siblings.go for several definitions of one name.
 package spec
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Kind is a definition's verb.
 type Kind byte
@@ -242,4 +245,35 @@ type Enum struct {
 	Name   string
 	Values map[int64]string // sign-extended from the type's size
 	Other  string           // of all other values; "": they have none
+	Also   map[string]int64 // further names of values that have one
+}
+
+// Text is the name of a value, or the names of its bits where each has one; "" where it has none.
+func (e *Enum) Text(n int64) string {
+	if s := e.Values[n]; s != "" {
+		return s
+	}
+	if e.Other != "" || n <= 0 {
+		return e.Other
+	}
+	var names []string
+	for bits := uint64(n); bits != 0; bits &= bits - 1 {
+		name := e.Values[int64(bits&-bits)]
+		if name == "" {
+			return ""
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, "|")
+}
+
+// Number is the value of a name.
+func (e *Enum) Number(name string) (int64, bool) {
+	for n, s := range e.Values {
+		if s == name {
+			return n, true
+		}
+	}
+	n, ok := e.Also[name]
+	return n, ok
 }

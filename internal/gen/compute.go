@@ -80,7 +80,7 @@ func (f *Filter) otherwise() uint8 {
 func (g *writer) elem(arg int) int {
 	elem := 0
 	for k := range arg {
-		elem += g.t.Args[k].elems()
+		elem += elems(&g.t.Args[k])
 	}
 	return elem
 }
@@ -94,7 +94,7 @@ func (g *writer) readable(n *Number, fail func(bpf.Insn)) {
 		g.readable(n.L, fail)
 		g.readable(n.R, fail)
 		return
-	case n.Arg < 0 || n.Arg >= len(g.t.Args) || g.t.Args[n.Arg].Count != 0 || g.t.Args[n.Arg].text():
+	case n.Arg < 0 || n.Arg >= len(g.t.Args) || array(&g.t.Args[n.Arg]) != 0 || isText(&g.t.Args[n.Arg]):
 		g.err = errors.New("gen: filter: a number that is none of the arguments")
 		return
 	}
@@ -104,10 +104,10 @@ func (g *writer) readable(n *Number, fail func(bpf.Insn)) {
 // fails leaves where an argument could not be read: it is equal to nothing.
 func (g *writer) fails(arg int, fail func(bpf.Insn)) {
 	f := &g.t.Args[arg]
-	if !f.faults() {
+	if !canFault(f) {
 		return
 	}
-	for i, first := 0, g.elem(arg); i < f.elems(); i++ {
+	for i, first := 0, g.elem(arg); i < elems(f); i++ {
 		elem := first + i
 		g.load(bpf.R1, bpf.R8, g.r.faults+elem/64*8)
 		g.set64(bpf.R2, 1<<(elem%64))

@@ -4,10 +4,11 @@ import (
 	"math/bits"
 
 	"kprobe/bpf"
+	"kprobe/event"
 )
 
 // counted writes the memory of what is counted, behind its length. What is read is bounded by Most, whatever the length says.
-func (g *writer) counted(f *Fetch, elem int) {
+func (g *writer) counted(f *event.Load, elem int) {
 	shift := int32(bits.Len(uint(f.Size)) - 1)
 	g.guards = 0
 	g.word(f, elem)

@@ -42,7 +42,7 @@ func (r *Recorder) layout() Layout {
 	l := Layout{Fields: r.trace.Fields, Faults: r.faults, Values: r.values, Fixed: r.fixed}
 	for k := range r.trace.Args {
 		f := &r.trace.Args[k]
-		l.Args = append(l.Args, LayoutArg{Text: f.text(), Count: f.Count, Counted: f.As == event.LoadCounted})
+		l.Args = append(l.Args, LayoutArg{Text: isText(f), Count: array(f), Counted: f.As == event.LoadCounted})
 	}
 	return l
 }

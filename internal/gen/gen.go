@@ -4,7 +4,6 @@
 package gen
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -41,14 +40,13 @@ const commonPID = "common_pid"
 // with a handler in the controller.
 func Compile(name string, kind bpf.Kind, a *arch.Arch, c *event.Capture, o Options) (*Tracer, error) {
 	t := &Tracer{capture: c, pc: -1, comm: -1}
-	tr := Trace{Name: name, Kind: kind, Context: bpf.AMD64, Pointer: a.PtrSize, Fields: o.Fields, Ring: o.Ring, names: arch.AMD64.RegNames}
-	switch a {
-	case arch.AMD64, arch.I386: // i386's registers have the same numbers, and places in the context
-	case arch.ARM64:
-		tr.Context, tr.names = bpf.ARM64, bpf.ARM64.Regs
+	ctx, err := contextOf(a)
+	if err != nil {
+		return nil, err
+	}
+	tr := Trace{Name: name, Kind: kind, Arch: a, Fields: o.Fields, Ring: o.Ring}
+	if a == arch.ARM64 {
 		tr.Fields &^= FieldCPU // nothing tells a program of it
-	default:
-		return nil, fmt.Errorf("programs are not made for %s", a.Name)
 	}
 	names, loads := c.Names(), c.Loads()
 	for i := range loads {
@@ -56,19 +54,18 @@ func Compile(name string, kind bpf.Kind, a *arch.Arch, c *event.Capture, o Optio
 			t.at = append(t.at, -1)
 			continue
 		}
-		f, err := tr.fetch(&loads[i])
-		if err != nil {
+		if err := ctx.reads(&loads[i], kind); err != nil {
 			return nil, fmt.Errorf("argument %s: %w", names[i], err)
 		}
 		t.at = append(t.at, len(tr.Args))
-		tr.Args = append(tr.Args, f)
+		tr.Args = append(tr.Args, loads[i])
 	}
 	if o.Filter != "" {
 		at := t.at
 		if strings.Contains(o.Filter, commonPID) { // an argument that is nobody's value
 			names, at = append(names, commonPID), append(slices.Clone(at), len(tr.Args))
 			loads = append(loads, event.Load{Size: 4, Mask: math.MaxUint64})
-			tr.Args = append(tr.Args, Fetch{From: FromThread})
+			tr.Args = append(tr.Args, event.Load{Source: event.LoadThread})
 		}
 		filter, err := ParseFilter(o.Filter, names, loads, at)
 		if err != nil {
@@ -78,7 +75,7 @@ func Compile(name string, kind bpf.Kind, a *arch.Arch, c *event.Capture, o Optio
 	}
 	if cond := c.Condition(); cond != nil {
 		x := &condition{capture: c, loads: loads, at: t.at, thread: func(shift uint) *Number {
-			tr.Args = append(tr.Args, Fetch{From: FromThread})
+			tr.Args = append(tr.Args, event.Load{Source: event.LoadThread})
 			return &Number{Op: NumberArg, Arg: len(tr.Args) - 1, Shift: shift, Mask: math.MaxUint32}
 		}}
 		f, err := x.filter(cond.Expr)
@@ -92,62 +89,14 @@ func Compile(name string, kind bpf.Kind, a *arch.Arch, c *event.Capture, o Optio
 	}
 	if o.PC {
 		t.pc = len(tr.Args)
-		tr.Args = append(tr.Args, Fetch{From: FromReg, N: uint64(tr.Context.PC)})
+		tr.Args = append(tr.Args, event.Load{Source: event.LoadReg, Reg: a.PC})
 	}
 	if o.Comm {
 		t.comm = len(tr.Args)
-		tr.Args = append(tr.Args, Fetch{From: FromComm})
+		tr.Args = append(tr.Args, event.Load{Source: event.LoadComm})
 	}
-	var err error
 	t.Recorder, err = Generate(tr)
 	return t, err
-}
-
-// fetch is a load as the program does it.
-func (t *Trace) fetch(l *event.Load) (Fetch, error) {
-	f := Fetch{N: l.N, Hops: l.Hops, Off: l.Off, Nil: l.Nil, Nulls: l.Nulls, Size: l.Size, Count: l.Count, As: l.As}
-	for _, g := range l.Guards {
-		out := Guard{Hop: g.Hop, Equal: g.Equal, Not: g.Not, N: g.N}
-		for _, part := range []struct {
-			to   **Fetch
-			from *event.Load
-		}{{&out.Of, g.Of}, {&out.Minus, g.Minus}} {
-			if part.from == nil {
-				continue
-			}
-			x, err := t.fetch(part.from)
-			if err != nil {
-				return f, err
-			}
-			*part.to = &x
-		}
-		f.Guards = append(f.Guards, out)
-	}
-	if l.Length != nil {
-		length, err := t.fetch(l.Length)
-		if err != nil {
-			return f, err
-		}
-		f.Count, f.Length, f.End, f.Most = 0, &length, l.End, l.Most
-	}
-	switch l.Source {
-	case event.LoadComm:
-		f = Fetch{From: FromComm}
-	case event.LoadReg, event.LoadEntry:
-		if l.Source == event.LoadEntry && t.Kind == bpf.Kretprobe {
-			return f, errors.New("registers of the function's entry are not known to a program at its return")
-		}
-		reg := t.names[l.Reg]
-		word := slices.Index(t.Context.Regs, reg)
-		if word < 0 {
-			return f, fmt.Errorf("register %s is not in a program's context", reg)
-		}
-		f.From, f.N = FromReg, uint64(word)
-	case event.LoadConst:
-	default:
-		return f, errors.New("a watchpoint's data address is not known to a program")
-	}
-	return f, nil
 }
 
 // Format is how the program's records are read. The maps in it are the caller's.

@@ -281,7 +281,7 @@ func FuzzParseFilter(f *testing.F) {
 		if err != nil {
 			return
 		}
-		args := []Fetch{{From: FromReg}, {From: FromReg, As: event.LoadTextAt}}
+		args := []event.Load{{Source: event.LoadReg}, {Source: event.LoadReg, As: event.LoadTextAt}}
 		if rec, err := Generate(Trace{Args: args, Filter: filter}); err == nil {
 			if _, err := verify.Program(rec.Program); err != nil {
 				t.Errorf("%q: %v", s, err)

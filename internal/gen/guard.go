@@ -15,7 +15,7 @@ func maskAt(k int) int { return -(bpf.MaxStack - 64) - 8*(k+1) }
 
 // masks works out the masks of a fetch's guards: all ones where a guard holds, else 0, without a jump, so that there
 // are no more ways through the program. It gives where each is.
-func (g *writer) masks(f *Fetch, elem int) []int {
+func (g *writer) masks(f *event.Load, elem int) []int {
 	var at []int
 	for i := range f.Guards {
 		k := &f.Guards[i]
@@ -58,7 +58,7 @@ func (g *writer) masks(f *Fetch, elem int) []int {
 }
 
 // operand takes a guard's number to R3, by way of an element's slot.
-func (g *writer) operand(f *Fetch, elem int) {
+func (g *writer) operand(f *event.Load, elem int) {
 	g.word(f, elem)
 	if f.As == event.LoadWord {
 		g.add(bpf.R3, f.Off)
@@ -75,7 +75,7 @@ func (g *writer) operand(f *Fetch, elem int) {
 }
 
 // mask makes R3 0 where the guards of a hop do not hold.
-func (g *writer) mask(f *Fetch, hop int, masks []int) {
+func (g *writer) mask(f *event.Load, hop int, masks []int) {
 	for i := range f.Guards {
 		if f.Guards[i].Hop == hop && i < len(masks) {
 			g.load(bpf.R1, bpf.R10, maskAt(masks[i]))

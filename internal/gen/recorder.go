@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/bits"
 
+	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/bpf/layout"
 	"kprobe/event"
@@ -29,52 +30,7 @@ import (
 //
 // Where its length is known it is made where it will lie in the ring.
 
-// From is where a fetch starts.
-type From uint8
-
-const (
-	FromConst  From = iota // N
-	FromReg                // word N of the context
-	FromComm               // the thread's name, a text
-	FromThread             // tgid << 32 | tid
-)
-
 const maxGenText = 4095 // bytes of a text, without its NUL
-
-// Fetch is one argument: a word from its source, replaced by the word in memory
-// at word + hop for every hop, then made into Count values (0: one that is no
-// array), Size or a pointer apart.
-type Fetch struct {
-	From  From
-	N     uint64
-	Hops  []uint64
-	As    event.LoadAs
-	Off   uint64
-	Nil   bool   // LoadNumber: it is 0 where the word is
-	Nulls uint32 // bit i: what hop i reads is 0 where the word is
-
-	Guards []Guard // in the order of their hops
-
-	Size  int // LoadNumber: 1, 2, 4 or 8
-	Count int
-
-	// LoadCounted: how many elements of Size (bytes, where that is 0) there are, or where they end, and the
-	// most that are read.
-	Length *Fetch
-	End    bool
-	Most   int
-}
-
-// Guard is a condition for a hop of a fetch, the one behind the last being that which As says: where it does not
-// hold, the word is 0 there.
-type Guard struct {
-	Hop   int
-	Of    *Fetch // LoadWord or LoadNumber
-	Minus *Fetch // taken off it; nil: nothing
-	Equal bool   // it is N; else it is more than N, both with a sign
-	Not   bool   // with Equal: it is not N
-	N     int64
-}
 
 // FilterOp is a filter's operation.
 type FilterOp uint8
@@ -128,15 +84,13 @@ const (
 
 // Trace is what Generate makes a program of.
 type Trace struct {
-	Name    string
-	Kind    bpf.Kind
-	Context bpf.Context // the zero value is AMD64's
-	names   []string    // of the machine's registers, as the context has them
-	Pointer int         // bytes of a pointer in the target; 0: of a word of the context
-	Fields  Fields
-	Args    []Fetch
-	Filter  *Filter // nil: every hit
-	Ring    int     // bytes of a thread's ring, a power of two; 0: 64 KiB, or what the largest record needs
+	Name   string
+	Kind   bpf.Kind
+	Arch   *arch.Arch // of the target; nil is AMD64
+	Fields Fields
+	Args   []event.Load
+	Filter *Filter // nil: every hit
+	Ring   int     // bytes of a thread's ring, a power of two; 0: 64 KiB, or what the largest record needs
 }
 
 // Recorder is a generated program and the way its records are read.
@@ -165,50 +119,31 @@ type Hit struct {
 // Raw is a captured value, before it has a type.
 type Raw = event.Raw
 
-func (f *Fetch) elems() int {
-	if f.As == event.LoadCounted {
-		return 2
-	}
-	return max(1, f.Count)
-}
-
-// texts are how many of the elements have a part of the record besides.
-func (f *Fetch) texts() int {
-	switch {
-	case f.As == event.LoadCounted:
-		return 1
-	case f.text():
-		return f.elems()
-	}
-	return 0
-}
-func (f *Fetch) faults() bool {
-	return f.From != FromComm && (f.As != event.LoadWord || len(f.Hops) > 0)
-}
-func (f *Fetch) text() bool {
-	return f.From == FromComm || f.As == event.LoadTextAt || f.As == event.LoadTextPtr || f.As == event.LoadCounted && f.Size == 0
-}
-
 // Generate makes the program. Errors say what is too large or makes no sense.
 func Generate(t Trace) (*Recorder, error) {
 	r := &Recorder{trace: t}
 	texts, names, faults := 0, 0, false
-	for k, f := range t.Args {
-		c := contextOf(&t)
+	c, err := contextOf(t.Arch)
+	if err != nil {
+		return nil, err
+	}
+	for k := range t.Args {
+		f := &t.Args[k]
+		if err := c.reads(f, t.Kind); err != nil {
+			return nil, fmt.Errorf("gen: argument %d: %w", k, err)
+		}
 		switch {
-		case f.From == FromReg && f.N >= uint64(len(c.Regs)):
-			return nil, fmt.Errorf("gen: argument %d: there is no word %d of %d in the context", k, f.N, len(c.Regs))
 		case f.As == event.LoadNumber && f.Size != 1 && f.Size != 2 && f.Size != 4 && f.Size != 8:
 			return nil, fmt.Errorf("gen: argument %d: a number of %d bytes", k, f.Size)
-		case f.Count != 0 && (f.As == event.LoadWord || f.From == FromComm):
+		case array(f) != 0 && (f.As == event.LoadWord || f.Source == event.LoadComm):
 			return nil, fmt.Errorf("gen: argument %d: an array that is not in memory", k)
 		case f.As == event.LoadCounted && (f.Length == nil || f.Length.As > event.LoadNumber || f.Size&(f.Size-1) != 0 || f.Most*max(1, f.Size) > maxGenText):
 			return nil, fmt.Errorf("gen: argument %d: %d elements of %d bytes that are counted", k, f.Most, f.Size)
 		}
-		r.elems += f.elems()
-		faults = faults || f.faults()
-		texts += f.texts()
-		if f.From == FromComm {
+		r.elems += elems(f)
+		faults = faults || canFault(f)
+		texts += roomsOf(f)
+		if f.Source == event.LoadComm {
 			names++
 		}
 	}
@@ -238,10 +173,7 @@ func Generate(t Trace) (*Recorder, error) {
 	if most > ring/2 || max(r.fixed, r.whole) > math.MaxInt16 {
 		return nil, fmt.Errorf("gen: a record of up to %d bytes: a ring of %d holds %d, and 32767 besides texts is the most", most, ring, ring/2)
 	}
-	g := &writer{r: r, t: &r.trace, ctx: contextOf(&t), pointer: t.Pointer}
-	if g.pointer == 0 {
-		g.pointer = g.ctx.Word
-	}
+	g := &writer{r: r, t: &r.trace, ctx: c, pointer: c.arch.PtrSize}
 	maps := []*bpf.MapSpec{{Name: "records", Type: bpf.RingBuf, MaxEntries: uint32(ring)}}
 	switch {
 	case r.whole != 0 && t.Filter == nil:
@@ -256,7 +188,7 @@ func Generate(t Trace) (*Recorder, error) {
 	if err := g.write(); err != nil {
 		return nil, err
 	}
-	r.Program = &bpf.Program{Name: t.Name, Kind: t.Kind, Context: t.Context, Insns: g.out, Maps: maps}
+	r.Program = &bpf.Program{Name: t.Name, Kind: t.Kind, Context: c.Context, Insns: g.out, Maps: maps}
 	for _, m := range maps {
 		if err := m.Check(); err != nil {
 			return nil, err
@@ -287,7 +219,7 @@ const (
 type writer struct {
 	r     *Recorder
 	t     *Trace
-	ctx   *bpf.Context
+	ctx   *context
 	room  room
 	out   []bpf.Insn
 	outs  []int // jumps to the end
@@ -383,7 +315,7 @@ func (g *writer) write() error {
 	elem := 0
 	for k := range g.t.Args {
 		f := &g.t.Args[k]
-		for i := range f.elems() {
+		for i := range elems(f) {
 			if r.faults < r.values && elem%64 == 0 {
 				g.set(bpf.R7, 0)
 			}
@@ -472,7 +404,7 @@ func (g *writer) fault(elem int) {
 }
 
 // fetch writes element i of an argument.
-func (g *writer) fetch(f *Fetch, i, elem int) {
+func (g *writer) fetch(f *event.Load, i, elem int) {
 	if f.As == event.LoadCounted {
 		if i == 0 {
 			g.fetch(f.Length, 0, elem)
@@ -482,7 +414,7 @@ func (g *writer) fetch(f *Fetch, i, elem int) {
 		return
 	}
 	word := g.pointer
-	if f.From == FromComm {
+	if f.Source == event.LoadComm {
 		g.comm(elem)
 		return
 	}
@@ -530,16 +462,12 @@ func (g *writer) fetch(f *Fetch, i, elem int) {
 }
 
 // word takes an argument's word from its source and along its hops to R3, by way of an element's slot.
-func (g *writer) word(f *Fetch, elem int) {
+func (g *writer) word(f *event.Load, elem int) {
 	masks := g.masks(f, elem)
-	switch f.From {
-	case FromReg:
-		op := uint8(bpf.SizeDW)
-		if g.ctx.Word == 4 {
-			op = bpf.SizeW
-		}
-		g.emit(bpf.Insn{Op: bpf.ClassLDX | bpf.ModeMem | op, Dst: bpf.R3, Src: bpf.R6, Off: int16(g.ctx.Word * int(f.N))})
-	case FromThread:
+	switch f.Source {
+	case event.LoadReg, event.LoadEntry:
+		g.load(bpf.R3, bpf.R6, g.ctx.Word*g.ctx.word(f.Reg))
+	case event.LoadThread:
 		g.call(bpf.FnGetCurrentPidTgid)
 		g.mov(bpf.R3, bpf.R0)
 	default:
@@ -627,7 +555,7 @@ func (g *writer) filter(f *Filter, negate bool) (away []int) {
 	if f.A != nil || f.B != nil {
 		return g.leave(g.computed(f), negate)
 	}
-	if f.Arg < 0 || f.Arg >= len(g.t.Args) || g.t.Args[f.Arg].Count != 0 || f.IsText != g.t.Args[f.Arg].text() {
+	if f.Arg < 0 || f.Arg >= len(g.t.Args) || array(&g.t.Args[f.Arg]) != 0 || f.IsText != isText(&g.t.Args[f.Arg]) {
 		g.err = fmt.Errorf("gen: filter: argument %d is not there, or not of the kind that it is compared with", f.Arg)
 		return nil
 	}
@@ -731,15 +659,7 @@ func (g *writer) compareText(f *Filter, fail func(bpf.Insn)) {
 func (g *writer) scratch() int {
 	texts := 0
 	for k := range g.t.Args {
-		texts += g.t.Args[k].texts()
+		texts += roomsOf(&g.t.Args[k])
 	}
 	return g.r.fixed + (texts+1)*(textMask+1)
-}
-
-// contextOf is what the program gets, x86-64's where nobody says.
-func contextOf(t *Trace) *bpf.Context {
-	if t.Context.Regs == nil {
-		return &bpf.AMD64
-	}
-	return &t.Context
 }

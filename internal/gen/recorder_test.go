@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
 	"kprobe/bpf/verify"
@@ -43,16 +45,16 @@ func (x *reference) text(addr uint64) (string, bool) {
 	return string(out), true
 }
 
-func (x *reference) fetch(f *gen.Fetch) gen.Raw {
-	if f.From == gen.FromComm {
+func (x *reference) fetch(f *event.Load) gen.Raw {
+	if f.Source == event.LoadComm {
 		return gen.Raw{Text: x.comm}
 	}
 	elem := func(i int) (r gen.Raw) {
 		word, ok := f.N, true
-		if f.From == gen.FromThread {
+		if f.Source == event.LoadThread {
 			word = 1000<<32 | 1001
-		} else if f.From == gen.FromReg {
-			word = binary.LittleEndian.Uint64(x.ctx[8*f.N:])
+		} else if f.Source == event.LoadReg {
+			word = binary.LittleEndian.Uint64(x.ctx[8*slices.Index(bpf.AMD64.Regs, arch.AMD64.RegNames[f.Reg]):])
 		}
 		for _, hop := range f.Hops {
 			if word, ok = x.number(word+hop, 8); !ok {
@@ -160,19 +162,19 @@ func pages(r *rand.Rand) func(uint64, []byte) error {
 	}
 }
 
-func randomFetch(r *rand.Rand) (f gen.Fetch) {
+func randomFetch(r *rand.Rand) (f event.Load) {
 	switch r.IntN(8) {
 	case 0:
-		return gen.Fetch{From: gen.FromComm}
+		return event.Load{Source: event.LoadComm}
 	case 1:
 		if r.IntN(4) == 0 {
-			return gen.Fetch{From: gen.FromThread}
+			return event.Load{Source: event.LoadThread}
 		}
 		f.N = 0x10000 + uint64(r.IntN(8300))
 	case 2:
 		f.N = r.Uint64()
 	default:
-		f.From, f.N = gen.FromReg, uint64(r.IntN(21))
+		f.Source, f.Reg = event.LoadReg, arch.Reg(slices.Index(arch.AMD64.RegNames, bpf.AMD64.Regs[r.IntN(21)]))
 	}
 	for range r.IntN(3) {
 		f.Hops = append(f.Hops, uint64(int64(r.IntN(64)-16)))
@@ -192,7 +194,7 @@ func randomFetch(r *rand.Rand) (f gen.Fetch) {
 	return f
 }
 
-func randomFilter(r *rand.Rand, args []gen.Fetch, depth int) *gen.Filter {
+func randomFilter(r *rand.Rand, args []event.Load, depth int) *gen.Filter {
 	if op := gen.FilterOp(r.IntN(3)); depth > 0 && r.IntN(3) > 0 {
 		f := &gen.Filter{Op: op, Left: randomFilter(r, args, depth-1)}
 		if op != gen.FilterNot {
@@ -211,7 +213,7 @@ func randomFilter(r *rand.Rand, args []gen.Fetch, depth int) *gen.Filter {
 	for args[f.Arg].Count != 0 {
 		f.Arg = r.IntN(len(args))
 	}
-	if a := args[f.Arg]; a.From == gen.FromComm || a.As == event.LoadTextAt || a.As == event.LoadTextPtr {
+	if a := args[f.Arg]; a.Source == event.LoadComm || a.As == event.LoadTextAt || a.As == event.LoadTextPtr {
 		f.Op, f.IsText, f.Text = gen.FilterEq+gen.FilterOp(r.IntN(2)), true, []string{"redis-server", "", "redis", strings.Repeat("x", 255)}[r.IntN(4)]
 	}
 	return f
@@ -226,7 +228,7 @@ func TestGenerateAgainstReference(t *testing.T) {
 	recorded, dropped, faults := 0, 0, 0
 	for seed := range n {
 		r := rand.New(rand.NewPCG(uint64(seed), 4))
-		tr := gen.Trace{Name: "trace", Fields: gen.Fields(r.IntN(16)), Args: []gen.Fetch{{From: gen.FromReg, N: 7}}}
+		tr := gen.Trace{Name: "trace", Fields: gen.Fields(r.IntN(16)), Args: []event.Load{{Source: event.LoadReg, Reg: arch.R10}}}
 		for range r.IntN(8) {
 			tr.Args = append(tr.Args, randomFetch(r))
 		}
@@ -305,7 +307,7 @@ func TestGenerateAgainstReference(t *testing.T) {
 // The shortest way is taken: straight into the ring where nothing may be dropped,
 // with no read of memory where there are registers only.
 func TestGenerateGolden(t *testing.T) {
-	rec, err := gen.Generate(gen.Trace{Name: "f", Fields: gen.FieldTime, Args: []gen.Fetch{{From: gen.FromReg, N: 14}}})
+	rec, err := gen.Generate(gen.Trace{Name: "f", Fields: gen.FieldTime, Args: []event.Load{{Source: event.LoadReg, Reg: arch.DI}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,15 +335,19 @@ func TestGenerateGolden(t *testing.T) {
 }
 
 func TestGenerateRefuses(t *testing.T) {
-	reg := []gen.Fetch{{From: gen.FromReg, N: 1}}
+	reg := []event.Load{{Source: event.LoadReg, Reg: arch.R14}}
 	for _, tt := range []struct {
 		t    gen.Trace
 		want string
 	}{
-		{gen.Trace{Args: []gen.Fetch{{From: gen.FromReg, N: 21}}}, "there is no word 21 of 21 in the context"},
-		{gen.Trace{Args: []gen.Fetch{{As: event.LoadNumber, Size: 3}}}, "a number of 3 bytes"},
-		{gen.Trace{Args: []gen.Fetch{{Count: 3}}}, "an array that is not in memory"},
-		{gen.Trace{Args: []gen.Fetch{{As: event.LoadTextPtr, Count: 64}}, Ring: 65536}, "a ring of 65536 holds 32768"},
+		{gen.Trace{Args: []event.Load{{Source: event.LoadReg, Reg: arch.DS}}}, "register ds is not in a program's context"},
+		{gen.Trace{Args: []event.Load{{Source: event.LoadReg, Reg: 200}}}, "register ? is not in a program's context"},
+		{gen.Trace{Args: []event.Load{{Length: &event.Load{Source: event.LoadData}}}}, "a watchpoint's data address is not known"},
+		{gen.Trace{Args: []event.Load{{Guards: []event.LoadGuard{{Of: &event.Load{}, Minus: &event.Load{Source: event.LoadEntry}}}}}, Kind: bpf.Kretprobe}, "registers of the function's entry are not known"},
+		{gen.Trace{Arch: arch.S390X}, "programs are not made for s390x"},
+		{gen.Trace{Args: []event.Load{{As: event.LoadNumber, Size: 3}}}, "a number of 3 bytes"},
+		{gen.Trace{Args: []event.Load{{Count: 3}}}, "an array that is not in memory"},
+		{gen.Trace{Args: []event.Load{{As: event.LoadTextPtr, Count: 64}}, Ring: 65536}, "a ring of 65536 holds 32768"},
 		{gen.Trace{Args: reg, Filter: &gen.Filter{Op: gen.FilterEq, Arg: 3}}, "filter: argument 3 is not there"},
 		{gen.Trace{Args: reg, Filter: &gen.Filter{Op: gen.FilterEq, IsText: true}}, "not of the kind that it is compared with"},
 		{gen.Trace{Args: reg, Filter: &gen.Filter{Op: gen.FilterAnd}}, "an operand is missing"},
@@ -353,7 +359,7 @@ func TestGenerateRefuses(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	rec, err := gen.Generate(gen.Trace{Fields: 15, Args: []gen.Fetch{{From: gen.FromComm}, {As: event.LoadTextPtr, Count: 3}, {From: gen.FromReg, N: 3}}})
+	rec, err := gen.Generate(gen.Trace{Fields: 15, Args: []event.Load{{Source: event.LoadComm}, {As: event.LoadTextPtr, Count: 3}, {Source: event.LoadReg, Reg: arch.R12}}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -1,0 +1,109 @@
+package gen
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"kprobe/arch"
+	"kprobe/bpf"
+	"kprobe/event"
+)
+
+// context is what a program is given on a machine.
+type context struct {
+	bpf.Context
+	arch  *arch.Arch
+	names []string // of the machine's registers, as the context has them
+}
+
+// contextOf is that of a machine; nil is AMD64. Errors: in words, for a machine that has no programs.
+func contextOf(a *arch.Arch) (*context, error) {
+	switch a {
+	case nil:
+		return &context{bpf.AMD64, arch.AMD64, arch.AMD64.RegNames}, nil
+	case arch.AMD64, arch.I386: // i386's registers have the same numbers, and places in the context
+		return &context{bpf.AMD64, a, arch.AMD64.RegNames}, nil
+	case arch.ARM64:
+		return &context{bpf.ARM64, a, bpf.ARM64.Regs}, nil
+	}
+	return nil, fmt.Errorf("programs are not made for %s", a.Name)
+}
+
+// word is the place of a register in the context, -1 where it has none.
+func (c *context) word(r arch.Reg) int {
+	if int(r) >= len(c.names) {
+		return -1
+	}
+	return slices.Index(c.Regs, c.names[r])
+}
+
+// reads tells whether a program of a kind can do a load, with the reason where it cannot.
+func (c *context) reads(l *event.Load, kind bpf.Kind) error {
+	for i := range l.Guards {
+		for _, of := range []*event.Load{l.Guards[i].Of, l.Guards[i].Minus} {
+			if of == nil {
+				continue
+			}
+			if err := c.reads(of, kind); err != nil {
+				return err
+			}
+		}
+	}
+	if l.Length != nil {
+		if err := c.reads(l.Length, kind); err != nil {
+			return err
+		}
+	}
+	switch l.Source {
+	case event.LoadConst, event.LoadComm, event.LoadThread:
+		return nil
+	case event.LoadEntry:
+		if kind == bpf.Kretprobe {
+			return errors.New("registers of the function's entry are not known to a program at its return")
+		}
+		fallthrough
+	case event.LoadReg:
+		if c.word(l.Reg) < 0 {
+			return fmt.Errorf("register %s is not in a program's context", c.arch.RegName(l.Reg))
+		}
+		return nil
+	}
+	return errors.New("a watchpoint's data address is not known to a program")
+}
+
+// array is how many elements an argument has; 0: it is no array. What the target counts is none.
+func array(l *event.Load) int {
+	if l.As == event.LoadCounted {
+		return 0
+	}
+	return l.Count
+}
+
+// elems are its elements in a record.
+func elems(l *event.Load) int {
+	if l.As == event.LoadCounted {
+		return 2
+	}
+	return max(1, l.Count)
+}
+
+// roomsOf are how many of the elements have a part of the record besides.
+func roomsOf(l *event.Load) int {
+	switch {
+	case l.As == event.LoadCounted:
+		return 1
+	case isText(l):
+		return elems(l)
+	}
+	return 0
+}
+
+// canFault tells whether it reads memory.
+func canFault(l *event.Load) bool {
+	return l.Source != event.LoadComm && (l.As != event.LoadWord || len(l.Hops) > 0)
+}
+
+func isText(l *event.Load) bool {
+	return l.Source == event.LoadComm || l.As == event.LoadTextAt || l.As == event.LoadTextPtr || l.As == event.LoadCounted && l.Size == 0
+}
