@@ -17,15 +17,29 @@ func (f *File) lookupDemangled(name string) []Symbol {
 		return nil // "*", which is a pattern, and the name of nothing
 	}
 	var syms []Symbol
-	t := f.table()
-	for _, list := range [][]Symbol{t.funcs, t.data} {
-		for i := range list {
-			if s := &list[i]; isMangled(s.Name) && strings.Contains(s.Name, want.ident) && want.matches(s.Name) {
-				syms = append(syms, *s)
-			}
+	for _, s := range f.Memo(mangled{}, f.allMangled).([]*Symbol) {
+		if strings.Contains(s.Name, want.ident) && want.matches(s.Name) {
+			syms = append(syms, *s)
 		}
 	}
 	return syms
+}
+
+// mangled is the key of what allMangled answers.
+type mangled struct{}
+
+// allMangled are the symbols of mangled names: a library of C has none, and is asked for many names that it does not have.
+func (f *File) allMangled() any {
+	var all []*Symbol
+	t := f.table()
+	for _, list := range [][]Symbol{t.funcs, t.data} {
+		for i := range list {
+			if isMangled(list[i].Name) {
+				all = append(all, &list[i])
+			}
+		}
+	}
+	return all
 }
 
 // isMangled tells C++ (_Z) and Rust (_R, or _ZN with a hash) names.

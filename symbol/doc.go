@@ -11,6 +11,7 @@
 //	dynamic.go    the dynamic section as the loader reads it: symbols, versions
 //	reloc.go      relocations: GOT slots of imports, IFUNC resolvers; plt.go: stubs
 //	ehframe.go    function bounds and unwind facts where symbols were stripped
+//	jit.go        code that a process compiles while it runs, by the files for perf
 //	framerules.go where a function's caller is at each of its instructions
 //	pclntab.go    functions of Go programs stripped of their symbols
 //	debugfile.go  separate debug files and MiniDebugInfo

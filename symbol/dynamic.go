@@ -256,6 +256,7 @@ func (f *File) versionNeeds() map[uint16]string {
 type rawSym struct {
 	name        uint64
 	bind, typ   byte
+	other       byte
 	shndx       elf.SectionIndex
 	value, size uint64
 }
@@ -275,9 +276,9 @@ func (f *File) decodeSym(b []byte) rawSym {
 	s.name = uint64(bo.Uint32(b))
 	if f.ptr == 4 {
 		s.value, s.size = uint64(bo.Uint32(b[4:])), uint64(bo.Uint32(b[8:]))
-		info, s.shndx = b[12], elf.SectionIndex(bo.Uint16(b[14:]))
+		info, s.other, s.shndx = b[12], b[13], elf.SectionIndex(bo.Uint16(b[14:]))
 	} else {
-		info, s.shndx = b[4], elf.SectionIndex(bo.Uint16(b[6:]))
+		info, s.other, s.shndx = b[4], b[5], elf.SectionIndex(bo.Uint16(b[6:]))
 		s.value, s.size = bo.Uint64(b[8:]), bo.Uint64(b[16:])
 	}
 	s.bind, s.typ = info>>4, info&0xf
@@ -322,6 +323,20 @@ func (f *File) classify(raw rawSym, name string) (Symbol, bool) {
 			return sym, false // cannot be executed, so is no function
 		}
 		sym.Size = min(sym.Size, text.End-sym.Addr)
+		if own := f.localEntry(raw.other); sym.Addr+own < text.End {
+			sym.Addr += own
+			sym.Size -= min(sym.Size, own)
+		}
 	}
 	return sym, true
+}
+
+// localEntry is how far behind a function's symbol the instruction is that every call of it comes to. On
+// ppc64le callers of the same file leave out the first ones, which set the register for its data:
+// the symbol says how many (ELFv2 ABI, section 3.4.1, "Symbol Values"). A probe at the symbol itself would miss them.
+func (f *File) localEntry(other byte) uint64 {
+	if n := other >> 5; f.elf.Machine == elf.EM_PPC64 && n >= 2 && n < 7 {
+		return 1 << n
+	}
+	return 0
 }

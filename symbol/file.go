@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"debug/buildinfo"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -134,6 +135,9 @@ func (f *File) Path() string { return f.opt.Path }
 
 // Machine is the instruction set the file is for.
 func (f *File) Machine() elf.Machine { return f.elf.Machine }
+
+// Order is that of the file's bytes, and its machine's.
+func (f *File) Order() binary.ByteOrder { return f.elf.ByteOrder }
 
 // Class tells 32 from 64 bits.
 func (f *File) Class() elf.Class { return f.elf.Class }

@@ -8,7 +8,7 @@ import (
 )
 
 // What finds a function's caller at each instruction: the call frame instructions of .eh_frame
-// and .debug_frame (DWARF 5, section 6.4), or Go's own table of stack depths. Of all registers only those are
+// and .debug_frame (DWARF 5, section 6.4), Go's own table of stack depths, or a kernel's (orc.go). Of all registers only those are
 // followed that lead further: the stack pointer, the frame pointer and the return address.
 
 // FrameRule tells where a function's caller is at one of its instructions, on x86-64. The canonical
@@ -34,6 +34,11 @@ const (
 	OfSignal                     // a signal's frame is at the stack pointer: the registers are in it
 	OtherRule                    // what is told uses registers that are not followed, or the code changes stacks
 	LikelyFP                     // the frame pointer + Off, if the code keeps one: nothing is told of it
+
+	// Of kernels.
+	FromSPPointer // the word at the stack pointer, + Off: it leads to another stack
+	OfRegs        // all registers of what was interrupted are at the stack pointer + Off, a struct pt_regs
+	OfInterrupt   // what a processor stores is there: where it was interrupted, and the stack
 )
 
 // SavedFP is where the caller's frame pointer is.
@@ -55,6 +60,9 @@ type FrameRow struct {
 // FrameRows are the rules for all code, sorted by address, of files for x86-64; none for others. Between
 // functions that have rules there are rows without a frame. They are made anew at each call.
 func (f *File) FrameRows() []FrameRow {
+	if rows := f.readORC(); rows != nil { // a kernel's
+		return slices.CompactFunc(rows, func(a, b FrameRow) bool { return a.Rule == b.Rule })
+	}
 	if f.elf.Machine != elf.EM_X86_64 || f.ptr != 8 {
 		return nil
 	}

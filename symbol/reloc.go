@@ -31,6 +31,10 @@ var relocTable = map[elf.Machine]relocTypes{
 		uint32(elf.R_RISCV_64), uint32(elf.R_RISCV_JUMP_SLOT),
 		uint32(elf.R_RISCV_RELATIVE), 58, /* R_RISCV_IRELATIVE */
 	},
+	elf.EM_PPC64: {
+		uint32(elf.R_PPC64_GLOB_DAT), uint32(elf.R_PPC64_JMP_SLOT),
+		uint32(elf.R_PPC64_RELATIVE), uint32(elf.R_PPC64_IRELATIVE),
+	},
 }
 
 // IRelative is a slot that the loader fills with what a resolver returns: the

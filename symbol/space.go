@@ -182,9 +182,11 @@ func (s *Space) ModulesNamed(name string) []*Module {
 	if stem == "" {
 		return nil
 	}
-	for _, folder := range programFolders {
-		if found := at(folder + name); found != nil {
-			return found
+	if stemOf(name) == "" { // a library is no program
+		for _, folder := range programFolders {
+			if found := at(folder + name); found != nil {
+				return found
+			}
 		}
 	}
 	found := pick(func(m *Module) bool { return stemOf(m.Name) == stem || stemOf(m.soname()) == stem })

@@ -137,7 +137,8 @@ func underscores(name string) int {
 	return len(name) - len(strings.TrimLeft(name, "_"))
 }
 
-// Range is the addresses from Start up to, not including, End.
+// Range is the addresses from Start up to, not including, End, as a file has them: where it is loaded they are
+// its Bias higher, and arch.Range is of those.
 type Range struct{ Start, End uint64 }
 
 // Contains tells whether addr is in the range.

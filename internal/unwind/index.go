@@ -31,7 +31,7 @@ func IndexOf(s *symbol.Space) Index {
 			continue
 		}
 		for _, at := range m.Mappings {
-			if at.Exec {
+			if at.Exec || m.File.TellsOfGoneCode() {
 				x = append(x, Code{at.Start, at.End, m.Bias + t.Base, t})
 			}
 		}

@@ -1,12 +1,10 @@
 // Package unwind walks stacks of x86-64: from where a thread is to its caller, and on. The tables that
-// lead the way are made once of each file, in a form that code in the target can search as well: a row is
+// lead the way are made once of each file, in a form that code in the target could search as well (none does yet): a row is
 // 8 bytes, and there is nothing else to follow.
 //
 //	table.go  rules of a file as bytes
 //	index.go  which file is where, as bytes
 //	walk.go   the walk, and why it ended
-//
-// internal/inject has the same walk as code in the target.
 package unwind
 
 import (
@@ -82,7 +80,7 @@ func tableOf(rows []symbol.FrameRow) *Table {
 		return nil
 	}
 	base := rows[0].Addr &^ (1<<PageShift - 1)
-	n, _ := slices.BinarySearchFunc(rows, base+maxTable, func(r symbol.FrameRow, a uint64) int { return cmp.Compare(r.Addr, a) })
+	n, _ := slices.BinarySearchFunc(rows, maxTable, func(r symbol.FrameRow, far uint64) int { return cmp.Compare(r.Addr-base, far) })
 	rows = rows[:n]
 	pages := uint32((rows[n-1].Addr-base)>>PageShift) + 1
 	le := binary.LittleEndian
@@ -91,7 +89,7 @@ func tableOf(rows []symbol.FrameRow) *Table {
 	t.Bytes = le.AppendUint32(t.Bytes, pages)
 	first := 0
 	for p := range uint64(pages) + 1 {
-		for first < n && rows[first].Addr < base+p<<PageShift {
+		for first < n && rows[first].Addr-base < p<<PageShift {
 			first++
 		}
 		t.Bytes = le.AppendUint32(t.Bytes, uint32(first))

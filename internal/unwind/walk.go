@@ -71,25 +71,22 @@ func (w *Walk) From(r Regs) (pcs []uint64, end End) {
 		if !known {
 			rule = encode(symbol.FrameRule{CFA: symbol.LikelyFP, Off: 2 * wordSize, FP: symbol.InFrame, FPOff: -2 * wordSize})
 		}
-		if base := rule.base(); base == symbol.OfSignal {
-			// ucontext_t, mcontext_t: rbp, rsp and rip of what was interrupted.
-			const atFP, atSP, atPC = 120, 160, 168
-			var ok1, ok2, ok3 bool
-			sp := r.SP
-			r.FP, ok1 = w.word(sp + atFP)
-			r.SP, ok2 = w.word(sp + atSP)
-			r.PC, ok3 = w.word(sp + atPC)
-			if !ok1 || !ok2 || !ok3 {
+		if at, ok := interrupted[rule.base()]; ok {
+			user, ok := w.interruption(&r, at, rule)
+			if !ok {
 				return pcs, Unreadable
 			}
-			exact, fpKnown = true, true
+			if user {
+				return pcs, AtBottom
+			}
+			exact, fpKnown = true, fpKnown || at.fp >= 0
 			continue
 		}
 		cfa, end := w.frame(r, rule, fpKnown)
 		if end != AtBottom || rule.base() == symbol.Outermost {
 			return pcs, end
 		}
-		if cfa <= r.SP {
+		if cfa <= r.SP && rule.base() != symbol.FromSPPointer {
 			return pcs, Downwards
 		}
 		ret, ok := w.word(cfa - wordSize)
@@ -124,6 +121,37 @@ func (w *Walk) From(r Regs) (pcs []uint64, end End) {
 	}
 }
 
+// registersAt are where the registers of what was interrupted are, -1 for what is not there.
+type registersAt struct{ fp, sp, pc, cs int64 }
+
+var interrupted = map[symbol.FrameBase]registersAt{
+	symbol.OfSignal:    {fp: 120, sp: 160, pc: 168, cs: -1}, // ucontext_t, mcontext_t
+	symbol.OfRegs:      {fp: 32, sp: 152, pc: 128, cs: 136}, // struct pt_regs
+	symbol.OfInterrupt: {fp: -1, sp: 24, pc: 0, cs: 8},
+}
+
+// interruption makes r what was interrupted. user tells that it was a program, and a kernel's stack ends there.
+func (w *Walk) interruption(r *Regs, at registersAt, rule Rule) (user, ok bool) {
+	const ring = 3
+	base := r.SP + rule.off()
+	ok = true
+	for _, v := range []struct {
+		to *uint64
+		at int64
+	}{{&r.FP, at.fp}, {&r.SP, at.sp}, {&r.PC, at.pc}} {
+		if v.at < 0 {
+			continue
+		}
+		word, known := w.word(base + uint64(v.at))
+		*v.to, ok = word, ok && known
+	}
+	if at.cs >= 0 {
+		cs, known := w.word(base + uint64(at.cs))
+		user, ok = cs&ring != 0, ok && known
+	}
+	return user, ok
+}
+
 // mayBeCode tells whether there is memory at an address that code without a file could be in.
 func (w *Walk) mayBeCode(addr uint64) bool {
 	var b [1]byte
@@ -137,6 +165,12 @@ func (w *Walk) frame(r Regs, rule Rule, fpKnown bool) (cfa uint64, end End) {
 		return 0, AtBottom
 	case symbol.FromSP:
 		return r.SP + rule.off(), AtBottom
+	case symbol.FromSPPointer:
+		cfa, ok := w.word(r.SP)
+		if !ok {
+			return 0, Unreadable
+		}
+		return cfa + rule.off(), AtBottom
 	case symbol.InPLT:
 		cfa = r.SP + wordSize
 		if r.PC&15 >= rule.plt() {
