@@ -113,7 +113,7 @@ func (f *File) typeAt(off dwarf.Offset) dwarf.Type {
 		}
 		return nil
 	}
-	t, err := f.data.Type(off)
+	t, err := f.typ(off)
 	if err != nil {
 		return nil
 	}

@@ -3,8 +3,10 @@
 // inlined copies included, which variables are in scope at an address, of which type,
 // and where their values are there.
 //
-//	open.go      the sections, in the file or in its separate debug file
-//	scan.go      one quick pass over all entries: functions and variables by name
+//	open.go      a file's debug data, in itself or in its separate debug file
+//	sections.go  what its sections hold; large ones stay in their file
+//	scan.go      one quick pass over all entries
+//	index.go     what that keeps: functions, variables and types by name
 //	forms.go     how entries are encoded, as far as the pass needs it
 //	place.go     functions and lines to addresses
 //	rows.go      the line tables

@@ -4,12 +4,12 @@ import "debug/dwarf"
 
 // Enumerator finds an enumeration that has a constant of a name, and the constant; nil where there is none.
 func (f *File) Enumerator(name string) (*dwarf.EnumType, int64) {
-	for _, t := range f.scan().types {
+	for t := range f.types().types() {
 		if t.tag != dwarf.TagEnumerationType {
 			continue
 		}
 		f.mu.Lock()
-		e, ok := f.typeAt(dwarf.Offset(t.off)).(*dwarf.EnumType)
+		e, ok := f.typeAt(t.off).(*dwarf.EnumType)
 		f.mu.Unlock()
 		if !ok {
 			continue

@@ -4,13 +4,14 @@ import (
 	"debug/dwarf"
 	"encoding/binary"
 	"errors"
+	"slices"
 )
 
 // The pass over all entries reads names, references and whether there is code, and
 // skips everything else. What it finds is read again in full by debug/dwarf.
 
 // form is how an attribute is encoded (DWARF 5, 7.5.6; and GNU's own).
-type form = uint64
+type form = uint32
 
 const (
 	formAddr        form = 0x01
@@ -62,9 +63,9 @@ const (
 
 // spec is an attribute of an abbreviation.
 type spec struct {
+	value int64 // of a constant that is in the abbreviation
 	attr  dwarf.Attr
 	form  form
-	value int64 // of a constant that is in the abbreviation
 }
 
 // abbrev is a kind of entry.
@@ -151,6 +152,9 @@ func (c *cursor) uleb() uint64 {
 	c.bad = true
 	return 0
 }
+
+// form reads a form. None is so large that it does not fit.
+func (c *cursor) form() form { return form(min(c.uleb(), 1<<31)) }
 
 func (c *cursor) sleb() int64 {
 	var v int64
@@ -242,10 +246,26 @@ func (c *cursor) skip(u *unit, f form) {
 	case formSdata, formUdata, formRefUdata, formStrx, formAddrx, formLoclistx, formRnglistx:
 		c.uleb()
 	case formIndirect:
-		c.skip(u, c.uleb())
+		c.skip(u, c.form())
 	default:
 		c.bad = true
 	}
+}
+
+// constant reads an attribute that is a number, and not below 0; 0 for others.
+func (c *cursor) constant(u *unit, s spec) uint64 {
+	switch s.form {
+	case formImplicit:
+		return uint64(max(s.value, 0))
+	case formData1, formData2, formData4, formData8:
+		return c.number(u.width(s.form))
+	case formUdata:
+		return c.uleb()
+	case formSdata:
+		return uint64(max(c.sleb(), 0))
+	}
+	c.skip(u, s.form)
+	return 0
 }
 
 // reference reads where an attribute refers to in .debug_info; alt: in the alternate file's.
@@ -264,7 +284,7 @@ func (c *cursor) reference(u *unit, f form) (off uint64, alt bool) {
 	return 0, false
 }
 
-// Where a name is: a section, and the offset in it.
+// Where a name is: a section, and the offset in it. Names that stand among the entries have a digest, too (see inEntries).
 const (
 	inStr uint64 = (iota + 1) << 60 // 0 is none
 	inLineStr
@@ -278,8 +298,7 @@ func (c *cursor) text(f *File, u *unit, form form) uint64 {
 	switch form {
 	case formString:
 		at := c.pos
-		c.cstring()
-		return inInfo | uint64(at)
+		return inEntries(at, c.cstring())
 	case formStrp:
 		return inStr | c.number(u.offsetSize())
 	case formLineStrp:
@@ -293,6 +312,21 @@ func (c *cursor) text(f *File, u *unit, form form) uint64 {
 	}
 	c.skip(u, form)
 	return 0
+}
+
+// inEntries is a name that stands at an offset of .debug_info. Its digest tells most others apart without a look there:
+// to look at each would read all of the section.
+func inEntries(at int, text []byte) uint64 {
+	return inInfo | digest(text)<<32 | uint64(at)
+}
+
+// digest is one of 28 bits (FNV-1a).
+func digest[T string | []byte](text T) uint64 {
+	h := uint64(0xcbf29ce484222325)
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * 0x100000001b3
+	}
+	return h >> 36
 }
 
 // strx is the text of an index.
@@ -323,7 +357,7 @@ func (f *File) cursor(b []byte, pos int) cursor {
 
 // bytesAt are those of a name, with what follows them.
 func (f *File) bytesAt(name uint64) []byte {
-	b, at := f.sec.str, name&^sectionMask
+	b, at := f.sec.str, name&0xffffffff
 	switch name & sectionMask {
 	case inLineStr:
 		b = f.sec.lineStr
@@ -359,14 +393,16 @@ func (f *File) kinds(u *unit, off uint64) ([]abbrev, error) {
 	}
 	c := f.cursor(f.sec.abbrev, int(off))
 	var out []abbrev
+	var specs []spec
 	for {
 		code := c.uleb()
 		if code == 0 || c.bad {
 			break
 		}
 		a := abbrev{tag: dwarf.Tag(c.uleb()), children: c.number(1) != 0}
+		specs = specs[:0]
 		for !c.bad {
-			at, form := c.uleb(), c.uleb()
+			at, form := dwarf.Attr(c.uleb()), c.form()
 			if at == 0 && form == 0 {
 				break
 			}
@@ -374,8 +410,8 @@ func (f *File) kinds(u *unit, off uint64) ([]abbrev, error) {
 			if form == formImplicit {
 				value = c.sleb()
 			}
-			a.specs = append(a.specs, spec{dwarf.Attr(at), form, value})
-			a.sibling = a.sibling || dwarf.Attr(at) == dwarf.AttrSibling
+			specs = append(specs, spec{value, at, form})
+			a.sibling = a.sibling || at == dwarf.AttrSibling
 			if n := u.width(form); n < 0 || a.fixed < 0 {
 				a.fixed = -1
 			} else {
@@ -385,8 +421,9 @@ func (f *File) kinds(u *unit, off uint64) ([]abbrev, error) {
 		if code > 1<<20 {
 			return nil, errors.New("an abbreviation's number is too large")
 		}
-		for uint64(len(out)) <= code {
-			out = append(out, abbrev{})
+		a.specs = slices.Clone(specs)
+		if uint64(len(out)) <= code {
+			out = append(out, make([]abbrev, code+1-uint64(len(out)))...)
 		}
 		out[code] = a
 	}
@@ -407,7 +444,12 @@ func (f *File) readUnits() ([]*unit, error) {
 	tables := map[key][]abbrev{}
 	var units []*unit
 	c := f.cursor(f.sec.info, 0)
+	read := 0
 	for c.pos < len(c.b) {
+		if c.pos-read > chunkSize {
+			forget(f.sec.info[read:c.pos]) // a header is some bytes, and may bring a megabyte with it
+			read = c.pos
+		}
 		u := &unit{off: uint64(c.pos)}
 		n := c.number(4)
 		if n == 0xffffffff {

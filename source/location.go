@@ -506,8 +506,8 @@ func pick(spans []span, pc uint64) ([]byte, bool) {
 	return nil, false
 }
 
-// atEntry is an entry of no length, at a function's first instruction: what holds there only. Elsewhere such an entry
-// holds nowhere.
+// atEntry is an entry of no length, at a function's first instruction: what holds there before what statements without
+// code make of it, as a parameter that is counted on at once. Elsewhere such an entry holds nowhere.
 func atEntry(spans []span, pc uint64) ([]byte, bool) {
 	for _, s := range spans {
 		if s.lo == pc && s.hi == pc && len(s.expr) > 0 {

@@ -23,17 +23,22 @@ type File struct {
 	sec  sections
 	alt  *File // what dwz moved to a file of its own
 
+	shared bool // it is such a file: entries of others refer to its own
+
 	lack    error // why a file of split debug data could not be read
 	lacking int   // of so many units
 
 	mu     sync.Mutex // of what follows, and of data's reader
 	units  []*unit
 	scan   func() *index
+	types  func() *index
 	ranges func() []unitRange
 	frames func() frames
 	goType func() map[uint64]string
+	parts  func() map[uint64]bool // the rests of split functions, by address
 	trees  map[dwarf.Offset]*scope
 	bounds map[*unit][]funcRange
+	last   table
 
 	entries map[dwarf.Type]dwarf.Offset // what types come from
 	classes map[*dwarf.StructType]*class
@@ -72,11 +77,12 @@ func Open(r io.ReaderAt, opt Options) (*File, error) {
 	}
 	from := main
 	if !hasInfo(main) && opt.Debug != nil {
-		if from, err = elf.NewFile(opt.Debug); err != nil {
+		r = opt.Debug
+		if from, err = elf.NewFile(r); err != nil {
 			return nil, fmt.Errorf("debug file: %w", err)
 		}
 	}
-	f, err := read(from, opt)
+	f, err := read(from, r, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -93,40 +99,18 @@ func hasInfo(e *elf.File) bool {
 	return false
 }
 
-// sectionOf is what a section of debug data holds, unpacked; nil where there is none.
-func sectionOf(e *elf.File, name string) []byte {
-	s := e.Section(".debug_" + name)
-	if s == nil {
-		s = e.Section(".zdebug_" + name)
-	}
-	return content(s)
-}
-
-func content(s *elf.Section) []byte {
-	if s == nil || s.Type == elf.SHT_NOBITS || s.Size > maxSection {
-		return nil
-	}
-	b, err := s.Data() // which unpacks zlib's and zstd's
-	if err != nil {
-		return nil
-	}
-	return b
-}
-
-// maxSection bounds what a compressed section may claim to be.
-const maxSection = 4 << 30
-
-func read(e *elf.File, opt Options) (*File, error) {
+// read reads the debug data of e, which r is.
+func read(e *elf.File, r io.ReaderAt, opt Options) (*File, error) {
 	if !hasInfo(e) {
 		return nil, ErrNone
 	}
-	get := func(name string) []byte { return sectionOf(e, name) }
+	s := readSections(e, r, "info", "abbrev", "str", "line_str", "str_offsets", "addr", "loc", "loclists", "frame", "line", "ranges", "rnglists", "types")
 	f := &File{Machine: e.Machine, elf: e, trees: map[dwarf.Offset]*scope{}, bounds: map[*unit][]funcRange{},
 		entries: map[dwarf.Type]dwarf.Offset{}, classes: map[*dwarf.StructType]*class{}}
 	f.sec = sections{
-		info: get("info"), abbrev: get("abbrev"), str: get("str"), lineStr: get("line_str"), strOffsets: get("str_offsets"),
-		addr: get("addr"), loc: get("loc"), loclists: get("loclists"), frame: get("frame"),
-		line: get("line"), ranges: get("ranges"), rnglists: get("rnglists"),
+		info: s["info"], abbrev: s["abbrev"], str: s["str"], lineStr: s["line_str"], strOffsets: s["str_offsets"],
+		addr: s["addr"], loc: s["loc"], loclists: s["loclists"], frame: s["frame"],
+		line: s["line"], ranges: s["ranges"], rnglists: s["rnglists"],
 		little: e.ByteOrder.String() == "LittleEndian",
 	}
 	var err error
@@ -154,16 +138,19 @@ func read(e *elf.File, opt Options) (*File, error) {
 			return nil, fmt.Errorf("debug data: %w", err)
 		}
 	}
-	if types := get("types"); types != nil {
+	if types := s["types"]; types != nil {
 		if err := data.AddTypes("types", types); err != nil {
 			return nil, fmt.Errorf("debug data: %w", err)
 		}
 	}
+	forget(f.sec.info)
 	f.data = data
 	f.scan = sync.OnceValue(f.readIndex)
+	f.types = sync.OnceValue(func() *index { return f.readChunks(keepTypes) })
 	f.ranges = sync.OnceValue(f.readRanges)
 	f.frames = sync.OnceValue(f.readFrames)
 	f.goType = sync.OnceValue(func() map[uint64]string { return f.readGoTypes(e) })
+	f.parts = sync.OnceValue(func() map[uint64]bool { return readParts(e) })
 	f.alt = alternate(e, opt)
 	return f, nil
 }
@@ -187,9 +174,10 @@ func alternate(e *elf.File, opt Options) *File {
 	if err != nil {
 		return nil
 	}
-	f, err := read(a, Options{})
+	f, err := read(a, r, Options{})
 	if err != nil {
 		return nil
 	}
+	f.shared = true
 	return f
 }

@@ -29,11 +29,16 @@ func known(format string, args ...any) error {
 // HasFile tells whether any code comes from a source file.
 func (f *File) HasFile(file string) bool {
 	var names []string
-	return slices.ContainsFunc(f.units, func(u *unit) bool { return f.hasFile(u, file, &names) })
+	for u := range f.each() {
+		if f.hasFile(u, file, &names) {
+			return true
+		}
+	}
+	return false
 }
 
 // HasFunction tells whether the source has a function of a name.
-func (f *File) HasFunction(name string) bool { return len(f.find(name, true)) > 0 }
+func (f *File) HasFunction(name string) bool { return len(f.find(name, true)) > 0 || f.declares(name) }
 
 // Function is a function of the source with all of its code.
 type Function struct {
@@ -41,7 +46,12 @@ type Function struct {
 	File   string // that declares it, and
 	Line   int    // on which line
 	Copies []Copy // by address: out of line first
+
+	rests []Copy // what the copies call of it, once it was split
 }
+
+// bodies are all that has code of the function: its copies, and what they call of it.
+func (fn *Function) bodies() []Copy { return slices.Concat(fn.Copies, fn.rests) }
 
 // Copy is one body of a function: its own, or one inlined elsewhere.
 type Copy struct {
@@ -52,7 +62,8 @@ type Copy struct {
 	In      string // what it was inlined into
 
 	off    dwarf.Offset
-	column int // where the function's name stands in its line; 0 where that is not known
+	column int  // where the function's name stands in its line; 0 where that is not known
+	rest   bool // it is no call
 }
 
 // Point is an address as a part of a function: inlined copies share addresses with what they
@@ -99,38 +110,44 @@ func (f *File) Function(name, file string) ([]Function, error) {
 		if !n.code {
 			continue
 		}
-		if e, c := f.ownCode(dwarf.Offset(off)); c != nil {
+		if e, c := f.ownCode(off); c != nil {
+			c.rest = f.part(n, c.Entry)
 			add(roots[off], f, e, *c)
 		}
 	}
-	var altRoots map[uint64]*named
+	var altRoots map[dwarf.Offset]*named
 	if f.alt != nil {
 		altRoots = f.alt.find(name, true)
 	}
-	for _, c := range f.scan().copies {
-		of, n := f, roots[c.origin]
-		if c.alt {
-			if of, n = f.alt, nil; altRoots != nil {
-				n = altRoots[c.origin]
-			}
+	root := func(c copied) *named {
+		if c.alt() {
+			return altRoots[c.origin]
 		}
-		if n == nil {
-			continue
+		return roots[c.origin]
+	}
+	var copies []copied
+	for c := range f.scan().copies() {
+		if root(*c) != nil {
+			copies = append(copies, *c)
 		}
-		e := f.entry(dwarf.Offset(c.off))
+	}
+	merged := f.merged(copies)
+	for _, c := range copies {
+		of, n := f, root(c)
+		if c.alt() {
+			of = f.alt
+		}
+		e := f.entry(c.off)
 		rs := f.rangesOf(e)
-		if len(rs) == 0 {
+		if len(rs) == 0 || merged[c.off] {
 			continue
 		}
-		entry := entryOf(e, rs)
-		if e.Val(dwarf.AttrEntrypc) == nil {
-			entry = f.firstRow(entry, rs)
-		}
+		entry := f.copyEntry(e, rs)
 		in := ""
 		if frames := f.Frames(entry); len(frames) > 0 {
 			in = frames[len(frames)-1].Func
 		}
-		add(n, of, e, Copy{Entry: entry, Body: entry, Ranges: rs, Inlined: true, In: in, off: e.Offset, column: f.column(e)})
+		add(n, of, e, Copy{Entry: entry, Body: entry, Ranges: rs, Inlined: true, In: in, off: e.Offset, column: f.column(e), rest: f.rest(c, e)})
 	}
 	var out []Function
 	for _, k := range order {
@@ -139,6 +156,9 @@ func (f *File) Function(name, file string) ([]Function, error) {
 			continue
 		}
 		fn := found[k]
+		if len(fn.Copies) == 0 {
+			continue
+		}
 		slices.SortFunc(fn.Copies, func(a, b Copy) int {
 			if a.Inlined != b.Inlined {
 				return cmp.Compare(btoi(a.Inlined), btoi(b.Inlined))
@@ -152,9 +172,9 @@ func (f *File) Function(name, file string) ([]Function, error) {
 		return out, nil
 	}
 	switch {
-	case len(order) > 0:
+	case file != "" && len(order) > 0:
 		return nil, known("no function %q is in %s: it is in %s", name, file, order[0].file)
-	case len(roots) > 0:
+	case len(roots) > 0 || f.declares(name):
 		return nil, known("function %q has no code: it is only declared, or was optimized away", name)
 	}
 	return nil, notFound("the source has no function %q%s", name, f.elsewhere())
@@ -211,16 +231,18 @@ func (f *File) addEntries(fn *Function) {
 				slices.ContainsFunc(fn.Copies, func(o Copy) bool { return o.Entry == r.addr || !o.Inlined && o.contains(r.addr) }) {
 				continue
 			}
-			if of := f.copyAt(fn, r.addr); of != nil {
+			if of := f.copyAt(fn, r.addr); of != nil && !of.rest {
 				of.Entry, of.Body = r.addr, r.addr
 				more = append(more, *of)
 			}
 		}
 	}
-	fn.Copies = append(fn.Copies, more...)
+	all := append(fn.Copies, more...)
+	fn.Copies = slices.DeleteFunc(slices.Clone(all), func(c Copy) bool { return c.rest })
+	fn.rests = slices.DeleteFunc(all, func(c Copy) bool { return !c.rest })
 }
 
-// copyAt is the copy that an entry is of: that which has the address, else the nearest one in the same function.
+// copyAt is the copy that an entry is of: the innermost that has the address, else the nearest one in the same function.
 func (f *File) copyAt(fn *Function, addr uint64) *Copy {
 	frames := f.Frames(addr)
 	if len(frames) == 0 {
@@ -236,11 +258,20 @@ func (f *File) copyAt(fn *Function, addr uint64) *Copy {
 		if c.contains(addr) {
 			d = 0
 		}
-		if best == nil || d < far {
+		if best == nil || d < far || d == 0 { // what is within a copy comes behind it
 			best, far = &c, d
 		}
 	}
 	return best
+}
+
+// copyEntry is where a copy is entered.
+func (f *File) copyEntry(e *dwarf.Entry, rs [][2]uint64) uint64 {
+	entry := entryOf(e, rs)
+	if e.Val(dwarf.AttrEntrypc) == nil {
+		entry = f.firstRow(entry, rs)
+	}
+	return entry
 }
 
 // firstRow is where the code of a copy begins: clang has it begin at the padding before a loop, which nothing
@@ -273,8 +304,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-func sortedKeys(m map[uint64]*named) []uint64 {
-	var keys []uint64
+func sortedKeys(m map[dwarf.Offset]*named) []dwarf.Offset {
+	var keys []dwarf.Offset
 	for k := range m {
 		keys = append(keys, k)
 	}
@@ -330,28 +361,24 @@ func (f *File) body(off dwarf.Offset, c Copy) uint64 {
 	return c.Entry
 }
 
-// needsPrologue tells whether a parameter is at one place all over the function, below
-// what was there when it was called.
+// needsPrologue tells whether the prologue brings a parameter to its place.
 func (f *File) needsPrologue(t *scope, u *unit) bool {
-	for _, v := range t.vars {
-		if v.Tag != dwarf.TagFormalParameter {
-			continue
-		}
-		fd := v.AttrField(dwarf.AttrLocation)
-		if fd == nil {
-			continue
-		}
-		b, ok := fd.Val.([]byte)
-		if !ok || len(b) < 2 || b[0] != opFbreg {
-			continue
-		}
-		c := f.cursor(b, 1)
-		if base, _ := t.entry.Val(dwarf.AttrFrameBase).([]byte); len(base) == 1 && base[0] == opCallFrameCFA && c.sleb() >= 0 && u.size == 8 && !goUnit(f.root(u)) {
-			continue // the caller put it there
-		}
-		return true
+	return slices.ContainsFunc(t.vars, func(v *dwarf.Entry) bool { return f.awaits(v, t, u) })
+}
+
+// awaits tells whether a parameter of a function is at one place all over it, below what was there when it was called.
+func (f *File) awaits(v *dwarf.Entry, t *scope, u *unit) bool {
+	if v.Tag != dwarf.TagFormalParameter {
+		return false
 	}
-	return false
+	b, ok := v.Val(dwarf.AttrLocation).([]byte)
+	if !ok || len(b) < 2 || b[0] != opFbreg {
+		return false
+	}
+	c := f.cursor(b, 1)
+	base, _ := t.entry.Val(dwarf.AttrFrameBase).([]byte)
+	callerPut := len(base) == 1 && base[0] == opCallFrameCFA && c.sleb() >= 0 && u.size == 8 && !goUnit(f.root(u))
+	return !callerPut
 }
 
 const langGo = 0x16
@@ -403,9 +430,7 @@ func (f *File) FunctionLine(name, file string, line int) ([]Site, error) {
 			continue
 		}
 		inside := func(a uint64) bool {
-			return slices.ContainsFunc(fn.Copies, func(c Copy) bool {
-				return slices.ContainsFunc(c.Ranges, func(r [2]uint64) bool { return r[0] <= a && a < r[1] })
-			})
+			return slices.ContainsFunc(fn.bodies(), func(c Copy) bool { return c.contains(a) })
 		}
 		sites, err := f.sites(fn.File, fn.Line+line, inside)
 		if err != nil {
@@ -425,11 +450,10 @@ func (f *File) sites(file string, line int, in func(uint64) bool) ([]Site, error
 	if line < 1 {
 		return nil, notFound("lines count from 1")
 	}
-	lowest := map[*scope]uint64{}
-	var order []*scope
+	found, owners := begins{at: map[*scope]uint64{}}, f.owners()
 	next := 0
 	var names []string // of different files
-	for _, u := range f.units {
+	for u := range f.each() {
 		if !f.hasFile(u, file, &names) {
 			continue
 		}
@@ -443,16 +467,11 @@ func (f *File) sites(file string, line int, in func(uint64) bool) ([]Site, error
 				}
 				continue
 			}
-			s := f.innermost(r.addr).own()
-			at, seen := lowest[s]
-			if !seen {
-				order = append(order, s)
-			}
-			if !seen || r.addr < at {
-				lowest[s] = r.addr
-			}
+			found.add(owners.of(r), r.addr)
 		}
 	}
+	next = f.callLines(&found, file, line, next, in)
+	lowest, order := found.at, found.order
 	switch {
 	case len(names) > 1:
 		return nil, known("%q is the name of several files: %s", file, strings.Join(names, ", "))
@@ -472,11 +491,7 @@ func (f *File) sites(file string, line int, in func(uint64) bool) ([]Site, error
 			}
 			site.Func, site.off = f.funcName(s.entry), s.entry.Offset
 			if site.Inlined = s.entry.Tag == dwarf.TagInlinedSubroutine; site.Inlined {
-				top := s
-				for top.parent != nil {
-					top = top.parent
-				}
-				site.In = f.funcName(top.entry)
+				site.In = f.funcName(s.top().entry)
 			}
 		}
 		out = append(out, site)
@@ -503,23 +518,33 @@ func (f *File) hasFile(u *unit, file string, names *[]string) bool {
 	return has
 }
 
-// Lines are the lines of a function that have code, in its file.
+// Lines are the lines of a function that have code, in its file: that on which it begins is its entry, and those that
+// call what is inlined there. What is before that is of an inlined function of which no instruction is left, so that its
+// line's code begins in another's.
 func (f *File) Lines(fn Function) []int {
-	lines := map[int]bool{}
-	for _, c := range fn.Copies {
+	lines, owners := map[int]bool{}, f.owners()
+	for _, c := range fn.bodies() {
 		u := f.unitOf(c.Entry)
 		if u == nil {
 			continue
 		}
 		for _, r := range f.rows(u) {
-			if r.end || !r.stmt || r.line == 0 || r.file == nil || r.file.Name != fn.File {
+			if r.end || !r.stmt || r.line <= fn.Line || r.file == nil || r.file.Name != fn.File {
 				continue
 			}
-			if slices.ContainsFunc(c.Ranges, func(x [2]uint64) bool { return x[0] <= r.addr && r.addr < x[1] }) &&
-				f.ownLine(c, r.addr) {
+			if lines[r.line] || !c.contains(r.addr) {
+				continue
+			}
+			if s := owners.of(r); c.is(s) && !owners.beside(s, r) {
 				lines[r.line] = true
 			}
 		}
+		for _, n := range f.calls(c, fn.File) {
+			if n > fn.Line {
+				lines[n] = true
+			}
+		}
+		lines[fn.Line] = true
 	}
 	var out []int
 	for n := range lines {
@@ -529,27 +554,19 @@ func (f *File) Lines(fn Function) []int {
 	return out
 }
 
-// ownLine tells whether an address in a copy is the copy's own, and not that of another function
-// that is inlined in it.
-func (f *File) ownLine(c Copy, pc uint64) bool {
-	s := f.innermost(pc).own()
-	return s == nil || len(s.ranges) > 0 && s.ranges[0] == c.Ranges[0]
-}
-
 // Functions are the names of all functions that have code, sorted, each once.
 func (f *File) Functions() []string {
 	x := f.scan()
 	seen := map[string]bool{}
-	for i := range x.names {
-		n := &x.names[i]
+	for n := range x.names() {
 		if !n.fn || !n.code {
 			continue
 		}
 		seen[f.rootName(n)] = true
 	}
-	for _, c := range x.copies {
+	for c := range x.copies() {
 		of := f
-		if c.alt {
+		if c.alt() {
 			of = f.alt
 		}
 		if of == nil {
@@ -605,6 +622,23 @@ func (f *File) C(p Point) bool {
 	lang, _ := e.Val(dwarf.AttrLanguage).(int64)
 	return slices.Contains(langsC, lang)
 }
+
+// CPlus tells whether the function at a point is of C++.
+func (f *File) CPlus(p Point) bool {
+	u := f.unitOf(p.Addr)
+	if u == nil {
+		return false
+	}
+	e := f.root(u)
+	if e == nil {
+		return false
+	}
+	lang, _ := e.Val(dwarf.AttrLanguage).(int64)
+	return slices.Contains(langsCPlus, lang)
+}
+
+// langsCPlus are C++ 98, 03, 11, 14, 17, 20 and 23.
+var langsCPlus = []int64{0x4, 0x19, 0x1a, 0x21, 0x2a, 0x2b, 0x3a}
 
 // langsC are C89, C, C99, C11, C17 and C23.
 var langsC = []int64{0x1, 0x2, 0xc, 0x1d, 0x2c, 0x3e}

@@ -146,3 +146,39 @@ func TestDamaged(t *testing.T) {
 		t.Errorf("%d of 400 could be opened", answered)
 	}
 }
+
+// TestLinesAreTheFunctions holds that the lines of a function begin with that on which it does, at which its entry is, and
+// that none is of another function.
+func TestLinesAreTheFunctions(t *testing.T) {
+	for _, b := range builds {
+		t.Run(b.name, func(t *testing.T) {
+			f := open(t, build(t, b.cc, "halves.c"))
+			for _, name := range []string{"split", "joined", "deep", "main"} {
+				fns, err := f.Function(name, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if lines := f.Lines(fns[0]); len(lines) < 3 || lines[0] != fns[0].Line {
+					t.Errorf("%s is declared on line %d: %d", name, fns[0].Line, lines)
+				}
+			}
+		})
+	}
+}
+
+// TestParametersAsPassed holds that a parameter is at the function's first instruction what was passed, though what its
+// first statements make of it takes no code.
+func TestParametersAsPassed(t *testing.T) {
+	f := open(t, build(t, []string{"gcc", "-O2", "-g"}, "halves.c"))
+	fns, err := f.Function("last", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := f.Variable(fns[0].Copies[0].EntryPoint(), "end")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := v.Where(); err != nil || l.Value == nil || l.Value.Op != OpReg {
+		t.Errorf("%+v, %v", l, err)
+	}
+}

@@ -53,8 +53,29 @@ func (f *File) lineReader(u *unit) *dwarf.LineReader {
 	return r
 }
 
-// rows are a unit's, as they stand there: by address within each sequence.
+// table is a unit's rows.
+type table struct {
+	of   *unit
+	rows []row
+}
+
+// rows are a unit's, as they stand there: by address within each sequence. Those of one unit are kept, as who asks once
+// asks for each copy of a function.
 func (f *File) rows(u *unit) []row {
+	f.mu.Lock()
+	known := f.last
+	f.mu.Unlock()
+	if known.of == u {
+		return known.rows
+	}
+	rows := f.readRows(u)
+	f.mu.Lock()
+	f.last = table{u, rows}
+	f.mu.Unlock()
+	return rows
+}
+
+func (f *File) readRows(u *unit) []row {
 	r := f.lineReader(u)
 	if r == nil {
 		return nil
@@ -95,7 +116,7 @@ type unitRange struct {
 
 func (f *File) readRanges() []unitRange {
 	var out []unitRange
-	for _, u := range f.units {
+	for u := range f.each() {
 		e := f.linked(u)
 		if e == nil || e.Tag == dwarf.TagPartialUnit {
 			continue

@@ -1,102 +1,120 @@
 package source
 
 import (
-	"cmp"
 	"debug/dwarf"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 )
 
-// index is what the pass over all entries has found, in the order of the entries.
-type index struct {
-	names  []named // functions, variables at file level, constants
-	copies []copied
-	scopes []space
-	types  []typed // that are whole
-}
-
-// typed is a type by name.
-type typed struct {
-	off, name uint64
-	tag       dwarf.Tag
-}
-
-// named is a function's or a variable's entry: a declaration, the abstract form of an
-// inlined function, or code.
-type named struct {
-	off    uint64
-	ref    uint64 // the entry that has its name: what it specifies, or is a copy of
-	name   uint64
-	link   uint64 // its name for the linker
-	in     int32  // of scopes; -1: at the level of the file
-	fn     bool   // a function; else a variable
-	code   bool   // it has addresses
-	altRef bool   // ref is in the alternate file
-}
-
-// copied is an inlined function's copy.
-type copied struct {
-	off, origin uint64
-	alt         bool
-}
-
-// space is a namespace or a class.
-type space struct {
-	name uint64
-	in   int32
-}
-
-// readIndex passes over all units, as many at a time as there are CPUs.
+// readIndex passes over all units, as many at a time as there are CPUs. Where units refer to each other (link time
+// optimization, dwz), all names are kept: which are referred to is known in the end.
 func (f *File) readIndex() *index {
-	type part struct {
-		at int
-		index
+	if f.shared {
+		return f.readChunks(keepNames)
 	}
+	x := f.readChunks(keepCode)
+	if x.across {
+		x = f.readChunks(keepNames)
+	}
+	return x
+}
+
+// chunkSize is how many bytes of entries a chunk is of, at least but for the last.
+const chunkSize = 4 << 20
+
+func (f *File) readChunks(keep kept) *index {
+	var parts [][]*unit
+	from, size := 0, uint64(0)
+	for i, u := range f.units {
+		if size += u.end - u.off; size >= chunkSize || i == len(f.units)-1 {
+			parts = append(parts, f.units[from:i+1])
+			from, size = i+1, 0
+		}
+	}
+	x := &index{chunks: make([]chunk, len(parts))}
 	work := make(chan int)
-	var mu sync.Mutex
-	var parts []part
 	var wg sync.WaitGroup
-	const batch = 64
-	for range runtime.NumCPU() {
+	for range min(runtime.NumCPU(), len(parts)) {
 		wg.Go(func() {
+			p := &pass{f: f, keep: keep}
 			for at := range work {
-				p := part{at: at}
-				for _, u := range f.units[at:min(at+batch, len(f.units))] {
-					p.scan(f, u)
+				us := parts[at]
+				for _, u := range us {
+					p.unit(u)
 				}
-				mu.Lock()
-				parts = append(parts, p)
-				mu.Unlock()
+				x.chunks[at] = p.chunk.clone()
+				x.chunks[at].first = dwarf.Offset(us[0].off)
+				p.chunk.clear()
+				forget(f.sec.info[us[0].off:us[len(us)-1].end])
 			}
 		})
 	}
-	for at := 0; at < len(f.units); at += batch {
+	for at := range parts {
 		work <- at
 	}
 	close(work)
 	wg.Wait()
-	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.at, b.at) })
-	x := &index{}
-	for _, p := range parts {
-		base := int32(len(x.scopes))
-		for _, n := range p.names {
-			if n.in >= 0 {
-				n.in += base
-			}
-			x.names = append(x.names, n)
-		}
-		for _, s := range p.scopes {
-			if s.in >= 0 {
-				s.in += base
-			}
-			x.scopes = append(x.scopes, s)
-		}
-		x.copies = append(x.copies, p.copies...)
-		x.types = append(x.types, p.types...)
-	}
+	x.across = slices.ContainsFunc(x.chunks, func(c chunk) bool { return c.across })
 	return x
+}
+
+// clone has no room to spare; clear keeps it.
+func (c *chunk) clone() chunk {
+	return chunk{names: slices.Clone(c.names), copies: slices.Clone(c.copies), scopes: slices.Clone(c.scopes), types: slices.Clone(c.types), across: c.across}
+}
+
+func (c *chunk) clear() {
+	*c = chunk{names: c.names[:0], copies: c.copies[:0], scopes: c.scopes[:0], types: c.types[:0]}
+}
+
+// pass reads the index of a chunk.
+type pass struct {
+	f    *File
+	keep kept
+	chunk
+	referred []uint64 // a bit for each byte of a unit: an entry there is referred to
+}
+
+// unit passes over a unit, and keeps what can be asked for: what has code or a value, and what others have their names from.
+func (p *pass) unit(u *unit) {
+	from := len(p.names)
+	p.scan(u)
+	switch p.keep {
+	case keepTypes:
+		p.names, p.copies, p.scopes = p.names[:0], p.copies[:0], p.scopes[:0]
+		return
+	case keepNames:
+		p.types = p.types[:0]
+		return
+	}
+	p.types = p.types[:0]
+	size := u.end - u.off
+	p.referred = slices.Grow(p.referred[:0], int(size/64+1))[:size/64+1]
+	clear(p.referred)
+	refer := func(off dwarf.Offset, alt bool) {
+		switch at := uint64(off) - u.off; {
+		case off == 0 || alt:
+		case at < size:
+			p.referred[at/64] |= 1 << (at % 64)
+		default:
+			p.across = true
+		}
+	}
+	for _, n := range p.names[from:] {
+		refer(n.ref, n.altRef)
+	}
+	for i := len(p.copies) - 1; i >= 0 && uint64(p.copies[i].off) >= u.off; i-- {
+		refer(p.copies[i].origin, p.copies[i].alt())
+	}
+	kept := from
+	for _, n := range p.names[from:] {
+		if at := uint64(n.off) - u.off; n.code || !n.fn || p.referred[at/64]>>(at%64)&1 != 0 {
+			p.names[kept] = n
+			kept++
+		}
+	}
+	p.names = p.names[:kept]
 }
 
 // level is where a pass is: in a function, whose variables are not the file's, and in
@@ -110,12 +128,13 @@ const maxLevels = 1000
 
 // scan passes over a unit. Types are skipped as a whole, where they say how long they are,
 // but for those that have functions.
-func (x *index) scan(f *File, u *unit) {
+func (p *pass) scan(u *unit) {
+	f := p.f
 	c := f.cursor(f.sec.info[:u.end], int(u.root))
 	here := level{in: -1}
 	stack := make([]level, 0, 32)
 	for c.pos < len(c.b) && !c.bad {
-		off := uint64(c.pos)
+		off := dwarf.Offset(c.pos)
 		code := c.uleb()
 		if code == 0 {
 			if len(stack) == 0 {
@@ -131,22 +150,22 @@ func (x *index) scan(f *File, u *unit) {
 		next := here
 		switch a.tag {
 		case dwarf.TagSubprogram, dwarf.TagInlinedSubroutine:
-			x.entry(f, u, &c, a, off, here)
+			p.entry(u, &c, a, off, here)
 			next.function = true
 		case dwarf.TagVariable, dwarf.TagMember:
 			if here.function {
 				c.pass(u, a)
 			} else {
-				x.entry(f, u, &c, a, off, here)
+				p.entry(u, &c, a, off, here)
 			}
 		case dwarf.TagNamespace, dwarf.TagModule, dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType, dwarf.TagInterfaceType, dwarf.TagEnumerationType:
-			name := x.typed(f, u, &c, a, off)
+			name := p.typed(u, &c, a, off)
 			if a.children {
-				x.scopes = append(x.scopes, space{name, here.in})
-				next.in = int32(len(x.scopes) - 1)
+				p.scopes = append(p.scopes, space{name, here.in})
+				next.in = int32(len(p.scopes) - 1)
 			}
 		case dwarf.TagTypedef, dwarf.TagBaseType:
-			x.typed(f, u, &c, a, off)
+			p.typed(u, &c, a, off)
 		case dwarf.TagArrayType, dwarf.TagSubroutineType:
 			if a.children && a.sibling {
 				to := uint64(0)
@@ -157,7 +176,7 @@ func (x *index) scan(f *File, u *unit) {
 						c.skip(u, s.form)
 					}
 				}
-				if to > off && to <= u.end {
+				if to > uint64(off) && to <= u.end {
 					c.pos = int(to)
 					continue
 				}
@@ -175,12 +194,12 @@ func (x *index) scan(f *File, u *unit) {
 }
 
 // typed notes a type, unless it is only declared, and gives its name.
-func (x *index) typed(f *File, u *unit, c *cursor, a *abbrev, off uint64) (name uint64) {
+func (p *pass) typed(u *unit, c *cursor, a *abbrev, off dwarf.Offset) (name uint64) {
 	declared := false
 	for _, s := range a.specs {
 		switch s.attr {
 		case dwarf.AttrName:
-			name = c.text(f, u, s.form)
+			name = c.text(p.f, u, s.form)
 		case dwarf.AttrDeclaration:
 			declared = true
 			c.skip(u, s.form)
@@ -189,7 +208,7 @@ func (x *index) typed(f *File, u *unit, c *cursor, a *abbrev, off uint64) (name 
 		}
 	}
 	if (name != 0 || a.tag == dwarf.TagEnumerationType) && !declared && a.tag != dwarf.TagNamespace && a.tag != dwarf.TagModule {
-		x.types = append(x.types, typed{off, name, a.tag})
+		p.types = append(p.types, typed{name, off, a.tag})
 	}
 	return name
 }
@@ -205,17 +224,18 @@ func (c *cursor) pass(u *unit, a *abbrev) {
 	}
 }
 
-func (x *index) entry(f *File, u *unit, c *cursor, a *abbrev, off uint64, here level) {
+func (p *pass) entry(u *unit, c *cursor, a *abbrev, off dwarf.Offset, here level) {
 	n := named{off: off, in: here.in, fn: a.tag == dwarf.TagSubprogram}
-	member := a.tag == dwarf.TagMember
+	member, call := a.tag == dwarf.TagMember, uint64(0)
 	for _, s := range a.specs {
 		switch s.attr {
 		case dwarf.AttrName:
-			n.name = c.text(f, u, s.form)
+			n.name = c.text(p.f, u, s.form)
 		case dwarf.AttrLinkageName, 0x2007: // MIPS's, of old compilers
-			n.link = c.text(f, u, s.form)
+			n.link = c.text(p.f, u, s.form)
 		case dwarf.AttrAbstractOrigin, dwarf.AttrSpecification:
-			n.ref, n.altRef = c.reference(u, s.form)
+			ref, alt := c.reference(u, s.form)
+			n.ref, n.altRef = dwarf.Offset(ref), alt
 		case dwarf.AttrLowpc, dwarf.AttrRanges, dwarf.AttrEntrypc:
 			n.code = true
 			c.skip(u, s.form)
@@ -225,6 +245,8 @@ func (x *index) entry(f *File, u *unit, c *cursor, a *abbrev, off uint64, here l
 		case dwarf.AttrExternal:
 			member = false // a static member: a variable
 			c.skip(u, s.form)
+		case dwarf.AttrCallLine:
+			call = c.constant(u, s)
 		default:
 			c.skip(u, s.form)
 		}
@@ -232,75 +254,12 @@ func (x *index) entry(f *File, u *unit, c *cursor, a *abbrev, off uint64, here l
 	switch {
 	case member:
 	case a.tag == dwarf.TagInlinedSubroutine:
-		x.copies = append(x.copies, copied{off, n.ref, n.altRef})
+		line := callLine(min(call, 1<<30))
+		if n.altRef {
+			line |= altOrigin
+		}
+		p.copies = append(p.copies, copied{off, n.ref, line})
 	case n.name != 0 || n.ref != 0:
-		x.names = append(x.names, n)
+		p.names = append(p.names, n)
 	}
-}
-
-// at is the entry at an offset.
-func (x *index) at(off uint64) *named {
-	i, ok := slices.BinarySearchFunc(x.names, off, func(n named, off uint64) int { return cmp.Compare(n.off, off) })
-	if !ok {
-		return nil
-	}
-	return &x.names[i]
-}
-
-// qualified is the full name of an entry, with its namespaces and classes.
-func (f *File) qualified(n *named) string {
-	x := f.scan()
-	parts := []string{f.name(n.name)}
-	for i, depth := n.in, 0; i >= 0 && depth < maxLevels; depth++ {
-		if name := f.name(x.scopes[i].name); name != "" {
-			parts = append(parts, name)
-		}
-		i = x.scopes[i].in
-	}
-	slices.Reverse(parts)
-	return strings.Join(parts, "::")
-}
-
-// find finds the entries of a name, functions or variables: those that have the name
-// themselves, and all that refer to one of these, of which the first is told.
-func (f *File) find(name string, fn bool) map[uint64]*named {
-	x := f.scan()
-	last := name
-	if i := strings.LastIndex(name, "::"); i >= 0 {
-		last = name[i+2:]
-	}
-	roots := map[uint64]*named{}
-	for i := range x.names {
-		n := &x.names[i]
-		if n.fn != fn || n.name == 0 && n.link == 0 {
-			continue
-		}
-		if f.nameIs(n.link, name) || f.nameIs(n.name, name) {
-			roots[n.off] = n
-		} else if last != name && f.nameIs(n.name, last) {
-			if full := f.qualified(n); full == name || strings.HasSuffix(full, "::"+name) {
-				roots[n.off] = n
-			}
-		}
-	}
-	if len(roots) == 0 {
-		return nil
-	}
-	// What a root refers to is the same thing: a declaration in a class has no link to its code.
-	for range 4 {
-		before := len(roots)
-		for i := range x.names {
-			n := &x.names[i]
-			if n.fn != fn || n.ref == 0 || n.altRef {
-				continue
-			}
-			if r := roots[n.ref]; r != nil && roots[n.off] == nil {
-				roots[n.off] = r
-			}
-		}
-		if len(roots) == before {
-			break
-		}
-	}
-	return roots
 }

@@ -21,12 +21,11 @@ func (f *File) functionsOf(u *unit) []funcRange {
 		return known
 	}
 	x := f.scan()
-	i, _ := slices.BinarySearchFunc(x.names, u.off, func(n named, off uint64) int { return cmp.Compare(n.off, off) })
 	var out []funcRange
-	for ; i < len(x.names) && x.names[i].off < u.end; i++ {
-		if n := &x.names[i]; n.fn && n.code {
-			for _, r := range f.rangesOf(f.entry(dwarf.Offset(n.off))) {
-				out = append(out, funcRange{r[0], r[1], dwarf.Offset(n.off)})
+	for _, n := range x.of(dwarf.Offset(u.off), dwarf.Offset(u.end)) {
+		if n.fn && n.code {
+			for _, r := range f.rangesOf(f.entry(n.off)) {
+				out = append(out, funcRange{r[0], r[1], n.off})
 			}
 		}
 	}
@@ -94,10 +93,16 @@ func (s *scope) function() bool {
 
 // begins tells whether the function that has code of its own, around a scope, begins at an address.
 func (s *scope) begins(pc uint64) bool {
+	s = s.top()
+	return len(s.ranges) > 0 && entryOf(s.entry, s.ranges) == pc
+}
+
+// top is the function that has code of its own, around a scope.
+func (s *scope) top() *scope {
 	for s.parent != nil {
 		s = s.parent
 	}
-	return len(s.ranges) > 0 && entryOf(s.entry, s.ranges) == pc
+	return s
 }
 
 // own is the function or copy that a scope is of.
@@ -202,17 +207,22 @@ func (f *File) scopeOf(p Point) *scope {
 		}
 	}
 	// A compiler may tell of a copy's entry that lies outside of its code.
-	u := f.unitAt(uint64(p.off))
+	return f.scopeAt(p.off)
+}
+
+// scopeAt is the scope of an entry; nil where that is in no function with code.
+func (f *File) scopeAt(off dwarf.Offset) *scope {
+	u := f.unitAt(uint64(off))
 	if u == nil {
 		return nil
 	}
 	top := dwarf.Offset(0)
 	for _, r := range f.functionsOf(u) {
-		if r.off <= p.off {
+		if r.off <= off {
 			top = max(top, r.off)
 		}
 	}
-	return find(f.tree(top), p.off)
+	return find(f.tree(top), off)
 }
 
 // find finds the scope of an entry.
@@ -266,7 +276,7 @@ func (f *File) funcName(e *dwarf.Entry) string {
 		if e == nil {
 			break
 		}
-		if n := x.at(uint64(e.Offset)); n != nil && n.name != 0 {
+		if n := x.at(e.Offset); n != nil && n.name != 0 {
 			return f.qualified(n)
 		}
 		of, next := f.origin(e)

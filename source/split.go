@@ -177,13 +177,13 @@ func readSplit(open func(dir, name string) (io.ReaderAt, error), dir, name strin
 	s := &split{sec: map[string][]byte{}, order: order, placed: map[placed]uint64{}}
 	for _, x := range e.Sections {
 		if x.Name == ".debug_info.dwo" { // types may have sections of their own, of the same name
-			s.sec["info"] = append(s.sec["info"], content(x)...)
+			s.sec["info"] = append(s.sec["info"], content(x, nil)...)
 		}
 	}
 	for _, name := range []string{"abbrev", "str", "str_offsets", "loc", "loclists", "rnglists"} {
-		s.sec[name] = sectionOf(e, name+".dwo")
+		s.sec[name] = sectionOf(e, nil, name+".dwo")
 	}
-	s.sec["cu_index"] = sectionOf(e, "cu_index")
+	s.sec["cu_index"] = sectionOf(e, nil, "cu_index")
 	return s, nil
 }
 
@@ -494,7 +494,7 @@ func (s *split) abbrevs(b []byte, h header, root uint64, specs []outSpec) ([]byt
 		}
 		put(c.uleb(), c.number(1))
 		for !c.bad {
-			attr, form := c.uleb(), c.uleb()
+			attr, form := c.uleb(), c.form()
 			end := attr == 0 && form == 0
 			var value []byte
 			if form == formImplicit {
@@ -510,14 +510,14 @@ func (s *split) abbrevs(b []byte, h header, root uint64, specs []outSpec) ([]byt
 			}
 			if code == root && end {
 				for _, sp := range specs {
-					put(uint64(sp.attr), sp.form)
+					put(uint64(sp.attr), uint64(sp.form))
 					if sp.form == formImplicit {
 						out.Write(appendSleb(nil, sp.value))
 					}
 				}
 			}
 			if code != root || end {
-				put(attr, form)
+				put(attr, uint64(form))
 				out.Write(value)
 			}
 			if end {

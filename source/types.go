@@ -77,12 +77,12 @@ var tags = map[string][]dwarf.Tag{
 // all and for names of typedef; nil where there is none.
 func (f *File) TypeNamed(kind, name string) dwarf.Type {
 	for _, tag := range tags[kind] {
-		for _, t := range f.scan().types {
+		for t := range f.types().types() {
 			if t.tag != tag || !f.nameIs(t.name, name) {
 				continue
 			}
 			f.mu.Lock()
-			found := f.typeAt(dwarf.Offset(t.off))
+			found := f.typeAt(t.off)
 			f.mu.Unlock()
 			if found != nil {
 				return found

@@ -135,13 +135,13 @@ func (f *File) global(pc uint64, name string) *Variable {
 		if n := f.scan().at(off); n == nil || !n.code {
 			continue
 		}
-		e := f.entry(dwarf.Offset(off))
+		e := f.entry(off)
 		if e == nil {
 			continue
 		}
 		v := &Variable{Name: name, Type: f.typeOf(e), f: f, entry: e, pc: pc}
 		v.File, v.Line = f.declared(e)
-		if u != nil && u.off <= off && off < u.end {
+		if u != nil && u.off <= uint64(off) && uint64(off) < u.end {
 			return v
 		}
 		if best == nil {
@@ -200,8 +200,11 @@ func (v *Variable) Where() (Location, error) {
 		if err != nil {
 			return Location{}, fmt.Errorf("%s: %w", v.Name, err)
 		}
-		if expr, ok = pick(spans, v.pc); !ok && v.in != nil && v.in.begins(v.pc) {
+		if v.in != nil && v.in.begins(v.pc) {
 			expr, ok = atEntry(spans, v.pc)
+		}
+		if !ok {
+			expr, ok = pick(spans, v.pc)
 		}
 		if !ok {
 			return Location{}, v.absent(spans)
@@ -216,6 +219,19 @@ func (v *Variable) Where() (Location, error) {
 		return l, &AbsentError{Name: v.Name}
 	}
 	return l, nil
+}
+
+// Fixed tells that debug data has one place for the variable, wherever in its function.
+func (v *Variable) Fixed() bool {
+	_, ok := v.entry.Val(dwarf.AttrLocation).([]byte)
+	return ok
+}
+
+// AwaitsPrologue tells whether the variable is a parameter that is brought to its place by its function's prologue: while
+// the function is being entered, something else is there.
+func (v *Variable) AwaitsPrologue() bool {
+	u := v.f.unitAt(uint64(v.entry.Offset))
+	return v.in != nil && u != nil && v.f.awaits(v.entry, v.in, u)
 }
 
 func (v *Variable) constant(fd *dwarf.Field) (Location, error) {

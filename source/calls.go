@@ -1,0 +1,165 @@
+package source
+
+import (
+	"debug/dwarf"
+	"slices"
+)
+
+// Where a call was inlined, little or nothing need be left of the line that has the call: its instructions may lie
+// in the copy, or be only the copy's own, which are of lines of another function. The copy's entry tells the line.
+
+// begins are where a line's code begins, in each function and copy.
+type begins struct {
+	at    map[*scope]uint64
+	order []*scope
+}
+
+// add notes an address, of which the lowest is kept.
+func (b *begins) add(s *scope, addr uint64) {
+	at, seen := b.at[s]
+	if !seen {
+		b.order = append(b.order, s)
+	}
+	if !seen || addr < at {
+		b.at[s] = addr
+	}
+}
+
+// owners finds whose line a row is, and keeps what it reads for that.
+type owners struct {
+	f        *File
+	declared map[*scope]declaration
+}
+
+// declaration is where a function begins, and the line that calls a copy of it.
+type declaration struct {
+	file     string
+	line     int
+	callFile string
+	callLine int64
+}
+
+func (f *File) owners() owners { return owners{f, map[*scope]declaration{}} }
+
+func (o owners) read(s *scope) declaration {
+	d, ok := o.declared[s]
+	if !ok {
+		d.file, d.line = o.f.declared(s.entry)
+		if d.callLine, _ = s.entry.Val(dwarf.AttrCallLine).(int64); d.callLine != 0 {
+			d.callFile = o.f.callFile(s.entry)
+		}
+		o.declared[s] = d
+	}
+	return d
+}
+
+// of is the function or copy whose line a row is: of those that have its address, the one that begins nearest above the
+// line. Addresses alone do not tell, as several rows may be of one. What is of the line that calls a copy is of the caller.
+func (o owners) of(r row) *scope {
+	innermost := o.f.innermost(r.addr).own()
+	if innermost == nil || innermost.parent == nil {
+		return innermost
+	}
+	best, nearest := innermost, -1
+	for s := innermost; s != nil; s = s.parent.own() {
+		d := o.read(s)
+		if d.callLine == int64(r.line) && d.callFile == r.file.Name && s.parent != nil && (d.line != r.line || d.file != r.file.Name) {
+			return s.parent.own()
+		}
+		if d.file == r.file.Name && nearest < d.line && d.line <= r.line {
+			best, nearest = s, d.line
+		}
+	}
+	return best
+}
+
+// beside tells whether the row of a copy is in the text of another one in the same function: where a copy ends or begins,
+// rows of one may lie within another. What was inlined in the copy itself is left out: a closure stands in the text of
+// what it is inlined in, which goes on behind it.
+func (o owners) beside(of *scope, r row) bool {
+	if of == nil || of.parent == nil {
+		return false
+	}
+	begins := o.read(of).line
+	var found func(s *scope) bool
+	found = func(s *scope) bool {
+		if s == of {
+			return false
+		}
+		if s.parent != nil && s.function() {
+			if d := o.read(s); d.file == r.file.Name && begins < d.line && d.line <= r.line {
+				return true
+			}
+		}
+		return slices.ContainsFunc(s.children, found)
+	}
+	return found(of.top())
+}
+
+// callFile is the source file that calls a copy; "" where that is not known.
+func (f *File) callFile(e *dwarf.Entry) string {
+	u := f.unitAt(uint64(e.Offset))
+	if u == nil {
+		return ""
+	}
+	return f.fileOf(u, e.Val(dwarf.AttrCallFile))
+}
+
+// callLines adds the copies that a line calls, for each function and copy that has no instructions of the line
+// itself. next is the nearest line behind it that has code; a nearer one that calls a copy is given back.
+func (f *File) callLines(found *begins, file string, line, next int, in func(uint64) bool) int {
+	has := map[*scope]bool{}
+	for _, s := range found.order {
+		has[s] = true
+	}
+	read := 0
+	for c := range f.scan().copies() {
+		at := c.line.line()
+		if at < line || at > line && next != 0 && at >= next {
+			continue
+		}
+		if read++; read%unitsAtOnce == 0 {
+			f.forget()
+		}
+		e := f.entry(c.off)
+		rs := f.rangesOf(e)
+		if len(rs) == 0 || !fileIs(f.callFile(e), file) {
+			continue
+		}
+		addr := f.copyEntry(e, rs)
+		if in != nil && !in(addr) {
+			continue
+		}
+		if at > line {
+			next = at
+			continue
+		}
+		if s := f.scopeAt(e.Offset); s != nil && s.parent != nil && !has[s.parent.own()] {
+			found.add(s.parent.own(), addr)
+		}
+	}
+	return next
+}
+
+// calls are the lines of a file that call what is inlined in a function or copy, and in it alone.
+func (f *File) calls(c Copy, file string) (lines []int) {
+	s := f.scopeAt(c.off)
+	if s == nil {
+		return nil
+	}
+	for in := s.children; len(in) > 0; {
+		at := in[0]
+		in = in[1:]
+		if !at.function() {
+			in = append(in, at.children...)
+			continue
+		}
+		if line, ok := at.entry.Val(dwarf.AttrCallLine).(int64); ok && len(at.ranges) > 0 && f.callFile(at.entry) == file {
+			lines = append(lines, int(line))
+		}
+	}
+	return lines
+}
+
+// is tells whether a scope is that of the copy.
+func (c *Copy) is(s *scope) bool { return s == nil || s.entry.Offset == c.off }
