@@ -191,6 +191,12 @@ func (b *binder) variable(name string) (value, error) {
 	if err != nil {
 		return value{}, err
 	}
+	if b.site.Entry && v.AwaitsPrologue() && !b.site.Data.Go(b.site.At) { // Go's are the caller's, or have a list
+		if b.site.Body == b.site.At.Addr { // there is no prologue: nobody stores what nobody uses
+			return value{}, &source.AbsentError{Name: name}
+		}
+		return value{}, fmt.Errorf("known from %s+%#x on, behind the prologue", b.site.Func, b.site.Body-b.site.At.Addr)
+	}
 	l, err := v.Where()
 	if err != nil {
 		return value{}, b.nearest(err)

@@ -20,7 +20,8 @@ func Call(sp *spec.Spec, site *Site, lenient bool) ([]spec.Arg, error) {
 	for _, a := range sp.Args {
 		switch {
 		case a.Fetch.Op == spec.AllArgs && site.Data == nil:
-		case a.Fetch.Op == spec.Retval && a.Type.Written == "" && len(a.Fetch.Fields) == 0 && site.Data != nil:
+		case plain(&a) && site.Data != nil:
+			a.Named = false // results of Go that have names have these
 			c.Args = append(c.Args, b.results(a)...)
 		default:
 			c.Args = append(c.Args, a)
@@ -29,10 +30,42 @@ func Call(sp *spec.Spec, site *Site, lenient bool) ([]spec.Arg, error) {
 	return Args(&c, site, lenient)
 }
 
+// Plain tells whether a definition has a $retval that is told no type: debug data has one for it.
+func Plain(sp *spec.Spec) bool {
+	return sp.Kind == spec.Return && slices.ContainsFunc(sp.Args, func(a spec.Arg) bool { return plain(&a) })
+}
+
+func plain(a *spec.Arg) bool {
+	return a.Fetch.Op == spec.Retval && a.Type.Written == "" && len(a.Fetch.Fields) == 0
+}
+
+// Typed is a definition whose plain $retval is what debug data says that the function at a site returns. Where there is
+// none, it is the register.
+func Typed(sp *spec.Spec, site *Site, lenient bool) *spec.Spec {
+	if site.Data == nil {
+		return sp
+	}
+	c := *sp
+	c.Args = nil
+	b := &binder{sp: &c, site: site, lenient: lenient}
+	for _, a := range sp.Args {
+		if !plain(&a) {
+			c.Args = append(c.Args, a)
+			continue
+		}
+		out := b.results(a)
+		if out == nil {
+			out = []spec.Arg{said(a.Name, "<nothing is returned>")}
+		}
+		c.Args = append(c.Args, out...)
+	}
+	return &c
+}
+
 // results are what the function returns; the register, where debug data does not tell.
 func (b *binder) results(raw spec.Arg) []spec.Arg {
 	if b.site.Data.Go(b.site.At) {
-		return b.goResults()
+		return b.goResults(raw)
 	}
 	if b.site.Data.ResultType(b.site.At) == nil {
 		if len(b.site.Data.Frames(b.site.At.Addr)) == 0 {
@@ -59,10 +92,10 @@ var goResultRegs = []uint64{0, 3, 2, 5, 4, 8, 9, 10, 11}
 const goFloatRegs = 15
 
 // goResults are what a function of Go returns. Each result is in registers whole, or not at all: those that are not
-// are left out, as are all of a machine whose convention is not known here.
-func (b *binder) goResults() (out []spec.Arg) {
+// are left out. On a machine whose convention is not known here they are the register.
+func (b *binder) goResults(raw spec.Arg) (out []spec.Arg) {
 	if b.site.Arch.Name != "amd64" {
-		return nil
+		return []spec.Arg{raw}
 	}
 	results := slices.DeleteFunc(b.site.Data.Variables(b.site.At), func(v *source.Variable) bool { return !v.Out })
 	ints, floats := 0, 0
@@ -93,7 +126,12 @@ func (b *binder) goResults() (out []spec.Arg) {
 		}
 		floats += f
 		a := spec.Arg{Name: argName(p.Name), Named: true}
-		if a.Name[0] == '_' { // it has none
+		switch {
+		case raw.Named && len(results) == 1:
+			a.Name = raw.Name
+		case raw.Named:
+			a.Name = fmt.Sprintf("%s%d", raw.Name, i)
+		case a.Name[0] == '_': // it has none
 			if a.Name = "ret"; len(results) > 1 {
 				a.Name = fmt.Sprintf("ret%d", i)
 			}

@@ -202,15 +202,17 @@ func (b *binder) printed(v value) (spec.Type, error) {
 		if err != nil || t.Base == spec.Bitfield {
 			return t, err
 		}
-		names := map[int64]string{}
+		names, also := map[int64]string{}, map[string]int64{}
 		n := 64 - 8*uint(u.Size())
 		for _, e := range u.Val {
 			key := e.Val << n >> n
 			if names[key] == "" {
 				names[key] = e.Name
+			} else {
+				also[e.Name] = key
 			}
 		}
-		t.Base, t.Enum = spec.Enumeration, &spec.Enum{Name: u.EnumName, Values: names}
+		t.Base, t.Enum = spec.Enumeration, &spec.Enum{Name: u.EnumName, Values: names, Also: also}
 		return t, nil
 	case *dwarf.ArrayType:
 		if v.addr == nil || u.Count < 1 {

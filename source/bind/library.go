@@ -32,8 +32,10 @@ var layouts = []layout{
 	{name: "String", data: "vec.buf.ptr.pointer.pointer", len: "vec.len", text: true}, // before 1.82
 	{name: "Vec<", data: "buf.inner.ptr.pointer.pointer", len: "len", elem: "T"},
 	{name: "Vec<", data: "buf.ptr.pointer.pointer", len: "len"},
-	{name: "basic_string<char", data: "_M_dataplus._M_p", len: "_M_string_length", text: true}, // libstdc++
-	{name: "basic_string_view<char", data: "_M_str", len: "_M_len", text: true},
+	{name: "basic_string<char,", data: "_M_dataplus._M_p", len: "_M_string_length", text: true}, // libstdc++
+	{name: "basic_string<", data: "_M_dataplus._M_p", len: "_M_string_length"},                  // of wider characters
+	{name: "basic_string_view<char,", data: "_M_str", len: "_M_len", text: true},
+	{name: "basic_string_view<", data: "_M_str", len: "_M_len"},
 	{name: "vector<", data: "_M_impl._M_start", end: "_M_impl._M_finish"},
 }
 

@@ -26,6 +26,8 @@ type Site struct {
 	// Unoptimized tells that parameters are at one place all over the function, which they are brought
 	// to by its prologue.
 	Unoptimized bool
+	Body        uint64 // an address behind that prologue, as the file has it
+	Func        string // the function that the place is in
 
 	// Thread is how far the thread pointer is from the module's thread-local storage, in
 	// bytes; not known unless HasThread.

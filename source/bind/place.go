@@ -122,18 +122,15 @@ func Function(space *symbol.Space, module, name, file string, body bool) ([]Foun
 		}
 		var out []Found
 		for _, fn := range fns {
-			out = append(out, copies(space, m, &fn, body, true)...)
+			out = append(out, copies(space, m, &fn, body)...)
 		}
 		return out, nil
 	})
 }
 
-func copies(space *symbol.Space, m *symbol.Module, fn *source.Function, body, own bool) []Found {
+func copies(space *symbol.Space, m *symbol.Module, fn *source.Function, body bool) []Found {
 	var out []Found
 	for _, c := range fn.Copies {
-		if !c.Inlined && !own {
-			continue
-		}
 		at := c.Entry
 		if body {
 			at = c.Body
@@ -152,7 +149,19 @@ func Copies(space *symbol.Space, loc symbol.Loc) []Found {
 	if fn == nil {
 		return nil
 	}
-	return copies(space, loc.Module, fn, false, false)
+	return slices.DeleteFunc(copies(space, loc.Module, fn, false), func(f Found) bool { return !f.Inlined })
+}
+
+// Clones are the versions of the function at a location, which is its first instruction, that the compiler has made for some of its
+// callers (FUNC.constprop.0, FUNC.isra.0), and that run in its place there. body is as in Function.
+func Clones(space *symbol.Space, loc symbol.Loc, body bool) []Found {
+	fn := functionAt(loc)
+	if fn == nil {
+		return nil
+	}
+	return slices.DeleteFunc(copies(space, loc.Module, fn, body), func(f Found) bool {
+		return f.Inlined || !strings.HasPrefix(f.Loc.Func.Name, loc.Func.Name+".")
+	})
 }
 
 // functionAt is the function of the source that begins at a location; nil for none.
@@ -161,7 +170,15 @@ func functionAt(loc symbol.Loc) *source.Function {
 	if c == nil {
 		return nil
 	}
-	d, _ := Of(loc.Module.File)
+	// Looked for once, however many processes have the file.
+	return loc.Module.File.Memo(beginning(c.Entry), func() any { return functionOf(loc.Module.File, c) }).(*source.Function)
+}
+
+// beginning is the key of a file's memo of the function that begins there.
+type beginning uint64
+
+func functionOf(f *symbol.File, c *source.Copy) *source.Function {
+	d, _ := Of(f)
 	frames := d.Frames(c.Entry)
 	if len(frames) == 0 {
 		return nil
@@ -231,7 +248,7 @@ func SiteAt(a *arch.Arch, loc symbol.Loc, at source.Point) *Site {
 	}
 	s.Entry = loc.Off == 0
 	if c := beginsAt(loc); c != nil {
-		s.Unoptimized = c.Body != c.Entry
+		s.Unoptimized, s.Body, s.Func = c.Body != c.Entry, c.Body, loc.Func.Label()
 	}
 	if n, ok := m.File.ThreadStorage(); ok && a == arch.AMD64 {
 		s.Thread, s.HasThread = n, true

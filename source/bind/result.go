@@ -33,6 +33,8 @@ func (b *binder) result() (value, error) {
 			return value{}, fmt.Errorf("a %s is returned in two registers, which are not put together", typeName(t))
 		}
 		return value{typ: t, val: ret}, nil
+	case b.site.Data.CPlus(b.site.At) && b.site.Arch.Name == "amd64" && size > 2*ptr: // as in C
+		return value{typ: t, addr: ret}, nil
 	case !b.site.Data.C(b.site.At):
 		return value{}, fmt.Errorf("how a %s is returned by a function that is not of C is not known", typeName(t))
 	case b.site.Arch.Name != "amd64":
@@ -88,7 +90,7 @@ type Parameter struct {
 
 // Parameters are those of the function that a site is in: each in the register that debug data names for the
 // entry or, in code that is not optimized, by the rules of the C ABI.
-func (s *Site) Parameters() (all []Parameter) {
+func (s *Site) Parameters() (out []Parameter) {
 	n := int64(0) // how many of the ABI's registers are taken; far below 0 where that is not known
 	const unknown = -1 << 32
 	switch ret := s.Data.ResultType(s.At); {
@@ -100,7 +102,12 @@ func (s *Site) Parameters() (all []Parameter) {
 	case ret.Size() > 16:
 		n = 1 // where to put it comes first
 	}
-	for _, v := range s.Data.Variables(s.At) {
+	all := s.Data.Variables(s.At)
+	if !s.Unoptimized || slices.ContainsFunc(all, func(v *source.Variable) bool { return v.Param && !v.Fixed() }) {
+		n = unknown // the optimizer may have left out what nobody needs
+	}
+	floats := int64(0) // how many of the ABI's registers for them are taken
+	for _, v := range all {
 		if !v.Param || v.Out {
 			break
 		}
@@ -113,12 +120,10 @@ func (s *Site) Parameters() (all []Parameter) {
 		}
 		reg, inReg := s.passedIn(l)
 		pos, inMemory := s.passedAt(l)
-		// A structure without floating-point numbers, of at most two words: by the C ABI in two registers, or in none.
-		words := int64(0)
-		if isAggregate(v.Type) && v.Type.Size() <= 16 && !hasFloat(v.Type) && s.Arch == arch.AMD64 && s.Data.C(s.At) {
-			words = (v.Type.Size() + 7) / 8
-		}
-		fits := words > 0 && n >= 0 && n+words <= int64(len(s.Arch.Args))
+		inMemory = inMemory && !v.AwaitsPrologue()
+		// A structure of at most two words: by the C ABI each has a register, or it lies on the stack.
+		words, sse, known := s.words(v.Type)
+		fits := known && n >= 0 && n+words <= int64(len(s.Arch.Args)) && floats+sse <= floatArgs
 		regs := s.passedInPieces(l, v.Type)
 		switch {
 		case regs != nil:
@@ -129,9 +134,9 @@ func (s *Site) Parameters() (all []Parameter) {
 			p.Reg = reg
 		case inMemory:
 			p.Pos = pos
-		case whole && n >= 0 && n < int64(len(s.Arch.Args)) && s.Unoptimized:
+		case whole && n >= 0 && n < int64(len(s.Arch.Args)):
 			p.Reg = s.Arch.Args[n]
-		case fits && s.Unoptimized:
+		case fits && sse == 0:
 			p.Regs = s.Arch.Args[n : n+words]
 		default:
 			p.Err = fmt.Errorf("%s is not in a register when the function is called", v.Name)
@@ -139,17 +144,72 @@ func (s *Site) Parameters() (all []Parameter) {
 		switch {
 		case whole:
 			n++
-		case float && s.Arch == arch.AMD64: // it has registers of its own
+		case float && s.Arch == arch.AMD64 && v.Type.Size() <= 8: // it has registers of its own
+			floats++
+		case float && s.Arch == arch.AMD64: // a long double lies on the stack
 		case fits:
-			n += words
-		case words > 0 && n >= 0: // it lies on the stack
+			n, floats = n+words, floats+sse
+		case known && n >= 0: // it lies on the stack
 		case isAggregate(v.Type) && v.Type.Size() > 16 && s.Arch == arch.AMD64 && s.Data.C(s.At): // it lies on the stack
 		default:
 			n = unknown // what follows it is anywhere
 		}
-		all = append(all, p)
+		out = append(out, p)
 	}
-	return all
+	return out
+}
+
+// floatArgs is how many registers x86-64's C ABI has for floating-point arguments.
+const floatArgs = 8
+
+// words is how many registers of either kind x86-64's C ABI passes a structure of at most two words in; false where it is none.
+func (s *Site) words(t dwarf.Type) (ints, sse int64, ok bool) {
+	if !isAggregate(t) || t.Size() <= 0 || t.Size() > 16 || s.Arch != arch.AMD64 || !s.Data.C(s.At) {
+		return 0, 0, false
+	}
+	for at := int64(0); at < t.Size(); at += 8 {
+		number, float, ok := s.classes(t, at, at+8)
+		switch {
+		case !ok:
+			return 0, 0, false
+		case number || !float:
+			ints++
+		default:
+			sse++
+		}
+	}
+	return ints, sse, true
+}
+
+// classes tells whether numbers and whether floating-point numbers begin from lo to hi bytes behind the beginning of a type.
+func (s *Site) classes(t dwarf.Type, lo, hi int64) (number, float, ok bool) {
+	switch u := source.Plain(t).(type) {
+	case *dwarf.FloatType:
+		return false, lo <= 0 && 0 < hi, u.Size() <= 8
+	case *dwarf.ComplexType:
+		return false, true, u.Size() <= 16
+	case *dwarf.ArrayType:
+		for i := range max(0, u.Count) {
+			n, f, ok := s.classes(u.Type, lo-i*u.Type.Size(), hi-i*u.Type.Size())
+			if !ok {
+				return false, false, false
+			}
+			number, float = number || n, float || f
+		}
+		return number, float, true
+	case *dwarf.StructType:
+		for _, m := range s.Data.Complete(u).Field {
+			n, f, ok := s.classes(m.Type, lo-m.ByteOffset, hi-m.ByteOffset)
+			if !ok {
+				return false, false, false
+			}
+			number, float = number || n, float || f
+		}
+		return number, float, true
+	case nil:
+		return false, false, false
+	}
+	return lo <= 0 && 0 < hi, false, t.Size() <= 8
 }
 
 // passedIn is the register that a parameter's location at the function's entry names.

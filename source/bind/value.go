@@ -22,7 +22,11 @@ func (b *binder) eval(e *spec.Expr) (value, error) {
 		return value{}, fmt.Errorf("$%s is no part of an expression", e.Name)
 	case spec.ExprNumber:
 		return value{typ: longType, val: &spec.Fetch{Op: spec.Imm, N: int64(e.N)}}, nil
-	case spec.ExprMember, spec.ExprArrow, spec.ExprIndex, spec.ExprDeref, spec.ExprAddress, spec.ExprCast:
+	case spec.ExprMember:
+		if v, ok := b.ofPackage(e); ok {
+			return v, nil
+		}
+	case spec.ExprArrow, spec.ExprIndex, spec.ExprDeref, spec.ExprAddress, spec.ExprCast:
 	case spec.ExprUnary:
 		if e.Name == "-" && e.L.Op == spec.ExprNumber {
 			return value{typ: longType, val: &spec.Fetch{Op: spec.Imm, N: -int64(e.L.N)}}, nil
@@ -87,8 +91,24 @@ func (b *binder) follow(v value, what *spec.Expr) (value, error) {
 		return value{typ: t.Type, addr: to}, nil
 	case *dwarf.ArrayType:
 		return b.site.part(v, 0, max(0, t.Type.Size()), t.Type)
+	case *dwarf.StructType:
+		if in, _, ok := b.pointee(v, t); ok {
+			return in, nil
+		}
 	}
 	return v, fmt.Errorf("%s is a %v, no pointer", what, typeName(v.typ))
+}
+
+// ofPackage is a variable of a package of Go, main.Config: in debug data the whole is its name.
+func (b *binder) ofPackage(e *spec.Expr) (value, bool) {
+	if e.L.Op != spec.ExprName || !b.site.Data.Go(b.site.At) {
+		return value{}, false
+	}
+	if _, err := b.site.Data.Variable(b.site.At, e.L.Name); err == nil {
+		return value{}, false
+	}
+	v, err := b.variable(e.L.Name + "." + e.Name)
+	return v, err == nil
 }
 
 // member goes from a struct to a member of it.

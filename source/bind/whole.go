@@ -81,7 +81,8 @@ func (w *parts) value(path string, v value, depth int) bool {
 			return w.goError(path, v, probe)
 		}
 		switch {
-		case w.container(path, v, t, depth), w.pointer(path, v, t, depth), w.variants(path, v, t, depth):
+		case w.container(path, v, t, depth), w.inNodes(path, v, t, depth), w.pointer(path, v, t, depth), w.variants(path, v, t, depth),
+			w.optional(path, v, t, depth), w.tuple(path, v, t, depth), w.length(path, v, t):
 			return true
 		}
 		if t.Kind == "union" && v.addr == nil {
@@ -244,35 +245,44 @@ var pointers = []struct{ name, data string }{
 
 // pointer adds what one of pointers points at.
 func (w *parts) pointer(path string, v value, t *dwarf.StructType, depth int) bool {
+	in, at, ok := w.pointee(v, t)
+	if !ok {
+		return false
+	}
+	w.number(below(path, spec.PartTag), at)
+	if isStruct(in.typ) && w.plainStruct(in.typ, in) {
+		w.members(path, in, depth)
+	} else {
+		w.part(below(path, spec.PartValue), in, depth+1)
+	}
+	return true
+}
+
+// pointee is what a value that is one of pointers points at, and the address that it has; false for any other.
+func (b *binder) pointee(v value, t *dwarf.StructType) (in value, at *spec.Fetch, ok bool) {
 	for _, p := range pointers {
 		if !strings.HasPrefix(t.StructName, p.name) {
 			continue
 		}
-		data, ok := w.pointerAt(v, p.data)
+		data, ok := b.pointerAt(v, p.data)
 		if !ok {
 			continue
 		}
 		to := source.Plain(data.typ).(*dwarf.PtrType)
-		at, err := w.site.word(data)
+		at, err := b.site.word(data)
 		if err != nil {
 			continue
 		}
-		w.number(below(path, spec.PartTag), at)
 		in := value{typ: to.Type, addr: &spec.Fetch{Op: spec.Maybe, Inner: at}}
 		if counted, ok := source.Plain(to.Type).(*dwarf.StructType); ok && (strings.HasPrefix(counted.StructName, "RcInner<") || strings.HasPrefix(counted.StructName, "ArcInner<")) {
 			member := map[byte]string{'R': "value", 'A': "data"}[counted.StructName[0]]
-			if inner, ok, err := w.path(in, member); ok && err == nil { // behind the counts
-				in, to = inner, &dwarf.PtrType{Type: inner.typ}
+			if inner, ok, err := b.path(in, member); ok && err == nil { // behind the counts
+				in = inner
 			}
 		}
-		if isStruct(to.Type) && w.plainStruct(to.Type, in) {
-			w.members(path, in, depth)
-		} else {
-			w.part(below(path, spec.PartValue), in, depth+1)
-		}
-		return true
+		return in, at, true
 	}
-	return false
+	return value{}, nil, false
 }
 
 // variants adds what is one of several things: which, and the members of each, of which those are there that it has.
@@ -333,7 +343,7 @@ func (w *parts) variants(path string, v value, t *dwarf.StructType, depth int) b
 }
 
 // pointerAt goes along a path to a member that is a pointer: base classes may have others of the name.
-func (w *parts) pointerAt(v value, path string) (value, bool) {
+func (w *binder) pointerAt(v value, path string) (value, bool) {
 	name, rest, deeper := strings.Cut(path, ".")
 	t, ok := source.Plain(v.typ).(*dwarf.StructType)
 	if !ok {
