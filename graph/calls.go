@@ -80,7 +80,13 @@ type Calls struct {
 	// Mapped tells whether an address is in a file's code: a return address that is not is that of a probe, which
 	// stands there while a function is under way.
 	Mapped func(pid int, addr uint64) bool
+
+	// Kernel tells that calls are a kernel's: each lies on one of its stacks.
+	Kernel bool
 }
+
+// kernelStack is how large a kernel's stacks are, and aligned (x86-64's THREAD_SIZE and IRQ_STACK_SIZE, arm64's THREAD_SIZE).
+const kernelStack = 16 << 10
 
 // Take takes the next event, in order of time. It keeps nothing of it.
 func (c *Calls) Take(e *event.Event) {
@@ -102,12 +108,16 @@ func (c *Calls) Take(e *event.Event) {
 	if g != 0 {
 		sp -= hi // stacks move: their ends stay
 	}
+	stack := uint64(0)
+	if c.Kernel {
+		stack = sp / kernelStack
+	}
 	args := keep(e.Args[n:])
 	if e.Return {
-		c.Leave(Return{PID: e.PID, TID: e.TID, Goroutine: g, Name: c.nameOf(e), Time: e.Time, SP: sp, Result: args})
+		c.Leave(Return{PID: e.PID, TID: e.TID, Goroutine: g, Stack: stack, Name: c.nameOf(e), Time: e.Time, SP: sp, Result: args})
 		return
 	}
-	s := Span{PID: e.PID, TID: e.TID, Comm: e.Comm, Goroutine: g, Name: c.nameOf(e), Start: e.Time, Args: args}
+	s := Span{PID: e.PID, TID: e.TID, Comm: e.Comm, Goroutine: g, Stack: stack, Name: c.nameOf(e), Start: e.Time, Args: args}
 	c.Enter(Entry{Span: s, Place: sp, Swapped: ret != 0 && c.Mapped != nil && !c.Mapped(e.PID, ret)})
 }
 

@@ -68,12 +68,12 @@ func (d *Drawing) Over(s *Span) {
 	t := d.task(s)
 	t.rows = append(t.rows, row{span: s, end: true})
 	if t.open--; t.open <= 0 {
-		d.draw(keyOf(s.PID, s.TID, s.Goroutine), t, true)
+		d.draw(keyOf(s.PID, s.TID, s.Goroutine, s.Stack), t, true)
 	}
 }
 
 func (d *Drawing) task(s *Span) *task {
-	k := keyOf(s.PID, s.TID, s.Goroutine)
+	k := keyOf(s.PID, s.TID, s.Goroutine, s.Stack)
 	t := d.tasks[k]
 	if t == nil {
 		if d.tasks == nil {

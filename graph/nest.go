@@ -27,6 +27,7 @@ type Entry struct {
 type Return struct {
 	PID, TID  int
 	Goroutine uint64
+	Stack     uint64
 	Name      string
 	Time      time.Duration
 	SP        uint64
@@ -47,16 +48,19 @@ type Nest struct {
 	stacks map[stackKey][]open
 }
 
-// stackKey tells stacks apart: of a goroutine, or of a thread.
+// stackKey tells stacks apart: of a goroutine, of a thread, or one of a kernel's.
 type stackKey struct {
 	pid int
 	id  uint64
 	g   bool
 }
 
-func keyOf(pid, tid int, goroutine uint64) stackKey {
-	if goroutine != 0 {
+func keyOf(pid, tid int, goroutine, stack uint64) stackKey {
+	switch {
+	case goroutine != 0:
 		return stackKey{pid, goroutine, true}
+	case stack != 0: // whoever is on it: an interrupt has a stack of its own, and idle CPUs have one number
+		return stackKey{0, stack, false}
 	}
 	return stackKey{pid, uint64(tid), false}
 }
@@ -75,7 +79,7 @@ func (n *Nest) Enter(e Entry) *Span {
 	if n.stacks == nil {
 		n.stacks = make(map[stackKey][]open)
 	}
-	k := keyOf(e.PID, e.TID, e.Goroutine)
+	k := keyOf(e.PID, e.TID, e.Goroutine, e.Stack)
 	calls := n.stacks[k]
 	keep := len(calls)
 	// Go's runtime begins a function anew that had no room on its stack, or was to stop: that is the same call.
@@ -107,7 +111,7 @@ func (n *Nest) Enter(e Entry) *Span {
 // jumped to from it and have returned with it, deeper ones were unwound.
 func (n *Nest) Leave(r Return) *Span {
 	const pops = 8 // a return address
-	k := keyOf(r.PID, r.TID, r.Goroutine)
+	k := keyOf(r.PID, r.TID, r.Goroutine, r.Stack)
 	calls := n.stacks[k]
 	at := len(calls) - 1
 	for ; at >= 0; at-- {
@@ -140,7 +144,7 @@ func (n *Nest) Leave(r Return) *Span {
 
 // Exit tells that a thread has ended, and its calls with it.
 func (n *Nest) Exit(pid, tid int, at time.Duration) {
-	k := keyOf(pid, tid, 0)
+	k := keyOf(pid, tid, 0, 0)
 	n.unwind(n.stacks[k], 0, at)
 	delete(n.stacks, k)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kprobe/event"
 )
 
 // run feeds steps such as "f@100" (called), "f=100" (jumped to) and "f!108" (returned) to a nest, a
@@ -62,6 +64,30 @@ func TestNest(t *testing.T) {
 		if !slices.Equal(over, c.want) || n.Lost != c.lost {
 			t.Errorf("%s: %s: %q, %d lost; want %q, %d lost", name, c.steps, over, n.Lost, c.want, c.lost)
 		}
+	}
+}
+
+// What interrupts a kernel's task lies on another stack, wherever that is, and leaves the task's calls under way; a task that idles has the
+// number of all that do.
+func TestNestOfStacks(t *testing.T) {
+	var over []string
+	calls := Calls{Kernel: true, Nest: Nest{Over: func(s *Span) { over = append(over, fmt.Sprintf("%s/%d %v", s.Name, s.Depth, s.Ended == Returned)) }}}
+	const task, interrupts, another = 0xffffc90000010000, 0xffffc90000120000, 0xffffc90000030000
+	told := func(back bool, name string, sp uint64) {
+		calls.Take(&event.Event{Func: name, Return: back, Args: []event.Value{{Name: argSP, Bits: sp}}})
+	}
+	told(false, "f", task+0x3f00)
+	told(false, "g", task+0x3e00)
+	told(false, "irq", interrupts+0x3f00)
+	told(false, "idle", another+0x3000)
+	told(false, "timer", interrupts+0x3e00)
+	told(true, "timer", interrupts+0x3e08)
+	told(true, "irq", interrupts+0x3f08)
+	told(true, "g", task+0x3e08)
+	told(true, "idle", another+0x3008)
+	told(true, "f", task+0x3f08)
+	if want := []string{"timer/1 true", "irq/0 true", "g/1 true", "idle/0 true", "f/0 true"}; !slices.Equal(over, want) || calls.Lost != 0 {
+		t.Errorf("%q, %d lost; want %q", over, calls.Lost, want)
 	}
 }
 

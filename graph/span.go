@@ -21,9 +21,10 @@ type Span struct {
 	PID, TID  int    // the process, and the thread that the call began on
 	Comm      string // the thread's name; "" where it is not known
 	Goroutine uint64 // in Go; 0 elsewhere
+	Stack     uint64 // which of a kernel's it lies on; 0 elsewhere: a thread has one
 
 	Name  string // of the function
-	Depth int    // how many calls of this thread or goroutine it lies in that are known
+	Depth int    // how many calls of this thread, goroutine or stack it lies in that are known
 
 	// CLOCK_MONOTONIC. End of a call that did not return is when that was noticed.
 	Start, End time.Duration
