@@ -3,13 +3,22 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 GO := go
-PKGS ?= ./...
+# The longest first: the go command starts packages in this order, and one that is
+# started last is waited for alone.
+PKGS ?= ./test ./target/kernel ./test/foreign ./cmd/kprobe ./...
 # How long a fuzz target, and how long a soak test, runs.
 FUZZTIME ?= 20s
 SOAK ?= 1h
 
+# Many tests wait for a target or a guest more than they compute, so one package more
+# than there are CPUs is under way.
+TEST := $(GO) test -count=1 -p $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) -json
+
 # One line of counts at the end, and in CI no skips.
 TALLY := $(GO) run ./internal/testprog/cmd/tally
+
+# The packages whose tests have goroutines, or unsafe pointers.
+RACED := $(GO) run ./internal/testprog/cmd/raced
 
 .PHONY: help build setup lint cross test test-all race bench fuzz soak clean
 
@@ -40,16 +49,17 @@ cross: ## builds and vets for machines and systems that this is not
 
 # What a newcomer runs: all of the behaviour, in minutes. -short makes tests do less,
 # never skip. Targets are traced, so a hang is possible; the timeout prints where.
-test: setup lint ## all of the behaviour, briefly
-	$(GO) test -count=1 -timeout 30m -json -short $(PKGS) | $(TALLY)
+test: setup ## all of the behaviour, briefly
+	$(TEST) -timeout 30m -short $(PKGS) | $(TALLY)
 
-# What CI runs: in full, and with the race detector the whole again, but briefly.
+# What CI runs: lint, which has vetted what is tested then; all in full, and what has goroutines again with the race detector, but briefly.
 test-all: setup lint ## everything: in full, then briefly with the race detector
-	{ $(GO) test -count=1 -timeout 40m -json $(PKGS); \
-	  $(GO) test -count=1 -timeout 40m -json -race -short $(PKGS); } | $(TALLY)
+	{ $(TEST) -vet=off -timeout 60m $(PKGS); \
+	  raced=$$($(RACED) $(PKGS)); \
+	  $(TEST) -vet=off -timeout 40m -race -short $$raced; } | $(TALLY)
 
 race: ## the tests with the race detector, in full
-	$(GO) test -count=1 -timeout 40m -json -race $(PKGS) | $(TALLY)
+	$(TEST) -timeout 60m -race $(PKGS) | $(TALLY)
 
 bench: ## speed, in the format of Go's benchmarks (benchstat reads it)
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./bench/...

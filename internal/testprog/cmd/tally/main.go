@@ -1,20 +1,29 @@
 // Tally reads what "go test -json" prints, shows what "go test" would have shown,
-// with the reason of every skip, and ends with one line of counts:
+// with the reason of every skip, and ends with the packages that took longest and one line of counts:
 //
-//	N passed, N failed, N skipped
+//	slowest: PACKAGE SECONDS, ...
+//	not on this machine: FACULTY: REASON (N tests)
+//	N passed, N failed, N skipped, N not on this machine
 //
 // Subtests count as tests. It fails where a test, a package or a build failed,
-// and, where CI is set, where a test was skipped: there, nothing may be missing.
+// and, where CI is set, where a test was skipped: there, nothing may be missing that can be had.
+// What the machine itself cannot do is told apart (testprog.Faculty), of tests that it ended and
+// of those that went on with less.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
+
+	"kprobe/internal/testprog"
 )
 
 // event is a line of go test -json: see "go doc test2json", and "go help
@@ -24,9 +33,10 @@ type event struct {
 	Package string
 	Test    string
 	Output  string
+	Elapsed float64 // seconds
 }
 
-type counts struct{ passed, failed, skipped int }
+type counts struct{ passed, failed, skipped, notHere int }
 
 func main() {
 	n, err := tally(os.Stdin, os.Stdout)
@@ -44,7 +54,7 @@ func verdict(n counts, ci bool) error {
 	switch {
 	case n.failed > 0:
 		return errors.New("tests failed")
-	case n.passed == 0:
+	case n.passed == 0: // a machine that can do nothing is none to test on
 		return errors.New("no test ran")
 	case ci && n.skipped > 0:
 		return errors.New("tests were skipped, and CI is set")
@@ -58,6 +68,8 @@ func tally(r io.Reader, w io.Writer) (n counts, err error) {
 	defer out.Flush()
 	pending := map[string]*strings.Builder{} // output of tests without a result yet
 	failedIn := map[string]bool{}            // packages where a test said so itself
+	took := map[string]float64{}
+	without := map[string]int{} // what the machine lacks, and how many tests said so
 	lines := bufio.NewReader(r)
 	for {
 		line, readErr := lines.ReadBytes('\n')
@@ -66,7 +78,10 @@ func tally(r io.Reader, w io.Writer) (n counts, err error) {
 			if json.Unmarshal(line, &e) != nil {
 				out.Write(line) // the go command's own words
 			} else {
-				count(e, &n, out, pending, failedIn)
+				count(e, &n, out, pending, failedIn, without)
+				if e.Test == "" {
+					took[e.Package] += e.Elapsed // of both runs, where there are two
+				}
 			}
 		}
 		if readErr == io.EOF {
@@ -76,11 +91,32 @@ func tally(r io.Reader, w io.Writer) (n counts, err error) {
 			return n, readErr
 		}
 	}
-	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", n.passed, n.failed, n.skipped)
+	if slow := slowest(took); slow != "" {
+		fmt.Fprintln(out, "slowest:", slow)
+	}
+	for _, what := range slices.Sorted(maps.Keys(without)) {
+		fmt.Fprintf(out, "%s%s (%d tests)\n", testprog.NotHere, what, without[what])
+	}
+	fmt.Fprintf(out, "%d passed, %d failed, %d skipped, %d not on this machine\n", n.passed, n.failed, n.skipped, n.notHere)
 	return n, nil
 }
 
-func count(e event, n *counts, out *bufio.Writer, pending map[string]*strings.Builder, failedIn map[string]bool) {
+// slowest are the packages that took longest, in seconds, of all that took a second or more.
+func slowest(took map[string]float64) string {
+	const most = 8
+	var lines []string
+	order := slices.SortedFunc(maps.Keys(took), func(a, b string) int {
+		return cmp.Or(cmp.Compare(took[b], took[a]), cmp.Compare(a, b))
+	})
+	for _, pkg := range order[:min(most, len(order))] {
+		if took[pkg] >= 1 {
+			lines = append(lines, fmt.Sprintf("%s %.0f s", pkg, took[pkg]))
+		}
+	}
+	return strings.Join(lines, ", ")
+}
+
+func count(e event, n *counts, out *bufio.Writer, pending map[string]*strings.Builder, failedIn map[string]bool, without map[string]int) {
 	key := e.Package + " " + e.Test
 	if e.Test == "" {
 		switch e.Action {
@@ -109,6 +145,8 @@ func count(e event, n *counts, out *bufio.Writer, pending map[string]*strings.Bu
 		}
 		return
 	}
+	ended := e.Action == "pass" || e.Action == "fail" || e.Action == "skip"
+	lacking := ended && lacks(pending[key], without)
 	switch e.Action {
 	case "output":
 		if pending[key] == nil {
@@ -122,6 +160,11 @@ func count(e event, n *counts, out *bufio.Writer, pending map[string]*strings.Bu
 		n.failed++
 		failedIn[e.Package] = true
 	case "skip":
+		if lacking {
+			n.notHere++
+			delete(pending, key) // the end tells it once
+			return
+		}
 		n.skipped++
 	default:
 		return // run, pause, cont
@@ -130,4 +173,21 @@ func count(e event, n *counts, out *bufio.Writer, pending map[string]*strings.Bu
 		out.WriteString(text.String())
 	}
 	delete(pending, key)
+}
+
+// lacks tells whether a test said that the machine lacks something, and counts it for what it is.
+func lacks(text *strings.Builder, without map[string]int) bool {
+	if text == nil {
+		return false
+	}
+	said := map[string]bool{}
+	for line := range strings.Lines(text.String()) {
+		if _, what, found := strings.Cut(strings.TrimSpace(line), testprog.NotHere); found {
+			said[what] = true
+		}
+	}
+	for what := range said {
+		without[what]++
+	}
+	return len(said) > 0
 }
