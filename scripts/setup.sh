@@ -32,10 +32,14 @@ needs() {
 		qemu-user       qemu-x86_64
 		qemu-system-arm qemu-system-aarch64
 		qemu-system-misc qemu-system-s390x
+		qemu-system-ppc qemu-system-ppc64
 		gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
 		libc6-dev-arm64-cross /usr/aarch64-linux-gnu/lib/libc.so.6
 		gcc-riscv64-linux-gnu riscv64-linux-gnu-gcc
 		libc6-dev-riscv64-cross /usr/riscv64-linux-gnu/lib/libc.so.6
+		gcc-s390x-linux-gnu s390x-linux-gnu-gcc
+		libc6-dev-s390x-cross /usr/s390x-linux-gnu/lib/libc.so.6
+		gcc-powerpc64le-linux-gnu powerpc64le-linux-gnu-gcc
 		lz4             lz4
 		bzip2           bzip2
 		curl            curl
@@ -43,15 +47,26 @@ needs() {
 		xz-utils        xz
 		util-linux      setpriv
 		strace          strace
+		stress-ng       stress-ng
 		procps          ps
 		clang           clang
 		llvm            llvm-objdump
+		lld             ld.lld
+		libc6-dev-ppc64el-cross /usr/powerpc64le-linux-gnu/lib/libc.a
+		libc6-dev-powerpc-cross /usr/powerpc-linux-gnu/lib/libc.a
+		libc6-dev-mips64el-cross /usr/mips64el-linux-gnuabi64/lib/libc.a
+		libc6-dev-mipsel-cross /usr/mipsel-linux-gnu/lib/libc.a
 		libbpf-dev      /usr/include/bpf/bpf_helpers.h
 		rustc           rustc
 	END
 	# Python's own tests are named after its version.
 	v=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true)
 	[ -z "$v" ] || echo "libpython$v-testsuite /usr/lib/python$v/test/test_grammar.py"
+	# What compilers put into a program of another machine is of the compiler's version, too.
+	v=$(gcc -dumpversion 2>/dev/null || echo 12)
+	for m in ppc64el:powerpc64le-linux-gnu powerpc:powerpc-linux-gnu mips64el:mips64el-linux-gnuabi64 mipsel:mipsel-linux-gnu; do
+		echo "libgcc-${v%%.*}-dev-${m%:*}-cross /usr/lib/gcc-cross/${m#*:}/*/libgcc.a"
+	done
 	# -m32 exists on x86-64 only. The package named after the compiler's version
 	# is the one that can live beside cross compilers; gcc-multilib removes them.
 	if [ "$(uname -m)" = x86_64 ]; then

@@ -32,20 +32,38 @@ type RISCV64State struct {
 	F  [32]uint64
 }
 
+// S390XState is State for code of s390x, big-endian: the program status word, and all registers but those of
+// vectors.
+type S390XState struct {
+	Mask, PC uint64
+	R        [16]uint64
+	A        [16]uint32
+	FPC, _   uint32
+	F        [16]uint64
+}
+
+// PPC64LEState is State for code of ppc64le: all registers that most programs have, but those of vectors.
+type PPC64LEState struct {
+	R                    [32]uint64
+	PC, CTR, LR, XER, CR uint64
+	F                    [32]uint64
+}
+
 // Stop is why code ended: a signal, and the address that it is about.
 type Stop struct{ Signal, Addr uint64 }
 
 // Signals, as Linux numbers them on this machine.
 const (
-	SIGILL, SIGTRAP, SIGBUS, SIGSEGV = 4, 5, 7, 11
+	SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV = 4, 5, 7, 8, 11
 )
 
 // Machine is an address space that code runs in.
 type Machine struct {
-	t    testing.TB
-	qemu string
-	in   *bufio.Writer
-	out  *bufio.Reader
+	t     testing.TB
+	qemu  string
+	order binary.ByteOrder
+	in    *bufio.Writer
+	out   *bufio.Reader
 }
 
 // ARM64 starts one. It ends with the test. With SVE the frame of a signal would have the vector
@@ -60,6 +78,20 @@ func ARM64(t testing.TB) *Machine {
 func RISCV64(t testing.TB) *Machine {
 	t.Helper()
 	return start(t, "riscv64", "riscv64-linux-gnu-gcc", []string{"-mcmodel=medany", "-Wl,--no-relax"}, "qemu-riscv64")
+}
+
+// S390X starts one for s390x. The breakpoint of that machine raises SIGILL where nobody traces.
+func S390X(t testing.TB) *Machine {
+	t.Helper()
+	m := start(t, "s390x", "s390x-linux-gnu-gcc", []string{"-march=z10", "-Wl,--build-id=none"}, "qemu-s390x", "-cpu", "max")
+	m.order = binary.BigEndian
+	return m
+}
+
+// PPC64LE starts one for ppc64le.
+func PPC64LE(t testing.TB) *Machine {
+	t.Helper()
+	return start(t, "ppc64le", "powerpc64le-linux-gnu-gcc", []string{"-mno-vsx", "-mno-altivec"}, "qemu-ppc64le", "-cpu", "power10")
 }
 
 func start(t testing.TB, name, compiler string, flags []string, qemu ...string) *Machine {
@@ -98,11 +130,11 @@ func start(t testing.TB, name, compiler string, flags []string, qemu ...string) 
 			t.Errorf("%s: %v", qemu[0], err)
 		}
 	})
-	return &Machine{t, qemu[0], bufio.NewWriterSize(in, 1<<16), bufio.NewReaderSize(out, 1<<16)}
+	return &Machine{t, qemu[0], binary.LittleEndian, bufio.NewWriterSize(in, 1<<16), bufio.NewReaderSize(out, 1<<16)}
 }
 
 func (m *Machine) put(v any) {
-	if err := binary.Write(m.in, binary.LittleEndian, v); err != nil {
+	if err := binary.Write(m.in, m.order, v); err != nil {
 		m.t.Fatalf("%s has ended: %v", m.qemu, err)
 	}
 }
@@ -111,7 +143,7 @@ func (m *Machine) put(v any) {
 func (m *Machine) ask(v any) {
 	err := m.in.Flush()
 	if err == nil {
-		err = binary.Read(m.out, binary.LittleEndian, v)
+		err = binary.Read(m.out, m.order, v)
 	}
 	if err != nil {
 		m.t.Fatalf("%s has ended: %v", m.qemu, err)
@@ -148,6 +180,12 @@ func (m *Machine) Run(s *State) Stop { return m.run(s) }
 
 // RunRISCV64 is Run for riscv64.
 func (m *Machine) RunRISCV64(s *RISCV64State) Stop { return m.run(s) }
+
+// RunS390X is Run for s390x.
+func (m *Machine) RunS390X(s *S390XState) Stop { return m.run(s) }
+
+// RunPPC64LE is Run for ppc64le.
+func (m *Machine) RunPPC64LE(s *PPC64LEState) Stop { return m.run(s) }
 
 func (m *Machine) run(state any) (end Stop) {
 	m.put(uint64('r'))

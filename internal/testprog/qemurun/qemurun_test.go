@@ -57,3 +57,56 @@ func TestRunRISCV64(t *testing.T) {
 		t.Errorf("%+v", stop)
 	}
 }
+
+// The same for s390x, with instructions of all three lengths.
+func TestRunS390X(t *testing.T) {
+	m := S390X(t)
+	const text, data = 0x40000000, 0x50000000
+	m.Map(text, 1<<12)
+	m.Map(data, 1<<12)
+	m.Write(text, []byte{
+		0xb9, 0xe8, 0x30, 0x12, // agrk %r1, %r2, %r3
+		0xe3, 0x10, 0x40, 0x00, 0x00, 0x24, // stg %r1, 0(%r4)
+		0x15, 0x23, // clr %r2, %r3
+		0x00, 0x01,
+	})
+	s := S390XState{Mask: 0x0705000180000000, PC: text}
+	s.R[2], s.R[3], s.R[4], s.R[15], s.F[15], s.A[7] = 5, 7, data+8, data+256, 9, 3
+	stop := m.RunS390X(&s)
+	if stop.Signal != SIGILL || s.PC != text+14 || s.R[1] != 12 || s.F[15] != 9 || s.R[15] != data+256 || s.A[7] != 3 || s.Mask>>44&3 != 1 {
+		t.Errorf("%+v: %+v", stop, s)
+	}
+	if b := m.Read(data, 16); !bytes.Equal(b, append(make([]byte, 15), 12)) {
+		t.Errorf("stored % x", b)
+	}
+	s.PC = data + 1<<20
+	if stop := m.RunS390X(&s); stop.Signal != SIGSEGV || stop.Addr != data+1<<20 {
+		t.Errorf("%+v", stop)
+	}
+}
+
+// The same for ppc64le.
+func TestRunPPC64LE(t *testing.T) {
+	m := PPC64LE(t)
+	const text, data = 0x40000000, 0x50000000
+	m.Map(text, 1<<16)
+	m.Map(data, 1<<16)
+	m.Write(text, []byte{
+		0x14, 0x2a, 0x64, 0x7c, // add r3, r4, r5
+		0x00, 0x00, 0x66, 0xf8, // std r3, 0(r6)
+		0x08, 0x00, 0xe0, 0x7f, // trap
+	})
+	s := PPC64LEState{PC: text, CTR: 3, LR: 4, CR: 5}
+	s.R[1], s.R[2], s.R[4], s.R[5], s.R[6], s.R[12], s.R[13], s.F[31] = data+1024, 1, 5, 7, data+8, 2, 6, 9
+	stop := m.RunPPC64LE(&s)
+	if stop.Signal != SIGTRAP || s.PC != text+8 || s.R[3] != 12 || s.F[31] != 9 || s.R[13] != 6 || s.R[1] != data+1024 || s.R[12] != 2 || s.CTR != 3 || s.LR != 4 || s.CR != 5 {
+		t.Errorf("%+v: %+v", stop, s)
+	}
+	if b := m.Read(data, 17); !bytes.Equal(b, append([]byte{8: 12}, make([]byte, 8)...)) {
+		t.Errorf("stored % x", b)
+	}
+	s = PPC64LEState{PC: data + 1<<20} // QEMU (7.2) does not tell of a fetch where it went
+	if stop := m.RunPPC64LE(&s); stop.Signal != SIGSEGV || s.PC != data+1<<20 {
+		t.Errorf("%+v: %+v", stop, s)
+	}
+}
