@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +18,6 @@ import (
 
 // A kernel is booted and probed by commands alone, as the README has it.
 func TestKernel(t *testing.T) {
-	vmtest.Turn(t)
 	dir, err := os.MkdirTemp("", "vm") // short: it holds sockets
 	if err != nil {
 		t.Fatal(err)
@@ -68,6 +68,23 @@ func TestKernel(t *testing.T) {
 	stat := run(t, "stat", "-k", dir, "-d", "2s", "p ksys_sync", "p:tick tick_sched_timer", "r:took tick_sched_timer")
 	if stat.Status != 0 || count(stat.Lines, "took at vmlinux:tick_sched_timer takes") != 1 || count(stat.Lines, "vmlinux:ksys_sync") != 1 || count(stat.Lines, " tick  vmlinux:tick_sched_timer") != 1 {
 		t.Errorf("stat: %s", stat)
+	}
+
+	// Who has called is counted, at stops. The guest goes at its own pace: what is sent and not run yet would be in the way later. Its shell
+	// has no child, which might end while it reads.
+	guest.Send("sh -c 'until [ -e /tmp/over ]; do sync; md5sum /proc/version >/dev/null; usleep 50000; done &'\n")
+	stat = run(t, "stat", "--by", "stack", "-k", dir, "-d", "3s", "p:sync ksys_sync")
+	for _, want := range []string{" => ksys_sync", " => do_syscall_64"} {
+		if stat.Status != 0 || count(stat.Lines, want) == 0 {
+			t.Errorf("stat --by stack: no %q in %s", want, stat)
+		}
+	}
+
+	// Calls lie in each other, whatever interrupts them.
+	drawn := run(t, "graph", "-k", dir, "-d", "3s", "ksys_read", "vfs_read")
+	guest.Send(">/tmp/over\n")
+	if !drawn.OK() || !readOfFile.MatchString(strings.Join(drawn.Lines, "\n")) {
+		t.Errorf("graph: %s", drawn)
 	}
 
 	// One that is killed leaves its jumps, and the next takes them out.
@@ -137,6 +154,9 @@ func TestKernel(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
+
+// readOfFile is how a file of the kernel's own is read.
+var readOfFile = regexp.MustCompile(`\|  ksys_read\(.*\{\n.*\|    vfs_read\(.*; /\* ret=.*\n.*\|  \} /\* ksys_read ret=`)
 
 // runInKernel has a program read memory there and tell of it: without a window it could not.
 func runInKernel(t *testing.T, dir string, guest *testprog.Proc) {

@@ -8,12 +8,10 @@ import (
 	"testing"
 
 	"kprobe/internal/testprog"
-	"kprobe/internal/vm/vmtest"
 )
 
 // The command itself runs on another machine: its output and its exit status come back.
 func TestVMExec(t *testing.T) {
-	vmtest.Turn(t)
 	there := filepath.Join(t.TempDir(), "a kprobe")
 	build := exec.Command("go", "build", "-o", there, "kprobe/cmd/kprobe")
 	build.Env = append(os.Environ(), "GOARCH=arm64", "CGO_ENABLED=0")

@@ -264,16 +264,17 @@ func (a *archive) provide(dir string, k debianKernel) (err error) {
 }
 
 // oldPaths gives files the paths that they had before /usr was merged (bin, lib), and before
-// the image became one of the modules' folder (since 7.3).
+// the image became one of the modules' folder (since 7.3). ppc64el's is not compressed, and called by another name.
 func oldPaths(root, release string) error {
 	if err := os.MkdirAll(filepath.Join(root, "boot"), 0o755); err != nil {
 		return err
 	}
-	for path, now := range map[string]string{
-		"bin": "usr/bin", "lib": "usr/lib",
-		"boot/vmlinuz-" + release: "../usr/lib/modules/" + release + "/vmlinuz",
-	} {
-		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
+	image := "../usr/lib/modules/" + release + "/vmlinuz"
+	if plain := "vmlinux-" + release; exists(filepath.Join(root, "boot", plain)) {
+		image = plain
+	}
+	for path, now := range map[string]string{"bin": "usr/bin", "lib": "usr/lib", "boot/vmlinuz-" + release: image} {
+		if exists(filepath.Join(root, path)) {
 			continue
 		}
 		if err := os.Symlink(now, filepath.Join(root, path)); err != nil {
@@ -281,4 +282,9 @@ func oldPaths(root, release string) error {
 		}
 	}
 	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -30,7 +30,7 @@ var machines = map[string]machine{
 		[]string{"qemu-system-x86_64", "-cpu", "max", "-machine", "q35,memory-backend=ram"}, "qemu-system-x86",
 		"ttyS0", []string{"-serial", "chardev:con"}, ""},
 	"arm64": {"arm64", "linux-image-cloud-arm64",
-		[]string{"qemu-system-aarch64", "-cpu", "cortex-a72", "-machine", "virt,memory-backend=ram"}, "qemu-system-arm",
+		[]string{"qemu-system-aarch64", "-cpu", "max,pauth-impdef=on,lpa2=off", "-machine", "virt,memory-backend=ram"}, "qemu-system-arm",
 		"ttyAMA0", []string{"-serial", "chardev:con"}, ""},
 	// Bookworm has no riscv64, and trixie's kernel comes with all of its modules: ten times as much.
 	"riscv64": {"riscv64", "linux-image-riscv64",
@@ -39,6 +39,9 @@ var machines = map[string]machine{
 	"s390x": {"s390x", "linux-image-s390x",
 		[]string{"qemu-system-s390x", "-cpu", "max", "-machine", "s390-ccw-virtio,memory-backend=ram"}, "qemu-system-misc",
 		"ttysclp0", []string{"-device", "sclpconsole,chardev=con"}, ""},
+	"ppc64le": {"ppc64el", "linux-image-powerpc64le",
+		[]string{"qemu-system-ppc64", "-cpu", "power10", "-machine", "pseries,memory-backend=ram"}, "qemu-system-ppc",
+		"hvc0", []string{"-device", "spapr-vty,chardev=con"}, ""},
 }
 
 // Kernel is an unpacked kernel, with the programs that its guest runs.

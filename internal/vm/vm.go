@@ -51,7 +51,7 @@ import (
 
 // Config says what to boot. Zero values mean the defaults.
 type Config struct {
-	Machine string // as Go spells it: amd64 (the default), arm64, riscv64, s390x
+	Machine string // as Go spells it: amd64 (the default), arm64, ppc64le, riscv64, s390x
 	Kernel  string // a version of Debian's, such as 6.12; see Fetch
 	Dir     string // an existing folder for what belongs to the guest
 	CPUs    int    // 1

@@ -1,5 +1,5 @@
-// Package vmtest shares one guest among all tests of a package, and lets one
-// package at a time have one: a boot costs seconds of a whole core.
+// Package vmtest shares one guest among all tests of a package: a boot costs seconds
+// of a whole core. Packages whose tests run at the same time have a guest each.
 package vmtest
 
 import (
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 
@@ -16,9 +15,8 @@ import (
 
 var shared struct {
 	sync.Mutex
-	vms    map[string]*vm.VM // by machine
-	dirs   []string
-	unlock func()
+	vms  map[string]*vm.VM // by machine
+	dirs []string
 }
 
 // Files, if a package sets it before its tests run, are what rides along in its
@@ -89,32 +87,8 @@ func Boot(t testing.TB, c vm.Config) *vm.VM {
 	return v
 }
 
-// Turn waits until this package may have guests, for a test that has somebody
-// else boot one.
-func Turn(t testing.TB) {
-	t.Helper()
-	shared.Lock()
-	defer shared.Unlock()
-	turn(t)
-}
-
-func turn(t testing.TB) {
-	t.Helper()
-	if shared.unlock != nil {
-		return
-	}
-	cache, err := vm.CacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if shared.unlock, err = vm.Lock(filepath.Join(cache, "guest.lock")); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func boot(t testing.TB, c vm.Config) *vm.VM {
 	t.Helper()
-	turn(t)
 	for times := 1; ; times++ {
 		v := bootOne(t, c)
 		if Suits == nil || times == 5 || Suits(t, v) {
