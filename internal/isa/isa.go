@@ -52,7 +52,16 @@ type Insn struct {
 
 	Nop     bool // does nothing, by design: padding between functions
 	Repeats bool // stepped, it does one round and stands where it was, until the last (x86: rep)
+	Delayed bool // the next instruction is carried out before it jumps: that is in a delay slot
 	Landing bool // marks a place that indirect branches may lead to (x86: endbr64)
+
+	// Executes tells that it carries out an instruction that stands somewhere else, which it reads at Target
+	// or, if that is not known, at an address in a register (s390x: exrl, ex).
+	Executes bool
+
+	// Ends tells that a function's code ends here, whatever its size says: a table of the compiler's follows
+	// (ppc64le: one for tracebacks, which a word of zeros is in front of).
+	Ends bool
 
 	Monitor Monitor
 }
@@ -92,7 +101,8 @@ type Verdict struct {
 	// instruction's work, the rest is the jump back; Body is len(Code) where
 	// the work itself leaves (return, jump, call).
 	//
-	// Code may be set with Kind Emulate too, where both ways exist.
+	// Code may be set with Kind Emulate too, where both ways exist. A call's on ppc64le lacks the link, which
+	// the lifeline's handler does.
 	Code []byte
 	Body int
 
@@ -151,13 +161,15 @@ type Guard struct {
 // first, that counts from the jump's end.
 type JumpForm struct {
 	// Whole is the length of a jump that is one instruction and covers one: it is written as
-	// a whole, as Jump makes it. Of the other fields only KeepsLandings has a meaning
+	// a whole, as Jump makes it. Of the other fields only KeepsLandings and Undo have a meaning
 	// then. 0: it is written by its parts.
 	Whole int
 
 	// KeepsLandings tells that no jump may stand where a landing pad is, in code that is mapped so
-	// that the CPU would refuse an indirect branch to it.
+	// that the CPU would refuse an indirect branch to it. Undo is code that takes back what the pad
+	// has done, for a jump behind it; none where it does nothing.
 	KeepsLandings bool
+	Undo          func(pad []byte) []byte
 
 	Opcode byte
 	Rel    int
