@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/a64"
 	"kprobe/internal/isa/amd64"
-	"kprobe/internal/isa/arm64"
 	"kprobe/internal/jit"
 )
 
@@ -436,7 +436,7 @@ func (b *armBuilder) access(op, r, base uint32, off int) {
 
 // constant puts a value into a register.
 func (b *armBuilder) constant(r uint32, v uint64) {
-	for _, w := range arm64.Constant(r, v) {
+	for _, w := range a64.Constant(r, v) {
 		b.word(w)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math/bits"
 
+	"kprobe/internal/asm/a64"
 	"kprobe/internal/isa/amd64"
-	"kprobe/internal/isa/arm64"
 )
 
 // The A64 instructions that programs are made of. Each is a word, so that a label's place is known
@@ -99,7 +99,7 @@ func (a *asm64) rrrr(n int, op uint32, dst, x, y, z gpr) { a.rrr(n, op|uint32(z)
 func (a *asm64) move(n int, dst, src gpr) { a.rrr(n, a64Orr, dst, zr, src) }
 
 func (a *asm64) constant(dst gpr, v uint64) {
-	for _, w := range arm64.Constant(uint32(dst), v) {
+	for _, w := range a64.Constant(uint32(dst), v) {
 		a.put(w, dst)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/a64"
 	"kprobe/internal/isa"
 )
 
@@ -103,10 +104,20 @@ func (m machine) Displace(code []byte, pc, at arch.Addr) (isa.Verdict, error) {
 }
 
 // jumpForm is b: one instruction, which covers one.
-var jumpForm = &isa.JumpForm{Whole: length, KeepsLandings: true}
+var jumpForm = &isa.JumpForm{Whole: length, KeepsLandings: true, Undo: undo}
+
+// undo takes the signature off the link register that paciasp and pacibsp have put there: by xpaclri, which
+// asks nobody whether it is right, and does nothing on a CPU without signatures.
+func undo(pad []byte) []byte {
+	switch binary.LittleEndian.Uint32(pad) {
+	case paciasp, pacibsp:
+		return binary.LittleEndian.AppendUint32(nil, xpaclri)
+	}
+	return nil
+}
 
 // JumpForm is that of b.
 func (machine) JumpForm() *isa.JumpForm { return jumpForm }
 
 // Reach leaves a MiB of b's for the size of what is reached.
-func (machine) Reach() arch.Addr { return branchReach - 1<<20 }
+func (machine) Reach() arch.Addr { return a64.BranchReach - 1<<20 }

@@ -136,11 +136,17 @@ func immADRP(w uint32) int64 { return immADR(w) << 12 }
 // place of one. A branch may not.
 func landing(w uint32) bool {
 	switch w {
-	case 0xd503241f, 0xd503245f, 0xd503249f, 0xd50324df, 0xd503233f, 0xd503237f:
+	case 0xd503241f, 0xd503245f, 0xd503249f, 0xd50324df, paciasp, pacibsp:
 		return true
 	}
 	return false
 }
+
+const (
+	paciasp = 0xd503233f
+	pacibsp = 0xd503237f
+	xpaclri = 0xd50320ff
+)
 
 // exclusive tells the loads and stores that work by a monitor, which any
 // exception clears (C4.1, "Load/store exclusive"). The ordered accesses and the

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/a64"
 	"kprobe/internal/isa"
 )
 
@@ -169,7 +170,7 @@ func TestDisplace(t *testing.T) {
 func TestConstant(t *testing.T) {
 	for _, v := range []uint64{0, 1, 0xffff, 0x10000, 0xffff800080001000, ^uint64(0), 0xffffffffffff0000, 0x1234567890abcdef, 0xffff000000000000, 0x0000ffffffffffff} {
 		got := uint64(0)
-		words := Constant(5, v)
+		words := a64.Constant(5, v)
 		for _, w := range words {
 			at, h := 16*(w>>21&3), uint64(w>>5&0xffff)
 			switch w >> 23 {

@@ -2,6 +2,7 @@ package arm64
 
 import (
 	"kprobe/arch"
+	"kprobe/internal/asm/a64"
 	"kprobe/internal/isa"
 )
 
@@ -38,7 +39,7 @@ func (s *sequence) emit(pc arch.Addr, words ...uint32) {
 
 // branch goes to an address.
 func (s *sequence) branch(pc, to arch.Addr) {
-	w, ok := b(s.here(), to)
+	w, ok := a64.Branch(a64.B, s.here(), to)
 	if !ok {
 		s.why = outOfReach
 	}
@@ -47,14 +48,14 @@ func (s *sequence) branch(pc, to arch.Addr) {
 
 // put has a register hold an address.
 func (s *sequence) put(pc arch.Addr, rd uint32, value arch.Addr) {
-	if w, ok := adrp(rd, s.here(), value); ok {
+	if w, ok := a64.Page(rd, s.here(), value); ok {
 		s.emit(pc, w)
 		if value%pageSize != 0 {
-			s.emit(pc, addLow(rd, value))
+			s.emit(pc, a64.AddLow(rd, value))
 		}
 		return
 	}
-	words := Constant(rd, uint64(value))
+	words := a64.Constant(rd, uint64(value))
 	if len(words) > maxWords-1 {
 		s.why = outOfReach
 	}
@@ -137,7 +138,7 @@ func moveAddress(s *sequence, w uint32, pc, target arch.Addr) {
 
 // moveLoad loads by the register that it sets.
 func moveLoad(s *sequence, w uint32, pc, target arch.Addr) {
-	if field, ok := literal(s.here(), target); ok {
+	if field, ok := a64.Literal(s.here(), target); ok {
 		s.emit(pc, w&^((1<<19-1)<<5)|field)
 		return
 	}
@@ -152,7 +153,7 @@ func moveLoad(s *sequence, w uint32, pc, target arch.Addr) {
 
 // moveVectorLoad has no register to load by.
 func moveVectorLoad(s *sequence, w uint32, pc, target arch.Addr) {
-	field, ok := literal(s.here(), target)
+	field, ok := a64.Literal(s.here(), target)
 	if !ok {
 		s.why = outOfReach
 	}
