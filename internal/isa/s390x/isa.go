@@ -1,11 +1,11 @@
-// Package s390x knows the instructions of z/Architecture as far as a probe needs
-// that is carried out where it stands: where they begin, what they do to the
-// instruction address, and what they refer to. None is moved to another place, and
-// none emulated. Encodings are those of the Principles of Operation (SA22-7832),
-// appendix B.
+// Package s390x knows the instructions of z/Architecture as far as a probe needs: where they begin, what
+// they do to the instruction address, what they refer to (forms.go), how they run elsewhere (displace.go),
+// and the work of those that branch or make an address (emulate.go). All others are copied: nobody asks what
+// they do. Encodings are those of the Principles of Operation (SA22-7832), appendix B.
 package s390x
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"kprobe/arch"
@@ -27,13 +27,13 @@ type insn struct {
 
 // read cuts the instruction at the start of code out: the first two bits tell its
 // length (chapter 5, "Instruction Formats").
-func read(code []byte) (insn, error) {
+func read(code []byte) (insn, form, error) {
 	if len(code) == 0 {
-		return insn{}, isa.ErrUnknown
+		return insn{}, form{}, isa.ErrUnknown
 	}
 	size := [...]int{2, 4, 4, 6}[code[0]>>6]
 	if len(code) < size {
-		return insn{}, isa.ErrUnknown
+		return insn{}, form{}, isa.ErrUnknown
 	}
 	i := insn{size: size}
 	for k := range 6 {
@@ -42,7 +42,11 @@ func read(code []byte) (insn, error) {
 			i.bits |= uint64(code[k])
 		}
 	}
-	return i, nil
+	return i, formOf(i), nil
+}
+
+func (i insn) bytes() []byte {
+	return binary.BigEndian.AppendUint64(nil, i.bits<<16)[:i.size]
 }
 
 // field is n bits of the instruction from bit at on, counted from its first as
@@ -55,12 +59,20 @@ func (i insn) signed(at, n int) int64 { return int64(i.field(at, n)<<(64-n)) >> 
 // Decode reads the instruction at the start of code, which stands at pc. Which
 // operation codes a model has is not checked. Errors: isa.ErrUnknown.
 func (machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
-	i, err := read(code)
+	i, f, err := read(code)
 	if err != nil {
 		return isa.Insn{}, err
 	}
-	f := formOf(i)
-	in := isa.Insn{Len: i.size, Flow: f.flow}
+	in := f.decoded(i)
+	if f.rel != 0 {
+		in.Target = f.target(i, pc)
+	}
+	return in, nil
+}
+
+// decoded is what does not depend on where it stands.
+func (f *form) decoded(i insn) isa.Insn {
+	in := isa.Insn{Len: i.size, Flow: f.flow, Monitor: f.monitor, Executes: f.executes}
 	if f.masked { // a mask says for which conditions it branches
 		switch mask := i.field(8, 4); {
 		case mask == 0:
@@ -77,32 +89,31 @@ func (machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 	}
 	if f.rel != 0 {
 		in.PCRel, in.PCRelOff, in.PCRelSize = true, 2, f.rel
-		in.Target = pc + arch.Addr(2*i.signed(16, 8*f.rel))
 	}
-	return in, nil
+	return in
 }
 
-// Place decides how an instruction is carried out. Errors: isa.ErrUnknown.
-func (machine) Place(code []byte, pc, slot arch.Addr) (isa.Verdict, error) {
-	i, err := read(code)
-	if err != nil {
-		return isa.Verdict{}, err
+// target is what the instruction refers to: itself, where it refers to nothing.
+func (f *form) target(i insn, pc arch.Addr) arch.Addr {
+	if f.rel == 0 {
+		return pc
 	}
-	if i.field(0, 8) == 0 {
-		return isa.Verdict{Kind: isa.Refuse, Reason: "it is no instruction, or a breakpoint already"}, nil
-	}
-	return isa.Verdict{Kind: isa.InPlace}, nil
+	return pc + arch.Addr(2*i.signed(16, 8*f.rel))
 }
 
-// SlotSize is 0: nothing runs in a slot.
-func (machine) SlotSize() int { return 0 }
+// SlotSize is the most bytes that Code of any verdict takes: a condition and two ways.
+func (machine) SlotSize() int { return 3 * lenLong }
 
-// Displace refuses: nothing is moved.
+// Displace refuses: no jumps are written over instructions here.
 func (machine) Displace(code []byte, pc, at arch.Addr) (isa.Verdict, error) {
-	if _, err := read(code); err != nil {
-		return isa.Verdict{}, err
+	for off := 0; off < len(code); {
+		i, _, err := read(code[off:])
+		if err != nil {
+			return isa.Verdict{}, err
+		}
+		off += i.size
 	}
-	return isa.Verdict{Kind: isa.Refuse, Reason: "instructions of s390x are not moved"}, nil
+	return isa.Verdict{Kind: isa.Refuse, Reason: "several instructions of s390x are not moved together"}, nil
 }
 
 // JumpForm is nil: over instructions no jump is written here.
@@ -113,11 +124,9 @@ func (machine) Reach() arch.Addr { return 1<<31 - 1<<20 }
 
 // Jump assembles brcl 15. Errors: isa.ErrRange beyond 4 GiB.
 func (machine) Jump(from, to arch.Addr) ([]byte, error) {
-	d := int64(to - from)
-	if d%2 != 0 || d < -1<<32 || d >= 1<<32 {
+	s := sequence{at: from}
+	if s.leave(from, to); s.why != "" {
 		return nil, fmt.Errorf("jump from %v to %v: %w", from, to, isa.ErrRange)
 	}
-	b := []byte{0xc0, 0xf4, 0, 0, 0, 0}
-	arch.S390X.Order.PutUint32(b[2:], uint32(d/2))
-	return b, nil
+	return s.code, nil
 }
