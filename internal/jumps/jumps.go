@@ -6,6 +6,7 @@
 package jumps
 
 import (
+	"errors"
 	"slices"
 
 	"kprobe/arch"
@@ -45,12 +46,16 @@ func Open(m isa.ISA, f *symbol.File) (*Code, error) {
 type Live interface {
 	arch.Reader
 	// Leads is as target.Machine has it.
-	Leads() (data []symbol.Range, points []arch.Addr, err error)
+	Leads(into arch.Addr) (data []arch.Range, points []arch.Addr, err error)
 }
 
 // OpenLive is Open for a kernel whose symbols f has. No trap under a jump would be served there.
 func OpenLive(m isa.ISA, f *symbol.File, k Live) (*Code, error) {
-	data, points, err := k.Leads()
+	text := f.Text()
+	if len(text) == 0 {
+		return nil, errors.New("no text")
+	}
+	data, points, err := k.Leads(arch.Addr(text[0].Start))
 	if err != nil {
 		return nil, err
 	}

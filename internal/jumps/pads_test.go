@@ -9,12 +9,13 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/isa/arm64"
 	"kprobe/internal/jumps"
+	"kprobe/internal/patch"
 	"kprobe/internal/testprog"
 	"kprobe/symbol"
 )
 
-// Where a file is marked to be guarded, an entry's landing pad stays; where it is not, the pad means
-// nothing, and a jump may stand there.
+// Where a file is marked to be guarded, an entry's landing pad stays, and the jump is behind it; where it is not, the
+// pad means nothing, and a jump may stand there.
 func TestLandingPads(t *testing.T) {
 	gcc, err := exec.LookPath("aarch64-linux-gnu-gcc")
 	testprog.Need(t, "a compiler for arm64", err == nil)
@@ -26,12 +27,12 @@ func TestLandingPads(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		flags []string
-		jumps bool
+		flags  []string
+		behind bool
 	}{
-		"no pads":        {nil, true},
-		"pads, marked":   {[]string{"-mbranch-protection=standard", "-Wl,-z,force-bti"}, false},
-		"pads, unmarked": {[]string{"-mbranch-protection=standard"}, true},
+		"no pads":        {nil, false},
+		"pads, marked":   {[]string{"-mbranch-protection=standard", "-Wl,-z,force-bti"}, true},
+		"pads, unmarked": {[]string{"-mbranch-protection=standard"}, false},
 	} {
 		out := filepath.Join(dir, "pads.so")
 		args := append([]string{"-O2", "-shared", "-fPIC", "-nostdlib", "-o", out, source}, c.flags...)
@@ -67,11 +68,11 @@ func TestLandingPads(t *testing.T) {
 				continue
 			}
 			j := code.Body(fn).PlanJump(arch.Addr(fn.Addr) + code.Bias)
-			if got := len(j.Ways) > 0; got != c.jumps {
-				t.Errorf("%s: %s: %v, want a jump: %v", name, fn.Name, j, c.jumps)
+			if len(j.Ways) == 0 || (j.Ways[0].Tactic == patch.Behind) != c.behind {
+				t.Errorf("%s: %s: %v, want a jump, behind a pad: %v", name, fn.Name, j, c.behind)
 			}
 		}
-		if f.MayBeGuarded() == c.jumps {
+		if f.MayBeGuarded() != c.behind {
 			t.Errorf("%s: guarded: %v", name, f.MayBeGuarded())
 		}
 		r.Close()

@@ -96,7 +96,7 @@ func (s *Survey) String() string {
 			entries, percent(entries, s.Entries.Sites), sites, percent(sites, s.Sites.Sites))
 	}
 	fmt.Fprintf(&b, "%-10s %8s %9s  %9s\n", "", "entries", "", "sites")
-	for _, t := range []patch.Tactic{patch.Whole, patch.Guarded, patch.Pun} {
+	for _, t := range []patch.Tactic{patch.Whole, patch.Behind, patch.Guarded, patch.Pun} {
 		row(t.String(), s.Entries.By[t], s.Sites.By[t])
 	}
 	row("trap", s.Entries.Traps(), s.Sites.Traps())

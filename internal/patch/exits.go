@@ -145,13 +145,24 @@ type jump struct {
 func (x *exits) decode(p Part) error {
 	bounds := make(map[arch.Addr]bool)
 	var jumps []jump
+	executed, err := x.executed(p)
+	if err != nil {
+		return err
+	}
 	open := true // control may come to the next instruction
 	for code, at := p.Code, p.Addr; len(code) > 0; {
 		in, err := x.m.Decode(code, at)
 		if err != nil {
 			return &NoExits{at, fmt.Sprintf("the bytes are no instruction: % x", code[:min(len(code), x.m.Arch().MaxInsn)])}
 		}
+		if in.Ends {
+			open = false
+			break
+		}
 		bounds[at] = true
+		if in.Delayed {
+			return &NoExits{at, "a jump has a delay slot, in which the stack is put back: there is no instruction at which the call is over"}
+		}
 		switch in.Flow {
 		case isa.Return:
 			x.Sites = append(x.Sites, Exit{at, Ret})
@@ -167,7 +178,7 @@ func (x *exits) decode(p Part) error {
 			open = false // only of interest at the end, where nothing but a call that never returns makes sense
 		default:
 			// Behind such an end padding changes nothing.
-			open = open || !in.Nop
+			open = open || !in.Nop && !executed[at]
 		}
 		code, at = code[in.Len:], at+arch.Addr(in.Len)
 	}
@@ -179,6 +190,30 @@ func (x *exits) decode(p Part) error {
 	}
 	x.bounds, x.jumps = append(x.bounds, bounds), append(x.jumps, jumps)
 	return nil
+}
+
+// executed are the instructions that others of a part carry out where they stand themselves: none that is an
+// exit, or the exit would be somewhere else.
+func (x *exits) executed(p Part) (map[arch.Addr]bool, error) {
+	var all map[arch.Addr]bool
+	for code, at := p.Code, p.Addr; len(code) > 0; {
+		in, err := x.m.Decode(code, at)
+		if err != nil || in.Ends {
+			break
+		}
+		if in.Executes {
+			what, err := x.m.Decode(x.Code(in.Target), in.Target)
+			if !in.PCRel || err != nil || what.Flow != isa.Next {
+				return nil, &NoExits{at, "it carries out an instruction somewhere else, which may be an exit"}
+			}
+			if all == nil {
+				all = make(map[arch.Addr]bool)
+			}
+			all[in.Target] = true
+		}
+		code, at = code[in.Len:], at+arch.Addr(in.Len)
+	}
+	return all, nil
 }
 
 // classify tells the jumps that leave from those that stay, once all parts are known.

@@ -6,12 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"kprobe/arch"
 	"kprobe/internal/isa"
 	"kprobe/internal/isa/amd64"
+	"kprobe/internal/isa/s390x"
 	"kprobe/internal/patch"
 	"kprobe/internal/testprog"
 	"kprobe/symbol"
@@ -264,4 +266,27 @@ func FuzzFindExits(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What is carried out somewhere else (s390x: exrl, ex) may be an exit. If it is none, it does not have
+// control run past the end.
+func TestExitsExecuted(t *testing.T) {
+	const start = 0x400000
+	mvc, br := []byte{0xd2, 0, 0x10, 0, 0x20, 0}, []byte{0x07, 0xfe}
+	exrl := []byte{0xc6, 0x10, 0, 0, 0, 4} // what is behind the next
+	for _, c := range []struct {
+		name string
+		code []byte
+		want string
+	}{
+		{"a copy", slices.Concat(exrl, br, mvc), "0x400000-0x40000e\n  0x400006 return\n"},
+		{"a return", slices.Concat(exrl, br, br), ""},
+		{"somewhere", slices.Concat([]byte{0x44, 0x10, 0x20, 0}, br), ""},
+		{"without", slices.Concat(br, mvc), ""},
+	} {
+		e, err := patch.FindExits(s390x.ISA, patch.Part{Addr: start, Code: c.code}, start, func(arch.Addr) (patch.Part, bool) { return patch.Part{}, false })
+		if c.want == "" && err == nil || c.want != "" && (err != nil || e.String() != c.want) {
+			t.Errorf("%s: %v, %v, want %q", c.name, e, err, c.want)
+		}
+	}
 }

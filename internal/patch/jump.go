@@ -91,9 +91,10 @@ const (
 	Pun                   // the displacement's last bytes are what follows, unchanged
 	Moved                 // others move with it, and where they were no byte traps (Flow.Unguarded)
 	Ahead                 // others in front of it move, and have the jump (PlanAhead)
+	Behind                // a landing pad stays, and the instruction behind it has the jump
 )
 
-var tacticNames = [...]string{"whole", "guarded", "pun", "moved", "ahead"}
+var tacticNames = [...]string{"whole", "guarded", "pun", "moved", "ahead", "behind"}
 
 func (t Tactic) String() string { return tacticNames[t] }
 
@@ -105,7 +106,15 @@ type Way struct {
 	Inner     []int // where under the jump instructions began: offsets from the site
 	Own       int   // how many bytes of the jump are new; the rest is there already
 
-	lead int // prefixes before the jump's opcode
+	lead int // what is before the jump's opcode: prefixes; of Behind, the landing pad
+}
+
+// JumpAt is how far behind the beginning of what is written the jump itself stands.
+func (w *Way) JumpAt() int {
+	if w.Tactic == Behind {
+		return w.lead
+	}
+	return 0
 }
 
 // Jump is all that is known about putting a jump at a site.
@@ -158,7 +167,7 @@ func (b *Body) PlanJump(addr arch.Addr) *Jump {
 			inner = append(slices.Clip(inner), taken)
 		}
 		if form.KeepsLandings && in.Landing && !b.flow.Unpadded {
-			j.Reason = "indirect branches may lead to it, which must not find a jump there"
+			j.behind(b, first)
 			break
 		}
 		if j.Reason = b.obstacle(addr, taken, in); j.Reason != "" {
@@ -189,6 +198,33 @@ func (b *Body) PlanJump(addr arch.Addr) *Jump {
 		j.Reason = "the function ends"
 	}
 	return j
+}
+
+// behind plans a jump behind a landing pad, the i-th instruction, which stays: whoever comes through it has come by the
+// pad, for nothing else leads there. What the pad has done is taken back in the detour, and done
+// again with the displaced instructions; so the state is that of the pad to all that runs in between.
+func (j *Jump) behind(b *Body, i int) {
+	pad, size := b.Insns[i], b.m.JumpForm().Len()
+	switch {
+	case i+1 == len(b.Insns) || b.Insns[i+1].Off != pad.Off+pad.Len:
+		j.Reason = "the function ends"
+		return
+	case b.Insns[i+1].Landing:
+		j.Reason = "indirect branches may lead to what is behind it, too"
+		return
+	}
+	w := Way{Tactic: Behind, Displaced: pad.Len + b.Insns[i+1].Len, Inner: []int{pad.Len}, Own: pad.Len + size, lead: pad.Len}
+	next := j.Addr + arch.Addr(pad.Len)
+	if to, ok := b.flow.Known(next, j.Addr+arch.Addr(w.Displaced)); ok {
+		j.Reason = fmt.Sprintf("something leads, or refers, to +%d, behind the landing pad", to-j.Addr)
+		return
+	}
+	if v, err := b.m.Displace(j.code[:w.Displaced], j.Addr, j.Addr); err != nil || v.Kind == isa.Refuse {
+		j.Reason = v.Reason
+		return
+	}
+	w.Reach = anywhere(next + arch.Addr(size))
+	j.Ways = []Way{w}
 }
 
 // Passed tells that there is no way but with bytes that are given (Pun), and that nothing is known to lead
@@ -359,11 +395,11 @@ func (j *Jump) Write(w *Way, to arch.Addr) Write {
 // bytes are those of the jump.
 func (j *Jump) bytes(form *isa.JumpForm, w *Way, to arch.Addr) []byte {
 	if form.Whole > 0 {
-		b, err := j.m.Jump(j.Addr, to)
+		b, err := j.m.Jump(j.Addr+arch.Addr(w.lead), to)
 		if err != nil {
 			panic(fmt.Sprintf("patch: a detour was put out of reach: %v", err))
 		}
-		return b
+		return append(slices.Clip(j.code[:w.lead]), b...)
 	}
 	b := bytes.Repeat([]byte{form.Prefix}, w.lead)
 	b = append(b, form.Opcode)
@@ -386,11 +422,35 @@ func (j *Jump) Emit(w *Way, at arch.Addr) (*Slot, error) {
 	return &Slot{Addr: at, Code: v.Code, Marks: v.Marks, BreakAt: -1}, nil
 }
 
+// Undoing is what a detour begins with whose jump is behind a landing pad, in the state that this has left:
+// what takes that back. nil where the pad has done nothing, or there is none.
+func (j *Jump) Undoing(w *Way, at arch.Addr) *Slot {
+	if w.Tactic != Behind {
+		return nil
+	}
+	code := j.m.JumpForm().Undo(j.code[:w.lead])
+	if len(code) == 0 {
+		return nil
+	}
+	return &Slot{Addr: at, Code: code, Marks: []isa.Mark{{PC: j.Addr + arch.Addr(w.lead)}}, BreakAt: -1}
+}
+
 // Copy finds where in a slot a thread goes on that, to the program, stands at
 // the start of one of the instructions displaced there.
 func (s *Slot) Copy(pc arch.Addr) (arch.Addr, bool) {
 	for _, m := range s.Marks {
 		if m.PC == pc && m.SP == 0 && !m.HasLink {
+			return s.Addr + arch.Addr(m.Off), true
+		}
+	}
+	return 0, false
+}
+
+// CopyOfCall is Copy for a thread that is in a system call, and stands at the instruction after it: right behind the call's
+// copy. The kernel steps back from there to make the call again.
+func (s *Slot) CopyOfCall(next arch.Addr) (arch.Addr, bool) {
+	for _, m := range s.Marks {
+		if m.PC == next && m.SP == 0 {
 			return s.Addr + arch.Addr(m.Off), true
 		}
 	}
