@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -98,9 +99,20 @@ func (f *Finder) All(programs []*bpf.Program, told []Placement) (all []Spot, err
 		}
 	}
 	if len(all) == 0 {
-		return nil, errno.New(syscall.EINVAL, `no program's section names a place, as SEC("uprobe/libc.so.6:malloc") does`)
+		return nil, errno.New(syscall.EINVAL, `no program's section names a place, as SEC("uprobe/libc.so.6:malloc") does: --at PROGRAM=PLACE places one (%s)`, strings.Join(Unplaced(programs, told), ", "))
 	}
 	return all, nil
+}
+
+// inFile is an offset in a file, for what has no symbols.
+func (f *Finder) inFile(module string, at uint64) (spots []Spot, err error) {
+	for _, loc := range f.Space.AtFileOffset(module, at) {
+		spots = append(spots, Spot{Addr: arch.Addr(loc.Addr)})
+	}
+	if len(spots) == 0 {
+		return nil, errno.New(syscall.ENOENT, "offset %#x of %s is not mapped", at, module)
+	}
+	return spots, nil
 }
 
 // Find finds what a place of a program means. Errors: EINVAL for one that is none, ENOENT for what
@@ -116,6 +128,11 @@ func (f *Finder) Find(p *bpf.Program, place string) ([]Spot, error) {
 	module, function := symbol.SplitName(name)
 	if f.isStatic(place) {
 		return f.static(p, place)
+	}
+	if hex, ok := strings.CutPrefix(function, "0x"); ok && module != "" {
+		if at, err := strconv.ParseUint(hex, 16, 63); err == nil {
+			return f.inFile(module, at+offset)
+		}
 	}
 	if !p.Glob || !strings.ContainsAny(function, "*?[") {
 		return []Spot{{Name: name, Offset: offset}}, nil

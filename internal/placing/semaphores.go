@@ -2,6 +2,7 @@ package placing
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"kprobe/arch"
 )
@@ -10,9 +11,12 @@ import (
 // arguments only then. Others may have raised them, too. The target is frozen for both.
 type Semaphores []arch.Addr
 
-// Raise raises more of them.
+// Raise raises more of them, each once.
 func (s *Semaphores) Raise(t arch.Memory, more []arch.Addr) error {
 	for _, at := range more {
+		if slices.Contains(*s, at) {
+			continue
+		}
 		if err := count(t, at, 1); err != nil {
 			return err
 		}

@@ -116,6 +116,12 @@ func TestChoose(t *testing.T) {
 		{returns.Facts{Name: "runtime.systemstack.abi0", Go: true}, "none: it runs its argument"},
 		{returns.Facts{Name: "runtime.mallocgc", Go: true}, "exits: Go code"},
 		{returns.Facts{Name: "_rt0_amd64_linux", Go: true}, "none: it is the program's start"},
+		{returns.Facts{Name: "runtime.settls.abi0", Go: true}, "none: it gives the thread the storage"},
+		{returns.Facts{Name: "_start", Start: true}, "none: it is the program's start"},
+		{returns.Facts{Name: "_dl_start_user"}, "none: it is not called"},
+		{returns.Facts{Name: "__start_context"}, "none: it is not called"},
+		{returns.Facts{Name: "_dl_runtime_resolve_xsavec"}, "exits: it looks"},
+		{returns.Facts{Name: "_dl_runtime_profile_avx512"}, "exits: it looks"},
 	} {
 		engine, why := returns.Choose(tt.f)
 		if got := fmt.Sprintf("%s: %s", names[engine], why); !strings.HasPrefix(got, tt.want) {

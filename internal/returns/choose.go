@@ -28,6 +28,7 @@ const (
 // Facts are what the choice is made by.
 type Facts struct {
 	Name        string        // of the function, as its file has it
+	Start       bool          // its file says that the program begins there
 	Go          bool          // its module is Go code
 	GoProgram   string        // the name of the program if it is a Go program, else ""
 	Register    bool          // calls leave the return address in a register
@@ -52,10 +53,15 @@ var (
 	neverReturn = []string{"Unwind_RaiseException", "Unwind_Resume", "Unwind_Resume_or_Rethrow", "Unwind_ForcedUnwind",
 		"cxa_throw", "cxa_rethrow", "pthread_exit", "pthread_unwind"}
 
+	// These are not called but fallen into, or returned to: no return address is on the stack.
+	notCalled = []string{"dl_start_user", "start_context"}
+
 	// These look at the return address to learn who called.
 	knowCaller = []string{"dlopen", "dlmopen", "dlsym", "dlvsym", "mcount", "fentry__", "cyg_profile_func_enter",
-		"cyg_profile_func_exit", "dl_runtime_resolve", "dl_runtime_resolve_fxsave", "dl_runtime_resolve_xsave",
-		"dl_runtime_resolve_xsavec", "tls_get_addr_slow"}
+		"cyg_profile_func_exit", "tls_get_addr_slow"}
+
+	// These take what the table of imports has put on the stack, above the return address.
+	resolvers = []string{"dl_runtime_resolve", "dl_runtime_profile"}
 
 	// These walk the stack, and begin at their own caller.
 	walkStack = []string{"Unwind_Backtrace", "backtrace"}
@@ -78,27 +84,35 @@ var (
 		"goexit": "it is where goroutines begin and end, not a function that is called", "goexit0": "it never returns",
 		"goexit1": "it never returns", "gdestroy": "the goroutine ends in it", "mstart": "it ends with its thread", "mstart0": "it ends with its thread",
 		"mstart1": "it ends with its thread", "schedule": "it never returns", "execute": "it never returns",
-		"rt0_go": "it is the program's start", "sigreturn__sigaction": "unwinders know signal frames by its bytes",
+		"settls": "it gives the thread the storage that goroutines are found by", "rt0_go": isStart, "sigreturn__sigaction": "unwinders know signal frames by its bytes",
 		"sigtramp": "the kernel calls it", "cgoSigtramp": "the kernel calls it", "sigpanic": "it is not called but put behind an instruction that faulted",
 		"asyncPreempt": "it is not called but put behind an instruction that was interrupted",
 		"recovery":     "it continues another frame", "clone": "it returns on two stacks", "debugCallV2": "a debugger calls it",
 	}
 )
 
+// isStart: the kernel and the linker do not call what a program begins with. Where a return address would be is the number of its arguments.
+const isStart = "it is the program's start"
+
 // Choose picks the engine that is right for a function, with the reason in
 // words. Neither is right for what has None.
 func Choose(f Facts) (Engine, string) {
 	base := baseName(f.Name)
+	if f.Start {
+		return None, isStart
+	}
 	if f.Go {
 		if name, ok := strings.CutPrefix(strings.TrimSuffix(f.Name, ".abi0"), "runtime."); ok && goSwitches[name] != "" {
 			return None, goSwitches[name]
 		}
 		if strings.HasPrefix(f.Name, "_rt0_") {
-			return None, "it is the program's start"
+			return None, isStart
 		}
 		return Exits, "Go code: its stacks move, and a swapped return address with them"
 	}
 	switch {
+	case slices.Contains(notCalled, base):
+		return None, "it is not called, and returns to nobody"
 	case slices.Contains(returnTwice, base):
 		return None, "it returns more than once, or on another stack"
 	case slices.Contains(neverReturn, base):
@@ -111,7 +125,7 @@ func Choose(f Facts) (Engine, string) {
 		return Exits, "the program has a shadow stack, which a swapped return address does not match"
 	case f.GoProgram != "":
 		return Exits, f.GoProgram + " is a Go program, whose runtime reads return addresses"
-	case slices.Contains(knowCaller, base), f.KnowsCaller:
+	case slices.Contains(knowCaller, base), f.KnowsCaller, slices.ContainsFunc(resolvers, func(s string) bool { return strings.HasPrefix(base, s) }):
 		return Exits, "it looks at its return address to learn who called it"
 	case slices.Contains(walkStack, base):
 		return Exits, "it unwinds the stack from its own return address"

@@ -42,6 +42,7 @@ type Room[P any] struct {
 	planned []*Arena[P]
 	slot    int       // bytes that a slot takes
 	reach   arch.Addr // isa.ISA's
+	shadow  arch.Range
 }
 
 // New has nothing yet.
@@ -54,7 +55,7 @@ func New[P any](t target.Target) *Room[P] {
 // Become has slots hold so many bytes of code, and a breakpoint, of a machine's, and lie in its
 // reach.
 func (r *Room[P]) Become(a *arch.Arch, slot int, reach arch.Addr) {
-	r.Limit, r.reach = a.UserEnd, reach
+	r.Limit, r.reach, r.shadow = a.UserEnd, reach, a.Shadow
 	r.slot = (slot + len(a.Break) + 15) &^ 15
 }
 
@@ -114,19 +115,24 @@ func (r *Room[P]) used() ([]arch.Range, error) {
 	return used, nil
 }
 
-// Occupied is the memory that the target has, or will want, in order.
+// Occupied is the memory that the target has, or will want.
 func (r *Room[P]) Occupied() ([]arch.Range, error) {
 	maps, err := r.t.Maps()
 	if err != nil {
 		return nil, err
 	}
-	var used []arch.Range
+	// Where the program has nothing, a sanitizer may be about to map all. Else it has done that, or there is none.
+	used, claimed := []arch.Range{r.shadow}, r.shadow.End > 0
 	for _, m := range maps {
 		u := arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
 		if m.Path == "[stack]" {
 			u.Start -= 64 << 20 // it grows down; leave it its customary room
 		}
+		claimed = claimed && (u.End <= r.shadow.Start || u.Start >= r.shadow.End)
 		used = append(used, u)
+	}
+	if !claimed {
+		used = used[1:]
 	}
 	return append(used, r.Others()...), nil
 }

@@ -120,6 +120,21 @@ func TestLargePages(t *testing.T) {
 	}
 }
 
+// Nothing of ours is where a sanitizer may be about to have its shadow; where it has that, or the program has something there, what is
+// free is free.
+func TestShadow(t *testing.T) {
+	m, r := newRoom()
+	m.maps = []symbol.Mapping{{Start: 0x400000, End: 0x500000}, {Start: 0x502000, End: 0x7fe00000}}
+	const size = 0x400000 // not below the first one
+	if at, err := r.Find(arch.Range{Start: 0x400000, End: 0x500000}, size); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("%v, %v; want ENOMEM", at, err)
+	}
+	m.maps = append(m.maps, symbol.Mapping{Start: 0x90000000, End: 0x90001000})
+	if at, err := r.Find(arch.Range{Start: 0x400000, End: 0x500000}, size); at != 0x7fe01000 {
+		t.Errorf("%v, %v; want what is behind the program", at, err)
+	}
+}
+
 // A slot that was given back is nobody's, and is given out again.
 func TestGive(t *testing.T) {
 	_, r := newRoom()
@@ -145,7 +160,7 @@ func TestDrop(t *testing.T) {
 		if _, _, err := r.Take(near, arenaSize); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := r.Take(arch.Range{Start: 1 << 40, End: 1<<40 + 1}, 1); err != nil {
+		if _, _, err := r.Take(arch.Range{Start: 1 << 46, End: 1<<46 + 1}, 1); err != nil {
 			t.Fatal(err)
 		}
 		m.fails = 2
