@@ -47,7 +47,7 @@ func surveyJumps(out io.Writer, name string) error {
 	if err != nil {
 		return err
 	}
-	m, err := machine.OfELF(f.Machine())
+	m, err := machine.OfELF(f.Machine(), f.Class(), f.Order())
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -8,6 +8,7 @@ package machine
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"syscall"
 
@@ -19,6 +20,8 @@ import (
 	"kprobe/internal/isa"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/isa/arm64"
+	"kprobe/internal/isa/mips"
+	"kprobe/internal/isa/ppc64le"
 	"kprobe/internal/isa/riscv64"
 	"kprobe/internal/isa/s390x"
 	"kprobe/internal/jit"
@@ -29,7 +32,7 @@ import (
 // Machine is one machine's record.
 type Machine struct {
 	Arch *arch.Arch
-	ELF  elf.Machine // its files
+	ELF  elf.Machine // its files, of the architecture's byte order and word
 	ISA  isa.ISA     // lengths, verdicts, slots, emulation
 }
 
@@ -39,6 +42,10 @@ var machines = []*Machine{
 	{arch.ARM64, elf.EM_AARCH64, arm64.ISA},
 	{arch.RISCV64, elf.EM_RISCV, riscv64.ISA},
 	{arch.S390X, elf.EM_S390, s390x.ISA},
+	{arch.PPC64LE, elf.EM_PPC64, ppc64le.ISA},
+	{arch.MIPS64LE, elf.EM_MIPS, mips.MIPS64LE},
+	{arch.MIPSLE, elf.EM_MIPS, mips.MIPSLE},
+	{arch.PPC, elf.EM_PPC, ppc64le.PPC},
 }
 
 // All are the machines, the most complete first.
@@ -55,13 +62,13 @@ func Of(a *arch.Arch) (*Machine, error) {
 }
 
 // OfELF is the record of the machine that a file is for. Errors: ENOTSUP.
-func OfELF(e elf.Machine) (*Machine, error) {
+func OfELF(e elf.Machine, class elf.Class, order binary.ByteOrder) (*Machine, error) {
 	for _, m := range machines {
-		if m.ELF == e {
+		if m.ELF == e && m.Arch.Order == order && (m.Arch.PtrSize == 4) == (class == elf.ELFCLASS32) {
 			return m, nil
 		}
 	}
-	return nil, errno.New(syscall.ENOTSUP, "no instruction set for files of %v", e)
+	return nil, errno.New(syscall.ENOTSUP, "no instruction set for files of %v, %v, %v", e, class, order)
 }
 
 // Part is something that probing takes on a machine, beyond its instructions.

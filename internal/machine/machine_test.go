@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"kprobe/arch"
+	"kprobe/internal/lifeline"
 )
 
 // Every machine has its record, and what it lacks has a reason that names the machine.
@@ -31,15 +32,29 @@ func TestEveryMachineHasARecord(t *testing.T) {
 	}
 }
 
+// Where live processes are probed, a trap is told from a signal that somebody sent by the number of its exception.
+func TestTrapsAreKnown(t *testing.T) {
+	for _, m := range All() {
+		if lifeline.Serves(m.Arch) == nil && m.Arch.BreakTrap == 0 {
+			t.Errorf("%s: which exception its breakpoint raises is not known", m.Arch.Name)
+		}
+	}
+}
+
 // x86-64 has everything. The others' gaps are counted, so that one that is filled, or
 // a new one, is seen here.
 func TestPartsThatAreMissing(t *testing.T) {
+	const stubbed = "C's arguments, Go's arguments, signal frames, lifeline, jumps, compiler, detours, routines, calls"
 	want := map[string]string{
-		"amd64":   "",
-		"386":     "Go's arguments",
-		"arm64":   "signal frames",
-		"riscv64": "jumps, compiler, detours, routines, calls",
-		"s390x":   "C's arguments, Go's arguments, signal frames, lifeline, jumps, compiler, detours, routines, calls",
+		"amd64":    "",
+		"386":      "Go's arguments",
+		"arm64":    "signal frames",
+		"riscv64":  "jumps, detours, routines, calls",
+		"mips64le": stubbed,
+		"mipsle":   stubbed,
+		"ppc":      stubbed,
+		"ppc64le":  "C's arguments, Go's arguments, jumps, compiler, detours, routines, calls",
+		"s390x":    "Go's arguments, jumps, compiler, detours, routines, calls",
 	}
 	for _, m := range All() {
 		var missing []string
