@@ -90,6 +90,7 @@ const (
 	FnPerfEventOutput    = 25
 	FnGetStackid         = 27
 	FnGetCurrentTask     = 35
+	FnProbeWriteUser     = 36
 	FnProbeReadStr       = 45
 	FnOverrideReturn     = 58
 	FnProbeReadUser      = 112
@@ -108,6 +109,7 @@ const (
 
 	// Not the kernel's.
 	FnCallData = 0x6b70
+	FnCallWord = 0x6b73
 	FnMapNext  = 0x6b71
 	FnMapWalk  = 0x6b72
 )
@@ -131,6 +133,7 @@ const MaxCallData = 4096
 //	perf_event_output(ctx, map, flags, data, size)  0, -ENOSPC; flags low 32 bits: any CPU, high: 0 else -EINVAL
 //	get_stackid(ctx, map, flags)              id, -EFAULT, -EEXIST, -EBUSY, -EINVAL
 //	get_current_task()                        the kernel's address of the task that the CPU runs; of kernels alone
+//	probe_write_user(addr, src, size)         0; -EFAULT, and some may have been written. Where it is allowed (Program.Writes)
 //	probe_read*_str(dst, size, addr)          bytes with the NUL; -EFAULT, dst then all zeros. Bytes behind the NUL are left as they were
 //	override_return(ctx, value)               0; the probed function returns value at once; not in a kretprobe
 //	ringbuf_output(map, data, size, flags)    0, -EAGAIN; -E2BIG where it could never fit. Flags (wake-ups) mean nothing
@@ -140,11 +143,12 @@ const MaxCallData = 4096
 //	get_attach_cookie(ctx)                    the number that was given at attaching
 //	trace_vprintk(fmt, size, values, bytes)   the same, of up to 12 values
 //	call_data(ctx, size)                      address of size bytes that belong to this one call of the probed function
+//	call_word()                               the same of 8 bytes; what bpf_session_cookie becomes
 //
 //	map_next(map, key, size, from)            the key of the next element of a hash from number from on, and that number and one more; 0 at the end
 //	map_walk(map, position, key)              address of the next element's value, its key in key; NULL at the end
 //
-// The last three are ours alone; map_next is for programs of kind Controller, and begins with from 0. A walk over a
+// The last four are ours alone; map_next is for programs of kind Controller, and begins with from 0. A walk over a
 // map sees what is there all the time; what comes or goes meanwhile it may see. A return probe's program at the entry and the one at the return get the
 // same bytes, all zeros at the entry, whatever other calls are under way. In C:
 //
@@ -169,6 +173,7 @@ func init() {
 		{FnPerfEventOutput, "perf_event_output", []Arg{ArgCtx, ArgMap, ArgAny, ArgMem, ArgSize0}, RetNumber},
 		{FnGetStackid, "get_stackid", []Arg{ArgCtx, ArgMap, ArgAny}, RetNumber},
 		{FnGetCurrentTask, "get_current_task", nil, RetNumber},
+		{FnProbeWriteUser, "probe_write_user", []Arg{ArgAddr, ArgMem, ArgSize0}, RetNumber},
 		{FnProbeReadStr, "probe_read_str", []Arg{ArgMemOut, ArgSize0, ArgAddr}, RetNumber},
 		{FnOverrideReturn, "override_return", []Arg{ArgCtx, ArgAny}, RetNumber},
 		{FnProbeReadUser, "probe_read_user", []Arg{ArgMemOut, ArgSize0, ArgAddr}, RetNumber},
@@ -186,30 +191,43 @@ func init() {
 		{FnTraceVprintk, "trace_vprintk", []Arg{ArgMem, ArgSize, ArgWords, ArgSize0}, RetNumber},
 		{FnMapWalk, "map_walk", []Arg{ArgMap, ArgPosition, ArgKeyOut}, RetValue},
 		{FnCallData, "call_data", []Arg{ArgCtx, ArgConst}, RetData},
+		{FnCallWord, "call_word", nil, RetData},
 		{FnMapNext, "map_next", []Arg{ArgMap, ArgMemOut, ArgSize, ArgAny}, RetNumber},
 	} {
 		Helpers[h.ID] = &h
 	}
 }
 
-// WhyNoHelper says of a helper that is not among Helpers what to do.
-func WhyNoHelper(id int32) string {
+// RefuseHelper says what to do in place of a call of a helper that is not among Helpers. The error is a *VerifyError.
+func (p *Program) RefuseHelper(slot int, id int32) error {
+	if lack := p.known.Lacks(id); lack != "" {
+		err := p.Refuse(slot, "%s", lack).(*VerifyError)
+		err.Insn, err.Lacks = "of what is not here", true
+		return err
+	}
 	name := HelperName(id)
 	if strings.ContainsRune(name, '(') {
-		return "is none of the kernel's: another runtime's own, perhaps"
+		return p.Refuse(slot, "helper %d is none of the kernel's: another runtime's own, perhaps; leave the call out, or the program (--without %s)", id, p.Name)
 	}
-	return "(" + name + ") is not supported here" + instead[id]
+	return p.Refuse(slot, "helper %d (%s) is not supported here%s", id, name, instead[id])
 }
 
-// mayNot is said of a helper that AllowSignals allows.
-const mayNot = " unless it is allowed: --unsafe does (Collection.AllowSignals)"
+// mayNot is said of helpers that are to be allowed.
+const mayNot = " unless it is allowed: --unsafe does (Collection."
 
 // instead says what to do in place of some helpers.
 var instead = map[int32]string{
-	36:  ": a program changes nothing of its process; a handler in the controller may write to its memory", // probe_write_user
-	37:  ": leave the object's filter by control groups off; a process is in one anyway",                   // current_task_under_cgroup
-	109: mayNot,                                                                                            // send_signal
-	117: mayNot,                                                                                            // send_signal_thread
+	FnProbeWriteUser: mayNot + "AllowWrites)",
+	37:               ": leave the object's filter by control groups off; a process is in one anyway",           // current_task_under_cgroup
+	109:              mayNot + "AllowSignals)",                                                                  // send_signal
+	117:              mayNot + "AllowSignals)",                                                                  // send_signal_thread
+	80:               ": a process's control group is in /proc/PID/cgroup; compare it outside",                  // get_current_cgroup_id
+	93:               ": count with __sync_fetch_and_add, or in a per-CPU map",                                  // spin_lock
+	134:              ": who reads a ring is told what was lost",                                                // ringbuf_query
+	169:              ": who reads the maps may do so by his own clock",                                         // timer_init
+	195:              ": a program reaches its own thread's value, bpf_map_lookup_elem; who reads the map, all", // map_lookup_percpu_elem
+	198:              ": reserve a record of a size that is known, with bpf_ringbuf_reserve",                    // ringbuf_reserve_dynptr
+	208:              ": take bpf_ktime_get_ns, and what lies between the clocks from outside",                  // ktime_get_tai_ns
 }
 
 // HelperName is the kernel's name of any helper, ours or not.

@@ -75,6 +75,9 @@ func (c *Collection) SetInner(outer string, key uint32, inner string) error {
 // OfMaps tells whether the map has others: which, SetInner says.
 func (s *MapSpec) OfMaps() bool { return s.is(arrayOfMaps, hashOfMaps) }
 
+// OfPrograms tells whether the map has the programs that tail calls lead to: which, SetTail says.
+func (s *MapSpec) OfPrograms() bool { return s.is(progArray) }
+
 // SetInner puts another map into a map of maps, while programs look it up: one that was in it when the programs were
 // loaded, or, where the object puts none there, any of the shape that the object has. "" takes out what is there.
 // Errors: ErrNotExist for no such map, or a key that there is not; ErrFull, ErrBusy, ErrInvalid.

@@ -49,11 +49,12 @@ func TraceMap() *MapSpec { return &MapSpec{Name: ".trace", Type: RingBuf, MaxEnt
 
 // Flags of a map's definition that mean something here.
 const (
-	FlagNoPrealloc  = 1 << 0 // ignored: everything is preallocated
-	FlagReadOnly    = 1 << 7 // BPF_F_RDONLY_PROG
-	FlagWriteOnly   = 1 << 8 // BPF_F_WRONLY_PROG
+	FlagNoPrealloc  = 1 << 0                                           // ignored: everything is preallocated
+	flagsIgnored    = 1<<1 | 1<<2 | 1<<3 | 1<<4 | 1<<6 | 1<<11 | 1<<12 // BPF_F_NO_COMMON_LRU, _NUMA_NODE, _RDONLY, _WRONLY (of loaders), _ZERO_SEED, _PRESERVE_ELEMS, _INNER_MAP
+	FlagReadOnly    = 1 << 7                                           // BPF_F_RDONLY_PROG
+	FlagWriteOnly   = 1 << 8                                           // BPF_F_WRONLY_PROG
 	FlagMmapable    = 1 << 10
-	knownMapFlags   = FlagNoPrealloc | FlagReadOnly | FlagWriteOnly | FlagMmapable
+	knownMapFlags   = FlagNoPrealloc | flagsIgnored | FlagReadOnly | FlagWriteOnly | FlagMmapable
 	maxSegment      = 1 << 40
 	segmentAlign    = 64
 	maxKey          = 16 << 10 // strings are keys
@@ -86,6 +87,12 @@ type MapSpec struct {
 	// What the object calls it, where it is stored as another kind; nil where it is not.
 	Declared *Declared
 
+	// Pinned says that a kernel would keep it in a file, for whoever comes later. Here it is as any other.
+	Pinned bool
+
+	// Apart says that in a pool each target has one of its own all the same.
+	Apart bool
+
 	// Initial contents: of an array, value by index; of a hash, by key.
 	Contents []KeyValue
 }
@@ -96,7 +103,11 @@ type KeyValue struct{ Key, Value []byte }
 func (s *MapSpec) hash() bool {
 	return s.Type == Hash || s.Type == PerCPUHash || s.lru()
 }
-func (s *MapSpec) lru() bool   { return s.Type == LRUHash || s.Type == LRUPerCPUHash }
+func (s *MapSpec) lru() bool { return s.Type == LRUHash || s.Type == LRUPerCPUHash }
+
+// Indexed tells of maps whose values lie one behind the other, by their keys, which are numbers.
+func (s *MapSpec) Indexed() bool { return s.array() || s.Type == StackTrace }
+
 func (s *MapSpec) array() bool { return s.Type == Array || s.Type == PerCPUArray }
 func (s *MapSpec) ring() bool  { return s.Type == RingBuf || s.Type == PerfEventArray }
 func (s *MapSpec) perCPU() bool {
@@ -203,13 +214,19 @@ type Layout struct {
 	Slots int      // thread slots
 	Offs  []uint64 // of each map's header in the segment, a multiple of 64
 	Size  uint64   // of the whole segment
+	Pool  uint64   // of the pool; 0 where there is none
 
-	geo []geometry
+	inPool []bool // of each map, whether it lies there
+	geo    []geometry
 }
 
 // Arrange gives every map its place in one segment, for that many thread slots. It
 // depends on nothing else: whoever arranges the same maps gets the same places.
 func Arrange(maps []*MapSpec, slots int) (*Layout, error) {
+	return arrange(maps, slots, func(*MapSpec) bool { return false })
+}
+
+func arrange(maps []*MapSpec, slots int, pooled func(*MapSpec) bool) (*Layout, error) {
 	if slots < 1 {
 		return nil, fmt.Errorf("bpf: %d thread slots", slots)
 	}
@@ -219,10 +236,15 @@ func Arrange(maps []*MapSpec, slots int) (*Layout, error) {
 			return nil, err
 		}
 		g := s.place(slots)
-		l.Offs = append(l.Offs, l.Size)
+		size := &l.Size
+		if pooled(s) {
+			size = &l.Pool
+		}
+		l.Offs = append(l.Offs, *size)
+		l.inPool = append(l.inPool, size == &l.Pool)
 		l.geo = append(l.geo, g)
-		l.Size += g.size
-		if g.size > maxSegment || l.Size > maxSegment {
+		*size += g.size
+		if g.size > maxSegment || *size > maxSegment {
 			return nil, fmt.Errorf("bpf: map %q (%v) takes %d bytes with %d thread slots: more than %d", s.Name, s.Type, g.size, slots, uint64(maxSegment))
 		}
 	}
@@ -233,10 +255,14 @@ func Arrange(maps []*MapSpec, slots int) (*Layout, error) {
 // inlined lookup, and for loads of global data.
 func (l *Layout) Values(m int) uint64 { return l.Offs[m] + l.geo[m].values }
 
-// Keys, Index and Buckets are where key 0 and the index of a map lie in the segment,
-// and the number of buckets there: for a hash's inlined lookup.
-func (l *Layout) Keys(m int) uint64    { return l.Offs[m] + l.geo[m].keys }
-func (l *Layout) Index(m int) uint64   { return l.Offs[m] + l.geo[m].index }
+// Keys is where a map's key 0 lies in the segment, in bytes from its beginning: for a hash's inlined lookup, as
+// Index and Buckets.
+func (l *Layout) Keys(m int) uint64 { return l.Offs[m] + l.geo[m].keys }
+
+// Index is where a hash's index lies in the segment, in bytes from its beginning.
+func (l *Layout) Index(m int) uint64 { return l.Offs[m] + l.geo[m].index }
+
+// Buckets is how many buckets a hash's index has; 0 where the map has none.
 func (l *Layout) Buckets(m int) uint32 { return l.geo[m].buckets }
 
 // ValueStride is the bytes from an element's value to the next one's.

@@ -22,9 +22,10 @@ import (
 // Load reads an object that clang -target bpf made: its programs, by their sections'
 // names, and its maps.
 //
-//	uprobe/PATH:SYMBOL[+OFFS]   kprobe/SYMBOL[+OFFS]        a Kprobe
+//	uprobe/PATH:SYMBOL[+OFFS]   kprobe/SYMBOL[+OFFS]        a Kprobe; PATH:0xOFFSET is an offset in the file
 //	uretprobe/PATH:SYMBOL       kretprobe/SYMBOL            a Kretprobe
 //	uprobe.multi/PATH:PATTERN   and the other three         of each function that matches
+//	uprobe.session/PATH:PATTERN   kprobe.session/PATTERN    two programs, of a Kretprobe: the one at the entry is NAME.entry
 //	usdt/PATH:PROVIDER:NAME                                 a Kprobe at a static probe
 //	.maps, .rodata*, .data*, .bss*                          maps
 //
@@ -44,18 +45,19 @@ func Load(r io.ReaderAt, target ...io.ReaderAt) (*Collection, error) {
 	if err != nil && !errors.Is(err, btf.ErrNotFound) {
 		return nil, fmt.Errorf("bpf: object: %w", err)
 	}
-	if r, err = object.Readable(r, types); err != nil {
+	r, weak, err := object.Readable(r, types)
+	if err != nil {
 		return nil, fmt.Errorf("bpf: object: %w", err)
 	}
 	spec, err := ebpf.LoadCollectionSpecFromReader(r)
 	if err != nil {
-		return nil, fmt.Errorf("bpf: object: %w", err)
+		return nil, fmt.Errorf("bpf: object: %w%s", err, object.InsteadOf(err))
 	}
 	if spec.ByteOrder != binary.LittleEndian {
 		return nil, errors.New("bpf: the object is big-endian: compile with -target bpfel")
 	}
 	c := &Collection{Types: spec.Types, debug: r}
-	kconfig, err := object.Kconfig(spec.Types)
+	kconfig, err := object.Kconfig(spec.Types, weak)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +86,7 @@ func Load(r io.ReaderAt, target ...io.ReaderAt) (*Collection, error) {
 		}
 		c.Vars = append(c.Vars, Var{name, m, int(v.Offset), int(v.Size()), typeOf(v)})
 	}
-	known := object.NewTypes(target)
+	known := object.NewTypes(ownTypes(), target)
 	for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
 		p := spec.Programs[name]
 		section, err := ParseSection(p.SectionName)
@@ -100,6 +102,9 @@ func Load(r io.ReaderAt, target ...io.ReaderAt) (*Collection, error) {
 		prog.Section, prog.Attach, prog.Glob, prog.USDT = p.SectionName, section.Attach, section.Glob, section.USDT
 		prog.Scales = section.USDT && knowsIndexes(spec.Types)
 		c.Programs = append(c.Programs, prog)
+		if section.Session {
+			c.Programs = append(c.Programs, prog.entry())
+		}
 	}
 	switch {
 	case len(c.Programs) > 0:
@@ -128,9 +133,7 @@ func typeOf(v *ebpf.VariableSpec) btf.Type {
 // mapSpec translates a map's definition.
 func mapSpec(s *ebpf.MapSpec) (*MapSpec, error) {
 	m := &MapSpec{Name: s.Name, Type: MapType(s.Type), KeySize: s.KeySize, ValueSize: s.ValueSize, MaxEntries: s.MaxEntries, Flags: s.Flags}
-	if s.Pinning != ebpf.PinNone {
-		return nil, fmt.Errorf("bpf: map %q is pinned: there is no bpf file system here", s.Name)
-	}
+	m.Pinned = s.Pinning != ebpf.PinNone
 	if s.Name == ".ksyms" {
 		return nil, fmt.Errorf("bpf: the object uses %s: there is no kernel whose symbols it could have", s.Name)
 	}
@@ -201,7 +204,7 @@ func contents(v any) ([]byte, error) {
 // function first, then those that it calls. Maps are named by references
 // (asm.Instruction.WithReference on LoadMapPtr and LoadMapValue).
 func FromAsm(name string, kind Kind, insns asm.Instructions, maps []*MapSpec) (*Program, error) {
-	p, err := assembled(name, kind, insns, maps, nil)
+	p, err := assembled(name, kind, insns, maps, object.NewTypes(ownTypes(), nil))
 	if err != nil {
 		return nil, err
 	}
@@ -220,9 +223,9 @@ func (c *Collection) lower() error {
 
 // assembled is a program that is not lowered yet.
 func assembled(name string, kind Kind, insns asm.Instructions, maps []*MapSpec, target *object.Types) (*Program, error) {
-	p := &Program{Name: name, Kind: kind, Maps: maps}
-	insns = slices.Clone(insns)
-	if err := object.Relocate(insns, AMD64.Regs, target); err != nil {
+	p := &Program{Name: name, Kind: kind, Maps: maps, known: target}
+	insns, err := object.Relocate(slices.Clone(insns), AMD64.Regs, target)
+	if err != nil {
 		return nil, fmt.Errorf("bpf: program %q: %w", name, err)
 	}
 	type use struct {
@@ -244,6 +247,9 @@ func assembled(name string, kind Kind, insns asm.Instructions, maps []*MapSpec, 
 		if it.Ins.IsKfuncCall() {
 			kernel[slot] = it.Ins.Reference()
 		}
+		if it.Ins.IsConstantLoad(asm.DWord) && slices.Contains(kernelFunctions, it.Ins.Reference()) {
+			it.Ins.Constant = 1 // its address, which is for asking whether there is such a function
+		}
 		if !it.Ins.IsLoadFromMap() {
 			continue
 		}
@@ -261,13 +267,12 @@ func assembled(name string, kind Kind, insns asm.Instructions, maps []*MapSpec, 
 	if err := insns.Marshal(&b, binary.LittleEndian); err != nil {
 		return nil, fmt.Errorf("bpf: program %q: %w", name, err)
 	}
-	var err error
 	if p.Insns, err = Unmarshal(b.Bytes()); err != nil {
 		return nil, err
 	}
 	for _, u := range uses {
 		p.Insns[u.slot].Imm = int32(u.index)
 	}
-	p.origin = origin{p.Insns, p.Lines, kernel}
+	p.origin = origin{p.Insns, p.Lines, kernel, false}
 	return p, nil
 }

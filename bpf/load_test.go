@@ -204,8 +204,12 @@ SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_lookup_elem(&q
 		{"queue of great values", `struct big { char b[600]; };
 struct { __uint(type, BPF_MAP_TYPE_QUEUE); __uint(max_entries, 1); __type(value, struct big); } q SEC(".maps");
 struct big b; SEC("uprobe/f") int p(void *ctx) { return bpf_map_pop_elem(&q, &b); }`, "values of 1 to 512 bytes"},
-		{"pinned", `struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __type(key, __u32); __type(value, __u64); __uint(pinning, 1); } m SEC(".maps");
-SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_lookup_elem(&m, &zero) != 0; }`, "there is no bpf file system here"},
+		{"map that is given by values", `struct bpf_map_def { unsigned int type, key_size, value_size, max_entries; };
+struct bpf_map_def m SEC(".maps") = { .type = BPF_MAP_TYPE_HASH, .key_size = 4, .value_size = 8, .max_entries = 1 };
+SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_lookup_elem(&m, &zero) != 0; }`, "is defined with __uint and __type of bpf_helpers.h"},
+		{"kernel's symbol", `extern const int jiffies __ksym; SEC("uprobe/f") int p(void *ctx) { return jiffies; }`, "there is no kernel whose symbols"},
+		{"text from the program", `extern int bpf_copy_from_user_str(void *, __u32, const void *, __u64) __ksym; char b[9]; SEC("uprobe/f") int p(void *ctx) { return bpf_copy_from_user_str(b, 9, b, 1); }`, "flags other than 0 are not supported"},
+		{"another runtime's helper", `static long (*other)(void) = (void *)1017; SEC("uprobe/f") int p(void *ctx) { return other(); }`, "leave the call out, or the program (--without p)"},
 	} {
 		file := filepath.Join(t.TempDir(), "p.bpf.c")
 		if err := os.WriteFile(file, []byte(head+tt.text+"\nchar LICENSE[] SEC(\"license\") = \"GPL\";\n"), 0o644); err != nil {
@@ -401,16 +405,19 @@ func TestLoadRefuses(t *testing.T) {
 		return head + `struct {` + def + `} m SEC(".maps"); SEC("uprobe") int f(void *ctx) { __u32 k = 0; return !!bpf_map_lookup_elem(&m, &k); }`
 	}
 	for i, tt := range []struct{ text, want string }{
-		{prog("kprobe.session/f"), "the .session form is not supported: write two programs, in kprobe/ and kretprobe/, and pass data by kprobe_call_data"},
+		{prog("kretprobe.session/f"), "a session is of a function's entry and its return: kprobe.session/ or uprobe.session/"},
+		{head + `extern _Bool bpf_session_is_return(void) __ksym; SEC("uprobe/f") int f(void *ctx) { return bpf_session_is_return(); }`, "bpf_session_is_return: this is no program of a session"},
 		{prog("tracepoint/sched/sched_switch"), "a tracepoint is the kernel's"},
 		{prog("fentry/vfs_read"), "use kprobe/ and kretprobe/, and PT_REGS_PARM1(ctx)"},
 		{prog("ksyscall/read"), "kprobe/__x64_sys_NAME"},
 		{head + `extern unsigned int CONFIG_NR_CPUS __kconfig; SEC("uprobe") int f(void *ctx) { return CONFIG_NR_CPUS; }`, "the object asks for CONFIG_NR_CPUS, a setting of the kernel"},
-		{prog("xdp"), `section "xdp": not supported: kprobe/, kretprobe/, uprobe/, uretprobe/ and usdt/ are`},
+		{prog("xdp"), `section "xdp": not supported: it sees packets in a kernel: probe the functions that send and receive them in the program`},
+		{prog("lsm/file_open"), "a uprobe of a function may decide with bpf_override_return"},
+		{prog("iter/task"), "a program here runs where a function is probed"},
+		{prog("unheard/of"), `section "unheard/of": not supported: kprobe/, kretprobe/, uprobe/, uretprobe/ and usdt/ are`},
 		{m("__uint(type, BPF_MAP_TYPE_DEVMAP); __uint(max_entries, 1); __uint(key_size, 4); __uint(value_size, 4);"), `map "m": type 14 is not supported`},
 		{m("__uint(type, BPF_MAP_TYPE_LPM_TRIE); __uint(max_entries, 1); __uint(key_size, 4); __uint(value_size, 4);"), `the key of an LPM trie is a length of 4 bytes, then 1 to 64 bytes, not 4 in all`},
 		{m("__uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 1); __uint(key_size, 8); __uint(value_size, 4);"), "key of 8 bytes: must be 4"},
-		{m("__uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 1); __uint(pinning, LIBBPF_PIN_BY_NAME); __uint(key_size, 8); __uint(value_size, 4);"), "is pinned: there is no bpf file system here"},
 		{head + `char big[100 << 20]; SEC("uprobe") int f(void *ctx) { return big[0]; }`, `section ".bss" of 104857600 bytes: more than`},
 		{head + "int x;", "the object has no programs"},
 	} {

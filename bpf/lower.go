@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 )
@@ -30,15 +31,16 @@ type edit struct {
 
 // origin is a program as it came, which may be lowered again.
 type origin struct {
-	insns  []Insn
-	lines  []Line
-	kfuncs map[int]string
+	insns   []Insn
+	lines   []Line
+	kfuncs  map[int]string
+	session bool
 }
 
 // lower replaces what the engines do not have. others finds the programs that tail calls lead to.
 func (p *Program) lower(others func(name string) *Program) error {
 	kfuncs := maps.Clone(p.origin.kfuncs)
-	p.Insns, p.Lines, p.Made = slices.Clone(p.origin.insns), slices.Clone(p.origin.lines), 0
+	p.Insns, p.Lines, p.Made, p.frames = slices.Clone(p.origin.insns), slices.Clone(p.origin.lines), 0, false
 	starts, err := p.link(others, kfuncs)
 	if err != nil {
 		return err
@@ -50,7 +52,7 @@ func (p *Program) lower(others func(name string) *Program) error {
 		case i.IsCall(CallHelper):
 			err = e.helper(pc, i.Imm, starts)
 		case i.IsCall(CallKernel):
-			err = e.iterate(pc)
+			err = e.kernel(pc)
 		}
 		if err != nil {
 			return err
@@ -68,6 +70,8 @@ func (e *edit) helper(pc int, id int32, starts map[string]int) error {
 		return e.forEach(pc)
 	case fnTailCall:
 		return e.tailCall(pc, starts)
+	case FnProbeRead, FnProbeReadKernel:
+		e.copyOfStack(pc)
 	case fnCopyFromUser:
 		e.instead[pc] = []Insn{helping(FnProbeReadUser)}
 	case fnGetCurrentTask, fnGetCurrentTaskBtf: // no structure of a kernel: a number that is not 0
@@ -79,6 +83,7 @@ func (e *edit) helper(pc int, id int32, starts map[string]int) error {
 		if c.Word != 8 {
 			return e.p.Refuse(pc, "get_stack: of 64-bit programs only")
 		}
+		e.p.frames = true
 		return e.call(pc, "stack", func() []Insn { return getStack(c, e.p.Kind) })
 	case FnGetStackid:
 		if e.p.Kind == Kprobe {
@@ -102,6 +107,27 @@ func (e *edit) helper(pc int, id int32, starts map[string]int) error {
 		return e.onMap(pc, id)
 	}
 	return nil
+}
+
+// copyOfStack puts loads and stores in place of a call that reads the function's own stack, as if that were memory of the
+// target, where they can do the same: the stack has no address that a number could be.
+func (e *edit) copyOfStack(pc int) {
+	from, ok := e.frameAt(pc, R3)
+	size, known := e.constant(pc, R2)
+	if !ok || !known || size <= 0 || size > MaxStack || int(from)+int(size) > 0 {
+		return
+	}
+	to, ok := e.frameAt(pc, R1)
+	one := int32(1)
+	for ok && one < 8 && (int32(from)|int32(to)|size)&(2*one-1) == 0 {
+		one *= 2
+	}
+	width := map[int32]uint8{1: SizeB, 2: SizeH, 4: SizeW, 8: SizeDW}[one]
+	var code []Insn
+	for at := int32(0); at < size; at += one {
+		code = append(code, loadOf(width, R0, R10, from+int16(at)), Insn{Op: ClassSTX | ModeMem | width, Dst: R1, Src: R0, Off: int16(at)})
+	}
+	e.instead[pc] = append(code, movTo(R0, 0))
 }
 
 // onMap looks at a call that works on a map: of the kinds that are stored as another, functions are
@@ -149,6 +175,10 @@ func (e *edit) onMap(pc int, id int32) error {
 	}
 	return e.p.Refuse(pc, "%s %s", HelperName(id), spec.Unfit())
 }
+
+// FollowsFrames tells whether the program reads stacks as chains of frame pointers, itself: it calls get_stack. What
+// keeps none, such as most kernels, it reads wrong.
+func (p *Program) FollowsFrames() bool { return p.frames }
 
 // mapNamed is the index of a map, -1 where there is none of that name.
 func (e *edit) mapNamed(name string) int {
@@ -613,8 +643,8 @@ func (e *edit) iterate(pc int) error {
 		e.instead[pc] = []Insn{clear}
 	case "":
 		return e.p.Refuse(pc, "call of a function of the kernel: there is no kernel here, use helpers")
-	default:
-		return e.p.Refuse(pc, "call of the kernel's function %s: there is no kernel here; of those, bpf_iter_num_new, _next and _destroy are (bpf_for, bpf_repeat)", name)
+	default: // a program may ask whether there is one, and never come to the call
+		e.instead[pc] = []Insn{helping(e.p.known.Lack(fmt.Sprintf("call of the kernel's function %s: there is no kernel here; of those, bpf_iter_num_new, _next and _destroy are (bpf_for, bpf_repeat), and bpf_copy_from_user_str", name)))}
 	}
 	return nil
 }

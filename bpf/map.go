@@ -21,6 +21,9 @@ type Segment struct {
 	Given func() int
 
 	mem memory
+
+	pool     memory // nil where there is none
+	poolBase uint64 // where the target has it
 }
 
 // memory is shared with running machine code, so that every word that somebody
@@ -81,9 +84,22 @@ func (l *Layout) Bind(mem []byte, base uint64) (*Segment, error) {
 	return &Segment{Layout: l, Base: base, mem: mem[:l.Size:l.Size]}, nil
 }
 
-// Init writes the maps' headers and initial contents into memory that is all zeros.
+// Words is n bytes of zeros for a segment of the controller's own. They cost nothing until they are touched.
+func Words(n uint64) []byte {
+	words := make([]uint64, n/8+1)
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))[:n]
+}
+
+// Init writes the maps' headers and initial contents into memory that is all zeros: of those that are not in a pool.
 func (s *Segment) Init() error {
+	return s.init(func(m int) bool { return !s.inPool[m] })
+}
+
+func (s *Segment) init(which func(m int) bool) error {
 	for i, spec := range s.Maps {
+		if !which(i) {
+			continue
+		}
 		m, g := s.Map(i), &s.geo[i]
 		for _, w := range []struct {
 			off uint64
@@ -114,8 +130,8 @@ func (s *Segment) Init() error {
 
 // Map is the map of index i.
 func (s *Segment) Map(i int) *Map {
-	off := s.Offs[i]
-	return &Map{Spec: s.Maps[i], Addr: s.Base + off, geometry: s.geo[i], given: s.Given, mem: s.mem[off : off+s.geo[i].size]}
+	mem, at := s.room(i)
+	return &Map{Spec: s.Maps[i], Addr: s.Base + s.Offs[i], geometry: s.geo[i], given: s.Given, mem: mem[at : at+s.geo[i].size]}
 }
 
 // Map is one map in a segment, used by the target at the same time. What the

@@ -67,7 +67,7 @@ func (m *Map) used(elem uint32) bool {
 func (m *Map) lock(bucket uint32) bool {
 	word := m.mem.u32(m.bucketOff(bucket) + layout.BucketLock)
 	for i := range layout.LockTries {
-		if atomic.CompareAndSwapUint32(word, 0, 1) {
+		if atomic.CompareAndSwapUint32(word, 0, layout.LockController) {
 			return true
 		}
 		// A lock's holder of this process is let run; a holder in the
@@ -81,6 +81,17 @@ func (m *Map) lock(bucket uint32) bool {
 
 func (m *Map) unlock(bucket uint32) {
 	atomic.StoreUint32(m.mem.u32(m.bucketOff(bucket)+layout.BucketLock), 0)
+}
+
+// Unlock gives up the locks that a process held when it was killed. What it was about to store there may be
+// half stored.
+func (m *Map) Unlock(pid int) {
+	for b := range m.buckets {
+		word := m.mem.u32(m.bucketOff(b) + layout.BucketLock)
+		if holder := atomic.LoadUint32(word); holder>>layout.LockSlotBits == uint32(pid) && holder != layout.LockController {
+			atomic.CompareAndSwapUint32(word, holder, 0)
+		}
+	}
 }
 
 func (m *Map) updateHash(key, value []byte, flags uint64, slot int, total bool) errno {

@@ -48,7 +48,12 @@ type Program struct {
 	Attach     string
 	Glob, USDT bool
 
-	Called bool // a tail call leads to it, so that it needs no place
+	// Entry is the program for the entry of the function at whose return this one runs: both are one program of a
+	// .session section. What that answers other than 0 leaves the call alone.
+	Entry string
+
+	Called bool // a tail call leads to it, or another program's Entry, so that it needs no place
+	Writes bool // it may write to its process's memory (probe_write_user)
 	Scales bool // its usdt.bpf.h knows arguments in memory by an index
 
 	Insns []Insn // the program's function first, then the functions that it calls
@@ -61,6 +66,8 @@ type Program struct {
 	Context Context // the zero value is AMD64's
 
 	origin origin // what it was lowered from
+	frames bool   // see FollowsFrames
+	known  *object.Types
 }
 
 // Line says where an instruction comes from.
@@ -149,6 +156,13 @@ var ARM64 = Context{
 	Regs: []string{"x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15",
 		"x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30", "sp", "pc", "pstate"},
 	Word: 8, PC: 32, SP: 31, FP: 29, Link: 30,
+}
+
+// RISCV64 is riscv64's struct user_regs_struct, with which its struct pt_regs begins: 32 words, 256 bytes.
+var RISCV64 = Context{
+	Regs: []string{"pc", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7",
+		"s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6"},
+	Word: 8, PC: 0, SP: 2, FP: 8, Link: 1,
 }
 
 // PtRegs is the program's Context, the default put in.

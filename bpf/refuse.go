@@ -9,6 +9,7 @@ type VerifyError struct {
 	Insn    string // disassembled
 	Line    string // of the source, where it is known
 	What    string // what is wrong, and what to do about it
+	Lacks   bool   // it uses what is not here: fields that nobody knows (CO-RE), a function of a kernel
 }
 
 func (e *VerifyError) Error() string {

@@ -11,6 +11,9 @@ type Section struct {
 	Attach string // what stands behind the slash
 	Glob   bool   // Attach is a pattern: all functions that match it are meant
 	USDT   bool   // Attach is PATH:PROVIDER:NAME, a static probe of the file
+
+	// Session tells of a program for both a function's entry and its return.
+	Session bool
 }
 
 // ParseSection reads a section's name. Errors say what to write instead.
@@ -32,10 +35,12 @@ func ParseSection(name string) (s Section, err error) {
 	case "multi", "multi.s":
 		s.Glob = true
 	case "session", "session.s":
-		return s, fmt.Errorf("section %q: the .session form is not supported: write two programs, in %s/ and %s, and pass data by kprobe_call_data (docs/PROGRAMS.md)",
-			name, base, strings.Replace(base, "probe", "retprobe", 1)+"/")
+		if base != "kprobe" && base != "uprobe" {
+			return s, fmt.Errorf("section %q: a session is of a function's entry and its return: kprobe.session/ or uprobe.session/", name)
+		}
+		s.Kind, s.Glob, s.Session = Kretprobe, true, true
 	default:
-		return s, fmt.Errorf("section %q: the .%s form is not supported: kprobe, kretprobe, uprobe, uretprobe with .multi and .s, and usdt are", name, variant)
+		return s, fmt.Errorf("section %q: the .%s form is not supported: kprobe, kretprobe, uprobe, uretprobe with .multi, .session and .s, and usdt are", name, variant)
 	}
 	return s, nil
 }
@@ -51,6 +56,12 @@ func insteadOf(base string) string {
 		return "name the kernel's function: kprobe/__x64_sys_NAME"
 	case "perf_event":
 		return "nothing samples here: probe a function that runs often"
+	case "xdp", "tc", "tcx", "classifier", "action", "netfilter", "socket", "socket_filter", "sk_skb", "sk_msg", "sockops", "cgroup_skb", "lwt_xmit", "flow_dissector":
+		return "it sees packets in a kernel: probe the functions that send and receive them in the program (uprobe/libc.so.6:send), or a kernel's (kprobe/, with -k)"
+	case "lsm", "lsm_cgroup", "cgroup", "struct_ops", "sk_lookup", "sk_reuseport":
+		return "it decides for a kernel, which there is not: a uprobe of a function may decide with bpf_override_return"
+	case "iter", "syscall", "freplace", "ext":
+		return "it runs where a kernel's loader calls it: a program here runs where a function is probed"
 	}
 	return "kprobe/, kretprobe/, uprobe/, uretprobe/ and usdt/ are"
 }

@@ -35,6 +35,14 @@ func (c *Collection) AllowSignals() error {
 	return c.lower()
 }
 
+// AllowWrites lets programs write to the memory of the process that they run in (bpf_probe_write_user), before they are loaded. What a
+// process makes of that is the program's to know.
+func (c *Collection) AllowWrites() {
+	for _, p := range c.Programs {
+		p.Writes = true
+	}
+}
+
 // ParseSignal reads a record of SignalsMap. The target can write there: it is for that process alone, whatever
 // it says. Errors: ErrInvalid.
 func ParseSignal(record []byte) (Signal, error) {

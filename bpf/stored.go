@@ -216,9 +216,11 @@ func (m *Map) Push(value []byte, flags uint64) error {
 	}))
 }
 
-// Pop takes the next value out of a queue or a stack: its oldest, or its newest. Peek leaves it there.
+// Pop takes the next value out of a queue or a stack: its oldest, or its newest.
 // Errors: ErrNotExist, ErrBusy, ErrInvalid.
-func (m *Map) Pop() ([]byte, error)  { return m.takeOut("pop", true) }
+func (m *Map) Pop() ([]byte, error) { return m.takeOut("pop", true) }
+
+// Peek answers what Pop would, and leaves it there. Errors: those of Pop.
 func (m *Map) Peek() ([]byte, error) { return m.takeOut("peek", false) }
 
 func (m *Map) takeOut(what string, out bool) (value []byte, err error) {

@@ -71,7 +71,8 @@ func (c *Collection) Leave(programs ...string) error {
 		if k < 0 {
 			return fmt.Errorf("bpf: no program %q", name)
 		}
-		c.Programs = slices.Delete(c.Programs, k, k+1)
+		entry := c.Programs[k].Entry
+		c.Programs = slices.DeleteFunc(c.Programs, func(p *Program) bool { return p.Name == name || p.Name == entry })
 	}
 	return nil
 }

@@ -56,7 +56,12 @@ type Env struct {
 	CallData     []byte
 	CallDataAddr uint64
 
+	// Stack is what get_stackid finds, for a stack that frame pointers do not lead through: at most so many
+	// addresses. Nil: by frame pointers.
+	Stack func(limit int) []uint64
+
 	Read   func(addr uint64, p []byte) error // the target's memory, whole or an error
+	Write  func(addr uint64, p []byte) error // the same, for programs that may write
 	Now    func(helper int32) uint64         // FnKtimeGetNs, FnKtimeGetBootNs or FnKtimeGetCoarseNs
 	Random func() uint32
 	Trace  func(Printk)
@@ -202,7 +207,10 @@ func (vm *VM) Memory(addr, n uint64) []byte {
 	if b := part(addr, n, vm.Ctx, vm.ctx); b != nil || vm.Segment == nil {
 		return b
 	}
-	return part(addr, n, vm.Segment.Base, vm.Segment.mem)
+	if b := part(addr, n, vm.Segment.Base, vm.Segment.mem); b != nil {
+		return b
+	}
+	return part(addr, n, vm.Segment.poolBase, vm.Segment.pool)
 }
 
 // own is memory that the program may touch, nil for all other: its stack, its

@@ -84,6 +84,11 @@ func (vm *VM) call(slot int) (bad string) {
 			clear(dst)
 			answer(EFAULT)
 		}
+	case FnProbeWriteUser:
+		answer(0)
+		if src := mem(r[R2], r[R3]); bad == "" && len(src) > 0 && (env.Write == nil || env.Write(r[R1], src) != nil) {
+			answer(EFAULT)
+		}
 	case FnProbeReadStr, FnProbeReadUserStr, FnProbeReadKernelStr:
 		if dst := mem(r[R1], r[R2]); bad == "" {
 			n, ok := vm.readString(r[R3], dst)
@@ -113,6 +118,10 @@ func (vm *VM) call(slot int) (bad string) {
 	case FnCallData:
 		if r[R0] = env.CallDataAddr; r[R2] > uint64(len(env.CallData)) {
 			return fmt.Sprintf("call_data: %d bytes, and the call has %d", r[R2], len(env.CallData))
+		}
+	case FnCallWord:
+		if r[R0] = env.CallDataAddr; len(env.CallData) < 8 {
+			return fmt.Sprintf("call_word: the call has %d bytes", len(env.CallData))
 		}
 	case FnGetCurrentComm:
 		if dst := mem(r[R1], r[R2]); bad == "" {
@@ -185,7 +194,7 @@ func (vm *VM) call(slot int) (bad string) {
 		case flags&^(stackSkip|stackUser|stackFast|stackReuse|StackEntry) != 0:
 			answer(EINVAL)
 		default:
-			ips := vm.walk(int(flags&stackSkip), int(m.Spec.ValueSize/8), flags&StackEntry != 0)
+			ips := vm.trail(int(flags&stackSkip), int(m.Spec.ValueSize/8), flags&StackEntry != 0)
 			if len(ips) == 0 {
 				answer(EFAULT)
 				break
@@ -275,6 +284,15 @@ func (vm *VM) readString(addr uint64, to []byte) (n int, ok bool) {
 		to[n-1] = 0
 	}
 	return n, true
+}
+
+// trail is the stack that get_stackid asks for.
+func (vm *VM) trail(skip, limit int, entry bool) []uint64 {
+	if vm.Env.Stack == nil {
+		return vm.walk(skip, limit, entry)
+	}
+	ips := vm.Env.Stack(skip + limit)
+	return ips[min(skip, len(ips)):]
 }
 
 // walk is get_stackid's: the PC, then the return addresses of the chain of frame

@@ -5,15 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 )
 
-// Relocate applies CO-RE relocations, in place: the fields of struct pt_regs, whose words are named, and of what
-// is among the target's types, nil for none.
-func Relocate(insns asm.Instructions, words []string, target *Types) error {
+// Missing is the first of the helpers' numbers that no helper has: a call of one stands where a program uses what is
+// not here. See Types.Lacks.
+const Missing = 0xbad3000
+
+// Relocate applies CO-RE relocations, in insns too: the fields of struct pt_regs, whose words are named, and of what
+// is among the target's types. A program that asks whether there is something, and is told no, may use it all the same
+// where it never comes to; one that does not ask is refused.
+func Relocate(insns asm.Instructions, words []string, target *Types) (asm.Instructions, error) {
 	var relos []*btf.CORERelocation
 	var at []*asm.Instruction
 	for i := range insns {
@@ -22,27 +28,50 @@ func Relocate(insns asm.Instructions, words []string, target *Types) error {
 		}
 	}
 	if len(relos) == 0 {
-		return nil
+		return insns, nil
 	}
 	known, err := specOf(relos, words, target)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	fixups, err := btf.CORERelocate(relos, []*btf.Spec{known}, binary.LittleEndian, func(btf.Type) (btf.TypeID, error) {
 		return 0, errors.New("CO-RE: identities of types are not supported")
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
+	asks := slices.ContainsFunc(relos, func(r *btf.CORERelocation) bool { return question.MatchString(r.String()) })
+	wide := map[*asm.Instruction]bool{} // calls in place of instructions of two slots
 	for i := range fixups {
+		two, about := at[i].OpCode.IsDWordLoad(), at[i].Metadata
 		if err := fixups[i].Apply(at[i]); err != nil {
-			return fmt.Errorf("%v: %w", relos[i], err)
+			return nil, fmt.Errorf("%v: %w", relos[i], err)
 		}
-		if at[i].IsBuiltinCall() && at[i].Constant == btf.COREBadRelocationSentinel {
-			return fmt.Errorf("it asks where the fields of %s are (CO-RE): those of struct pt_regs are known, and those that the target's debug information has (the process's own program; --types FILE names other files). A process has no structures of a kernel (vmlinux.h)", named(relos[i]))
+		if at[i].Constant != btf.COREBadRelocationSentinel || !at[i].IsBuiltinCall() && at[i].Dst != asm.R10 {
+			continue
+		}
+		if !asks {
+			return nil, errors.New(lacking(named(relos[i])))
+		}
+		*at[i] = asm.BuiltinFunc(target.Lack(lacking(named(relos[i])))).Call()
+		at[i].Metadata = about // its line, and what begins there
+		wide[at[i]] = two
+	}
+	var all asm.Instructions
+	for i := range insns {
+		all = append(all, insns[i])
+		if wide[&insns[i]] {
+			all = append(all, asm.Instruction{OpCode: asm.Ja.Op(asm.ImmSource)})
 		}
 	}
-	return nil
+	return all, nil
+}
+
+// question is a relocation that asks whether there is something.
+var question = regexp.MustCompile(`\b\w*exists\b`)
+
+func lacking(what string) string {
+	return fmt.Sprintf("it asks where the fields of %s are (CO-RE): those of struct pt_regs are known, and those that the target's debug information has (the process's own program; --types FILE names other files). A process has no structures of a kernel (vmlinux.h)", what)
 }
 
 var namedType = regexp.MustCompile(`(\w+):"([^"]+)"`)

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/cilium/ebpf/btf"
 )
@@ -24,8 +25,9 @@ var kconfigValues = map[string]uint64{
 	"LINUX_KERNEL_VERSION":      6<<16 | 1<<8,
 }
 
-// Kconfig is the value of an object's .kconfig, nil where it has none.
-func Kconfig(types *btf.Spec) ([]byte, error) {
+// Kconfig is the value of an object's .kconfig, nil where it has none. Of settings that are not known, weak ones are 0: so they
+// are in a kernel that was made without them.
+func Kconfig(types *btf.Spec, weak map[string]bool) ([]byte, error) {
 	var section *btf.Datasec
 	if types == nil || types.TypeByName(KconfigName, &section) != nil {
 		return nil, nil
@@ -34,6 +36,9 @@ func Kconfig(types *btf.Spec) ([]byte, error) {
 	for _, v := range section.Vars {
 		name := v.Type.TypeName()
 		known, ok := kconfigValues[name]
+		if !ok && weak[name] {
+			continue
+		}
 		if !ok || v.Size > 8 || uint64(v.Offset)+uint64(v.Size) > uint64(len(value)) {
 			return nil, fmt.Errorf("bpf: the object asks for %s, a setting of the kernel that it would be loaded into: there is none here; make it a `const volatile` variable, and set that (--set)", name)
 		}
@@ -46,30 +51,43 @@ func Kconfig(types *btf.Spec) ([]byte, error) {
 
 // Readable is an object as the library that reads it understands it. That one has no weak maps,
 // as usdt.bpf.h defines, nor weak settings; and does not tell which setting an instruction
-// loads: where in the section that is, is written into the instruction.
-func Readable(r io.ReaderAt, types *btf.Spec) (io.ReaderAt, error) {
+// loads: where in the section that is, is written into the instruction. The names of what was weak are told, too.
+func Readable(r io.ReaderAt, types *btf.Spec) (_ io.ReaderAt, weak map[string]bool, err error) {
 	object, err := io.ReadAll(io.NewSectionReader(r, 0, maxSection))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	f, err := elf.NewFile(bytes.NewReader(object))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	symbols, err := f.Symbols()
 	if err != nil || f.ByteOrder != binary.LittleEndian || f.Class != elf.ELFCLASS64 {
-		return r, nil // the library has words for that
+		return r, nil, nil // the library has words for that
 	}
+	weak = map[string]bool{}
 	table := f.SectionByType(elf.SHT_SYMTAB)
 	for i, s := range symbols {
 		kind := elf.ST_TYPE(s.Info)
 		at := table.Offset + uint64(i+1)*elf.Sym64Size + 4
 		if elf.ST_BIND(s.Info) == elf.STB_WEAK && kind != elf.STT_FUNC && at < uint64(len(object)) {
 			object[at] = elf.ST_INFO(elf.STB_GLOBAL, kind)
+			weak[s.Name] = true
 		}
 	}
 	placeKconfig(f, object, symbols, types)
-	return bytes.NewReader(object), nil
+	return bytes.NewReader(object), weak, nil
+}
+
+// InsteadOf says what to do about what the library that reads objects refuses, "" where nobody knows.
+func InsteadOf(err error) string {
+	switch text := err.Error(); {
+	case strings.Contains(text, "initializing BTF map definitions"):
+		return ` (a map in SEC(".maps") is defined with __uint and __type of bpf_helpers.h; values, as of struct bpf_map_def, are for SEC("maps"))`
+	case strings.Contains(text, ".ksyms"):
+		return " (there is no kernel whose symbols the object could have: leave out what is __ksym)"
+	}
+	return ""
 }
 
 // placeKconfig writes into each load of a setting where in .kconfig that is.

@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf/btf"
@@ -12,12 +13,33 @@ import (
 
 // Types are those that files of a target have in their debug information.
 type Types struct {
+	own   []btf.Type // before the files'
 	files []io.ReaderAt
 	read  []*types
+
+	missing []string // what programs use that is not here, in sentences
 }
 
-// NewTypes looks at no file before it is asked.
-func NewTypes(files []io.ReaderAt) *Types { return &Types{files: files} }
+// NewTypes looks at no file before it is asked. The types of own come first.
+func NewTypes(own []btf.Type, files []io.ReaderAt) *Types { return &Types{own: own, files: files} }
+
+// Lack is the number of a helper that stands where a program uses something that is not here, which a sentence says.
+func (t *Types) Lack(sentence string) int32 {
+	k := slices.Index(t.missing, sentence)
+	if k < 0 {
+		k = len(t.missing)
+		t.missing = append(t.missing, sentence)
+	}
+	return int32(Missing + k)
+}
+
+// Lacks says what is missing where a program calls the helper with that number, "" for nothing.
+func (t *Types) Lacks(helper int32) string {
+	if k := int(helper) - Missing; t != nil && k >= 0 && k < len(t.missing) {
+		return t.missing[k]
+	}
+	return ""
+}
 
 // types are a file's.
 type types struct {
@@ -29,8 +51,10 @@ type types struct {
 // Named are the different types of that name, as BTF: a program's files may each have its own. Files without
 // debug information have none. Errors: a file is none of a program's, or its information is damaged.
 func (t *Types) Named(name string) (all []btf.Type, err error) {
-	if t == nil {
-		return nil, nil
+	for _, own := range t.own {
+		if own.TypeName() == name {
+			return []btf.Type{own}, nil
+		}
 	}
 	for len(t.read) < len(t.files) {
 		f, err := readTypes(t.files[len(t.read)])

@@ -259,8 +259,8 @@ var takes = map[int32][]bpf.MapType{
 // helper follows a call of a helper: its arguments one by one, then its result.
 func (v *verifier) helper(s *state, pc int, id int32) error {
 	h := bpf.Helpers[id]
-	if h == nil { // on no path is as good as not there: objects ask for filters that are off
-		return v.p.Refuse(pc, "helper %d %s", id, bpf.WhyNoHelper(id))
+	if h == nil || id == bpf.FnProbeWriteUser && !v.p.Writes { // on no path is as good as not there: objects ask for filters that are off
+		return v.p.RefuseHelper(pc, id)
 	}
 	f := s.top()
 	c := &bpf.HelperCall{Helper: h, Map: -1}
@@ -364,7 +364,10 @@ func (v *verifier) helper(s *state, pc int, id int32) error {
 	if h.ID == bpf.FnMapNext && v.p.Kind != bpf.Controller {
 		return v.p.Refuse(pc, "map_next: only programs that the controller runs can walk maps")
 	}
-	if h.ID == bpf.FnCallData {
+	if h.ID == bpf.FnCallWord {
+		size = 8
+	}
+	if h.Ret == bpf.RetData {
 		if size > bpf.MaxCallData {
 			return v.p.Refuse(pc, "call_data: %d bytes, at most %d are possible", size, bpf.MaxCallData)
 		}
@@ -432,6 +435,9 @@ func (v *verifier) suits(pc int, h *bpf.Helper, m *bpf.MapSpec) error {
 	made := v.p.Made > 0 && pc >= v.p.Made && m.OfMaps() && h.ID == bpf.FnMapLookupElem // bpf/inner.go
 	if m.Inside() && !made {
 		return v.p.Refuse(pc, "%s %s", h.Name, m.Unfit())
+	}
+	if m.Type == bpf.StackTrace && h.ID == bpf.FnMapLookupElem && m.Flags&bpf.FlagReadOnly != 0 {
+		return nil // a trace is found again by what it holds, so nobody may write there
 	}
 	for _, t := range takes[h.ID] {
 		if t == m.Type {

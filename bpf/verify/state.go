@@ -95,18 +95,32 @@ func (s *state) top() *callFrame { return s.frames[len(s.frames)-1] }
 // of what the verifier allocates.
 type pool []*callFrame
 
-func (p *pool) clone(s *state) *state {
-	c := &state{pc: s.pc, records: append([]record(nil), s.records...), rounds: s.rounds}
+// clone copies a state. Of its stacks it copies what programs were seen to use: the rest is empty.
+func (v *verifier) clone(s *state) *state {
+	c := &state{pc: s.pc, records: append([]record(nil), s.records...), rounds: s.rounds, frames: make([]*callFrame, 0, len(s.frames))}
 	for _, f := range s.frames {
-		g := new(callFrame)
-		if n := len(*p); n > 0 {
-			g, *p = (*p)[n-1], (*p)[:n-1]
-		}
-		*g = *f
+		g, used := v.frame(), v.used(f)
+		g.fn, g.ret, g.regs = f.fn, f.ret, f.regs
+		copy(g.stack[:used], f.stack[:used])
 		c.frames = append(c.frames, g)
 	}
 	return c
 }
+
+// frame is one with nothing in its stack.
+func (v *verifier) frame() *callFrame {
+	n := len(v.pool)
+	if n == 0 {
+		return new(callFrame)
+	}
+	g := v.pool[n-1]
+	v.pool = v.pool[:n-1]
+	clear(g.stack[:v.used(g)])
+	return g
+}
+
+// used is how many words of a frame's stack anything was put into.
+func (v *verifier) used(f *callFrame) int { return (v.proof.Funcs[f.fn].Stack + 7) / 8 }
 
 func (p *pool) free(s *state) {
 	*p = append(*p, s.frames...)

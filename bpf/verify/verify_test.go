@@ -111,6 +111,7 @@ func TestVerifyRefuses(t *testing.T) {
 		{"key is a number", "r2 = 4; r1 = map counts; call map_lookup_elem; r0 = 0; exit", "r2 is the number 4, not a pointer"},
 		{"map is a number", "r1 = 4; r2 = r10; call map_lookup_elem; r0 = 0; exit", "argument 1 of map_lookup_elem (r1) is the number 4: it must be a map"},
 		{"lookup in a ring", "*(u32 *)(r10 -4) = 0; r2 = r10; r2 += -4; r1 = map events; call map_lookup_elem; r0 = 0; exit", `map_lookup_elem does not work on map "events", which is a ring buffer`},
+		{"lookup of a stack that could be written over", "*(u32 *)(r10 -4) = 0; r2 = r10; r2 += -4; r1 = map stacks; call map_lookup_elem; r0 = 0; exit", `map_lookup_elem does not work on map "stacks"`},
 		{"output to an array", "*(u32 *)(r10 -4) = 0; r2 = r10; r2 += -4; r1 = map counts; r3 = 4; r4 = 0; call ringbuf_output; r0 = 0; exit", `ringbuf_output does not work on map "counts"`},
 		{"argument not set", "r1 = map counts; call map_lookup_elem; exit", "argument 2 of map_lookup_elem (r2) is nothing: it must be set"},
 		{"context of its own making", "r1 = r10; call get_func_ip; exit", "argument 1 of get_func_ip (r1) is a pointer to the stack: it must be the context, as the program got it"},
