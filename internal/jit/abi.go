@@ -5,8 +5,9 @@
 // Read abi.go, jit.go (what goes in and comes out), live.go (what a program
 // needs not do), compilation.go (what all machines have in common), amd64.go with
 // amd64_alu.go and amd64_call.go (instructions and helpers), and amd64_asm.go (how they
-// are encoded). i386.go and i386_alu.go make 32-bit code by the same encoder; arm64.go,
-// arm64_alu.go, arm64_call.go and arm64_asm.go make A64 code.
+// are put together; internal/asm has their bytes). i386.go and i386_alu.go make 32-bit code by the
+// same encoder. registers.go and registers_call.go are for machines with registers enough: arm64.go, arm64_alu.go and
+// arm64_asm.go have what is A64's of that, and riscv64.go, riscv64_alu.go and riscv64_asm.go what is RISC-V's.
 //
 // This file is the contract between a compiled program and what surrounds it
 // in the target (internal/inject): the detour that calls it, and the routines
@@ -81,6 +82,19 @@ import (
 // helper is called by bl (within 128 MiB of the program) with its arguments in R1 to R5, and
 // puts its answer into x7. It may change x0 to x17, x30 and the flags.
 
+// # riscv64
+//
+// As on arm64, with other registers: those of Linux's own compiler.
+//
+//	R0 a5     R1 a0    R2 a1    R3 a2    R4 a3    R5 a4
+//	R6 s1     R7 s2    R8 s3    R9 s4    R10 s5
+//	scratch: t0 to t4
+//
+// The detour calls a program with the context's address in a0, the thread's state in s11 and the private stack in sp, and
+// finds the result in a5. The program keeps s11 and sp, and never touches gp, tp or a register of floating point. A helper is
+// called by auipc and jalr (within 2 GiB of the program) with its arguments in R1 to R5, and puts its
+// answer into a5. It may change ra, t0 to t6 and a0 to a7.
+
 // HelperClobbers is what a helper's routine may change.
 const HelperClobbers amd64.RegSet = 1<<arch.AX | 1<<arch.DI | 1<<arch.SI | 1<<arch.DX | 1<<arch.CX |
 	1<<arch.R8 | 1<<arch.R9 | 1<<arch.R10 | 1<<arch.R11
@@ -93,11 +107,12 @@ type ABI struct {
 	Words   int      // of the context, 8 bytes each
 }
 
-// ABIs are those of the machines that there are detours for.
+// ABIs are those of the machines that programs are compiled for.
 var ABIs = map[*arch.Arch]*ABI{
-	arch.AMD64: {State: arch.R12, Context: arch.DI, Result: arch.AX, Words: ContextWords},
-	arch.I386:  {State: arch.BP, Context: arch.AX, Result: arch.AX, Words: ContextWords},
-	arch.ARM64: {State: arch.Reg(state64), Context: arch.Reg(regs64[bpf.R1]), Result: arch.Reg(regs64[bpf.R0]), Words: len(bpf.ARM64.Regs)},
+	arch.AMD64:   {State: arch.R12, Context: arch.DI, Result: arch.AX, Words: ContextWords},
+	arch.I386:    {State: arch.BP, Context: arch.AX, Result: arch.AX, Words: ContextWords},
+	arch.RISCV64: {State: arch.Reg(rvState), Context: arch.Reg(placesRV.regs[bpf.R1]), Result: arch.Reg(placesRV.regs[bpf.R0]), Words: len(bpf.RISCV64.Regs)},
+	arch.ARM64:   {State: arch.Reg(state64), Context: arch.Reg(regs64[bpf.R1]), Result: arch.Reg(regs64[bpf.R0]), Words: len(bpf.ARM64.Regs)},
 }
 
 // HelperStack is how many bytes of the private stack a helper's routine may
@@ -159,7 +174,7 @@ const (
 )
 
 // Context words, for Code.Context: the bits of the pt_regs words (8 bytes each, in
-// the order of the kernel's struct: of arm64 as bpf.ARM64 has them; of x86 r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax
+// the order of the kernel's struct: of arm64 and riscv64 as bpf.ARM64 and bpf.RISCV64 have them; of x86 r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax
 // rcx rdx rsi rdi orig_rax rip cs eflags rsp ss). A word that is not in
 // Code.Context is never read: its place may hold anything.
 const (

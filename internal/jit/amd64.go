@@ -5,6 +5,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/internal/asm/x86"
 	"kprobe/internal/isa/amd64"
 )
 
@@ -14,40 +15,34 @@ import (
 // helpers that are shorter than the call of them (amd64_call.go).
 
 // regs are the places of R0 to R10; see abi.go.
-var regs = [11]reg{rax, rdi, rsi, rdx, rcx, r8, rbx, r13, r14, r15, rbp}
-
-// gprs names the machine's registers as the rest of the project does.
-var gprs = [16]arch.Reg{
-	arch.AX, arch.CX, arch.DX, arch.BX, arch.SP, arch.BP, arch.SI, arch.DI,
-	arch.R8, arch.R9, arch.R10, arch.R11, arch.R12, arch.R13, arch.R14, arch.R15,
-}
+var regs = [11]x86.Reg{x86.RAX, x86.RDI, x86.RSI, x86.RDX, x86.RCX, x86.R8, x86.RBX, x86.R13, x86.R14, x86.R15, x86.RBP}
 
 // redZone is what a function may use below rsp without moving it: a signal's
 // frame lies below it.
 const redZone = 128
 
-// x86 is what compiling for both widths of the machine is.
-type x86 struct {
+// eitherWidth is what compiling for both widths of the machine is.
+type eitherWidth struct {
 	compilation
 	asm
 }
 
 // mayGoto counts a round off, in the state.
-func (c *x86) mayGoto(state reg, to int) {
-	c.aluImm(4, aluCmp, at(state, StateRounds), 1)
-	c.jump(condB, label(to))
-	c.aluImm(4, aluSub, at(state, StateRounds), 1)
+func (c *eitherWidth) mayGoto(state x86.Reg, to int) {
+	c.aluImm(4, x86.Cmp, x86.At(state, StateRounds), 1)
+	c.jump(x86.CondB, label(to))
+	c.aluImm(4, x86.Sub, x86.At(state, StateRounds), 1)
 }
 
 // jumpTo jumps, unless there is nothing to jump over.
-func (c *x86) jumpTo(i int, cc cond, to int) {
+func (c *eitherWidth) jumpTo(i int, cc x86.Cond, to int) {
 	if !c.follows(i, to) {
 		c.jump(cc, label(to))
 	}
 }
 
 type compiler struct {
-	x86
+	eitherWidth
 	keys map[int]key // of lookups that need not read it from memory, by slot
 	rare []func()    // code that goes behind the function
 
@@ -56,7 +51,7 @@ type compiler struct {
 
 func newCompiler(p *bpf.Proof, env *Env) *compiler {
 	c := &compiler{}
-	c.compilation = newCompilation(p, env, &c.asm)
+	c.compilation = newCompilation(p, env, &c.asm, linkAMD64)
 	return c
 }
 
@@ -89,16 +84,16 @@ func (c *compiler) function(f *function) error {
 		c.push(regs[r])
 	}
 	if f.outermost && c.frame {
-		c.mov(8, rbp, rsp)
+		c.mov(8, x86.RBP, x86.RSP)
 	}
 	if f.outermost && c.moved {
-		c.aluImm(8, aluSub, inReg(rsp), int32(c.proof.Stack))
+		c.aluImm(8, x86.Sub, x86.In(x86.RSP), int32(c.proof.Stack))
 	}
 	if f.outermost && c.bounds() {
-		c.store(8, at(r12, StateContext), regs[bpf.R1])
+		c.store(8, x86.At(x86.R12, StateContext), regs[bpf.R1])
 	}
 	if f.outermost && c.rounds() {
-		c.storeImm(4, at(r12, StateRounds), bpf.MaxRounds)
+		c.storeImm(4, x86.At(x86.R12, StateRounds), bpf.MaxRounds)
 	}
 	if err := c.body(f, c.insn); err != nil {
 		return err
@@ -113,7 +108,7 @@ func (c *compiler) function(f *function) error {
 // epilogue returns from the function.
 func (c *compiler) epilogue(f *function) {
 	if f.outermost && c.moved {
-		c.aluImm(8, aluAdd, inReg(rsp), int32(c.proof.Stack))
+		c.aluImm(8, x86.Add, x86.In(x86.RSP), int32(c.proof.Stack))
 	}
 	for i := len(f.saved) - 1; i >= 0; i-- {
 		c.pop(regs[f.saved[i]])
@@ -125,11 +120,11 @@ func (c *compiler) epilogue(f *function) {
 func (c *compiler) callLocal(f *function, to int) {
 	frame := c.frame && f.Stack > 0
 	if frame {
-		c.aluImm(8, aluSub, inReg(rbp), int32(f.Stack))
+		c.aluImm(8, x86.Sub, x86.In(x86.RBP), int32(f.Stack))
 	}
 	c.jump(calling, c.fns[to].entry)
 	if frame {
-		c.aluImm(8, aluAdd, inReg(rbp), int32(f.Stack))
+		c.aluImm(8, x86.Add, x86.In(x86.RBP), int32(f.Stack))
 	}
 }
 
@@ -151,21 +146,21 @@ func (c *compiler) insn(f *function, i int) (next int, err error) {
 			return n, nil
 		}
 		if in.Mode() == bpf.ModeMemSX {
-			c.extend(8, in.Size(), dst, at(src, int32(in.Off)))
+			c.extend(8, in.Size(), dst, x86.At(src, int32(in.Off)))
 		} else {
-			c.load(in.Size(), dst, at(src, int32(in.Off)))
+			c.load(in.Size(), dst, x86.At(src, int32(in.Off)))
 		}
 		return next, nil
 
 	case bpf.ClassST:
-		c.storeImm(in.Size(), at(dst, int32(in.Off)), in.Imm)
+		c.storeImm(in.Size(), x86.At(dst, int32(in.Off)), in.Imm)
 		return next, nil
 
 	case bpf.ClassSTX:
 		if in.Mode() == bpf.ModeAtomic {
 			return next, c.atomic(i)
 		}
-		c.store(in.Size(), at(dst, int32(in.Off)), src)
+		c.store(in.Size(), x86.At(dst, int32(in.Off)), src)
 		return next, nil
 	}
 
@@ -184,7 +179,7 @@ func (c *compiler) insn(f *function, i int) (next int, err error) {
 	case in.Jump() == bpf.Ja:
 		c.jumpTo(i, always, to)
 	case in.Jump() == bpf.MayGoto:
-		c.mayGoto(r12, to)
+		c.mayGoto(x86.R12, to)
 	default:
 		return next, c.branch(i, to)
 	}
@@ -200,10 +195,10 @@ func size(in bpf.Insn) int {
 }
 
 // conds are the conditions of jumps, behind a comparison or, Jset, a test.
-var conds = map[uint8]cond{
-	bpf.Jeq: condE, bpf.Jne: condNE, bpf.Jset: condNE,
-	bpf.Jgt: condA, bpf.Jge: condAE, bpf.Jlt: condB, bpf.Jle: condBE,
-	bpf.Jsgt: condG, bpf.Jsge: condGE, bpf.Jslt: condL, bpf.Jsle: condLE,
+var conds = map[uint8]x86.Cond{
+	bpf.Jeq: x86.CondE, bpf.Jne: x86.CondNE, bpf.Jset: x86.CondNE,
+	bpf.Jgt: x86.CondA, bpf.Jge: x86.CondAE, bpf.Jlt: x86.CondB, bpf.Jle: x86.CondBE,
+	bpf.Jsgt: x86.CondG, bpf.Jsge: x86.CondGE, bpf.Jslt: x86.CondL, bpf.Jsle: x86.CondLE,
 }
 
 // branch compares and jumps.
@@ -216,23 +211,23 @@ func (c *compiler) branch(i, to int) error {
 	dst, n := regs[in.Dst], size(in)
 	switch {
 	case in.Jump() == bpf.Jset && in.X():
-		c.emit(n, opTest, regs[in.Src], inReg(dst))
+		c.emit(n, x86.OpTest, regs[in.Src], x86.In(dst))
 	case in.Jump() == bpf.Jset:
 		c.testImm(n, dst, in.Imm)
 	case in.X():
-		c.alu(n, aluCmp, dst, regs[in.Src])
-	case in.Imm == 0 && (cc == condE || cc == condNE):
+		c.alu(n, x86.Cmp, dst, regs[in.Src])
+	case in.Imm == 0 && (cc == x86.CondE || cc == x86.CondNE):
 		c.test(n, dst)
-	case in.Imm == 0 && cc == condL:
+	case in.Imm == 0 && cc == x86.CondL:
 		c.test(n, dst)
-		cc = condS
-	case in.Imm == 0 && cc == condGE:
+		cc = x86.CondS
+	case in.Imm == 0 && cc == x86.CondGE:
 		c.test(n, dst)
-		cc = condNS
+		cc = x86.CondNS
 	case in.Imm == 0:
-		c.emit(n, opTest, dst, inReg(dst)) // carry and overflow count too
+		c.emit(n, x86.OpTest, dst, x86.In(dst)) // carry and overflow count too
 	default:
-		c.aluImm(n, aluCmp, inReg(dst), in.Imm)
+		c.aluImm(n, x86.Cmp, x86.In(dst), in.Imm)
 	}
 	c.jumpTo(i, cc, to)
 	return nil
@@ -248,10 +243,10 @@ func (c *compiler) loadImm(i int) (next int, err error) {
 }
 
 // aluOps are the operations that the machine has as they are.
-var aluOps = map[uint8]aluOp{bpf.Add: aluAdd, bpf.Sub: aluSub, bpf.Or: aluOr, bpf.And: aluAnd, bpf.Xor: aluXor}
+var aluOps = map[uint8]x86.ALU{bpf.Add: x86.Add, bpf.Sub: x86.Sub, bpf.Or: x86.Or, bpf.And: x86.And, bpf.Xor: x86.Xor}
 
 // shiftOps likewise; both count modulo the width.
-var shiftOps = map[uint8]shiftOp{bpf.Lsh: shiftShl, bpf.Rsh: shiftShr, bpf.Arsh: shiftSar}
+var shiftOps = map[uint8]x86.Shift{bpf.Lsh: x86.Shl, bpf.Rsh: x86.Shr, bpf.Arsh: x86.Sar}
 
 // inMemory makes one instruction of a load, an operation and a store back to the
 // same place, as it is compiled from x += 1.
@@ -272,10 +267,10 @@ func (c *compiler) inMemory(i int) (next int, ok bool) {
 		store.Op != bpf.ClassSTX|bpf.ModeMem|load.Op&bpf.SizeDW || store.Dst != load.Src || store.Src != load.Dst || store.Off != load.Off {
 		return 0, false
 	}
-	m := at(regs[load.Src], int32(load.Off))
+	m := x86.At(regs[load.Src], int32(load.Off))
 	switch n := load.Size(); {
 	case op.X():
-		c.emit(n, alu.between(), regs[op.Src], m)
+		c.emit(n, alu.ToRM(), regs[op.Src], m)
 	case n == 2: // the immediate would be of 2 bytes, which decoders are slow at
 		return 0, false
 	default:
@@ -292,7 +287,7 @@ func (c *compiler) inMemory(i int) (next int, ok bool) {
 // 32-bit instructions do; cmpxchg does so only when it fails.
 func (c *compiler) atomic(i int) error {
 	in := c.insns[i]
-	n, src, m := in.Size(), regs[in.Src], at(regs[in.Dst], int32(in.Off))
+	n, src, m := in.Size(), regs[in.Src], x86.At(regs[in.Dst], int32(in.Off))
 	op, plain := aluOps[uint8(in.Imm)&^bpf.AtomicFetch]
 	lock := c.lock
 	if !c.contended(i) {
@@ -300,22 +295,22 @@ func (c *compiler) atomic(i int) error {
 	}
 	switch {
 	case in.Imm == bpf.AtomicXchg:
-		c.exchange(n, opXchg, m, src) // locks by itself
+		c.exchange(n, x86.OpXchg, m, src) // locks by itself
 	case in.Imm == bpf.AtomicCmpxchg:
 		lock()
-		c.exchange(n, opCmpxchg, m, src)
-		c.wrote(rax)
+		c.exchange(n, x86.OpCmpxchg, m, src)
+		c.wrote(x86.RAX)
 		if n == 4 {
-			c.mov(4, rax, rax)
+			c.mov(4, x86.RAX, x86.RAX)
 		}
 	case in.Imm == bpf.AtomicAdd|bpf.AtomicFetch:
 		lock()
-		c.exchange(n, opXadd, m, src)
-	case !plain || in.Imm&^0xff != 0 || op == aluSub:
+		c.exchange(n, x86.OpXadd, m, src)
+	case !plain || in.Imm&^0xff != 0 || op == x86.Sub:
 		return fmt.Errorf("unknown atomic operation %#x", in.Imm)
 	case in.Imm&bpf.AtomicFetch == 0:
 		lock()
-		c.emit(n, op.between(), src, m)
+		c.emit(n, op.ToRM(), src, m)
 	default:
 		c.fetch(n, op, m, src, c.live[i].has(bpf.R0))
 	}
@@ -324,33 +319,33 @@ func (c *compiler) atomic(i int) error {
 
 // fetch is an atomic and, or, xor that gives the old value: try until nobody
 // came between.
-func (c *compiler) fetch(n int, op aluOp, m operand, src reg, keepA bool) {
+func (c *compiler) fetch(n int, op x86.ALU, m x86.Operand, src x86.Reg, keepA bool) {
 	with := src
-	if src == rax || m.base == rax {
-		c.mov(8, r10, rax)
-		if src == rax {
-			with = r10
+	if src == x86.RAX || m.Base == x86.RAX {
+		c.mov(8, x86.R10, x86.RAX)
+		if src == x86.RAX {
+			with = x86.R10
 		}
-		if m.base == rax {
-			m.base = r10
+		if m.Base == x86.RAX {
+			m.Base = x86.R10
 		}
 	}
-	keepA = keepA && src != rax
+	keepA = keepA && src != x86.RAX
 	if keepA {
-		c.mov(8, r11, rax)
+		c.mov(8, x86.R11, x86.RAX)
 	}
-	c.load(n, rax, m)
+	c.load(n, x86.RAX, m)
 	again := c.newLabel()
 	c.bind(again)
-	c.mov(n, r9, rax)
-	c.alu(n, op, r9, with)
+	c.mov(n, x86.R9, x86.RAX)
+	c.alu(n, op, x86.R9, with)
 	c.lock()
-	c.exchange(n, opCmpxchg, m, r9)
-	c.jump(condNE, again)
-	if src != rax {
-		c.mov(n, src, rax)
+	c.exchange(n, x86.OpCmpxchg, m, x86.R9)
+	c.jump(x86.CondNE, again)
+	if src != x86.RAX {
+		c.mov(n, src, x86.RAX)
 	}
 	if keepA {
-		c.mov(8, rax, r11)
+		c.mov(8, x86.RAX, x86.R11)
 	}
 }

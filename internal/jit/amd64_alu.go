@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"kprobe/bpf"
+	"kprobe/internal/asm/x86"
 )
 
 // arithmetic compiles an ALU instruction, with those that follow where they are
@@ -17,12 +18,12 @@ func (c *compiler) arithmetic(i int) (next int, err error) {
 		switch {
 		case in.X():
 			c.alu(n, op, dst, src)
-		case op == aluAnd:
+		case op == x86.And:
 			c.andImm(n, dst, dst, in.Imm)
-		case op == aluXor && in.Imm == -1:
-			c.unary(n, unaryNot, dst)
+		case op == x86.Xor && in.Imm == -1:
+			c.unary(n, x86.Not, dst)
 		default:
-			c.aluImm(n, op, inReg(dst), in.Imm)
+			c.aluImm(n, op, x86.In(dst), in.Imm)
 		}
 		return next, nil
 	}
@@ -46,7 +47,7 @@ func (c *compiler) arithmetic(i int) (next int, err error) {
 	case bpf.Mov:
 		return c.move(i)
 	case bpf.Neg:
-		c.unary(n, unaryNeg, dst)
+		c.unary(n, x86.Neg, dst)
 	case bpf.Mul:
 		if in.X() {
 			c.imul(n, dst, src)
@@ -79,7 +80,7 @@ func (c *compiler) move(i int) (next int, err error) {
 	switch in.Off {
 	case 0:
 	case 8, 16, 32:
-		c.extend(n, int(in.Off/8), dst, inReg(src))
+		c.extend(n, int(in.Off/8), dst, x86.In(src))
 		return next, nil
 	default:
 		return 0, fmt.Errorf("move that sign-extends from %d bits", in.Off)
@@ -101,7 +102,7 @@ func (c *compiler) move(i int) (next int, err error) {
 
 // withCopy does instruction j, whose destination would be a copy of src, with src
 // itself and the result in dst.
-func (c *compiler) withCopy(j, n int, dst, src reg) bool {
+func (c *compiler) withCopy(j, n int, dst, src x86.Reg) bool {
 	op := c.insns[j]
 	switch {
 	case op.Alu() == bpf.Add && op.X():
@@ -109,16 +110,16 @@ func (c *compiler) withCopy(j, n int, dst, src reg) bool {
 		if index == dst {
 			index = src
 		}
-		if base&7 == rbp { // which would cost a displacement
+		if base&7 == x86.RBP { // which would cost a displacement
 			base, index = index, base
 		}
-		c.lea(n, dst, indexed(base, index, 0, 0))
+		c.lea(n, dst, x86.Indexed(base, index, 0, 0))
 	case op.X():
 		return false
 	case op.Alu() == bpf.Add:
-		c.lea(n, dst, at(src, op.Imm))
+		c.lea(n, dst, x86.At(src, op.Imm))
 	case op.Alu() == bpf.Sub && op.Imm != -op.Imm:
-		c.lea(n, dst, at(src, -op.Imm))
+		c.lea(n, dst, x86.At(src, -op.Imm))
 	case op.Alu() == bpf.Mul:
 		c.mulImm(n, dst, src, op.Imm)
 	case op.Alu() == bpf.And && (op.Imm == 0xff || op.Imm == 0xffff):
@@ -131,7 +132,7 @@ func (c *compiler) withCopy(j, n int, dst, src reg) bool {
 
 // lowHalf makes one move of a shift to the left by 32 at slot i, of what is in
 // src, and the shift back that follows.
-func (c *compiler) lowHalf(i int, dst, src reg) (next int, ok bool) {
+func (c *compiler) lowHalf(i int, dst, src x86.Reg) (next int, ok bool) {
 	left := c.insns[i]
 	j := c.follow(i)
 	if j < 0 || left.Op != bpf.ClassALU64|bpf.Lsh || left.Imm != 32 || c.insns[j].Imm != 32 || c.insns[j].Dst != left.Dst {
@@ -141,7 +142,7 @@ func (c *compiler) lowHalf(i int, dst, src reg) (next int, ok bool) {
 	case bpf.ClassALU64 | bpf.Rsh:
 		c.mov(4, dst, src)
 	case bpf.ClassALU64 | bpf.Arsh:
-		c.extend(8, 4, dst, inReg(src))
+		c.extend(8, 4, dst, x86.In(src))
 	default:
 		return 0, false
 	}
@@ -149,21 +150,21 @@ func (c *compiler) lowHalf(i int, dst, src reg) (next int, ok bool) {
 }
 
 // andImm is dst = src & v. Another src than dst is for bytes and words only.
-func (c *compiler) andImm(n int, dst, src reg, v int32) {
+func (c *compiler) andImm(n int, dst, src x86.Reg, v int32) {
 	switch {
 	case v == 0xff:
-		c.load(1, dst, inReg(src))
+		c.load(1, dst, x86.In(src))
 	case v == 0xffff:
-		c.load(2, dst, inReg(src))
+		c.load(2, dst, x86.In(src))
 	case v >= 0:
-		c.aluImm(4, aluAnd, inReg(dst), v) // clears the upper half as v would
+		c.aluImm(4, x86.And, x86.In(dst), v) // clears the upper half as v would
 	default:
-		c.aluImm(n, aluAnd, inReg(dst), v)
+		c.aluImm(n, x86.And, x86.In(dst), v)
 	}
 }
 
 // mulImm is dst = src * v.
-func (c *compiler) mulImm(n int, dst, src reg, v int32) {
+func (c *compiler) mulImm(n int, dst, src x86.Reg, v int32) {
 	k, ok := powerOf2(uint64(v))
 	if !ok || v < 0 {
 		c.imulImm(n, dst, src, v)
@@ -173,40 +174,40 @@ func (c *compiler) mulImm(n int, dst, src reg, v int32) {
 		c.mov(n, dst, src)
 	}
 	if k != 0 {
-		c.shiftImm(n, shiftShl, dst, k)
+		c.shiftImm(n, x86.Shl, dst, k)
 	}
 }
 
 // shift by a register: the machine takes the count from cl only.
-func (c *compiler) shift(n int, op shiftOp, dst, src reg, keepC bool) {
+func (c *compiler) shift(n int, op x86.Shift, dst, src x86.Reg, keepC bool) {
 	to := dst
-	if dst == rcx {
-		to = r11
-		c.mov(n, r11, rcx)
+	if dst == x86.RCX {
+		to = x86.R11
+		c.mov(n, x86.R11, x86.RCX)
 		keepC = false
-	} else if keepC = keepC && src != rcx; keepC {
-		c.mov(8, r11, rcx)
+	} else if keepC = keepC && src != x86.RCX; keepC {
+		c.mov(8, x86.R11, x86.RCX)
 	}
-	if src != rcx {
-		c.mov(4, rcx, src)
+	if src != x86.RCX {
+		c.mov(4, x86.RCX, src)
 	}
 	c.shiftCL(n, op, to)
-	if dst == rcx {
-		c.mov(n, rcx, r11)
+	if dst == x86.RCX {
+		c.mov(n, x86.RCX, x86.R11)
 	} else if keepC {
-		c.mov(8, rcx, r11)
+		c.mov(8, x86.RCX, x86.R11)
 	}
 }
 
 // end is the change of byte order.
-func (c *compiler) end(in bpf.Insn, dst reg) error {
+func (c *compiler) end(in bpf.Insn, dst x86.Reg) error {
 	swap := in.Class() == bpf.ClassALU64 || in.X()
 	switch {
 	case in.Imm == 16 && swap:
-		c.shiftImm(2, shiftRor, dst, 8)
-		c.load(2, dst, inReg(dst))
+		c.shiftImm(2, x86.Ror, dst, 8)
+		c.load(2, dst, x86.In(dst))
 	case in.Imm == 16:
-		c.load(2, dst, inReg(dst))
+		c.load(2, dst, x86.In(dst))
 	case in.Imm == 32 && swap:
 		c.bswap(4, dst)
 	case in.Imm == 32:
@@ -235,53 +236,53 @@ func (c *compiler) divide(i int) {
 		if n == 4 {
 			v = uint64(uint32(in.Imm))
 		}
-		by = r9
+		by = x86.R9
 		c.movImm(by, v)
-	} else if by == rax || by == rdx {
-		by = r9
+	} else if by == x86.RAX || by == x86.RDX {
+		by = x86.R9
 		c.mov(8, by, regs[in.Src])
 	}
 	zero, minus, done := c.newLabel(), c.newLabel(), c.newLabel()
 	if in.X() {
 		c.test(n, by)
-		c.jump(condE, zero)
+		c.jump(x86.CondE, zero)
 		if signed {
-			c.aluImm(n, aluCmp, inReg(by), -1)
-			c.jump(condE, minus)
+			c.aluImm(n, x86.Cmp, x86.In(by), -1)
+			c.jump(x86.CondE, minus)
 		}
 	}
 
 	// The dividend is in rdx:rax; the quotient will be in rax, the remainder in rdx.
-	keepA := dst != rax && c.live[i].has(bpf.R0)
-	keepD := dst != rdx && c.live[i].has(bpf.R3)
+	keepA := dst != x86.RAX && c.live[i].has(bpf.R0)
+	keepD := dst != x86.RDX && c.live[i].has(bpf.R3)
 	if keepA {
-		c.mov(8, r10, rax)
+		c.mov(8, x86.R10, x86.RAX)
 	}
 	if keepD {
-		c.mov(8, r11, rdx)
+		c.mov(8, x86.R11, x86.RDX)
 	}
-	if dst != rax {
-		c.mov(n, rax, dst)
+	if dst != x86.RAX {
+		c.mov(n, x86.RAX, dst)
 	}
 	if signed {
 		c.signExtendA(n)
-		c.unary(n, unaryIDiv, by)
+		c.unary(n, x86.IDiv, by)
 	} else {
-		c.movImm(rdx, 0)
-		c.unary(n, unaryDiv, by)
+		c.movImm(x86.RDX, 0)
+		c.unary(n, x86.Div, by)
 	}
-	result := rax
+	result := x86.RAX
 	if mod {
-		result = rdx
+		result = x86.RDX
 	}
 	if dst != result {
 		c.mov(n, dst, result)
 	}
 	if keepA {
-		c.mov(8, rax, r10)
+		c.mov(8, x86.RAX, x86.R10)
 	}
 	if keepD {
-		c.mov(8, rdx, r11)
+		c.mov(8, x86.RDX, x86.R11)
 	}
 
 	if in.X() {
@@ -299,7 +300,7 @@ func (c *compiler) divide(i int) {
 			if mod {
 				c.movImm(dst, 0)
 			} else {
-				c.unary(n, unaryNeg, dst)
+				c.unary(n, x86.Neg, dst)
 			}
 		}
 	}
@@ -324,66 +325,66 @@ func (c *compiler) divideImm(i int) bool {
 	case v == 0, v == 1, v == -1 && signed && mod:
 		c.movImm(dst, 0)
 	case v == -1 && signed:
-		c.unary(n, unaryNeg, dst)
+		c.unary(n, x86.Neg, dst)
 	case signed:
 		return false
 	case !pow:
 		c.multiply(i, n, dst, u, mod)
 	case !mod:
-		c.shiftImm(n, shiftShr, dst, k)
+		c.shiftImm(n, x86.Shr, dst, k)
 	default: // k is less than 32: the constant is not negative, or of 32 bits
-		c.aluImm(4, aluAnd, inReg(dst), int32(u-1))
+		c.aluImm(4, x86.And, x86.In(dst), int32(u-1))
 	}
 	return true
 }
 
 // multiply divides by d, no power of two, as a product with 2^64/d: several times
 // faster than the machine's division.
-func (c *compiler) multiply(i, n int, dst reg, d uint64, mod bool) {
+func (c *compiler) multiply(i, n int, dst x86.Reg, d uint64, mod bool) {
 	x := dst // the dividend, 64 bits wide
-	if n == 4 || dst == rax || dst == rdx {
-		x = r9
+	if n == 4 || dst == x86.RAX || dst == x86.RDX {
+		x = x86.R9
 		c.mov(n, x, dst)
 	}
-	keepA := dst != rax && c.live[i].has(bpf.R0)
-	keepD := dst != rdx && c.live[i].has(bpf.R3)
+	keepA := dst != x86.RAX && c.live[i].has(bpf.R0)
+	keepD := dst != x86.RDX && c.live[i].has(bpf.R3)
 	if keepA {
-		c.mov(8, r10, rax)
+		c.mov(8, x86.R10, x86.RAX)
 	}
 	if keepD {
-		c.mov(8, r11, rdx)
+		c.mov(8, x86.R11, x86.RDX)
 	}
 	m, shift, add := reciprocal(n, d)
-	c.movImm(rax, m)
-	c.unary(8, unaryMul, x) // rdx is the upper half of the product
+	c.movImm(x86.RAX, m)
+	c.unary(8, x86.Mul, x) // rdx is the upper half of the product
 	if add {
-		c.mov(8, rax, x)
-		c.alu(8, aluSub, rax, rdx)
-		c.shiftImm(8, shiftShr, rax, 1)
-		c.alu(8, aluAdd, rdx, rax)
+		c.mov(8, x86.RAX, x)
+		c.alu(8, x86.Sub, x86.RAX, x86.RDX)
+		c.shiftImm(8, x86.Shr, x86.RAX, 1)
+		c.alu(8, x86.Add, x86.RDX, x86.RAX)
 	}
 	if shift > 0 {
-		c.shiftImm(8, shiftShr, rdx, shift)
+		c.shiftImm(8, x86.Shr, x86.RDX, shift)
 	}
-	result := rdx
+	result := x86.RDX
 	if mod {
 		if d == uint64(int32(d)) {
-			c.imulImm(8, rdx, rdx, int32(d))
+			c.imulImm(8, x86.RDX, x86.RDX, int32(d))
 		} else {
-			c.movImm(rax, d)
-			c.imul(8, rdx, rax)
+			c.movImm(x86.RAX, d)
+			c.imul(8, x86.RDX, x86.RAX)
 		}
-		c.alu(8, aluSub, x, rdx)
+		c.alu(8, x86.Sub, x, x86.RDX)
 		result = x
 	}
 	if dst != result {
 		c.mov(8, dst, result)
 	}
 	if keepA {
-		c.mov(8, rax, r10)
+		c.mov(8, x86.RAX, x86.R10)
 	}
 	if keepD {
-		c.mov(8, rdx, r11)
+		c.mov(8, x86.RDX, x86.R11)
 	}
 }
 

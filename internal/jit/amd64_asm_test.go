@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"kprobe/internal/asm/x86"
 	"kprobe/internal/isa/amd64"
 )
 
@@ -24,19 +25,19 @@ var regNames = map[int][]string{
 
 var sizeNames = map[int]string{1: "BYTE PTR ", 2: "WORD PTR ", 4: "DWORD PTR ", 8: "QWORD PTR "}
 
-func nameOf(size int, o operand) string {
-	if o.reg != noReg {
-		return regNames[size][o.reg]
+func nameOf(size int, o x86.Operand) string {
+	if o.Reg != x86.NoReg {
+		return regNames[size][o.Reg]
 	}
-	s := sizeNames[size] + "[" + regNames[8][o.base]
-	if o.index != noReg {
-		s += fmt.Sprintf("+%s*%d", regNames[8][o.index], 1<<o.shift)
+	s := sizeNames[size] + "[" + regNames[8][o.Base]
+	if o.Index != x86.NoReg {
+		s += fmt.Sprintf("+%s*%d", regNames[8][o.Index], 1<<o.Shift)
 	}
 	switch {
-	case o.disp < 0:
-		s += fmt.Sprintf("-%#x", -int64(o.disp))
-	case o.disp > 0 || o.base&7 == rbp:
-		s += fmt.Sprintf("+%#x", o.disp)
+	case o.Disp < 0:
+		s += fmt.Sprintf("-%#x", -int64(o.Disp))
+	case o.Disp > 0 || o.Base&7 == x86.RBP:
+		s += fmt.Sprintf("+%#x", o.Disp)
 	}
 	return s + "]"
 }
@@ -73,18 +74,18 @@ func TestEncoding(t *testing.T) {
 		want = append(want, fmt.Sprintf(format, args...))
 		ends = append(ends, len(a.code))
 	}
-	all := []reg{rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15}
-	general := []reg{rax, rcx, rbx, rbp, rsi, r8, r12, r13, r15}
-	var operands []operand
+	all := []x86.Reg{x86.RAX, x86.RCX, x86.RDX, x86.RBX, x86.RSP, x86.RBP, x86.RSI, x86.RDI, x86.R8, x86.R9, x86.R10, x86.R11, x86.R12, x86.R13, x86.R14, x86.R15}
+	general := []x86.Reg{x86.RAX, x86.RCX, x86.RBX, x86.RBP, x86.RSI, x86.R8, x86.R12, x86.R13, x86.R15}
+	var operands []x86.Operand
 	for _, r := range all {
 		for _, disp := range []int32{0, 1, -128, 127, 128, -129, 0x12345678} {
-			operands = append(operands, at(r, disp))
+			operands = append(operands, x86.At(r, disp))
 		}
-		for _, index := range []reg{rax, rbp, r12, r13} {
-			operands = append(operands, indexed(r, index, uint8(r)&3, int32(r)-5))
+		for _, index := range []x86.Reg{x86.RAX, x86.RBP, x86.R12, x86.R13} {
+			operands = append(operands, x86.Indexed(r, index, uint8(r)&3, int32(r)-5))
 		}
 	}
-	mnemonic := map[aluOp]string{aluAdd: "add", aluOr: "or", aluAnd: "and", aluSub: "sub", aluXor: "xor", aluCmp: "cmp"}
+	mnemonic := map[x86.ALU]string{x86.Add: "add", x86.Or: "or", x86.And: "and", x86.Sub: "sub", x86.Xor: "xor", x86.Cmp: "cmp"}
 	imms := []int32{1, -1, 127, -128, 128, 0x1234, -0x12345678}
 
 	for _, x := range all {
@@ -93,29 +94,29 @@ func TestEncoding(t *testing.T) {
 				nx, ny := regNames[n][x], regNames[n][y]
 				a.mov(n, x, y)
 				is("mov %s,%s", nx, ny)
-				a.alu(n, aluXor, x, y)
+				a.alu(n, x86.Xor, x, y)
 				is("xor %s,%s", nx, ny)
 				a.imul(n, x, y)
 				is("imul %s,%s", nx, ny)
-				a.extend(n, 1, x, inReg(y))
+				a.extend(n, 1, x, x86.In(y))
 				is("movsx %s,%s", nx, regNames[1][y])
-				a.extend(n, 2, x, inReg(y))
+				a.extend(n, 2, x, x86.In(y))
 				is("movsx %s,%s", nx, regNames[2][y])
 				a.imulImm(n, x, y, -5)
 				is("imul %s,%s,%s", nx, ny, immName(n, -5))
 				a.imulImm(n, x, y, 500)
 				is("imul %s,%s,0x1f4", nx, ny)
 			}
-			a.extend(8, 4, x, inReg(y))
+			a.extend(8, 4, x, x86.In(y))
 			is("movsxd %s,%s", regNames[8][x], regNames[4][y])
-			a.load(1, x, inReg(y))
+			a.load(1, x, x86.In(y))
 			is("movzx %s,%s", regNames[4][x], regNames[1][y])
-			a.load(2, x, inReg(y))
+			a.load(2, x, x86.In(y))
 			is("movzx %s,%s", regNames[4][x], regNames[2][y])
-			a.emit(8, opShrd, x, inReg(y))
+			a.emit(8, x86.OpShrdImm, x, x86.In(y))
 			a.imm(1, 33)
 			is("shrd %s,%s,0x21", regNames[8][y], regNames[8][x])
-			a.emit(8, opTest, x, inReg(y))
+			a.emit(8, x86.OpTest, x, x86.In(y))
 			is("test %s,%s", regNames[8][y], regNames[8][x])
 		}
 	}
@@ -126,9 +127,9 @@ func TestEncoding(t *testing.T) {
 					if n == 1 && v != int32(int8(v)) {
 						continue
 					}
-					a.aluImm(n, op, inReg(x), v)
-					if v == 128 && (op == aluAdd || op == aluSub) {
-						is("%s %s,%s", map[aluOp]string{aluAdd: "sub", aluSub: "add"}[op], regNames[n][x], immName(n, -128))
+					a.aluImm(n, op, x86.In(x), v)
+					if v == 128 && (op == x86.Add || op == x86.Sub) {
+						is("%s %s,%s", map[x86.ALU]string{x86.Add: "sub", x86.Sub: "add"}[op], regNames[n][x], immName(n, -128))
 					} else {
 						is("%s %s,%s", name, regNames[n][x], immName(n, v))
 					}
@@ -137,11 +138,11 @@ func TestEncoding(t *testing.T) {
 		}
 		for _, n := range []int{4, 8} {
 			nx := regNames[n][x]
-			for op, name := range map[unaryOp]string{unaryNot: "not", unaryNeg: "neg", unaryMul: "mul", unaryDiv: "div", unaryIDiv: "idiv"} {
+			for op, name := range map[x86.Unary]string{x86.Not: "not", x86.Neg: "neg", x86.Mul: "mul", x86.Div: "div", x86.IDiv: "idiv"} {
 				a.unary(n, op, x)
 				is("%s %s", name, nx)
 			}
-			for op, name := range map[shiftOp]string{shiftRor: "ror", shiftShl: "shl", shiftShr: "shr", shiftSar: "sar"} {
+			for op, name := range map[x86.Shift]string{x86.Ror: "ror", x86.Shl: "shl", x86.Shr: "shr", x86.Sar: "sar"} {
 				a.shiftImm(n, op, x, 1)
 				is("%s %s,1", name, nx)
 				a.shiftImm(n, op, x, 31)
@@ -151,7 +152,7 @@ func TestEncoding(t *testing.T) {
 			}
 			a.bswap(n, x)
 			is("bswap %s", nx)
-			a.flags.reg = noReg
+			a.flags.reg = x86.NoReg
 			a.test(n, x)
 			is("test %s,%s", nx, nx)
 			a.testImm(n, x, -2)
@@ -161,7 +162,7 @@ func TestEncoding(t *testing.T) {
 		is("test %s,0x7f", regNames[1][x])
 		a.testImm(8, x, 0x80)
 		is("test %s,0x80", regNames[4][x])
-		a.shiftImm(2, shiftRor, x, 8)
+		a.shiftImm(2, x86.Ror, x, 8)
 		is("ror %s,0x8", regNames[2][x])
 		a.push(x)
 		is("push %s", regNames[8][x])
@@ -205,22 +206,22 @@ func TestEncoding(t *testing.T) {
 				a.lea(n, x, m)
 				is("lea %s,%s", nx, strings.TrimPrefix(nm, sizeNames[n]))
 				a.lock()
-				a.exchange(n, opXadd, m, x)
+				a.exchange(n, x86.OpXadd, m, x)
 				is("lock xadd %s,%s", nm, nx)
 				a.lock()
-				a.exchange(n, opCmpxchg, m, x)
+				a.exchange(n, x86.OpCmpxchg, m, x)
 				is("lock cmpxchg %s,%s", nm, nx)
-				a.exchange(n, opXchg, m, x)
+				a.exchange(n, x86.OpXchg, m, x)
 				is("xchg %s,%s", nm, nx)
 				a.lock()
-				a.emit(n, aluAdd.between(), x, m)
+				a.emit(n, x86.Add.ToRM(), x, m)
 				is("lock add %s,%s", nm, nx)
 			}
 		}
 		for _, n := range []int{1, 4, 8} {
 			a.storeImm(n, m, -3)
 			is("mov %s,%s", nameOf(n, m), immName(n, -3))
-			a.aluImm(n, aluAdd, m, 3)
+			a.aluImm(n, x86.Add, m, 3)
 			is("add %s,0x3", nameOf(n, m))
 		}
 		a.storeImm(2, m, 0x1234)
@@ -263,7 +264,7 @@ func TestJumps(t *testing.T) {
 		}
 	}
 	for _, gap := range []int{0, 1, 126, 127, 128, 300} {
-		for _, c := range []cond{condE, condNE, condB, condAE, condBE, condA, condS, condNS, condL, condGE, condLE, condG, always, calling} {
+		for _, c := range []x86.Cond{x86.CondE, x86.CondNE, x86.CondB, x86.CondAE, x86.CondBE, x86.CondA, x86.CondS, x86.CondNS, x86.CondL, x86.CondGE, x86.CondLE, x86.CondG, always, calling} {
 			var a asm
 			back, forth := a.newLabel(), a.newLabel()
 			a.bind(back)
@@ -290,7 +291,7 @@ func TestJumps(t *testing.T) {
 }
 
 // sizeOver is that of a jump over a distance with that reach.
-func sizeOver(c cond, distance, reach int) int {
+func sizeOver(c x86.Cond, distance, reach int) int {
 	switch {
 	case c == calling:
 		return 5

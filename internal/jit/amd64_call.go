@@ -5,6 +5,7 @@ import (
 
 	"kprobe/bpf"
 	"kprobe/bpf/layout"
+	"kprobe/internal/asm/x86"
 )
 
 // inlined says whether the helper call at a slot is compiled in place, and which
@@ -70,7 +71,7 @@ func (c *compiler) inlinedLookup(call *bpf.HelperCall) bool {
 		return false
 	}
 	spec, l := c.proof.Program.Maps[call.Map], c.env.Layout
-	return (spec.Type == bpf.Array || spec.Type == bpf.PerCPUArray) &&
+	return spec.Indexed() &&
 		spec.MaxEntries <= math.MaxInt32 && l.SlotStride(call.Map) <= math.MaxInt32
 }
 
@@ -97,7 +98,7 @@ func recordSize(call *bpf.HelperCall) uint64 { return layout.RecordHeader + (cal
 func (c *compiler) call(i int) (next int) {
 	call := c.proof.Calls[i]
 	if off, ok := c.answered(call.Helper.ID); ok {
-		c.load(8, rax, at(r12, off))
+		c.load(8, x86.RAX, x86.At(x86.R12, off))
 		return i + 1
 	}
 	if _, inline := c.inlined(i); !inline {
@@ -121,22 +122,22 @@ func (c *compiler) call(i int) (next int) {
 	case bpf.FnGetCurrentComm:
 		c.comm()
 		if c.live[i].has(bpf.R0) {
-			c.movImm(rax, 0)
+			c.movImm(x86.RAX, 0)
 		}
 	case bpf.FnGetSmpProcessorID:
-		c.loadGS(rax, *c.env.CPU)
+		c.loadGS(x86.RAX, *c.env.CPU)
 	case bpf.FnKtimeGetNs:
 		c.clock()
 	case bpf.FnRingbufSubmit, bpf.FnRingbufDiscard:
 		// The word before the record says that it is being written. Its reader
 		// sees what was stored before first: this machine stores in order.
-		if word := at(rdi, -layout.RecordHeader); call.Helper.ID == bpf.FnRingbufSubmit {
-			c.aluImm(4, aluXor, word, math.MinInt32) // RecordBusy
+		if word := x86.At(x86.RDI, -layout.RecordHeader); call.Helper.ID == bpf.FnRingbufSubmit {
+			c.aluImm(4, x86.Xor, word, math.MinInt32) // RecordBusy
 		} else {
-			c.aluImm(4, aluXor, word, math.MinInt32|layout.RecordDiscard)
+			c.aluImm(4, x86.Xor, word, math.MinInt32|layout.RecordDiscard)
 		}
 		if c.live[i].has(bpf.R0) {
-			c.movImm(rax, 0)
+			c.movImm(x86.RAX, 0)
 		}
 	}
 	return i + 1
@@ -145,15 +146,15 @@ func (c *compiler) call(i int) (next int) {
 // bound sees that what R3 points to, of R2 bytes, is in the context: if not, R3 becomes an
 // address where nothing can be.
 func (c *compiler) bound() {
-	const end = r9
+	const end = x86.R9
 	outside, inside := c.newLabel(), c.newLabel()
 	c.mov(8, end, regs[bpf.R3])
-	c.emit(8, aluSub.between()|2, end, at(r12, StateContext))
-	c.aluImm(8, aluCmp, inReg(end), 8*ContextWords)
-	c.jump(condA, outside)
-	c.alu(8, aluAdd, end, regs[bpf.R2])
-	c.aluImm(8, aluCmp, inReg(end), 8*ContextWords)
-	c.jump(condA, outside)
+	c.emit(8, x86.Sub.ToReg(), end, x86.At(x86.R12, StateContext))
+	c.aluImm(8, x86.Cmp, x86.In(end), 8*ContextWords)
+	c.jump(x86.CondA, outside)
+	c.alu(8, x86.Add, end, regs[bpf.R2])
+	c.aluImm(8, x86.Cmp, x86.In(end), 8*ContextWords)
+	c.jump(x86.CondA, outside)
 	c.bind(inside)
 	c.later(func() {
 		c.bind(outside)
@@ -194,18 +195,18 @@ func (c *compiler) lookup(i, m int) int {
 		values += uint64(k.value) * uint64(l.ValueStride(m))
 	} else {
 		if seen {
-			c.mov(4, rsi, regs[k.reg])
+			c.mov(4, x86.RSI, regs[k.reg])
 		} else {
-			c.load(4, rsi, at(rsi, 0))
+			c.load(4, x86.RSI, x86.At(x86.RSI, 0))
 		}
-		c.movImm(rax, 0)
-		c.aluImm(4, aluCmp, inReg(rsi), int32(spec.MaxEntries))
-		c.jump(condAE, null)
+		c.movImm(x86.RAX, 0)
+		c.aluImm(4, x86.Cmp, x86.In(x86.RSI), int32(spec.MaxEntries))
+		c.jump(x86.CondAE, null)
 	}
 	// values + slot*stride + index*stride
-	c.slotAddr(rax, r9, m, values)
+	c.slotAddr(x86.RAX, x86.R9, m, values)
 	if !known {
-		c.addScaled(rax, rsi, l.ValueStride(m))
+		c.addScaled(x86.RAX, x86.RSI, l.ValueStride(m))
 	}
 	if found != here {
 		c.jump(always, found)
@@ -217,50 +218,50 @@ func (c *compiler) lookup(i, m int) int {
 // lookupHash finds an element of a hash: in its key's home, where most are, or in the
 // other bucket. See bpf's layout.go.
 func (c *compiler) lookupHash(i, m int) int {
-	const word, tag, hash, number, bucket, n, elem, keys = rdi, rax, r11, rdx, r9, rcx, r10, r8
+	const word, tag, hash, number, bucket, n, elem, keys = x86.RDI, x86.RAX, x86.R11, x86.RDX, x86.R9, x86.RCX, x86.R10, x86.R8
 	spec, l := c.proof.Program.Maps[m], c.env.Layout
 	next, here, null, found := c.zeroCheck(i)
 	search, try, again, same, other, none := c.newLabel(), c.newLabel(), c.newLabel(), c.newLabel(), c.newLabel(), c.newLabel()
 	// choose makes a bucket's number of a hash's upper half.
 	choose := func() {
 		c.imulImm(8, number, number, int32(l.Buckets(m)))
-		c.shiftImm(8, shiftShr, number, 32)
+		c.shiftImm(8, x86.Shr, number, 32)
 	}
 
-	c.load(int(spec.KeySize), word, at(rsi, 0))
+	c.load(int(spec.KeySize), word, x86.At(x86.RSI, 0))
 	c.movImm(hash, layout.HashMul)
 	c.imul(8, hash, word)
 	c.mov(8, number, hash)
-	c.shiftImm(8, shiftShr, number, 32)
-	c.alu(8, aluXor, hash, number)
+	c.shiftImm(8, x86.Shr, number, 32)
+	c.alu(8, x86.Xor, hash, number)
 	c.mov(4, tag, hash)
-	c.aluImm(4, aluOr, inReg(tag), layout.TagKey)
+	c.aluImm(4, x86.Or, x86.In(tag), layout.TagKey)
 	choose()
 	c.bind(search)
 	c.mov(4, bucket, number)
 	c.scale(bucket, layout.BucketSize)
 	c.movImm(n, uint64(c.env.Segment)+l.Index(m))
-	c.alu(8, aluAdd, bucket, n)
+	c.alu(8, x86.Add, bucket, n)
 	c.movImm(n, 0)
 	c.bind(try)
-	c.emit(4, aluCmp.between()|2, tag, indexed(bucket, n, 2, layout.BucketTags))
-	c.jump(condE, same)
+	c.emit(4, x86.Cmp.ToReg(), tag, x86.Indexed(bucket, n, 2, layout.BucketTags))
+	c.jump(x86.CondE, same)
 	c.bind(again)
-	c.aluImm(4, aluAdd, inReg(n), 1)
-	c.aluImm(4, aluCmp, inReg(n), layout.BucketSlots)
-	c.jump(condNE, try)
+	c.aluImm(4, x86.Add, x86.In(n), 1)
+	c.aluImm(4, x86.Cmp, x86.In(n), layout.BucketSlots)
+	c.jump(x86.CondNE, try)
 	c.jump(always, other)
 
 	c.bind(same)
-	c.lea(8, elem, indexed(n, number, 3, 0))
+	c.lea(8, elem, x86.Indexed(n, number, 3, 0))
 	c.movImm(keys, uint64(c.env.Segment)+l.Keys(m))
-	c.emit(8, aluCmp.between(), word, indexed(keys, elem, 3, 0))
-	c.jump(condNE, again)
+	c.emit(8, x86.Cmp.ToRM(), word, x86.Indexed(keys, elem, 3, 0))
+	c.jump(x86.CondNE, again)
 	if spec.Type == bpf.LRUHash || spec.Type == bpf.LRUPerCPUHash {
-		c.storeImm(1, indexed(bucket, n, 0, layout.BucketUsed), 1)
+		c.storeImm(1, x86.Indexed(bucket, n, 0, layout.BucketUsed), 1)
 	}
-	c.slotAddr(rax, rdx, m, uint64(c.env.Segment)+l.Values(m))
-	c.addScaled(rax, elem, l.ValueStride(m))
+	c.slotAddr(x86.RAX, x86.RDX, m, uint64(c.env.Segment)+l.Values(m))
+	c.addScaled(x86.RAX, elem, l.ValueStride(m))
 	if found != here {
 		c.jump(always, found)
 	}
@@ -269,67 +270,67 @@ func (c *compiler) lookupHash(i, m int) int {
 	c.later(func() {
 		c.bind(other)
 		c.test(8, hash) // 0 when it was searched, or where it is the home
-		c.jump(condE, none)
+		c.jump(x86.CondE, none)
 		c.movImm(number, layout.HashMul)
 		c.imul(8, number, hash)
-		c.shiftImm(8, shiftShr, number, 32)
+		c.shiftImm(8, x86.Shr, number, 32)
 		choose()
 		c.movImm(hash, 0)
 		c.jump(always, search)
 		c.bind(none)
-		c.movImm(rax, 0)
+		c.movImm(x86.RAX, 0)
 		c.jump(always, null)
 	})
 	return next
 }
 
 // addScaled is dst += index*stride.
-func (c *compiler) addScaled(dst, index reg, stride uint32) {
+func (c *compiler) addScaled(dst, index x86.Reg, stride uint32) {
 	if stride == 8 {
-		c.lea(8, dst, indexed(dst, index, 3, 0))
+		c.lea(8, dst, x86.Indexed(dst, index, 3, 0))
 		return
 	}
 	c.scale(index, int32(stride))
-	c.alu(8, aluAdd, dst, index)
+	c.alu(8, x86.Add, dst, index)
 }
 
 // slotAddr is dst = the address base, in the thread's own slot of a map.
-func (c *compiler) slotAddr(dst, scratch reg, m int, base uint64) {
+func (c *compiler) slotAddr(dst, scratch x86.Reg, m int, base uint64) {
 	c.movImm(dst, base)
 	if stride := c.env.Layout.SlotStride(m); stride != 0 {
-		c.load(4, scratch, at(r12, StateSlot))
+		c.load(4, scratch, x86.At(x86.R12, StateSlot))
 		c.scale(scratch, int32(stride))
-		c.alu(8, aluAdd, dst, scratch)
+		c.alu(8, x86.Add, dst, scratch)
 	}
 }
 
 // reserve is ringbuf_reserve; see bpf's layout.go.
 func (c *compiler) reserve(i int, call *bpf.HelperCall) int {
-	const ring, head, off, tmp = r9, rdi, rsi, rdx
+	const ring, head, off, tmp = x86.R9, x86.RDI, x86.RSI, x86.RDX
 	size, need := int32(c.proof.Program.Maps[call.Map].MaxEntries), int32(recordSize(call))
 	next, here, null, found := c.zeroCheck(i)
 	around, write, full := c.newLabel(), c.newLabel(), c.newLabel()
 	// room sees whether there is any, for a new head in rax.
 	room := func() {
-		c.mov(8, tmp, rax)
-		c.emit(8, aluSub.between()|2, tmp, at(ring, layout.RingTail))
-		c.aluImm(8, aluCmp, inReg(tmp), size)
-		c.jump(condA, full)
+		c.mov(8, tmp, x86.RAX)
+		c.emit(8, x86.Sub.ToReg(), tmp, x86.At(ring, layout.RingTail))
+		c.aluImm(8, x86.Cmp, x86.In(tmp), size)
+		c.jump(x86.CondA, full)
 	}
 
-	c.slotAddr(ring, rax, call.Map, uint64(c.env.Segment)+c.env.Layout.Values(call.Map))
-	c.load(8, head, at(ring, layout.RingHead))
+	c.slotAddr(ring, x86.RAX, call.Map, uint64(c.env.Segment)+c.env.Layout.Values(call.Map))
+	c.load(8, head, x86.At(ring, layout.RingHead))
 	c.mov(4, off, head)
-	c.aluImm(4, aluAnd, inReg(off), size-1)
-	c.aluImm(4, aluCmp, inReg(off), size-need)
-	c.jump(condA, around)
-	c.lea(8, rax, at(head, need))
+	c.aluImm(4, x86.And, x86.In(off), size-1)
+	c.aluImm(4, x86.Cmp, x86.In(off), size-need)
+	c.jump(x86.CondA, around)
+	c.lea(8, x86.RAX, x86.At(head, need))
 	room()
 	c.bind(write)
-	c.movImm(rcx, call.Const[1]|layout.RecordBusy)
-	c.store(8, indexed(ring, off, 0, layout.RingData), rcx)
-	c.store(8, at(ring, layout.RingHead), rax)
-	c.lea(8, rax, indexed(ring, off, 0, layout.RingData+layout.RecordHeader))
+	c.movImm(x86.RCX, call.Const[1]|layout.RecordBusy)
+	c.store(8, x86.Indexed(ring, off, 0, layout.RingData), x86.RCX)
+	c.store(8, x86.At(ring, layout.RingHead), x86.RAX)
+	c.lea(8, x86.RAX, x86.Indexed(ring, off, 0, layout.RingData+layout.RecordHeader))
 	if found != here {
 		c.jump(always, found)
 	}
@@ -337,50 +338,50 @@ func (c *compiler) reserve(i int, call *bpf.HelperCall) int {
 
 	c.later(func() {
 		c.bind(around) // fill the rest of the ring, begin again
-		c.movImm(rcx, uint64(size))
-		c.alu(8, aluSub, rcx, off)
-		c.lea(8, rax, indexed(head, rcx, 0, need))
+		c.movImm(x86.RCX, uint64(size))
+		c.alu(8, x86.Sub, x86.RCX, off)
+		c.lea(8, x86.RAX, x86.Indexed(head, x86.RCX, 0, need))
 		room()
-		c.lea(4, rcx, at(rcx, layout.RecordDiscard-layout.RecordHeader))
-		c.store(8, indexed(ring, off, 0, layout.RingData), rcx)
+		c.lea(4, x86.RCX, x86.At(x86.RCX, layout.RecordDiscard-layout.RecordHeader))
+		c.store(8, x86.Indexed(ring, off, 0, layout.RingData), x86.RCX)
 		c.movImm(off, 0)
 		c.jump(always, write)
 		c.bind(full)
-		c.aluImm(8, aluAdd, at(ring, layout.RingLost), 1)
-		c.movImm(rax, 0)
+		c.aluImm(8, x86.Add, x86.At(ring, layout.RingLost), 1)
+		c.movImm(x86.RAX, 0)
 		c.jump(always, null)
 	})
 	return next
 }
 
 // scale is dst *= n.
-func (c *compiler) scale(dst reg, n int32) { c.mulImm(8, dst, dst, n) }
+func (c *compiler) scale(dst x86.Reg, n int32) { c.mulImm(8, dst, dst, n) }
 
 // commSize is the room that programs have for a name, mostly.
 const commSize = 16
 
 // comm copies the thread's name to where rdi points. The last byte is a NUL whatever is there.
 func (c *compiler) comm() {
-	c.load(8, rax, at(r12, StateComm))
-	c.store(8, at(rdi, 0), rax)
-	c.load(8, rax, at(r12, StateComm+8))
-	c.shiftImm(8, shiftShl, rax, 8)
-	c.shiftImm(8, shiftShr, rax, 8)
-	c.store(8, at(rdi, 8), rax)
+	c.load(8, x86.RAX, x86.At(x86.R12, StateComm))
+	c.store(8, x86.At(x86.RDI, 0), x86.RAX)
+	c.load(8, x86.RAX, x86.At(x86.R12, StateComm+8))
+	c.shiftImm(8, x86.Shl, x86.RAX, 8)
+	c.shiftImm(8, x86.Shr, x86.RAX, 8)
+	c.store(8, x86.At(x86.RDI, 8), x86.RAX)
 }
 
 // clock reads the time-stamp counter and makes nanoseconds of it.
 func (c *compiler) clock() {
 	k := c.env.Clock
 	c.rdtsc()
-	c.shiftImm(8, shiftShl, rdx, 32)
-	c.alu(8, aluOr, rax, rdx)
-	c.movImm(r9, k.Mult)
-	c.unary(8, unaryMul, r9)
-	c.emit(8, opShrd, rdx, inReg(rax))
+	c.shiftImm(8, x86.Shl, x86.RDX, 32)
+	c.alu(8, x86.Or, x86.RAX, x86.RDX)
+	c.movImm(x86.R9, k.Mult)
+	c.unary(8, x86.Mul, x86.R9)
+	c.emit(8, x86.OpShrdImm, x86.RDX, x86.In(x86.RAX))
 	c.imm(1, int32(k.Shift))
 	if k.Base != 0 {
-		c.movImm(r9, k.Base)
-		c.alu(8, aluAdd, rax, r9)
+		c.movImm(x86.R9, k.Base)
+		c.alu(8, x86.Add, x86.RAX, x86.R9)
 	}
 }

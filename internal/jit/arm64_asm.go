@@ -2,9 +2,9 @@ package jit
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/bits"
 
+	"kprobe/arch"
 	"kprobe/internal/asm/a64"
 	"kprobe/internal/isa/amd64"
 )
@@ -12,9 +12,7 @@ import (
 // The A64 instructions that programs are made of. Each is a word, so that a label's place is known
 // when it is bound; what jumps ahead is completed at the end.
 
-// gpr is a general register; 31 is the stack pointer, or reads zero, as the instruction has it.
-type gpr uint32
-
+// Number 31 is the stack pointer, or reads zero, as the instruction has it.
 const zr, sp31 gpr = 31, 31
 
 // Operations on registers, by their 32-bit encodings; the highest bit makes them 64 bits wide.
@@ -26,6 +24,8 @@ const (
 	a64Add  = 0x0b000000
 	a64Sub  = 0x4b000000
 	a64Subs = 0x6b000000
+
+	a64AddSP = 0x0b206000 // with the stack pointer, of 8 bytes
 
 	a64Udiv = 0x1ac00800
 	a64Sdiv = 0x1ac00c00
@@ -82,7 +82,7 @@ func (a *asm64) put(w uint32, writes gpr) {
 // wide is the bit of an operation on n bytes.
 func wide(n int) uint32 {
 	if n == 8 {
-		return 1 << 31
+		return a64.Wide
 	}
 	return 0
 }
@@ -106,7 +106,9 @@ func (a *asm64) constant(dst gpr, v uint64) {
 
 // addImm is dst = x + v where an immediate can say it; 31 is the stack pointer. compare sets the flags,
 // by x - v, and writes nothing.
-func (a *asm64) addImm(n int, dst, x gpr, v int64) bool { return a.addition(n, 0x11000000, dst, x, v) }
+func (a *asm64) addImm(n int, dst, x gpr, v int64) bool {
+	return a.addition(n, a64.AddImm&^a64.Wide, dst, x, v)
+}
 
 func (a *asm64) compareImm(n int, x gpr, v int64) bool {
 	return v != -v && a.addition(n, 0x31000000, zr, x, -v) || v == 0 && a.addition(n, 0x71000000, zr, x, 0)
@@ -211,6 +213,17 @@ func (a *asm64) access(op uint32, n int, r, base gpr, off int32, scratch gpr) {
 	}
 }
 
+// load and store keep to the encoder's own scratch register where the offset has no field.
+func (a *asm64) load(n int, signed bool, dst, base gpr, off int32) {
+	op := uint32(a64Load)
+	if signed {
+		op = a64Signed
+	}
+	a.access(op, n, dst, base, off, s3)
+}
+
+func (a *asm64) store(n int, r, base gpr, off int32) { a.access(a64Store, n, r, base, off, s3) }
+
 // loadExclusive acquires, storeExclusive releases, and tells in status whether it failed.
 func (a *asm64) loadExclusive(n int, r, base gpr) {
 	a.put(0x085ffc00|log2(n)<<30|uint32(base)<<5|uint32(r), r)
@@ -233,23 +246,23 @@ func (a *asm64) refer(w uint32, to label, n, at int) {
 }
 
 // goTo jumps, and callLabel calls.
-func (a *asm64) goTo(to label)      { a.refer(0x14000000, to, 26, 0) }
-func (a *asm64) callLabel(to label) { a.refer(0x94000000, to, 26, 0); a.writes |= 1 << 30 }
+func (a *asm64) goTo(to label)      { a.refer(a64.B, to, 26, 0) }
+func (a *asm64) callLabel(to label) { a.refer(a64.BL, to, 26, 0); a.writes |= 1 << 30 }
 
 // when jumps on a condition.
 func (a *asm64) when(cond uint32, to label) {
 	if a.far {
-		a.put(0x54000000|2<<5|cond^1, zr)
+		a.put(a64.BCond|2<<5|cond^1, zr)
 		a.goTo(to)
 		return
 	}
-	a.refer(0x54000000|cond, to, 19, 5)
+	a.refer(a64.BCond|cond, to, 19, 5)
 }
 
 // whenZero jumps where a register of n bytes is zero, or, with not, where it is not.
 func (a *asm64) whenZero(n int, not bool, r gpr, to label) {
-	w := uint32(0x34000000) | wide(n) | uint32(r)
-	const negated = 1 << 24
+	w := uint32(a64.CBZ) | wide(n) | uint32(r)
+	const negated = a64.CBZ ^ a64.CBNZ
 	if not {
 		w |= negated
 	}
@@ -261,16 +274,13 @@ func (a *asm64) whenZero(n int, not bool, r gpr, to label) {
 	a.refer(w, to, 19, 5)
 }
 
-func (a *asm64) ret() { a.put(0xd65f03c0, zr) }
-
-// errFar is that a conditional jump does not reach.
-var errFar = fmt.Errorf("a jump is out of reach")
+func (a *asm64) ret() { a.put(a64.Ret, zr) }
 
 // callHelper calls out of the program.
 func (a *asm64) callHelper(helper int32) {
 	a.calls = append(a.calls, Call{Offset: len(a.code), Helper: helper})
-	a.put(0x94000000, zr)
-	a.writes |= helperClobbers64
+	a.put(a64.BL, zr)
+	a.writes |= places64.helper
 }
 
 func (a *asm64) bind(l label) { a.mark(l) }
@@ -287,4 +297,11 @@ func (a *asm64) finish() (code []byte, calls []Call, err error) {
 		binary.LittleEndian.PutUint32(word, binary.LittleEndian.Uint32(word)|uint32(d)&(1<<f.n-1)<<f.at)
 	}
 	return a.code, a.calls, nil
+}
+
+// linkARM64 aims a bl, in a word that is 0 yet.
+func linkARM64(field []byte, from, to arch.Addr) bool {
+	w, ok := a64.Branch(a64.BL, from, to)
+	binary.LittleEndian.PutUint32(field, w)
+	return ok
 }

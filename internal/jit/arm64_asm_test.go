@@ -220,7 +220,7 @@ func TestFar64(t *testing.T) {
 	if _, _, err := a.finish(); err != errFar {
 		t.Errorf("a jump of a MiB: %v", err)
 	}
-	if n := bits.OnesCount64(uint64(helperClobbers64)); n != 19 || helperClobbers64.Has(18) {
+	if n := bits.OnesCount64(uint64(places64.helper)); n != 19 || places64.helper.Has(18) {
 		t.Errorf("helpers change %d registers", n)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
 	"kprobe/bpf/verify"
+	"kprobe/internal/asm/x86"
 )
 
 // Nanoseconds of one run of a program, called in a loop as a detour calls it, beside
@@ -81,8 +82,8 @@ func measure(b *testing.B, text string, w *world, native int) {
 	}
 	b.Run("compiled", func(b *testing.B) {
 		times(b, &r)
-		if r.job.Regs[rax] != 0 {
-			b.Fatalf("R0 is %#x", r.job.Regs[rax])
+		if r.job.Regs[x86.RAX] != 0 {
+			b.Fatalf("R0 is %#x", r.job.Regs[x86.RAX])
 		}
 	})
 	for _, f := range []struct {

@@ -73,7 +73,7 @@ func compareRow(t *testing.T, m *machine, c *bpf.Collection) {
 	for range 40 {
 		for _, proof := range proofs {
 			w := w
-			w.pidTgid, w.slot, w.memory = 1<<32|uint64(1+rng.IntN(4)), rng.IntN(2), memoryOfTarget
+			w.pidTgid, w.slot, w.memory, w.data = 1<<32|uint64(1+rng.IntN(4)), rng.IntN(2), memoryOfTarget, dataAt
 			for i := range ContextWords {
 				binary.LittleEndian.PutUint64(w.context[8*i:], uint64(rng.IntN(1<<rng.IntN(20))))
 			}

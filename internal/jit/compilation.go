@@ -28,8 +28,8 @@ type function struct {
 	depth     int     // bytes that it and those it calls push
 }
 
-func newCompilation(p *bpf.Proof, env *Env, to assembler) compilation {
-	return compilation{out: to, proof: p, env: env, insns: p.Program.Insns, code: &Code{Context: p.Context}}
+func newCompilation(p *bpf.Proof, env *Env, to assembler, link linker) compilation {
+	return compilation{out: to, proof: p, env: env, insns: p.Program.Insns, code: &Code{Context: p.Context, link: link}}
 }
 
 // plan finds out what the functions keep, whether any uses R10, and whether anything is
@@ -156,6 +156,7 @@ var answers = map[int32]answer{
 	bpf.FnGetFuncIP:         {StateFuncIP, NeedsFuncIP},
 	bpf.FnGetAttachCookie:   {StateCookie, NeedsCookie},
 	bpf.FnCallData:          {StateData, NeedsData},
+	bpf.FnCallWord:          {StateData, NeedsData},
 }
 
 // answered is where in the state a helper's answer is, if it is there, and notes that it is needed.

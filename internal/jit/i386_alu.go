@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"kprobe/bpf"
+	"kprobe/internal/asm/x86"
 )
 
 // low is an ALU instruction of 32 bits.
@@ -12,16 +13,16 @@ func (c *narrow) low(in bpf.Insn) error {
 	shift, shifts := shiftOps[in.Alu()]
 	switch {
 	case plain && in.X():
-		c.load(4, rax, lo(in.Src))
-		c.onto(op, lo(in.Dst), rax)
+		c.load(4, x86.RAX, lo(in.Src))
+		c.onto(op, lo(in.Dst), x86.RAX)
 	case plain:
 		c.aluImm(4, op, lo(in.Dst), in.Imm)
 	case shifts && in.X():
-		c.load(4, rcx, lo(in.Src))
-		c.emit(4, opShiftCL, reg(shift), lo(in.Dst))
+		c.load(4, x86.RCX, lo(in.Src))
+		c.emit(4, x86.OpShiftCL, x86.Reg(shift), lo(in.Dst))
 	case shifts:
 		if k := in.Imm & 31; k != 0 {
-			c.emit(4, opShiftImm, reg(shift), lo(in.Dst))
+			c.emit(4, x86.OpShiftImm, x86.Reg(shift), lo(in.Dst))
 			c.imm(1, k)
 		}
 	case in.Alu() == bpf.Mov && !in.X():
@@ -29,23 +30,23 @@ func (c *narrow) low(in bpf.Insn) error {
 	case in.Alu() == bpf.Mov:
 		switch in.Off {
 		case 0, 32:
-			c.load(4, rax, lo(in.Src))
+			c.load(4, x86.RAX, lo(in.Src))
 		case 8, 16:
-			c.extend(4, int(in.Off/8), rax, lo(in.Src))
+			c.extend(4, int(in.Off/8), x86.RAX, lo(in.Src))
 		default:
 			return fmt.Errorf("move that sign-extends from %d bits", in.Off)
 		}
-		c.store(4, lo(in.Dst), rax)
+		c.store(4, lo(in.Dst), x86.RAX)
 	case in.Alu() == bpf.Neg:
-		c.emit(4, opUnary, reg(unaryNeg), lo(in.Dst))
+		c.emit(4, x86.OpUnary, x86.Reg(x86.Neg), lo(in.Dst))
 	case in.Alu() == bpf.Mul:
-		c.load(4, rax, lo(in.Dst))
+		c.load(4, x86.RAX, lo(in.Dst))
 		if in.X() {
-			c.emit(4, opImul, rax, lo(in.Src))
+			c.emit(4, x86.OpImul, x86.RAX, lo(in.Src))
 		} else {
-			c.imulImm(4, rax, rax, in.Imm)
+			c.imulImm(4, x86.RAX, x86.RAX, in.Imm)
 		}
-		c.store(4, lo(in.Dst), rax)
+		c.store(4, lo(in.Dst), x86.RAX)
 	case in.Alu() == bpf.Div || in.Alu() == bpf.Mod:
 		c.divideLow(in)
 	case in.Alu() == bpf.End:
@@ -66,11 +67,11 @@ func (c *narrow) wide(in bpf.Insn) error {
 		if in.X() {
 			c.get(in.Src)
 		} else {
-			c.movImm(rax, uint64(uint32(in.Imm)))
-			c.movImm(rdx, uint64(uint32(sign(in.Imm))))
+			c.movImm(x86.RAX, uint64(uint32(in.Imm)))
+			c.movImm(x86.RDX, uint64(uint32(sign(in.Imm))))
 		}
-		c.onto(op, lo(in.Dst), rax)
-		c.onto(upper(op), hi(in.Dst), rdx)
+		c.onto(op, lo(in.Dst), x86.RAX)
+		c.onto(upper(op), hi(in.Dst), x86.RDX)
 		return nil
 	case shifts:
 		c.shift(in, shift)
@@ -104,36 +105,36 @@ func (c *narrow) wide(in bpf.Insn) error {
 
 // negate is edx:eax = -edx:eax.
 func (c *narrow) negate() {
-	c.unary(4, unaryNeg, rax)
-	c.aluImm(4, adc, inReg(rdx), 0)
-	c.unary(4, unaryNeg, rdx)
+	c.unary(4, x86.Neg, x86.RAX)
+	c.aluImm(4, x86.Adc, x86.In(x86.RDX), 0)
+	c.unary(4, x86.Neg, x86.RDX)
 }
 
 // shift leaves the shifted destination in edx:eax.
-func (c *narrow) shift(in bpf.Insn, op shiftOp) {
+func (c *narrow) shift(in bpf.Insn, op x86.Shift) {
 	c.get(in.Dst)
 	// to is the half that takes in bits of the other.
-	to, from, double, doubleCL := rax, rdx, opShrd, opShrdCL
-	if op == shiftShl {
-		to, from, double, doubleCL = rdx, rax, opShldImm, opShld
+	to, from, double, doubleCL := x86.RAX, x86.RDX, x86.OpShrdImm, x86.OpShrdCL
+	if op == x86.Shl {
+		to, from, double, doubleCL = x86.RDX, x86.RAX, x86.OpShldImm, x86.OpShldCL
 	}
 	// far is the rest of a shift by 32 and more: all bits have changed halves.
 	far := func() {
 		c.mov(4, to, from)
-		if op == shiftSar {
-			c.shiftImm(4, shiftSar, rdx, 31)
+		if op == x86.Sar {
+			c.shiftImm(4, x86.Sar, x86.RDX, 31)
 		} else {
 			c.movImm(from, 0)
 		}
 	}
 	if in.X() {
-		c.load(4, rcx, lo(in.Src))
-		c.emit(4, doubleCL, from, inReg(to))
+		c.load(4, x86.RCX, lo(in.Src))
+		c.emit(4, doubleCL, from, x86.In(to))
 		c.shiftCL(4, op, from)
 		near := c.newLabel()
-		c.emit(4, opUnary, reg(unaryTest), inReg(rcx))
+		c.emit(4, x86.OpUnary, x86.Reg(x86.TestImm), x86.In(x86.RCX))
 		c.imm(4, 32)
-		c.jump(condE, near)
+		c.jump(x86.CondE, near)
 		far()
 		c.bind(near)
 		return
@@ -141,7 +142,7 @@ func (c *narrow) shift(in bpf.Insn, op shiftOp) {
 	switch k := uint8(in.Imm) & 63; {
 	case k == 0:
 	case k < 32:
-		c.emit(4, double, from, inReg(to))
+		c.emit(4, double, from, x86.In(to))
 		c.imm(1, int32(k))
 		c.shiftImm(4, op, from, k)
 	default:
@@ -154,18 +155,18 @@ func (c *narrow) shift(in bpf.Insn, op shiftOp) {
 
 // multiply leaves the product in edx:eax: what the upper halves add is 32 bits of it.
 func (c *narrow) multiply(in bpf.Insn) {
-	c.factor(in, rbx, rsi)
-	c.load(4, rcx, hi(in.Dst))
-	c.imul(4, rcx, rbx)
-	c.load(4, rax, lo(in.Dst))
-	c.imul(4, rsi, rax)
-	c.alu(4, aluAdd, rcx, rsi)
-	c.unary(4, unaryMul, rbx)
-	c.alu(4, aluAdd, rdx, rcx)
+	c.factor(in, x86.RBX, x86.RSI)
+	c.load(4, x86.RCX, hi(in.Dst))
+	c.imul(4, x86.RCX, x86.RBX)
+	c.load(4, x86.RAX, lo(in.Dst))
+	c.imul(4, x86.RSI, x86.RAX)
+	c.alu(4, x86.Add, x86.RCX, x86.RSI)
+	c.unary(4, x86.Mul, x86.RBX)
+	c.alu(4, x86.Add, x86.RDX, x86.RCX)
 }
 
 // factor loads the second operand.
-func (c *narrow) factor(in bpf.Insn, low, high reg) {
+func (c *narrow) factor(in bpf.Insn, low, high x86.Reg) {
 	if in.X() {
 		c.load(4, low, lo(in.Src))
 		c.load(4, high, hi(in.Src))
@@ -180,23 +181,23 @@ func (c *narrow) end(in bpf.Insn) error {
 	swap := in.Class() == bpf.ClassALU64 || in.X()
 	switch in.Imm {
 	case 16:
-		c.load(2, rax, lo(in.Dst))
+		c.load(2, x86.RAX, lo(in.Dst))
 		if swap {
-			c.shiftImm(2, shiftRor, rax, 8)
+			c.shiftImm(2, x86.Ror, x86.RAX, 8)
 		}
 		c.putLow(in.Dst)
 	case 32:
-		c.load(4, rax, lo(in.Dst))
+		c.load(4, x86.RAX, lo(in.Dst))
 		if swap {
-			c.bswap(4, rax)
+			c.bswap(4, x86.RAX)
 		}
 		c.putLow(in.Dst)
 	case 64:
 		if swap {
-			c.load(4, rdx, lo(in.Dst))
-			c.load(4, rax, hi(in.Dst))
-			c.bswap(4, rax)
-			c.bswap(4, rdx)
+			c.load(4, x86.RDX, lo(in.Dst))
+			c.load(4, x86.RAX, hi(in.Dst))
+			c.bswap(4, x86.RAX)
+			c.bswap(4, x86.RDX)
 			c.put(in.Dst)
 		}
 	default:
@@ -210,38 +211,38 @@ func (c *narrow) end(in bpf.Insn) error {
 func (c *narrow) divideLow(in bpf.Insn) {
 	mod, signed := in.Alu() == bpf.Mod, in.Off == 1
 	zero, minus, done := c.newLabel(), c.newLabel(), c.newLabel()
-	c.factor(in, rcx, rbx)
-	c.load(4, rax, lo(in.Dst))
-	c.emit(4, opTest, rcx, inReg(rcx))
-	c.jump(condE, zero)
+	c.factor(in, x86.RCX, x86.RBX)
+	c.load(4, x86.RAX, lo(in.Dst))
+	c.emit(4, x86.OpTest, x86.RCX, x86.In(x86.RCX))
+	c.jump(x86.CondE, zero)
 	if signed {
-		c.aluImm(4, aluCmp, inReg(rcx), -1)
-		c.jump(condE, minus)
+		c.aluImm(4, x86.Cmp, x86.In(x86.RCX), -1)
+		c.jump(x86.CondE, minus)
 		c.signExtendA(4)
-		c.unary(4, unaryIDiv, rcx)
+		c.unary(4, x86.IDiv, x86.RCX)
 	} else {
-		c.movImm(rdx, 0)
-		c.unary(4, unaryDiv, rcx)
+		c.movImm(x86.RDX, 0)
+		c.unary(4, x86.Div, x86.RCX)
 	}
 	if mod {
-		c.mov(4, rax, rdx)
+		c.mov(4, x86.RAX, x86.RDX)
 	}
 	c.jump(always, done)
 	if signed {
 		c.bind(minus)
 		if mod {
-			c.movImm(rax, 0)
+			c.movImm(x86.RAX, 0)
 		} else {
-			c.unary(4, unaryNeg, rax)
+			c.unary(4, x86.Neg, x86.RAX)
 		}
 		c.jump(always, done)
 	}
 	c.bind(zero)
 	if !mod {
-		c.movImm(rax, 0)
+		c.movImm(x86.RAX, 0)
 	}
 	c.bind(done)
-	c.store(4, lo(in.Dst), rax)
+	c.store(4, lo(in.Dst), x86.RAX)
 }
 
 // divideWide is that of 64 bits. A signed one is done with what the numbers are without
@@ -250,51 +251,51 @@ func (c *narrow) divideWide(in bpf.Insn) {
 	c.divides = true
 	mod, signed := in.Alu() == bpf.Mod, in.Off == 1
 	zero, done := c.newLabel(), c.newLabel()
-	c.factor(in, rcx, rbx)
+	c.factor(in, x86.RCX, x86.RBX)
 	c.get(in.Dst)
-	c.mov(4, rsi, rcx)
-	c.alu(4, aluOr, rsi, rbx)
-	c.jump(condE, zero)
+	c.mov(4, x86.RSI, x86.RCX)
+	c.alu(4, x86.Or, x86.RSI, x86.RBX)
+	c.jump(x86.CondE, zero)
 	if signed {
-		c.store(4, spare(0), rdx) // the remainder's sign
-		c.mov(4, rsi, rdx)
-		c.alu(4, aluXor, rsi, rbx)
-		c.store(4, spare(1), rsi) // the quotient's
-		c.positive(rax, rdx)
-		c.positive(rcx, rbx)
+		c.store(4, spare(0), x86.RDX) // the remainder's sign
+		c.mov(4, x86.RSI, x86.RDX)
+		c.alu(4, x86.Xor, x86.RSI, x86.RBX)
+		c.store(4, spare(1), x86.RSI) // the quotient's
+		c.positive(x86.RAX, x86.RDX)
+		c.positive(x86.RCX, x86.RBX)
 	}
 	c.jump(calling, c.divide)
 	sign := spare(1)
 	if mod {
-		c.mov(4, rax, rdi)
-		c.mov(4, rdx, rsi)
+		c.mov(4, x86.RAX, x86.RDI)
+		c.mov(4, x86.RDX, x86.RSI)
 		sign = spare(0)
 	}
 	if signed {
 		keep := c.newLabel()
-		c.aluImm(4, aluCmp, sign, 0)
-		c.jump(condGE, keep)
+		c.aluImm(4, x86.Cmp, sign, 0)
+		c.jump(x86.CondGE, keep)
 		c.negate()
 		c.bind(keep)
 	}
 	c.jump(always, done)
 	c.bind(zero)
 	if !mod {
-		c.movImm(rax, 0)
-		c.movImm(rdx, 0)
+		c.movImm(x86.RAX, 0)
+		c.movImm(x86.RDX, 0)
 	}
 	c.bind(done)
 	c.put(in.Dst)
 }
 
 // positive takes a number's sign away.
-func (c *narrow) positive(low, high reg) {
+func (c *narrow) positive(low, high x86.Reg) {
 	is := c.newLabel()
-	c.emit(4, opTest, high, inReg(high))
-	c.jump(condNS, is)
-	c.unary(4, unaryNeg, low)
-	c.aluImm(4, adc, inReg(high), 0)
-	c.unary(4, unaryNeg, high)
+	c.emit(4, x86.OpTest, high, x86.In(high))
+	c.jump(x86.CondNS, is)
+	c.unary(4, x86.Neg, low)
+	c.aluImm(4, x86.Adc, x86.In(high), 0)
+	c.unary(4, x86.Neg, high)
 	c.bind(is)
 }
 
@@ -303,40 +304,40 @@ func (c *narrow) positive(low, high reg) {
 func (c *narrow) division() {
 	long, bit, subtract, next := c.newLabel(), c.newLabel(), c.newLabel(), c.newLabel()
 	c.bind(c.divide)
-	c.emit(4, opTest, rbx, inReg(rbx))
-	c.jump(condNE, long)
-	c.mov(4, rdi, rax) // as on paper, with digits of 32 bits
-	c.mov(4, rax, rdx)
-	c.movImm(rdx, 0)
-	c.unary(4, unaryDiv, rcx)
-	c.mov(4, rsi, rax)
-	c.mov(4, rax, rdi)
-	c.unary(4, unaryDiv, rcx)
-	c.mov(4, rdi, rdx)
-	c.mov(4, rdx, rsi)
-	c.movImm(rsi, 0)
+	c.emit(4, x86.OpTest, x86.RBX, x86.In(x86.RBX))
+	c.jump(x86.CondNE, long)
+	c.mov(4, x86.RDI, x86.RAX) // as on paper, with digits of 32 bits
+	c.mov(4, x86.RAX, x86.RDX)
+	c.movImm(x86.RDX, 0)
+	c.unary(4, x86.Div, x86.RCX)
+	c.mov(4, x86.RSI, x86.RAX)
+	c.mov(4, x86.RAX, x86.RDI)
+	c.unary(4, x86.Div, x86.RCX)
+	c.mov(4, x86.RDI, x86.RDX)
+	c.mov(4, x86.RDX, x86.RSI)
+	c.movImm(x86.RSI, 0)
 	c.ret()
 
 	c.bind(long) // the quotient has one digit: bit by bit
-	c.mov(4, rdi, rdx)
-	c.movImm(rsi, 0)
-	c.movImm(rdx, 32)
+	c.mov(4, x86.RDI, x86.RDX)
+	c.movImm(x86.RSI, 0)
+	c.movImm(x86.RDX, 32)
 	c.bind(bit)
-	c.shiftImm(4, shiftShl, rax, 1)
-	c.emit(4, opShift1, reg(shiftRcl), inReg(rdi))
-	c.emit(4, opShift1, reg(shiftRcl), inReg(rsi))
-	c.jump(condB, subtract)
-	c.alu(4, aluCmp, rsi, rbx)
-	c.jump(condB, next)
-	c.jump(condA, subtract)
-	c.alu(4, aluCmp, rdi, rcx)
-	c.jump(condB, next)
+	c.shiftImm(4, x86.Shl, x86.RAX, 1)
+	c.emit(4, x86.OpShift1, x86.Reg(x86.Rcl), x86.In(x86.RDI))
+	c.emit(4, x86.OpShift1, x86.Reg(x86.Rcl), x86.In(x86.RSI))
+	c.jump(x86.CondB, subtract)
+	c.alu(4, x86.Cmp, x86.RSI, x86.RBX)
+	c.jump(x86.CondB, next)
+	c.jump(x86.CondA, subtract)
+	c.alu(4, x86.Cmp, x86.RDI, x86.RCX)
+	c.jump(x86.CondB, next)
 	c.bind(subtract)
-	c.alu(4, aluSub, rdi, rcx)
-	c.alu(4, sbb, rsi, rbx)
-	c.aluImm(4, aluOr, inReg(rax), 1)
+	c.alu(4, x86.Sub, x86.RDI, x86.RCX)
+	c.alu(4, x86.Sbb, x86.RSI, x86.RBX)
+	c.aluImm(4, x86.Or, x86.In(x86.RAX), 1)
 	c.bind(next)
-	c.aluImm(4, aluSub, inReg(rdx), 1)
-	c.jump(condNE, bit)
+	c.aluImm(4, x86.Sub, x86.In(x86.RDX), 1)
+	c.jump(x86.CondNE, bit)
 	c.ret()
 }

@@ -427,7 +427,7 @@ func TestHelperCalls(t *testing.T) {
 	b.begin()
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, id := range []int32{bpf.FnKtimeGetNs, bpf.FnGetPrandomU32, bpf.FnGetSmpProcessorID, bpf.FnGetCurrentPidTgid, bpf.FnGetCurrentUidGid,
-		bpf.FnKtimeGetBootNs, bpf.FnGetFuncIP, bpf.FnGetAttachCookie, bpf.FnCallData, bpf.FnOverrideReturn, bpf.FnGetCurrentComm} {
+		bpf.FnKtimeGetBootNs, bpf.FnGetFuncIP, bpf.FnGetAttachCookie, bpf.FnCallData, bpf.FnCallWord, bpf.FnOverrideReturn, bpf.FnGetCurrentComm} {
 		b.loadAll(rng)
 		if id == bpf.FnGetCurrentComm {
 			b.add(bpf.Insn{Op: bpf.ClassALU64 | bpf.Mov | bpf.SrcX, Dst: 1, Src: bpf.R10},

@@ -1,7 +1,6 @@
 package jit
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"kprobe/arch"
@@ -64,13 +63,15 @@ type Code struct {
 
 	Needs Needs
 
-	wraps bool // addresses do, as in 32-bit code: everything is in reach of a call
-	words bool // a call is a word of A64
+	link linker
 }
+
+// linker aims a call, at its field's address or that of the code behind it as the machine has it; false: it does not reach.
+type linker func(field []byte, from, to arch.Addr) bool
 
 // Call is a place in a program's code that calls a helper.
 type Call struct {
-	Offset int   // of the field that leads there, which is 0 until linked: a rel32, or A64's word
+	Offset int   // of the field that leads there, which says nothing until linked: a rel32, A64's word, or two of RISC-V
 	Helper int32 // its number
 }
 
@@ -120,7 +121,8 @@ var compilers = map[*arch.Arch]func(*bpf.Proof, *Env) (*Code, error){
 		c := newNarrow(p, env)
 		return c.code, c.compile()
 	},
-	arch.ARM64: compile64,
+	arch.ARM64:   compileARM64,
+	arch.RISCV64: compileRISCV64,
 }
 
 // Link gives the program's bytes for the address at, with calls of the helpers'
@@ -134,19 +136,9 @@ func (c *Code) Link(at arch.Addr, helper func(int32) (arch.Addr, bool)) ([]byte,
 		if !ok {
 			return nil, fmt.Errorf("jit: no routine for helper %d", call.Helper)
 		}
-		if c.words {
-			d := int64(to - (at + arch.Addr(call.Offset)))
-			if d < -1<<27 || d >= 1<<27 || d%4 != 0 {
-				return nil, fmt.Errorf("jit: helper %d at %v is out of reach of the program at %v", call.Helper, to, at)
-			}
-			binary.LittleEndian.PutUint32(b[call.Offset:], 0x94000000|uint32(d/4)&(1<<26-1))
-			continue
-		}
-		rel := int64(to - (at + arch.Addr(call.Offset) + 4))
-		if !c.wraps && rel != int64(int32(rel)) {
+		if !c.link(b[call.Offset:], at+arch.Addr(call.Offset), to) {
 			return nil, fmt.Errorf("jit: helper %d at %v is out of reach of the program at %v", call.Helper, to, at)
 		}
-		binary.LittleEndian.PutUint32(b[call.Offset:], uint32(rel))
 	}
 	return b, nil
 }

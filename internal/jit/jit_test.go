@@ -9,6 +9,7 @@ import (
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
 	"kprobe/bpf/verify"
+	"kprobe/internal/asm/x86"
 )
 
 // The clock, between two looks at the counter itself.
@@ -37,10 +38,10 @@ func TestClock(t *testing.T) {
 		}
 		m.execute(t, runs)
 		at := func(r *run) uint64 {
-			hi, lo := bits.Mul64(r.job.Regs[rax], clock.Mult)
+			hi, lo := bits.Mul64(r.job.Regs[x86.RAX], clock.Mult)
 			return clock.Base + (hi<<(64-clock.Shift) | lo>>clock.Shift)
 		}
-		if now := runs[1].job.Regs[rax]; now < at(runs[0]) || now > at(runs[2]) {
+		if now := runs[1].job.Regs[x86.RAX]; now < at(runs[0]) || now > at(runs[2]) {
 			t.Errorf("%+v: %d is not between %d and %d", clock, now, at(runs[0]), at(runs[2]))
 		}
 	}

@@ -5,14 +5,25 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"kprobe/internal/testprog"
 )
 
 // The tests of what programs do once more, in a process of their own, compiled for i386
-// and run as 32-bit code.
-func TestI386(t *testing.T) { testOf(t, "386") }
+// and run as 32-bit code, by QEMU where the machine runs none.
+func TestI386(t *testing.T) {
+	if testprog.Programs32.On(t) {
+		testOf(t, "386")
+	} else {
+		testOf(t, "386"+emulated)
+	}
+}
 
 // For arm64, and run by QEMU.
 func TestARM64(t *testing.T) { testOf(t, "arm64") }
+
+// And for riscv64.
+func TestRISCV64(t *testing.T) { testOf(t, "riscv64") }
 
 func testOf(t *testing.T, machine string) {
 	if os.Getenv(machineVariable) != "" {

@@ -25,6 +25,8 @@ func (o *output) newLabel() label {
 	return label(len(o.labels) - 1)
 }
 
+func (o *output) written() amd64.RegSet { return o.writes }
+
 // offset is where a label is, of finished code.
 func (o *output) offset(l label) int { return o.labels[l].off }
 

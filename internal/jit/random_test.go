@@ -71,11 +71,11 @@ func compareRandom(t *testing.T, m *machine, template *world, first, n uint64) {
 // Random programs do the same compiled as interpreted.
 func TestRandomPrograms(t *testing.T) {
 	n := uint64(20000)
-	if under.run != nil {
-		n = 4000
-	}
 	if testing.Short() {
 		n = 1000
+	}
+	if under.run != nil { // each of two
+		n = min(n, 4000) / 2
 	}
 	m := harness(t)
 	compareRandom(t, m, mapWorld(t, randomMaps()...), 0, n)

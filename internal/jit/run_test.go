@@ -16,6 +16,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/internal/asm/x86"
 	"kprobe/internal/testprog"
 )
 
@@ -27,10 +28,11 @@ const (
 	codeAt    = 0x10000000
 	stackAt   = 0x20000000 // its top
 	contextAt = 0x30000000
+	dataAt    = contextAt + 2048 // CALL_DATA of testdata/run.c
 )
 
-// machineVariable has the tests compile for another machine than x86-64, and run that: TestI386 and
-// TestARM64 set it.
+// machineVariable has the tests compile for another machine than x86-64, and run that: TestI386,
+// TestARM64 and TestRISCV64 set it.
 const machineVariable = "KPROBE_TEST_MACHINE"
 
 // subject is a machine whose compiler is tested.
@@ -54,34 +56,53 @@ type subject struct {
 }
 
 var subjects = map[string]*subject{
-	"": {machine: arch.AMD64, cc: []string{"gcc", "-m64"}, segment: 0x123456780000, mask: 1<<64 - 1, // no short form of a constant reaches the segment
+	"": {machine: arch.AMD64, cc: []string{"gcc", "-m64", "-mgeneral-regs-only"}, segment: 0x123456780000, mask: 1<<64 - 1, // no short form of a constant reaches the segment
 		objdump: []string{"objdump", "-m", "i386:x86-64", "-M", "intel"},
-		names:   regNames[8], reg: func(i int) arch.Reg { return gprs[i] },
-		result: int(rax), state: int(r12), context: int(rdi), stack: int(rsp), above: 8, link: -1,
+		names:   regNames[8], reg: func(i int) arch.Reg { return x86.Reg(i).Arch() },
+		result: int(x86.RAX), state: int(x86.R12), context: int(x86.RDI), stack: int(x86.RSP), above: 8, link: -1,
 		inlined: func(p *bpf.Proof, env *Env) func(int) (regSet, bool) {
 			return newCompiler(p, env).inlined
 		},
 		length: lengthAt},
-	"386": {machine: arch.I386, cc: []string{"gcc", "-m32"}, segment: 0x40000000, mask: 1<<32 - 1,
+	"386": {machine: arch.I386, cc: []string{"gcc", "-m32", "-mgeneral-regs-only"}, segment: 0x60000000, mask: 1<<32 - 1,
 		objdump: []string{"objdump", "-m", "i386", "-M", "intel"},
-		names:   regNames[8][:8], reg: func(i int) arch.Reg { return gprs[i] },
-		result: int(rax), state: int(rbp), context: int(rax), stack: int(rsp), above: 4 + align386, link: -1,
+		names:   regNames[8][:8], reg: func(i int) arch.Reg { return x86.Reg(i).Arch() },
+		result: int(x86.RAX), state: int(x86.RBP), context: int(x86.RAX), stack: int(x86.RSP), above: 4 + align386, link: -1,
 		inlined: func(p *bpf.Proof, env *Env) func(int) (regSet, bool) {
 			return newNarrow(p, env).inlined
 		},
 		length: lengthAt},
-	"arm64": {machine: arch.ARM64, cc: []string{"aarch64-linux-gnu-gcc", "-Wl,-Ttext-segment=0xc000000"}, run: []string{"qemu-aarch64"}, segment: 0x123456780000, mask: 1<<64 - 1,
+	"arm64": {machine: arch.ARM64, cc: []string{"aarch64-linux-gnu-gcc", "-mgeneral-regs-only", "-Wl,-Ttext-segment=0xc000000"}, run: []string{"qemu-aarch64"}, segment: 0x123456780000, mask: 1<<64 - 1,
 		objdump: []string{"aarch64-linux-gnu-objdump", "-m", "aarch64"},
 		names:   arch.ARM64.RegNames[:32], reg: func(i int) arch.Reg { return arch.Reg(i) },
 		result: int(regs64[bpf.R0]), state: int(state64), context: 0, stack: 31, link: int(link64),
 		inlined: func(p *bpf.Proof, env *Env) func(int) (regSet, bool) {
-			return newCompiler64(p, env).inlined
+			return newCompiler64(p, env, &asm64{}, nil).inlined
+		},
+		length: func(testing.TB, []byte) int { return 4 }},
+	// The harness has registers that its own code would reckon addresses from at any values.
+	"riscv64": {machine: arch.RISCV64, cc: []string{"riscv64-linux-gnu-gcc", "-Wl,-Ttext-segment=0xc000000", "-Wl,--no-relax"}, run: []string{"qemu-riscv64"}, segment: 0x12345678000, mask: 1<<64 - 1,
+		objdump: []string{"riscv64-linux-gnu-objdump", "-m", "riscv:rv64"},
+		names:   arch.RISCV64.RegNames[:32], reg: func(i int) arch.Reg { return arch.Reg(i) },
+		result: int(placesRV.regs[bpf.R0]), state: int(rvState), context: int(placesRV.regs[bpf.R1]), stack: int(rvStack), link: int(rvLink),
+		inlined: func(p *bpf.Proof, env *Env) func(int) (regSet, bool) {
+			return newCompiler64(p, env, &asmRV{}, nil).inlined
 		},
 		length: func(testing.TB, []byte) int { return 4 }},
 }
 
+// emulated is said after the name of an x86 machine whose code QEMU runs.
+const emulated = " emulated"
+
 // under is the machine under test.
-var under = subjects[os.Getenv(machineVariable)]
+var under = func() *subject {
+	name, byQEMU := strings.CutSuffix(os.Getenv(machineVariable), emulated)
+	s := *subjects[name]
+	if byQEMU {
+		s.run = []string{"qemu-i386"}
+	}
+	return &s
+}()
 
 var segmentAt = under.segment
 
@@ -163,7 +184,7 @@ func harness(t testing.TB) *machine {
 	t.Helper()
 	native.Do(func() {
 		exe := filepath.Join(t.TempDir(), "run")
-		args := append(slices.Clone(under.cc), "-O2", "-Wall", "-Werror", "-static", "-no-pie", "-fno-pie", "-mgeneral-regs-only", "-o", exe, "testdata/run.c")
+		args := append(slices.Clone(under.cc), "-O2", "-Wall", "-Werror", "-static", "-no-pie", "-fno-pie", "-o", exe, "testdata/run.c")
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", args[0], err, out)
 		}
@@ -191,11 +212,27 @@ func numberOf(id int32) uint64 {
 	return uint64(id - bpf.FnCallData + 240)
 }
 
-// execute runs a batch.
+// execute runs programs. What one does is told by what it begins with, so that one which crashes does so again. One that does
+// not was not in the wrong: under a nested hypervisor code of 32 bits that adds two registers got a SIGSEGV, once.
 func (m *machine) execute(t testing.TB, runs []*run) {
 	t.Helper()
 	m.Lock()
 	defer m.Unlock()
+	m.batch(t, runs)
+	var crashed []*run
+	for _, r := range runs {
+		if r.job.Status == jobCrashed {
+			t.Logf("%v: it runs once more", r.check())
+			crashed = append(crashed, r)
+		}
+	}
+	if len(crashed) > 0 {
+		m.batch(t, crashed)
+	}
+}
+
+func (m *machine) batch(t testing.TB, runs []*run) {
+	t.Helper()
 	var b bytes.Buffer
 	for _, r := range runs {
 		b.Write(r.encode(t))

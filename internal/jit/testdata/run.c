@@ -9,7 +9,7 @@
  * A batch: u64 bytes, u64 jobs, then the jobs; each a struct job and what follows
  * it. The answer: the same bytes, the results put in.
  *
- * Built for i386 it runs 32-bit code, and for arm64 that of arm64; jobs are the same.
+ * Built for i386 it runs 32-bit code, and for arm64 and riscv64 that of theirs; jobs are the same.
  *
  * Helpers are replayed: a job has a list of the calls that the interpreter
  * made, their arguments, results and what they wrote; a call that is not the
@@ -40,6 +40,9 @@ enum { CONTEXT_REG = 0, STATE_REG = 5, STACK_REG = 4, BELOW_TOP = 16 };
 #elif defined __aarch64__
 #define PC(context) (context)->uc_mcontext.pc
 enum { CONTEXT_REG = 0, STATE_REG = 28, STACK_REG = 31, BELOW_TOP = 0 };
+#elif defined __riscv
+#define PC(context) (context)->uc_mcontext.__gregs[REG_PC]
+enum { CONTEXT_REG = 10, STATE_REG = 27, STACK_REG = 2, BELOW_TOP = 0 };
 #else
 #define PC(context) (context)->uc_mcontext.gregs[REG_RIP]
 enum { CONTEXT_REG = 7, STATE_REG = 12, STACK_REG = 4, BELOW_TOP = 8 };
@@ -48,6 +51,7 @@ enum { CONTEXT_REG = 7, STATE_REG = 12, STACK_REG = 4, BELOW_TOP = 8 };
 #define PATIENCE 20 /* seconds of CPU that the jobs of one child may take */
 
 enum { CODE_SIZE = 4 << 20, SEGMENT_SIZE = 4 << 20, STACK_SIZE = 64 << 10, CONTEXT_SIZE = 168, STATE_SIZE = 512 };
+enum { CALL_DATA = 2048, CALL_DATA_SIZE = 64 }; /* where a call's private data is, behind the context, and how much */
 enum { DONE = 1, CRASHED, MISMATCH };
 
 struct job { /* tests know it as job in run_test.go */
@@ -63,7 +67,7 @@ struct job { /* tests know it as job in run_test.go */
 	uint64_t call, id, args[5]; /* MISMATCH: the number of the call, and what was called */
 	uint64_t depth; /* bytes of stack at the deepest helper call */
 	uint64_t ns; /* that all took */
-	uint64_t regs[32]; /* as they are numbered in ModRM, or x0 to x30 and sp; in and out */
+	uint64_t regs[32]; /* as they are numbered in ModRM, or x0 to x30 and sp, or x0 to x31; in and out */
 	uint8_t context[CONTEXT_SIZE], state[STATE_SIZE];
 };
 
@@ -131,6 +135,55 @@ __asm__(
 	"	mov x16, #id; b called_out\n"
 	"	.set id, id+1\n"
 	"	.endr\n");
+#elif defined __riscv
+/*
+ * gp and tp have any value while a program runs, and while a helper does: this is linked without gp, and what
+ * a helper calls has no variables of its thread. Globals are reached from the PC. x0 stays as it came.
+ */
+__asm__(
+	".text\n"
+	".option push\n.option norvc\n.option norelax\n"
+	".macro move insn, base\n"
+	"	.irp n, 5,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n"
+	"	\\insn x\\n, 8*\\n(\\base)\n"
+	"	.endr\n"
+	".endm\n"
+	"enter:\n"
+	"	addi sp, sp, -128; sd ra, 0(sp); sd gp, 8(sp); sd tp, 16(sp)\n"
+	"	sd s0, 24(sp); sd s1, 32(sp); sd s2, 40(sp); sd s3, 48(sp); sd s4, 56(sp); sd s5, 64(sp)\n"
+	"	sd s6, 72(sp); sd s7, 80(sp); sd s8, 88(sp); sd s9, 96(sp); sd s10, 104(sp); sd s11, 112(sp)\n"
+	"	la t1, outer_sp; sd sp, 0(t1)\n"
+	"	la t1, regs; ld sp, 16(t1); ld gp, 24(t1); ld tp, 32(t1); move ld, t1; ld t1, 48(t1)\n"
+	"1:	la ra, regs; ld a0, 80(ra)\n"
+	"	la ra, entry; ld ra, 0(ra); jalr ra, 0(ra)\n"
+	"	addi sp, sp, -16; sd t0, 0(sp)\n"
+	"	la ra, repeat; ld t0, 0(ra); addi t0, t0, -1; sd t0, 0(ra); beqz t0, 2f\n"
+	"	la ra, emptied; ld ra, 0(ra); ld t0, 0(ra); sd t0, 64(ra)\n"
+	"	ld t0, 0(sp); addi sp, sp, 16; j 1b\n"
+	"2:	ld t0, 0(sp); addi sp, sp, 16\n"
+	"	la ra, regs; sd sp, 16(ra); sd gp, 24(ra); sd tp, 32(ra); sd t1, 48(ra); move sd, ra\n"
+	"	la t1, outer_sp; ld sp, 0(t1)\n"
+	"	ld s0, 24(sp); ld s1, 32(sp); ld s2, 40(sp); ld s3, 48(sp); ld s4, 56(sp); ld s5, 64(sp)\n"
+	"	ld s6, 72(sp); ld s7, 80(sp); ld s8, 88(sp); ld s9, 96(sp); ld s10, 104(sp); ld s11, 112(sp)\n"
+	"	ld ra, 0(sp); ld gp, 8(sp); ld tp, 16(sp); addi sp, sp, 128\n"
+	"	ret\n"
+	/* A routine spoils all that it may spoil. */
+	"called_out:\n"
+	"	la t0, deepest; ld t1, 0(t0); bgeu sp, t1, 1f; sd sp, 0(t0); 1:\n"
+	"	addi sp, sp, -16; sd ra, 0(sp); mv a5, t6; call called; ld ra, 0(sp); addi sp, sp, 16\n"
+	"	mv a5, a0; li a0, 0xbadbadbadbad\n"
+	"	mv a1, a0; mv a2, a0; mv a3, a0; mv a4, a0; mv a6, a0; mv a7, a0\n"
+	"	mv t0, a0; mv t1, a0; mv t2, a0; mv t3, a0; mv t4, a0; mv t5, a0; mv t6, a0\n"
+	"	ret\n"
+	"	.balign 16\n"
+	"routines:\n"
+	"	.set id, 0\n"
+	"	.rept 256\n"
+	"	.balign 16\n"
+	"	li t6, id; j called_out\n"
+	"	.set id, id+1\n"
+	"	.endr\n"
+	".option pop\n");
 #elif defined __i386__
 /* The registers that 32-bit code has are the first eight; only their lower halves are. */
 __asm__(
@@ -318,6 +371,7 @@ static void run(void)
 	next = bytes + job->code + job->segment;
 	memcpy(regs, job->regs, sizeof regs);
 	memcpy(context, job->context, CONTEXT_SIZE);
+	memset(context + CALL_DATA, 0, CALL_DATA_SIZE);
 	regs[CONTEXT_REG] = (uintptr_t)context;
 	regs[STATE_REG] = (uintptr_t)job->state;
 	deepest = (uintptr_t)stack_top;
