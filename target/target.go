@@ -460,8 +460,9 @@ type CPUs struct {
 }
 
 // Readers are functions of a kernel that read memory which may not be there: its own and the task's,
-// bytes and text, called with destination, source and size. Zeros where it has no such.
-type Readers struct{ Kernel, KernelText, User, UserText arch.Addr }
+// bytes and text, called with destination, source and size. Zeros where it has no such. Stack, which may be 0 alone, reads the addresses on a
+// stack, from registers on.
+type Readers struct{ Kernel, KernelText, User, UserText, Stack arch.Addr }
 
 // Switcher is a target whose threads, CPUs, run one task after another.
 type Switcher interface {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/x86"
 )
 
 // The few instructions that detours are made of.
@@ -31,9 +32,9 @@ type fixup struct {
 
 func newLabel() *label { return &label{off: -1} }
 
-// branch adds an instruction that ends in a rel32 to the label.
-func (a *asm) branch(l *label, op ...byte) {
-	a.put(append(op, 0, 0, 0, 0)...)
+// branch adds an instruction that ends in a rel32, which will lead to the label.
+func (a *asm) branch(l *label, insn ...byte) {
+	a.put(insn...)
 	a.fixups = append(a.fixups, fixup{off: len(a.code) - 4, to: l})
 	if l.off < 0 {
 		l.frame = a.now
@@ -43,26 +44,15 @@ func (a *asm) branch(l *label, op ...byte) {
 // addressOf loads where the label will be.
 func (a *asm) addressOf(dst arch.Reg, l *label) {
 	if a.narrow {
-		a.branch(l, 0xb8|number(dst)) // mov
+		a.branch(l, x86.AppendConst(nil, 4, x86.Of(dst), 0)...)
 		a.fixups[len(a.fixups)-1].whole = true
 		return
 	}
-	a.branch(l, 0x48|number(dst)>>3<<2, 0x8d, number(dst)&7<<3|5) // lea
+	a.branch(l, x86.AppendNear(nil, 8, x86.OpLea, x86.Of(dst), 0)...)
 }
 
-func (a *asm) jmp(l *label)          { a.branch(l, 0xe9) }
-func (a *asm) jcc(cc byte, l *label) { a.branch(l, 0x0f, 0x80|cc) }
-
-// Conditions, as opcodes hold them.
-const (
-	ccB  = 2
-	ccAE = 3
-	ccE  = 4
-	ccNE = 5
-	ccBE = 6
-	ccS  = 8
-	ccNS = 9
-)
+func (a *asm) jmp(l *label)              { a.branch(l, x86.AppendJmp(nil, 0)...) }
+func (a *asm) jcc(cc x86.Cond, l *label) { a.branch(l, x86.AppendJcc(nil, cc, 0)...) }
 
 // place puts the label here.
 func (a *asm) place(l *label) { l.off = len(a.code) }
@@ -85,27 +75,6 @@ func (a *asm) finish() {
 	}
 }
 
-// number is the register's number as instructions hold it.
-func number(r arch.Reg) byte {
-	switch r {
-	case arch.BX:
-		return 3
-	case arch.CX:
-		return 1
-	case arch.DX:
-		return 2
-	case arch.SP:
-		return 4
-	case arch.BP:
-		return 5
-	case arch.SI:
-		return 6
-	case arch.DI:
-		return 7
-	}
-	return byte(r) // rax, r8 to r15
-}
-
 // word is how many bytes a register has, on the stack too.
 func (a *asm) word() int {
 	if a.narrow {
@@ -114,152 +83,135 @@ func (a *asm) word() int {
 	return 8
 }
 
-// registers encodes op with two registers.
-func (a *asm) registers(op byte, rm, reg arch.Reg) {
-	insn := []byte{op, 0xc0 | number(reg)&7<<3 | number(rm)&7}
-	if !a.narrow {
-		insn = append([]byte{0x48 | number(reg)>>3<<2 | number(rm)>>3}, insn...)
-	}
-	a.put(insn...)
+// mem is memory at a register's value and some bytes.
+func mem(base arch.Reg, disp int) x86.Operand { return x86.At(x86.Of(base), int32(disp)) }
+
+// insn adds an instruction of a size with a register, or an opcode's extension, and another or memory.
+func (a *asm) insn(size int, op x86.Opcode, reg x86.Reg, rm x86.Operand) {
+	a.put(x86.Append(nil, size, op, reg, rm)...)
 }
 
-// memory encodes op with the operands reg and disp(base), 64 bits wide if wide.
-func memory(wide bool, op []byte, reg byte, base arch.Reg, disp int) []byte {
-	b := number(base)
-	rex := byte(0x40) | reg>>3<<2 | b>>3
-	if wide {
-		rex |= 8
-	}
-	var out []byte
-	if rex != 0x40 {
-		out = append(out, rex)
-	}
-	out = append(out, op...)
-	mod := byte(2)
-	switch {
-	case disp == 0 && b&7 != 5:
-		mod = 0
-	case disp == int(int8(disp)):
-		mod = 1
-	}
-	out = append(out, mod<<6|reg&7<<3|b&7)
-	if b&7 == 4 {
-		out = append(out, 0x24) // no index
-	}
-	switch mod {
-	case 1:
-		out = append(out, byte(disp))
-	case 2:
-		out = binary.LittleEndian.AppendUint32(out, uint32(disp))
-	}
-	return out
+// inSegment is insn with memory that counts from a segment's base.
+func (a *asm) inSegment(segment byte, size int, op x86.Opcode, reg x86.Reg, rm x86.Operand) {
+	a.put(x86.Append([]byte{segment}, size, op, reg, rm)...)
 }
+
+// registers is rm op= reg.
+func (a *asm) registers(op x86.Opcode, rm, reg arch.Reg) {
+	a.insn(a.word(), op, x86.Of(reg), x86.In(x86.Of(rm)))
+}
+
+// test has the flags tell of a register.
+func (a *asm) test(r arch.Reg) { a.registers(x86.OpTest, r, r) }
 
 func (a *asm) load(dst, base arch.Reg, disp int) {
-	a.put(memory(!a.narrow, []byte{0x8b}, number(dst), base, disp)...)
+	a.insn(a.word(), x86.OpLoad, x86.Of(dst), mem(base, disp))
 }
 
 func (a *asm) load32(dst, base arch.Reg, disp int) {
-	a.put(memory(false, []byte{0x8b}, number(dst), base, disp)...)
+	a.insn(4, x86.OpLoad, x86.Of(dst), mem(base, disp))
 }
 
 func (a *asm) store(base arch.Reg, disp int, src arch.Reg) {
-	a.put(memory(!a.narrow, []byte{0x89}, number(src), base, disp)...)
+	a.insn(a.word(), x86.OpStore, x86.Of(src), mem(base, disp))
 }
 
 func (a *asm) store32(base arch.Reg, disp int, src arch.Reg) {
-	a.put(memory(false, []byte{0x89}, number(src), base, disp)...)
+	a.insn(4, x86.OpStore, x86.Of(src), mem(base, disp))
 }
 
 // loadGS is mov gs:disp, dst.
 func (a *asm) loadGS(dst arch.Reg, disp int32) {
-	insn := []byte{0x65, 0x48 | number(dst)>>3<<2, 0x8b, number(dst)&7<<3 | 4, 0x25}
-	a.put(binary.LittleEndian.AppendUint32(insn, uint32(disp))...)
+	a.inSegment(x86.PrefixGS, 8, x86.OpLoad, x86.Of(dst), x86.Absolute(disp))
 }
 
 // loadGS32 is mov gs:disp, dst of 32 bits.
 func (a *asm) loadGS32(dst arch.Reg, disp int32) {
-	insn := []byte{0x65, 0x8b, number(dst)&7<<3 | 4, 0x25}
-	if number(dst) >= 8 {
-		insn = []byte{0x65, 0x44, 0x8b, number(dst)&7<<3 | 4, 0x25}
-	}
-	a.put(binary.LittleEndian.AppendUint32(insn, uint32(disp))...)
+	a.inSegment(x86.PrefixGS, 4, x86.OpLoad, x86.Of(dst), x86.Absolute(disp))
 }
 
 // loadIndexed is mov disp(base, index, 8), dst; the index is not rsp.
 func (a *asm) loadIndexed(dst, base, index arch.Reg, disp int32) {
-	d, b, i := number(dst), number(base), number(index)
-	insn := []byte{0x48 | d>>3<<2 | i>>3<<1 | b>>3, 0x8b, 0x84 | d&7<<3, 3<<6 | i&7<<3 | b&7}
-	a.put(binary.LittleEndian.AppendUint32(insn, uint32(disp))...)
+	a.insn(8, x86.OpLoad, x86.Of(dst), x86.Indexed(x86.Of(base), x86.Of(index), 3, disp))
 }
 
 func (a *asm) lea(dst, base arch.Reg, disp int) {
-	a.put(memory(!a.narrow, []byte{0x8d}, number(dst), base, disp)...)
+	a.insn(a.word(), x86.OpLea, x86.Of(dst), mem(base, disp))
+}
+
+// aluImm is rm op= v, v a byte that is sign-extended.
+func (a *asm) aluImm(size int, op x86.ALU, rm x86.Operand, v int8) {
+	a.put(x86.AppendALUImm(nil, size, op, rm, int32(v))...)
 }
 
 // inc counts one in 8 bytes. A signal handler that counts in between does no harm: the
 // carry is in the flags, which it gives back. Who has counted must not begin again.
 func (a *asm) inc(base arch.Reg, disp int) {
 	if a.narrow {
-		a.put(append(memory(false, []byte{0x83}, 0, base, disp), 1)...) // add
+		a.aluImm(4, x86.Add, mem(base, disp), 1)
 		a.now.phase = max(a.now.phase, Running)
-		a.put(append(memory(false, []byte{0x83}, 2, base, disp+4), 0)...) // adc
+		a.aluImm(4, x86.Adc, mem(base, disp+4), 0)
 	} else {
-		a.put(memory(true, []byte{0xff}, 0, base, disp)...)
+		a.insn(8, x86.OpInc, 0, mem(base, disp))
 	}
 	a.now.phase = max(a.now.phase, Running)
 }
 
 // lockInc is inc for memory that another CPU may be counting in just now.
 func (a *asm) lockInc(base arch.Reg, disp int) {
-	a.put(append([]byte{0xf0}, memory(!a.narrow, []byte{0xff}, 0, base, disp)...)...)
+	a.put(x86.Append([]byte{x86.PrefixLock}, a.word(), x86.OpInc, 0, mem(base, disp))...)
 }
 
 // compare is cmp reg, with.
 func (a *asm) compare(reg, with arch.Reg) {
-	a.registers(0x39, reg, with)
+	a.registers(x86.Cmp.ToRM(), reg, with)
 }
 
 // compareByte is cmp reg, v.
-func (a *asm) compareByte(reg arch.Reg, v byte) {
-	insn := []byte{0x83, 0xf8 | number(reg)&7, v}
-	if !a.narrow {
-		insn = append([]byte{0x48 | number(reg)>>3}, insn...)
-	}
-	a.put(insn...)
+func (a *asm) compareByte(reg arch.Reg, v int8) {
+	a.aluImm(a.word(), x86.Cmp, x86.In(x86.Of(reg)), v)
 }
 
 // cmpReg compares the register with memory, as cmp disp(base), reg.
 func (a *asm) cmpReg(base arch.Reg, disp int, reg arch.Reg) {
-	a.put(memory(!a.narrow, []byte{0x39}, number(reg), base, disp)...)
+	a.insn(a.word(), x86.Cmp.ToRM(), x86.Of(reg), mem(base, disp))
 }
 
 // cmpMem compares memory with the register, as cmp reg, disp(base).
 func (a *asm) cmpMem(reg, base arch.Reg, disp int) {
-	a.put(memory(!a.narrow, []byte{0x3b}, number(reg), base, disp)...)
+	a.insn(a.word(), x86.Cmp.ToReg(), x86.Of(reg), mem(base, disp))
 }
 
 // cmpByte and setByte are for flags of one byte.
 func (a *asm) cmpByte(base arch.Reg, disp int, v byte) {
-	a.put(append(memory(false, []byte{0x80}, 7, base, disp), v)...)
+	a.aluImm(1, x86.Cmp, mem(base, disp), int8(v))
 }
 
 // cmpByteAt is cmpByte for a byte at an address in reach; of 0 or 1.
 func (a *asm) cmpByteAt(at arch.Addr, v byte) {
-	to := uint32(at - a.here() - 7)
+	const length = 7
+	insn := x86.AppendNear(nil, 1, x86.OpALUImm, x86.Reg(x86.Cmp), a.near(at, length))
+	a.put(append(insn, v)...)
+}
+
+// near is how an instruction of a length here names memory in reach: in 32-bit code the same bits mean
+// the address itself.
+func (a *asm) near(to arch.Addr, length int) int32 {
 	if a.narrow {
-		to = uint32(at)
+		return int32(to)
 	}
-	a.put(append(binary.LittleEndian.AppendUint32([]byte{0x80, 0x3d}, to), v)...)
+	return int32(to - a.here() - arch.Addr(length))
 }
 
 func (a *asm) setByte(base arch.Reg, disp int, v byte) {
-	a.put(append(memory(false, []byte{0xc6}, 0, base, disp), v)...)
+	a.put(append(x86.Append(nil, 1, x86.OpStoreImm, 0, mem(base, disp)), v)...)
 }
 
 // storeConst stores a constant of 32 bits, sign-extended to a register's size.
-func (a *asm) storeConst(base arch.Reg, disp int, v int32) {
-	a.put(binary.LittleEndian.AppendUint32(memory(!a.narrow, []byte{0xc7}, 0, base, disp), uint32(v))...)
+func (a *asm) storeConst(base arch.Reg, disp int, v int32) { a.storeImm(a.word(), base, disp, v) }
+
+func (a *asm) storeImm(size int, base arch.Reg, disp int, v int32) {
+	a.put(x86.AppendImm(x86.Append(nil, size, x86.OpStoreImm, 0, mem(base, disp)), 4, v)...)
 }
 
 // storeWide stores 8 bytes; it may change ax.
@@ -274,75 +226,54 @@ func (a *asm) storeWide(base arch.Reg, disp int, v uint64) {
 }
 
 func (a *asm) mov(dst, src arch.Reg) {
-	a.registers(0x89, dst, src)
+	a.registers(x86.OpStore, dst, src)
 }
 
 func (a *asm) movConst(dst arch.Reg, v uint64) {
-	if a.narrow {
-		a.put(binary.LittleEndian.AppendUint32([]byte{0xb8 | number(dst)}, uint32(v))...)
-		return
-	}
-	a.put(binary.LittleEndian.AppendUint64([]byte{0x48 | number(dst)>>3, 0xb8 | number(dst)&7}, v)...)
+	a.put(x86.AppendConst(nil, a.word(), x86.Of(dst), v)...)
 }
 
-// rip encodes op reg, to(%rip); in 32-bit code the same bits mean the address itself.
-func (a *asm) rip(op byte, reg arch.Reg, to arch.Addr) {
-	if a.narrow {
-		a.put(binary.LittleEndian.AppendUint32([]byte{op, number(reg)<<3 | 5}, uint32(to))...)
-		return
-	}
-	insn := []byte{0x48 | number(reg)>>3<<2, op, number(reg)&7<<3 | 5}
-	a.put(binary.LittleEndian.AppendUint32(insn, uint32(to-a.here()-7))...)
+// nearby is op with a register and memory at an address in reach.
+func (a *asm) nearby(op x86.Opcode, reg arch.Reg, to arch.Addr) {
+	const length = 7
+	a.put(x86.AppendNear(nil, a.word(), op, x86.Of(reg), a.near(to, length))...)
 }
 
 func (a *asm) call(to arch.Addr) {
-	a.put(binary.LittleEndian.AppendUint32([]byte{0xe8}, uint32(to-a.here()-5))...)
+	a.put(x86.AppendCall(nil, int32(to-a.here()-x86.CallLen))...)
 }
+
+func (a *asm) ret() { a.put(x86.ByteRet) }
 
 // hash encodes dst = uint32(src) * hashFactor.
 func (a *asm) hash(dst, src arch.Reg) {
-	rex := byte(0x40) | number(dst)>>3<<2 | number(src)>>3
-	insn := []byte{0x69, 0xc0 | number(dst)&7<<3 | number(src)&7}
-	if rex != 0x40 {
-		insn = append([]byte{rex}, insn...)
-	}
-	a.put(binary.LittleEndian.AppendUint32(insn, hashFactor)...)
+	factor := uint32(hashFactor)
+	a.put(x86.AppendImm(x86.Append(nil, 4, x86.OpImulImm, x86.Of(dst), x86.In(x86.Of(src))), 4, int32(factor))...)
+}
+
+// shift shifts a register of a size by a constant.
+func (a *asm) shift(size int, op x86.Shift, r arch.Reg, n byte) {
+	a.put(append(x86.Append(nil, size, x86.OpShiftImm, x86.Reg(op), x86.In(x86.Of(r))), n)...)
 }
 
 // shr32 and and32 work on the lower half of a register.
-func (a *asm) shr32(r arch.Reg, n byte) { a.put(short(r, 0xc1, 5, n)...) }
+func (a *asm) shr32(r arch.Reg, n byte) { a.shift(4, x86.Shr, r, n) }
 
 func (a *asm) and32(r arch.Reg, v uint32) {
-	a.put(binary.LittleEndian.AppendUint32(short(r, 0x81, 4), v)...)
-}
-
-func short(r arch.Reg, op, ext byte, imm ...byte) []byte {
-	insn := append([]byte{op, 0xc0 | ext<<3 | number(r)&7}, imm...)
-	if number(r) >= 8 {
-		insn = append([]byte{0x41}, insn...)
-	}
-	return insn
+	a.put(x86.AppendImm(x86.Append(nil, 4, x86.OpALUImm, x86.Reg(x86.And), x86.In(x86.Of(r))), 4, int32(v))...)
 }
 
 // The rest changes where the program's registers are.
 
 // pushReg saves a register on the program's stack.
 func (a *asm) pushReg(r arch.Reg) {
-	insn := []byte{0x50 | number(r)&7}
-	if number(r) >= 8 {
-		insn = append([]byte{0x41}, insn...)
-	}
-	a.put(insn...)
+	a.put(x86.AppendPush(nil, x86.Of(r))...)
 	a.now.sp -= a.word()
 	a.now.reg[r] = where{onStack, a.now.sp}
 }
 
 func (a *asm) popReg(r arch.Reg) {
-	insn := []byte{0x58 | number(r)&7}
-	if number(r) >= 8 {
-		insn = append([]byte{0x41}, insn...)
-	}
-	a.put(insn...)
+	a.put(x86.AppendPop(nil, x86.Of(r))...)
 	a.now.sp += a.word()
 	a.now.reg[r] = where{}
 }
@@ -361,7 +292,7 @@ func (a *asm) exchange(r, s arch.Reg) {
 	if r == s {
 		return
 	}
-	a.registers(0x87, s, r)
+	a.registers(x86.OpXchg, s, r)
 	switch w := &a.now.reg[s]; w.kind {
 	case inPlace:
 		*w = where{swapped, int(r)}
@@ -373,7 +304,7 @@ func (a *asm) exchange(r, s arch.Reg) {
 // saveFlags keeps the status flags in ah and al, at a fraction of the price of
 // pushfq and popfq. The flags that are not of arithmetic stay as they are.
 func (a *asm) saveFlags() {
-	a.put(0x9f)             // lahf
+	a.put(x86.ByteLahf)
 	a.put(0x0f, 0x90, 0xc0) // seto al
 	a.now.flags = flagsInAX
 }
@@ -382,7 +313,7 @@ func (a *asm) saveFlags() {
 func (a *asm) restoreFlags() {
 	a.put(0x04, 0x7f) // add al, 127: overflows if al is 1
 	a.now.flags = flagsInAH
-	a.put(0x9e) // sahf
+	a.put(x86.ByteSahf)
 	a.now.flags = flagsInPlace
 }
 

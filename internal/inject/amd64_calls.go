@@ -1,9 +1,8 @@
 package inject
 
 import (
-	"encoding/binary"
-
 	"kprobe/arch"
+	"kprobe/internal/asm/x86"
 	"kprobe/internal/jit"
 )
 
@@ -38,8 +37,7 @@ const (
 
 // ask sets one of them.
 func (b *builder) ask(what int, v int32) {
-	at := stateAsked + 4*what
-	b.put(binary.LittleEndian.AppendUint32(memory(false, []byte{0xc7}, 0, foundReg, at), uint32(v))...)
+	b.storeImm(4, foundReg, stateAsked+4*what, v)
 }
 
 // words is how many words of 8 bytes some private data takes.
@@ -55,10 +53,9 @@ func (b *builder) askAbout(routine string, id uint32) {
 	if b.d.Key.Kind == CPU {
 		routine = bySlot[routine]
 	} else if g := b.d.Goroutine; g != 0 {
-		const fs, disp32 = 0x64, 0x25
-		b.put(binary.LittleEndian.AppendUint32([]byte{fs, 0x48, 0x8b, number(keyReg)<<3 | 4, disp32}, uint32(g))...) // mov fs:g, rcx
+		b.inSegment(x86.PrefixFS, 8, x86.OpLoad, x86.Of(keyReg), x86.Absolute(int32(g)))
 	} else {
-		b.put(0x31, 0xc9) // xor ecx, ecx
+		b.insn(4, x86.Xor.ToRM(), x86.Of(keyReg), x86.In(x86.Of(keyReg)))
 	}
 	b.lea(scratchReg, arch.SP, -b.now.sp)
 	b.call(b.d.Area.routine(routine))
@@ -81,13 +78,13 @@ func (b *builder) entered(e *Enter, saved []arch.Reg) {
 	b.ask(askedData, words(e.Data))
 	b.askAbout("enter_call", e.ID)
 	full, next := newLabel(), newLabel()
-	b.jcc(ccB, full)
+	b.jcc(x86.CondB, full)
 	b.later(full, func() {
 		b.inc(foundReg, counter(e.Missed))
 		b.jmp(next)
 	})
 	if len(e.Programs) > 0 {
-		b.jcc(ccE, next) // it begins anew
+		b.jcc(x86.CondE, next) // it begins anew
 		var vetoed func([]arch.Reg)
 		if e.Veto {
 			vetoed = func(stored []arch.Reg) {
@@ -113,15 +110,15 @@ func (b *builder) exits(saved []arch.Reg) {
 	if cond := b.d.Cond; cond != 0 {
 		b.load32(scratchReg, arch.SP, b.now.flagsOff-b.now.sp)
 		if b.now.flags == flagsPushed { // make of them what lahf and seto would have
-			b.put(0x89, 0xc1)       // mov ecx, eax
-			b.put(0x88, 0xc4)       // mov ah, al
-			b.put(0xc1, 0xe9, 11)   // shr ecx, 11: OF
-			b.put(0x83, 0xe1, 0x01) // and ecx, 1
-			b.put(0x88, 0xc8)       // mov al, cl
+			b.insn(4, x86.OpStore, x86.RAX, x86.In(x86.RCX))
+			b.put(0x88, 0xc4)                // mov ah, al
+			b.shift(4, x86.Shr, arch.CX, 11) // OF
+			b.aluImm(4, x86.And, x86.In(x86.RCX), 1)
+			b.put(0x88, 0xc8) // mov al, cl
 		}
 		b.put(0x04, 0x7f) // add al, 127
-		b.put(0x9e)       // sahf
-		b.jcc(cond&0xf^1, out)
+		b.put(x86.ByteSahf)
+		b.jcc(x86.Cond(cond&0xf^1), out)
 	}
 	b.ends = true
 	for i := range b.d.Exits {
@@ -133,7 +130,7 @@ func (b *builder) exits(saved []arch.Reg) {
 		b.ask(askedAgain, again)
 		b.askAbout("leave_call", e.ID)
 		if !e.Again {
-			b.jcc(ccB, next)
+			b.jcc(x86.CondB, next)
 			b.run(e.Programs, e.Hits, saved, nil)
 			if b.d.Key.Kind == CPU {
 				b.call(b.d.Area.routine("free_slot"))
@@ -151,19 +148,15 @@ func (b *builder) exits(saved []arch.Reg) {
 // findData tells a program where the private data of the call is that it is about: that
 // of the pool's n-th call is the n-th there.
 func (b *builder) findData(off int) {
-	b.rip(0x8b, keyReg, b.d.Area.head()) // mov
+	b.nearby(x86.OpLoad, keyReg, b.d.Area.head())
 	b.load(scratchReg, b.m.abi.State, stateCall)
-	b.put(memory(!b.narrow, []byte{0x2b}, number(scratchReg), keyReg, poolCalls)...) // sub
+	b.insn(b.word(), x86.Sub.ToReg(), x86.Of(scratchReg), mem(keyReg, poolCalls))
 	shift := byte(dataShift)
 	if b.d.Key.Kind == CPU {
 		shift = slotDataShift
 	}
-	shl := []byte{0xc1, 0xe0, shift} // eax, rax
-	if !b.narrow {
-		shl = append([]byte{0x48}, shl...)
-	}
-	b.put(shl...)
-	b.put(memory(!b.narrow, []byte{0x03}, number(scratchReg), keyReg, poolData)...) // add
+	b.shift(b.word(), x86.Shl, scratchReg, shift)
+	b.insn(b.word(), x86.Add.ToReg(), x86.Of(scratchReg), mem(keyReg, poolData))
 	if off != 0 {
 		b.lea(scratchReg, scratchReg, off)
 	}

@@ -1,13 +1,16 @@
 package inject
 
-import "kprobe/internal/jit"
+import (
+	"kprobe/internal/asm/x86"
+	"kprobe/internal/jit"
+)
 
 // What detours do where threads are CPUs; see "Kernels" in the package's description.
 
 // findCPU is find for a CPU. There is nothing to be missed, and no flag is changed.
 func (b *builder) findCPU() {
 	b.loadGS32(b.key, b.d.Key.Offset)
-	b.rip(0x8b, b.state, b.d.Area.head()) // mov
+	b.nearby(x86.OpLoad, b.state, b.d.Area.head())
 	b.loadIndexed(b.state, b.state, b.key, headCPUs)
 	b.now.state = b.state
 }
@@ -15,10 +18,10 @@ func (b *builder) findCPU() {
 // maskInterrupts keeps all flags on the stack, and nothing comes between until
 // popFlags.
 func (b *builder) maskInterrupts() {
-	b.put(0x9c) // pushfq
+	b.put(x86.BytePushf)
 	b.now.sp -= 8
 	b.now.flags, b.now.flagsOff = flagsPushed, b.now.sp
-	b.put(0xfa) // cli
+	b.put(x86.ByteCli)
 }
 
 // noteTask tells a CPU's state which task it runs.

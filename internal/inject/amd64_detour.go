@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/x86"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/jit"
 )
@@ -179,16 +180,16 @@ func (b *builder) find() {
 		b.findSelf()
 		return
 	case FSBase:
-		b.put(0xf3, 0x48|number(k)>>3, 0x0f, 0xae, 0xc0|number(k)&7)    // rdfsbase k
-		b.put(0x48|number(k)>>3, 0x0f, 0xba, 0xe8|number(k)&7, baseBit) // bts baseBit, k
+		b.put(x86.Append([]byte{0xf3}, 8, x86.OpFSBase, 0, x86.In(x86.Of(k)))...)
+		b.put(append(x86.Append(nil, 8, x86.OpBitImm, 5, x86.In(x86.Of(k))), baseBit)...)
 	case GoM:
-		b.put(0x64, 0x48|number(k)>>3<<2, 0x8b, number(k)&7<<3|4, 0x25, 0xf8, 0xff, 0xff, 0xff) // mov fs:-8, k: g
+		b.inSegment(x86.PrefixFS, 8, x86.OpLoad, x86.Of(k), x86.Absolute(-8)) // g
 		b.load(k, k, int(b.d.Key.Offset))
 	}
 	b.entry()
 	b.cmpReg(s, 0, k)
 	miss, found := newLabel(), newLabel()
-	b.jcc(ccNE, miss)
+	b.jcc(x86.CondNE, miss)
 	b.place(found)
 	b.load(s, s, 8)
 	b.now.state = s
@@ -204,24 +205,24 @@ func (b *builder) find() {
 // a thread pointer that is none: then the thread goes on where the table is not asked (Fixup).
 func (b *builder) findSelf() {
 	k, s := b.key, b.state
-	segment := byte(0x64)
+	segment := byte(x86.PrefixFS)
 	if b.narrow {
-		segment = 0x65
+		segment = x86.PrefixGS
 	}
 	miss, found := newLabel(), newLabel()
 	b.cmpByteAt(b.d.Area.CarefulAt(), 0)
-	b.jcc(ccNE, miss)
+	b.jcc(x86.CondNE, miss)
 	from := len(b.code)
 	if b.narrow {
-		b.put(segment, 0x8b, number(k)<<3|5, 0, 0, 0, 0) // mov gs:0, k
+		b.put(x86.AppendNear([]byte{segment}, 4, x86.OpLoad, x86.Of(k), 0)...)
 	} else {
-		b.put(segment, 0x48|number(k)>>3<<2, 0x8b, number(k)&7<<3|4, 0x25, 0, 0, 0, 0) // mov fs:0, k
+		b.inSegment(segment, 8, x86.OpLoad, x86.Of(k), x86.Absolute(0))
 	}
 	b.entry()
-	b.registers(0x29, s, k)                                                                // sub k, s
-	b.put(append([]byte{segment}, memory(!b.narrow, []byte{0x39}, number(k), s, 0)...)...) // cmp k, fs:(s)
-	b.jcc(ccNE, miss)
-	b.put(append([]byte{segment}, memory(!b.narrow, []byte{0x8b}, number(s), s, 8)...)...) // mov fs:8(s), s
+	b.registers(x86.Sub.ToRM(), s, k)
+	b.inSegment(segment, b.word(), x86.Cmp.ToRM(), x86.Of(k), mem(s, 0))
+	b.jcc(x86.CondNE, miss)
+	b.inSegment(segment, b.word(), x86.OpLoad, x86.Of(s), mem(s, 8))
 	b.made.trusting = append(b.made.trusting, trusting{from, len(b.code), miss})
 	b.place(found)
 	b.now.state = s
@@ -238,7 +239,7 @@ func (b *builder) entry() {
 	b.hash(b.state, b.key)
 	b.shr32(b.state, hashShift)
 	b.and32(b.state, hashMask)
-	b.rip(0x03, b.state, b.d.Area.table()) // add
+	b.nearby(x86.Add.ToReg(), b.state, b.d.Area.table())
 }
 
 // lookUp has a routine look the thread up, which leaves its entry in b.state. It works with rcx
@@ -368,7 +369,7 @@ func (d *Detour) readsFlags() bool {
 
 // pushFlags keeps the flags on the stack, so that rax is free.
 func (b *builder) pushFlags() {
-	b.put(0x50) // push rax
+	b.put(x86.AppendPush(nil, x86.RAX)...)
 	b.now.sp -= b.word()
 	b.now.flags, b.now.flagsOff = flagsOnStack, b.now.sp
 }
@@ -379,12 +380,12 @@ func (b *builder) popFlags() {
 	case flagsDead:
 		return
 	case flagsPushed:
-		b.put(0x9d) // popfq
+		b.put(x86.BytePopf)
 		b.now.sp += 8
 		b.now.flags = flagsInPlace
 		return
 	}
-	b.put(0x58) // pop rax
+	b.put(x86.AppendPop(nil, x86.RAX)...)
 	b.now.sp += b.word()
 	b.now.flags = flagsInAX
 	b.restoreFlags()
@@ -395,24 +396,24 @@ func (b *builder) popFlags() {
 func (b *builder) enter(missed *label) {
 	b.alive(missed)
 	b.cmpByte(foundReg, stateBusy, 0)
-	b.jcc(ccNE, missed)
+	b.jcc(x86.CondNE, missed)
 	b.setByte(foundReg, stateBusy, 1)
 	b.now.busy = true
 }
 
 // alive makes sure that the controller is there.
 func (b *builder) alive(dead *label) {
-	b.rip(0x8b, keyReg, b.d.Area.head()) // mov
+	b.nearby(x86.OpLoad, keyReg, b.d.Area.head())
 	b.cmpByte(keyReg, headDead, 0)
-	b.jcc(ccNE, dead)
+	b.jcc(x86.CondNE, dead)
 }
 
 // leave ends that. Returns do not ask whether they may enter, and leave as busy
 // what always is.
 func (b *builder) leave() {
 	if b.now.returned {
-		b.put(memory(false, []byte{0x0f, 0xb6}, number(scratchReg), foundReg, stateClosed)...) // movzx
-		b.put(memory(false, []byte{0x88}, number(scratchReg), foundReg, stateBusy)...)         // mov
+		b.insn(4, x86.OpMovzx8, x86.Of(scratchReg), mem(foundReg, stateClosed))
+		b.insn(1, x86.OpStore, x86.Of(scratchReg), mem(foundReg, stateBusy))
 	} else {
 		b.setByte(foundReg, stateBusy, 0)
 	}
@@ -475,7 +476,7 @@ func (b *builder) run(programs []Program, hits int, saved []arch.Reg, vetoed fun
 	} else if override {
 		overridden := newLabel()
 		b.cmpByte(b.m.abi.State, stateOverride, 0)
-		b.jcc(ccNE, overridden)
+		b.jcc(x86.CondNE, overridden)
 		b.later(overridden, func() { b.override(stored, saved) })
 	}
 	if vetoed != nil {
@@ -485,7 +486,7 @@ func (b *builder) run(programs []Program, hits int, saved []arch.Reg, vetoed fun
 		} else {
 			b.registers(0x85, arch.AX, arch.AX) // test rax, rax
 		}
-		b.jcc(ccNE, veto)
+		b.jcc(x86.CondNE, veto)
 		b.later(veto, func() { vetoed(stored) })
 	}
 	b.reload(stored)
@@ -523,10 +524,10 @@ func (b *builder) fillContext(clobbers amd64.RegSet, context uint64, saved []arc
 	} else if context>>wordFlags&1 != 0 {
 		const interrupts = 1 << 9 // IF, which is set in every program
 		b.load32(scratchReg, arch.SP, b.now.flagsOff-b.now.sp)
-		b.put(0x0f, 0xb6, 0xcc)                         // movzx ecx, ah
-		b.put(0x0f, 0xb6, 0xc0)                         // movzx eax, al
-		b.put(0xc1, 0xe0, 11)                           // shl eax, 11: OF
-		b.put(0x8d, 0x84, 0x08, 0, interrupts>>8, 0, 0) // lea eax, [rax+rcx+IF]
+		b.put(0x0f, 0xb6, 0xcc)                           // movzx ecx, ah
+		b.insn(4, x86.OpMovzx8, x86.RAX, x86.In(x86.RAX)) // of al
+		b.shift(4, x86.Shl, arch.AX, 11)                  // OF
+		b.insn(4, x86.OpLea, x86.RAX, x86.Indexed(x86.RAX, x86.RCX, 0, interrupts))
 		b.store(foundReg, word(wordFlags), scratchReg)
 	}
 	if context>>wordIP&1 != 0 {
@@ -539,7 +540,7 @@ func (b *builder) fillContext(clobbers amd64.RegSet, context uint64, saved []arc
 		case b.ends:
 			b.load(scratchReg, arch.SP, -b.now.sp)
 		default:
-			b.rip(0x8d, scratchReg, b.d.Site) // lea
+			b.nearby(x86.OpLea, scratchReg, b.d.Site)
 		}
 		b.store(foundReg, word(wordIP), scratchReg)
 	}
@@ -601,5 +602,5 @@ func (b *builder) override(stored, saved []arch.Reg) {
 		b.popReg(r)
 	}
 	b.moveSP(-b.word() - b.now.sp)
-	b.put(0xc3)
+	b.ret()
 }

@@ -2,6 +2,7 @@ package inject
 
 import (
 	"kprobe/arch"
+	"kprobe/internal/asm/x86"
 )
 
 // A gate is what leads traps in a kernel's text to detours, without a stop: a detour of the
@@ -14,9 +15,6 @@ import (
 // instructions (NMI) may run into a trap of ours itself. Interrupts are masked from the trap to the return
 // from it.
 
-// breakByte is the trap.
-const breakByte = 0xcc
-
 // gate is the whole of it. The flags are nobody's where a function begins.
 func (b *builder) gate() {
 	const regs, site, entry, key = arch.DI, arch.AX, arch.CX, arch.DX
@@ -27,31 +25,31 @@ func (b *builder) gate() {
 	b.hash(entry, site)
 	b.shr32(entry, trapShift)
 	b.and32(entry, trapMask)
-	b.rip(0x03, entry, b.d.Area.head()) // add
+	b.nearby(x86.Add.ToReg(), entry, b.d.Area.head())
 	b.lea(entry, entry, b.d.Area.seg.trapsAt())
 	b.place(next)
 	b.load(key, entry, 0)
 	b.compare(key, site)
-	b.jcc(ccE, found)
+	b.jcc(x86.CondE, found)
 	b.lea(entry, entry, trapEntry)
-	b.registers(0x85, key, key) // test
-	b.jcc(ccNE, next)
+	b.test(key)
+	b.jcc(x86.CondNE, next)
 	b.jmp(b.tail)
 
 	b.place(found)
 	b.load(entry, entry, 8)
-	b.registers(0x85, entry, entry) // test
-	b.jcc(ccE, gone)
+	b.test(entry)
+	b.jcc(x86.CondE, gone)
 	b.store(regs, 8*wordIP, entry)
-	b.put(0xc3)
+	b.ret()
 
 	// It has been taken away since it was executed: what is there instead is. If that is a trap
 	// again, it is somebody else's.
 	b.place(gone)
-	b.cmpByte(site, 0, breakByte)
-	b.jcc(ccE, b.tail)
+	b.cmpByte(site, 0, x86.ByteInt3)
+	b.jcc(x86.CondE, b.tail)
 	b.store(regs, 8*wordIP, site)
-	b.put(0xc3)
+	b.ret()
 }
 
 // landing is where a trap leads that a kernel takes: on to the beginning. The trap's frame is still below

@@ -20,6 +20,7 @@ var helperRoutines = map[int32]string{
 	bpf.FnProbeReadStr:       "probe_read_str",
 	bpf.FnProbeReadUserStr:   "probe_read_str",
 	bpf.FnProbeReadKernelStr: "probe_read_str",
+	bpf.FnProbeWriteUser:     "probe_write_user",
 	bpf.FnKtimeGetNs:         "ktime_get_ns",
 	bpf.FnKtimeGetCoarseNs:   "ktime_get_ns", // finer than asked for
 	bpf.FnKtimeGetBootNs:     "ktime_get_boot_ns",
@@ -87,7 +88,7 @@ var names = map[string]int64{
 	"HDR_VALUE_STRIDE": layout.HdrValueStride, "HDR_SLOT_STRIDE": layout.HdrSlotStride,
 	"BUCKET_LOCK": layout.BucketLock, "BUCKET_HAND": layout.BucketHand, "BUCKET_TAGS": layout.BucketTags,
 	"BUCKET_USED": layout.BucketUsed, "BUCKET_SLOTS": layout.BucketSlots, "BUCKET_SHIFT": 6,
-	"TAG_BUSY": layout.TagBusy, "TAG_KEY": layout.TagKey, "LOCK_TRIES": layout.LockTries, "HASH_MUL": hashMul,
+	"TAG_BUSY": layout.TagBusy, "TAG_KEY": layout.TagKey, "LOCK_TRIES": layout.LockTries, "LOCK_SLOT_BITS": layout.LockSlotBits, "HASH_MUL": hashMul,
 	"RING_HEAD": layout.RingHead, "RING_LOST": layout.RingLost, "RING_TAIL": layout.RingTail, "RING_DATA": layout.RingData,
 	"RECORD_HEADER": layout.RecordHeader, "RECORD_BUSY": layout.RecordBusy, "RECORD_DISCARD": layout.RecordDiscard,
 	"TRACE_COUNT": layout.TraceCount, "TRACE_HASH": layout.TraceHash, "TRACE_INDEX_SIZE": layout.TraceIndexSize,

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/x86"
 )
 
 // Return is a return probe in the target. The call is remembered on the thread's
@@ -29,7 +30,7 @@ func (b *builder) take(full *label) {
 	b.lea(scratchReg, arch.SP, -b.now.sp)
 	b.cmpMem(scratchReg, top, callSlot-callSize)
 	many, below, room, fresh := newLabel(), newLabel(), newLabel(), newLabel()
-	b.jcc(ccAE, below) // calls that never returned, or another stack
+	b.jcc(x86.CondAE, below) // calls that never returned, or another stack
 	b.later(below, func() {
 		b.call(b.d.Area.routine("abandon"))
 		b.jmp(fresh)
@@ -38,12 +39,12 @@ func (b *builder) take(full *label) {
 	few := min(max(ret.Max, 0), maxCalls-2)
 	b.lea(scratchReg, foundReg, stateCallsAt+(1+int(few))*callSize)
 	b.compare(top, scratchReg)
-	b.jcc(ccAE, many) // instances of whatever probes
+	b.jcc(x86.CondAE, many) // instances of whatever probes
 	b.later(many, func() {
-		b.put(binary.LittleEndian.AppendUint32([]byte{0xb8}, ret.ID)...) // mov eax, ID
+		b.put(x86.AppendConst(nil, 4, x86.RAX, uint64(ret.ID))...)
 		b.call(b.d.Area.routine("active"))
 		b.put(binary.LittleEndian.AppendUint32([]byte{0x3d}, uint32(few))...) // cmp eax, few
-		b.jcc(ccAE, full)
+		b.jcc(x86.CondAE, full)
 		b.jmp(room)
 	})
 	b.place(room)
@@ -51,8 +52,8 @@ func (b *builder) take(full *label) {
 		b.ask(askedData, words(ret.Data))
 		b.call(b.d.Area.routine("take_data"))
 		b.load(scratchReg, foundReg, stateCall)
-		b.registers(0x85, scratchReg, scratchReg) // test
-		b.jcc(ccE, full)
+		b.test(scratchReg)
+		b.jcc(x86.CondE, full)
 		b.store(top, callData, scratchReg)
 	}
 	b.addressOf(scratchReg, b.back)
@@ -87,7 +88,7 @@ func (b *builder) giveBack() {
 func (b *builder) throughReturn() {
 	ret := b.d.Return
 	b.moveSP(b.word())
-	b.branch(b.tail, 0xe8)
+	b.branch(b.tail, x86.AppendCall(nil, 0)...)
 	b.made.returned = len(b.code)
 	b.place(b.back)
 	b.now = frame{phase: Returning, state: arch.NoReg}
@@ -109,7 +110,7 @@ func (b *builder) throughReturn() {
 	b.lea(scratchReg, arch.SP, -b.word()-b.now.sp)
 	b.cmpReg(instance, callSlot-callSize, scratchReg)
 	other, popped := newLabel(), newLabel()
-	b.jcc(ccNE, other) // calls above it never returned, or are on another stack
+	b.jcc(x86.CondNE, other) // calls above it never returned, or are on another stack
 	b.later(other, func() {
 		b.call(b.d.Area.routine("unstack"))
 		b.jmp(popped)
@@ -148,5 +149,5 @@ func (b *builder) throughReturn() {
 	for _, r := range slices.Backward(saved) {
 		b.popReg(r)
 	}
-	b.put(0xc3)
+	b.ret()
 }

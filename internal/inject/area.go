@@ -33,8 +33,8 @@ func (a *Area) Image() []byte {
 	b = append(b, a.seg.CarefulByte())
 	b = append(b, make([]byte, areaCode-len(b))...)
 	b = append(b, a.machine().runtime...)
-	if r := a.seg.readers; r != nil {
-		code, _ := r.code(a.readers())
+	if a.seg.readers != nil {
+		code, _ := a.readerCode()
 		b = append(b, code...)
 	}
 	return b
@@ -47,14 +47,16 @@ func (a *Area) Size() int { return a.seg.AreaSize() }
 func (s *Segment) AreaSize() int {
 	size := areaCode + len(s.machine.runtime)
 	if s.readers != nil {
-		code, _ := s.readers.code(0)
+		code, _ := s.readers.code(0, 0)
 		size += len(code)
 	}
 	return size
 }
 
-// readers is where those of a kernel stand, behind the routines.
-func (a *Area) readers() arch.Addr { return a.Addr + areaCode + arch.Addr(len(a.machine().runtime)) }
+// readerCode is that of a kernel's readers, which stands behind the routines, and where each begins.
+func (a *Area) readerCode() ([]byte, map[int32]arch.Addr) {
+	return a.seg.readers.code(a.Addr+areaCode+arch.Addr(len(a.machine().runtime)), a.routine("keep_stack"))
+}
 
 func (a *Area) machine() *machine { return a.seg.machine }
 
@@ -109,8 +111,8 @@ func (a *Area) InHelper(pc arch.Addr) bool { return pc >= a.routine("helpers") }
 // Helper is the routine of a helper of package bpf, by its number. It is what jit.Code.Link
 // asks for.
 func (a *Area) Helper(id int32) (arch.Addr, bool) {
-	if r := a.seg.readers; r != nil {
-		if _, at := r.code(a.readers()); at[id] != 0 {
+	if a.seg.readers != nil {
+		if _, at := a.readerCode(); at[id] != 0 {
 			return at[id], true
 		}
 	}
@@ -122,8 +124,8 @@ func (a *Area) Helper(id int32) (arch.Addr, bool) {
 // faults are not ours to mend. It is to be told of one area at least that stays.
 func (a *Area) ReadsText() {
 	at := a.routine("no_text")
-	if r := a.seg.readers; r != nil {
-		_, readers := r.code(a.readers())
+	if a.seg.readers != nil {
+		_, readers := a.readerCode()
 		at = readers[bpf.FnProbeReadStr]
 	}
 	a.seg.put(headReadText, uint64(at))

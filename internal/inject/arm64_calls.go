@@ -3,6 +3,7 @@ package inject
 import (
 	"encoding/binary"
 
+	"kprobe/internal/asm/a64"
 	"kprobe/internal/jit"
 )
 
@@ -13,12 +14,11 @@ import (
 // leavesARM64 tells whether an instruction is a return by the link register, or a direct jump. Others
 // lead where the link register does not say.
 func leavesARM64(code []byte) bool {
-	const ret = 0xd65f03c0
 	if len(code) < 4 { // more may follow
 		return false
 	}
 	w := binary.LittleEndian.Uint32(code)
-	return w == ret || w>>26 == a64B>>26
+	return w == a64.Ret || w>>26 == a64B>>26
 }
 
 // askAbout calls a routine about the call that begins or ends here; its answer is in a64Tmp. What it is asked is

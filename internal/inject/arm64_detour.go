@@ -48,25 +48,24 @@ const (
 	a64SaveLink    = 0xa9017be2 // stp x2, x30, [sp, #16]
 	a64RestoreLink = 0xa9417be2 // ldp x2, x30, [sp, #16]
 
-	a64Load      = 0xf9400000                 // ldr x, [base, #field*8]
-	a64Store     = 0xf9000000                 // str x, [base, #field*8]
+	a64Load      = a64.LDR                    // ldr x, [base, #field*8]
+	a64Store     = a64.STR                    // str x, [base, #field*8]
 	a64Store32   = 0xb9000000                 // str w, [base, #field*4]
 	a64LoadByte  = 0x39400000                 // ldrb w, [base, #field]
 	a64StoreByte = 0x39000000                 // strb w, [base, #field]
-	a64AddImm    = 0x91000000                 // add x, x, #field; of sp, too
-	a64SubImm    = 0xd1000000                 // sub x, x, #field
+	a64AddImm    = a64.AddImm                 // add x, x, #field; of sp, too
+	a64SubImm    = a64.SubImm                 // sub x, x, #field
 	a64Add       = 0x8b000000                 // add x, x, x
 	a64Sub       = 0xcb000000                 // sub x, x, x
 	a64Mul32     = 0x1b007c00                 // mul w, w, w
 	a64Move      = 0xaa0003e0                 // mov x, x
-	a64ADRP      = 0x90000000                 // adrp x, page
-	a64ADR       = 0x10000000                 // adr x, pc+field
-	a64CBZ       = 0xb4000000                 // cbz x, pc+field*4
-	a64CBNZ      = 0xb5000000                 // cbnz x, pc+field*4
-	a64CBNZ32    = 0x35000000                 // cbnz w, pc+field*4
-	a64B         = 0x14000000                 // b pc+field*4
-	a64BL        = 0x94000000                 // bl pc+field*4
-	a64BR        = 0xd61f0000                 // br x
+	a64ADR       = a64.ADR                    // adr x, pc+field
+	a64CBZ       = a64.CBZ | a64.Wide         // cbz x, pc+field*4
+	a64CBNZ      = a64.CBNZ | a64.Wide        // cbnz x, pc+field*4
+	a64CBNZ32    = a64.CBNZ                   // cbnz w, pc+field*4
+	a64B         = a64.B                      // b pc+field*4
+	a64BL        = a64.BL                     // bl pc+field*4
+	a64BR        = a64.BR                     // br x
 	a64GetTP     = 0xd53bd040                 // mrs x, tpidr_el0
 	a64GetFlags  = 0xd53b4200                 // mrs x, nzcv
 	a64SetFlags  = 0xd51b4200                 // msr nzcv, x
@@ -74,7 +73,7 @@ const (
 	a64Hash      = 0x53007c00 | hashShift<<16 // lsr w, w, #hashShift
 	a64HashMask  = 0x121c2400                 // and w, w, #hashMask
 
-	a64NOP = 0xd503201f
+	a64NOP = a64.NOP
 )
 
 // a64Flags are N, Z, C and V.
@@ -443,21 +442,20 @@ func (b *armBuilder) constant(r uint32, v uint64) {
 
 // address puts an address in reach of adrp into a register. Errors: it is not.
 func (b *armBuilder) address(r uint32, to arch.Addr) error {
-	const page = 4096
-	pages := int64(to/page) - int64(b.here()/page)
-	if pages < -1<<20 || pages >= 1<<20 {
+	w, ok := a64.Page(r, b.here(), to)
+	if !ok {
 		return fmt.Errorf("%v is out of reach of %v", to, b.here())
 	}
-	b.word(a64ADRP | uint32(pages)&3<<29 | uint32(pages>>2)&(1<<19-1)<<5 | r)
-	b.word(a64AddImm | uint32(to%page)<<10 | r<<5 | r)
+	b.word(w)
+	b.word(a64.AddLow(r, to))
 	return nil
 }
 
 // call is bl; false where that does not lead there.
 func (b *armBuilder) call(to arch.Addr) bool {
-	d := int64(to - b.here())
-	b.word(a64BL | uint32(d/4)&(1<<26-1))
-	return d >= -1<<27 && d < 1<<27
+	w, ok := a64.Branch(a64.BL, b.here(), to)
+	b.word(w)
+	return ok
 }
 
 // branch adds a jump to a label, on a register if it is a conditional one.
@@ -496,7 +494,7 @@ func (b *armBuilder) finish() error {
 		w := binary.LittleEndian.Uint32(word)
 		reach := 1 << 20 // adr
 		if f.n == 0 {
-			w |= uint32(d)&3<<29 | uint32(d>>2)&(1<<19-1)<<5
+			w |= a64.Near(int64(d))
 		} else {
 			w |= uint32(d/4) & (1<<f.n - 1) << f.at
 			reach = 4 << (f.n - 1)

@@ -8,6 +8,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/isa/arm64"
+	"kprobe/internal/patch"
 	"kprobe/internal/testprog/qemurun"
 )
 
@@ -123,6 +124,104 @@ func TestARM64Detour(t *testing.T) {
 		}
 		if served < 4 {
 			t.Errorf("%d hits: not every instruction was tried", served)
+		}
+	}
+}
+
+// A jump behind a landing pad that has signed the link register: the detour begins with the state behind the pad, and what it shows and
+// counts by is that in front of it; wherever it is left, the state is that of the address that is told.
+func TestARM64DetourBehindPad(t *testing.T) {
+	needARM64(t)
+	const page, text, ours, shared, stack = 0x1000, 0x4000_0000, 0x4100_0000, 0x10_0000_0000, 0x5000_0000
+	const site, counter = text + 0x40, 5
+	l := Layout{Threads: 1, Counters: 8}
+	seg, err := NewSegment(arch.ARM64, l, shared, make([]byte, l.Size()), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seg.Open()
+	m := qemurun.ARM64(t)
+	m.Map(text, page)
+	m.Map(ours, page)
+	m.Map(stack, 2*page)
+	word := uint64(seg.everyone(counter))
+	m.Map(word&^(page-1), page)
+	brk := arch.ARM64.Break
+	body := []byte{0x3f, 0x23, 0x03, 0xd5, 0x63, 0x04, 0x00, 0x91} // paciasp; add x3, x3, #1
+	fn := patch.Part{Addr: site, Code: append(bytes.Clone(body), 0xc0, 0x03, 0x5f, 0xd6)}
+	flow := patch.NewFlow(arm64.ISA, &patch.Image{Text: []patch.Part{fn}, Funcs: []arch.Addr{site}})
+	j := patch.NewBody(arm64.ISA, fn, nil, flow).PlanJump(site)
+	if len(j.Ways) != 1 {
+		t.Fatal(j)
+	}
+	w := &j.Ways[0]
+	tail := func(s *patch.Slot, err error) (Tail, error) {
+		if err != nil {
+			return Tail{}, err
+		}
+		return Tail{s.Code, s.Marks}, nil
+	}
+	d := &Detour{At: ours + 0x100, Site: site, Area: NewArea(seg, ours), Hits: counter, Missed: NoCounter,
+		Head: func(at arch.Addr) (Tail, error) { return tail(j.Undoing(w, at), nil) },
+		Tail: func(at arch.Addr) (Tail, error) { return tail(j.Emit(w, at)) }}
+	code, tailAt, err := d.Emit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before qemurun.State
+	for i := range before.X {
+		before.X[i] = 0x1111_1111_1111_1111 * uint64(i+1)
+	}
+	before.SP, before.PC, before.X[30] = stack+page, site, text+0x80
+	// What the program does by itself, behind the pad and behind both.
+	m.Write(site, append(bytes.Clone(body[:4]), brk...))
+	behind := before
+	m.Run(&behind)
+	m.Write(site, append(bytes.Clone(body), brk...))
+	want := before
+	m.Run(&want)
+	if behind.X[30] == before.X[30] || want.X[30] != behind.X[30] {
+		t.Fatalf("the link register is not signed: %#x", behind.X[30])
+	}
+
+	m.Write(site, append(bytes.Clone(j.Write(w, d.At).New), brk...))
+	count := func() uint64 { return binary.LittleEndian.Uint64(m.Read(word, 8)) }
+	m.Write(word, make([]byte, 8))
+	served := uint64(0)
+	for at := d.At; at <= tailAt+8; at += 4 { // the first time without a trap
+		with := bytes.Clone(code)
+		if at > d.At {
+			copy(with[at-4-d.At:], brk)
+		}
+		m.Write(uint64(d.At), with)
+		s := before
+		m.Run(&s)
+		if at == d.At {
+			if served++; s.X != want.X || s.PC != want.PC || s.SP != want.SP || count() != 1 {
+				t.Errorf("after a hit\n%x, count %d; want\n%x, 1", s, count(), want)
+			}
+			continue
+		}
+		r := a64Regs(&s)
+		where, err := d.Where(&r, func(at arch.Addr, p []byte) error { copy(p, m.Read(uint64(at), len(p))); return nil })
+		if err != nil {
+			t.Fatalf("%v: %v", at-4, err)
+		}
+		shown, counted := before, where.Counted
+		switch at - 4 {
+		case d.At:
+			shown = behind
+		case tailAt + 4:
+			shown, counted = behind, true
+		}
+		if where.Regs != a64Regs(&shown) {
+			t.Errorf("+%d: %v\n%x, want\n%x", at-4-d.At, where.Phase, where.Regs, a64Regs(&shown))
+		}
+		if counted {
+			served++
+		}
+		if count() != served {
+			t.Errorf("+%d: %d hits were counted, %d are told of", at-4-d.At, count(), served)
 		}
 	}
 }

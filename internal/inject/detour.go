@@ -51,8 +51,8 @@ type Detour struct {
 	// Tail makes the displaced instructions for an address. It must always make the same.
 	Tail func(at arch.Addr) (Tail, error)
 
-	// Head makes those in front of the probed one, where the jump is ahead of it: they come
-	// first, and run on into what serves the probe. nil for none.
+	// Head makes those in front of the probed one, where the jump is ahead of it, or what takes a landing pad's work back,
+	// where it is behind that: they come first, and run on into what serves the probe. nil for none.
 	Head func(at arch.Addr) (Tail, error)
 
 	// Dead registers and flags hold nothing that the program needs any more:

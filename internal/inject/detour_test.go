@@ -8,6 +8,7 @@ import (
 	"kprobe/internal/jit"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/x86"
 )
 
 var testLayout = Layout{Threads: 8, Counters: 32, Calls: 1 << 10, Extra: 1 << 20}
@@ -51,7 +52,7 @@ func TestProgram(t *testing.T) {
 	h := startHost(t, testLayout)
 	p := h.program(func(a *asm) { // clobber everything, add the first argument to counter 5
 		a.load(arch.AX, arch.DI, 8*wordOf[arch.DI])
-		a.put(memory(true, []byte{0x01}, 0, arch.R12, counter(5))...)
+		a.insn(8, x86.Add.ToRM(), x86.RAX, mem(arch.R12, counter(5)))
 		for _, r := range []arch.Reg{arch.AX, arch.BX, arch.CX, arch.DX, arch.SI, arch.DI, arch.BP, arch.R8, arch.R9, arch.R10, arch.R11, arch.R13, arch.R14, arch.R15} {
 			a.movConst(r, 0x6b6b6b6b6b6b6b6b)
 		}
@@ -89,7 +90,7 @@ func TestReturn(t *testing.T) {
 	h := startHost(t, testLayout)
 	add := h.program(func(a *asm) { // what is returned to counter 9
 		a.load(arch.AX, arch.DI, 8*wordOf[arch.AX])
-		a.put(memory(true, []byte{0x01}, 0, arch.R12, counter(9))...)
+		a.insn(8, x86.Add.ToRM(), x86.RAX, mem(arch.R12, counter(9)))
 	})
 	for _, f := range []string{"f_lea", "f_push"} {
 		h.arm(h.detour(f, Detour{Hits: 3, Missed: 4, Return: &Return{Max: 5, Missed: 7, Hits: 8, Programs: []Program{add}}}))
@@ -112,12 +113,12 @@ func TestExits(t *testing.T) {
 	h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
 	value := h.program(func(a *asm) { // what is returned to counter 9, how often where to 10
 		a.load(arch.AX, arch.DI, 8*wordOf[arch.AX])
-		a.put(memory(true, []byte{0x01}, 0, arch.R12, counter(9))...)
+		a.insn(8, x86.Add.ToRM(), x86.RAX, mem(arch.R12, counter(9)))
 		same := newLabel()
 		a.load(arch.AX, arch.DI, 8*wordSP)
 		a.load(arch.AX, arch.AX, -8)
 		a.cmpReg(arch.DI, 8*wordIP, arch.AX)
-		a.jcc(ccNE, same)
+		a.jcc(x86.CondNE, same)
 		a.inc(arch.R12, counter(10))
 		a.place(same)
 	})

@@ -15,6 +15,7 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/bpf/layout"
+	"kprobe/internal/asm/x86"
 	"kprobe/internal/jit"
 )
 
@@ -67,14 +68,14 @@ func newDriver(t testing.TB, maps ...*bpf.MapSpec) *driver {
 		a.movConst(arch.AX, kept)
 		for _, r := range []arch.Reg{arch.BP, arch.R14, arch.R15} {
 			a.compare(r, arch.AX)
-			a.jcc(ccNE, broken)
+			a.jcc(x86.CondNE, broken)
 		}
 		a.lea(arch.BX, arch.BX, 56)
 		a.put(0x49, 0xff, 0xcd) // dec r13
-		a.jcc(ccNE, again)
-		a.put(0xc3)
+		a.jcc(x86.CondNE, again)
+		a.ret()
 		a.place(broken)
-		a.put(0xcc)
+		a.put(x86.ByteInt3)
 	}
 	if narrow() {
 		drive = d.driveNarrow
@@ -101,7 +102,7 @@ func (d *driver) driveNarrow(a *asm) {
 	}
 	a.put(0xff, 0x13) // call [ebx]
 	a.cmpReg(arch.SP, 0, arch.BP)
-	a.jcc(ccNE, broken)
+	a.jcc(x86.CondNE, broken)
 	a.load(arch.BX, arch.SP, 8)
 	for off := 0; off < 8; off += 4 {
 		a.load(arch.AX, arch.BP, jit.StateRegs+off)
@@ -110,11 +111,11 @@ func (d *driver) driveNarrow(a *asm) {
 	a.lea(arch.BX, arch.BX, 56)
 	a.store(arch.SP, 8, arch.BX)
 	a.put(0xff, 0x4c, 0x24, 4) // dec [esp+4]
-	a.jcc(ccNE, again)
+	a.jcc(x86.CondNE, again)
 	a.lea(arch.SP, arch.SP, 12)
-	a.put(0xc3)
+	a.ret()
 	a.place(broken)
-	a.put(0xcc)
+	a.put(x86.ByteInt3)
 }
 
 func (d *driver) mapAddr(i int) uint64 { return d.maps.Base + d.maps.Offs[i] }
@@ -604,51 +605,6 @@ func TestBackwards(t *testing.T) {
 	}
 }
 
-// TestReads reads memory that is there, that is not, and that ends.
-func TestReads(t *testing.T) {
-	d := newDriver(t)
-	end := d.area.Addr + areaRoom // of memory
-	text := []byte("some text\x00and more than eight bytes")
-	d.put(end-arch.Addr(len(text)), text)
-	s := d.step()
-	at := uint64(end) - uint64(len(text))
-	size := uint64(len(text))
-	filled := bytes.Repeat([]byte{0xee}, 48)
-	tests := []struct {
-		helper     int32
-		size, from uint64
-		answer     uint64
-		want       string // the beginning of the destination; what follows is as it was
-		faults     int
-	}{
-		{bpf.FnProbeRead, size, at, 0, string(text), 0},
-		{bpf.FnProbeReadUser, 3, at + 5, 0, string(text[5:8]), 0},
-		{bpf.FnProbeReadKernel, 0, 1, 0, "", 0},
-		{bpf.FnProbeRead, size, at + 1, errno(bpf.EFAULT), strings.Repeat("\x00", int(size)), 1},
-		{bpf.FnProbeRead, 8, uint64(end) - 4, errno(bpf.EFAULT), strings.Repeat("\x00", 8), 1},
-		{bpf.FnProbeRead, 5, 0, errno(bpf.EFAULT), strings.Repeat("\x00", 5), 1},
-		{bpf.FnProbeRead, 8, 1 << 63, errno(bpf.EFAULT), strings.Repeat("\x00", 8), 1},
-		{bpf.FnProbeReadStr, 40, at, 10, "some text\x00", 0},
-		{bpf.FnProbeReadUserStr, 4, at, 4, "som\x00", 0},
-		{bpf.FnProbeReadKernelStr, 1, at, 1, "\x00", 0},
-		{bpf.FnProbeReadStr, 0, at, 0, "", 0},
-		{bpf.FnProbeReadStr, 40, uint64(end) - 5, errno(bpf.EFAULT), strings.Repeat("\x00", 40), 1},
-		{bpf.FnProbeReadStr, 5, uint64(end) - 5, 5, "byte\x00", 0},
-	}
-	for i, tt := range tests {
-		addr, mem := d.buffer(filled)
-		d.later(tt.helper, addr, tt.size, tt.from)
-		answers, faults := d.mended(s)
-		if narrow() && tt.from >= 1<<32 {
-			tt.faults = 0 // it is not tried
-		}
-		want := append([]byte(tt.want), filled[len(tt.want):]...)
-		if answers[0] != tt.answer || faults != tt.faults || !bytes.Equal(mem, want) {
-			t.Errorf("%d: answer %d, %d faults, %q; want %d, %d, %q", i, int64(answers[0]), faults, mem, int64(tt.answer), tt.faults, want)
-		}
-	}
-}
-
 // TestKernelReaders has a kernel's functions do it, which are played by stubs here: what they are given,
 // and what becomes of their answers.
 func TestKernelReaders(t *testing.T) {
@@ -661,7 +617,7 @@ func TestKernelReaders(t *testing.T) {
 		a.put(0xba, 1, 0, 0, 0) // mov edx, 1: like all that C does not keep
 		a.put(0xb9, 1, 0, 0, 0)
 		a.put(0xbf, 1, 0, 0, 0)
-		a.put(0xc3)
+		a.ret()
 		d.put(a.base, a.code)
 		return a.base
 	}

@@ -223,7 +223,7 @@ func (h *host) program(f func(a *asm)) Program {
 	h.Helper()
 	a := newAsm(h.code(256), narrow())
 	f(a)
-	a.put(0xc3)
+	a.ret()
 	a.finish()
 	h.put(a.base, a.code)
 	return Program{Entry: a.base, Clobbers: amd64.RegGeneral &^ amd64.Reg(arch.R12) &^ amd64.Reg(arch.SP), Context: 1<<21 - 1}

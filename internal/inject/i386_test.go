@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"kprobe/internal/testprog"
 )
 
 // Detours, routines and helpers once more, in a process of their own, in a 32-bit program.
@@ -13,6 +15,7 @@ func TestI386(t *testing.T) {
 	if narrow() {
 		t.Fatal("it runs itself")
 	}
+	testprog.Programs32.Need(t)
 	cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^(TestCount|TestProgramKeepsRegisters|TestReturnMaxActive|TestReturnRoom|"+
 		"TestReturnAbandoned|TestWhere|TestReads|TestStackID|TestReturnOnOwnStack|TestMaps|TestLock|TestRings|TestSmallHelpers|TestCPU|TestKeysComeAndGo|TestBackwards|TestStatesAreMadeWhenGivenOut)$")
 	cmd.Env = append(os.Environ(), narrowVariable+"=1")

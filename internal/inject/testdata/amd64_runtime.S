@@ -1011,15 +1011,20 @@ value:	mov	ecx, [rdi+HDR_VALUE_STRIDE]
 
 # Locks the bucket r9; not equal if it cannot.
 lock:	mov	ecx, LOCK_TRIES
-	mov	edx, 1
+	mov	edx, [r12+STATE_PID_TGID+4]
+	shl	edx, LOCK_SLOT_BITS
+	mov	eax, [r12+STATE_SLOT]
+	lea	edx, [rdx+rax+1]
 1:	xor	eax, eax
 	lock cmpxchg [r9+BUCKET_LOCK], edx
-	je	2f
+	je	3f
+	cmp	eax, edx
+	je	2f			# this thread's, whom a signal's handler has interrupted
 	pause
 	dec	ecx
 	jnz	1b
-	dec	ecx			# not equal
-2:	ret
+2:	or	ecx, 1			# not equal
+3:	ret
 
 ROUTINE map_lookup_elem			# map, key
 	cmp	dword ptr [rdi+HDR_BUCKETS], 0
@@ -1533,6 +1538,30 @@ ROUTINE probe_read_str			# destination, size, source
 3:	mov	rax, rcx
 	ret
 
+ROUTINE probe_write_user		# destination, source, size
+1:	cmp	rdx, 8
+	jb	2f
+	mov	rax, [rsi]
+	MAY_FAULT no_address
+	mov	[rdi], rax
+	add	rsi, 8
+	add	rdi, 8
+	sub	rdx, 8
+	jmp	1b
+2:	test	rdx, rdx
+	jz	3f
+	mov	al, [rsi]
+	MAY_FAULT no_address
+	mov	[rdi], al
+	inc	rsi
+	inc	rdi
+	dec	rdx
+	jmp	2b
+3:	xor	eax, eax
+	ret
+no_address:
+	FAIL	EFAULT
+
 # The return addresses of the chain of frame pointers become an element.
 ROUTINE get_stackid			# context, map, flags
 	test	rdx, ~(STACK_SKIP|STACK_FLAGS)
@@ -1573,7 +1602,11 @@ ROUTINE get_stackid			# context, map, flags
 	mov	r10, rax
 4:	test	r9, r9
 	jnz	1b
-walked:	mov	rax, -EFAULT
+walked:	jmp	keep_stack_
+
+# The r11d addresses that the state has become an element of the map rsi, by the flags r8d. rbx is on the stack.
+ROUTINE keep_stack
+	mov	rax, -EFAULT
 	test	r11d, r11d
 	jz	9f
 	movabs	r9, HASH_MUL

@@ -613,19 +613,25 @@ value:	PLACE_OF x7, x8, HDR_VALUE_STRIDE, HDR_VALUES
 	madd	x7, x9, x10, x7
 	ret
 
-// Locks the bucket x6; w9 becomes 0 if it cannot. Changes x10 to x12.
+// Locks the bucket x6; w9 becomes 0 if it cannot. Changes x10 to x12, x14.
 lock:	add	x10, x6, #BUCKET_LOCK
 	mov	w9, #LOCK_TRIES
+	ldr	w14, [x28, #(STATE_PID_TGID+4)]
+	ldr	w11, [x28, #STATE_SLOT]
+	add	w14, w11, w14, lsl #LOCK_SLOT_BITS
+	add	w14, w14, #1
 1:	ldaxr	w11, [x10]
 	cbnz	w11, 2f
-	mov	w11, #1
-	stxr	w12, w11, [x10]
-	cbz	w12, 3f
+	stxr	w12, w14, [x10]
+	cbz	w12, 4f
 2:	clrex
+	cmp	w11, w14
+	b.eq	3f			// this thread's, whom a signal's handler has interrupted
 	yield
 	subs	w9, w9, #1
 	b.ne	1b
-3:	ret
+3:	mov	w9, #0
+4:	ret
 
 // Claims the slot x4 of the bucket x13, if it is free: w9 becomes 0. Changes x10, x11, x14.
 take:	add	x10, x13, #BUCKET_TAGS
@@ -1140,6 +1146,29 @@ ROUTINE probe_read_str			// destination, size, source
 	add	x10, x0, x7
 	sturb	wzr, [x10, #-1]
 3:	ret
+
+ROUTINE probe_write_user		// destination, source, size
+1:	cmp	x2, #8
+	b.lo	2f
+	ldr	x9, [x1]
+	MAY_FAULT no_address
+	str	x9, [x0]
+	add	x0, x0, #8
+	add	x1, x1, #8
+	sub	x2, x2, #8
+	b	1b
+2:	cbz	x2, 3f
+	ldrb	w9, [x1]
+	MAY_FAULT no_address
+	strb	w9, [x0]
+	add	x0, x0, #1
+	add	x1, x1, #1
+	sub	x2, x2, #1
+	b	2b
+3:	mov	x7, #0
+	ret
+no_address:
+	FAIL	EFAULT
 
 // The return addresses of the chain of frame pointers become an element.
 ROUTINE get_stackid			// context, map, flags

@@ -899,15 +899,20 @@ put_value:
 # Locks the bucket T_HOME; not equal if it cannot.
 lock:	mov	ebx, [ebp+T_HOME]
 	mov	ecx, LOCK_TRIES
-	mov	edx, 1
+	mov	edx, [ebp+STATE_PID_TGID+4]
+	shl	edx, LOCK_SLOT_BITS
+	mov	eax, [ebp+STATE_SLOT]
+	lea	edx, [edx+eax+1]
 1:	xor	eax, eax
 	lock cmpxchg [ebx+BUCKET_LOCK], edx
-	je	2f
+	je	3f
+	cmp	eax, edx
+	je	2f			# this thread's, whom a signal's handler has interrupted
 	pause
 	dec	ecx
 	jnz	1b
-	dec	ecx			# not equal
-2:	ret
+2:	or	ecx, 1			# not equal
+3:	ret
 
 ROUTINE map_lookup_elem			# map, key
 	ARG	edi, 1
@@ -1474,6 +1479,35 @@ ROUTINE probe_read_str			# destination, size, source
 	mov	byte ptr [edi+ecx-1], 0
 3:	mov	eax, ecx
 	jmp	answer
+
+ROUTINE probe_write_user		# destination, source, size
+	ARG	edi, 1
+	ARG	esi, 2
+	ARG	ecx, 3
+	cmp	dword ptr [ebp+R+8*1+4], 0
+	jne	no_address
+1:	cmp	ecx, 4
+	jb	2f
+	mov	eax, [esi]
+	MAY_FAULT no_address
+	mov	[edi], eax
+	add	esi, 4
+	add	edi, 4
+	sub	ecx, 4
+	jmp	1b
+2:	test	ecx, ecx
+	jz	3f
+	mov	al, [esi]
+	MAY_FAULT no_address
+	mov	[edi], al
+	inc	esi
+	inc	edi
+	dec	ecx
+	jmp	2b
+3:	xor	eax, eax
+	jmp	answer
+no_address:
+	FAIL	EFAULT
 
 # The return addresses of the chain of frame pointers become an element.
 ROUTINE get_stackid			# context, map, flags
