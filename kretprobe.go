@@ -53,6 +53,7 @@ type Kretprobe struct {
 	nmissed, returned atomic.Uint64
 	watch             calls.Probe[*KretprobeInstance]
 
+	owner *inside.Owner // of the account of its calls, while it is registered
 	plan  *returns.Plan // since its function has been found
 	exits []*Kprobe     // on them
 }

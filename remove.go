@@ -199,15 +199,11 @@ func (s *Session) SetEnabled(on bool) (err error) {
 	s.optimizeSoon()
 	set := func(on bool) {
 		s.on.View.Lock()
-		defer s.on.View.Unlock()
 		s.on.Points.Disarmed = !on
+		s.on.View.Unlock()
+		s.calls.See(on)
 	}
 	was := s.Enabled()
-	enabled := &parts.State{What: fmt.Sprintf("enabled: %v", on), Set: func() {
-		set(on)
-		if !on {
-			s.calls.LoseUnseen()
-		}
-	}, Was: func() { set(was) }}
+	enabled := &parts.State{What: fmt.Sprintf("enabled: %v", on), Set: func() { set(on) }, Was: func() { set(was) }}
 	return s.links.Everywhere("switch all", enabled, s.watching())
 }

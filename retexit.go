@@ -131,7 +131,7 @@ func withExits(ps []*Kprobe) []*Kprobe {
 func (s *Session) idleExits(ps []*Kprobe) (exits []*Kprobe) {
 	for _, p := range ps {
 		rp := p.as().returns()
-		if rp != nil && s.calls.Idle(&rp.watch) && (!s.within.Some() || s.within.Active(rp) == 0) {
+		if rp != nil && len(rp.exits) > 0 && s.calls.Blind(&rp.watch) && (!s.within.Some() || s.within.Active(rp.owner) == 0) {
 			exits = append(exits, rp.exits...)
 		}
 	}

@@ -84,7 +84,7 @@ const (
 	Exited                   // its thread ended
 	Unregistered             // it was under way when its probe was unregistered
 
-	Losses = iota
+	Losses = iota // how many reasons there are
 )
 
 // Probe is a return probe's part in this. The zero value becomes ready by Reset.
@@ -94,6 +94,7 @@ type Probe[I any] struct {
 	Leaving   func() bool // whether it is being unregistered: nothing is reported any more
 
 	lost   [Losses]atomic.Uint64
+	unseen bool // nothing stands at its function's exits
 	active int
 	free   []*Call[I]
 	again  map[returns.Place]bool // where the function begins anew: not a call of it
@@ -106,6 +107,7 @@ func (p *Probe[I]) Reset(most int, leaving func() bool) {
 		p.lost[i].Store(0)
 	}
 	p.again = make(map[returns.Place]bool)
+	p.unseen = false
 }
 
 // Lose counts calls that somebody else has found to be over.
@@ -179,7 +181,8 @@ type UnderWay[I any] struct {
 	at     map[arch.Addr]*frame[I]            // swapped, by slot
 	exits  returns.Calls[*Probe[I], *Call[I]] // noticed by exits, by place
 	native returns.Stacks
-	strays int // see Stray
+	unseen bool // nothing stands at any exit
+	strays int  // see Stray
 }
 
 // New is that of a target in which no call is watched yet.
@@ -202,13 +205,6 @@ func (u *UnderWay[I]) SetTrampoline(at arch.Addr) { u.trampoline.Store(uint64(at
 
 // IsTrampoline tells whether a thread has come to it.
 func (u *UnderWay[I]) IsTrampoline(pc arch.Addr) bool { return pc != 0 && pc == u.Trampoline() }
-
-// Idle tells whether none of a probe's calls is watched.
-func (u *UnderWay[I]) Idle(p *Probe[I]) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return p.active == 0
-}
 
 // Done ends a call whose return was reported.
 func (u *UnderWay[I]) Done(c *Call[I]) {

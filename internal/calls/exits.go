@@ -21,6 +21,9 @@ func (u *UnderWay[I]) Enter(p *Probe[I], at Spot, ret arch.Addr, wanted func(*Ca
 	if c, ok := u.exits.Take(place, p); ok {
 		c.over() // another call has its place
 	}
+	if u.unseen || p.unseen {
+		return Missed
+	}
 	if p.active >= p.MaxActive {
 		u.sweep(p)
 	}
@@ -29,10 +32,31 @@ func (u *UnderWay[I]) Enter(p *Probe[I], at Spot, ret arch.Addr, wanted func(*Ca
 		return Missed
 	}
 	c, outcome := u.begin(p, at, back, wanted)
-	if outcome == Watched {
+	switch {
+	case outcome != Watched:
+	case u.unseen || p.unseen:
+		c.lose(Unregistered)
+	default:
 		u.exits.Put(place, p, c)
 	}
 	return outcome
+}
+
+// Blind is asked before a probe that is switched off is taken off its function's exits. It answers false where calls are under way
+// whose returns are to be reported. Else none begins any more: the handlers of hits that came before may still be on
+// their way.
+func (u *UnderWay[I]) Blind(p *Probe[I]) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	p.unseen = p.unseen || p.active == 0
+	return p.unseen
+}
+
+// Sighted ends Blind: the probe is about to stand at the exits again.
+func (u *UnderWay[I]) Sighted(p *Probe[I]) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	p.unseen = false
 }
 
 // Exit is a thread at an instruction that may leave a function.

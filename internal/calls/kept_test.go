@@ -90,3 +90,52 @@ func TestTakenOffExits(t *testing.T) {
 		t.Errorf("%d lost by unregistering, %d by longjmp; want 2 and none", goes.Lost(Unregistered), goes.Lost(Longjmp))
 	}
 }
+
+// A handler that is on its way when nothing stands at the exits any more begins no call, and one that has begun loses it: nobody would
+// see its end, and the next call in its place would be told from it.
+func TestUnseenExits(t *testing.T) {
+	const slot = stacksAt + 0x100
+	for _, c := range []struct {
+		name      string
+		blind     func(*UnderWay[int], *Probe[int]) bool
+		meanwhile Outcome
+	}{
+		{"one probe", func(u *UnderWay[int], p *Probe[int]) bool { return u.Blind(p) }, Watched},
+		{"all", func(u *UnderWay[int], _ *Probe[int]) bool { u.See(false); return true }, Missed},
+		{"one that leaves", func(u *UnderWay[int], p *Probe[int]) bool { u.TakenOff(p); return true }, Missed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			w.mem[slot] = sitesAt
+			u := New[int](w, arch.AMD64)
+			var p Probe[int]
+			p.Reset(2, func() bool { return false })
+			at := Spot{Thread: 1, SP: slot}
+			wanted := func(*Call[int]) bool { return true }
+			if u.Enter(&p, at, 0, func(*Call[int]) bool { c.blind(u, &p); return true }); u.exits.Len() > 0 != (c.meanwhile == Watched) {
+				t.Errorf("%d calls are watched where one began meanwhile", u.exits.Len())
+			}
+			if c.meanwhile == Watched {
+				call, _, ok := u.Leave(&p, Exit{Spot: at, Kind: patch.Ret, Leads: true, Next: sitesAt})
+				if !ok {
+					t.Fatal("its return is not seen")
+				}
+				u.Done(call)
+			}
+			if !c.blind(u, &p) {
+				t.Error("calls are said to be under way")
+			}
+			if o := u.Enter(&p, at, 0, wanted); o != Missed || u.exits.Len() > 0 {
+				t.Errorf("a call that nobody sees end: outcome %d", o)
+			}
+			u.See(true)
+			u.Sighted(&p)
+			if o := u.Enter(&p, at, 0, wanted); o != Watched {
+				t.Errorf("when the exits are seen again: outcome %d", o)
+			}
+			if n := p.Lost(Longjmp); n > 0 {
+				t.Errorf("%d calls are told to have ended without returning", n)
+			}
+		})
+	}
+}

@@ -551,8 +551,9 @@ func (m *model) toggle() {
 	p.disabled = !p.disabled
 	switch {
 	case !p.disabled:
+		m.u.Sighted(&p.Probe)
 		p.standing = p.exits
-	case m.u.Idle(&p.Probe):
+	case m.u.Blind(&p.Probe):
 		p.standing = false
 	}
 	m.logf("probe %d off: %v, its exits stand: %v", p.id, p.disabled, p.standing)
@@ -565,8 +566,8 @@ func (m *model) all() {
 	}
 	m.off = !m.off
 	m.logf("all off: %v", m.off)
+	m.u.See(!m.off)
 	if m.off {
-		m.u.LoseUnseen()
 		m.mayLose(func(e *entry) bool { return e.p.exits }, Unregistered)
 	}
 }

@@ -111,6 +111,7 @@ func (u *UnderWay[I]) ThreadExited(th target.Thread) {
 func (u *UnderWay[I]) TakenOff(p *Probe[I]) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	p.unseen = true
 	u.sweep(p)
 	for _, c := range u.exits.Drop(func(_ returns.Place, of *Probe[I], _ *Call[I]) bool { return of == p }) {
 		c.lose(Unregistered)
@@ -153,11 +154,15 @@ func (u *UnderWay[I]) CountEnded(threads iter.Seq[Stand]) {
 	}
 }
 
-// LoseUnseen gives up the calls whose exits nothing will stand at. The target is frozen.
-func (u *UnderWay[I]) LoseUnseen() {
+// See says whether anything stands at exits from now on. Where not, the calls that are under way are given up, and those that
+// handlers on their way begin. The target is frozen.
+func (u *UnderWay[I]) See(exits bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.loseExits(Unregistered)
+	u.unseen = !exits
+	if u.unseen {
+		u.loseExits(Unregistered)
+	}
 }
 
 func (u *UnderWay[I]) loseExits(why Loss) {

@@ -28,6 +28,11 @@ const (
 	returnsCounters
 )
 
+// Owner is the return probe that an account is of. Its address tells it from others.
+type Owner struct {
+	Settled func(Tally) // told what the account had when it is closed
+}
+
 // accounts are those of an Inside. They are planned with by one and read by others.
 type accounts struct {
 	mu     sync.Mutex
