@@ -87,6 +87,7 @@ type Session struct {
 	walks   bool // watchWalks has been there
 	stacks  unwind.Indexes
 	loader  *loader
+	tracers traced.Search
 
 	within    *within.Within[*Kprobe]
 	kit       *parts.Kit[*Kprobe]

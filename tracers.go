@@ -8,8 +8,12 @@ import "kprobe/internal/traced"
 
 // watchTracers places that probe where the function is mapped. mu is held.
 func (s *Session) watchTracers() {
-	if s.opts.Follow != nil {
-		s.notifyAt(traced.Places(s.on.Image.Space, s.on.Image.Program(), s.on.Image.ISA), true)
+	if s.opts.Follow == nil {
+		return
+	}
+	places := s.tracers.Places(s.on.Image.Space, s.on.Image.ISA)
+	if len(places) > 0 && !s.notifyAt(places, true) {
+		s.tracers = traced.Search{}
 	}
 }
 

@@ -2,15 +2,18 @@ package traced
 
 import (
 	"encoding/hex"
+	"slices"
 	"strings"
 	"testing"
 
 	"kprobe/arch"
+	"kprobe/internal/isa"
 	"kprobe/internal/isa/amd64"
+	"kprobe/symbol"
 )
 
 func TestLeadsTo(t *testing.T) {
-	const pc, callee = 0x1000, 0x2000
+	const pc, callee, goes = 0x1000, 0x2000, 0x3000
 	for _, tt := range []struct {
 		code string // from the constant's opcode on
 		want uint64 // behind pc, 0 for nowhere
@@ -18,6 +21,8 @@ func TestLeadsTo(t *testing.T) {
 		{"b865000000 0f05", 5},
 		{"c065000000 31ff 0f05", 7},            // with 48c7 before it
 		{"b865000000 31ff e8f40f0000 0f05", 0}, // what is called has eax for itself
+		{"b865000000 31db e8f41f0000", 7},      // syscall.RawSyscall(101, ...)
+		{"bf65000000 31db e8f41f0000", 0},      // that is another argument of it
 		{"b865000000 eb00 0f05", 0},            // it may be led elsewhere
 		{"b865000000 06 0f05", 0},              // no instruction
 		{"bf65000000 31c0 e8f40f0000", 7},      // syscall(101, ...)
@@ -32,7 +37,7 @@ func TestLeadsTo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at, ok := leadsTo(code, pc, []arch.Addr{callee}, amd64.ISA)
+		at, ok := leadsTo(code, pc, func(at arch.Addr) bool { return at == callee }, []arch.Addr{goes}, amd64.ISA)
 		if ok != (tt.want != 0) || ok && at != pc+tt.want {
 			t.Errorf("%s: %#x, %v, want %#x", tt.code, at, ok, pc+tt.want)
 		}
@@ -55,7 +60,7 @@ func TestArg(t *testing.T) {
 		{5, []uint64{requestTraceMe, 7, 0}, number + 1, false}, // something else is called
 		{5, []uint64{number + 1, requestTraceMe, 7}, 0, false},
 	} {
-		arg := Arg(tt.off, given(tt.regs...), tt.ax)
+		arg := Arg(symbol.Loc{Off: tt.off}, isa.Insn{}, given(tt.regs...), nil, tt.ax)
 		request, err := arg(0)
 		if !tt.ok {
 			if err == nil {
@@ -65,6 +70,30 @@ func TestArg(t *testing.T) {
 		}
 		if pid, err2 := arg(1); err != nil || err2 != nil || request != requestSeize || pid != 7 {
 			t.Errorf("%+v: request %#x (%v) of %d (%v)", tt, request, err, pid, err2)
+		}
+	}
+}
+
+// What may be an instruction with the number is found in all forms, and so are all system calls of a function.
+func TestConstants(t *testing.T) {
+	code, err := hex.DecodeString("90b865000000c36a65b065ba650000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := constants(code); !slices.Equal(got, []int{1, 7, 9}) {
+		t.Errorf("%d", got)
+	}
+	for text, want := range map[string][]uint64{
+		"6a655831ffeb000f05c30f05": {0x1007, 0x100a},
+		"0f05060f05":               {0x1000}, // what follows is no code
+		"c3":                       nil,
+	} {
+		code, err := hex.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := systemCalls(code, 0x1000, amd64.ISA); !slices.Equal(got, want) {
+			t.Errorf("%s: %#x, want %#x", text, got, want)
 		}
 	}
 }

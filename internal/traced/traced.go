@@ -4,8 +4,10 @@ package traced
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"kprobe/internal/isa"
 	"kprobe/internal/proc"
@@ -15,15 +17,29 @@ import (
 // Function is the one of libc that programs ask with, as ptrace(request, pid, ...).
 const Function = "ptrace"
 
-// Places are where it is mapped, and where the program itself asks without it.
-func Places(space *symbol.Space, program *symbol.Module, set isa.ISA) (all []symbol.Loc) {
-	for _, m := range space.Defining(Function) {
+// Search remembers what has been looked through, for a process may look each time that a library comes.
+type Search struct{ modules []*symbol.Module }
+
+// Places are where it is mapped, and where others ask without it; none where nothing has changed since they were asked for.
+func (s *Search) Places(space *symbol.Space, set isa.ISA) (all []symbol.Loc) {
+	modules := space.Modules()
+	if slices.Equal(modules, s.modules) {
+		return nil
+	}
+	s.modules = modules
+	defining := space.Defining(Function)
+	for _, m := range defining {
 		locs, err := space.Resolve(symbol.Query{Module: m.Path, Symbol: Function, Kind: symbol.Func})
 		if err == nil {
 			all = append(all, locs[0])
 		}
 	}
-	return append(all, raw(space, program, set)...)
+	for _, m := range modules {
+		if !slices.Contains(defining, m) {
+			all = append(all, raw(space, m, set)...)
+		}
+	}
+	return all
 }
 
 // Requests of ptrace(2) that make a tracer.
@@ -44,6 +60,9 @@ func (f *Family) Asked(arg func(n int) (uint64, error), caller int, self, then f
 		return false
 	}
 	go func() {
+		if who != caller {
+			f.await(who)
+		}
 		if !f.letGo(who) && who == caller {
 			self()
 		}
@@ -120,6 +139,22 @@ func (f *Family) Leave(pid int) {
 	defer f.mu.Unlock()
 	delete(f.members, pid)
 }
+
+// await returns when a process is a member, if it is on its way to that: a child of vfork has executed its program, and its parent
+// goes on, before anybody is told.
+func (f *Family) await(pid int) {
+	for end := time.Now().Add(longestWay); time.Now().Before(end) && field(field(pid, "TracerPid"), "Tgid") == os.Getpid(); time.Sleep(time.Millisecond) {
+		f.mu.Lock()
+		m := f.members[pid]
+		f.mu.Unlock()
+		if m != nil {
+			return
+		}
+	}
+}
+
+// longestWay is enough on a busy machine. A vfork child that executes nothing stays what it is.
+const longestWay = 5 * time.Second
 
 // letGo lets a process go, and returns when it is; false where it is none of the family.
 func (f *Family) letGo(pid int) bool {

@@ -1,10 +1,14 @@
 package traced
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"testing"
 	"time"
+
+	"kprobe/internal/proc"
+	"kprobe/symbol"
 )
 
 func TestSubject(t *testing.T) {
@@ -71,4 +75,47 @@ func TestAskedWaits(t *testing.T) {
 
 func args(request, pid int) func(int) (uint64, error) {
 	return func(n int) (uint64, error) { return []uint64{uint64(request), uint64(pid)}[n], nil }
+}
+
+// What has been looked through is not looked through again, until a library comes or goes.
+func TestSearchOnce(t *testing.T) {
+	c := exec.Command("sleep", "1000")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Wait()
+	defer c.Process.Kill()
+	space := symbol.NewSpace(func(m symbol.Mapping) (*symbol.File, error) {
+		f, err := os.Open(m.Path)
+		if err != nil {
+			return nil, err
+		}
+		return symbol.Open(f, nil)
+	})
+	var s Search
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		text, err := proc.Process(c.Process.Pid).Read("maps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps, err := symbol.ParseMaps(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		space.Update(maps)
+		if len(s.Places(space, nil)) > 0 { // its libraries are loaded
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the function is nowhere in\n%s", text)
+		}
+	}
+	if again := s.Places(space, nil); again != nil {
+		t.Errorf("looked through again: %v", again)
+	}
+	space.Update(nil)
+	s.Places(space, nil)
+	if len(s.modules) != 0 {
+		t.Errorf("%d modules of a process that has none", len(s.modules))
+	}
 }
