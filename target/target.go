@@ -416,13 +416,20 @@ type Machine interface {
 	// Unreturnable says why the return of the function that begins at an address must not be probed; "" where it may be.
 	Unreturnable(entry arch.Addr) string
 
-	// Leads are the addresses in the kernel's text that more than relative branches there
+	// Unreplaceable says why no program may give a result in place of the function that begins at an address; "" where one may.
+	Unreplaceable(entry arch.Addr) string
+
+	// Leads are the addresses in the text of the kernel or a module, of that which an address is in, that more than relative branches there
 	// may lead to. data is where tables of distances may be. Errors: in words.
 	Leads() (data []symbol.Range, points []arch.Addr, err error)
 
 	// Pinned says why the instructions of a stretch of text must run where they stand: the kernel knows the fault or
 	// the trap of one by its address; "" where they may run elsewhere.
 	Pinned(start, end arch.Addr) string
+
+	// Excepted tells whether a CPU that was to execute one instruction has come to the kernel's handler of faults instead, and then by which
+	// trap (its number), and which registers the CPU had at the instruction.
+	Excepted(th Thread, r *arch.Regs) (trap int, at arch.Regs, ok bool)
 
 	// Owned says why bytes of text cannot be overwritten now: they are somebody's who
 	// does not tell before he rewrites them; "" where they can. Of who does there will

@@ -34,6 +34,10 @@ type Kind interface {
 	Step(target.Thread) error
 	BreakAt(at arch.Addr) error
 
+	// Excepted tells whether a step has led a thread to the kernel's handler of faults instead, by which trap, and with which
+	// registers it was at its instruction.
+	Excepted(th target.Thread, r *arch.Regs) (trap int, at arch.Regs, ok bool)
+
 	// Verdict is how a probed instruction gets its effect, and how a hit is noticed, in a plan's words.
 	Verdict(*patch.Site) (verdict, engine string)
 	// Pinned says why instructions must run where they stand; "" where they need not.
@@ -42,6 +46,8 @@ type Kind interface {
 	// where they can.
 	Shared() bool
 	Owned(start, end arch.Addr) string
+	// Announced tells that code which is about to be unmapped is still there when the target tells of it.
+	Announced() bool
 	// Settled tells that nobody is just rewriting text. Errors: in words.
 	Settled() error
 
@@ -56,6 +62,8 @@ type Kind interface {
 	Listed() bool
 	// Cannot says what a program does that cannot be done there; "" if it does nothing of that.
 	Cannot(*inside.Program) string
+	// Unreplaceable says why no program may give a result in place of the function at an entry; "" where one may.
+	Unreplaceable(entry arch.Addr) string
 	// Posts tells whether a post-handler can be where a program is.
 	Posts() bool
 	// CallData is how many bytes of private data calls have at most that programs watch.
@@ -98,11 +106,16 @@ func (process) OnCPUs() bool             { return false }
 func (process) Step(target.Thread) error { return errors.ErrUnsupported }
 func (process) BreakAt(arch.Addr) error  { return nil }
 
+func (process) Excepted(target.Thread, *arch.Regs) (trap int, at arch.Regs, ok bool) {
+	return 0, at, false
+}
+
 func (process) Verdict(site *patch.Site) (verdict, engine string) { return site.Kind.String(), "trap" }
 
 func (process) Pinned(_, _ arch.Addr) string { return "" }
 func (process) Shared() bool                 { return false }
 func (process) Owned(_, _ arch.Addr) string  { return "" }
+func (process) Announced() bool              { return false }
 func (process) Settled() error               { return nil }
 
 func (process) Memory(t target.Target) bool {
@@ -115,6 +128,7 @@ func (process) Configure(*inside.Config, func(func() error) error) error { retur
 func (process) Apart() bool                              { return true }
 func (process) Listed() bool                             { return true }
 func (process) Cannot(*inside.Program) string            { return "" }
+func (process) Unreplaceable(arch.Addr) string           { return "" }
 func (process) Posts() bool                              { return true }
 func (process) CallData() int                            { return MaxData }
 func (process) Over() (func(slot arch.Addr) bool, error) { return nil, nil }
@@ -148,15 +162,21 @@ type guest struct {
 
 func (guest) OnCPUs() bool                          { return true }
 func (k guest) Pinned(start, end arch.Addr) string  { return k.machine.Pinned(start, end) }
+func (guest) Announced() bool                       { return true }
 func (guest) Shared() bool                          { return true }
 func (k guest) Owned(start, end arch.Addr) string   { return k.machine.Owned(start, end) }
 func (guest) Memory(target.Target) bool             { return true }
 func (guest) Apart() bool                           { return false }
 func (guest) Listed() bool                          { return false }
 func (guest) Cannot(p *inside.Program) string       { return p.NotInKernels() }
+func (k guest) Unreplaceable(at arch.Addr) string   { return k.machine.Unreplaceable(at) }
 func (guest) Posts() bool                           { return false }
 func (guest) CallData() int                         { return inject.SlotData }
 func (k guest) Over() (func(arch.Addr) bool, error) { return k.machine.Over() }
+
+func (k guest) Excepted(th target.Thread, r *arch.Regs) (trap int, at arch.Regs, ok bool) {
+	return k.machine.Excepted(th, r)
+}
 
 func (k guest) Settled() error {
 	_, err := k.machine.Resting(func(arch.Addr) bool { return false })
