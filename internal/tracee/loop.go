@@ -1,0 +1,31 @@
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
+
+package tracee
+
+import "golang.org/x/sys/unix"
+
+// loopRounds bounds the loop: several seconds, when an attach takes
+// milliseconds. A child that nobody comes for, because its tracer died say, goes
+// on by itself, with its registers, flags and signals as they were.
+const loopRounds = 1 << 27
+
+// loopSleep is the same in milliseconds, for a child that may sleep instead: a loop takes a processor from those who come for it.
+const loopSleep = 4000
+
+// Loop is where a child waits: code at a page, and what that needs behind it.
+type Loop struct {
+	Page uint64
+	Size int
+	Real Registers // and the mask of blocked signals: to go on with
+	Mask uint64
+
+	MayCall bool // no filter of system calls is in the way of one that sleeps
+}
+
+// Leave has a stopped child go on with what is its own.
+func (l *Loop) Leave(tid int) error {
+	if err := Insist(func() error { return SetRegs(tid, &l.Real) }); err != nil {
+		return RegsError(err)
+	}
+	return RegsError(Insist(func() error { _, err := SignalMask(unix.PTRACE_SETSIGMASK, tid, l.Mask); return err }))
+}

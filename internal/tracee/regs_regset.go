@@ -1,0 +1,77 @@
+//go:build linux && (arm64 || riscv64)
+
+package tracee
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"kprobe/arch"
+)
+
+// What machines have in common whose kernels came late: their registers are read in sets (PTRACE_GETREGSET), and each
+// call is made by an instruction of four bytes.
+
+// GetRegs reads the registers of a stopped task. Errors: ESRCH, it does not stand.
+func GetRegs(tid int, r *Registers) error {
+	_, err := regset(unix.PTRACE_GETREGSET, tid, setGeneral, unsafe.Pointer(r), int(unsafe.Sizeof(*r)))
+	return err
+}
+
+// SetRegs writes them.
+func SetRegs(tid int, r *Registers) error {
+	_, err := regset(unix.PTRACE_SETREGSET, tid, setGeneral, unsafe.Pointer(r), int(unsafe.Sizeof(*r)))
+	return err
+}
+
+// noCall has nothing to do: the kernel has forgotten the call that a stop interrupts before
+// the stop is reported, and stands ready to make it once more.
+func (r *Registers) noCall() {}
+
+// InCall tells whether a stopped task has been interrupted in a system call: it stands at the
+// instruction, to make it once more, or behind it. One that came there on its own is
+// taken for such a one, too.
+func (r *Registers) InCall(m arch.Memory) bool {
+	var b [8]byte
+	if m.ReadAt(arch.Addr(r.PC())-4, b[:]) != nil {
+		return false
+	}
+	return binary.LittleEndian.Uint32(b[:]) == callInsn || binary.LittleEndian.Uint32(b[4:]) == callInsn
+}
+
+// BlockedCall is a system call that a task sleeps in: after its interruption nobody can tell
+// what its first argument was.
+type BlockedCall struct{ number, arg, sp, pc uint64 }
+
+// Look looks at a task that is about to be asked to stop.
+func (b *BlockedCall) Look(pid, tid int) {
+	*b = BlockedCall{}
+	line, err := TaskFile(pid, tid, "syscall")
+	f := strings.Fields(string(line))
+	if err != nil || len(f) != 9 { // it runs; else: number, six arguments, sp, pc
+		return
+	}
+	var v [4]uint64
+	for i, n := range []int{0, 1, 7, 8} {
+		if v[i], err = strconv.ParseUint(f[n], 0, 64); err != nil {
+			return
+		}
+	}
+	*b = BlockedCall{v[0], v[1], v[2], v[3]}
+}
+
+// HideInterruption hides that a stop of ours interrupted a system call that fails then, as few do: it is made
+// once more. It answers whether it did so.
+func (b *BlockedCall) HideInterruption(tid int, a *ABI, r *Registers) bool {
+	if r.Result() != ErrnoResult(unix.EINTR) || b.pc == 0 || b.pc != r.PC() || b.sp != r.SP() || b.number != r.number() || !a.interrupted(r) {
+		return false
+	}
+	*a.Args(r)[0] = b.arg
+	r.SetPC(r.PC() - a.callLen)
+	Insist(func() error { return SetRegs(tid, r) })
+	return true
+}
