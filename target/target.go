@@ -126,7 +126,7 @@ type Target interface {
 
 	// Wake makes the current or next Wait return StopWoken soon. It may be
 	// lost in rare races: a caller that needs an answer wakes again.
-	Wake()
+	Wake() (sure bool)
 
 	// Wait blocks until a thread stops or Wake is called.
 	Wait() (Stop, error)

@@ -52,12 +52,15 @@ func Wait(ctx context.Context, f func() error) error {
 	}
 }
 
-// Asked calls ask, and again from time to time, until done is closed: a single call may get lost. It
-// answers false where over was closed before.
-func Asked(done, over <-chan struct{}, ask func()) bool {
+// Asked calls ask, and again from time to time, until done is closed: a single call may get lost, unless it answers that
+// it is heard for sure. It answers false where over was closed before.
+func Asked(done, over <-chan struct{}, ask func() (sure bool)) bool {
 	const longest = 20 * time.Millisecond // who is busy takes its time, and each call costs
 	for again := time.Millisecond; ; again = min(2*again, longest) {
-		ask()
+		var lost <-chan time.Time // nil: a timer wakes a thread of the runtime's, which costs more than all the rest
+		if !ask() {
+			lost = time.After(again)
+		}
 		select {
 		case <-done:
 			return true
@@ -68,7 +71,7 @@ func Asked(done, over <-chan struct{}, ask func()) bool {
 			default:
 				return false
 			}
-		case <-time.After(again):
+		case <-lost:
 		}
 	}
 }

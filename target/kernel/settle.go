@@ -15,7 +15,7 @@ func (t *Target) settle(holds func() bool) error {
 		if time.Now().After(end) {
 			return errors.New("it does not come to rest")
 		}
-		alarm := time.AfterFunc(time.Millisecond, t.Wake)
+		alarm := time.AfterFunc(time.Millisecond, func() { t.Wake() })
 		first, err := t.Target.Wait()
 		alarm.Stop()
 		var stops []target.Stop

@@ -48,17 +48,19 @@ type Process struct {
 	pid     int
 	arch    *arch.Arch
 	started bool // we started it: its exit status is ours to collect
+	ours    bool // it is a child of this program, which may wait for it (see ownchild.go)
 	waits   bool // it was fetched, as a followed child, and waits for a Resume
 	begun   bool // as one whose program has run before
 
 	jobs  chan func()
 	quit  chan struct{} // closed when the owner thread is to end
 	owner int           // host thread id of the owner
-	woken atomic.Bool   // Wake was called and Wait has not told yet
-	// The owner thread is in Wait's system call, or on its way there. Set before woken is looked at, and
-	// woken is set before this is: so one of the two sees the other.
-	waiting atomic.Bool
-	mem     atomic.Value // *os.File: /proc/PID/mem; replaced by exec
+	woken atomic.Uint32 // Wake was called (1) and Wait has not told yet
+	// How the owner thread waits, or is about to: a waiting. Set before woken is looked at, and
+	// woken is set before this is looked at: so one of the two sees the other.
+	waiting atomic.Int32
+
+	mem atomic.Value // *os.File: /proc/PID/mem; replaced by exec
 
 	threads  map[int]*thread
 	early    map[int]unix.WaitStatus // first stops of tasks whose parent has not told of them yet

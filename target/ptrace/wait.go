@@ -10,17 +10,23 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/internal/futex"
 	"kprobe/internal/proc"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 )
 
 // Wait blocks until a thread stops for a reason that concerns the engine, or
 // until Wake. What concerns only the bookkeeping of threads is dealt with here.
 func (p *Process) Wait() (target.Stop, error) {
-	defer p.waiting.Store(false)
+	defer p.waiting.Store(busy)
 	for {
-		p.waiting.Store(true)
-		if p.woken.CompareAndSwap(true, false) {
+		how := inWait
+		if p.Stands() {
+			how = standing
+		}
+		p.waiting.Store(how)
+		if p.woken.CompareAndSwap(1, 0) {
 			return target.Stop{Kind: target.StopWoken}, nil
 		}
 		if p.gone {
@@ -32,14 +38,28 @@ func (p *Process) Wait() (target.Stop, error) {
 			return s, nil
 		}
 		p.putAside(allReports)
-		tid, ws, err := waitReport(unix.P_ALL, 0)
-		p.waiting.Store(false)
+		options := unix.WEXITED | unix.WSTOPPED | unix.WNOWAIT
+		if how == standing && futex.Wait(&p.woken, longestRest) {
+			continue
+		} else if how == standing {
+			options |= unix.WNOHANG
+		}
+		tid, ws, err := tracee.WaitReportBy(unix.P_ALL, 0, options)
+		p.waiting.Store(busy)
 		switch err {
 		case nil:
+			if tid == 0 {
+				continue // nobody was killed
+			}
 			if s, ok := p.event(tid, ws); ok {
 				return s, nil
 			}
 		case unix.EINTR:
+			if tid, ws, ok := p.stolen(); ok {
+				if s, ok := p.event(tid, ws); ok {
+					return s, nil
+				}
+			}
 		case unix.ECHILD:
 			p.gone = true
 			return target.Stop{Kind: target.StopExit, Thread: target.Thread(p.pid), Status: p.exit}, nil
