@@ -249,6 +249,20 @@ type Lapser interface {
 	Ready() bool
 }
 
+// Caller is a target that is changed by calls which its own threads make for us.
+type Caller interface {
+	// Together has all calls that f asks for made in one go. The target is frozen. Errors: f's; the target's.
+	Together(f func() error) error
+}
+
+// Stander is a target whose threads may all wait for us, as a child's do that has just been born.
+type Stander interface {
+	// Stands tells whether they do, and nothing but an end of theirs is still to be reported. It is asked on the owner thread.
+	Stands() bool
+	// MayStand is false where they do not. Anybody may ask.
+	MayStand() bool
+}
+
 // Nursery is a target that tells of new threads.
 type Nursery interface {
 	// OnBirth has f called, on the owner thread, for each thread that is born from

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"kprobe/target"
 )
@@ -30,18 +31,31 @@ type Target interface {
 	Meanwhile(f func() error) error
 }
 
+// Rester is a Target that may stand anyway.
+type Rester interface {
+	// AtRest runs a function if the target stands, where Frozen and Meanwhile cost nothing. It answers
+	// false where it does not, and the function has not run.
+	AtRest(f func()) (ran bool)
+}
+
+// Together is a Target to which pieces of memory come quicker when they are mapped in one go.
+type Together interface {
+	Together(f func() error) error
+}
+
 // Part is one thing that a change is made of: slots, detours, links ... It begins with
 // Nothing and says what it does.
 type Part interface {
 	// Plan decides on everything, and changes nothing. It begins afresh each time.
 	Plan() error
-	// Maps are the pieces of memory to be mapped, each by a call in a stop; Fills write what
-	// no thread comes to yet, while threads run. Both are asked when all parts are planned.
+	// Maps are the pieces of memory to be mapped, each by a call in a stop. It is asked when all
+	// parts are planned, as Fills is.
 	Maps() []func() error
+	// Fills write what no thread comes to yet, while threads run.
 	Fills() []func() error
-	// Commit does the part in the stop, all or nothing. Undo takes it back, in the same stop:
-	// something after it could not be done.
+	// Commit does the part in the stop, all or nothing.
 	Commit() error
+	// Undo takes it back, in the same stop: something after it could not be done.
 	Undo()
 	// Adopt makes the plan true, in the stop, when nothing can fail any more.
 	Adopt()
@@ -81,7 +95,14 @@ type Change struct {
 	What  string // "register"
 	Parts []Part
 	Text  Text // nil: no text changes
+
+	// Later tells, in the stop, that the commit had better wait for another one, a moment later. nil: never. It is asked a
+	// few times, and then the commit is as good as it can be.
+	Later func() bool
 }
+
+// stops is how many there are for a commit that had better wait.
+const stops = 5
 
 // mapsAtATime is how many pieces of memory are mapped in one stop.
 const mapsAtATime = 16
@@ -89,7 +110,12 @@ const mapsAtATime = 16
 // Insist is Do that tries again for a while where the target is not ready, or something is
 // mapped by now where the plan had its memory: neither lasts.
 func (c *Change) Insist(t Target) error {
-	return target.Insist(func(bool) error { return c.Do(t) })
+	return target.Insist(func(bool) (err error) {
+		if r, ok := t.(Rester); !ok || c.Later != nil || !r.AtRest(func() { err = c.Do(t) }) {
+			err = c.Do(t)
+		}
+		return err
+	})
 }
 
 // Do carries the change out, all or nothing. Errors: those of the part that failed; the
@@ -100,8 +126,12 @@ func (c *Change) Do(t Target) error {
 		err = c.prepare(t)
 	}
 	done := false
-	if err == nil {
+	pause := time.Millisecond
+	for left, later := stops, true; err == nil && later; left-- {
 		err = t.Frozen(func() error {
+			if later = left > 1 && c.Later != nil && c.Later(); later {
+				return nil
+			}
 			if err := c.commit(); err != nil {
 				return err
 			}
@@ -111,6 +141,10 @@ func (c *Change) Do(t Target) error {
 			}
 			return nil
 		})
+		if later && err == nil {
+			time.Sleep(pause)
+			pause *= 2
+		}
 	}
 	if !done {
 		for _, p := range slices.Backward(c.Parts[:planned]) {
@@ -138,7 +172,7 @@ func (c *Change) prepare(t Target) error {
 		maps = append(maps, p.Maps()...)
 	}
 	for some := range slices.Chunk(maps, mapsAtATime) {
-		if err := t.Frozen(func() error { return each(some) }); err != nil {
+		if err := t.Frozen(func() error { return together(t, func() error { return each(some) }) }); err != nil {
 			return err
 		}
 	}
@@ -154,6 +188,13 @@ func (c *Change) prepare(t Target) error {
 		return nil
 	}
 	return c.Text.Ahead(t)
+}
+
+func together(t Target, f func() error) error {
+	if t, ok := t.(Together); ok {
+		return t.Together(f)
+	}
+	return f()
 }
 
 func each(fs []func() error) error {

@@ -233,3 +233,30 @@ func (b *busy) Commit() error {
 	}
 	return nil
 }
+
+// A commit that had better wait has a stop of its own each time, and does not wait for ever.
+func TestCommitWaits(t *testing.T) {
+	for _, c := range []struct{ waits, stops int }{{0, 1}, {2, 3}, {1000, stops}} {
+		l := &log{state: "runs"}
+		change, parts := example(l)
+		if err := change.Do(l); err != nil {
+			t.Fatal(err)
+		}
+		mapping := l.frozen - 1
+		l.frozen, l.steps, parts[0].value = 0, nil, 0
+		asked := 0
+		change.Later = func() bool {
+			if l.state != "stands" || parts[0].value != 0 {
+				t.Errorf("asked while it %s, and the first part is %d", l.state, parts[0].value)
+			}
+			asked++
+			return asked <= c.waits
+		}
+		if err := change.Do(l); err != nil {
+			t.Fatal(err)
+		}
+		if n := l.frozen - mapping; n != c.stops || parts[0].value != 1 {
+			t.Errorf("where %d wait: %d stops for the commit, and the first part is %d", c.waits, n, parts[0].value)
+		}
+	}
+}

@@ -64,6 +64,19 @@ func (o *Owner) Over() <-chan struct{} { return o.over }
 // End tells that the thread has ended.
 func (o *Owner) End() { close(o.over) }
 
+// Finish waits until the owner thread's work is over, which has been told to end. It may be about to wait, and then
+// would not see that it is woken, so it is woken again and again.
+func (o *Owner) Finish() {
+	for {
+		o.t.Wake()
+		select {
+		case <-o.over:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
 // Work does what was handed over. It is called by the owner thread.
 func (o *Owner) Work() {
 	for o.queued.Load() > 0 {
@@ -162,6 +175,30 @@ func (o *Owner) Freeze(f func() error) error {
 	}
 	o.after = nil
 	return err
+}
+
+// Together has all system calls that f has the frozen target make for us made in one go, where it can.
+func (o *Owner) Together(f func() error) error {
+	if c, ok := o.t.(target.Caller); ok {
+		return c.Together(f)
+	}
+	return f()
+}
+
+// AtRest runs f on the owner thread if the target stands, all of its threads waiting for us: there is nothing to serve meanwhile, and
+// what f would hand over to that thread, one thing after the other, it does there itself. It answers false where it has not run f.
+func (o *Owner) AtRest(f func()) (ran bool) {
+	t, ok := o.t.(target.Stander)
+	if !ok || o.concurrent || !t.MayStand() {
+		return false
+	}
+	l, lapses := o.t.(target.Lapser)
+	o.On(func() {
+		if ran = t.Stands() && len(o.Stops) == 0 && !o.Executed && (!lapses || l.Ready()); ran {
+			f()
+		}
+	})
+	return ran
 }
 
 // After has f wait until the target, which is frozen, runs again.
