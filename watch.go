@@ -83,11 +83,12 @@ func (w *Watchpoint) kprobe() *Kprobe {
 }
 
 func (w *Watchpoint) prepare(s *Session) error {
+	none := s.watches.Can()
 	switch {
 	case w.Len != 1 && w.Len != 2 && w.Len != 4 && w.Len != 8:
 		return fail(syscall.EINVAL, "%d bytes cannot be watched, only 1, 2, 4 or 8", w.Len)
-	case !s.watches.Can():
-		return fail(syscall.ENOTSUP, "the target cannot watch data")
+	case none != nil:
+		return fail(syscall.ENOTSUP, "%v", none)
 	case w.Kp.Program != nil:
 		return fail(syscall.EINVAL, "an access stops its thread, so no program can serve it")
 	case w.Access == Read && !s.watches.Reads():

@@ -73,6 +73,7 @@ type Stop struct {
 	Status Exit  // StopExit
 
 	Accessed uint // StopAccess: bit i for the i-th Watch; 0 where it is watched no more
+	Among    uint // StopAccess: bits of those of which one was accessed, where the processor did not say which
 }
 
 // Exit is how a process ended.
@@ -327,8 +328,8 @@ type Watch struct {
 
 // Watcher is a target that stops threads after they have accessed certain data.
 type Watcher interface {
-	// Watches is how many data can be watched at a time.
-	Watches() int
+	// Watches is how many data can be watched at a time. Errors: ENOTSUP, why there is no more to them here.
+	Watches() (int, error)
 	// Watch watches these and no others, on every thread that there is and will
 	// be; the target is frozen. Errors: all is watched as before.
 	Watch([]Watch) error

@@ -91,6 +91,7 @@ func (r *Registers[P]) Remove(ps []P) error {
 		r.of[i] = none
 		for j := range r.owner.Stops {
 			r.owner.Stops[j].Accessed &^= 1 << i
+			r.owner.Stops[j].Among &^= 1 << i
 		}
 	}
 	r.view.Unlock()

@@ -30,6 +30,7 @@ type Rules[P any] interface {
 // thread with view held.
 type Registers[P comparable] struct {
 	t     target.Watcher // nil: data cannot be watched
+	none  error          // why
 	owner *owner.Owner
 	view  *sync.RWMutex
 	rules Rules[P]
@@ -40,14 +41,22 @@ type Registers[P comparable] struct {
 // New has all registers free.
 func New[P comparable](t target.Target, o *owner.Owner, view *sync.RWMutex, rules Rules[P]) *Registers[P] {
 	r := &Registers[P]{owner: o, view: view, rules: rules}
-	if r.t, _ = t.(target.Watcher); r.t != nil {
-		r.of, r.now = make([]P, r.t.Watches()), make([]target.Watch, r.t.Watches())
+	w, can := t.(target.Watcher)
+	if !can {
+		r.none = errors.New("the target cannot watch data")
+		return r
+	}
+	var n int
+	if n, r.none = w.Watches(); r.none == nil {
+		r.t, r.of, r.now = w, make([]P, n), make([]target.Watch, n)
 	}
 	return r
 }
 
-// Can tells whether the target can watch data, and Reads whether also for reads only.
-func (r *Registers[P]) Can() bool   { return r.t != nil }
+// Can tells why the target cannot watch data; nil where it can.
+func (r *Registers[P]) Can() error { return r.none }
+
+// Reads tells whether it can watch for reads only.
 func (r *Registers[P]) Reads() bool { return r.t != nil && r.t.WatchesReads() }
 
 // Len is how many registers there are.
@@ -60,12 +69,20 @@ func (r *Registers[P]) Spare(planned int) bool {
 	return planned+len(r.All()) < r.Len()
 }
 
-// All is what has registers; In has those whose bits are set.
-func (r *Registers[P]) All() []P { return r.In(^uint(0)) }
+// All is what has registers.
+func (r *Registers[P]) All() []P {
+	var none P
+	return slices.DeleteFunc(slices.Clone(r.of), func(p P) bool { return p == none })
+}
+
+// In is what is to be watched now by the registers whose bits are set.
 func (r *Registers[P]) In(set uint) (ps []P) {
 	var none P
 	for i, p := range r.of {
-		if p != none && set>>i&1 != 0 {
+		if p == none || set>>i&1 == 0 {
+			continue
+		}
+		if _, now := r.rules.Data(p); now {
 			ps = append(ps, p)
 		}
 	}

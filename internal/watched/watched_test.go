@@ -20,10 +20,11 @@ type cpu struct {
 	set   []target.Watch
 	calls int
 	err   error
+	none  error
 }
 
-func (*cpu) Watches() int       { return 2 }
-func (*cpu) WatchesReads() bool { return false }
+func (c *cpu) Watches() (int, error) { return 2, c.none }
+func (*cpu) WatchesReads() bool      { return false }
 func (c *cpu) Watch(set []target.Watch) error {
 	c.calls++
 	if c.err == nil {
@@ -80,8 +81,8 @@ func TestRegisters(t *testing.T) {
 			t.Errorf("%#x+%d, write %v: %b, want %b", tt.at, tt.n, tt.write, got, tt.want)
 		}
 	}
-	o.Stops = []target.Stop{{Accessed: 3}}
-	if err := r.Remove([]*point{b}); err != nil || len(r.All()) != 1 || len(r.In(2)) != 0 || o.Stops[0].Accessed != 1 {
+	o.Stops = []target.Stop{{Accessed: 3, Among: 3}}
+	if err := r.Remove([]*point{b}); err != nil || len(r.All()) != 1 || len(r.In(2)) != 0 || o.Stops[0].Accessed != 1 || o.Stops[0].Among != 1 {
 		t.Errorf("one of two was removed: %v left, accesses %b, %v", r.All(), o.Stops[0].Accessed, err)
 	}
 	a.off = true
@@ -141,13 +142,19 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A target without debug registers has none free.
+// A target without debug registers has none free, nor has one whose do not work.
 func TestNone(t *testing.T) {
-	r, _ := registers(struct{ target.Target }{})
-	if r.Spare(0) || r.Can() || r.Reads() {
-		t.Error("it can watch")
+	broken := errors.New("a hypervisor's quirk")
+	for _, of := range []target.Target{struct{ target.Target }{}, &cpu{none: broken}} {
+		r, _ := registers(of)
+		if r.Spare(0) || r.Can() == nil || r.Reads() {
+			t.Error("it can watch")
+		}
+		if _, err := r.Renew(); err != nil {
+			t.Error(err)
+		}
 	}
-	if _, err := r.Renew(); err != nil {
-		t.Error(err)
+	if r, _ := registers(&cpu{none: broken}); r.Can() != broken {
+		t.Errorf("%v does not say why", r.Can())
 	}
 }
