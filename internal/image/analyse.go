@@ -109,6 +109,10 @@ func (im *Image) checkBoundary(loc symbol.Loc) error {
 	switch b := im.decoded; {
 	case b.Tries(addr):
 		return errno.New(syscall.EINVAL, "%v is between a load and a store exclusive: with a probe there, the store would fail for ever", addr)
+	case b.Executed(addr):
+		return errno.New(syscall.EINVAL, "another instruction carries out the one at %v where it stands itself", addr)
+	case b.Delayed(addr):
+		return errno.New(syscall.EINVAL, "%v is in the delay slot of a jump, which is under way there", addr)
 	case b.Has(addr):
 		return nil
 	case b.Failed == 0 || addr <= b.Failed:

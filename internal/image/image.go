@@ -50,6 +50,7 @@ type Image struct {
 	maps        []symbol.Mapping // in order of address
 	pages       *mem.Pages       // the program's own bytes
 	shadowStack func() bool
+	program     func() *symbol.Module
 	decoded     *patch.Bounds // of the function asked for last: probes on all of one come one after another
 	flows       *jumps.Finder
 
@@ -68,6 +69,7 @@ func New(t target.Target, own arch.Reader, inPlace bool) (*Image, error) {
 		return nil, err
 	}
 	im.filer, _ = t.(target.Filer)
+	im.program = func() *symbol.Module { return nil } // before the first Look
 	im.Space = symbol.NewSpace(im.open)
 	if im.filer != nil {
 		im.Space.Realpath = im.filer.Realpath
@@ -90,6 +92,7 @@ func (im *Image) Look() (removed []*symbol.Module, err error) {
 	im.maps, im.pages = maps, mem.NewPages(im.own)
 	im.shadowStack = sync.OnceValue(im.hasShadowStack)
 	_, removed = im.Space.Update(maps)
+	im.program = sync.OnceValue(im.findProgram)
 	im.schedules.Store(returns.GoProgram(im.Space) != "")
 	im.findGoroutines()
 	return removed, nil
@@ -124,7 +127,9 @@ func (im *Image) Text(addr arch.Addr, p []byte) error {
 }
 
 // Program is the module of the program itself.
-func (im *Image) Program() *symbol.Module {
+func (im *Image) Program() *symbol.Module { return im.program() }
+
+func (im *Image) findProgram() *symbol.Module {
 	for _, m := range im.Space.Modules() {
 		if im.filer != nil && !m.Special && len(m.Mappings) > 0 && im.filer.IsProgram(m.Mappings[0]) {
 			return m
@@ -135,7 +140,7 @@ func (im *Image) Program() *symbol.Module {
 
 // hasShadowStack tells whether the kernel keeps a shadow stack for the target.
 func (im *Image) hasShadowStack() bool {
-	st, ok := im.t.(interface{ ShadowStack() bool })
+	st, ok := im.t.(target.ShadowStacked)
 	return ok && st.ShadowStack()
 }
 

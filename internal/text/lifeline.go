@@ -1,7 +1,6 @@
 package text
 
 import (
-	"encoding/binary"
 	"iter"
 	"slices"
 	"syscall"
@@ -134,7 +133,7 @@ func (l *Lifeline) install() (err error) {
 		return err
 	}
 	if l.inherits && l.old == (target.Action{}) {
-		l.old = ignore()
+		l.old = ignore(l.t.Arch())
 	}
 	l.inherits = false
 	ours := l.catcher.TrapHandler(l.trap.Handler(), l.trap.Restorer(), l.old)
@@ -263,14 +262,16 @@ func (l *Lifeline) isOurs(a target.Action) bool { return l.trap.IsHandler(a) }
 // Forget is for a target that has executed another program: nothing is left of the
 // lifeline. That the signal is ignored is what programs inherit, which a handler in its place kept from this one.
 func (l *Lifeline) Forget() {
-	const ignored = 1
-	l.inherits = l.On() && binary.LittleEndian.Uint64(l.old[:]) == ignored
+	l.inherits = l.On() && l.t.Arch().Order.Uint64(l.old[:]) == sigIgn
 	l.trap, l.parts = nil, nil
 }
 
+// sigIgn is what an action's first word is instead of a handler, where the signal is ignored.
+const sigIgn = 1
+
 // ignore is the action of a program that has inherited to ignore a signal.
-func ignore() (a target.Action) {
-	a[0] = 1 // SIG_IGN
+func ignore(m *arch.Arch) (a target.Action) {
+	m.Order.PutUint64(a[:], sigIgn)
 	return a
 }
 

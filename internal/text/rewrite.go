@@ -72,8 +72,8 @@ type step struct {
 	breaks  []Change // that the target keeps beside its memory
 }
 
-// Plan plans changes. all are the places that there will be, and whether anything of ours
-// is to stand there.
+// Plan plans changes. all are the places that there will be, with the detours that they will have, and whether
+// anything of ours is to stand there.
 func (w *Writer) Plan(changes []Change, all iter.Seq2[*Place, bool]) *Rewrite {
 	r := &Rewrite{w: w}
 	notes := w.unnoted
@@ -147,7 +147,7 @@ func (r *Rewrite) CarryOut() error {
 	if err != nil {
 		back := step{changes: slices.Clone(r.steps[0].changes)}
 		for i, c := range back.changes {
-			back.changes[i] = Change{c.Place, c.To, c.From}
+			back.changes[i] = Change{Place: c.Place, From: c.To, To: c.From}
 		}
 		back.plan()
 		w.report(w.rewrite(back))
@@ -179,6 +179,9 @@ func (w *Writer) rewrite(st step) (err error) {
 	defer w.view.Unlock()
 	for _, c := range st.changes {
 		c.Place.Text = c.To
+		if c.First != nil {
+			c.Place.Detour = c.First
+		}
 	}
 	return nil
 }

@@ -86,11 +86,21 @@ func (p *Place) Entries() (es []lifeline.Entry) {
 	}
 	at, jump := p.over(Jump)
 	trap := len(p.Site.Break)
+	if len(jump) > 0 {
+		at += arch.Addr(p.Detour.Way.JumpAt())
+		jump = jump[p.Detour.Way.JumpAt():]
+	}
 	if at == p.Addr {
 		trap = max(trap, len(jump))
 	}
 	note(p.Addr, p.Site.Boost.Addr, trap)
 	if len(jump) == 0 {
+		return es
+	}
+	if p.Detour.Way.JumpAt() > 0 {
+		if to, ok := p.Detour.Copy(at); ok {
+			note(at, to, len(jump))
+		}
 		return es
 	}
 	if at != p.Addr {
@@ -111,11 +121,27 @@ func (p *Place) Entries() (es []lifeline.Entry) {
 type Change struct {
 	Place    *Place
 	From, To Kind
+	First    *inside.Detour // where the jump leads, if it comes together with the place's first detour
+}
+
+// after is the place with the detour that it has then.
+func (c Change) after() *Place {
+	if c.First == nil {
+		return c.Place
+	}
+	return c.Place.With(c.First)
+}
+
+// With is the place, in its own right, with a detour.
+func (p *Place) With(d *inside.Detour) *Place {
+	with := *p
+	with.Detour = d
+	return &with
 }
 
 // write is what makes one text another.
 func (c Change) write() patch.Write {
-	p := c.Place
+	p := c.after()
 	have, old := p.over(c.From)
 	want, new := p.over(c.To)
 	start := min(have, want)

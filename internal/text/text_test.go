@@ -74,7 +74,7 @@ func all(ps []*Place) func(func(*Place, bool) bool) {
 
 func to(ps []*Place, k Kind) (cs []Change) {
 	for _, p := range ps {
-		cs = append(cs, Change{p, p.Text, k})
+		cs = append(cs, Change{Place: p, From: p.Text, To: k})
 	}
 	return cs
 }
