@@ -1,8 +1,6 @@
 package kprobe
 
 import (
-	"errors"
-	"syscall"
 	"time"
 
 	"kprobe/internal/parts"
@@ -67,23 +65,17 @@ func (s *Session) optimizeSoon() {
 
 // optimize makes jumps of the traps that can be.
 func (s *Session) optimize() {
-	s.mu.Lock()
-	defer s.unlock()
-	s.waiting = false
-	if !s.within.Some() || s.changeable() != nil {
-		return
-	}
-	if err := s.within.Reconsider(); !errors.Is(err, syscall.ESRCH) {
-		s.report(err)
-	}
-	if pts, after := s.kit.Crowded(); len(pts) > 0 {
-		err := s.redetour(pts, after)
-		for _, pt := range pts {
-			pt.Crowded = pt.Crowded != (err == nil)
+	s.changing(func() {
+		s.waiting = false
+		if !s.within.Some() {
+			return
 		}
-		s.report(err)
-	}
-	if s.optimizer.Run() {
-		s.listChanged()
-	}
+		tried, again := s.optimizer.Run()
+		if again {
+			s.optimizeSoon()
+		}
+		if tried {
+			s.listChanged()
+		}
+	})
 }

@@ -31,6 +31,15 @@ func (s *Session) beginChange() error {
 	return err
 }
 
+// changing calls f while nobody else changes the target, unless nobody may any more.
+func (s *Session) changing(f func()) {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.changeable() == nil {
+		f()
+	}
+}
+
 // end lets the next one begin. Whatever the call stumbled over because the target ended
 // under it is ESRCH: callers need not know which step that was.
 func (s *Session) end(err *error) {

@@ -5,8 +5,10 @@ package ground
 import (
 	"errors"
 	"sync"
+	"syscall"
 
 	"kprobe/arch"
+	"kprobe/internal/errno"
 	"kprobe/internal/image"
 	"kprobe/internal/isa"
 	"kprobe/internal/kind"
@@ -15,6 +17,7 @@ import (
 	"kprobe/internal/probed"
 	"kprobe/internal/room"
 	"kprobe/internal/text"
+	"kprobe/symbol"
 	"kprobe/target"
 )
 
@@ -101,6 +104,24 @@ func (g *Ground[P]) Strayed(pc arch.Addr) (arch.Addr, bool) {
 		return ref.Slot.Exit(pc)
 	}
 	return g.Points.Strayed(pc)
+}
+
+// TakesProgram tells whether a program can run in front of an instruction, which then runs elsewhere: pinned says why it must not. One that
+// replaces the function has to be at its entry, where the stack is as the caller left it. Errors: ENOTSUP, EINVAL.
+func (g *Ground[P]) TakesProgram(at symbol.Loc, pinned string, replaces bool) error {
+	known := at.Func.Name != "" || at.Func.Size != 0
+	switch {
+	case pinned != "":
+		return errno.New(syscall.ENOTSUP, "no program can run in front of an instruction that must run where it stands: %s", pinned)
+	case !replaces:
+		return nil
+	case known && !g.Image.IsEntry(at):
+		return errno.New(syscall.EINVAL, "a program that overrides a function must be at its entry, and %s is not", at)
+	}
+	if why := g.Kind.Unreplaceable(arch.Addr(at.Start())); why != "" {
+		return errno.New(syscall.EINVAL, "no program may override %s: %s", at, why)
+	}
+	return nil
 }
 
 // Near is the module that a point is in: what belongs to the point is to be near it.

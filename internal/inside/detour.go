@@ -124,13 +124,24 @@ func (d *Detour) Under(pc arch.Addr) bool {
 
 // Copy is where in the detour the instruction runs that the program has at pc, which
 // is under the jump; false where none begins there.
-func (d *Detour) Copy(pc arch.Addr) (arch.Addr, bool) {
-	if d.head != nil {
-		if at, ok := d.head.Copy(pc); ok {
+func (d *Detour) Copy(pc arch.Addr) (arch.Addr, bool) { return d.copy(pc, (*patch.Slot).Copy) }
+
+// copyFor is Copy for a thread with registers: one that is in a system call must find the call where the kernel looks for it.
+func (d *Detour) copyFor(r *arch.Regs) (arch.Addr, bool) {
+	pc := arch.Addr(r[d.in.arch.PC])
+	if d.in.arch.InSyscall(r) {
+		return d.copy(pc, (*patch.Slot).CopyOfCall)
+	}
+	return d.Copy(pc)
+}
+
+func (d *Detour) copy(pc arch.Addr, in func(*patch.Slot, arch.Addr) (arch.Addr, bool)) (arch.Addr, bool) {
+	if d.Ahead() {
+		if at, ok := in(d.head, pc); ok {
 			return at, true
 		}
 	}
-	return d.tail.Copy(pc)
+	return in(d.tail, pc)
 }
 
 // Where tells how a thread stands that was stopped in the detour, or at its stub: there

@@ -12,16 +12,15 @@ import (
 
 // Vacate makes room for jumps to detours in a frozen target: a thread that stands under
 // one is moved to where the instructions there run from now on. trapped are those that have
-// executed a trap which is still to be served: that counts from the trap. busy are the
-// detours to which no jump may lead now; again tells that this may be different soon. The
-// detours are in the order of their sites; own reads the target's own bytes.
-func Vacate(t target.Target, own func(arch.Addr, []byte) error, ds []*Detour, trapped map[target.Thread]bool) (busy map[*Detour]bool, again bool, err error) {
-	busy = make(map[*Detour]bool)
+// executed a trap which is still to be served: that counts from the trap. The
+// detours are in the order of their sites; own reads the target's own bytes. Errors: the target's; then nobody was moved.
+func Vacate(t target.Target, own func(arch.Addr, []byte) error, ds []*Detour, trapped map[target.Thread]bool) (*Vacancy, error) {
+	v := &Vacancy{Busy: make(map[*Detour]bool)}
 	if t.Stuck() > 0 {
 		for _, d := range ds {
-			busy[d] = true // one of those may be in there
+			v.Busy[d] = true // one of those may be in there
 		}
-		return busy, false, nil
+		return v, nil
 	}
 	under := func(a arch.Addr) *Detour {
 		i, _ := slices.BinarySearchFunc(ds, a, func(d *Detour, a arch.Addr) int { return cmp.Compare(d.Span.Start, a) })
@@ -31,14 +30,14 @@ func Vacate(t target.Target, own func(arch.Addr, []byte) error, ds []*Detour, tr
 		return ds[i-1]
 	}
 	if m, ok := t.(target.Machine); ok {
-		again = vacateMachine(own, m, ds, under, busy)
+		v.Again = vacateMachine(own, m, ds, under, v.Busy)
 	}
 	pc := t.Arch().PC
 	for _, th := range t.Threads() {
 		var r arch.Regs
 		if err := t.Regs(th, &r); err != nil {
 			if !errors.Is(err, target.ErrGone) {
-				return nil, false, err
+				return nil, errors.Join(err, v.Undo(t))
 			}
 			continue
 		}
@@ -46,17 +45,49 @@ func Vacate(t target.Target, own func(arch.Addr, []byte) error, ds []*Detour, tr
 		if d == nil || trapped[th] {
 			continue
 		}
-		to, ok := d.Copy(arch.Addr(r[pc]))
+		to, ok := d.copyFor(&r)
 		if !ok {
-			busy[d] = true
+			v.Busy[d] = true
 			continue
 		}
+		v.moved = append(v.moved, move{th, r[pc]})
 		r[pc] = uint64(to)
 		if err := t.SetRegs(th, &r); err != nil && !errors.Is(err, target.ErrGone) {
-			return nil, false, err
+			return nil, errors.Join(err, v.Undo(t))
 		}
 	}
-	return busy, again, nil
+	return v, nil
+}
+
+// Vacancy is what room there is for jumps.
+type Vacancy struct {
+	Busy  map[*Detour]bool // no jump may lead there now
+	Again bool             // this may be different soon
+
+	moved []move
+}
+
+// move is a thread that was moved, and where it was.
+type move struct {
+	th target.Thread
+	pc uint64
+}
+
+// Undo moves the threads back, in the same stop. Errors: the target's.
+func (v *Vacancy) Undo(t target.Target) (err error) {
+	for _, m := range v.moved {
+		var r arch.Regs
+		e := t.Regs(m.th, &r)
+		if e == nil {
+			r[t.Arch().PC] = m.pc
+			e = t.SetRegs(m.th, &r)
+		}
+		if !errors.Is(e, target.ErrGone) {
+			err = errors.Join(err, e)
+		}
+	}
+	v.moved = nil
+	return err
 }
 
 // vacateMachine finds the jumps that would be in somebody's way in a kernel: over bytes

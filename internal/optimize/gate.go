@@ -102,12 +102,12 @@ func (g *gate[P]) raise() (up, again bool) {
 		return g.place != nil, false
 	}
 	on := g.kit.On
-	busy, again, err := inside.Vacate(on.T, on.Read, []*inside.Detour{g.place.Detour}, nil)
-	if err == nil && len(busy) == 0 {
+	v, err := inside.Vacate(on.T, on.Read, []*inside.Detour{g.place.Detour}, nil)
+	if err == nil && len(v.Busy) == 0 {
 		err = g.become(text.Jump)
 	}
 	on.Report(err)
-	return g.place.Text == text.Jump, again
+	return g.place.Text == text.Jump, v != nil && v.Again
 }
 
 func (g *gate[P]) become(to text.Kind) error {

@@ -43,11 +43,29 @@ func New[P comparable](kit *parts.Kit[P], again func()) *Optimizer[P] {
 // Forget is for a target that has executed another program, or was let go: nothing of ours is there.
 func (o *Optimizer[P]) Forget() { o.gate.place = nil }
 
-// Run makes jumps of the traps that can be. It answers whether anything was tried.
-func (o *Optimizer[P]) Run() bool {
+// Run makes jumps of the traps that can be, as the target is now. It answers whether anything was tried, and
+// whether to look again soon, because detours are others by now.
+func (o *Optimizer[P]) Run() (tried, again bool) {
+	on := o.kit.On
+	if err := o.kit.Within.Reconsider(); !errors.Is(err, syscall.ESRCH) {
+		on.Report(err)
+	}
+	pts, after := o.kit.Crowded()
+	if len(pts) > 0 {
+		err := o.kit.Redetour(pts, after)
+		for _, pt := range pts {
+			pt.Crowded = pt.Crowded != (err == nil)
+		}
+		on.Report(err)
+	}
+	return o.jumps(), len(pts) > 0
+}
+
+// jumps makes jumps, and traps that are led, of what stands at points. It answers whether anything was tried.
+func (o *Optimizer[P]) jumps() bool {
 	on := o.kit.On
 	soon := on.Points.Present()
-	soon.Hope = true
+	soon.Hope = func(*probed.Point[P]) bool { return true }
 	v := &vacating[P]{o: o, soon: soon}
 	gated := false
 	for _, pt := range on.Points.List {
@@ -134,13 +152,13 @@ func (v *vacating[P]) Commit() error {
 	for _, st := range on.Owner.Stops {
 		trapped[st.Thread] = st.Kind == target.StopTrap && !st.Back
 	}
-	busy, again, err := inside.Vacate(on.T, on.Read, v.detours, trapped)
+	room, err := inside.Vacate(on.T, on.Read, v.detours, trapped)
 	if err != nil {
 		return err
 	}
 	for _, pt := range v.jumps {
-		pt.Optimized.Store(!busy[pt.Detour])
-		pt.Refused = busy[pt.Detour]
+		pt.Optimized.Store(!room.Busy[pt.Detour])
+		pt.Refused = room.Busy[pt.Detour]
 	}
 	trapping := slices.DeleteFunc(slices.Clone(v.pts), func(pt *probed.Point[P]) bool {
 		return pt.Optimized.Load() || !v.soon.Leadable(pt)
@@ -149,11 +167,11 @@ func (v *vacating[P]) Commit() error {
 	for _, pt := range trapping {
 		pt.Led.Store(led[pt])
 	}
-	if again || later {
+	if room.Again || later {
 		time.AfterFunc(giveWayDelay, v.o.again)
 	}
-	if len(v.jumps) < len(v.pts) || len(busy) > 0 {
-		v.text.Anew() // not all that was hoped for
+	if len(v.jumps) < len(v.pts) || len(room.Busy) > 0 {
+		v.text.Anew(on.Points.Present()) // not all that was hoped for
 	}
 	return nil
 }

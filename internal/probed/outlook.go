@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"kprobe/arch"
+	"kprobe/internal/inside"
 	"kprobe/internal/text"
 )
 
@@ -61,7 +62,9 @@ type Outlook[P any] struct {
 	Points List[P]
 	Probes map[*Point[P]][]P    // else as they are
 	Stays  func(*Point[P]) bool // whether what may stand there may still; nil: everywhere
-	Hope   bool                 // everything may that can
+	Hope   func(*Point[P]) bool // whether what can stand there may, though nobody has looked yet; nil: nowhere
+	// First is the detour that a point will have which has none; nil for none.
+	First func(*Point[P]) *inside.Detour
 }
 
 // Present is the outlook of no change.
@@ -81,7 +84,7 @@ func (o *Outlook[P]) due(pt *Point[P]) bool {
 
 // Wanted tells what.
 func (o *Outlook[P]) Wanted(pt *Point[P]) text.Kind {
-	may := func(now bool) bool { return o.Hope || now && (o.Stays == nil || o.Stays(pt)) }
+	may := func(now bool) bool { return o.hopes(pt) || now && (o.Stays == nil || o.Stays(pt)) }
 	switch {
 	case !o.due(pt):
 		return text.Own
@@ -93,22 +96,41 @@ func (o *Outlook[P]) Wanted(pt *Point[P]) text.Kind {
 	return o.Text.Armed()
 }
 
+func (o *Outlook[P]) hopes(pt *Point[P]) bool { return o.Hope != nil && o.Hope(pt) }
+
+// first is the detour that comes to a point which has none; nil for none.
+func (o *Outlook[P]) first(pt *Point[P]) *inside.Detour {
+	if pt.Detour != nil || o.First == nil {
+		return nil
+	}
+	return o.First(pt)
+}
+
+// detour is the one that a point has then.
+func (o *Outlook[P]) detour(pt *Point[P]) *inside.Detour {
+	if first := o.first(pt); first != nil {
+		return first
+	}
+	return pt.Detour
+}
+
 // optimizable says why a point keeps its trap; "" for one that may have a jump.
 func (o *Outlook[P]) optimizable(pt *Point[P]) string {
+	d := o.detour(pt)
 	switch {
 	case pt.Notify:
 		return "it is ours"
-	case pt.Detour == nil:
+	case d == nil:
 		return "its handlers run outside the target"
 	case o.Unoptimized:
 		return "optimization is off"
-	case !pt.Detour.Optimizable():
-		return pt.Detour.Reason
+	case !d.Optimizable():
+		return d.Reason
 	}
 	if o.outside(pt) {
 		return "a handler runs outside the target"
 	}
-	span := pt.Detour.Span
+	span := d.Span
 	if len(o.Points.Within(span.Start, pt.Addr))+len(o.Points.Within(pt.Addr+1, span.End)) > 0 {
 		return "another probe is in the way"
 	}
@@ -127,5 +149,5 @@ func (o *Outlook[P]) outside(pt *Point[P]) bool {
 
 // Leadable tells whether a point may be a trap that is led to its detour.
 func (o *Outlook[P]) Leadable(pt *Point[P]) bool {
-	return o.rules.OnCPUs() && pt.Detour != nil && !pt.Notify && !o.outside(pt) && (!o.Hope || o.rules.Gateless() == "")
+	return o.rules.OnCPUs() && pt.Detour != nil && !pt.Notify && !o.outside(pt) && (!o.hopes(pt) || o.rules.Gateless() == "")
 }

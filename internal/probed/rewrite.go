@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"kprobe/internal/change"
+	"kprobe/internal/inside"
 	"kprobe/internal/text"
 )
 
@@ -20,10 +21,17 @@ func (o *Outlook[P]) rearming(pts List[P]) *rearming[P] {
 	cs := make([]text.Change, len(pts))
 	for i, pt := range pts {
 		cs[i] = text.Change{Place: &pt.Place, From: pt.Text, To: o.Wanted(pt)}
+		if cs[i].To == text.Jump {
+			cs[i].First = o.first(pt)
+		}
 	}
 	return &rearming[P]{o.Text.Plan(cs, func(yield func(*text.Place, bool) bool) {
 		for _, pt := range o.Points {
-			if !yield(&pt.Place, o.due(pt)) {
+			place := &pt.Place
+			if first := o.first(pt); first != nil {
+				place = place.With(first)
+			}
+			if !yield(place, o.due(pt)) {
 				return
 			}
 		}
@@ -33,7 +41,11 @@ func (o *Outlook[P]) rearming(pts List[P]) *rearming[P] {
 // Rearm brings the text at some points to what it should be, all or none. The target is
 // frozen. Errors: those of text.Rewrite.
 func (t *Table[P]) Rearm(pts List[P]) error {
-	r := t.Present().rearming(pts)
+	return t.carryOutAll(t.Present().rearming(pts))
+}
+
+// carryOutAll is all of it in the stop.
+func (t *Table[P]) carryOutAll(r *rearming[P]) error {
 	if r.HasAhead() {
 		if err := r.Ahead(); err != nil {
 			return err
@@ -80,11 +92,13 @@ type Rewriting[P any] struct {
 	Left   error
 	Report func(error)
 
-	r *rearming[P]
+	r    *rearming[P]
+	late bool // it was planned in the stop
 }
 
 // Ahead is change.Text's.
 func (w *Rewriting[P]) Ahead(t change.Target) (err error) {
+	w.r, w.late = nil, false
 	if w.As == nil {
 		return nil
 	}
@@ -98,12 +112,30 @@ func (w *Rewriting[P]) Ahead(t change.Target) (err error) {
 	return err
 }
 
-// Anew has the text be planned in the stop after all.
-func (w *Rewriting[P]) Anew() { w.r = nil }
+// Anew has the text be planned in the stop after all, as an outlook says.
+func (w *Rewriting[P]) Anew(as *Outlook[P]) {
+	w.r = as.rearming(w.Points())
+	w.late = true
+}
+
+// Firsts are, in order, the detours of the jumps that are planned together with them.
+func (w *Rewriting[P]) Firsts() (ds []*inside.Detour) {
+	if w.r == nil {
+		return nil
+	}
+	for _, c := range w.r.Changes() {
+		if c.First != nil {
+			ds = append(ds, c.First)
+		}
+	}
+	return ds
+}
 
 // Commit is change.Text's.
 func (w *Rewriting[P]) Commit() (err error) {
 	switch {
+	case w.late:
+		err = w.Table.carryOutAll(w.r)
 	case w.r != nil:
 		err = w.Table.carryOut(w.r)
 	case !w.Singly:
