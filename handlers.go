@@ -91,13 +91,15 @@ func (hs handlers) Returned(over []*calls.Call[*KretprobeInstance], r *Regs) {
 	}
 }
 
-func (hs handlers) Accessed(set uint) func(*Regs) {
-	var ws []*Watchpoint
+// Among counts an access as missed by each that it may have been of.
+func (hs handlers) Among(set uint) {
 	for _, w := range hs.s.watches.In(set) {
-		if w.Kp.active() {
-			ws = append(ws, w)
-		}
+		w.Kp.missed.Add(1)
 	}
+}
+
+func (hs handlers) Accessed(set uint) func(*Regs) {
+	ws := hs.s.watches.In(set)
 	if len(ws) == 0 {
 		return nil
 	}

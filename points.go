@@ -19,7 +19,7 @@ type (
 // rules are what the points must know of probes and of the target.
 type rules struct{ s *Session }
 
-func (r rules) Taken(jumps pointList) { r.s.threads.TakeFaults(jumps) }
+func (r rules) Taken(jumps pointList) { r.s.threads.TakenOff(jumps) }
 func (r rules) Renewed(pt *point)     { r.s.threads.Renew(pt) }
 
 func (rules) Active(p *Kprobe) bool { return p.active() }

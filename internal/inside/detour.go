@@ -103,7 +103,18 @@ func (d *Detour) Hides(addr arch.Addr) bool {
 }
 
 // Ahead tells whether the jump is ahead of the site.
-func (d *Detour) Ahead() bool { return d.head != nil }
+func (d *Detour) Ahead() bool { return d.head != nil && d.Span.Start < d.Site }
+
+// Entered finds where a thread goes on that stands at the jump itself, which is not there any more, and has come by
+// what is in front of that and is the probe's: a landing pad.
+func (d *Detour) Entered(pc arch.Addr) (arch.Addr, bool) {
+	return d.place.To(), d.behind(pc)
+}
+
+// behind tells whether the jump stands at an address, behind a landing pad at the site.
+func (d *Detour) behind(pc arch.Addr) bool {
+	return d.Way != nil && d.Way.JumpAt() > 0 && pc == d.Site+arch.Addr(d.Way.JumpAt())
+}
 
 // Around is how far from a probe's address what its detour depends on can begin.
 const Around = 2 * patch.LongestSpan

@@ -151,7 +151,7 @@ func (rules) Swaps(*probe) bool                             { return false }
 func (rules) Forbidden(arch.Addr) bool                      { return false }
 func (rules) OnCPUs() bool                                  { return false }
 func (rules) Gateless() string                              { return "no gate" }
-func (r rules) Taken(jumps probed.List[*probe])             { r.threads().TakeFaults(jumps) }
+func (r rules) Taken(jumps probed.List[*probe])             { r.threads().TakenOff(jumps) }
 func (r rules) Renewed(pt *probed.Point[*probe])            { r.threads().Renew(pt) }
 func (rules) Point(p *probe) *probed.Point[*probe]          { return p.pt }
 func (rules) Linked(p *probe, pt *probed.Point[*probe])     { p.pt = pt }

@@ -105,6 +105,21 @@ func (ts *Threads[P]) Vacate(ps []P) error {
 	return err
 }
 
+// Drain waits until no program of probes that were taken off runs, and no call under way will come back to one.
+// Threads leave programs by themselves, and the calls' return addresses are put back as soon as nobody
+// stands in the detour. Errors: target.ErrNotNow, where a thread does not come out; the target's.
+func (ts *Threads[P]) Drain(ps []P) error {
+	return target.Insist(func(bool) error {
+		ts.on.View.RLock()
+		retired := ts.within.RetiredOf(ps)
+		ts.on.View.RUnlock()
+		if len(retired) == 0 {
+			return nil
+		}
+		return ts.on.Owner.Frozen(func() error { return ts.Vacate(ps) })
+	})
+}
+
 // GiveCallsBack puts every real return address back; the target is frozen, and the
 // trampoline is about to go. Errors: as calls.UnderWay.GiveBack.
 func (ts *Threads[P]) GiveCallsBack(anyhow bool) error {
@@ -132,9 +147,36 @@ func (ts *Threads[P]) GiveCallsBack(anyhow bool) error {
 	return nil
 }
 
-// TakeFaults takes back the faults of threads that came to the middle of jumps which have just
+// TakenOff sees to threads that stand where jumps were which have just been taken away.
+func (ts *Threads[P]) TakenOff(jumps probed.List[P]) {
+	ts.takeFaults(jumps)
+	ts.enter(jumps)
+}
+
+// enter has threads go into the detours of jumps that have just been taken away, if they stand where the jump was, behind a
+// landing pad: by that they have come to the probe, where a trap may be now, and would not come to it again.
+func (ts *Threads[P]) enter(jumps probed.List[P]) {
+	on := ts.on
+	for _, th := range on.T.Threads() {
+		var r arch.Regs
+		if on.T.Regs(th, &r) != nil {
+			continue
+		}
+		pc := arch.Addr(r[on.Arch.PC])
+		for _, pt := range jumps.Around(pc, 0) {
+			if to, ok := pt.Detour.Entered(pc); ok {
+				r[on.Arch.PC] = uint64(to)
+				if err := on.T.SetRegs(th, &r); err != nil && !errors.Is(err, target.ErrGone) {
+					on.Report(err)
+				}
+			}
+		}
+	}
+}
+
+// takeFaults takes back the faults of threads that came to the middle of jumps which have just
 // been taken away: they have not been served yet, and what faults there is gone.
-func (ts *Threads[P]) TakeFaults(jumps probed.List[P]) {
+func (ts *Threads[P]) takeFaults(jumps probed.List[P]) {
 	on := ts.on
 	for i, st := range on.Owner.Stops {
 		var r arch.Regs

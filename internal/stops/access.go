@@ -13,6 +13,7 @@ func (s *Server[P, V, I]) Accessed(st target.Stop) {
 	if !ok {
 		return
 	}
+	s.Handlers.Among(st.Among)
 	s.On.Text.Lifeline.Keep(st.Thread)
 	real := *h.regs
 	ours, theirs := s.Threads.Leave(h.regs)

@@ -42,10 +42,32 @@ func (s *Server[P, V, I]) stepOver(h *hit[P, V, I]) {
 		s.On.T.Resume(th, 0)
 		return
 	}
+	if s.excepted(h) {
+		return
+	}
 	if site.Insn.Repeats && h.pc() == site.Addr { // the others have waited for long
 		s.Threads.Take(th, h.point, h.sp(), true)
 		s.resume(h, 0)
 		return
 	}
 	s.emulated(h)
+}
+
+// excepted serves an instruction that has faulted where it stands, in place of being done: its fault-handlers are asked, and the
+// kernel's own handler, to which the CPU has come, goes on unless one has dealt with it.
+func (s *Server[P, V, I]) excepted(h *hit[P, V, I]) bool {
+	trap, at, ok := s.On.Kind.Excepted(h.th, h.regs)
+	if !ok || arch.Addr(at[s.On.Arch.PC]) != h.point.Addr {
+		return false
+	}
+	entered := *h.regs
+	*h.regs = at
+	if !s.Handlers.Faulted(h.point.Probes, h.view, trap) {
+		a := s.On.Arch
+		for _, own := range []arch.Reg{a.PC, a.SP, a.Flags} { // the others are the instruction's still
+			h.regs[own] = entered[own]
+		}
+	}
+	s.resume(h, 0)
+	return true
 }

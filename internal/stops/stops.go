@@ -42,6 +42,8 @@ type Handlers[P, V, I any] interface {
 	Returned([]*calls.Call[I], V)
 	// Accessed is what is to run for data that was accessed, by register; nil where that is nothing.
 	Accessed(set uint) func(V)
+	// Among is told of registers of which one has data that was accessed, and nobody knows which.
+	Among(set uint)
 	// Notified is told of a thread that has come to a point of the session's own: from now on it is the
 	// session's to let go on. It answers false where that is not so.
 	Notified(*probed.Point[P], V) bool

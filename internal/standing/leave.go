@@ -1,0 +1,46 @@
+package standing
+
+import (
+	"errors"
+
+	"kprobe/internal/patch"
+	"kprobe/target"
+)
+
+// TakeAway takes what is left of a session out of the frozen target: first what
+// leads to our memory, then the memory. gate gives a kernel its handler of traps back, others
+// takes out the rest that is ours. It can be called again. Errors: target.ErrNotNow while a thread may need
+// the memory that goes, unless anyhow; those of the steps; what others have put into the text.
+func (ts *Threads[P]) TakeAway(anyhow bool, gate, others func() error) error {
+	on := ts.on
+	if on.T.Stuck() > 0 && !anyhow {
+		return target.ErrNotNow // a thread that cannot be stopped may need it
+	}
+	rest := on.Points.List
+	on.View.Lock()
+	for _, pt := range rest {
+		pt.Notify = false
+	}
+	on.View.Unlock()
+	foreign := on.Points.Rearm(rest)
+	if foreign != nil {
+		foreign = on.Points.RearmSingly(rest)
+	}
+	if foreign != nil && !patch.OnlyForeign(foreign) {
+		return foreign
+	}
+	ts.Retire(rest)
+	for _, step := range []func() error{
+		func() error { _, err := ts.Evacuate(); return err },
+		gate,
+		func() error { ts.within.Collect(); return ts.GiveCallsBack(anyhow) },
+		others,
+		func() error { return ts.within.Leave(anyhow) },
+		on.Text.Lifeline.End,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return errors.Join(foreign, on.Leave())
+}
