@@ -1,0 +1,162 @@
+// Package leftover takes memory out of a process that a dead controller had in common with it, once nobody can come to it.
+//
+// When the text is restored nothing leads to the programs that worked on that memory any more, but for who is in them already, or
+// comes back: a thread that stands there; one in a signal's handler that came meanwhile; a function whose return address
+// leads there; whatever switches stacks. All of those have an address of that code, or of that memory, in a register or
+// in memory that has been written. So all of it is looked through while every thread stands, and if there is no such word, no
+// thread can ever come there. A word that only looks like an address keeps the memory: nothing is lost by that but addresses.
+//
+// The code itself, which is in memory of no file as the program's own may be, stays: a few pages.
+package leftover
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"kprobe/arch"
+	"kprobe/internal/proc"
+	"kprobe/symbol"
+	"kprobe/target"
+)
+
+// Process is what is asked of one that stands still.
+type Process interface {
+	arch.Memory
+	PID() int
+	Arch() *arch.Arch
+	Maps() ([]symbol.Mapping, error)
+	Threads() []target.Thread
+	Stuck() int
+	Regs(target.Thread, *arch.Regs) error
+	Free(arch.Addr, int) error
+	Together(func() error) error
+	Thaw() error
+}
+
+// ErrInUse is answered where a thread is in that memory, or may come back to it.
+var ErrInUse = errors.New("a thread of it may be there, or come back")
+
+// most is how much memory is looked through: the process stands meanwhile, a few tenths of a second.
+const most = 256 << 20
+
+// GiveBack is Free that lets the process run for a while, and again, where a thread is in that memory: freeze stops it once more. It answers what
+// stays, and why; "" for nothing that is known of.
+func GiveBack(p Process, file string, harmless []arch.Range, freeze func() error) string {
+	const longest = 200 * time.Millisecond
+	for pause := 5 * time.Millisecond; ; pause *= 2 {
+		var stays uint64
+		err := p.Together(func() (err error) {
+			stays, err = Free(p, file, harmless)
+			return err
+		})
+		switch {
+		case err == nil || stays == 0:
+			return ""
+		case !errors.Is(err, ErrInUse) || pause > longest:
+			return fmt.Sprintf("%d MiB of addresses stay mapped: %v", stays>>20, err)
+		}
+		p.Thaw()
+		time.Sleep(pause)
+		if freeze() != nil {
+			return "" // it has ended
+		}
+	}
+}
+
+// Free unmaps what a frozen process has of a memory file. harmless is code of ours that does not work on that memory: who is there may
+// stay, and may come back. It answers how much stays mapped. Errors: why; ErrInUse may pass, when threads have run.
+func Free(p Process, file string, harmless []arch.Range) (stays uint64, err error) {
+	maps, err := p.Maps()
+	if err != nil {
+		return 0, err
+	}
+	var data []arch.Range
+	led := leads{harmless: harmless}
+	for _, m := range maps {
+		r := arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+		switch {
+		case m.Path == file:
+			data = append(data, r)
+			stays += r.Size()
+			led.to = append(led.to, r)
+		case m.Exec && (m.Inode == 0 && m.Path == "" || m.Path == file):
+			led.to = append(led.to, r) // ours, or code that the program has made
+		}
+	}
+	if len(data) == 0 {
+		return 0, nil
+	}
+	if err := unused(p, maps, file, led); err != nil {
+		return stays, err
+	}
+	for _, r := range data {
+		if err := p.Free(r.Start, int(r.Size())); err != nil {
+			return stays, err
+		}
+		stays -= r.Size()
+	}
+	return 0, nil
+}
+
+// unused tells whether nothing in a process leads to any of some ranges.
+func unused(p Process, maps []symbol.Mapping, file string, led leads) error {
+	if p.Stuck() > 0 {
+		return fmt.Errorf("%w: not all threads stand", ErrInUse)
+	}
+	for _, th := range p.Threads() {
+		var r arch.Regs
+		if err := p.Regs(th, &r); err != nil {
+			return err
+		}
+		for _, v := range r {
+			if led.within(arch.Addr(v)) {
+				return fmt.Errorf("%w: thread %d", ErrInUse, th)
+			}
+		}
+	}
+	left, end := uint64(most), time.Now().Add(time.Second)
+	for _, m := range maps {
+		if m.Path == file || strings.HasPrefix(m.Path, "[v") || !m.Write && m.Exec && m.Inode == 0 {
+			continue
+		}
+		err := proc.Process(p.PID()).Present(m.Start, m.End, !m.Write, func(from, to uint64) error {
+			if to-from > left || time.Now().After(end) {
+				return fmt.Errorf("the process has more memory than is looked through (%d MiB)", most>>20)
+			}
+			left -= to - from
+			return search(p, arch.Range{Start: arch.Addr(from), End: arch.Addr(to)}, led)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// search looks for a word that leads to one of some ranges.
+func search(p Process, in arch.Range, led leads) error {
+	a, buf := p.Arch(), make([]byte, 64<<10)
+	for at := in.Start; at < in.End; at += arch.Addr(len(buf)) {
+		b := buf[:min(uint64(len(buf)), uint64(in.End-at))]
+		if err := p.ReadAt(at, b); err != nil {
+			return fmt.Errorf("memory that cannot be looked through: %w", err)
+		}
+		for off := 0; off+a.PtrSize <= len(b); off += a.PtrSize {
+			if v := arch.Addr(a.Word(b[off:])); v != 0 && led.within(v) {
+				return fmt.Errorf("%w: the word at %v leads to %v", ErrInUse, at+arch.Addr(off), v)
+			}
+		}
+	}
+	return nil
+}
+
+// leads is where no word may lead to.
+type leads struct{ to, harmless []arch.Range }
+
+func (l leads) within(v arch.Addr) bool {
+	is := func(r arch.Range) bool { return r.Start <= v && v <= r.End } // what is behind it, too: a stack that is empty begins there
+	return slices.ContainsFunc(l.to, is) && !slices.ContainsFunc(l.harmless, func(r arch.Range) bool { return r.Contains(v) })
+}
