@@ -11,6 +11,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -30,6 +32,18 @@ func Role(name string, play func(args []string)) {
 		play(os.Args[1:])
 		os.Exit(0)
 	}
+}
+
+// roles are the names that guardians are started with.
+var roles []string
+
+// Is tells whether a process, whose files in /proc are read so, is a guardian: this controller's or another's. None
+// may ever be a target: its controller waits for it while it is stopped, and it for its controller. One that is about to
+// execute its program has no name yet, and maps no library.
+func Is(read func(file string) ([]byte, error)) bool {
+	cmdline, _ := read("cmdline")
+	name, _, _ := strings.Cut(string(cmdline), "\x00")
+	return slices.Contains(roles, name)
 }
 
 // Await waits, in the guardian, for what becomes of the controller: true says that it died, false that it has put everything back.

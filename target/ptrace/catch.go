@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 )
 
@@ -23,7 +24,7 @@ func (p *Process) TrapAction() (target.Action, error) {
 		if t.state == running {
 			continue
 		}
-		none, err := filtersAllow(t.tid, p.abi().returnInput())
+		none, err := filtersAllow(t.tid, p.abi().ReturnInput())
 		if err != nil {
 			return a, err // it could not return from the handler
 		}
@@ -35,14 +36,14 @@ func (p *Process) TrapAction() (target.Action, error) {
 // trapAction has a thread read its process's action.
 func (p *Process) trapAction(t *thread) (a target.Action, err error) {
 	err = p.withScratch(t, func(at arch.Addr) error {
-		if err := p.remote(t, p.abi().sigaction, uint64(unix.SIGTRAP), 0, uint64(at), 8); err != nil {
+		if err := p.remote(t, p.abi().Sigaction, uint64(unix.SIGTRAP), 0, uint64(at), 8); err != nil {
 			return err
 		}
-		b := make([]byte, p.abi().actionSize)
+		b := make([]byte, p.abi().ActionSize)
 		if err := p.ReadAt(at, b); err != nil {
 			return err
 		}
-		a = p.abi().unpack(b)
+		a = p.abi().Unpack(b)
 		return nil
 	})
 	if err != nil {
@@ -78,10 +79,10 @@ func (p *Process) replaceTrapAction(a target.Action, may func(now target.Action)
 			}
 		}
 		err := p.withScratch(t, func(at arch.Addr) error {
-			if err := p.WriteAt(at, p.abi().pack(a)); err != nil {
+			if err := p.WriteAt(at, p.abi().Pack(a)); err != nil {
 				return err
 			}
-			return p.remote(t, p.abi().sigaction, uint64(unix.SIGTRAP), uint64(at), 0, 8)
+			return p.remote(t, p.abi().Sigaction, uint64(unix.SIGTRAP), uint64(at), 0, 8)
 		})
 		if err != nil && (pid == p.pid || !errors.Is(err, target.ErrGone)) {
 			return fmt.Errorf("set the SIGTRAP action of process %d: %w", pid, err)
@@ -138,12 +139,12 @@ func sameBut(a, b target.Action) bool { return string(a[8:]) == string(b[8:]) }
 
 // blockTrap has a thread block SIGTRAP again, which the kernel has unblocked for the trap.
 func (p *Process) blockTrap(t *thread) error {
-	mask, err := signalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
+	mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
 	if err == nil {
 		t.mask, t.maskKnown = mask|1<<(unix.SIGTRAP-1), true
-		err = insist(func() error { _, e := signalMask(unix.PTRACE_SETSIGMASK, t.tid, t.mask); return e })
+		err = tracee.Insist(func() error { _, e := tracee.SignalMask(unix.PTRACE_SETSIGMASK, t.tid, t.mask); return e })
 	}
-	return regsError(err)
+	return tracee.RegsError(err)
 }
 
 // trapActionLost is asked at every hit, so it looks closer only where it may be so:
@@ -209,21 +210,21 @@ func (p *Process) keepFrozen(stops []target.Stop) error {
 // memory goes; so it returns to the program's own code, where that is to be had.
 func (p *Process) TrapHandler(handler, restorer arch.Addr, old target.Action) target.Action {
 	const saSiginfo, saRestorer, saOnstack, saRestart, saNodefer = 0x4, 0x04000000, 0x08000000, 0x10000000, 0x40000000
-	le := binary.LittleEndian
+	order := binary.NativeEndian
 	flags := uint64(saSiginfo | saRestorer | saOnstack | saNodefer)
 	var blocked uint64
-	if le.Uint64(old[0:]) > 1 { // it has a handler, neither SIG_DFL nor SIG_IGN
-		flags |= le.Uint64(old[8:]) & saRestart
-		blocked = le.Uint64(old[24:]) &^ (1 << (unix.SIGTRAP - 1))
+	if order.Uint64(old[0:]) > 1 { // it has a handler, neither SIG_DFL nor SIG_IGN
+		flags |= order.Uint64(old[8:]) & saRestart
+		blocked = order.Uint64(old[24:]) &^ (1 << (unix.SIGTRAP - 1))
 	}
-	if g, err := p.gadgets(p); err == nil && g.back != 0 {
+	if g, err := p.gadgets(p, arch.Range{}); err == nil && g.back != 0 {
 		restorer = g.back
 	}
 	var a target.Action
-	le.PutUint64(a[0:], uint64(handler))
-	le.PutUint64(a[8:], flags)
-	le.PutUint64(a[16:], uint64(restorer))
-	le.PutUint64(a[24:], blocked)
+	order.PutUint64(a[0:], uint64(handler))
+	order.PutUint64(a[8:], flags)
+	order.PutUint64(a[16:], uint64(restorer))
+	order.PutUint64(a[24:], blocked)
 	return a
 }
 
@@ -233,11 +234,13 @@ func (p *Process) withScratch(t *thread, f func(at arch.Addr) error) error {
 	if t == nil {
 		return p.nobody()
 	}
-	var r registers
-	if err := getRegs(t.tid, &r); err != nil {
-		return p.volunteered(t, regsError(err))
+	var r tracee.Registers
+	if p.away == t && p.calling.away {
+		r = p.calling.saved
+	} else if err := tracee.GetRegs(t.tid, &r); err != nil {
+		return p.volunteered(t, tracee.RegsError(err))
 	}
-	at := scratchBelow(r.sp(), p.arch)
+	at := scratchBelow(r.SP(), p.arch)
 	var saved target.Action
 	if err := p.ReadAt(at, saved[:]); err != nil {
 		return err

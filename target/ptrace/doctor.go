@@ -10,8 +10,31 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/internal/guardian"
 	"kprobe/internal/proc"
+	"kprobe/internal/tracee"
 )
+
+// tracerOf is the process that traces one; 0 for none.
+func tracerOf(pid int) int {
+	field, _ := statusField(pid, pid, "TracerPid") // it names the thread that traces
+	thread, _ := strconv.Atoi(field)
+	if thread == 0 {
+		return 0
+	}
+	if field, err := statusField(thread, thread, "Tgid"); err == nil {
+		if tracer, err := strconv.Atoi(field); err == nil {
+			return tracer
+		}
+	}
+	return thread
+}
+
+// restoring tells whether a guardian traces a process: the controller has died, and what it has left is being put back.
+func restoring(pid int) bool {
+	tracer := tracerOf(pid)
+	return tracer != 0 && guardian.Is(proc.Process(tracer).Read)
+}
 
 // Diagnose looks at what ptrace(2) asks for ("Ptrace access mode checking")
 // without touching the process.
@@ -37,15 +60,11 @@ func Diagnose(pid int) Diagnosis {
 		add("self", false, "a process cannot trace itself: run the controller apart")
 	}
 	privileged := hasCapability(unix.CAP_SYS_PTRACE)
-	if tracer, err := statusField(pid, pid, "TracerPid"); err == nil && tracer != "0" {
-		// It names the thread that traces.
-		tid, _ := strconv.Atoi(tracer)
-		process, err := statusField(tid, tid, "Tgid")
-		if err != nil {
-			process = tracer
-		}
-		b, _ := os.ReadFile(proc.Thread(tid).File("comm"))
-		add("tracer", false, "process %s (%s) traces it already: end that first", process, strings.TrimSpace(string(b)))
+	if tracer := tracerOf(pid); restoring(pid) {
+		add("tracer", false, "process %d puts back what a controller that died has left there: try again in a moment", tracer)
+	} else if tracer != 0 {
+		name, _ := proc.Process(tracer).Name()
+		add("tracer", false, "process %d (%s) traces it already: end that first", tracer, name)
 	} else {
 		add("tracer", true, "no other tracer")
 	}
@@ -87,7 +106,7 @@ func Diagnose(pid int) Diagnosis {
 	case err != nil:
 		add("machine", false, "%v", err)
 	default:
-		add("machine", true, "a %s program", abis[a].name)
+		add("machine", true, "a %s program", tracee.ABIs[a].Name)
 	}
 	if f, err := statusOf(pid, "x86_Thread_features"); err == nil && strings.Contains(f, "shstk") {
 		add("shadow stack", true, "it has a shadow stack: return probes that swap the return address are refused")

@@ -9,6 +9,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/lifeline"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 )
 
@@ -31,9 +32,9 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 	if t == nil {
 		return target.ErrGone
 	}
-	mask, err := signalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
+	mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
 	if err != nil {
-		return regsError(err)
+		return tracee.RegsError(err)
 	}
 	held := ^uint64(ownFaults | unblockable)
 	if signal != 0 && signal != int(unix.SIGTRAP) {
@@ -47,22 +48,22 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 	if err := p.Regs(th, &r); err != nil {
 		return err
 	}
-	own := r[p.arch.Flags] & trapFlag
-	if _, err := signalMask(unix.PTRACE_SETSIGMASK, t.tid, held); err != nil {
-		return regsError(err)
+	own := r[p.arch.Flags] & tracee.TrapFlag
+	if _, err := tracee.SignalMask(unix.PTRACE_SETSIGMASK, t.tid, held); err != nil {
+		return tracee.RegsError(err)
 	}
 	defer func() {
 		if err != nil {
-			unstep(t.tid)
+			tracee.Unstep(t.tid)
 		}
-		if e := insist(func() error { _, e := signalMask(unix.PTRACE_SETSIGMASK, t.tid, mask); return e }); err == nil {
-			err = regsError(e)
+		if e := tracee.Insist(func() error { _, e := tracee.SignalMask(unix.PTRACE_SETSIGMASK, t.tid, mask); return e }); err == nil {
+			err = tracee.RegsError(e)
 		}
 		if signal == int(unix.SIGTRAP) {
 			unix.Tgkill(t.tgid, t.tid, unix.SIGTRAP)
 		}
 	}()
-	r[p.arch.Flags] |= trapFlag // 0 where no register has such a flag. Not before: no handler of the program shall see it
+	r[p.arch.Flags] |= tracee.TrapFlag // 0 where no register has such a flag. Not before: no handler of the program shall see it
 	if err := p.SetRegs(th, &r); err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 	if give == int(unix.SIGTRAP) {
 		give = 0 // by what it is told of its steps; it is sent anew in the end
 	}
-	var info siginfo
+	var info tracee.Siginfo
 	kept := false
 	defer func() {
 		switch {
@@ -78,7 +79,7 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 		case fault != 0: // which comes first
 			unix.RawSyscall6(unix.SYS_RT_TGSIGQUEUEINFO, uintptr(t.tgid), uintptr(t.tid), uintptr(signal), uintptr(unsafe.Pointer(&info)), 0, 0)
 		default:
-			insist(func() error { return transferSiginfo(unix.PTRACE_SETSIGINFO, t.tid, &info) })
+			tracee.Insist(func() error { return tracee.TransferSiginfo(unix.PTRACE_SETSIGINFO, t.tid, &info) })
 			t.signal = signal
 		}
 	}()
@@ -86,11 +87,11 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 		if err := p.Regs(th, &r); err != nil {
 			return err
 		}
-		r[p.arch.Flags] = r[p.arch.Flags]&^trapFlag | own
+		r[p.arch.Flags] = r[p.arch.Flags]&^tracee.TrapFlag | own
 		move := next(&r, fault)
 		r[p.arch.Flags] |= lifeline.Mark(p.arch)
 		if move == target.MoveStep {
-			r[p.arch.Flags] |= trapFlag
+			r[p.arch.Flags] |= tracee.TrapFlag
 		}
 		if err := p.SetRegs(th, &r); err != nil {
 			return err
@@ -103,8 +104,8 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 		if move == target.MoveRun {
 			how = unix.PTRACE_CONT
 		}
-		if give >= firstRealTime {
-			if _, err := reportedFor(t.tid, &info); err != nil {
+		if give >= tracee.FirstRealTime {
+			if _, err := tracee.ReportedFor(t.tid, &info); err != nil {
 				return err
 			}
 			kept, give = !ahead(t, give, &info), 0
@@ -128,13 +129,13 @@ func (p *Process) noteDriven(d lifeline.Driven) error {
 // drive lets the thread go on to its next stop for a signal, which it leaves unread.
 func (p *Process) drive(t *thread, how, signal int) (fault int, err error) {
 	for {
-		if err := insist(func() error { return ptraceRequest(how, t.tid, 0, uint64(signal)) }); err != nil {
-			return 0, regsError(err)
+		if err := tracee.Insist(func() error { return tracee.Request(how, t.tid, 0, uint64(signal)) }); err != nil {
+			return 0, tracee.RegsError(err)
 		}
 		signal = 0
 		var ws unix.WaitStatus
 		for {
-			if _, ws, err = waitReport(unix.P_PID, t.tid); err != unix.EINTR {
+			if _, ws, err = tracee.WaitReport(unix.P_PID, t.tid); err != unix.EINTR {
 				break
 			}
 		}

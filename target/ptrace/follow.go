@@ -3,11 +3,10 @@
 package ptrace
 
 import (
-	"os"
-
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 )
 
@@ -33,27 +32,12 @@ func (c *child) Follow() (func() (target.Target, error), error) {
 			return nil, target.ErrGone
 		}
 	}
-	var real registers
-	if err := getRegs(c.pid, &real); err != nil {
-		return nil, regsError(err)
-	}
-	page, err := c.remote(c.parent.abi().mmap, 0, uint64(os.Getpagesize()), unix.PROT_READ|unix.PROT_EXEC,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+	l, err := c.looping()
 	if err != nil {
 		return nil, err
 	}
-	code, r, err := c.whileLooping(page, real)
-	if err == nil {
-		err = c.WriteAt(arch.Addr(page), code)
-	}
-	if err == nil {
-		err = regsError(setRegs(c.pid, &r))
-	}
-	if err == nil {
-		err = c.Detach()
-	}
-	if err != nil {
-		setRegs(c.pid, &real)
+	if err := c.Detach(); err != nil {
+		l.Leave(c.pid)
 		return nil, err
 	}
 	return func() (target.Target, error) {
@@ -62,7 +46,7 @@ func (c *child) Follow() (func() (target.Target, error), error) {
 			return nil, err
 		}
 		p.begun, p.newborn = !c.inExec, true
-		p.Run(func() { err = p.fetch(arch.Addr(page), len(code), &real) })
+		p.Run(func() { err = p.fetch(l) })
 		if err != nil {
 			p.Close()
 			return nil, err
@@ -71,58 +55,94 @@ func (c *child) Follow() (func() (target.Target, error), error) {
 	}, nil
 }
 
+// looping sends the stopped child into a loop.
+func (c *child) looping() (l *tracee.Loop, err error) {
+	l = &tracee.Loop{Size: tracee.LoopSize()}
+	l.Page, err = c.remote(c.parent.abi().Mmap, 0, uint64(l.Size), unix.PROT_READ|unix.PROT_EXEC,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+	if err != nil {
+		return nil, err
+	}
+	l.MayCall = c.calling.unfiltered
+	if err := c.back(); err != nil {
+		return nil, err
+	}
+	if err := tracee.GetRegs(c.pid, &l.Real); err != nil {
+		return nil, tracee.RegsError(err)
+	}
+	if l.Mask, err = tracee.SignalMask(unix.PTRACE_GETSIGMASK, c.pid, 0); err != nil {
+		return nil, tracee.RegsError(err)
+	}
+	code, r, err := l.Enter(c.pid, c.parent.abi())
+	if err == nil {
+		err = c.WriteAt(arch.Addr(l.Page), code)
+	}
+	if err == nil {
+		err = tracee.RegsError(tracee.SetRegs(c.pid, &r))
+	}
+	if err == nil {
+		_, err = tracee.SignalMask(unix.PTRACE_SETSIGMASK, c.pid, ^uint64(0))
+		err = tracee.RegsError(err)
+	}
+	if err != nil {
+		l.Leave(c.pid)
+		return nil, err
+	}
+	return l, nil
+}
+
 // fetch takes a child out of its loop: it stands at its next instruction, and
 // is owed a Resume.
-func (p *Process) fetch(page arch.Addr, size int, real *registers) error {
+func (p *Process) fetch(l *tracee.Loop) error {
 	stops, err := p.Freeze()
 	if err != nil {
 		return err
 	}
 	t := p.threads[p.pid]
-	var r registers
-	if t == nil || t.state == running || getRegs(t.tid, &r) != nil {
-		p.frozen, p.newborn = false, false
+	var r tracee.Registers
+	p.newborn = false
+	defer func() { p.frozen = false }() // not before: a task that is led away in a frozen process comes back if we die
+	if t == nil || t.state == running || tracee.GetRegs(t.tid, &r) != nil {
 		return target.ErrGone
 	}
-	p.frozen, p.newborn = false, false
-	if r.pc()-uint64(page) >= uint64(size) {
-		// A signal handler runs, or we come late: it finds its way by itself.
+	if r.PC()-l.Page >= uint64(l.Size) {
+		// We come late: it has found its way by itself.
 		p.backlog = stops
 		return p.Thaw()
 	}
 	p.complete = p.alone()
-	if err := setRegs(t.tid, real); err != nil {
-		return regsError(err)
+	if err := l.Leave(t.tid); err != nil {
+		return err
 	}
-	if err := p.Free(page, os.Getpagesize()); err != nil {
+	if err := p.Free(arch.Addr(l.Page), l.Size); err != nil {
 		return err
 	}
 	for _, st := range stops {
 		t.signal = st.Signal // a signal came first: it goes with the Resume
 	}
-	t.state, p.waits = reported, true
+	t.state, t.unfiltered, p.waits = reported, false, true
 	return nil
 }
 
 // alone tells that nobody else has the memory of a process that has run nothing but the loop since it
-// was born, or executed its program: nothing but a signal handler, which would have made a thread or
-// a child. So not all processes need be looked at.
+// was born, or executed its program: nothing but a signal handler, where it is late, which would have made a
+// thread or a child. So not all processes need be looked at.
 func (p *Process) alone() bool {
 	tids, err := listTasks(p.pid)
 	if err != nil || len(tids) != 1 {
 		return false
 	}
-	children, err := taskFile(p.pid, p.pid, "children")
+	children, err := tracee.TaskFile(p.pid, p.pid, "children")
 	return err == nil && len(children) == 0
 }
 
 // finishCall takes a task from a stop inside a system call to one where its
 // registers are the program's. It answers how the task ended, if it did.
 func finishCall(tid int) *unix.WaitStatus {
-	ptraceRequest(unix.PTRACE_INTERRUPT, tid, 0, 0)
-	ptraceRequest(unix.PTRACE_CONT, tid, 0, 0)
+	tracee.Request(unix.PTRACE_INTERRUPT, tid, 0, 0)
+	tracee.Request(unix.PTRACE_CONT, tid, 0, 0)
 	for {
-		_, ws, err := waitReport(unix.P_PID, tid)
+		_, ws, err := tracee.WaitReport(unix.P_PID, tid)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -134,7 +154,7 @@ func finishCall(tid int) *unix.WaitStatus {
 		case unix.PTRACE_EVENT_STOP:
 			return nil
 		default:
-			ptraceRequest(unix.PTRACE_CONT, tid, 0, uint64(ws.StopSignal()))
+			tracee.Request(unix.PTRACE_CONT, tid, 0, uint64(ws.StopSignal()))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 )
 
@@ -49,7 +50,7 @@ func (p *Process) stopAll() (stops []target.Stop, err error) {
 		}
 		// One certain thread, not any: reports stay unread as long as the target
 		// is frozen (see putAside), and would be given again.
-		tid, ws, err := waitReport(unix.P_PID, t.tid)
+		tid, ws, err := tracee.WaitReport(unix.P_PID, t.tid)
 		switch {
 		case err == unix.EINTR:
 			if p.onlySleepers() {
@@ -122,8 +123,8 @@ func (p *Process) interruptAll() (one *thread) {
 			continue
 		}
 		if !t.asked {
-			p.beforeInterrupt(t)
-			err := ptraceRequest(unix.PTRACE_INTERRUPT, t.tid, 0, 0)
+			t.blocked.Look(p.pid, t.tid)
+			err := tracee.Request(unix.PTRACE_INTERRUPT, t.tid, 0, 0)
 			if err == unix.ESRCH && !exists(p.pid, t.tid) {
 				p.vanished(t)
 				continue
@@ -139,16 +140,16 @@ func (p *Process) interruptAll() (one *thread) {
 // the right thing whatever becomes of the trap. Its signal is still there: that is
 // dealt with, and if we should die before it is served, the trap happens once more.
 func (p *Process) setBack(s *target.Stop) (back bool) {
-	var r registers
-	if getRegs(int(s.Thread), &r) != nil || p.dealt(s.Thread, &r) || !p.ranIntoTrap(r.pc()) {
+	var r tracee.Registers
+	if tracee.GetRegs(int(s.Thread), &r) != nil || p.dealt(s.Thread, &r) || !p.ranIntoTrap(r.PC()) {
 		return false
 	}
-	if f, err := p.Fault(s.Thread); err != nil || f.Trap != trapBreak || !f.Sync {
+	if f, err := p.Fault(s.Thread); err != nil || f.Trap != tracee.TrapBreak || !f.Sync {
 		return false
 	}
-	r.setPC(r.pc() - uint64(p.arch.BreakPC))
-	r.markDealt()
-	s.Back = setRegs(int(s.Thread), &r) == nil
+	r.SetPC(r.PC() - uint64(p.arch.BreakPC))
+	r.MarkDealt()
+	s.Back = tracee.SetRegs(int(s.Thread), &r) == nil
 	if t := p.threads[int(s.Thread)]; t != nil {
 		t.back = s.Back
 	}
@@ -156,21 +157,21 @@ func (p *Process) setBack(s *target.Stop) (back bool) {
 }
 
 // dealt tells whether the trap that a thread with registers r is reported for has been dealt with.
-func (p *Process) dealt(th target.Thread, r *registers) bool {
+func (p *Process) dealt(th target.Thread, r *tracee.Registers) bool {
 	t := p.threads[int(th)]
-	return r.isDealt(int(th), t != nil && t.back)
+	return r.IsDealt(int(th), t != nil && t.back)
 }
 
 // setForth undoes setBack: the trap's signal is going to be delivered.
 func (p *Process) setForth(tid int) {
-	var r registers
+	var r tracee.Registers
 	if t := p.threads[tid]; t != nil {
 		t.back = false
 	}
-	if getRegs(tid, &r) == nil {
-		r.setPC(r.pc() + uint64(p.arch.BreakPC))
-		r.unmark()
-		insist(func() error { return setRegs(tid, &r) })
+	if tracee.GetRegs(tid, &r) == nil {
+		r.SetPC(r.PC() + uint64(p.arch.BreakPC))
+		r.Unmark()
+		tracee.Insist(func() error { return tracee.SetRegs(tid, &r) })
 	}
 }
 
@@ -227,20 +228,20 @@ func (p *Process) Threads() []target.Thread {
 // settle looks at a thread that has stopped at our wish and not for a reason of
 // its own. It answers false if the thread goes on to a stop that it owes.
 func (p *Process) settle(t *thread) bool {
-	var r registers
-	if getRegs(t.tid, &r) != nil {
+	var r tracee.Registers
+	if tracee.GetRegs(t.tid, &r) != nil {
 		return true
 	}
 	if p.accessPending(t) {
 		return p.reportFirst(t)
 	}
-	if p.hideInterruption(t, &r) {
+	if t.blocked.HideInterruption(t.tid, p.abi(), &r) {
 		return true
 	}
 	// Our wish may have overtaken a trap that the thread has executed already.
 	// A frozen target must not keep one back: the engine could remove the
 	// probe, and the signal would then kill the program.
-	if p.frozen && p.ranIntoTrap(r.pc()) && signalPending(p.pid, t.tid, unix.SIGTRAP) {
+	if p.frozen && p.ranIntoTrap(r.PC()) && signalPending(p.pid, t.tid, unix.SIGTRAP) {
 		return p.reportFirst(t)
 	}
 	// So are the bytes under a jump that trap by a fault. Others' faults come by this
@@ -270,7 +271,7 @@ func faultPending(pid, tid int) bool {
 // first, and never come to report anything.
 func (p *Process) reportFirst(t *thread) (settled bool) {
 	t.group, t.state, t.asked = false, running, true
-	insist(func() error { return ptraceRequest(unix.PTRACE_CONT, t.tid, 0, 0) })
+	tracee.Insist(func() error { return tracee.Request(unix.PTRACE_CONT, t.tid, 0, 0) })
 	return false
 }
 

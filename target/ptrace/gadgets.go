@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/tracee"
 	"kprobe/symbol"
 )
 
@@ -24,6 +25,9 @@ type gadgets struct {
 	fileless           bool   // the call is in memory of no file, which may be ours
 }
 
+// within tells whether one of them lies in a range.
+func (g gadgets) within(r arch.Range) bool { return r.Contains(g.call) || r.Contains(g.back) }
+
 // in tells whether the instructions are in a memory. A probe may have been placed there since.
 func (g *gadgets) in(m arch.Memory) bool {
 	return g.call != 0 && holds(m, g.call, g.callCode) && (g.back == 0 || holds(m, g.back, g.backCode))
@@ -35,29 +39,36 @@ func holds(m arch.Memory, at arch.Addr, code string) bool {
 	return m.ReadAt(at, b) == nil && string(b) == code
 }
 
-// gadgets finds them in executable memory m, which is the process's or its child's. Every libc has both, and Go's
-// runtime; for i386 the kernel's vDSO. Where all of these have probes, those of our own trap handler serve.
-func (p *Process) gadgets(m arch.Memory) (gadgets, error) {
-	if p.found.in(m) {
+// gadgets finds them in executable memory m, which is the process's or its child's, but for what is about to be unmapped.
+// Every libc has both, and Go's runtime; for i386 the kernel's vDSO. Where all of these have probes, those of our own trap
+// handler serve.
+func (p *Process) gadgets(m arch.Memory, unmapped arch.Range) (gadgets, error) {
+	if p.found.in(m) && !p.found.within(unmapped) {
 		return p.found, nil
 	}
 	maps, err := p.Maps()
 	if err != nil {
 		return gadgets{}, err
 	}
-	// Memory of no file comes last: what is ours there may be unmapped.
-	maps = slices.Concat(
-		slices.DeleteFunc(slices.Clone(maps), isFileless),
-		slices.DeleteFunc(slices.Clone(maps), func(m symbol.Mapping) bool { return !isFileless(m) }),
-	)
-	s := p.search(m, maps, true)
-	if s.best == len(p.abi().entries) || s.found.back == 0 {
-		s = p.search(m, maps, false) // a file may have changed since
+	maps = slices.DeleteFunc(slices.Clone(maps), func(m symbol.Mapping) bool {
+		return arch.Addr(m.Start) < unmapped.End && unmapped.Start < arch.Addr(m.End)
+	})
+	// Memory of no file comes last: it may be ours, or be unmapped by the program.
+	files := slices.DeleteFunc(slices.Clone(maps), isFileless)
+	s := p.search(m, files, true)
+	if !s.serves(p.abi()) {
+		s = p.search(m, files, false) // a file may have changed since
+	}
+	if !s.serves(p.abi()) {
+		s = p.search(m, slices.Concat(files, slices.DeleteFunc(maps, func(m symbol.Mapping) bool { return !isFileless(m) })), false)
+	}
+	if !s.serves(p.abi()) && unmapped != (arch.Range{}) {
+		return p.gadgets(m, arch.Range{}) // we must not die before the call has been made, or where there is no way back
 	}
 	if s.found.call == 0 {
 		return gadgets{}, fmt.Errorf("process %d has no system call instruction to borrow: %w", p.pid, unix.ENOEXEC)
 	}
-	if s.best == len(p.abi().entries)-1 {
+	if s.best == len(p.abi().Entries)-1 {
 		s.found.back = 0 // that is the bare call
 	}
 	p.found = s.found
@@ -79,9 +90,12 @@ type search struct {
 	best  int
 }
 
+// serves tells that a call which is made with them leads back by itself.
+func (s *search) serves(a *tracee.ABI) bool { return s.best < len(a.Entries)-1 && s.found.back != 0 }
+
 func (p *Process) search(mem arch.Memory, maps []symbol.Mapping, remembered bool) search {
 	a := p.abi()
-	s := search{best: len(a.entries)}
+	s := search{best: len(a.Entries)}
 	for _, m := range maps {
 		if s.best == 0 && s.found.back != 0 {
 			break
@@ -96,10 +110,10 @@ func (p *Process) search(mem arch.Memory, maps []symbol.Mapping, remembered bool
 		if !ok {
 			in = p.scan(mem, m)
 		}
-		for n, e := range a.entries[:s.best] {
+		for n, e := range a.Entries[:s.best] {
 			if off := in.entries[n]; off >= 0 {
-				s.found.call, s.found.pops, s.best = arch.Addr(m.Start+uint64(off)), e.pops, n
-				s.found.callCode, s.found.fileless = e.code, isFileless(m)
+				s.found.call, s.found.pops, s.best = arch.Addr(m.Start+uint64(off)), e.Pops, n
+				s.found.callCode = e.Code
 				break
 			}
 		}
@@ -122,7 +136,7 @@ const maxEntries = 8
 
 // fileText is a piece of a file that processes have mapped as their text.
 type fileText struct {
-	abi                 *abi
+	abi                 *tracee.ABI
 	path                string
 	inode, offset, size uint64
 }
@@ -154,8 +168,8 @@ func (p *Process) recall(mem arch.Memory, m symbol.Mapping) (places, bool) {
 	if !ok || !is(in.back, in.backCode) {
 		return places{}, false
 	}
-	for n, e := range p.abi().entries {
-		if !is(in.entries[n], e.code) {
+	for n, e := range p.abi().Entries {
+		if !is(in.entries[n], e.Code) {
 			return places{}, false
 		}
 	}
@@ -170,20 +184,20 @@ func (p *Process) scan(mem arch.Memory, m symbol.Mapping) places {
 	for n := range in.entries {
 		in.entries[n] = -1
 	}
-	buf := make([]byte, 256<<10)
+	buf := make([]byte, min(256<<10, m.End-m.Start))
 	for at := m.Start; at < m.End && (in.entries[0] < 0 || in.back < 0); at += uint64(len(buf)) {
 		b := buf[:min(uint64(len(buf)), m.End-at)]
 		if mem.ReadAt(arch.Addr(at), b) != nil {
 			continue
 		}
 		off := int(at - m.Start)
-		for n, e := range a.entries {
-			if i := indexAligned(b, e.code, a.machine.MinInsn); i >= 0 && in.entries[n] < 0 {
+		for n, e := range a.Entries {
+			if i := indexAligned(b, e.Code, a.Machine.MinInsn); i >= 0 && in.entries[n] < 0 {
 				in.entries[n] = off + i
 			}
 		}
-		for _, code := range a.back {
-			if i := indexAligned(b, code, a.machine.MinInsn); i >= 0 && in.back < 0 {
+		for _, code := range a.Back {
+			if i := indexAligned(b, code, a.Machine.MinInsn); i >= 0 && in.back < 0 {
 				in.back, in.backCode = off+i, code
 			}
 		}

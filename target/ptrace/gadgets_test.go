@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/tracee"
 )
 
 // runs starts a program and waits until it has begun to run.
@@ -49,7 +50,7 @@ func attached(t *testing.T, pid int) *Process {
 // in each process.
 func TestGadgetsAreRemembered(t *testing.T) {
 	first := attached(t, runs(t, "sleep", "1000"))
-	found, err := first.gadgets(first)
+	found, err := first.gadgets(first, arch.Range{})
 	if err != nil || found.call == 0 || found.back == 0 {
 		t.Fatalf("%+v, %v", found, err)
 	}
@@ -70,7 +71,7 @@ func TestGadgetsAreRemembered(t *testing.T) {
 	right := func(what string) {
 		t.Helper()
 		second.found = gadgets{}
-		g, err := second.gadgets(second)
+		g, err := second.gadgets(second, arch.Range{})
 		if err != nil || g.call == 0 || g.back == 0 {
 			t.Fatalf("%s: %+v, %v", what, g, err)
 		}
@@ -78,7 +79,7 @@ func TestGadgetsAreRemembered(t *testing.T) {
 			b := make([]byte, len(code))
 			return second.ReadAt(at, b) == nil && string(b) == code
 		}
-		if !is(g.call, second.abi().entries[0].code) || !slices.ContainsFunc(second.abi().back, func(code string) bool { return is(g.back, code) }) {
+		if !is(g.call, second.abi().Entries[0].Code) || !slices.ContainsFunc(second.abi().Back, func(code string) bool { return is(g.back, code) }) {
 			t.Errorf("%s: %+v are others", what, g)
 		}
 	}
@@ -127,7 +128,7 @@ func TestFilterIsAskedForAgain(t *testing.T) {
 			return
 		}
 		th := p.threads[p.pid]
-		if err := p.remote(th, p.abi().munmap, 0, 4096); err != nil {
+		if err := p.remote(th, p.abi().Munmap, 0, 4096); err != nil {
 			t.Error(err)
 		}
 		if !th.unfiltered {
@@ -162,7 +163,7 @@ func TestGadgetsMayBeProbed(t *testing.T) {
 		}()
 		const most = 1 << 14
 		for {
-			err := p.remote(p.threads[pid], p.abi().munmap, 0, 4096)
+			err := p.remote(p.threads[pid], p.abi().Munmap, 0, 4096)
 			if errors.Is(err, unix.ENOEXEC) && len(was) > 1 {
 				break
 			}
@@ -185,7 +186,7 @@ func TestGadgetsMayBeProbed(t *testing.T) {
 	})
 	// What it says of its file is not said of others': there it has them all.
 	second := attached(t, runs(t, "sleep", "1000"))
-	if g, err := second.gadgets(second); err != nil || g.fileless || g.back == 0 {
+	if g, err := second.gadgets(second, arch.Range{}); err != nil || g.back == 0 {
 		t.Errorf("another process has %+v, %v", g, err)
 	}
 }
@@ -202,20 +203,20 @@ func TestCallThatTraps(t *testing.T) {
 		defer p.Thaw()
 		dead := time.AfterFunc(time.Minute, func() { syscall.Kill(pid, syscall.SIGKILL) })
 		defer dead.Stop()
-		g, err := p.gadgets(p)
-		var before, after registers
+		g, err := p.gadgets(p, arch.Range{})
+		var before, after tracee.Registers
 		was := make([]byte, len(p.arch.Break))
-		if err = errors.Join(err, getRegs(pid, &before), p.ReadAt(g.call, was), p.WriteAt(g.call, p.arch.Break)); err != nil {
+		if err = errors.Join(err, tracee.GetRegs(pid, &before), p.ReadAt(g.call, was), p.WriteAt(g.call, p.arch.Break)); err != nil {
 			t.Error(err)
 			return
 		}
 		defer p.WriteAt(g.call, was)
 		g.callCode = string(p.arch.Break)
 		p.found = g
-		if err := p.remote(p.threads[pid], p.abi().munmap, 0, 4096); !errors.Is(err, unix.EIO) {
+		if err := p.remote(p.threads[pid], p.abi().Munmap, 0, 4096); !errors.Is(err, unix.EIO) {
 			t.Errorf("a call that traps ends with: %v", err)
 		}
-		if err := getRegs(pid, &after); err != nil || before != after {
+		if err := tracee.GetRegs(pid, &after); err != nil || before != after {
 			t.Errorf("%v: the thread's registers are %+v, were %+v", err, after, before)
 		}
 		p.found = gadgets{}

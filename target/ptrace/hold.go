@@ -15,6 +15,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/guardian"
 	"kprobe/internal/lifeline"
+	"kprobe/internal/tracee"
 	"kprobe/symbol"
 )
 
@@ -39,7 +40,7 @@ func hold(tid int, last func()) {
 	unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
 	for {
 		// Unread, so that a signal is not lost if we go just now.
-		_, ws, err := waitReport(unix.P_PID, tid)
+		_, ws, err := tracee.WaitReport(unix.P_PID, tid)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -63,7 +64,7 @@ func hold(tid int, last func()) {
 		default:
 			signal = 0
 		}
-		if err := ptraceRequest(how, tid, 0, uint64(signal)); err != nil && err != unix.ESRCH {
+		if err := tracee.Request(how, tid, 0, uint64(signal)); err != nil && err != unix.ESRCH {
 			return
 		}
 	}
@@ -72,7 +73,7 @@ func hold(tid int, last func()) {
 // seizeOwner waits a moment for the permission that allowTracing gives.
 func seizeOwner(tid int) error {
 	for try := 0; ; try++ {
-		err := ptraceRequest(unix.PTRACE_SEIZE, tid, 0, unix.PTRACE_O_TRACEEXIT)
+		err := tracee.Request(unix.PTRACE_SEIZE, tid, 0, unix.PTRACE_O_TRACEEXIT)
 		if err != unix.EPERM || try == 20 {
 			return err
 		}

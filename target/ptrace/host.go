@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/lifeline"
+	"kprobe/internal/tracee"
 )
 
 // DiagnoseHost tells what this user can do on this system at all, whatever the process.
@@ -18,7 +19,10 @@ func DiagnoseHost() Diagnosis {
 	}
 	var u unix.Utsname
 	unix.Uname(&u)
-	add("system", true, "Linux %s on %s: processes of %s", unix.ByteSliceToString(u.Release[:]), thisMachine, programsOf)
+	add("system", true, "Linux %s on %s: processes of %s", unix.ByteSliceToString(u.Release[:]), tracee.ThisMachine, programsHere())
+	if err := watchesHere(); err != nil {
+		add("watchpoints", true, "none: %v", err)
+	}
 	switch scope, err := yamaScope(); {
 	case err != nil || scope == "0":
 		add("ptrace_scope", true, "processes of yours can be probed")

@@ -13,6 +13,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/faults"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 )
 
@@ -101,7 +102,7 @@ type child struct {
 	mem    *os.File
 	inExec bool // it has just executed another program, and is still in that call
 
-	unfiltered bool // it has no seccomp filter: it does not run
+	calling *call // the calls that it makes one after the other; nil: it stands where it was born
 }
 
 func (c *child) PID() int { return c.pid }
@@ -122,75 +123,110 @@ func (c *child) WriteAt(addr arch.Addr, b []byte) error {
 }
 
 func (c *child) Regs(r *arch.Regs) error {
-	var u registers
-	if err := getRegs(c.pid, &u); err != nil {
-		return regsError(err)
+	if err := c.back(); err != nil {
+		return err
 	}
-	c.parent.abi().archRegs(&u, r)
+	var u tracee.Registers
+	if err := tracee.GetRegs(c.pid, &u); err != nil {
+		return tracee.RegsError(err)
+	}
+	c.parent.abi().ArchRegs(&u, r)
 	return nil
 }
 
 func (c *child) SetRegs(r *arch.Regs) error {
-	var u registers
-	c.parent.abi().userRegs(r, &u)
-	return regsError(setRegs(c.pid, &u))
+	if err := c.back(); err != nil {
+		return err
+	}
+	var u tracee.Registers
+	c.parent.abi().UserRegs(r, &u)
+	return tracee.RegsError(tracee.SetRegs(c.pid, &u))
 }
 
 // Free unmaps memory that the child has from its parent.
 func (c *child) Free(addr arch.Addr, size int) error {
-	c.parent.forgetFileless()
-	_, err := c.remote(c.parent.abi().munmap, uint64(addr), uint64(size))
+	unmapped := arch.Range{Start: addr, End: addr + arch.Addr(size)}
+	g, err := c.parent.gadgets(c, unmapped)
+	if err != nil {
+		return err
+	}
+	if c.calling != nil && c.calling.gadgets != g {
+		if err := c.back(); err != nil {
+			return err
+		}
+	}
+	_, err = c.remote(c.parent.abi().Munmap, uint64(addr), uint64(size))
+	if c.calling != nil && c.calling.gadgets.within(unmapped) {
+		return errors.Join(err, c.back()) // it can make no further call there
+	}
 	return err
 }
 
 // ReturnTrapAction implements target.Child.
 func (c *child) ReturnTrapAction(ours func(target.Action) bool, old target.Action) error {
-	var r registers
-	if err := getRegs(c.pid, &r); err != nil {
-		return regsError(err)
+	var r tracee.Registers
+	if c.calling != nil && c.calling.away {
+		r = c.calling.saved
+	} else if err := tracee.GetRegs(c.pid, &r); err != nil {
+		return tracee.RegsError(err)
 	}
-	at := scratchBelow(r.sp(), c.parent.arch)
+	at := scratchBelow(r.SP(), c.parent.arch)
 	var saved target.Action
 	if err := c.ReadAt(at, saved[:]); err != nil {
 		return err
 	}
 	defer c.WriteAt(at, saved[:])
 	abi := c.parent.abi()
-	if _, err := c.remote(abi.sigaction, uint64(unix.SIGTRAP), 0, uint64(at), 8); err != nil {
+	if _, err := c.remote(abi.Sigaction, uint64(unix.SIGTRAP), 0, uint64(at), 8); err != nil {
 		return err
 	}
-	b := make([]byte, abi.actionSize)
+	b := make([]byte, abi.ActionSize)
 	if err := c.ReadAt(at, b); err != nil {
 		return err
 	}
-	if now := abi.unpack(b); !ours(now) && !c.parent.tookAway(now) {
+	if now := abi.Unpack(b); !ours(now) && !c.parent.tookAway(now) {
 		return nil
 	}
-	if err := c.WriteAt(at, abi.pack(old)); err != nil {
+	if err := c.WriteAt(at, abi.Pack(old)); err != nil {
 		return err
 	}
-	_, err := c.remote(c.parent.abi().sigaction, uint64(unix.SIGTRAP), uint64(at), 0, 8)
+	_, err := c.remote(c.parent.abi().Sigaction, uint64(unix.SIGTRAP), uint64(at), 0, 8)
 	return err
 }
 
+// remote has the child make a call. It stays where it makes calls until back.
 func (c *child) remote(nr uint64, args ...uint64) (uint64, error) {
-	g, err := c.parent.gadgets(c)
-	if err != nil {
-		return 0, err
+	if c.calling == nil {
+		g, err := c.parent.gadgets(c, arch.Range{})
+		if err != nil {
+			return 0, err
+		}
+		frame := c.parent.deadMemory() // dead in the parent, dead in its copy
+		c.calling = &call{abi: c.parent.abi(), tid: c.pid, tgid: c.pid, gadgets: g, frame: frame, alone: true, memory: c}
 	}
-	frame := c.parent.deadMemory() // dead in the parent, dead in its copy
-	call := call{abi: c.parent.abi(), tid: c.pid, tgid: c.pid, gadgets: g, frame: frame, alone: true, memory: c, nr: nr, args: args, unfiltered: c.unfiltered}
-	err = call.make()
-	c.unfiltered = call.unfiltered
-	return call.result, err
+	return c.calling.make(nr, args)
+}
+
+// back leads the child back to where it was born, with what it had there.
+func (c *child) back() error {
+	if c.calling == nil {
+		return nil
+	}
+	made := c.calling
+	c.calling = nil
+	return made.end()
 }
 
 func (c *child) Detach() error {
+	err := c.back()
 	if c.mem != nil {
 		c.mem.Close()
 	}
 	if f, ok := c.parent.mem.Load().(*os.File); c.inExec && ok {
 		f.Close()
 	}
-	return insist(func() error { return ptraceRequest(unix.PTRACE_DETACH, c.pid, 0, 0) })
+	if e := tracee.Insist(func() error { return tracee.Request(unix.PTRACE_DETACH, c.pid, 0, 0) }); err == nil {
+		err = e
+	}
+	return err
 }

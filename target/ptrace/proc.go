@@ -4,6 +4,7 @@ package ptrace
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/faults"
 	"kprobe/internal/proc"
+	"kprobe/internal/tracee"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -47,12 +49,12 @@ func machineOf(pid int) (*arch.Arch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the program of process %d: %w", pid, err)
 	}
-	for _, p := range programs {
-		if h.Machine == p.machine && h.Class == p.class && h.Data == elf.ELFDATA2LSB {
-			return p.arch, nil
+	for _, p := range tracee.Programs {
+		if h.Machine == p.Machine && h.Class == p.Class && h.ByteOrder == p.Arch.Order {
+			return p.Arch, nil
 		}
 	}
-	return nil, fmt.Errorf("process %d is a %v %v program, only those of %s can be probed: %w", pid, h.Class, h.Machine, programsOf, unix.ENOTSUP)
+	return nil, fmt.Errorf("process %d is a %v %v program, only those of %s can be probed: %w", pid, h.Class, h.Machine, tracee.ProgramsOf, unix.ENOTSUP)
 }
 
 func listTasks(pid int) ([]int, error) { return listNumbers(proc.Process(pid).ThreadsDir()) }
@@ -61,7 +63,7 @@ func listProcesses() ([]int, error) { return listNumbers("/proc") }
 
 // listNumbers lists the tasks in a directory.
 func listNumbers(dir string) ([]int, error) {
-	d, err := openFile(dir, os.O_RDONLY)
+	d, err := tracee.OpenFile(dir, os.O_RDONLY)
 	if err != nil {
 		return nil, procError(err)
 	}
@@ -91,7 +93,7 @@ func alive(pid, tid int) bool {
 func openOf(pid int, name string, flag int) (f *os.File, err error) {
 	err = proc.Process(pid).Try(name, func(file string) error {
 		f.Close() // nil is no harm
-		f, err = openFile(file, flag)
+		f, err = tracee.OpenFile(file, flag)
 		return err
 	})
 	return f, err
@@ -100,7 +102,7 @@ func openOf(pid int, name string, flag int) (f *os.File, err error) {
 // statusOf reads one line of what is told of a process, by a thread that has its memory.
 func statusOf(pid int, field string) (v string, err error) {
 	err = proc.Process(pid).Try("status", func(file string) error {
-		b, err := readFile(file)
+		b, err := tracee.ReadFile(file)
 		if err == nil {
 			v, err = proc.Field(b, field)
 		}
@@ -125,19 +127,9 @@ func isOver(pid int) bool {
 
 func exists(pid, tid int) bool { return taskState(pid, tid) != 0 }
 
-// taskDir is where the kernel tells about a task. A vfork child is a process
-// of its own and not in the target's list.
-func taskFile(pid, tid int, name string) ([]byte, error) {
-	b, err := readFile(proc.Process(pid).ThreadFile(tid, name))
-	if err != nil {
-		b, err = readFile(proc.Thread(tid).File(name))
-	}
-	return b, err
-}
-
 // statusField reads one line of a task's status file.
 func statusField(pid, tid int, field string) (string, error) {
-	b, err := taskFile(pid, tid, "status")
+	b, err := tracee.TaskFile(pid, tid, "status")
 	if err != nil {
 		return "", err
 	}
@@ -146,7 +138,7 @@ func statusField(pid, tid int, field string) (string, error) {
 
 // statFields are the fields of a task's stat file from the state on.
 func statFields(pid, tid int) []string {
-	b, err := taskFile(pid, tid, "stat")
+	b, err := tracee.TaskFile(pid, tid, "stat")
 	if err != nil {
 		return nil
 	}
@@ -164,7 +156,7 @@ func taskState(pid, tid int) byte {
 // childrenOf lists the processes that a task has made (proc(5), children). Not
 // every kernel tells.
 func childrenOf(pid, tid int) []int {
-	b, err := taskFile(pid, tid, "children")
+	b, err := tracee.TaskFile(pid, tid, "children")
 	if err != nil {
 		return nil
 	}
@@ -224,11 +216,11 @@ func (p *Process) Maps() ([]symbol.Mapping, error) {
 	}
 	var b []byte
 	err := proc.Process(p.pid).Try("maps", func(file string) (err error) {
-		b, err = readAll(file, 32<<10)
+		b, err = proc.ReadFile(file, 12<<10)
 		return err
 	})
 	if err != nil {
-		return nil, regsError(procError(err))
+		return nil, tracee.RegsError(procError(err))
 	}
 	return symbol.ParseMaps(bytes.NewReader(b))
 }
@@ -288,14 +280,15 @@ func (p *Process) ownPID() string {
 // own file system where that is still the same file, else through the kernel's
 // links to what is really mapped.
 func (p *Process) OpenMapped(m symbol.Mapping) (target.File, error) {
+	of := cmp.Or(proc.Process(p.pid).WithMemory(), proc.Thread(p.pid)) // asked once: a family's files are opened again and again
 	tries := []string{
-		p.Root() + m.Path,
-		p.file(fmt.Sprintf("map_files/%x-%x", m.Start, m.End)),
-		p.file("exe"),
+		of.File("root") + m.Path,
+		of.File(fmt.Sprintf("map_files/%x-%x", m.Start, m.End)),
+		of.File("exe"),
 	}
 	var first error
 	for _, name := range tries {
-		f, err := openFile(name, os.O_RDONLY)
+		f, err := tracee.OpenFile(name, os.O_RDONLY)
 		if err == nil {
 			if sameFile(f, m) {
 				return f, nil
@@ -337,7 +330,7 @@ func (p *Process) Comm(th target.Thread) string {
 			return e.name
 		}
 	}
-	b, err := taskFile(p.pid, int(th), "comm")
+	b, err := tracee.TaskFile(p.pid, int(th), "comm")
 	if err != nil {
 		return "<...>"
 	}

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 )
 
@@ -81,6 +83,9 @@ type Process struct {
 	found gadgets   // in the target, once looked for
 	dead  arch.Addr // where memory for a call's frame was last: see deadMemory
 
+	away    *thread // it makes calls for us, one after the other: see Together
+	calling *call
+
 	guardian *guarded      // nil until Guard
 	action   target.Action // for SIGTRAP, as it was set last
 	looked   time.Time     // whether it is there still
@@ -88,6 +93,7 @@ type Process struct {
 	wary     bool          // it was gone once
 	onBirth  func(born, parent target.Thread)
 	robust   robustList
+	files    sync.Map // *byte, where we have shared memory -> *os.File, the one behind it
 
 	pin   pinning
 	comms sync.Map // thread id -> *commEntry
@@ -129,7 +135,7 @@ type thread struct {
 
 	watch int // the version of Process.watch that it has
 
-	blocked blockedCall // when it was asked to stop
+	blocked tracee.BlockedCall // when it was asked to stop
 
 	rseq arch.Addr // see cpuOf; 0 where not known
 }
@@ -290,11 +296,11 @@ func (p *Process) missed() (found bool, err error) {
 	for _, t := range p.threads {
 		if t.tgid != p.pid && t.state != running && !p.sharesMemory(t.tgid, 0) {
 			// It executed a program between the look and the call, last time. A signal that it stopped for is its own.
-			var info siginfo
-			if is, err := reportedFor(t.tid, &info); err != nil || !is {
-				info.signo = 0
+			var info tracee.Siginfo
+			if is, err := tracee.ReportedFor(t.tid, &info); err != nil || !is {
+				info.Signo = 0
 			}
-			insist(func() error { return ptraceRequest(unix.PTRACE_DETACH, t.tid, 0, uint64(info.signo)) })
+			tracee.Insist(func() error { return tracee.Request(unix.PTRACE_DETACH, t.tid, 0, uint64(info.Signo)) })
 			delete(p.threads, t.tid)
 		}
 	}
@@ -339,7 +345,7 @@ func (p *Process) seizeAll(pid int) error {
 			if p.threads[tid] != nil {
 				continue
 			}
-			err := ptraceRequest(unix.PTRACE_SEIZE, tid, 0, seizeOptions)
+			err := tracee.Request(unix.PTRACE_SEIZE, tid, 0, seizeOptions)
 			if err != nil && !alive(pid, tid) {
 				continue // it ended before the call; a first thread may have done so long ago
 			}
@@ -381,7 +387,7 @@ func (p *Process) detachAll() {
 		if t.state == running {
 			continue
 		}
-		insist(func() error { return ptraceRequest(unix.PTRACE_DETACH, t.tid, 0, uint64(t.signal)) })
+		tracee.Insist(func() error { return tracee.Request(unix.PTRACE_DETACH, t.tid, 0, uint64(t.signal)) })
 	}
 	clear(p.threads)
 	p.frozen = false
@@ -428,7 +434,7 @@ func (p *Process) Exited() (target.Exit, bool) { return p.exit, p.gone }
 // before its exec; since a thread traced that way cannot be interrupted
 // without a signal, it is let go with a stop and seized again.
 func (p *Process) start(argv []string, attr *os.ProcAttr) error {
-	path, err := lookPath(argv[0])
+	path, err := exec.LookPath(argv[0])
 	if err != nil {
 		return err
 	}
@@ -436,13 +442,13 @@ func (p *Process) start(argv []string, attr *os.ProcAttr) error {
 	if attr != nil {
 		a = *attr
 	}
-	pid, err := forkTraced(path, argv, &a)
+	pid, err := tracee.Fork(path, argv, &a)
 	if err != nil {
 		return err
 	}
 	p.pid = pid
 	var ws unix.WaitStatus
-	if _, err := wait4(pid, &ws, unix.WALL); err != nil {
+	if _, err := tracee.Wait4(pid, &ws, unix.WALL); err != nil {
 		return err
 	}
 	if !ws.Stopped() {
@@ -451,10 +457,10 @@ func (p *Process) start(argv []string, attr *os.ProcAttr) error {
 	if p.arch, err = machineOf(pid); err != nil {
 		return err
 	}
-	if err := ptraceRequest(unix.PTRACE_DETACH, pid, 0, uint64(unix.SIGSTOP)); err != nil {
+	if err := tracee.Request(unix.PTRACE_DETACH, pid, 0, uint64(unix.SIGSTOP)); err != nil {
 		return err
 	}
-	if err := ptraceRequest(unix.PTRACE_SEIZE, pid, 0, seizeOptions); err != nil {
+	if err := tracee.Request(unix.PTRACE_SEIZE, pid, 0, seizeOptions); err != nil {
 		return err
 	}
 	t := &thread{tid: pid, tgid: pid}
@@ -465,9 +471,9 @@ func (p *Process) start(argv []string, attr *os.ProcAttr) error {
 	unix.Kill(pid, unix.SIGCONT)
 	for deadline := time.Now().Add(5 * time.Second); t.group && time.Now().Before(deadline); {
 		// Leave the group stop: the next stop is an ordinary one.
-		ptraceRequest(unix.PTRACE_INTERRUPT, pid, 0, 0)
+		tracee.Request(unix.PTRACE_INTERRUPT, pid, 0, 0)
 		p.cont(t, 0)
-		if _, err := wait4(pid, &ws, unix.WALL); err != nil {
+		if _, err := tracee.Wait4(pid, &ws, unix.WALL); err != nil {
 			return err
 		}
 		if s, ok := p.event(pid, ws); ok && s.Kind == target.StopSignal {

@@ -14,6 +14,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/lifeline"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 )
 
@@ -243,8 +244,8 @@ func (p *Process) dealWith(st *target.Stop, driven lifeline.Driven) {
 	if st.Kind != target.StopTrap {
 		return
 	}
-	var r registers
-	if st.Back || uint64(st.Thread) == driven.TID && p.stepped(st.Thread) || getRegs(int(st.Thread), &r) == nil && r.isDealt(int(st.Thread), false) {
+	var r tracee.Registers
+	if st.Back || uint64(st.Thread) == driven.TID && p.stepped(st.Thread) || tracee.GetRegs(int(st.Thread), &r) == nil && r.IsDealt(int(st.Thread), false) {
 		st.Signal, st.Back = 0, false
 	}
 }
@@ -252,32 +253,12 @@ func (p *Process) dealWith(st *target.Stop, driven lifeline.Driven) {
 // stepped tells whether a thread that was told to make single steps is reported for one, which may
 // have been that into the handler for the one before: then the kernel tells of a signal that there is not.
 func (p *Process) stepped(th target.Thread) bool {
-	var info siginfo
-	var r registers
-	if transferSiginfo(unix.PTRACE_GETSIGINFO, int(th), &info) != nil || getRegs(int(th), &r) != nil {
+	var info tracee.Siginfo
+	var r tracee.Registers
+	if tracee.TransferSiginfo(unix.PTRACE_GETSIGINFO, int(th), &info) != nil || tracee.GetRegs(int(th), &r) != nil {
 		return false
 	}
-	var before [1]byte
-	p.ReadAt(arch.Addr(r.pc())-1, before[:]) // nothing there is no trap either
-	return info.forStep(before[0])
-}
-
-// forStep tells whether a signal is for a single step of the thread that made it, by the byte before
-// the PC. The code alone does not: under a hypervisor in another one, processors of Intel's report now and
-// then a step that their debug status (DR6) does not own up to, which the kernel takes for a breakpoint. So it is a
-// step unless it comes of an instruction that traps by itself. (int3 has a code of its own, siKernel.)
-func (s *siginfo) forStep(before byte) bool {
-	const trapBreakpoint, trapTrace, intoHandler, int1 = 1, 2, int32(unix.SIGTRAP), 0xf1
-	if unix.Signal(s.signo) != unix.SIGTRAP {
-		return false
-	}
-	switch s.code {
-	case trapTrace, intoHandler:
-		return true
-	case trapBreakpoint:
-		return before != int1
-	}
-	return false
+	return info.ForStep(tracee.ByteBefore(p, &r))
 }
 
 // undrive has a thread make no more single steps, and gives it its own signal mask again, if it
@@ -287,9 +268,9 @@ func (p *Process) undrive(d lifeline.Driven) {
 	if p.threads[tid] == nil {
 		return
 	}
-	unstep(tid)
-	if mask, err := signalMask(unix.PTRACE_GETSIGMASK, tid, 0); err == nil && mask == d.Held {
-		insist(func() error { _, err := signalMask(unix.PTRACE_SETSIGMASK, tid, d.Mask); return err })
+	tracee.Unstep(tid)
+	if mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, tid, 0); err == nil && mask == d.Held {
+		tracee.Insist(func() error { _, err := tracee.SignalMask(unix.PTRACE_SETSIGMASK, tid, d.Mask); return err })
 	}
 }
 

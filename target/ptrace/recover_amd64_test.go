@@ -3,6 +3,7 @@
 package ptrace
 
 import (
+	"kprobe/internal/tracee"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -22,14 +23,14 @@ func TestForStep(t *testing.T) {
 		{"a step into a handler", unix.SIGTRAP, 5, 0x90, true},
 		{"a step without BS in DR6", unix.SIGTRAP, 1, 0x90, true},
 		{"int1", unix.SIGTRAP, 1, 0xf1, false},
-		{"int3", unix.SIGTRAP, siKernel, 0xcc, false},
-		{"a debug register", unix.SIGTRAP, trapHWBreakpoint, 0x90, false},
+		{"int3", unix.SIGTRAP, tracee.SiKernel, 0xcc, false},
+		{"a debug register", unix.SIGTRAP, tracee.TrapHWBkpt, 0x90, false},
 		{"sent by kill", unix.SIGTRAP, 0, 0x90, false},
 		{"sent by tgkill", unix.SIGTRAP, -6, 0x90, false},
 		{"a fault", unix.SIGSEGV, 1, 0x90, false},
 	} {
-		s := siginfo{signo: int32(c.signo), code: c.code}
-		if got := s.forStep(c.before); got != c.want {
+		s := tracee.Siginfo{Signo: int32(c.signo), Code: c.code}
+		if got := s.ForStep(c.before); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}

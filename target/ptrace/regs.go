@@ -3,62 +3,30 @@
 package ptrace
 
 import (
-	"unsafe"
-
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
-	"kprobe/internal/faults"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 )
 
-// regsError turns the kernel's "no such process", which also means "not
-// stopped", into what the caller needs to know.
-func regsError(err error) error {
-	if err == unix.ESRCH {
-		return target.ErrGone
-	}
-	return err
-}
+func (p *Process) abi() *tracee.ABI { return tracee.ABIs[p.arch] }
 
 // Regs reads the general registers of a stopped thread.
 func (p *Process) Regs(th target.Thread, r *arch.Regs) error {
-	var u registers
-	if err := getRegs(int(th), &u); err != nil {
-		return regsError(err)
+	var u tracee.Registers
+	if err := tracee.GetRegs(int(th), &u); err != nil {
+		return tracee.RegsError(err)
 	}
-	p.abi().archRegs(&u, r)
+	p.abi().ArchRegs(&u, r)
 	return nil
 }
 
 // SetRegs writes the general registers of a stopped thread.
 func (p *Process) SetRegs(th target.Thread, r *arch.Regs) error {
-	var u registers
-	p.abi().userRegs(r, &u)
-	return regsError(setRegs(int(th), &u))
-}
-
-// firstRealTime is the first signal of those that wait in a queue each.
-const firstRealTime = 32
-
-// siginfo is the kernel's, by what faults need of it. All of it has a name, so that two can be
-// compared.
-type siginfo struct {
-	signo, errno, code int32
-	pad                int32
-	addr               uint64
-	rest               [104]byte
-}
-
-func transferSiginfo(req, tid int, s *siginfo) error {
-	if err := faults.At("ptrace", req); err != nil {
-		return regsError(err)
-	}
-	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(req), uintptr(tid), 0, uintptr(unsafe.Pointer(s)), 0, 0)
-	if e != 0 {
-		return regsError(e)
-	}
-	return nil
+	var u tracee.Registers
+	p.abi().UserRegs(r, &u)
+	return tracee.RegsError(tracee.SetRegs(int(th), &u))
 }
 
 // Fault tells what raised the signal that th is reported for.
@@ -66,20 +34,30 @@ func (p *Process) Fault(th target.Thread) (target.Fault, error) {
 	if t := p.threads[int(th)]; t != nil && t.fault != nil {
 		return *t.fault, nil
 	}
-	var s siginfo
-	if err := transferSiginfo(unix.PTRACE_GETSIGINFO, int(th), &s); err != nil {
+	var s tracee.Siginfo
+	if err := tracee.TransferSiginfo(unix.PTRACE_GETSIGINFO, int(th), &s); err != nil {
 		return target.Fault{}, err
 	}
-	return faultOf(&s), nil
+	return tracee.FaultOf(&s), nil
 }
 
 // SetFaultAddr changes the address in the siginfo that the program's signal
 // handler will be given.
 func (p *Process) SetFaultAddr(th target.Thread, addr arch.Addr) error {
-	var s siginfo
-	if err := transferSiginfo(unix.PTRACE_GETSIGINFO, int(th), &s); err != nil {
+	var s tracee.Siginfo
+	if err := tracee.TransferSiginfo(unix.PTRACE_GETSIGINFO, int(th), &s); err != nil {
 		return err
 	}
-	s.addr = uint64(addr)
-	return transferSiginfo(unix.PTRACE_SETSIGINFO, int(th), &s)
+	s.Addr = uint64(addr)
+	return tracee.TransferSiginfo(unix.PTRACE_SETSIGINFO, int(th), &s)
+}
+
+// Vector reads vector register n, as far as functions take arguments in it. Errors: EINVAL, there is none of that number.
+func (p *Process) Vector(th target.Thread, n int, v *[16]byte) error {
+	return tracee.Vector(int(th), n, v)
+}
+
+// SetVector writes vector register n; what it has beyond 16 bytes stays.
+func (p *Process) SetVector(th target.Thread, n int, v *[16]byte) error {
+	return tracee.SetVector(int(th), n, v)
 }

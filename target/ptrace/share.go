@@ -15,6 +15,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/faults"
 	"kprobe/internal/proc"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 )
 
@@ -23,9 +24,9 @@ import (
 // closed again: so neither of us needs a name that the other can see, and other
 // namespaces are no obstacle. Its pages exist once they are written to.
 func (p *Process) Share(addr arch.Addr, size int) (ours []byte, err error) {
-	err = p.shared(addr, size, func(f *os.File) error {
+	err = p.shared(addr, size, func(f *os.File) (*byte, error) {
 		ours, err = unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
-		return os.NewSyscallError("mmap", err)
+		return unsafe.SliceData(ours), os.NewSyscallError("mmap", err)
 	})
 	if err != nil && ours != nil {
 		err = errors.Join(err, p.Unshare(ours))
@@ -37,54 +38,63 @@ func (p *Process) Share(addr arch.Addr, size int) (ours []byte, err error) {
 // Reshare gives the process, which executes another program, what it shared with
 // us before, at the same address. What we have of it stays where it is.
 func (p *Process) Reshare(addr arch.Addr, ours []byte) error {
-	return p.shared(addr, len(ours), func(f *os.File) error {
-		if err := copyResident(f, ours); err != nil {
-			return err
+	return p.shared(addr, len(ours), func(f *os.File) (*byte, error) {
+		at := unsafe.SliceData(ours)
+		behind, ok := p.files.Load(at)
+		if !ok {
+			return at, os.ErrClosed
 		}
-		_, _, e := unix.Syscall6(unix.SYS_MMAP, uintptr(unsafe.Pointer(&ours[0])), uintptr(len(ours)),
+		if err := copyWritten(f, behind.(*os.File), ours); err != nil {
+			return at, err
+		}
+		e := mmap(uintptr(unsafe.Pointer(at)), uintptr(len(ours)),
 			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE|unix.MAP_FIXED, f.Fd(), 0)
 		if e != 0 {
-			return os.NewSyscallError("mmap", e)
+			return at, os.NewSyscallError("mmap", e)
 		}
-		return nil
+		return at, nil
 	})
 }
 
-// copyResident writes the pages of shared memory that exist to a file. What was never written
-// to is not read either: that would make it.
-func copyResident(f *os.File, ours []byte) error {
-	const atATime = 1 << 14
-	page := os.Getpagesize()
-	var exists [atATime]byte
-	for at := 0; at < len(ours); at += atATime * page {
-		part := ours[at:min(at+atATime*page, len(ours))]
-		_, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&part[0])), uintptr(len(part)), uintptr(unsafe.Pointer(&exists)))
-		for off := 0; off < len(part); off += page {
-			if e == 0 && exists[off/page]&1 == 0 {
-				continue
-			}
-			if _, err := f.WriteAt(part[off:min(off+page, len(part))], int64(at+off)); err != nil {
-				return err
-			}
+// copyWritten writes the pages of shared memory that exist to a file: those that the file behind it has (lseek(2), SEEK_DATA).
+// What was never written to is not read either: that would make it. Most of some gigabytes never is, and to ask for each
+// page (mincore(2)) costs more than all else that an exec does.
+func copyWritten(to, behind *os.File, ours []byte) error {
+	for end := int64(0); ; {
+		start, err := behind.Seek(end, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return nil // there are no more
+		}
+		if err == nil {
+			end, err = behind.Seek(start, unix.SEEK_HOLE)
+		}
+		if err == nil {
+			_, err = to.WriteAt(ours[start:end], start)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return nil
 }
 
 // shared has the process make a memory file and map it, and us map it by ours in
-// between.
-func (p *Process) shared(addr arch.Addr, size int, ours func(*os.File) error) (err error) {
+// between, which answers where. We keep the file, to know what of it exists.
+func (p *Process) shared(addr arch.Addr, size int, ours func(*os.File) (*byte, error)) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("share %d bytes at %v with process %d: %w", size, addr, p.pid, err)
 		}
 	}()
+	return p.Together(func() error { return p.sharedBy(addr, size, ours) })
+}
+
+func (p *Process) sharedBy(addr arch.Addr, size int, ours func(*os.File) (*byte, error)) (err error) {
 	fd, err := p.memoryFile()
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if e := p.remote(p.volunteer(p.pid), p.abi().close, fd); err == nil && e != nil {
+		if e := p.remote(p.volunteer(p.pid), p.abi().Close, fd); err == nil && e != nil {
 			err = errors.Join(e, p.Free(addr, size))
 		}
 	}()
@@ -92,24 +102,38 @@ func (p *Process) shared(addr arch.Addr, size int, ours func(*os.File) error) (e
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	var at *byte // where we have it
+	defer func() {
+		if err != nil || at == nil {
+			f.Close()
+			return
+		}
+		if before, ok := p.files.Swap(at, f); ok {
+			before.(*os.File).Close()
+		}
+	}()
 	if err := f.Truncate(int64(size)); err != nil {
 		return err
 	}
 	if err := faults.At("mmap", 0); err != nil {
 		return err
 	}
-	if err := ours(f); err != nil {
+	if at, err = ours(f); err != nil {
 		return err
 	}
-	err = p.remote(p.volunteer(p.pid), p.abi().mmap, uint64(addr), uint64(size), unix.PROT_READ|unix.PROT_WRITE,
+	err = p.remote(p.volunteer(p.pid), p.abi().Mmap, uint64(addr), uint64(size), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_SHARED|unix.MAP_FIXED_NOREPLACE|unix.MAP_NORESERVE, fd, 0)
+	return p.mapped(addr, size, err)
+}
+
+// mapped sees to memory that the process has in common with us, or of which err tells why it should not have.
+func (p *Process) mapped(addr arch.Addr, size int, err error) error {
 	var refused refusal
 	switch {
 	case err == nil:
 		// Most of it is never written to, and a core file would have it all. It can be
 		// without this: then it is large.
-		p.remote(p.volunteer(p.pid), p.abi().madvise, uint64(addr), uint64(size), unix.MADV_DONTDUMP)
+		p.remote(p.volunteer(p.pid), p.abi().Madvise, uint64(addr), uint64(size), unix.MADV_DONTDUMP)
 	case !errors.As(err, &refused):
 		p.Free(addr, size) // it may have been made nevertheless
 	}
@@ -178,7 +202,7 @@ func (p *Process) LocksMemory() bool {
 func (p *Process) UserFSBase() bool {
 	var b []byte
 	err := proc.Process(p.pid).Try("auxv", func(file string) (err error) {
-		b, err = readFile(file)
+		b, err = tracee.ReadFile(file)
 		return err
 	})
 	const hwcap2, fsgsbase = 26, 1 << 1
@@ -201,7 +225,7 @@ func (p *Process) memoryFile() (fd uint64, err error) {
 		if err := p.WriteAt(at, []byte(memoryName(session)+"\x00")); err != nil {
 			return err
 		}
-		fd, err = p.call(t, p.abi().memfdCreate, uint64(at), unix.MFD_CLOEXEC)
+		fd, err = p.call(t, p.abi().MemfdCreate, uint64(at), unix.MFD_CLOEXEC)
 		return err
 	})
 	return fd, err
@@ -223,7 +247,7 @@ func (p *Process) closeMemoryFile(session uint64) error {
 	fds, err := proc.Numbers(dir)
 	for _, fd := range fds {
 		if to, _ := os.Readlink(fmt.Sprintf("%s/%d", dir.Name(), fd)); to == "/memfd:"+memoryName(session)+" (deleted)" {
-			err = errors.Join(err, p.remote(p.volunteer(p.pid), p.abi().close, uint64(fd)))
+			err = errors.Join(err, p.remote(p.volunteer(p.pid), p.abi().Close, uint64(fd)))
 		}
 	}
 	return err

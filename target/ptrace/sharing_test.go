@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kprobe/internal/tracee"
 )
 
 // A process that has ended shares no memory with others that have none: a recovery of it was refused for ever, since a thread of
@@ -55,7 +57,7 @@ func TestStrangerIsLetGoWithItsSignal(t *testing.T) {
 	defer p.Close()
 	pid := stranger.Process.Pid
 	p.Run(func() {
-		if err := ptraceRequest(unix.PTRACE_SEIZE, pid, 0, seizeOptions); err != nil {
+		if err := tracee.Request(unix.PTRACE_SEIZE, pid, 0, seizeOptions); err != nil {
 			t.Error(err)
 			return
 		}

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -6,25 +6,17 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
 	"kprobe/internal/lifeline"
+	"kprobe/internal/tracee"
 	"kprobe/symbol"
 )
 
-// frameMark tells a frame of ours, which a call that nobody saw the end of may have
-// left, from memory that is in use. The thread that it is for follows.
-const frameMark = "kprobe's signal frame for thread"
-
-// altStackIgnored are no such flags: a return to a frame of ours leaves the alternate stack
-// as it is.
-const altStackIgnored = 0x1234
-
 // frameRoom is what a frame takes at most, in whole pages.
-const frameRoom = mostVector + 4096
+const frameRoom = tracee.MostVector + 4096
 
 // frameAt is where a call's frame goes; 0 where there is no place. While threads
 // run, only memory of our own will do. A frozen process has some that is dead, and
@@ -74,7 +66,7 @@ func (p *Process) deadMemory() arch.Addr {
 
 func isStack(m symbol.Mapping) bool { return m.Path == "[stack]" && m.Read }
 
-func isZero(b []byte) bool { return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) }
+func isZero(b []byte) bool { return len(b) == 0 || b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1]) }
 
 // isUnused reads a frame's place, and tells whether it lies below every stack that
 // it may be part of.
@@ -83,12 +75,12 @@ func (p *Process) isUnused(at arch.Addr, b []byte) bool {
 		return false
 	}
 	for _, t := range p.threads {
-		var r registers
-		if t.state == running || getRegs(t.tid, &r) != nil {
+		var r tracee.Registers
+		if t.state == running || tracee.GetRegs(t.tid, &r) != nil {
 			continue
 		}
 		const stackRoom = 64 << 20 // no other stack is so near below
-		sp, end := arch.Addr(r.sp()), at+frameRoom+arch.Addr(p.arch.RedZone)
+		sp, end := arch.Addr(r.SP()), at+frameRoom+arch.Addr(p.arch.RedZone)
 		if sp < end && end-sp < stackRoom {
 			return false
 		}
@@ -100,17 +92,17 @@ func (p *Process) isUnused(at arch.Addr, b []byte) bool {
 // in the handler of a signal that came before it returned to the frame; but then it
 // still has nearly all signals blocked, as during a call.
 func (p *Process) isDoneWith(b []byte) bool {
-	note, ok := bytes.CutPrefix(b[p.abi().note:], []byte(frameMark))
+	note, ok := bytes.CutPrefix(b[p.abi().Note:], []byte(tracee.FrameMark))
 	if !ok {
 		return false
 	}
-	tid := int(binary.LittleEndian.Uint32(note))
+	tid := int(binary.NativeEndian.Uint32(note))
 	for _, t := range p.threads {
 		if t.tid != tid {
 			continue
 		}
 		const never = 1<<(unix.SIGKILL-1) | 1<<(unix.SIGSTOP-1)
-		mask, err := signalMask(unix.PTRACE_GETSIGMASK, tid, 0)
+		mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, tid, 0)
 		return err == nil && bits.OnesCount64(^(mask|never)) > 1
 	}
 	return true

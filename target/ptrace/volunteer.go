@@ -3,14 +3,13 @@
 package ptrace
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/arch"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 )
 
@@ -26,6 +25,7 @@ const (
 	inCall                     // of its own, which is restarted
 	faulting                   // is to be told of a fault that happens again by itself
 	signalled                  // is to be given a signal, which has to wait
+	forgetful                  // in a call that would fail (see tracee.ABI.ForgetsCall)
 	unfit
 )
 
@@ -58,84 +58,33 @@ func (p *Process) nobody() error {
 }
 
 func (p *Process) readiness(t *thread) readiness {
-	var r registers
-	var info siginfo
-	is, err := reportedFor(t.tid, &info)
+	var r tracee.Registers
+	var info tracee.Siginfo
+	is, err := tracee.ReportedFor(t.tid, &info)
 	switch {
-	case err != nil || getRegs(t.tid, &r) != nil:
+	case err != nil || tracee.GetRegs(t.tid, &r) != nil:
 		return signalled // whatever it is, the call will tell
-	case !is && !r.inCall(p):
+	case !is && !r.InCall(p):
 		return free
-	case !is || info.trapIsOver(t.dealt || r.isDealt(t.tid, t.back)):
+	case !is || info.TrapIsOver(t.tid, p, t.dealt || r.IsDealt(t.tid, t.back)):
+		if r.InCall(p) && p.abi().ForgetsCall(t.tid, r) {
+			return forgetful
+		}
 		return inCall
-	case info.happensAgain(&r, p):
+	case info.HappensAgain(&r, p):
 		return faulting
-	case !p.frozen && !info.raised():
+	case !p.frozen && !info.Raised():
 		return unfit // another thread could take what waits
 	}
 	return signalled
 }
 
-// reportedFor tells whether a stopped thread is about to be given a signal, and reads
-// what there is to know of that.
-func reportedFor(tid int, info *siginfo) (bool, error) {
-	err := insist(func() error {
-		err := transferSiginfo(unix.PTRACE_GETSIGINFO, tid, info)
-		if errors.Is(err, unix.EINVAL) { // in a group stop
-			*info = siginfo{code: unix.PTRACE_EVENT_STOP << 8}
-			err = nil
-		}
-		return err
-	})
-	return err == nil && !info.notice(), err
-}
-
-// notice tells what looks like a signal's report, and is none: the kernel's own word for a tracer, that of an
-// event, of a system call or of a step into a handler. No signal is lost with it, and none can be given.
-func (s *siginfo) notice() bool {
-	return s.code>>8 != 0 && s.code > 0 || unix.Signal(s.signo) == unix.SIGTRAP && s.code&0x7f == int32(unix.SIGTRAP)
-}
-
-// raised tells whether the thread itself raised the signal, rather than somebody sent it: the codes of
-// senders are zero or negative.
-func (s *siginfo) raised() bool {
-	switch unix.Signal(s.signo) {
-	case unix.SIGSEGV, unix.SIGBUS, unix.SIGILL, unix.SIGFPE, unix.SIGTRAP, unix.SIGSYS:
-		return s.code > 0
-	}
-	return false
-}
-
-// happensAgain tells whether a signal is for a fault of the instruction that a thread with
-// registers r stands at: one that has not been executed, and would fault again. Not so
-// sure is what has the kernel's code (siKernel): a stack that had no room for a signal's frame is told by
-// that, too. What comes out of a system call was sent, whatever its code says.
-func (s *siginfo) happensAgain(r *registers, m arch.Memory) bool {
-	const busMachineCheck = 5 // BUS_MCEERR_AO: of memory that nobody has asked for
-	switch unix.Signal(s.signo) {
-	case unix.SIGBUS:
-		if s.code == busMachineCheck {
-			return false
-		}
-	case unix.SIGSEGV, unix.SIGILL, unix.SIGFPE:
-	default:
-		return false
-	}
-	return s.code > 0 && s.code < siKernel && !r.inCall(m)
-}
-
-// trapIsOver tells whether a signal is a trap's that has been dealt with, or needs nothing but the
-// report.
-func (s *siginfo) trapIsOver(dealt bool) bool {
-	return unix.Signal(s.signo) == unix.SIGTRAP && (dealt || s.code == trapHWBreakpoint)
-}
-
 // enterGroupStop lets a volunteer that is about to be given a SIGSTOP have it: no thread can
 // block that, so it could not wait. The thread makes the call from the group stop.
 func (p *Process) enterGroupStop(t *thread) error {
-	var info siginfo
-	is, err := reportedFor(t.tid, &info)
-	if err != nil || !is || unix.Signal(info.signo) != unix.SIGSTOP {
+	var info tracee.Siginfo
+	is, err := tracee.ReportedFor(t.tid, &info)
+	if err != nil || !is || unix.Signal(info.Signo) != unix.SIGSTOP {
 		return err
 	}
 	c := call{tid: t.tid, tgid: t.tgid}
@@ -156,7 +105,7 @@ func (p *Process) enterGroupStop(t *thread) error {
 // process's, in the order in which they were sent. false: others of its number are there already, or
 // the kernel queues none with what is told of this one (rt_tgsigqueueinfo(2)). Should we die before the thread is let
 // go on without it, it gets the signal twice.
-func ahead(t *thread, signo int, info *siginfo) bool {
+func ahead(t *thread, signo int, info *tracee.Siginfo) bool {
 	if waits(t.tid, signo) {
 		return false
 	}
@@ -166,7 +115,7 @@ func ahead(t *thread, signo int, info *siginfo) bool {
 
 // waits tells whether a signal of a number waits for this very thread, which stands.
 func waits(tid, signo int) bool {
-	var all [64]siginfo
+	var all [64]tracee.Siginfo
 	for from := uint64(0); ; from += uint64(len(all)) {
 		ask := struct {
 			from         uint64
@@ -176,7 +125,7 @@ func waits(tid, signo int) bool {
 		if e != 0 || n == 0 {
 			return false
 		}
-		if slices.ContainsFunc(all[:n], func(s siginfo) bool { return int(s.signo) == signo }) {
+		if slices.ContainsFunc(all[:n], func(s tracee.Siginfo) bool { return int(s.Signo) == signo }) {
 			return true
 		}
 	}

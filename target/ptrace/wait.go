@@ -109,13 +109,13 @@ const (
 // and the thread may run into the next trap, or the same, without an instruction
 // in between. It answers whether there was one.
 func (p *Process) undeal(tid int) bool {
-	var r registers
+	var r tracee.Registers
 	t := p.threads[tid]
-	if getRegs(tid, &r) != nil || !r.isDealt(tid, t != nil && t.back) {
+	if tracee.GetRegs(tid, &r) != nil || !r.IsDealt(tid, t != nil && t.back) {
 		return false
 	}
-	r.unmark()
-	insist(func() error { return setRegs(tid, &r) })
+	r.Unmark()
+	tracee.Insist(func() error { return tracee.SetRegs(tid, &r) })
 	if t != nil {
 		t.back = false
 	}
@@ -124,7 +124,7 @@ func (p *Process) undeal(tid int) bool {
 
 // read takes the report of a stop from the kernel. It never takes that of an end: the task may
 // have been killed while it was stopped.
-func read(tid int) { waitReportBy(unix.P_PID, tid, unix.WSTOPPED|unix.WNOHANG) }
+func read(tid int) { tracee.WaitReportBy(unix.P_PID, tid, unix.WSTOPPED|unix.WNOHANG) }
 
 // bury takes the report of an end, so that the task's parent gets it. Of a child of this
 // very program there is one report only, which is for who waits for that child: an
@@ -140,7 +140,7 @@ func (p *Process) bury(tid int) {
 
 func reap(tid int) {
 	var ws unix.WaitStatus
-	wait4(tid, &ws, unix.WALL|unix.WNOHANG)
+	tracee.Wait4(tid, &ws, unix.WALL|unix.WNOHANG)
 }
 
 // event takes one report of the kernel. It answers the stop that the engine
@@ -220,7 +220,7 @@ func (p *Process) release(t *thread) {
 // written), so a frozen thread goes on as far as the next clean stop.
 func (p *Process) passEvent(t *thread) {
 	if p.frozen && !t.asked {
-		ptraceRequest(unix.PTRACE_INTERRUPT, t.tid, 0, 0)
+		tracee.Request(unix.PTRACE_INTERRUPT, t.tid, 0, 0)
 		t.asked = true
 	}
 	p.cont(t, 0)
@@ -233,11 +233,11 @@ func (p *Process) cont(t *thread, signal int) {
 	} else if p.stopped && signal == 0 && !t.asked {
 		// The others are in a group stop, and this one was called out of it for
 		// a trap: it shall go no further than back into it.
-		t.asked = ptraceRequest(unix.PTRACE_INTERRUPT, t.tid, 0, 0) == nil
+		t.asked = tracee.Request(unix.PTRACE_INTERRUPT, t.tid, 0, 0) == nil
 	}
 	t.state, t.signal, t.back, t.unfiltered = running, 0, false, false
 	// ESRCH: the thread was killed meanwhile; its end is reported by wait4.
-	insist(func() error { return ptraceRequest(req, t.tid, 0, uint64(signal)) })
+	tracee.Insist(func() error { return tracee.Request(req, t.tid, 0, uint64(signal)) })
 }
 
 // ended takes the end of a thread.
@@ -301,7 +301,7 @@ func exitOf(ws unix.WaitStatus) target.Exit {
 // born takes the report that t made a new task, which is traced and stops
 // before its first instruction.
 func (p *Process) born(t *thread, ev int) (target.Stop, bool) {
-	tid, err := eventMessage(t.tid)
+	tid, err := tracee.EventMessage(t.tid)
 	if err != nil {
 		p.passEvent(t)
 		return target.Stop{}, false
@@ -314,7 +314,7 @@ func (p *Process) born(t *thread, ev int) (target.Stop, bool) {
 	delete(p.early, tid)
 	if !seen {
 		for {
-			if _, err = wait4(tid, &ws, unix.WALL); err != unix.EINTR {
+			if _, err = tracee.Wait4(tid, &ws, unix.WALL); err != unix.EINTR {
 				break
 			}
 		}

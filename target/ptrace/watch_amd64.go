@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/faults"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 )
 
@@ -37,7 +38,7 @@ const (
 )
 
 func setDebugRegister(tid, n int, v uint64) error {
-	return ptraceRequest(unix.PTRACE_POKEUSR, tid, userDebugRegisters+8*uint64(n), v)
+	return tracee.Request(unix.PTRACE_POKEUSR, tid, userDebugRegisters+8*uint64(n), v)
 }
 
 // Watches is how many data the processor can watch at a time.
@@ -58,7 +59,7 @@ func (p *Process) Watch(ws []target.Watch) error {
 	p.version++
 	for _, t := range p.threads {
 		if t.state == running {
-			t.asked = ptraceRequest(unix.PTRACE_INTERRUPT, t.tid, 0, 0) == nil || t.asked
+			t.asked = tracee.Request(unix.PTRACE_INTERRUPT, t.tid, 0, 0) == nil || t.asked
 			continue
 		}
 		if err := p.setDebugRegisters(t); err != nil {
@@ -104,7 +105,7 @@ func (p *Process) setDebugRegisters(t *thread) error {
 		return nil
 	}
 	// While one is in use, the kernel checks its length against the address.
-	err := insist(func() error { return setDebugRegister(t.tid, drControl, 0) })
+	err := tracee.Insist(func() error { return setDebugRegister(t.tid, drControl, 0) })
 	if err == nil && p.watch.control != 0 {
 		for i, a := range p.watch.addr {
 			if err == nil && a != 0 {
@@ -130,9 +131,9 @@ func (p *Process) askAccess(s *target.Stop) {
 	if !p.watched {
 		return
 	}
-	var info siginfo
+	var info tracee.Siginfo
 	tid := int(s.Thread)
-	if transferSiginfo(unix.PTRACE_GETSIGINFO, tid, &info) != nil || info.code != trapHWBreakpoint {
+	if tracee.TransferSiginfo(unix.PTRACE_GETSIGINFO, tid, &info) != nil || !info.ForAccess(tid, p) {
 		return
 	}
 	s.Kind, s.Signal = target.StopAccess, 0
@@ -140,13 +141,25 @@ func (p *Process) askAccess(s *target.Stop) {
 	if err != nil {
 		return
 	}
-	for i := range p.watch.addr {
-		if p.watch.control>>(2*i)&1 != 0 && status>>i&1 != 0 {
-			s.Accessed |= 1 << i
-		}
-	}
+	s.Accessed, s.Among = p.watch.accessed(status, info.Code == tracee.TrapHWBkpt)
 	// Accesses by the kernel set bits too, and raise no signal.
 	setDebugRegister(tid, drStatus, 0)
+}
+
+// accessed reads out of DR6 what was accessed. Where the processor did not own up to the access (see tracee.ForStep), it is
+// what is watched, if that is one, else among those.
+func (r *debugRegisters) accessed(status uint64, owned bool) (these, among uint) {
+	var on uint
+	for i := range r.addr {
+		on |= uint(r.control>>(2*i)&1) << i
+	}
+	switch {
+	case owned:
+		return on & uint(status), 0
+	case on&(on-1) == 0:
+		return on, 0
+	}
+	return 0, on
 }
 
 // accessPending tells whether a thread that has stopped at our wish has accessed
@@ -185,7 +198,7 @@ func (p *Process) unwatchLeft() error {
 			continue
 		}
 		left = true
-		err = insist(func() error { return setDebugRegister(t.tid, drControl, 0) })
+		err = tracee.Insist(func() error { return setDebugRegister(t.tid, drControl, 0) })
 		if err != nil && err != unix.ESRCH {
 			return fmt.Errorf("clear the debug registers of thread %d: %w", t.tid, err)
 		}

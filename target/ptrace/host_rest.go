@@ -1,0 +1,11 @@
+//go:build linux && (arm64 || ppc64le || riscv64 || s390x)
+
+package ptrace
+
+import "kprobe/internal/tracee"
+
+// programsHere is what runs on this system.
+func programsHere() string { return tracee.ProgramsOf }
+
+// watchesHere is nothing here: whether these machines have watchpoints at all, the table of machines tells.
+func watchesHere() error { return nil }
