@@ -193,7 +193,7 @@ func TestNoTrapOutlivesItsController(t *testing.T) {
 		p.Send("20")
 		c.Process.Kill()
 		c.Wait()
-		found, err := lifeline.Read(j.Base, look.ReadAt)
+		found, err := lifeline.Read(look.Arch(), j.Base, look.ReadAt)
 		ok(t, err)
 		traps := []arch.Addr{found.Return}
 		for _, e := range found.Entries {

@@ -179,8 +179,8 @@ func TestReturnerOfRISCV64(t *testing.T) {
 	m.Write(caller, arch.RISCV64.Break)
 	// Its place in the table is taken by another: the search goes on.
 	i := tr.FrameIndex(stack)
-	m.Write(uint64(tr.FrameSlot(i)), Frame(stack-8*FrameSlots, 0x1234))
-	m.Write(uint64(tr.FrameSlot(i+1)), Frame(stack, caller))
+	m.Write(uint64(tr.FrameSlot(i)), Frame(arch.AMD64, stack-8*FrameSlots, 0x1234))
+	m.Write(uint64(tr.FrameSlot(i+1)), Frame(arch.AMD64, stack, caller))
 	s := qemurun.RISCV64State{PC: trampoline}
 	for i := range s.X {
 		s.X[i] = uint64(i) * 0x1111

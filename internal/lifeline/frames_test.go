@@ -24,7 +24,7 @@ func TestFramesAreReadBack(t *testing.T) {
 	rebuilt := 0
 	holds := func(when string) {
 		t.Helper()
-		found, err := Read(base, func(at arch.Addr, p []byte) error {
+		found, err := Read(arch.AMD64, base, func(at arch.Addr, p []byte) error {
 			copy(p, mem[at-base:])
 			return nil
 		})

@@ -6,7 +6,7 @@
 // back to its caller. The program goes on as if unprobed until somebody reads
 // the tables and restores its text.
 //
-// Everything here is bytes and addresses. It imports arch only.
+// Everything here is bytes and addresses.
 package lifeline
 
 import (
@@ -17,6 +17,10 @@ import (
 	"slices"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/a64"
+	"kprobe/internal/asm/ppc64"
+	"kprobe/internal/asm/rv64"
+	"kprobe/internal/asm/x86"
 )
 
 // Magic begins the header, so that a recovery knows what it has found.
@@ -56,16 +60,17 @@ const (
 // the thread may have been set back to that very trap. The processor clears it
 // with the next instruction.
 //
-// Machines whose processors stand at a trap that they report have no need of a mark: the
+// Other machines have no need of a mark: the
 // signal tells where the trap was, and the thread is not there any more. See Mark.
 const Dealt = 1 << 16
 
 // Mark is Dealt where a machine has it, else 0.
 func Mark(a *arch.Arch) uint64 {
-	if a.BreakPC == 0 {
-		return 0
+	switch a {
+	case arch.AMD64, arch.I386:
+		return Dealt
 	}
-	return Dealt
+	return 0
 }
 
 // Entry is one probe point: the trap at Addr has its instruction carried out
@@ -84,20 +89,21 @@ func IsJump(a *arch.Arch, code []byte) bool {
 	switch a {
 	case arch.ARM64: // b
 		return len(code) >= 4 && code[3]>>2 == 5
-	case arch.RISCV64:
+	case arch.PPC64LE, arch.RISCV64, arch.S390X:
 		return false // none is put over instructions
 	}
-	const prefixCS, jmpRel32 = 0x2e, 0xe9
-	return bytes.HasPrefix(bytes.TrimLeft(code, string(rune(prefixCS))), []byte{jmpRel32})
+	return bytes.HasPrefix(bytes.TrimLeft(code, string(rune(x86.PrefixCS))), []byte{x86.ByteJmp})
 }
 
 // BypassLen is the length of what Bypass answers.
 func BypassLen(a *arch.Arch) int {
 	switch a {
-	case arch.ARM64, arch.RISCV64:
+	case arch.ARM64, arch.PPC64LE, arch.RISCV64:
 		return 4
+	case arch.S390X:
+		return 6
 	}
-	return 5
+	return x86.JmpLen
 }
 
 // Bypass makes the trap at the end of a slot superfluous: bytes for its address,
@@ -105,39 +111,48 @@ func BypassLen(a *arch.Arch) int {
 // since one without post-handlers has the same instruction and such a jump. ok is
 // false for the trap of a probe, and for one from which no jump reaches.
 func (e Entry) Bypass(a *arch.Arch) (jump []byte, ok bool) {
-	const jmpRel32 = 0xe9
 	if !bytes.HasPrefix(e.Original[:e.Len], a.Break) {
 		return nil, false
 	}
 	switch a {
 	case arch.ARM64:
-		const b, reach = 0x14000000, 1 << 27
-		d := int64(e.Slot - e.Addr)
-		if d < -reach || d >= reach {
-			return nil, false
-		}
-		return binary.LittleEndian.AppendUint32(nil, b|uint32(d>>2)&(1<<26-1)), true
+		w, ok := a64.Branch(a64.B, e.Addr, e.Slot)
+		return binary.LittleEndian.AppendUint32(nil, w), ok
+	case arch.PPC64LE:
+		w, ok := ppc64.Branch(e.Addr, e.Slot)
+		return binary.LittleEndian.AppendUint32(nil, w), ok
 	case arch.RISCV64:
-		const jal, reach = 0x6f, 1 << 20
+		w, ok := rv64.Jump(e.Addr, e.Slot)
+		return binary.LittleEndian.AppendUint32(nil, w), ok
+	}
+	if a == arch.S390X {
+		const jg, reach = 0xc0f4, 1 << 32
 		d := int64(e.Slot - e.Addr)
 		if d < -reach || d >= reach {
 			return nil, false
 		}
-		v := uint32(d)
-		return binary.LittleEndian.AppendUint32(nil, jal|v>>20&1<<31|v>>1&(1<<10-1)<<21|v>>11&1<<20|v>>12&0xff<<12), true
+		return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(nil, jg), uint32(d/2)), true
 	}
-	return binary.LittleEndian.AppendUint32([]byte{jmpRel32}, uint32(e.Slot-e.Addr)-uint32(BypassLen(a))), true
+	rel, _ := x86.Rel(e.Addr+x86.JmpLen, e.Slot) // slots are within reach
+	return x86.AppendJmp(nil, rel), true
 }
 
 // BypassReturn makes the trap of the return trampoline superfluous: bytes for its
 // address, a jump to code in the Trap at base that finds the real return address.
-func BypassReturn(a *arch.Arch, base arch.Addr) []byte {
+func BypassReturn(a *arch.Arch, base arch.Addr) (code []byte) {
 	to := uint64(base + offCode + returnerAt)
 	switch {
 	case a == arch.ARM64:
 		// x16 is nobody's where a function returns, and a return needs no landing pad.
 		load := []byte{0x50, 0, 0, 0x58, 0, 0x02, 0x5f, 0xd6} // ldr x16, .+8; ret x16
 		return binary.LittleEndian.AppendUint64(load, to)
+	case a == arch.PPC64LE:
+		// r12 and the counter are nobody's where a function returns.
+		const by = 12
+		for _, w := range append(ppc64.Load(by, to), ppc64.MoveToCTR(by), ppc64.BCTR) {
+			code = binary.LittleEndian.AppendUint32(code, w)
+		}
+		return code
 	case a == arch.RISCV64:
 		// t6 is nobody's where a function returns.
 		load := []byte{
@@ -146,12 +161,18 @@ func BypassReturn(a *arch.Arch, base arch.Addr) []byte {
 			0x82, 0x8f, 0, 0, 0, 0, 0, 0, // c.jr t6
 		}
 		return binary.LittleEndian.AppendUint64(load, to)
+	case a == arch.S390X:
+		// r1 is nobody's where a function returns.
+		load := []byte{
+			0xc4, 0x18, 0, 0, 0, 4, // lgrl %r1, .+8
+			0x07, 0xf1, // br %r1
+		}
+		return binary.BigEndian.AppendUint64(load, to)
 	case a.PtrSize == 4:
-		const push, ret = 0x68, 0xc3 // over the return address that was popped just now
-		return append(binary.LittleEndian.AppendUint32([]byte{push}, uint32(to)), ret)
+		// over the return address that was popped just now
+		return append(x86.AppendPushImm(nil, uint32(to)), x86.ByteRet)
 	}
-	jmpMem := []byte{0xff, 0x25, 0, 0, 0, 0} // jmp *0(%rip)
-	return binary.LittleEndian.AppendUint64(jmpMem, to)
+	return x86.AppendJmpFar(nil, arch.Addr(to))
 }
 
 // Trap is the handler's memory in one target: a header with code, a hash table
@@ -200,6 +221,15 @@ const (
 	tableSize  = FrameSlots * frameSize
 )
 
+// words are numbers as a machine's memory has them.
+func words(a *arch.Arch, vs ...uint64) []byte {
+	b := make([]byte, 8*len(vs))
+	for i, v := range vs {
+		a.Order.PutUint64(b[8*i:], v)
+	}
+	return b
+}
+
 // Handler and Restorer are the addresses to give to sigaction.
 func (t *Trap) Handler() arch.Addr { return HandlerOf(t.Base) }
 
@@ -220,7 +250,7 @@ func (t *Trap) swapTable(table []byte) []Write {
 	t.table = 1 - t.table
 	return []Write{
 		{t.framesAt(), table},
-		{t.Base + offFrames, binary.LittleEndian.AppendUint64(nil, uint64(t.framesAt()))},
+		{t.Base + offFrames, words(t.machine, uint64(t.framesAt()))},
 	}
 }
 
@@ -230,11 +260,11 @@ func (t *Trap) SetOld(old [SigactSize]byte) []Write {
 }
 
 // IsHandler tells whether an action leads to the handler.
-func (t *Trap) IsHandler(a [SigactSize]byte) bool { return LeadsTo(a, t.Handler()) }
+func (t *Trap) IsHandler(a [SigactSize]byte) bool { return LeadsTo(t.machine, a, t.Handler()) }
 
-// LeadsTo tells whether an action leads to a handler.
-func LeadsTo(a [SigactSize]byte, handler arch.Addr) bool {
-	return binary.LittleEndian.Uint64(a[:]) == uint64(handler)
+// LeadsTo tells whether an action of a machine's leads to a handler.
+func LeadsTo(m *arch.Arch, a [SigactSize]byte, handler arch.Addr) bool {
+	return m.Order.Uint64(a[:]) == uint64(handler)
 }
 
 // Image is what is written at Base before anything leads there. old is the
@@ -242,13 +272,7 @@ func LeadsTo(a [SigactSize]byte, handler arch.Addr) bool {
 func (t *Trap) Image(old [SigactSize]byte) []byte {
 	b := make([]byte, headerSize, headerSize+len(handlers[t.machine]))
 	copy(b, Magic)
-	le := binary.LittleEndian
-	le.PutUint64(b[offID:], t.ID)
-	le.PutUint64(b[offEntries:], uint64(t.entriesAt))
-	le.PutUint64(b[offCount:], uint64(len(t.entries)))
-	le.PutUint64(b[offReturn:], uint64(t.Return))
-	le.PutUint64(b[offFrames:], uint64(t.framesAt()))
-	le.PutUint64(b[offMask:], uint64(t.slots-1))
+	copy(b[offID:], words(t.machine, t.ID, uint64(t.entriesAt), uint64(len(t.entries)), uint64(t.Return), uint64(t.framesAt()), uint64(t.slots-1)))
 	copy(b[offOld:], old[:])
 	return append(b, handlers[t.machine]...)
 }
@@ -268,10 +292,8 @@ type Driven struct {
 
 // Drive plans the note on a driven thread, for the session whose Trap is at base: before it gets
 // the mask, and when it has its own again.
-func Drive(base arch.Addr, d Driven) Write {
-	b := binary.LittleEndian.AppendUint64(nil, d.TID)
-	b = binary.LittleEndian.AppendUint64(b, d.Held)
-	return Write{base + offDriven, binary.LittleEndian.AppendUint64(b, d.Mask)}
+func Drive(a *arch.Arch, base arch.Addr, d Driven) Write {
+	return Write{base + offDriven, words(a, d.TID, d.Held, d.Mask)}
 }
 
 // Write is bytes for an address.
@@ -294,16 +316,12 @@ func (t *Trap) SetEntries(at arch.Addr, es []Entry) []Write {
 		return 1
 	})
 	t.entriesAt, t.entries = at, es
-	le := binary.LittleEndian
 	list := make([]byte, 0, len(es)*entrySize)
 	for _, e := range es {
-		list = le.AppendUint64(list, uint64(e.Addr))
-		list = le.AppendUint64(list, uint64(e.Slot))
+		list = append(list, words(t.machine, uint64(e.Addr), uint64(e.Slot))...)
 		list = append(append(list, e.Original[:]...), e.Len)
 	}
-	head := le.AppendUint64(nil, uint64(at))
-	head = le.AppendUint64(head, uint64(len(es)))
-	ws := []Write{{t.Base + offEntries, head}}
+	ws := []Write{{t.Base + offEntries, words(t.machine, uint64(at), uint64(len(es)))}}
 	if len(list) > 0 {
 		ws = slices.Insert(ws, 0, Write{at, list})
 	}
@@ -318,7 +336,7 @@ func (t *Trap) SetReturn(at arch.Addr) (ws []Write) {
 		trap := len(t.machine.Break)
 		ws = append(ws, Write{at + arch.Addr(trap), BypassReturn(t.machine, t.Base)[trap:]})
 	}
-	return append(ws, Write{t.Base + offReturn, binary.LittleEndian.AppendUint64(nil, uint64(at))})
+	return append(ws, Write{t.Base + offReturn, words(t.machine, uint64(at))})
 }
 
 // FrameSlot is where the table's slot i lies.
@@ -328,10 +346,7 @@ func (t *Trap) FrameSlot(i int) arch.Addr { return t.framesAt() + arch.Addr(i*fr
 func (t *Trap) FrameIndex(sp arch.Addr) int { return int(sp>>3) & (t.slots - 1) }
 
 // Frame is the content of a slot of the table.
-func Frame(sp, ret arch.Addr) []byte {
-	b := binary.LittleEndian.AppendUint64(nil, uint64(sp))
-	return binary.LittleEndian.AppendUint64(b, uint64(ret))
-}
+func Frame(a *arch.Arch, sp, ret arch.Addr) []byte { return words(a, uint64(sp), uint64(ret)) }
 
 // Found is what a recovery reads out of a dead session's memory.
 type Found struct {
@@ -343,11 +358,22 @@ type Found struct {
 	Driven  Driven
 }
 
+// Harmless is code of a session's that works on no memory beside itself, what is at base and the program's: slots, and the handler. What a handler
+// has left on a stack leads there.
+func (f *Found) Harmless(base arch.Addr) []arch.Range {
+	const slot = 16 // no slot has less room
+	rs := []arch.Range{{Start: base, End: base + arch.Addr(TrapSize())}}
+	for _, e := range f.Entries {
+		rs = append(rs, arch.Range{Start: e.Slot, End: e.Slot + slot})
+	}
+	return rs
+}
+
 // ErrForeign is Read's answer for memory that is not a Trap's.
 var ErrForeign = errors.New("no session's memory")
 
-// Read reads a Trap's memory back. Errors: the reader's; ErrForeign.
-func Read(base arch.Addr, read func(arch.Addr, []byte) error) (*Found, error) {
+// Read reads a Trap's memory back, in a target of a machine. Errors: the reader's; ErrForeign.
+func Read(a *arch.Arch, base arch.Addr, read func(arch.Addr, []byte) error) (*Found, error) {
 	b := make([]byte, headerSize)
 	if err := read(base, b); err != nil {
 		return nil, err
@@ -355,8 +381,8 @@ func Read(base arch.Addr, read func(arch.Addr, []byte) error) (*Found, error) {
 	if string(b[:len(Magic)]) != Magic {
 		return nil, fmt.Errorf("%w at %v", ErrForeign, base)
 	}
-	le := binary.LittleEndian
-	word := func(off int) uint64 { return le.Uint64(b[off:]) }
+	order := a.Order
+	word := func(off int) uint64 { return order.Uint64(b[off:]) }
 	f := &Found{ID: word(offID), Return: arch.Addr(word(offReturn)), Frames: make(map[arch.Addr]arch.Addr)}
 	f.Driven = Driven{word(offDriven), word(offDriven + 8), word(offDriven + 16)}
 	copy(f.Old[:], b[offOld:])
@@ -372,7 +398,7 @@ func Read(base arch.Addr, read func(arch.Addr, []byte) error) (*Found, error) {
 		}
 	}
 	for ; len(list) > 0; list = list[entrySize:] {
-		e := Entry{Addr: arch.Addr(le.Uint64(list)), Slot: arch.Addr(le.Uint64(list[8:]))}
+		e := Entry{Addr: arch.Addr(order.Uint64(list)), Slot: arch.Addr(order.Uint64(list[8:]))}
 		e.Len = list[16+copy(e.Original[:], list[16:])]
 		f.Entries = append(f.Entries, e)
 	}
@@ -381,8 +407,8 @@ func Read(base arch.Addr, read func(arch.Addr, []byte) error) (*Found, error) {
 		return nil, err
 	}
 	for ; len(table) > 0; table = table[frameSize:] {
-		if sp := le.Uint64(table); sp != 0 {
-			f.Frames[arch.Addr(sp)] = arch.Addr(le.Uint64(table[8:]))
+		if sp := order.Uint64(table); sp != 0 {
+			f.Frames[arch.Addr(sp)] = arch.Addr(order.Uint64(table[8:]))
 		}
 	}
 	return f, nil

@@ -22,6 +22,8 @@ func TestHandlerIsItsSource(t *testing.T) {
 		{arch.AMD64, "", "amd64_trap.S", "-m64", []byte{0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05}, []byte{0x48, 0x8d, 0xa4, 0x24, 0x78, 0xff, 0xff, 0xff}},
 		{arch.I386, "", "i386_trap.S", "-m32", []byte{0xb8, 0xad, 0, 0, 0, 0xcd, 0x80}, []byte{0x8d, 0x64, 0x24, 0xfc}},
 		{arch.RISCV64, "riscv64-linux-gnu-", "riscv64_trap.S", "-g0", []byte{0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0}, []byte{0x79, 0x71, 0x16, 0xe0}},
+		{arch.PPC64LE, "powerpc64le-linux-gnu-", "ppc64le_trap.S", "-g0", []byte{0xac, 0, 0, 0x38, 2, 0, 0, 0x44}, []byte{0xb0, 0xfd, 0x8c, 0x39}},
+		{arch.S390X, "s390x-linux-gnu-", "s390x_trap.S", "-march=z10", []byte{0x0a, 0xad}, []byte{0xc0, 0x50}},
 		{arch.ARM64, "aarch64-linux-gnu-", "arm64_trap.S", "-g0", []byte{0x68, 0x11, 0x80, 0xd2, 1, 0, 0, 0xd4}, []byte{0xff, 0xc3, 0x00, 0xd1}},
 	} {
 		as, err := exec.LookPath(tt.tools + "gcc")
@@ -105,10 +107,10 @@ func TestWhatIsWrittenIsFound(t *testing.T) {
 			m.write(w.Addr, w.New)
 		}
 		driven := Driven{rnd.Uint64(), rnd.Uint64(), rnd.Uint64()}
-		w := Drive(tr.Base, driven)
+		w := Drive(arch.AMD64, tr.Base, driven)
 		m.write(w.Addr, w.New)
-		m.write(tr.FrameSlot(tr.FrameIndex(0x7fff1000)), Frame(0x7fff1000, 0x4444))
-		f, err := Read(tr.Base, m.read)
+		m.write(tr.FrameSlot(tr.FrameIndex(0x7fff1000)), Frame(arch.AMD64, 0x7fff1000, 0x4444))
+		f, err := Read(arch.AMD64, tr.Base, m.read)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +126,7 @@ func TestWhatIsWrittenIsFound(t *testing.T) {
 }
 
 func TestForeignMemoryIsRefused(t *testing.T) {
-	if f, err := Read(0x1000, make(memory).read); err == nil {
+	if f, err := Read(arch.AMD64, 0x1000, make(memory).read); err == nil {
 		t.Errorf("zeros were taken for %+v", f)
 	}
 }

@@ -122,7 +122,7 @@ func (p *Process) noteDriven(d lifeline.Driven) error {
 	if p.guardian == nil {
 		return nil
 	}
-	w := lifeline.Drive(p.guardian.journal.Base, d)
+	w := lifeline.Drive(p.arch, p.guardian.journal.Base, d)
 	return p.WriteAt(w.Addr, w.New)
 }
 

@@ -3,11 +3,9 @@
 package ptrace
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +14,6 @@ import (
 	"kprobe/internal/guardian"
 	"kprobe/internal/lifeline"
 	"kprobe/internal/tracee"
-	"kprobe/symbol"
 )
 
 // A controller that is killed does not die at once: the guardian traces its owner
@@ -104,87 +101,19 @@ func disarmLeft(journal string) error {
 		return err
 	}
 	defer p.closeMem()
-	found, err := lifeline.Read(j.Base, p.ReadAt)
+	found, err := lifeline.Read(p.arch, j.Base, p.ReadAt)
 	if err != nil {
 		return err
 	}
 	if found.ID != j.ID {
 		return fmt.Errorf("%w: another session's memory", lifeline.ErrNothing)
 	}
-	text := codePages{p: p}
+	text := lifeline.Pages{Memory: p}
 	maps, err := p.Maps()
 	for _, m := range maps {
 		if m.Inode != 0 && m.Exec && !m.Write {
-			text.constant = append(text.constant, m)
+			text.Constant = append(text.Constant, arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)})
 		}
 	}
-	return errors.Join(err, text.write(found.Disarm(p.arch, j.Base, text.read)))
-}
-
-// codePages reads and writes the code of a running process a page at a time: what
-// there is to do has to be done soon, and most of its price is that of system calls.
-type codePages struct {
-	p        *Process
-	constant []symbol.Mapping // what nobody else writes; in order
-	pages    map[arch.Addr][]byte
-}
-
-const codePage = 4096
-
-// page is the content of the page with an address, nil where the program might
-// write there while we do.
-func (c *codePages) page(at arch.Addr) []byte {
-	at &^= codePage - 1
-	if b, ok := c.pages[at]; ok {
-		return b
-	}
-	i, _ := slices.BinarySearchFunc(c.constant, uint64(at), func(m symbol.Mapping, at uint64) int { return cmp.Compare(m.End, at+1) })
-	var b []byte
-	if i < len(c.constant) && c.constant[i].Start <= uint64(at) {
-		b = make([]byte, codePage)
-		if c.p.ReadAt(at, b) != nil {
-			b = nil
-		}
-	}
-	if c.pages == nil {
-		c.pages = make(map[arch.Addr][]byte)
-	}
-	c.pages[at] = b
-	return b
-}
-
-func (c *codePages) read(at arch.Addr, b []byte) error {
-	page, off := c.page(at), int(at&(codePage-1))
-	if page == nil || off+len(b) > len(page) {
-		return c.p.ReadAt(at, b)
-	}
-	copy(b, page[off:])
-	return nil
-}
-
-// write carries out writes of single bytes, or instructions. Those on a page that is known go
-// together, with what lies between them: to write what is there already changes
-// nothing for whoever runs it.
-func (c *codePages) write(ws []lifeline.Write) error {
-	type span struct{ first, end arch.Addr }
-	spans := make(map[arch.Addr]span)
-	var errs []error
-	for _, w := range ws {
-		page := c.page(w.Addr)
-		if page == nil {
-			errs = append(errs, c.p.WriteAt(w.Addr, w.New))
-			continue
-		}
-		at := w.Addr &^ (codePage - 1)
-		copy(page[w.Addr-at:], w.New)
-		s, more := spans[at]
-		if !more {
-			s = span{w.Addr, w.Addr}
-		}
-		spans[at] = span{min(s.first, w.Addr), max(s.end, w.Addr+arch.Addr(len(w.New)))}
-	}
-	for at, s := range spans {
-		errs = append(errs, c.p.WriteAt(s.first, c.pages[at][s.first-at:s.end-at]))
-	}
-	return errors.Join(errs...)
+	return errors.Join(err, text.Write(found.Disarm(p.arch, j.Base, text.Read)))
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -102,7 +103,7 @@ func copies(j *lifeline.Journal) (all []*lifeline.Journal) {
 			if err != nil {
 				continue
 			}
-			if trap, err := lifeline.Read(j.Base, p.ReadAt); err == nil && trap.ID == j.ID {
+			if trap, err := lifeline.Read(p.arch, j.Base, p.ReadAt); err == nil && trap.ID == j.ID {
 				all = append(all, c)
 				found = true
 			}
@@ -142,7 +143,7 @@ func recoverOnce(j *lifeline.Journal) error {
 // to let go.
 func (p *Process) restore(j *lifeline.Journal) error {
 	p.watched = true // for all that we know
-	found, err := lifeline.Read(j.Base, p.ReadAt)
+	found, err := lifeline.Read(p.arch, j.Base, p.ReadAt)
 	if err == nil && found.ID == j.ID {
 		// They may be gone already, and with them what tells that a thread ran into one.
 		p.disarmed = found.Traps()
@@ -151,11 +152,12 @@ func (p *Process) restore(j *lifeline.Journal) error {
 	if err != nil {
 		return err
 	}
+	p.skipCalls()
 	if err := p.closeMemoryFile(j.ID); err != nil && !errors.Is(err, target.ErrGone) {
 		p.passOn(stops)
 		return err
 	}
-	found, err = lifeline.Read(j.Base, p.ReadAt)
+	found, err = lifeline.Read(p.arch, j.Base, p.ReadAt)
 	if err != nil || found.ID != j.ID {
 		// A trap handler is there before the first byte changes, and goes after
 		// the last one is back: the controller died before, or after.
@@ -191,7 +193,7 @@ func (p *Process) restore(j *lifeline.Journal) error {
 	if err == nil && !found.Stays(p.arch) {
 		handler := lifeline.HandlerOf(j.Base)
 		p.action = p.TrapHandler(handler, lifeline.RestorerOf(j.Base), found.Old)
-		err = p.ReturnTrapAction(func(a target.Action) bool { return lifeline.LeadsTo(a, handler) }, found.Old)
+		err = p.ReturnTrapAction(func(a target.Action) bool { return lifeline.LeadsTo(p.arch, a, handler) }, found.Old)
 	}
 	if err != nil {
 		errs = append(errs, err)
@@ -202,6 +204,40 @@ func (p *Process) restore(j *lifeline.Journal) error {
 		errs = append(errs, p.WriteAt(over.Addr, over.New))
 	}
 	return errors.Join(errs...)
+}
+
+// skipCalls leads threads past the call that the dead controller was about to have them make: on to the frame with all
+// that they had before (see call). Made later, it would change what has been restored.
+func (p *Process) skipCalls() {
+	for tid, t := range p.threads {
+		var r tracee.Registers
+		if t.state == running || tracee.GetRegs(tid, &r) != nil {
+			continue
+		}
+		if back := p.ledTo(&r); back != 0 {
+			r.SetPC(uint64(back))
+			tracee.Insist(func() error { return tracee.SetRegs(tid, &r) })
+		}
+	}
+}
+
+// ledTo is where a thread goes after a call that a controller has it make next, and its registers r are as they are
+// there then; 0 where that is not what it is about to do. A signal handler that makes a call of its own has a frame too,
+// but not one of ours.
+func (p *Process) ledTo(r *tracee.Registers) arch.Addr {
+	a := p.abi()
+	for _, e := range a.Entries[:len(a.Entries)-1] { // the last one does not return
+		if !holds(p, arch.Addr(r.PC()), e.Code) {
+			continue
+		}
+		frame, to := r.Returns(a, p, e.Pops)
+		ours := holds(p, frame+arch.Addr(a.Note), tracee.FrameMark)
+		if ours && slices.ContainsFunc(a.Back, func(code string) bool { return holds(p, to, code) }) {
+			return to
+		}
+		return 0
+	}
+	return 0
 }
 
 // restoreBytes puts an instruction back, if our trap or jump is still there. The trap at

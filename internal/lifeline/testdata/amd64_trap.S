@@ -13,12 +13,13 @@ header:
 	.space	256
 
 handler:
-	cmpq	$0, header+128(%rip)	# is there a thread that was driven
+	lea	header(%rip), %rbx
+	cmpq	$0, 128(%rbx)		# is there a thread that was driven
 	je	arrived
-	mov	header+136(%rip), %rax	# with this mask?
+	mov	136(%rbx), %rax		# with this mask?
 	cmp	%rax, MASK(%rdx)
 	jne	trace
-	mov	header+144(%rip), %rax	# then it has its own again
+	mov	144(%rbx), %rax		# then it has its own again
 	mov	%rax, MASK(%rdx)
 	btrl	$8, FLAGS(%rdx)		# and makes no more single steps: TF
 trace:
@@ -27,13 +28,23 @@ trace:
 arrived:
 	btrl	$16, FLAGS(%rdx)	# RF: the tracer has dealt with this trap, and
 	jc	ignore			# died before it could keep the signal back
-	cmpl	$4, CODE(%rsi)		# TRAP_HWBKPT: an access to what it watched,
-	je	ignore			# and the instruction is done
 	mov	IP(%rdx), %rax
+	mov	CODE(%rsi), %ecx
+	cmp	$4, %ecx		# TRAP_HWBKPT: an access to what it watched,
+	je	ignore			# and the instruction is done
+	dec	%ecx			# TRAP_BRKPT: so is one that the processor does
+	jnz	trap			# not own up to (int3 has SI_KERNEL)
+	testb	$1, FLAGS+1(%rdx)	# TF: or a step of the program's own
+	jnz	trap
+	test	$0xfff, %eax		# or int1; what is on the page before
+	jz	ignore			# may not be there
+	cmpb	$0xf1, -1(%rax)
+	jne	ignore
+trap:
 	dec	%rax			# the address of the trap instruction
-	mov	header+16(%rip), %r8	# entries, sorted by address
+	mov	16(%rbx), %r8		# entries, sorted by address
 	xor	%ecx, %ecx		# lowest that may be it
-	mov	header+24(%rip), %r9	# one past the highest
+	mov	24(%rbx), %r9		# one past the highest
 search:
 	cmp	%r9, %rcx
 	jae	frames
@@ -55,12 +66,12 @@ resume:
 	ret
 
 frames:					# not a probe: the return trampoline?
-	cmp	header+32(%rip), %rax
+	cmp	32(%rbx), %rax
 	jne	foreign
 	mov	SP(%rdx), %rax
 	sub	$8, %rax		# the stack slot that was popped
-	mov	header+40(%rip), %r8
-	mov	header+48(%rip), %r9	# number of slots less one
+	mov	40(%rbx), %r8
+	mov	48(%rbx), %r9		# number of slots less one
 	mov	%rax, %rcx
 	shr	$3, %rcx
 probe:
@@ -74,7 +85,7 @@ probe:
 	test	%r11, %r11
 	jnz	probe
 foreign:				# the program's own
-	mov	header+56(%rip), %rax
+	mov	56(%rbx), %rax
 	cmp	$1, %rax
 	je	ignore			# SIG_IGN
 	jb	default			# SIG_DFL
@@ -88,18 +99,15 @@ ignore:
 default:				# end as the program would have
 	mov	$13, %eax		# rt_sigaction(SIGTRAP, SIG_DFL)
 	mov	$5, %edi
-	lea	header+96(%rip), %rsi
+	lea	96(%rbx), %rsi
 	xor	%edx, %edx
 	mov	$8, %r10d
 	syscall
-	mov	$39, %eax		# getpid
-	syscall
-	mov	%eax, %edi
 	mov	$186, %eax		# gettid
 	syscall
-	mov	%eax, %esi
-	mov	$5, %edx
-	mov	$234, %eax		# tgkill: delivered when the handler returns
+	mov	%eax, %edi
+	mov	$5, %esi
+	mov	$200, %eax		# tkill: delivered when the handler returns
 	syscall
 	ret
 

@@ -38,9 +38,19 @@ trace:
 arrived:
 	btrl	$16, FLAGS(%edx)	# RF: the tracer has dealt with this trap, and
 	jc	ignore			# died before it could keep the signal back
-	cmpl	$4, CODE(%ecx)		# TRAP_HWBKPT: an access to what it watched,
-	je	ignore			# and the instruction is done
 	mov	IP(%edx), %eax
+	mov	CODE(%ecx), %ecx
+	cmp	$4, %ecx		# TRAP_HWBKPT: an access to what it watched,
+	je	ignore			# and the instruction is done
+	dec	%ecx			# TRAP_BRKPT: so is one that the processor does
+	jnz	trap			# not own up to (int3 has SI_KERNEL)
+	testb	$1, FLAGS+1(%edx)	# TF: or a step of the program's own
+	jnz	trap
+	test	$0xfff, %eax		# or int1; what is on the page before
+	jz	ignore			# may not be there
+	cmpb	$0xf1, -1(%eax)
+	jne	ignore
+trap:
 	dec	%eax			# the address of the trap instruction
 	mov	16(%ebx), %esi		# entries, sorted by address
 	xor	%ecx, %ecx		# lowest that may be it
