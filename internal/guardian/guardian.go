@@ -27,6 +27,7 @@ type Guardian struct {
 // Role is what a guardian is for. It calls play where this process is a guardian that was started with that name, and ends the
 // process. It is called when the package is initialised, before the main function does anything.
 func Role(name string, play func(args []string)) {
+	roles = append(roles, name)
 	if len(os.Args) > 0 && os.Args[0] == name {
 		named(name)
 		play(os.Args[1:])
