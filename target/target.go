@@ -125,7 +125,7 @@ type Target interface {
 	// OnOwner tells whether the caller runs inside Run.
 	OnOwner() bool
 
-	// Wake makes the current or next Wait return StopWoken soon. It may be
+	// Wake makes the current or next Wait return StopWoken soon. Where it is not sure, it may be
 	// lost in rare races: a caller that needs an answer wakes again.
 	Wake() (sure bool)
 
@@ -188,6 +188,20 @@ type Sharer interface {
 	Reshare(addr arch.Addr, ours []byte) error
 	// Unshare gives up our side; the target's goes by Free.
 	Unshare(ours []byte) error
+}
+
+// Pool is memory that several targets can have in common with us (internal/pool).
+type Pool interface {
+	Ours() []byte
+	// Lend calls use with its number while a user may attach it. Errors: EPERM; of use.
+	Lend(uid, gid uint32, use func(id int) error) error
+}
+
+// Pooler is a Sharer that can have a Pool, too.
+type Pooler interface {
+	// SharePool maps a pool at addr, which the caller knows to be free; the target is frozen. Forked children share it too.
+	// Errors: as Alloc; ENOTSUP, EPERM, where the target is in another container, or another user's.
+	SharePool(addr arch.Addr, p Pool) error
 }
 
 // Breaker is a target that has breakpoints beside its memory: no byte changes,
@@ -436,7 +450,7 @@ type Machine interface {
 
 	// Leads are the addresses in the text of the kernel or a module, of that which an address is in, that more than relative branches there
 	// may lead to. data is where tables of distances may be. Errors: in words.
-	Leads() (data []symbol.Range, points []arch.Addr, err error)
+	Leads(into arch.Addr) (data []arch.Range, points []arch.Addr, err error)
 
 	// Pinned says why the instructions of a stretch of text must run where they stand: the kernel knows the fault or
 	// the trap of one by its address; "" where they may run elsewhere.
@@ -490,4 +504,6 @@ type Readers struct{ Kernel, KernelText, User, UserText, Stack arch.Addr }
 type Switcher interface {
 	// TaskID is the task that a thread runs now.
 	TaskID(th Thread) int
+	// TaskAt is the address of its task; 0 where that is not known.
+	TaskAt(th Thread) arch.Addr
 }

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -118,7 +118,7 @@ func (p *Process) KeepTrapAction(th target.Thread) (own *target.Action, err erro
 		}
 		return nil, p.blockTrap(t)
 	}
-	binary.LittleEndian.PutUint64(now[:], sigIgn)
+	binary.NativeEndian.PutUint64(now[:], sigIgn)
 	return &now, nil
 }
 
@@ -131,7 +131,7 @@ func (p *Process) IgnoresTraps() bool {
 // What an Action's first word may be instead of a handler.
 const sigDfl, sigIgn = 0, 1
 
-func isDefault(a target.Action) bool { return binary.LittleEndian.Uint64(a[:]) == sigDfl }
+func isDefault(a target.Action) bool { return binary.NativeEndian.Uint64(a[:]) == sigDfl }
 
 // sameBut tells whether two actions differ in their handlers at most: the rest is what the kernel
 // leaves of one that it takes away.
@@ -154,7 +154,7 @@ func (p *Process) blockTrap(t *thread) error {
 // ignores the signal shows no sign of it, so once in a while a look is taken anyway; and at
 // every hit of a program that has done one of both.
 func (p *Process) trapActionLost(t *thread) bool {
-	mask, err := signalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
+	mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
 	if err != nil {
 		return false
 	}
@@ -179,7 +179,7 @@ const ownFaults = 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1)
 const lookAgain = 5 * time.Millisecond
 
 // catches tells whether the action that was set is a handler.
-func (p *Process) catches() bool { return binary.LittleEndian.Uint64(p.action[:]) > 1 }
+func (p *Process) catches() bool { return binary.NativeEndian.Uint64(p.action[:]) > 1 }
 
 // keepFrozen is KeepTrapAction for those that a freeze has found at traps, all
 // of them back there already.

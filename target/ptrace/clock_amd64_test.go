@@ -3,9 +3,10 @@
 package ptrace
 
 import (
-	"math/bits"
 	"testing"
 	"time"
+
+	"kprobe/internal/host"
 )
 
 // The counter's time goes with the kernel's.
@@ -15,14 +16,13 @@ func TestCounterClock(t *testing.T) {
 		t.Log("no counter to tell the time by here: ", err)
 		return
 	}
-	first := readClock()
+	first := host.Counter(timeStamp).Read()
 	time.Sleep(50 * time.Millisecond)
-	for _, r := range []reading{first, readClock()} {
-		hi, lo := bits.Mul64(r.counter, c.mult)
-		got := c.base + (hi<<(64-clockShift) | lo>>clockShift)
+	for _, r := range []host.Reading{first, host.Counter(timeStamp).Read()} {
 		// A reading may be as wrong as the time between its two looks at the counter.
-		if d := int64(got - r.clock); d < -1e6 || d > 1e6 {
-			t.Errorf("the counter says %d ns, the clock %d", got, r.clock)
+		got := c.Nanoseconds(r.Counter)
+		if d := int64(got - r.Clock); d < -1e6 || d > 1e6 {
+			t.Errorf("the counter says %d ns, the clock %d", got, r.Clock)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -80,7 +80,7 @@ func (p *Process) cpuOf(t *thread) int {
 	if t.rseq != 0 {
 		var b [4]byte
 		if p.ReadAt(t.rseq+4, b[:]) == nil {
-			if cpu := int32(binary.LittleEndian.Uint32(b[:])); cpu >= 0 {
+			if cpu := int32(binary.NativeEndian.Uint32(b[:])); cpu >= 0 {
 				return int(cpu)
 			}
 		}

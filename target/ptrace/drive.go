@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -12,8 +12,6 @@ import (
 	"kprobe/internal/tracee"
 	"kprobe/target"
 )
-
-var _ target.Driver = (*Process)(nil) // programs inside a process need it
 
 // unblockable are the signals that the kernel takes out of a mask.
 const unblockable = 1<<(unix.SIGKILL-1) | 1<<(unix.SIGSTOP-1)

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -13,12 +13,9 @@ import (
 // A child is born traced by the thread that traces its parent, and the kernel
 // knows no way to hand a tracee over: between the one tracer's detach and the
 // other's attach it runs. A signal that stops it would be seen by its parent. So
-// it is sent round a small loop of ours meanwhile, in a page of its own.
-
-// loopRounds bounds the loop: several seconds, when an attach takes
-// milliseconds. A child that nobody comes for, because its tracer died say, goes
-// on by itself, with its registers and flags as they were.
-const loopRounds = 1 << 27
+// it is sent round a small loop of ours meanwhile, in memory of its own. It blocks all
+// signals there: a handler would run before the first probe, and come back to the loop when
+// nobody takes the child out any more.
 
 // Follow lets the child go into the loop. What it answers attaches to it, on
 // another owner thread, and takes it out again.

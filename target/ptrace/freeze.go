@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -293,5 +293,3 @@ func signalSet(pid, tid int, name string) (uint64, error) {
 	}
 	return strconv.ParseUint(field, 16, 64)
 }
-
-func errnoResult(e unix.Errno) uint64 { return -uint64(e) }

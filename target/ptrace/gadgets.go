@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -22,7 +22,6 @@ type gadgets struct {
 	back arch.Addr // rt_sigreturn; 0 where there is none, or no return leads to it
 
 	callCode, backCode string // what was there
-	fileless           bool   // the call is in memory of no file, which may be ours
 }
 
 // within tells whether one of them lies in a range.
@@ -73,13 +72,6 @@ func (p *Process) gadgets(m arch.Memory, unmapped arch.Range) (gadgets, error) {
 	}
 	p.found = s.found
 	return p.found, nil
-}
-
-// forgetFileless forgets gadgets that may be in memory which is about to be unmapped, where others can be had by now.
-func (p *Process) forgetFileless() {
-	if p.found.fileless {
-		p.found = gadgets{fileless: true}
-	}
 }
 
 func isFileless(m symbol.Mapping) bool { return m.Inode == 0 && m.Path != "[vdso]" }

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"kprobe/arch"
@@ -80,7 +78,7 @@ func (p *Process) engageGuardian() error {
 	if err := errors.Join(faults.At("pipe2", 0), faults.At("clone", 0)); err != nil {
 		return err
 	}
-	for g := spares.take(); g != nil; g = spares.take() {
+	for g := spares.Take(); g != nil; g = spares.Take() {
 		if p.holdBy(g) == nil { // else somebody has killed it
 			return nil
 		}
@@ -135,7 +133,7 @@ func (p *Process) releaseGuardian() {
 	default:
 		go func() {
 			if g.Wait(patience) == nil { // the owner thread has ended
-				spares.put(g.Guardian)
+				spares.Put(g.Guardian)
 			} else {
 				g.Leave()
 			}
@@ -144,44 +142,4 @@ func (p *Process) releaseGuardian() {
 }
 
 // spares are this controller's guardians without a process.
-var spares = spareGuardians{keep: time.Second / 10}
-
-// spareGuardians keeps guardians for a moment: the children of a shell script come and go.
-type spareGuardians struct {
-	keep time.Duration
-	mu   sync.Mutex
-	free []*guardian.Guardian
-}
-
-const maxSpares = 8
-
-// take answers the one that was put last; nil where there is none.
-func (s *spareGuardians) take() *guardian.Guardian {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.free) == 0 {
-		return nil
-	}
-	g := s.free[len(s.free)-1]
-	s.free = s.free[:len(s.free)-1]
-	return g
-}
-
-// put keeps one, for as long as spares are kept.
-func (s *spareGuardians) put(g *guardian.Guardian) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.free) == maxSpares {
-		g.Leave()
-		return
-	}
-	s.free = append(s.free, g)
-	time.AfterFunc(s.keep, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if i := slices.Index(s.free, g); i >= 0 {
-			s.free = slices.Delete(s.free, i, i+1)
-			g.Leave()
-		}
-	})
-}
+var spares = guardian.Spares{Keep: time.Second}

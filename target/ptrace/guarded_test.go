@@ -1,9 +1,13 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
 import (
+	"bufio"
+	"fmt"
+	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -14,17 +18,11 @@ import (
 	"kprobe/internal/testprog"
 )
 
-func (s *spareGuardians) has(pid int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.free, func(g *guardian.Guardian) bool { return g.PID() == pid })
-}
-
 // A guardian whose process is let go is the next one's. One that has been killed meanwhile is nobody's.
 func TestGuardianIsUsedAgain(t *testing.T) {
-	keep := spares.keep
-	spares.keep = 5 * time.Minute // longer than this takes on any machine
-	t.Cleanup(func() { spares.keep = keep })
+	keep := spares.Keep
+	spares.Keep = 5 * time.Minute // longer than this takes on any machine
+	t.Cleanup(func() { spares.Keep = keep })
 	p := testprog.Start(t, testprog.Build(t, "rets", "-O2"))
 	guarded := func() (guardian int) {
 		target, err := Attach(p.Pid)
@@ -45,7 +43,7 @@ func TestGuardianIsUsedAgain(t *testing.T) {
 		if left, err := lifeline.Journals(p.Pid); err != nil || len(left) != 0 {
 			t.Errorf("let go, the journals are %q, %v", left, err)
 		}
-		for end := time.Now().Add(time.Minute); !spares.has(guardian); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); !spares.Has(guardian); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("guardian %d is not free", guardian)
 			}
@@ -119,4 +117,72 @@ func untilStopped(t *testing.T, pid int) {
 		}
 	}
 	t.Fatalf("process %d does not stop", pid)
+}
+
+// A guardian that is taken and put back is kept as long as any: it is not let go by the timer of the time before.
+func TestSpareGuardianIsKeptAnew(t *testing.T) {
+	g, err := guardian.Start(guardianName, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Leave)
+	for !guardian.Is(proc.Process(g.PID()).Read) { // until it has executed its program
+		time.Sleep(time.Millisecond)
+	}
+	if p, err := Attach(g.PID()); err == nil {
+		p.Close()
+		t.Error("a guardian can be probed")
+	}
+	s := &guardian.Spares{Keep: time.Second}
+	s.Put(g)
+	first := time.Now()
+	if s.Take() != g {
+		t.Fatal("a guardian that was put is not there a second later") // or this machine stood still for that long
+	}
+	s.Keep = time.Hour
+	s.Put(g)
+	time.Sleep(time.Until(first.Add(1500 * time.Millisecond)))
+	if !s.Has(g.PID()) {
+		t.Error("put back, it is let go by the timer that was set when it was put first")
+	}
+	s.Take()
+}
+
+// Who attaches while a guardian puts back what a controller has left waits for it. Another tracer is named, and not waited for.
+func TestAttachWaitsForGuardians(t *testing.T) {
+	tracing := func(name string) (pid int) {
+		p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
+		tracer := exec.Command(testprog.Build(t, "seizes", "-O2"), fmt.Sprint(p.Pid))
+		tracer.Args[0] = name
+		out, err := tracer.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tracer.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { tracer.Wait() })
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "traced\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		return p.Pid
+	}
+	pid := tracing(guardianName)
+	if d := Diagnose(pid); d.OK() || !strings.Contains(d.Obstacle(), "try again in a moment") {
+		t.Errorf("while it is restored: %s", d.Obstacle())
+	}
+	p, err := Attach(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	pid = tracing("another")
+	if p, err := Attach(pid); err == nil {
+		p.Close()
+		t.Error("attached to what another traces")
+	} else if !strings.Contains(err.Error(), "(seizes) traces it already: end that first") {
+		t.Error(err)
+	}
 }

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -96,7 +96,7 @@ func restore(journal string) {
 	}
 	if err == nil {
 		// For as long as it lives: another tracer may be there meanwhile.
-		err = recoverJournal(j, j.Current)
+		_, err = recoverJournal(j, j.Current)
 	}
 	if err != nil && !errors.Is(err, lifeline.ErrNothing) {
 		fmt.Fprintf(os.Stderr, "kprobe: not restored, %s: %v\n", filepath.Base(journal), err)

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
-	"kprobe/internal/faults"
 	"kprobe/internal/tracee"
 	"kprobe/target"
 )
@@ -168,13 +166,13 @@ func (p *Process) volunteered(t *thread, err error) error {
 	return err
 }
 
-// call is one system call that a stopped task makes for us. The task runs
+// call is a system call that a stopped task makes for us, or several. The task runs
 // instructions that its program has anyway, so that no byte of text changes:
 //
 //	syscall; ret               the call, with all signals blocked
 //	mov $15, %eax; syscall     rt_sigreturn, where the return leads to
 //
-// We stop it at both ends of the call and put its registers back, so that the
+// We stop it at both ends of the call, and have it make the next, or put its registers back, so that the
 // return is never executed; unless we die. Then the task goes on by itself: it
 // makes the call, returns, and finds on its stack a signal frame with all that it
 // had before. That is why registers are changed before the mask of blocked
@@ -188,8 +186,6 @@ type call struct {
 	frame     arch.Addr // 0: no memory for one
 	alone     bool      // nobody else runs meanwhile
 	memory    arch.Memory
-	nr        uint64
-	args      []uint64
 
 	away   bool // it has been led to where it makes calls
 	saved  tracee.Registers
@@ -532,16 +528,4 @@ func (p *Process) groups() (pids []int) {
 		}
 	}
 	return pids
-}
-
-// signalMask reads or writes the mask of blocked signals.
-func signalMask(req, tid int, mask uint64) (uint64, error) {
-	if err := faults.At("ptrace", req); err != nil {
-		return 0, err
-	}
-	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(req), uintptr(tid), 8, uintptr(unsafe.Pointer(&mask)), 0, 0)
-	if e != 0 {
-		return 0, e
-	}
-	return mask, nil
 }

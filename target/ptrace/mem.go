@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -47,7 +47,7 @@ func (p *Process) ReadAt(addr arch.Addr, b []byte) error {
 // because it writes private read-only pages (text) and grows stacks, as
 // process_vm_writev does not.
 func (p *Process) WriteAt(addr arch.Addr, b []byte) error {
-	return p.withMem(func(f *os.File) error { return transfer(f, addr, b, (*os.File).WriteAt, "pwrite", "write") })
+	return p.withMem(func(f *os.File) error { return transfer(f, addr, b, writeMemory, "pwrite", "write") })
 }
 
 // withMem has the memory file of the program that is executed now: an exec may replace it
@@ -119,7 +119,7 @@ func (c *child) ReadAt(addr arch.Addr, b []byte) error {
 }
 
 func (c *child) WriteAt(addr arch.Addr, b []byte) error {
-	return transfer(c.open(), addr, b, (*os.File).WriteAt, "pwrite", "write")
+	return transfer(c.open(), addr, b, writeMemory, "pwrite", "write")
 }
 
 func (c *child) Regs(r *arch.Regs) error {

@@ -1,4 +1,4 @@
-//go:build !(linux && (amd64 || arm64 || riscv64))
+//go:build !(linux && (amd64 || arm64 || ppc64le || riscv64 || s390x))
 
 // Package ptrace is the live Linux process as a target. On this system it can
 // only say so.
@@ -18,7 +18,7 @@ type Process struct{ target.Target }
 
 // Attach is not possible on this system.
 func Attach(pid int) (*Process, error) {
-	return nil, fmt.Errorf("attach to process %d: needs Linux on x86-64, arm64 or riscv64: %w", pid, errors.ErrUnsupported)
+	return nil, fmt.Errorf("attach to process %d: needs Linux on x86-64, arm64, ppc64le, riscv64 or s390x: %w", pid, errors.ErrUnsupported)
 }
 
 // Look is not possible on this system.
@@ -26,7 +26,7 @@ func Look(pid int) (*Process, error) { return Attach(pid) }
 
 // Start is not possible on this system.
 func Start(argv []string, attr *os.ProcAttr) (*Process, error) {
-	return nil, fmt.Errorf("start: needs Linux on x86-64, arm64 or riscv64: %w", errors.ErrUnsupported)
+	return nil, fmt.Errorf("start: needs Linux on x86-64, arm64, ppc64le, riscv64 or s390x: %w", errors.ErrUnsupported)
 }
 
 // DiagnoseHost says why nothing can be probed here but what a stub is in front of.
@@ -34,7 +34,7 @@ func DiagnoseHost() Diagnosis { return Diagnose(0) }
 
 // Diagnose says why nothing can be probed here.
 func Diagnose(pid int) Diagnosis {
-	return Diagnosis{{Name: "system", Says: "processes can be probed on Linux on x86-64, arm64 and riscv64 only"}}
+	return Diagnosis{{Name: "system", Says: "processes can be probed on Linux on x86-64, arm64, ppc64le, riscv64 and s390x only"}}
 }
 
 // ErrNothing is what Recover tells of a process that has nothing to restore.
@@ -44,6 +44,8 @@ var ErrNothing = lifeline.ErrNothing
 type Recovered struct {
 	PID int
 	Err error // nil where its text was restored
+
+	Stays string // what stays mapped then, and why; "" where nothing that is large does
 }
 
 // Recover finds nothing on a system where no process can have been probed.

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -24,13 +24,6 @@ import (
 	"kprobe/symbol"
 	"kprobe/target"
 )
-
-// program is how a program's file tells that it is of a machine.
-type program struct {
-	machine elf.Machine
-	class   elf.Class
-	arch    *arch.Arch
-}
 
 // machineOf reads which machine a process's program is for.
 func machineOf(pid int) (*arch.Arch, error) {

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 // Package ptrace is the live Linux process as a target: the ordinary user's
 // own processes, no root and no kernel option. It is the only package with
@@ -32,6 +32,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/guardian"
+	"kprobe/internal/proc"
 	"kprobe/internal/tracee"
 	"kprobe/target"
 )
@@ -45,7 +47,7 @@ const seizeOptions = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK |
 	unix.PTRACE_O_TRACESYSGOOD
 
 // Process is a live process. It implements target.Target and the optional
-// interfaces of that package that are about processes.
+// interfaces of that package that are about processes; it has no exported method beside theirs but Exited.
 type Process struct {
 	pid     int
 	arch    *arch.Arch
@@ -143,13 +145,24 @@ type thread struct {
 // Attach seizes every thread of a running process. The process goes on
 // running and has not been changed. Errors wrap the errno and name the
 // obstacle (see Diagnose). They are ESRCH for a process that is not there, or has ended
-// meanwhile, whatever it was that failed for that.
+// meanwhile, whatever it was that failed for that. While a guardian puts back what a
+// controller that died has left there, it is waited for, as long as patience. A child of this program must not be waited
+// for before Close: such a wait takes what its tracer is told (see ownchild.go). EBUSY: one is under way.
 func Attach(pid int) (*Process, error) {
-	p, err := attach(pid)
-	if err != nil && isOver(pid) {
-		err = errGone(pid)
+	const longest = 100 * time.Millisecond
+	deadline := time.Now().Add(patience)
+	for pause := time.Millisecond; ; pause = min(2*pause, longest) {
+		before := restoring(pid)
+		p, err := attach(pid)
+		if errors.Is(err, unix.EPERM) && (before || restoring(pid)) && time.Now().Before(deadline) {
+			time.Sleep(pause)
+			continue
+		}
+		if err != nil && isOver(pid) {
+			err = errGone(pid)
+		}
+		return p, err
 	}
-	return p, err
 }
 
 // goneError is ESRCH and a sentence.
@@ -160,11 +173,21 @@ func (e goneError) Error() string { return fmt.Sprintf("there is no process %d",
 func (e goneError) Unwrap() error { return unix.ESRCH }
 
 func attach(pid int) (*Process, error) {
+	if guardian.Is(proc.Process(pid).Read) {
+		return nil, fmt.Errorf("process %d is kprobe's own guardian, and cannot be probed", pid)
+	}
 	a, err := machineOf(pid)
 	if err != nil {
 		return nil, err
 	}
+	ours := ownChild(pid)
+	if ours && proc.WaitedFor(pid) {
+		return nil, fmt.Errorf("process %d is waited for by this program, which would take what its tracer is told: wait for it after Close: %w", pid, unix.EBUSY)
+	}
 	p := newProcess(pid, a)
+	if p.ours = ours; ours {
+		go p.alarm()
+	}
 	p.Run(func() { err = p.seizeAll(pid) })
 	if err == nil {
 		err = p.openMem()
@@ -420,6 +443,7 @@ func (p *Process) Close() error {
 	})
 	p.stopOwner()
 	p.releaseGuardian()
+	p.files.Range(func(_, f any) bool { f.(*os.File).Close(); return true })
 	// Until the owner thread has ended, who waits for the process may be told of stops that are not theirs.
 	for end := time.Now().Add(patience); slow && exists(os.Getpid(), p.owner) && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)

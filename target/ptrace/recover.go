@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/leftover"
 	"kprobe/internal/lifeline"
 	"kprobe/internal/tracee"
 	"kprobe/target"
@@ -26,8 +27,9 @@ var ErrNothing = lifeline.ErrNothing
 
 // Recovered is what Recover did about one process.
 type Recovered struct {
-	PID int
-	Err error // nil where its text was restored
+	PID   int
+	Err   error  // nil where its text was restored
+	Stays string // what stays mapped then, and why; "" where nothing that is large does
 }
 
 // Recover restores the processes whose controller has died and whose guardian
@@ -48,8 +50,8 @@ func Recover(pid int) ([]Recovered, error) {
 			errs = append(errs, err)
 		case j.Abandoned():
 			deadline := time.Now().Add(patience)
-			err := recoverJournal(j, func() bool { return time.Now().Before(deadline) })
-			all = append(all, Recovered{j.PID, err})
+			stays, err := recoverJournal(j, func() bool { return time.Now().Before(deadline) })
+			all = append(all, Recovered{j.PID, err, stays})
 		}
 	}
 	return all, errors.Join(errs...)
@@ -57,29 +59,36 @@ func Recover(pid int) ([]Recovered, error) {
 
 // recoverJournal restores a process and its children, and tries again, while it may,
 // where that cannot be done now: another tracer is there, the one before is still
-// about to end, or all threads wait for a vfork child. What is restored already is
-// not touched again. The journal goes when nothing is left.
-func recoverJournal(j *lifeline.Journal, may func() bool) error {
-	retry := func(j *lifeline.Journal) error {
+// about to end, or all threads wait for a vfork child. Whatever else fails is tried a
+// few times: a thread that did not obey may do so when it has gone on. What is restored
+// already is not touched again. The journal goes when nothing is left.
+func recoverJournal(j *lifeline.Journal, may func() bool) (stays string, err error) {
+	retry := func(j *lifeline.Journal, stays *string) error {
 		const longest = time.Second
+		others := 10
 		for pause := time.Millisecond; ; pause = min(2*pause, longest) {
-			err := recoverOnce(j)
-			if !errors.Is(err, target.ErrNotNow) && !errors.Is(err, unix.EPERM) || !may() {
+			err := recoverOnce(j, stays)
+			if err == nil || errors.Is(err, lifeline.ErrNothing) || !may() {
 				return err
+			}
+			if !errors.Is(err, target.ErrNotNow) && !errors.Is(err, unix.EPERM) {
+				if others--; others == 0 {
+					return err
+				}
 			}
 			time.Sleep(pause)
 		}
 	}
-	err := retry(j)
+	err = retry(j, &stays)
 	for _, c := range copies(j) {
-		if e := retry(c); err == nil && !errors.Is(e, lifeline.ErrNothing) {
+		if e := retry(c, new(string)); err == nil && !errors.Is(e, lifeline.ErrNothing) {
 			err = e
 		}
 	}
 	if err == nil || errors.Is(err, lifeline.ErrNothing) {
 		os.Remove(j.Path())
 	}
-	return err
+	return stays, err
 }
 
 // copies finds the processes that have a copy of a session's memory: children that
@@ -116,7 +125,7 @@ func copies(j *lifeline.Journal) (all []*lifeline.Journal) {
 // recoverOnce puts back what a dead controller left: the text, the return
 // addresses on the stacks, the program's own action on SIGTRAP. The slots stay
 // mapped: a thread may stand in one, and a signal frame may lead back to it.
-func recoverOnce(j *lifeline.Journal) error {
+func recoverOnce(j *lifeline.Journal, stays *string) error {
 	if is, err := concerns(j); err != nil {
 		return fmt.Errorf("process %d cannot be looked into any more: %w", j.PID, err)
 	} else if !is {
@@ -129,7 +138,11 @@ func recoverOnce(j *lifeline.Journal) error {
 		}
 		return err
 	}
-	p.Run(func() { err = p.restore(j) })
+	p.Run(func() {
+		if err = p.restore(j); err == nil {
+			*stays = p.giveBack(j)
+		}
+	})
 	if e := p.Close(); err == nil && !errors.Is(e, os.ErrClosed) {
 		err = e
 	}
@@ -137,6 +150,19 @@ func recoverOnce(j *lifeline.Journal) error {
 		err = lifeline.ErrNothing
 	}
 	return err
+}
+
+// giveBack unmaps, in the frozen process, what a session had in common with it. It answers what stays, and why.
+func (p *Process) giveBack(j *lifeline.Journal) (stays string) {
+	found, err := lifeline.Read(p.arch, j.Base, p.ReadAt)
+	if err != nil {
+		return ""
+	}
+	return leftover.GiveBack(p, "/memfd:"+memoryName(j.ID), found.Harmless(j.Base), func() error {
+		stops, err := p.freezeWholly()
+		p.passOn(stops)
+		return err
+	})
 }
 
 // restore works on the owner thread. It leaves the process frozen, for Close

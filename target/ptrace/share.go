@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -140,10 +140,52 @@ func (p *Process) mapped(addr arch.Addr, size int, err error) error {
 	return err
 }
 
+// SharePool maps memory that other processes have, too. The process attaches it by its number: it needs no descriptor,
+// and none is left behind if we die in the middle.
+func (p *Process) SharePool(addr arch.Addr, m target.Pool) (err error) {
+	size := len(m.Ours())
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("share %d bytes of several processes at %v with process %d: %w", size, addr, p.pid, err)
+		}
+	}()
+	ours, err := os.Readlink("/proc/self/ns/ipc")
+	if err != nil {
+		return err
+	}
+	if its, err := proc.Process(p.pid).Readlink("ns/ipc"); err == nil && its != ours {
+		return fmt.Errorf("it is in a container of its own (%s, and we in %s): %w", its, ours, unix.ENOTSUP)
+	}
+	uid, gid, err := effective(p.pid)
+	if err != nil {
+		return err
+	}
+	return m.Lend(uid, gid, func(id int) error {
+		return p.mapped(addr, size, p.remote(p.volunteer(p.pid), p.abi().Shmat, uint64(id), uint64(addr), 0))
+	})
+}
+
+// effective is the user and group that a process acts as.
+func effective(pid int) (uid, gid uint32, err error) {
+	for field, to := range map[string]*uint32{"Uid": &uid, "Gid": &gid} {
+		ids, err := statusOf(pid, field)
+		if err == nil {
+			_, err = fmt.Sscan(ids, new(uint32), to)
+		}
+		if err != nil {
+			return 0, 0, fmt.Errorf("whose process %d is: %w", pid, err)
+		}
+	}
+	return uid, gid, nil
+}
+
 // Unshare gives up our side of a Share. The process's goes by Free.
 func (p *Process) Unshare(ours []byte) error {
 	if w := uintptr(p.robust.pending); len(ours) > 0 && w >= uintptr(unsafe.Pointer(&ours[0])) && w-uintptr(unsafe.Pointer(&ours[0])) < uintptr(len(ours)) {
 		p.robust.pending = nil
+	}
+	if f, ok := p.files.LoadAndDelete(unsafe.SliceData(ours)); ok {
+		f.(*os.File).Close()
 	}
 	return os.NewSyscallError("munmap", unix.Munmap(ours))
 }

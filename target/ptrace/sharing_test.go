@@ -1,16 +1,15 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
 import (
+	"kprobe/internal/tracee"
 	"os/exec"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"kprobe/internal/tracee"
 )
 
 // A process that has ended shares no memory with others that have none: a recovery of it was refused for ever, since a thread of

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -31,6 +31,9 @@ const (
 
 // volunteer picks the thread that makes a system call for a process and us.
 func (p *Process) volunteer(pid int) (best *thread) {
+	if p.away != nil && p.away.tgid == pid {
+		return p.away
+	}
 	least := unfit
 	for _, t := range p.threads {
 		if t.state == running || t.tgid != pid {

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || riscv64)
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
 
 package ptrace
 
@@ -130,10 +130,8 @@ func read(tid int) { tracee.WaitReportBy(unix.P_PID, tid, unix.WSTOPPED|unix.WNO
 // very program there is one report only, which is for who waits for that child: an
 // os/exec.Cmd, say.
 func (p *Process) bury(tid int) {
-	if tid == p.pid && !p.started {
-		if parent, err := statusField(tid, tid, "PPid"); err == nil && parent == fmt.Sprint(os.Getpid()) {
-			return
-		}
+	if tid == p.pid && !p.started && ownChild(tid) {
+		return
 	}
 	reap(tid)
 }

@@ -34,15 +34,16 @@ const (
 	drWrite, drReadWrite = 1, 3
 
 	userDebugRegisters = 848 // offset of u_debugreg in the kernel's struct user
-	trapHWBreakpoint   = 4   // si_code TRAP_HWBKPT
 )
 
 func setDebugRegister(tid, n int, v uint64) error {
 	return tracee.Request(unix.PTRACE_POKEUSR, tid, userDebugRegisters+8*uint64(n), v)
 }
 
-// Watches is how many data the processor can watch at a time.
-func (p *Process) Watches() int { return len(p.watch.addr) }
+var _ target.Watcher = (*Process)(nil) // on the other machines it is none
+
+// Watches is how many data the processor can watch at a time. Errors: ENOTSUP, its debug registers do not work.
+func (p *Process) Watches() (int, error) { return len(p.watch.addr), debugRegistersWork() }
 
 // WatchesReads: x86-64 has writes, and both.
 func (p *Process) WatchesReads() bool { return false }
@@ -169,7 +170,7 @@ func (p *Process) accessPending(t *thread) bool {
 	if !p.frozen || !p.watched || !signalPending(p.pid, t.tid, unix.SIGTRAP) {
 		return false
 	}
-	mask, err := signalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
+	mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
 	return err == nil && mask&(1<<(unix.SIGTRAP-1)) == 0 // else it is one that somebody sent
 }
 

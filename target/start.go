@@ -1,0 +1,16 @@
+package target
+
+// Start is how far a program is that was just started: its only thread waits and is owed a
+// Resume, before the first instruction of its program unless that has begun.
+type Start struct {
+	Thread    Thread
+	Begun, OK bool // OK: it was just started
+}
+
+// StartOf asks a target for it, before the target is served: that lets go what nobody holds.
+func StartOf(t Target) (s Start) {
+	if f, ok := t.(Starter); ok {
+		s.Thread, s.Begun, s.OK = f.Fresh()
+	}
+	return s
+}
