@@ -197,6 +197,29 @@ func (c *conn) interrupt() error {
 	return c.err
 }
 
+// whileDeaf calls f while a stub at a unix socket reads nothing: it has read all that it was sent, and has not
+// reported a stop, which it goes on from only when that is acknowledged. stopped tells that it has
+// reported one; then, and while there is something to read, f is not called.
+func (c *conn) whileDeaf(f func() error) (stopped bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.stops) > 0 || c.err != nil {
+		return len(c.stops) > 0, c.err
+	}
+	raw, err := c.line.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var unread int
+	if e := raw.Control(func(fd uintptr) { unread, err = host.Unread(fd) }); e != nil {
+		err = e
+	}
+	if err != nil || unread > 0 {
+		return false, err
+	}
+	return false, f()
+}
+
 // stop waits for a stop report.
 func (c *conn) stop(why string) (string, error) {
 	c.mu.Lock()

@@ -218,6 +218,9 @@ func (t *Target) place(f *os.File, size uint64) (*ram, error) {
 		translate = p.user
 	}
 	phys, err := translate(t, pc)
+	if errors.Is(err, syscall.EFAULT) {
+		phys, err = uint64(pc), nil // it runs the firmware, which no table of the kernel's holds
+	}
 	if errors.Is(err, syscall.ENOTSUP) && len(p.bases) == 1 {
 		return m, nil // it is in pages that each CPU has of its own: the file does not tell
 	}

@@ -38,9 +38,10 @@ type span struct{ start, end uint64 }
 var pagings = map[*arch.Arch]*paging{
 	// Above 2 GiB a PC's memory lies differently from machine to machine; below
 	// 1 MiB there are devices.
-	arch.AMD64: {translate: amd64Translate, bases: []uint64{0}, sameUpTo: 2 << 30, hole: span{0xa0000, 0x100000}},
-	arch.ARM64: {translate: arm64Translate, bases: []uint64{1 << 30, 0}},
-	arch.S390X: {translate: s390xTranslate, user: s390xUser, bases: []uint64{0}, hole: span{0, s390xOwn}, inKernel: s390xInKernel},
+	arch.AMD64:   {translate: amd64Translate, bases: []uint64{0}, sameUpTo: 2 << 30, hole: span{0xa0000, 0x100000}},
+	arch.ARM64:   {translate: arm64Translate, bases: []uint64{1 << 30, 0}},
+	arch.RISCV64: {translate: riscv64Translate, bases: []uint64{2 << 30}},
+	arch.S390X:   {translate: s390xTranslate, user: s390xUser, bases: []uint64{0}, hole: span{0, s390xOwn}, inKernel: s390xInKernel},
 }
 
 // translate finds the physical address of one of the kernel's. Errors: EFAULT.

@@ -66,10 +66,67 @@ func (t *Target) started() ([]symbol.Mapping, error) {
 	return t.segments(name, f, aux)
 }
 
+// checkWords compares the machine with the program's own words: a description does not tell in which order
+// a machine has its bytes, and some have either.
+func (t *Target) checkWords() error {
+	if !t.program {
+		return nil
+	}
+	vector, err := t.xfer("auxv", "")
+	if err != nil {
+		return err
+	}
+	if page := t.auxiliary(vector)[auxPageSize]; page < 1<<10 || page > 1<<20 || page&(page-1) != 0 {
+		return fmt.Errorf("its program is none of %s: its words are in another order, or of another size", t.arch.Name)
+	}
+	return nil
+}
+
+// Fresh tells whether the program has not run yet, as gdbserver and QEMU hold one that they start; its thread is owed a
+// Resume then. It stands before the first instruction of its dynamic linker, or of its own where it has none.
+func (t *Target) Fresh() (th target.Thread, begun, ok bool) {
+	t.c.enter()
+	defer t.c.leave()
+	if !t.program || t.running || t.over {
+		return 0, false, false
+	}
+	vector, err := t.xfer("auxv", "")
+	if err != nil {
+		return 0, false, false
+	}
+	entry, err := t.begins(t.auxiliary(vector))
+	if err != nil {
+		return 0, false, false
+	}
+	if pc, err := t.pc(t.current); err != nil || pc != entry {
+		return 0, false, false
+	}
+	t.owed[t.current] = true
+	return t.current, false, true
+}
+
+// begins is where the program's first instruction is. A linker's is told by its ELF header, which is mapped.
+func (t *Target) begins(aux map[uint64]uint64) (arch.Addr, error) {
+	linker := aux[auxBase]
+	if linker == 0 {
+		return arch.Addr(aux[auxEntry]), nil
+	}
+	b := make([]byte, t.arch.PtrSize)
+	if err := t.read(arch.Addr(linker+elfEntry), b); err != nil {
+		return 0, err
+	}
+	return arch.Addr(linker + t.arch.Word(b)), nil
+}
+
+// elfEntry is where an ELF header tells the file's first instruction (e_entry).
+const elfEntry = 24
+
 // The entries of an auxiliary vector that are of use here (Linux's uapi/linux/auxvec.h).
 const (
-	auxEntry  = 9 // where the program begins, which its file tells too: the two make the bias
-	auxExecFn = 31
+	auxPageSize = 6
+	auxBase     = 7 // of the dynamic linker, 0 for none
+	auxEntry    = 9 // where the program begins, which its file tells too: the two make the bias
+	auxExecFn   = 31
 )
 
 // auxiliary reads a vector of pairs of words: what, and its value.

@@ -3,14 +3,11 @@ package gdbremote
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
-	"kprobe/internal/proc"
 	"kprobe/target"
 )
 
@@ -66,8 +63,10 @@ import (
 //     the socket, which must be a unix socket for that to be known. A system call
 //     that the program waits in fails with EINTR then, since QEMU does not
 //     restart it: a program that does not expect that must be probed before it
-//     runs. And a signal that comes while it waits at its socket makes it lose the
-//     connection, and let the program run: interrupt looks first. gdbserver
+//     runs. And a signal that comes while it reads from its socket, or has been woken there and did
+//     not run yet, makes it lose the connection, and let the program run. So interrupt waits until all that was
+//     sent has been read, and keeps the acknowledgement of a stop that is just being reported: QEMU
+//     waits for that in another way, which a signal does not hurt. gdbserver
 //     passes them on to the program's process group, and so to nobody if the
 //     program was attached to and leads no group: start it with setsid.
 //   - Threads of QEMU's user mode are not held when one stops. Another may report in
@@ -100,6 +99,12 @@ func machineOf(d *description) *arch.Arch {
 		return arch.ARM64
 	case "s390:64-bit":
 		return arch.S390X
+	case "riscv:rv64":
+		return arch.RISCV64
+	case "powerpc:common64":
+		return arch.PPC64LE
+	case "powerpc:common":
+		return arch.PPC
 	case "":
 		if r := d.byName["rip"]; r != nil && r.size == 8 {
 			return arch.AMD64
@@ -180,30 +185,8 @@ func (t *Target) checkHearing() error {
 	return nil
 }
 
-// deafPatience is how long QEMU may take to see that the program is to run.
+// deafPatience is how long QEMU may take to read that the program is to run.
 const deafPatience = 10 * time.Second
-
-// listening tells whether QEMU waits at its socket, by what its threads do.
-func (t *Target) listening() bool {
-	listener := proc.Process(t.has.listener)
-	threads, _ := listener.Threads()
-	for _, tid := range threads {
-		text, err := os.ReadFile(listener.ThreadFile(tid, "syscall"))
-		var call int
-		var fd uint64
-		if err != nil {
-			continue
-		}
-		if n, _ := fmt.Sscanf(string(text), "%d %v", &call, &fd); n != 2 || call != unix.SYS_READ {
-			continue
-		}
-		to, _ := listener.Readlink(fmt.Sprintf("fd/%d", fd))
-		if strings.HasPrefix(to, "socket:") {
-			return true
-		}
-	}
-	return false
-}
 
 // interrupt stops the target, unless it stops by itself.
 func (t *Target) interrupt() error {
@@ -211,17 +194,22 @@ func (t *Target) interrupt() error {
 		t.swallow++
 		return t.c.interrupt()
 	}
-	for end := time.Now().Add(deafPatience); t.listening(); time.Sleep(time.Millisecond) {
-		if t.c.hasStop() {
-			return nil // it has stopped by itself
+	sent := false
+	for end := time.Now().Add(deafPatience); !sent; time.Sleep(time.Millisecond) {
+		stopped, err := t.c.whileDeaf(func() error {
+			sent = true
+			return unix.Kill(t.has.listener, unix.SIGINT)
+		})
+		if stopped {
+			return nil // by itself
 		}
-		if time.Now().After(end) {
-			break // the program itself reads from a socket
+		if err != nil {
+			return t.giveUp("signal to process %d: %v", t.has.listener, err)
+		}
+		if !sent && time.Now().After(end) {
+			return t.giveUp("process %d does not read what it is told", t.has.listener)
 		}
 	}
 	t.swallow++
-	if err := unix.Kill(t.has.listener, unix.SIGINT); err != nil {
-		return t.giveUp("signal to process %d: %v", t.has.listener, err)
-	}
 	return nil
 }

@@ -65,7 +65,8 @@ func (t *Target) reporter(report string) (th target.Thread, err error) {
 		if process, th, err = parseThread(id); err != nil {
 			return 0, err
 		}
-		t.ids[th], t.process = id, process
+		t.ids[th] = id
+		t.belongs(process)
 	}
 	return th, nil
 }

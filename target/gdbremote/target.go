@@ -71,6 +71,10 @@ type Options struct {
 	// bzImage, a copy of /proc/kallsyms), for package target/kernel.
 	Symbols string
 
+	// OverrideAny lets programs give results in place of any function of a kernel, for package target/kernel; else of those only
+	// that the kernel lists as such that may be made to fail. Callers of the others may not be made for that.
+	OverrideAny bool
+
 	// Arch is the machine, for a stub that does not say.
 	Arch *arch.Arch
 
@@ -197,6 +201,9 @@ func (t *Target) greet(o *Options) error {
 	if err := t.describe(o, offers["qXfer:features:read+"]); err != nil {
 		return err
 	}
+	if err := t.checkWords(); err != nil {
+		return err
+	}
 	answer, err = t.c.ask("vCont?")
 	if err != nil {
 		return err
@@ -244,6 +251,9 @@ func (t *Target) checkAbilities() error {
 // describe finds out what machine it is.
 func (t *Target) describe(o *Options, described bool) (err error) {
 	if !described {
+		if ok, err := t.undescribed(); ok || err != nil {
+			return err
+		}
 		return errors.New("it does not describe its machine (no qXfer:features:read), as kgdb does not; QEMU and gdbserver do")
 	}
 	if t.about, err = parseDescription(t.document); err != nil {
@@ -256,8 +266,19 @@ func (t *Target) describe(o *Options, described bool) (err error) {
 	if t.arch == nil {
 		return fmt.Errorf("it is a machine that is not known here (%q)", t.about.machine)
 	}
+	return t.show()
+}
+
+// show finds the machine's registers in the description.
+func (t *Target) show() error {
 	for _, name := range t.arch.RegNames {
 		t.row = append(t.row, t.about.byName[name])
+	}
+	for i := range t.about.registers { // under another name: riscv64's s0 is fp
+		row := &t.about.registers[i]
+		if r, ok := t.arch.RegByName(row.name); ok && t.row[r] == nil {
+			t.row[r] = row
+		}
 	}
 	for _, r := range []arch.Reg{t.arch.PC, t.arch.SP} {
 		if t.row[r] == nil {
@@ -577,7 +598,8 @@ func (t *Target) listThreads() error {
 			if err != nil {
 				return err
 			}
-			ids[th], t.process = id, pid
+			ids[th] = id
+			t.belongs(pid)
 		}
 		if len(ids) > 1<<20 {
 			return errors.New("threads without end")
@@ -591,6 +613,14 @@ func (t *Target) listThreads() error {
 		t.current = t.threads()[0]
 	}
 	return nil
+}
+
+// belongs learns the stub's number of the process from a thread's name. The first that is told, in
+// Dial, stays: anybody may ask for it at any time, and a child's thread has its own.
+func (t *Target) belongs(pid int) {
+	if t.process == 0 && pid != 0 {
+		t.process = pid
+	}
 }
 
 // parseThread reads THREAD or pPROCESS.THREAD, both in hexadecimal.

@@ -19,11 +19,11 @@ import (
 
 // Watches are as many as the stub is asked for at a time: a program's processor has four. An emulator
 // has no limit; one that uses the processor's says so when it has no more.
-func (t *Target) Watches() int {
+func (t *Target) Watches() (int, error) {
 	if t.program {
-		return 4
+		return 4, nil
 	}
-	return 16
+	return 16, nil
 }
 
 // WatchesReads: a stub can be asked for reads alone. One that cannot do it refuses.

@@ -1,0 +1,62 @@
+package gdbremote
+
+import (
+	"math/bits"
+	"syscall"
+
+	"kprobe/arch"
+)
+
+// Page tables as RISC-V walks them (The RISC-V Instruction Set Manual, volume II, 20240411, chapters 10.3 to
+// 10.6, and 13 of Svnapot): three, four or five levels of 9 bits each. One space holds the kernel and a program.
+const (
+	riscvBare   = 0 // modes, in the upper 4 bits of satp: no translation
+	riscvSv39   = 8 // and one level more for each number more
+	riscvSv57   = 10
+	riscvNumber = 1<<44 - 1 // satp's and an entry's page number
+
+	riscvValid    = 1 << 0
+	riscvLeaf     = 7 << 1  // readable, writable or executable: no table
+	riscvEntry    = 10      // where an entry has its page number
+	riscvTogether = 1 << 63 // several pages in a row, as many as the number's lowest bit says
+)
+
+func riscv64Translate(t *Target, addr arch.Addr) (uint64, error) {
+	satp, err := t.register(t.current, "satp")
+	if err != nil {
+		return 0, err
+	}
+	mode := int(satp >> 60)
+	if mode == riscvBare {
+		return uint64(addr), nil
+	}
+	if mode < riscvSv39 || mode > riscvSv57 {
+		return 0, syscall.ENOTSUP
+	}
+	const perLevel, granule = 9, 12
+	levels := mode - riscvSv39 + 3
+	if unused := 64 - granule - perLevel*levels; int64(addr)<<unused>>unused != int64(addr) {
+		return 0, syscall.EFAULT
+	}
+	table := satp & riscvNumber << granule
+	for level := levels - 1; level >= 0; level-- {
+		shift := granule + perLevel*level
+		e, err := t.entry(table + uint64(addr)>>shift&(1<<perLevel-1)*8)
+		switch {
+		case err != nil:
+			return 0, err
+		case e&riscvValid == 0:
+			return 0, syscall.EFAULT
+		}
+		table = e >> riscvEntry & riscvNumber << granule
+		if e&riscvLeaf == 0 {
+			continue
+		}
+		if e&riscvTogether != 0 && level == 0 {
+			shift = bits.TrailingZeros64(table) + 1
+		}
+		size := uint64(1) << shift
+		return table&^(size-1) | uint64(addr)&(size-1), nil
+	}
+	return 0, syscall.EFAULT
+}
