@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"kprobe/arch"
-	"kprobe/symbol"
 )
 
 // blockedSections are the parts of the text that the kernel blacklists as a
@@ -23,10 +22,11 @@ var blockedSections = map[string]string{
 // areas are the sections that each machine blacklists; of all machines the first.
 // (arch_populate_kprobe_blacklist)
 var areas = map[string][]string{
-	"":      {".kprobes.text", ".noinstr.text"},
-	"amd64": {".entry.text"},
-	"arm64": {".entry.text", ".irqentry.text", ".softirqentry.text", ".idmap.text", ".hyp.text"},
-	"s390x": {".irqentry.text"},
+	"":        {".kprobes.text", ".noinstr.text"},
+	"amd64":   {".entry.text"},
+	"arm64":   {".entry.text", ".irqentry.text", ".softirqentry.text", ".idmap.text", ".hyp.text"},
+	"s390x":   {".irqentry.text"},
+	"riscv64": {".irqentry.text"},
 }
 
 // Blacklist lists what must not be probed. A kernel with CONFIG_KPROBES keeps
@@ -40,13 +40,13 @@ func (k *Kernel) Blacklist() ([]arch.Blocked, error) {
 		return k.makeBlacklist(v)
 	}
 	var out []arch.Blocked
-	ptr := arch.Addr(k.arch.PtrSize)
+	ptr := k.arch.PtrSize
 	var err error
 	for range modulesTries { // a module may come or go meanwhile
 		out, v = nil, k.view()
-		v.list(head, 1<<16, func(entry arch.Addr) {
-			// struct kprobe_blacklist_entry: list, start_addr, end_addr.
-			out = append(out, k.blocked(v.ptr(entry+2*ptr), v.ptr(entry+3*ptr), "it is marked NOKPROBE_SYMBOL"))
+		// struct kprobe_blacklist_entry: list, start_addr, end_addr.
+		v.list(head, 4*ptr, 1<<16, func(_ arch.Addr, entry []byte) {
+			out = append(out, k.blocked(v.addr(entry[2*ptr:]), v.addr(entry[3*ptr:]), "it is marked NOKPROBE_SYMBOL"))
 		})
 		if err = v.err; err == nil {
 			return out, nil
@@ -92,7 +92,7 @@ func (k *Kernel) blocked(start, end arch.Addr, reason string) arch.Blocked {
 		}
 	}
 	for _, s := range k.table.Sections() {
-		if why, ok := blockedSections[s.Name]; ok && s.Contains(uint64(start)) {
+		if why, ok := blockedSections[s.Name]; ok && s.Contains(start) {
 			b.Reason = why
 		}
 	}
@@ -104,7 +104,7 @@ func (k *Kernel) makeBlacklist(v *view) ([]arch.Blocked, error) {
 	var out []arch.Blocked
 	if t, ok := k.table.between("__start_kprobe_blacklist", "__stop_kprobe_blacklist"); ok && k.hasInit(v) {
 		ptr := k.arch.PtrSize
-		for b := v.array(arch.Addr(t.Start), (t.End-t.Start)/uint64(ptr), ptr); len(b) >= ptr; b = b[ptr:] {
+		for b := v.array(t.Start, t.Size()/uint64(ptr), ptr); len(b) >= ptr; b = b[ptr:] {
 			addr := v.addr(b)
 			if s, off, ok := k.table.At(addr); ok && off == 0 && s.Size > 0 {
 				out = append(out, k.blocked(addr, addr+arch.Addr(s.Size), "it is marked NOKPROBE_SYMBOL"))
@@ -124,9 +124,9 @@ func (k *Kernel) makeBlacklist(v *view) ([]arch.Blocked, error) {
 }
 
 // area lists a section symbol by symbol.
-func (k *Kernel) area(r symbol.Range) []arch.Blocked {
+func (k *Kernel) area(r arch.Range) []arch.Blocked {
 	var out []arch.Blocked
-	for at := arch.Addr(r.Start); uint64(at) < r.End; {
+	for at := r.Start; at < r.End; {
 		s, _, ok := k.table.At(at)
 		if !ok || s.Size == 0 {
 			break
@@ -154,7 +154,7 @@ func (k *Kernel) Blacklisted(list []arch.Blocked, addr arch.Addr) (arch.Blocked,
 	if b, ok := find(addr); ok {
 		return b, true
 	}
-	if r, ok := k.table.between("__kprobes_text_start", "__kprobes_text_end"); ok && r.Contains(uint64(addr)) {
+	if r, ok := k.table.between("__kprobes_text_start", "__kprobes_text_end"); ok && r.Contains(addr) {
 		return k.blocked(addr, addr+1, ""), true
 	}
 	s, _, ok := k.At(addr)

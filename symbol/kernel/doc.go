@@ -19,12 +19,11 @@
 //
 // For a guest whose RAM is a file:
 //
-//	found, err := kernel.Find(ram, size, arch.AMD64)
-//	mem, err := kernel.NewPaged(&found[0], ram)
-//	run, err := kernel.Running(found, mem)
+//	run, err := kernel.FindRunning(ram, size, arch.AMD64, cpu) // cpu reads as a CPU does
+//	mem, err := kernel.NewPaged(run, ram)
 //	k, err := kernel.Open(run.Table, mem, arch.AMD64)
 //
-// Behind a stub alone, mem is the target itself, and Find searches a Range of it.
+// Behind a stub alone, mem is the target itself, and FindRunning searches a Piece of it.
 //
 // # Nothing is believed
 //

@@ -124,8 +124,8 @@ func (f *File) prove(mem arch.Reader, a *arch.Arch, table *Table, slide uint64) 
 	if !ok {
 		return nil
 	}
-	of, in := make([]byte, notes.End-notes.Start), make([]byte, notes.End-notes.Start)
-	if err := errors.Join(f.image.ReadAt(arch.Addr(notes.Start), of), mem.ReadAt(arch.Addr(notes.Start+slide), in)); err != nil {
+	of, in := make([]byte, notes.Size()), make([]byte, notes.Size())
+	if err := errors.Join(f.image.ReadAt(notes.Start, of), mem.ReadAt(notes.Start+arch.Addr(slide), in)); err != nil {
 		return err
 	}
 	if !bytes.Equal(of, in) {
@@ -149,7 +149,7 @@ func proveExports(mem arch.Reader, a *arch.Arch, table *Table) error {
 			break
 		}
 		of := table.Lookup(name)
-		if len(of) != 1 || !table.bounds.Contains(uint64(of[0].Addr)) || !table.bounds.Contains(uint64(s.Addr)) {
+		if len(of) != 1 || !table.bounds.Contains(of[0].Addr) || !table.bounds.Contains(s.Addr) {
 			continue // a CPU's own, or one of several
 		}
 		if low == 0 || s.Addr < low {

@@ -39,34 +39,66 @@ const (
 // Several kernels may be found: RAM may hold a copy that was not moved into its
 // place. Running tells which is the one that runs. An error says that there is
 // none, or that r cannot be read.
-func Find(r io.ReaderAt, size int64, a *arch.Arch) ([]Found, error) {
-	var found []Found
+func Find(r io.ReaderAt, size int64, a *arch.Arch) (found []Found, err error) {
+	err = search(r, size, a, func(f *Found) bool {
+		found = append(found, *f)
+		return len(found) < maxFound
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// FindRunning searches as Find does, for the kernel that runs, by what mem shows where its symbols are. What lies behind it is not read:
+// that may be most of a large memory, and a stub is asked for it piece by piece.
+func FindRunning(r io.ReaderAt, size int64, a *arch.Arch, mem arch.Reader) (running *Found, err error) {
+	n := 0
+	err = search(r, size, a, func(f *Found) bool {
+		if n++; f.live(mem) {
+			running = f
+		}
+		return running == nil && n < maxFound
+	})
+	switch {
+	case running != nil:
+		return running, nil
+	case err == nil:
+		err = errNotRunning
+	}
+	return nil, err
+}
+
+// search finds kernels, and asks at each whether to go on. An error says that there is none, or that r cannot be read.
+func search(r io.ReaderAt, size int64, a *arch.Arch, more func(*Found) bool) error {
 	suspects, missing := 0, errNoTables
 	buf := make([]byte, chunk+len(digits))
-	for pos := int64(0); pos < size && len(found) < maxFound && suspects < maxSuspect; pos += chunk {
+	for pos := int64(0); pos < size && suspects < maxSuspect; pos += chunk {
 		b := buf[:min(int64(len(buf)), size-pos)]
 		if err := readFull(r, b, pos); err != nil {
-			return nil, fmt.Errorf("reading at %#x: %w", pos, err)
+			return fmt.Errorf("reading at %#x: %w", pos, err)
 		}
-		for i := 0; len(found) < maxFound && suspects < maxSuspect; i++ {
+		for i := 0; suspects < maxSuspect; i++ {
 			z := bytes.Index(b[i:], digits)
 			if z < 0 || i+z >= chunk {
 				break
 			}
 			i += z
 			f, sure, err := findAt(r, size, pos+int64(i), a)
-			if err == nil {
-				found = append(found, f)
-			} else if sure {
+			switch {
+			case err == nil && !more(&f):
+				return nil
+			case err == nil:
+				missing = nil
+			case sure:
 				suspects++
-				missing = err
+				if missing != nil {
+					missing = err
+				}
 			}
 		}
 	}
-	if len(found) == 0 {
-		return nil, missing
-	}
-	return found, nil
+	return missing
 }
 
 // findAt reads the tables around the digits at z. sure tells that there is a
@@ -177,17 +209,9 @@ func selfPointer(r io.ReaderAt, pos int64, a *arch.Arch, want uint64) (uint64, b
 	return pair, pair != 0 && count[pair] >= 3
 }
 
-// Running is the one of several found kernels that runs, by what mem shows where
-// their symbols are.
-func Running(found []Found, mem arch.Reader) (*Found, error) {
-	for i := range found {
-		if found[i].live(mem) {
-			return &found[i], nil
-		}
-	}
-	return nil, errors.New("the kernel's symbols were found, but its memory is not where they say")
-}
+var errNotRunning = errors.New("the kernel's symbols were found, but its memory is not where they say")
 
+// live tells whether the kernel runs, by what mem shows where its symbols are.
 func (f *Found) live(mem arch.Reader) bool {
 	if banner, ok := f.Table.Addr("linux_banner"); ok {
 		var b [len(bannerText)]byte
@@ -199,18 +223,18 @@ func (f *Found) live(mem arch.Reader) bool {
 	return ok && mem.ReadAt(text, b) == nil && !bytes.Equal(b, make([]byte, len(b)))
 }
 
-// Range makes a piece of virtual memory searchable by Find: places are offsets
+// Piece makes a piece of virtual memory searchable by Find: places are offsets
 // from Start. Pages that are not there read as zeros.
-type Range struct {
-	Mem        arch.Reader
-	Start, End arch.Addr
+type Piece struct {
+	Mem arch.Reader
+	arch.Range
 }
 
 // Size is what Find takes.
-func (r Range) Size() int64 { return int64(r.End - r.Start) }
+func (r Piece) Size() int64 { return int64(r.End - r.Start) }
 
 // ReadAt implements io.ReaderAt.
-func (r Range) ReadAt(p []byte, off int64) (int, error) {
+func (r Piece) ReadAt(p []byte, off int64) (int, error) {
 	const page = 0x1000
 	if off < 0 || off >= r.Size() {
 		return 0, io.EOF
@@ -238,7 +262,7 @@ func (r Range) ReadAt(p []byte, off int64) (int, error) {
 // any tells whether anything may be mapped between at and n bytes after it: a
 // kernel's image is mapped in pieces of 64 KB and more, and a question costs a
 // round trip to the guest.
-func (r Range) any(at arch.Addr, n int) bool {
+func (r Piece) any(at arch.Addr, n int) bool {
 	const piece = 64 << 10
 	var b [1]byte
 	for end := at + arch.Addr(n); at < end; at = (at + piece) &^ (piece - 1) {

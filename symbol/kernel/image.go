@@ -88,7 +88,7 @@ func openPlain(r io.ReaderAt, size int64, a *arch.Arch) (*Image, error) {
 	if im.parts == nil {
 		start := f.Bias
 		if !f.HasBias {
-			start = f.Table.bounds.Start - textOffset(r)
+			start = uint64(f.Table.bounds.Start) - textOffset(r)
 		}
 		im.parts = []part{{start, uint64(size), uint64(size), 0}}
 	}

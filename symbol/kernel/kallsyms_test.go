@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -298,6 +299,40 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
+// Of several kernels the first that runs is taken, and nothing behind its surroundings is read.
+func TestFindRunning(t *testing.T) {
+	f := forms[3]
+	im := &image{form: f}
+	im.write(someSymbols(rand.New(rand.NewPCG(6, 6)), minSymbols, 0x10_0000, false), 0x80_0000)
+	one := append(im.Bytes(), make([]byte, chunk-im.Len()%chunk)...)
+	ram := append(append(bytes.Clone(one), one...), make([]byte, winBehind+64<<20)...)
+	last := int64(len(ram)) - 32<<20 // from there on nothing can be read
+	r := io.NewSectionReader(bytes.NewReader(ram), 0, last)
+	asked := 0
+	mem := readerFunc(func(_ arch.Addr, p []byte) error {
+		if asked++; asked == 1 {
+			return io.EOF
+		}
+		p[0] = 0x90
+		return nil
+	})
+	got, err := FindRunning(r, int64(len(ram)), f.arch(), mem)
+	if err != nil || got.at < int64(len(one)) || asked != 2 {
+		t.Fatalf("%+v, %v, asked %d times", got, err, asked)
+	}
+	nothing := readerFunc(func(arch.Addr, []byte) error { return io.EOF })
+	if _, err := FindRunning(r, last, f.arch(), nothing); err != errNotRunning {
+		t.Errorf("none runs: %v", err)
+	}
+	if _, err := FindRunning(bytes.NewReader(ram[2*len(one):]), 1<<20, f.arch(), nothing); err != errNoTables {
+		t.Errorf("no kernel: %v", err)
+	}
+}
+
+type readerFunc func(arch.Addr, []byte) error
+
+func (f readerFunc) ReadAt(addr arch.Addr, p []byte) error { return f(addr, p) }
+
 // Where RAM holds the kernel, its place follows from the first task, which
 // points to itself; with it the addresses of the newest form.
 func TestPlace(t *testing.T) {
@@ -405,7 +440,7 @@ func checkTable(t *testing.T, table *Table) {
 		if !slices.ContainsFunc(table.Lookup(s.Name), func(o Symbol) bool { return o == s }) {
 			t.Fatalf("%v is not found by its name", &s)
 		}
-		if table.Bounds().Contains(uint64(s.Addr)) && s.Size > 0 {
+		if table.Bounds().Contains(s.Addr) && s.Size > 0 {
 			if at, off, ok := table.At(s.Addr); !ok || off != 0 || at.Addr != s.Addr {
 				t.Fatalf("%v is not found by its address, but %v", &s, &at)
 			}

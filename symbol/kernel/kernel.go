@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"kprobe/arch"
-	"kprobe/symbol"
 )
 
 // Kernel is a live kernel, or one in an Image, with all that its memory tells.
@@ -126,7 +125,7 @@ func (k *Kernel) Match(glob string) []Symbol {
 // Section is a named part of the kernel's text.
 type Section struct {
 	Name string // as linker scripts have it
-	symbol.Range
+	arch.Range
 }
 
 // sections are the parts of the text that matter to probes, by the symbols that
@@ -160,23 +159,23 @@ func (t *Table) Sections() []Section {
 }
 
 // between is the range that two symbols bound.
-func (t *Table) between(start, end string) (symbol.Range, bool) {
+func (t *Table) between(start, end string) (arch.Range, bool) {
 	a, ok1 := t.Addr(start)
 	b, ok2 := t.Addr(end)
-	return symbol.Range{Start: uint64(a), End: uint64(b)}, ok1 && ok2 && a < b
+	return arch.Range{Start: a, End: b}, ok1 && ok2 && a < b
 }
 
 // IsText tells whether an address is in text that can be probed: the kernel's
 // without what is freed after boot, or a loaded module's.
 func (k *Kernel) IsText(addr arch.Addr) bool {
 	for _, m := range k.Modules() {
-		if m.Text.Contains(uint64(addr)) {
+		if m.Text.Contains(addr) {
 			return true
 		}
 	}
 	text, ok := k.table.between("_stext", "_etext")
 	init, _ := k.table.between("_sinittext", "_einittext")
-	return ok && text.Contains(uint64(addr)) && !init.Contains(uint64(addr))
+	return ok && text.Contains(addr) && !init.Contains(addr)
 }
 
 // byAddr sorts what has an address.

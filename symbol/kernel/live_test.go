@@ -61,11 +61,11 @@ func open(t testing.TB, v *vm.VM) *Kernel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	live, err := Running(found, mem)
-	if err != nil {
-		t.Fatal(err)
+	live := slices.IndexFunc(found, func(f Found) bool { return f.live(mem) })
+	if live < 0 {
+		t.Fatal(errNotRunning)
 	}
-	k, err := Open(live.Table, mem, arch.AMD64)
+	k, err := Open(found[live].Table, mem, arch.AMD64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,12 +188,8 @@ func testSymbols(t *testing.T, v *vm.VM, k *Kernel, _ *Image) {
 // The kernel is found through its virtual memory as well, as behind a stub that
 // has nothing else, and a System.map needs only the slide.
 func testVirtual(t *testing.T, _ *vm.VM, k *Kernel, im *Image) {
-	r := Range{k.mem, 0xffffffff80000000, 0xffffffffc0000000}
-	found, err := Find(r, r.Size(), arch.AMD64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	live, err := Running(found, k.mem)
+	r := Piece{k.mem, arch.Range{Start: 0xffffffff80000000, End: 0xffffffffc0000000}}
+	live, err := FindRunning(r, r.Size(), arch.AMD64, k.mem)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,13 +200,13 @@ func testVirtual(t *testing.T, _ *vm.VM, k *Kernel, im *Image) {
 		t.Errorf("bias %#x", live.Bias)
 	}
 
-	slide := k.Table().bounds.Start - im.Table.bounds.Start
+	slide := uint64(k.Table().bounds.Start - im.Table.bounds.Start)
 	if !slices.Equal(im.Table.Slide(slide).Symbols(), k.Table().Symbols()) {
 		t.Error("the boot image has other symbols")
 	}
 	elsewhere := *live
 	elsewhere.Table = im.Table.Slide(slide + 0x200000)
-	if _, err := Running([]Found{elsewhere}, k.mem); err == nil {
+	if elsewhere.live(k.mem) {
 		t.Error("a kernel is taken for running where it is not")
 	}
 }
@@ -520,7 +516,7 @@ func sameAsGuest(t *testing.T, im *Image, a *arch.Arch) {
 		t.Errorf("%d symbols: %s, the guest has %s", len(found[0].Table.Symbols()), got, want)
 	}
 	slide := found[0].Table.bounds.Start - im.Table.bounds.Start
-	if !slices.Equal(im.Table.Slide(slide).Symbols(), found[0].Table.Symbols()) {
+	if !slices.Equal(im.Table.Slide(uint64(slide)).Symbols(), found[0].Table.Symbols()) {
 		t.Error("the boot image has other symbols")
 	}
 	// The image's text is where its symbols say: as in RAM, behind ftrace's part.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"kprobe/arch"
-	"kprobe/symbol"
 )
 
 // ErrNoModules is returned, wrapped, where a kernel's list of modules is not to
@@ -46,17 +45,20 @@ type Module struct {
 	State State
 	Addr  arch.Addr // where it is loaded, as /proc/modules says
 	Size  uint64    // bytes of all its parts
-	Text  symbol.Range
+	Text  arch.Range
 	Table *Table
 
-	parts []symbol.Range // of its memory
-	at    arch.Addr      // of its struct module
+	parts []arch.Range // of its memory
+	at    arch.Addr    // of its struct module
 }
+
+// Struct is the address of its struct module: the kernel's functions know it by that.
+func (m *Module) Struct() arch.Addr { return m.at }
 
 // Contains tells whether an address is in the module's memory.
 func (m *Module) Contains(addr arch.Addr) bool {
 	for _, p := range m.parts {
-		if p.Contains(uint64(addr)) {
+		if p.Contains(addr) {
 			return true
 		}
 	}
@@ -265,7 +267,7 @@ func (k *Kernel) readModules() ([]*Module, error) {
 			return nil, fmt.Errorf("%w: %w", ErrNoModules, err)
 		}
 		var ms []*Module
-		v.list(head, maxModules, func(entry arch.Addr) {
+		v.list(head, 2*k.arch.PtrSize, maxModules, func(entry arch.Addr, _ []byte) {
 			if m := l.module(v, entry-arch.Addr(l.list)); m != nil {
 				ms = append(ms, m)
 			}
@@ -292,17 +294,17 @@ func (l layout) module(v *view, at arch.Addr) *Module {
 		return nil
 	}
 	for _, p := range l.parts {
-		base, size := uint64(v.addr(b[p.base:])), v.num(b[p.size:], 4)
+		base, size := v.addr(b[p.base:]), v.num(b[p.size:], 4)
 		m.Size += size
 		if size == 0 || base == 0 {
 			continue
 		}
-		m.parts = append(m.parts, symbol.Range{Start: base, End: base + size})
+		m.parts = append(m.parts, arch.Range{Start: base, End: base + arch.Addr(size)})
 		if p.text && !p.init {
 			if p.textSize != none {
 				size = v.num(b[p.textSize:], 4)
 			}
-			m.Addr, m.Text = arch.Addr(base), symbol.Range{Start: base, End: base + size}
+			m.Addr, m.Text = base, arch.Range{Start: base, End: base + arch.Addr(size)}
 		}
 	}
 	exported := map[arch.Addr]bool{}
@@ -360,7 +362,7 @@ func (m *Module) symbols(v *view, at arch.Addr, exported map[arch.Addr]bool) *Ta
 		}
 		syms = append(syms, s)
 	}
-	t := newTable(syms, arch.Addr(m.Text.End))
+	t := newTable(syms, m.Text.End)
 	m.bound(t)
 	return t
 }
@@ -368,19 +370,19 @@ func (m *Module) symbols(v *view, at arch.Addr, exported map[arch.Addr]bool) *Ta
 // bound ends symbols where their part of the module ends: the next symbol may be
 // in another one.
 func (m *Module) bound(t *Table) {
-	ranges := append([]symbol.Range{m.Text}, m.parts...)
+	ranges := append([]arch.Range{m.Text}, m.parts...)
 	for i := range t.syms {
 		s := &t.syms[i]
 		for _, r := range ranges {
-			if r.Contains(uint64(s.Addr)) {
-				if s.Size == 0 || uint64(s.Addr)+s.Size > r.End {
-					s.Size = r.End - uint64(s.Addr)
+			if r.Contains(s.Addr) {
+				if s.Size == 0 || s.Addr+arch.Addr(s.Size) > r.End {
+					s.Size = uint64(r.End - s.Addr)
 				}
 				break
 			}
 		}
 	}
-	t.bounds = symbol.Range{Start: 0, End: ^uint64(0)} // Contains has been asked before
+	t.bounds = arch.Range{Start: 0, End: ^arch.Addr(0)} // Contains has been asked before
 }
 
 // strings reads the names: as far as the last symbol's, which ends where it ends.

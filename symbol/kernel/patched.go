@@ -52,9 +52,10 @@ type patched struct {
 // sizes are bytes of what is rewritten on a machine. ftraceAt is where that
 // begins, seen from the address in ftrace's record.
 var sizes = map[string]struct{ ftraceAt, ftrace, jump, call, bug int }{
-	"amd64": {0, 5, 5, 5, 2},
-	"arm64": {-4, 8, 4, 4, 4}, // two NOPs: one for the return address, one for the call
-	"s390x": {0, 6, 6, 6, 4},
+	"amd64":   {0, 5, 5, 5, 2},
+	"arm64":   {-4, 8, 4, 4, 4}, // two NOPs: one for the return address, one for the call
+	"s390x":   {0, 6, 6, 6, 4},
+	"riscv64": {-4, 8, 4, 0, 2}, // since 6.16: auipc, and in its record the jalr behind it; c.ebreak
 }
 
 // maxSite is longer than any Site.
@@ -208,7 +209,7 @@ func (r *tableReader) relative(b []byte, place arch.Addr) arch.Addr {
 // between is a table that two symbols bound.
 func (r *tableReader) between(start, end string, size int, each func(b []byte, place, text arch.Addr)) {
 	if t, ok := r.k.table.between(start, end); ok {
-		r.at(arch.Addr(t.Start), (t.End-t.Start)/uint64(size), size, each)
+		r.at(t.Start, t.Size()/uint64(size), size, each)
 	}
 }
 
@@ -320,14 +321,13 @@ func (r *tableReader) ftrace(init bool) {
 	if !ok {
 		return // no dynamic ftrace
 	}
-	n := sizes[r.k.arch.Name]
 	page := r.v.ptr(first)
 	if page == 0 && init {
 		t, _ := r.k.table.between("__start_mcount_loc", "__stop_mcount_loc")
 		ptr := r.k.arch.PtrSize
-		b := r.v.array(arch.Addr(t.Start), (t.End-t.Start)/uint64(ptr), ptr)
+		b := r.v.array(t.Start, t.Size()/uint64(ptr), ptr)
 		for ; len(b) >= ptr; b = b[ptr:] {
-			r.add(r.v.addr(b)+arch.Addr(n.ftraceAt), n.ftrace, Ftrace)
+			r.addFtrace(r.v.addr(b))
 		}
 		return
 	}
@@ -350,11 +350,22 @@ func (r *tableReader) ftrace(init bool) {
 		}
 		b := r.v.array(r.v.ptr(page+arch.Addr(records)), uint64(r.v.u32(page+arch.Addr(index))), record)
 		for ; len(b) >= record; b = b[record:] {
-			r.add(r.v.addr(b[ip:])+arch.Addr(n.ftraceAt), n.ftrace, Ftrace)
+			r.addFtrace(r.v.addr(b[ip:]))
 		}
 		page = r.v.ptr(page + arch.Addr(next))
 	}
 	r.err = fmt.Errorf("ftrace's pages: %w", errChanged)
+}
+
+// addFtrace adds the site of a record. Where that is known to be inside of the site, one at a function's first
+// instruction is of a kernel that keeps its records in another way.
+func (r *tableReader) addFtrace(ip arch.Addr) {
+	n := sizes[r.k.arch.Name]
+	if _, off, ok := r.k.table.At(ip); ok && off == 0 && n.ftraceAt != 0 {
+		r.err = fmt.Errorf("ftrace's records of this kernel of %s are of a form that is not known here", r.k.arch.Name)
+		return
+	}
+	r.add(ip+arch.Addr(n.ftraceAt), n.ftrace, Ftrace)
 }
 
 // module reads the tables of a module, which its struct points to.

@@ -46,7 +46,7 @@ func (s *Symbol) String() string {
 type Table struct {
 	syms   []Symbol // by address; aliases keep the kernel's order
 	names  []int32  // places in syms, by name
-	bounds symbol.Range
+	bounds arch.Range
 }
 
 // newTable sorts symbols and gives them sizes. end is where the last one ends,
@@ -69,7 +69,7 @@ func newTable(syms []Symbol, end arch.Addr) *Table {
 		}
 	}
 	if n := len(syms); n > 0 {
-		t.bounds = symbol.Range{Start: uint64(syms[0].Addr), End: uint64(syms[n-1].Addr) + syms[n-1].Size}
+		t.bounds = arch.Range{Start: syms[0].Addr, End: syms[n-1].Addr + arch.Addr(syms[n-1].Size)}
 	}
 	return t
 }
@@ -81,20 +81,20 @@ func kernelTable(syms []Symbol) *Table {
 	last := len(syms) - 1
 	for _, name := range []string{"_end", "_etext"} { // what ends the last symbol, the kernel asks too
 		if end, ok := t.Addr(name); ok && last >= 0 && end > syms[last].Addr {
-			t.bounds.End = uint64(end)
+			t.bounds.End = end
 			for i := last; i >= 0 && syms[i].Addr == syms[last].Addr; i-- {
 				syms[i].Size = uint64(end - syms[i].Addr)
 			}
 			break
 		}
 	}
-	first := ^uint64(0)
+	first := ^arch.Addr(0)
 	for _, name := range []string{"_text", "_stext", "_head"} {
 		if a, ok := t.Addr(name); ok {
-			first = min(first, uint64(a))
+			first = min(first, a)
 		}
 	}
-	if first != ^uint64(0) {
+	if first != ^arch.Addr(0) {
 		t.bounds.Start = first
 	}
 	return t
@@ -102,11 +102,11 @@ func kernelTable(syms []Symbol) *Table {
 
 // PerCPU are the variables that each CPU has of its own, as those of the CPU with a number, whose memory is at base
 // (an entry of __per_cpu_offset), and where they lie. Their names end in the CPU's: runqueues.cpu0.
-func (t *Table) PerCPU(cpu int, base arch.Addr) (*Table, symbol.Range, bool) {
+func (t *Table) PerCPU(cpu int, base arch.Addr) (*Table, arch.Range, bool) {
 	start, ok1 := t.Addr("__per_cpu_start")
 	end, ok2 := t.Addr("__per_cpu_end")
 	if !ok1 || !ok2 || start >= end {
-		return nil, symbol.Range{}, false
+		return nil, arch.Range{}, false
 	}
 	first := sort.Search(len(t.syms), func(i int) bool { return t.syms[i].Addr >= start })
 	last := sort.Search(len(t.syms), func(i int) bool { return t.syms[i].Addr >= end })
@@ -116,7 +116,7 @@ func (t *Table) PerCPU(cpu int, base arch.Addr) (*Table, symbol.Range, bool) {
 		syms[i].Type = 'd'
 		syms[i].Name += ".cpu" + strconv.Itoa(cpu)
 	}
-	return newTable(syms, end+base), symbol.Range{Start: uint64(start + base), End: uint64(end + base)}, true
+	return newTable(syms, end+base), arch.Range{Start: start + base, End: end + base}, true
 }
 
 // Symbols are all symbols in order of address, aliases in the kernel's own
@@ -124,7 +124,7 @@ func (t *Table) PerCPU(cpu int, base arch.Addr) (*Table, symbol.Range, bool) {
 func (t *Table) Symbols() []Symbol { return t.syms }
 
 // Bounds is the range that At knows: from the first byte of the image to the last.
-func (t *Table) Bounds() symbol.Range { return t.bounds }
+func (t *Table) Bounds() arch.Range { return t.bounds }
 
 // Lookup finds the symbols of a name. There may be several: static functions
 // of different source files.
@@ -155,7 +155,7 @@ func (t *Table) from(prefix string) []int32 {
 // At finds the symbol that an address lies in, and how far. Of aliases it is
 // the one that the kernel would name.
 func (t *Table) At(addr arch.Addr) (Symbol, uint64, bool) {
-	if !t.bounds.Contains(uint64(addr)) {
+	if !t.bounds.Contains(addr) {
 		return Symbol{}, 0, false
 	}
 	i := sort.Search(len(t.syms), func(i int) bool { return t.syms[i].Addr > addr }) - 1

@@ -83,7 +83,7 @@ func parseLine(line string) (Symbol, error) {
 func (t *Table) Slide(by uint64) *Table {
 	syms := make([]Symbol, len(t.syms))
 	for i, s := range t.syms {
-		if uint64(s.Addr) >= t.bounds.Start {
+		if s.Addr >= t.bounds.Start {
 			s.Addr += arch.Addr(by)
 		}
 		s.Size = 0

@@ -30,7 +30,7 @@ func (k *Kernel) readTypes() (*Types, error) {
 		return nil, fmt.Errorf("%w, or no symbols of data (CONFIG_KALLSYMS_ALL)", ErrNoTypes)
 	}
 	v := k.view()
-	b := v.array(arch.Addr(at.Start), at.End-at.Start, 1)
+	b := v.array(at.Start, at.Size(), 1)
 	if v.err != nil {
 		return nil, fmt.Errorf("reading BTF: %w", v.err)
 	}
@@ -84,8 +84,8 @@ func (k *Kernel) searchTypes() *Types {
 		return nil
 	}
 	const far = 64 << 20 // the read-only data of kernels with some 30 MB of text
-	start := arch.Addr(text.End) &^ 7
-	r := Range{k.mem, start, start + far}
+	start := text.End &^ 7
+	r := Piece{k.mem, arch.Range{Start: start, End: start + far}}
 	magic := []byte{0, 0, 1, 0} // and the version, and no flags
 	k.arch.Order.PutUint16(magic, 0xeb9f)
 	buf := make([]byte, chunk)
@@ -156,7 +156,7 @@ func (k *Kernel) ModuleTypes(m *Module) (*Types, error) {
 	}
 	v := k.view()
 	var b []byte
-	v.list(head, maxModules, func(entry arch.Addr) {
+	v.list(head, 2*k.arch.PtrSize, maxModules, func(entry arch.Addr, _ []byte) {
 		if at := entry - arch.Addr(list); v.ptr(at+arch.Addr(module)) == m.at {
 			kept := v.ptr(at + arch.Addr(in))
 			b = v.array(v.ptr(kept+arch.Addr(data)), uint64(v.u32(kept+arch.Addr(size))), 1)

@@ -64,27 +64,30 @@ func (v *view) cstring(addr arch.Addr, max int) string {
 	return string(b)
 }
 
-// list walks a struct list_head and gives the address of each entry's, which
-// each must be followed by who it points to: next's prev.
-func (v *view) list(head arch.Addr, max int, each func(arch.Addr)) {
-	before := head
-	for n := 0; ; n++ {
-		next := v.ptr(before)
-		if v.err != nil {
-			return
+// list walks a struct list_head and gives the address of each entry's, and what is
+// there, size bytes that begin with the list_head. Each must be followed by who it
+// points to: next's prev. An entry is one read.
+func (v *view) list(head arch.Addr, size, max int, each func(at arch.Addr, entry []byte)) {
+	ptr := v.arch.PtrSize
+	b := make([]byte, size)
+	before, at := head, v.ptr(head)
+	for n := 0; v.err == nil; n++ {
+		if at == head {
+			b = b[:2*ptr]
 		}
-		if back := v.ptr(next + arch.Addr(v.arch.PtrSize)); back != before && v.err == nil {
+		v.bytes(at, b)
+		if v.err == nil && v.addr(b[ptr:]) != before {
 			v.err = fmt.Errorf("list at %v: %w", head, errChanged)
 		}
-		if v.err != nil || next == head {
+		if v.err != nil || at == head {
 			return
 		}
 		if n == max {
 			v.err = fmt.Errorf("list at %v: more than %d entries", head, max)
 			return
 		}
-		each(next)
-		before = next
+		each(at, b)
+		before, at = at, v.addr(b)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"kprobe/arch"
-	"kprobe/symbol"
 )
 
 // carriers are the kernel's functions that take return addresses from their slots to
@@ -48,19 +47,14 @@ func (t *Target) Carried() bool {
 	if err != nil {
 		return false
 	}
-	var code []symbol.Range
+	var code []arch.Range
 	for _, name := range carriers {
 		for _, f := range t.kernel.Lookup(name) {
-			code = append(code, symbol.Range{Start: uint64(f.Addr) + 1, End: uint64(f.Addr) + max(1, f.Size)})
+			code = append(code, arch.Range{Start: f.Addr + 1, End: f.Addr + arch.Addr(max(1, f.Size))})
 		}
 	}
 	in := func(a arch.Addr) bool {
-		for _, c := range code {
-			if uint64(a) >= c.Start && uint64(a) < c.End {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(code, func(c arch.Range) bool { return c.Contains(a) })
 	}
 	for _, th := range t.Threads() {
 		var r arch.Regs
@@ -71,9 +65,9 @@ func (t *Target) Carried() bool {
 	found := false
 	word := t.Arch().PtrSize
 	b := make([]byte, s.size)
-	err = s.each(t, func(r symbol.Range, live uint64) error {
-		words := b[:(r.End-live)&^uint64(word-1)]
-		if err := t.ReadAt(arch.Addr(r.End)-arch.Addr(len(words)), words); err != nil {
+	err = s.each(t, func(r arch.Range, live arch.Addr) error {
+		words := b[:(r.End-live)&^arch.Addr(word-1)]
+		if err := t.ReadAt(r.End-arch.Addr(len(words)), words); err != nil {
 			return err
 		}
 		for i := 0; i < len(words); i += word {

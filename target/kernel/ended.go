@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"kprobe/arch"
-	"kprobe/symbol"
 )
 
 // Over tells of stack slots whether nobody comes back to what is there: the stack has been left as far as that, or is no
@@ -15,11 +14,11 @@ func (t *Target) Over() (func(slot arch.Addr) bool, error) {
 		return nil, err
 	}
 	type stack struct {
-		symbol.Range
-		live uint64
+		arch.Range
+		live arch.Addr
 	}
 	var all []stack
-	find := func(at uint64) *stack {
+	find := func(at arch.Addr) *stack {
 		for i := range all {
 			if at >= all[i].Start && at <= all[i].End {
 				return &all[i]
@@ -27,7 +26,7 @@ func (t *Target) Over() (func(slot arch.Addr) bool, error) {
 		}
 		return nil
 	}
-	err = s.each(t, func(r symbol.Range, live uint64) error {
+	err = s.each(t, func(r arch.Range, live arch.Addr) error {
 		all = append(all, stack{r, live})
 		return nil
 	})
@@ -39,12 +38,12 @@ func (t *Target) Over() (func(slot arch.Addr) bool, error) {
 		if err := t.Regs(th, &r); err != nil {
 			return nil, err
 		}
-		if arch.Addr(r[t.Arch().PC]) >= kernelHalf && find(r[t.Arch().SP]) == nil {
+		if arch.Addr(r[t.Arch().PC]) >= kernelHalf && find(arch.Addr(r[t.Arch().SP])) == nil {
 			return nil, fmt.Errorf("CPU %d is on a stack that is not known", t.CPU(th))
 		}
 	}
 	return func(slot arch.Addr) bool {
-		st := find(uint64(slot))
-		return st == nil || uint64(slot) < st.live
+		st := find(slot)
+		return st == nil || slot < st.live
 	}, nil
 }

@@ -23,14 +23,18 @@ const vmlinux = "vmlinux"
 // were mapped, with the symbols that were found in memory.
 type image struct {
 	path   string
-	bounds symbol.Range
-	text   symbol.Range
+	bounds arch.Range
+	text   arch.Range
 	table  *kernel.Table
-	gone   []symbol.Range // since the kernel has started
+	gone   []arch.Range // since the kernel has started
+
+	// callers is where the table of callers is; nil where there can be none.
+	callers func() (kernel.ORC, bool)
 }
 
-func kernelImage(t *kernel.Table) image {
-	im := image{path: vmlinux, bounds: t.Bounds(), table: t}
+func kernelImage(k *kernel.Kernel) image {
+	t := k.Table()
+	im := image{path: vmlinux, bounds: t.Bounds(), table: t, callers: k.ORC}
 	for _, s := range t.Sections() {
 		if s.Name == ".text" {
 			im.text = s.Range
@@ -40,7 +44,7 @@ func kernelImage(t *kernel.Table) image {
 		start, ok1 := t.Addr(r[0])
 		end, ok2 := t.Addr(r[1])
 		if ok1 && ok2 {
-			im.gone = append(im.gone, symbol.Range{Start: uint64(start), End: uint64(end)})
+			im.gone = append(im.gone, arch.Range{Start: start, End: end})
 		}
 	}
 	return im
@@ -54,14 +58,15 @@ func (t *Target) cpuImages() (images []image) {
 	}
 	for _, i := range slices.Sorted(maps.Keys(cpus)) {
 		if table, r, ok := t.kernel.Table().PerCPU(i, cpus[i]); ok {
-			images = append(images, image{path: fmt.Sprintf("cpu%d", i), bounds: r, text: symbol.Range{Start: r.End, End: r.End}, table: table})
+			images = append(images, image{path: fmt.Sprintf("cpu%d", i), bounds: r, text: arch.Range{Start: r.End, End: r.End}, table: table})
 		}
 	}
 	return images
 }
 
-func moduleImage(m *kernel.Module) image {
-	return image{path: m.Name, bounds: m.Text, text: m.Text, table: m.Table}
+func (t *Target) moduleImage(m *kernel.Module) image {
+	return image{path: m.Name, bounds: m.Text, text: m.Text, table: m.Table,
+		callers: func() (kernel.ORC, bool) { return t.kernel.ModuleORC(m) }}
 }
 
 // isGone tells whether what a symbol names is not there any more: the kernel gives what only its start needs back, and the pattern
@@ -71,7 +76,7 @@ func (im image) isGone(s *kernel.Symbol) bool {
 		return false
 	}
 	for _, r := range im.gone {
-		if r.Contains(uint64(s.Addr)) {
+		if r.Contains(s.Addr) {
 			return true
 		}
 	}
@@ -79,20 +84,20 @@ func (im image) isGone(s *kernel.Symbol) bool {
 }
 
 // inode tells one image from another, and from the same loaded elsewhere.
-func (im image) inode() uint64 { return im.bounds.Start }
+func (im image) inode() uint64 { return uint64(im.bounds.Start) }
 
 // mappings are the text, and what is around it.
 func (im image) mappings() []symbol.Mapping {
 	var ms []symbol.Mapping
-	add := func(r symbol.Range, exec bool) {
+	add := func(r arch.Range, exec bool) {
 		if r.Start < r.End {
-			ms = append(ms, symbol.Mapping{Start: r.Start, End: r.End, Off: r.Start - im.bounds.Start,
+			ms = append(ms, symbol.Mapping{Start: uint64(r.Start), End: uint64(r.End), Off: uint64(r.Start - im.bounds.Start),
 				Read: true, Write: !exec, Exec: exec, Data: im.text.Start == im.text.End, Dev: "00:00", Inode: im.inode(), Path: im.path})
 		}
 	}
-	add(symbol.Range{Start: im.bounds.Start, End: im.text.Start}, false)
+	add(arch.Range{Start: im.bounds.Start, End: im.text.Start}, false)
 	add(im.text, true)
-	add(symbol.Range{Start: im.text.End, End: im.bounds.End}, false)
+	add(arch.Range{Start: im.text.End, End: im.bounds.End}, false)
 	return ms
 }
 
@@ -104,7 +109,18 @@ func (t *Target) OpenMapped(m symbol.Mapping) (target.File, error) {
 	if !ok || im.inode() != m.Inode {
 		return nil, os.ErrNotExist
 	}
-	return memoryFile{bytes.NewReader(im.file(t.Arch()))}, nil
+	f := memoryFile{of: t}
+	var orc kernel.ORC
+	if im.callers != nil && t.Arch() == arch.AMD64 {
+		orc, _ = im.callers()
+	}
+	f.head = im.file(t.Arch(), orc)
+	at := uint64(len(f.head))
+	for _, r := range []arch.Range{orc.Places, orc.Rows} {
+		f.parts = append(f.parts, part{at, r})
+		at += r.Size()
+	}
+	return f, nil
 }
 
 // Root, Realpath: a kernel has no files.
@@ -114,17 +130,50 @@ func (t *Target) Realpath(string) string { return "" }
 // IsProgram tells the kernel itself from its modules.
 func (t *Target) IsProgram(m symbol.Mapping) bool { return m.Path == vmlinux }
 
-type memoryFile struct{ io.ReaderAt }
+// memoryFile is a file of which the parts behind its head are memory: they are read when they are wanted.
+type memoryFile struct {
+	head  []byte
+	parts []part
+	of    *Target
+}
+
+type part struct {
+	at uint64 // in the file
+	in arch.Range
+}
+
+// ReadAt implements io.ReaderAt.
+func (f memoryFile) ReadAt(p []byte, off int64) (n int, err error) {
+	if off >= 0 && off < int64(len(f.head)) {
+		n = copy(p, f.head[off:])
+	}
+	for _, m := range f.parts {
+		at := uint64(off) + uint64(n)
+		if at < m.at || at-m.at >= m.in.Size() {
+			continue
+		}
+		from := m.in.Start + arch.Addr(at-m.at)
+		b := p[n:][:min(uint64(len(p)-n), uint64(m.in.End-from))]
+		if err := f.of.ReadAt(from, b); err != nil {
+			return n, err
+		}
+		n += len(b)
+	}
+	if n < len(p) {
+		err = io.EOF
+	}
+	return n, err
+}
 
 func (memoryFile) Close() error { return nil }
 
 // file writes the image's headers and symbols as an ELF file, whose one segment
-// stands for memory: its bytes are not in the file.
-func (im image) file(a *arch.Arch) []byte {
+// stands for memory: its bytes are not in the file. The caller appends the bytes of orc's two arrays, in their order.
+func (im image) file(a *arch.Arch, orc kernel.ORC) []byte {
 	const (
 		ehSize, phSize, shSize, symSize = 64, 56, 64, 24
-		names                           = "\x00.text\x00.symtab\x00.strtab\x00.data\x00"
-		sections                        = 5 // the first is empty, as ELF wants it
+		names                           = "\x00.text\x00.symtab\x00.strtab\x00.data\x00.orc_unwind_ip\x00.orc_unwind\x00"
+		sections                        = 7 // the first is empty, as ELF wants it
 		textSection, dataSection        = 1, 4
 	)
 	var syms, strs bytes.Buffer
@@ -132,7 +181,7 @@ func (im image) file(a *arch.Arch) []byte {
 	put := func(b *bytes.Buffer, v any) { binary.Write(b, a.Order, v) } // a Buffer has no errors
 	put(&syms, elf.Sym64{})
 	for _, s := range im.table.Symbols() {
-		if !im.bounds.Contains(uint64(s.Addr)) || im.isGone(&s) {
+		if !im.bounds.Contains(s.Addr) || im.isGone(&s) {
 			continue // per-CPU offsets and other numbers
 		}
 		bind, kind, section := elf.STB_LOCAL, elf.STT_OBJECT, elf.SHN_ABS
@@ -144,7 +193,7 @@ func (im image) file(a *arch.Arch) []byte {
 		} else {
 			section = dataSection
 		}
-		if im.text.Contains(uint64(s.Addr)) {
+		if im.text.Contains(s.Addr) {
 			section = textSection
 		}
 		put(&syms, elf.Sym64{Name: uint32(strs.Len()), Info: elf.ST_INFO(bind, kind), Shndx: uint16(section),
@@ -166,15 +215,21 @@ func (im image) file(a *arch.Arch) []byte {
 	copy(header.Ident[:], elf.ELFMAG)
 	header.Ident[elf.EI_CLASS], header.Ident[elf.EI_DATA], header.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(order), byte(elf.EV_CURRENT)
 	put(&b, header)
-	size := im.bounds.End - im.bounds.Start
-	put(&b, elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Vaddr: im.bounds.Start, Filesz: size, Memsz: size})
+	size := im.bounds.Size()
+	put(&b, elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Vaddr: uint64(im.bounds.Start), Filesz: size, Memsz: size})
 	put(&b, elf.Section64{})
 	put(&b, elf.Section64{Name: 1, Type: uint32(elf.SHT_NOBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR),
-		Addr: im.text.Start, Size: im.text.End - im.text.Start})
+		Addr: uint64(im.text.Start), Size: im.text.Size()})
 	put(&b, elf.Section64{Name: 7, Type: uint32(elf.SHT_SYMTAB), Off: symAt, Size: uint64(syms.Len()), Link: 3, Info: 1, Entsize: symSize})
 	put(&b, elf.Section64{Name: 15, Type: uint32(elf.SHT_STRTAB), Off: strAt, Size: uint64(strs.Len())})
 	put(&b, elf.Section64{Name: 23, Type: uint32(elf.SHT_NOBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_WRITE),
-		Addr: im.text.End, Size: im.bounds.End - im.text.End})
+		Addr: uint64(im.text.End), Size: uint64(im.bounds.End - im.text.End)})
+	at := strAt + uint64(strs.Len())
+	for i, r := range []arch.Range{orc.Places, orc.Rows} {
+		put(&b, elf.Section64{Name: [...]uint32{29, 44}[i], Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC),
+			Addr: uint64(r.Start), Off: at, Size: r.Size()})
+		at += r.Size()
+	}
 	b.Write(syms.Bytes())
 	b.Write(strs.Bytes())
 	return b.Bytes()

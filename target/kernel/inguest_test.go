@@ -219,7 +219,7 @@ func TestCountThousand(t *testing.T) {
 	var ps []*kprobe.Kprobe
 	for _, site := range sites {
 		sym, off, ok := k.At(site.Addr)
-		if _, bad := k.Blacklisted(list, site.Addr); bad || !ok || off != 0 || site.Owner != symbols.Ftrace || !bounds.Contains(uint64(sym.Addr)) {
+		if _, bad := k.Blacklisted(list, site.Addr); bad || !ok || off != 0 || site.Owner != symbols.Ftrace || !bounds.Contains(sym.Addr) {
 			continue
 		}
 		if ps = append(ps, &kprobe.Kprobe{Addr: arch.Addr(sym.Addr), Program: kprobe.CountOnly}); len(ps) == n {

@@ -5,10 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"syscall"
 
 	"kprobe/arch"
-	"kprobe/symbol"
+	"kprobe/symbol/kernel"
 )
 
 // The journal is the end of the window: what of the kernel's text is not its own, and how
@@ -22,7 +23,8 @@ import (
 //	32  the boot's identity: see boot.go
 //	64  records of 64 bytes: u64 address, a multiple of 16, 0 for a free record;
 //	    16 bytes of text as they were, and twice as they may be now. Those that are the
-//	    same three times are not ours: the kernel may have changed them since
+//	    same three times are not ours: the kernel may have changed them since.
+//	    u64 of which module's text it is: see moduleOf
 const (
 	journalMagic = "kprobe\x00\x02"
 	journalBoot  = 32 // where the identity is
@@ -53,7 +55,7 @@ func (j *journal) begin(b boot, entries arch.Addr, first uint64, n int) {
 
 // intend notes what is about to be written at an address that is a multiple of 16.
 // Errors: ENOSPC.
-func (j *journal) intend(addr arch.Addr, have, want []byte) error {
+func (j *journal) intend(addr arch.Addr, module uint64, have, want []byte) error {
 	at, ok := j.records[addr]
 	if !ok {
 		if len(j.free) == 0 {
@@ -73,8 +75,21 @@ func (j *journal) intend(addr arch.Addr, have, want []byte) error {
 		}
 		was[i], is[i] = b, want[i]
 	}
+	binary.LittleEndian.PutUint64(r[recordSize-8:], module)
 	binary.LittleEndian.PutUint64(r, uint64(addr))
 	return nil
+}
+
+// moduleOf tells a module that is loaded from others, and from those that come to the same place later: 0 for the kernel's own text.
+func (t *Target) moduleOf(addr arch.Addr) uint64 {
+	for _, m := range t.kernel.Modules() {
+		if m.Text.Contains(addr) {
+			h := fnv.New64a()
+			fmt.Fprintf(h, "%s %v %v", m.Name, m.Text, m.Struct()) // a hash has no errors
+			return h.Sum64() | 1
+		}
+	}
+	return 0
 }
 
 // pieces are a record's: the text as it was, and twice as it may be.
@@ -104,7 +119,7 @@ func (t *Target) WriteAt(addr arch.Addr, p []byte) error {
 		return err
 	}
 	w := t.window
-	if w == nil || w.at.Start == 0 || addr < kernelHalf || w.at.Contains(uint64(addr)) || !t.kernel.IsText(addr) {
+	if w == nil || w.at.Start == 0 || addr < kernelHalf || w.at.Contains(addr) || !t.kernel.IsText(addr) {
 		return t.Target.WriteAt(addr, p)
 	}
 	start := addr &^ (granule - 1)
@@ -126,7 +141,9 @@ func (t *Target) WriteAt(addr arch.Addr, p []byte) error {
 		}
 		return nil
 	}
-	if err := each(w.journal.intend); err != nil {
+	module := t.moduleOf(addr)
+	intend := func(addr arch.Addr, have, want []byte) error { return w.journal.intend(addr, module, have, want) }
+	if err := each(intend); err != nil {
 		return err
 	}
 	if err := t.Target.WriteAt(addr, p); err != nil {
@@ -148,15 +165,23 @@ func (t *Target) recover() error {
 		clear(t.window.mem) // a reset took it out
 		return nil
 	}
+	if _, _, err := t.kernel.Update(); err != nil && !errors.Is(err, kernel.ErrNoModules) { // for moduleOf
+		return err
+	}
 	// The way from traps to detours goes last: of a trap that is still there, or that a CPU has just executed,
 	// the kernel knows nothing.
 	handler := t.function(trapHandler)
-	err := t.putBack(func(r symbol.Range) bool { return r.Start >= handler.End || r.End <= handler.Start })
+	err := t.putBack(func(r arch.Range) bool { return r.Start >= handler.End || r.End <= handler.Start })
 	if err == nil && t.window.journal.has(handler) {
 		err = t.settle(func() bool { return !t.Passing() })
 	}
 	if err == nil {
-		err = t.putBack(func(symbol.Range) bool { return true })
+		err = t.putBack(func(arch.Range) bool { return true })
+	}
+	if start, end, ok := t.leftWindow(); ok && err == nil {
+		t.window.at = arch.Range{Start: start, End: end}
+		t.switchOffLeft()
+		t.window.at = arch.Range{}
 	}
 	if err == nil {
 		err = t.unmapLeft()
@@ -169,9 +194,9 @@ func (t *Target) recover() error {
 }
 
 // has tells whether a journal that is somebody else's knows of text in a range.
-func (j *journal) has(r symbol.Range) bool {
+func (j *journal) has(r arch.Range) bool {
 	for at := recordSize; at < len(j.b); at += recordSize {
-		if addr := binary.LittleEndian.Uint64(j.b[at:]); addr != 0 && addr+granule > r.Start && addr < r.End {
+		if addr := arch.Addr(binary.LittleEndian.Uint64(j.b[at:])); addr != 0 && addr+granule > r.Start && addr < r.End {
 			return true
 		}
 	}
@@ -179,13 +204,17 @@ func (j *journal) has(r symbol.Range) bool {
 }
 
 // putBack puts text back that the journal knows, in pieces that are asked for.
-func (t *Target) putBack(asked func(symbol.Range) bool) error {
+func (t *Target) putBack(asked func(arch.Range) bool) error {
 	j := t.window.journal.b
 	var errs []error
 	for at := recordSize; at < len(j); at += recordSize {
 		r := j[at : at+recordSize]
 		addr := arch.Addr(binary.LittleEndian.Uint64(r))
-		if addr == 0 || !asked(symbol.Range{Start: uint64(addr), End: uint64(addr) + granule}) {
+		if addr == 0 || !asked(arch.Range{Start: addr, End: addr + granule}) {
+			continue
+		}
+		if module := binary.LittleEndian.Uint64(r[recordSize-8:]); module != 0 && module != t.moduleOf(addr) {
+			binary.LittleEndian.PutUint64(r, 0) // it has been unloaded since, and what is there is somebody else's
 			continue
 		}
 		old, was, is := pieces(r)
@@ -217,20 +246,32 @@ func (t *Target) putBack(asked func(symbol.Range) bool) error {
 // unmapLeft takes the window out of the page tables that a controller left there. Nothing
 // leads to it any more, but somebody may be on his way out.
 func (t *Target) unmapLeft() error {
+	start, end, ok := t.leftWindow()
+	if !ok {
+		return nil
+	}
+	asked := askPageOf(end)
+	inside := func(a arch.Addr) bool {
+		return a >= start && a < end && (!asked.Contains(a) || askCode(asked).Contains(a))
+	}
+	if err := t.settle(func() bool { return t.nobodyIn(inside) }); err != nil {
+		return fmt.Errorf("the kernel is in code of it: %w", err)
+	}
+	j := t.window.journal.b
+	return t.Target.WriteAt(arch.Addr(binary.LittleEndian.Uint64(j[8:])), make([]byte, 8*(end-start)/entrySize))
+}
+
+// leftWindow is where the window is that a controller left in the page tables.
+func (t *Target) leftWindow() (start, end arch.Addr, ok bool) {
 	j := t.window.journal.b
 	table, first := arch.Addr(binary.LittleEndian.Uint64(j[8:])), binary.LittleEndian.Uint64(j[16:])
 	n := int(min(binary.LittleEndian.Uint64(j[24:]), imageEntries))
 	base, ok := t.kernel.Table().Addr(imageTable)
 	if !ok || table < base || table >= base+8*imageEntries || !t.mapsWindow(table, first, n) {
-		return nil
+		return 0, 0, false
 	}
-	start := imageStart + (table-base)/8*entrySize
-	end := start + arch.Addr(n*entrySize)
-	inside := func(a arch.Addr) bool { return a >= start && a < end }
-	if err := t.settle(func() bool { return t.nobodyIn(inside) }); err != nil {
-		return fmt.Errorf("the kernel is in code of it: %w", err)
-	}
-	return t.Target.WriteAt(table, make([]byte, 8*n))
+	start = imageStart + (table-base)/8*entrySize
+	return start, start + arch.Addr(n*entrySize), true
 }
 
 // nobodyIn tells whether no CPU is in some code, and no task will come back to it.

@@ -17,7 +17,7 @@ func TestJournalKnowsItsBytes(t *testing.T) {
 		t.Helper()
 		want := bytes.Clone(text)
 		want[i] = b
-		if err := j.intend(at, text, want); err != nil {
+		if err := j.intend(at, 0, text, want); err != nil {
 			t.Fatal(err)
 		}
 		text = want

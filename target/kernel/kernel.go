@@ -14,12 +14,14 @@
 //	journal.go   what the next one puts back if we are killed
 //	settle.go    letting it run until something holds
 //	clock.go     the kernel's time
+//	ask.go       what the kernel does itself when we ask for it
 package kernel
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -38,17 +40,19 @@ type Target struct {
 	memory arch.Reader // of the kernel, without asking a CPU where that can be
 	ram    *os.File    // nil where the guest's memory is not shared
 
-	boot    boot
-	current current
-	notices notices
-	swaps   swaps
-	guard   *guarded           // nil in a guardian itself
-	padding map[arch.Addr]bool // where the engine has a breakpoint that nothing runs into but returns
+	boot        boot
+	current     current
+	notices     notices
+	asks        asks
+	swaps       swaps
+	guard       *guarded           // nil in a guardian itself
+	overrideAny bool               // see Options
+	padding     map[arch.Addr]bool // where the engine has a breakpoint that nothing runs into but returns
 
 	// For code of ours in the guest: see window.go, resting.go, rewrite.go.
 	window    *window
 	stacks    *stacks
-	rewriting []symbol.Range
+	rewriting []arch.Range
 	rdtsc     arch.Addr // see Time
 
 	mu    sync.Mutex
@@ -88,7 +92,7 @@ func dial(address string, o *gdbremote.Options) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Target{Target: g, place: Place(address), files: make(map[string]image), padding: make(map[arch.Addr]bool)}
+	t := &Target{Target: g, place: Place(address), overrideAny: o.OverrideAny, files: make(map[string]image), padding: make(map[arch.Addr]bool)}
 	t.swaps.path, _ = machineFile(address, "returns")
 	err = t.find(o)
 	if err == nil && o.Window != "" {
@@ -137,23 +141,18 @@ func (t *Target) table(o *gdbremote.Options) (*kernel.Table, error) {
 		}
 		return f.Place(t.Target, t.Arch(), moves[t.Arch().Name])
 	}
-	var found []kernel.Found
+	var running *kernel.Found // memory may hold one that ran before a reset: it is the CPUs that tell
 	var err error
 	if o.RAM != "" {
-		found, err = t.findInRAM(o.RAM)
+		running, err = t.findInRAM(o.RAM)
 	} else {
 		m := moves[t.Arch().Name]
 		if m == nil {
 			return nil, fmt.Errorf("it is not known where a kernel of %s lies; a file with its memory would help", t.Arch().Name)
 		}
-		r := kernel.Range{Mem: t.Target, Start: m.Start, End: m.End}
-		found, err = kernel.Find(r, r.Size(), t.Arch())
+		r := kernel.Piece{Mem: t.Target, Range: arch.Range{Start: m.Start, End: m.End}}
+		running, err = kernel.FindRunning(r, r.Size(), t.Arch(), t.Target)
 	}
-	if err != nil {
-		return nil, err
-	}
-	// Memory may hold one that ran before a reset: it is the CPUs that tell.
-	running, err := kernel.Running(found, t.Target)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +165,7 @@ func (t *Target) table(o *gdbremote.Options) (*kernel.Table, error) {
 }
 
 // findInRAM finds it in physical memory.
-func (t *Target) findInRAM(path string) (found []kernel.Found, err error) {
+func (t *Target) findInRAM(path string) (running *kernel.Found, err error) {
 	if t.ram, err = os.Open(path); err != nil {
 		return nil, err
 	}
@@ -174,7 +173,7 @@ func (t *Target) findInRAM(path string) (found []kernel.Found, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return kernel.Find(t.ram, st.Size(), t.Arch())
+	return kernel.FindRunning(t.ram, st.Size(), t.Arch(), t.Target)
 }
 
 // Place is where it is.
@@ -187,8 +186,8 @@ func (t *Target) Kernel() *kernel.Kernel { return t.kernel }
 // ReadAt fills p from addr, whole or with an error. The kernel's own memory is
 // read without stopping the guest, where its memory is shared.
 func (t *Target) ReadAt(addr arch.Addr, p []byte) error {
-	if w := t.window; w != nil && w.at.Contains(uint64(addr)) && uint64(addr)+uint64(len(p)) <= w.at.End {
-		copy(p, w.mem[uint64(addr)-w.at.Start:])
+	if w := t.window; w != nil && w.at.Contains(addr) && addr+arch.Addr(len(p)) <= w.at.End {
+		copy(p, w.mem[addr-w.at.Start:])
 		return nil
 	}
 	if t.memory != t.Target && addr >= kernelHalf && t.memory.ReadAt(addr, p) == nil {
@@ -245,25 +244,45 @@ func (t *Target) Unreturnable(at arch.Addr) string {
 	return ""
 }
 
+// Unreplaceable says why the function at an address must not be given a result without being run: as the kernel has
+// it for its own programs, unless the caller wants to be asked nothing (Options.OverrideAny).
+func (t *Target) Unreplaceable(at arch.Addr) string {
+	if t.overrideAny {
+		return ""
+	}
+	list, err := t.kernel.Injectable()
+	if err != nil {
+		return err.Error()
+	}
+	if !slices.ContainsFunc(list, func(r arch.Range) bool { return r.Contains(at) }) {
+		return "it is not on the kernel's list of functions that may be made to fail (ALLOW_ERROR_INJECTION)"
+	}
+	return ""
+}
+
 // Maps lists the kernel and the modules that are loaded now.
 func (t *Target) Maps() ([]symbol.Mapping, error) {
 	if _, _, err := t.kernel.Update(); err != nil && !errors.Is(err, kernel.ErrNoModules) {
 		return nil, err
 	}
-	images := append([]image{kernelImage(t.kernel.Table())}, t.cpuImages()...)
-	for _, m := range t.kernel.Modules() {
-		if m.State != kernel.Going && m.Text.Start < m.Text.End {
-			images = append(images, moduleImage(m))
-		}
-	}
+	images := append([]image{kernelImage(t.kernel)}, t.cpuImages()...)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	modules := t.kernel.Modules()
+	for _, m := range modules {
+		if m.Text.Start < m.Text.End && !t.leaving(m) {
+			images = append(images, t.moduleImage(m))
+		}
+	}
+	maps.DeleteFunc(t.notices.turned, func(at arch.Addr, _ string) bool { // another may have its struct there later
+		return !slices.ContainsFunc(modules, func(m *kernel.Module) bool { return m.Struct() == at })
+	})
 	clear(t.files)
-	var maps []symbol.Mapping
+	var all []symbol.Mapping
 	for _, im := range images {
 		t.files[im.path] = im
-		maps = append(maps, im.mappings()...)
+		all = append(all, im.mappings()...)
 	}
-	slices.SortFunc(maps, func(a, b symbol.Mapping) int { return cmp.Compare(a.Start, b.Start) })
-	return maps, nil
+	slices.SortFunc(all, func(a, b symbol.Mapping) int { return cmp.Compare(a.Start, b.Start) })
+	return all, nil
 }

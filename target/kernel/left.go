@@ -43,7 +43,7 @@ func recordOf(address string, o *gdbremote.Options) record {
 
 // options are those that Dial was given.
 func (r record) options() *gdbremote.Options {
-	all := []*arch.Arch{arch.AMD64, arch.ARM64, arch.I386, arch.S390X}
+	all := arch.All()
 	if i := slices.IndexFunc(all, func(a *arch.Arch) bool { return a.Name == r.Machine }); i >= 0 {
 		r.Options.Arch = all[i]
 	}

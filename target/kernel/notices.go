@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"kprobe/arch"
+	"kprobe/symbol/kernel"
 	"kprobe/target"
 )
 
@@ -13,14 +14,18 @@ type notices struct {
 	begun  bool // those that there are in any case
 	kinds  map[arch.Addr]target.StopKind
 	theirs map[arch.Addr]bool          // the engine's breakpoints at the same places
+	turned map[arch.Addr]string        // modules by their struct: the last of turns that they came to while we were there
 	held   map[target.Thread]arch.Addr // who was told of, and stands there
 	told   map[target.Thread]bool      // who is to be told of again, as a trap
 }
 
+// begins and frees are the two of turns. Their argument is the struct module.
+const begins, frees = "do_init_module", "free_module"
+
 // turns are functions that a module passes when it is loaded, with its symbols in
 // place and before any of its code runs, and when it is unloaded, after the last of
 // it. The kernel tells its own kprobes at the same moments (kprobes_module_callback).
-var turns = []string{"do_init_module", "free_module"}
+var turns = []string{begins, frees}
 
 // notice puts a breakpoint of ours on a function, if the kernel has it.
 func (t *Target) notice(name string, kind target.StopKind) error {
@@ -51,44 +56,113 @@ func (t *Target) Wait() (target.Stop, error) {
 		}
 	}
 	t.notices.begun = true
-	st, err := t.Target.Wait()
-	if err == nil {
-		st, err = t.noticed(st)
+	for {
+		if err := t.lookForAsks(); err != nil {
+			return target.Stop{}, err
+		}
+		st, err := t.Target.Wait()
+		served := false
+		if err == nil {
+			st, served, err = t.noticed(st)
+		}
+		if !served || err != nil {
+			return st, err
+		}
 	}
-	return st, err
 }
 
 // Freeze stops the machine.
 func (t *Target) Freeze() ([]target.Stop, error) {
-	stops, err := t.Target.Freeze()
-	for i := range stops {
+	all, err := t.Target.Freeze()
+	stops := all[:0]
+	for _, st := range all {
+		served := false
 		if err == nil {
-			stops[i], err = t.noticed(stops[i])
+			st, served, err = t.noticed(st)
+		}
+		if !served {
+			stops = append(stops, st)
 		}
 	}
 	return stops, err
 }
 
-// noticed tells a stop at a breakpoint of ours as what it means.
-func (t *Target) noticed(st target.Stop) (target.Stop, error) {
+// noticed tells a stop at a breakpoint of ours as what it means; served is one that concerns nobody else.
+func (t *Target) noticed(st target.Stop) (_ target.Stop, served bool, err error) {
 	n := &t.notices
 	if st.Kind != target.StopTrap || len(n.kinds) == 0 {
-		return st, nil
+		return st, false, nil
 	}
 	if n.told[st.Thread] {
 		delete(n.told, st.Thread)
-		return st, nil
+		return st, false, nil
 	}
 	var r arch.Regs
 	if err := t.Regs(st.Thread, &r); err != nil {
-		return st, err
+		return st, false, err
 	}
 	at := arch.Addr(r[t.Arch().PC])
-	if kind, ours := n.kinds[at]; ours {
-		n.held[st.Thread] = at
-		st.Kind = kind
+	kind, ours := n.kinds[at]
+	if !ours {
+		return st, false, nil
 	}
-	return st, nil
+	n.held[st.Thread] = at
+	if kind == stopAsk {
+		return t.asked(st)
+	}
+	if kind == target.StopLoad {
+		t.turn(at, arch.Addr(r[t.Arch().Args[0]]))
+	}
+	st.Kind = kind
+	return st, false, nil
+}
+
+// turn notes which module has come to which of turns.
+func (t *Target) turn(at, module arch.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range turns {
+		if addr, ok := t.kernel.Table().Addr(name); ok && addr == at {
+			if t.notices.turned == nil {
+				t.notices.turned = make(map[arch.Addr]string)
+			}
+			t.notices.turned[module] = name
+		}
+	}
+}
+
+// leaving tells whether a module is about to be freed. Its code may run until then, though it is being unloaded. mu is held.
+func (t *Target) leaving(m *kernel.Module) bool {
+	if _, told := t.kernel.Table().Addr(frees); !told {
+		return m.State == kernel.Going
+	}
+	return m.State == kernel.Going && t.notices.turned[m.Struct()] == frees
+}
+
+// settled says why a module's text must not be overwritten; "" where it may be.
+func (t *Target) settled(at arch.Addr) string {
+	for _, m := range t.kernel.Modules() {
+		if !m.Text.Contains(at) {
+			continue
+		}
+		t.mu.Lock()
+		turned := t.notices.turned[m.Struct()]
+		t.mu.Unlock()
+		_, told := t.kernel.Table().Addr(frees)
+		uni, ok := t.kernel.Table().Addr("uniproc_patched")
+		switch {
+		case !told:
+			return "the code is a module's, which may be unloaded, and the kernel has no " + frees + " to tell of it"
+		case m.State == kernel.Going || turned == frees:
+			return "the code is a module's that is being unloaded"
+		case m.State == kernel.Coming && turned != begins:
+			return "the code is a module's that is being loaded"
+		case ok && t.number(uni, 4)&0xff != 0:
+			return "the code is a module's, and the kernel may change its lock prefixes when it gets another CPU"
+		}
+		return ""
+	}
+	return "the code is no longer there"
 }
 
 // Resume lets a reported CPU go on: over the breakpoint of ours where it stands.

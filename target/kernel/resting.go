@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"kprobe/arch"
-	"kprobe/symbol"
 	"kprobe/target"
 )
 
@@ -97,7 +96,7 @@ func (t *Target) pointer(at arch.Addr) arch.Addr {
 
 // each calls f for the stack of every task, idle ones too, and for those that interrupts are served on. live is
 // from where on somebody will come back to what is there: below, calls are over.
-func (s *stacks) each(t *Target, f func(r symbol.Range, live uint64) error) error {
+func (s *stacks) each(t *Target, f func(r arch.Range, live arch.Addr) error) error {
 	cpus, err := t.perCPU()
 	if err != nil {
 		return err
@@ -108,16 +107,16 @@ func (s *stacks) each(t *Target, f func(r symbol.Range, live uint64) error) erro
 		if err := t.Regs(th, &r); err != nil {
 			return err
 		}
-		st := &standing{task: t.task(th), sp: r[t.Arch().SP], user: arch.Addr(r[t.Arch().PC]) < kernelHalf}
-		if low := uint64(t.pointer(st.task + s.stack)); st.task != 0 && st.sp > low && st.sp <= low+uint64(s.size) {
+		st := &standing{task: t.TaskAt(th), sp: arch.Addr(r[t.Arch().SP]), user: arch.Addr(r[t.Arch().PC]) < kernelHalf}
+		if low := t.pointer(st.task + s.stack); st.task != 0 && st.sp > low && st.sp <= low+arch.Addr(s.size) {
 			st.own = true
 		}
 		stand[t.CPU(th)] = st
 	}
 	for cpu, base := range cpus {
 		if top := t.pointer(base + s.interrupts); top != 0 {
-			end := uint64(top+15) &^ 15
-			r := symbol.Range{Start: end - uint64(s.size), End: end}
+			end := (top + 15) &^ 15
+			r := arch.Range{Start: end - arch.Addr(s.size), End: end}
 			live := r.Start // another stack may have been put on top of it
 			switch st := stand[cpu]; {
 			case st == nil:
@@ -136,7 +135,7 @@ func (s *stacks) each(t *Target, f func(r symbol.Range, live uint64) error) erro
 		if low == 0 {
 			return nil // it is dead, and its stack has gone before it
 		}
-		r := symbol.Range{Start: uint64(low), End: uint64(low) + uint64(s.size)}
+		r := arch.Range{Start: low, End: low + arch.Addr(s.size)}
 		return f(r, s.live(t, task, r, stand))
 	})
 }
@@ -144,13 +143,13 @@ func (s *stacks) each(t *Target, f func(r symbol.Range, live uint64) error) erro
 // standing is how a CPU stands.
 type standing struct {
 	task arch.Addr // that it runs
-	sp   uint64
+	sp   arch.Addr
 	user bool // in a program: nothing of the kernel is under way
 	own  bool // the stack pointer is in the task's own stack
 }
 
 // live is from where on a task's stack is in use; all of it where that is not certain.
-func (s *stacks) live(t *Target, task arch.Addr, r symbol.Range, stand map[int]*standing) uint64 {
+func (s *stacks) live(t *Target, task arch.Addr, r arch.Range, stand map[int]*standing) arch.Addr {
 	for _, st := range stand {
 		switch {
 		case !st.user && st.sp > r.Start && st.sp <= r.End: // also of a task that is just being switched to
@@ -161,7 +160,7 @@ func (s *stacks) live(t *Target, task arch.Addr, r symbol.Range, stand map[int]*
 			return r.Start
 		}
 	}
-	if saved := t.number(task+s.saved, t.Arch().PtrSize); t.number(task+s.running, 4) == 0 && saved >= r.Start && saved < r.End {
+	if saved := t.pointer(task + s.saved); t.number(task+s.running, 4) == 0 && r.Contains(saved) {
 		return saved
 	}
 	return r.Start
@@ -188,7 +187,7 @@ func (s *stacks) eachTask(t *Target, f func(task arch.Addr) error) error {
 		}
 	}
 	for _, th := range t.Threads() {
-		if err := task(t.task(th)); err != nil {
+		if err := task(t.TaskAt(th)); err != nil {
 			return err
 		}
 	}
@@ -226,13 +225,13 @@ func (t *Target) Resting(in func(arch.Addr) bool) (found []arch.Addr, err error)
 	if err != nil {
 		return nil, err
 	}
-	var known []symbol.Range
+	var known []arch.Range
 	word := t.Arch().PtrSize
 	b := make([]byte, s.size)
-	err = s.each(t, func(r symbol.Range, live uint64) error {
+	err = s.each(t, func(r arch.Range, live arch.Addr) error {
 		known = append(known, r)
-		words := b[:(r.End-live)&^uint64(word-1)]
-		if err := t.ReadAt(arch.Addr(r.End)-arch.Addr(len(words)), words); err != nil {
+		words := b[:(r.End-live)&^arch.Addr(word-1)]
+		if err := t.ReadAt(r.End-arch.Addr(len(words)), words); err != nil {
 			return fmt.Errorf("a stack cannot be read: %w", err)
 		}
 		for i := 0; i < len(words); i += word {
@@ -254,7 +253,7 @@ func (t *Target) Resting(in func(arch.Addr) bool) (found []arch.Addr, err error)
 		if err := t.Regs(th, &r); err != nil {
 			return nil, err
 		}
-		sp, pc := r[t.Arch().SP], arch.Addr(r[t.Arch().PC])
+		sp, pc := arch.Addr(r[t.Arch().SP]), arch.Addr(r[t.Arch().PC])
 		if pc < kernelHalf {
 			continue // in user mode nothing of the kernel is under way
 		}
@@ -272,7 +271,7 @@ func (t *Target) Resting(in func(arch.Addr) bool) (found []arch.Addr, err error)
 	return found, nil
 }
 
-// readers are the functions that the kernel's own probes read memory with, since 5.8.
+// readers are the functions that the kernel's own probes read memory with, since 5.8, and its tracers stacks.
 func (t *Target) readers() (r target.Readers) {
 	for to, name := range map[*arch.Addr]string{
 		&r.Kernel: "copy_from_kernel_nofault", &r.KernelText: "strncpy_from_kernel_nofault",
@@ -283,6 +282,7 @@ func (t *Target) readers() (r target.Readers) {
 			return target.Readers{}
 		}
 	}
+	r.Stack, _ = t.kernel.Table().Addr("stack_trace_save_regs")
 	return r
 }
 

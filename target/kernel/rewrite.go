@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"kprobe/arch"
-	"kprobe/symbol"
 	"kprobe/symbol/kernel"
 	"kprobe/target"
 )
@@ -31,11 +30,13 @@ func (t *Target) watchRewriters() error {
 
 // Owned says why bytes of the kernel's text cannot be overwritten.
 func (t *Target) Owned(start, end arch.Addr) string {
-	if !t.kernel.Table().Bounds().Contains(uint64(start)) {
-		return "the code is a module's, which may be unloaded"
-	}
 	if t.window == nil {
 		return errNoWindow.Error()
+	}
+	if !t.kernel.Table().Bounds().Contains(start) {
+		if why := t.settled(start); why != "" {
+			return why
+		}
 	}
 	sites, err := t.kernel.Foreign(start, end)
 	if err != nil {
@@ -75,7 +76,9 @@ func (t *Target) Pinned(start, end arch.Addr) string {
 }
 
 // Leads are from the kernel's tables, and any word that may be an address.
-func (t *Target) Leads() ([]symbol.Range, []arch.Addr, error) { return t.kernel.Leads() }
+func (t *Target) Leads(into arch.Addr) ([]arch.Range, []arch.Addr, error) {
+	return t.kernel.Leads(into)
+}
 
 // Traced tells whether ftrace has the instruction at an address.
 func (t *Target) Traced(addr arch.Addr) bool {
@@ -88,9 +91,9 @@ func (t *Target) isRewriting(a arch.Addr) bool {
 	if t.rewriting == nil {
 		for _, name := range rewriting {
 			for _, s := range t.kernel.Lookup(name) {
-				t.rewriting = append(t.rewriting, symbol.Range{Start: uint64(s.Addr) + 1, End: uint64(s.Addr) + s.Size})
+				t.rewriting = append(t.rewriting, arch.Range{Start: s.Addr + 1, End: s.Addr + arch.Addr(s.Size)})
 			}
 		}
 	}
-	return slices.ContainsFunc(t.rewriting, func(r symbol.Range) bool { return r.Contains(uint64(a)) })
+	return slices.ContainsFunc(t.rewriting, func(r arch.Range) bool { return r.Contains(a) })
 }

@@ -32,6 +32,14 @@ var registers = map[*arch.Arch]func(*Target, target.Thread) (arch.Addr, error){
 		task, err := t.Register(th, "SP_EL0")
 		return arch.Addr(task), err
 	},
+	// tp is the program's, until the kernel has put its own there: that is an address of its half.
+	arch.RISCV64: func(t *Target, th target.Thread) (arch.Addr, error) {
+		task, err := t.Register(th, "tp")
+		if err != nil || int64(task) >= 0 {
+			return 0, err
+		}
+		return arch.Addr(task), nil
+	},
 }
 
 // findCurrent: the variable current_task, or since 6.2 the first in pcpu_hot.
@@ -67,8 +75,8 @@ func (t *Target) findCurrent() {
 	}
 }
 
-// task is the address of the task that a CPU runs; 0 where it is not known.
-func (t *Target) task(th target.Thread) arch.Addr {
+// TaskAt is the address of the task that a CPU runs; 0 where it is not known.
+func (t *Target) TaskAt(th target.Thread) arch.Addr {
 	if t.current.of != nil {
 		task, err := t.current.of(t, th)
 		if err != nil {
@@ -101,7 +109,7 @@ func (t *Target) CPU(th target.Thread) int { return int(th) - 1 }
 
 // Comm is the name of the task that a CPU runs.
 func (t *Target) Comm(th target.Thread) string {
-	task := t.task(th)
+	task := t.TaskAt(th)
 	if task == 0 {
 		return ""
 	}
@@ -120,7 +128,7 @@ func (t *Target) ThreadPID(th target.Thread) int { return t.taskNumber(th, t.cur
 func (t *Target) TaskID(th target.Thread) int { return t.taskNumber(th, t.current.pid) }
 
 func (t *Target) taskNumber(th target.Thread, at arch.Addr) int {
-	task := t.task(th)
+	task := t.TaskAt(th)
 	if task == 0 {
 		return 0
 	}

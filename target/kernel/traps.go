@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"kprobe/arch"
-	"kprobe/symbol"
+	"kprobe/internal/asm/x86"
 )
 
 // What a kernel does with trap instructions in itself (x86, since 5.8): asm_exc_int3
@@ -39,37 +39,37 @@ func (t *Target) TrapHandler() (arch.Addr, error) {
 	} else if off, _, err := types.Offset("pt_regs", "ip"); err != nil || off != 128 {
 		return 0, errors.New("the kernel's struct pt_regs is not as it was always")
 	}
-	code := make([]byte, entry.End-entry.Start)
-	if err := t.ReadAt(arch.Addr(entry.Start), code); err != nil {
+	code := make([]byte, entry.Size())
+	if err := t.ReadAt(entry.Start, code); err != nil {
 		return 0, err
 	}
-	const call, size = 0xe8, 5
+	const size = x86.CallLen
 	for i := 0; i+size <= len(code); i++ {
-		to := entry.Start + uint64(i+size) + uint64(int64(int32(binary.LittleEndian.Uint32(code[i+1:]))))
-		if code[i] == call && to == handler.Start {
-			return arch.Addr(handler.Start), nil
+		to := entry.Start + arch.Addr(i+size) + arch.Addr(int64(int32(binary.LittleEndian.Uint32(code[i+1:]))))
+		if code[i] == x86.ByteCall && to == handler.Start {
+			return handler.Start, nil
 		}
 	}
 	return 0, fmt.Errorf("%s does not call %s", trapEntry, trapHandler)
 }
 
 // function is where a function's code is; zeros where there is none, or several.
-func (t *Target) function(name string) symbol.Range {
+func (t *Target) function(name string) arch.Range {
 	all := t.kernel.Lookup(name)
 	if len(all) != 1 || all[0].Size == 0 {
-		return symbol.Range{}
+		return arch.Range{}
 	}
-	return symbol.Range{Start: uint64(all[0].Addr), End: uint64(all[0].Addr) + all[0].Size}
+	return arch.Range{Start: all[0].Addr, End: all[0].Addr + arch.Addr(all[0].Size)}
 }
 
 // entryText is the code by which CPUs come into the kernel and leave it.
-func (t *Target) entryText() (symbol.Range, error) {
+func (t *Target) entryText() (arch.Range, error) {
 	start, ok1 := t.kernel.Table().Addr("__entry_text_start")
 	end, ok2 := t.kernel.Table().Addr("__entry_text_end")
 	if !ok1 || !ok2 || start >= end {
-		return symbol.Range{}, errors.New("the kernel does not say where its entry code is")
+		return arch.Range{}, errors.New("the kernel does not say where its entry code is")
 	}
-	return symbol.Range{Start: uint64(start), End: uint64(end)}, nil
+	return arch.Range{Start: start, End: end}, nil
 }
 
 // Passing tells whether a CPU may be on the way from a trap to its handler, or from there back. All
@@ -87,14 +87,14 @@ func (t *Target) Passing() bool {
 		if t.Regs(th, &r) != nil {
 			return true
 		}
-		at := []uint64{r[t.Arch().PC]}
-		if arch.Addr(at[0]) < kernelHalf {
+		at := []arch.Addr{arch.Addr(r[t.Arch().PC])}
+		if at[0] < kernelHalf {
 			continue
 		}
 		for i := range arch.Addr(2) {
-			at = append(at, uint64(t.pointer(arch.Addr(r[t.Arch().SP])+i*arch.Addr(t.Arch().PtrSize))))
+			at = append(at, t.pointer(arch.Addr(r[t.Arch().SP])+i*arch.Addr(t.Arch().PtrSize)))
 		}
-		if slices.ContainsFunc(at, func(a uint64) bool { return entry.Contains(a) || handler.Contains(a) }) {
+		if slices.ContainsFunc(at, func(a arch.Addr) bool { return entry.Contains(a) || handler.Contains(a) }) {
 			return true
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
-	"kprobe/symbol"
 	"kprobe/target"
 )
 
@@ -25,17 +24,17 @@ import (
 // kernel's code, in every address space.
 type window struct {
 	file    *os.File
-	mem     []byte       // all of it
-	at      symbol.Range // in the kernel
-	entries arch.Addr    // of the page tables
-	first   uint64       // of these
+	mem     []byte     // all of it
+	at      arch.Range // in the kernel
+	entries arch.Addr  // of the page tables
+	first   uint64     // of these
 	taken   []piece
 	journal journal
 }
 
 // piece is what was asked for of it.
 type piece struct {
-	symbol.Range
+	arch.Range
 	shared bool // we have another mapping of it
 }
 
@@ -104,7 +103,7 @@ func (t *Target) Window() (start, end arch.Addr, err error) {
 			return 0, 0, err
 		}
 	}
-	return arch.Addr(w.at.Start), arch.Addr(w.at.End) - journalSize, nil
+	return arch.Addr(w.at.Start), arch.Addr(w.at.End) - journalSize - askSize, nil
 }
 
 func (t *Target) mapWindow() error {
@@ -139,13 +138,13 @@ func (t *Target) mapWindow() error {
 		if err := t.Target.WriteAt(at, entries); err != nil {
 			return err
 		}
-		start := uint64(imageStart) + uint64(first*entrySize)
+		start := imageStart + arch.Addr(first*entrySize)
 		seen := make([]byte, watermark)
-		err := t.Target.ReadAt(arch.Addr(start)+arch.Addr(len(w.mem)-watermark), seen)
+		err := t.Target.ReadAt(start+arch.Addr(len(w.mem)-watermark), seen)
 		same := err == nil && bytes.Equal(seen, mark)
 		clear(mark)
 		if same {
-			w.at, w.entries = symbol.Range{Start: start, End: start + uint64(len(w.mem))}, at
+			w.at, w.entries = arch.Range{Start: start, End: start + arch.Addr(len(w.mem))}, at
 			return t.watchRewriters()
 		}
 		if err := t.Target.WriteAt(at, make([]byte, len(entries))); err != nil {
@@ -198,7 +197,7 @@ func (t *Target) PageSize() int { return 4096 }
 // Alloc gives a piece of the window, zeros. Errors: EEXIST.
 func (t *Target) Alloc(addr arch.Addr, size int) error {
 	w := t.window
-	r := symbol.Range{Start: uint64(addr), End: uint64(addr) + uint64(size)}
+	r := arch.Range{Start: addr, End: addr + arch.Addr(size)}
 	if w == nil || r.Start < w.at.Start || r.End > w.at.End || size <= 0 {
 		return syscall.ENOMEM
 	}
@@ -210,7 +209,7 @@ func (t *Target) Alloc(addr arch.Addr, size int) error {
 	return nil
 }
 
-func (w *window) bytes(r symbol.Range) []byte {
+func (w *window) bytes(r arch.Range) []byte {
 	return w.mem[r.Start-w.at.Start : r.End-w.at.Start]
 }
 
@@ -218,7 +217,7 @@ func (w *window) bytes(r symbol.Range) []byte {
 // somebody is given it again.
 func (t *Target) Free(addr arch.Addr, size int) error {
 	w := t.window
-	r := symbol.Range{Start: uint64(addr), End: uint64(addr) + uint64(size)}
+	r := arch.Range{Start: addr, End: addr + arch.Addr(size)}
 	i := slices.IndexFunc(w.taken, func(p piece) bool { return p.Range == r })
 	if i < 0 {
 		return syscall.EINVAL
@@ -235,7 +234,7 @@ func (t *Target) Share(addr arch.Addr, size int) ([]byte, error) {
 	if err := t.Alloc(addr, size); err != nil {
 		return nil, err
 	}
-	ours, err := t.window.mmap(int64(uint64(addr)-t.window.at.Start), size)
+	ours, err := t.window.mmap(int64(addr-t.window.at.Start), size)
 	if err != nil {
 		return nil, errors.Join(err, t.Free(addr, size))
 	}
@@ -256,6 +255,15 @@ func (t *Target) closeWindow() (err error) {
 		return nil
 	}
 	if n := len(w.mem) / entrySize; w.at.Start != 0 && t.mapsWindow(w.entries, w.first, n) {
+		if a := t.asks.want.Load(); a != nil {
+			err = t.endAsk(a)
+		}
+		if t.asks.made.Load() {
+			err = errors.Join(err, t.settle(func() bool { return t.nobodyIn(askCode(t.askPage()).Contains) }))
+		}
+		if err != nil {
+			return errors.Join(err, w.file.Close())
+		}
 		if len(w.taken) > 0 || len(w.journal.records) > 0 {
 			err = errors.New("the kernel is still in code of ours, which therefore stays in its memory: the next session takes it out")
 		} else if err = t.Target.WriteAt(w.entries, make([]byte, 8*n)); err == nil {

@@ -1,0 +1,52 @@
+package kernel
+
+import (
+	"kprobe/arch"
+	"kprobe/target"
+)
+
+// faultEntries are where a CPU of x86-64 comes when an instruction of the kernel's faults, since 5.8: by the number of
+// the trap, and whether the CPU tells more of it by a word on the stack. What has a stack of its own, or is no fault, is
+// not here.
+var faultEntries = []struct {
+	name string
+	trap int
+	code bool
+}{
+	{"asm_exc_divide_error", 0, false}, {"asm_exc_bounds", 5, false}, {"asm_exc_invalid_op", 6, false}, {"asm_exc_device_not_available", 7, false},
+	{"asm_exc_segment_not_present", 11, true}, {"asm_exc_stack_segment", 12, true}, {"asm_exc_general_protection", 13, true},
+	{"asm_exc_page_fault", 14, true}, {"asm_exc_coprocessor_error", 16, false}, {"asm_exc_alignment_check", 17, true},
+	{"asm_exc_simd_coprocessor_error", 19, false}, {"asm_exc_control_protection", 21, true},
+}
+
+// resumeFlag is RF, which a CPU sets in the flags that it saves at a fault: the instruction will be tried again.
+const resumeFlag = 1 << 16
+
+// Excepted looks at where the CPU is: at the very first instruction of a handler nothing but the stack pointer and the
+// flags are other than they were, and these the CPU has put on the stack.
+func (t *Target) Excepted(th target.Thread, r *arch.Regs) (trap int, at arch.Regs, ok bool) {
+	a := t.Arch()
+	if a != arch.AMD64 {
+		return 0, at, false
+	}
+	for _, e := range faultEntries {
+		entry, known := t.kernel.Table().Addr(e.name)
+		if !known || entry != arch.Addr(r[a.PC]) {
+			continue
+		}
+		frame := arch.Addr(r[a.SP])
+		if e.code {
+			frame += 8
+		}
+		const ip, cs, flags, sp = 0, 8, 16, 24
+		if t.number(frame+cs, 8)&3 != 0 {
+			return 0, at, false // a program's
+		}
+		at = *r
+		at[a.PC] = t.number(frame+ip, 8)
+		at[a.Flags] = t.number(frame+flags, 8) &^ resumeFlag
+		at[a.SP] = t.number(frame+sp, 8)
+		return e.trap, at, true
+	}
+	return 0, at, false
+}
