@@ -15,8 +15,8 @@ import (
 	symbols "kprobe/symbol/kernel"
 )
 
-// What kprobes.txt says of processes and kernels alike. Not in there, since a
-// stub does not tell of it: faults of probed instructions. And all CPUs
+// What kprobes.txt says of processes and kernels alike. Not in there, since they are
+// signals here and not there: faults of probed instructions (TestFaultHandlers). And all CPUs
 // stand at a stop, so handlers never run at the same time.
 func TestConform(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")

@@ -21,19 +21,22 @@ var foreign = []struct {
 	name    string
 	args    []any
 	sizes   []int // of the instructions that a function begins with
+	second  int   // where another probe can be
 	inside  uint64
 	comm    string // what is known of the task
 	returns bool
+	opens   string // opens a file by the name in its second argument
 }{
-	{"arm64", []any{"%x0", "%x1", "%x2"}, []int{4, 4, 4}, 6, "cat", true},
-	{"s390x", []any{"%r2", "%r3", "%r4"}, []int{6, 6}, 2, "", false}, // no type information, so no tasks
+	{"arm64", []any{"%x0", "%x1", "%x2"}, []int{4, 4, 4}, 4, 6, "cat", true, "do_filp_open"},
+	{"riscv64", []any{"%a0", "%a1", "%a2"}, []int{4}, 8, 2, "cat", false, "do_file_open"},
+	{"s390x", []any{"%r2", "%r3", "%r4"}, []int{6, 6}, 6, 2, "", true, "do_filp_open"}, // no type information, so no tasks
 }
 
 // Kernels of other machines, one big-endian, are probed as this machine's is.
 func TestForeign(t *testing.T) {
 	machines := foreign
 	if testing.Short() {
-		machines = machines[1:]
+		machines = machines[2:]
 	}
 	for _, m := range machines {
 		t.Run(m.name, func(t *testing.T) {
@@ -62,8 +65,8 @@ func TestForeign(t *testing.T) {
 			tr := trace.New(s, func(e *event.Event) { lines = append(lines, string(e.AppendText(nil))) })
 			defs := []string{
 				fmt.Sprintf("p:open do_sys_openat2 dfd=%[1]s:s32 dfd2=$arg1:s32 file=+0(%[2]s):ustring how=%[3]s", m.args...),
-				fmt.Sprintf("p:second do_sys_openat2+%d dfd=%s:s32", m.sizes[0], m.args[0]),
-				"p:filp do_filp_open name=+0(+0($arg2)):string",
+				fmt.Sprintf("p:second do_sys_openat2+%d dfd=%s:s32", m.second, m.args[0]),
+				"p:filp " + m.opens + " name=+0(+0($arg2)):string",
 			}
 			if m.returns {
 				defs = append(defs, "r:back do_sys_openat2 ret=$retval:s64")
@@ -74,7 +77,7 @@ func TestForeign(t *testing.T) {
 				t.Fatal(err)
 			}
 			list := listText(s)
-			for _, want := range []string{"k  do_sys_openat2\\+0x0", fmt.Sprintf("k  do_sys_openat2\\+%#x", m.sizes[0]), "k  do_filp_open\\+0x0"} {
+			for _, want := range []string{"k  do_sys_openat2\\+0x0", fmt.Sprintf("k  do_sys_openat2\\+%#x", m.second), "k  " + m.opens + "\\+0x0"} {
 				if !regexp.MustCompile(`(?m)^[0-9a-f]{16}  ` + want + `    $`).MatchString(list) {
 					t.Errorf("no %s in the list\n%s", want, list)
 				}
@@ -84,7 +87,7 @@ func TestForeign(t *testing.T) {
 				t.Error(err)
 			}
 			want := []string{`open: \(do_sys_openat2\+0x0/0x\w+\) dfd=-100 dfd2=-100 file="/proc/version" how=0x[0-9a-f]+$`,
-				`second: \(do_sys_openat2\+0x\d/0x\w+\) dfd=-100$`, `filp: \(do_filp_open\+0x0/0x\w+\) name="/proc/version"$`}
+				`second: \(do_sys_openat2\+0x\d/0x\w+\) dfd=-100$`, `filp: \(` + m.opens + `\+0x0/0x\w+\) name="/proc/version"$`}
 			if m.returns {
 				want = append(want, `back: \(\S+ <- do_sys_openat2\) ret=3$`)
 			}

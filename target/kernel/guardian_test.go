@@ -26,7 +26,7 @@ import (
 // A controller that is killed at any moment, attaching and leaving included, leaves a machine that goes on by
 // itself, with nothing of ours in its text: nobody connects but its guardian.
 func TestGuardian(t *testing.T) {
-	rounds := 8
+	rounds := 10
 	if os.Getenv("SOAK") != "" {
 		rounds = 100
 	}
@@ -51,7 +51,8 @@ func TestGuardian(t *testing.T) {
 			{"stat", "p vfs_read", "p vfs_open", "r vfs_read"},
 			{"trace", "--stops", "r vfs_read", "r do_sys_openat2"},
 			{"trace", "-d", "200ms", "p ksys_sync", "r vfs_read"}, // which may be leaving
-		}[i%4]
+			{"script", "-q", "-e", "tracepoint:sched:sched_process_fork, tracepoint:sched:sched_switch { @ = count(); }"},
+		}[i%5]
 		cmd := exec.Command(command, slices.Concat(args[:1], place, args[1:])...)
 		var said bytes.Buffer
 		cmd.Stderr = &said
@@ -78,6 +79,9 @@ func TestGuardian(t *testing.T) {
 	}
 	slices.Sort(stood)
 	t.Logf("until the machine answered, %d rounds: half within %v, all within %v", rounds, stood[len(stood)/2], stood[len(stood)-1])
+	if on := strings.TrimSpace(run(t, v, "cat "+tracing+"/events/sched/enable")); on != "0" {
+		t.Errorf("trace events of the guest are on: %s", on)
+	}
 	sameLater(t, v, before)
 	sane(t, v)
 }

@@ -47,12 +47,17 @@ func (c *counting) Wait() (target.Stop, error) {
 
 func openCounting(t testing.TB, v *vm.VM) (*kprobe.Session, *counting) {
 	t.Helper()
+	return openCountingTelling(t, v, func(err error) { t.Error(err) })
+}
+
+func openCountingTelling(t testing.TB, v *vm.VM, report func(error)) (*kprobe.Session, *counting) {
+	t.Helper()
 	k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM(), Window: v.Window()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &counting{Target: k}
-	s, err := kprobe.Open(c, &kprobe.Options{Unlisted: true, Report: func(err error) { t.Error(err) }})
+	s, err := kprobe.Open(c, &kprobe.Options{Unlisted: true, Report: report})
 	if err != nil {
 		k.Close()
 		t.Fatal(err)

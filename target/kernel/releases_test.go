@@ -2,6 +2,9 @@ package kernel_test
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,7 +32,7 @@ func TestReleases(t *testing.T) {
 	for _, version := range releases() {
 		t.Run(version, func(t *testing.T) {
 			v := vmtest.Boot(t, vm.Config{Kernel: version, CPUs: 2, Turns: true, Files: map[string]string{
-				"/bin/kwork": testprog.Build(t, "kwork", "-O2", "-static")}})
+				"/bin/kwork": testprog.Build(t, "kwork", "-O2", "-static"), "/dummy.ko": dummyOf(t, version)}})
 			t.Log(v.Kernel.Release)
 			run(t, v, "dmesg -c >/dev/null")
 			sessions := 3
@@ -47,6 +50,95 @@ func TestReleases(t *testing.T) {
 	}
 }
 
+// dummyOf is a module of a kernel, as insmod takes it.
+func dummyOf(t *testing.T, version string) string {
+	t.Helper()
+	k, err := vm.Fetch("amd64", version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	for _, lib := range []string{"lib", "usr/lib"} {
+		more, err := filepath.Glob(filepath.Join(k.Dir, lib, "modules/*/kernel/drivers/net/dummy.ko*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, more...)
+	}
+	if len(files) == 0 {
+		t.Fatalf("no dummy.ko in %s", k.Dir)
+	}
+	if !strings.HasSuffix(files[0], ".xz") {
+		return files[0]
+	}
+	out := filepath.Join(t.TempDir(), "dummy.ko")
+	b, err := exec.Command("xz", "-dc", files[0]).Output()
+	if err == nil {
+		err = os.WriteFile(out, b, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// inModule counts a module's function by a jump, until the module goes.
+func inModule(t *testing.T, s *kprobe.Session, v *vm.VM, w *watchful) {
+	t.Helper()
+	run(t, v, "insmod /dummy.ko")
+	p := &kprobe.Kprobe{SymbolName: "dummy:dummy_setup", Program: kprobe.CountOnly}
+	if err := s.Register(p); err != nil {
+		t.Fatal(err)
+	}
+	if e := s.Plan(&kprobe.Kprobe{SymbolName: p.SymbolName, Program: kprobe.CountOnly}); e.Jump != "alone" && e.Jump != "moved" {
+		t.Fatalf("no jump in a module: %+v", e)
+	}
+	until(t, "a jump in a module", func() bool {
+		s.WaitOptimized()
+		b := make([]byte, 1)
+		return w.ReadAt(p.Addr, b) == nil && b[0] == 0xe9
+	})
+	stops := w.stops.Load()
+	run(t, v, "for i in 1 2 3; do ip link add dummy7 type dummy && ip link del dummy7; done")
+	if n := w.stops.Load() - stops; p.Hits() != 3 || n != 0 {
+		t.Errorf("%d calls in a module, of 3; %d stops", p.Hits(), n)
+	}
+	run(t, v, "rmmod dummy")
+	if list := listText(s); strings.Count(list, "dummy:dummy_setup+0x0    [GONE]") != 1 {
+		t.Errorf("unloaded, and the list is\n%s", list)
+	}
+	if err := s.Unregister(p); err != nil {
+		t.Error(err)
+	}
+}
+
+// mayFail compares what the kernel allows to be made to fail with its own file; without such a list it has no such file.
+func mayFail(t *testing.T, v *vm.VM, k *kernel.Target) {
+	t.Helper()
+	own := strings.Fields(run(t, v, "sed 's/[+ \t].*//' /sys/kernel/debug/error_injection/list 2>/dev/null || true"))
+	list, err := k.Kernel().Injectable()
+	if (err != nil) != (len(own) == 0) || len(own) != len(list) {
+		t.Fatalf("%d functions in the kernel's own file, %d in its memory, %v", len(own), len(list), err)
+	}
+	var names []string
+	for _, r := range list {
+		if s, off, ok := k.Kernel().At(r.Start); !ok || off != 0 || r.End != s.Addr+arch.Addr(s.Size) {
+			t.Errorf("%v is no function", r)
+		}
+		for _, s := range k.Kernel().Table().Match("*") {
+			if s.Addr == r.Start {
+				names = append(names, s.Name)
+			}
+		}
+	}
+	for _, name := range own {
+		if !slices.Contains(names, name) {
+			t.Errorf("%s is not in memory", name)
+		}
+	}
+	t.Logf("%d functions may be made to fail", len(list))
+}
+
 // threeWays has one session with probes of each kind, and looks at what it leaves.
 func threeWays(t *testing.T, v *vm.VM) {
 	k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM(), Window: v.Window()})
@@ -54,7 +146,11 @@ func threeWays(t *testing.T, v *vm.VM) {
 		t.Fatal(err)
 	}
 	w := &watchful{Target: k}
-	s, err := kprobe.Open(w, &kprobe.Options{Unlisted: true, Report: func(err error) { t.Error(err) }})
+	s, err := kprobe.Open(w, &kprobe.Options{Unlisted: true, Report: func(err error) {
+		if !strings.Contains(err.Error(), "its code has been unmapped") {
+			t.Error(err)
+		}
+	}})
 	if err != nil {
 		k.Close()
 		t.Fatal(err)
@@ -121,6 +217,9 @@ func threeWays(t *testing.T, v *vm.VM) {
 	for _, p := range pairs { // who prints may be between the two
 		until(t, p[0].Addr.String()+" and what is behind it were executed equally often", func() bool { return p[0].Hits() == p[1].Hits() })
 	}
+	switchesEvents(t, v, k)
+	inModule(t, s, v, w)
+	mayFail(t, v, k)
 	for _, e := range s.List() {
 		if e.Addr == jump.Addr && !e.Optimized {
 			t.Errorf("write_null is no jump: %+v", e)

@@ -37,7 +37,11 @@ func reset(t testing.TB, v *vm.VM, meanwhile func()) {
 // kernel, which may be at the same addresses or not, finds none of our breakpoints, and
 // the next session knows it as what it is.
 func TestReset(t *testing.T) {
-	for words, shared := range map[string][]gdbremote.Options{"nokaslr": {{RAM: "ram", Window: "window"}, {}}, "": {{RAM: "ram"}}} {
+	kernels := map[string][]gdbremote.Options{"nokaslr": {{RAM: "ram", Window: "window"}, {}}, "": {{RAM: "ram"}}}
+	if testing.Short() {
+		kernels = map[string][]gdbremote.Options{"nokaslr": {{RAM: "ram", Window: "window"}}} // each is a boot or two
+	}
+	for words, shared := range kernels {
 		t.Run("append "+words, func(t *testing.T) {
 			v := reboots(t, words)
 			for _, o := range shared {
@@ -158,7 +162,11 @@ func TestResetWhileItStands(t *testing.T) {
 func TestResetAfterKilled(t *testing.T) {
 	v := reboots(t, "nokaslr") // where all that was noted could be taken for the new kernel's
 	shared := []string{"-k", v.Stub(), "--ram", v.RAM(), "--window", v.Window()}
-	for verb, defs := range map[string][]string{"stat": {"p ksys_sync", "p:tick tick_sched_timer"}, "trace": {"r:woke pipe_read", "p:slept pipe_read"}} {
+	left := map[string][]string{"stat": {"p ksys_sync", "p:tick tick_sched_timer"}, "trace": {"r:woke pipe_read", "p:slept pipe_read"}}
+	if testing.Short() {
+		delete(left, "trace")
+	}
+	for verb, defs := range left {
 		t.Run(verb, func(t *testing.T) {
 			cmd := exec.Command(testprog.Command(t, "kprobe/cmd/kprobe"), append(append([]string{verb}, shared...), defs...)...)
 			out, err := cmd.StdoutPipe()

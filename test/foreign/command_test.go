@@ -32,7 +32,7 @@ func TestCommandOnARM64(t *testing.T) {
 		{"echo 3 | kprobe trace -n 3 'p:ev jumper a=%x0 b=%x1' -- jumpers",
 			[]string{"ev: (jumper+0x0/0xc) a=0x0 b=0x0\n", "a=0x0 b=0x1\n", "a=0x1 b=0x2\n", "jumper 3 5\n"}},
 		{"echo 3 | kprobe trace -n 3 'r:ev jumper $retval' -- jumpers",
-			[]string{"<- jumper) arg1=0x0\n", "arg1=0x1\n", "arg1=0x5\n", "jumper 3 5\n"}},
+			[]string{"<- jumper) arg1=0\n", "arg1=1\n", "arg1=5\n", "jumper 3 5\n"}},
 		{`echo 3 | kprobe script -e 'uprobe:/bin/jumpers:jumper { @b = sum(arg1); @x = max(reg("x1")); @n[pid == tid] = count(); @s[ustack(1)] = count() } uretprobe:/bin/jumpers:jumper { @r = max(retval); @f[func] = count(); @a = sum(arg0) }' -c jumpers`,
 			[]string{"jumper 3 5\n", "@b: 3\n", "@x: 2\n", "@n[true]: 3\n", "jumper+0", "@r: 5\n", "@f[jumper]: 3\n", "@a: 1\n"}},
 		{"echo 3 | kprobe script -e 'uprobe:/bin/jumpers:jumper { @[cpu] = count() }' -c jumpers 2>&1 || true", []string{"calls get_smp_processor_id, which no program can in targets of arm64"}},

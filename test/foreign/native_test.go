@@ -27,6 +27,7 @@ var recipes = []testprog.Recipe{
 	{Name: "args", Flags: []string{"-O2"}},
 	{Name: "args", Flags: []string{"-O0"}},
 	{Name: "forks", Flags: []string{"-O2"}},
+	{Name: "signalled", Flags: []string{"-O2"}},
 	{Name: "lives", Flags: []string{"-O2"}},
 	{Name: "remaps", Flags: []string{"-O2"}},
 	{Name: "sleepers", Flags: []string{"-O2"}},
@@ -34,6 +35,7 @@ var recipes = []testprog.Recipe{
 	{Name: "conform", Flags: []string{"-O2"}},
 	{Name: "signals", Flags: []string{"-O2"}},
 	{Name: "dl", Flags: []string{"-O2"}},
+	{Name: "seizes", Flags: []string{"-O2"}},
 	{Name: "dlib", Flags: []string{"-shared", "-fPIC", "-O2"}},
 	{Name: "goprog"},
 	{Name: "gostorm"},
@@ -42,18 +44,23 @@ var recipes = []testprog.Recipe{
 
 // tests are those of package test that are about what a machine's own parts do: handlers, returns, jumps that
 // count, and that a target outlives its controller.
-const tests = "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestStartedProgramWaits|TestKilledControllerLeavesAHealthyTarget|TestKilledControllerOfJumps|TestCountOnly|TestSignalsWhileCounting|TestProgramsInside|TestInsideExitsInC|TestSignalsUnderJumps|TestProgramsAtEveryInstruction|TestProgramsInGo|TestGoArguments)$"
+const tests = "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestStartedProgramWaits|TestKilledControllerLeavesAHealthyTarget|TestKilledControllerOfJumps|TestCountOnly|TestSignalsWhileCounting|TestProgramsInside|TestInsideExitsInC|TestSignalsUnderJumps|TestProgramsAtEveryInstruction|TestProgramsInGo|TestGoArguments|TestLifeFollow.*|TestSoakKilledWithinCallsOfSleepers)$"
 
 // What a live process promises, and what is built on it, holds on arm64 as it does here.
 func TestARM64(t *testing.T) {
+	guarded := []string{"-O2", "-DGUARDED", "-nostartfiles", "-mbranch-protection=standard", "-Wl,-z,force-bti"}
 	own := []testprog.Recipe{
 		{Name: "threads", Flags: []string{"-O2", "-mbranch-protection=standard"}},
+		{Name: "threads", Flags: guarded},
+		{Name: "signals", Flags: guarded},
+		{Name: "rets", Flags: guarded},
 		{Name: "watched", Flags: []string{"-O2"}},
+		{Name: "callers", Flags: []string{"-O0", "-g"}},
 		{Name: "gostorm", Flags: []string{"-buildmode=pie"}},
 	}
 	native(t, "arm64", append(own, recipes...),
 		vmtest.Suite{Package: "kprobe/target/ptrace"},
-		vmtest.Suite{Package: "kprobe/trace", Run: "^(TestCapturedInside|TestTracerEndsWithItsSession)$", Short: true},
+		vmtest.Suite{Package: "kprobe/trace", Run: "^(TestCapturedInside|TestTracerEndsWithItsSession|TestStat|TestCallers)$", Short: true},
 		vmtest.Suite{Package: "kprobe/test", Run: tests, Short: true, Long: 15 * time.Minute, Except: map[string]string{
 			"TestConform/CallsUnderWay/switch_off": "returns are noticed at exits, which are switched off with the rest",
 			"TestStartedProgramWaits":              "it starts a program of the distribution's with its libc, and the guest has none",
@@ -70,10 +77,40 @@ func TestRISCV64(t *testing.T) {
 	}
 	native(t, "riscv64", recipes,
 		vmtest.Suite{Package: "kprobe/target/ptrace", Run: "^TestConformance$", Short: true},
-		vmtest.Suite{Package: "kprobe/test", Run: "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestKilledControllerLeavesAHealthyTarget|TestGoArguments)$",
+		vmtest.Suite{Package: "kprobe/test", Run: "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestKilledControllerLeavesAHealthyTarget|TestGoArguments|TestLifeFollow.*|TestSoakKilledWithinCallsOfSleepers)$",
 			Short: true, Long: 15 * time.Minute, Except: map[string]string{
 				"TestConform/CallsUnderWay/switch_off": "returns are noticed at exits, which are switched off with the rest",
 				"TestGoArguments/-buildmode=pie":       "Go links such programs for riscv64 with cgo only",
+			}},
+	)
+}
+
+// On s390x, which is big-endian, as on riscv64.
+func TestS390X(t *testing.T) {
+	if testing.Short() {
+		vmtest.BuildTests(t, "s390x", "kprobe/target/ptrace")
+		return
+	}
+	native(t, "s390x", recipes,
+		vmtest.Suite{Package: "kprobe/target/ptrace", Run: "^TestConformance$", Short: true},
+		vmtest.Suite{Package: "kprobe/test", Run: "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestKilledControllerLeavesAHealthyTarget|TestLifeFollow.*|TestSoakKilledWithinCallsOfSleepers)$",
+			Short: true, Long: 15 * time.Minute, Except: map[string]string{
+				"TestConform/CallsUnderWay/switch_off": "returns are noticed at exits, which are switched off with the rest",
+			}},
+	)
+}
+
+// On ppc64le, whose kernel has pages of 64 KiB, as on riscv64.
+func TestPPC64LE(t *testing.T) {
+	if testing.Short() {
+		vmtest.BuildTests(t, "ppc64le", "kprobe/target/ptrace")
+		return
+	}
+	native(t, "ppc64le", recipes,
+		vmtest.Suite{Package: "kprobe/target/ptrace", Run: "^TestConformance$", Short: true},
+		vmtest.Suite{Package: "kprobe/test", Run: "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestKilledControllerLeavesAHealthyTarget|TestLifeFollow.*|TestSoakKilledWithinCallsOfSleepers)$",
+			Short: true, Long: 15 * time.Minute, Except: map[string]string{
+				"TestConform/CallsUnderWay/switch_off": "returns are noticed at exits, which are switched off with the rest",
 			}},
 	)
 }
