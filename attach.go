@@ -163,12 +163,12 @@ func (s *Session) prepare(b *batch, p *Kprobe) error {
 
 var errPostInside = fail(syscall.ENOTSUP, "a program and a post-handler at one instruction of a kernel")
 
-// checkPinned: behind a program the instruction runs elsewhere.
-func (p *Kprobe) checkPinned(why string) error {
-	if why == "" || !p.runsInside() || p.Program == CountOnly {
+// checkPlace tells whether the probe's programs can be at a place.
+func (p *Kprobe) checkPlace(s *Session, at symbol.Loc, pinned string) error {
+	if !p.runsInside() || p.Program == CountOnly {
 		return nil
 	}
-	return fail(syscall.ENOTSUP, "no program can run in front of an instruction that must run where it stands: %s", why)
+	return s.on.TakesProgram(at, pinned, p.any((*Program).overrides))
 }
 
 // Symbols are the files and names of the target, as of the last registration or

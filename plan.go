@@ -95,17 +95,17 @@ func (s *Session) plan(p Probe, kp *Kprobe, refused func(error) PlanEntry) PlanE
 			Reason: fmt.Sprintf("%d bytes, %v", w.Len, w.Access)}
 	}
 	e := PlanEntry{Place: loc.Place(), Addr: arch.Addr(loc.Addr), Engine: "trap"}
-	site, err := s.on.Image.Analyse(loc)
+	b := s.newBatch()
+	site, err := b.Site(loc)
 	if site != nil {
 		e.Bytes, e.Reason = site.Original, site.Reason
 		e.Verdict, e.Engine = s.on.Kind.Verdict(site)
 	}
 	if err == nil {
-		err = kp.checkPinned(s.links.Pinned(site))
+		err = kp.checkPlace(s, loc, s.links.Pinned(site))
 	}
 	rp := kp.as().returns()
 	if err == nil {
-		b := s.newBatch()
 		err = kp.as().fits(s, b, loc)
 		if rp != nil && err == nil {
 			err = s.prepareExits(b, rp)
@@ -119,7 +119,7 @@ func (s *Session) plan(p Probe, kp *Kprobe, refused func(error) PlanEntry) PlanE
 	pt := &point{Place: text.Place{Addr: e.Addr, Site: site}, Loc: loc}
 	switch {
 	case rp != nil && s.on.Kind.OnCPUs():
-		e.Jump = s.optimizer.JumpAtReturns(pt)
+		e.Jump = s.optimizer.JumpAtReturns(pt, b.Site)
 	case rp == nil || rp.plan.Swaps():
 		if e.Jump = s.optimizer.JumpAt(pt); e.Jump != "" {
 			e.Trap = s.optimizer.TrapAt(pt)

@@ -112,7 +112,7 @@ func (plain) join(s *Session, b *batch, p *Kprobe, loc symbol.Loc) error {
 	if err != nil {
 		return err
 	}
-	if err := p.checkPinned(pt.Pinned); err != nil {
+	if err := p.checkPlace(s, loc, pt.Pinned); err != nil {
 		return err
 	}
 	b.Add(p, pt)

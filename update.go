@@ -27,10 +27,10 @@ func (s *Session) UpdateProgram(p *Kprobe, program *Program) (err error) {
 	pt, was := p.point, p.Program
 	set := func(to *Program) { s.on.Owner.On(func() { p.Program = to }) }
 	set(program)
-	if pt == nil || !p.active() {
-		return nil // for when it has a place, and is on
+	if pt != nil {
+		err = p.checkPlace(s, pt.Loc, pt.Pinned)
 	}
-	if err = p.checkPinned(pt.Pinned); err == nil {
+	if err == nil && pt != nil && p.active() { // else it is for when it has a place, and is on
 		err = s.redetour(pointList{pt}, map[*point][]*Kprobe{pt: s.on.Points.Inside(pt.Probes)})
 	}
 	if err != nil {

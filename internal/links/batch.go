@@ -68,6 +68,16 @@ func (b *Batch[P]) Point(loc symbol.Loc) (*probed.Point[P], error) {
 	return pt, nil
 }
 
+// Site is what the analysis of a place says. It is the one of the point there: whoever asks first has the place
+// analysed. Errors: those of the analysis.
+func (b *Batch[P]) Site(loc symbol.Loc) (*patch.Site, error) {
+	pt, err := b.Point(loc)
+	if err != nil {
+		return nil, err
+	}
+	return pt.Site, nil
+}
+
 // Others are the probes that are at an address, or are going to be.
 func (b *Batch[P]) Others(at arch.Addr) (ps []P) {
 	if pt := b.l.kit.On.Points.At(at); pt != nil {

@@ -28,10 +28,15 @@ type gate[P comparable] struct {
 	place   *text.Place // nil: it is not there
 	trapper target.Trapper
 	why     *string // why there can be none, or ""; nil while that was not asked
+
+	found *probed.Point[P] // the place for it, from Gateless until plan
 }
 
-// handler finds the place for a gate. Errors: in words, why there can be none.
+// handler finds the place for a gate, once. Errors: in words, why there can be none.
 func (g *gate[P]) handler() (pt *probed.Point[P], err error) {
+	if g.found != nil {
+		return g.found, nil
+	}
 	on := g.kit.On
 	trapper, ok := on.T.(target.Trapper)
 	if !ok {
@@ -50,7 +55,11 @@ func (g *gate[P]) handler() (pt *probed.Point[P], err error) {
 		return nil, err
 	}
 	site, err := patch.Analyse(on.ISA, code, at, image.RangeOf(loc.Module, at).Start)
-	return &probed.Point[P]{Place: text.Place{Addr: at, Site: site}, Loc: loc}, err
+	if err != nil {
+		return nil, err
+	}
+	g.found = &probed.Point[P]{Place: text.Place{Addr: at, Site: site}, Loc: loc}
+	return g.found, nil
 }
 
 // Gateless says why traps cannot be led to detours; "" where they can.
@@ -86,6 +95,7 @@ func (g *gate[P]) plan() error {
 	if err != nil {
 		return err
 	}
+	g.found = nil // the next gate, if there is one, is in a kernel that may have changed
 	on := g.kit.On
 	alone := &parts.Alone[P]{Detours: parts.Detours[P]{Kit: g.kit}, Point: pt, Adopted: func() {
 		g.place, g.trapper = &pt.Place, on.T.(target.Trapper)

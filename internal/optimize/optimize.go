@@ -1,6 +1,6 @@
 // Package optimize makes what stands at points quicker (kprobes.txt 1.4). A point whose probes all run inside the
-// target begins with a trap that leads its threads to a detour. The trap becomes a jump there, if nothing speaks
-// against it; in a kernel, where a trap is a stop, else one that is led. The detour is the same, so nobody can
+// target, and where registration could write no jump yet, has a trap that leads its threads to a detour. The trap becomes
+// a jump there, if nothing speaks against it; in a kernel, where a trap is a stop, else one that is led. The detour is the same, so nobody can
 // tell but by the clock.
 //
 //	optimize.go  which points, and the change
@@ -18,9 +18,11 @@ import (
 	"kprobe/internal/change"
 	"kprobe/internal/inside"
 	"kprobe/internal/parts"
+	"kprobe/internal/patch"
 	"kprobe/internal/probed"
 	"kprobe/internal/text"
 	"kprobe/internal/within"
+	"kprobe/symbol"
 	"kprobe/target"
 )
 
@@ -41,7 +43,7 @@ func New[P comparable](kit *parts.Kit[P], again func()) *Optimizer[P] {
 }
 
 // Forget is for a target that has executed another program, or was let go: nothing of ours is there.
-func (o *Optimizer[P]) Forget() { o.gate.place = nil }
+func (o *Optimizer[P]) Forget() { o.gate.place, o.gate.found = nil, nil }
 
 // Run makes jumps of the traps that can be, as the target is now. It answers whether anything was tried, and
 // whether to look again soon, because detours are others by now.
@@ -110,11 +112,12 @@ func (o *Optimizer[P]) JumpAt(pt *probed.Point[P]) string {
 	return how.String()
 }
 
-// JumpAtReturns is JumpAt for a function's return in a kernel: a program would run there if all of them can be.
-func (o *Optimizer[P]) JumpAtReturns(entry *probed.Point[P]) string {
+// JumpAtReturns is JumpAt for a function's return in a kernel: a program would run there if all of them can be. site
+// has a place analysed, unless it was.
+func (o *Optimizer[P]) JumpAtReturns(entry *probed.Point[P], site func(symbol.Loc) (*patch.Site, error)) string {
 	const none = "none: "
 	on := o.kit.On
-	plan, err := o.kit.Within.PlanReturns(entry.Loc, within.Asked{Program: true})
+	plan, err := o.kit.Within.PlanReturns(entry.Loc, within.Asked{Program: true, Site: site})
 	if err != nil {
 		return none + err.Error()
 	}
@@ -124,11 +127,11 @@ func (o *Optimizer[P]) JumpAtReturns(entry *probed.Point[P]) string {
 		if !ok || strings.HasPrefix(j, none) {
 			break
 		}
-		site, err := on.Image.Analyse(loc)
+		at, err := site(loc)
 		if err != nil {
 			return none + err.Error()
 		}
-		if why := o.JumpAt(&probed.Point[P]{Place: text.Place{Addr: x.Addr, Site: site}, Loc: loc}); strings.HasPrefix(why, none) {
+		if why := o.JumpAt(&probed.Point[P]{Place: text.Place{Addr: x.Addr, Site: at}, Loc: loc}); strings.HasPrefix(why, none) {
 			return fmt.Sprintf("%s, at %v, where it returns", why, x.Addr)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/errno"
 	"kprobe/internal/inject"
+	"kprobe/internal/patch"
 	"kprobe/internal/returns"
 	"kprobe/symbol"
 )
@@ -17,6 +18,9 @@ type Asked struct {
 	Program   bool           // one runs inside at returns
 	Overrides bool           // the one at the entry may replace the function
 	Beside    bool           // the return address is swapped already, for a program of another probe
+
+	// Site has a place analysed, unless it was.
+	Site func(symbol.Loc) (*patch.Site, error)
 }
 
 // PlanReturns decides how the returns of a function are noticed, and finds its
