@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 
+	"kprobe/internal/errno"
 	"kprobe/internal/links"
 	"kprobe/symbol"
 )
@@ -29,7 +30,7 @@ func (s *Session) apply(b *batch) error {
 		return err
 	}
 	s.optimizeSoon()
-	s.reclaimSoon(reclaimDelay)
+	s.reclaimer.Soon()
 	return nil
 }
 
@@ -122,7 +123,7 @@ func (s *Session) usable() error {
 		return errClosed
 	}
 	if s.exited.Load() {
-		return gone(s.on.T)
+		return errno.Gone(s.on.T.PID())
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/placing"
 )
@@ -53,6 +54,10 @@ func (ps *Programs) probe(at placing.Spot) Probe {
 	program := &Program{ps.s, ps, ps.set.Program(at.Program.Name)}
 	kp := &Kprobe{}
 	rp := &Kretprobe{Program: program, DataSize: program.callData()}
+	if entry := at.Program.Entry; entry != "" {
+		rp.EntryProgram = &Program{ps.s, ps, ps.set.Program(entry)}
+		rp.DataSize = max(rp.DataSize, rp.EntryProgram.callData())
+	}
 	var p Probe = rp
 	if at.Program.Kind == bpf.Kretprobe {
 		kp = &rp.Kp
@@ -75,4 +80,14 @@ func (s *Session) Printed() (lines []bpf.Printk, err error) {
 		return nil, nil
 	}
 	return s.within.ReadPrinted()
+}
+
+// RaiseSemaphores tells the target's static probes whose semaphores are at these addresses that somebody wants them: there it
+// makes their arguments only then. Close takes it back. Not from a handler (EDEADLK). Errors: EFAULT; ESRCH.
+func (s *Session) RaiseSemaphores(at ...arch.Addr) (err error) {
+	if err := s.beginChange(); err != nil {
+		return err
+	}
+	defer s.end(&err)
+	return s.on.Owner.Frozen(func() error { return s.raised.Raise(s.on.T, at) })
 }

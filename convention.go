@@ -2,11 +2,9 @@ package kprobe
 
 import (
 	"reflect"
-	"syscall"
 
 	"kprobe/arch"
 	"kprobe/internal/args"
-	"kprobe/internal/cabi"
 	"kprobe/symbol"
 )
 
@@ -24,30 +22,14 @@ func isPointer(t reflect.Type) bool {
 // GoArgs reads the arguments of a Go function (ABIInternal) at its entry into
 // the variables that ptrs point to, in their order, a method's receiver first. The types
 // are those that a Jprobe's Entry may have. Errors: EINVAL for others; EFAULT.
-func (r *Regs) GoArgs(ptrs ...any) error { return r.goValues(ptrs, false) }
+func (r *Regs) GoArgs(ptrs ...any) error {
+	return args.Go.Read(r.s.on.Arch, r, ptrs, false, r.pointers())
+}
 
 // GoResults reads the results of a Go function in a return handler. Errors: as
 // GoArgs; ENOTSUP where not all of them are in registers.
-func (r *Regs) GoResults(ptrs ...any) error { return r.goValues(ptrs, true) }
-
-func (r *Regs) goValues(ptrs []any, results bool) error {
-	types, err := args.Types(ptrs)
-	if err != nil {
-		return &Error{Errno: syscall.EINVAL, Err: err}
-	}
-	vs, err := args.Go.Places(r.s.on.Arch, types, isPointer)
-	if err != nil {
-		return &Error{Errno: syscall.EINVAL, Err: err}
-	}
-	for i, v := range vs {
-		if results && len(v.Pieces) > 0 && v.Pieces[0].Class == cabi.Stack {
-			return fail(syscall.ENOTSUP, "result %d is on the stack, behind arguments that are not known", i+1)
-		}
-		if err := args.Go.Fetch(r.s.on.Arch, r, reflect.ValueOf(ptrs[i]).Elem(), v, r.pointers()); err != nil {
-			return err
-		}
-	}
-	return nil
+func (r *Regs) GoResults(ptrs ...any) error {
+	return args.Go.Read(r.s.on.Arch, r, ptrs, true, r.pointers())
 }
 
 // pointers are the types that read from memory when asked to.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"syscall"
 
+	"kprobe/internal/traced"
 	"kprobe/target"
 )
 
@@ -75,10 +76,17 @@ func (s *Session) execed(st target.Stop) {
 
 // restart looks at the new program and arms what it has.
 func (s *Session) restart(th target.Thread) {
+	if s.begun() {
+		s.mapped(th, true)
+	}
+}
+
+// begun is restart's part under mu; it answers false where the session is over.
+func (s *Session) begun() bool {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.closed.Load() || s.exited.Load() {
-		return
+		return false
 	}
 	s.on.Owner.Grace()
 	s.on.Owner.Do(func() {
@@ -96,11 +104,12 @@ func (s *Session) restart(th target.Thread) {
 		s.on.Owner.Executed = false
 		s.report(s.on.Image.Become(s.on.T.Arch()))
 		s.on.LearnMachine()
+		s.calls.Replaced() // again: handlers that were on their way may have begun calls
 		s.calls.Become(s.on.Arch)
 	})
 	s.reload()
 	clear(s.jprobes)
-	s.pending = nil
+	s.pending, s.tracers = nil, traced.Search{}
 	for _, p := range s.probes {
 		p.point = nil
 		if !p.lasts() || p.any((*Program).lost) {
@@ -115,5 +124,5 @@ func (s *Session) restart(th target.Thread) {
 	}
 	s.placeLoader(true)
 	s.armPending()
-	s.on.Owner.Do(func() { s.on.T.Resume(th, 0) })
+	return true
 }

@@ -149,6 +149,7 @@ func (rp *Kretprobe) prepare(s *Session) error {
 	if rp.MaxActive <= 0 {
 		rp.MaxActive = max(10, 2*s.cpus)
 	}
+	rp.owner = &inside.Owner{Settled: rp.tally}
 	rp.nmissed.Store(0)
 	rp.returned.Store(0)
 	rp.watch.Reset(rp.MaxActive, rp.Kp.leaving.Load)
@@ -190,7 +191,7 @@ func (rp *Kretprobe) checkPrograms(s *Session) error {
 
 func (rp *Kretprobe) release(s *Session) {
 	rp.Kp.role, rp.Kp.PreHandler = nil, nil
-	s.within.Settle(rp)
+	s.within.Settle(rp.owner)
 	s.calls.Orphan(&rp.watch)
 }
 
@@ -212,7 +213,7 @@ func (r asReturn) fits(s *Session, b *batch, loc symbol.Loc) error {
 	if !s.on.Image.IsEntry(loc) {
 		return fail(syscall.EINVAL, "a return probe must be at a function's entry, and %s is not", loc)
 	}
-	return s.chooseEngine(r.rp, loc, r.rp.besideAnother(s, b, loc))
+	return s.chooseEngine(b, r.rp, loc, r.rp.besideAnother(s, b, loc))
 }
 
 // besideAnother tells whether a return probe with a program is to be on a function where another one has its
@@ -239,7 +240,7 @@ func (r asReturn) join(s *Session, b *batch, p *Kprobe, loc symbol.Loc) error {
 
 func (r asReturn) want(w *inside.Want, p *Kprobe, entry arch.Addr) error {
 	rp := r.rp
-	ret := inside.Return{Owner: rp, MaxActive: rp.MaxActive, Data: rp.insideData(), Entry: use(rp.EntryProgram, entry, p.Cookie)}
+	ret := inside.Return{Owner: rp.owner, MaxActive: rp.MaxActive, Data: rp.insideData(), Entry: use(rp.EntryProgram, entry, p.Cookie)}
 	ret.Veto = len(ret.Entry) > 0
 	if !rp.plan.Swaps() {
 		w.Enters = append(w.Enters, ret)

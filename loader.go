@@ -26,31 +26,21 @@ type loader struct {
 	ready   chan struct{} // closed when a started program has loaded its libraries
 }
 
-// fresh is a target that was just started: its only thread waits and is owed a
-// Resume, before the first instruction of its program unless that has begun.
-type fresh interface {
-	Fresh() (th target.Thread, begun, ok bool)
-}
-
 // watchLoader places the probes on the dynamic linker. A program that was just
 // started runs as far as its libraries being mapped.
-func (s *Session) watchLoader(ctx context.Context) error {
+func (s *Session) watchLoader(ctx context.Context, first target.Start) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	th, begun, started := target.Thread(0), false, false
-	if f, ok := s.on.T.(fresh); ok {
-		th, begun, started = f.Fresh()
-	}
-	found := s.placeLoader(started && !begun)
-	if !started {
+	found := s.placeLoader(first.OK && !first.Begun)
+	if !first.OK {
 		return nil
 	}
-	s.loader.waiting, s.loader.waits = th, true
-	if !found || begun {
+	s.loader.waiting, s.loader.waits = first.Thread, true
+	if !found || first.Begun {
 		return nil // a static program, or a child: it waits where it is
 	}
 	ready := s.loader.ready
-	s.on.Owner.Do(func() { s.on.T.Resume(th, 0) })
+	s.on.Owner.Do(func() { s.on.T.Resume(first.Thread, 0) })
 	s.mu.Unlock()
 	defer s.mu.Lock()
 	select {
@@ -100,10 +90,25 @@ func (s *Session) notified(pt *point, r *Regs) bool {
 }
 
 func (s *Session) librariesChanged(th target.Thread) {
+	if changed, waits := s.lookAtLibraries(th); !waits {
+		s.mapped(th, changed)
+	}
+}
+
+// mapped lets a thread go on when all is said of what it has mapped.
+func (s *Session) mapped(th target.Thread, changed bool) {
+	if f := s.opts.Mapped; f != nil && changed {
+		f(s)
+	}
+	s.on.Owner.Do(func() { s.on.T.Resume(th, 0) })
+}
+
+// lookAtLibraries tells whether there may be others, and whether the thread that has mapped them waits.
+func (s *Session) lookAtLibraries(th target.Thread) (changed, waits bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.closed.Load() || s.exited.Load() {
-		return
+		return false, true
 	}
 	if linker.Consistent(s.on.Arch, s.loader.state, s.on.T.ReadAt) {
 		if err := s.refresh(); err != nil {
@@ -116,10 +121,11 @@ func (s *Session) librariesChanged(th target.Thread) {
 			l.waiting = th
 			close(l.ready)
 			l.ready = nil
-			return
+			return false, true
 		}
+		changed = true
 	}
-	s.on.Owner.Do(func() { s.on.T.Resume(th, 0) })
+	return changed, false
 }
 
 // Continue lets a program that was just started run. On any other target it

@@ -7,9 +7,10 @@ import (
 )
 
 // Jump optimization (kprobes.txt 1.4): a point whose probes all run inside the
-// target begins with a trap that leads its threads to a detour. A little later, so
-// that many go at once, the trap becomes a jump there, if nothing speaks
-// against it. The detour is the same, so nobody can tell but by the clock.
+// target has a jump to a detour, if nothing speaks against it when it is registered (see internal/links). Else it
+// begins with a trap that leads its threads to the detour. A little later, so
+// that many go at once, the trap becomes a jump there, if nothing does by then.
+// The detour is the same, so nobody can tell but by the clock.
 
 // optimizeDelay is how long a point waits: the kernel's five ticks.
 const optimizeDelay = 20 * time.Millisecond

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"kprobe/arch"
+	"kprobe/internal/listing"
 	"kprobe/internal/text"
 	"kprobe/symbol"
 )
@@ -33,20 +34,7 @@ type PlanEntry struct {
 
 // String prints the entry on one line.
 func (e PlanEntry) String() string {
-	line := e.Place
-	add := func(known bool, format string, v any) {
-		if known {
-			line += fmt.Sprintf("  "+format, v)
-		}
-	}
-	add(e.Addr != 0, "%v", e.Addr)
-	add(len(e.Bytes) != 0, "% x", e.Bytes)
-	add(true, "%s", e.Verdict)
-	add(e.Engine != "", "%s", e.Engine)
-	add(e.Jump != "", "jump %s", e.Jump)
-	add(e.Trap != "", "trap %s", e.Trap)
-	add(e.Reason != "", "(%s)", e.Reason)
-	return line
+	return listing.Planned(e.Place, e.Addr, e.Bytes, e.Verdict, e.Engine, e.Jump, e.Trap, e.Reason)
 }
 
 // Plan tells what registering a probe would do. Nothing is changed, the probe

@@ -33,11 +33,10 @@ func (r rules) Gateless() string           { return r.s.optimizer.Gateless() }
 func (rules) Point(p *Kprobe) *point                         { return p.point }
 func (rules) Tally(p *Kprobe, d *inside.Detour) inside.Tally { return p.as().tally(d) }
 func (rules) Fold(p *Kprobe, d *inside.Detour)               { p.as().fold(p, d) }
-func (rules) Settled(account any, t inside.Tally)            { account.(*Kretprobe).tally(t) }
 
-func (rules) Account(p *Kprobe) any {
+func (rules) Account(p *Kprobe) *inside.Owner {
 	if rp := p.as().returns(); rp != nil {
-		return rp
+		return rp.owner
 	}
 	return nil
 }

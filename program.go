@@ -14,10 +14,13 @@ import (
 
 // Programs are eBPF programs that were loaded into a target, and their maps.
 type Programs struct {
-	s    *Session
-	set  *inside.Programs
-	arch *arch.Arch // that they are compiled for
-	maps *within.Share
+	s      *Session
+	set    *inside.Programs
+	arch   *arch.Arch // that they are compiled for
+	maps   *within.Share
+	pool   *Pool // nil where all maps are the session's own
+	pooled *within.Share
+	tgid   int // of the target, as they see it
 }
 
 // Program is a handler that runs inside the target, compiled, without a stop: a
@@ -34,7 +37,18 @@ var CountOnly = new(Program)
 // Load verifies programs, maps memory for their maps in the target, and compiles
 // them. They stay until Close. Errors: EINVAL with the verifier's words; ENOTSUP
 // where the target cannot have programs, or none at returns; EDEADLK from a handler.
-func (s *Session) Load(c *bpf.Collection) (ps *Programs, err error) {
+func (s *Session) Load(c *bpf.Collection) (*Programs, error) { return s.load(c, nil) }
+
+// LoadPooled is Load of a pool's programs, which work on the pool's maps. Errors: those of Load; ENOTSUP and EPERM also where the
+// target cannot have the pool: it is no process of 64 bits, or in a container of its own.
+func (s *Session) LoadPooled(p *Pool) (*Programs, error) {
+	if p == nil {
+		return nil, fail(syscall.EINVAL, "no pool given")
+	}
+	return s.load(p.maps.Of, p)
+}
+
+func (s *Session) load(c *bpf.Collection, pool *Pool) (_ *Programs, err error) {
 	if c == nil {
 		return nil, fail(syscall.EINVAL, "no collection of programs given")
 	}
@@ -45,20 +59,26 @@ func (s *Session) Load(c *bpf.Collection) (ps *Programs, err error) {
 	if err := s.within.Arrange(machine.For(inside.AtReturns(c.Programs))); err != nil {
 		return nil, err
 	}
-	proofs, layout, err := s.within.Proofs(c)
+	proofs, layout, err := s.within.Proofs(c, pool != nil)
 	if err != nil {
 		return nil, &Error{Errno: inside.Errno(err), Err: err}
 	}
-	ps = &Programs{s: s, arch: s.on.Arch}
-	at, ours := arch.Addr(0), []byte(nil)
+	ps := &Programs{s: s, arch: s.on.Arch, pool: pool, tgid: s.within.TGID()}
+	var own inside.Memory
 	if layout.Size > 0 {
 		if ps.maps, err = s.within.Share(int(layout.Size)); err != nil {
 			return nil, err
 		}
-		at, ours = ps.maps.Addr, ps.maps.Ours
+		own = ps.maps.Memory
 	}
-	if ps.set, err = s.within.Compile(proofs, layout, at, ours); err != nil {
-		return nil, errors.Join(&Error{Errno: syscall.EINVAL, Err: err}, s.within.Unshare(ps.maps))
+	common, err := pool.share(s, ps)
+	if err == nil {
+		if ps.set, err = s.within.Compile(proofs, layout, own, common); err != nil {
+			err = &Error{Errno: syscall.EINVAL, Err: err}
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.within.Unshare(ps.maps), s.within.Unshare(ps.pooled))
 	}
 	s.programs = append(s.programs, ps)
 	return ps, nil
@@ -113,7 +133,7 @@ func (p *Program) fits(s *Session, kind bpf.Kind, data int) error {
 func (s *Session) reload() {
 	s.programs = slices.DeleteFunc(s.programs, func(ps *Programs) bool {
 		ps.set.Forget()
-		err := s.within.Reshare(ps.maps)
+		err := errors.Join(s.within.Reshare(ps.maps), s.within.Reshare(ps.pooled))
 		s.report(err)
 		return err != nil
 	})

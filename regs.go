@@ -204,6 +204,8 @@ type Task struct {
 	PID int // the process; a vfork child's own until it execs
 	TID int // the thread
 
+	Addr arch.Addr // in a kernel the task's struct task_struct; 0 where it is not known
+
 	// Goroutine is what runs on it in a Go program, by the number that
 	// tracebacks show; 0 on system stacks, and where it cannot be known.
 	Goroutine uint64

@@ -23,14 +23,12 @@ func (s *Session) unregister(ps []*Kprobe) (err error) {
 	bad := 0
 	for _, p := range ps {
 		switch {
-		case p == nil:
+		case p == nil, going[p]:
 			bad++
 		case p.in.Load() != s:
 			if !p.claimed.Load() { // else it is another session's, or about to be
 				p.Addr = 0
 			}
-			bad++
-		case going[p]:
 			bad++
 		default:
 			good = append(good, p)
@@ -84,22 +82,12 @@ func (s *Session) silence(ps []*Kprobe) {
 	}
 }
 
-// drain waits until no program of probes that were taken off runs, and no call under way will come back to one.
-// Threads leave programs by themselves, and the calls' return addresses are put back as soon as nobody
-// stands in the detour. A kernel's CPUs cannot be waited for so.
+// drain waits until no program of probes that were taken off runs any more. A kernel's CPUs cannot be waited for.
 func (s *Session) drain(ps []*Kprobe) {
 	if s.on.Kind.OnCPUs() || !slices.ContainsFunc(ps, (*Kprobe).runsInside) {
 		return
 	}
-	err := target.Insist(func(bool) error {
-		s.on.View.RLock()
-		retired := s.within.RetiredOf(ps)
-		s.on.View.RUnlock()
-		if len(retired) == 0 {
-			return nil
-		}
-		return s.on.Owner.Frozen(func() error { return s.threads.Vacate(ps) })
-	})
+	err := s.threads.Drain(ps)
 	switch {
 	case errors.Is(err, target.ErrNotNow):
 		s.report(fail(0, "a thread has not come out of a program of a probe that was unregistered"))
@@ -138,6 +126,11 @@ func (s *Session) setDisabled(ps []*Kprobe, off bool) (err error) {
 	}
 	defer s.listChanged()
 	if !off {
+		for _, p := range ps {
+			if rp := p.as().returns(); rp != nil {
+				s.calls.Sighted(&rp.watch)
+			}
+		}
 		return s.switchTo(withExits(ps), off)
 	}
 	// The exits of a return probe go when no call is under way whose return is to be reported: that is

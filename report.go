@@ -1,6 +1,7 @@
 package kprobe
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -20,12 +21,11 @@ func (e *HandlerPanic) Error() string {
 	return fmt.Sprintf("a %s of the probe at %v panicked: %v", e.Handler, e.Addr, e.Value)
 }
 
-// report has an error be told.
+// report has an error be told. That the target has ended meanwhile is none.
 func (s *Session) report(err error) {
-	if err == nil || s.opts.Report == nil {
-		return
+	if err != nil && s.opts.Report != nil && !errors.Is(err, errClosed) {
+		s.reports.Add(err)
 	}
-	s.reports.Add(err)
 }
 
 // tell calls Report for what has come up. That was under locks and in the middle of stops, but

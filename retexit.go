@@ -49,7 +49,7 @@ func (asExit) trails() bool { return true }
 func (r asExit) work(*Kprobe) (program, entry *Program) { return r.rp.Program, nil }
 
 func (r asExit) want(w *inside.Want, _ *Kprobe, _ arch.Addr) error {
-	w.Exits = append(w.Exits, inside.Exit{Owner: r.rp, Again: r.kind == patch.Restart, Programs: use(r.rp.Program, r.rp.plan.Exits.Parts[0].Addr, r.rp.Kp.Cookie)})
+	w.Exits = append(w.Exits, inside.Exit{Owner: r.rp.owner, Again: r.kind == patch.Restart, Programs: use(r.rp.Program, r.rp.plan.Exits.Parts[0].Addr, r.rp.Kp.Cookie)})
 	return nil
 }
 
@@ -58,8 +58,8 @@ func (asExit) fold(*Kprobe, *inside.Detour)        {}
 
 // chooseEngine decides how the returns of a function are noticed. beside tells that its return address is swapped
 // already, for a program of another probe. Errors: ENOTSUP.
-func (s *Session) chooseEngine(rp *Kretprobe, loc symbol.Loc, beside bool) (err error) {
-	rp.plan, err = s.within.PlanReturns(loc, within.Asked{
+func (s *Session) chooseEngine(b *batch, rp *Kretprobe, loc symbol.Loc, beside bool) (err error) {
+	rp.plan, err = s.within.PlanReturns(loc, within.Asked{Site: b.Site,
 		Engine: returns.Engine(rp.Engine), Program: rp.Program != nil, Overrides: rp.EntryProgram.overrides(), Beside: beside})
 	rp.watch.Unwinds = err == nil && rp.plan.Unwinds
 	return err

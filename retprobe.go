@@ -9,7 +9,7 @@ import (
 
 // spot is where the thread stands.
 func (r *Regs) spot() calls.Spot {
-	at := calls.Spot{Thread: r.th, SP: r.SP(), TP: r.s.on.Arch.ThreadPointer(&r.r)}
+	at := calls.Spot{Thread: r.th, SP: r.SP(), TP: inside.PointerOf(r.s.on.T, r.th, &r.r)}
 	if g, ok := r.goroutine(); ok {
 		at.G, at.Hi, at.Goroutine = g.G, g.Hi, g.ID
 	}
@@ -79,7 +79,7 @@ func (s *Session) countEnded(leaving []*Kprobe) {
 	for _, p := range leaving {
 		if rp := p.as().returns(); rp != nil {
 			s.calls.TakenOff(&rp.watch)
-			over, under := s.within.Sweep(rp)
+			over, under := s.within.Sweep(rp.owner)
 			rp.tally(over)
 			rp.watch.Lose(calls.Unregistered, under)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/calls"
+	"kprobe/internal/errno"
 	"kprobe/internal/ground"
 	"kprobe/internal/later"
 	"kprobe/internal/lifeline"
@@ -54,6 +55,10 @@ type Options struct {
 	// parent's. Nil lets children go, clean. A process that is to have another tracer
 	// is let go: its session is Done without having Exited, and Report is told.
 	Follow func(child *Session)
+
+	// Mapped is called when the target has mapped libraries, or has executed another program, on a goroutine of its own, before the
+	// thread that did so goes on: what it registers is there before a library's constructors run. It must not close the session.
+	Mapped func(s *Session)
 
 	// Report is told, one error at a time, what no call can return: a handler
 	// that panicked (a *HandlerPanic), a probe that became [GONE], a pending probe that
@@ -120,8 +125,8 @@ type Session struct {
 	shown   atomic.Pointer[shown]
 	reports later.Queue[error] // to Options.Report
 
-	reclaiming bool // reclaim is to come
-	state      *lifeline.List
+	reclaimer *within.Reclaimer[*Kprobe]
+	state     *lifeline.List
 }
 
 // Open starts a session on a target, which goes on running. A program that was
@@ -155,6 +160,7 @@ func OpenContext(ctx context.Context, t target.Target, o *Options) (*Session, er
 		}
 		s.state = lifeline.NewList(on)
 	}
+	first := target.StartOf(t)
 	ready := make(chan struct{})
 	go func() {
 		defer s.on.Owner.End()
@@ -171,9 +177,9 @@ func OpenContext(ctx context.Context, t target.Target, o *Options) (*Session, er
 	}()
 	select {
 	case <-ready:
-		err = s.watchLoader(ctx)
+		err = s.watchLoader(ctx, first)
 	case <-s.on.Owner.Over():
-		err = gone(t)
+		err = errno.Gone(t.PID())
 	}
 	if err != nil {
 		s.Close()
@@ -192,7 +198,7 @@ func newSessionStanding(t target.Target, o *Options) (s *Session, err error) {
 		return s.on.Owner, nil
 	})
 	if errors.Is(err, target.ErrGone) {
-		return nil, gone(t)
+		return nil, errno.Gone(t.PID())
 	}
 	return s, err
 }
@@ -239,6 +245,7 @@ func newSession(t target.Target, o *Options) (*Session, error) {
 	s.threads = standing.New(s.on, s.within, s.calls)
 	s.server = newServer(s)
 	s.optimizer = optimize.New(s.kit, s.optimize)
+	s.reclaimer = within.NewReclaimer(s.within, s.changing)
 	s.shown.Store(new(shown))
 	s.calls.Become(s.on.Arch)
 	return s, s.refresh()
@@ -297,15 +304,7 @@ func (s *Session) Close() error {
 	}
 	s.closed.Store(true)
 	defer target.Free(s.on.T)
-	s.on.T.Wake()
-	for done := false; !done; {
-		select {
-		case <-s.on.Owner.Over():
-			done = true
-		case <-time.After(time.Millisecond):
-			s.on.T.Wake()
-		}
-	}
+	s.on.Owner.Finish()
 	if l := &s.on.Text.Lifeline; !l.On() || s.exited.Load() || s.on.Owner.Executed {
 		l.Unguard() // else the guardian has another try when we have let go
 	}
@@ -315,6 +314,9 @@ func (s *Session) Close() error {
 	err = errors.Join(err, s.within.Forget())
 	s.on.View.Unlock()
 	s.state.Remove()
+	for _, ps := range s.programs {
+		ps.unlock()
+	}
 	return errors.Join(err, s.on.T.Close())
 }
 
@@ -402,7 +404,7 @@ func (s *Session) task(th target.Thread) Task {
 		t.PID = s.tasks.ThreadPID(th)
 	}
 	if cpus, ok := s.on.T.(target.Switcher); ok {
-		t.TID = cpus.TaskID(th)
+		t.TID, t.Addr = cpus.TaskID(th), cpus.TaskAt(th)
 	}
 	return t
 }

@@ -9,15 +9,36 @@ import (
 
 // Stack walks the stack of the thread: the PC, and then where each function will return to, the program's own
 // addresses even where return probes have swapped them; at most so many. end is why there are no more, "" where
-// the stack's own end was reached. Errors: ENOTSUP of anything but a process of x86-64.
+// the stack's own end was reached. A kernel's stack ends where a program was interrupted or has called it.
+// Errors: ENOTSUP of anything but x86-64.
 func (r *Regs) Stack(limit int) (pcs []uint64, end string, err error) {
 	s := r.s
-	if s.on.Arch != arch.AMD64 || s.OnCPUs() {
-		return nil, "", fail(syscall.ENOTSUP, "stacks are walked of processes of x86-64 only")
+	if s.on.Arch != arch.AMD64 {
+		return nil, "", fail(syscall.ENOTSUP, "stacks are walked of x86-64 only")
 	}
 	w := unwind.Walk{Index: s.stacks.Of(s.on.Image.Space), Limit: limit, Read: unwind.InBlocks(s.ReadMem), Real: s.realReturn}
 	pcs, why := w.From(unwind.Regs{PC: uint64(r.PC()), SP: uint64(r.SP()), FP: r.r[arch.AMD64.FP]})
 	return pcs, why.String(), nil
+}
+
+// Snapshot stops the target for a moment, and shows f each of its threads, of a kernel its CPUs, as it stands; f may do what a handler may. Not from
+// a handler (EDEADLK). Errors: ESRCH.
+func (s *Session) Snapshot(f func(*Regs)) (err error) {
+	if f == nil {
+		return fail(syscall.EINVAL, "no function given")
+	}
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end(&err)
+	return s.on.Owner.Frozen(func() error {
+		for _, th := range s.on.T.Threads() {
+			if r := (&Regs{s: s, th: th}); s.on.T.Regs(th, &r.r) == nil { // else it has ended
+				f(r)
+			}
+		}
+		return nil
+	})
 }
 
 // realReturn is the program's own return address of a call; false where nothing is known of it.

@@ -1,10 +1,6 @@
 package kprobe
 
-import (
-	"syscall"
-
-	"kprobe/target"
-)
+import "kprobe/internal/errno"
 
 // A session does one thing after another: who begins a call waits for the calls before it,
 // which may wait for the owner thread, or for handlers. Handlers therefore never wait: begin
@@ -45,7 +41,7 @@ func (s *Session) changing(f func()) {
 func (s *Session) end(err *error) {
 	s.unlock()
 	if *err != nil && s.hasEnded() {
-		*err = gone(s.on.T)
+		*err = errno.Gone(s.on.T.PID())
 	}
 }
 
@@ -53,14 +49,6 @@ func (s *Session) end(err *error) {
 func (s *Session) hasEnded() bool {
 	maps, err := s.on.T.Maps()
 	return s.exited.Load() || err != nil || len(maps) == 0
-}
-
-// gone is what is told of a target that has ended.
-func gone(t target.Target) error {
-	if pid := t.PID(); pid != 0 {
-		return fail(syscall.ESRCH, "there is no process %d", pid)
-	}
-	return fail(syscall.ESRCH, "the target is gone")
 }
 
 // unlock lets go of mu, and then tells what is to be told.

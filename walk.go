@@ -24,9 +24,12 @@ func (s *Session) watchWalks(b *batch) (added []*Kprobe) {
 	}
 	add := func(p *Kprobe) {
 		p.hidden = true
-		if s.prepare(s.newBatch(), p) == nil && s.prepare(b, p) == nil {
-			added = append(added, p)
+		before := b.Mark()
+		if s.prepare(b, p) != nil {
+			b.Back(before)
+			return
 		}
+		added = append(added, p)
 	}
 	for _, name := range returns.Everywhere(s.on.Image.Space, returns.Walkers) {
 		rp := &Kretprobe{Kp: Kprobe{SymbolName: name}, MaxActive: 1 << 16}

@@ -53,7 +53,8 @@ type Watchpoint struct {
 // Hits counts the accesses that the handler was called for.
 func (w *Watchpoint) Hits() uint64 { return w.Kp.Hits() }
 
-// NMissed counts the accesses that the handler panicked at.
+// NMissed counts the accesses that the handler panicked at, and, where several data are watched, those of which the
+// processor did not say whose they were: under some hypervisors, one of some million.
 func (w *Watchpoint) NMissed() uint64 { return w.Kp.NMissed() }
 
 // RegisterWatchpoint places one watchpoint; see Register. Errors: EINVAL for a

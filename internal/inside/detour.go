@@ -1,7 +1,6 @@
 package inside
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -39,7 +38,7 @@ type Want struct {
 // Return is what happens when the function returns. Of an Enter, the programs for that are
 // the exits'.
 type Return struct {
-	Owner           any // of the Returns; of an Enter
+	Owner           *Owner // of the Returns; of an Enter
 	MaxActive       int
 	Entry, Programs []Use
 	Veto            bool
@@ -48,7 +47,7 @@ type Return struct {
 
 // Exit is one of the places where that happens.
 type Exit struct {
-	Owner    any // as the Enter's
+	Owner    *Owner // as the Enter's
 	Again    bool
 	Programs []Use
 }
@@ -66,15 +65,12 @@ type Detour struct {
 	Way    *patch.Way
 	Reason string
 
-	// Owner is the caller's.
-	Owner any
-
 	accounts []*Returns // that it counts in; the first is its own, if it has a Return
 
 	in    *Inside
 	place patch.Place
 	size  int
-	head  *patch.Slot // nil: the jump is not ahead of the site
+	head  *patch.Slot // nil: the jump comes with the state that the site has
 	tail  *patch.Slot
 
 	retired, vacant bool
@@ -96,7 +92,7 @@ func (d *Detour) Hides(addr arch.Addr) bool {
 		return false
 	case d.Way == nil:
 		return d.want.Jump != nil && addr+Around > d.Site && addr < d.Site+patch.LongestSpan
-	case d.head != nil: // the jump of one in front may reach this one's
+	case d.Ahead(): // the jump of one in front may reach this one's
 		return addr+patch.LongestSpan > d.Span.Start && addr < d.Span.End
 	}
 	return addr > d.Site && addr < d.Span.End
@@ -301,7 +297,7 @@ func (b *Batch) uses(a *area, us []Use) ([]inject.Program, error) {
 			return nil, err
 		}
 		out = append(out, inject.Program{
-			Entry: c.at, Clobbers: u.code.Clobbers, Context: u.code.Context, Needs: u.code.Needs,
+			Entry: c.at, Clobbers: u.code.Clobbers, Context: u.context(), Needs: u.code.Needs,
 			FuncIP: u.FuncIP, Cookie: u.Cookie, Data: u.Data, Override: u.Overrides(),
 		})
 	}
@@ -365,7 +361,10 @@ func (b *Batch) settleAt(d *Detour, j *patch.Jump, alone maker) (done bool, err 
 		if alone != nil {
 			return func(at arch.Addr) (*patch.Slot, error) { return j.Head(w, at) }, alone
 		}
-		return nil, func(at arch.Addr) (*patch.Slot, error) { return j.Emit(w, at) }
+		if j.Undoing(w, 0) != nil {
+			head = func(at arch.Addr) (*patch.Slot, error) { return j.Undoing(w, at), nil }
+		}
+		return head, func(at arch.Addr) (*patch.Slot, error) { return j.Emit(w, at) }
 	}
 	for i := range j.Ways { // room enough for whichever way the jump goes
 		if i > 0 && j.Ways[i].Displaced <= j.Ways[i-1].Displaced {
@@ -389,7 +388,11 @@ func (b *Batch) settleAt(d *Detour, j *patch.Jump, alone maker) (done bool, err 
 	d.place, d.Way = p, p.Way
 	d.Jump, d.Span = j.Write(p.Way, p.To()), j.Span(p.Way)
 	if p.Stub != 0 {
-		b.write(p.Stub, stub(p.Stub, p.Detour))
+		stub, err := b.in.cfg.ISA.Jump(p.Stub, p.Detour)
+		if err != nil {
+			return false, err
+		}
+		b.write(p.Stub, stub)
 	}
 	head, tail := made(p.Way)
 	return true, b.emit(d, p.Detour, head, tail)
@@ -413,12 +416,6 @@ func (d *Detour) refersTo() arch.Range {
 		all = around(all, p.Entry, 1)
 	}
 	return all
-}
-
-// stub is a jump from an address to another.
-func stub(at, to arch.Addr) []byte {
-	const jmpRel32, length = 0xe9, 5
-	return binary.LittleEndian.AppendUint32([]byte{jmpRel32}, uint32(to-at-length))
 }
 
 // slack is for what takes a few bytes more at one address than at another.

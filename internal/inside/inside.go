@@ -23,12 +23,16 @@ import (
 // Apart is a place for shared memory in a process: code refers to it by whole addresses, so
 // it need not take room where programs, and detours, are. That of a controller that was
 // killed is there still, so it is a different place each time.
+//
+// It is where the system itself puts what may lie anywhere, but below where it begins with
+// that. A program that was made with a sanitizer takes most other addresses for its shadow when it begins, all of them at once,
+// and ends if it finds something there.
 func Apart(a *arch.Arch) arch.Addr {
-	lowest, step, places := arch.Addr(1<<40), arch.Addr(16<<30), uint64(1<<11)
+	lowest, step, places := a.UserEnd-3<<39, arch.Addr(16<<30), uint64(30)
 	if a.PtrSize == 4 { // between the heap and the libraries
 		lowest, step, places = 6<<28, 16<<20, 1<<7
 	}
-	return lowest + step*arch.Addr(rand.Uint64N(places))
+	return (lowest+step-1)&^(step-1) + step*arch.Addr(rand.Uint64N(places))
 }
 
 // Config says what the target is like.
@@ -195,6 +199,9 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []arch.Range) (*Inside,
 
 // Leave says that the memory which target and controller share is about to be given up.
 func (in *Inside) Leave() { in.cfg.Slots.follow(nil) }
+
+// TGID is the target's id as its programs see it.
+func (in *Inside) TGID() int { return in.cfg.TGID }
 
 // Goroutines tells whether calls are told apart by goroutines.
 func (in *Inside) Goroutines() bool { return in.cfg.Goroutine != 0 }

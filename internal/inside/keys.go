@@ -32,19 +32,6 @@ func (c *Config) ForMachine(m target.Machine) (err error) {
 	return nil
 }
 
-// What a target may know that programs ask for.
-type (
-	userFSBase   interface{ UserFSBase() bool }
-	counterClock interface {
-		CounterClock() (base, mult uint64, shift uint8, boot uint64, err error)
-	}
-	owned         interface{ Owner() (uid, gid uint32) }
-	threadPointed interface {
-		ThreadPointer(target.Thread) (uint64, error)
-	}
-	locks interface{ LocksMemory() bool }
-)
-
 // Configure says what a process is like, or a machine before its CPUs are known, as far as it tells that
 // itself. Errors: where nothing tells its threads apart.
 func Configure(t target.Target, m isa.ISA, golang bool) (Config, error) {
@@ -52,27 +39,27 @@ func Configure(t target.Target, m isa.ISA, golang bool) (Config, error) {
 	if _, machine := t.(target.Machine); machine {
 		c.RedZone = 0
 	}
-	if t, ok := t.(counterClock); ok {
+	if t, ok := t.(target.Clocked); ok {
 		if base, mult, shift, boot, err := t.CounterClock(); err == nil {
 			c.Clock, c.Boot = &jit.Clock{Base: base, Mult: mult, Shift: shift}, boot
 		}
 	}
-	if t, ok := t.(owned); ok {
+	if t, ok := t.(target.Owned); ok {
 		c.UID, c.GID = t.Owner()
 	}
 	if m.Arch().PtrSize == 4 {
 		c.Room = narrow
 	}
-	if t, ok := t.(locks); ok && t.LocksMemory() {
+	if t, ok := t.(target.Locker); ok && t.LocksMemory() {
 		c.Room = least
 	}
 	if golang && m.Arch().PtrSize == 4 {
 		return c, errors.New("what runs in a Go program of 32 bits is not known")
 	}
-	if t, ok := t.(interface{ Counter() uint64 }); ok {
+	if t, ok := t.(target.Counting); ok {
 		c.counter = t.Counter
 	}
-	if u, ok := t.(userFSBase); ok {
+	if u, ok := t.(target.BaseReader); ok {
 		c.readsBase = u.UserFSBase()
 	}
 	if c.pointer = threadPointer(t, m.Arch()); c.pointer != nil {
@@ -92,10 +79,23 @@ func Configure(t target.Target, m isa.ISA, golang bool) (Config, error) {
 	return c, nil
 }
 
+// PointerOf is a stopped thread's thread pointer, be it among its general registers or not; 0 where nothing tells.
+func PointerOf(t target.Target, th target.Thread, r *arch.Regs) uint64 {
+	p, ok := t.(target.ThreadPointed)
+	if !ok || t.Arch().ThreadPtr != arch.NoReg {
+		return t.Arch().ThreadPointer(r)
+	}
+	pointer, err := p.ThreadPointer(th)
+	if err != nil {
+		return 0
+	}
+	return pointer
+}
+
 // threadPointer asks for the thread pointers of a target's threads, where they are in a register that is not among
 // the general ones, and that any program may read; nil where it is not so.
 func threadPointer(t target.Target, a *arch.Arch) func(target.Thread) (uint64, error) {
-	p, ok := t.(threadPointed)
+	p, ok := t.(target.ThreadPointed)
 	if !ok || a.ThreadPtr != arch.NoReg {
 		return nil
 	}

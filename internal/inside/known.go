@@ -119,9 +119,7 @@ func (in *Inside) thread(t target.Target, th target.Thread, known Acquaintance) 
 		return it, false
 	}
 	it = inject.Thread{Key: in.key(th, &r, t), TID: int(th), Comm: known.Comm(th)}
-	if b, ok := t.(interface {
-		Borrows(target.Thread) (target.Thread, bool)
-	}); ok && it.Key != in.Seg.IDKey(it.TID) {
+	if b, ok := t.(target.Borrower); ok && it.Key != in.Seg.IDKey(it.TID) {
 		if lender, ok := b.Borrows(th); ok { // what is known by its pointer stays when it ends
 			it.TID, it.Comm = int(lender), known.Comm(lender)
 		}
@@ -187,7 +185,7 @@ func (in *Inside) lives(t target.Target, key uint64, than target.Thread) (target
 	if !ok || other == than {
 		return other, false
 	}
-	e, ok := t.(interface{ Ending(target.Thread) bool })
+	e, ok := t.(target.Ender)
 	return other, !ok || !e.Ending(other)
 }
 

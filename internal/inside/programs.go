@@ -27,6 +27,7 @@ type Program struct {
 	copies map[*area]*copied
 
 	kernel, reads bool // it is for a kernel, and one that reads memory for it
+	walks         bool // and stacks
 	users         bool // and whose tasks' users are known
 }
 
@@ -55,8 +56,8 @@ func Errno(err error) syscall.Errno {
 }
 
 // Proofs verifies programs and arranges their maps, with a slot for each thread and one,
-// the last, for the controller. Errors: of the verifier; a program that knows other registers than the target's, or asks for what is not there.
-func (in *Inside) Proofs(c *bpf.Collection) ([]*bpf.Proof, *bpf.Layout, error) {
+// the last, for the controller; pooled are those that lie in a pool, as far as they can. Errors: of the verifier; a program that knows other registers than the target's, or asks for what is not there.
+func (in *Inside) Proofs(c *bpf.Collection, pooled bool) ([]*bpf.Proof, *bpf.Layout, error) {
 	if in.cfg.refuses != nil {
 		return nil, nil, refusal{in.cfg.refuses}
 	}
@@ -79,17 +80,27 @@ func (in *Inside) Proofs(c *bpf.Collection) ([]*bpf.Proof, *bpf.Layout, error) {
 		}
 		proofs = append(proofs, proof)
 	}
-	l, err := bpf.Arrange(c.Maps, in.cfg.Room.Threads+1)
+	arrange := bpf.Arrange
+	if pooled {
+		arrange = bpf.ArrangePooled
+	}
+	l, err := arrange(c.Maps, in.cfg.Room.Threads+1)
 	return proofs, l, err
 }
 
-// Compile makes machine code for programs whose maps lie in memory that the
-// target has at addr, zeros so far.
-func (in *Inside) Compile(proofs []*bpf.Proof, l *bpf.Layout, addr arch.Addr, ours []byte) (*Programs, error) {
+// Memory is some that the target has at an address.
+type Memory struct {
+	Addr arch.Addr
+	Ours []byte
+}
+
+// Compile makes machine code for programs whose maps lie in memory that is zeros so far, and in a pool, which has
+// contents.
+func (in *Inside) Compile(proofs []*bpf.Proof, l *bpf.Layout, own, pool Memory) (*Programs, error) {
 	if in.cfg.cpus != nil && in.cfg.Clock == nil {
 		return nil, errors.New("the kernel's clock is not known")
 	}
-	maps, err := l.Bind(ours, uint64(addr))
+	maps, err := l.BindPool(own.Ours, uint64(own.Addr), pool.Ours, uint64(pool.Addr))
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +109,7 @@ func (in *Inside) Compile(proofs []*bpf.Proof, l *bpf.Layout, addr arch.Addr, ou
 		return nil, err
 	}
 	ps := &Programs{Maps: maps}
-	env := &jit.Env{Machine: in.arch, Segment: addr, Layout: l, Clock: in.cfg.Clock}
+	env := &jit.Env{Machine: in.arch, Segment: own.Addr, Layout: maps.Layout, Clock: in.cfg.Clock}
 	if in.cfg.Key.Kind == inject.CPU {
 		env.CPU = &in.cfg.Key.Offset
 	}
@@ -108,7 +119,7 @@ func (in *Inside) Compile(proofs []*bpf.Proof, l *bpf.Layout, addr arch.Addr, ou
 			return nil, err
 		}
 		ps.all = append(ps.all, &Program{Spec: proof.Program, proof: proof, code: code, copies: make(map[*area]*copied),
-			kernel: in.cfg.cpus != nil, reads: in.cfg.readers != (inject.Readers{}), users: in.cfg.Key.Task.Cred != 0})
+			kernel: in.cfg.cpus != nil, reads: in.cfg.readers != (inject.Readers{}), walks: in.cfg.readers.Stack != 0, users: in.cfg.Key.Task.Cred != 0})
 	}
 	return ps, nil
 }
@@ -152,6 +163,9 @@ func (ps *Programs) Map(name string) *bpf.Map {
 // does nothing of that. A read that faults would be the kernel's own fault, so the kernel has
 // to read for us.
 func (p *Program) NotInKernels() string {
+	if p.Spec.FollowsFrames() {
+		return "follows frame pointers (get_stack; get_stackid does not)"
+	}
 	for _, c := range p.proof.Calls {
 		if c == nil {
 			continue
@@ -162,10 +176,12 @@ func (p *Program) NotInKernels() string {
 			if !p.reads {
 				return "reads memory"
 			}
+		case bpf.FnProbeWriteUser:
+			return "writes memory"
 		case bpf.FnGetStackid:
-			return "walks stacks"
-		case bpf.FnOverrideReturn:
-			return "overrides returns"
+			if !p.walks {
+				return "walks stacks"
+			}
 		case bpf.FnGetCurrentUidGid:
 			if !p.users {
 				return "asks for the user"
@@ -175,18 +191,23 @@ func (p *Program) NotInKernels() string {
 	return ""
 }
 
+// context are the words of its context that the program reads, or what it calls.
+func (p *Program) context() uint64 {
+	if p.kernel && p.callsHelper(bpf.FnGetStackid) {
+		return p.code.Context | inject.StackContext
+	}
+	return p.code.Context
+}
+
+func (p *Program) callsHelper(id int32) bool {
+	return slices.ContainsFunc(p.proof.Calls, func(c *bpf.HelperCall) bool { return c != nil && c.Helper.ID == id })
+}
+
 // CallData is how many bytes of the call's private data the program asks for.
 func (p *Program) CallData() int { return p.proof.CallData }
 
 // Overrides tells whether the program may replace the probed function.
-func (p *Program) Overrides() bool {
-	for _, c := range p.proof.Calls {
-		if c != nil && c.Helper.ID == bpf.FnOverrideReturn {
-			return true
-		}
-	}
-	return false
-}
+func (p *Program) Overrides() bool { return p.callsHelper(bpf.FnOverrideReturn) }
 
 // code finds or plans the program's code in reach of an area.
 func (b *Batch) code(p *Program, a *area) (*copied, error) {

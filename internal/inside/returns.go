@@ -11,10 +11,9 @@ import (
 )
 
 // Returns is the account of one return probe: its counters. Detours at the function's entry and
-// at its exits share it, and calls that are under way outlive any of these. It is known by
-// whatever its caller knows the probe by.
+// at its exits share it, and calls that are under way outlive any of these.
 type Returns struct {
-	owner any
+	owner *Owner
 	first int // counter: inject.Losses of them, then returns, then calls that were not watched
 
 	most  uint32 // calls that can be under way
@@ -36,7 +35,7 @@ type Owner struct {
 // accounts are those of an Inside. They are planned with by one and read by others.
 type accounts struct {
 	mu     sync.Mutex
-	of     map[any]*Returns
+	of     map[*Owner]*Returns
 	over   []*Returns // their calls are still to be taken off the lists
 	unused []int      // first counters of those that were given back
 }
@@ -72,7 +71,7 @@ func (in *Inside) tally(r *Returns) (t Tally) {
 }
 
 // newReturns opens an account. There can be as many as there are counters.
-func (in *Inside) newReturns(owner any) (*Returns, error) {
+func (in *Inside) newReturns(owner *Owner) (*Returns, error) {
 	r := &Returns{owner: owner}
 	if n := len(in.returns.unused); n > 0 {
 		r.first = in.returns.unused[n-1]
@@ -96,7 +95,7 @@ func (in *Inside) closeReturns(r *Returns) {
 }
 
 // returnsOf finds or opens the account of a probe whose exits are probed.
-func (b *Batch) returnsOf(owner any) (*Returns, error) {
+func (b *Batch) returnsOf(owner *Owner) (*Returns, error) {
 	rs := &b.in.returns
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -108,7 +107,7 @@ func (b *Batch) returnsOf(owner any) (*Returns, error) {
 		return nil, err
 	}
 	if rs.of == nil {
-		rs.of = make(map[any]*Returns)
+		rs.of = make(map[*Owner]*Returns)
 	}
 	rs.of[owner] = r
 	b.opened = append(b.opened, r)
@@ -127,7 +126,7 @@ func (b *Batch) undoReturns() {
 }
 
 // Tally is that of a probe whose exits are probed. ok is false where it has no account.
-func (in *Inside) Tally(owner any) (t Tally, ok bool) {
+func (in *Inside) Tally(owner *Owner) (t Tally, ok bool) {
 	in.returns.mu.Lock()
 	defer in.returns.mu.Unlock()
 	r := in.returns.of[owner]
@@ -138,7 +137,7 @@ func (in *Inside) Tally(owner any) (t Tally, ok bool) {
 }
 
 // Accounts are the owners of all accounts.
-func (in *Inside) Accounts() (owners []any) {
+func (in *Inside) Accounts() (owners []*Owner) {
 	in.returns.mu.Lock()
 	defer in.returns.mu.Unlock()
 	for o := range in.returns.of {
@@ -149,7 +148,7 @@ func (in *Inside) Accounts() (owners []any) {
 
 // Active is how many calls of a probe are under way, in detours that probe its exits. Where a thread may
 // be just about to begin one, in a retired detour, that counts as one.
-func (in *Inside) Active(owner any) int {
+func (in *Inside) Active(owner *Owner) int {
 	in.returns.mu.Lock()
 	defer in.returns.mu.Unlock()
 	r := in.returns.of[owner]
@@ -165,23 +164,29 @@ func (in *Inside) Active(owner any) int {
 	return n
 }
 
-// Settle closes a probe's account, if it has one, and gives its last tally.
-func (in *Inside) Settle(owner any) (t Tally) {
+// Settle closes a probe's account, if it has one.
+func (in *Inside) Settle(owner *Owner) {
+	if t, ok := in.closeAccount(owner); ok {
+		owner.Settled(t)
+	}
+}
+
+func (in *Inside) closeAccount(owner *Owner) (t Tally, ok bool) {
 	in.returns.mu.Lock()
 	defer in.returns.mu.Unlock()
 	r := in.returns.of[owner]
 	if r == nil {
-		return t
+		return t, false
 	}
 	delete(in.returns.of, owner)
 	in.returns.over = append(in.returns.over, r)
-	return in.tally(r)
+	return in.tally(r), true
 }
 
 // Over is how many of a probe's calls are lost though they are still on its lists: their goroutine has
 // ended, or their return address is not in its place any more. The others are under way. The target is frozen,
 // and nothing is at the probe's exits from now on, so that the same is not asked twice.
-func (in *Inside) Over(owner any, ended func(g arch.Addr, id uint64) bool, word func(arch.Addr) (uint64, error)) (t Tally, under uint64) {
+func (in *Inside) Over(owner *Owner, ended func(g arch.Addr, id uint64) bool, word func(arch.Addr) (uint64, error)) (t Tally, under uint64) {
 	in.returns.mu.Lock()
 	defer in.returns.mu.Unlock()
 	r := in.returns.of[owner]

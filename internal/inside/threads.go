@@ -53,6 +53,8 @@ func (in *Inside) Signalled(r *arch.Regs, own bool, mem arch.Memory) (c Course, 
 		// A system call is interrupted. The kernel may have to make it again, and for
 		// that it must find it where it was.
 		return AsItIs, nil, nil
+	case at.Phase == inject.Displaced && pc >= d.tail.Addr && d.behind(arch.Addr(at.Regs[in.arch.PC])):
+		return Onward, nil, nil // it would come by the jump, and has been counted
 	case d.Together():
 		if at.Counted { // it comes again
 			in.Seg.Uncount(d.Hits)

@@ -118,7 +118,7 @@ func (in *Inside) SwapAgain(u Unswapped, mem arch.Memory) {
 // the thread stands on another.
 func OwnStack(t target.Target, th target.Thread, r *arch.Regs) arch.Range {
 	maps, _ := t.Maps()
-	stack := returns.NativeStack(maps, int(th) == t.PID(), t.Arch().ThreadPointer(r))
+	stack := returns.NativeStack(maps, int(th) == t.PID(), PointerOf(t, th, r))
 	if sp := arch.Addr(r[t.Arch().SP]); stack.Contains(sp) {
 		stack.Start = sp
 	}

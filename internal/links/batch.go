@@ -12,6 +12,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/change"
+	"kprobe/internal/inside"
 	"kprobe/internal/machine"
 	"kprobe/internal/parts"
 	"kprobe/internal/patch"
@@ -94,9 +95,10 @@ func (b *Batch[P]) Others(at arch.Addr) (ps []P) {
 // Mark is how far a batch has come.
 type Mark struct{ probes, fresh int }
 
-// Mark is that of now; Back takes out of the batch what has come in since.
+// Mark is how far the batch has come now.
 func (b *Batch[P]) Mark() Mark { return Mark{len(b.Probes), len(b.fresh)} }
 
+// Back takes out of the batch what has come in since a mark.
 func (b *Batch[P]) Back(m Mark) {
 	for _, p := range b.Probes[m.probes:] {
 		delete(b.at, p)
@@ -268,6 +270,67 @@ func (x *linking[P]) Undo() {
 		on.Points.Refresh(pt)
 	}
 	on.Points.List = on.Points.Live()
+}
+
+// arriving are the fresh points of a batch at which a jump can stand from the first: then no thread ever meets
+// a trap there. That is quicker, and who meets none cannot die of one that nobody serves any more. At the others there
+// are traps, and jumps later where they can be (package optimize): where somebody stands under the jump, or where
+// others rewrite the text.
+type arriving[P comparable] struct {
+	change.Nothing
+	b    *Batch[P]
+	d    *parts.Detours[P]
+	text *probed.Rewriting[P]
+
+	room *inside.Vacancy
+}
+
+// look has an outlook hope for jumps.
+func (x *arriving[P]) look(o *probed.Outlook[P]) *probed.Outlook[P] {
+	o.First = x.d.First
+	o.Hope = x.hopes
+	return o
+}
+
+// hopes tells whether a point may have its jump at once.
+func (x *arriving[P]) hopes(pt *probed.Point[P]) bool {
+	if x.b.l.kit.On.Kind.Shared() || x.b.byAddr[pt.Addr] != pt {
+		return false
+	}
+	d := x.d.First(pt)
+	return d != nil && (x.room == nil || !x.room.Busy[d])
+}
+
+// later: a thread that does not stop may be under any of the jumps, which would all be traps for now. Most wait for a child
+// of vfork, and that executes its program soon.
+func (x *arriving[P]) later() bool {
+	return len(x.text.Firsts()) > 0 && x.b.l.kit.On.T.Stuck() > 0
+}
+
+func (x *arriving[P]) Plan() error {
+	x.room = nil
+	return nil
+}
+
+func (x *arriving[P]) Commit() (err error) {
+	ds := x.text.Firsts()
+	if len(ds) == 0 {
+		return nil
+	}
+	on := x.b.l.kit.On
+	if x.room, err = inside.Vacate(on.T, on.Read, ds, nil); err == nil && len(x.room.Busy) > 0 {
+		o := on.Points.Present()
+		o.Stays = x.d.Stays
+		x.text.Anew(x.look(o))
+	}
+	return err
+}
+
+// Undo: the detours that threads were moved to are not there then.
+func (x *arriving[P]) Undo() {
+	if x.room != nil {
+		x.b.l.kit.On.Alive(x.room.Undo(x.b.l.kit.On.T))
+	}
 }
 
 func (x *linking[P]) Lines() (ls []string) {

@@ -52,7 +52,8 @@ func (l *Links[P]) Apply(b *Batch[P], more change.Part) error {
 	k.Around(b.fresh, after)
 	d := &parts.Detours[P]{Kit: k, After: after, Taken: func(a arch.Addr) bool { return k.On.Probed(a) || b.byAddr[a] != nil }}
 	w := k.Rewriting(func() probed.List[P] { return b.changing(d) })
-	w.As = func() *probed.Outlook[P] { return b.plan(d) }
+	at := &arriving[P]{b: b, d: d, text: w}
+	w.As = func() *probed.Outlook[P] { return at.look(b.plan(d)) }
 	c := &change.Change{
 		What: "register",
 		Parts: []change.Part{
@@ -63,8 +64,12 @@ func (l *Links[P]) Apply(b *Batch[P], more change.Part) error {
 			&parts.Lifeline[P]{Kit: k, More: func() int { return probed.List[P](b.fresh).Entries() + d.Entries() }},
 			more,
 			&linking[P]{b: b},
+			at,
 		},
 		Text: w,
+	}
+	if !k.On.T.OnOwner() { // else nothing is served while it waits
+		c.Later = at.later
 	}
 	return c.Insist(k.On.Owner)
 }
@@ -167,9 +172,17 @@ func (l *Links[P]) In(modules []*symbol.Module) (pts []*probed.Point[P]) {
 }
 
 // Lose takes points out of use whose code has been unmapped. Nothing is written: what is
-// at those addresses now is not what was probed. gone is told of each probe there, with Ground.View held. The target
+// at those addresses now is not what was probed. Only where the code is still there the text is put back first: for
+// what has been noted of it. gone is told of each probe there, with Ground.View held. The target
 // is frozen.
 func (l *Links[P]) Lose(pts []*probed.Point[P], gone func(P)) {
+	if on := l.kit.On; on.Kind.Announced() {
+		for _, pt := range pts {
+			pt.Unready()
+			back := []text.Change{{Place: &pt.Place, From: pt.Text, To: text.Own}}
+			on.Report(on.Text.Plan(back, func(func(*text.Place, bool) bool) {}).CarryOut())
+		}
+	}
 	l.kit.On.View.Lock()
 	defer l.kit.On.View.Unlock()
 	for _, pt := range pts {

@@ -160,10 +160,9 @@ func (rules) Line(p *probe) string                          { return p.name }
 func (rules) Misses(*probe) bool                            { return false }
 func (rules) Named(p *probe, err error) error               { return err }
 func (rules) Want(*inside.Want, *probe, arch.Addr) error    { return nil }
-func (rules) Account(*probe) any                            { return nil }
+func (rules) Account(*probe) *inside.Owner                  { return nil }
 func (rules) Tally(*probe, *inside.Detour) (t inside.Tally) { return t }
 func (rules) Fold(*probe, *inside.Detour)                   {}
-func (rules) Settled(any, inside.Tally)                     {}
 func (rules) Unwound(*probe)                                {}
 func (rules) Comm(target.Thread) string                     { return "" }
 func (rules) Doubted()                                      {}

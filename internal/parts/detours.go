@@ -51,7 +51,8 @@ func (c *Detours[P]) Plan() error {
 		if err != nil {
 			return k.Probes.Named(ps[0], &errno.Error{Errno: syscall.EINVAL, Err: err})
 		}
-		d.Owner, c.at[pt] = ps, d
+		k.Within.Runs(d, ps)
+		c.at[pt] = d
 		c.planned = append(c.planned, d)
 	}
 	c.batch.Finish()
@@ -182,6 +183,14 @@ func (c *Detours[P]) Entries() (n int) {
 	return n
 }
 
+// First is the detour that a point gets which has none; nil for none.
+func (c *Detours[P]) First(pt *probed.Point[P]) *inside.Detour {
+	if pt.Detour != nil {
+		return nil
+	}
+	return c.at[pt]
+}
+
 // With are points, and those that change with a change, in order.
 func (c *Detours[P]) With(pts probed.List[P]) probed.List[P] {
 	return pts.With(slices.Collect(maps.Keys(c.at))...)
@@ -193,6 +202,9 @@ func (c *Detours[P]) Drop() {
 		return
 	}
 	c.batch.Undo()
+	for _, d := range c.planned {
+		c.Kit.Within.Gone(d)
+	}
 	for _, r := range c.lost {
 		c.Kit.Within.Avoid(r)
 	}
@@ -216,7 +228,7 @@ func (c *Detours[P]) Adopt() {
 	c.batch = nil
 	k.On.Text.Unnoted()
 	for pt, d := range c.at {
-		if pt.Detour != nil {
+		if pt.Detour != nil && pt.Detour != d { // a first one may have come with the jump to it
 			k.Within.Retire(pt.Detour)
 		}
 		pt.Detour = d
@@ -243,7 +255,7 @@ func (g *Alone[P]) Plan() error {
 	if err != nil {
 		return err
 	}
-	d.Owner, pt.Detour, g.planned = []P(nil), d, append(g.planned, d)
+	pt.Detour, g.planned = d, append(g.planned, d)
 	g.batch.Finish()
 	return nil
 }

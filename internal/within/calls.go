@@ -22,12 +22,13 @@ func TargetOf[P comparable](on *ground.Ground[P], w func() *Within[P]) Target[P]
 	return Target[P]{on, w}
 }
 
-// Word reads a word of the program's memory, PutWord writes one.
+// Word reads a word of the program's memory.
 func (t Target[P]) Word(at arch.Addr) (arch.Addr, error) {
 	v, err := mem.Word(t.on.T, t.on.Arch, at)
 	return arch.Addr(v), err
 }
 
+// PutWord writes a word of the program's memory.
 func (t Target[P]) PutWord(at, v arch.Addr) error {
 	return mem.PutWord(t.on.T, t.on.Arch, at, uint64(v))
 }
@@ -37,13 +38,14 @@ func (t Target[P]) Note(slot, real arch.Addr, all func() (int, iter.Seq2[arch.Ad
 	return t.on.Text.Lifeline.NoteFrame(slot, real, all)
 }
 
-// Returns tells whether calls with this return address come back into a detour, and Way where they go then.
+// Returns tells whether calls with this return address come back into a detour.
 func (t Target[P]) Returns(ret arch.Addr) bool {
 	t.on.View.RLock()
 	defer t.on.View.RUnlock()
 	return t.w().Some() && t.w().Returns(ret)
 }
 
+// Way is where calls that come back into a detour go then, by their return address.
 func (t Target[P]) Way(slot arch.Addr) func(ret arch.Addr) arch.Addr {
 	t.on.View.RLock()
 	defer t.on.View.RUnlock()
@@ -122,7 +124,7 @@ func (x Walked[P]) End(d inside.Unswapped) {
 	if !x.w.Some() || !x.w.End(d, inside.OwnStack(x.w.on.T, x.th, x.r)) {
 		return
 	}
-	for _, p := range d.Detour.Owner.([]P) {
+	for _, p := range x.w.probes(d.Detour) {
 		x.w.world.Unwound(p)
 	}
 }

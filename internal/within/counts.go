@@ -43,7 +43,7 @@ func (w *Within[P]) RetiredOf(ps []P) (ds []*inside.Detour) {
 		return nil
 	}
 	for _, d := range w.Retired() {
-		if slices.ContainsFunc(d.Owner.([]P), func(p P) bool { return slices.Contains(ps, p) }) {
+		if slices.ContainsFunc(w.probes(d), func(p P) bool { return slices.Contains(ps, p) }) {
 			ds = append(ds, d)
 		}
 	}
@@ -52,9 +52,10 @@ func (w *Within[P]) RetiredOf(ps []P) (ds []*inside.Detour) {
 
 // fold adds what a detour that is no more has counted to its probes' own counts.
 func (w *Within[P]) fold(d *inside.Detour) {
-	for _, p := range d.Owner.([]P) {
+	for _, p := range w.probes(d) {
 		w.world.Fold(p, d)
 	}
+	w.Gone(d)
 }
 
 // Disown has a probe begin to count anew: what the detours counted that it had is not its any more.
@@ -62,7 +63,7 @@ func (w *Within[P]) Disown(p P) {
 	w.on.View.Lock()
 	defer w.on.View.Unlock()
 	for _, d := range w.RetiredOf([]P{p}) {
-		d.Owner = slices.DeleteFunc(slices.Clone(d.Owner.([]P)), func(o P) bool { return o == p })
+		w.without(d, p)
 	}
 }
 
@@ -79,7 +80,7 @@ func (w *Within[P]) Counted(p P) (t inside.Tally) {
 		}
 	}
 	ds := w.RetiredOf([]P{p})
-	if pt := w.world.Point(p); pt != nil && pt.Detour != nil && slices.Contains(pt.Detour.Owner.([]P), p) {
+	if pt := w.world.Point(p); pt != nil && pt.Detour != nil && slices.Contains(w.probes(pt.Detour), p) {
 		ds = append(ds, pt.Detour)
 	}
 	for _, d := range ds {
@@ -90,17 +91,17 @@ func (w *Within[P]) Counted(p P) (t inside.Tally) {
 
 // Settle closes the account that a return probe has inside, whose calls under way are
 // nobody's any more.
-func (w *Within[P]) Settle(account any) {
+func (w *Within[P]) Settle(account *inside.Owner) {
 	w.on.View.Lock()
 	defer w.on.View.Unlock()
 	if w.Some() {
-		w.world.Settled(account, w.Inside.Settle(account))
+		w.Inside.Settle(account)
 	}
 }
 
 // Sweep finds those of an account's calls that are over although they did not return, and how many others
 // are under way. The target is frozen.
-func (w *Within[P]) Sweep(account any) (over inside.Tally, under uint64) {
+func (w *Within[P]) Sweep(account *inside.Owner) (over inside.Tally, under uint64) {
 	w.on.View.RLock()
 	defer w.on.View.RUnlock()
 	rt := w.on.Image.Goroutines()

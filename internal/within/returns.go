@@ -55,7 +55,7 @@ func (w *Within[P]) atExits(plan *returns.Plan, a Asked, loc symbol.Loc) error {
 		return errors.New("the program has become one with Go code only lately")
 	}
 	if on.Kind.Shared() {
-		site, err := on.Image.Analyse(loc)
+		site, err := a.Site(loc)
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/errno"
 	"kprobe/internal/ground"
+	"kprobe/internal/image"
 	"kprobe/internal/inside"
 	"kprobe/internal/probed"
 	"kprobe/internal/returns"
@@ -23,9 +24,10 @@ import (
 	"kprobe/target"
 )
 
-// Within is that of one session, whose probes are P. A detour's Owner is its []P.
+// Within is that of one session, whose probes are P.
 type Within[P comparable] struct {
 	*inside.Inside // nil until something needs it. Changed by the owner thread with Ground.View held
+	owners[P]
 
 	on     *ground.Ground[P]
 	calls  Calls
@@ -52,12 +54,11 @@ type World[P any] interface {
 	// Point is where a probe is; nil where it is nowhere.
 	Point(P) *probed.Point[P]
 	// Account is what a return probe's calls are counted for; nil for other probes.
-	Account(P) any
+	Account(P) *inside.Owner
 	// Tally is what a detour has counted of a probe; Fold adds it to the probe's own counts, when the
-	// detour is no more. Settled is told of an account that is closed.
+	// detour is no more.
 	Tally(P, *inside.Detour) inside.Tally
 	Fold(P, *inside.Detour)
-	Settled(account any, t inside.Tally)
 	// Unwound is told of a probe whose call was unwound.
 	Unwound(P)
 	// Comm is a thread's name.
@@ -117,6 +118,9 @@ func (w *Within[P]) Arrange(serves func(*arch.Arch) error) error {
 	if err != nil {
 		return &errno.Error{Errno: syscall.ENOTSUP, Reason: cannot, Err: err}
 	}
+	if err := w.guard(); err != nil {
+		return err
+	}
 	addr, ours, err := w.share(c.Room.Size())
 	for less, ok := c.Room.Less(); tooLarge(err) && ok; less, ok = less.Less() {
 		c.Room = less
@@ -135,6 +139,25 @@ func (w *Within[P]) Arrange(serves func(*arch.Arch) error) error {
 		return errors.Join(err, w.unshare(addr, ours))
 	}
 	return on.Owner.Frozen(func() error { return w.take(in, ours, occupied) })
+}
+
+// guard sees to the lifeline, so that a guardian knows of the target before there is anything of ours in it: memory that is shared has a
+// descriptor there, for a moment.
+func (w *Within[P]) guard() error {
+	on := w.on
+	l := &on.Text.Lifeline
+	return target.Insist(func(bool) error {
+		grows, err := l.Plan(on.Arch, on.Points.Entries(), func(size int) (arch.Addr, error) {
+			return on.Room.Find(image.RangeOf(on.Image.Program(), room.UserFloor), size)
+		})
+		if err != nil || !grows {
+			return err
+		}
+		if err = on.Owner.Frozen(func() error { return on.Owner.Together(func() error { return l.Start(on.Room.Map) }) }); err != nil {
+			l.Drop()
+		}
+		return err
+	})
 }
 
 // take makes the memory known to the frozen target's threads.
@@ -162,7 +185,7 @@ func (w *Within[P]) take(in *inside.Inside, ours []byte, occupied []arch.Range) 
 			time.AfterFunc(shortest, w.world.Doubted)
 		}
 	})
-	if l, ok := t.(interface{ Living([]byte, int) error }); ok {
+	if l, ok := t.(target.Mortal); ok {
 		return l.Living(ours, in.Seg.Alive())
 	}
 	return nil
@@ -225,9 +248,9 @@ func (w *Within[P]) Reconsider() error {
 
 // Share is memory that the target and we have in common, besides that which all programs use.
 type Share struct {
-	Addr arch.Addr
-	Ours []byte
-	arch *arch.Arch // that has a use for it
+	inside.Memory
+	arch *arch.Arch  // that has a use for it
+	pool target.Pool // nil where it is this target's alone
 }
 
 // Share maps some: zeros. Errors: the target's, explained.
@@ -236,9 +259,25 @@ func (w *Within[P]) Share(size int) (*Share, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Share{addr, ours, w.on.Arch}
+	return w.keep(&Share{inside.Memory{Addr: addr, Ours: ours}, w.on.Arch, nil}), nil
+}
+
+// SharePool maps a pool. Errors: the target's, explained; ENOTSUP where it can have none.
+func (w *Within[P]) SharePool(p target.Pool) (*Share, error) {
+	t, ok := w.on.T.(target.Pooler)
+	if !ok || w.on.Arch.PtrSize != 8 {
+		return nil, errno.New(syscall.ENOTSUP, "this target has no maps in common with others")
+	}
+	addr, err := w.find(len(p.Ours()), func(addr arch.Addr) error { return t.SharePool(addr, p) })
+	if err != nil {
+		return nil, err
+	}
+	return w.keep(&Share{inside.Memory{Addr: addr, Ours: p.Ours()}, w.on.Arch, p}), nil
+}
+
+func (w *Within[P]) keep(s *Share) *Share {
 	w.shares = append(w.shares, s)
-	return s, nil
+	return s
 }
 
 // Unshare unmaps it; nil is none.
@@ -247,6 +286,9 @@ func (w *Within[P]) Unshare(s *Share) error {
 		return nil
 	}
 	w.lose(s)
+	if s.pool != nil {
+		return w.on.Owner.Frozen(func() error { return w.on.Alloc.Free(s.Addr, w.on.Room.Round(len(s.Ours))) })
+	}
 	return w.unshare(s.Addr, s.Ours)
 }
 
@@ -256,7 +298,12 @@ func (w *Within[P]) Reshare(s *Share) error {
 	if s == nil || s.arch != w.on.Arch {
 		return nil
 	}
-	err := w.on.Owner.Frozen(func() error { return w.sharer.Reshare(s.Addr, s.Ours) })
+	err := w.on.Owner.Frozen(func() error {
+		if s.pool != nil {
+			return w.on.T.(target.Pooler).SharePool(s.Addr, s.pool)
+		}
+		return w.sharer.Reshare(s.Addr, s.Ours)
+	})
 	if err != nil {
 		w.lose(s)
 	}
@@ -268,6 +315,15 @@ func (w *Within[P]) lose(s *Share) {
 }
 
 func (w *Within[P]) share(size int) (addr arch.Addr, ours []byte, err error) {
+	addr, err = w.find(size, func(addr arch.Addr) (err error) {
+		ours, err = w.sharer.Share(addr, w.on.Room.Round(size))
+		return err
+	})
+	return addr, ours, err
+}
+
+// find has memory mapped where there is room for it.
+func (w *Within[P]) find(size int, share func(arch.Addr) error) (addr arch.Addr, err error) {
 	on := w.on
 	size = on.Room.Round(size)
 	err = target.Insist(func(bool) (err error) {
@@ -279,15 +335,12 @@ func (w *Within[P]) share(size int) (addr arch.Addr, ours []byte, err error) {
 		if err != nil {
 			return err
 		}
-		return on.Owner.Frozen(func() (err error) {
-			ours, err = w.sharer.Share(addr, size)
-			return err
-		})
+		return on.Owner.Frozen(func() error { return share(addr) })
 	})
 	if err != nil {
-		return 0, nil, room.Explain(err)
+		return 0, room.Explain(err)
 	}
-	return addr, ours, nil
+	return addr, nil
 }
 
 func (w *Within[P]) unshare(addr arch.Addr, ours []byte) error {
@@ -302,7 +355,7 @@ func (w *Within[P]) Held() []arch.Range {
 	rs := append(slices.Clone(w.Ranges()), w.shared)
 	for _, s := range w.shares {
 		if s.arch == w.on.Arch {
-			rs = append(rs, arch.Range{Start: s.Addr, End: s.Addr + arch.Addr(len(s.Ours))})
+			rs = append(rs, arch.Range{Start: s.Addr, End: s.Addr + arch.Addr(w.on.Room.Round(len(s.Ours)))})
 		}
 	}
 	return rs
@@ -364,7 +417,7 @@ func (w *Within[P]) Forget() error {
 		w.fold(d)
 	}
 	for _, account := range w.Accounts() {
-		w.world.Settled(account, w.Inside.Settle(account))
+		w.Inside.Settle(account)
 	}
 	ours := w.ours
 	w.Inside.Leave()
