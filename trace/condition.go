@@ -17,10 +17,19 @@ func (t *traced) conditional(args []spec.Arg, at symbol.Loc) ([]spec.Arg, *event
 	sp := t.spec
 	cond := &event.Condition{Expr: sp.If.Expr, Leaf: map[*spec.Expr]int{}}
 	all := slices.Clone(args)
+	type unknown struct {
+		e   *spec.Expr
+		err error
+	}
+	var names []unknown
 	for _, e := range bind.Leaves(sp.If.Expr) {
 		if e.Op == spec.ExprName {
 			if k := slices.IndexFunc(args, func(a spec.Arg) bool { return a.Name == e.Name }); k >= 0 {
 				cond.Leaf[e] = k
+				if a, err := t.leaf(e, at); err == nil && args[k].Type.Base != spec.String && comparedWithText(sp.If.Expr, e) {
+					cond.Leaf[e] = len(all) // the variable of that name, which the argument shows in another way
+					all = append(all, a)
+				}
 				continue
 			}
 			if k, ok := map[string]int{"tid": event.LeafTID, "pid": event.LeafPID}[e.Name]; ok {
@@ -34,12 +43,44 @@ func (t *traced) conditional(args []spec.Arg, at symbol.Loc) ([]spec.Arg, *event
 			if errors.As(err, &se) && se.Err != nil {
 				err = se.Err
 			}
+			if e.Op == spec.ExprName {
+				names = append(names, unknown{e, err})
+				continue
+			}
 			return nil, nil, sp.ErrorAt(spec.BadCondition, spec.PartIf, err)
 		}
 		cond.Leaf[e] = len(all)
 		all = append(all, a)
 	}
+	for _, name := range names {
+		k, ok := cond.Leaf[beside(sp.If.Expr, name.e)]
+		if !ok || k < 0 || all[k].Type.Enum == nil {
+			return nil, nil, sp.ErrorAt(spec.BadCondition, spec.PartIf, name.err)
+		}
+		n, ok := all[k].Type.Enum.Number(name.e.Name)
+		if !ok {
+			return nil, nil, sp.ErrorAt(spec.BadCondition, spec.PartIf, fmt.Errorf("%w; nor has the enumeration that it is compared with such a name", name.err))
+		}
+		cond.Leaf[name.e] = len(all)
+		all = append(all, spec.Arg{Name: "if", Fetch: spec.Fetch{Op: spec.Imm, N: n}, Type: spec.Type{Written: "s64", Base: spec.Signed, Size: 8}})
+	}
 	return all, cond, nil
+}
+
+// beside is what a leaf of an expression is compared with; nil for nothing.
+func beside(e, leaf *spec.Expr) *spec.Expr {
+	switch {
+	case e == nil:
+		return nil
+	case e.Op == spec.ExprBinary && e.L == leaf:
+		return e.R
+	case e.Op == spec.ExprBinary && e.R == leaf:
+		return e.L
+	}
+	if found := beside(e.L, leaf); found != nil {
+		return found
+	}
+	return beside(e.R, leaf)
 }
 
 // leaf is an argument that a condition has for itself.

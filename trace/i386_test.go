@@ -17,6 +17,7 @@ import (
 // The latency histograms of i386 functions: the tests of the package once more on programs
 // built for that.
 func TestI386Stat(t *testing.T) {
+	testprog.Programs32.Need(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestStat$", "-test.v")
 	cmd.Env = append(os.Environ(), "KPROBE_TEST_CFLAGS=-m32")
 	out, err := cmd.CombinedOutput()

@@ -26,6 +26,9 @@ type LeftOut struct {
 func (l LeftOut) reason() string {
 	var e *kprobe.Error
 	text := l.Err.Error()
+	if s := (*spec.SyntaxError)(nil); errors.As(l.Err, &s) && s.Err != nil {
+		text = s.Err.Error() // what it is about stands above
+	}
 	for err := l.Err; errors.As(err, &e); err = e.Err {
 		text = e.Error()
 		if e.Err == nil {

@@ -208,6 +208,12 @@ func nameOf(space *symbol.Space, a arch.Addr) string {
 	return loc.String()
 }
 
+// placeOf is a place in tables, with the name that its function has in the source.
+func placeOf(at symbol.Loc) string {
+	at.Func.Name = readable(at.Func.Name)
+	return at.Place()
+}
+
 // shown is a function's name in events: as its source has it.
 func shown(s *symbol.Symbol) string { return readable(s.Label()) }
 

@@ -16,21 +16,28 @@ import (
 // has, and where a variable is at each.
 
 // inSource is a function that was found by its symbol, with what debug data knows of it: where its parameters
-// can be read, if the definition asks for such, and its inlined copies, which a probe of the function takes in.
+// can be read, if the definition asks for such, its versions for some callers, and its inlined copies, which a probe of
+// the function takes in.
 func inSource(s *kprobe.Session, sp *spec.Spec, at located, of extent) []located {
-	if _, ok := s.Target().(binder); ok || sp.Place.Offset != 0 || sp.Kind != spec.Probe {
+	if _, ok := s.Target().(binder); ok || sp.Place.Offset != 0 {
 		return []located{at}
 	}
 	entry := at.loc
-	if bind.Needs(sp) && of != called {
+	body := sp.Kind == spec.Probe && bind.Needs(sp) && of != called
+	if body {
 		at.loc, at.at = bind.Body(s.Symbols(), at.loc)
 		at.off = at.loc.Addr - entry.Addr
 	}
+	var more []bind.Found
+	if of != called {
+		more = bind.Clones(s.Symbols(), entry, body)
+	}
+	if of == whole && sp.Kind == spec.Probe {
+		more = append(more, bind.Copies(s.Symbols(), entry)...)
+	}
 	found := []located{at}
-	if of == whole {
-		for _, c := range bind.Copies(s.Symbols(), entry) {
-			found = append(found, copyOf(c))
-		}
+	for _, c := range more {
+		found = append(found, copyOf(c))
 	}
 	return found
 }
@@ -107,6 +114,9 @@ func (tr *Tracer) bindArgs(sp *spec.Spec, at symbol.Loc, point source.Point, sev
 func bindArgs(s *kprobe.Session, sp *spec.Spec, at symbol.Loc, point source.Point, lenient bool) ([]spec.Arg, error) {
 	if b, ok := s.Target().(binder); ok {
 		return b.Bind(sp, at)
+	}
+	if bind.Plain(sp) && at.Addr != 0 {
+		sp = bind.Typed(sp, bind.SiteAt(s.Arch(), at, point), lenient)
 	}
 	if !bind.Needs(sp) {
 		return sp.Args, nil

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"kprobe"
 	"kprobe/arch"
 	"kprobe/event"
 	"kprobe/source/bind"
@@ -18,9 +19,22 @@ const MaxStack = 64
 // library may be gone, and the process with it, when a stack is shown that was recorded before.
 type stackNames struct {
 	space *symbol.Space
+	jit   *symbol.JIT
 
 	mu    sync.Mutex
 	known map[uint64]namedPC
+}
+
+func newStackNames(s *kprobe.Session) stackNames {
+	return stackNames{space: s.Symbols(), jit: symbol.NewJIT(local(s))}
+}
+
+// local is the number of a session's process on this system; 0 where it is behind a stub, or a machine.
+func local(s *kprobe.Session) int {
+	if _, stub := s.Target().(interface{ IsMachine() bool }); stub {
+		return 0
+	}
+	return s.Target().PID()
 }
 
 type namedPC struct {
@@ -54,7 +68,7 @@ func (n *stackNames) at(pc, back uint64) []event.Frame {
 	if ok && (m == nil || m == known.module) {
 		return known.frames
 	}
-	known = namedPC{m, nameFrames(m, pc, back)}
+	known = namedPC{m, n.name(m, pc, back)}
 	if n.known == nil || len(n.known) >= maxNamed {
 		n.known = make(map[uint64]namedPC)
 	}
@@ -64,9 +78,12 @@ func (n *stackNames) at(pc, back uint64) []event.Frame {
 	return known.frames
 }
 
-func nameFrames(m *symbol.Module, pc, back uint64) []event.Frame {
+func (n *stackNames) name(m *symbol.Module, pc, back uint64) []event.Frame {
 	f := event.Frame{Addr: arch.Addr(pc)}
 	if m == nil || m.File == nil {
+		if name, off, file, ok := n.jit.At(pc - back); ok {
+			f.Func, f.File = fmt.Sprintf("%s+%#x", name, off+back), file
+		}
 		return []event.Frame{f}
 	}
 	f.File = m.Path

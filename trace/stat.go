@@ -62,7 +62,7 @@ func NewStat(s *kprobe.Session, strict bool, defs ...string) (*Stat, error) {
 		if sp.Kind != spec.Probe && sp.Kind != spec.Return {
 			return nil, fail(syscall.EINVAL, "only p and r lines can be counted: %q", def)
 		}
-		ts, err := tr.prepare(sp)
+		ts, _, err := tr.prepare(sp)
 		if err != nil {
 			return nil, err
 		}
@@ -188,7 +188,7 @@ func endCall() asm.Instructions {
 func (st *Stat) Rows() ([]StatRow, error) {
 	var rows []StatRow
 	for _, t := range st.probes {
-		r := StatRow{Name: t.name, Place: t.at().Place()}
+		r := StatRow{Name: t.name, Place: placeOf(t.at())}
 		if t.rp == nil {
 			r.Hits, r.Missed = t.kp.Hits(), t.kp.NMissed()
 			rows = append(rows, r)

@@ -50,6 +50,7 @@ func TestStat(t *testing.T) {
 // Goroutines' stacks move between the beginning of a call and its end, and they change
 // threads; a panic takes calls away that nobody returns from.
 func TestStatGo(t *testing.T) {
+	testprog.ReadsFSBase.Need(t)
 	p := testprog.Start(t, testprog.Build(t, "goprog"))
 	want := p.Round("500")
 	s := attach(t, p.Pid, nil)

@@ -168,7 +168,7 @@ func (t *traced) kprobe() *kprobe.Kprobe {
 // New makes a tracer. sink is called with each event on the thread that
 // the hit is served on: it must be quick, and must not keep the event.
 func New(s *kprobe.Session, sink func(*event.Event)) *Tracer {
-	return &Tracer{s: s, space: s.Symbols(), names: stackNames{space: s.Symbols()}, sink: sink, parser: parser(s)}
+	return &Tracer{s: s, space: s.Symbols(), names: newStackNames(s), sink: sink, parser: parser(s)}
 }
 
 func parser(s *kprobe.Session) spec.Options {
@@ -192,6 +192,7 @@ func (tr *Tracer) Add(defs ...string) error {
 	specs := slices.Clone(tr.specs)
 	named := byName(specs)
 	var fresh []*traced
+	var left []LeftOut
 	for _, def := range defs {
 		sp, err := parse(tr.parser, def)
 		if err != nil {
@@ -213,10 +214,11 @@ func (tr *Tracer) Add(defs ...string) error {
 			return err
 		}
 		named[name] = append(named[name], sp)
-		ps, err := tr.prepare(sp)
+		ps, without, err := tr.prepare(sp)
 		if err != nil {
 			return err
 		}
+		left = append(left, without...)
 		specs = append(specs, sp)
 		fresh = append(fresh, ps...)
 	}
@@ -230,7 +232,7 @@ func (tr *Tracer) Add(defs ...string) error {
 		}
 		var out []LeftOut
 		fresh, out = takeOut(fresh)
-		tr.leftOut = append(tr.leftOut, out...)
+		tr.leftOut = append(tr.leftOut, append(left, out...)...)
 	}
 	var going []*traced
 	deleted := without(specs)
@@ -312,7 +314,7 @@ func probesOf(ts []*traced) []kprobe.Probe {
 }
 
 // prepare turns one definition into probes: one, or as many as its glob finds.
-func (tr *Tracer) prepare(sp *spec.Spec) ([]*traced, error) {
+func (tr *Tracer) prepare(sp *spec.Spec) (ts []*traced, left []LeftOut, err error) {
 	locs, err := tr.locate(sp)
 	if tr.Patient && errors.Is(err, syscall.ENOENT) {
 		locs, err = nil, nil
@@ -321,17 +323,23 @@ func (tr *Tracer) prepare(sp *spec.Spec) ([]*traced, error) {
 		}
 	}
 	if err != nil {
-		return nil, syntax(sp, err)
+		return nil, nil, syntax(sp, err)
 	}
-	var ts []*traced
 	for _, at := range locs {
 		t, err := tr.traced(sp, at, len(locs) > 1)
-		if err != nil {
-			return nil, err
+		switch {
+		case err == nil:
+			ts = append(ts, t)
+		case isPattern(sp) && !tr.Strict:
+			left = append(left, LeftOut{sp.Text(), at.loc, err})
+		default:
+			return nil, nil, err
 		}
-		ts = append(ts, t)
 	}
-	return ts, nil
+	if len(ts) == 0 && len(left) > 0 {
+		return nil, nil, left[0].Err
+	}
+	return ts, left, nil
 }
 
 // traced makes the probe of a definition at a place.
@@ -566,7 +574,7 @@ func (tr *Tracer) Counts() []event.Count {
 	var cs []event.Count
 	for _, t := range tr.probes {
 		at := t.at()
-		c := event.Count{Name: t.name, Place: at.Place()}
+		c := event.Count{Name: t.name, Place: placeOf(at)}
 		if at.Addr == 0 {
 			c.Place = t.spec.Place.Module + ":" + t.spec.Place.Symbol + " (not mapped)"
 		}

@@ -118,12 +118,16 @@ func TestAddIsOneBatch(t *testing.T) {
 func TestPlan(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "threads", "-O2"), "1")
 	s := attach(t, p.Pid, nil)
+	watch := "watch  debug register  (8 bytes, w)"
+	if !testprog.Watches.On(t) {
+		watch = "refuse"
+	}
 	for def, want := range map[string]string{
 		"p hammer_mul":          "trap",
 		"r hammer_mul":          "return address swapped",
 		"p libnone.so:function": "pending",
 		"p 0x10":                "refuse",
-		"w w@rounds:8":          "watch  debug register  (8 bytes, w)",
+		"w w@rounds:8":          watch,
 		"w r@rounds:8":          "refuse",
 	} {
 		es, err := trace.Plan(s, def)

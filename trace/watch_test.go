@@ -18,6 +18,7 @@ import (
 
 // An access is an event where it was made, with the data as it is then.
 func TestWatchDefinition(t *testing.T) {
+	testprog.Watches.Need(t)
 	p := testprog.Start(t, testprog.Build(t, "watched", "-O2"))
 	s := attach(t, p.Pid, nil)
 	var mu sync.Mutex
