@@ -19,6 +19,52 @@ type Settings struct {
 	MaxCatBytes     int
 
 	Refused map[string]bool // features that the script is to do without: "unstable_tseries"
+
+	given map[string]string // those that mean nothing here, as far as they were set
+}
+
+// Value is a setting's by its name, as it is written. known is false for what is none.
+func (s *Settings) Value(name string) (value string, known bool) {
+	switch name {
+	case "max_strlen":
+		return strconv.Itoa(s.MaxStrlen), true
+	case "max_map_keys":
+		return strconv.Itoa(s.MaxMapKeys), true
+	case "max_cat_bytes":
+		return strconv.Itoa(s.MaxCatBytes), true
+	case "print_maps_on_exit":
+		return strconv.FormatBool(s.PrintMapsOnExit), true
+	case "str_trunc_trailer":
+		return s.TruncTrailer, true
+	case "missing_probes":
+		return s.MissingProbes, true
+	case "stack_mode":
+		return s.StackMode, true
+	}
+	if value, known = s.given[name]; !known {
+		value, known = unchanged[name]
+	}
+	return value, known
+}
+
+// unchanged are the values of those that mean nothing here, where nobody has set them.
+var unchanged = map[string]string{
+	"cache_user_symbols": "PER_PID", "cpp_demangle": "true", "lazy_symbolication": "false", "license": "GPL", "log_size": "1000000",
+	"max_bpf_progs": "1024", "max_probes": "1024", "on_stack_limit": "32", "perf_rb_pages": "64", "show_debug_info": "true",
+}
+
+// note keeps what a setting that means nothing here was set to.
+func (s *Settings) note(name, value string) {
+	if s.given == nil {
+		s.given = map[string]string{}
+	}
+	switch {
+	case idle[name] == truths && value == "0":
+		value = "false"
+	case idle[name] == truths && value == "1":
+		value = "true"
+	}
+	s.given[name] = value
 }
 
 // Default are those that nobody has changed.
@@ -77,6 +123,7 @@ func (s *Settings) Set(name, value string) (wrong string) {
 		default:
 			return "Your bpftrace program cannot load because you are using a license that is non-GPL compatible. License: " + value
 		}
+		s.note(name, value)
 	case "str_trunc_trailer":
 		s.TruncTrailer = value
 	case "missing_probes":
@@ -103,10 +150,13 @@ func (s *Settings) Set(name, value string) (wrong string) {
 			return "Unrecognized config variable: %"
 		case values == "number":
 			var n int
-			return number(&n, 0, math.MaxInt32)
+			wrong = number(&n, 0, math.MaxInt32)
+			s.note(name, strconv.Itoa(n))
+			return wrong
 		case values != "" && !slices.Contains(strings.Fields(values), value):
 			return "Invalid value for %: it must be one of " + values
 		}
+		s.note(name, value)
 	}
 	return ""
 }

@@ -1,5 +1,10 @@
 package types
 
+import (
+	"fmt"
+	"math/big"
+)
+
 // Truncate is a number in a type's width.
 func Truncate(n uint64, t *Type) uint64 {
 	shift := 64 - 8*t.Size
@@ -85,4 +90,40 @@ func Word(b bool) uint64 {
 		return 1
 	}
 	return 0
+}
+
+// Overflow tells what is wrong with an operation on two numbers where 64 bits do not hold them, or what they come to; "" for
+// nothing.
+func Overflow(op string, a, b *big.Int) string {
+	n := new(big.Int)
+	switch op {
+	case "+":
+		n.Add(a, b)
+	case "-":
+		n.Sub(a, b)
+	case "*":
+		n.Mul(a, b)
+	case "/", "%":
+		if b.Sign() == 0 {
+			return "division by zero: unable to fold literals"
+		}
+	case "&", "|", "^":
+	case "<<", ">>":
+		if b.Sign() < 0 || b.Cmp(big.NewInt(63)) > 0 {
+			return fmt.Sprintf("overflow: a number of 64 bits cannot be shifted by %s", b)
+		}
+		return ""
+	default:
+		return ""
+	}
+	signed := a.Sign() < 0 || b.Sign() < 0
+	for _, each := range []*big.Int{a, b, n} {
+		switch {
+		case signed && each.Sign() > 0 && !each.IsInt64(), !signed && each.Sign() > 0 && !each.IsUint64():
+			return fmt.Sprintf("overflow: unable to fold literals, 64 bits do not hold %s", each)
+		case each.Sign() < 0 && !each.IsInt64():
+			return fmt.Sprintf("underflow: unable to fold literals, 64 bits do not hold %s", each)
+		}
+	}
+	return ""
 }

@@ -49,6 +49,9 @@ const (
 	TSeries    // Len slots of: epoch, n, value
 )
 
+// Stack tells whether values are stacks.
+func (k Kind) Stack() bool { return k == UStack || k == KStack }
+
 // Type is a value's type. Types are not changed once made.
 type Type struct {
 	Kind   Kind
@@ -345,14 +348,10 @@ func Join(a, b *Type) *Type {
 	case b.Kind == None || a == b:
 		return a
 	case a.Number() && b.Number() && a.Kind != b.Kind && (a.Kind == Int || b.Kind == Int):
-		// A pointer, bool or enum beside a plain number stays what it is.
-		if a.Kind == Int && (b.Kind == Enum || b.Kind == Bool) || b.Kind == Int && (a.Kind == Enum || a.Kind == Bool) {
-			return Int64
+		if a.Kind == Pointer || b.Kind == Pointer {
+			return nil
 		}
-		if a.Kind == Int {
-			return b
-		}
-		return a
+		return Int64 // a bool or enum beside a plain number
 	case a.Kind != b.Kind:
 		return nil
 	}

@@ -85,7 +85,7 @@ func (v *Verb) Takes(t *Type) bool {
 	case 'c':
 		return t.Number()
 	}
-	return t.Number() || t.Kind == USym || t.Kind == KSym || t.Kind == User
+	return t.Number() || t.Kind == User
 }
 
 // Expects names what the conversion is for.
