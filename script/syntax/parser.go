@@ -30,6 +30,11 @@ type parser struct {
 	depth int
 	pred  bool // within a predicate: "/" before "{" ends it
 	errs  Errors
+
+	configured bool     // the settings were read
+	uses       []Import // within bodies
+
+	branches []bool // of the preprocessor's conditions that are open: whether only one is read
 }
 
 // Limits that keep a damaged script from taking everything.
