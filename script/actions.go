@@ -14,10 +14,12 @@ import (
 
 	"kprobe/bpf"
 	"kprobe/internal/host"
-	"kprobe/script/compile"
+	"kprobe/script/calls"
 	"kprobe/script/output"
+	"kprobe/script/plan"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
+	"kprobe/symbol"
 )
 
 // record is what a program sent, and when.
@@ -29,16 +31,17 @@ type record struct {
 // drain acts on the records that are there, those of all threads in the order of their
 // times.
 func (r *Run) drain() error {
-	for {
-		rec, more, err := r.reader.Read()
-		if err != nil {
-			return err
-		}
-		if !more {
-			break
-		}
-		if len(rec.Data) >= compile.RecordArgs {
-			r.waiting = append(r.waiting, record{binary.LittleEndian.Uint64(rec.Data[compile.RecordTime:]), rec.Data})
+	if r.holding {
+		return nil
+	}
+	if err := r.collect(r.reader); err != nil {
+		return err
+	}
+	for _, t := range r.all() {
+		if t.reader != nil {
+			if err := r.collect(t.reader); err != nil {
+				return err
+			}
 		}
 	}
 	slices.SortStableFunc(r.waiting, func(a, b record) int {
@@ -61,7 +64,20 @@ func (r *Run) drain() error {
 			return err
 		}
 	}
-	return r.tellLost()
+	return errors.Join(r.tellLost(), r.tellLosses(false))
+}
+
+// collect takes the records of a ring.
+func (r *Run) collect(from *bpf.Reader) error {
+	for {
+		rec, more, err := from.Read()
+		if err != nil || !more {
+			return err
+		}
+		if len(rec.Data) >= plan.RecordArgs {
+			r.waiting = append(r.waiting, record{binary.LittleEndian.Uint64(rec.Data[plan.RecordTime:]), rec.Data})
+		}
+	}
 }
 
 // tellLost says how many events found no room since it was last said.
@@ -80,42 +96,65 @@ func (r *Run) tellLost() error {
 	return err
 }
 
-// tellLosses says what maps refused, and what was divided by 0.
-func (r *Run) tellLosses() error {
-	value, err := r.mapOf(compile.LossName).Lookup(make([]byte, 4))
+// tellLosses says where maps could not be changed, and where it was divided by 0: at once where that is for the first
+// time, and at the end how often more.
+func (r *Run) tellLosses(end bool) error {
+	if len(r.s.plan.Losses) == 0 {
+		return nil
+	}
+	value, err := r.mapOf(plan.LossName).Lookup(make([]byte, 4))
 	if err != nil {
 		return err
 	}
+	if r.told == nil {
+		r.told = make([]bool, len(r.s.plan.Losses))
+	}
 	for i, l := range r.s.plan.Losses {
 		n := binary.LittleEndian.Uint64(value[8*(i+1):])
-		switch {
-		case n == 0:
-		case l.Zero:
-			e := &syntax.Error{Span: l.At, Warning: true, Source: r.s.plan.Source,
-				Msg: "Divide or modulo by 0 detected. This can lead to unexpected results. 1 is being used as the result."}
-			if r.s.opts.JSON {
-				err = r.placed("runtime_error", l.At, e.Msg, "")
-			} else {
-				_, err = fmt.Fprintln(r.s.opts.Errors, e)
+		if n > 0 && !r.told[i] {
+			r.told[i] = true
+			if err := r.tellLoss(l); err != nil {
+				return err
 			}
-		default:
-			_, err = fmt.Fprintf(r.s.opts.Errors, "WARNING: Map full; can't update element: %d changes of %s were refused. Try increasing max_map_keys config or manually setting the max entries in a map declaration e.g. `let %s = hash(5000)`\n", n, l.Map, l.Map)
 		}
-		if err != nil {
-			return err
+		if end && n > 1 && l.Map != "" && !r.s.opts.NoWarnings {
+			if _, err := fmt.Fprintf(r.s.opts.Errors, "%s: WARNING: %d more changes of %s were refused here\n", r.s.plan.Source.Place(l.At), n-1, l.Map); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
+// tellLoss says what went wrong at a place.
+func (r *Run) tellLoss(l *plan.Loss) error {
+	const update = "map_update_elem"
+	switch {
+	case l.Map != "" && l.Busy:
+		return r.helperFailed(l.At, update, output.Errno(syscall.EBUSY), -int64(syscall.EBUSY))
+	case l.Map != "":
+		return r.helperFailed(l.At, update, "Map full; can't update element. Try increasing max_map_keys config or manually setting the max entries in a map declaration e.g. `let @a = hash(5000)`", -int64(syscall.E2BIG))
+	}
+	e := &syntax.Error{Span: l.At, Warning: true, Source: r.s.plan.Source,
+		Msg: "Divide or modulo by 0 detected. This can lead to unexpected results. 1 is being used as the result."}
+	switch {
+	case r.s.opts.JSON:
+		return r.placed("runtime_error", l.At, e.Msg, "")
+	case r.s.opts.NoWarnings:
+		return nil
+	}
+	_, err := fmt.Fprintln(r.s.opts.Errors, e)
+	return err
+}
+
 // act does what a record asks for.
 func (r *Run) act(rec []byte) error {
-	id := binary.LittleEndian.Uint64(rec[compile.RecordID:])
+	id := binary.LittleEndian.Uint64(rec[plan.RecordID:])
 	if id >= uint64(len(r.s.plan.Actions)) {
 		return errors.New("a record of no action: the target has written over its ring")
 	}
 	a := r.s.plan.Actions[id]
-	args := rec[compile.RecordArgs:]
+	args := rec[plan.RecordArgs:]
 	size := 0
 	for _, t := range a.Args {
 		size += t.Slot()
@@ -130,22 +169,22 @@ func (r *Run) act(rec []byte) error {
 		return binary.LittleEndian.Uint64(args[8*i:])
 	}
 	switch a.Kind {
-	case compile.Printf:
+	case plan.Printf:
 		return r.say("printf", r.names.Printf(a.Format, a.Args, args))
-	case compile.Errorf, compile.Warnf:
+	case plan.Errorf, plan.Warnf:
 		return r.complain(a, r.names.Printf(a.Format, a.Args, args))
-	case compile.PrintMap:
-		return r.printMap(a.Map, number(0, 0), number(1, 1), false)
-	case compile.PrintValue:
+	case plan.PrintMap:
+		return r.printMap(a.Map, number(0, 0), number(1, 1))
+	case plan.PrintValue:
 		if r.s.opts.JSON {
 			return r.write(output.Event("value", r.names.JSON(a.Args[0], args, 1)))
 		}
 		return r.write(r.names.Value(a.Args[0], args))
-	case compile.Clear:
+	case plan.Clear:
 		return r.clear(a.Map)
-	case compile.Zero:
+	case plan.Zero:
 		return r.zero(a.Map)
-	case compile.Exit:
+	case plan.Exit:
 		code := 0
 		if len(a.Args) == 0 && a.Code != 0 {
 			code = a.Code
@@ -153,9 +192,9 @@ func (r *Run) act(rec []byte) error {
 			code = int(int32(number(0, 0)))
 		}
 		r.exiting, r.code = true, code
-	case compile.Clock:
+	case plan.Clock:
 		return r.say("time", output.Strftime(time.Now(), a.Format))
-	case compile.Cat:
+	case plan.Cat:
 		name := r.names.Printf(a.Format, a.Args, args)
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -163,7 +202,7 @@ func (r *Run) act(rec []byte) error {
 			return err
 		}
 		return r.say("cat", string(text[:min(len(text), r.s.plan.Settings.MaxCatBytes)]))
-	case compile.Join:
+	case plan.Join:
 		var all []string
 		for _, t := range a.Args {
 			text, _ := output.Cut(t, args)
@@ -178,13 +217,17 @@ func (r *Run) act(rec []byte) error {
 			text += "\n"
 		}
 		return r.say("join", text)
-	case compile.Failed:
+	case plan.Failed:
 		return r.tellFailed(a, int64(number(0, 0)))
-	case compile.Unwatch:
-		return r.unwatch(number(0, 0))
-	case compile.Signal:
+	case plan.Unwatch:
+		for _, t := range r.all() {
+			if err := t.unwatch(number(0, 0)); err != nil {
+				return err
+			}
+		}
+	case plan.Signal:
 		return r.signal(a, syscall.Signal(number(0, 0)), number(1, 0))
-	case compile.System:
+	case plan.System:
 		out, err := exec.Command("/bin/sh", "-c", r.names.Printf(a.Format, a.Args, args)).Output()
 		if err != nil && len(out) == 0 {
 			_, err = fmt.Fprintf(r.s.opts.Errors, "WARNING: system(): %v\n", err)
@@ -196,34 +239,39 @@ func (r *Run) act(rec []byte) error {
 }
 
 // tellFailed says what a helper could not do, and where.
-func (r *Run) tellFailed(a *compile.Action, code int64) error {
-	if r.s.opts.NoWarnings {
-		return nil
-	}
+func (r *Run) tellFailed(a *plan.Action, code int64) error {
 	what := "Can't lookup map element because it does not exist."
 	switch {
-	case a.Format == compile.DeleteFailed:
+	case a.Format == plan.DeleteFailed:
 		what = "Can't delete map element because it does not exist."
 	case code < 0:
 		what = output.Errno(syscall.Errno(-code))
 	}
-	if r.s.opts.JSON {
-		return r.placed("helper_error", a.At, output.Errno(syscall.Errno(max(-code, 0))), fmt.Sprintf(", \"helper\": %s, \"retcode\": %d", output.Quote(a.Format), code))
+	return r.helperFailed(a.At, a.Format, what, code)
+}
+
+// helperFailed says what a helper could not do: in JSON by the error's name alone.
+func (r *Run) helperFailed(at syntax.Span, helper, what string, code int64) error {
+	switch {
+	case r.s.opts.JSON:
+		return r.placed("helper_error", at, output.Errno(syscall.Errno(max(-code, 0))), fmt.Sprintf(", \"helper\": %s, \"retcode\": %d", output.Quote(helper), code))
+	case r.s.opts.NoWarnings:
+		return nil
 	}
-	e := &syntax.Error{Span: a.At, Warning: true, Source: r.s.plan.Source, Msg: fmt.Sprintf("%s\nAdditional Info - helper: %s, retcode: %d", what, a.Format, code)}
+	e := &syntax.Error{Span: at, Warning: true, Source: r.s.plan.Source, Msg: fmt.Sprintf("%s\nAdditional Info - helper: %s, retcode: %d", what, helper, code)}
 	_, err := fmt.Fprintln(r.s.opts.Errors, e)
 	return err
 }
 
 // signal sends one to the target's process or thread, which may be gone, or to our own where the probe is of ours. The target
 // can write what it likes into the records: no other process is sent any.
-func (r *Run) signal(a *compile.Action, sig syscall.Signal, ids uint64) error {
+func (r *Run) signal(a *plan.Action, sig syscall.Signal, ids uint64) error {
 	pid, tid := int(ids>>32), int(uint32(ids))
 	if !a.Thread {
 		tid = 0
 	}
 	var err error
-	if target := r.session != nil && pid == r.session.Target().PID(); !target && pid != os.Getpid() {
+	if target := slices.ContainsFunc(r.all(), func(t *target) bool { return pid == r.pidOf(t) }); !target && pid != os.Getpid() {
 		err = fmt.Errorf("process %d is not the target", pid)
 	} else {
 		err = host.Signal(pid, tid, sig)
@@ -257,9 +305,9 @@ func (r *Run) placed(kind string, at syntax.Span, text, more string) error {
 }
 
 // complain is errorf and warnf: with the place, and as text not among the output.
-func (r *Run) complain(a *compile.Action, text string) error {
+func (r *Run) complain(a *plan.Action, text string) error {
 	kind := "WARNING"
-	if a.Kind == compile.Errorf {
+	if a.Kind == plan.Errorf {
 		kind = "ERROR"
 	} else if r.s.opts.NoWarnings {
 		return nil
@@ -272,7 +320,7 @@ func (r *Run) complain(a *compile.Action, text string) error {
 }
 
 // snapshot reads a map.
-func (r *Run) snapshot(m *compile.Map) *output.Map {
+func (r *Run) snapshot(m *plan.Map) *output.Map {
 	out := &output.Map{Name: m.Name, Key: m.Key, Value: m.Value}
 	for key, threads := range r.mapOf(m.Name).All() {
 		if m.Key != nil {
@@ -282,7 +330,7 @@ func (r *Run) snapshot(m *compile.Map) *output.Map {
 		var values [][]byte
 		for _, v := range threads {
 			if binary.LittleEndian.Uint64(v) != 0 {
-				values = append(values, v[compile.KeylessHeader:])
+				values = append(values, v[plan.KeylessHeader:])
 			}
 		}
 		if len(values) == 0 && m.Value.Aggregate() && m.Value.Kind < types.Hist {
@@ -300,12 +348,14 @@ func (r *Run) snapshot(m *compile.Map) *output.Map {
 	return out
 }
 
-// printMap prints a map; one that is empty prints nothing at the end, and nothing but its
-// JSON object when it is asked for.
-func (r *Run) printMap(m *compile.Map, top, div uint64, end bool) error {
+// printMap prints a map; of one that is empty nothing.
+func (r *Run) printMap(m *plan.Map, top, div uint64) error {
 	s := r.snapshot(m)
+	if m.Value.Kind == types.Stats {
+		top, div = 0, 1
+	}
 	s.Top(top)
-	if len(s.Entries) == 0 && (end || m.Key == nil) {
+	if len(s.Entries) == 0 {
 		return nil
 	}
 	if r.s.opts.JSON {
@@ -315,7 +365,7 @@ func (r *Run) printMap(m *compile.Map, top, div uint64, end bool) error {
 }
 
 // clear takes all elements out of a map.
-func (r *Run) clear(m *compile.Map) error {
+func (r *Run) clear(m *plan.Map) error {
 	bm := r.mapOf(m.Name)
 	if m.Key == nil {
 		return bm.Update(make([]byte, 4), make([]byte, m.Spec.ValueSize), bpf.UpdateAny)
@@ -323,7 +373,7 @@ func (r *Run) clear(m *compile.Map) error {
 	for key := range bm.All() {
 		err := bm.Delete(key)
 		if err == nil && m.Count >= 0 {
-			err = r.mapOf(compile.CountName).AddWord(make([]byte, 4), m.Count, ^uint64(0))
+			err = r.mapOf(plan.CountName).AddWord(make([]byte, 4), m.Count, ^uint64(0))
 		}
 		if err != nil && !errors.Is(err, bpf.ErrNotExist) {
 			return err
@@ -333,7 +383,7 @@ func (r *Run) clear(m *compile.Map) error {
 }
 
 // zero makes all values 0, and keeps the keys.
-func (r *Run) zero(m *compile.Map) error {
+func (r *Run) zero(m *plan.Map) error {
 	bm := r.mapOf(m.Name)
 	value := make([]byte, m.Spec.ValueSize)
 	if m.Key == nil {
@@ -350,12 +400,13 @@ func (r *Run) zero(m *compile.Map) error {
 
 // newNames finds words for numbers in the session's target.
 func (r *Run) newNames() *output.Names {
-	boot := clock(clockBoottime)
+	boot := host.Boot.Now()
 	began := time.Now()
 	users := map[uint32]string{}
-	symbol := func(addr uint64, offset bool) string {
-		if r.session != nil {
-			if loc, ok := r.session.Symbols().At(addr); ok {
+	named := func(addr uint64, offset bool) string {
+		space, addr := r.where(addr)
+		if space != nil {
+			if loc, ok := space.At(addr); ok {
 				if !offset {
 					return loc.Func.Label()
 				}
@@ -364,32 +415,40 @@ func (r *Run) newNames() *output.Names {
 		}
 		return fmt.Sprintf("0x%x", addr)
 	}
-	plain := func(addr uint64) string { return symbol(addr, false) }
+	plain := func(addr uint64) string { return named(addr, false) }
 	return &output.Names{
 		USym: plain, KSym: plain, Trailer: r.s.plan.Settings.TruncTrailer,
-		Call: func(number uint64) string { return compile.CallName(number) },
+		Call: func(number uint64) string { return calls.Name(int(number)) },
 		User: func(id uint32) string {
 			if _, ok := users[id]; !ok {
 				users[id] = userName(id)
 			}
 			return users[id]
 		},
-		Probe: func(cookie uint64) string {
-			if cookie < uint64(len(r.cookies)) {
-				return r.cookies[cookie]
-			}
-			return ""
-		},
+		Probe:  r.probeName,
 		Cgroup: cgroupPath,
 		Wall:   func(at uint64) time.Time { return began.Add(time.Duration(at - boot)) },
-		Stack:  func(id uint32, t *types.Type) string { return r.stack(id, t, symbol) },
+		TAI:    func(at uint64) time.Time { return began.Add(time.Duration(at - r.atomic - boot)) },
+		Stack:  func(id uint64, t *types.Type) string { return r.stack(id, t, named) },
 	}
 }
 
-// stack shows a trace: a frame a line.
-func (r *Run) stack(id uint32, t *types.Type, symbol func(uint64, bool) string) string {
-	m := r.mapOf(compile.StackName)
-	value, err := m.Lookup(binary.LittleEndian.AppendUint32(nil, id))
+// where is the process of an address, and the address there. Of several, its number is above the address.
+func (r *Run) where(addr uint64) (*symbol.Space, uint64) {
+	if r.pool == nil {
+		if all := r.all(); len(all) > 0 {
+			return all[0].session.Symbols(), addr
+		}
+		return nil, addr
+	}
+	return r.symbols(addr >> plan.ProcessShift), addr & (1<<plan.ProcessShift - 1)
+}
+
+// stack shows a trace: a frame a line. Of several processes, the number of the one is above the trace's.
+func (r *Run) stack(id uint64, t *types.Type, named func(uint64, bool) string) string {
+	m := r.mapOf(plan.StackName)
+	process := id >> 32 << plan.ProcessShift
+	value, err := m.Lookup(binary.LittleEndian.AppendUint32(nil, uint32(id)))
 	if err != nil {
 		return ""
 	}
@@ -405,14 +464,14 @@ func (r *Run) stack(id uint32, t *types.Type, symbol func(uint64, bool) string) 
 			fmt.Fprintf(&b, "%x\n", ip)
 		case "perf":
 			module := ""
-			if r.session != nil {
-				if loc, _ := r.session.Symbols().At(ip); loc.Module != nil {
+			if space, at := r.where(process | ip); space != nil {
+				if loc, _ := space.At(at); loc.Module != nil {
 					module = loc.Module.Name
 				}
 			}
-			fmt.Fprintf(&b, "\t%16x %s (%s)\n", ip, symbol(ip, true), module)
+			fmt.Fprintf(&b, "\t%16x %s (%s)\n", ip, named(process|ip, true), module)
 		default:
-			fmt.Fprintf(&b, "        %s\n", symbol(ip, true))
+			fmt.Fprintf(&b, "        %s\n", named(process|ip, true))
 		}
 	}
 	return b.String()

@@ -1,7 +1,6 @@
 package script
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -11,104 +10,93 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+	"syscall"
 
 	"kprobe"
 	"kprobe/arch"
 	"kprobe/bpf"
-	"kprobe/script/compile"
+	"kprobe/script/plan"
 	"kprobe/script/point"
 	"kprobe/symbol"
 )
 
-// arm makes the probes of all attach points, and registers them in one stop.
-func (r *Run) arm(programs *kprobe.Programs) error {
-	if r.session != nil {
-		if err := r.session.Refresh(); err != nil {
-			return err
-		}
+// arm makes the probes of all attach points that have none yet where the target has them, and registers them in one
+// stop.
+func (t *target) arm() error {
+	t.arming.Lock()
+	defer t.arming.Unlock()
+	if err := t.session.Refresh(); err != nil {
+		return err
 	}
-	r.programs = programs
-	for _, p := range r.s.plan.Probes {
+	t.fresh, t.sites = nil, nil
+	for _, p := range t.r.s.plan.Probes {
+		if !p.Points[0].Inside() {
+			continue
+		}
 		var program, entry *kprobe.Program
-		if p.Points[0].Inside() && !p.Points[0].Interpreted() {
+		if !p.Points[0].Interpreted() {
 			var err error
-			if program, err = programs.Program(p.Program.Name); err == nil && p.Entry != nil {
-				entry, err = programs.Program(p.Entry.Name)
+			if program, err = t.programs.Program(p.Program.Name); err == nil && p.Entry != nil {
+				entry, err = t.programs.Program(p.Entry.Name)
 			}
 			if err != nil {
 				return err
 			}
 		}
 		for _, pt := range p.Points {
+			var err error
 			switch {
+			case pt.Interpreted() && t.armed:
+			case pt.Sample != nil:
+				err = t.sample(pt, p)
 			case pt.Interpreted():
-				if err := r.watch(pt, p); err != nil {
-					return err
-				}
-			case program != nil:
-				if err := r.place(pt, p, program, entry); err != nil {
-					return err
-				}
-			case pt.Provider == "interval" || pt.Provider == "profile":
-				vm, err := r.vm(p)
-				if err != nil {
-					return err
-				}
-				r.cookies = append(r.cookies, pt.Text)
-				r.timers = append(r.timers, &timer{vm: vm, period: time.Duration(pt.Period), cookie: uint64(len(r.cookies) - 1)})
+				err = t.watch(pt, p)
+			default:
+				err = t.place(pt, p, program, entry)
+			}
+			if err != nil {
+				return err
 			}
 		}
 	}
-	r.forgetNotes()
-	if r.s.opts.Verbose {
-		for _, text := range r.cookies {
-			fmt.Fprintf(r.s.opts.Errors, "Attaching %s\n", text)
-		}
-	}
-	if len(r.probes) == 0 {
+	t.armed = true
+	slices.Reverse(t.fresh) // of those at one place the last runs first, and bpftrace's order is the script's
+	t.forgetNotes()
+	if len(t.fresh) == 0 {
 		return nil
 	}
-	err := r.session.Register(r.probes...)
+	err := t.session.Register(t.fresh...)
 	var b *kprobe.BatchError
 	if errors.As(err, &b) {
-		return fmt.Errorf("%s: %w", r.s.plan.Source.Name, b.Err)
+		if errors.Is(b.Err, syscall.EILSEQ) {
+			return sentence(fmt.Sprintf("Possible attachment attempt in the middle of an instruction, try a different offset. (%v)", b.Err))
+		}
+		return fmt.Errorf("%s: %w", t.r.s.plan.Source.Name, b.Err)
 	}
 	if err != nil {
-		r.probes = nil
 		return err
 	}
-	if len(r.semaphores) > 0 {
-		if err := r.count(1); err != nil {
-			return err
-		}
+	err = errors.Join(t.takeOut(), t.session.RaiseSemaphores(t.semaphores...))
+	t.probes = append(t.probes, t.fresh...)
+	if err == nil {
+		err = t.switchOn()
 	}
-	return r.takeOut()
+	return err
 }
 
-// count tells the target's static probes that there is one more, or one less, who wants them.
-func (r *Run) count(by int) error {
-	for _, at := range r.semaphores {
-		var b [2]byte
-		if err := r.session.ReadMem(at, b[:]); err != nil {
-			return err
-		}
-		binary.LittleEndian.PutUint16(b[:], binary.LittleEndian.Uint16(b[:])+uint16(by))
-		if err := r.session.Target().WriteAt(at, b[:]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// sentence is an error in bpftrace's words, which begin with a capital letter.
+type sentence string
+
+func (s sentence) Error() string { return string(s) }
 
 // takeOut forgets the probes of patterns, and at system calls, that could not be placed, and tells how many.
-func (r *Run) takeOut() error {
+func (t *target) takeOut() error {
 	type left struct {
 		n   int
 		why error
 	}
 	var functions, calls left
-	r.probes = slices.DeleteFunc(r.probes, func(p kprobe.Probe) bool {
+	t.fresh = slices.DeleteFunc(t.fresh, func(p kprobe.Probe) bool {
 		var refusal error
 		switch p := p.(type) {
 		case *kprobe.Kprobe:
@@ -120,9 +108,9 @@ func (r *Run) takeOut() error {
 			return false
 		}
 		to := &functions
-		if r.atCalls[p] {
+		if t.atCalls[p] {
 			to = &calls
-			delete(r.atCalls, p)
+			delete(t.atCalls, p)
 		}
 		if to.n++; to.why == nil {
 			to.why = refusal
@@ -133,120 +121,193 @@ func (r *Run) takeOut() error {
 		if l.n == 0 {
 			return nil
 		}
-		_, err := fmt.Fprintf(r.s.opts.Errors, "WARNING: %d %s cannot be probed, the first for this: %v\n", l.n, what, l.why)
+		_, err := fmt.Fprintf(t.r.s.opts.Errors, "WARNING: %d %s cannot be probed, the first for this: %v\n", l.n, what, l.why)
 		return err
 	}
 	what := "system call instructions"
-	if r.s.opts.Kernel {
+	if t.r.s.opts.Kernel {
 		what = "system calls"
 	}
 	return errors.Join(tell(functions, "functions that a pattern matches"), tell(calls, what))
 }
 
-func (r *Run) add(p kprobe.Probe) { r.probes = append(r.probes, p) }
+func (t *target) add(p kprobe.Probe) { t.fresh = append(t.fresh, p) }
+
+// missing does what the script's settings say of an attach point that has no probe. What is not there later, or in one of several
+// processes, may be yet.
+func (t *target) missing(pt *point.Point, err error) error {
+	var elsewhere notMapped
+	if t.armed || t.r.pool != nil && errors.As(err, &elsewhere) {
+		return nil
+	}
+	t.r.missed++
+	switch t.r.s.plan.Settings.MissingProbes {
+	case "ignore":
+		return nil
+	case "warn":
+		fmt.Fprintf(t.r.s.opts.Errors, "WARNING: %v\nWARNING: Unable to attach probe: %s. Skipping.\n", err, pt.Text)
+		return nil
+	}
+	fmt.Fprintf(t.r.s.opts.Errors, "ERROR: %v\n", err)
+	return sentence(fmt.Sprintf("Unable to attach probe: %s. If this is expected, set the 'missing_probes' config variable to 'warn'.", pt.Text))
+}
+
+// notMapped is a file that a process has not.
+type notMapped string
+
+func (file notMapped) Error() string { return "the process has not mapped " + string(file) }
+
+// spot is one place of an attach point: one that was found, or else by its name or address, which is looked for.
+type spot struct {
+	loc    symbol.Loc
+	name   string
+	offset uint64
+	addr   arch.Addr
+	text   string // what probe is there
+}
 
 // place makes the probes of one attach point, with the program at entries for those at returns.
-func (r *Run) place(pt *point.Point, p *compile.Probe, program, entry *kprobe.Program) error {
-	missing := func(err error) error {
-		switch r.s.plan.Settings.MissingProbes {
-		case "ignore":
-			return nil
-		case "warn":
-			fmt.Fprintf(r.s.opts.Errors, "WARNING: Unable to attach probe: %s: %v\n", pt.Text, err)
-			return nil
-		}
-		return fmt.Errorf("unable to attach probe: %s: %w. If this is expected, set the 'missing_probes' config variable to 'warn'", pt.Text, err)
-	}
+func (t *target) place(pt *point.Point, p *plan.Probe, program, entry *kprobe.Program) error {
 	if pt.Syscall != nil {
-		if err := r.placeSyscall(pt, program, entry, p.Kept); err != nil {
-			return missing(err)
+		if err := t.placeSyscall(pt, p, program, entry); err != nil {
+			return t.missing(pt, err)
 		}
 		return nil
+	}
+	spots, err := t.spots(pt)
+	if err != nil {
+		return t.missing(pt, err)
 	}
 	optional := hasGlob(pt.Function) || hasGlob(pt.Target)
-	add := func(name string, offset uint64, addr arch.Addr, text string) {
-		cookie := uint64(len(r.cookies))
-		r.cookies = append(r.cookies, text)
-		if p.Program.Kind == bpf.Kretprobe {
-			rp := &kprobe.Kretprobe{Program: program, EntryProgram: entry, DataSize: p.Kept, MaxActive: maxActive}
-			rp.Kp.SymbolName, rp.Kp.Offset, rp.Kp.Addr, rp.Kp.Cookie, rp.Kp.Optional = name, offset, addr, cookie, optional
-			r.add(rp)
-			return
+	for _, at := range spots {
+		cookie := t.r.cookie(at.text)
+		if !t.isNew(p.Program.Name, cookie, at.loc, at.addr, at.name) {
+			continue
 		}
-		r.add(&kprobe.Kprobe{SymbolName: name, Offset: offset, Addr: addr, Cookie: cookie, Program: program, Optional: optional})
+		rp := &kprobe.Kretprobe{Program: program, EntryProgram: entry, DataSize: p.Kept, MaxActive: maxActive}
+		kp, probe := &rp.Kp, kprobe.Probe(rp)
+		if p.Program.Kind != bpf.Kretprobe {
+			kp = &kprobe.Kprobe{Program: program}
+			probe = kp
+		}
+		kp.SymbolName, kp.Offset, kp.Addr, kp.Loc, kp.Cookie, kp.Optional = at.name, at.offset, at.addr, at.loc, cookie, optional
+		t.add(probe)
 	}
-	space := r.session.Symbols()
-	module := r.module(pt.Target)
-	if pt.Static != nil {
-		found := false
+	return nil
+}
+
+// isNew tells whether a program is not at a place yet, and says that it is from now on.
+func (t *target) isNew(program string, cookie uint64, loc symbol.Loc, addr arch.Addr, name string) bool {
+	at := place{program: program, cookie: cookie, name: name, at: uint64(addr)}
+	if loc.Module != nil {
+		at.file, at.at = loc.Module.Name, loc.Addr-loc.Module.Bias
+	}
+	if t.placed[at] {
+		return false
+	}
+	if t.placed == nil {
+		t.placed = map[place]bool{}
+	}
+	t.placed[at] = true
+	return true
+}
+
+// spots finds the places of an attach point in what the target has mapped.
+func (t *target) spots(pt *point.Point) (all []spot, err error) {
+	space := t.session.Symbols()
+	module := t.module(pt.Target)
+	inFile := func(m *symbol.Module, vaddr uint64) {
+		loc, addr := located(space, vaddr+m.Bias)
+		all = append(all, spot{loc: loc, addr: addr, text: pt.Text})
+	}
+	switch {
+	case pt.Event != nil:
+		name := point.EventCommit
+		if pt.Raw {
+			name = pt.Event.Maker()
+		}
+		return []spot{{name: name, text: pt.Text}}, nil
+	case pt.Static != nil:
 		for _, m := range space.ModulesNamed(module) {
-			add("", 0, arch.Addr(pt.Static.Vaddr+m.Bias), pt.Text)
-			if at := arch.Addr(pt.Static.Semaphore + m.Bias); pt.Static.Semaphore != 0 && !slices.Contains(r.semaphores, at) {
-				r.semaphores = append(r.semaphores, at)
+			inFile(m, pt.Static.Vaddr)
+			if at := arch.Addr(pt.Static.Semaphore + m.Bias); pt.Static.Semaphore != 0 && !slices.Contains(t.semaphores, at) {
+				t.semaphores = append(t.semaphores, at)
 			}
-			found = true
 		}
-		if !found {
-			return missing(fmt.Errorf("%s is not mapped", module))
+		if len(all) == 0 {
+			return nil, notMapped(module)
 		}
-		return nil
-	}
-	if pt.Watch != nil { // for execution
-		add(pt.Function, 0, arch.Addr(pt.Address), pt.Text)
-		return nil
-	}
-	if pt.Virtual && pt.HasAddr {
-		found := false
+		return all, nil
+	case pt.Watch != nil: // for execution
+		return []spot{{name: pt.Function, addr: arch.Addr(pt.Address), text: pt.Text}}, nil
+	case pt.HasAddr:
+		if len(space.ModulesNamed(module)) == 0 && t.r.pool != nil {
+			return nil, notMapped(module)
+		}
 		for _, m := range space.ModulesNamed(module) {
-			if m.File != nil && slices.ContainsFunc(m.File.Text(), func(t symbol.Range) bool { return t.Contains(pt.Address) }) {
-				add("", 0, arch.Addr(pt.Address+m.Bias), pt.Text)
-				found = true
+			if pt.Virtual && isText(m, pt.Address) {
+				inFile(m, pt.Address)
 			}
 		}
-		if found {
-			return nil
+		if len(all) > 0 {
+			return all, nil
 		}
-	}
-	if pt.HasAddr {
-		locs := space.AtFileOffset(module, pt.Address)
-		if len(locs) == 0 {
-			return missing(errors.New("no code is mapped at this address"))
+		for _, loc := range space.AtFileOffset(module, pt.Address) {
+			if loc.Module != nil && isText(loc.Module, loc.Addr-loc.Module.Bias) {
+				all = append(all, spot{loc: loc, text: pt.Text})
+			}
 		}
-		for _, loc := range locs {
-			add("", 0, arch.Addr(loc.Addr), pt.Text)
+		if len(all) == 0 {
+			return nil, sentence(fmt.Sprintf("Could not resolve address: %s:%#x", pt.Target, pt.Address))
 		}
-		return nil
+		return all, nil
+	case hasGlob(pt.Function) || hasGlob(module):
+		at := []string{pt.Provider}
+		if pt.Target != "" {
+			at = append(at, pt.Target)
+		}
+		for _, m := range t.modules(module) {
+			for _, loc := range space.Match(m, pt.Function) {
+				if loc.Func.Source == symbol.Plt || loc.Func.Kind == symbol.IFunc {
+					continue
+				}
+				all = append(all, spot{loc: loc, text: strings.Join(append(at, loc.Func.Label()), ":")})
+			}
+		}
+		if len(all) == 0 {
+			if module != "" && !hasGlob(module) && len(space.ModulesNamed(module)) == 0 {
+				return nil, notMapped(module)
+			}
+			return nil, errors.New("no function matches")
+		}
+		return all, nil
 	}
 	full := pt.Function
 	if module != "" {
 		full = module + ":" + full
 	}
-	if hasGlob(pt.Function) || hasGlob(module) {
-		n := 0
-		at := []string{pt.Provider}
-		if pt.Target != "" {
-			at = append(at, pt.Target)
-		}
-		for _, m := range r.modules(module) {
-			for _, loc := range space.Match(m, pt.Function) {
-				if loc.Func.Source == symbol.Plt || loc.Func.Kind == symbol.IFunc {
-					continue
-				}
-				add("", 0, arch.Addr(loc.Addr), strings.Join(append(at, loc.Func.Label()), ":"))
-				n++
-			}
-		}
-		if n == 0 {
-			return missing(errors.New("no function matches"))
-		}
-		return nil
-	}
 	var absent *symbol.NoModuleError
-	if _, err := r.session.Lookup(full); err != nil && !errors.As(err, &absent) {
-		return missing(err)
+	loc, err := t.session.Lookup(full)
+	switch {
+	case err != nil && !errors.As(err, &absent):
+		return nil, sentence(fmt.Sprintf("Could not resolve symbol: %s:%s: %v", pt.Target, pt.Function, err))
+	case err == nil && loc.Size > 0 && pt.Offset >= loc.Size:
+		return nil, outside(pt, loc.Size)
 	}
-	add(full, pt.Offset, 0, pt.Text)
-	return nil
+	return []spot{{name: full, offset: pt.Offset, text: pt.Text}}, nil
+}
+
+// located is a place that outlives the program, or where no function is known, an address.
+func located(space *symbol.Space, at uint64) (symbol.Loc, arch.Addr) {
+	if loc, ok := space.At(at); ok {
+		return loc, 0
+	}
+	return symbol.Loc{}, arch.Addr(at)
+}
+
+// isText tells whether an address of a file is in its code.
+func isText(m *symbol.Module, vaddr uint64) bool {
+	return m.File != nil && slices.ContainsFunc(m.File.Text(), func(r symbol.Range) bool { return r.Contains(vaddr) })
 }
 
 // maxActive is how many calls a thread can have under way in a function whose return is probed.
@@ -256,11 +317,11 @@ func hasGlob(s string) bool { return strings.ContainsAny(s, "*?[") }
 
 // module finds the mapped file that an attach point's target names: a path, a base name,
 // a library by what stands before ".so", or a command on the PATH.
-func (r *Run) module(target string) string {
+func (t *target) module(target string) string {
 	if target == "" || hasGlob(target) {
 		return target
 	}
-	space := r.session.Symbols()
+	space := t.session.Symbols()
 	if strings.Contains(target, "/") {
 		if abs, err := filepath.Abs(target); err == nil {
 			if real, err := filepath.EvalSymlinks(abs); err == nil && len(space.ModulesNamed(real)) > 0 {
@@ -288,12 +349,12 @@ func (r *Run) module(target string) string {
 }
 
 // modules are the mapped files that a glob names, or the one.
-func (r *Run) modules(pattern string) []string {
+func (t *target) modules(pattern string) []string {
 	if !hasGlob(pattern) {
 		return []string{pattern}
 	}
 	var all []string
-	for _, m := range r.session.Symbols().Modules() {
+	for _, m := range t.session.Symbols().Modules() {
 		if ok, _ := filepath.Match(pattern, m.Name); ok || pattern == "*" {
 			if !slices.Contains(all, m.Name) {
 				all = append(all, m.Name)

@@ -26,18 +26,21 @@ import (
 	"kprobe/script/compile"
 	"kprobe/script/machine"
 	"kprobe/script/output"
+	"kprobe/script/plan"
 	"kprobe/script/point"
 	"kprobe/script/syntax"
 )
 
 // Options are what a script is compiled and run with.
 type Options struct {
-	Name   string   // of the script in messages: "stdin" unless said
-	Params []string // $1, $2, ...; and --name=value, which getopt asks for
-	Unsafe bool     // system() and override() may be used
-	CPID   int      // of the process that was started for the script; 0 for none
-	PID    int      // of the process that it is for; 0 for none
-	Kernel bool     // it is for a kernel
+	Name      string   // of the script in messages: "stdin" unless said
+	Params    []string // $1, $2, ...; and --name=value, which getopt asks for
+	Unsafe    bool     // system() and override() may be used
+	CPID      int      // of the process that was started for the script; 0 for none
+	PID       int      // of the process that it is for; 0 for none
+	Kernel    bool     // it is for a kernel
+	Several   bool     // it is for several processes, which Join it: one set of maps
+	Newcomers bool     // of which some may come later
 
 	Machine *arch.Arch // of what it is for; nil: x86-64
 
@@ -45,7 +48,10 @@ type Options struct {
 	Filter string // a regular expression: of these probes those whose attach point it matches; "" for all
 	Told   bool   // reads that fail, and keys that are not there, are told of
 
+	Ready func() // unless it is nil, called when the probes are there, before anything that the script prints
+
 	Verbose bool // each attach point is told of
+	Dry     bool // probes are attached, and none is run
 
 	JSON       bool      // events as objects, one a line
 	Output     io.Writer // what the script prints
@@ -53,8 +59,20 @@ type Options struct {
 	NoWarnings bool      // warnings about the script are not told
 	Quiet      bool      // the number of probes is not told; what is lost is, all the same
 
+	// Include are headers that the script has as if it began with their #include lines.
+	Include []string
+
 	// KernelTypes are those of the kernel that the script is for; nil: by BPFTRACE_BTF, or of the system's own.
 	KernelTypes *btf.Spec
+
+	// Events are the trace events of the kernel that it is for.
+	Events func() (*point.TraceEvents, error)
+
+	// CPUs are how many processors the kernel has that it is for.
+	CPUs func() (int, error)
+
+	// KernelSymbol is the address of a symbol of the kernel that it is for; nil: of the one that the controller runs on.
+	KernelSymbol func(name string) (uint64, error)
 
 	// Settings are those of the environment, by their names in a config block. They
 	// come before the script's own.
@@ -73,7 +91,7 @@ const (
 
 // Script is one that was compiled.
 type Script struct {
-	plan   *compile.Plan
+	plan   *plan.Plan
 	opts   Options
 	filter *regexp.Regexp
 }
@@ -99,9 +117,13 @@ func Compile(text string, o Options) (*Script, error) {
 	debug := newFiles(o.PID)
 	defer debug.close()
 	known := &kernelTypes{spec: o.KernelTypes, file: o.Settings["btf"]}
+	symbolOf := o.KernelSymbol
+	if symbolOf == nil && !o.Kernel {
+		symbolOf = kernelSymbol
+	}
 	plan, err := compile.Compile(&syntax.Source{Name: o.Name, Text: text},
-		compile.Options{Params: params, Named: named, Unsafe: o.Unsafe, CPID: o.CPID, Kernel: o.Kernel, Told: o.Told, Target: machine.Of(o.Machine), Settings: o.Settings, Debug: debug, Types: known,
-			Import: imported, Variable: debug.variable, Lines: debug.lines, KernelSymbol: kernelSymbol,
+		compile.Options{Params: params, Named: named, Unsafe: o.Unsafe, CPID: o.CPID, Kernel: o.Kernel, Several: o.Several, Told: o.Told, Headers: o.Include, Target: machine.Of(o.Machine), Settings: o.Settings, Debug: debug, Types: known,
+			Import: imported, Variable: debug.variable, Events: o.Events, Lines: debug.lines, CPUs: o.CPUs, KernelSymbol: symbolOf,
 			Program: programOf(o.PID),
 			Statics: func(target string) ([]point.Static, error) { return statics(target, o.PID) }})
 	if err != nil {

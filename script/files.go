@@ -9,8 +9,9 @@ import (
 	"strings"
 
 	"kprobe/internal/proc"
-	"kprobe/script/compile"
 	"kprobe/script/debug"
+	"kprobe/script/imports"
+	"kprobe/script/point"
 	"kprobe/script/types"
 	"kprobe/symbol"
 )
@@ -81,7 +82,7 @@ func (f *files) find(target string) (*os.File, string, error) {
 }
 
 // Functions are those of a target's file that a pattern matches, with their parameters.
-func (f *files) Functions(target, pattern string) ([]compile.Function, error) {
+func (f *files) Functions(target, pattern string) ([]point.Function, error) {
 	if hasGlob(target) {
 		return nil, errors.New("the parameters of a pattern's files are not known: name one file")
 	}
@@ -120,7 +121,7 @@ func (f *files) lines(target, file string, line int) ([]uint64, error) {
 }
 
 // imported are the scripts that a path names, from the folder of the script that imports it on: one, or all of a folder.
-func imported(from, path string) ([]compile.Imported, error) {
+func imported(from, path string) ([]imports.Script, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(from), path)
 	}
@@ -137,13 +138,13 @@ func imported(from, path string) ([]compile.Imported, error) {
 	if err != nil || len(names) == 0 {
 		return nil, fmt.Errorf("there is no script %s", path)
 	}
-	var all []compile.Imported
+	var all []imports.Script
 	for _, name := range names {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, compile.Imported{Name: name, Text: string(text)})
+		all = append(all, imports.Script{Name: name, Text: string(text)})
 	}
 	return all, nil
 }

@@ -6,8 +6,8 @@ import (
 
 	"github.com/cilium/ebpf/btf"
 
-	"kprobe/script/compile"
 	"kprobe/script/debug"
+	"kprobe/script/point"
 	"kprobe/script/types"
 )
 
@@ -47,7 +47,7 @@ func (k *kernelTypes) load() (*btf.Spec, error) {
 	return btf.LoadSpecFromReader(file)
 }
 
-func (k *kernelTypes) Functions(target, pattern string) ([]compile.Function, error) {
+func (k *kernelTypes) Functions(target, pattern string) ([]point.Function, error) {
 	read, err := k.known()
 	if err != nil {
 		return nil, err

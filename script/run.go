@@ -2,7 +2,6 @@ package script
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -17,36 +16,49 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/bpf/verify"
-	"kprobe/script/compile"
+	"kprobe/internal/host"
 	"kprobe/script/output"
+	"kprobe/script/plan"
 	"kprobe/script/point"
+	"kprobe/symbol"
 )
 
 // Run is a script at work.
 type Run struct {
-	s          *Script
-	session    *kprobe.Session // nil without a target
-	segment    *bpf.Segment
-	slot       int // of the controller
-	probes     []kprobe.Probe
-	semaphores []arch.Addr // of static probes
-	programs   *kprobe.Programs
-	sites      []callSite            // once they are asked for
-	atCalls    map[kprobe.Probe]bool // of the probes, those at system calls: a tracepoint is many
-	noted      map[arch.Addr]bool    // where numbers of system calls are written down
-	forget     []*kprobe.Kprobe      // and behind these calls, when all tracepoints have been there
-	cookies    []string              // what probe is at each place
-	names      *output.Names
-	reader     *bpf.Reader
-	waiting    []record
-	timers     []*timer
-	lost       uint64 // events that were told of
+	s       *Script
+	kernel  *kprobe.Session // whose memory begin, end and intervals may read; nil for none
+	pool    *kprobe.Pool    // that several processes have; nil for one
+	segment *bpf.Segment
+	slot    int // of the controller
+	began   uint64
+	atomic  uint64 // what atomic time is ahead of the time since boot
+	names   *output.Names
+	reader  *bpf.Reader
+	waiting []record
+	timers  []*timer
 
-	running sync.Mutex // held while the interpreter runs: there is one slot for all that it runs
+	mu       sync.Mutex // protects what follows
+	targets  []*target
+	numbers  uint64 // that were given to them
+	closed   bool   // there are no more
+	cookies  []string
+	cookieOf map[string]uint64
+
+	past       map[uint64]*symbol.Space // of those that have ended, by their numbers
+	lost       uint64                   // events that were told of
+	lostBefore uint64                   // of those that have ended
+	inFiles    int                      // places that the files have which are named
+	missed     int                      // attach points that have no probe
+	told       []bool                   // of the plan's losses, which were told of
+
+	running  sync.Mutex // held while the interpreter runs: there is one slot for all that it runs
+	standing uint64     // which of several processes what runs is about
 
 	trigger chan struct{} // to run the self probes
 	busy    bool          // records came with the last look
+	holding bool          // what begin says is kept until the probes are there
 	exiting bool
+	failed  bool // it could not start: nothing more is run or printed
 	code    int
 }
 
@@ -59,10 +71,10 @@ type timer struct {
 }
 
 // Start loads the script into the session's target, runs its begin probes, and arms the
-// others. Without probes on functions the session may be nil. The caller lets the target
-// go on, calls Wait, and in any case Close.
+// others. Without probes on functions the session may be nil; with Options.Several it is, and there
+// are no more than what is Joined. The caller lets the target go on, calls Wait, and in any case Close.
 func (s *Script) Start(session *kprobe.Session) (r *Run, err error) {
-	r = &Run{s: s, session: session, trigger: make(chan struct{}, 1)}
+	r = &Run{s: s, began: host.Boot.Now(), atomic: uint64(host.TAI.Ahead(host.Boot)), trigger: make(chan struct{}, 1), cookieOf: map[string]uint64{}, past: map[uint64]*symbol.Space{}}
 	inside := &bpf.Collection{Maps: s.plan.Specs}
 	for _, p := range s.plan.Probes {
 		if p.Points[0].Inside() && !p.Points[0].Interpreted() && s.opts.Suite == "" {
@@ -72,72 +84,131 @@ func (s *Script) Start(session *kprobe.Session) (r *Run, err error) {
 	if s.plan.Noter != nil && len(inside.Programs) > 0 {
 		inside.Programs = append(inside.Programs, s.plan.Noter)
 	}
-	var programs *kprobe.Programs
-	_, target := s.Points()
+	_, needed := s.Points()
 	if s.opts.Suite == "" {
 		if err := s.fits(session); err != nil {
 			return nil, err
 		}
 	}
+	var one *target
+	if session != nil {
+		one = &target{r: r, session: session}
+	}
+	if s.opts.Kernel {
+		r.kernel = session
+	}
 	switch {
-	case session == nil && target > 0 && s.opts.Suite == "":
+	case s.opts.Several && s.opts.Suite == "":
+		if r.pool, err = kprobe.NewPool(inside); err == nil {
+			r.segment = r.pool.Segment()
+		}
+	case session == nil && needed > 0 && s.opts.Suite == "" && s.plan.Settings.MissingProbes == "error":
 		return nil, errors.New("the script has probes on functions: say in which process, by -p PID, or -c COMMAND")
-	case len(inside.Programs) == 0:
+	case session == nil || len(inside.Programs) == 0:
 		r.segment, err = alone(s.plan.Specs)
 	default:
-		if programs, err = session.Load(inside); err == nil {
-			r.segment = programs.Segment()
+		if one.programs, err = session.Load(inside); err == nil {
+			r.segment = one.programs.Segment()
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	r.slot = r.segment.Slots - 1
-	if r.reader, err = bpf.NewReader(r.mapOf(compile.RingName)); err != nil {
+	if r.reader, err = bpf.NewReader(r.mapOf(plan.RingName)); err != nil {
 		return nil, err
 	}
 	r.names = r.newNames()
-	facts := binary.LittleEndian.AppendUint64(nil, clock(clockBoottime))
-	facts = binary.LittleEndian.AppendUint64(facts, cgroupOf("self"))
-	group := uint64(0)
-	if session != nil && s.opts.PID != 0 {
-		group = cgroupOf(strconv.Itoa(s.opts.PID))
-	}
-	facts = binary.LittleEndian.AppendUint64(facts, group)
-	facts = binary.LittleEndian.AppendUint64(facts, 0)
-	for _, v := range s.plan.Variables {
-		facts = binary.LittleEndian.AppendUint64(facts, r.variable(v))
-	}
-	if err := r.mapOf(compile.StartName).Update(make([]byte, 4), facts, bpf.UpdateAny); err != nil {
+	if err := r.mapOf(plan.StartName).Update(make([]byte, 4), r.facts(one), bpf.UpdateAny); err != nil {
 		return nil, err
 	}
-	if err := r.runAll("begin"); err != nil {
-		return r, err
-	}
-	if r.exiting {
-		return r, r.tellAttached()
-	}
-	if s.opts.Suite != "" {
-		if err := r.tellAttached(); err != nil {
+	defer func() { r.failed = err != nil }()
+	if !s.opts.Dry {
+		r.holding = true
+		if err := r.runAll("begin"); err != nil {
 			return r, err
 		}
-		return r, r.suite()
+		if s.opts.Suite != "" {
+			if err := r.ready(); err != nil || r.exiting {
+				return r, err
+			}
+			return r, r.suite()
+		}
 	}
-	if err := r.arm(programs); err != nil {
+	if one != nil {
+		r.targets = append(r.targets, one)
+		if err := one.arm(); err != nil {
+			r.holding = false
+			return r, errors.Join(r.drain(), err)
+		}
+	}
+	if err := r.begin(); err != nil || r.pool != nil {
 		return r, err
 	}
-	return r, r.tellAttached()
+	return r, r.ready()
 }
 
-// variable is the address in the target of a file's variable; 0 where the file is not mapped, and none of its probes fires.
-func (r *Run) variable(v compile.Variable) uint64 {
-	if r.session == nil {
-		return 0
+// ready says that the probes are there, and only then what begin has printed: who waits for the one has all of the
+// other behind it, as with bpftrace.
+func (r *Run) ready() error {
+	if err := r.tellAttached(); err != nil {
+		return err
 	}
-	for _, m := range r.session.Symbols().ModulesNamed(r.module(v.Target)) {
-		return v.Addr + m.Bias
+	if r.s.opts.Ready != nil {
+		r.s.opts.Ready()
 	}
-	return 0
+	r.holding = false
+	return r.drain()
+}
+
+// begin makes the probes that are in no target.
+func (r *Run) begin() error {
+	for _, p := range r.s.plan.Probes {
+		for _, pt := range p.Points {
+			switch {
+			case pt.Inside() && r.pool == nil && len(r.targets) == 0:
+				if r.s.plan.Settings.MissingProbes == "warn" {
+					fmt.Fprintf(r.s.opts.Errors, "WARNING: Unable to attach probe: %s: there is no target\n", pt.Text)
+				}
+			case !pt.Inside() && (pt.Provider == "interval" || pt.Provider == "profile"):
+				vm, err := r.vm(p)
+				if err != nil {
+					return err
+				}
+				r.timers = append(r.timers, &timer{vm: vm, period: time.Duration(pt.Period), cookie: r.cookie(pt.Text)})
+			}
+		}
+	}
+	return nil
+}
+
+// cookie is what probe is at a place, or at places that follow each other.
+func (r *Run) cookie(text ...string) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := strings.Join(text, "\x00")
+	c, ok := r.cookieOf[key]
+	if !ok {
+		c = uint64(len(r.cookies))
+		r.cookieOf[key] = c
+		r.cookies = append(r.cookies, text...)
+		if r.s.opts.Verbose {
+			for _, one := range text {
+				fmt.Fprintf(r.s.opts.Errors, "Attaching %s\n", one)
+			}
+		}
+	}
+	return c
+}
+
+// probeName is what probe is for a cookie.
+func (r *Run) probeName(cookie uint64) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if cookie < uint64(len(r.cookies)) {
+		return r.cookies[cookie]
+	}
+	return ""
 }
 
 // fits tells whether the script's probes are about the target. Without one what is about both kinds has none.
@@ -166,18 +237,26 @@ func (s *Script) fits(session *kprobe.Session) error {
 	return nil
 }
 
-// tellAttached says how many probes there are.
+// tellAttached says how many probes there are: of several processes, in the one that has most, or as many as their files have places.
 func (r *Run) tellAttached() error {
-	if r.s.opts.Quiet {
-		return nil
+	n, calls := r.inFiles, false
+	for _, t := range r.all() {
+		n = max(n, len(t.probes)-len(t.atCalls)+len(t.samplings)) // of which globs make many
+		calls = calls || len(t.atCalls) > 0
 	}
-	n := len(r.probes) - len(r.atCalls) // of which globs make many
 	for _, p := range r.s.plan.Probes {
 		for _, pt := range p.Points {
-			if r.runs(pt) && (!pt.Inside() || pt.Syscall != nil && len(r.atCalls) > 0) {
+			if r.runs(pt) && (!pt.Inside() || pt.Syscall != nil && calls) {
 				n++
 			}
 		}
+	}
+	switch {
+	case n == 0 && r.missed > 0:
+		r.failed = true
+		return sentence("Attachment failed for all probes.")
+	case r.s.opts.Quiet:
+		return nil
 	}
 	if r.s.opts.JSON {
 		_, err := fmt.Fprintf(r.s.opts.Output, "{\"type\": \"attached_probes\", \"count\": %d, \"data\": {\"probes\": %[1]d}}\n", n)
@@ -227,21 +306,25 @@ func (r *Run) mapOf(name string) *bpf.Map {
 }
 
 // vm makes an interpreter for a program of the controller's.
-func (r *Run) vm(p *compile.Probe) (*bpf.VM, error) {
+func (r *Run) vm(p *plan.Probe) (*bpf.VM, error) {
 	proof, err := verify.Program(p.Program)
 	if err != nil {
 		return nil, refusal(err)
+	}
+	var read func(addr uint64, p []byte) error
+	if r.kernel != nil {
+		read = func(addr uint64, p []byte) error { return r.kernel.ReadMem(arch.Addr(addr), p) }
 	}
 	comm, _ := os.ReadFile("/proc/self/comm")
 	pid := uint64(os.Getpid())
 	return &bpf.VM{Proof: proof, Segment: r.segment, StackTop: 0x7000, Ctx: 0x9000, MaxSteps: maxSteps, Env: bpf.Env{
 		PidTgid: pid<<32 | pid, UidGid: uint64(os.Getgid())<<32 | uint64(os.Getuid()), Comm: strings.TrimSpace(string(comm)),
-		Slot: r.slot, Random: rand.Uint32,
+		Slot: r.slot, Random: rand.Uint32, Read: read,
 		Now: func(helper int32) uint64 {
 			if helper == bpf.FnKtimeGetBootNs {
-				return clock(clockBoottime)
+				return host.Boot.Now()
 			}
-			return clock(clockMonotonic)
+			return host.Monotonic.Now()
 		},
 	}}, nil
 }
@@ -322,15 +405,27 @@ const (
 )
 
 // Wait acts on what the script asks for until it says exit, the target ends, or the
-// context does. The error is of what could not be written, or of a ring that the target
-// has written over.
+// context does; of several processes, until all have ended and none is to come (Options.Newcomers). The error
+// is of what could not be written, or of a ring that the target has written over.
 func (r *Run) Wait(ctx context.Context) error {
 	var over <-chan struct{}
-	if r.session != nil {
-		over = r.session.Done()
+	one := r.pool == nil && len(r.targets) > 0
+	if one {
+		over = r.targets[0].session.Done()
 	}
-	if r.s.opts.Suite != "" || r.session == nil && len(r.timers) == 0 && !r.has("self") {
+	if r.s.opts.Suite != "" || !one && r.pool == nil && len(r.timers) == 0 && !r.has("self") {
 		return r.drain() // begin was all
+	}
+	if r.pool != nil {
+		if r.s.opts.Newcomers {
+			if err := r.lookInFiles(); err != nil {
+				r.failed = true
+				return err
+			}
+		}
+		if err := r.ready(); err != nil {
+			return err
+		}
 	}
 	now := time.Now()
 	for _, t := range r.timers {
@@ -341,7 +436,7 @@ func (r *Run) Wait(ctx context.Context) error {
 		if r.busy {
 			wait = brief
 		}
-		if r.session == nil {
+		if !one && r.pool == nil {
 			wait = time.Hour
 		}
 		now := time.Now()
@@ -356,24 +451,49 @@ func (r *Run) Wait(ctx context.Context) error {
 			}
 			wait = min(wait, max(time.Until(t.next), 0))
 		}
+		for _, t := range r.all() {
+			due, err := t.lookAtCPUs()
+			if err != nil || r.exiting {
+				return err
+			}
+			wait = min(wait, due)
+		}
 		select {
 		case <-over:
-			return r.drain()
+			return r.look()
 		case <-ctx.Done():
-			return r.drain()
+			return r.look()
 		case <-r.trigger:
 			if err := r.triggered(); err != nil {
 				return err
 			}
 		case <-time.After(wait):
 		}
-		if r.session != nil {
-			if err := r.drain(); err != nil {
+		if one || r.pool != nil {
+			if err := r.look(); err != nil {
 				return err
+			}
+		}
+		if r.pool != nil {
+			if err := r.part(); err != nil {
+				return err
+			}
+			if !r.s.opts.Newcomers && len(r.all()) == 0 {
+				return nil
 			}
 		}
 	}
 	return nil
+}
+
+// look acts on what has come since the last look.
+func (r *Run) look() error {
+	for _, t := range r.all() {
+		if err := t.sampled(); err != nil {
+			return err
+		}
+	}
+	return r.drain()
 }
 
 // Trigger is for who has got SIGUSR1: soon Wait runs the script's self:signal:SIGUSR1 probes, or without
@@ -390,7 +510,7 @@ func (r *Run) triggered() error {
 		return r.runAll("self")
 	}
 	for _, m := range r.s.plan.Maps {
-		if err := r.printMap(m, 0, 1, true); err != nil {
+		if err := r.printMap(m, 0, 1); err != nil {
 			return err
 		}
 	}
@@ -409,41 +529,38 @@ func (r *Run) has(provider string) bool {
 	return false
 }
 
-// Close takes the probes out, runs the end probes, and prints the maps. The session is
+// Close takes the probes out, runs the end probes, and prints the maps. The session that it was Started with is
 // the caller's to close. code is what exit() was given.
 func (r *Run) Close() (code int, err error) {
 	var errs []error
-	if len(r.semaphores) > 0 && !r.over() {
-		if err := r.count(-1); err != nil && !r.over() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	for _, t := range r.all() {
+		errs = append(errs, t.leave())
+	}
+	if !r.failed {
+		errs = append(errs, r.drain())
+		r.exiting = false // of the end probes everything is acted on
+		errs = append(errs, r.runAll("end"), r.drain(), r.tellLosses(true))
+		if !r.s.opts.JSON {
+			_, err := fmt.Fprint(r.s.opts.Output, "\n\n")
 			errs = append(errs, err)
 		}
+		if r.s.plan.Settings.PrintMapsOnExit {
+			for _, m := range r.s.plan.Maps {
+				errs = append(errs, r.printMap(m, 0, 1))
+			}
+		}
+		code = r.code
 	}
-	if len(r.probes) > 0 {
-		if err := r.session.Unregister(r.probes...); err != nil && !r.over() {
-			errs = append(errs, err)
+	for _, t := range r.all() {
+		if t.joined {
+			errs = append(errs, r.dismiss(t))
 		}
 	}
-	errs = append(errs, r.drain())
-	r.exiting = false // of the end probes everything is acted on
-	errs = append(errs, r.runAll("end"), r.drain(), r.tellLosses())
-	if !r.s.opts.JSON {
-		_, err := fmt.Fprint(r.s.opts.Output, "\n\n")
-		errs = append(errs, err)
+	if r.pool != nil {
+		errs = append(errs, r.pool.Close())
 	}
-	if r.s.plan.Settings.PrintMapsOnExit {
-		for _, m := range r.s.plan.Maps {
-			errs = append(errs, r.printMap(m, 0, 1, true))
-		}
-	}
-	return r.code, errors.Join(errs...)
-}
-
-// over tells whether the target has ended.
-func (r *Run) over() bool {
-	select {
-	case <-r.session.Done():
-		return true
-	default:
-		return false
-	}
+	return code, errors.Join(errs...)
 }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"kprobe/script/compile"
+	"kprobe/script/plan"
 )
 
 // What the target writes into records has no signal sent to others.
@@ -26,7 +26,7 @@ func TestSignalToOthers(t *testing.T) {
 	pid := uint64(other.Process.Pid)
 	for _, thread := range []bool{false, true} {
 		said.Reset()
-		if err := r.signal(&compile.Action{Thread: thread}, syscall.SIGKILL, pid<<32|pid); err != nil || !strings.Contains(said.String(), "is not the target") {
+		if err := r.signal(&plan.Action{Thread: thread}, syscall.SIGKILL, pid<<32|pid); err != nil || !strings.Contains(said.String(), "is not the target") {
 			t.Errorf("%v, %q", err, &said)
 		}
 	}

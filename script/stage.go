@@ -6,7 +6,7 @@ import (
 
 	"kprobe/bpf"
 	"kprobe/bpf/verify"
-	"kprobe/script/compile"
+	"kprobe/script/plan"
 	"kprobe/script/syntax"
 )
 
@@ -84,7 +84,7 @@ func (s *Script) Code() string {
 }
 
 // part tells the program at the entry from the one at the return.
-func part(p *compile.Probe, program *bpf.Program) string {
+func part(p *plan.Probe, program *bpf.Program) string {
 	if program == p.Entry {
 		return ", at the entry"
 	}

@@ -9,7 +9,8 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/isa"
 	"kprobe/internal/isa/amd64"
-	"kprobe/script/compile"
+	"kprobe/script/calls"
+	"kprobe/script/plan"
 	"kprobe/script/point"
 	"kprobe/symbol"
 )
@@ -24,28 +25,37 @@ type callSite struct {
 	behind arch.Addr // the next instruction; 0 where the function has none there
 }
 
-// callSites finds those of all files.
-func (r *Run) callSites() ([]callSite, error) {
-	if a := r.session.Target().Arch(); a.Name != arch.AMD64.Name {
-		return nil, fmt.Errorf("tracepoints of system calls are those of programs of %s, and this one is of %s", arch.AMD64.Name, a.Name)
+// call is a probe at an address of a site.
+func (t *target) call(at arch.Addr, cookie uint64, program *kprobe.Program) *kprobe.Kprobe {
+	loc, addr := located(t.session.Symbols(), uint64(at))
+	return &kprobe.Kprobe{Loc: loc, Addr: addr, Cookie: cookie, Program: program, Optional: true}
+}
+
+// findCallSites finds those of all files that were not there yet.
+func (t *target) findCallSites() error {
+	if a := t.session.Target().Arch(); a.Name != arch.AMD64.Name {
+		return fmt.Errorf("tracepoints of system calls are those of programs of %s, and this one is of %s", arch.AMD64.Name, a.Name)
 	}
-	var all []callSite
-	for _, m := range r.session.Symbols().Modules() {
-		if m.File == nil {
+	for _, m := range t.session.Symbols().Modules() {
+		if m.File == nil || t.read[m.Name] {
 			continue
 		}
+		if t.read == nil {
+			t.read = map[string]bool{}
+		}
+		t.read[m.Name] = true
 		for _, mapping := range m.Mappings {
 			if !mapping.Exec || mapping.Path == "" || mapping.Path[0] != '/' {
 				continue
 			}
 			code := make([]byte, mapping.End-mapping.Start)
-			if err := r.session.ReadMem(arch.Addr(mapping.Start), code); err != nil {
+			if err := t.session.ReadMem(arch.Addr(mapping.Start), code); err != nil {
 				continue // a file that was cut short
 			}
-			all = append(all, sitesIn(r.session.Symbols(), mapping.Start, code)...)
+			t.sites = append(t.sites, sitesIn(t.session.Symbols(), mapping.Start, code)...)
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // sitesIn finds those of a piece of code: only what is an instruction when its function is read from its start.
@@ -150,21 +160,18 @@ func numberBefore(insns []insn) int {
 
 // placeSyscall makes the probes of a tracepoint: at the instructions that may make one of its calls, or behind
 // them.
-func (r *Run) placeSyscall(pt *point.Point, program, entry *kprobe.Program, kept int) error {
+func (t *target) placeSyscall(pt *point.Point, p *plan.Probe, program, entry *kprobe.Program) error {
 	if pt.Syscall.Kernel {
-		return r.placeInKernel(pt, program, entry, kept)
+		return t.placeInKernel(pt, program, entry, p.Kept)
 	}
-	if r.sites == nil {
-		var err error
-		if r.sites, err = r.callSites(); err != nil {
-			return err
-		}
-		if len(r.sites) == 0 {
-			return errors.New("no system call instruction was found in the files of the process")
-		}
+	if err := t.findCallSites(); err != nil {
+		return err
 	}
-	base := r.callCookies(pt)
-	for _, site := range r.sites {
+	if len(t.sites) == 0 && !t.armed {
+		return errors.New("no system call instruction was found in the files of the process")
+	}
+	base := t.r.callCookies(pt)
+	for _, site := range t.sites {
 		if site.number >= 0 && !pt.Syscall.Wants(site.number) {
 			continue
 		}
@@ -178,11 +185,13 @@ func (r *Run) placeSyscall(pt *point.Point, program, entry *kprobe.Program, kept
 			}
 			if site.number >= 0 {
 				cookie |= uint64(site.number+1) << 32
-			} else if err := r.note(site); err != nil {
+			} else if err := t.note(site); err != nil {
 				return err
 			}
 		}
-		r.addSite(&kprobe.Kprobe{Addr: addr, Cookie: cookie, Program: program, Optional: true})
+		if kp := t.call(addr, cookie, program); t.isNew(p.Program.Name, cookie, kp.Loc, kp.Addr, "") {
+			t.addSite(kp)
+		}
 	}
 	return nil
 }
@@ -201,17 +210,17 @@ func (r *Run) callCookies(pt *point.Point) uint64 {
 }
 
 // placeInKernel makes the probes of a tracepoint of a kernel: on the functions that do its calls, or at their returns.
-func (r *Run) placeInKernel(pt *point.Point, program, entry *kprobe.Program, kept int) error {
-	if a := r.session.Target().Arch(); a.Name != arch.AMD64.Name {
+func (t *target) placeInKernel(pt *point.Point, program, entry *kprobe.Program, kept int) error {
+	if a := t.session.Target().Arch(); a.Name != arch.AMD64.Name {
 		return fmt.Errorf("tracepoints of system calls are those of kernels of %s, and this one is of %s", arch.AMD64.Name, a.Name)
 	}
-	base, found := r.callCookies(pt), false
+	base, found := t.r.callCookies(pt), false
 	for n := range point.MaxSyscall {
-		name := compile.CallName(uint64(n))
+		name := calls.Name(int(n))
 		if name == "" || !pt.Syscall.Wants(n) {
 			continue
 		}
-		if _, err := r.session.Lookup(point.SystemCall + name); err != nil {
+		if _, err := t.session.Lookup(point.SystemCall + name); err != nil {
 			continue // the kernel was built without it
 		}
 		found = true
@@ -222,7 +231,7 @@ func (r *Run) placeInKernel(pt *point.Point, program, entry *kprobe.Program, kep
 			p = at
 		}
 		at.SymbolName, at.Cookie, at.Optional = point.SystemCall+name, base|uint64(n)<<32, len(pt.Syscall.Numbers) != 1
-		r.addSite(p)
+		t.addSite(p)
 	}
 	if !found {
 		return fmt.Errorf("the kernel has none of its system calls: no function %s*", point.SystemCall)
@@ -233,40 +242,35 @@ func (r *Run) placeInKernel(pt *point.Point, program, entry *kprobe.Program, kep
 // rtSigreturn is the call at the end of a signal's handler.
 const rtSigreturn = 15
 
-func (r *Run) addSite(p kprobe.Probe) {
-	if r.atCalls == nil {
-		r.atCalls = map[kprobe.Probe]bool{}
+func (t *target) addSite(p kprobe.Probe) {
+	if t.atCalls == nil {
+		t.atCalls = map[kprobe.Probe]bool{}
 	}
-	r.add(p)
-	r.atCalls[p] = true
+	t.add(p)
+	t.atCalls[p] = true
 }
 
 // note has the number of a call written down where it is made, for the tracepoints behind it.
-func (r *Run) note(site callSite) error {
-	if r.noted[site.addr] {
-		return nil
-	}
-	program, err := r.programs.Program(compile.NoterName)
+func (t *target) note(site callSite) error {
+	program, err := t.programs.Program(plan.NoterName)
 	if err != nil {
 		return err
 	}
-	if r.noted == nil {
-		r.noted = map[arch.Addr]bool{}
-	}
-	r.noted[site.addr] = true
-	r.addSite(&kprobe.Kprobe{Addr: site.addr, Program: program, Optional: true})
 	const forget = 1
-	r.forget = append(r.forget, &kprobe.Kprobe{Addr: site.behind, Cookie: forget, Program: program, Optional: true})
+	if kp := t.call(site.addr, 0, program); t.isNew(plan.NoterName, 0, kp.Loc, kp.Addr, "") {
+		t.addSite(kp)
+		t.forget = append(t.forget, t.call(site.behind, forget, program))
+	}
 	return nil
 }
 
 // forgetNotes is for when all tracepoints have been placed: of the probes at an instruction those that were
 // registered first run last.
-func (r *Run) forgetNotes() {
-	all := r.probes
-	r.probes = nil
-	for _, p := range r.forget {
-		r.addSite(p)
+func (t *target) forgetNotes() {
+	all := t.fresh
+	t.fresh = nil
+	for _, p := range t.forget {
+		t.addSite(p)
 	}
-	r.probes = append(r.probes, all...)
+	t.fresh, t.forget = append(t.fresh, all...), nil
 }

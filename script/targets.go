@@ -100,6 +100,28 @@ func mappedFiles(pattern string, pid int) ([]targetFile, error) {
 	return all, nil
 }
 
+// ofAll tells of a pattern that is not of a folder's files.
+func ofAll(target string) bool { return point.HasGlob(target) && !strings.Contains(target, "/") }
+
+// everybodys are the files that a pattern matches of all that processes of this user have mapped.
+func everybodys(pattern string) (all []targetFile, err error) {
+	pids, err := proc.All()
+	if err != nil {
+		return nil, err
+	}
+	there := map[string]bool{}
+	for _, pid := range pids {
+		files, _ := mappedFiles(pattern, pid) // of none that is another's, or over
+		for _, f := range files {
+			if !there[f.told] {
+				all = append(all, f)
+			}
+			there[f.told] = true
+		}
+	}
+	return all, nil
+}
+
 // matchPath matches a pattern whose stars match folders, too.
 func matchPath(pattern, name string) bool {
 	flat := strings.NewReplacer("/", "\x00")

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"kprobe/script/point"
+	"kprobe/script/settings"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
@@ -117,6 +118,21 @@ func (c *checker) ident(x *syntax.Ident) *types.Type {
 	}
 	c.errorf(x, "Unknown identifier: '%s'", x.Name)
 	return nil
+}
+
+// cpus are the target's processors; 0 where that is not known.
+func (c *checker) cpus() uint64 {
+	if !c.opts.Kernel {
+		return settings.CPUs()
+	}
+	if c.opts.CPUs == nil {
+		return 0
+	}
+	n, err := c.opts.CPUs()
+	if err != nil {
+		return 0
+	}
+	return uint64(n)
 }
 
 // result is the type of retval: that of the function where all points agree on one, and it is a scalar.

@@ -7,6 +7,7 @@ import (
 
 	"kprobe/script/machine"
 	"kprobe/script/macro"
+	"kprobe/script/plan"
 	"kprobe/script/point"
 	"kprobe/script/settings"
 	"kprobe/script/syntax"
@@ -34,7 +35,7 @@ type mapInfo struct {
 	size       int
 	walked     bool // its value is read by programs: threads share it
 	index      int  // among the plan's specs
-	plan       *Map
+	plan       *plan.Map
 }
 
 // checker finds types. It goes over the script again and again until nothing changes;
@@ -78,7 +79,7 @@ type checker struct {
 
 	files     []*syntax.File       // that are imported, in their order
 	taken     []*variable          // whose addresses are taken
-	variables []Variable           // of files, that uaddr names
+	variables []plan.Variable      // of files, that uaddr names
 	addressOf map[*syntax.Call]int // among them
 
 	headers  []string // that the script includes

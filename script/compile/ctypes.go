@@ -239,7 +239,7 @@ func (c *checker) constantOf(name string) {
 	if _, known := c.consts[name]; known || len(c.at) == 0 {
 		return
 	}
-	from, target := Debug(nil), c.at[0].Target
+	from, target := point.Debug(nil), c.at[0].Target
 	switch {
 	case c.everywhere((*point.Point).OfKernelAlone):
 		if c.opts.Types != nil {

@@ -8,6 +8,7 @@ import (
 	"kprobe/bpf"
 	"kprobe/script/asm"
 	"kprobe/script/machine"
+	"kprobe/script/plan"
 	"kprobe/script/point"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
@@ -15,7 +16,7 @@ import (
 
 // Compile makes a plan of a script. The error is a syntax.Errors; of warnings alone
 // there is none, they are in the plan.
-func Compile(src *syntax.Source, o Options) (*Plan, error) {
+func Compile(src *syntax.Source, o Options) (*plan.Plan, error) {
 	f, err := syntax.Parse(src)
 	if err != nil {
 		return nil, err
@@ -28,8 +29,8 @@ func Compile(src *syntax.Source, o Options) (*Plan, error) {
 	if len(c.errs.Fatal()) > 0 {
 		return nil, c.errs
 	}
-	p := &Plan{Source: src, File: f, Settings: c.set, Warnings: c.errs, Asked: c.asked, Variables: c.variables}
-	g := &generator{checker: c, plan: p}
+	p := &plan.Plan{Source: src, File: f, Settings: c.set, Warnings: c.errs, Asked: c.asked, Variables: c.variables}
+	g := &generator{checker: c, plan: p, lossAt: map[plan.Loss]int{}}
 	c.errs, c.told = nil, map[syntax.Span]bool{}
 	g.specs()
 	for _, it := range f.Items {
@@ -37,10 +38,11 @@ func Compile(src *syntax.Source, o Options) (*Plan, error) {
 			g.probe(pr)
 		}
 	}
-	if len(g.errs) == 0 && p.leaves() {
+	if len(g.errs) == 0 && p.Leaves() {
 		p.Noter = g.noter()
 	}
 	p.Specs[g.scratchMap].ValueSize = uint32(max(g.most, 8))
+	p.Specs[g.losses].ValueSize = uint32(8 * (1 + len(p.Losses)))
 	if len(c.errs) > 0 {
 		return nil, c.errs
 	}
@@ -50,10 +52,12 @@ func Compile(src *syntax.Source, o Options) (*Plan, error) {
 // generator makes the programs.
 type generator struct {
 	*checker
-	plan *Plan
+	plan *plan.Plan
 
 	ring, scratchMap, stacks, start, losses, notes, keyCounts int // among the plan's specs
 	most                                                      int // bytes of scratch that any program takes
+
+	lossAt map[plan.Loss]int // where they are counted
 
 	// Of the program that is being made.
 	asm.Asm
@@ -91,7 +95,7 @@ func (g *generator) specs() {
 			continue
 		}
 		spec := &bpf.MapSpec{Name: name, Type: bpf.Hash, KeySize: uint32(max(m.key.Slot(), 8)), ValueSize: uint32(max(m.value.Slot(), 8)), MaxEntries: uint32(g.set.MaxMapKeys)}
-		m.plan = &Map{Name: name, Value: m.value, Spec: spec, Count: -1}
+		m.plan = &plan.Map{Name: name, Value: m.value, Spec: spec, Count: -1}
 		if m.size > 0 {
 			spec.MaxEntries = uint32(m.size)
 		}
@@ -107,21 +111,21 @@ func (g *generator) specs() {
 			}
 		default:
 			spec.Type, spec.KeySize, spec.MaxEntries = bpf.Array, 4, 1
-			if m.value.Aggregate() && !m.walked {
+			if m.value.Aggregate() && !m.walked && !g.opts.Several {
 				spec.Type = bpf.PerCPUArray
 			}
-			spec.ValueSize += KeylessHeader
+			spec.ValueSize += plan.KeylessHeader
 		}
 		m.index = add(spec)
 		g.plan.Maps = append(g.plan.Maps, m.plan)
 	}
-	g.ring = add(&bpf.MapSpec{Name: RingName, Type: bpf.RingBuf, MaxEntries: 256 << 10})
-	g.scratchMap = add(&bpf.MapSpec{Name: ScratchName, Type: bpf.PerCPUArray, KeySize: 4, MaxEntries: 1})
-	g.stacks = add(&bpf.MapSpec{Name: StackName, Type: bpf.StackTrace, KeySize: 4, ValueSize: 8 * 127, MaxEntries: 1}) // see trace
-	g.start = add(&bpf.MapSpec{Name: StartName, Type: bpf.Array, KeySize: 4, ValueSize: uint32(FactVariables + 8*len(g.plan.Variables)), MaxEntries: 1})
-	g.notes = add(&bpf.MapSpec{Name: NoteName, Type: bpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
-	g.keyCounts = add(&bpf.MapSpec{Name: CountName, Type: bpf.Array, KeySize: 4, ValueSize: uint32(max(counted, 8)), MaxEntries: 1})
-	g.losses = add(&bpf.MapSpec{Name: LossName, Type: bpf.Array, KeySize: 4, ValueSize: 8 * MaxLosses, MaxEntries: 1})
+	g.ring = add(&bpf.MapSpec{Name: plan.RingName, Type: bpf.RingBuf, MaxEntries: 256 << 10})
+	g.scratchMap = add(&bpf.MapSpec{Name: plan.ScratchName, Type: bpf.PerCPUArray, KeySize: 4, MaxEntries: 1})
+	g.stacks = add(&bpf.MapSpec{Name: plan.StackName, Type: bpf.StackTrace, KeySize: 4, ValueSize: 8 * 127, MaxEntries: 1, Flags: bpf.FlagReadOnly}) // see trace
+	g.start = add(&bpf.MapSpec{Name: plan.StartName, Type: bpf.Array, KeySize: 4, ValueSize: uint32(plan.FactVariables + 8*len(g.plan.Variables)), MaxEntries: 1, Apart: true})
+	g.notes = add(&bpf.MapSpec{Name: plan.NoteName, Type: bpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	g.keyCounts = add(&bpf.MapSpec{Name: plan.CountName, Type: bpf.Array, KeySize: 4, ValueSize: uint32(max(counted, 8)), MaxEntries: 1})
+	g.losses = add(&bpf.MapSpec{Name: plan.LossName, Type: bpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 }
 
 // probe makes a body's programs: one for the points that fire at returns, one for those at functions' beginnings, one for the others, and of static
@@ -130,6 +134,9 @@ func (g *generator) probe(pr *syntax.Probe) {
 	shape := func(p *point.Point) string {
 		if p.Static != nil {
 			return fmt.Sprint("usdt ", p.Static.Args)
+		}
+		if p.Event != nil {
+			return fmt.Sprint("event ", p.Text)
 		}
 		if p.Syscall != nil {
 			return fmt.Sprint("syscall ", p.Text, p.Syscall.Exit)
@@ -154,7 +161,7 @@ func (g *generator) probe(pr *syntax.Probe) {
 			return
 		}
 		program.Kind = some[0].Kind()
-		made := &Probe{Points: some, Program: program, At: pr.Span}
+		made := &plan.Probe{Points: some, Program: program, At: pr.Span}
 		if len(g.kept) > 0 {
 			made.Entry, made.Kept = g.keeper(name+"_entry", g.kept), 8*len(g.kept)
 		}

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"kprobe/bpf"
-	"kprobe/script/settings"
+	"kprobe/script/plan"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
@@ -23,7 +23,7 @@ func (g *generator) builtin(x *syntax.Ident) {
 		}
 		w := entryWord{stack: g.machine.FirstStack + 8*n}
 		if !stack {
-			w = entryWord{reg: g.machine.Args[n]}
+			w = entryWord{reg: g.machine.Args[n+g.at[0].First()]}
 		}
 		g.atEntry(w)
 		return
@@ -40,15 +40,15 @@ func (g *generator) builtin(x *syntax.Ident) {
 	case "nsecs":
 		g.Helper(bpf.FnKtimeGetBootNs)
 	case "ncpus":
-		g.Imm(bpf.R0, settings.CPUs())
+		g.Imm(bpf.R0, g.cpus())
 	case "ctx":
 		g.Imm(bpf.R0, ctxAddress)
 	case "numaid":
 		g.Imm(bpf.R0, 0)
 	case "cgroup":
-		at := FactCgroup
+		at := plan.FactCgroup
 		if g.inside() {
-			at = FactTargetCgroup
+			at = plan.FactTargetCgroup
 		}
 		g.MapValue(bpf.R1, g.start, 0)
 		g.Load(bpf.R0, cell(bpf.R1, at), 8, false)
@@ -57,13 +57,13 @@ func (g *generator) builtin(x *syntax.Ident) {
 		g.AluImm(bpf.Div, bpf.R0, 4000000)
 	case "elapsed":
 		g.Helper(bpf.FnKtimeGetBootNs)
-		from := FactStart
+		from := plan.FactStart
 		if g.opts.Kernel && g.inside() {
-			from = FactTargetStart // its clock is its own: the first who asks begins
+			from = plan.FactTargetStart // its clock is its own: the first who asks begins
 		}
 		g.MapValue(bpf.R2, g.start, 0)
 		g.Load(bpf.R1, cell(bpf.R2, from), 8, false)
-		if from == FactTargetStart {
+		if from == plan.FactTargetStart {
 			begun := g.NewLabel()
 			g.IfImm(bpf.Jne, bpf.R1, 0, begun)
 			g.Store(cell(bpf.R2, from), bpf.R0)
@@ -79,6 +79,7 @@ func (g *generator) builtin(x *syntax.Ident) {
 	case "func":
 		g.Mov(bpf.R1, regCtx)
 		g.Helper(bpf.FnGetFuncIP)
+		g.ofProcess(g.types[x])
 	case "probe":
 		g.Mov(bpf.R1, regCtx)
 		g.Helper(bpf.FnGetAttachCookie)
@@ -182,6 +183,54 @@ func (g *generator) trace(x *syntax.Call, t *types.Type) {
 	g.Put(end)
 }
 
+// frames leaves in R0 how many addresses a stack has: its map knows them by the stack's number, and a 0 is behind the last.
+func (g *generator) frames(x syntax.Expr) {
+	t, key, none, next, end := g.types[x], g.temp(), g.NewLabel(), g.NewLabel(), g.NewLabel()
+	most := int(g.plan.Specs[g.stacks].ValueSize) / 8
+	if t.Len > 0 {
+		most = min(most, t.Len)
+	}
+	g.number(x)
+	g.fit(types.Uint32) // without its process
+	g.AluImm(bpf.Sub, bpf.R0, 1)
+	g.Store(key, bpf.R0)
+	g.MapAddr(bpf.R1, g.stacks)
+	g.Addr(bpf.R2, key)
+	g.Helper(bpf.FnMapLookupElem) // of none for the stack that is none
+	g.IfImm(bpf.Jeq, bpf.R0, 0, none)
+	g.Mov(bpf.R1, bpf.R0)
+	g.Imm(bpf.R0, 0)
+	g.Put(next)
+	g.Load(bpf.R2, cell(bpf.R1, 0), 8, false)
+	g.IfImm(bpf.Jeq, bpf.R2, 0, end)
+	g.AluImm(bpf.Add, bpf.R1, 8)
+	g.AluImm(bpf.Add, bpf.R0, 1)
+	g.IfImm(bpf.Jlt, bpf.R0, int32(most), next)
+	g.GoTo(end)
+	g.Put(none)
+	g.Imm(bpf.R0, 0)
+	g.Put(end)
+}
+
+// ofProcess puts the number of its process above a value in R0 that means nothing without: of several. It changes R1.
+func (g *generator) ofProcess(t *types.Type) {
+	shift := int32(plan.ProcessShift)
+	switch {
+	case !g.opts.Several:
+		return
+	case t.Kind == types.UStack:
+		shift = 32
+	case t.Kind != types.USym:
+		return
+	}
+	g.AluImm(bpf.Lsh, bpf.R0, 64-shift)
+	g.AluImm(bpf.Rsh, bpf.R0, 64-shift)
+	g.MapValue(bpf.R1, g.start, 0)
+	g.Load(bpf.R1, cell(bpf.R1, plan.FactProcess), 8, false)
+	g.AluImm(bpf.Lsh, bpf.R1, shift)
+	g.Alu(bpf.Or, bpf.R0, bpf.R1)
+}
+
 // callNumber leaves a function's value in R0.
 func (g *generator) callNumber(x *syntax.Call) {
 	if g.fns[x.Name] != nil {
@@ -246,7 +295,7 @@ func (g *generator) deleteKey(x *syntax.Map) {
 	m := g.maps[x.Name]
 	if x.Key == nil {
 		g.MapValue(regValue, m.index, 0)
-		g.Zero(cell(regValue, 0), KeylessHeader+m.value.Slot())
+		g.Zero(cell(regValue, 0), plan.KeylessHeader+m.value.Slot())
 		g.Imm(bpf.R0, 1)
 		return
 	}
@@ -267,9 +316,9 @@ func (g *generator) deleteKey(x *syntax.Map) {
 func (g *generator) undeleted(x *syntax.Call) {
 	there := g.NewLabel()
 	g.IfImm(bpf.Jne, bpf.R0, 0, there)
-	rec := g.room(RecordArgs + 8)
-	g.StoreImm(rec.Plus(RecordArgs), ^uint64(1)) // -ENOENT
-	g.emitRecord(&Action{At: x.Span, Kind: Failed, Format: DeleteFailed, Args: []*types.Type{types.Int64}}, rec, RecordArgs+8)
+	rec := g.room(plan.RecordArgs + 8)
+	g.StoreImm(rec.Plus(plan.RecordArgs), ^uint64(1)) // -ENOENT
+	g.emitRecord(&plan.Action{At: x.Span, Kind: plan.Failed, Format: plan.DeleteFailed, Args: []*types.Type{types.Int64}}, rec, plan.RecordArgs+8)
 	g.Put(there)
 }
 
@@ -410,32 +459,32 @@ func (g *generator) action(x *syntax.Call) {
 		g.Helper(bpf.FnOverrideReturn)
 		g.GoTo(g.end)
 		return
-	case "static_assert", "fail":
+	case "static_assert", "fail", "assert_str":
 		return
 	}
-	a := &Action{At: x.Span}
+	a := &plan.Action{At: x.Span}
 	var args []syntax.Expr
 	switch x.Name {
 	case "printf", "errorf", "warnf", "cat", "system":
-		a.Kind = map[string]ActionKind{"printf": Printf, "errorf": Errorf, "warnf": Warnf, "cat": Cat, "system": System}[x.Name]
+		a.Kind = map[string]plan.ActionKind{"printf": plan.Printf, "errorf": plan.Errorf, "warnf": plan.Warnf, "cat": plan.Cat, "system": plan.System}[x.Name]
 		a.Format, args = x.Args[0].(*syntax.Str).Value, x.Args[1:]
 	case "time":
-		a.Kind, a.Format = Clock, "%H:%M:%S\n"
+		a.Kind, a.Format = plan.Clock, "%H:%M:%S\n"
 		if len(x.Args) == 1 {
 			a.Format = x.Args[0].(*syntax.Str).Value
 		}
 	case "print":
 		m, ok := x.Args[0].(*syntax.Map)
 		if !ok || m.Key != nil {
-			a.Kind, args = PrintValue, x.Args
+			a.Kind, args = plan.PrintValue, x.Args
 			break
 		}
-		a.Kind, a.Map, args = PrintMap, g.maps[m.Name].plan, x.Args[1:]
+		a.Kind, a.Map, args = plan.PrintMap, g.maps[m.Name].plan, x.Args[1:]
 	case "clear", "zero":
-		a.Kind = map[string]ActionKind{"clear": Clear, "zero": Zero}[x.Name]
+		a.Kind = map[string]plan.ActionKind{"clear": plan.Clear, "zero": plan.Zero}[x.Name]
 		a.Map = g.maps[x.Args[0].(*syntax.Map).Name].plan
 	case "exit":
-		a.Kind, args = Exit, x.Args
+		a.Kind, args = plan.Exit, x.Args
 	case "signal", "signal_thread":
 		g.signal(x)
 		return
@@ -446,27 +495,27 @@ func (g *generator) action(x *syntax.Call) {
 		g.assert(x)
 		return
 	case "unwatch":
-		a.Kind, args = Unwatch, x.Args
+		a.Kind, args = plan.Unwatch, x.Args
 	}
 	g.send(a, args)
-	if a.Kind == Exit {
+	if a.Kind == plan.Exit {
 		g.GoTo(g.end)
 	}
 }
 
 // send puts a record together and sends it.
-func (g *generator) send(a *Action, args []syntax.Expr) {
-	size := RecordArgs
+func (g *generator) send(a *plan.Action, args []syntax.Expr) {
+	size := plan.RecordArgs
 	for _, x := range args {
 		t := g.types[x]
-		if g.counts(x, t) && a.Kind != PrintValue {
-			t = aggregateValue(t)
+		if g.counts(x, t) && a.Kind != plan.PrintValue {
+			t = types.ValueOf(t)
 		}
 		a.Args = append(a.Args, t)
 		size += t.Slot()
 	}
 	rec := g.room(size)
-	off := RecordArgs
+	off := plan.RecordArgs
 	for i, x := range args {
 		t := a.Args[i]
 		if t.Aggregate() {
@@ -480,11 +529,11 @@ func (g *generator) send(a *Action, args []syntax.Expr) {
 }
 
 // emitRecord sends a record that is complete but for its head.
-func (g *generator) emitRecord(a *Action, rec place, size int) {
-	g.StoreImm(rec.Plus(RecordID), uint64(len(g.plan.Actions)))
+func (g *generator) emitRecord(a *plan.Action, rec place, size int) {
+	g.StoreImm(rec.Plus(plan.RecordID), uint64(len(g.plan.Actions)))
 	g.plan.Actions = append(g.plan.Actions, a)
 	g.Helper(bpf.FnKtimeGetNs)
-	g.Store(rec.Plus(RecordTime), bpf.R0)
+	g.Store(rec.Plus(plan.RecordTime), bpf.R0)
 	g.MapAddr(bpf.R1, g.ring)
 	g.Addr(bpf.R2, rec)
 	g.Imm(bpf.R3, uint64(size))

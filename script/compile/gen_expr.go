@@ -5,6 +5,7 @@ import (
 
 	"kprobe/bpf"
 	"kprobe/script/asm"
+	"kprobe/script/plan"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
@@ -166,7 +167,7 @@ func (g *generator) mapNumber(x *syntax.Map) {
 	m := g.maps[x.Name]
 	if x.Key == nil {
 		g.MapValue(bpf.R1, m.index, 0)
-		g.mapWord(m.value, cell(bpf.R1, KeylessHeader))
+		g.mapWord(m.value, cell(bpf.R1, plan.KeylessHeader))
 		return
 	}
 	none := g.NewLabel()
@@ -356,24 +357,21 @@ func (g *generator) divide(op string, noSign bool, y syntax.Expr) {
 	g.Alu(bpf.Or, bpf.R0, bpf.R3)
 	fine := g.NewLabel()
 	g.IfImm(bpf.Jeq, bpf.R3, 0, fine)
-	g.MapValue(bpf.R1, g.losses, g.loss(&Loss{At: y.At(), Zero: true}))
+	g.MapValue(bpf.R1, g.losses, g.loss(plan.Loss{At: y.At()}))
 	g.Imm(bpf.R2, 1)
 	g.AtomicAdd(cell(bpf.R1, 0), bpf.R2, false)
 	g.Put(fine)
 }
 
 // loss is where among the words of the losses' map one is counted.
-func (g *generator) loss(l *Loss) int {
-	for i, o := range g.plan.Losses {
-		if *o == *l {
-			return 8 * (i + 1)
-		}
+func (g *generator) loss(l plan.Loss) int {
+	at, known := g.lossAt[l]
+	if !known {
+		g.plan.Losses = append(g.plan.Losses, &l)
+		at = 8 * len(g.plan.Losses)
+		g.lossAt[l] = at
 	}
-	if len(g.plan.Losses) == MaxLosses-1 {
-		return 8 * len(g.plan.Losses) // with the last
-	}
-	g.plan.Losses = append(g.plan.Losses, l)
-	return 8 * len(g.plan.Losses)
+	return at
 }
 
 // operate leaves R0 op R1 in R0.
@@ -617,7 +615,7 @@ func (g *generator) mapMemory(x *syntax.Map, t *types.Type) place {
 	g.scoped(func() {
 		if x.Key == nil {
 			g.MapValue(regValue, m.index, 0)
-			g.Copy(dst, cell(regValue, KeylessHeader), t.Slot())
+			g.Copy(dst, cell(regValue, plan.KeylessHeader), t.Slot())
 			return
 		}
 		key := g.key(m, x.Key)

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"kprobe/bpf"
+	"kprobe/script/plan"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
@@ -26,13 +27,17 @@ func (g *generator) furtherNumber(x *syntax.Call) bool {
 		g.Imm(bpf.R0, st.Ino)
 	case "uaddr":
 		g.MapValue(bpf.R1, g.start, 0)
-		g.Load(bpf.R0, cell(bpf.R1, FactVariables+8*g.addressOf[x]), 8, false)
+		g.Load(bpf.R0, cell(bpf.R1, plan.FactVariables+8*g.addressOf[x]), 8, false)
 	case "kaddr":
-		if g.opts.KernelSymbol == nil || g.opts.Kernel {
+		if g.opts.KernelSymbol == nil {
 			return false
 		}
 		addr, _ := g.opts.KernelSymbol(x.Args[0].(*syntax.Str).Value)
 		g.Imm(bpf.R0, addr)
+	case "percpu_kaddr":
+		g.percpu(x)
+	case "write_user":
+		g.writeUser(x)
 	case "find":
 		g.find(x)
 	case "strlen":
@@ -248,17 +253,17 @@ func (g *generator) bufferLength(x *syntax.Call, t *types.Type) {
 
 // signal asks the controller to send one.
 func (g *generator) signal(x *syntax.Call) {
-	a := &Action{At: x.Span, Kind: Signal, Thread: x.Name == "signal_thread", Args: []*types.Type{types.Uint64, types.Uint64}}
-	rec := g.room(RecordArgs + 16)
+	a := &plan.Action{At: x.Span, Kind: plan.Signal, Thread: x.Name == "signal_thread", Args: []*types.Type{types.Uint64, types.Uint64}}
+	rec := g.room(plan.RecordArgs + 16)
 	if name, ok := g.stringLiteral(x.Args[0]); ok {
 		g.Imm(bpf.R0, signalNumber(name))
 	} else {
 		g.number(x.Args[0])
 	}
-	g.Store(rec.Plus(RecordArgs), bpf.R0)
+	g.Store(rec.Plus(plan.RecordArgs), bpf.R0)
 	g.Helper(bpf.FnGetCurrentPidTgid)
-	g.Store(rec.Plus(RecordArgs+8), bpf.R0)
-	g.emitRecord(a, rec, RecordArgs+16)
+	g.Store(rec.Plus(plan.RecordArgs+8), bpf.R0)
+	g.emitRecord(a, rec, plan.RecordArgs+16)
 }
 
 // joinMost is how many strings join shows, and joinSize the bytes of each.
@@ -269,7 +274,7 @@ const (
 
 // join sends the strings that an array of pointers points to.
 func (g *generator) join(x *syntax.Call) {
-	a := &Action{At: x.Span, Kind: Join, Format: " "}
+	a := &plan.Action{At: x.Span, Kind: plan.Join, Format: " "}
 	if len(x.Args) == 2 {
 		a.Format = x.Args[1].(*syntax.Str).Value
 	}
@@ -278,22 +283,22 @@ func (g *generator) join(x *syntax.Call) {
 		a.Args = append(a.Args, types.StringOf(size))
 	}
 	slot := a.Args[0].Slot()
-	rec := g.room(RecordArgs + joinMost*slot)
+	rec := g.room(plan.RecordArgs + joinMost*slot)
 	g.number(x.Args[0])
 	at, end := g.save(), g.NewLabel()
-	g.Zero(rec, RecordArgs+joinMost*slot)
+	g.Zero(rec, plan.RecordArgs+joinMost*slot)
 	for i := range joinMost {
 		g.Load(bpf.R0, at, 8, false)
 		g.AluImm(bpf.Add, bpf.R0, int32(8*i))
 		g.readTarget(types.Uint64)
 		g.IfImm(bpf.Jeq, bpf.R0, 0, end)
 		g.Mov(bpf.R3, bpf.R0)
-		g.Addr(bpf.R1, rec.Plus(RecordArgs+i*slot))
+		g.Addr(bpf.R1, rec.Plus(plan.RecordArgs+i*slot))
 		g.Imm(bpf.R2, uint64(size))
 		g.read(true)
 	}
 	g.Put(end)
-	g.emitRecord(a, rec, RecordArgs+joinMost*slot)
+	g.emitRecord(a, rec, plan.RecordArgs+joinMost*slot)
 }
 
 // assert ends the script where its condition does not hold.
@@ -306,8 +311,70 @@ func (g *generator) assert(x *syntax.Call) {
 	if len(x.Args) == 2 {
 		text += ": " + x.Args[1].(*syntax.Str).Value
 	}
-	g.send(&Action{At: x.Span, Kind: Errorf, Format: strings.ReplaceAll(text, "%", "%%")}, nil)
-	g.send(&Action{At: x.Span, Kind: Exit, Code: 1}, nil)
+	g.send(&plan.Action{At: x.Span, Kind: plan.Errorf, Format: strings.ReplaceAll(text, "%", "%%")}, nil)
+	g.send(&plan.Action{At: x.Span, Kind: plan.Exit, Code: 1}, nil)
 	g.GoTo(g.end)
 	g.Put(end)
+}
+
+// percpu leaves in R0 the address of a processor's own variable; 0 where there is no such processor.
+func (g *generator) percpu(x *syntax.Call) {
+	if g.opts.KernelSymbol == nil {
+		g.Imm(bpf.R0, 0)
+		return
+	}
+	at := func(name string) uint64 {
+		addr, err := g.opts.KernelSymbol(name)
+		if err != nil {
+			g.errorf(x, "percpu_kaddr(): the kernel has no %s%v", name, err)
+		}
+		return addr
+	}
+	if len(x.Args) == 2 {
+		g.number(x.Args[1])
+	} else {
+		g.Helper(bpf.FnGetSmpProcessorID)
+	}
+	cpu := g.save()
+	none, end := g.NewLabel(), g.NewLabel()
+	g.Imm(bpf.R0, at("nr_cpu_ids"))
+	g.readTarget(types.Uint32)
+	g.Load(bpf.R1, cpu, 8, false)
+	g.IfReg(bpf.Jge, bpf.R1, bpf.R0, none)
+	g.AluImm(bpf.Lsh, bpf.R1, 3)
+	g.Imm(bpf.R0, at("__per_cpu_offset"))
+	g.Alu(bpf.Add, bpf.R0, bpf.R1)
+	g.readTarget(types.Uint64)
+	g.Imm(bpf.R1, at(x.Args[0].(*syntax.Str).Value))
+	g.Alu(bpf.Add, bpf.R0, bpf.R1)
+	g.GoTo(end)
+	g.Put(none)
+	g.Imm(bpf.R0, 0)
+	g.Put(end)
+}
+
+// writeUser writes a value into the target, and leaves in R0 what the helper says.
+func (g *generator) writeUser(x *syntax.Call) {
+	to, t := g.types[x.Args[0]], g.types[x.Args[1]]
+	size := max(t.Size, 1)
+	var from place
+	text, literal := x.Args[1].(*syntax.Str)
+	switch {
+	case literal:
+		size = len(text.Value) + 1
+		from = g.memory(text)
+	case t.Scalar():
+		if to.Kind == types.Pointer && to.Elem != nil && to.Elem.Scalar() {
+			size = max(to.Elem.Size, 1)
+		}
+		g.number(x.Args[1])
+		from = g.save()
+	default:
+		from = g.memory(x.Args[1])
+	}
+	g.number(x.Args[0])
+	g.Mov(bpf.R1, bpf.R0)
+	g.Addr(bpf.R2, from)
+	g.Imm(bpf.R3, uint64(size))
+	g.Helper(bpf.FnProbeWriteUser)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"kprobe/bpf"
+	"kprobe/script/plan"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
@@ -28,28 +29,45 @@ func (g *generator) lookup(m *mapInfo, key place) {
 	g.Helper(bpf.FnMapLookupElem)
 }
 
-// refused counts that a map could not be changed: R0 says why, 0 that it could.
-func (g *generator) refused(m *mapInfo) {
-	ok := g.NewLabel()
-	g.IfImm(bpf.Jeq, bpf.R0, 0, ok)
-	g.countLoss(m)
-	g.Put(ok)
+// refused counts that a map could not be changed at a place: R0 says why, 0 that it could.
+func (g *generator) refused(m *mapInfo, at syntax.Span) {
+	end := g.NewLabel()
+	g.IfImm(bpf.Jeq, bpf.R0, 0, end)
+	g.countRefusal(m, at, bpf.R0)
+	g.Put(end)
 }
 
-func (g *generator) countLoss(m *mapInfo) {
-	g.MapValue(bpf.R1, g.losses, g.loss(&Loss{Map: m.name}))
+// countRefusal counts that a map could not be changed at a place, for the reason in a register, without a jump: what follows is one
+// way to the verifier.
+func (g *generator) countRefusal(m *mapInfo, at syntax.Span, why uint8) {
+	busy, _ := g.losses2(m, at)
+	g.Mov(bpf.R0, why)
+	g.AluImm(bpf.Add, bpf.R0, bpf.EBUSY)
+	g.Mov(bpf.R2, bpf.R0)
+	g.Emit(bpf.Insn{Op: bpf.ClassALU64 | bpf.Neg, Dst: bpf.R2})
+	g.Alu(bpf.Or, bpf.R2, bpf.R0)
+	g.AluImm(bpf.Rsh, bpf.R2, 63) // 1 where it is another
+	g.AluImm(bpf.Lsh, bpf.R2, 3)
+	g.MapValue(bpf.R1, g.losses, busy)
+	g.Alu(bpf.Add, bpf.R1, bpf.R2)
 	g.Imm(bpf.R2, 1)
 	g.AtomicAdd(cell(bpf.R1, 0), bpf.R2, false)
 }
 
+// losses2 are the words where what a place loses is counted: because another thread kept the map, and because the map was full,
+// one behind the other.
+func (g *generator) losses2(m *mapInfo, at syntax.Span) (busy, full int) {
+	return g.loss(plan.Loss{At: at, Map: m.name, Busy: true}), g.loss(plan.Loss{At: at, Map: m.name})
+}
+
 // element leaves in regValue the address of a value that is there or is made now, of
-// zeros; without goes to no.
-func (g *generator) element(m *mapInfo, x *syntax.Map, no label) {
+// zeros; without goes to no. What could not be done is told of at a place.
+func (g *generator) element(m *mapInfo, x *syntax.Map, at syntax.Span, no label) {
 	switch {
 	case x.Key == nil && m.plan.Spec.Type == bpf.Array:
 		g.MapValue(regValue, m.index, 0)
 		g.StoreImm(cell(regValue, 0), 1)
-		g.AluImm(bpf.Add, regValue, KeylessHeader)
+		g.AluImm(bpf.Add, regValue, plan.KeylessHeader)
 		return
 	case x.Key == nil:
 		key := g.temp()
@@ -59,7 +77,7 @@ func (g *generator) element(m *mapInfo, x *syntax.Map, no label) {
 		g.IfImm(bpf.Jeq, bpf.R0, 0, no)
 		g.Mov(regValue, bpf.R0)
 		g.StoreImm(cell(regValue, 0), 1)
-		g.AluImm(bpf.Add, regValue, KeylessHeader)
+		g.AluImm(bpf.Add, regValue, plan.KeylessHeader)
 		return
 	}
 	key := g.key(m, x.Key)
@@ -71,9 +89,10 @@ func (g *generator) element(m *mapInfo, x *syntax.Map, no label) {
 	full := g.NewLabel()
 	g.insert(m, key, zeros, full)
 	g.Put(full)
+	g.Mov(regValue, bpf.R0)
 	g.lookup(m, key) // another thread may have put it there
 	g.IfImm(bpf.Jne, bpf.R0, 0, found)
-	g.countLoss(m)
+	g.countRefusal(m, at, regValue)
 	g.GoTo(no)
 	g.Put(found)
 	g.Mov(regValue, bpf.R0)
@@ -128,7 +147,7 @@ func (g *generator) assign(s *syntax.Assign) {
 			return
 		}
 		old := g.types[target]
-		t := g.arithmetic(strings.TrimSuffix(s.Op, "="), old, g.types[s.Value])
+		t := types.Arithmetic(strings.TrimSuffix(s.Op, "="), old, g.types[s.Value])
 		g.reckon(strings.TrimSuffix(s.Op, "="), t, target, s.Value)
 		g.fit(v.typ)
 		g.Store(g.variable(v), bpf.R0)
@@ -141,13 +160,13 @@ func (g *generator) assign(s *syntax.Assign) {
 		case isCall && m.value.Aggregate():
 			g.gather(m, target, call)
 		default:
-			g.put2(m, target, s.Value)
+			g.put2(m, target, s.Value, s.At())
 		}
 	}
 }
 
 // put2 stores a value in a map.
-func (g *generator) put2(m *mapInfo, x *syntax.Map, value syntax.Expr) {
+func (g *generator) put2(m *mapInfo, x *syntax.Map, value syntax.Expr, at syntax.Span) {
 	if x.Key == nil {
 		var from place
 		if !m.value.Scalar() {
@@ -158,7 +177,7 @@ func (g *generator) put2(m *mapInfo, x *syntax.Map, value syntax.Expr) {
 			from = g.save()
 		}
 		g.MapValue(regValue, m.index, 0)
-		g.Copy(cell(regValue, KeylessHeader), from, m.value.Slot())
+		g.Copy(cell(regValue, plan.KeylessHeader), from, m.value.Slot())
 		g.StoreImm(cell(regValue, 0), 1)
 		return
 	}
@@ -179,7 +198,7 @@ func (g *generator) put2(m *mapInfo, x *syntax.Map, value syntax.Expr) {
 	}
 	if m.plan.Count < 0 {
 		update(bpf.UpdateAny)
-		g.refused(m)
+		g.refused(m, at)
 		return
 	}
 	done, full := g.NewLabel(), g.NewLabel()
@@ -188,6 +207,7 @@ func (g *generator) put2(m *mapInfo, x *syntax.Map, value syntax.Expr) {
 	g.insert(m, key, from, full)
 	g.IfImm(bpf.Jeq, bpf.R0, 0, done)
 	g.Put(full) // or another thread has put the key there meanwhile, or kept the bucket for too long
+	g.Mov(regValue, bpf.R0)
 	lost := g.NewLabel()
 	if m.value.Slot() == 8 {
 		g.lookup(m, key)
@@ -201,7 +221,7 @@ func (g *generator) put2(m *mapInfo, x *syntax.Map, value syntax.Expr) {
 		g.IfImm(bpf.Jeq, bpf.R0, 0, done)
 	}
 	g.Put(lost)
-	g.countLoss(m)
+	g.countRefusal(m, at, regValue)
 	g.Put(done)
 }
 
@@ -211,7 +231,7 @@ func (g *generator) change(m *mapInfo, x *syntax.Map, s *syntax.Assign) {
 	g.number(s.Value)
 	by := g.save()
 	no := g.NewLabel()
-	g.element(m, x, no)
+	g.element(m, x, s.At(), no)
 	if op == "+" || op == "-" {
 		g.Load(bpf.R0, by, 8, false)
 		if op == "-" {
@@ -235,7 +255,7 @@ func (g *generator) step(x *syntax.Unary, mx *syntax.Map) {
 		by = -1
 	}
 	no, end := g.NewLabel(), g.NewLabel()
-	g.element(m, mx, no)
+	g.element(m, mx, x.At(), no)
 	g.Imm(bpf.R0, uint64(int64(by)))
 	g.AtomicAdd(cell(regValue, 0), bpf.R0, true)
 	if !x.Post {
@@ -256,14 +276,14 @@ func (g *generator) gather(m *mapInfo, x *syntax.Map, call *syntax.Call) {
 		g.number(call.Args[0])
 		switch t.Kind {
 		case types.Hist:
-			g.histBucket(t)
+			g.PowerBucket(t.Bits)
 		case types.LHist:
-			g.lhistBucket(t)
+			g.StepBucket(t.Low, t.High, t.Step, t.Size/8-1)
 		}
 		n = g.save()
 	}
 	no := g.NewLabel()
-	g.element(m, x, no)
+	g.element(m, x, call.At(), no)
 	add := func(word int, src uint8) {
 		p := cell(regValue, 8*word)
 		if shared {
@@ -287,7 +307,7 @@ func (g *generator) gather(m *mapInfo, x *syntax.Map, call *syntax.Call) {
 		g.Load(bpf.R1, n, 8, false)
 		add(1, bpf.R1)
 	case types.Min, types.Max:
-		g.extreme(m, t, n, shared, no)
+		g.extreme(m, t, n, shared, call.At(), no)
 	case types.TSeries:
 		g.moment(t, n, no)
 	case types.Hist, types.LHist:
@@ -348,7 +368,7 @@ const extremeTries = 64
 
 // extreme keeps the least or greatest. The word that says whether there is one is set
 // behind the value, so that who finds it set finds a value.
-func (g *generator) extreme(m *mapInfo, t *types.Type, n place, shared bool, end label) {
+func (g *generator) extreme(m *mapInfo, t *types.Type, n place, shared bool, at syntax.Span, end label) {
 	worse := uint8(bpf.Jle)
 	switch {
 	case t.Kind == types.Max && t.Signed:
@@ -379,7 +399,10 @@ func (g *generator) extreme(m *mapInfo, t *types.Type, n place, shared bool, end
 		g.AluImm(bpf.Add, bpf.R0, 1)
 		g.Store(tries, bpf.R0)
 		g.IfImm(bpf.Jlt, bpf.R0, extremeTries, again)
-		g.countLoss(m)
+		busy, _ := g.losses2(m, at)
+		g.MapValue(bpf.R1, g.losses, busy)
+		g.Imm(bpf.R2, 1)
+		g.AtomicAdd(cell(bpf.R1, 0), bpf.R2, false)
 		g.GoTo(end)
 	}
 	g.Put(done)

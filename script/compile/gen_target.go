@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"kprobe/bpf"
+	"kprobe/script/plan"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
@@ -43,9 +44,9 @@ func (g *generator) failed(name string) {
 	fine := g.NewLabel()
 	g.IfImm(bpf.Jsge, bpf.R0, 0, fine)
 	g.scoped(func() {
-		rec := g.room(RecordArgs + 8)
-		g.Store(rec.Plus(RecordArgs), bpf.R0)
-		g.emitRecord(&Action{At: g.doing, Kind: Failed, Format: name, Args: []*types.Type{types.Int64}}, rec, RecordArgs+8)
+		rec := g.room(plan.RecordArgs + 8)
+		g.Store(rec.Plus(plan.RecordArgs), bpf.R0)
+		g.emitRecord(&plan.Action{At: g.doing, Kind: plan.Failed, Format: name, Args: []*types.Type{types.Int64}}, rec, plan.RecordArgs+8)
 	})
 	g.Put(fine)
 }
@@ -59,9 +60,9 @@ func (g *generator) absent(none label) {
 	there := g.NewLabel()
 	g.IfImm(bpf.Jne, bpf.R0, 0, there)
 	g.scoped(func() {
-		rec := g.room(RecordArgs + 8)
-		g.StoreImm(rec.Plus(RecordArgs), 0)
-		g.emitRecord(&Action{At: g.doing, Kind: Failed, Format: "map_lookup_elem", Args: []*types.Type{types.Int64}}, rec, RecordArgs+8)
+		rec := g.room(plan.RecordArgs + 8)
+		g.StoreImm(rec.Plus(plan.RecordArgs), 0)
+		g.emitRecord(&plan.Action{At: g.doing, Kind: plan.Failed, Format: "map_lookup_elem", Args: []*types.Type{types.Int64}}, rec, plan.RecordArgs+8)
 	})
 	g.Imm(bpf.R0, 0)
 	g.GoTo(none)

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/script/plan"
 	"kprobe/script/point"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
@@ -310,7 +311,7 @@ func (c *checker) variableOf(x *syntax.Call, target, name string) *types.Type {
 		c.errorf(x, "Could not resolve symbol: %s:%s: %v", target, name, err)
 		return nil
 	}
-	v := Variable{target, name, addr}
+	v := plan.Variable{Target: target, Name: name, Addr: addr}
 	if !slices.Contains(c.variables, v) {
 		c.variables = append(c.variables, v)
 	}

@@ -4,6 +4,7 @@ import (
 	"kprobe/bpf"
 	"kprobe/script/asm"
 	"kprobe/script/calls"
+	"kprobe/script/plan"
 	"kprobe/script/point"
 	"kprobe/script/types"
 )
@@ -95,7 +96,7 @@ func (g *generator) noter() *bpf.Program {
 	g.Imm(bpf.R0, 0)
 	g.Emit(bpf.Insn{Op: bpf.ClassJMP | bpf.Exit})
 	g.Link()
-	return &bpf.Program{Name: NoterName, Insns: g.Insns, Maps: g.plan.Specs, Kind: bpf.Kprobe}
+	return &bpf.Program{Name: plan.NoterName, Insns: g.Insns, Maps: g.plan.Specs, Kind: bpf.Kprobe}
 }
 
 // CallName is the name of a system call of x86-64; "" for none.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"kprobe/arch"
-	"kprobe/script/compile"
 	"kprobe/script/point"
 	"kprobe/script/types"
 	"kprobe/source"
@@ -27,12 +26,12 @@ type Data struct {
 func Of(f *symbol.File) *Data { return &Data{f, map[dwarf.Type]*types.Type{}} }
 
 // Functions are those that a pattern matches, with their parameters.
-func (d *Data) Functions(pattern string) (all []compile.Function) {
+func (d *Data) Functions(pattern string) (all []point.Function) {
 	for _, sym := range d.file.Match(pattern) {
 		if sym.Kind != symbol.Func {
 			continue
 		}
-		fn := compile.Function{Name: sym.Label()}
+		fn := point.Function{Name: sym.Label()}
 		fn.Offset, _ = d.file.OffOf(sym.Addr)
 		fn.Params, fn.Err = d.params(sym)
 		all = append(all, fn)

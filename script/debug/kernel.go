@@ -6,7 +6,6 @@ import (
 
 	"github.com/cilium/ebpf/btf"
 
-	"kprobe/script/compile"
 	"kprobe/script/machine"
 	"kprobe/script/point"
 	"kprobe/script/types"
@@ -31,7 +30,7 @@ func OfKernel(spec *btf.Spec) *Kernel {
 }
 
 // Functions are the one of that name, with its parameters.
-func (k *Kernel) Functions(_, name string) ([]compile.Function, error) {
+func (k *Kernel) Functions(_, name string) ([]point.Function, error) {
 	var f *btf.Func
 	if err := k.spec.TypeByName(name, &f); err != nil {
 		return nil, fmt.Errorf("the kernel's types know no function %s", name)
@@ -40,12 +39,12 @@ func (k *Kernel) Functions(_, name string) ([]compile.Function, error) {
 	if !ok {
 		return nil, fmt.Errorf("the kernel's types know nothing of %s", name)
 	}
-	fn := compile.Function{Name: name, Result: k.typ(proto.Return, "")}
+	fn := point.Function{Name: name, Result: k.typ(proto.Return, "")}
 	word := 0
 	for _, p := range proto.Params {
 		fn.Params = append(fn.Params, k.param(p, &word))
 	}
-	return []compile.Function{fn}, nil
+	return []point.Function{fn}, nil
 }
 
 // param is a parameter, and where it lies: word counts those in registers and on the stack behind them.

@@ -26,8 +26,9 @@ type Names struct {
 	Probe  func(cookie uint64) string
 	Cgroup func(id uint64) string
 	Call   func(number uint64) string            // of a system call; "" for none
-	Stack  func(id uint32, t *types.Type) string // its lines
+	Stack  func(id uint64, t *types.Type) string // its lines
 	Wall   func(boot uint64) time.Time           // when it was so many ns after boot
+	TAI    func(ns uint64) time.Time             // when it was so late by atomic time
 
 	Trailer string // behind a string that was cut
 }
@@ -82,7 +83,7 @@ func (n *Names) Text(t *types.Type, b []byte) string {
 		return n.KSym(word(b))
 	case types.UStack, types.KStack:
 		if id := word(b); id != 0 {
-			return n.Stack(uint32(id-1), t)
+			return n.Stack(id-1, t)
 		}
 		return ""
 	case types.User:

@@ -18,6 +18,10 @@ type Param struct {
 	Stack int         // where none: how far behind the stack pointer it lies
 	Err   error       // why it cannot be read
 	Call  bool        // the number of the system call
+
+	Record bool // it is a member of the event's record, Offset bytes from the beginning
+	Behind bool // it says where behind the record the value begins
+	Offset int
 }
 
 // Layout is what programs for a point know of its parameters.

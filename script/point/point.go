@@ -3,6 +3,8 @@
 package point
 
 import (
+	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +28,10 @@ type Point struct {
 	Virtual  bool    // the address is as symbols have it; where no code is there, or else, it is an offset in the file
 	Static   *Static // of a usdt
 	Watch    *Watch  // of a watchpoint; Address is then the target's, Function a variable's name
+	Sample   *Sample // of software, hardware, and of a profile of a process
 	Syscall  *Syscall
+	Event    *Event
+	Raw      bool        // of an Event: what its tracepoint is called with, not its record
 	Params   []Param     // of args
 	NoParams string      // why there are none
 	Result   *types.Type // of retval, where it is known
@@ -109,6 +114,7 @@ type Reader struct {
 	Kernel  bool                                                  // the target is a kernel
 	Missing string                                                // what to do where there is no such probe: error, warn or ignore
 	Program string                                                // the process's, whose functions need no path; "" for none
+	Events  func() (*TraceEvents, error)                          // of the kernel; nil: none are known
 	Statics func(target string) ([]Static, error)                 // nil: those of no file are looked for
 	Lines   func(target, file string, line int) ([]uint64, error) // where in the target's file a line's code begins, virtually
 	Errorf  func(at syntax.Node, format string, a ...any)
@@ -120,8 +126,59 @@ type Reader struct {
 
 // Read gives the points that an attach point stands for: none where it was refused.
 func (r *Reader) Read(at syntax.Point) []*Point {
+	text, ok := r.positional(at)
+	if !ok {
+		return nil
+	}
+	parts := syntax.SplitPoint(text)
+	if !HasGlob(parts[0]) {
+		return r.read(at, parts)
+	}
+	names := providers(parts, r.Program != "")
+	if len(names) == 0 {
+		r.Errorf(at, "No probe type matched for %s", parts[0])
+		return nil
+	}
+	// Of a pattern of providers those count that can be read so.
+	errorf, why := r.Errorf, ""
+	defer func() { r.Errorf = errorf }()
+	r.Errorf = func(_ syntax.Node, format string, a ...any) {
+		if why == "" {
+			why = fmt.Sprintf(format, a...)
+		}
+	}
+	var all []*Point
+	for _, name := range names {
+		one := slices.Clone(parts)
+		if one[0] = name; len(parts) == 1 {
+			one = []string{name, parts[0]}
+		}
+		all = append(all, r.read(at, one)...)
+	}
+	if len(all) == 0 && why != "" {
+		errorf(at, "%s", why)
+	}
+	return all
+}
+
+// providers are those that a pattern matches: a process's where the next part is a path, else a kernel's.
+func providers(parts []string, process bool) (names []string) {
+	all := []string{"fentry", "hardware", "interval", "iter", "kprobe", "profile", "rawtracepoint", "software", "tracepoint"}
+	if process || len(parts) > 1 && strings.Contains(parts[1], "/") {
+		all = []string{"uprobe", "usdt"}
+	}
+	for _, name := range all {
+		if ok, _ := path.Match(parts[0], name); ok || len(parts) == 1 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// read gives the points of an attach point that was cut into parts.
+func (r *Reader) read(at syntax.Point, parts []string) []*Point {
 	r.more = nil
-	p := r.point(at)
+	p := r.point(at, parts)
 	if p == nil {
 		return nil
 	}
@@ -129,16 +186,17 @@ func (r *Reader) Read(at syntax.Point) []*Point {
 }
 
 // point reads an attach point.
-func (r *Reader) point(at syntax.Point) *Point {
-	text := r.positional(at)
-	parts := syntax.SplitPoint(text)
+func (r *Reader) point(at syntax.Point, parts []string) *Point {
 	provider, ok := syntax.Providers[parts[0]]
 	pt := &Point{Span: at.Span, Provider: provider}
 	bad := func(format string, a ...any) *Point {
 		r.Errorf(at, format, a...)
 		return nil
 	}
-	if !ok {
+	switch {
+	case parts[0] == "":
+		return bad("No attach points for probe: it names no probe type")
+	case !ok:
 		return bad("Invalid probe type: %s", parts[0])
 	}
 	parts[0] = provider
@@ -147,7 +205,7 @@ func (r *Reader) point(at syntax.Point) *Point {
 	switch provider {
 	case "begin", "end":
 		if len(args) > 0 && !slices.Equal(args, []string{"*"}) {
-			return bad("%s probes should not have any arguments", strings.ToUpper(provider))
+			return bad("%s probe type requires 0 arguments, found %d", provider, len(args))
 		}
 		return pt
 	case "self":
@@ -162,8 +220,11 @@ func (r *Reader) point(at syntax.Point) *Point {
 		}
 		return pt
 	case "test", "bench":
-		if len(args) != 1 || args[0] == "" {
-			return bad("%s probe type requires 1 argument, found %d", provider, len(args))
+		if len(args) != 1 {
+			return bad("%s probe type requires 1 arguments, found %d", provider, len(args))
+		}
+		if args[0] == "" {
+			return bad("%s probes must have a name", provider)
 		}
 		pt.Function = args[0]
 		if r.suite == nil {
@@ -176,6 +237,8 @@ func (r *Reader) point(at syntax.Point) *Point {
 		return pt
 	case "interval", "profile":
 		return r.timer(at, pt, args)
+	case "software", "hardware":
+		return r.sampled(at, pt, args)
 	case "uprobe", "uretprobe":
 		if r.Program != "" && (len(args) == 1 || len(args) == 2 && args[0] == "cpp") {
 			args = slices.Insert(args, 0, r.Program)
@@ -183,8 +246,13 @@ func (r *Reader) point(at syntax.Point) *Point {
 		if len(args) == 3 && args[1] == "cpp" {
 			args = slices.Delete(args, 1, 2)
 		}
-		if len(args) < 2 || args[0] == "" || args[1] == "" {
-			return bad("%s probe type requires a path and a function or address: %s:PATH:FUNCTION", provider, provider)
+		switch {
+		case len(args) < 2:
+			return bad("%s probe type requires 2 or 3 arguments, found %d: %s:PATH:FUNCTION", provider, len(args), provider)
+		case args[0] == "":
+			return bad("%s should have a target", provider)
+		case args[1] == "":
+			return bad("%s should be attached to a function and/or address", provider)
 		}
 		if len(args) == 3 && args[2] != "" && !strings.Contains(args[0], "@") {
 			return bad("unsupported language type: %s", args[1])
@@ -208,7 +276,14 @@ func (r *Reader) point(at syntax.Point) *Point {
 		default:
 			return bad("%s probe type requires 1 or 2 arguments, found %d", provider, len(args))
 		}
+		if args[len(args)-1] == "" {
+			return bad("%s should be attached to a function", provider)
+		}
 		return r.function(at, pt, args[len(args)-1])
+	case "rawtracepoint":
+		return r.raw(at, pt, args)
+	case "iter":
+		return bad("iter: the lists that a kernel walks for BPF programs cannot be walked from outside yet")
 	}
 	return bad("%s probes are not supported yet", provider)
 }
@@ -315,26 +390,49 @@ func (r *Reader) timer(at syntax.Point, pt *Point, args []string) *Point {
 	return pt
 }
 
-// positional puts parameters into an attach point's text.
-func (r *Reader) positional(at syntax.Point) string {
+// noProbes tells of an attach point that nothing stands for, and why, as the script has asked to be told.
+func (r *Reader) noProbes(at syntax.Point, why string) {
+	switch r.Missing {
+	case "error":
+		r.Errorf(at, "No probes found for %s: %s", at.Text, why)
+	case "warn":
+		r.Warnf(at, "No probes found for %s", at.Text)
+	}
+}
+
+// positional puts parameters into an attach point's text, but for what is in quotes; those that are not given are empty.
+func (r *Reader) positional(at syntax.Point) (string, bool) {
 	var b strings.Builder
-	text := at.Text
+	text, quoted := at.Text, false
 	for i := 0; i < len(text); i++ {
-		j := i + 1
-		for j < len(text) && text[j] >= '0' && text[j] <= '9' {
-			j++
-		}
-		if text[i] != '$' || j == i+1 {
-			b.WriteByte(text[i])
+		c := text[i]
+		switch {
+		case c == '"':
+			quoted = !quoted
+		case c == '\\' && quoted && i+1 < len(text):
+			b.WriteByte(c)
+			i++
+			c = text[i]
+		case c == '$' && !quoted && i+1 < len(text):
+			j := i + 1
+			for j < len(text) && text[j] >= '0' && text[j] <= '9' {
+				j++
+			}
+			n, err := strconv.ParseUint(text[i+1:j], 10, 64)
+			switch {
+			case j == i+1 || text[i+1] == '0':
+				r.Errorf(at, "invalid trailing character for positional param: %c. Put it in quotes if it is meant so", text[i+1])
+				return "", false
+			case err != nil:
+				r.Errorf(at, "positional parameter is not valid: %s", text[i:j])
+				return "", false
+			case n <= uint64(len(r.Params)):
+				b.WriteString(r.Params[n-1])
+			}
+			i = j - 1
 			continue
 		}
-		n, _ := strconv.Atoi(text[i+1 : j])
-		if n < 1 || n > len(r.Params) {
-			r.Errorf(at, "param $%d is not given", n)
-		} else {
-			b.WriteString(r.Params[n-1])
-		}
-		i = j - 1
+		b.WriteByte(c)
 	}
-	return b.String()
+	return b.String(), true
 }

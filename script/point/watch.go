@@ -15,6 +15,11 @@ type Watch struct {
 	Read    bool
 	Write   bool
 	Execute bool // then nothing else: a probe on the instruction
+
+	// Called: the address is what the point's function is called with, as its argument of that number. Async: who calls it does not
+	// wait until the memory is watched.
+	Called, Async bool
+	Arg           int
 }
 
 // Interpreted tells whether the probe's program runs in the controller while the thread that hit it stands: it has that

@@ -21,7 +21,8 @@ type File struct {
 	C       []CDecl  // what is C: preprocessor lines and declarations of types
 	Config  []Config // config = { ... }
 	Imports []Import
-	Items   []Item // *Probe, *Macro, *Fn, *MapDecl, in the file's order
+	Uses    []Import // within bodies
+	Items   []Item   // *Probe, *Macro, *Fn, *MapDecl, in the file's order
 }
 
 // CDecl is one declaration in C, as it stands in the source: "#define N 3",

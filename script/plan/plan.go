@@ -1,87 +1,14 @@
-// Package compile makes eBPF programs of a script: it expands what is written short,
-// finds the types of variables and maps, refuses what has no sense, and generates code.
-// What comes out, a Plan, says where the programs go, which maps they share, and what
-// the records that they send mean. Nothing here touches a target.
-package compile
+// Package plan is what scripts are compiled to. A Plan says where the programs go, which maps
+// they share, and what the records that they send mean.
+package plan
 
 import (
 	"kprobe/bpf"
-	"kprobe/script/machine"
 	"kprobe/script/point"
 	"kprobe/script/settings"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
-
-// Options are what a script is compiled with.
-type Options struct {
-	Params []string          // $1, $2, ...
-	Named  map[string]string // --name=value; of --name, "" is the value
-	Unsafe bool              // system() and the like may be used
-	CPID   int               // of the command that was started; 0 for none
-	Kernel bool              // the target is a kernel
-	Told   bool              // reads that fail, and keys that are not there, are told of
-	Target *machine.Machine  // nil: x86-64
-
-	// Program is the path of the process's; attach points need not name it. "" without a process.
-	Program string
-	// Statics are the static probes of the file that an attach point names.
-	Statics func(target string) ([]point.Static, error)
-
-	// Import finds the scripts that an import of the script named from names; nil: none can be imported.
-	Import func(from, path string) ([]Imported, error)
-
-	// Variable finds a variable of a file: its virtual address and its size.
-	Variable func(target, name string) (addr, size uint64, err error)
-
-	// Lines finds where in a file the code of a source line begins: virtual addresses.
-	Lines func(target, file string, line int) ([]uint64, error)
-
-	// KernelSymbol finds a symbol of the kernel that the controller runs on.
-	KernelSymbol func(name string) (uint64, error)
-
-	// Debug tells what debug data of files says; nil: nothing.
-	Debug Debug
-
-	// Types tell what the kernel's do; nil: nothing.
-	Types KernelTypes
-
-	// Settings are those of the environment, by their names in a config block.
-	Settings map[string]string
-}
-
-// Imported is another script.
-type Imported struct{ Name, Text string }
-
-// Debug is what debug data of the files that attach points name says.
-type Debug interface {
-	// Functions are those that a pattern matches, with their parameters.
-	Functions(target, pattern string) ([]Function, error)
-
-	// Type is a type by its name, "struct foo" or "foo_t"; nil for none.
-	Type(target, name string) *types.Type
-
-	// Constant is one that an enumeration names.
-	Constant(target, name string) (value uint64, t *types.Type, ok bool)
-}
-
-// KernelTypes is what a kernel says of its functions and types. Records come without their members, until these are
-// asked for.
-type KernelTypes interface {
-	Debug
-
-	// Complete gives a record its members.
-	Complete(t *types.Type)
-}
-
-// Function is one of a file, or of the kernel.
-type Function struct {
-	Name   string
-	Offset uint64 // in the file
-	Params []point.Param
-	Err    error       // why they are not known
-	Result *types.Type // of a kernel's; nil where it is not known
-}
 
 // Plan is a compiled script.
 type Plan struct {
@@ -106,8 +33,8 @@ type Variable struct {
 	Addr         uint64 // virtual, in the file
 }
 
-// leaves tells whether there are tracepoints behind system calls.
-func (p *Plan) leaves() bool {
+// Leaves tells whether there are tracepoints behind system calls.
+func (p *Plan) Leaves() bool {
 	for _, probe := range p.Probes {
 		if s := probe.Points[0].Syscall; s != nil && s.Exit && !s.Kernel {
 			return true
@@ -165,8 +92,14 @@ const (
 	FactCgroup       = 8
 	FactTargetCgroup = 16
 	FactTargetStart  = 24 // when a kernel was asked first, by its own clock
-	FactVariables    = 32 // the addresses of the plan's Variables
+	FactProcess      = 32 // of several processes, which this is: from 1 on
+	FactTAI          = 40 // what international atomic time is ahead of the time since boot, in ns
+	FactVariables    = 48 // the addresses of the plan's Variables
 )
+
+// ProcessShift is where in an address of one of several processes that process's number is, in bits; a trace's number has
+// it from bit 32 on.
+const ProcessShift = 48
 
 // Record is what every record begins with: the action's number and the time.
 const (
@@ -211,13 +144,9 @@ type Action struct {
 	At     syntax.Span
 }
 
-// Loss counts what went wrong: with a map that is full, or at a place. Each has a word of LossName, from the
-// second on.
+// Loss counts what went wrong at a place. Each has a word of LossName, from the second on.
 type Loss struct {
 	At   syntax.Span
-	Map  string
-	Zero bool // a division by 0
+	Map  string // that could not be changed; "" for a division by 0
+	Busy bool   // because another thread kept it for too long: else it was full
 }
-
-// MaxLosses is how many words there are.
-const MaxLosses = 64
