@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"kprobe/script/imports"
 	"kprobe/script/machine"
 	"kprobe/script/macro"
 	"kprobe/script/plan"
@@ -115,8 +116,8 @@ func (c *checker) hint(format string, a ...any) {
 // file checks everything.
 func (c *checker) file(f *syntax.File) {
 	c.final = true
-	c.imports(f)
-	c.set = c.settings(f)
+	(&imports.Reader{Source: c.src, Find: c.opts.Import, Errorf: c.errorf, Failed: func(es syntax.Errors) { c.errs = append(c.errs, es...) }}).Add(f)
+	c.set, c.headers = c.settings(f), c.opts.Headers
 	c.ofKernel = c.opts.Types != nil && !slices.ContainsFunc(f.Items, func(it syntax.Item) bool {
 		p, ok := it.(*syntax.Probe)
 		return ok && slices.ContainsFunc(p.Points, func(at syntax.Point) bool {
@@ -127,7 +128,17 @@ func (c *checker) file(f *syntax.File) {
 	for _, d := range f.C {
 		c.cDecl(d)
 	}
-	macro.Expand(f, c.errorf, func(x syntax.Expr) syntax.Expr {
+	for more := true; more; { // what is defined by what is defined behind it
+		n := len(c.consts) + len(c.texts)
+		for _, d := range f.C {
+			c.define(d)
+		}
+		more = len(c.consts)+len(c.texts) > n
+	}
+	macro.Expand(f, macro.Tell{Errorf: c.errorf, Hint: c.hint}, func(x syntax.Expr) syntax.Expr {
+		if member, ok := x.(*syntax.Field); ok {
+			return c.configured(member)
+		}
 		if id, ok := x.(*syntax.Ident); ok {
 			if text, ok := c.texts[id.Name]; ok {
 				return &syntax.Str{Span: x.At(), Value: text}
@@ -135,8 +146,9 @@ func (c *checker) file(f *syntax.File) {
 		}
 		return named(x)
 	})
+	macro.Texts(f, c.warnf)
 	var probes []*syntax.Probe
-	places := point.Reader{Params: c.opts.Params, Machine: c.machine, Kernel: c.opts.Kernel, Missing: c.set.MissingProbes, Program: c.opts.Program, Statics: c.opts.Statics, Lines: c.opts.Lines, Errorf: c.errorf, Warnf: c.warnf}
+	places := point.Reader{Params: c.opts.Params, Machine: c.machine, Kernel: c.opts.Kernel, Missing: c.set.MissingProbes, Program: c.opts.Program, Events: c.opts.Events, Statics: c.opts.Statics, Lines: c.opts.Lines, Errorf: c.errorf, Warnf: c.warnf}
 	for _, it := range f.Items {
 		switch it := it.(type) {
 		case *syntax.Probe:
@@ -148,7 +160,7 @@ func (c *checker) file(f *syntax.File) {
 					case asked && p.Syscall != nil:
 						all = p.Each()
 					case asked || p.Provider == "fexit" && syntax.Names(it, "retval"):
-						all = c.signatures(p)
+						all = p.Signatures(c.opts.Debug, c.opts.Types)
 					}
 					for _, p := range all {
 						p.Params = c.resolve(p.Params)
@@ -162,7 +174,7 @@ func (c *checker) file(f *syntax.File) {
 			c.fn(it)
 		}
 	}
-	if len(c.errs) > 0 {
+	if len(c.errs.Fatal()) > 0 {
 		return
 	}
 	if len(probes) == 0 {

@@ -54,6 +54,23 @@ func (c *checker) cDecl(d syntax.CDecl) {
 	}
 }
 
+// define takes what a #define says where it is a number or a text.
+func (c *checker) define(d syntax.CDecl) {
+	words := strings.Fields(d.Text)
+	if !strings.HasPrefix(d.Text, "#define") || len(words) < 3 {
+		return
+	}
+	x, err := syntax.ParseExpr(&syntax.Source{Name: c.src.Name, Text: strings.TrimSpace(d.Text[strings.Index(d.Text, words[1])+len(words[1]):])})
+	if err != nil {
+		return
+	}
+	if n, ok := c.constant(x); ok {
+		c.consts[words[1]] = n
+	} else if text, ok := x.(*syntax.Str); ok {
+		c.texts[words[1]] = text.Value
+	}
+}
+
 // typeAt is typeOf with errors at the declaration.
 func (c *checker) typeAt(d syntax.CDecl, t *syntax.Type) *types.Type {
 	here := *t

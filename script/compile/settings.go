@@ -3,6 +3,7 @@ package compile
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"kprobe/script/settings"
@@ -37,4 +38,23 @@ func (c *checker) settings(f *syntax.File) settings.Settings {
 		}
 	}
 	return s
+}
+
+// configured is the literal that config().name stands for; nil for what is none.
+func (c *checker) configured(x *syntax.Field) syntax.Expr {
+	if call, ok := x.X.(*syntax.Call); !ok || call.Name != "config" || len(call.Args) > 0 {
+		return nil
+	}
+	value, known := c.set.Value(strings.ToLower(x.Name))
+	n, err := strconv.ParseUint(value, 10, 64)
+	switch {
+	case !known:
+		c.errorf(x, "Unrecognized config variable: %s", x.Name)
+	case err == nil:
+	case value == "true" || value == "false":
+		return &syntax.Bool{Span: x.Span, Value: value == "true"}
+	default:
+		return &syntax.Str{Span: x.Span, Value: value}
+	}
+	return &syntax.Int{Span: x.Span, Text: value, Value: n}
 }

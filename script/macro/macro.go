@@ -3,37 +3,45 @@ package macro
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"kprobe/script/syntax"
 )
 
-// maxExpansion is how deep macros may call one another: one that calls itself has no end.
-const maxExpansion = 64
-
-// Errorf tells what is wrong at a place.
-type Errorf func(at syntax.Node, format string, a ...any)
+// Tell is who is told what is wrong.
+type Tell struct {
+	Errorf func(at syntax.Node, format string, a ...any)
+	Hint   func(format string, a ...any) // what would help against the last error
+}
 
 // Named is what a call or a name stands for that is none of a macro's: comm for comm(); nil for itself.
 type Named func(x syntax.Expr) syntax.Expr
 
 // expander puts macros in.
 type expander struct {
-	errorf Errorf
+	Tell
 	named  Named
 	macros map[string][]*syntax.Macro
-	count  int // of expansions, for names that nobody else has
-	depth  int
+	count  int             // of expansions, for names that nobody else has
+	under  []*syntax.Macro // those whose calls are being put in
 }
 
 // Expand puts the file's macros into its probes and functions.
-func Expand(f *syntax.File, errorf Errorf, named Named) {
-	e := &expander{errorf: errorf, named: named, macros: map[string][]*syntax.Macro{}}
+func Expand(f *syntax.File, tell Tell, named Named) {
+	e := &expander{Tell: tell, named: named, macros: map[string][]*syntax.Macro{}}
 	for _, it := range f.Items {
 		if m, ok := it.(*syntax.Macro); ok {
 			for _, o := range e.macros[m.Name] {
-				if len(o.Params) == len(m.Params) {
-					e.errorf(m, "Redefinition of macro: %s", m.Name)
+				if alike(o, m) {
+					e.Errorf(m, "Redefinition of macro: %s", m.Name)
+				}
+			}
+			for i, p := range m.Params {
+				for _, o := range m.Params[:i] {
+					if o.Name == p.Name {
+						e.Errorf(p, "%s for macro argument has already been used: %s", strings.ToUpper(kind(p)[:1])+kind(p)[1:], p.Name)
+					}
 				}
 			}
 			e.macros[m.Name] = append(e.macros[m.Name], m)
@@ -64,6 +72,8 @@ func (e *expander) replace(x syntax.Expr) syntax.Expr {
 		}
 	case *syntax.Ident:
 		name = x.Name
+	case *syntax.Field:
+		return e.named(x)
 	default:
 		return nil
 	}
@@ -77,13 +87,71 @@ func (e *expander) replace(x syntax.Expr) syntax.Expr {
 		}
 		return y
 	}
+	var closest *syntax.Macro
 	for _, m := range all {
-		if len(m.Params) == len(args) {
+		switch {
+		case len(m.Params) != len(args):
+		case suits(m, args):
 			return e.put(x, m, args)
+		case closest == nil:
+			closest = m
 		}
 	}
-	e.errorf(x, "Call to macro %s() has wrong number arguments. Expected: %d but got %d", name, len(all[0].Params), len(args))
+	if y := e.named(x); y != nil && closest == nil {
+		return y // what has that name without a macro, with other arguments
+	}
+	e.Errorf(x, "Call to %s() has arguments that do not match any definition.", name)
+	if closest == nil {
+		e.Hint("The closest definition of %s() has a different number of arguments. Expected: %d but got %d", name, len(all[0].Params), len(args))
+		return &syntax.Int{Span: x.At(), Text: "0"}
+	}
+	for i, p := range closest.Params {
+		if want := kind(p); !fits(p, args[i]) {
+			got := "an expression"
+			switch args[i].(type) {
+			case *syntax.Var:
+				got = "a variable"
+			case *syntax.Map:
+				got = "a map"
+			}
+			e.Errorf(args[i], "Mismatched arg. %s() expects a %s for arg %s but got %s.", name, want, p.Name, got)
+		}
+	}
 	return &syntax.Int{Span: x.At(), Text: "0"}
+}
+
+// kind is what a parameter stands for.
+func kind(p syntax.Param) string {
+	switch p.Name[0] {
+	case '$':
+		return "variable"
+	case '@':
+		return "map"
+	}
+	return "ident"
+}
+
+// alike tells of two macros that no call tells apart.
+func alike(a, b *syntax.Macro) bool {
+	return slices.EqualFunc(a.Params, b.Params, func(p, q syntax.Param) bool { return kind(p) == kind(q) })
+}
+
+// suits tells whether arguments are what a macro's parameters stand for.
+func suits(m *syntax.Macro, args []syntax.Expr) bool {
+	for i, p := range m.Params {
+		if !fits(p, args[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// fits tells whether a parameter may stand for an argument: a name alone stands for any.
+func fits(p syntax.Param, arg syntax.Expr) bool {
+	_, isVar := arg.(*syntax.Var)
+	m, isMap := arg.(*syntax.Map)
+	k := kind(p)
+	return k == "ident" || k == "variable" && isVar || k == "map" && isMap && m.Key == nil
 }
 
 // isType tells of sizeof(name): a name alone is a type's there, whatever macros there are.
@@ -98,46 +166,44 @@ func (e *expander) isType(x *syntax.Call) bool {
 // put makes the body of a macro for one call. Variables of its own get names that nobody
 // else can write.
 func (e *expander) put(at syntax.Expr, m *syntax.Macro, args []syntax.Expr) syntax.Expr {
-	if e.depth++; e.depth > maxExpansion {
-		e.depth--
-		e.errorf(at, "Recursive macro call detected: %s", m.Name)
+	given := map[string]syntax.Expr{}
+	written := map[string]*syntax.TypeArg{} // arguments that are types
+	for i, p := range m.Params {
+		given[p.Name] = syntax.Copy(args[i], e.replace) // before the macro is under way: m(m(1)) has an end
+		if t, ok := given[p.Name].(*syntax.TypeArg); ok {
+			written[p.Name] = t
+		}
+		if let := syntax.Declares(m.Body, p.Name); let != nil {
+			e.Errorf(let, "Variable declaration shadows macro arg %s", p.Name)
+		}
+	}
+	if i := slices.Index(e.under, m); i >= 0 {
+		chain := ""
+		for _, o := range e.under[i:] {
+			chain += o.Name + " > "
+		}
+		e.Errorf(at, "Recursive macro call detected. Call chain: %s%s", chain, m.Name)
 		return &syntax.Int{Span: at.At(), Text: "0"}
 	}
-	defer func() { e.depth-- }()
+	e.under = append(e.under, m)
+	defer func() { e.under = e.under[:len(e.under)-1] }()
 	e.count++
 	own := fmt.Sprintf("#%d", e.count)
-	given := map[string]syntax.Expr{}
-	for i, p := range m.Params {
-		arg := syntax.Copy(args[i], e.replace)
-		_, isVar := arg.(*syntax.Var)
-		mx, isMap := arg.(*syntax.Map)
-		switch {
-		case strings.HasPrefix(p.Name, "$") && !isVar && syntax.Mutates(m.Body, p.Name):
-			e.errorf(args[i], "Mismatched arg to macro call. Macro expects a variable for arg %s but got an expression.", p.Name)
-		case strings.HasPrefix(p.Name, "@") && (!isMap || mx.Key != nil):
-			e.errorf(args[i], "Mismatched arg to macro call. Macro expects a map for arg %s but got an expression.", p.Name)
-		}
-		given[p.Name] = arg
-	}
 	rename := func(name string) string {
 		if v, ok := given[name].(*syntax.Var); ok {
 			return v.Name
 		}
 		return name + own
 	}
+	var theirs []syntax.Expr // what the call has given
 	var inner func(x syntax.Expr) syntax.Expr
 	inner = func(x syntax.Expr) syntax.Expr {
 		switch x := x.(type) {
 		case *syntax.Var:
-			if arg, ok := given[x.Name]; ok {
-				if _, isVar := arg.(*syntax.Var); !isVar {
-					return syntax.Copy(arg, func(syntax.Expr) syntax.Expr { return nil })
-				}
-			}
 			return &syntax.Var{Span: x.Span, Name: rename(x.Name)}
 		case *syntax.Map:
 			if _, ok := given[x.Name]; !ok {
-				e.errorf(x, "Unhygienic access to map: %s. Maps must be passed into the macro as arguments.", x.Name)
+				e.Errorf(x, "Unhygienic access to map: %s. Maps must be passed into the macro as arguments.", x.Name)
 			}
 			if arg, ok := given[x.Name].(*syntax.Map); ok {
 				y := &syntax.Map{Span: x.Span, Name: arg.Name}
@@ -148,9 +214,12 @@ func (e *expander) put(at syntax.Expr, m *syntax.Macro, args []syntax.Expr) synt
 			}
 		case *syntax.Ident:
 			if arg, ok := given[x.Name]; ok {
-				return syntax.Copy(arg, func(syntax.Expr) syntax.Expr { return nil })
+				theirs = append(theirs, syntax.Copy(arg, func(syntax.Expr) syntax.Expr { return nil }))
+				return theirs[len(theirs)-1]
 			}
 			return e.replace(x)
+		case *syntax.Field:
+			return e.named(x)
 		case *syntax.Call:
 			if len(e.macros[x.Name]) > 0 || e.named(x) != nil {
 				call := &syntax.Call{Span: x.Span, Name: x.Name}
@@ -164,6 +233,8 @@ func (e *expander) put(at syntax.Expr, m *syntax.Macro, args []syntax.Expr) synt
 	}
 	body := syntax.Copy(m.Body, inner)
 	syntax.RenameDeclared(body, rename)
+	syntax.PutTypes(body, written)
+	syntax.Expanded(body, &syntax.Expansion{Span: at.At()}, theirs)
 	body.Span = at.At()
 	if len(body.Stmts) == 0 && body.Value != nil {
 		return body.Value // one that is an expression alone stays one

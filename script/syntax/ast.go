@@ -7,7 +7,14 @@
 package syntax
 
 // Span is a part of the source: bytes From to To, which is not its own.
-type Span struct{ From, To int }
+type Span struct {
+	From, To int
+
+	Call *Expansion // of the macro whose text this is; nil for what stands where it was written
+}
+
+// Expansion is where a macro is called.
+type Expansion struct{ Span }
 
 // At is the span itself: what embeds a Span has a place.
 func (s Span) At() Span { return s }
@@ -161,6 +168,11 @@ type (
 		Over     Expr   // nil with a range
 		From, To Expr
 		Body     *Block
+	}
+	// Use is an import within a body: what it names is there for all of the script.
+	Use struct {
+		Span
+		Path string
 	}
 	// Jump is break, continue or return.
 	Jump struct {

@@ -54,35 +54,47 @@ type Error struct {
 	Source *Source
 }
 
-// Error is the message with its place, and the line with what is meant underlined:
+// tabs are shown as so many blanks, so that what is underlined does not depend on who shows it.
+var tabs = strings.NewReplacer("\t", "    ")
+
+// Error is the message with its place, and the line with what is meant underlined; of several lines all, as they are:
 //
 //	stdin:1:9-14: ERROR: Undefined or undeclared variable: $x
 //	begin { $x }
 //	        ~~
+//
+// Where a macro has put it there, the macro's text is shown, and behind it who calls the macro.
 func (e *Error) Error() string {
 	var b strings.Builder
 	kind := "ERROR"
 	if e.Warning {
 		kind = "WARNING"
 	}
-	line, col := e.Source.Position(e.From)
-	endLine, endCol := e.Source.Position(max(e.To, e.From+1))
-	fmt.Fprintf(&b, "%s: %s: %s", e.Source.Place(e.Span), kind, e.Msg)
-	text := e.Source.line(e.From, line)
-	if line != endLine {
-		endCol = len(text) + 1
+	e.tell(&b, e.Span, kind, e.Msg)
+	for c := e.Call; c != nil; c = c.Call {
+		b.WriteByte('\n')
+		e.tell(&b, c.Span, kind, "expanded from")
 	}
-	lead := strings.Map(func(r rune) rune {
-		if r == '\t' {
-			return r
-		}
-		return ' '
-	}, text[:min(col-1, len(text))])
-	fmt.Fprintf(&b, "\n%s\n%s%s", text, lead, strings.Repeat("~", max(1, endCol-col)))
 	if e.Hint != "" {
 		fmt.Fprintf(&b, "\nHINT: %s", e.Hint)
 	}
 	return b.String()
+}
+
+// tell tells something about a place.
+func (e *Error) tell(b *strings.Builder, at Span, kind, msg string) {
+	line, col := e.Source.Position(at.From)
+	endLine, endCol := e.Source.Position(max(at.To, at.From+1))
+	fmt.Fprintf(b, "%s: %s: %s", e.Source.Place(at), kind, msg)
+	for n := line; n <= endLine; n++ {
+		text := e.Source.line(at.From, n)
+		b.WriteString("\n" + tabs.Replace(text))
+		if line == endLine {
+			lead := tabs.Replace(text[:min(col-1, len(text))])
+			meant := tabs.Replace(text[min(col-1, len(text)):min(endCol-1, len(text))])
+			b.WriteString("\n" + strings.Repeat(" ", len(lead)) + strings.Repeat("~", max(1, len(meant))))
+		}
+	}
 }
 
 // Place is where a span is, in words: the line and the columns, or the lines.

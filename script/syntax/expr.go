@@ -1,6 +1,9 @@
 package syntax
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // precedence of binary operators, as in C; all are of the left.
 var precedence = map[string]int{
@@ -52,12 +55,9 @@ func (p *parser) unary() Expr {
 	}
 	if p.tok.kind == tOp {
 		switch op := p.tok.text; op {
-		case "-", "!", "~", "*", "&", "++", "--", "+":
+		case "-", "!", "~", "*", "&", "++", "--":
 			p.next()
 			x := p.unary()
-			if op == "+" {
-				return x
-			}
 			p.counts(op, x)
 			return &Unary{p.since(from), op, x, false}
 		case "(":
@@ -111,7 +111,7 @@ func (p *parser) postfix(x Expr) Expr {
 			if m, ok := x.(*Map); ok && m.Key == nil {
 				key := keys[0]
 				if len(keys) > 1 {
-					key = &Tuple{Span{keys[0].At().From, keys[len(keys)-1].At().To}, keys}
+					key = &Tuple{Span{From: keys[0].At().From, To: keys[len(keys)-1].At().To}, keys}
 				}
 				x = &Map{p.since(from), m.Name, key}
 			} else if len(keys) > 1 {
@@ -138,6 +138,16 @@ func (p *parser) inside(read func() Expr) Expr {
 	return x
 }
 
+// reserved tells of builtins whose names nothing else can have.
+func reserved(name string) bool {
+	switch name {
+	case "args", "ctx", "kstack", "nsecs", "pid", "tid", "ustack":
+		return true
+	}
+	rest := strings.TrimPrefix(strings.TrimPrefix(name, "s"), "arg")
+	return rest != "" && strings.HasSuffix(name, "arg"+rest) && strings.Trim(rest, "0123456789") == ""
+}
+
 // typeFuncs take a type as an argument.
 var typeFuncs = map[string]bool{"sizeof": true, "offsetof": true, "typeof": true, "typeinfo": true}
 
@@ -149,12 +159,7 @@ func (p *parser) primary() Expr {
 		return &Int{t.Span, t.num, t.text}
 	case tStr:
 		p.next()
-		text, span := t.text, t.Span
-		for p.tok.kind == tStr { // strings that stand together are one
-			text += p.tok.text
-			span.To = p.next().To
-		}
-		return &Str{span, text}
+		return &Str{t.Span, t.text}
 	case tVar:
 		p.next()
 		return &Var{t.Span, t.text}
@@ -185,7 +190,7 @@ func (p *parser) primary() Expr {
 func (p *parser) ifExpr() Expr {
 	defer p.deeper()()
 	from := p.next().From
-	t := &Ternary{Cond: p.inside(p.expr), Then: p.block(true)}
+	t := &Ternary{Cond: p.condition(), Then: p.block(true)}
 	if !p.word("else") {
 		p.bail(p.tok.Span, "syntax error, unexpected %s, expecting else", p.shown())
 	}
@@ -225,6 +230,12 @@ func (p *parser) identExpr() Expr {
 			if len(c.Args) > 0 {
 				p.expect(",")
 			}
+			if p.word("typeof") { // of a macro's
+				from := p.tok.From
+				ty := p.typ()
+				c.Args = append(c.Args, &TypeArg{p.since(from), ty})
+				continue
+			}
 			c.Args = append(c.Args, p.inside(p.expr))
 		}
 		c.Span = p.since(t.From)
@@ -243,16 +254,17 @@ func (p *parser) paren() Expr {
 	if p.accept(")") {
 		return &Tuple{p.since(from), nil}
 	}
-	if p.tok.kind == tIdent && p.follows("=") {
+	if p.tok.kind == tIdent && p.follows("=") && !reserved(p.tok.text) {
 		r := &Record{}
 		for !p.accept(")") {
 			if len(r.Names) > 0 {
 				p.expect(",")
-				if p.accept(")") {
-					break
-				}
 			}
-			r.Names = append(r.Names, p.ident("a field's name").text)
+			name := p.ident("a field's name")
+			if slices.Contains(r.Names, name.text) {
+				p.fail(name.Span, "Named argument list already contains name: %s", name.text)
+			}
+			r.Names = append(r.Names, name.text)
 			p.expect("=")
 			r.Elems = append(r.Elems, p.inside(p.expr))
 		}

@@ -12,9 +12,6 @@ func Format(f *File) string {
 	if f.Shebang != "" {
 		w.line("%s", f.Shebang)
 	}
-	for _, c := range f.C {
-		w.line("%s", c.Text)
-	}
 	if len(f.Config) > 0 {
 		w.line("config = {")
 		w.depth++
@@ -30,6 +27,9 @@ func Format(f *File) string {
 	}
 	for _, i := range f.Imports {
 		w.line("import %s;", quote(i.Path))
+	}
+	for _, c := range f.C {
+		w.line("%s", c.Text)
 	}
 	for i, it := range f.Items {
 		if i > 0 || w.b.Len() > 0 {
@@ -156,9 +156,11 @@ func (w *writer) stmt(s Stmt) {
 		if s.Over != nil {
 			over = w.expr(s.Over, 0)
 		} else {
-			over = w.expr(s.From, 1) + ".." + w.expr(s.To, 1)
+			over = w.bound(s.From) + ".." + w.bound(s.To)
 		}
 		w.body("for "+s.Var+" : "+over, s.Body)
+	case *Use:
+		w.line("import %s;", quote(s.Path))
 	case *Jump:
 		if s.Value != nil {
 			w.line("return %s;", w.expr(s.Value, 0))
@@ -170,11 +172,11 @@ func (w *writer) stmt(s Stmt) {
 
 func (w *writer) ifStmt(lead string, s *If) {
 	for {
-		word := "if "
 		if s.Comptime {
-			word = "if comptime "
+			w.line("%sif comptime %s {", lead, w.expr(s.Cond, levelUnary))
+		} else {
+			w.line("%sif (%s) {", lead, w.expr(s.Cond, 0))
 		}
-		w.line("%s%s%s {", lead, word, w.expr(s.Cond, 0))
 		w.inner(s.Then)
 		switch e := s.Else.(type) {
 		case *If:
@@ -187,6 +189,15 @@ func (w *writer) ifStmt(lead string, s *If) {
 		w.line("}")
 		return
 	}
+}
+
+// bound writes where a loop begins or ends.
+func (w *writer) bound(x Expr) string {
+	switch x.(type) {
+	case *Int, *Ident, *Call, *Var, *Positional:
+		return w.expr(x, 0)
+	}
+	return "(" + w.expr(x, 0) + ")"
 }
 
 // Levels of expressions: 0 is a ternary, 1 to 10 are those of precedence.

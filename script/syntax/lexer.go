@@ -55,7 +55,7 @@ func (p *parser) blanks(i int) int {
 		case strings.HasPrefix(text[i:], "/*"):
 			n := strings.Index(text[i+2:], "*/")
 			if n < 0 {
-				p.fail(Span{i, i + 2}, "the comment has no end")
+				p.fail(Span{From: i, To: i + 2}, "the comment has no end")
 				return len(text)
 			}
 			i += n + 4
@@ -79,9 +79,9 @@ func (p *parser) lex(i int) token {
 	i = p.blanks(i)
 	text := p.src.Text
 	if i >= len(text) {
-		return token{Span: Span{len(text), len(text)}, kind: tEOF}
+		return token{Span: Span{From: len(text), To: len(text)}, kind: tEOF}
 	}
-	of := func(k kind, end int) token { return token{Span: Span{i, end}, kind: k, text: text[i:end]} }
+	of := func(k kind, end int) token { return token{Span: Span{From: i, To: end}, kind: k, text: text[i:end]} }
 	c := text[i]
 	next := byte(0)
 	if i+1 < len(text) {
@@ -101,11 +101,14 @@ func (p *parser) lex(i int) token {
 		}
 		t := of(tNumArg, end)
 		var err error
-		if t.num, err = strconv.ParseUint(text[i+1:end], 10, 31); err != nil || t.num == 0 {
-			p.fail(t.Span, "param %s is out of integer range [1, %d]", t.text, math.MaxInt32)
+		if t.num, err = strconv.ParseUint(text[i+1:end], 10, 63); err != nil || t.num == 0 {
+			p.fail(t.Span, "param %s is out of integer range [1, %d]", t.text, math.MaxInt64)
 		}
 		return t
 	case c == '@':
+		if !letter(next) {
+			return of(tMap, i+1)
+		}
 		return of(tMap, p.name(i+1))
 	case digit(c):
 		return p.number(i)
@@ -124,55 +127,14 @@ func (p *parser) lex(i int) token {
 	return of(tBad, end)
 }
 
-// durations are suffixes of numbers, in nanoseconds.
-var durations = map[string]uint64{"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9, "d": 86400e9}
-
 // number reads 10, 0x1f, 017, 1e6, 1_000, 5ms, 3ULL.
 func (p *parser) number(i int) token {
-	text := p.src.Text
 	end := p.name(i)
-	t := token{Span: Span{i, end}, kind: tInt, text: text[i:end]}
-	word := strings.ReplaceAll(t.text, "_", "")
-	digits := strings.TrimRight(word, "ulUL")
-	if strings.HasPrefix(word, "0x") || strings.HasPrefix(word, "0X") {
-		digits = strings.TrimRight(word, "uUlL")
+	t := token{Span: Span{From: i, To: end}, kind: tInt, text: p.src.Text[i:end]}
+	var err error
+	if t.num, err = Number(t.text); err != nil {
+		p.fail(t.Span, "%v", err)
 	}
-	if len(word) > 1 && word[0] == '0' && strings.ContainsRune("bBoO", rune(word[1])) { // as Go has it
-		p.fail(t.Span, "Failed to parse integer: %s is no number", t.text)
-		return t
-	}
-	n, err := strconv.ParseUint(digits, 0, 64)
-	if err == nil {
-		t.num = n
-		return t
-	}
-	if numErr := err.(*strconv.NumError); numErr.Err == strconv.ErrRange {
-		p.fail(t.Span, "Failed to parse integer: %s does not fit into 64 bits", t.text)
-		return t
-	}
-	if mant, exp, ok := strings.Cut(digits, "e"); ok {
-		m, e1 := strconv.ParseUint(mant, 10, 64)
-		e, e2 := strconv.ParseUint(exp, 10, 8)
-		if e1 == nil && e2 == nil && e <= 19 {
-			for range e {
-				if m > math.MaxUint64/10 {
-					p.fail(t.Span, "Failed to parse integer: %s does not fit into 64 bits", t.text)
-					return t
-				}
-				m *= 10
-			}
-			t.num = m
-			return t
-		}
-	}
-	unit := strings.TrimLeft(word, "0123456789")
-	if scale, ok := durations[unit]; ok {
-		if n, err := strconv.ParseUint(word[:len(word)-len(unit)], 10, 64); err == nil && n <= math.MaxUint64/scale {
-			t.num = n * scale
-			return t
-		}
-	}
-	p.fail(t.Span, "Failed to parse integer: %s is no number", t.text)
 	return t
 }
 
@@ -183,14 +145,14 @@ func (p *parser) str(i int) token {
 	for j := i + 1; j < len(text); j++ {
 		switch c := text[j]; c {
 		case '"':
-			return token{Span: Span{i, j + 1}, kind: tStr, text: b.String()}
+			return token{Span: Span{From: i, To: j + 1}, kind: tStr, text: b.String()}
 		case '\n':
-			p.fail(Span{i, j}, "the string has no end on its line")
-			return token{Span: Span{i, j}, kind: tStr, text: b.String()}
+			p.fail(Span{From: i, To: j}, "the string has no end on its line")
+			return token{Span: Span{From: i, To: j}, kind: tStr, text: b.String()}
 		case '\\':
 			n, c, bad := escape(text[j+1:])
 			if bad != "" {
-				p.fail(Span{j, min(j+1+max(n, 1), len(text))}, "%s", bad)
+				p.fail(Span{From: j, To: min(j+1+max(n, 1), len(text))}, "%s", bad)
 			}
 			b.WriteByte(c)
 			j += n
@@ -198,8 +160,8 @@ func (p *parser) str(i int) token {
 			b.WriteByte(c)
 		}
 	}
-	p.fail(Span{i, len(text)}, "the string has no end")
-	return token{Span: Span{i, len(text)}, kind: tStr, text: b.String()}
+	p.fail(Span{From: i, To: len(text)}, "the string has no end")
+	return token{Span: Span{From: i, To: len(text)}, kind: tStr, text: b.String()}
 }
 
 // escape reads what stands behind a backslash: n bytes that mean c.
@@ -207,8 +169,8 @@ func escape(s string) (n int, c byte, bad string) {
 	if s == "" {
 		return 0, '\\', ""
 	}
-	if i := strings.IndexByte(`n"\trabfve`, s[0]); i >= 0 {
-		return 1, "\n\"\\\t\r\a\b\f\v\x1b"[i], ""
+	if i := strings.IndexByte(`n"\tr`, s[0]); i >= 0 {
+		return 1, "\n\"\\\t\r"[i], ""
 	}
 	if s[0] >= '0' && s[0] <= '7' {
 		n = 1
@@ -221,14 +183,14 @@ func escape(s string) (n int, c byte, bad string) {
 		}
 		return n, byte(v), ""
 	}
-	if s[0] == 'x' {
+	if s[0] == 'x' || s[0] == 'X' {
 		n = 1
 		for n < len(s) && n < 3 && strings.IndexByte("0123456789abcdefABCDEF", s[n]) >= 0 {
 			n++
 		}
 		v, err := strconv.ParseUint(s[1:n], 16, 8)
 		if err != nil {
-			return n, 0, `invalid hex escape sequence '\x'`
+			return n, 0, `invalid hex escape sequence`
 		}
 		return n, byte(v), ""
 	}

@@ -119,20 +119,21 @@ func (p *parser) ident(what string) token {
 	return p.next()
 }
 
-func (p *parser) since(from int) Span { return Span{from, max(p.prev, from)} }
+func (p *parser) since(from int) Span { return Span{From: from, To: max(p.prev, from)} }
 
 // file reads everything.
 func (p *parser) file(at int) *File {
 	f := &File{}
-	if strings.HasPrefix(p.src.Text[at:], "#!") {
-		f.Shebang = p.restOfLine(at)
-		at += len(f.Shebang)
+	if begin := p.blanks(at); strings.HasPrefix(p.src.Text[begin:], "#!") {
+		f.Shebang = p.restOfLine(begin)
+		at = begin + len(f.Shebang)
 	}
 	p.jump(at)
 	for p.tok.kind != tEOF {
 		start := p.tok.From
 		p.try(func() { p.item(f) }, func() { p.resume(start) })
 	}
+	f.Uses = p.uses
 	return f
 }
 
@@ -173,33 +174,26 @@ func (p *parser) restOfLine(i int) string {
 // item reads one thing of the file's level.
 func (p *parser) item(f *File) {
 	from := p.tok.From
+	if what := p.late(f); what != "" {
+		p.bail(p.tok.Span, "syntax error, unexpected %s: %s", p.shown(), what)
+	}
 	switch {
 	case p.is("#"):
-		line := strings.TrimRight(p.restOfLine(from), " \t\r\n\\")
-		f.C = append(f.C, CDecl{Span{from, from + len(line)}, line})
-		p.prev = from + len(line)
+		text := p.src.Text[from : from+p.directive(f, from)]
+		f.C = append(f.C, CDecl{Span{From: from, To: from + len(text)}, text})
+		p.prev = from + len(text)
 		p.jump(p.prev)
 	case p.word("struct"), p.word("union"), p.word("enum"), p.word("typedef"):
 		p.cDecl(f)
 	case p.word("config") && p.follows("=", "{"):
-		if len(f.Items) > 0 {
-			p.bail(p.tok.Span, "syntax error, unexpected config: it comes before all probes")
-		}
 		p.config(f)
 	case p.word("import"):
 		p.next()
-		if p.tok.kind != tStr {
-			p.bail(p.tok.Span, "syntax error, unexpected %s, expecting a path in quotes", p.shown())
-		}
-		path := p.next().text
-		p.accept(";")
-		f.Imports = append(f.Imports, Import{p.since(from), path})
+		f.Imports = append(f.Imports, p.imported(from))
 	case p.word("macro"):
 		p.next()
 		m := &Macro{Name: p.ident("a macro's name").text}
-		if p.is("(") {
-			m.Params = p.params(false)
-		}
+		m.Params = p.params(false)
 		m.Body = p.block(true)
 		m.Span = p.since(from)
 		f.Items = append(f.Items, m)
@@ -217,6 +211,40 @@ func (p *parser) item(f *File) {
 	default:
 		f.Items = append(f.Items, p.probe())
 	}
+}
+
+// late tells why an item cannot stand here: settings, imports and what is C come before all else.
+func (p *parser) late(f *File) string {
+	switch {
+	case p.word("config") && p.follows("=", "{"):
+		switch {
+		case len(f.Items) > 0:
+			return "it comes before all probes"
+		case p.configured:
+			return "there is one block of settings"
+		}
+		p.configured = true
+	case p.word("import"):
+		if len(f.Items) > 0 {
+			return "imports come before all probes and functions"
+		}
+	case p.is("#"), p.word("struct"), p.word("union"), p.word("enum"), p.word("typedef"):
+		if len(f.Items) > 0 && !p.conditional() {
+			return "what is C comes before all probes and functions"
+		}
+	}
+	return ""
+}
+
+// imported reads the path that an import names.
+func (p *parser) imported(from int) Import {
+	if p.tok.kind != tStr {
+		p.bail(p.tok.Span, "syntax error, unexpected %s, expecting a path in quotes", p.shown())
+	}
+	i := Import{Path: p.next().text}
+	p.expect(";")
+	i.Span = p.since(from)
+	return i
 }
 
 // follows tells whether those tokens come behind the one in hand.
@@ -239,7 +267,7 @@ func (p *parser) cDecl(f *File) {
 	for {
 		switch {
 		case p.tok.kind == tEOF:
-			p.bail(Span{from, from + 6}, "syntax error, unexpected end of file: the declaration has no end")
+			p.bail(Span{From: from, To: from + 6}, "syntax error, unexpected end of file: the declaration has no end")
 		case p.is("{"):
 			depth++
 		case p.is("}"):
@@ -286,7 +314,6 @@ func (p *parser) config(f *File) {
 		c.Span = p.since(from)
 		f.Config = append(f.Config, c)
 	}
-	p.accept(";")
 }
 
 func (p *parser) params(typed bool) (ps []Param) {
@@ -296,7 +323,10 @@ func (p *parser) params(typed bool) (ps []Param) {
 			p.expect(",")
 		}
 		from := p.tok.From
-		if k := p.tok.kind; k != tIdent && k != tVar && k != tMap {
+		switch k := p.tok.kind; {
+		case k == tIdent && !typed && reserved(p.tok.text):
+			p.bail(p.tok.Span, "syntax error, unexpected %s: a builtin cannot be a macro's parameter", p.tok.text)
+		case k != tVar && (typed || k != tIdent && k != tMap):
 			p.bail(p.tok.Span, "syntax error, unexpected %s, expecting a parameter", p.shown())
 		}
 		param := Param{Name: p.next().text}
@@ -319,9 +349,12 @@ func (p *parser) mapDecl() *MapDecl {
 	p.expect("=")
 	m.Kind = p.ident("a map's kind").text
 	p.expect("(")
-	m.Size = p.expr()
+	if p.tok.kind != tInt {
+		p.bail(p.tok.Span, "syntax error, unexpected %s, expecting a number of entries", p.shown())
+	}
+	m.Size = p.primary()
 	p.expect(")")
-	p.expect(";")
+	p.accept(";")
 	m.Span = p.since(from)
 	return m
 }
@@ -370,6 +403,9 @@ func (p *parser) point() Point {
 			quoted = !quoted
 		}
 		if quoted {
+			if c == '\\' {
+				i++ // what follows is kept, a quote too
+			}
 			continue
 		}
 		if strings.IndexByte(" \t\r\n{,;}", c) >= 0 || c == '/' && (!colon || p.endsPredicate(i)) {
@@ -384,11 +420,11 @@ func (p *parser) point() Point {
 		p.bail(p.tok.Span, "syntax error, unexpected %s, expecting a probe", p.shown())
 	}
 	if quoted {
-		p.bail(Span{from, i}, "the probe's quote has no end")
+		p.bail(Span{From: from, To: i}, "the probe's quote has no end")
 	}
 	p.prev = i
 	p.jump(i)
-	return Point{Span{from, i}, text[from:i]}
+	return Point{Span{From: from, To: i}, text[from:i]}
 }
 
 // endsPredicate tells whether the slash at i is the one before the body.
@@ -453,7 +489,11 @@ func (p *parser) skipStatement(start int) {
 }
 
 func (p *parser) statement(b *Block, value bool) {
-	if p.accept(";") {
+	if p.word("import") {
+		from := p.next().From
+		i := p.imported(from)
+		p.uses = append(p.uses, i)
+		b.Stmts = append(b.Stmts, &Use{i.Span, i.Path})
 		return
 	}
 	s, needs := p.simple()
@@ -469,7 +509,10 @@ func (p *parser) statement(b *Block, value bool) {
 			}
 			return
 		}
-		p.accept(";")
+		switch s.(type) {
+		case *If, *ExprStmt, *Block: // which could be expressions
+			p.accept(";")
+		}
 		return
 	}
 	switch {
@@ -501,16 +544,12 @@ func (p *parser) simple() (s Stmt, needs bool) {
 			return &ExprStmt{x.Span, x}, true
 		case "while":
 			p.next()
-			p.expect("(")
-			cond := p.expr()
-			p.expect(")")
+			cond := p.condition()
 			body := p.block(false)
 			return &While{p.since(from), cond, body}, false
 		case "unroll":
 			p.next()
-			p.expect("(")
-			n := p.expr()
-			p.expect(")")
+			n := p.condition()
 			body := p.block(false)
 			return &Unroll{p.since(from), n, body}, false
 		case "for":
@@ -543,6 +582,8 @@ func (p *parser) simple() (s Stmt, needs bool) {
 				if t.Name != "_" || op != "=" {
 					p.bail(p.tok.Span, "syntax error, unexpected %s: %s cannot be assigned to", op, t.Name)
 				}
+			case *Field:
+				p.bail(t.Span, "Tuples and records are immutable once created: assign a new one")
 			default:
 				p.bail(p.tok.Span, "syntax error, unexpected %s: only variables and maps can be assigned to", op)
 			}
@@ -581,7 +622,7 @@ func (p *parser) ifStmt(comptime bool) *If {
 		p.next()
 		s.Comptime = true
 	}
-	s.Cond = p.expr()
+	s.Cond = p.condition()
 	if k, ok := s.Cond.(*Comptime); ok {
 		s.Cond, s.Comptime = k.X, true
 	}
@@ -598,6 +639,16 @@ func (p *parser) ifStmt(comptime bool) *If {
 	return s
 }
 
+// condition reads (x), or without parentheses what has no operator between two operands: the body follows.
+func (p *parser) condition() Expr {
+	if !p.accept("(") {
+		return p.unary()
+	}
+	x := p.inside(p.expr)
+	p.expect(")")
+	return x
+}
+
 func (p *parser) forStmt() *For {
 	from := p.next().From
 	s := &For{}
@@ -607,9 +658,9 @@ func (p *parser) forStmt() *For {
 	}
 	s.Var = p.next().text
 	p.expect(":")
-	x := p.expr()
+	x := p.bound()
 	if p.accept("..") {
-		s.From, s.To = x, p.expr()
+		s.From, s.To = x, p.bound()
 	} else {
 		s.Over = x
 	}
@@ -620,6 +671,9 @@ func (p *parser) forStmt() *For {
 	s.Span = p.since(from)
 	return s
 }
+
+// bound reads what a loop goes over, or where it begins or ends: what has operators is in parentheses there.
+func (p *parser) bound() Expr { return p.postfix(p.primary()) }
 
 func (p *parser) let() Stmt {
 	from := p.next().From

@@ -13,13 +13,15 @@ func read(text string) (*File, error) { return Parse(&Source{Name: "stdin", Text
 var good = []string{
 	`BEGIN { exit(); }`,
 	`begin { @x = 1 } end { clear(@x) }`,
+	"#if0\n", "#if\n#else", "#if 0\nnever closed\n\n",
+	"#if 0\nbogus\n#elif 1\n#define N 3\n#else\nmore\n#endif\n#ifdef N\nstruct foo { int x; };\n#endif\nbegin { print(N); }",
 	"#!/usr/bin/env bpftrace\n#include <linux/fs.h>\n#define N 3\nstruct foo { int x; char name[16]; };\nBEGIN { print(N); }",
 	`config = { max_strlen = 100; missing_probes = "warn"; } import "x.bt"; let @a = lruhash(10); BEGIN { }`,
 	`uprobe:/lib/libc.so.6:malloc,uretprobe:libc:"foo(int, char)" / pid == 1 && arg0/2 > 3 / { @[comm, pid] = count(); }`,
 	`kprobe:vfs_read /pid/ { @ = hist(arg2, 3) } named=kprobe:f{}`,
 	`u:./a.out:f* /arg0 == 1/{ printf("%s \"%d\"\x41\101\n", str(arg0), -1) }`,
 	`i:s:1 { $a = 1; let $b; let $c : uint8 = 3; let $d : string[10]; $a += $b << 2 | ~$c; }`,
-	`i:s:1 { if ($a) { print(1) } else if $b == 2 { print(2) } else { print(3) } }`,
+	`i:s:1 { if ($a) { print(1) } else if ($b == 2) { print(2) } else { print(3) } }`,
 	`i:s:1 { while ($i < 10) { $i++; if (1) { break; } continue } unroll(5) { --$i; } for ($kv : @m) { print($kv.0) } for $i : 0..10 { return; } }`,
 	`i:s:1 { $x = (uint8)1; $y = (struct task_struct *)curtask; $z = ((struct foo*)arg0)->bar[3].baz; print(*$y); print(&$x); }`,
 	`i:s:1 { print((1, "x", (2, 3))); print((a = 1, b = 2).a); print((1,)); print(()) }`,
@@ -29,6 +31,8 @@ var good = []string{
 	`i:s:1 { $a = { let $b = 1; $b + 1 }; print(1e6 + 1_000 + 5ms + 0x1F + 017 + 3ULL) }`,
 	`i:s:1 { print(1 + 2 * 3 - (4 - 5) / (6 % 7)); print((1 || 2) && 3 ^ 4 & (5 == 6)); }`,
 	`tracepoint:syscalls:sys_enter_open { print(args.filename); print(args->flags & (uint64)4); print(a::b) } // the end`,
+	"// a comment\n#!/usr/bin/env bpftrace\nbegin { import \"stdlib/base\"; for ($i : (1 + 1)..f($x)) { break } unroll 3 { if !pid { 1 } } while $x { $x = 0 } }",
+	`usdt:/bin/sh:"\"a b\"" { print("\X41\x4\0") } uprobe:$1"$1":f {}`,
 	`i:s:1 { $x = (typeof($y))3; @x[(int32)1, "a"] = (1, 2); print(@x[1,"a"].1); print((@y)[3]) }`,
 }
 
@@ -92,16 +96,25 @@ func TestErrors(t *testing.T) {
 		{"BEGIN { $x = ; $y = 1; $z = ) }\nEND { + }", strings.Join([]string{
 			"stdin:1:14-15: ERROR: syntax error, unexpected ;", "BEGIN { $x = ; $y = 1; $z = ) }", "             ~",
 			"stdin:1:29-30: ERROR: syntax error, unexpected )", "BEGIN { $x = ; $y = 1; $z = ) }", "                            ~",
-			"stdin:2:9-10: ERROR: syntax error, unexpected }", "END { + }", "        ~"}, "\n")},
+			"stdin:2:7-8: ERROR: syntax error, unexpected +", "END { + }", "      ~"}, "\n")},
 		{"BEGIN { print(\"a", "stdin:1:15-17: ERROR: the string has no end\nBEGIN { print(\"a\n              ~~\nstdin:1:17-17: ERROR: syntax error, unexpected end of file, expecting ,\nBEGIN { print(\"a\n                ~"},
+		{"\tBEGIN {\t$x = ; }", "stdin:1:15-16: ERROR: syntax error, unexpected ;\n    BEGIN {    $x = ; }\n                    ~"},
 		{"BEGIN { 1++ }", "stdin:1:9-10: ERROR: The ++ operator must be applied to a map or variable\nBEGIN { 1++ }\n        ~"},
-		{"BEGIN { 99999999999999999999 }", "stdin:1:9-29: ERROR: Failed to parse integer: 99999999999999999999 does not fit into 64 bits\nBEGIN { 99999999999999999999 }\n        ~~~~~~~~~~~~~~~~~~~~"},
+		{"BEGIN { 99999999999999999999 }", "stdin:1:9-29: ERROR: overflow: the maximum value is 18446744073709551615: 99999999999999999999\nBEGIN { 99999999999999999999 }\n        ~~~~~~~~~~~~~~~~~~~~"},
 	}
 	for _, tt := range tests {
 		_, err := read(tt.text)
 		if got := fmt.Sprint(err); got != tt.want {
 			t.Errorf("%s\ngives\n%s\nnot\n%s", tt.text, got, tt.want)
 		}
+	}
+}
+
+// What takes several lines is shown whole.
+func TestErrorOfLines(t *testing.T) {
+	e := &Error{Span: Span{From: 2, To: 9}, Msg: "what", Hint: "this", Source: &Source{Name: "stdin", Text: "a {\n\tb;\n} c\nd"}}
+	if got, want := e.Error(), "stdin:1-3: ERROR: what\na {\n    b;\n} c\nHINT: this"; got != want {
+		t.Errorf("%q, not %q", got, want)
 	}
 }
 

@@ -2,24 +2,27 @@ package syntax
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 )
 
-// Mutates tells whether a body changes a variable.
-func Mutates(body *Block, name string) (yes bool) {
-	is := func(x Expr) bool {
-		v, ok := x.(*Var)
-		return ok && v.Name == name
-	}
+// Declares is where a body declares a variable; nil where it does not.
+func Declares(body *Block, name string) (let *Let) {
 	visit(reflect.ValueOf(body), func(n any) {
-		switch n := n.(type) {
-		case *Assign:
-			yes = yes || is(n.Target)
-		case *Unary:
-			yes = yes || (n.Op == "++" || n.Op == "--" || n.Op == "&") && is(n.X)
+		if l, ok := n.(*Let); ok && l.Name == name && let == nil {
+			let = l
 		}
 	})
-	return yes
+	return let
+}
+
+// PutTypes puts types in where their names are written as types: t in (t *)x, or let $x: t.
+func PutTypes(body Expr, types map[string]*TypeArg) {
+	visit(reflect.ValueOf(body), func(n any) {
+		if t, ok := n.(*Type); ok && types[t.Name] != nil {
+			t.Of, t.Name = types[t.Name], ""
+		}
+	})
 }
 
 // Names tells whether an identifier occurs in a tree.
@@ -90,7 +93,51 @@ func Copy[T any](tree T, replace func(Expr) Expr) T {
 	return out.Interface().(T)
 }
 
-var exprType = reflect.TypeFor[Expr]()
+var (
+	exprType      = reflect.TypeFor[Expr]()
+	spanType      = reflect.TypeFor[Span]()
+	expansionType = reflect.TypeFor[*Expansion]()
+)
+
+// Expanded notes in all places of a tree that the macro of a call has put it there, but in those parts that the call has given.
+func Expanded(tree Expr, call *Expansion, given []Expr) {
+	expanded(reflect.ValueOf(tree), call, given)
+}
+
+func expanded(v reflect.Value, call *Expansion, given []Expr) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if v.IsNil() || v.Type() == expansionType {
+			return
+		}
+		if x, ok := v.Interface().(Expr); ok && slices.Contains(given, x) {
+			return
+		}
+		expanded(v.Elem(), call, given)
+	case reflect.Slice:
+		for i := range v.Len() {
+			expanded(v.Index(i), call, given)
+		}
+	case reflect.Struct:
+		if v.Type() != spanType {
+			for i := range v.NumField() {
+				expanded(v.Field(i), call, given)
+			}
+			return
+		}
+		if s, ok := v.Addr().Interface().(*Span); ok && s.Call == nil {
+			s.Call = call
+		} else if ok { // of a macro that this one calls
+			last := s.Call
+			for last.Call != nil {
+				last = last.Call
+			}
+			if last != call {
+				last.Call = call
+			}
+		}
+	}
+}
 
 func copyValue(dst, src reflect.Value, replace func(Expr) Expr) {
 	switch src.Kind() {
@@ -109,7 +156,8 @@ func copyValue(dst, src reflect.Value, replace func(Expr) Expr) {
 		copyValue(out, in, replace)
 		dst.Set(out)
 	case reflect.Pointer:
-		if src.IsNil() {
+		if src.IsNil() || src.Type() == expansionType {
+			dst.Set(src) // one for all that it is about
 			return
 		}
 		out := reflect.New(src.Type().Elem())
