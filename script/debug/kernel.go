@@ -11,7 +11,7 @@ import (
 	"kprobe/script/types"
 )
 
-// Kernel is what a kernel's BTF says of its functions and types: compile.Debug, for no file. It is for one goroutine.
+// Kernel is what a kernel's BTF says of its functions and types: point.Debug, for no file. It is for one goroutine.
 type Kernel struct {
 	spec      *btf.Spec
 	made      map[btf.Type]*types.Type
@@ -49,7 +49,7 @@ func (k *Kernel) Functions(_, name string) ([]point.Function, error) {
 
 // param is a parameter, and where it lies: word counts those in registers and on the stack behind them.
 func (k *Kernel) param(p btf.FuncParam, word *int) point.Param {
-	out := point.Param{Name: p.Name, Type: k.typ(p.Type, "")}
+	out := point.Param{Name: p.Name, Type: k.typ(p.Type, ""), C: Written(p.Type)}
 	size, err := btf.Sizeof(p.Type)
 	switch {
 	case err != nil || out.Type == nil:

@@ -70,7 +70,7 @@ func (n *Names) JSON(t *types.Type, b []byte, div uint64) string {
 		num := &types.Type{Kind: types.Int, Size: 8, Signed: t.Signed}
 		return fmt.Sprintf(`{"count": %s, "average": %s, "total": %s}`, jsonUint(word(b)), jsonNumber(num, divided(num, gathered(t, b), div)), jsonNumber(num, word(b[8:])))
 	case types.TSeries:
-		return n.seriesJSON(t, b)
+		return n.seriesJSON(t, b, 0)
 	case types.Hist, types.LHist:
 		return histogramJSON(t, b, div)
 	case types.Buffer:

@@ -35,13 +35,7 @@ func (m *Map) Sort() {
 	var by func(Entry) uint64
 	switch {
 	case t.Kind == types.TSeries:
-		by = func(e Entry) uint64 {
-			all := moments(t, e.Value)
-			if len(all) == 0 {
-				return 0
-			}
-			return all[len(all)-1].epoch
-		}
+		by = func(e Entry) uint64 { return newest(e.Value) }
 	case lines(t):
 		by = func(e Entry) uint64 { return total(e.Value) }
 	case t.Aggregate():
@@ -51,7 +45,18 @@ func (m *Map) Sort() {
 	default:
 		return
 	}
-	slices.SortStableFunc(m.Entries, func(a, b Entry) int { return order(t.Signed, by(a), by(b)) })
+	signed := t.Signed && t.Kind != types.Min && t.Kind != types.Max // whose order is that of their bits
+	slices.SortStableFunc(m.Entries, func(a, b Entry) int { return order(signed, by(a), by(b)) })
+}
+
+// latest is the newest interval of all series.
+func (m *Map) latest() (n uint64) {
+	if m.Value.Kind == types.TSeries {
+		for _, e := range m.Entries {
+			n = max(n, newest(e.Value))
+		}
+	}
+	return n
 }
 
 func order(signed bool, a, b uint64) int {
@@ -72,6 +77,9 @@ func compare(t *types.Type, a, b []byte) int {
 	switch {
 	case t == nil:
 		return 0
+	case t.Kind == types.Int: // as if it had a sign, in its own size
+		shift := 64 - 8*t.Size
+		return order(true, number(t, a)<<shift, number(t, b)<<shift)
 	case t.Scalar():
 		return order(t.Signed, number(t, a), number(t, b))
 	case t.Kind == types.Tuple || t.Kind == types.Record:
@@ -105,13 +113,14 @@ func (n *Names) key(t *types.Type, b []byte) string {
 // WriteText shows a map.
 func (n *Names) WriteText(w io.Writer, m *Map, div uint64) error {
 	var s strings.Builder
+	latest := m.latest()
 	for _, e := range m.Entries {
 		s.WriteString(m.Name)
 		if m.Key != nil {
 			s.WriteString("[" + n.key(m.Key, e.Key) + "]")
 		}
 		if lines(m.Value) {
-			s.WriteString(":\n" + n.graph(m.Value, e.Value, div) + "\n")
+			s.WriteString(":\n" + n.graph(m.Value, e.Value, div, latest) + "\n")
 		} else {
 			s.WriteString(": " + n.value(m.Value, e.Value, div) + "\n")
 		}
@@ -131,16 +140,23 @@ func (n *Names) WriteJSON(w io.Writer, m *Map, div uint64) error {
 	case lines(m.Value):
 		kind = "hist"
 	}
+	latest := m.latest()
+	value := func(e Entry) string {
+		if m.Value.Kind == types.TSeries {
+			return n.seriesJSON(m.Value, e.Value, latest)
+		}
+		return n.JSON(m.Value, e.Value, div)
+	}
 	data := ""
 	if m.Key == nil {
 		for _, e := range m.Entries {
-			data = n.JSON(m.Value, e.Value, div)
+			data = value(e)
 		}
 	} else {
 		var all []string
 		for _, e := range m.Entries {
 			key := strings.ReplaceAll(n.key(m.Key, e.Key), " ", "")
-			all = append(all, Quote(key)+": "+n.JSON(m.Value, e.Value, div))
+			all = append(all, Quote(key)+": "+value(e))
 		}
 		data = "{" + strings.Join(all, ", ") + "}"
 	}
@@ -149,9 +165,9 @@ func (n *Names) WriteJSON(w io.Writer, m *Map, div uint64) error {
 }
 
 // graph is a value that takes several lines.
-func (n *Names) graph(t *types.Type, b []byte, div uint64) string {
+func (n *Names) graph(t *types.Type, b []byte, div, latest uint64) string {
 	if t.Kind == types.TSeries {
-		return n.series(t, b)
+		return n.series(t, b, latest)
 	}
 	return histogram(t, b, div)
 }
@@ -159,7 +175,7 @@ func (n *Names) graph(t *types.Type, b []byte, div uint64) string {
 // Value shows what print() was given, with the end of its line.
 func (n *Names) Value(t *types.Type, b []byte) string {
 	if lines(t) {
-		return n.graph(t, b, 1) + "\n"
+		return n.graph(t, b, 1, 0) + "\n"
 	}
 	return n.value(t, b, 1) + "\n"
 }

@@ -3,8 +3,8 @@ package output
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"kprobe/script/types"
 )
@@ -21,12 +21,18 @@ type moment struct {
 	value int64 // as a word
 }
 
-// moments are the intervals from the first that has something to the last.
-func moments(t *types.Type, b []byte) (all []moment) {
-	latest := uint64(0)
+// newest is the number of the last interval that has something, and one more; 0 for none.
+func newest(b []byte) (latest uint64) {
 	for i := 0; i+slotSize <= len(b); i += slotSize {
 		latest = max(latest, word(b[i:]))
 	}
+	return latest
+}
+
+// moments are the intervals from the first that has something to the last: that of the whole map's newest, of which
+// older ones than a series has room for are out of sight.
+func moments(t *types.Type, b []byte, latest uint64) (all []moment) {
+	latest = max(latest, newest(b))
 	for i := 0; i+slotSize <= len(b); i += slotSize {
 		epoch, n, v := word(b[i:]), word(b[i+8:]), word(b[i+16:])
 		if epoch == 0 || n == 0 || epoch+uint64(t.Len) <= latest {
@@ -46,6 +52,9 @@ func moments(t *types.Type, b []byte) (all []moment) {
 		if all[i].epoch > all[i-1].epoch+1 {
 			all = slices.Insert(all, i, moment{epoch: all[i-1].epoch + 1})
 		}
+	}
+	for n := len(all); n > 0 && all[n-1].epoch+1 < latest; n++ {
+		all = append(all, moment{epoch: all[n-1].epoch + 1})
 	}
 	return all
 }
@@ -78,24 +87,27 @@ func reduceSeries(t *types.Type, total, more []byte) {
 	}
 }
 
-// interval is the unit that an interval is shown in: digits behind the second, and its name.
-func interval(ns int64) (digits int, name string) {
+// interval is the unit that an interval is shown in, by its size: digits behind the second, and its name. Of a series of one there
+// is none to see: it is shown as the smallest is.
+func interval(ns int64, moments int) (digits int, name string) {
 	switch {
-	case ns%1e9 == 0:
+	case moments < 2:
+		return 9, "ns"
+	case ns >= 1e9:
 		return 0, ""
-	case ns%1e6 == 0:
+	case ns >= 1e6:
 		return 3, "ms"
-	case ns%1e3 == 0:
-		return 6, "us"
+	case ns >= 1e3:
+		return 6, "\u03bcs"
 	}
 	return 9, "ns"
 }
 
 const graphWidth = 53
 
-// series draws a series.
-func (n *Names) series(t *types.Type, b []byte) string {
-	all := moments(t, b)
+// series draws a series, up to an interval.
+func (n *Names) series(t *types.Type, b []byte, latest uint64) string {
+	all := moments(t, b, latest)
 	if len(all) == 0 {
 		return "<no data>"
 	}
@@ -120,7 +132,7 @@ func (n *Names) series(t *types.Type, b []byte) string {
 	}
 	num := &types.Type{Kind: types.Int, Size: 8, Signed: t.Signed}
 	show := func(v int64) string { return integer(num, uint64(v)) }
-	digits, unit := interval(t.Step)
+	digits, unit := interval(t.Step, len(all))
 	head, width := "hh:mm:ss", 8
 	if digits > 0 {
 		head += "." + unit
@@ -129,13 +141,13 @@ func (n *Names) series(t *types.Type, b []byte) string {
 	var s strings.Builder
 	ends := fmt.Sprintf("%-21s%*s\n", show(low), graphWidth-21, show(high))
 	fmt.Fprintf(&s, "%*s%s", width+1, "", ends)
-	fmt.Fprintf(&s, "%-*s|%s|\n", width+1, head, strings.Repeat("_", graphWidth-2))
+	fmt.Fprintf(&s, "%s|%s|\n", pad("-"+strconv.Itoa(width+1), head), strings.Repeat("_", graphWidth-2))
 	zero := 0
 	if t.Signed && low < 0 && high > 0 {
 		zero = int(float32(graphWidth) * float32(-low) / float32(high-low))
 	}
 	for _, m := range all {
-		at := n.Wall(m.epoch * uint64(t.Step))
+		at := n.TAI(m.epoch * uint64(t.Step))
 		s.WriteString(at.Format("15:04:05"))
 		if digits > 0 {
 			s.WriteString(at.Format("." + strings.Repeat("0", digits)))
@@ -158,17 +170,16 @@ func (n *Names) series(t *types.Type, b []byte) string {
 	return s.String()
 }
 
-// seriesJSON is its objects.
-func (n *Names) seriesJSON(t *types.Type, b []byte) string {
+// seriesJSON is its objects: of the intervals that have something. Numbers are as in text.
+func (n *Names) seriesJSON(t *types.Type, b []byte, latest uint64) string {
 	var all []string
 	num := &types.Type{Kind: types.Int, Size: 8, Signed: t.Signed}
-	for _, m := range moments(t, b) {
-		value := "null"
-		if m.there {
-			value = jsonNumber(num, uint64(m.value))
+	for _, m := range moments(t, b, latest) {
+		if !m.there {
+			continue
 		}
-		at := n.Wall(m.epoch * uint64(t.Step)).Truncate(time.Nanosecond)
-		all = append(all, fmt.Sprintf(`{"interval_start":%s,"value":%s}`, Quote(at.Format("2006-01-02T15:04:05.000000000")), value))
+		at := n.TAI(m.epoch * uint64(t.Step))
+		all = append(all, fmt.Sprintf(`{"interval_start":%s,"value":%s}`, Quote(at.Format("2006-01-02T15:04:05.000000000")), integer(num, uint64(m.value))))
 	}
 	return "[" + strings.Join(all, ",") + "]"
 }
