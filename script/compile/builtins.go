@@ -12,15 +12,12 @@ import (
 	"kprobe/script/types"
 )
 
-// argument tells whether the name is arg0 to arg9, or sarg0 to sarg9, and which.
+// argument tells whether the name is arg0 to arg11, or sarg0 to sarg11, and which: a static probe has twelve.
 func argument(name string) (n int, stack, ok bool) {
-	if len(name) == 5 && name[0] == 's' {
-		name, stack = name[1:], true
-	}
-	if len(name) != 4 || name[:3] != "arg" || name[3] < '0' || name[3] > '9' {
-		return 0, false, false
-	}
-	return int(name[3] - '0'), stack, true
+	rest, stack := strings.CutPrefix(name, "s")
+	n, err := strconv.Atoi(strings.TrimPrefix(rest, "arg"))
+	ok = err == nil && n >= 0 && n < 12 && rest == "arg"+strconv.Itoa(n)
+	return n, stack && ok, ok
 }
 
 // everywhere tells whether a condition holds for all attach points.
@@ -45,9 +42,9 @@ func (c *checker) ident(x *syntax.Ident) *types.Type {
 	}
 	if n, stack, ok := argument(x.Name); ok {
 		switch {
-		case !c.everywhere((*point.Point).Inside) || c.at[0].Syscall != nil || c.at[0].Watch != nil:
+		case !c.everywhere((*point.Point).Inside) || c.at[0].Syscall != nil || c.at[0].Watch != nil || c.at[0].Event != nil && !c.at[0].Raw:
 			c.errorf(x, "The %s builtin can only be used with 'kprobes', 'uprobes' and 'usdt' probes", x.Name)
-		case n >= len(c.machine.Args) && !stack && !c.everywhere(func(p *point.Point) bool { return p.Provider == "usdt" }):
+		case n >= len(c.machine.Args)-c.at[0].First() && !stack && !c.everywhere(func(p *point.Point) bool { return p.Provider == "usdt" }):
 			c.errorf(x, "%s doesn't support %s", c.machine.Name, x.Name)
 		}
 		return types.Uint64
@@ -84,9 +81,13 @@ func (c *checker) ident(x *syntax.Ident) *types.Type {
 		if n, err := os.ReadFile("/sys/devices/system/node/online"); c.opts.Kernel || err == nil && strings.TrimSpace(string(n)) != "0" {
 			c.errorf(x, "numaid can not be used here: the node of a processor is not known")
 		}
-	case "ncpus", "cgroup":
+	case "ncpus":
+		if c.cpus() == 0 {
+			c.errorf(x, "ncpus can not be used here: how many processors the kernel has is not known")
+		}
+	case "cgroup":
 		if c.opts.Kernel {
-			c.errorf(x, "%s can not be used on a kernel yet", x.Name)
+			c.errorf(x, "cgroup can not be used on a kernel yet")
 		}
 	case "args":
 		return c.args(x)
@@ -104,10 +105,9 @@ func (c *checker) ident(x *syntax.Ident) *types.Type {
 		case len(c.at) > 0 && !c.everywhere(func(p *point.Point) bool { return p.Inside() && (c.opts.Kernel || p.OfKernelAlone()) }):
 			c.errorf(x, "curtask can not be used here: it is a kernel's task, at a probe on a kernel")
 			return nil
-		case c.ofKernel:
-			if t := c.opts.Types.Type("", "struct task_struct"); t != nil {
-				return types.PointerTo(t)
-			}
+		}
+		if t := c.known("struct task_struct"); t != nil {
+			return types.PointerTo(t)
 		}
 	}
 	if t := builtins[x.Name]; t != nil {
@@ -198,7 +198,12 @@ func gathers(kind types.Kind) func(*checker, *syntax.Call) *types.Type {
 }
 
 func (c *checker) staticAssert(x *syntax.Call) *types.Type {
-	if n, ok := c.constant(x.Args[0]); ok && n == 0 {
+	c.expr(x.Args[0])
+	n, ok := c.constant(x.Args[0])
+	if !ok && !c.first {
+		c.errorf(x.Args[0], "Unable to resolve comptime expression: static_assert is about what is known before the script runs")
+	}
+	if ok && n == 0 {
 		text := ""
 		if s, ok := x.Args[len(x.Args)-1].(*syntax.Str); ok {
 			text = ": " + s.Value
@@ -329,6 +334,9 @@ func (c *checker) literal(x *syntax.Call, i int) (string, bool) {
 }
 
 func (c *checker) printf(x *syntax.Call) *types.Type {
+	if x.Name == "debugf" {
+		c.warnf(x, "The debugf() builtin is not recommended for production use.")
+	}
 	if x.Name == "system" && !c.opts.Unsafe {
 		c.errorf(x, "system() is an unsafe function being used in safe mode")
 		c.hint("--unsafe allows it")
@@ -336,6 +344,10 @@ func (c *checker) printf(x *syntax.Call) *types.Type {
 	format, ok := c.literal(x, 0)
 	if !ok {
 		return types.VoidT
+	}
+	if strings.Contains(format, "%gr") {
+		c.errorf(x, "%s: %%gr, flags of the kernel's allocator by their names, is not there yet: %%x shows the number", x.Name)
+		return nil
 	}
 	wants := types.Verbs(format)
 	if got := len(x.Args) - 1; len(wants) != got {
@@ -355,7 +367,7 @@ func (c *checker) printf(x *syntax.Call) *types.Type {
 			continue
 		}
 		if c.counts(a, t) {
-			t = aggregateValue(t)
+			t = types.ValueOf(t)
 		}
 		if i < len(wants) && !wants[i].Takes(t) {
 			c.errorf(a, "%s: %s specifier expects a value of type %s (%s supplied)", x.Name, wants[i].Text, wants[i].Expects(), t)
@@ -377,9 +389,15 @@ func (c *checker) print(x *syntax.Call) *types.Type {
 		if info.value.Kind == types.None {
 			c.errorf(m, "Undefined map: %s", m.Name)
 		}
+		if c.loops > 0 {
+			c.warnf(x, "Using 'print()' in a loop can lead to unexpected behavior: the map will likely have changed before it is printed.")
+		}
+		if info.value.Kind == types.Stats && len(x.Args) > 1 {
+			c.warnf(x, "print()'s top and div arguments are ignored when used on stats() maps.")
+		}
 		for _, a := range x.Args[1:] {
-			if _, ok := c.constant(a); !ok {
-				c.errorf(a, "print() expects the numbers of entries and the divisor to be literals")
+			if n, ok := c.constant(a); !ok || int64(n) < 0 {
+				c.errorf(a, "print() expects the number of entries and the divisor to be literals that are not negative")
 			}
 			c.expr(a)
 		}
@@ -389,7 +407,7 @@ func (c *checker) print(x *syntax.Call) *types.Type {
 	if len(x.Args) > 1 {
 		c.errorf(x, "Non-map print() only takes 1 argument, %d found", len(x.Args))
 	}
-	if _, isMap := x.Args[0].(*syntax.Map); isMap && lined(t) {
+	if _, isMap := x.Args[0].(*syntax.Map); isMap && types.Lined(t) {
 		c.errorf(x, "Map type %s cannot print the value of individual keys. You must print the whole map.", t)
 	} else if t.Kind == types.Void || t.Aggregate() && !isMap {
 		c.errorf(x.Args[0], "%s type passed to print() is not printable", t)
@@ -418,7 +436,11 @@ func (c *checker) keyed(x *syntax.Call) *syntax.Map {
 		c.errorf(x.Args[0], "%s() expects a map argument", x.Name)
 		return nil
 	}
-	if len(x.Args) == 2 && m.Key == nil {
+	if len(x.Args) == 2 {
+		if m.Key != nil {
+			c.errorf(m, "%s() expects a map with no keys for the first argument", x.Name)
+			return nil
+		}
 		m = &syntax.Map{Span: m.Span, Name: m.Name, Key: x.Args[1]}
 		x.Args = []syntax.Expr{m}
 	}
@@ -447,13 +469,14 @@ func (c *checker) hasKey(x *syntax.Call) *types.Type {
 	return types.BoolT
 }
 
-// length is len of a map.
+// length is len of a map or a stack.
 func (c *checker) length(x *syntax.Call) *types.Type {
 	m, ok := x.Args[0].(*syntax.Map)
 	switch {
 	case !ok || m.Key != nil:
-		c.expr(x.Args[0])
-		c.errorf(x.Args[0], "len() expects a map to be provided")
+		if t := c.expr(x.Args[0]); t.Kind != types.None && !t.Kind.Stack() {
+			c.errorf(x.Args[0], "len() expects a map or stack to be provided")
+		}
 	case c.mapOf(m.Name, m).value.Kind == types.None:
 		c.errorf(m, "Undefined map: %s", m.Name)
 	case c.mapOf(m.Name, m).keyless:
@@ -532,12 +555,12 @@ func (c *checker) getopt(x *syntax.Call) *types.Type {
 	value, given := c.opts.Named[name]
 	switch t.Kind {
 	case types.Bool:
-		if _, ok := truth(value); given && !ok {
+		if _, ok := settings.Truth(value); given && !ok {
 			c.errorf(x, "Invalid value for option --%s: it must be true or false", name)
 		}
 		return t
 	case types.Int:
-		if _, ok := optionNumber(value); given && !ok {
+		if _, ok := settings.Number(value); given && !ok {
 			c.errorf(x, "Invalid value for option --%s: it must be a number", name)
 		}
 		return types.Int64
@@ -549,25 +572,6 @@ func (c *checker) getopt(x *syntax.Call) *types.Type {
 	}
 	c.errorf(x.Args[1], "Invalid default of an option: it must be a number, a string or a boolean")
 	return nil
-}
-
-// truth is what a flag's value says.
-func truth(value string) (on, ok bool) {
-	switch strings.ToLower(value) {
-	case "", "true", "1":
-		return true, true
-	case "false", "0":
-		return false, true
-	}
-	return false, false
-}
-
-func parseNumber(text string) (uint64, bool) {
-	if n, err := strconv.ParseInt(text, 0, 64); err == nil {
-		return uint64(n), true
-	}
-	n, err := strconv.ParseUint(text, 0, 64)
-	return n, err == nil
 }
 
 // option is the value of a getopt that is a number or a boolean.
@@ -584,19 +588,10 @@ func (c *checker) option(x *syntax.Call) (uint64, bool) {
 		return c.constant(x.Args[1])
 	}
 	if _, flag := x.Args[1].(*syntax.Bool); flag {
-		n, _ := truth(value)
+		n, _ := settings.Truth(value)
 		return types.Word(n), true
 	}
-	return optionNumber(value)
-}
-
-// optionNumber is the value of an option that is a number; true and false are 1 and 0.
-func optionNumber(value string) (uint64, bool) {
-	if n, ok := parseNumber(value); ok || value == "" {
-		return n, ok
-	}
-	on, ok := truth(value)
-	return types.Word(on), ok
+	return settings.Number(value)
 }
 
 // buf is bytes of the target: its length comes first.
@@ -646,11 +641,9 @@ func (c *checker) ntop(x *syntax.Call) *types.Type {
 func (c *checker) strncmp(x *syntax.Call) *types.Type {
 	c.text(x, 0)
 	c.text(x, 1)
-	if len(x.Args) == 3 {
-		c.expr(x.Args[2])
-		if n, ok := c.constant(x.Args[2]); !ok || int64(n) < 0 {
-			c.errorf(x.Args[2], "Builtin strncmp requires a non-negative literal")
-		}
+	c.expr(x.Args[2])
+	if n, ok := c.constant(x.Args[2]); !ok || int64(n) < 0 {
+		c.errorf(x.Args[2], "Builtin strncmp requires a non-negative literal")
 	}
 	return types.Uint64
 }
@@ -704,6 +697,8 @@ func (c *checker) stack(x *syntax.Call) *types.Type {
 	t := &types.Type{Kind: types.UStack, Size: 8, Name: c.set.StackMode}
 	if x.Name == "kstack" {
 		t.Kind = types.KStack
+	} else if c.opts.Kernel {
+		c.errorf(x, "ustack can not be used on a kernel yet: the stacks of the programs that it runs are not walked")
 	}
 	for i, a := range x.Args {
 		if id, ok := a.(*syntax.Ident); ok && i == 0 && c.consts[id.Name] == 0 {

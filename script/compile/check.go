@@ -21,6 +21,8 @@ type variable struct {
 	typ  *types.Type
 	set  bool // let gave it its type
 	let  bool // let declared it
+
+	given bool // a value, in what this pass has seen so far
 }
 
 // mapInfo is what is known of one @x.
@@ -78,7 +80,6 @@ type checker struct {
 	loops  int
 	meta   int // within sizeof, typeof and the like, which are not run
 
-	files     []*syntax.File       // that are imported, in their order
 	taken     []*variable          // whose addresses are taken
 	variables []plan.Variable      // of files, that uaddr names
 	addressOf map[*syntax.Call]int // among them
@@ -315,11 +316,23 @@ func (c *checker) block(b *syntax.Block) {
 }
 
 func (c *checker) inner(b *syntax.Block) {
-	for _, s := range b.Stmts {
+	for i, s := range b.Stmts {
+		if i > 0 {
+			if _, left := b.Stmts[i-1].(*syntax.Jump); left {
+				c.warnf(s, "Unreachable code")
+			}
+		}
 		c.stmt(s)
 	}
 	if b.Value != nil {
 		c.expr(b.Value)
+	}
+}
+
+// early warns of a variable that let has declared, and nothing has given a value yet.
+func (c *checker) early(x *syntax.Var, v *variable) {
+	if v.let && !v.given && v.typ.Kind != types.None && c.meta == 0 {
+		c.warnf(x, "Variable used before it was assigned: %s", x.Name)
 	}
 }
 
@@ -339,9 +352,13 @@ func (c *checker) stmt(s syntax.Stmt) {
 			return
 		}
 		c.cond(s.Cond)
-		c.block(s.Then)
-		if s.Else != nil {
-			c.stmt(s.Else)
+		for _, b := range []syntax.Stmt{s.Then, s.Else} {
+			if b != nil {
+				c.stmt(b)
+			}
+			if b, ok := b.(*syntax.Block); ok && b.Value != nil {
+				c.discarded(b.Value, c.types[b.Value])
+			}
 		}
 	case *syntax.While:
 		c.cond(s.Cond)
@@ -370,7 +387,9 @@ func (c *checker) stmt(s syntax.Stmt) {
 		if c.fnAt != nil && s.Kind == "return" {
 			c.returns(s)
 		} else if s.Value != nil {
-			c.number(s.Value, "return")
+			if t := c.number(s.Value, "return"); t.Kind == types.Pointer {
+				c.errorf(s, "Probe return values can only be integers. Found %s", t)
+			}
 		}
 	}
 }
@@ -449,7 +468,7 @@ func (c *checker) discarded(x syntax.Expr, t *types.Type) {
 			return
 		}
 	case *syntax.Call:
-		if f := functions[x.Name]; x.Name == "delete" || f != nil && f.action || c.fns[x.Name] != nil {
+		if f := functions[x.Name]; x.Name == "delete" || x.Name == "write_user" || f != nil && f.action || c.fns[x.Name] != nil {
 			return
 		}
 	case *syntax.Ternary, *syntax.Block:
@@ -499,15 +518,12 @@ func (c *checker) overMap(s *syntax.For, v *variable) {
 		c.errorf(x, "%s has no explicit keys (scalar map), and cannot be used for iteration", x.Name)
 	case m.value.Kind == types.None || m.key.Kind == types.None:
 		c.errorf(x, "Undefined map: %s", x.Name)
-	case lined(m.value):
+	case types.Lined(m.value):
 		c.errorf(x, "Loop expression does not support type: %s", m.value)
 	default:
-		c.widen(&v.typ, types.TupleOf(nil, m.key, aggregateValue(m.value)))
+		c.widen(&v.typ, types.TupleOf(nil, m.key, types.ValueOf(m.value)))
 	}
 }
-
-// lined tells of aggregates that stand for no one number.
-func lined(t *types.Type) bool { return t.Aggregate() && !aggregateValue(t).Number() }
 
 func (c *checker) let(s *syntax.Let) {
 	if v := c.find(s.Name); v != nil {
@@ -519,7 +535,7 @@ func (c *checker) let(s *syntax.Let) {
 		value = c.expr(s.Value)
 	}
 	v := c.declare(s.Name, s)
-	v.let = true
+	v.let, v.given = true, false
 	if s.Type != nil {
 		v.set = true
 		t := c.typeOf(s.Type)
@@ -540,6 +556,7 @@ func (c *checker) let(s *syntax.Let) {
 }
 
 func (c *checker) assignVar(at syntax.Node, v *variable, t *types.Type, value syntax.Expr) {
+	v.given = true
 	switch {
 	case t.Kind == types.Void:
 		c.errorf(at, "Value '%s' cannot be assigned to a scratch variable.", t)
@@ -548,10 +565,10 @@ func (c *checker) assignVar(at syntax.Node, v *variable, t *types.Type, value sy
 		switch {
 		case ok:
 			c.errorf(value, "%s() must be assigned directly to a map", call.Name)
-		case lined(t):
+		case types.Lined(t):
 			c.errorf(at, "Value '%s' cannot be assigned to a scratch variable.", t)
 		default:
-			c.assignVar(at, v, aggregateValue(t), value)
+			c.assignVar(at, v, types.ValueOf(t), value)
 		}
 	case v.set && v.typ.Kind != types.None:
 		if t.Kind != types.None && !c.fits(v.typ, t, value) {
@@ -585,7 +602,11 @@ func isReference(x syntax.Expr) bool {
 
 // fits tells whether a value goes into a variable whose type was declared.
 func (c *checker) fits(to, t *types.Type, value syntax.Expr) bool {
-	if n, ok := c.literalNumber(value); ok && to.Kind == types.Int && t.Kind == types.Int {
+	n, ok := c.literalNumber(value)
+	if call, asked := value.(*syntax.Call); asked && (call.Name == "sizeof" || call.Name == "offsetof") {
+		n, ok = c.constant(value)
+	}
+	if ok && to.Kind == types.Int && t.Kind == types.Int {
 		return types.Truncate(n, to) == n && (to.Signed || int64(n) >= 0 || !t.Signed)
 	}
 	j := types.Join(to, t)
@@ -623,7 +644,7 @@ func (c *checker) assign(s *syntax.Assign) {
 			return
 		}
 		if _, call := s.Value.(*syntax.Call); t.Aggregate() && !call {
-			if t = aggregateValue(t); m.value.Kind != types.Int || lined(t) {
+			if t = types.ValueOf(t); m.value.Kind != types.Int || types.Lined(t) {
 				if c.final {
 					c.copied(s, m.name, c.types[s.Value])
 				}
@@ -645,7 +666,7 @@ func (c *checker) copied(s *syntax.Assign, name string, t *types.Type) {
 		types.Avg: "avg(retval)", types.Hist: "hist(retval)", types.LHist: "lhist(rand %10, 0, 10, 1)", types.TSeries: "tseries(rand %10, 10s, 1)",
 		types.Stats: "stats(arg2)"}[t.Kind]
 	c.errorf(s, "Map value '%s' cannot be assigned from one map to another. The function that returns this type must be called directly e.g. `%s = %s;`.", t, name, example)
-	if m, ok := s.Value.(*syntax.Map); ok && !lined(t) {
+	if m, ok := s.Value.(*syntax.Map); ok && !types.Lined(t) {
 		c.hint("Add a cast to integer if you want the value of the aggregate, e.g. `%s = (int64)%s;`.", name, m.Name)
 	}
 }
@@ -669,15 +690,16 @@ func (c *checker) compound(s *syntax.Assign, t *types.Type) {
 			return
 		}
 		if v := c.uses[target]; v != nil && !v.set {
-			c.widen(&v.typ, c.arithmetic(strings.TrimSuffix(s.Op, "="), old, t))
+			c.widen(&v.typ, types.Arithmetic(strings.TrimSuffix(s.Op, "="), old, t))
 		}
 	case *syntax.Map:
 		m := c.mapUse(target)
 		if m.value.Aggregate() {
-			c.errorf(s, "Type mismatch for %s: trying to assign value of type '%s' when map already has a type '%s'", m.name, aggregateValue(m.value), m.value)
+			c.errorf(s, "Type mismatch for %s: trying to assign value of type '%s' when map already has a type '%s'", m.name, types.ValueOf(m.value), m.value)
 			return
 		}
-		if m.value.Kind == types.Pointer && (op == "+" || op == "-") {
+		if m.value.Kind == types.Pointer || t.Kind == types.Pointer && m.value.Kind != types.None {
+			c.pointers(&syntax.Binary{Span: s.Span, Op: op, X: target, Y: s.Value}, m.value, t)
 			return
 		}
 		if !c.widen(&m.value, types.Int64) || !m.value.Number() {
@@ -707,7 +729,7 @@ func (c *checker) mapUse(x *syntax.Map) *mapInfo {
 	case m.keyless && m.first != nil:
 		c.errorf(x, "%s used as a map with an explicit key (non-scalar map), previously used without an explicit key (scalar map)", x.Name)
 	case k.Aggregate() && c.counts(x.Key, k):
-		c.widen(&m.key, aggregateValue(k))
+		c.widen(&m.key, types.ValueOf(k))
 	case k.Aggregate() || k.Kind == types.Void:
 		c.errorf(x.Key, "%s cannot be part of a map key", k)
 	case slices.Contains(c.locked, &m.key) && c.keeps(x, x.Name, &m.key, k):
@@ -717,11 +739,4 @@ func (c *checker) mapUse(x *syntax.Map) *mapInfo {
 		}
 	}
 	return m
-}
-
-func wide(t *types.Type) *types.Type {
-	if t.Signed {
-		return types.Int64
-	}
-	return types.Uint64
 }

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"math/big"
 	"strconv"
 	"strings"
 
@@ -37,6 +38,7 @@ func (c *checker) bare(x syntax.Expr) *types.Type {
 			return nil
 		}
 		c.uses[x] = v
+		c.early(x, v)
 		return v.typ
 	case *syntax.Map:
 		m := c.mapUse(x)
@@ -80,198 +82,17 @@ func (c *checker) bare(x syntax.Expr) *types.Type {
 		}
 		return c.types[x.Value]
 	}
-	c.errorf(x, "this is no expression")
+	c.errorf(x, "typeof names a type, which is no value")
 	return nil
 }
 
 // param is $1: a number where it looks like one, else a string.
 func (c *checker) param(x *syntax.Positional) *types.Type {
+	c.provided(x)
 	if n, ok := c.constant(x); ok {
 		return types.LiteralOf(n, int64(n) < 0 && c.opts.Params[x.N-1][0] == '-')
 	}
 	return types.StringOf(len(c.opts.Params[x.N-1]) + 1)
-}
-
-// literalOr is the type of a number that is made of literals alone, else t.
-func (c *checker) literalOr(x syntax.Expr, t *types.Type) *types.Type {
-	if n, ok := c.literalNumber(x); ok && t != nil && t.Kind == types.Int {
-		return types.LiteralOf(n, int64(n) < 0 && !c.unsigned(x))
-	}
-	return t
-}
-
-// unsigned tells of a constant with its highest bit set that this is no sign.
-func (c *checker) unsigned(x syntax.Expr) bool {
-	n, ok := c.constant(x)
-	if !ok || int64(n) >= 0 {
-		return false
-	}
-	switch x := x.(type) {
-	case *syntax.Int:
-		return true
-	case *syntax.Positional:
-		return c.opts.Params[x.N-1][0] != '-'
-	case *syntax.Cast:
-		t := c.castTo(x)
-		return t != nil && !t.Signed
-	case *syntax.Comptime:
-		return c.unsigned(x.X)
-	case *syntax.Block:
-		return c.unsigned(x.Value)
-	case *syntax.Unary:
-		return x.Op == "+" && c.unsigned(x.X)
-	case *syntax.Binary:
-		return x.Op != "-" && c.unsignedPair(x)
-	}
-	return false
-}
-
-// unsignedPair tells that two constants are reckoned with as unsigned numbers: one of them is one, and none is negative.
-func (c *checker) unsignedPair(x *syntax.Binary) bool {
-	a, _ := c.constant(x.X)
-	b, _ := c.constant(x.Y)
-	ua, ub := c.unsigned(x.X), c.unsigned(x.Y)
-	if x.Op == "<<" || x.Op == ">>" {
-		return ua
-	}
-	return ua && (ub || int64(b) >= 0) || ub && int64(a) >= 0
-}
-
-// literalNumber is the value of what is written in numbers alone.
-func (c *checker) literalNumber(x syntax.Expr) (uint64, bool) {
-	switch x := x.(type) {
-	case *syntax.Int:
-		return x.Value, true
-	case *syntax.Positional:
-		return c.constant(x)
-	case *syntax.Ident:
-		if c.enums[x.Name] != nil {
-			return 0, false
-		}
-		n, ok := c.consts[x.Name]
-		return n, ok
-	case *syntax.Unary:
-		if _, ok := c.literalNumber(x.X); ok && x.Op != "!" {
-			return c.constant(x)
-		}
-	case *syntax.Binary:
-		_, okX := c.literalNumber(x.X)
-		_, okY := c.literalNumber(x.Y)
-		if okX && okY {
-			return c.constant(x)
-		}
-	}
-	return 0, false
-}
-
-// constant is the value of an expression that is known before the script runs.
-func (c *checker) constant(x syntax.Expr) (uint64, bool) {
-	switch x := x.(type) {
-	case *syntax.Int:
-		return x.Value, true
-	case *syntax.Bool:
-		if x.Value {
-			return 1, true
-		}
-		return 0, true
-	case *syntax.Positional:
-		switch {
-		case x.N == 0:
-			return uint64(len(c.opts.Params)), true
-		case x.N > len(c.opts.Params):
-			return 0, true
-		}
-		text := c.opts.Params[x.N-1]
-		if n, err := strconv.ParseInt(text, 0, 64); err == nil {
-			return uint64(n), true
-		}
-		n, err := strconv.ParseUint(text, 0, 64)
-		return n, err == nil
-	case *syntax.Ident:
-		if x.Name == "has_cpid" {
-			return types.Word(c.opts.CPID != 0), true
-		}
-		n, ok := c.consts[x.Name]
-		return n, ok
-	case *syntax.Comptime:
-		return c.constant(x.X)
-	case *syntax.Cast:
-		if t := c.castTo(x); t != nil && (t.Kind == types.Int || t.Kind == types.Bool || t.Kind == types.Enum) {
-			n, ok := c.constant(x.X)
-			if t.Kind == types.Bool {
-				return types.Word(n != 0), ok
-			}
-			return types.Truncate(n, t), ok
-		}
-	case *syntax.Block:
-		if len(x.Stmts) == 0 && x.Value != nil {
-			return c.constant(x.Value)
-		}
-	case *syntax.Unary:
-		n, ok := c.constant(x.X)
-		switch x.Op {
-		case "-":
-			return -n, ok
-		case "~":
-			return ^n, ok
-		case "!":
-			return types.Word(n == 0), ok
-		}
-	case *syntax.Binary:
-		if same, ok := c.sameText(x); ok {
-			return types.Word(same == (x.Op == "==")), true
-		}
-		a, okA := c.constant(x.X)
-		b, okB := c.constant(x.Y)
-		if okA && okB {
-			return types.Fold(x.Op, a, b, !c.unsignedPair(x))
-		}
-	case *syntax.Call:
-		if x.Name == "getopt" {
-			return c.option(x)
-		}
-		switch {
-		case x.Name == "sizeof" && len(x.Args) == 1:
-			if t := c.sized(x.Args[0]); t != nil && t.Kind != types.None {
-				return uint64(t.Sizeof()), true
-			}
-		case x.Name == "offsetof" && len(x.Args) == 2:
-			if t := c.sized(x.Args[0]); t != nil && t.Kind != types.None {
-				off, member := c.memberOffset(x, t, x.Args[1])
-				return off, member != nil
-			}
-		case strings.HasPrefix(x.Name, "is_"):
-			return c.answer(x)
-		}
-	}
-	return 0, false
-}
-
-// sized is the type of what sizeof and the like were asked about, when it has been looked at.
-func (c *checker) sized(x syntax.Expr) *types.Type {
-	if arg, ok := x.(*syntax.TypeArg); ok {
-		return c.typeOf(arg.Type)
-	}
-	return c.types[x]
-}
-
-// sameText compares what is text before the script runs, and types.
-func (c *checker) sameText(x *syntax.Binary) (same, known bool) {
-	if x.Op != "==" && x.Op != "!=" {
-		return false, false
-	}
-	a, okA := x.X.(*syntax.Call)
-	b, okB := x.Y.(*syntax.Call)
-	if okA && okB && a.Name == "typeinfo" && b.Name == "typeinfo" && len(a.Args) == 1 && len(b.Args) == 1 {
-		ta, tb := c.sized(a.Args[0]), c.sized(b.Args[0])
-		if ta == nil || tb == nil || ta.Kind == types.None || tb.Kind == types.None {
-			return false, false
-		}
-		return types.Same(ta.Plain(), tb.Plain()), true
-	}
-	textA, okA := c.stringLiteral(x.X)
-	textB, okB := c.stringLiteral(x.Y)
-	return textA == textB, okA && okB
 }
 
 // number finds the type of what must be one.
@@ -286,21 +107,7 @@ func (c *checker) number(x syntax.Expr, what string) *types.Type {
 // counts tells of an aggregate in a map that can stand for a number.
 func (c *checker) counts(x syntax.Expr, t *types.Type) bool {
 	_, isMap := x.(*syntax.Map)
-	return isMap && aggregateValue(t).Number()
-}
-
-// aggregateValue is the type of an aggregate's number.
-func aggregateValue(t *types.Type) *types.Type {
-	switch t.Kind {
-	case types.Count:
-		return types.Uint64
-	case types.Sum, types.Min, types.Max, types.Avg:
-		if t.Signed {
-			return types.Int64
-		}
-		return types.Uint64
-	}
-	return t
+	return isMap && types.ValueOf(t).Number()
 }
 
 // cond finds the type of a condition.
@@ -309,7 +116,7 @@ func (c *checker) cond(x syntax.Expr) {
 	if _, ok := c.stringLiteral(x); ok {
 		return // holds where there is text
 	}
-	if t.Kind != types.None && !t.Number() && t.Kind != types.USym && t.Kind != types.KSym && !c.counts(x, t) {
+	if t.Kind != types.None && !t.Number() && !c.counts(x, t) {
 		c.errorf(x, "Invalid condition: %s", t.Family())
 	}
 }
@@ -320,7 +127,9 @@ func (c *checker) unary(x *syntax.Unary) *types.Type {
 	}
 	if m, ok := x.X.(*syntax.Map); ok && (x.Op == "++" || x.Op == "--") {
 		info := c.mapUse(m)
-		if !c.widen(&info.value, types.Int64) || !info.value.Number() {
+		if k := info.value.Kind; k == types.Pointer {
+			return info.value
+		} else if k == types.Bool || !c.widen(&info.value, types.Int64) || !info.value.Number() {
 			c.errorf(x, "The %s operator can not be used on expressions of type '%s'", x.Op, info.value)
 		}
 		return info.value
@@ -345,9 +154,10 @@ func (c *checker) unary(x *syntax.Unary) *types.Type {
 		return elem
 	}
 	if c.counts(x.X, t) {
-		t = aggregateValue(t)
+		t = types.ValueOf(t)
 	}
-	if !t.Number() || (x.Op == "!" || x.Op == "~") && t.Kind == types.Pointer || x.Op == "~" && t.Kind == types.Bool {
+	steps := x.Op == "++" || x.Op == "--"
+	if !t.Number() || t.Kind == types.Pointer && !steps || t.Kind == types.Bool && x.Op != "!" {
 		c.errorf(x, "The %s operator can not be used on expressions of type '%s'", x.Op, t)
 		return nil
 	}
@@ -355,12 +165,15 @@ func (c *checker) unary(x *syntax.Unary) *types.Type {
 	case "!":
 		return types.BoolT
 	case "-":
+		if n, ok := c.written(x.X); ok && n.Sign() > 0 && !new(big.Int).Neg(n).IsInt64() {
+			c.errorf(x, "underflow: unable to fold literals, 64 bits do not hold -%s", n)
+		}
 		return types.Int64
 	case "~":
 		if t.Lit {
 			return types.Int64
 		}
-		return wide(t)
+		return types.Wide(t)
 	case "++", "--":
 		if v, ok := x.X.(*syntax.Var); ok {
 			if info := c.uses[v]; !info.set && t.Kind == types.Int {
@@ -379,10 +192,10 @@ func (c *checker) binary(x *syntax.Binary) *types.Type {
 		return nil
 	}
 	if c.counts(x.X, a) {
-		a = aggregateValue(a)
+		a = types.ValueOf(a)
 	}
 	if c.counts(x.Y, b) {
-		b = aggregateValue(b)
+		b = types.ValueOf(b)
 	}
 	equality := x.Op == "==" || x.Op == "!="
 	switch {
@@ -398,30 +211,45 @@ func (c *checker) binary(x *syntax.Binary) *types.Type {
 			c.mismatch(x, a, b)
 		}
 		return types.BoolT
+	case equality && a.Kind == b.Kind && a.Kind.Stack():
+		c.errorf(x, "The %s operator can not be used on expressions of types '%s', '%s'", x.Op, a.Family(), b.Family())
+		return types.BoolT
 	case equality && a.Kind == b.Kind && a.Scalar():
+		c.signs(x, a, b)
 		if a.Kind == types.Pointer && a.Elem != nil && b.Elem != nil && !types.Same(a.Elem, b.Elem) {
 			c.warnf(x, "comparison of distinct pointer types: %s, %s", a.Elem, b.Elem)
 		}
 		return types.BoolT
-	case !reckons(a) || !reckons(b):
+	case !types.Reckons(a) || !types.Reckons(b):
 		c.mismatch(x, a, b)
 		return nil
 	case (a.Kind == types.Pointer || b.Kind == types.Pointer) && !c.pointers(x, a, b):
 		return nil
 	}
+	c.overflows(x) // before what is only warned of at the same place
+	c.signs(x, a, b)
 	switch x.Op {
 	case "==", "!=", "<", ">", "<=", ">=", "&&", "||":
 		return types.BoolT
 	}
-	if n, ok := c.constant(x.Y); ok && n == 0 && (x.Op == "/" || x.Op == "%") {
-		c.errorf(x, "division by zero")
-	}
-	return c.arithmetic(x.Op, a, b)
+	return types.Arithmetic(x.Op, a, b)
 }
 
-// reckons tells whether operators take a value.
-func reckons(t *types.Type) bool {
-	return t.Number() || t.Kind == types.USym || t.Kind == types.KSym
+// signs warns of a number with a sign beside one of 64 bits without: no type holds what both may be.
+func (c *checker) signs(x *syntax.Binary, a, b *types.Type) {
+	what := map[string]string{"==": "comparison of", "!=": "comparison of", "<": "comparison of", ">": "comparison of", "<=": "comparison of", ">=": "comparison of",
+		"+": "arithmetic on", "-": "arithmetic on", "*": "arithmetic on", "/": "arithmetic on", "%": "arithmetic on"}[x.Op]
+	if what == "" || a.Kind != types.Int || b.Kind != types.Int || a.Signed == b.Signed || c.types[x.X].Aggregate() && c.types[x.Y].Aggregate() {
+		return
+	}
+	signed, other, plain := x.X, b, a
+	if b.Signed {
+		signed, other, plain = x.Y, a, b
+	}
+	if n, ok := c.literalNumber(signed); other.Size < 8 || ok && plain.Lit && int64(n) >= 0 {
+		return
+	}
+	c.warnf(x, "%s integers of different signs: '%s' and '%s' can lead to undefined behavior", what, a, b)
 }
 
 func (c *checker) mismatch(x *syntax.Binary, a, b *types.Type) {
@@ -440,34 +268,6 @@ func (c *checker) pointers(x *syntax.Binary, a, b *types.Type) bool {
 	}
 	c.errorf(x, "The %s operator can not be used on expressions of types '%s', '%s'", x.Op, a, b)
 	return false
-}
-
-// arithmetic is the type of a op b.
-func (c *checker) arithmetic(op string, a, b *types.Type) *types.Type {
-	switch {
-	case a.Kind == types.Pointer && b.Kind == types.Pointer:
-		return types.Int64
-	case a.Kind == types.Pointer:
-		return a
-	case b.Kind == types.Pointer:
-		return b
-	case a.Kind == types.Bool && b.Kind == types.Bool:
-		return types.BoolT
-	case a.Kind == types.Bool:
-		return wide(numeric(b))
-	case b.Kind == types.Bool:
-		return wide(numeric(a))
-	case op == "-":
-		return types.Int64
-	}
-	return wide(joinInts(numeric(a), numeric(b)))
-}
-
-func joinInts(a, b *types.Type) *types.Type {
-	if j := types.Join(a, b); j != nil {
-		return j
-	}
-	return types.Int64
 }
 
 func (c *checker) ternary(x *syntax.Ternary) *types.Type {
@@ -493,7 +293,7 @@ func (c *checker) tuple(names []string, elems []syntax.Expr) *types.Type {
 			ts = append(ts, t)
 			continue
 		case t.Aggregate() || t.Kind == types.Void:
-			if _, isMap := e.(*syntax.Map); !isMap || !aggregateValue(t).Number() {
+			if _, isMap := e.(*syntax.Map); !isMap || !types.ValueOf(t).Number() {
 				what := "tuple"
 				if names != nil {
 					what = "record"
@@ -501,7 +301,7 @@ func (c *checker) tuple(names []string, elems []syntax.Expr) *types.Type {
 				c.errorf(e, "Map type %s cannot exist inside a %s.", t, what)
 				return nil
 			}
-			t = aggregateValue(t)
+			t = types.ValueOf(t)
 		}
 		ts = append(ts, t)
 	}
@@ -721,16 +521,11 @@ func (c *checker) cast(x *syntax.Cast) *types.Type {
 		return to
 	case to.Kind == types.Bool && from.Kind == types.String, to.Kind != types.Record && types.Same(to, from):
 		return to
-	case castable(to) && (castable(from) || c.counts(x.X, from)):
-		return renamed(to, from)
+	case to.Number() && (from.Number() || c.counts(x.X, from)):
+		return types.Renamed(to, from)
 	}
 	c.errorf(x, "Cannot cast from \"%s\" to \"%s\"", from, to)
 	return nil
-}
-
-// castable tells of numbers and what is kept as one.
-func castable(t *types.Type) bool {
-	return t.Number() || t.Kind == types.USym || t.Kind == types.KSym || t.Kind == types.User
 }
 
 // misses tells whether a literal is none of an enum's values.

@@ -12,19 +12,9 @@ import (
 
 // cDecl takes what a declaration in C says: types and constants.
 func (c *checker) cDecl(d syntax.CDecl) {
-	words := strings.Fields(d.Text)
 	switch {
 	case strings.HasPrefix(d.Text, "#define"):
-		if len(words) >= 3 {
-			x, err := syntax.ParseExpr(&syntax.Source{Name: c.src.Name, Text: strings.TrimSpace(d.Text[strings.Index(d.Text, words[1])+len(words[1]):])})
-			if err == nil {
-				if n, ok := c.constant(x); ok {
-					c.consts[words[1]] = n
-				} else if text, ok := x.(*syntax.Str); ok {
-					c.texts[words[1]] = text.Value
-				}
-			}
-		}
+		c.define(d)
 		return
 	case strings.HasPrefix(d.Text, "#"):
 		if _, name, ok := strings.Cut(d.Text, "include"); ok {
@@ -124,63 +114,24 @@ func (c *checker) structure(d syntax.CDecl, s *syntax.CStruct) *types.Type {
 			c.named[n] = t // before its members, which may point to it
 		}
 	}
-	align, bits := 1, 0 // bits: behind t.Size, of the bit-fields that are under way
-	place := func(size, to int) (at int) {
-		if s.Packed {
-			to = 1
-		}
-		align = max(align, to)
-		if s.Union {
-			t.Size = max(t.Size, size)
-			return 0
-		}
-		if bits > 0 {
-			t.Size += (bits + 7) / 8
-			bits = 0
-		}
-		at = (t.Size + to - 1) / to * to
-		t.Size = at + size
-		return at
-	}
+	laying := &types.Laying{Record: t, Packed: s.Packed, Union: s.Union}
 	for _, f := range s.Fields {
 		ft := c.memberType(d, f)
 		if ft == nil {
 			return t
 		}
-		to := ft.Align()
-		if f.Bits != nil {
-			n, ok := c.constant(f.Bits)
-			if !ok || int(n) > 8*ft.Size {
-				c.errorf(d, "the width of %s is no constant, or more than its type has", f.Name)
-				return t
-			}
-			width := int(n)
-			start := 8*t.Size + bits
-			if s.Union {
-				start = 0
-			}
-			if unit := 8 * ft.Size; width == 0 || start/unit != (start+width-1)/unit {
-				start = (start + unit - 1) / unit * unit
-			}
-			if !s.Union {
-				bits = start + width - 8*t.Size
-			} else {
-				t.Size = max(t.Size, ft.Size)
-			}
-			align = max(align, to)
-			at := start / (8 * ft.Size) * ft.Size
-			if f.Name != "" {
-				t.Fields = append(t.Fields, types.Field{Name: f.Name, Type: ft, Offset: at, BitOff: start - 8*at, BitSize: width})
-			}
+		if f.Bits == nil {
+			laying.Add(f.Name, ft)
 			continue
 		}
-		t.Add(types.Field{Name: f.Name, Type: ft, Offset: place(ft.Size, to)})
+		n, ok := c.constant(f.Bits)
+		if !ok || int(n) > 8*ft.Size {
+			c.errorf(d, "the width of %s is no constant, or more than its type has", f.Name)
+			return t
+		}
+		laying.AddBits(f.Name, ft, int(n))
 	}
-	t.Size += (bits + 7) / 8
-	if !s.Packed {
-		t.Size = (t.Size + align - 1) / align * align
-	}
-	t.Len = align
+	laying.Done()
 	return t
 }
 

@@ -198,7 +198,7 @@ func (g *generator) program(name string, pr *syntax.Probe, points []*point.Point
 	if len(g.errs) > 0 {
 		return nil
 	}
-	return &bpf.Program{Name: name, Insns: g.Insns, Lines: g.lines, Maps: g.plan.Specs, Context: g.machine.Context}
+	return &bpf.Program{Name: name, Insns: g.Insns, Lines: g.lines, Maps: g.plan.Specs, Context: g.machine.Context, Writes: g.opts.Unsafe}
 }
 
 func (g *generator) body(pr *syntax.Probe, points []*point.Point) {
@@ -224,6 +224,9 @@ func (g *generator) body(pr *syntax.Probe, points []*point.Point) {
 	}
 	if s := points[0].Syscall; s != nil {
 		g.calledFor(s)
+	}
+	if e := points[0].Event; e != nil {
+		g.recordOf(e)
 	}
 	if pr.Pred != nil {
 		g.line(pr.Pred)

@@ -177,6 +177,7 @@ func (g *generator) trace(x *syntax.Call, t *types.Type) {
 	g.Helper(bpf.FnGetStackid)
 	g.IfImm(bpf.Jslt, bpf.R0, 0, none)
 	g.AluImm(bpf.Add, bpf.R0, 1)
+	g.ofProcess(t)
 	g.GoTo(end)
 	g.Put(none)
 	g.Imm(bpf.R0, 0)
@@ -243,6 +244,7 @@ func (g *generator) callNumber(x *syntax.Call) {
 	switch x.Name {
 	case "usym", "ksym", "strerror", "signal_name", "syscall_name", "strftime":
 		g.number(x.Args[len(x.Args)-1])
+		g.ofProcess(g.types[x])
 	case "nsecs":
 		if len(x.Args) == 1 && x.Args[0].(*syntax.Ident).Name == "monotonic" {
 			g.Helper(bpf.FnKtimeGetNs)
@@ -262,6 +264,10 @@ func (g *generator) callNumber(x *syntax.Call) {
 		g.lookup(m, g.key(m, x.Args[1]))
 		g.flag(func(yes label) { g.IfImm(bpf.Jne, bpf.R0, 0, yes) })
 	case "len":
+		if t := g.types[x.Args[0]]; t != nil && t.Kind.Stack() {
+			g.frames(x.Args[0])
+			return
+		}
 		m := g.maps[x.Args[0].(*syntax.Map).Name]
 		key, n := g.room(max(m.key.Slot(), 8)), g.room(8)
 		g.StoreImm(n, 0)
@@ -273,10 +279,7 @@ func (g *generator) callNumber(x *syntax.Call) {
 		g.Load(bpf.R0, n, 8, false)
 	case "strncmp":
 		ta, tb := g.types[x.Args[0]], g.types[x.Args[1]]
-		n := uint64(max(ta.Size, tb.Size))
-		if len(x.Args) == 3 {
-			n, _ = g.constant(x.Args[2])
-		}
+		n, _ := g.constant(x.Args[2])
 		g.compare(g.memory(x.Args[0]), g.memory(x.Args[1]), ta, tb, n)
 	case "bswap":
 		g.number(x.Args[0])

@@ -249,9 +249,6 @@ var comparisons = map[string][2]uint8{
 	">": {bpf.Jgt, bpf.Jsgt}, ">=": {bpf.Jge, bpf.Jsge},
 }
 
-// unsigned tells whether a number reckons without a sign.
-func unsigned(t *types.Type) bool { return t.Kind != types.Int || !t.Signed }
-
 func (g *generator) binaryNumber(x *syntax.Binary, t *types.Type) {
 	a, b := g.types[x.X], g.types[x.Y]
 	switch {
@@ -280,26 +277,15 @@ func (g *generator) binaryNumber(x *syntax.Binary, t *types.Type) {
 	if jumps, ok := comparisons[x.Op]; ok {
 		g.operands(x.X, x.Y)
 		// Numbers of both signs are compared as signed ones.
-		both := joinInts(numeric(a), numeric(b))
+		both := types.JoinInts(types.Numeric(a), types.Numeric(b))
 		jump := jumps[1]
-		if unsigned(both) {
+		if types.Unsigned(both) {
 			jump = jumps[0]
 		}
 		g.flag(func(yes label) { g.IfReg(jump, bpf.R0, bpf.R1, yes) })
 		return
 	}
 	g.reckon(x.Op, t, x.X, x.Y)
-}
-
-// numeric is a type as a number.
-func numeric(t *types.Type) *types.Type {
-	if t = aggregateValue(t); t.Kind == types.Int {
-		return t
-	}
-	if t.Kind == types.Bool || t.Kind == types.Enum {
-		return types.LiteralOf(1<<31-1, false)
-	}
-	return types.Uint64
 }
 
 // operands leaves x in R0 and y in R1.
@@ -327,9 +313,9 @@ func (g *generator) reckon(op string, t *types.Type, x, y syntax.Expr) {
 		}
 		g.AluImm(bpf.Mul, by, int32(t.Elem.Size))
 	}
-	noSign := unsigned(joinInts(numeric(g.types[x]), numeric(g.types[y])))
+	noSign := types.Unsigned(types.JoinInts(types.Numeric(g.types[x]), types.Numeric(g.types[y])))
 	if op == ">>" {
-		noSign = unsigned(numeric(g.types[x]))
+		noSign = types.Unsigned(types.Numeric(g.types[x]))
 	}
 	g.divide(op, noSign, y)
 }

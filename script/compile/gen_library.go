@@ -95,7 +95,7 @@ func (g *generator) find(x *syntax.Call) {
 		g.fit(v.typ)
 		g.Store(to, bpf.R0)
 	} else {
-		g.convert(to, v.typ, cell(regValue, 0), aggregateValue(m.value))
+		g.convert(to, v.typ, cell(regValue, 0), types.ValueOf(m.value))
 	}
 	g.Imm(bpf.R0, 1)
 	g.GoTo(end)

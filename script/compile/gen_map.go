@@ -321,10 +321,13 @@ func (g *generator) gather(m *mapInfo, x *syntax.Map, call *syntax.Call) {
 	g.Put(no)
 }
 
-// moment puts a number into the slot of now's interval. What the slot held of an older one goes: an update
-// of another thread that comes between may go with it.
+// moment puts a number into the slot of now's interval, which begins with a multiple of its length of atomic time. What the slot
+// held of an older one goes: an update of another thread that comes between may go with it.
 func (g *generator) moment(t *types.Type, n place, no label) {
 	g.Helper(bpf.FnKtimeGetBootNs)
+	g.MapValue(bpf.R1, g.start, plan.FactTAI)
+	g.Load(bpf.R1, cell(bpf.R1, 0), 8, false)
+	g.Alu(bpf.Add, bpf.R0, bpf.R1)
 	g.Imm(bpf.R1, uint64(t.Step))
 	g.Alu(bpf.Div, bpf.R0, bpf.R1)
 	g.Mov(bpf.R2, bpf.R0)
@@ -408,54 +411,4 @@ func (g *generator) extreme(m *mapInfo, t *types.Type, n place, shared bool, at 
 	g.Put(done)
 	g.StoreImm(cell(regValue, 0), 1)
 	g.drop()
-}
-
-// histBucket makes of the number in R0 its bucket's index: 0 of negative ones, then one for
-// each number below 2 << bits, then 2^bits for each power of two.
-func (g *generator) histBucket(t *types.Type) {
-	small, end, positive := g.NewLabel(), g.NewLabel(), g.NewLabel()
-	g.IfImm(bpf.Jsge, bpf.R0, 0, positive)
-	g.Imm(bpf.R0, 0)
-	g.GoTo(end)
-	g.Put(positive)
-	g.IfImm(bpf.Jlt, bpf.R0, int32(2<<t.Bits), small)
-	// R1 becomes the logarithm, in steps that need no jump.
-	g.Mov(bpf.R2, bpf.R0)
-	g.Imm(bpf.R1, 0)
-	for step := 5; step >= 0; step-- {
-		g.Imm(bpf.R3, 1<<(1<<step)-1)
-		g.Alu(bpf.Sub, bpf.R3, bpf.R2)
-		g.AluImm(bpf.Rsh, bpf.R3, 63)
-		g.AluImm(bpf.Lsh, bpf.R3, int32(step))
-		g.Alu(bpf.Rsh, bpf.R2, bpf.R3)
-		g.Alu(bpf.Or, bpf.R1, bpf.R3)
-	}
-	g.AluImm(bpf.Sub, bpf.R1, int32(t.Bits)) // the power of a bucket's width
-	g.Alu(bpf.Rsh, bpf.R0, bpf.R1)
-	g.AluImm(bpf.And, bpf.R0, int32(1<<t.Bits-1))
-	g.AluImm(bpf.Add, bpf.R1, 1)
-	g.AluImm(bpf.Lsh, bpf.R1, int32(t.Bits))
-	g.Alu(bpf.Add, bpf.R0, bpf.R1)
-	g.Put(small)
-	g.AluImm(bpf.Add, bpf.R0, 1)
-	g.Put(end)
-}
-
-func (g *generator) lhistBucket(t *types.Type) {
-	low, high, end := g.NewLabel(), g.NewLabel(), g.NewLabel()
-	g.Imm(bpf.R1, uint64(t.Low))
-	g.IfReg(bpf.Jslt, bpf.R0, bpf.R1, low)
-	g.Imm(bpf.R2, uint64(t.High))
-	g.IfReg(bpf.Jsge, bpf.R0, bpf.R2, high)
-	g.Alu(bpf.Sub, bpf.R0, bpf.R1)
-	g.Imm(bpf.R1, uint64(t.Step))
-	g.Alu(bpf.Div, bpf.R0, bpf.R1)
-	g.AluImm(bpf.Add, bpf.R0, 1)
-	g.GoTo(end)
-	g.Put(high)
-	g.Imm(bpf.R0, uint64(t.Size/8-1))
-	g.GoTo(end)
-	g.Put(low)
-	g.Imm(bpf.R0, 0)
-	g.Put(end)
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/bpf"
 	"kprobe/script/plan"
 	"kprobe/script/point"
 	"kprobe/script/syntax"
@@ -65,10 +66,14 @@ func (c *checker) tseries(x *syntax.Call) *types.Type {
 		c.errorf(x, "tseries() interval_ns must be >= 1 (%d provided)", step)
 	case n < 1:
 		c.errorf(x, "tseries() num_intervals must be >= 1 (%d provided)", n)
-	case n >= 1000000:
+	case n > 1000000:
 		c.errorf(x, "tseries() num_intervals must be < 1000000 (%d provided)", n)
 	default:
-		return types.NewTSeries(int(n), int64(step), how, t.Kind != types.Int || t.Signed)
+		series := types.NewTSeries(int(n), int64(step), how, t.Kind != types.Int || t.Signed)
+		if series.Size <= bpf.MaxValue {
+			return series
+		}
+		c.errorf(x, "tseries() of %d intervals takes %d bytes for each key: a map has room for %d", n, series.Size, bpf.MaxValue)
 	}
 	return nil
 }
@@ -81,7 +86,7 @@ func (c *checker) join(x *syntax.Call) *types.Type {
 	if len(x.Args) == 2 {
 		c.literal(x, 1)
 	}
-	if !c.everywhere((*point.Point).Inside) {
+	if !c.everywhere(func(p *point.Point) bool { return p.Inside() && p.Provider != "software" && p.Provider != "hardware" }) {
 		c.errorf(x, "join can not be used with '%s' probes: there is no target to read", c.at[0].Provider)
 	}
 	return types.VoidT
@@ -191,7 +196,7 @@ func (c *checker) stringLiteral(x syntax.Expr) (string, bool) {
 		}
 	case *syntax.Field:
 		if call, ok := x.X.(*syntax.Call); ok && call.Name == "typeinfo" && len(call.Args) == 1 {
-			return c.typeName(c.types[call.Args[0]], x.Name)
+			return types.Told(c.types[call.Args[0]], x.Name)
 		}
 	}
 	return "", false
@@ -255,11 +260,20 @@ func (c *checker) pton(x *syntax.Call) *types.Type {
 }
 
 func (c *checker) cgroupID(x *syntax.Call) *types.Type {
+	c.hosts(x)
 	c.literal(x, 0)
 	return types.Uint64
 }
 
+// hosts refuses what is known of the kernel that kprobe runs on, where the target is another.
+func (c *checker) hosts(x *syntax.Call) {
+	if c.opts.Kernel {
+		c.errorf(x, "%s() can not be used on a kernel yet: its control groups are not known", x.Name)
+	}
+}
+
 func (c *checker) cgroupPath(x *syntax.Call) *types.Type {
+	c.hosts(x)
 	t := c.expr(x.Args[0])
 	if t.Kind != types.None && t.Kind != types.Int {
 		c.errorf(x, "cgroup_path() only supports int arguments (%s provided)", t.Family())
@@ -272,12 +286,44 @@ func (c *checker) cgroupPath(x *syntax.Call) *types.Type {
 
 func (c *checker) kaddr(x *syntax.Call) *types.Type {
 	name, ok := c.literal(x, 0)
-	if ok && !c.opts.Kernel && c.opts.KernelSymbol != nil && c.final {
+	if ok && c.opts.KernelSymbol != nil && c.final {
 		if _, err := c.opts.KernelSymbol(name); err != nil {
 			c.errorf(x, "Failed to resolve kernel symbol: %s%v", name, err)
 		}
 	}
 	return types.Uint64
+}
+
+// percpuKaddr is a variable that each processor of a kernel has of its own.
+func (c *checker) percpuKaddr(x *syntax.Call) *types.Type {
+	if !c.opts.Kernel {
+		c.errorf(x, "percpu_kaddr(): the variables of each processor are known of a kernel that is the target (-k)")
+	}
+	c.kaddr(x)
+	if len(x.Args) == 2 {
+		c.number(x.Args[1], "percpu_kaddr()")
+	}
+	return types.PointerTo(types.Uint64)
+}
+
+// writeUser is write_user(TO, VALUE): it writes as many bytes as TO points to, or VALUE has.
+func (c *checker) writeUser(x *syntax.Call) *types.Type {
+	to, value := c.expr(x.Args[0]), c.expr(x.Args[1])
+	_, literal := x.Args[1].(*syntax.Str)
+	switch {
+	case !c.opts.Unsafe:
+		c.errorf(x, "write_user() is an unsafe function being used in safe mode")
+		c.hint("--unsafe allows it")
+	case c.opts.Kernel || !c.everywhere((*point.Point).Inside) || len(c.at) > 0 && c.at[0].Interpreted():
+		c.errorf(x, "write_user() writes the memory of a process, at a probe on it")
+	case to.Kind != types.None && to.Kind != types.Int && to.Kind != types.Pointer:
+		c.errorf(x, "write_user() expects an address (%s provided)", to.Family())
+	case value.Kind == types.String && !literal:
+		c.errorf(x, "write_user(): how much of a text is to be written is known of a literal alone")
+	case value.Kind != types.None && value.Aggregate():
+		c.errorf(x, "write_user() cannot write a %s", value.Family())
+	}
+	return types.Int64
 }
 
 func (c *checker) uaddr(x *syntax.Call) *types.Type {
@@ -373,9 +419,12 @@ func (c *checker) findKey(x *syntax.Call) *types.Type {
 		return types.BoolT
 	}
 	c.mapUse(&syntax.Map{Span: m.Span, Name: m.Name, Key: x.Args[1]})
+	if info := c.find(v.Name); info != nil {
+		info.given = true
+	}
 	c.expr(v)
 	if info := c.uses[v]; info != nil && c.maps[m.Name].value.Kind != types.None {
-		c.assignVar(x, info, aggregateValue(c.maps[m.Name].value), v)
+		c.assignVar(x, info, types.ValueOf(c.maps[m.Name].value), v)
 	}
 	return types.BoolT
 }
@@ -439,23 +488,13 @@ func (c *checker) typeinfo(x *syntax.Call) *types.Type {
 	return types.TupleOf([]string{"base_type", "full_type", "btf_id"}, types.StringOf(len(t.Family())+1), types.StringOf(len(t.String())+1), types.Int64)
 }
 
-// typeName is what a field of typeinfo says.
-func (c *checker) typeName(t *types.Type, field string) (string, bool) {
-	if t == nil || t.Kind == types.None {
-		return "", false
-	}
-	switch field {
-	case "base_type":
-		return t.Family(), true
-	case "full_type":
-		return t.String(), true
-	}
-	return "", false
-}
-
 // text holds that an argument is a string.
 func (c *checker) text(x *syntax.Call, i int) *types.Type {
 	t := c.expr(x.Args[i])
+	if (t.Kind == types.Pointer || t.Kind == types.Array) && t.Elem != nil && t.Elem.Kind == types.Int && t.Elem.Size == 1 { // of characters
+		x.Args[i] = &syntax.Call{Span: x.Args[i].At(), Name: "str", Args: []syntax.Expr{x.Args[i]}}
+		t = c.expr(x.Args[i])
+	}
 	if t.Kind != types.None && t.Kind != types.String {
 		c.errorf(x, "%s() only supports string arguments (%s provided)", x.Name, t.Family())
 	}
@@ -471,6 +510,23 @@ func (c *checker) memcmp(x *syntax.Call) *types.Type {
 		}
 	}
 	return types.Int32
+}
+
+// defaultLength is how long a string of the target may be.
+func (c *checker) defaultLength(*syntax.Call) *types.Type {
+	return types.LiteralOf(uint64(c.set.MaxStrlen), false)
+}
+
+// assertText holds that an expression is text.
+func (c *checker) assertText(x *syntax.Call) *types.Type {
+	c.text(x, 0)
+	return types.VoidT
+}
+
+// kernelFunction is a question about the kernel's functions for programs: none of them can be called here.
+func (c *checker) kernelFunction(x *syntax.Call) *types.Type {
+	c.literal(x, 0)
+	return types.BoolT
 }
 
 func (c *checker) strlen(x *syntax.Call) *types.Type {

@@ -1,10 +1,7 @@
 package compile
 
 import (
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
 
 	"kprobe/bpf"
 	"kprobe/script/asm"
@@ -15,107 +12,13 @@ import (
 
 // What args has at an attach point.
 
-// signatures gives the points at functions of files, in place of pt, each with what debug data says of the function's
-// parameters: those of a pattern may differ.
-func (c *checker) signatures(pt *point.Point) []*point.Point {
-	if pt.OfKernelAlone() && c.opts.Types != nil {
-		c.signature(pt)
-		return []*point.Point{pt}
-	}
-	switch {
-	case !pt.OfFile() || c.opts.Debug == nil:
-		return []*point.Point{pt}
-	case pt.HasAddr || pt.Offset != 0:
-		pt.NoParams = "args: parameters are known where a function is entered, not behind its beginning"
-		return []*point.Point{pt}
-	}
-	found, err := c.opts.Debug.Functions(pt.Target, pt.Function)
-	if err == nil && len(found) == 0 {
-		err = errors.New("no such function is there")
-	}
-	if err != nil {
-		pt.NoParams = fmt.Sprintf("args: %s: %v", pt.Text, err)
-		return []*point.Point{pt}
-	}
-	var all []*point.Point
-	seen := map[uint64]bool{}
-	for _, f := range found {
-		if seen[f.Offset] {
-			continue // by another name
-		}
-		seen[f.Offset] = true
-		one := *pt
-		if point.HasGlob(pt.Function) { // by their places: several may have one name
-			one.Address, one.HasAddr, one.Virtual, one.Text = f.Offset, true, false, pt.Provider+":"+pt.Target+":"+f.Name
-		}
-		one.Params = f.Params
-		switch {
-		case f.Err != nil:
-			one.NoParams = fmt.Sprintf("args: the parameters of %s are not known: %v", f.Name, f.Err)
-		case len(f.Params) == 0:
-			one.NoParams = fmt.Sprintf("args: %s has no parameters", f.Name)
-		}
-		switch {
-		case len(all) == 0 || one.HasAddr:
-			all = append(all, &one)
-		case one.Layout() != all[0].Layout() || one.NoParams != all[0].NoParams:
-			all[0].Params, all[0].NoParams = nil, fmt.Sprintf("args: %s is the name of functions with different parameters", f.Name)
-		}
-	}
-	return all
-}
-
-// signature says what the kernel's types do of a function's parameters and its result.
-func (c *checker) signature(pt *point.Point) {
-	switch {
-	case point.HasGlob(pt.Function):
-		pt.NoParams = "args: " + pt.Text + " stands for functions with parameters of their own: name one"
-		return
-	case pt.HasAddr || pt.Offset != 0:
-		pt.NoParams = "args: parameters are known where a function is entered, not behind its beginning"
-		return
-	}
-	found, err := c.opts.Types.Functions(pt.Target, pt.Function)
-	switch {
-	case err != nil:
-		pt.NoParams = fmt.Sprintf("args: %s: %v", pt.Text, err)
-	case len(found[0].Params) == 0:
-		pt.NoParams = fmt.Sprintf("args: %s has no parameters", pt.Function)
-	default:
-		pt.Params = found[0].Params
-	}
-	if err == nil && pt.Provider == "fexit" {
-		pt.Result = found[0].Result
-	}
-}
-
 // resolve finds the types of parameters. What a pointer points to may be known to the script alone.
 func (c *checker) resolve(params []point.Param) []point.Param {
 	all := make([]point.Param, len(params))
 	for i, p := range params {
-		all[i] = p
-		if p.Type != nil {
-			continue
+		if all[i] = p; p.Type == nil {
+			all[i].Type = types.OfC(p.C, c.known)
 		}
-		text := strings.ReplaceAll(p.C, "const ", "")
-		base := strings.TrimRight(text, " *")
-		stars := strings.Count(text, "*")
-		t := c.known(base)
-		if t == nil {
-			t = types.Kernels[base]
-		}
-		switch {
-		case base == "unsigned long[6]":
-			t = types.ArrayOf(types.Uint64, 6)
-		case t == nil && stars == 0:
-			t = types.Uint32 // an enum
-		case t == nil:
-			t, stars = types.PointerTo(nil), stars-1
-		}
-		for range stars {
-			t = types.PointerTo(t)
-		}
-		all[i].Type = t
 	}
 	return all
 }
@@ -145,7 +48,11 @@ func (c *checker) arg(x *syntax.Field) *types.Type {
 		case t == nil:
 			t = p.Type
 		default:
-			if t = types.Join(t, p.Type); t == nil {
+			j := types.Join(t, p.Type)
+			if j == nil && t.Number() && p.Type.Number() { // a pointer here, a number there
+				j = types.Uint64
+			}
+			if t = j; t == nil {
 				c.errorf(x, "args.%s is not of one type at all of the attach points", x.Name)
 				return nil
 			}
@@ -197,6 +104,11 @@ func (c *checker) args(x *syntax.Ident) *types.Type {
 // argNumber leaves args.NAME in R0.
 func (g *generator) argNumber(name string) {
 	switch p := g.at[0].Param(name); {
+	case p.Record:
+		g.recordPart(p)
+		if !p.Behind {
+			g.readTarget(p.Type)
+		}
 	case p.Call:
 		g.Load(bpf.R0, g.call, 8, false)
 	case len(p.Regs) == 0 && !g.at[0].AtReturn():
@@ -288,6 +200,15 @@ func (g *generator) argInto(p *point.Param, dst place) {
 	if p.Type.Scalar() {
 		g.argNumber(p.Name)
 		g.Store(dst, bpf.R0)
+		return
+	}
+	if p.Record {
+		g.Zero(dst, p.Type.Slot())
+		g.recordPart(p)
+		g.Mov(bpf.R3, bpf.R0)
+		g.Addr(bpf.R1, dst)
+		g.Imm(bpf.R2, uint64(p.Type.Size))
+		g.read(false)
 		return
 	}
 	for i := range (p.Type.Size + 7) / 8 {

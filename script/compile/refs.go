@@ -20,17 +20,6 @@ const (
 
 const ctxName = "ctx"
 
-// ptRegs is what ctx points to at functions: Linux's struct pt_regs on x86-64.
-var ptRegs = func() *types.Type {
-	t := &types.Type{Kind: types.Record, Name: "struct pt_regs", Len: 8}
-	for _, name := range []string{"r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di",
-		"orig_ax", "ip", "cs", "flags", "sp", "ss"} {
-		t.Fields = append(t.Fields, types.Field{Name: name, Type: types.Uint64, Offset: t.Size})
-		t.Size += 8
-	}
-	return t
-}()
-
 // ctx is the type of the builtin: a pointer to registers at functions, to nothing that is known elsewhere.
 func (c *checker) ctx() *types.Type {
 	t := types.PointerTo(nil)
@@ -41,21 +30,14 @@ func (c *checker) ctx() *types.Type {
 	return t
 }
 
-// renamed is a pointer type that is cast from another, which it points to the same thing as.
-func renamed(to, from *types.Type) *types.Type {
-	if to.Kind != types.Pointer || from.Kind != types.Pointer || from.Name == to.Name {
-		return to
-	}
-	t := *to
-	t.Name = from.Name
-	return &t
-}
-
 // reference is the type of &$x and &@x.
 func (c *checker) reference(x *syntax.Unary) *types.Type {
 	c.stable(x, "unstable_addr")
 	switch of := x.X.(type) {
 	case *syntax.Var:
+		if v := c.find(of.Name); v != nil {
+			v.given = true // by whoever gets the pointer
+		}
 		t := c.expr(of)
 		if t.Kind == types.None {
 			c.errorf(x, "No type available for variable %s", of.Name)

@@ -3,17 +3,12 @@ package compile
 import (
 	"kprobe/bpf"
 	"kprobe/script/asm"
-	"kprobe/script/calls"
 	"kprobe/script/plan"
 	"kprobe/script/point"
 	"kprobe/script/types"
 )
 
 // Programs at system calls.
-
-// savedAt is where struct pt_regs has what programs pass.
-// Source: Linux, arch/x86/include/asm/ptrace.h.
-var savedAt = map[string]int32{"r10": 56, "r9": 64, "r8": 72, "rdx": 96, "rsi": 104, "rdi": 112}
 
 // calledFor finds which call it is, and goes to the program's end where it is none of those that are asked for.
 func (g *generator) calledFor(s *point.Syscall) {
@@ -98,6 +93,3 @@ func (g *generator) noter() *bpf.Program {
 	g.Link()
 	return &bpf.Program{Name: plan.NoterName, Insns: g.Insns, Maps: g.plan.Specs, Kind: bpf.Kprobe}
 }
-
-// CallName is the name of a system call of x86-64; "" for none.
-func CallName(number uint64) string { return calls.Name(int(number)) }

@@ -46,7 +46,7 @@ func init() { // what they are checked by asks for them
 		"ntop":          {1, 2, (*checker).ntop, false},
 		"has_key":       {2, 2, (*checker).hasKey, false},
 		"str":           {1, 2, (*checker).str, false},
-		"strncmp":       {2, 3, (*checker).strncmp, false},
+		"strncmp":       {3, 3, (*checker).strncmp, false},
 		"sizeof":        {1, 1, (*checker).sizeof, false},
 		"usym":          {1, 1, addressed(types.USym), false},
 		"ksym":          {1, 1, addressed(types.KSym), false},
@@ -75,17 +75,19 @@ func init() { // what they are checked by asks for them
 		"signal":        {1, 1, (*checker).signal, true},
 		"signal_thread": {1, 1, (*checker).signal, true},
 
-		"macaddr":     {1, 1, (*checker).macaddr, false},
-		"pton":        {1, 1, (*checker).pton, false},
-		"cgroupid":    {1, 1, (*checker).cgroupID, false},
-		"cgroup_path": {1, 2, (*checker).cgroupPath, false},
-		"kaddr":       {1, 1, (*checker).kaddr, false},
-		"uaddr":       {1, 1, (*checker).uaddr, false},
-		"kptr":        {1, 1, (*checker).space, false},
-		"uptr":        {1, 1, (*checker).space, false},
-		"offsetof":    {2, 2, (*checker).offsetof, false},
-		"find":        {3, 3, (*checker).findKey, false},
-		"is_scalar":   {1, 1, (*checker).question, false},
+		"macaddr":      {1, 1, (*checker).macaddr, false},
+		"pton":         {1, 1, (*checker).pton, false},
+		"cgroupid":     {1, 1, (*checker).cgroupID, false},
+		"cgroup_path":  {1, 2, (*checker).cgroupPath, false},
+		"kaddr":        {1, 1, (*checker).kaddr, false},
+		"uaddr":        {1, 1, (*checker).uaddr, false},
+		"percpu_kaddr": {1, 2, (*checker).percpuKaddr, false},
+		"write_user":   {2, 2, (*checker).writeUser, false},
+		"kptr":         {1, 1, (*checker).space, false},
+		"uptr":         {1, 1, (*checker).space, false},
+		"offsetof":     {2, 2, (*checker).offsetof, false},
+		"find":         {3, 3, (*checker).findKey, false},
+		"is_scalar":    {1, 1, (*checker).question, false},
 
 		"strlen":      {1, 1, (*checker).strlen, false},
 		"strcap":      {1, 1, (*checker).strlen, false},
@@ -96,12 +98,29 @@ func init() { // what they are checked by asks for them
 		"is_integer": {1, 1, (*checker).question, false}, "is_unsigned_integer": {1, 1, (*checker).question, false},
 		"is_str": {1, 1, (*checker).question, false}, "is_ptr": {1, 1, (*checker).question, false},
 		"is_array": {1, 1, (*checker).question, false}, "is_literal": {1, 1, (*checker).question, false},
+		"kfunc_exist": {1, 1, (*checker).kernelFunction, false}, "kfunc_allowed": {1, 1, (*checker).kernelFunction, false},
+		"assert_str": {1, 1, (*checker).assertText, true}, "default_str_length": {0, 0, (*checker).defaultLength, false},
+
 		"typeinfo": {1, 1, (*checker).typeinfo, false},
 
 		"path":          {1, 2, notHere("path() is for what the kernel calls while it holds a file"), false},
 		"skboutput":     {4, 4, notHere("packets of the network are none of what a probe here sees"), false},
 		"socket_cookie": {1, 1, notHere("sockets are none of what a probe here sees"), false},
-		"percpu_kaddr":  {1, 2, notHere("the kernel's variables of each processor cannot be found yet"), false},
-		"write_user":    {2, 2, notHere("memory of the target cannot be written yet"), false},
+		"globmatch":     {2, 2, notHere("patterns are not matched in a probe yet: strcontains and strncmp are there"), false},
 	}
 }
+
+// ptRegs is what ctx points to at functions: Linux's struct pt_regs on x86-64.
+var ptRegs = func() *types.Type {
+	t := &types.Type{Kind: types.Record, Name: "struct pt_regs", Len: 8}
+	for _, name := range []string{"r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di",
+		"orig_ax", "ip", "cs", "flags", "sp", "ss"} {
+		t.Fields = append(t.Fields, types.Field{Name: name, Type: types.Uint64, Offset: t.Size})
+		t.Size += 8
+	}
+	return t
+}()
+
+// savedAt is where struct pt_regs has what programs pass.
+// Source: Linux, arch/x86/include/asm/ptrace.h.
+var savedAt = map[string]int32{"r10": 56, "r9": 64, "r8": 72, "rdx": 96, "rsi": 104, "rdi": 112}

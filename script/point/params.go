@@ -28,7 +28,7 @@ type Param struct {
 func (p *Point) Layout() string {
 	var b strings.Builder
 	for _, p := range p.Params {
-		fmt.Fprint(&b, " ", p.Name, " ", p.Type, " ", p.Regs, p.Stack)
+		fmt.Fprint(&b, " ", p.Name, " ", p.Type, " ", p.Regs, p.Stack, p.Offset)
 	}
 	return b.String()
 }

@@ -41,10 +41,10 @@ type Point struct {
 // Inside tells whether the probe is about a thread of the target: its program runs there, or is Interpreted.
 func (p *Point) Inside() bool {
 	switch p.Provider {
-	case "uprobe", "uretprobe", "usdt", "kprobe", "kretprobe", "fentry", "fexit", "tracepoint", "watchpoint":
+	case "uprobe", "uretprobe", "usdt", "kprobe", "kretprobe", "fentry", "fexit", "tracepoint", "rawtracepoint", "watchpoint", "asyncwatchpoint":
 		return true
 	}
-	return false
+	return p.Sample != nil
 }
 
 // Type is what probetype says.
@@ -96,13 +96,17 @@ func (p *Point) OfKernel() bool {
 }
 
 // OfProcess tells whether it can be about a process alone.
-func (p *Point) OfProcess() bool { return p.OfFile() || p.Provider == "usdt" || p.Watch != nil }
+func (p *Point) OfProcess() bool {
+	return p.OfFile() || p.Provider == "usdt" || p.Watch != nil || p.Sample != nil && !p.Sample.Kernel
+}
 
 // OfKernelAlone tells whether it can be about a kernel alone: processes have system calls, too.
-func (p *Point) OfKernelAlone() bool { return p.OfKernel() && p.Syscall == nil }
+func (p *Point) OfKernelAlone() bool {
+	return p.OfKernel() && p.Syscall == nil || p.Sample != nil && p.Sample.Kernel
+}
 
 // units of intervals.
-var units = map[string]uint64{"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1}
+var units = map[string]uint64{"s": 1e9, "ms": 1e6, "us": 1e3}
 
 // HasGlob tells whether a name is a pattern.
 func HasGlob(s string) bool { return strings.ContainsAny(s, "*?[") }
@@ -334,9 +338,9 @@ func (r *Reader) function(at syntax.Point, pt *Point, text string) *Point {
 	name, off, has := strings.Cut(text, "+")
 	pt.Function = name
 	if has {
-		n, err := strconv.ParseUint(off, 0, 64)
+		n, err := syntax.Number(off)
 		if err != nil {
-			r.Errorf(at, "Invalid offset: %s", off)
+			r.Errorf(at, "Invalid offset: %v", err)
 			return nil
 		}
 		if pt.AtReturn() {
@@ -350,42 +354,43 @@ func (r *Reader) function(at syntax.Point, pt *Point, text string) *Point {
 
 // timer reads s:1, ms:10, hz:99, 1s.
 func (r *Reader) timer(at syntax.Point, pt *Point, args []string) *Point {
-	var n uint64
-	var err error
-	switch len(args) {
-	case 1:
-		unit := strings.TrimLeft(args[0], "0123456789")
-		n, err = strconv.ParseUint(strings.TrimSuffix(args[0], unit), 10, 63)
-		if unit == "" {
-			unit = "ns"
-		}
-		if scale := units[unit]; err == nil && n > 0 && scale > 0 && n < 1000/scale {
-			r.Errorf(at, "Invalid rate of %s probe. Minimum is 1000 or 1us. Found: %d nanoseconds", pt.Provider, n*scale)
+	if len(args) != 1 && len(args) != 2 {
+		r.Errorf(at, "%s probe type requires 1 or 2 arguments, found %d", pt.Provider, len(args))
+		return nil
+	}
+	n, err := syntax.Number(args[len(args)-1])
+	if err != nil {
+		r.Errorf(at, "Invalid rate of %s probe: %v", pt.Provider, err)
+		return nil
+	}
+	pt.Target = args[0]
+	if len(args) == 1 {
+		if n < 1000 {
+			r.Errorf(at, "Invalid rate of %s probe. Minimum is 1000 or 1us. Found: %d nanoseconds", pt.Provider, n)
 			return nil
 		}
-		pt.Target = unit
-	case 2:
-		pt.Target = args[0]
-		n, err = strconv.ParseUint(args[1], 0, 63)
-	default:
-		r.Errorf(at, "%s probe must have 1 or 2 arguments", pt.Provider)
-		return nil
+		pt.Target, n = "us", n/1000
 	}
 	scale, known := units[pt.Target]
 	switch {
-	case err != nil:
-		r.Errorf(at, "%s probe: invalid number in %q", pt.Provider, strings.Join(args, ":"))
-		return nil
 	case n == 0:
 		r.Errorf(at, "%s frequency should be a positive integer", pt.Provider)
 		return nil
 	case pt.Target == "hz":
 		pt.Period = 1e9 / min(n, 1e9)
-	case known && n <= 1<<63/scale:
+	case known && n > 1<<63/scale:
+		r.Errorf(at, "Invalid rate of %s probe: %d%s is longer than a timer can wait", pt.Provider, n, pt.Target)
+		return nil
+	case known:
 		pt.Period = n * scale
 	default:
-		r.Errorf(at, "%s is not an accepted unit. Valid units: s, ms, us, ns, hz", pt.Target)
+		r.Errorf(at, "%s is not an accepted unit of time: those are s, ms, us and hz", pt.Target)
 		return nil
+	}
+	if pt.Provider == "profile" && r.Kernel {
+		pt.Sample = &Sample{Kernel: true, Period: pt.Period}
+	} else if pt.Provider == "profile" && r.Program != "" {
+		pt.Sample = &Sample{Period: pt.Period} // by the clock that runs while a thread does
 	}
 	return pt
 }

@@ -103,16 +103,15 @@ func (r *Reader) tracepoint(at syntax.Point, pt *Point, args []string) *Point {
 		return nil
 	}
 	pt.Target, pt.Function = args[0], args[1]
+	if (r.Kernel || r.Program == "") && args[0] != "syscalls" && args[0] != "raw_syscalls" {
+		return r.event(at, pt)
+	}
 	found := Tracepoints(args[0], args[1])
 	if len(found) == 0 {
-		if args[0] != "syscalls" && args[0] != "raw_syscalls" && r.Kernel {
-			r.Errorf(at, "tracepoint %s:%s: of a kernel's tracepoints those of system calls are there: syscalls and raw_syscalls", args[0], args[1])
-		} else if args[0] != "syscalls" && args[0] != "raw_syscalls" {
+		if args[0] != "syscalls" && args[0] != "raw_syscalls" {
 			r.Errorf(at, "tracepoint %s:%s: a process has those of its system calls: syscalls and raw_syscalls", args[0], args[1])
-		} else if r.Missing == "error" {
-			r.Errorf(at, "No probes found for %s: there is no such system call (-l lists them)", at.Text)
-		} else if r.Missing == "warn" {
-			r.Warnf(at, "No probes found for %s", at.Text)
+		} else {
+			r.noProbes(at, "there is no such system call (-l lists them)")
 		}
 		return nil
 	}

@@ -1,0 +1,270 @@
+package compile
+
+import (
+	"math/big"
+	"strconv"
+	"strings"
+
+	"kprobe/script/syntax"
+	"kprobe/script/types"
+)
+
+// overflows refuses what literals alone come to where 64 bits do not hold it.
+func (c *checker) overflows(x *syntax.Binary) {
+	a, okA := c.written(x.X)
+	b, okB := c.written(x.Y)
+	if !okA || !okB {
+		n, known := c.constant(x.Y)
+		if _, both := c.constant(x.X); both && known && n == 0 && c.boolean(x) && (x.Op == "/" || x.Op == "%") {
+			c.errorf(x, "division by zero: unable to fold literals")
+		}
+		return
+	}
+	if what := types.Overflow(x.Op, a, b); what != "" {
+		c.errorf(x, "%s", what)
+	}
+}
+
+// written is the number that is made of literals alone.
+func (c *checker) written(x syntax.Expr) (*big.Int, bool) {
+	n, ok := c.literalNumber(x)
+	if !ok {
+		return nil, false
+	}
+	if int64(n) < 0 && !c.unsigned(x) {
+		return big.NewInt(int64(n)), true
+	}
+	return new(big.Int).SetUint64(n), true
+}
+
+// boolean tells of an operation on two truth values, whose result is one.
+func (c *checker) boolean(x *syntax.Binary) bool {
+	a, b := c.types[x.X], c.types[x.Y]
+	return a != nil && b != nil && a.Kind == types.Bool && b.Kind == types.Bool
+}
+
+// same compares what is known before the script runs: texts, numbers, and tuples of them.
+func (c *checker) same(x, y syntax.Expr) (same, known bool) {
+	a, okA := x.(*syntax.Tuple)
+	b, okB := y.(*syntax.Tuple)
+	if okA && okB {
+		if len(a.Elems) != len(b.Elems) {
+			return false, true
+		}
+		same, known = true, true
+		for i := range a.Elems {
+			s, k := c.same(a.Elems[i], b.Elems[i])
+			same, known = same && s, known && k
+		}
+		return same, known
+	}
+	textA, okA := c.stringLiteral(x)
+	textB, okB := c.stringLiteral(y)
+	if okA != okB {
+		_, other := c.constant(x)
+		_, and := c.constant(y)
+		return false, other || and
+	}
+	if okA {
+		return textA == textB, true
+	}
+	n, okA := c.constant(x)
+	m, okB := c.constant(y)
+	return n == m, okA && okB
+}
+
+// literalOr is the type of a number that is made of literals alone, else t.
+func (c *checker) literalOr(x syntax.Expr, t *types.Type) *types.Type {
+	if n, ok := c.literalNumber(x); ok && t != nil && t.Kind == types.Int {
+		return types.LiteralOf(n, int64(n) < 0 && !c.unsigned(x))
+	}
+	return t
+}
+
+// unsigned tells of a constant with its highest bit set that this is no sign.
+func (c *checker) unsigned(x syntax.Expr) bool {
+	n, ok := c.constant(x)
+	if !ok || int64(n) >= 0 {
+		return false
+	}
+	switch x := x.(type) {
+	case *syntax.Int:
+		return true
+	case *syntax.Positional:
+		return c.opts.Params[x.N-1][0] != '-'
+	case *syntax.Cast:
+		t := c.castTo(x)
+		return t != nil && !t.Signed
+	case *syntax.Comptime:
+		return c.unsigned(x.X)
+	case *syntax.Block:
+		return c.unsigned(x.Value)
+	case *syntax.Binary:
+		return x.Op != "-" && c.unsignedPair(x)
+	}
+	return false
+}
+
+// unsignedPair tells that two constants are reckoned with as unsigned numbers: one of them is one, and none is negative.
+func (c *checker) unsignedPair(x *syntax.Binary) bool {
+	a, _ := c.constant(x.X)
+	b, _ := c.constant(x.Y)
+	ua, ub := c.unsigned(x.X), c.unsigned(x.Y)
+	if x.Op == "<<" || x.Op == ">>" {
+		return ua
+	}
+	return ua && (ub || int64(b) >= 0) || ub && int64(a) >= 0
+}
+
+// literalNumber is the value of what is written in numbers alone.
+func (c *checker) literalNumber(x syntax.Expr) (uint64, bool) {
+	switch x := x.(type) {
+	case *syntax.Int:
+		return x.Value, true
+	case *syntax.Positional:
+		return c.constant(x)
+	case *syntax.Ident:
+		if c.enums[x.Name] != nil {
+			return 0, false
+		}
+		n, ok := c.consts[x.Name]
+		return n, ok
+	case *syntax.Unary:
+		if _, ok := c.literalNumber(x.X); ok && x.Op != "!" {
+			return c.constant(x)
+		}
+	case *syntax.Binary:
+		_, okX := c.literalNumber(x.X)
+		_, okY := c.literalNumber(x.Y)
+		if okX && okY {
+			return c.constant(x)
+		}
+	}
+	return 0, false
+}
+
+// constant is the value of an expression that is known before the script runs.
+func (c *checker) constant(x syntax.Expr) (uint64, bool) {
+	switch x := x.(type) {
+	case *syntax.Int:
+		return x.Value, true
+	case *syntax.Bool:
+		return types.Word(x.Value), true
+	case *syntax.Positional:
+		switch {
+		case x.N == 0:
+			return uint64(len(c.opts.Params)), true
+		case x.N > len(c.opts.Params):
+			return 0, true
+		}
+		text := c.opts.Params[x.N-1]
+		if n, err := strconv.ParseInt(text, 0, 64); err == nil {
+			return uint64(n), true
+		}
+		n, err := strconv.ParseUint(text, 0, 64)
+		return n, err == nil
+	case *syntax.Ident:
+		if x.Name == "has_cpid" {
+			return types.Word(c.opts.CPID != 0), true
+		}
+		n, ok := c.consts[x.Name]
+		return n, ok
+	case *syntax.Comptime:
+		return c.constant(x.X)
+	case *syntax.Cast:
+		if t := c.castTo(x); t != nil && (t.Kind == types.Int || t.Kind == types.Bool || t.Kind == types.Enum) {
+			n, ok := c.constant(x.X)
+			if t.Kind == types.Bool {
+				return types.Word(n != 0), ok
+			}
+			return types.Truncate(n, t), ok
+		}
+	case *syntax.Block:
+		if len(x.Stmts) == 0 && x.Value != nil {
+			return c.constant(x.Value)
+		}
+	case *syntax.Unary:
+		n, ok := c.constant(x.X)
+		switch x.Op {
+		case "-":
+			return -n, ok
+		case "~":
+			return ^n, ok
+		case "!":
+			return types.Word(n == 0), ok
+		}
+	case *syntax.Binary:
+		if same, ok := c.sameText(x); ok {
+			return types.Word(same == (x.Op == "==")), true
+		}
+		a, okA := c.constant(x.X)
+		b, okB := c.constant(x.Y)
+		if okA && okB {
+			n, ok := types.Fold(x.Op, a, b, !c.unsignedPair(x))
+			if c.boolean(x) {
+				n = types.Word(n != 0)
+			}
+			return n, ok
+		}
+	case *syntax.Ternary:
+		n, ok := c.constant(x.Cond)
+		switch {
+		case !ok || n != 0 && x.Then == nil:
+			return n, ok
+		case n != 0:
+			return c.constant(x.Then)
+		}
+		return c.constant(x.Else)
+	case *syntax.Call:
+		switch {
+		case x.Name == "getopt":
+			return c.option(x)
+		case x.Name == "kfunc_exist" || x.Name == "kfunc_allowed":
+			return 0, true
+		case x.Name == "default_str_length":
+			return uint64(c.set.MaxStrlen), true
+		case x.Name == "sizeof" && len(x.Args) == 1:
+			if t := c.sized(x.Args[0]); t != nil && t.Kind != types.None {
+				return uint64(t.Sizeof()), true
+			}
+		case x.Name == "offsetof" && len(x.Args) == 2:
+			if t := c.sized(x.Args[0]); t != nil && t.Kind != types.None {
+				off, member := c.memberOffset(x, t, x.Args[1])
+				return off, member != nil
+			}
+		case strings.HasPrefix(x.Name, "is_"):
+			return c.answer(x)
+		}
+	}
+	return 0, false
+}
+
+// sized is the type of what sizeof and the like were asked about, when it has been looked at.
+func (c *checker) sized(x syntax.Expr) *types.Type {
+	if arg, ok := x.(*syntax.TypeArg); ok {
+		return c.typeOf(arg.Type)
+	}
+	return c.types[x]
+}
+
+// sameText compares what is text before the script runs, and types.
+func (c *checker) sameText(x *syntax.Binary) (same, known bool) {
+	if x.Op != "==" && x.Op != "!=" {
+		return false, false
+	}
+	a, okA := x.X.(*syntax.Call)
+	b, okB := x.Y.(*syntax.Call)
+	if okA && okB && a.Name == "typeinfo" && b.Name == "typeinfo" && len(a.Args) == 1 && len(b.Args) == 1 {
+		ta, tb := c.sized(a.Args[0]), c.sized(b.Args[0])
+		if ta == nil || tb == nil || ta.Kind == types.None || tb.Kind == types.None {
+			return false, false
+		}
+		return types.Same(ta.Plain(), tb.Plain()), true
+	}
+	if _, tuple := x.X.(*syntax.Tuple); tuple {
+		return c.same(x.X, x.Y)
+	}
+	textA, okA := c.stringLiteral(x.X)
+	textB, okB := c.stringLiteral(x.Y)
+	return textA == textB, okA && okB
+}
