@@ -82,7 +82,12 @@ func (r *Run) collect(from *bpf.Reader) error {
 
 // tellLost says how many events found no room since it was last said.
 func (r *Run) tellLost() error {
-	n := r.reader.Lost()
+	n := r.reader.Lost() + r.lostBefore
+	for _, t := range r.all() {
+		if t.reader != nil {
+			n += t.reader.Lost()
+		}
+	}
 	if n == r.lost {
 		return nil
 	}

@@ -33,24 +33,26 @@ func cgroupOf(pid string) uint64 {
 
 // cgroupPath is the path of the group of that id.
 func cgroupPath(id uint64) string {
-	found := ""
+	found, there := "", false
 	_ = filepath.WalkDir(groupRoot, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return nil // what cannot be read is no answer
 		}
 		if info, err := d.Info(); err == nil {
 			if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Ino == id {
-				found = strings.TrimPrefix(path, groupRoot)
+				found, there = strings.TrimPrefix(path, groupRoot), true
 				return fs.SkipAll
 			}
 		}
 		return nil
 	})
-	if found == "" && id == 0 {
+	switch {
+	case there && found == "":
+		return "unified:/" // of all others
+	case there:
+		return "unified:" + found
+	case id == 0:
 		return ""
 	}
-	if found == "" {
-		return fmt.Sprintf("%d", id)
-	}
-	return "unified:" + found
+	return fmt.Sprintf("%d", id)
 }

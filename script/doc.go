@@ -4,6 +4,7 @@
 //	text to a tree                        script/syntax
 //	macros put in where they are called   script/macro
 //	types, refusals, programs, maps       script/compile
+//	what that comes to                    script/plan
 //	instructions and jumps                script/asm
 //	values to text or JSON                script/output
 //	where the probes go, and running      here
@@ -182,7 +183,7 @@ func Format(name, text string) (string, error) {
 	return syntax.Format(f), nil
 }
 
-// Patterns are the attach points of a script, as List takes them: without the numbers of timers.
+// Patterns are the attach points of a script, as List takes them: without the numbers of timers and samples.
 func Patterns(name, text string) (all []string, err error) {
 	f, err := syntax.Parse(&syntax.Source{Name: name, Text: text})
 	if err != nil {
@@ -192,8 +193,9 @@ func Patterns(name, text string) (all []string, err error) {
 		if p, ok := it.(*syntax.Probe); ok {
 			for _, pt := range p.Points {
 				provider, rest, _ := strings.Cut(pt.Text, ":")
-				if unit, _, found := strings.Cut(rest, ":"); found && provider != "" && (strings.HasPrefix("interval", provider) || strings.HasPrefix("profile", provider)) {
-					rest = unit
+				switch syntax.Providers[provider] {
+				case "interval", "profile", "software", "hardware":
+					rest, _, _ = strings.Cut(rest, ":")
 				}
 				all = append(all, strings.TrimSuffix(provider+":"+rest, ":"))
 			}

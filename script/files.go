@@ -16,7 +16,7 @@ import (
 	"kprobe/symbol"
 )
 
-// files are the files that attach points name, as long as a script is compiled: compile.Debug. Each is opened once.
+// files are the files that attach points name, as long as a script is compiled: point.Debug. Each is opened once.
 type files struct {
 	pid  int // of the process whose files they are; 0 for none
 	open map[string]*openFile

@@ -1,14 +1,17 @@
 package script_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
 
 	"kprobe/script"
+	"kprobe/script/debug"
 )
 
 // kernelTypes are a small kernel's: a function, structures that lead to one another, bit-fields, an enumeration.
@@ -47,6 +50,7 @@ func TestKernelTypes(t *testing.T) {
 		{`fexit:read_file /retval < 0/ { print((args.file->high, retval)); static_assert(typeinfo(retval) == typeinfo((int64)1)); }`, ""},
 		{`kprobe:f { $f = (struct file *)arg0; if ($f->f_state == STATE_OLD) { print(STATE_NEW); printf("%s", $f->f_state); } static_assert(sizeof(struct file) == 48 && offsetof(struct file, f_name.back) == 16); }`, ""},
 		{`struct mine { struct qstr q; struct file *f; } kprobe:f { print(((struct mine *)arg0)->f->f_name.len); static_assert(sizeof(struct mine) == 32); }`, ""},
+		{`struct task_struct { int tgid; struct task_struct *real_parent, *group_leader; char comm[16]; } kprobe:f { @[pcomm] = ppid(); print((ppid, pcomm())); }`, ""},
 		{`kretprobe:read_file { print((args.count, arg0, retval)); }`, ""},
 		{`fentry:read_file { print(args.nope); }`, "Can't find function parameter nope"},
 		{`fentry:read_none { print(args); }`, "read_none has no parameters"},
@@ -56,6 +60,10 @@ func TestKernelTypes(t *testing.T) {
 		{`kprobe:f { print(((struct file *)arg0)->nope); }`, "does not contain a field named 'nope'"},
 		{`kprobe:f { print(STATE_LATER); }`, "Unknown identifier: 'STATE_LATER'"},
 		{`kprobe:f { print((struct absent *)arg0); }`, "Cannot resolve unknown type"},
+		{`kprobe:f { print(ncpus); }`, "how many processors the kernel has is not known"},
+		{`kprobe:f { @[ustack] = count(); }`, "ustack can not be used on a kernel yet"},
+		{`kprobe:f { print(cgroup_path(1)); }`, "cgroup_path() can not be used on a kernel yet"},
+		{`kprobe:f { print(cgroupid("/")); }`, "cgroupid() can not be used on a kernel yet"},
 	} {
 		s, err := script.Compile(tt.script, script.Options{Kernel: true, KernelTypes: spec})
 		switch {
@@ -75,7 +83,65 @@ func TestHeaders(t *testing.T) {
 	if err != nil || strings.TrimSpace(out) != "(10, 1, No such file or directory, 0, execve, 9)" {
 		t.Errorf("%q %q %v", out, told, err)
 	}
+	out, _, _, err = run(`begin { print(strerror(EPERM)); exit() }`, script.Options{Quiet: true, Include: []string{"errno.h"}}, nil, nil)
+	if err != nil || strings.TrimSpace(out) != "Operation not permitted" {
+		t.Errorf("%q %v", out, err)
+	}
 	if _, err := script.Compile("#include <errno.h>\nbegin { print(AF_INET); }", script.Options{}); err == nil || !strings.Contains(err.Error(), "Unknown identifier: 'AF_INET'") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Types of a kernel are listed as C defines them, and parameters as C declares them.
+func TestListStructs(t *testing.T) {
+	k := script.Listed{Types: kernelTypes(t)}
+	for _, tt := range []struct {
+		pattern string
+		verbose bool
+		want    string
+	}{
+		{"struct *", false, "struct file\nstruct qstr"},
+		{"enum st*", false, "enum state"},
+		{"union *", false, ""},
+		{"enum state", true, "enum state {\n\tSTATE_NEW = 1,\n\tSTATE_OLD = 7,\n};"},
+		{"struct qstr", true, "struct qstr {\n\tunsigned int len;\n\tchar text[8];\n\tstruct file *back;\n};"},
+		{"struct file", true, "struct file {\n\tstruct qstr f_name;\n\tconst struct file *f_next;\n\tstruct {\n\t\tunsigned int low: 3;\n\t\tunsigned int high: 5;\n\t};\n\tenum state f_state;\n};"},
+	} {
+		all, err := k.List(tt.pattern, tt.verbose)
+		ok(t, err)
+		if got := strings.Join(all, "\n"); got != tt.want {
+			t.Errorf("%s:\n%s\nnot\n%s", tt.pattern, got, tt.want)
+		}
+	}
+}
+
+// Declarations of C are read from the name outwards.
+func TestDeclarations(t *testing.T) {
+	integer, void := &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}, (*btf.Void)(nil)
+	pointer := func(to btf.Type) btf.Type { return &btf.Pointer{Target: to} }
+	takes := func(p btf.Type) btf.Type {
+		return &btf.FuncProto{Return: void, Params: []btf.FuncParam{{Name: "p", Type: p}}}
+	}
+	for want, typ := range map[string]btf.Type{
+		"int": integer, "void *": pointer(void), "int *": pointer(integer), "const int *": pointer(&btf.Const{Type: integer}), "int *const": &btf.Const{Type: pointer(integer)},
+		"int **": pointer(pointer(integer)), "int [3]": &btf.Array{Type: integer, Nelems: 3}, "int *[3]": &btf.Array{Type: pointer(integer), Nelems: 3},
+		"int (*)[3]": pointer(&btf.Array{Type: integer, Nelems: 3}), "void (*)(int)": pointer(takes(integer)), "void (*)(void (*)(int))": pointer(takes(pointer(takes(integer)))),
+		"volatile struct s *": pointer(&btf.Volatile{Type: &btf.Struct{Name: "s"}}), "size_t": &btf.Typedef{Name: "size_t", Type: integer},
+	} {
+		if got := debug.Written(typ); got != want {
+			t.Errorf("%s, not %s", got, want)
+		}
+	}
+}
+
+// The group of all others has a path too.
+func TestRootGroup(t *testing.T) {
+	st, err := os.Stat("/sys/fs/cgroup")
+	if err != nil {
+		return // there are no groups
+	}
+	out, _, _, err := run(fmt.Sprintf("begin { print(cgroup_path(%d)); exit() }", st.Sys().(*syscall.Stat_t).Ino), script.Options{Quiet: true}, nil, nil)
+	if err != nil || strings.TrimSpace(out) != "unified:/" {
+		t.Errorf("%q %v", out, err)
 	}
 }

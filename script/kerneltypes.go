@@ -11,7 +11,7 @@ import (
 	"kprobe/script/types"
 )
 
-// kernelTypes are a kernel's, read when they are asked for first: compile.KernelTypes.
+// kernelTypes are a kernel's, read when they are asked for first: point.KernelTypes.
 type kernelTypes struct {
 	spec *btf.Spec // nil: of a file
 	file string    // "": the one that the system's kernel shows

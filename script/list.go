@@ -3,6 +3,7 @@ package script
 import (
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"kprobe/script/debug"
 	"kprobe/script/point"
+	"kprobe/script/syntax"
 	"kprobe/symbol"
 )
 
@@ -26,6 +28,13 @@ var timerUnits = []string{"hz", "ms", "s", "us"}
 // With verbose, arguments that are known come behind each, a line each. With the pid of a
 // process, not 0, files are those that it has mapped; patterns may then go without.
 func List(pattern string, verbose bool, pid int) ([]string, error) {
+	if isStruct(pattern) { // of the system's kernel
+		types, err := (&kernelTypes{file: os.Getenv("BPFTRACE_BTF")}).known()
+		if err != nil {
+			return nil, err
+		}
+		return listStructs(types, pattern, verbose)
+	}
 	provider, rest, _ := strings.Cut(pattern, ":")
 	if strings.ContainsAny(provider, "*?[") {
 		return listProviders(provider, rest, verbose, pid)
@@ -43,6 +52,15 @@ func List(pattern string, verbose bool, pid int) ([]string, error) {
 		for _, unit := range timerUnits {
 			if ok, _ := path.Match(strings.TrimSuffix(rest, ":"), unit); ok || rest == "" {
 				all = append(all, name+":"+unit+":")
+			}
+		}
+		return all, nil
+	case "s", "software", "h", "hardware":
+		name := syntax.Providers[provider]
+		var all []string
+		for _, event := range point.Events(name) {
+			if ok, _ := path.Match(strings.TrimSuffix(rest, ":"), event); ok || rest == "" {
+				all = append(all, name+":"+event+":")
 			}
 		}
 		return all, nil
@@ -116,7 +134,7 @@ func listFunctions(provider string, target targetFile, pattern string, parameter
 // listProviders lists the places of the providers that a pattern matches: those of a process or of a file that the rest
 // names, or else those that need none.
 func listProviders(provider, rest string, verbose bool, pid int) (all []string, err error) {
-	of := []string{"begin", "end", "self", "interval", "profile", "tracepoint"}
+	of := []string{"begin", "end", "self", "interval", "profile", "software", "hardware", "tracepoint"}
 	if pid != 0 || strings.Contains(rest, "/") {
 		of = []string{"uprobe", "uretprobe", "usdt"}
 		if provider == "*" {

@@ -39,8 +39,11 @@ func (s *scribe) number() string {
 	}
 	op := s.pick("+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>")
 	right := s.number()
-	if op == "/" || op == "%" {
-		right = "$c" // a constant 0 is refused
+	switch op {
+	case "/", "%":
+		right = "$c" // not 0
+	case "*", "<<", ">>":
+		right = "{ " + right + " }" // what literals alone come to must fit
 	}
 	return "(" + s.number() + " " + op + " " + right + ")"
 }
@@ -66,7 +69,7 @@ func (s *scribe) text() string {
 func (s *scribe) statement() string {
 	switch s.IntN(9) {
 	case 0:
-		return "if " + s.condition() + " { " + s.statement() + " } else { " + s.statement() + " }"
+		return "if (" + s.condition() + ") { " + s.statement() + " } else { " + s.statement() + " }"
 	case 1:
 		return s.pick("$a", "$b", "@m", "@k[3]", "@k[4]") + s.pick(" = ", " += ", " -= ", " ^= ") + s.number() + ";"
 	case 2:

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unsafe"
 
 	"kprobe"
 	"kprobe/arch"
@@ -221,8 +220,6 @@ func (s *Script) fits(session *kprobe.Session) error {
 				inProcess = pt
 			case pt.OfKernelAlone():
 				inKernel = pt
-			case pt.Provider == "profile" && s.opts.Kernel:
-				return fmt.Errorf("%s: samples of a kernel are not there yet", pt.Text)
 			}
 		}
 	}
@@ -287,9 +284,7 @@ func alone(specs []*bpf.MapSpec) (*bpf.Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	words := make([]uint64, l.Size/8+8) // zeros that cost nothing until they are touched
-	mem := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))
-	seg, err := l.Bind(mem, 0x10000000)
+	seg, err := l.Bind(bpf.Words(l.Size), 0x10000000)
 	if err != nil {
 		return nil, err
 	}
@@ -349,6 +344,9 @@ func (r *Run) execute(vm *bpf.VM, cookie uint64) error {
 	if _, err := r.once(vm, cookie); err != nil {
 		return err
 	}
+	if r.holding {
+		return r.collect(r.reader)
+	}
 	return r.drain()
 }
 
@@ -359,7 +357,7 @@ func (r *Run) once(vm *bpf.VM, cookie uint64) (result uint64, err error) {
 	defer r.running.Unlock()
 	res, err := vm.Run(make([]byte, vm.Proof.Program.PtRegs().Size()))
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w (after %d instructions a probe of begin, end or interval is given up)", r.cookies[cookie], err, maxSteps)
+		return 0, fmt.Errorf("%s: %w (after %d instructions a probe of begin, end or interval is given up)", r.probeName(cookie), err, maxSteps)
 	}
 	return res.R0, nil
 }
@@ -389,8 +387,7 @@ func (r *Run) runAll(provider string) error {
 			if err != nil {
 				return err
 			}
-			r.cookies = append(r.cookies, pt.Text)
-			if err := r.execute(vm, uint64(len(r.cookies)-1)); err != nil || r.exiting && provider == "begin" {
+			if err := r.execute(vm, r.cookie(pt.Text)); err != nil {
 				return err
 			}
 		}

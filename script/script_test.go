@@ -141,7 +141,7 @@ func TestMapsAreFull(t *testing.T) {
 		end { $calls = 0; for ($kv : @few) { $calls += $kv.1 } print((len(@set) <= 100, len(@set) > 80, len(@add), len(@few), len(@same), $calls)); clear(@set); clear(@add); clear(@few); clear(@same) }`,
 		script.Options{Quiet: true}, s, func() { p.Round("20000") })
 	ok(t, err)
-	if want := "(true, true, 100, 50, 1, 80000)"; strings.TrimSpace(out) != want || strings.Contains(told, "@few") || strings.Contains(told, "@same") {
+	if want := "(true, true, 100, 50, 1, 80000)"; strings.TrimSpace(out) != want || strings.Count(told, "WARNING: Map full") != 2 || strings.Count(told, " more changes of @set ") != 1 || strings.Count(told, " more changes of ") != 2 {
 		t.Errorf("prints %s\n%s\nnot %s", out, told, want)
 	}
 }
@@ -182,16 +182,20 @@ func TestProcess(t *testing.T) {
 			$s = *$n->next; print($s.name); @[$s.value] = count(); print(*(int32 *)(*(uint64 *)arg1)); }`,
 			"(1, 4711, second, first)\nsecond\n-42\n\n\n@[4711]: 1\n"},
 		{`uprobe:args:args_ints { @[ustack(2)] = count(); } end { for ($kv : @) { printf("%d\n", $kv.1); } clear(@) }`, "1\n"},
+		{`uprobe:args:args_ints { $s = ustack; @[ustack(1)] = 1; for ($kv : @) { print((len(ustack(2)), len($kv.0), len($s) >= 2, len(kstack))); } if (len($s) > 1 && len($s) < 127) { print("deep") } clear(@) }`,
+			"(2, 1, true, 0)\ndeep"},
 		{`begin { @m[1] = 10; @m[2] = 20; @m[3] = 30; @s["a"] = count(); @s["b"] = count(); }
 		uprobe:args:args_ints { $t = 0; for ($kv : @m) { if ($kv.0 == 2) { continue } $t += $kv.1; } print(($t, len(@m))); for ($kv : @s) { print($kv.0); break }
 			$i = (uint64)0; while ($i < arg1 % 1000 + 2000) { $i++ } print($i); print(strlen(comm)); print(strcontains(comm, "rg")); clear(@m); clear(@s) }`,
 			"(40, 3)\n*\n2000\n4\ntrue"},
 		{`fn triple($a : int64): int64 { return $a * 3; } uprobe:args:args_ints { print(triple((int32)arg0)); print(triple(triple(2))); }`, "-3\n18"},
+		{`uprobe:args:args_pointer { $o = *(int32 *)(arg0 + 8); write_user((int32 *)(arg0 + 8), 77); print((*(int32 *)(arg0 + 8), *(int32 *)(arg0 + 12))); $r = write_user(arg0 + 8, (int32)$o);
+			print(($r, *(int32 *)(arg0 + 8) == $o, write_user(8, "text"))); }`, "(77, *, true, -14)"},
 		{`uprobe:args:nothing { }`, ""},
 	}...)
 	s := attach(t, p.Pid)
 	for _, tt := range tests {
-		out, told, _, err := run(tt.script, script.Options{}, s, func() {
+		out, told, _, err := run(tt.script, script.Options{Unsafe: true}, s, func() {
 			if got := p.Round("1"); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("%s: the program prints %q, and alone %q", tt.script, got, want)
 			}
@@ -263,5 +267,29 @@ func TestStaticProbeForms(t *testing.T) {
 		if got, err := script.List(tt.pattern, false, tt.pid); err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("%s is %q, %v; not %q", tt.pattern, got, err, tt.want)
 		}
+	}
+}
+
+// Static probes of whatever file are those of all files that somebody has mapped.
+func TestStaticProbesOfAll(t *testing.T) {
+	program := copied(t, "statics")
+	has := func() bool {
+		all, err := script.List("usdt:*:statics:pl*", false, 0)
+		ok(t, err)
+		return slices.Contains(all, "usdt:"+program+":statics:plain")
+	}
+	if has() {
+		t.Error("nobody has mapped it yet")
+	}
+	testprog.Start(t, program)
+	u := script.UsersOf("x", "usdt:*:statics:plain { }")
+	if u == nil || !slices.Contains(u.Files, program) || !has() {
+		t.Errorf("%s has a process: %v", program, u)
+	}
+	if u != nil {
+		u.Close()
+	}
+	if script.UsersOf("x", "usdt:*:statics:no_such { }") != nil {
+		t.Error("files without the probe")
 	}
 }

@@ -32,8 +32,7 @@ func (r *Run) suite() error {
 			if err != nil {
 				return err
 			}
-			r.cookies = append(r.cookies, pt.Text)
-			all = append(all, one{pt.Text, vm, uint64(len(r.cookies) - 1)})
+			all = append(all, one{pt.Text, vm, r.cookie(pt.Text)})
 		}
 	}
 	if r.s.opts.Suite == Tests {
@@ -70,7 +69,7 @@ func (r *Run) tests(all []one) error {
 // testResult is what is said of one.
 func (r *Run) testResult(name string, n int, first, ok bool, out string, took time.Duration) string {
 	if r.s.opts.JSON {
-		return fmt.Sprintf("{\"type\":\"test_result\", \"data\":{\"name\":%s, \"passed\":%t, \"duration_ns\":%d}}\n", output.Quote(name), ok, took.Nanoseconds())
+		return output.Event("test_result", fmt.Sprintf(`{%s: {"duration": %d, "passed": %t, "output": %s}}`, output.Quote(name), took.Nanoseconds(), ok, output.Quote(out)))
 	}
 	text := output.Test(name, ok, out, took)
 	if first {
@@ -153,7 +152,7 @@ func (r *Run) benches(all []one) error {
 		text := fmt.Sprintf("%-*s %-15d%d\n", width, b.name, average, n)
 		switch {
 		case r.s.opts.JSON:
-			text = fmt.Sprintf("{\"type\":\"benchmark_result\", \"data\":{\"name\":%s, \"average_ns\":%d, \"iterations\":%d}}\n", output.Quote(b.name), average, n)
+			text = output.Event("benchmark_result", fmt.Sprintf(`{%s: {"average": %d, "iters": %d}}`, output.Quote(b.name), average, n))
 		case i == 0:
 			const times, rounds = "Time(ns)", "Iterations"
 			text = fmt.Sprintf("%-*s %-15s%s\n%s\n", width, "Benchmark", times, rounds, strings.Repeat("-", width+1+15+len(rounds))) + text

@@ -198,15 +198,14 @@ func (t *target) placeSyscall(pt *point.Point, p *plan.Probe, program, entry *kp
 
 // callCookies are what probe is at a tracepoint: of a pattern, the first of those of all calls.
 func (r *Run) callCookies(pt *point.Point) uint64 {
-	base := uint64(len(r.cookies))
 	if !pt.Syscall.Glob {
-		r.cookies = append(r.cookies, pt.Text)
-		return base
+		return r.cookie(pt.Text)
 	}
+	var all []string
 	for n := range point.MaxSyscall {
-		r.cookies = append(r.cookies, pt.Syscall.Name(n))
+		all = append(all, pt.Syscall.Name(n))
 	}
-	return base
+	return r.cookie(all...)
 }
 
 // placeInKernel makes the probes of a tracepoint of a kernel: on the functions that do its calls, or at their returns.

@@ -19,6 +19,9 @@ func TestSyscalls(t *testing.T) {
 	}
 	for _, b := range []build{{"threads", "-O2", "500", true}, {"threads", "-static", "500", true}, {"forks", "-O2", "2", false}, {"gostorm", "", "100", false}} {
 		t.Run(strings.TrimSpace(b.name+" "+b.flags), func(t *testing.T) {
+			if b.name == "gostorm" {
+				testprog.ReadsFSBase.Need(t)
+			}
 			path := testprog.Build(t, b.name, strings.Fields(b.flags)...)
 			want := testprog.Start(t, path).Round(b.round)
 			p := testprog.Start(t, path) // which makes its threads under probes

@@ -49,7 +49,7 @@ func filesOf(target string, pid int) ([]targetFile, error) {
 		}
 		return []targetFile{{at, at}}, nil
 	}
-	if !strings.Contains(target, "/") {
+	if ofAll(target) {
 		return nil, fmt.Errorf("%s: a pattern of all files needs a process (-p), or a folder", target)
 	}
 	names, err := filepath.Glob(target)
@@ -147,6 +147,9 @@ func (t targetFile) read(use func(file *symbol.File)) error {
 // statics are the static probes of a target's files. Among several, those that are no programs have none.
 func statics(target string, pid int) (all []point.Static, err error) {
 	files, err := filesOf(target, pid)
+	if pid == 0 && ofAll(target) {
+		files, err = everybodys(target)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +164,7 @@ func statics(target string, pid int) (all []point.Static, err error) {
 				all = append(all, s)
 			}
 		})
-		if err != nil && len(files) == 1 {
+		if err != nil && len(files) == 1 && !ofAll(target) {
 			return nil, err
 		}
 	}

@@ -1,7 +1,6 @@
 package script
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,12 +9,11 @@ import (
 
 	"kprobe"
 	"kprobe/arch"
-	"kprobe/bpf"
 	"kprobe/script/plan"
 	"kprobe/script/point"
 )
 
-// Programs that the controller runs while the thread that they are about stands.
+// Programs that the controller runs while the thread that they are about stands: see interpreted.go.
 
 // watch makes the watchpoint of an attach point.
 func (t *target) watch(pt *point.Point, p *plan.Probe) error {
@@ -159,17 +157,4 @@ func (t *target) unwatch(addr uint64) error {
 		c.mu.Unlock()
 	}
 	return nil
-}
-
-// registers are a thread's as programs find them.
-func registers(c *bpf.Context, regs *kprobe.Regs) []byte {
-	b := make([]byte, 0, c.Size())
-	for _, name := range c.Regs {
-		v, err := regs.Reg(name)
-		if err != nil {
-			v = 0 // orig_rax is none of a thread's registers
-		}
-		b = binary.LittleEndian.AppendUint64(b, v)
-	}
-	return b
 }

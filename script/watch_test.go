@@ -13,6 +13,7 @@ import (
 // A watchpoint's program runs for each access, of every thread, with the thread's registers, names, stack and memory, and
 // on the maps of those that run inside.
 func TestWatchpoint(t *testing.T) {
+	testprog.Watches.Need(t)
 	p := testprog.Start(t, testprog.Build(t, "watched", "-O1"), "4")
 	p.Round("1")
 	s := attach(t, p.Pid)
@@ -44,6 +45,12 @@ func TestWatchpoint(t *testing.T) {
 	check(fmt.Sprintf(`watchpoint:%#x:8:x { @[func] = count(); }`, uint64(execute.Addr)), "direct 7", "@[direct_write]: 7")
 	check(`watchpoint:`+at+`:8:w { printf("%d %s\n", @++, probe); }`, "direct 2", "0 watchpoint:"+at+":8:w\n1 watchpoint:"+at+":8:w\n\n\n@: 2")
 
+	// What functions are called with: the first access of a call is not missed, and one address is watched once.
+	check(`watchpoint:direct_repeat+arg0:1:w { @[func] = count(); @n++; }`, "repeat 20", "@[direct_repeat]: 20\n@n: 20")
+	check(`watchpoint:direct_repeat+arg0:1:w { @first++; } watchpoint:direct_repeat+arg0:1:w { @second++; } uprobe:watched:direct_repeat { @calls++; }`,
+		"repeat 20", "@calls: 20\n@first: 20\n@second: 20")
+	check(`asyncwatchpoint:direct_repeat+arg0:1:w { @n++; } end { print(@n > 0 && @n <= 3000); clear(@n) }`, "repeat 3000", "true")
+
 	// With an interval's programs, which have the same slot of the maps.
 	check(`watchpoint:`+at+`:8:w { @[1] = count(); @s = sum(1); } interval:us:100 { @[2] = count(); @t = sum(1); } end { print(((int64)@s, @[1], @[2] == @t)); clear(@); clear(@s); clear(@t) }`,
 		"direct 3000", "(3000, 3000, true)\n\n\n@s: 0\n@t: 0")
@@ -52,10 +59,11 @@ func TestWatchpoint(t *testing.T) {
 // What cannot be watched is refused in a sentence.
 func TestWatchpointRefused(t *testing.T) {
 	for _, tt := range []struct{ point, want string }{
-		{"watchpoint:0x1000:3:w", "Invalid watchpoint length"}, {"watchpoint:0x1000:8:q", "combination of the letters"}, {"watchpoint:0x1000:8:ww", "duplicates"},
+		{"watchpoint:0x1000:3:w", "watchpoint length must be one of"}, {"watchpoint:0x1000:8:q", "combination of the letters"}, {"watchpoint:0x1000:8:ww", "duplicates"},
 		{"watchpoint:0x1000:8:", "combination of the letters"}, {"watchpoint:0x1000:8:rx", "not supported"}, {"watchpoint:0:8:w", "non-zero address"},
-		{"watchpoint:0x1000:8", "requires 3 arguments"}, {"watchpoint:f+arg1:8:w", "cannot be watched yet"}, {"asyncwatchpoint:f+arg1:8:w", "cannot be watched yet"},
-		{"watchpoint:12x:8:w", "Invalid address"}, {"w:0x1000:16:w", "Invalid watchpoint length"},
+		{"watchpoint:0x1000:8", "requires 3 arguments"}, {"watchpoint:f+arg6:8:w", "one of its first 6 arguments"}, {"watchpoint:+arg0:8:w", "one of its first 6 arguments"}, {"watchpoint:f+arg0:8:x", "watched for access"},
+		{"asyncwatchpoint:0x1000:8:w", "with a function and an argument"},
+		{"watchpoint:12x:8:w", "Invalid function/address argument: 12x"}, {"w:0x1000:16:w", "watchpoint length must be one of"},
 	} {
 		_, err := script.Compile(tt.point+" { @ = count(); }", script.Options{})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -1,0 +1,58 @@
+package script_test
+
+import (
+	"strings"
+	"testing"
+
+	"kprobe/internal/testprog"
+	"kprobe/script"
+)
+
+// What is not there is told in bpftrace's words, and stops the script: nothing of it runs or is printed then.
+// missing_probes makes a warning of it, or nothing.
+func TestMissingProbes(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "threads", "-O2"), "1")
+	s := attach(t, p.Pid)
+	for _, tt := range []struct{ place, told string }{
+		{"threads:hammer_nothing", "ERROR: Could not resolve symbol: threads:hammer_nothing: "},
+		{"threads:hammer_mul+1000000", "ERROR: Offset outside the function bounds ('hammer_mul' size is "},
+		{"threads:10", "ERROR: Could not resolve address: threads:0xa\n"},
+	} {
+		text := "uprobe:" + tt.place + " { @ = 1 } uprobe:threads:hammer_mul { @m = count() } end { print(1) }"
+		out, told, _, err := run(text, script.Options{}, s, nil)
+		if err == nil || !strings.Contains(err.Error(), "Unable to attach probe: uprobe:"+tt.place+". If this is expected, set the 'missing_probes' config variable to 'warn'.") {
+			t.Errorf("%s: %v", tt.place, err)
+		}
+		if out != "" || !strings.Contains(told, tt.told) {
+			t.Errorf("%s prints %q, and tells %q", tt.place, out, told)
+		}
+		out, told, _, err = run("config = { missing_probes = warn } "+text, script.Options{}, s, func() { p.Round("10") })
+		if err != nil || !strings.Contains(told, strings.Replace(tt.told, "ERROR", "WARNING", 1)) || !strings.Contains(out, "@m: 10\n") {
+			t.Errorf("%s, warned of: %q %q %v", tt.place, out, told, err)
+		}
+	}
+	if _, told, _, err := run("uprobe:threads:hammer_mul+1 { 1 }", script.Options{Quiet: true, NoWarnings: true}, s, nil); err == nil ||
+		!strings.HasPrefix(err.Error(), "Possible attachment attempt in the middle of an instruction, try a different offset.") {
+		t.Errorf("%q %v", told, err)
+	}
+}
+
+// Without a target missing_probes lets the rest of a script run. A dry run runs nothing.
+func TestNoTarget(t *testing.T) {
+	text := ` uprobe:f:g { print(3) } begin { print(4) }`
+	if _, _, _, err := run(text, script.Options{}, nil, nil); err == nil || !strings.Contains(err.Error(), "say in which process") {
+		t.Error(err)
+	}
+	out, told, _, err := run("config = { missing_probes = warn }"+text, script.Options{Quiet: true}, nil, nil)
+	if err != nil || out != "4\n\n\n" || told != "WARNING: Unable to attach probe: uprobe:f:g: there is no target\n" {
+		t.Errorf("%q %q %v", out, told, err)
+	}
+	var printed strings.Builder
+	c, err := script.Compile(`begin { print(1) }`, script.Options{Dry: true, Output: &printed})
+	ok(t, err)
+	_, err = c.Start(nil)
+	ok(t, err)
+	if printed.Len() > 0 {
+		t.Errorf("a dry run prints %q", &printed)
+	}
+}
