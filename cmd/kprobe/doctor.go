@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -60,18 +61,33 @@ func diagnoseHost(w io.Writer) error {
 	for _, name := range vm.Machines() {
 		d = append(d, emulator(name))
 	}
-	fmt.Fprint(w, checks(d))
+	fmt.Fprintf(w, "%s\n", checks(d))
+	return printMachines(w)
+}
+
+// printMachines prints what targets of each machine can have. Whoever asks for what one lacks is told the reason.
+func printMachines(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprint(t, "targets can have")
 	for _, m := range machine.All() {
-		says, lacks := "targets of it can have all that there is", ""
-		for _, p := range m.Parts() {
-			if p.Err != nil {
-				says = "targets of it can have probes, but for"
-				lacks += fmt.Sprintf("%19s- %s: %v\n", "", p.Gives, p.Err)
-			}
-		}
-		fmt.Fprintf(w, "    %-13s  %s\n%s", m.Arch.Name, says, lacks)
+		fmt.Fprintf(t, "\t%s", m.Arch.Name)
 	}
-	return nil
+	fmt.Fprint(t, "\nprobes with handlers, at stops")
+	for range machine.All() {
+		fmt.Fprint(t, "\tyes") // a machine without them has no record
+	}
+	for i, part := range machine.All()[0].Parts() {
+		fmt.Fprintf(t, "\n%s", part.Gives)
+		for _, m := range machine.All() {
+			cell := "yes"
+			if m.Parts()[i].Err != nil {
+				cell = "-"
+			}
+			fmt.Fprintf(t, "\t%s", cell)
+		}
+	}
+	fmt.Fprintln(t)
+	return t.Flush()
 }
 
 // emulator tells whether kprobe vm can boot a machine here. It is no obstacle: a stub may

@@ -34,7 +34,7 @@ type graphRequest struct {
 func graphCommand() *cobra.Command {
 	var r graphRequest
 	c := &cobra.Command{
-		Use:   "graph (-p PID PLACE... | PLACE... -- PROGRAM [ARGUMENT...])",
+		Use:   "graph ({-p PID|-k KERNEL} PLACE... | PLACE... -- PROGRAM [ARGUMENT...])",
 		Short: "Draw calls as they lie in each other, with arguments, results and durations",
 		Long: `Draw which function called which, with what, what came of it and how long it took, in the form of the kernel's
 function_graph tracer. PLACE is a function or a pattern of functions, as in trace. All parameters and the result are
@@ -48,6 +48,7 @@ longer than that come as they are known. Tail calls, exceptions, longjmp and pan
 did not return, or whose return cannot be seen, no duration is told, and why.`,
 		Example: `  kprobe graph -p $(pidof nginx) 'nginx:ngx_http_*' --min-time 1ms
   kprobe graph --depth 3 'app:*' -- ./app
+  kprobe graph -k guest 'ksys_*' 'vfs_*' -d 5s
   kprobe graph -p 1234 --flame calls.html --perfetto calls.pftrace 'app:*'`,
 		RunE: func(c *cobra.Command, args []string) error {
 			places, err := r.parse(c, args)
@@ -66,6 +67,7 @@ did not return, or whose return cannot be seen, no duration is told, and why.`,
 		},
 	}
 	r.pidFlag(c)
+	r.kernelFlag(c)
 	r.definitionFlags(c)
 	r.strictFlag(c)
 	r.commonFlags(c)
@@ -92,7 +94,7 @@ func (r *graphRequest) graph(places []string) (err error) {
 	}
 	began := time.Now()
 	t := r.tracing(nil)
-	t.calls = newCalls(t, places, dst, r.depth, r.minTime, drawn)
+	t.calls = newCalls(t, places, r.kernel.at != "", dst, r.depth, r.minTime, drawn)
 	t.sink = t.calls.sink
 	if err := r.open(t); err != nil {
 		t.calls.close()
@@ -141,11 +143,11 @@ type calls struct {
 // mostQueued is how many events may wait.
 const mostQueued = 1 << 20
 
-func newCalls(t *tracing, places []string, w io.Writer, depth int, minTime time.Duration, drawn *drawing) *calls {
+func newCalls(t *tracing, places []string, kernel bool, w io.Writer, depth int, minTime time.Duration, drawn *drawing) *calls {
 	c := &calls{t: t, places: places, out: bufio.NewWriterSize(w, 1<<16), drawn: drawn,
 		over: make(chan struct{}), ended: make(chan struct{}), full: make(chan struct{})}
 	c.draw = graph.Drawing{W: c.out, Depth: depth, MinTime: minTime, Blind: make(map[string]bool)}
-	c.graph.Mapped = c.mapped
+	c.graph.Mapped, c.graph.Kernel = c.mapped, kernel
 	c.graph.Began = c.draw.Began
 	c.graph.Over = c.call
 	go c.work()
@@ -168,6 +170,9 @@ func (c *calls) definitions(s *kprobe.Session) (defs []string) {
 
 // runtimeOf is what is known of a program of Go; nil for another, and where that is not enough.
 func runtimeOf(s *kprobe.Session) *goabi.Runtime {
+	if s.Target().PID() == 0 {
+		return nil // a kernel
+	}
 	f, err := proc.Process(s.Target().PID()).Open("exe")
 	if err != nil {
 		return nil
@@ -284,7 +289,11 @@ func (c *calls) work() {
 		if over {
 			c.graph.Close(last)
 		} else if last > 0 {
-			_ = c.draw.Tick(trace.Now())
+			now := last
+			if !c.graph.Kernel { // whose clock is its own
+				now = trace.Now()
+			}
+			_ = c.draw.Tick(now)
 		}
 		if err := c.out.Flush(); err != nil && !failed {
 			failed = true

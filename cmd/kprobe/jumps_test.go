@@ -18,7 +18,7 @@ func TestPlanJumps(t *testing.T) {
 	for _, want := range []string{
 		regexp.QuoteMeta(a) + ` at 0x555555554000\n`,
 		regexp.QuoteMeta(b) + ` at 0x400000\n`,
-		`\nwhole +\d+ +\d+\.\d\d % +\d+ +\d+\.\d\d %\nguarded +\d+ `,
+		`\nwhole +\d+ +\d+\.\d\d % +\d+ +\d+\.\d\d %\nbehind +0 .*\nguarded +\d+ `,
 		`\nall +\d+ +100\.00 % +\d+ +100\.00 %\nmemory for all entries: \d+ bytes each`,
 	} {
 		if !regexp.MustCompile(want).MatchString(text) {

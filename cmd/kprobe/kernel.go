@@ -20,6 +20,8 @@ type guest struct {
 	ram     string
 	window  string
 	symbols string
+
+	overrideAny bool
 }
 
 // kernelFlag lets the verb have a kernel.
@@ -29,6 +31,11 @@ func (r *request) kernelFlag(c *cobra.Command) {
 	f.StringVar(&r.kernel.ram, "ram", "", "`FILE` that shares the kernel's memory (QEMU: memory-backend-file,share=on)")
 	f.StringVar(&r.kernel.window, "window", "", "`FILE` behind a device of the guest's (QEMU: ivshmem-plain), for code that runs in the kernel")
 	f.StringVar(&r.kernel.symbols, "symbols", "", "take the kernel's symbols from `FILE` (System.map, vmlinux, bzImage, a copy of /proc/kallsyms), rather than out of its memory")
+}
+
+// overrideFlag lets the verb's programs override what the kernel does not allow its own to.
+func (r *request) overrideFlag(c *cobra.Command) {
+	c.Flags().BoolVar(&r.kernel.overrideAny, "override-any", false, "let programs give results in place of any function of a kernel, and not only of those that it lists as such that may fail")
 }
 
 // address is that of its stub.
@@ -42,7 +49,7 @@ func (g guest) address() (address string, folder bool) {
 // dial finds the kernel.
 func (g guest) dial() (*kernel.Target, error) {
 	address, folder := g.address()
-	o := &gdbremote.Options{RAM: g.ram, Window: g.window, Symbols: g.symbols}
+	o := &gdbremote.Options{RAM: g.ram, Window: g.window, Symbols: g.symbols, OverrideAny: g.overrideAny}
 	if folder {
 		for name, o := range map[string]*string{"ram": &o.RAM, "window": &o.Window} {
 			path := filepath.Join(g.at, name)

@@ -199,6 +199,24 @@ char LICENSE[] SEC("license") = "GPL";
 	if !r.OK() || !strings.Contains(strings.Join(r.Lines, "\n"), "bad = ") {
 		t.Errorf("run: %s", r)
 	}
+
+	// What follows frame pointers would be wrong there.
+	object = compiled(t, `
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+long frames[16];
+
+SEC("kprobe/ksys_sync")
+int synced(void *ctx)
+{
+	bpf_get_stack(ctx, frames, sizeof(frames), 0);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
+`)
+	refused(t, run(t, "run", "-k", dir, object), `"synced" follows frame pointers (get_stack; get_stackid does not), which cannot be done in a kernel`)
 }
 
 // scriptInKernel has a script ask the kernel's types, its task and its system calls for one and the same work.
@@ -210,12 +228,13 @@ func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
 		fentry:vfs_read /str(args.file->f_path.dentry->d_name.name) == "version"/ { @fentry[((struct file *)arg0)->f_inode->i_sb->s_id, args.count == arg2] = count(); }
 		fexit:vfs_read /str(args.file->f_path.dentry->d_name.name) == "version" && retval > 0/ { @fexit[retval > 60] = count(); if (@times++ > 2) { exit(); } }
 		kprobe:vfs_rea? { @kprobe[probe, func] = count(); }
+		fentry:vfs_read /str(args.file->f_path.dentry->d_name.name) == "version"/ { @stack[kstack(3)] = count(); }
 		kretprobe:vfs_read { @kretprobe[args.count > 0, PIDTYPE_TGID] = count(); }`))
 	k.Patience = 3 * time.Minute
 	stop := keepSending(guest, "md5sum /proc/version >/dev/null\n") // which reads: cat has it sent
 	r := k.Result()
 	stop()
-	for _, want := range []string{"@number: 257", "@opened[/proc/version, true, true, true, true, 0]: ", "@fentry[proc, true]: ", "@fexit[true]: ", "@kprobe[kprobe:vfs_read, vfs_read]: ", "@kretprobe[true, PIDTYPE_TGID]: "} {
+	for _, want := range []string{"@number: 257", "@opened[/proc/version, true, true, true, true, 0]: ", "@fentry[proc, true]: ", "@fexit[true]: ", "@kprobe[kprobe:vfs_read, vfs_read]: ", "@kretprobe[true, PIDTYPE_TGID]: ", "ksys_read+"} {
 		if count(r.Lines, want) != 1 {
 			t.Errorf("script: no %q in %s", want, r)
 		}
@@ -223,15 +242,60 @@ func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
 	if r.Status != 0 {
 		t.Errorf("script: %s", r)
 	}
+	// Trace events, whose records the kernel itself makes, as long as a script asks for them; texts behind the record, variables of the kernel.
+	k = testprog.StartCmd(t, tool(t, "script", "-q", "-k", dir, "-e", `
+		tracepoint:sched:sched_process_exec { @exec[str(args.filename), args.pid == pid] = count(); if (@n++ > 2) { exit(); } }
+		t:sched:sched_process_for? { @fork[args.parent_comm, args.child_pid > 1, probe] = count(); }
+		tracepoint:sched:sched_switch { @switch[args.prev_state >= 0] = count(); }
+		rawtracepoint:sched_switch { @raw[args.prev->pid == tid, ((struct task_struct *)arg1)->pid == tid] = count(); }
+		profile:hz:49 { @sample[curtask->pid == tid, cpu < ncpus && ncpus == 2] = count(); @idle[kstack, comm] = count(); }
+		interval:ms:100 { @ticks = *kaddr("jiffies") > 1000; }`))
+	k.Patience = 3 * time.Minute
+	stop = keepSending(guest, "md5sum /proc/version >/dev/null\n")
+	r = k.Result()
+	stop()
+	for _, want := range []string{"@exec[/proc/self/exe, true]: ", "@fork[init, true, tracepoint:sched:sched_process_fork]: ", "@switch[true]: ", "@raw[true, true]: ", "@sample[true, true]: ", "do_idle+", "@ticks: true"} {
+		if count(r.Lines, want) == 0 {
+			t.Errorf("script, trace events: no %q in %s", want, r)
+		}
+	}
+	for pattern, want := range map[string][]string{
+		"kprobe:vfs_rea[dv]":             {"kprobe:vfs_read"},
+		"f:vfs_read":                     {"fentry:vmlinux:vfs_read", "    struct file * file", "    char * buf", "    size_t count", "    loff_t * pos"},
+		"rt:sched_process_exit":          {"rawtracepoint:sched_process_exit", "    struct task_struct * p"},
+		"tracepoint:sched:sched_wait_t*": {"tracepoint:sched:sched_wait_task", "    char comm[16]", "    pid_t pid", "    int prio"},
+		"*_sched_process_hang":           nil,
+		"struct path":                    {"struct path {", "\tstruct vfsmount *mnt;", "\tstruct dentry *dentry;", "};"},
+	} {
+		if r := run(t, "script", "-k", dir, "-lv", pattern); !r.OK() || want != nil && !slices.Equal(r.Lines, want) || want == nil && len(r.Lines) < 2 {
+			t.Errorf("-lv %s: %s", pattern, r)
+		}
+	}
+	guest.Send("cat /sys/kernel/tracing/events/sched/enable\n")
+	guest.Expect("0")
 	for text, says := range map[string]string{
 		"uprobe:/bin/sh:main { } kprobe:vfs_read { }": "a script has one target",
 		"uprobe:/bin/sh:main { }":                     "and the target is a kernel",
-		"profile:hz:99 { @ = count(); }":              "samples",
-		"tracepoint:sched:sched_switch { }":           "those of system calls are there",
+		"software:cpu-clock:100 { }":                  "are not counted from outside",
+		"tracepoint:sched:sched_swatch { }":           "the kernel has no such trace event",
+		"kprobe:do_sys_openat2 { override(-1); }":     "no program may override",
 	} {
-		if r := run(t, "script", "-k", dir, "-e", text); r.OK() || !strings.Contains(r.Stderr, says) {
+		if r := run(t, "script", "--unsafe", "-k", dir, "-e", text); r.OK() || !strings.Contains(r.Stderr, says) {
 			t.Errorf("%s: no %q in %s", text, says, r)
 		}
+	}
+	// A function is not run, of who is meant: the kernel does not allow it of any, so that has to be asked for.
+	k = testprog.StartCmd(t, tool(t, "script", "-q", "--unsafe", "--override-any", "-k", dir, "-e", `
+		kprobe:do_sys_openat2 /comm == "dd"/ { @denied = count(); @times++; override(-1); }
+		interval:ms:100 /@times > 2/ { exit(); }`))
+	k.Patience = 3 * time.Minute
+	stop = keepSending(guest, "dd count=0 of=/tmp/denied 2>>/tmp/why || true\n")
+	r = k.Result()
+	stop()
+	guest.Send("grep -o 'denied.*not permitted' /tmp/why | uniq; rm /tmp/why\n")
+	guest.Expect("denied': Operation not permitted")
+	if count(r.Lines, "@denied: ") != 1 || r.Status != 0 {
+		t.Errorf("script, override: %s", r)
 	}
 }
 

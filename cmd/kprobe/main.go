@@ -5,7 +5,7 @@
 //	graph.go     the verb graph: calls as they lie in each other
 //	record.go    the same into a file; report.go prints that file
 //	stat.go      counts and times; bystack.go, counts by who called
-//	top.go       a live table of calls; top_screen.go, what it shows
+//	top.go       a live table of calls; top_screen.go, what it shows; top_callers.go, who calls the chosen one
 //	script.go    scripts in bpftrace's language
 //	plan.go      what a definition would do; jumps.go, where jumps can be
 //	list.go      the probes on a process, and where none may be

@@ -28,6 +28,7 @@ With --jumps it tells of ELF files, for the entries of their functions and for a
 of their instructions, how many can be probed by a jump, and by which tactic:
 
   whole    the instruction is long enough for a jump
+  behind   a landing pad stays, and the instruction behind it has the jump
   guarded  others move with it; where they were, the jump's bytes trap
   pun      the jump's last bytes are the following instructions, unchanged
   trap     none of these: the probe is a trap, with the reasons below`,

@@ -42,7 +42,7 @@ func TestRecordAndReport(t *testing.T) {
 		file := recorded(t, n, args...)
 		r := run(t, "report", file)
 		in := regexp.MustCompile(`^ +jumpers-\d+ +\[\d{3}\] \.{5} +\d+\.\d{6}: in: \(jumper\+0x0/0x[0-9a-f]+\) n=(\S+) sym=jumper\+0x0/0x[0-9a-f]+$`)
-		out := regexp.MustCompile(`^ +jumpers-\d+ +\[\d{3}\] \.{5} +\d+\.\d{6}: out: \(main\+0x[0-9a-f]+/0x[0-9a-f]+ <- jumper\) got=0x[0-9a-f]+$`)
+		out := regexp.MustCompile(`^ +jumpers-\d+ +\[\d{3}\] \.{5} +\d+\.\d{6}: out: \(main\+0x[0-9a-f]+/0x[0-9a-f]+ <- jumper\) got=\d+$`)
 		next, returns := 0, 0
 		for _, l := range r.Lines {
 			if m := in.FindStringSubmatch(l); m != nil {

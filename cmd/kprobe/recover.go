@@ -115,6 +115,8 @@ func recoverProcesses(w io.Writer, pid int) error {
 	errs := []error{err}
 	for _, r := range done {
 		switch {
+		case r.Err == nil && r.Stays != "":
+			fmt.Fprintf(w, "process %d: restored; %s\n", r.PID, r.Stays)
 		case r.Err == nil:
 			fmt.Fprintf(w, "process %d: restored\n", r.PID)
 		case errors.Is(r.Err, ptrace.ErrNothing):

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"kprobe/internal/testprog"
 )
@@ -118,5 +119,53 @@ func TestRecoverFindsGarbage(t *testing.T) {
 	refused(t, run(t, "recover", "1"), "1.2.journal")
 	if r := run(t, "recover", "3"); !r.OK() {
 		t.Errorf("a journal of another process: %s", r)
+	}
+}
+
+// What programs in a process had in common with a kprobe that is dead is not left there: by the guardian, and by recover where that is dead, too.
+func TestMemoryIsGivenBack(t *testing.T) {
+	for _, dead := range []string{"the controller", "the guardian, too"} {
+		p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
+		ownJournals(t)
+		want := p.Round("100")[0]
+		k := testprog.StartCmd(t, tool(t, "stat", "-p", fmt.Sprint(p.Pid), "p jumper", "r jumper"))
+		awaitProbes(t, p.Pid)
+		p.Round("100")
+		shared := func() int {
+			maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.Pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Count(string(maps), "/memfd:kprobe-")
+		}
+		for end := time.Now().Add(10 * time.Second); shared() == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("there is no memory in common: nothing is tried")
+			}
+		}
+		if dead != "the controller" {
+			if err := syscall.Kill(guardianOf(t, k.Pid), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.Signal(syscall.SIGKILL)
+		k.Wait()
+		if dead != "the controller" {
+			if r := run(t, "recover", "--list"); !r.OK() || shared() == 0 {
+				t.Errorf("a list has given something back: %s", r)
+			}
+			if r := run(t, "recover", fmt.Sprint(p.Pid)); !r.OK() || len(r.Lines) != 1 || !strings.HasSuffix(r.Lines[0], ": restored") {
+				t.Errorf("recover: %s", r)
+			}
+		}
+		for end := time.Now().Add(20 * time.Second); shared() > 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s is dead, and memory stays in the process", dead)
+			}
+		}
+		if got := p.Round("100")[0]; got != want {
+			t.Errorf("afterwards the program's result is %q and not %q", got, want)
+		}
+		checkUntouched(t, p.Pid)
 	}
 }

@@ -64,6 +64,7 @@ variables: of both, what is not 0.`,
 	}
 	r.pidFlag(c)
 	r.kernelFlag(c)
+	r.overrideFlag(c)
 	c.Flags().DurationVarP(&r.duration, "duration", "d", 0, "end after `TIME`, such as 10s or 1m30s")
 	c.Flags().StringArrayVar(&r.at, "at", nil, "place a program where its section does not say: `PROGRAM=PLACE`, several times perhaps")
 	c.Flags().StringArrayVar(&r.without, "without", nil, "leave a `PROGRAM` out")
@@ -72,7 +73,7 @@ variables: of both, what is not 0.`,
 	c.Flags().StringArrayVar(&r.inner, "inner", nil, "put a map into a map of maps, a new one perhaps: `MAP[KEY]=NAME`")
 	c.Flags().StringArrayVar(&r.as, "as", nil, "print a ring's records as a structure of the object: `RING=TYPE`")
 	c.Flags().StringArrayVar(&r.types, "types", nil, "files with debug information, whose types the object may ask for (CO-RE): `FILE`; else those of the process's program")
-	c.Flags().BoolVar(&r.unsafe, "unsafe", false, "allow bpf_send_signal: programs may send their process signals")
+	c.Flags().BoolVar(&r.unsafe, "unsafe", false, "allow bpf_send_signal and bpf_probe_write_user: programs may send their process signals, and write to its memory")
 	c.Flags().StringArrayVar(&r.sets, "set", nil, "begin with a global variable set: `NAME=NUMBER`")
 	return c
 }
@@ -99,13 +100,19 @@ func (r *runRequest) prepare(c *bpf.Collection) (at []kprobe.Placement, err erro
 	for _, err := range c.Refused {
 		report(fmt.Errorf("left out: %w", err))
 	}
+	for _, m := range c.Maps {
+		if m.Pinned {
+			report(fmt.Errorf("map %q is pinned in a kernel: here it is this run's own, and empty at first", m.Name))
+		}
+	}
 	if err := c.Leave(r.without...); err != nil {
 		return nil, err
 	}
 	switch {
 	case r.unsafe && r.kernel.at != "":
-		return nil, errors.New("--unsafe is for a process: programs of a kernel send no signals")
+		return nil, errors.New("--unsafe is for a process: programs of a kernel send no signals and write nothing")
 	case r.unsafe:
+		c.AllowWrites()
 		if err := c.AllowSignals(); err != nil {
 			return nil, err
 		}
@@ -155,9 +162,19 @@ func (r *runRequest) prepare(c *bpf.Collection) (at []kprobe.Placement, err erro
 			return nil, err
 		}
 	}
+	var open []error // all of them at once: each wants an option
+	for _, m := range c.Maps {
+		open = append(open, m.Check())
+	}
+	if err := errors.Join(open...); err != nil {
+		return nil, err
+	}
 	for _, m := range c.Maps {
 		if m.OfMaps() && len(m.Declared.Entries) == 0 {
 			report(fmt.Errorf("no map is in the map of maps %q: --inner %s[KEY]=NAME puts one there", m.Name, m.Name))
+		}
+		if m.OfPrograms() && len(m.Declared.Entries) == 0 {
+			report(fmt.Errorf("no program is in the program array %q, so that tail calls go on behind: --tail %s[INDEX]=PROGRAM puts one there", m.Name, m.Name))
 		}
 	}
 	return at, nil
@@ -174,9 +191,15 @@ func element(option, text string) (m string, index uint32, name string, err erro
 	return m, uint32(n), name, nil
 }
 
-// records are the types that rings' records are printed as.
+// records are the types that rings' records are printed as: the structures that the object says their values are, but for
+// what the options say.
 func (r *runRequest) records(c *bpf.Collection) (map[string]btf.Type, error) {
 	as := map[string]btf.Type{}
+	for _, m := range c.Maps {
+		if _, ok := m.Value.(*btf.Struct); ok && (m.Type == bpf.RingBuf || m.Type == bpf.PerfEventArray) {
+			as[m.Name] = m.Value
+		}
+	}
 	for _, a := range r.as {
 		name, typ, _ := strings.Cut(a, "=")
 		if c.Map(name) == nil {
@@ -216,6 +239,37 @@ func (r *runRequest) load(object io.ReaderAt) (*bpf.Collection, error) {
 	return bpf.Load(object, types...)
 }
 
+// loadKnown loads programs, but for those that use what nobody knows of the target's types, as long as nobody placed them, and
+// there are others.
+func loadKnown(s *kprobe.Session, c *bpf.Collection, at []kprobe.Placement) (*kprobe.Programs, error) {
+	for {
+		programs, err := s.Load(c)
+		lacks := (*bpf.VerifyError)(nil)
+		if !errors.As(err, &lacks) || !lacks.Lacks || len(c.Programs) == 1 ||
+			slices.ContainsFunc(at, func(p kprobe.Placement) bool { return p.Program == lacks.Program }) {
+			return programs, err
+		}
+		report(fmt.Errorf("left out: %w", err))
+		if err := c.Leave(lacks.Program); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// elsewhere says what to do about a program that cannot be where it is to be.
+func (r *runRequest) elsewhere(err error, c *bpf.Collection) error {
+	if strings.Contains(err.Error(), "--at") || !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.EINVAL) {
+		return err
+	}
+	hint := ""
+	if r.kernel.at == "" && slices.ContainsFunc(c.Programs, func(p *bpf.Program) bool {
+		return strings.HasPrefix(p.Section, "kprobe") || strings.HasPrefix(p.Section, "kretprobe")
+	}) {
+		hint = "; a kernel's functions are in a kernel, -k PLACE"
+	}
+	return fmt.Errorf("%w (--at PROGRAM=PLACE places a program elsewhere, --without PROGRAM leaves it out%s)", err, hint)
+}
+
 func (r *runRequest) run(w io.Writer, object string) (err error) {
 	f, err := os.Open(object)
 	if err != nil {
@@ -240,14 +294,12 @@ func (r *runRequest) run(w io.Writer, object string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	programs, err := s.Load(c)
+	programs, err := loadKnown(s, c, at)
 	if err != nil {
 		return err
 	}
-	if _, err := programs.Attach(at...); errors.Is(err, syscall.ENOENT) {
-		return fmt.Errorf("%w (--at PROGRAM=PLACE places a program elsewhere, --without PROGRAM leaves it out)", err)
-	} else if err != nil {
-		return err
+	if _, err := programs.Attach(at...); err != nil {
+		return r.elsewhere(err, c)
 	}
 	for _, name := range programs.Unplaced(at...) {
 		report(fmt.Errorf("program %q is nowhere: its section, %s, names no place; --at %s=PLACE does", name, c.Program(name).Section, name))

@@ -155,7 +155,10 @@ func TestRunKinds(t *testing.T) {
 	refused(t, run(t, "run", "-p", pid, "--tail", "next[2]=odd", object), "2 places, none of index 2")
 	refused(t, run(t, "run", "-p", pid, "--tail", "next=odd", object), "it must be MAP[NUMBER]=NAME")
 	refused(t, run(t, "run", "-p", pid, "--inner", "tallies[0]=halves", object), "is not like those")
-	refused(t, run(t, "run", "-p", pid, "--inner", "tallies[0]=low", "--as", "told=nothing", object), `no type "nothing"`)
+	refused(t, run(t, "run", "-p", pid, "--inner", "tallies[0]=low", "--tail", "next[0]=odd", "--as", "told=nothing", object), `no type "nothing"`)
+	if r := run(t, "run", "-p", pid, "--inner", "tallies[0]=low", "--as", "told=nothing", object); r.OK() || !strings.Contains(r.Stderr, `no program is in the program array "next"`) {
+		t.Errorf("a program array that is empty is not told: %s", r)
+	}
 }
 
 const signalProgram = `
@@ -188,4 +191,100 @@ func TestRunSignal(t *testing.T) {
 	if r := k.Result(); !r.OK() {
 		t.Error(r)
 	}
+}
+
+const sessionProgram = `
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+extern bool bpf_session_is_return(void) __ksym;
+extern __u64 *bpf_session_cookie(void) __ksym;
+
+long entered, returned, sum;
+
+SEC("uprobe.session/jumpers:jump*")
+int both(struct pt_regs *ctx)
+{
+	__u64 *kept = bpf_session_cookie();
+
+	if (bpf_session_is_return()) {
+		returned++;
+		sum += *kept;
+		return 0;
+	}
+	entered++;
+	*kept = PT_REGS_PARM2(ctx);
+	return PT_REGS_PARM2(ctx) & 1;
+}
+
+char LICENSE[] SEC("license") = "GPL";
+`
+
+// A program for a function's entry and its return, which says at the entry whether it is for the return, too.
+func TestRunSession(t *testing.T) {
+	object := compiled(t, sessionProgram)
+	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
+	want := p.Round("1000")[0]
+	k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), object), p.Pid)
+	if got := p.Round("1000")[0]; got != want {
+		t.Errorf("the program's result is %q under probes, %q without", got, want)
+	}
+	k.Signal(syscall.SIGINT)
+	r := k.Result()
+	out := strings.Join(r.Lines, "\n") + "\n"
+	for _, want := range []string{"entered = 1000\n", "returned = 500\n", "sum = 249500\n"} {
+		if !r.OK() || !strings.Contains(out, want) {
+			t.Errorf("no %q:\n%s\n%s", want, out, r)
+		}
+	}
+	checkUntouched(t, p.Pid)
+}
+
+const writeProgram = `
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+struct node { struct node *next; int value; const char *name; };
+
+long wrote, nowhere, text;
+
+SEC("uprobe/args:args_pointer")
+int change(struct pt_regs *ctx)
+{
+	struct node *first = (void *)PT_REGS_PARM1(ctx), *second = 0;
+	int value = 815;
+
+	bpf_probe_read_user(&second, sizeof(second), &first->next);
+	wrote = !bpf_probe_write_user(&second->value, &value, sizeof(value));
+	nowhere = bpf_probe_write_user(0, &value, sizeof(value));
+	text = bpf_probe_write_user((void *)PT_REGS_IP(ctx), &value, sizeof(value));
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
+`
+
+// A program may write to its process's memory, if that is allowed, and where the process may.
+func TestRunWrites(t *testing.T) {
+	object := compiled(t, writeProgram)
+	p := testprog.Start(t, testprog.Build(t, "args", "-O2", "-g"))
+	refused(t, run(t, "run", "-p", fmt.Sprint(p.Pid), object), "(bpf_probe_write_user) is not supported here unless it is allowed: --unsafe does")
+	k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), "--unsafe", object), p.Pid)
+	if got := strings.Join(p.Round("1"), "\n"); !strings.Contains(got, "args_pointer 815 second -42") {
+		t.Errorf("the program prints\n%s", got)
+	}
+	k.Signal(syscall.SIGINT)
+	r := k.Result()
+	out := strings.Join(r.Lines, "\n") + "\n"
+	for _, want := range []string{"wrote = 1\n", "nowhere = -14\n", "text = -14\n"} {
+		if !r.OK() || !strings.Contains(out, want) {
+			t.Errorf("no %q:\n%s\n%s", want, out, r)
+		}
+	}
+	checkUntouched(t, p.Pid)
 }

@@ -142,36 +142,38 @@ char LICENSE[] SEC("license") = "GPL";
 func TestRunContext(t *testing.T) {
 	object := compiled(t, contextProgram)
 	for _, width := range []string{"-m64", "-m32"} {
-		p := testprog.Start(t, testprog.Build(t, "threads", "-O2", width), "4")
-		want := p.Round("200")
-		value := func(program, name string) string {
-			k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), "--at", program+"=hammer_mul", object), p.Pid)
-			for range 3 { // by traps first, then by jumps
-				if got := p.Round("200"); !slices.Equal(got, want) {
-					t.Errorf("%s: %q under probes, %q without", program, got, want)
+		t.Run(width, func(t *testing.T) {
+			p := testprog.Start(t, testprog.Build(t, "threads", "-O2", width), "4")
+			want := p.Round("200")
+			value := func(program, name string) string {
+				k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), "--at", program+"=hammer_mul", object), p.Pid)
+				for range 3 { // by traps first, then by jumps
+					if got := p.Round("200"); !slices.Equal(got, want) {
+						t.Errorf("%s: %q under probes, %q without", program, got, want)
+					}
 				}
-			}
-			k.Signal(syscall.SIGINT)
-			r := k.Result()
-			out := strings.Join(r.Lines, "\n")
-			if !r.OK() || strings.Contains(out, "failed") || program == "indexed" && !strings.Contains(out, "beside = 4800") {
+				k.Signal(syscall.SIGINT)
+				r := k.Result()
+				out := strings.Join(r.Lines, "\n")
+				if !r.OK() || strings.Contains(out, "failed") || program == "indexed" && !strings.Contains(out, "beside = 4800") {
+					t.Errorf("%s %s: %s\n%s", width, program, out, r)
+				}
+				for _, line := range r.Lines {
+					if v, ok := strings.CutPrefix(line, name+" = "); ok {
+						return v
+					}
+				}
 				t.Errorf("%s %s: %s\n%s", width, program, out, r)
+				return ""
 			}
-			for _, line := range r.Lines {
-				if v, ok := strings.CutPrefix(line, name+" = "); ok {
-					return v
+			sum := value("loads", "by_load")
+			for program, name := range map[string]string{"address": "by_address", "indexed": "by_index"} {
+				if got := value(program, name); got != sum {
+					t.Errorf("%s %s: a sum of %s, by loads it is %s", width, program, got, sum)
 				}
 			}
-			t.Errorf("%s %s: %s\n%s", width, program, out, r)
-			return ""
-		}
-		sum := value("loads", "by_load")
-		for program, name := range map[string]string{"address": "by_address", "indexed": "by_index"} {
-			if got := value(program, name); got != sum {
-				t.Errorf("%s %s: a sum of %s, by loads it is %s", width, program, got, sum)
-			}
-		}
-		checkUntouched(t, p.Pid)
+			checkUntouched(t, p.Pid)
+		})
 	}
 }
 
@@ -216,26 +218,28 @@ char LICENSE[] SEC("license") = "GPL";
 func TestRunStaticProbes(t *testing.T) {
 	object := compiled(t, staticProgram)
 	for _, width := range []string{"-m64", "-m32"} {
-		p := testprog.Start(t, testprog.Build(t, "statics", "-O2", width))
-		want := p.Round("1000")
-		k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "guarded=statics:statics:guarded", object), p.Pid)
-		if got := p.Round("1000"); got[0] != want[0] || got[1] != "wanted 1000" {
-			t.Errorf("%q under probes, %q without", got, want)
-		}
-		k.Signal(syscall.SIGINT)
-		r := k.Result()
-		for _, line := range []string{"by_register = 499500", "by_memory = -488064", "by_constant = -9000",
-			"by_byte = 124716", "count = 4000", "absent = 1000", "texts = 499500"} {
-			if !r.OK() || !slices.Contains(r.Lines, line) {
-				t.Errorf("%s: no %s:\n%s\n%s", width, line, strings.Join(r.Lines, "\n"), r)
+		t.Run(width, func(t *testing.T) {
+			p := testprog.Start(t, testprog.Build(t, "statics", "-O2", width))
+			want := p.Round("1000")
+			k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "guarded=statics:statics:guarded", object), p.Pid)
+			if got := p.Round("1000"); got[0] != want[0] || got[1] != "wanted 1000" {
+				t.Errorf("%q under probes, %q without", got, want)
 			}
-		}
-		if got := p.Round("1000"); !slices.Equal(got, want) {
-			t.Errorf("%s: in the end %q, want %q", width, got, want)
-		}
-		checkUntouched(t, p.Pid)
-		refused(t, run(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "plain=statics:statics:none", object), "has no static probe statics:none")
-		refused(t, run(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "plain=libnone.so:a:b", object), "libnone.so is not mapped")
+			k.Signal(syscall.SIGINT)
+			r := k.Result()
+			for _, line := range []string{"by_register = 499500", "by_memory = -488064", "by_constant = -9000",
+				"by_byte = 124716", "count = 4000", "absent = 1000", "texts = 499500"} {
+				if !r.OK() || !slices.Contains(r.Lines, line) {
+					t.Errorf("%s: no %s:\n%s\n%s", width, line, strings.Join(r.Lines, "\n"), r)
+				}
+			}
+			if got := p.Round("1000"); !slices.Equal(got, want) {
+				t.Errorf("%s: in the end %q, want %q", width, got, want)
+			}
+			checkUntouched(t, p.Pid)
+			refused(t, run(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "plain=statics:statics:none", object), "has no static probe statics:none")
+			refused(t, run(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "plain=libnone.so:a:b", object), "libnone.so is not mapped")
+		})
 	}
 }
 
@@ -263,17 +267,19 @@ char LICENSE[] SEC("license") = "GPL";
 func TestRunPrintsText(t *testing.T) {
 	object := compiled(t, printProgram)
 	for _, width := range []string{"-m64", "-m32"} {
-		p := testprog.Start(t, testprog.Build(t, "environs", "-O2", width))
-		k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), object), p.Pid)
-		p.Round("2")
-		k.Signal(syscall.SIGINT)
-		r := k.Result()
-		head := fmt.Sprintf("environs-%d: ", p.Pid)
-		for _, line := range []string{"environs: 7 a value of it", "environs: 7 (efault)", "many 1 2 3 environs"} {
-			if !r.OK() || !slices.Contains(r.Lines, head+line) {
-				t.Errorf("%s: no %s:\n%s\n%s", width, line, strings.Join(r.Lines, "\n"), r)
+		t.Run(width, func(t *testing.T) {
+			p := testprog.Start(t, testprog.Build(t, "environs", "-O2", width))
+			k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), object), p.Pid)
+			p.Round("2")
+			k.Signal(syscall.SIGINT)
+			r := k.Result()
+			head := fmt.Sprintf("environs-%d: ", p.Pid)
+			for _, line := range []string{"environs: 7 a value of it", "environs: 7 (efault)", "many 1 2 3 environs"} {
+				if !r.OK() || !slices.Contains(r.Lines, head+line) {
+					t.Errorf("%s: no %s:\n%s\n%s", width, line, strings.Join(r.Lines, "\n"), r)
+				}
 			}
-		}
-		checkUntouched(t, p.Pid)
+			checkUntouched(t, p.Pid)
+		})
 	}
 }

@@ -8,14 +8,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
+	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"kprobe"
 	"kprobe/script"
+	"kprobe/script/point"
 	"kprobe/script/syntax"
 	"kprobe/target/kernel"
 	"kprobe/target/ptrace"
@@ -42,6 +46,7 @@ type scriptRequest struct {
 	filter  string   // --probe-filter
 	buffer  string   // -B
 	stages  []string // -d
+	include []string // --include
 }
 
 func scriptCommand() *cobra.Command {
@@ -59,7 +64,9 @@ probes no function needs no process.`,
 	}
 	r.pidFlag(c)
 	r.kernelFlag(c)
+	r.overrideFlag(c)
 	r.scriptFlags(c)
+	c.Flags().BoolVar(&r.silent, "no-warnings", false, "tell of no warnings")
 	c.Flags().BoolVar(&r.told, "warnings", false, "tell of reads that fail, and of keys that are not there")
 	c.Flags().BoolVarP(&r.verbose, "verbose", "v", false, "tell of each probe that is attached")
 	return c
@@ -150,13 +157,23 @@ func (r *scriptRequest) listing(w io.Writer, patterns []string) error {
 	if len(patterns) == 0 {
 		patterns = []string{"*"}
 	}
+	pid := 0
+	if len(r.pids) == 1 {
+		pid = r.pids[0]
+	}
+	list := func(pattern string) ([]string, error) { return script.List(pattern, r.verbose, pid) }
+	if r.kernel.at != "" {
+		s, err := r.kernel.look()
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		k := listedKernel(s)
+		list = func(pattern string) ([]string, error) { return k.List(pattern, r.verbose) }
+	}
 	for _, some := range patterns {
 		for _, p := range strings.Split(some, ",") {
-			pid := 0
-			if len(r.pids) == 1 {
-				pid = r.pids[0]
-			}
-			places, err := script.List(strings.TrimSpace(p), r.verbose, pid)
+			places, err := list(strings.TrimSpace(p))
 			if err != nil {
 				return err
 			}
@@ -175,8 +192,16 @@ func isFile(path string) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
+// collectAt is by how many percent memory may grow before it is collected: a script is compiled and proved at its
+// start, what that leaves behind is little, and from then on next to nothing is allocated.
+const collectAt = 400
+
 func (r *scriptRequest) run(args []string) (err error) {
+	debug.SetGCPercent(collectAt)
 	if r.list && r.text == "" && (len(args) == 0 || !isFile(args[0])) {
+		if len(args) > 0 && strings.HasSuffix(args[0], ".bt") {
+			fmt.Fprintf(os.Stderr, "WARNING: It appears that '%[1]s' is a filename but the file does not exist. Treating '%[1]s' as a search pattern.\n", args[0])
+		}
 		return r.listing(os.Stdout, args)
 	}
 	name, text, params, err := r.source(args)
@@ -200,8 +225,6 @@ func (r *scriptRequest) run(args []string) (err error) {
 		return asBpftraceSays("USAGE: -k, --warnings conflicts with --no-warnings")
 	case r.format != "text" && r.format != "json":
 		return asBpftraceSays("Invalid output format %q: valid formats are text and json", r.format)
-	case len(r.pids) > 1:
-		return errors.New("a script runs on one process")
 	case r.command != "" && len(r.pids) > 0:
 		return asBpftraceSays("USAGE: Cannot use both -c and -p.")
 	case r.command != "" && r.kernel.at != "", len(r.pids) > 0 && r.kernel.at != "":
@@ -213,9 +236,12 @@ func (r *scriptRequest) run(args []string) (err error) {
 	}
 	defer end(&err)
 	out := &buffered{bufio.NewWriter(dst), r.buffer}
-	o := script.Options{Suite: r.suite(), Filter: r.filter, Told: r.told, Verbose: r.verbose,
+	o := script.Options{Include: r.include, Suite: r.suite(), Filter: r.filter, Told: r.told, Verbose: r.verbose, Dry: r.dry,
 		Name: name, Params: params, Unsafe: r.unsafe, Kernel: r.kernel.at != "", JSON: r.format == "json", Quiet: r.quiet, NoWarnings: r.silent,
 		Output: out, Errors: os.Stderr, Settings: settings()}
+	if os.Getenv(notify) != "" {
+		o.Ready = func() { fmt.Fprintln(os.Stderr, notify) }
+	}
 	if r.check {
 		s, err := script.Compile(text, o)
 		if err != nil {
@@ -223,8 +249,16 @@ func (r *scriptRequest) run(args []string) (err error) {
 		}
 		return errors.Join(r.debug(s), s.Verify())
 	}
+	var users *script.Users
+	if len(r.pids) == 0 && r.command == "" && r.kernel.at == "" && !r.dry && o.Suite == script.NoSuite {
+		if users = script.UsersOf(name, text); users != nil {
+			defer users.Close()
+		}
+	}
+	o.Several, o.Newcomers = users != nil || len(r.pids) > 1, users != nil
 	signals := catchSignals()
-	session, program, err := r.target()
+	several := &joining{request: r, users: users}
+	session, program, err := r.target(several)
 	if err != nil {
 		return err
 	}
@@ -244,6 +278,17 @@ func (r *scriptRequest) run(args []string) (err error) {
 			if known, err := k.Kernel().Types(); err == nil {
 				o.KernelTypes = known.Spec()
 			}
+			o.Events = func() (*point.TraceEvents, error) { return eventsOf(k) }
+			o.CPUs = func() (int, error) {
+				cpus, err := k.CPUs()
+				return len(cpus.Numbers), err
+			}
+			o.KernelSymbol = func(name string) (uint64, error) {
+				for _, s := range k.Kernel().Lookup(name) {
+					return uint64(s.Addr), nil
+				}
+				return 0, errors.New(": no such symbol")
+			}
 		}
 	}
 	s, err := script.Compile(text, o)
@@ -253,7 +298,7 @@ func (r *scriptRequest) run(args []string) (err error) {
 	}
 	if names := s.Unasked(); len(names) > 0 {
 		r.kill(program)
-		return fmt.Errorf("unexpected command line options: %s", strings.Join(names, ", "))
+		return asBpftraceSays("Unexpected command line options: %s", strings.Join(names, ", "))
 	}
 	if err := r.debug(s); err != nil {
 		r.kill(program)
@@ -262,7 +307,7 @@ func (r *scriptRequest) run(args []string) (err error) {
 	if _, inside := s.Points(); r.dry && session == nil && inside > 0 {
 		return s.Verify() // there is nothing to attach to
 	}
-	code, err := r.work(s, session, program, signals)
+	code, err := r.work(s, session, program, several, signals)
 	if err = errors.Join(err, out.Flush()); err == nil && code != 0 {
 		return exitStatus(code)
 	}
@@ -270,7 +315,7 @@ func (r *scriptRequest) run(args []string) (err error) {
 }
 
 // work runs the script to its end.
-func (r *scriptRequest) work(s *script.Script, session *kprobe.Session, program *os.Process, signals <-chan os.Signal) (code int, err error) {
+func (r *scriptRequest) work(s *script.Script, session *kprobe.Session, program *os.Process, several *joining, signals <-chan os.Signal) (code int, err error) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)
 	defer signal.Stop(asked)
@@ -288,8 +333,10 @@ func (r *scriptRequest) work(s *script.Script, session *kprobe.Session, program 
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	var interrupted atomic.Bool
 	go func() {
 		<-signals
+		interrupted.Store(true)
 		cancel()
 	}()
 	go func() {
@@ -302,12 +349,18 @@ func (r *scriptRequest) work(s *script.Script, session *kprobe.Session, program 
 			}
 		}
 	}()
+	several.run.Store(run)
 	if session != nil {
 		session.Continue()
 	}
-	err = run.Wait(ctx)
+	ended := several.begin(ctx)
+	if err = several.failed; err == nil {
+		err = run.Wait(ctx)
+	}
+	cancel()
+	<-ended
 	code, closing := run.Close()
-	if program != nil && ctx.Err() == nil {
+	if program != nil && !interrupted.Load() {
 		// The script has said exit: its command ends with it.
 		if _, over := session.Exited(); !over {
 			_ = program.Signal(syscall.SIGTERM) // it may have ended just now
@@ -315,6 +368,10 @@ func (r *scriptRequest) work(s *script.Script, session *kprobe.Session, program 
 	}
 	return code, errors.Join(err, closing)
 }
+
+// notify is a variable of the environment, and the line that bpftrace prints where it is set once the probes are there: what
+// starts bpftrace and then the program that it is to see waits for that.
+const notify = "__BPFTRACE_NOTIFY_PROBES_ATTACHED"
 
 // kill ends a command that never ran.
 func (r *scriptRequest) kill(program *os.Process) {
@@ -325,8 +382,8 @@ func (r *scriptRequest) kill(program *os.Process) {
 
 // target attaches to the process, starts the command, or connects to the kernel; nil
 // where the script is to have none.
-func (r *scriptRequest) target() (*kprobe.Session, *os.Process, error) {
-	o := &kprobe.Options{Report: report}
+func (r *scriptRequest) target(several *joining) (*kprobe.Session, *os.Process, error) {
+	o := &kprobe.Options{Report: report, Mapped: several.mapped}
 	var p *ptrace.Process
 	var err error
 	switch {
@@ -337,6 +394,9 @@ func (r *scriptRequest) target() (*kprobe.Session, *os.Process, error) {
 		argv := words(r.command)
 		if len(argv) == 0 {
 			return nil, nil, errors.New("-c: no command")
+		}
+		if _, errPath := exec.LookPath(argv[0]); errPath != nil {
+			return nil, nil, asBpftraceSays("path '%s' does not exist or is not executable", argv[0])
 		}
 		p, err = ptrace.Start(argv, nil)
 	case len(r.pids) == 1:
@@ -359,6 +419,33 @@ func (r *scriptRequest) target() (*kprobe.Session, *os.Process, error) {
 		return nil, nil, errors.Join(err, ignoreClosed(p.Close()))
 	}
 	return s, program, nil
+}
+
+// listedKernel is a kernel whose attach points are listed.
+func listedKernel(s *kprobe.Session) (k script.Listed) {
+	k.Session = s
+	if t, ok := s.Target().(*kernel.Target); ok {
+		if known, err := t.Kernel().Types(); err == nil {
+			k.Types = known.Spec()
+		}
+		if events, err := eventsOf(t); err == nil {
+			k.Events = events
+		}
+	}
+	return k
+}
+
+// eventsOf are a kernel's trace events as scripts know them.
+func eventsOf(k *kernel.Target) (*point.TraceEvents, error) {
+	all, at, err := k.Kernel().Events()
+	if err != nil {
+		return nil, err
+	}
+	events := &point.TraceEvents{File: at.File, Entry: at.Entry}
+	for _, e := range all {
+		events.All = append(events.All, point.Event{System: e.System, Name: e.Name, Record: e.Record, File: uint64(e.File), On: e.On})
+	}
+	return events, nil
 }
 
 // told prints errors of scripts as bpftrace does, and leaves the status.

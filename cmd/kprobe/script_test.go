@@ -44,7 +44,7 @@ func TestScript(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"-e", "begin { print(getopt(\"aa\")) }", "--", "--bb=1"}, "ERROR: unexpected command line options: bb"},
+		{[]string{"-e", "begin { print(getopt(\"aa\")) }", "--", "--bb=1"}, "ERROR: Unexpected command line options: bb"},
 		{[]string{"-p", "a1111", "x.bt"}, "ERROR: Failed to parse pid: pid 'a1111' is not a valid decimal number"},
 		{[]string{"-p", "5000000", "x.bt"}, "ERROR: Failed to parse pid: pid '5000000' out of valid pid range [1,4194304]"},
 		{[]string{"/no/such.bt"}, "ERROR: failed to open file '/no/such.bt': No such file or directory"},
@@ -57,6 +57,8 @@ func TestScript(t *testing.T) {
 		{[]string{"--mode", "half", "-e", "begin { }"}, "ERROR: USAGE: --mode can only be"},
 		{[]string{"--emit-elf", "x", "-e", "begin { }"}, "are not there"},
 		{[]string{"-c", "true", "-p", "1", "-e", "begin { }"}, "ERROR: USAGE: Cannot use both -c and -p."},
+		{[]string{"-c", "./no-such-program x", "-e", "begin { }"}, "ERROR: path './no-such-program' does not exist or is not executable"},
+		{[]string{"-l", "no-such.bt"}, "WARNING: It appears that 'no-such.bt' is a filename but the file does not exist. Treating 'no-such.bt' as a search pattern.\n"},
 		{[]string{}, "ERROR: USAGE: filename or -e 'program' required."},
 		{[]string{"-e", "self:foo { }"}, "ERROR: self probe type requires 2 arguments, found 1"},
 		{[]string{"-e", "self:alarm:SIGUSR1 { }"}, "ERROR: alarm is not a supported trigger"},
@@ -106,7 +108,11 @@ func TestScriptSuites(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 	r = run(t, "script", "--bench", "-f", "json", "-e", text)
-	if out := strings.Join(r.Lines, "\n"); !r.OK() || !strings.Contains(out, `{"type":"benchmark_result", "data":{"name":"bench:count", "average_ns":`) || strings.Contains(out, "hidden") {
+	if out := strings.Join(r.Lines, "\n"); !r.OK() || !strings.Contains(out, `{"type": "benchmark_result", "data": {"bench:count": {"average": `) || strings.Contains(out, "hidden") {
+		t.Errorf("%v", r)
+	}
+	r = run(t, "script", "--test", "-f", "json", "--probe-filter", "bad", "-e", text)
+	if out := strings.Join(r.Lines, "\n"); r.OK() || !strings.Contains(out, `, "passed": false, "output": "shown\n"}}}`) {
 		t.Errorf("%v", r)
 	}
 	r = run(t, "script", "-e", `begin { printf("begin\n"); } test:bad { return 1; } bench:x { @ = count(); }`)

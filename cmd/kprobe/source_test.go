@@ -117,6 +117,35 @@ func TestInlinedCounts(t *testing.T) {
 	}
 }
 
+// TestCountsOfWhatIsTakenApart holds that each call counts once where GCC has split a function, has made versions of it for
+// some callers, or has merged two copies: as the counters say that the functions have themselves.
+func TestCountsOfWhatIsTakenApart(t *testing.T) {
+	for _, level := range []string{"-O1", "-O2", "-O3"} {
+		t.Run(level, func(t *testing.T) {
+			path := compiledSource(t, "gcc", level, "-g", "halves.c")
+			names := []string{"split", "joined", "deep", "shut"}
+			args := []string{"trace"}
+			for _, name := range names {
+				args = append(args, fmt.Sprintf("p:e_%s %s", name, name))
+			}
+			r := run(t, append(args, "--", path)...)
+			for _, name := range names {
+				want := -1
+				for _, l := range r.Lines {
+					fmt.Sscanf(l, name+" %d", &want)
+				}
+				if got := count(r.Lines, ": e_"+name+": "); got != want {
+					t.Errorf("%s: %d events, %d calls", name, got, want)
+				}
+			}
+			want := count(run(t, "trace", "p:e deep", "--", path).Lines, ": e: ")
+			if got := count(run(t, "trace", "r100:e deep", "--", path).Lines, ": e: "); got != want {
+				t.Errorf("deep: %d returns, %d calls", got, want)
+			}
+		})
+	}
+}
+
 // TestSourceRefused holds that what cannot be read is refused when the definition is placed, with the reason.
 func TestSourceRefused(t *testing.T) {
 	path := compiledSource(t, "gcc", "-O2", "-g", "list.c")
@@ -145,11 +174,14 @@ func TestSourceRefused(t *testing.T) {
 func TestReturnedValues(t *testing.T) {
 	for _, cc := range [][]string{{"gcc", "-O2", "-g"}, {"gcc", "-O0", "-g"}, {"clang", "-O2", "-g"}} {
 		path := compiledSource(t, append(slices.Clone(cc), "returned.c")...)
-		r := run(t, "trace", "r:a pair n $retval.first $retval.second", "r:b find key ret=$retval->name:string", "r:c big last=$retval.values[3] n", "--", path)
+		r := run(t, "trace", "r:a pair n $retval.first $retval.second", "r:b find key ret=$retval->name:string", "r:c big last=$retval.values[3] n",
+			"r:d pair $retval", "r:e big all=$retval", "--", path)
 		for event, want := range map[string][]string{
 			"a": {"n=4 first=5 second=-4", "n=9 first=10 second=-9"},
 			"b": {`key=1 ret="one"`, `key=2 ret="two"`},
 			"c": {"last=7 n=4"},
+			"d": {"arg1={first=5,second=-4}", "arg1={first=10,second=-9}"},
+			"e": {"all={values={4,5,6,7,8,9}}"},
 		} {
 			if got := values(r.Lines, event); !slices.Equal(got, want) {
 				t.Errorf("%v: %s: %q, want %q\n%v", cc, event, got, want, r)
@@ -183,6 +215,8 @@ func TestConditionsInTarget(t *testing.T) {
 		{`p:ev work depth if n->name ~ "b*" || depth & 1`, []string{"depth=1", "depth=3"}},
 		{`p:ev work depth if n->name ~ "*y?"`, []string{"depth=1", "depth=2", "depth=3"}}, // which programs do not do
 		{"p:ev work depth if c == 4", nil},
+		{"p:ev work depth if c == GREEN && RED != c", []string{"depth=1", "depth=2", "depth=3"}},
+		{"p:ev work depth c if c == BLUE", nil},
 		{`p:ev work depth if comm == "list" && pid == tid && n->bits == 3`, []string{"depth=1", "depth=2", "depth=3"}},
 		{"r:ev work depth if $retval > 40", []string{"depth=2", "depth=3"}},
 		{"p:ev list.c:13 depth if p->bits == 1", []string{"depth=1", "depth=2", "depth=3"}},
@@ -195,6 +229,7 @@ func TestConditionsInTarget(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ def, says string }{
+		{"p work if c == PURPLE", "no variable \"PURPLE\" in scope"},
 		{"p work if nothing == 1", "no variable \"nothing\" in scope"},
 		{"p work if depth == \"x\"", "is no text"},
 		{"p work if", "BAD_CONDITION"},
@@ -259,5 +294,67 @@ func TestOtherLanguages(t *testing.T) {
 				t.Errorf("%q, want %q\n%v", got, c.want, r)
 			}
 		})
+	}
+}
+
+// TestParametersAtEntry holds that a pattern's probe, which is at the first instruction, has of each parameter what was
+// passed or says that it is not known: never what is where the prologue will bring it.
+func TestParametersAtEntry(t *testing.T) {
+	for _, cc := range [][]string{{"gcc", "-O0", "-g"}, {"clang", "-O0", "-g"}, {"gcc", "-O2", "-g"}, {"clang", "-O2", "-g"}} {
+		path := compiledSource(t, append(slices.Clone(cc), "passed.c")...)
+		r := run(t, "trace", "--no-summary", "p:ev passed:passe* $arg*", "--", path)
+		got := values(r.Lines, "ev")
+		if len(got) != 1 {
+			t.Errorf("%v: %v", cc, r)
+			continue
+		}
+		known := 0
+		right := map[string]string{"m": "{n=7,d=1.5}", "d": "2.5", "l": "{v={1,2,3,4,5}}", "s": "RIGHT", "c": "99", "f": "3.5", "last": "99"}
+		for _, m := range regexp.MustCompile(`(\w+)=(\{v?=?\{?[^}]*\}+|"[^"]*"|\S+)`).FindAllStringSubmatch(got[0], -1) {
+			switch {
+			case m[2] == right[m[1]]:
+				known++
+			case !strings.HasPrefix(m[2], `"<`):
+				t.Errorf("%v: %s is %s, not %s:\n%v", cc, m[1], m[2], right[m[1]], r)
+			}
+		}
+		if cc[1] == "-O0" && known < 3 {
+			t.Errorf("%v: only %d are known:\n%v", cc, known, r)
+		}
+	}
+}
+
+// TestUnicode holds that types with characters of Unicode are read: as numbers, of which wide strings are made.
+func TestUnicode(t *testing.T) {
+	for _, c := range []struct {
+		build []string
+		def   string
+		want  string
+	}{
+		{[]string{"rustc", "-g", "unicode.rs"}, "p:ev look *t maybe c", `t={c=233,n=3,s="x"} maybe=Some{122} c=113`},
+		{[]string{"g++", "-g", "unicode.cc"}, "p:ev look t c", "t={c=120,d=121,s={97,98,99},v={100,101},n=5} c=113"},
+		// A variable that is shown as a pointer is compared as the text that it points at.
+		{[]string{"g++", "-g", "unicode.cc"}, `p:ev hear word n if word == "hay" && word ~ "h*"`, "word=P n=2"},
+	} {
+		r := run(t, "trace", c.def, "--", compiledSource(t, c.build...))
+		got := values(r.Lines, "ev")
+		for i := range got {
+			got[i] = pointer.ReplaceAllString(got[i], "=P")
+		}
+		if !slices.Equal(got, []string{c.want}) {
+			t.Errorf("%v: %q, want %q\n%v", c.build, got, c.want, r)
+		}
+	}
+}
+
+// TestTablesInSource holds that tables of C++'s functions have the names that the source has, not the linker's.
+func TestTablesInSource(t *testing.T) {
+	path := compiledSource(t, "g++", "-O1", "-g", "shapes.cc")
+	for _, command := range []string{"trace", "stat"} {
+		r := run(t, command, "p:ev Cart::add", "--", path)
+		text := strings.Join(r.Lines, "\n") + r.Stderr
+		if strings.Contains(text, "_ZN") || !regexp.MustCompile(`ev +shapes:shop::Cart::add `).MatchString(text) {
+			t.Errorf("%s: %v", command, r)
+		}
 	}
 }

@@ -2,9 +2,12 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"kprobe/internal/testprog"
 )
@@ -73,6 +76,32 @@ func TestStubGdbserver(t *testing.T) {
 	for i, e := range r.Lines {
 		if want := []string{"in: (live_work+0x0/", "out: ("}[i%2]; !strings.Contains(e, want) || !strings.HasPrefix(strings.TrimSpace(e), "lives-") {
 			t.Errorf("event %d: %q", i, e)
+		}
+	}
+}
+
+// What a stub has started waits for its probes: not even the first of its calls is missed.
+func TestStubStarted(t *testing.T) {
+	program := testprog.Build(t, "jumpers", "-O2", "-static", "-no-pie") // which ends with its input
+	socket := filepath.Join(t.TempDir(), "s")
+	for _, stub := range []struct{ command, address string }{
+		{"exec gdbserver --once 127.0.0.1:0 " + program + " </dev/null 2>&1", ""},
+		{"exec qemu-x86_64 -g " + socket + " " + program + " </dev/null", "unix:" + socket},
+	} {
+		server := testprog.StartCmd(t, exec.Command("sh", "-c", stub.command))
+		for port := 0; stub.address == ""; {
+			if fmt.Sscanf(server.Line(), "Listening on port %d", &port); port != 0 {
+				stub.address = fmt.Sprintf("tcp:127.0.0.1:%d", port)
+			}
+		}
+		for end := time.Now().Add(time.Minute); strings.HasPrefix(stub.address, "unix:") && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat(socket); err == nil {
+				break
+			}
+		}
+		r := run(t, "trace", "--stub", stub.address, "p:began main")
+		if len(r.Lines) != 1 || !strings.Contains(r.Lines[0], "began: (main+0x0/") || r.Status != 0 {
+			t.Errorf("%s: %s", stub.command, r)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func topCommand() *cobra.Command {
 		Long: `Count and time calls inside the processes, as kprobe stat does, and show them as a table
 that is drawn anew every second, sorted and filtered by keys:
 
-  up, down      choose a row; its times are drawn below
+  up, down      choose a row; its times and its callers are drawn below
   left, right   sort by another column
   /             show only places that have the text that follows, up to Enter
   space         hold still, or go on
@@ -115,6 +115,7 @@ func (r *topRequest) top(defs []string) (err error) {
 	defer tick.Stop()
 	var before []trace.StatRow
 	last := time.Now()
+	callers := callersOf{stats: stats}
 	for ended := false; ; {
 		select {
 		case k := <-keys:
@@ -144,6 +145,9 @@ func (r *topRequest) top(defs []string) (err error) {
 		last = time.Now()
 		screen.rows = topRows(now, before, passed)
 		before = now
+		if keys != nil {
+			screen.callers = callers.of(screen.selected)
+		}
 		if err := draw(passed); err != nil || ended {
 			return err
 		}

@@ -122,6 +122,7 @@ type screen struct {
 	first    int    // row that is on the screen
 	paused   bool
 	notice   string
+	callers  calledBy
 }
 
 // shown are the rows that the filter leaves, sorted.
@@ -214,6 +215,10 @@ func (s *screen) lines(width, height int) []string {
 		below = append(below, "", symbol.ReadablePlace(rows[at].place)+" takes")
 		below = append(below, strings.Split(strings.TrimRight(histogram(rows[at].counts), "\n"), "\n")...)
 		below = below[:min(len(below), height/2)]
+	}
+	if len(rows) > 0 && s.callers.place == rows[at].place {
+		room := max(0, height-4-len(below)) // of some rows
+		below = append(below, s.callers.lines(min(room, mostCallers+2))...)
 	}
 	head := fmt.Sprintf("%d places", len(rows))
 	if len(rows) != len(s.rows) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"kprobe/event"
 	"kprobe/internal/testprog"
 	"kprobe/trace"
 )
@@ -110,6 +111,33 @@ func TestScreen(t *testing.T) {
 		s.lines(size[0], size[1])
 	}
 	(&screen{}).lines(80, 24)
+}
+
+// Callers are shown of the row that is chosen, and of no other, within the screen.
+func TestScreenShowsCallers(t *testing.T) {
+	now, before := places(20)
+	s := &screen{sort: 1, rows: topRows(now, before, time.Second), selected: "lib:f0007"}
+	s.callers = calledBy{place: "lib:f0007", rows: []caller{{0.75, "often a.c:3"}, {0.25, "seldom a.c:9"}}}
+	shown := func(height int) string { return strings.Join(s.lines(80, height), "\n") }
+	if got := shown(40); !strings.Contains(got, "called by\n    75.0%  often a.c:3\n    25.0%  seldom a.c:9") {
+		t.Error(got)
+	}
+	for height := 5; height < 40; height++ {
+		if n := len(s.lines(80, height)); n != height {
+			t.Errorf("%d lines of %d", n, height)
+		}
+	}
+	s.selected = "lib:f0008"
+	if got := shown(40); strings.Contains(got, "called by") {
+		t.Error(got)
+	}
+	inlined := []event.Frame{{Func: "small+0x3", Source: "a.c:4", Inlined: true}, {Func: "large+0x9", Source: "a.c:20"}}
+	if got := callerName(inlined); got != "small a.c:4 in large a.c:20" {
+		t.Error(got)
+	}
+	if got := callerName([]event.Frame{{Func: "large+0x9"}}); got != "large+0x9" {
+		t.Error(got)
+	}
 }
 
 func TestReadKeys(t *testing.T) {

@@ -33,6 +33,20 @@ var wholes = []struct {
 		},
 	},
 	{
+		cc:   [][]string{{"g++", "-std=c++17", "-O0", "-g"}, {"g++", "-std=c++17", "-O2", "-g"}, {"clang++", "-std=c++17", "-O1", "-g"}},
+		file: "nodes.cc",
+		defs: []string{"p:trees trees m s mm vs", "p:chains chains l p u us", "p:maybes maybes o os oi t f", "p:wild wild m l u"},
+		want: map[string][]string{
+			"trees": {`m={} s={} mm={} vs={}`,
+				`m={{first=0,second={a=0,s="v0"}},{first=1,second={a=10,s="v1"}},{first=2,second={a=20,s="v2"}},{first=3,second={a=30,s="v3"}},{first=4,second={a=40,s="v4"}}} ` +
+					`s={"a","b","c"} mm={{first=1,second=2},{first=1,second=1}} vs={{1,2,3},{},{5}}`},
+			"chains": {`l={} p={} u={} us={}`, `l={{a=4,s="l"},{a=3,s="l"},{a=2,s="l"},{a=1,s="l"},{a=0,s="l"}} p={{4},nil} u={{first="k",second={1,2}}} us={7}`},
+			"maybes": {`o=nil os=nil oi=nil t={1,{a=2,s="t"},"tt"} f=EXEC`, `o={a=8,s="o"} os={"opt"} oi={6} t={1,{a=2,s="t"},"tt"} f=READ|EXEC`},
+			"wild": {`m={(fault),(fault),(fault),{first=(fault),second={a=(fault),s=(fault)}},(fault),(fault),(fault),...} l={(fault),(fault),(fault),(fault),(fault),...} ` +
+				`u={` + strings.Repeat(`{first=(fault),second={a=(fault),s=(fault)}},`, 5) + `...}`},
+		},
+	},
+	{
 		cc:   [][]string{{"go", "build"}, {"go", "build", "-gcflags=-N -l"}},
 		file: "whole.go",
 		defs: []string{"p:show main.show it=*it ss m ch err", "p:wild main.wild it->tags it->m it->ch it->pts it->name"},
@@ -79,6 +93,9 @@ func TestWholeValues(t *testing.T) {
 						got := values(r.Lines, event)
 						for i := range got {
 							got[i] = pointer.ReplaceAllString(got[i], "=P")
+						}
+						if cc[0] == "go" {
+							got = slices.Compact(got) // a function that its thread is to be taken from at its beginning begins once more
 						}
 						if !slices.Equal(got, want) {
 							t.Errorf("%v %s: got\n%s\nwant\n%s\n%v", how, event, strings.Join(got, "\n"), strings.Join(want, "\n"), r.Stderr)
