@@ -82,6 +82,9 @@ func TestConformNothingRunsAfterUnregister(t *testing.T) {
 			return &kprobe.Watchpoint{Kp: kprobe.Kprobe{SymbolName: "counter"}, Len: 8, Handler: func(*kprobe.Watchpoint, *kprobe.Regs) { h() }}
 		},
 	}
+	if !testprog.Watches.On(t) {
+		delete(kinds, "watch")
+	}
 	for name, engine := range map[string]kprobe.Engine{"swap": kprobe.EngineSwap, "exits": kprobe.EngineExits} {
 		kinds[name] = func(h func()) kprobe.Probe {
 			return &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "work"}, Engine: engine,
@@ -99,9 +102,7 @@ func TestConformNothingRunsAfterUnregister(t *testing.T) {
 					var gone atomic.Bool
 					probe := make(func() { w.handle(&gone) })
 					ok(t, s.Register(probe))
-					for w.begun.Load() < 8 {
-						runtime.Gosched()
-					}
+					within(t, kind+" has run eight times", func() bool { return w.begun.Load() >= 8 })
 					ok(t, s.Unregister(probe))
 					running := w.running.Load()
 					gone.Store(true)
@@ -144,9 +145,7 @@ func TestConformNoProgramRunsAfterUnregister(t *testing.T) {
 		} {
 			before := counted()
 			ok(t, s.Register(probe))
-			for counted() < before+1000 {
-				time.Sleep(time.Millisecond)
-			}
+			within(t, name+" has run a thousand times", func() bool { return counted() >= before+1000 })
 			ok(t, s.Unregister(probe))
 			n := counted()
 			time.Sleep(10 * time.Millisecond) // threads that were in the middle of something go on
@@ -192,9 +191,7 @@ func TestConformProbeStaysWhileItsHandlerRuns(t *testing.T) {
 	at := kp.Addr
 	gone := make(chan error)
 	go func() { gone <- s.UnregisterKprobe(kp) }()
-	for rawMem(t, p.Pid, at, 1)[0] == arch.AMD64.Break[0] {
-		runtime.Gosched()
-	}
+	within(t, "the trap is taken out", func() bool { return rawMem(t, p.Pid, at, 1)[0] != arch.AMD64.Break[0] })
 	time.Sleep(20 * time.Millisecond) // it comes as far as to wait for the handler
 	close(out)
 	ok(t, <-gone)
@@ -248,9 +245,7 @@ func TestConformOneProbeRegisteredTwiceAtOnce(t *testing.T) {
 		if won.Load() != 1 {
 			t.Fatalf("%d have it", won.Load())
 		}
-		for hits.Load() == 0 {
-			runtime.Gosched()
-		}
+		within(t, "it was hit", func() bool { return hits.Load() != 0 })
 		ok(t, s.UnregisterKretprobe(rp))
 	}
 }

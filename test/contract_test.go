@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"kprobe"
 	"kprobe/arch"
@@ -48,6 +50,9 @@ func TestNilArguments(t *testing.T) {
 		"Load":                 second(s.Load(nil)),
 		"Open":                 second(kprobe.Open(nil, nil)),
 		"Look":                 second(kprobe.Look(nil, nil)),
+		"LoadPooled":           second(s.LoadPooled(nil)),
+		"NewPool":              second(kprobe.NewPool(nil)),
+		"Snapshot":             s.Snapshot(nil),
 		"bpf.Load":             second(bpf.Load(nil)),
 	} {
 		if !errors.Is(err, syscall.EINVAL) {
@@ -141,6 +146,71 @@ func TestParentWaits(t *testing.T) {
 	}
 }
 
+// Who waits while he probes takes his own tracer's reports. One who waits already is refused; one who begins later is told
+// of an end that was none, and the target goes on.
+func TestParentWaitsMeanwhile(t *testing.T) {
+	in, to, err := os.Pipe()
+	ok(t, err)
+	from, out, err := os.Pipe()
+	ok(t, err)
+	program, err := os.StartProcess(testprog.Build(t, "jumpers", "-O2"), []string{"jumpers"}, &os.ProcAttr{Files: []*os.File{in, out, os.Stderr}})
+	ok(t, err)
+	in.Close()
+	out.Close()
+	lines := bufio.NewScanner(from)
+	expect := func(want string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.HasPrefix(lines.Text(), want) {
+				return
+			}
+		}
+		t.Fatalf("no %q: %v", want, lines.Err())
+	}
+	expect("ready")
+	s := attach(t, program.Pid, nil)
+	kp := &kprobe.Kprobe{SymbolName: "jumper", PreHandler: pre(func(*kprobe.Regs) {})}
+	ok(t, s.RegisterKprobe(kp))
+	waited := make(chan error, 1)
+	go func() {
+		_, err := program.Wait()
+		waited <- err
+	}()
+	const n = 300
+	for range 3 {
+		fmt.Fprintln(to, n)
+		expect("done")
+		ok(t, s.DisableKprobe(kp))
+		ok(t, s.EnableKprobe(kp))
+	}
+	if kp.Hits() == 0 || kp.NMissed() != 0 {
+		t.Errorf("%d hits, %d missed", kp.Hits(), kp.NMissed())
+	}
+	detach(t, s)
+	fmt.Fprintln(to, n)
+	expect("done")
+	<-waited
+
+	within(t, "a wait that is under way is refused", func() bool {
+		asleep := exec.Command("sleep", "1000")
+		ok(t, asleep.Start())
+		go func() { waited <- asleep.Wait() }()
+		time.Sleep(10 * time.Millisecond)
+		p, err := ptrace.Attach(asleep.Process.Pid)
+		if err == nil {
+			p.Close() // the wait had not begun
+		}
+		asleep.Process.Kill()
+		<-waited
+		syscall.Wait4(asleep.Process.Pid, nil, 0, nil) // where that wait ended early
+		return errors.Is(err, syscall.EBUSY)
+	})
+	to.Close() // its end of input
+	if _, err := syscall.Wait4(program.Pid, nil, 0, nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // A target that has ended is ESRCH, whatever is asked of it and whenever it ended.
 func TestEndedIsESRCH(t *testing.T) {
 	for _, noticed := range []bool{false, true} {
@@ -172,7 +242,8 @@ func TestEndedIsESRCH(t *testing.T) {
 			"Load":               load,
 		} {
 			known := err == nil && !noticed && (name == "BlackList" || name == "Lookup") // without asking the target
-			if !errors.Is(err, syscall.ESRCH) && !known {
+			unheard := name == "RegisterWatchpoint" && !testprog.Watches.On(t)           // refused before the target is asked
+			if !errors.Is(err, syscall.ESRCH) && !known && !unheard {
 				t.Errorf("noticed %v: %s: %v", noticed, name, err)
 			}
 		}

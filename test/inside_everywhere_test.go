@@ -119,6 +119,7 @@ func TestProgramsAtEveryInstruction(t *testing.T) {
 // Programs in Go functions, on stacks that move and that have little room, while the runtime interrupts its threads.
 // On arm64 they are refused.
 func TestProgramsInGo(t *testing.T) {
+	testprog.ReadsFSBase.Need(t)
 	p := testprog.Start(t, testprog.Build(t, "goprog"))
 	want := p.Round("2000")
 	s := attach(t, p.Pid, nil)

@@ -17,6 +17,7 @@ import (
 // its scheduler, its collector and its network poller. Under load it answers what it answered
 // before, and the count of a function is the server's own.
 func TestGoServerUnderJumps(t *testing.T) {
+	testprog.ReadsFSBase.Need(t)
 	p := testprog.StartCmd(t, exec.Command(testprog.Build(t, "gohttp")))
 	_, address, _ := strings.Cut(p.Expect("ready"), " ")
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4, MaxConnsPerHost: 8}}

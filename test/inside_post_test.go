@@ -1,9 +1,11 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kprobe"
@@ -136,6 +138,21 @@ func TestPostHandlerOfOverride(t *testing.T) {
 		exit`})
 	skip, err := ps.Program("skip")
 	ok(t, err)
+	// Behind the entry the stack is not the caller's any more.
+	behind := uint64(0)
+	for range 2 { // the first may be a landing pad
+		behind += uint64(len(s.Plan(&kprobe.Kprobe{SymbolName: "jumper", Offset: behind}).Bytes))
+	}
+	if err := s.Register(&kprobe.Kprobe{SymbolName: "jumper", Offset: behind, Program: skip}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("behind the entry: %v", err)
+	}
+	later := &kprobe.Kprobe{SymbolName: "jumper", Offset: behind, Program: kprobe.CountOnly}
+	later.Flags = kprobe.FlagDisabled
+	ok(t, s.Register(later))
+	if err := s.UpdateProgram(later, skip); !errors.Is(err, syscall.EINVAL) || later.Program != kprobe.CountOnly {
+		t.Errorf("given to a disabled probe behind the entry: %v", err)
+	}
+	ok(t, s.Unregister(later))
 	posts := 0
 	program := &kprobe.Kprobe{SymbolName: "jumper", Program: skip}
 	post := &kprobe.Kprobe{SymbolName: "jumper", PostHandler: func(*kprobe.Kprobe, *kprobe.Regs, uint64) { posts++ }}

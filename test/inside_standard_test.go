@@ -14,6 +14,7 @@ import (
 // all tests; here are none that look at the clock. In short there are those packages only whose
 // functions do most that matters: jumps into tables, panics, goroutines that wait, stacks that move.
 func TestInsideGoStandardLibrary(t *testing.T) {
+	testprog.ReadsFSBase.Need(t)
 	for _, tt := range []struct{ pkg, run, short string }{
 		{"sort", "", ""},
 		{"strings", "", "Builder|Cut|Fields"},

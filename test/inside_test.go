@@ -15,12 +15,16 @@ import (
 	"kprobe/internal/text"
 )
 
+// paddedFlags are those for programs of arm64 whose every indirect branch leads to a landing pad, or faults.
+var paddedFlags = []string{"-O2", "-DGUARDED", "-nostartfiles", "-mbranch-protection=standard", "-Wl,-z,force-bti"}
+
 // A probe that only counts begins as a trap and becomes a jump; its count goes on,
 // and so does the program.
 func TestCountOnly(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { testCountOnly(t, "-O2") })
 	if runtime.GOARCH == "arm64" { // with landing pads, which nobody asks for: its libraries have none
 		t.Run("pads", func(t *testing.T) { testCountOnly(t, "-O2", "-mbranch-protection=standard") })
+		t.Run("guarded", func(t *testing.T) { testCountOnly(t, paddedFlags...) })
 	}
 }
 
@@ -98,10 +102,14 @@ func testCountOnly(t *testing.T, flags ...string) {
 // standsAt tells what stands at an address of a program of this machine.
 func standsAt(t *testing.T, pid int, at arch.Addr) text.Kind {
 	t.Helper()
-	b := rawMem(t, pid, at, 4)
+	b := rawMem(t, pid, at, 8)
 	trap, jump := arch.AMD64.Break, b[0] == 0xe9
 	if runtime.GOARCH == "arm64" {
-		trap, jump = arch.ARM64.Break, b[3]>>2 == 5 // b
+		branch := b
+		if bytes.HasPrefix(b, []byte{0x5f, 0x24, 0x03, 0xd5}) { // bti c
+			branch = b[4:]
+		}
+		trap, jump = arch.ARM64.Break, branch[3]>>2 == 5 // b
 	}
 	switch {
 	case jump:
@@ -115,7 +123,14 @@ func standsAt(t *testing.T, pid int, at arch.Addr) text.Kind {
 // Signals come at any instruction of a detour that counts: their handlers see the program's own code only,
 // and nothing is counted twice, or not at all.
 func TestSignalsWhileCounting(t *testing.T) {
-	p := testprog.Start(t, testprog.Build(t, "signals", "-O2"))
+	t.Run("plain", func(t *testing.T) { testSignalsWhileCounting(t, "-O2") })
+	if runtime.GOARCH == "arm64" {
+		t.Run("guarded", func(t *testing.T) { testSignalsWhileCounting(t, paddedFlags...) })
+	}
+}
+
+func testSignalsWhileCounting(t *testing.T, flags ...string) {
+	p := testprog.Start(t, testprog.Build(t, "signals", flags...))
 	line, calls := "200000", uint64(200000)
 	if testing.Short() {
 		line, calls = "60000", 60000

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"kprobe"
 	"kprobe/internal/testprog"
+	"kprobe/target/ptrace"
 )
 
 // docs/PROCESS.md has a table of what becomes of probes in the course of a
@@ -142,7 +145,9 @@ func TestLifeTracedChild(t *testing.T) {
 func TestLifeTracersAreFollowed(t *testing.T) {
 	commands := map[string]bool{"traced_child": false, "attach_child": false, "seize_child": false, "vfork_traced": true}
 	if runtime.GOARCH == "amd64" { // elsewhere only libc's function is watched
-		commands["raw_child"], commands["syscall_child"] = false, false
+		for _, command := range []string{"raw_child", "syscall_child", "pushed_child", "wrapped_child"} {
+			commands[command] = false
+		}
 	}
 	for command, whole := range commands {
 		t.Run(command, func(t *testing.T) {
@@ -183,14 +188,43 @@ func TestLifeTracersAreFollowed(t *testing.T) {
 	}
 }
 
+// Go programs ask by functions of their own.
+func TestLifeGoTracersAreFollowed(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		return // elsewhere only libc's function is watched
+	}
+	for _, command := range []string{"child", "attach"} {
+		t.Run(command, func(t *testing.T) {
+			p := testprog.Start(t, testprog.Command(t, "kprobe/internal/testprog/cmd/gotracer"))
+			var children sync.WaitGroup
+			target, err := ptrace.Attach(p.Pid)
+			ok(t, err)
+			s, err := kprobe.Open(target, &kprobe.Options{Unlisted: true, Follow: func(child *kprobe.Session) {
+				children.Go(func() { <-child.Done(); child.Close() })
+			}})
+			ok(t, err)
+			register(t, s, &kprobe.Kprobe{SymbolName: "main.tracerWork"})
+			if got := p.Round("%s", command); !slices.Equal(got, []string{command + " 6 4"}) {
+				t.Errorf("%q", got)
+			}
+			ok(t, s.Close()) // also where a vfork child was let go, and its parent with it
+			children.Wait()
+			ends(t, p)
+		})
+	}
+}
+
 // Children are born while probes come and go: each is clean of those that there
 // were when it was born.
 func TestLifeForksDuringBatches(t *testing.T) {
 	p, s, _, _ := living(t)
-	p.Send("children 300")
 	until := make(chan string)
-	go func() { until <- p.Expect("children") }()
-	for batches := 0; ; batches++ {
+	born := func() {
+		p.Send("children 300")
+		go func() { until <- p.Expect("children") }()
+	}
+	born()
+	for batches := 1; ; batches++ {
 		kp := &kprobe.Kprobe{SymbolName: "live_work"}
 		rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "live_work"}}
 		exit := &kprobe.Kprobe{SymbolName: "libc.so.6:_exit"}
@@ -200,8 +234,11 @@ func TestLifeForksDuringBatches(t *testing.T) {
 		ok(t, s.UnregisterKretprobe(rp))
 		select {
 		case got := <-until:
-			if got != "children 300" || batches < 5 {
-				t.Errorf("%q, %d batches", got, batches)
+			if got != "children 300" {
+				t.Errorf("%q after %d batches", got, batches)
+			} else if batches < 6 {
+				born() // we have hardly run
+				continue
 			}
 			ends(t, p)
 			return

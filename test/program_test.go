@@ -184,16 +184,23 @@ const (
 // Signals come while the program's thread is in detours and programs: its handlers
 // see it in its own code, nothing is counted twice and nothing lost.
 func TestSignalsUnderJumps(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { testSignalsUnderJumps(t, "-O2") })
+	if runtime.GOARCH == "arm64" { // the jumps are behind landing pads
+		t.Run("guarded", func(t *testing.T) { testSignalsUnderJumps(t, paddedFlags...) })
+	}
+}
+
+func testSignalsUnderJumps(t *testing.T, flags ...string) {
 	rounds := 4
 	if testing.Short() {
 		rounds = 2
 	}
 	n := 60000
 	if runtime.GOARCH == "arm64" {
-		n = 400 // in a guest, where a trap takes milliseconds, and a timer's signal comes at each
+		n = 400 // in a guest, where a trap and a signal take milliseconds each, and a timer's signal comes at each
 	}
 	line := fmt.Sprint(n)
-	p := testprog.Start(t, testprog.Build(t, "signals", "-O2"))
+	p := testprog.Start(t, testprog.Build(t, "signals", flags...))
 	want := p.Round(line)[:2] // how often timers come is another matter
 	s := attach(t, p.Pid, nil)
 	ps := load(t, s, nil, nil, map[string]string{"busy": busyText, "faulty": faultyText})

@@ -141,6 +141,8 @@ var refusals = []string{
 	"the program has a trap of its own", // a function that is nothing but one
 	// of return probes
 	"a return probe must be at a function's entry", // a second unwind entry, half way in a function
+	"it is the program's start",
+	"it is not called, and returns to nobody",
 	"it returns more than once, or on another stack",
 	"it looks at its return address to learn who called it",
 	"it unwinds the stack from its own return address",

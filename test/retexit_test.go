@@ -251,7 +251,7 @@ func TestSoakGoStorm(t *testing.T) {
 func goStorm(t *testing.T, least int) {
 	path := testprog.Build(t, "gostorm")
 	p := testprog.Start(t, path)
-	n := strconv.Itoa(min(2000, least/100))
+	n := strconv.Itoa(min(400, least/500)) // a round is waited for a minute, on any machine
 	want := p.Round(n)
 	s := attach(t, p.Pid, nil)
 	cs := watchReturns(t, s, kprobe.EngineAuto, functionsOf(t, path, "main.storm", "main.(*", "main.main.func"))

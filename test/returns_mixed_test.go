@@ -131,7 +131,11 @@ func TestReturnsOfTwoProbes(t *testing.T) {
 		{"swap", kprobe.EngineSwap, false}, {"exits", kprobe.EngineExits, false},
 		{"swap program", kprobe.EngineSwap, true}, {"exits program", kprobe.EngineExits, true},
 	}
-	const threads, rounds = 6, 400
+	const threads = 6
+	rounds := uint64(400)
+	if testing.Short() {
+		rounds = 100
+	}
 	for _, first := range kinds {
 		for _, second := range kinds {
 			for _, most := range []int{2, 100} {
@@ -223,6 +227,36 @@ func TestReturnsAtRandom(t *testing.T) {
 			for _, k := range live {
 				ok(t, s.UnregisterKretprobe(&k.Kretprobe))
 				k.whole(t, k.Kp.SymbolName)
+			}
+			ends(t, p)
+		})
+	}
+}
+
+// A return probe that is switched off and on, alone or with all others, while handlers of its run aside loses the calls whose
+// returns nobody could see as such: none is taken for one that never returned.
+func TestReturnsSwitchedBesideHandlers(t *testing.T) {
+	for _, engine := range []kprobe.Engine{kprobe.EngineSwap, kprobe.EngineExits} {
+		t.Run(fmt.Sprintf("engine=%d", engine), func(t *testing.T) {
+			p, text := startMixed(t)
+			s := attach(t, p.Pid, &kprobe.Options{Concurrent: true, Report: func(err error) { t.Errorf("reported: %v", err) }})
+			k := newKept("work", engine, 100, false, text)
+			ok(t, s.RegisterKretprobe(&k.Kretprobe))
+			p.Send("6 400 0")
+			for i := range 60 {
+				if i%2 == 0 {
+					ok(t, s.DisableKretprobe(&k.Kretprobe))
+					ok(t, s.EnableKretprobe(&k.Kretprobe))
+				} else {
+					ok(t, s.SetEnabled(false))
+					ok(t, s.SetEnabled(true))
+				}
+			}
+			p.Expect("done")
+			ok(t, s.UnregisterKretprobe(&k.Kretprobe))
+			k.whole(t, "work")
+			if n := k.Abandoned(); n > 0 {
+				t.Errorf("%d calls were given up, and all return: %+v, %d returned", n, k.Lost(), k.Hits())
 			}
 			ends(t, p)
 		})

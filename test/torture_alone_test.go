@@ -68,7 +68,7 @@ func abandon(t *testing.T, order *tortureOrder) {
 // With nobody left, the program works on with all the probes in place; then
 // Recover restores it.
 func TestTargetLivesOnAlone(t *testing.T) {
-	for _, name := range []string{"rets", "throws", "threads", "go", "redis-calm", "nginx"} {
+	for _, name := range []string{"rets", "throws", "threads", "go", "redis", "nginx"} {
 		t.Run(name, func(t *testing.T) {
 			v := victims[name](t)
 			w := abandoned(t, v)

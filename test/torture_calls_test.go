@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/faults"
+	"kprobe/internal/lifeline"
 	"kprobe/internal/testprog"
 	"kprobe/target/ptrace"
 )
@@ -31,6 +33,7 @@ type death struct {
 	Call  int
 	Pause time.Duration
 	In    string // the function; "" is any
+	Stops int    // the process that is stopped before
 }
 
 // meet arranges for it, and counts the controller's system calls.
@@ -43,6 +46,9 @@ func (d death) meet() (calls *atomic.Int64) {
 		if calls.Add(1) == int64(d.Call) {
 			fmt.Printf("dies before %s(%#x) in%s\n", c.Name, c.Request, callers())
 			time.Sleep(d.Pause)
+			if d.Stops != 0 {
+				syscall.Kill(d.Stops, syscall.SIGSTOP)
+			}
 			syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
 			select {}
 		}
@@ -72,7 +78,17 @@ func (o *tortureOrder) once() error {
 	if err != nil {
 		return err
 	}
-	s, err := kprobe.Open(p, &kprobe.Options{Report: func(err error) { fmt.Println("reported:", err) }})
+	options := &kprobe.Options{Report: func(err error) { fmt.Println("reported:", err) }}
+	if o.Follow {
+		options.Follow = func(child *kprobe.Session) {
+			entries, returns := o.probes()
+			if err := armAll(child, entries, returns); err != nil && !errors.Is(err, syscall.ESRCH) {
+				fmt.Println("child:", err)
+			}
+			go func() { <-child.Done(); child.Close() }()
+		}
+	}
+	s, err := kprobe.Open(p, options)
 	if err != nil {
 		return err
 	}
@@ -142,30 +158,56 @@ func (o *tortureOrder) recover() error {
 func TestSoakKilledAtEveryCall(t *testing.T) {
 	for _, name := range []string{"rets", "throws", "threads", "forks"} {
 		for _, pause := range []time.Duration{0, 2 * time.Millisecond} {
+			if testing.Short() && pause > 0 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s, %v later", name, pause), func(t *testing.T) {
 				v := victims[name](t)
 				order := tortureOrder{PID: v.pid, Hits: 20, Death: death{Pause: pause}}
 				order.Entries, order.Returns = acceptable(t, v)
-				everyCall(t, v, order, stride(199, 499))
+				everyCall(t, v, order, stride(397, 1994))
 			})
 		}
+	}
+	// A child is cleaned, sent into its loop, and taken over.
+	for in, step := range map[string]int{"(*child)": stride(199, 1994), "fetch": stride(61, 397), "(*Session).follow": stride(97, 397)} {
+		t.Run("forks, followed, within "+in, func(t *testing.T) {
+			v := victims["forks"](t)
+			order := tortureOrder{PID: v.pid, Hits: 20, Follow: true, Death: death{In: in}}
+			order.Entries, order.Returns = acceptable(t, v)
+			everyCall(t, v, order, step)
+		})
 	}
 	// A thread has made a call in the target's name, and is on its way back.
 	t.Run("rets, within a call", func(t *testing.T) {
 		v := victims["rets"](t)
 		order := tortureOrder{PID: v.pid, Hits: 20, Death: death{In: "stopAgain"}}
 		order.Entries, order.Returns = acceptable(t, v)
-		everyCall(t, v, order, stride(5, 23))
+		everyCall(t, v, order, stride(5, 46))
+	})
+	// It is on its way to a call, and stopped there: when it goes on, after all has been restored, it must not make that.
+	t.Run("rets, stopped", func(t *testing.T) {
+		v := victims["rets"](t)
+		order := tortureOrder{PID: v.pid, Hits: 20, Death: death{In: "(*call).next", Stops: v.pid}}
+		order.Entries, order.Returns = acceptable(t, v)
+		everyCall(t, v, order, stride(3, 34))
+	})
+	// It has been led out of a detour, is reported for the last step, and is on its way to a call.
+	t.Run("rets, led out", func(t *testing.T) {
+		v := victims["rets"](t)
+		order := tortureOrder{PID: v.pid, Hits: 20, Death: death{In: "(*Within[...]).Leave"}}
+		order.Entries, order.Returns = acceptable(t, v)
+		everyCall(t, v, order, stride(1, 7))
 	})
 	// The process has a descriptor of ours for a moment, of memory in common.
 	t.Run("rets, within shared", func(t *testing.T) {
 		v := victims["rets"](t)
 		order := tortureOrder{PID: v.pid, Hits: 20, Death: death{In: "shared"}}
 		order.Entries, order.Returns = acceptable(t, v)
-		everyCall(t, v, order, stride(7, 17))
+		everyCall(t, v, order, stride(7, 34))
 	})
 	// The thread that makes the calls is about to get a signal, nearly each time, and looks at all that it is told.
-	for in, step := range map[string]int{"(*call)": stride(29, 97), "seizeAll": 1, "takeAway": stride(29, 97), "detachAll": 1, "": stride(29, 97)} {
+	for in, step := range map[string]int{"(*call)": stride(29, 194), "seizeAll": 1, "takeAway": stride(29, 194), "detachAll": 1, "": stride(29, 194)} {
 		t.Run("siginfo, within "+in, func(t *testing.T) {
 			v := victims["siginfo"](t)
 			order := tortureOrder{PID: v.pid, Hits: 20, Death: death{In: in}}
@@ -178,8 +220,45 @@ func TestSoakKilledAtEveryCall(t *testing.T) {
 		v := victims["signals"](t)
 		order := tortureOrder{PID: v.pid, Hits: 20000, Death: death{In: "Drive"}}
 		order.Busy, _ = acceptable(t, v)
-		everyCall(t, v, order, stride(31, 97))
+		everyCall(t, v, order, stride(31, 194))
 	})
+}
+
+// A thread that sleeps in a call makes one in the target's name, and the controller dies in that: it sleeps on.
+func TestSoakKilledWithinCallsOfSleepers(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "sleepers", "-O2"))
+	p.Round("wake")
+	s := attach(t, p.Pid, nil)
+	woke, err := s.Lookup("woke")
+	ok(t, err)
+	detach(t, s)
+	order := tortureOrder{PID: p.Pid, Entries: []arch.Addr{arch.Addr(woke.Addr)}, Death: death{In: "(*call)"}}
+	step := stride(7, 23)
+	last := ""
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(last, outcome(p))
+		}
+	})
+	for call := 1; ; call += step {
+		time.Sleep(20 * time.Millisecond) // all are in their calls again
+		order.Death.Call = call
+		c := startTortured(t, &order)
+		said := c.complaints()
+		c.Wait()
+		last = fmt.Sprintf("call %d, %q", call, said)
+		testprog.Restored(t, p.Pid, lifeline.Journals)
+		if got := p.Round("sleep"); !slices.Equal(got, []string{"asleep 18"}) {
+			t.Fatalf("%q", got)
+		}
+		if got := p.Round("wake"); !slices.Equal(got, []string{"woken 9"}) {
+			t.Fatalf("%q", got)
+		}
+		if wasLast(t, call, step, said) {
+			break
+		}
+	}
+	ends(t, p)
 }
 
 func everyCall(t *testing.T, v victim, order tortureOrder, step int) {
@@ -190,6 +269,10 @@ func everyCall(t *testing.T, v victim, order tortureOrder, step int) {
 		c := startTortured(t, &order)
 		said := c.complaints()
 		c.Wait()
+		if order.Death.Stops != 0 {
+			testprog.Restored(t, v.pid, lifeline.Journals)
+			syscall.Kill(v.pid, syscall.SIGCONT)
+		}
 		if err := healthy(v.pid, w); err != nil {
 			t.Fatalf("call %d, %q: %v; %s", call, said, err, outcome(v.proc))
 		}
@@ -229,7 +312,7 @@ func wasLast(t *testing.T, call, step int, said []string) bool {
 func TestSoakRecoveryKilledAtEveryCall(t *testing.T) {
 	for _, name := range []string{"rets", "threads", "forks"} {
 		t.Run(name, func(t *testing.T) {
-			step := stride(37, 149)
+			step := stride(37, 298)
 			v := victims[name](t)
 			order := tortureOrder{PID: v.pid, Hold: true}
 			order.Entries, order.Returns = acceptable(t, v)

@@ -6,30 +6,32 @@ import (
 	"time"
 
 	"kprobe"
-	"kprobe/arch"
 	"kprobe/internal/testprog"
 )
 
 // Probes come and go at 100 Hz on the functions that 64 threads are running.
 func TestSoakChurn(t *testing.T) {
 	v := victims["threads"](t)
+	var order tortureOrder
+	order.Entries, order.Returns = acceptable(t, v)
 	s := attach(t, v.pid, nil)
-	order := tortureOrder{}
-	for _, fn := range v.funcs {
-		order.Entries = append(order.Entries, arch.Addr(fn.Addr))
-		order.Returns = append(order.Returns, arch.Addr(fn.Addr))
-	}
 	entries, returns := order.probes()
 	var all []kprobe.Probe
-	for i := range entries {
-		all = append(all, entries[i], returns[i])
+	for _, p := range entries {
+		all = append(all, p)
+	}
+	for _, p := range returns {
+		all = append(all, p)
 	}
 	w := startWork(t, v)
 	defer w.stop()
 	rnd := rand.New(rand.NewPCG(1, 1))
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	const usual = 20 * time.Second
+	usual := 20 * time.Second
+	if testing.Short() {
+		usual = 5 * time.Second
+	}
 	batches, late, longest := 0, 0, time.Duration(0)
 	var hits uint64
 	for end := time.Now().Add(testprog.Soak(t, usual)); time.Now().Before(end); batches++ {

@@ -15,6 +15,7 @@ import (
 // tortureOrder is what a controller that is going to be killed does: everything
 // that a controller can do, over and over, and it says what it does next.
 type tortureOrder struct {
+	Follow  bool // children, which get the same probes
 	PID     int
 	Entries []arch.Addr // a third of them with post-handlers, and another inside the target
 	Returns []arch.Addr
@@ -45,10 +46,10 @@ func playTortured(order string) error {
 		return err
 	}
 	switch {
-	case o.Hits > 0:
-		return o.once()
 	case o.Recover:
 		return o.recover()
+	case o.Death.Call > 0:
+		return o.once()
 	}
 	rnd := rand.New(rand.NewPCG(o.Seed, 1))
 	for {

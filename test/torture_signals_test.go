@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -46,10 +45,7 @@ func TestSoakSignalsUnderJumps(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "storm", "-O2"), lib, fmt.Sprint(threads))
 	p.Patience = 5 * time.Minute
 	line := fmt.Sprint(n)
-	outcome := func(lines []string) []string { // how often timers come is another matter
-		return slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, "timers") })
-	}
-	want := outcome(p.Round(line))
+	want := untimed(p.Round(line))
 	s := attach(t, p.Pid, nil)
 	ps := load(t, s, nil, nil, map[string]string{"busy": busyText, "faulty": faultyText})
 	busy, err := ps.Program("busy")
@@ -81,7 +77,7 @@ func TestSoakSignalsUnderJumps(t *testing.T) {
 		if rnd.IntN(4) > 0 {
 			s.WaitOptimized()
 		}
-		if got := outcome(p.Round(line)); !slices.Equal(got, want) {
+		if got := untimed(p.Round(line)); !slices.Equal(got, want) {
 			sameLines(t, got, want)
 		}
 		if at.Hits()+at.NMissed() == 0 {
@@ -111,7 +107,7 @@ func TestSoakSignalsUnderJumps(t *testing.T) {
 	t.Logf("%d rounds; %d signals, %d hits of %d of libc's functions; missed: %d of storm_step, %d of its returns, %d of storm_deep's",
 		round, handler.Hits()+handler.NMissed(), hits, reach, step.NMissed(), stepped.NMissed(), left.NMissed())
 	detach(t, s)
-	if got := outcome(p.Round(line)); !slices.Equal(got, want) {
+	if got := untimed(p.Round(line)); !slices.Equal(got, want) {
 		t.Errorf("afterwards %q, want %q", got, want)
 	}
 	ends(t, p)

@@ -53,6 +53,7 @@ func (p *places) handler(s *kprobe.Session) func(*kprobe.Watchpoint, *kprobe.Reg
 // Every thread that writes is caught, and in the function that does it: those
 // that there are, and those that come.
 func TestWatchWritersOfManyThreads(t *testing.T) {
+	testprog.Watches.Need(t)
 	for _, o := range []*kprobe.Options{nil, {Concurrent: true}} {
 		const threads, n = 64, 20
 		p, s := watched(t, o, fmt.Sprint(threads))
@@ -78,6 +79,7 @@ func TestWatchWritersOfManyThreads(t *testing.T) {
 }
 
 func TestWatchReadsAndWrites(t *testing.T) {
+	testprog.Watches.Need(t)
 	p, s := watched(t, nil)
 	writes := &kprobe.Watchpoint{Kp: kprobe.Kprobe{SymbolName: "counter"}, Len: 8, Access: kprobe.Write}
 	both := &kprobe.Watchpoint{Kp: kprobe.Kprobe{SymbolName: "counter"}, Len: 8}
@@ -115,6 +117,7 @@ func TestWatchReadsAndWrites(t *testing.T) {
 // A kprobe on the very instruction that accesses: it runs in a slot, once, and what
 // the watchpoint's handler sees is the program.
 func TestWatchWithKprobes(t *testing.T) {
+	testprog.Watches.Need(t)
 	const n = 30
 	nothing := func(*kprobe.Kprobe, *kprobe.Regs) int { return 0 }
 	for _, concurrent := range []bool{false, true} {
@@ -177,6 +180,7 @@ func TestWatchWithKprobes(t *testing.T) {
 // one access too: a call stores where it returns to, and the return loads that,
 // wherever it leads.
 func TestWatchCalls(t *testing.T) {
+	testprog.Watches.Need(t)
 	const n = 10
 	p, s := watched(t, nil)
 	var sp arch.Addr
@@ -226,6 +230,7 @@ func TestWatchCalls(t *testing.T) {
 
 // What a probe's program does is not the program's, what runs under its jump is.
 func TestWatchWithPrograms(t *testing.T) {
+	testprog.Watches.Need(t)
 	const n = 30
 	p, s := watched(t, nil)
 	counter, err := s.Symbols().Resolve(symbol.Query{Symbol: "counter", Kind: symbol.Data})
@@ -268,6 +273,7 @@ func TestWatchWithPrograms(t *testing.T) {
 }
 
 func TestWatchRefused(t *testing.T) {
+	testprog.Watches.Need(t)
 	p, s := watched(t, nil)
 	for _, tt := range []struct {
 		symbol string
@@ -332,6 +338,7 @@ func TestWatchRefused(t *testing.T) {
 }
 
 func TestWatchListEnableDisable(t *testing.T) {
+	testprog.Watches.Need(t)
 	var said reports
 	p, s := watched(t, &kprobe.Options{Report: said.add})
 	w := &kprobe.Watchpoint{Kp: kprobe.Kprobe{SymbolName: "counter"}, Len: 8, Access: kprobe.Write}
@@ -394,6 +401,7 @@ func TestWatchListEnableDisable(t *testing.T) {
 // After an exec a watchpoint by name watches the new program's variable, one by
 // address is gone.
 func TestWatchExec(t *testing.T) {
+	testprog.Watches.Need(t)
 	var said reports
 	p, s := watched(t, &kprobe.Options{Report: said.add})
 	w := &kprobe.Watchpoint{Kp: kprobe.Kprobe{SymbolName: "counter"}, Len: 8, Access: kprobe.Write}
@@ -422,6 +430,7 @@ func TestWatchExec(t *testing.T) {
 // A thread that waits for its vfork child cannot be stopped. It is watched all the
 // same, from when it goes on; and so is the child, which runs in its memory.
 func TestWatchVfork(t *testing.T) {
+	testprog.Watches.Need(t)
 	p, s := watched(t, nil)
 	other, err := s.Symbols().Resolve(symbol.Query{Symbol: "other", Kind: symbol.Data})
 	ok(t, err)
@@ -462,6 +471,7 @@ func TestWatchVfork(t *testing.T) {
 
 // Data of a library goes with it, and its watchpoint can be registered again.
 func TestWatchLibraryGoes(t *testing.T) {
+	testprog.Watches.Need(t)
 	var said reports
 	lib := testprog.Build(t, "dlib", "-shared", "-fPIC", "-O2")
 	p := testprog.Start(t, testprog.Build(t, "dl", "-O2"), lib)
@@ -496,6 +506,7 @@ func TestWatchLibraryGoes(t *testing.T) {
 
 // Watchpoints come and go while threads write all the time: none of them is hurt.
 func TestWatchUnderLoad(t *testing.T) {
+	testprog.Watches.Need(t)
 	const threads, n = 8, 3000
 	p, s := watched(t, nil, fmt.Sprint(threads))
 	p.Send(fmt.Sprint(n))
@@ -526,6 +537,7 @@ func TestWatchUnderLoad(t *testing.T) {
 // guardian, or who recovers later, clears them: after that SIGTRAP's action is the
 // program's own again, and would kill it at the next access.
 func TestWatchKilledController(t *testing.T) {
+	testprog.Watches.Need(t)
 	for range 10 {
 		p := testprog.Start(t, testprog.Build(t, "watched", "-O2"), "8")
 		c := controller(t, p.Pid, "watch!counter", "writer1")
@@ -569,6 +581,7 @@ func churn(s *kprobe.Session, data string) error {
 
 // Killed at any moment of a batch, too.
 func TestWatchKilledInABatch(t *testing.T) {
+	testprog.Watches.Need(t)
 	rounds := 25
 	if testing.Short() {
 		rounds = 5
