@@ -42,7 +42,7 @@ func TestNamesOfTheDocumentsExist(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]bool{
-		"internal/stops/": true, "internal/no": false, "target/ptrace/abi_MACHINE.go": true, "target/ptrace/no_MACHINE.go": false,
+		"internal/stops/": true, "internal/no": false, "internal/tracee/abi_MACHINE.go": true, "internal/tracee/no_MACHINE.go": false,
 		"session.go": true, "no.go": false, "change.Change": true, "change.No": false, "No.Change": false,
 		"Session.mu": true, "Session.no": false, "Ground.View": true, "Freeze": true, "NoSuchName": false, "$argN": true, "runtime.GOARCH": true,
 	} {
