@@ -160,7 +160,7 @@ var layers = []layer{
 	{"script", []string{".", "arch", "symbol", "bpf", "bpf/verify", "script/calls", "script/imports", "script/syntax", "script/types", "script/compile", "script/debug", "script/machine", "script/output", "script/plan", "script/point", "internal/guardian", "internal/host", "internal/proc", "internal/samples", "internal/isa", "internal/isa/*"}},
 	{"internal/conform", []string{".", "arch"}}, // tests, of every kind of target
 	{"internal/vm", []string{"internal/host"}},
-	{"internal/vm/*", []string{"internal/vm"}},
+	{"internal/vm/*", []string{"internal/vm", "internal/testprog"}},
 	{"cmd/*", []string{".", "trace", "recording", "view", "graph", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "internal/*", "script", "script/*", "source", "source/*"}},
 	{"examples/*", []string{".", "target/*"}},
 }

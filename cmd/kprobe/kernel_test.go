@@ -18,6 +18,7 @@ import (
 
 // A kernel is booted and probed by commands alone, as the README has it.
 func TestKernel(t *testing.T) {
+	testprog.Long(t, "it boots a guest")
 	dir, err := os.MkdirTemp("", "vm") // short: it holds sockets
 	if err != nil {
 		t.Fatal(err)

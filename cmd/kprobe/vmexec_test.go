@@ -12,6 +12,7 @@ import (
 
 // The command itself runs on another machine: its output and its exit status come back.
 func TestVMExec(t *testing.T) {
+	testprog.Long(t, "it boots a guest")
 	there := filepath.Join(t.TempDir(), "a kprobe")
 	build := exec.Command("go", "build", "-o", there, "kprobe/cmd/kprobe")
 	build.Env = append(os.Environ(), "GOARCH=arm64", "CGO_ENABLED=0")

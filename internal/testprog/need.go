@@ -34,3 +34,18 @@ func Soak(t testing.TB, usual time.Duration) time.Duration {
 	}
 	return d
 }
+
+// LeftToAll begins what a test of the long run says where the gate runs.
+const LeftToAll = "left to make test-all: "
+
+// Long is how a test, or a case of one, tells that it is of the long run: "make test" ends it, "make test-all",
+// and whoever runs it by hand, does not. docs/TESTING.md has the same reason in its table.
+func Long(t testing.TB, why string) {
+	t.Helper()
+	if Gate() {
+		t.Skip(LeftToAll + why)
+	}
+}
+
+// Gate tells whether "make test" runs, and not somebody's test by hand.
+func Gate() bool { return os.Getenv("KPROBE_GATE") != "" }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"kprobe/arch"
+	"kprobe/internal/testprog"
 	"kprobe/internal/vm"
 	"kprobe/internal/vm/vmtest"
 	"kprobe/spec"
@@ -460,6 +461,7 @@ func testTypes(t *testing.T, v *vm.VM, k *Kernel, _ *Image) {
 
 // Kernels of other machines, one of them big-endian, without symbols of data.
 func TestForeign(t *testing.T) {
+	testprog.Long(t, "it fetches kernels beside the gate's own")
 	machines := foreignMachines
 	if testing.Short() {
 		machines = machines[:1]

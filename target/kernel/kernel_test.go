@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	vmtest.Suits = canTrap
+	vmtest.Gate = true
 	vmtest.Main(m)
 }
 

@@ -29,6 +29,7 @@ func releases() []string {
 // In each kernel probes are stops, traps in the guest and jumps, and returns are seen, in one session after
 // another; nothing stays, and the kernel has no complaints.
 func TestReleases(t *testing.T) {
+	testprog.Long(t, "it fetches kernels beside the gate's own")
 	for _, version := range releases() {
 		t.Run(version, func(t *testing.T) {
 			v := vmtest.Boot(t, vm.Config{Kernel: version, CPUs: 2, Turns: true, Files: map[string]string{

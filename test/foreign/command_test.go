@@ -15,6 +15,7 @@ import (
 // The command itself, on an arm64 machine: it traces a program's calls and returns, and says what it
 // does there and what not.
 func TestCommandOnARM64(t *testing.T) {
+	testprog.Long(t, "it boots a guest")
 	tool := filepath.Join(t.TempDir(), "kprobe")
 	build := exec.Command("go", "build", "-o", tool, "kprobe/cmd/kprobe")
 	build.Env = append(os.Environ(), "GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0")

@@ -117,6 +117,10 @@ func TestPPC64LE(t *testing.T) {
 
 func native(t *testing.T, machine string, recipes []testprog.Recipe, suites ...vmtest.Suite) {
 	t.Helper()
+	if testprog.Gate() {
+		vmtest.BuildTests(t, machine, suites[0].Package) // that much is held: it builds
+	}
+	testprog.Long(t, "it boots a guest")
 	if testing.Short() {
 		suites = suites[:1] // what the others stand on
 	}

@@ -10,8 +10,20 @@ import (
 	"sync"
 	"testing"
 
+	"kprobe/internal/testprog"
 	"kprobe/internal/vm"
 )
+
+// Gate is set by the one package whose shared guest of x86-64 boots in the gate ("make test"), before its tests run. All
+// other guests boot in the long run only (testprog.Long).
+var Gate bool
+
+func long(t testing.TB, gate bool) {
+	t.Helper()
+	if !gate {
+		testprog.Long(t, "it boots a guest")
+	}
+}
 
 var shared struct {
 	sync.Mutex
@@ -50,6 +62,7 @@ func Main(m *testing.M) {
 // it as it was. Its package's TestMain must be Main.
 func Shared(t testing.TB, machine string) *vm.VM {
 	t.Helper()
+	long(t, Gate && machine == "amd64")
 	shared.Lock()
 	defer shared.Unlock()
 	if v := shared.vms[machine]; v != nil {
@@ -76,6 +89,7 @@ func Shared(t testing.TB, machine string) *vm.VM {
 // the test.
 func Boot(t testing.TB, c vm.Config) *vm.VM {
 	t.Helper()
+	long(t, false)
 	shared.Lock()
 	defer shared.Unlock()
 	v := boot(t, c)
@@ -83,6 +97,7 @@ func Boot(t testing.TB, c vm.Config) *vm.VM {
 		if err := v.Close(); err != nil {
 			t.Error(err)
 		}
+		os.RemoveAll(v.Dir)
 	})
 	return v
 }
