@@ -327,7 +327,7 @@ func TestSoakRecoveryKilledAtEveryCall(t *testing.T) {
 				if !last {
 					done, err := ptrace.Recover(v.pid)
 					if err != nil || len(done) != 1 || done[0].Err != nil && !errors.Is(done[0].Err, ptrace.ErrNothing) {
-						t.Fatalf("call %d, %q: recovery: %v, %v", call, said, done, err)
+						t.Fatalf("call %d, %q: recovery: %v, %v\n%s", call, said, done, err, testprog.States(v.pid))
 					}
 				}
 				if err := healthy(v.pid, w); err != nil {

@@ -306,7 +306,14 @@ func (p *Proc) describe() string {
 		return r.String()
 	}
 	fmt.Fprintf(&b, "%s%s", strings.Join(append(p.lines, ""), "\n"), p.stderr.String())
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", p.Pid))
+	b.WriteString(States(p.Pid))
+	return b.String()
+}
+
+// States tells what each thread of a process and of its children does, a line for each.
+func States(pid int) string {
+	var b strings.Builder
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	for _, task := range tasks {
 		status, _ := os.ReadFile(filepath.Join(task, "status"))
 		for line := range strings.Lines(string(status)) {
@@ -314,8 +321,15 @@ func (p *Proc) describe() string {
 				b.WriteString(strings.ReplaceAll(line, "\n", " "))
 			}
 		}
-		where, _ := os.ReadFile(filepath.Join(task, "syscall"))
-		fmt.Fprintf(&b, "syscall: %s\n", bytes.TrimSpace(where))
+		call, _ := os.ReadFile(filepath.Join(task, "syscall"))
+		where, _ := os.ReadFile(filepath.Join(task, "wchan"))
+		fmt.Fprintf(&b, "syscall: %s in %s\n", bytes.TrimSpace(call), where)
+		children, _ := os.ReadFile(filepath.Join(task, "children"))
+		for _, child := range strings.Fields(string(children)) {
+			if n, err := strconv.Atoi(child); err == nil {
+				b.WriteString(States(n))
+			}
+		}
 	}
 	return b.String()
 }

@@ -127,7 +127,7 @@ func (p *Process) interruptAll() (one *thread) {
 			err := tracee.Request(unix.PTRACE_INTERRUPT, t.tid, 0, 0)
 			if err == unix.ESRCH && !exists(p.pid, t.tid) {
 				p.vanished(t)
-				continue
+				return p.interruptAll() // who waited for it in vfork, too
 			}
 			t.asked = err == nil // else again, at the next alarm
 		}

@@ -324,7 +324,8 @@ func (p *Process) missed() (found bool, err error) {
 				info.Signo = 0
 			}
 			tracee.Insist(func() error { return tracee.Request(unix.PTRACE_DETACH, t.tid, 0, uint64(info.Signo)) })
-			delete(p.threads, t.tid)
+			p.forget(t)
+			found = true // who waited for it has to stop now
 		}
 	}
 	known := len(p.threads)
@@ -352,7 +353,7 @@ func (p *Process) missed() (found bool, err error) {
 			}
 		}
 	}
-	return len(p.threads) > known, nil
+	return found || len(p.threads) > known, nil
 }
 
 // seizeAll seizes thread after thread of a process until a look at the list finds

@@ -241,9 +241,7 @@ func (p *Process) cont(t *thread, signal int) {
 // ended takes the end of a thread.
 func (p *Process) ended(t *thread, ws unix.WaitStatus) (target.Stop, bool) {
 	p.bury(t.tid)
-	delete(p.threads, t.tid)
-	p.comms.Delete(t.tid)
-	p.childDone(t)
+	p.forget(t)
 	if t.tid == p.pid || p.wasLast(t) {
 		// The leader's end is reported after that of all the others.
 		p.gone, p.exit = true, exitOf(ws)
@@ -276,14 +274,17 @@ func (p *Process) takesNumber() *thread {
 
 // vanished forgets a thread that is gone without a word. It may have become the process's first.
 func (p *Process) vanished(t *thread) {
-	delete(p.threads, t.tid)
+	p.forget(t)
 	if p.threads[p.pid] == nil && p.bornSeized(p.pid) {
 		p.takesNumber()
 	}
 }
 
-// childDone notes that a vfork child has left the memory that it shared.
-func (p *Process) childDone(t *thread) {
+// forget drops a task that has ended, or has left the memory that it shared: the thread that waited for it in vfork, if there is
+// one, runs again. Until all are let go (detachAll), no task leaves p.threads by another way.
+func (p *Process) forget(t *thread) {
+	delete(p.threads, t.tid)
+	p.comms.Delete(t.tid)
 	if t.parent != nil && t.parent.vfork == t.tid {
 		t.parent.vfork = 0
 	}
@@ -366,17 +367,15 @@ func (p *Process) sharesMemory(tid, ev int) bool {
 // gone then, or of a vfork child, which thereby leaves our memory.
 func (p *Process) execed(t *thread) (target.Stop, bool) {
 	if t.tgid != p.pid {
-		p.childDone(t)
-		delete(p.threads, t.tid)
-		p.comms.Delete(t.tid)
+		p.forget(t)
 		c := &child{pid: t.tid, parent: &Process{pid: t.tid}, inExec: true}
 		c.parent.arch, _ = machineOf(t.tid)
 		c.parent.openMem()
 		return target.Stop{Kind: target.StopSpawn, Thread: target.Thread(t.tid), Child: c}, true
 	}
-	for tid, o := range p.threads {
+	for _, o := range p.threads {
 		if o != t && o.tgid == p.pid {
-			delete(p.threads, tid)
+			p.forget(o)
 		}
 	}
 	p.found, p.dead, p.action = gadgets{}, 0, target.Action{}
