@@ -51,6 +51,18 @@ func awaitProbes(t testing.TB, pid int) {
 	t.Fatalf("no probes on process %d", pid)
 }
 
+// awaitRound has a program run one round after the other until one prints a line.
+func awaitRound(t testing.TB, p *testprog.Proc, round, line string) {
+	t.Helper()
+	for range 1000 {
+		if slices.Contains(p.Round(round), line) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("no round prints %q", line)
+}
+
 // checkUntouched holds a process to being as if nobody had ever come.
 func checkUntouched(t testing.TB, pid int) {
 	t.Helper()

@@ -222,6 +222,7 @@ func TestRunStaticProbes(t *testing.T) {
 			p := testprog.Start(t, testprog.Build(t, "statics", "-O2", width))
 			want := p.Round("1000")
 			k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "guarded=statics:statics:guarded", object), p.Pid)
+			awaitRound(t, p, "0", "semaphore 1") // it is raised when the probes stand
 			if got := p.Round("1000"); got[0] != want[0] || got[1] != "wanted 1000" {
 				t.Errorf("%q under probes, %q without", got, want)
 			}

@@ -1,6 +1,6 @@
 // Static probes (USDT), with notes written here: in a register, in memory, constant, of each
 // size, with and without a semaphore. A round with count N passes each N times and prints
-// "statics N SUM", and how often it saw the semaphore up: "wanted TIMES".
+// "statics N SUM", how often it saw the semaphore up, "wanted TIMES", and "semaphore VALUE".
 #include "prog.h"
 
 #if __SIZEOF_POINTER__ == 8
@@ -56,6 +56,7 @@ int main(void)
 		}
 		printf("statics %ld %lu\n", n, sum);
 		printf("wanted %ld\n", wanted);
+		printf("semaphore %d\n", statics_guarded_semaphore);
 	}
 	return 0;
 }
