@@ -91,8 +91,8 @@ func TestStacksAreTheGuests(t *testing.T) {
 			t.Errorf("%s: the guest has printed no stack", name)
 		}
 		for stack, n := range theirs[name] {
-			if stack == "" || strings.Contains(stack, " 0x") {
-				continue // it was not to be printed, or goes through a trampoline
+			if stack == "" || strings.Contains(stack, " 0x") || strings.Contains(stack, alone+"+") {
+				continue // it was not to be printed, or goes through a trampoline of the guest's or ours
 			}
 			if ours[name][stack] < n {
 				t.Errorf("%s, %d times in the guest, %d here:\n%s\nours:\n%v", name, n, ours[name][stack], stack, ours[name])
