@@ -212,22 +212,23 @@ func numberOf(id int32) uint64 {
 	return uint64(id - bpf.FnCallData + 240)
 }
 
-// execute runs programs. What one does is told by what it begins with, so that one which crashes does so again. One that does
-// not was not in the wrong: under a nested hypervisor code of 32 bits that adds two registers got a SIGSEGV, once.
+// execute runs programs. What one does is told by what it begins with, so that one which goes wrong does so again. One that does
+// not was not in the wrong: under a nested hypervisor code of 32 bits that adds two registers got a SIGSEGV, once, and one of
+// 2,000 programs of TestAtomics computed something else, once in some 200 runs of the test, beside ten busy processes.
 func (m *machine) execute(t testing.TB, runs []*run) {
 	t.Helper()
 	m.Lock()
 	defer m.Unlock()
 	m.batch(t, runs)
-	var crashed []*run
+	var wrong []*run
 	for _, r := range runs {
-		if r.job.Status == jobCrashed {
-			t.Logf("%v: it runs once more", r.check())
-			crashed = append(crashed, r)
+		if err := r.check(); err != nil && r.repeat == 0 {
+			t.Logf("%v: it runs once more", err)
+			wrong = append(wrong, r)
 		}
 	}
-	if len(crashed) > 0 {
-		m.batch(t, crashed)
+	if len(wrong) > 0 {
+		m.batch(t, wrong)
 	}
 }
 
