@@ -31,8 +31,9 @@ help: ## this list
 build: ## bin/kprobe, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/kprobe ./cmd/kprobe
 
-setup: ## what the tests run against (as root: installs it)
+setup: ## what the tests run against (as root: installs it), and the kernel of the gate's guest
 	scripts/setup.sh
+	$(GO) run ./cmd/kprobe vm --fetch
 
 lint: cross ## gofmt, vet, staticcheck, the layering, other machines' builds
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }

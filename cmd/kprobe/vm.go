@@ -19,11 +19,11 @@ import (
 
 func vmCommand() *cobra.Command {
 	var config vm.Config
-	stay := false
+	stay, fetch := false, false
 	var program string
 	var files []string
 	c := &cobra.Command{
-		Use:   "vm [--dir DIR] [--exec PROGRAM [-- ARGUMENT...]]",
+		Use:   "vm [--dir DIR] [--fetch | --exec PROGRAM [-- ARGUMENT...]]",
 		Short: "Boot a kernel under QEMU, ready to be probed",
 		Long: `Boot Debian's kernel under QEMU, for trying kprobe on it: no privilege and no KVM
 is needed. The kernel is fetched by apt-get, without being installed, and kept in
@@ -39,12 +39,22 @@ the guest's, but with --stay. QEMU is what Debian's package qemu-system-x86 brin
 With --exec the guest runs one program of the machine, statically linked (or with what it
 loads put there by --file), and ends: its output is printed, and its exit status is kprobe's.
 
+With --fetch nothing is booted: the kernel is fetched, if it is not there yet, and its
+release and folder are printed.
+
 An idle guest calls few functions: let something run in it, such as
 while true; do md5sum /proc/stat >/dev/null; done &`,
 		Example: `  kprobe vm --smp 2 --dir guest
   kprobe trace -k guest 'p:vfs_read vfs_read file=%di count=%dx:u64' 'r vfs_read ret=$retval:s64'
   GOARCH=arm64 CGO_ENABLED=0 go build -o there ./cmd/kprobe && kprobe vm --arch arm64 --exec there -- doctor`,
 		RunE: func(c *cobra.Command, args []string) error {
+			if fetch {
+				k, err := vm.Fetch(config.Machine, config.Kernel)
+				if err == nil {
+					fmt.Fprintln(c.OutOrStdout(), k.Release, k.Dir)
+				}
+				return err
+			}
 			config.Files = make(map[string]string)
 			for _, f := range files {
 				there, here, ok := strings.Cut(f, "=")
@@ -67,8 +77,10 @@ while true; do md5sum /proc/stat >/dev/null; done &`,
 	f.StringVar(&config.Machine, "arch", "amd64", "the `MACHINE`: "+strings.Join(vm.Machines(), ", "))
 	f.StringVar(&config.Kernel, "kernel", "", "Debian's kernel of this `VERSION`: 5.10, 6.12, 6.12-rt-amd64, or a whole release (default: the newest of this host's Debian)")
 	f.BoolVar(&stay, "stay", false, "without a terminal, go on when the input has ended, until a signal or the guest's own end")
+	f.BoolVar(&fetch, "fetch", false, "only fetch the kernel")
 	f.StringVar(&program, "exec", "", "run this `PROGRAM`, with the arguments behind --, and end")
 	f.StringArrayVar(&files, "file", nil, "a file for the guest, as `THERE=HERE`; may be given more than once")
+	c.MarkFlagsMutuallyExclusive("fetch", "exec")
 	f.IntVar(&config.CPUs, "smp", 1, "CPUs")
 	f.IntVar(&config.Memory, "mem", 0, "memory, in `MIB` (256; 512 for machines other than amd64)")
 	f.StringVar(&config.Append, "append", "", "further `WORDS` for the kernel's command line")

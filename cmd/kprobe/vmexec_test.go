@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"kprobe/internal/testprog"
 )
@@ -20,7 +21,7 @@ func TestVMExec(t *testing.T) {
 		t.Fatalf("%v\n%s", err, msg)
 	}
 	p := testprog.StartCmd(t, tool(t, "vm", "--arch", "arm64", "--file", "/etc/it's=main.go", "--exec", there, "--", "trace", "-e", "/etc/it's"))
-	p.Patience *= 20
+	p.Patience = 20 * time.Minute
 	r := p.Result()
 	if r.Status.ExitStatus() != 1 || len(r.Lines) == 0 || !strings.Contains(strings.Join(r.Lines, "\n"), "kprobe: ") || strings.Contains(r.String(), "no such file") {
 		t.Errorf("an error's exit status is 1: %s", r)
@@ -28,4 +29,17 @@ func TestVMExec(t *testing.T) {
 	if r := run(t, "vm", "stray"); r.Status.ExitStatus() != 1 || !strings.Contains(r.Stderr, "--exec") {
 		t.Errorf("an argument for nobody: %s", r)
 	}
+}
+
+func TestVMFetch(t *testing.T) {
+	r := run(t, "vm", "--fetch")
+	if len(r.Lines) != 1 || !r.OK() {
+		t.Fatal(r)
+	}
+	release, dir, _ := strings.Cut(r.Lines[0], " ")
+	if _, err := os.Stat(filepath.Join(dir, "boot", "vmlinuz-"+release)); err != nil {
+		t.Error(err)
+	}
+	refused(t, run(t, "vm", "--fetch", "--exec", "true"), "if any flags in the group [fetch exec] are set none of the others can be; [exec fetch] were all set")
+	refused(t, run(t, "vm", "--fetch", "--kernel", "new"), `"new" is no kernel's version, such as 6.12 or 6.12.43+deb13-cloud-amd64`)
 }

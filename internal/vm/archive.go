@@ -175,7 +175,7 @@ func (a *archive) kernels(asked release) ([]debianKernel, error) {
 		}
 	}
 	if len(fit) == 0 {
-		return nil, fmt.Errorf("there is no kernel %s for %s in the archive; of this flavour it has %s", asked, a.debian, series(others))
+		return nil, fmt.Errorf("%w as %s for %s in the archive; of this flavour it has %s", errNoSuchKernel, asked, a.debian, series(others))
 	}
 	newest(fit)
 	var ks []debianKernel

@@ -105,7 +105,7 @@ func Fetch(name, version string) (*Kernel, error) {
 	defer unlock()
 	k, err := cached(cache, name, asked)
 	if k == nil && err == nil {
-		if err = fetch(cache, name, m, asked); err == nil {
+		if err = fetchInsistently(cache, name, m, asked); err == nil {
 			k, err = cached(cache, name, asked)
 		}
 		if k == nil && err == nil {
@@ -146,6 +146,21 @@ func cached(cache, name string, asked release) (*Kernel, error) {
 	newest(rs)
 	return &Kernel{name, rs[0].String(), found[rs[0]]}, nil
 }
+
+// fetchInsistently fetches anew, by a new index, what fails: a mirror that is about to change may name what it has no
+// longer. What no try can mend is an error at once.
+func fetchInsistently(cache, name string, m machine, asked release) (err error) {
+	for range 3 {
+		err = fetch(cache, name, m, asked)
+		if err == nil || errors.Is(err, exec.ErrNotFound) || errors.Is(err, errNoSuchKernel) {
+			break
+		}
+	}
+	return err
+}
+
+// errNoSuchKernel: the archive's index has none.
+var errNoSuchKernel = errors.New("there is no such kernel")
 
 // fetch unpacks what a guest needs into a folder of the cache, which is complete if it is there.
 func fetch(cache, name string, m machine, asked release) error {

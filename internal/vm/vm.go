@@ -43,6 +43,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -87,6 +88,8 @@ type VM struct {
 	lines   *bufio.Reader
 	number  int
 	each    func(line string) // of the command that runs; see RunFor
+
+	deaf atomic.Bool // it has not answered in time once
 }
 
 //go:embed init.sh
@@ -159,6 +162,16 @@ func (v *VM) Window() string {
 
 // Done is closed when the guest has ended.
 func (v *VM) Done() <-chan struct{} { return v.over }
+
+// Obeys tells whether the guest takes commands: it has not ended, and has answered all of them in time.
+func (v *VM) Obeys() bool {
+	select {
+	case <-v.over:
+		return false
+	default:
+		return !v.deaf.Load()
+	}
+}
 
 // PID is QEMU's process id.
 func (v *VM) PID() int { return v.cmd.Process.Pid }
@@ -364,6 +377,7 @@ func (v *VM) answer() (string, error) {
 	for {
 		line, err := v.lines.ReadString('\n')
 		if err != nil {
+			v.deaf.Store(true)
 			if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 				err = v.end()
 			}
