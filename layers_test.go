@@ -84,9 +84,10 @@ var layers = []layer{
 	{"internal/leftover", []string{"target", "arch", "symbol", "internal/proc"}},
 	{"internal/samples", []string{"internal/proc"}}, // of a process's threads, by the kernel's counters
 	{"internal/debuginfod", nil},
-	{"internal/testprog", []string{"internal/proc"}},
+	{"internal/patience", []string{"internal/proc"}},
+	{"internal/testprog", []string{"internal/patience", "internal/proc"}},
 	{"internal/testprog/cmd/tally", []string{"internal/testprog"}},
-	{"internal/testprog/cases", []string{"internal/proc"}},
+	{"internal/testprog/cases", []string{"internal/proc", "internal/testprog"}},
 	{"internal/testprog/cmd/cases", []string{"internal/testprog/cases"}},
 	{"internal/testprog/*", nil},
 
@@ -94,7 +95,7 @@ var layers = []layer{
 	{"internal/isa/*", []string{"internal/isa", "internal/isa/classes", "internal/asm/*", "arch"}},
 	{"target/kernel", []string{"target", "arch", "internal/asm/*", "spec", "symbol", "symbol/kernel", "target/gdbremote", "internal/guardian", "internal/lifeline"}},
 	{"target/targettest", []string{"target", "arch"}},
-	{"target/*", []string{"target", "arch", "symbol", "internal/guardian", "internal/lifeline", "internal/faults", "internal/host", "internal/proc", "internal/seccomp", "internal/futex", "internal/leftover", "internal/tracee"}},
+	{"target/*", []string{"target", "arch", "symbol", "internal/guardian", "internal/lifeline", "internal/faults", "internal/host", "internal/proc", "internal/seccomp", "internal/futex", "internal/leftover", "internal/patience", "internal/tracee"}},
 
 	// 3: plans and code, still without a target to touch.
 	{"internal/patch", []string{"internal/isa", "arch"}},
@@ -158,7 +159,7 @@ var layers = []layer{
 	{"graph", []string{"event", "spec", "symbol"}},
 	{"view", []string{"arch", "event", "spec", "graph"}}, // pictures and files for others
 	{"script", []string{".", "arch", "symbol", "bpf", "bpf/verify", "script/calls", "script/imports", "script/syntax", "script/types", "script/compile", "script/debug", "script/machine", "script/output", "script/plan", "script/point", "internal/guardian", "internal/host", "internal/proc", "internal/samples", "internal/isa", "internal/isa/*"}},
-	{"internal/conform", []string{".", "arch"}}, // tests, of every kind of target
+	{"internal/conform", []string{".", "arch", "internal/testprog"}}, // tests, of every kind of target
 	{"internal/vm", []string{"internal/host"}},
 	{"internal/vm/*", []string{"internal/vm", "internal/testprog"}},
 	{"cmd/*", []string{".", "trace", "recording", "view", "graph", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "internal/*", "script", "script/*", "source", "source/*"}},

@@ -10,12 +10,12 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe"
 	"kprobe/event"
+	"kprobe/internal/testprog"
 	"kprobe/target/ptrace"
 	"kprobe/trace"
 )
@@ -126,17 +126,16 @@ func follow(b *testing.B, script string) {
 	if f.members != forks {
 		b.Errorf("%d were followed of %d", f.members, forks)
 	}
-	awaitGuardians()
+	awaitGuardians(b)
 }
 
 // awaitGuardians gives those of sessions that are closed the time to end: then their processor time is known.
-func awaitGuardians() {
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+func awaitGuardians(b *testing.B) {
+	b.Helper()
+	testprog.Until(b, "the guardians end", testprog.Here, func() bool {
 		children, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
-		if err != nil || len(strings.Fields(string(children))) == 0 {
-			return
-		}
-	}
+		return err != nil || len(strings.Fields(string(children))) == 0
+	})
 }
 
 // bareFollow runs a script under a tracer that has all its children traced from their birth on, and lets
@@ -204,11 +203,11 @@ func BenchmarkFamily(b *testing.B) {
 		s := f.start(fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 1000 & i=$((i+1)); done; echo; wait", members))
 		tr := f.trace(s)
 		s.Continue()
-		for n := 0; n < members; time.Sleep(10 * time.Millisecond) {
+		testprog.Until(b, "all are followed", s.Target().PID(), func() bool {
 			f.mu.Lock()
-			n = f.members
-			f.mu.Unlock()
-		}
+			defer f.mu.Unlock()
+			return f.members >= members
+		})
 		runtime.GC()
 		took := residentMB() - before
 		if least == 0 || took < least {
@@ -223,7 +222,7 @@ func BenchmarkFamily(b *testing.B) {
 		f.alive.Wait()
 		tr.Flush()
 		s.Close()
-		awaitGuardians()
+		awaitGuardians(b)
 	}
 	b.ReportMetric(least, "MB")
 	note("memory for a family of 200", func(r *row) { r.unit, r.ours = "MB", least })

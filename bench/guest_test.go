@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe"
 	"kprobe/arch"
 	"kprobe/event"
+	"kprobe/internal/testprog"
 	"kprobe/internal/vm"
 	"kprobe/internal/vm/vmtest"
 	"kprobe/target/gdbremote"
@@ -208,29 +208,22 @@ func openGuest(b *testing.B, v *vm.VM) *kprobe.Session {
 // ready waits for the jump.
 func ready(b *testing.B, s *kprobe.Session, hits func() uint64) func() uint64 {
 	b.Helper()
-	for range 600 {
-		if s.WaitOptimized(); s.List()[0].Optimized {
-			return hits
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	b.Fatal("no jump")
-	return nil
+	testprog.Until(b, "a jump", testprog.Here, func() bool {
+		s.WaitOptimized()
+		return s.List()[0].Optimized
+	})
+	return hits
 }
 
 // trapped waits for the trap in the guest's text.
 func trapped(b *testing.B, s *kprobe.Session, kp *kprobe.Kprobe) func() uint64 {
 	b.Helper()
-	for range 600 {
+	testprog.Until(b, "a trap", testprog.Here, func() bool {
 		s.WaitOptimized()
 		have := make([]byte, len(s.Arch().Break))
-		if s.Target().ReadAt(kp.Addr, have) == nil && bytes.Equal(have, s.Arch().Break) {
-			return kp.Hits
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	b.Fatal("no trap")
-	return nil
+		return s.Target().ReadAt(kp.Addr, have) == nil && bytes.Equal(have, s.Arch().Break)
+	})
+	return kp.Hits
 }
 
 // ownProbe is a probe of the guest's own.

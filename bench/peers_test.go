@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -37,20 +36,11 @@ func benchGDB(b *testing.B) {
 		p.CloseStdin() // which ends the program, and that gdb
 		gdb.Wait()
 	})
-	waitFor(b, "gdb to place its breakpoint", func() bool {
+	testprog.Until(b, "gdb places its breakpoint", gdb.Process.Pid, func() bool {
 		diffs, err := testprog.TextDiff(p.Pid)
 		return err == nil && len(diffs) > 0
 	})
 	besideFloor(b, func(hits int) float64 { return timed(b, p, hits) })
-}
-
-func waitFor(b *testing.B, what string, cond func() bool) {
-	b.Helper()
-	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatalf("waited in vain for %s", what)
-		}
-	}
 }
 
 // benchUprobe counts hits by a perf event of the uprobe PMU.

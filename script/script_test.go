@@ -2,6 +2,7 @@ package script_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/internal/testprog"
@@ -39,7 +39,7 @@ func run(text string, o script.Options, s *kprobe.Session, during func()) (out, 
 	if err != nil {
 		return output.String(), errors.String(), 1, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if during != nil {
 		go func() {
@@ -47,7 +47,16 @@ func run(text string, o script.Options, s *kprobe.Session, during func()) (out, 
 			cancel()
 		}()
 	}
-	if err := r.Wait(ctx); err != nil {
+	ended := make(chan error, 1)
+	go func() { ended <- r.Wait(ctx) }()
+	err = testprog.Await(testprog.Here, func() error {
+		if len(ended) == 0 {
+			return fmt.Errorf("the script does not end")
+		}
+		return nil
+	})
+	cancel()
+	if err = cmp.Or(err, <-ended); err != nil {
 		return output.String(), errors.String(), 1, err
 	}
 	code, err = r.Close()

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/internal/testprog"
@@ -39,7 +38,7 @@ func startSeveral(t *testing.T, text string, newcomers bool) *several {
 }
 
 // join attaches to a process, whose children are followed.
-func (s *several) join(pid int) {
+func (s *several) join(pid int) *kprobe.Session {
 	s.t.Helper()
 	p, err := ptrace.Attach(pid)
 	ok(s.t, err)
@@ -51,10 +50,11 @@ func (s *several) join(pid int) {
 	session, err := kprobe.Open(p, &kprobe.Options{Follow: follow, Mapped: s.run.Remap, Report: func(err error) { s.t.Error(err) }})
 	ok(s.t, err)
 	ok(s.t, s.run.Join(session))
+	return session
 }
 
 func (s *several) wait() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithCancel(testprog.Context(s.t, "the script ends", testprog.Here))
 	s.cancel = cancel
 	go func() { s.ended <- s.run.Wait(ctx) }()
 }
@@ -84,9 +84,8 @@ func TestSeveral(t *testing.T) {
 	end { print((uint64)@all); clear(@seen); }`, "THREADS", program)
 	s := startSeveral(t, text, false)
 	all := []*testprog.Proc{testprog.Start(t, program, "3"), testprog.Start(t, program, "2")}
-	for _, p := range all {
-		s.join(p.Pid)
-	}
+	first := s.join(all[0].Pid)
+	s.join(all[1].Pid)
 	s.wait()
 	const n = 2000
 	want := []int{0, 0, 0}
@@ -107,7 +106,7 @@ func TestSeveral(t *testing.T) {
 	ok(t, all[0].Signal(syscall.SIGKILL))
 	all[0].Wait()
 	work(0, 2, 4)
-	time.Sleep(50 * time.Millisecond) // its session is closed
+	<-first.Done()
 	work(0, 2, 4)
 	out := s.close()
 	total := want[0] + want[1] + want[2]
@@ -219,8 +218,7 @@ func TestUsersAreTold(t *testing.T) {
 	program := copied(t, "threads")
 	u := script.UsersOf("x", "uprobe:"+program+":hammer_add { }")
 	defer u.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := testprog.Context(t, "a newcomer is found", testprog.Here)
 	p := testprog.Start(t, program)
 	for found := false; !found; {
 		if u.Wait(ctx); ctx.Err() != nil {

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/arch"
@@ -33,16 +32,6 @@ func (r *reports) take() []error {
 	errs := r.errs
 	r.errs = nil
 	return errs
-}
-
-// within waits for what the target's own events bring about.
-func within(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
 }
 
 // A probe in a library that is not loaded yet is armed when it is, before its
@@ -93,7 +82,7 @@ int dlib_call(int a) { return lib_inner(a) + 1; }
 	}
 
 	p.Round("close")
-	within(t, "all four are gone", func() bool { return strings.Count(listOf(t, s), "[GONE]") == 4 })
+	testprog.Until(t, "all four are gone", p.Pid, func() bool { return strings.Count(listOf(t, s), "[GONE]") == 4 })
 	if ctor.Hits() != 2 { // the destructor's
 		t.Errorf("%d hits with the destructor", ctor.Hits())
 	}
@@ -396,7 +385,7 @@ func TestConformSignals(t *testing.T) {
 func TestConformSleepersSleep(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "sleepers", "-O2"))
 	p.Round("wake")
-	time.Sleep(50 * time.Millisecond) // all are in their calls again
+	testprog.AllIn(t, p.Pid, "S") // in their calls again
 	for range 3 {
 		s := attach(t, p.Pid, nil)
 		woke := &kprobe.Kprobe{SymbolName: "woke"}
@@ -413,7 +402,7 @@ func TestConformSleepersSleep(t *testing.T) {
 		if woke.Hits() != 9 {
 			t.Errorf("%d hits", woke.Hits())
 		}
-		time.Sleep(20 * time.Millisecond)
+		testprog.AllIn(t, p.Pid, "S")
 		detach(t, s)
 		if got := p.Round("sleep"); !slices.Equal(got, []string{"asleep 18"}) {
 			t.Errorf("%q", got)
@@ -435,13 +424,13 @@ func TestConformStoppedTarget(t *testing.T) {
 		return rest[:1]
 	}
 	ok(t, p.Signal(syscall.SIGSTOP))
-	within(t, "the target stops", func() bool { return strings.Contains("Tt", state()) })
+	testprog.Until(t, "the target stops", p.Pid, func() bool { return strings.Contains("Tt", state()) })
 	other := &kprobe.Kprobe{SymbolName: "jumper"}
 	register(t, s, other)
 	ok(t, s.DisableKprobe(kp))
 	ok(t, s.EnableKprobe(kp))
 	p.Send("10")
-	time.Sleep(50 * time.Millisecond)
+	settle(t, s)
 	if kp.Hits() != 0 || !strings.Contains("Tt", state()) {
 		t.Errorf("a stopped target ran: %d hits, state %s", kp.Hits(), state())
 	}
@@ -455,12 +444,9 @@ func TestConformStoppedTarget(t *testing.T) {
 	}
 	// Let go while stopped, it stays stopped too.
 	ok(t, p.Signal(syscall.SIGSTOP))
-	within(t, "the target stops", func() bool { return strings.Contains("Tt", state()) })
+	testprog.Until(t, "the target stops", p.Pid, func() bool { return strings.Contains("Tt", state()) })
 	detach(t, s)
-	time.Sleep(20 * time.Millisecond)
-	if st := state(); st != "T" {
-		t.Errorf("after the detach the state is %s", st)
-	}
+	testprog.AllIn(t, p.Pid, "T")
 	ok(t, p.Signal(syscall.SIGCONT))
 	if got := p.Round("5")[0]; got != fmt.Sprintf("jumper 5 %d", sumOf(5)) {
 		t.Error(got)

@@ -1,10 +1,9 @@
 package test
 
 import (
-	"fmt"
+	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/internal/testprog"
@@ -187,29 +186,31 @@ func TestConformReturnRefused(t *testing.T) {
 // Threads inside the function all the time, while the probe comes and goes.
 func TestConformReturnsComeAndGo(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "threads", "-O2"))
-	want := p.Round("100000")
+	want := p.Round("1000")
 	s := attach(t, p.Pid, nil)
-	p.Send("100000")
-	done := make(chan string, 1)
-	go func() { done <- fmt.Sprint(p.Expect("hammer"), p.Expect("churn")) }()
+	enough := make(chan struct{})
+	var rounds sync.WaitGroup
+	rounds.Go(func() {
+		for over := false; !over; {
+			if got := p.Round("1000"); got[0]+got[1] != want[0]+want[1] {
+				t.Errorf("%q, want %q", got, want)
+				return
+			}
+			select {
+			case <-enough:
+				over = true
+			default:
+			}
+		}
+	})
 	var rp kprobe.Kretprobe
-	for i := 0; ; i++ {
+	for i := range 20 {
 		rp.Kp.SymbolName, rp.MaxActive = "hammer_add", 1+i%5
 		ok(t, s.RegisterKretprobe(&rp))
-		time.Sleep(time.Millisecond)
+		testprog.Until(t, "a return", p.Pid, func() bool { return rp.Hits() > 0 })
 		ok(t, s.UnregisterKretprobe(&rp))
-		select {
-		case got := <-done:
-			if got != want[0]+want[1] {
-				t.Errorf("%q, want %q", got, want)
-			}
-			p.Expect("done")
-			ends(t, p)
-			if i < 3 {
-				t.Errorf("only %d times", i)
-			}
-			return
-		default:
-		}
 	}
+	close(enough)
+	rounds.Wait()
+	ends(t, p)
 }

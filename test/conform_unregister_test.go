@@ -102,7 +102,7 @@ func TestConformNothingRunsAfterUnregister(t *testing.T) {
 					var gone atomic.Bool
 					probe := make(func() { w.handle(&gone) })
 					ok(t, s.Register(probe))
-					within(t, kind+" has run eight times", func() bool { return w.begun.Load() >= 8 })
+					testprog.Until(t, kind+" has run eight times", p.Pid, func() bool { return w.begun.Load() >= 8 })
 					ok(t, s.Unregister(probe))
 					running := w.running.Load()
 					gone.Store(true)
@@ -145,10 +145,10 @@ func TestConformNoProgramRunsAfterUnregister(t *testing.T) {
 		} {
 			before := counted()
 			ok(t, s.Register(probe))
-			within(t, name+" has run a thousand times", func() bool { return counted() >= before+1000 })
+			testprog.Until(t, name+" has run a thousand times", p.Pid, func() bool { return counted() >= before+1000 })
 			ok(t, s.Unregister(probe))
 			n := counted()
-			time.Sleep(10 * time.Millisecond) // threads that were in the middle of something go on
+			testprog.Ran(t, p.Pid, 10*time.Millisecond) // threads that were in the middle of something go on
 			if later := counted(); later != n {
 				t.Errorf("%s: it had run %d times when Unregister returned, and %d later", name, n, later)
 			}
@@ -191,8 +191,8 @@ func TestConformProbeStaysWhileItsHandlerRuns(t *testing.T) {
 	at := kp.Addr
 	gone := make(chan error)
 	go func() { gone <- s.UnregisterKprobe(kp) }()
-	within(t, "the trap is taken out", func() bool { return rawMem(t, p.Pid, at, 1)[0] != arch.AMD64.Break[0] })
-	time.Sleep(20 * time.Millisecond) // it comes as far as to wait for the handler
+	testprog.Until(t, "the trap is taken out", p.Pid, func() bool { return rawMem(t, p.Pid, at, 1)[0] != arch.AMD64.Break[0] })
+	testprog.Blocked(t, "UnregisterKprobe")
 	close(out)
 	ok(t, <-gone)
 	if kp.Addr != 0 || kp.Registered() {
@@ -245,7 +245,7 @@ func TestConformOneProbeRegisteredTwiceAtOnce(t *testing.T) {
 		if won.Load() != 1 {
 			t.Fatalf("%d have it", won.Load())
 		}
-		within(t, "it was hit", func() bool { return hits.Load() != 0 })
+		testprog.Until(t, "it was hit", p.Pid, func() bool { return hits.Load() != 0 })
 		ok(t, s.UnregisterKretprobe(rp))
 	}
 }

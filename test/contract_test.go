@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/arch"
@@ -191,18 +190,22 @@ func TestParentWaitsMeanwhile(t *testing.T) {
 	expect("done")
 	<-waited
 
-	within(t, "a wait that is under way is refused", func() bool {
+	testprog.Until(t, "a wait that is under way is refused", testprog.Here, func() bool {
 		asleep := exec.Command("sleep", "1000")
 		ok(t, asleep.Start())
 		go func() { waited <- asleep.Wait() }()
-		time.Sleep(10 * time.Millisecond)
+		testprog.Executed(t, asleep.Process.Pid, "sleep")
+		testprog.Blocked(t, "(*Cmd).Wait")
 		p, err := ptrace.Attach(asleep.Process.Pid)
 		if err == nil {
 			p.Close() // the wait had not begun
 		}
 		asleep.Process.Kill()
 		<-waited
-		syscall.Wait4(asleep.Process.Pid, nil, 0, nil) // where that wait ended early
+		if still, _ := syscall.Wait4(asleep.Process.Pid, nil, syscall.WNOHANG, nil); still == 0 { // that wait ended early
+			ok(t, syscall.Kill(asleep.Process.Pid, syscall.SIGKILL))
+			syscall.Wait4(asleep.Process.Pid, nil, 0, nil)
+		}
 		return errors.Is(err, syscall.EBUSY)
 	})
 	to.Close() // its end of input

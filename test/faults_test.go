@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -148,12 +147,14 @@ func (c *course) round() bool {
 		defer close(done)
 		c.answer()
 	}()
-	select {
-	case <-done:
-		return true
-	case <-time.After(3 * time.Second):
-		return false
-	}
+	return testprog.Await(c.prog.Pid, func() error {
+		select {
+		case <-done:
+			return nil
+		default:
+			return errors.New("the round does not end")
+		}
+	}) == nil
 }
 
 func (c *course) answer() {
@@ -322,8 +323,7 @@ func TestDriveFails(t *testing.T) {
 	busy, err := order.busy(s)
 	ok(t, err)
 	register(t, s, busy...)
-	for end := time.Now().Add(time.Minute); failed.Load() < 100 && time.Now().Before(end) && !t.Failed(); time.Sleep(time.Millisecond) {
-	}
+	testprog.Until(t, "calls fail", v.pid, func() bool { return failed.Load() >= 100 || t.Failed() })
 	over.Store(true)
 	detach(t, s)
 	if err := healthy(v.pid, w); err != nil {

@@ -245,7 +245,7 @@ func TestSoakSlowdown(t *testing.T) {
 			s := attach(t, pid, nil)
 			ps := countEverything(t, s, files...)
 			least := [2]int{math.MaxInt, math.MaxInt}
-			for round, end := 0, time.Now().Add(testprog.Soak(t, 0)); round == 0 || time.Now().Before(end); round++ {
+			for range testprog.Rounds(t, 0, 1) {
 				for on := range 2 {
 					change := s.DisableKprobes
 					if on == 1 {

@@ -35,11 +35,7 @@ func living(t *testing.T) (*testprog.Proc, *kprobe.Session, *kprobe.Kprobe, *kpr
 // over waits for the end of a session's target.
 func over(t *testing.T, s *kprobe.Session, code, signal int) {
 	t.Helper()
-	select {
-	case <-s.Done():
-	case <-time.After(20 * time.Second):
-		t.Fatal("the session does not learn of its target's end")
-	}
+	testprog.Receive(t, "the session learns of its target's end", testprog.Here, s.Done())
 	if e, gone := s.Exited(); !gone || signal == 0 && (e.Code != code || e.Signal != 0) || e.Signal != signal {
 		t.Errorf("the session says %v, %v", e, gone)
 	}
@@ -290,7 +286,7 @@ func TestLifeGroupStops(t *testing.T) {
 	for i := range 20 {
 		stop := []syscall.Signal{syscall.SIGSTOP, syscall.SIGTSTP}[i%2]
 		ok(t, p.Signal(stop))
-		within(t, "the target stops", func() bool {
+		testprog.Until(t, "the target stops", p.Pid, func() bool {
 			hits := kp.Hits()
 			for range 5 { // none is on its way, and nobody only waits for a processor
 				settle(t, s)

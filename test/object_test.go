@@ -3,16 +3,17 @@ package test
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/bpf"
+	"kprobe/internal/testprog"
 )
 
 // clang compiles a program of package bpf's.
@@ -59,7 +60,7 @@ func TestClangProgramOnPython(t *testing.T) {
 	// Python calls malloc also after it has answered: what is read is of one moment
 	// only when it waits again.
 	var timed, returns uint64
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	testprog.UntilNil(t, "all returns are timed", p.Pid, func() error {
 		timed, returns = 0, 0
 		for _, threads := range hist.All() {
 			timed += binary.LittleEndian.Uint64(bpf.Sum(threads))
@@ -69,13 +70,11 @@ func TestClangProgramOnPython(t *testing.T) {
 				returns = rp.Hits()
 			}
 		}
-		if returns == timed && returns >= 100 {
-			break
+		if returns != timed || returns < 100 {
+			return fmt.Errorf("%d returns, %d in the histogram", returns, timed)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%d returns, %d in the histogram", returns, timed)
-		}
-	}
+		return nil
+	})
 	detach(t, s)
 	sameLines(t, p.Round("repeatable 2"), want)
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/arch"
@@ -279,18 +278,13 @@ func compareCounts(t *testing.T, tool counter, start func(testing.TB) *testprog.
 func idle(t testing.TB, pid int) {
 	t.Helper()
 	want := fmt.Sprintf("%d 0x0 ", syscall.SYS_READ)
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	testprog.Until(t, "the program reads its input", pid, func() bool {
 		call, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(string(call), want) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("process %d does not read its input: %s", pid, call)
-		}
-	}
+		return strings.HasPrefix(string(call), want)
+	})
 }
 
 // sample finds the functions that work reaches, and some that it does not.

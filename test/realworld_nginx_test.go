@@ -113,15 +113,14 @@ func startNginx(t testing.TB) nginxServer {
 		}},
 	}
 	t.Cleanup(n.client.CloseIdleConnections)
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if resp, err := n.client.Get("http://local/"); err == nil {
+	testprog.UntilNil(t, "nginx answers", n.Pid, func() error {
+		resp, err := n.client.Get("http://local/")
+		if err == nil {
 			resp.Body.Close()
-			return n
 		}
-		if time.Now().After(end) {
-			t.Fatalf("nginx does not answer: %s", strings.Join(n.Lines(), "\n"))
-		}
-	}
+		return err
+	})
+	return n
 }
 
 // worker is the process that serves: the master's only child.
@@ -243,11 +242,7 @@ func TestNginxReloadsUnderProbes(t *testing.T) {
 	if err := n.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-s.Done():
-	case <-time.After(time.Minute):
-		t.Fatal("the worker does not end")
-	}
+	testprog.Receive(t, "the worker ends", n.Pid, s.Done())
 	if exit, over := s.Exited(); !over || exit.Code != 0 || exit.Signal != 0 {
 		t.Errorf("the worker ended with %+v, %v", exit, over)
 	}

@@ -35,16 +35,14 @@ func startRedis(t testing.TB, settings ...string) redisServer {
 	cmd.Args = append(cmd.Args, settings...)
 	cmd.Env = []string{"LANG=C"}
 	r := redisServer{testprog.StartCmd(t, cmd), socket}
-	r.Patience = 2 * time.Minute
-	for end := time.Now().Add(r.Patience); ; time.Sleep(10 * time.Millisecond) {
-		if c, err := net.Dial("unix", socket); err == nil {
+	testprog.UntilNil(t, "redis-server listens", r.Pid, func() error {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
 			c.Close()
-			return r
 		}
-		if time.Now().After(end) {
-			t.Fatalf("redis-server does not listen:\n%s", strings.Join(r.Lines(), "\n"))
-		}
-	}
+		return err
+	})
+	return r
 }
 
 // redisClient speaks RESP, the server's protocol.
@@ -225,20 +223,16 @@ func (c *redisClient) saves(t testing.TB) {
 	if a, err := c.do("BGSAVE"); err != nil || a != "+Background saving started" {
 		t.Fatalf("BGSAVE: %q, %v", a, err)
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		info, err := c.do("INFO", "persistence")
-		if err != nil {
+	var info string
+	testprog.Until(t, "the forked child ends", testprog.Here, func() bool {
+		var err error
+		if info, err = c.do("INFO", "persistence"); err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(info, "rdb_bgsave_in_progress:0") {
-			if !strings.Contains(info, "rdb_last_bgsave_status:ok") {
-				t.Errorf("the forked child failed: %s", info)
-			}
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("the forked child does not end")
-		}
+		return strings.Contains(info, "rdb_bgsave_in_progress:0")
+	})
+	if !strings.Contains(info, "rdb_last_bgsave_status:ok") {
+		t.Errorf("the forked child failed: %s", info)
 	}
 }
 
@@ -361,8 +355,8 @@ func TestSessionsComeAndGoOnABusyRedis(t *testing.T) {
 		rps = slices.DeleteFunc(rps, func(rp *kprobe.Kretprobe) bool { return s.RegisterKretprobe(rp) != nil })
 		longest = max(longest, s.LastStop())
 		stopped += s.LastStop()
-		time.Sleep(20 * time.Millisecond)
-		_, n := reached(ps)
+		var n uint64
+		testprog.Until(t, "probes are hit", r.Pid, func() bool { _, n = reached(ps); return n > 0 })
 		hits += n
 		if round%2 == 0 { // else Close does it
 			if err := s.UnregisterKretprobes(rps); err != nil {

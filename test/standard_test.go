@@ -1,12 +1,12 @@
 package test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/internal/testprog"
@@ -56,12 +56,15 @@ func startStandard(t *testing.T, pkg, run string) *standard {
 // pass waits until the tests have passed.
 func (st *standard) pass() {
 	st.t.Helper()
-	select {
-	case <-st.s.Done():
-	case <-time.After(testprog.Soak(st.t, 5*time.Minute)):
-		text, _ := os.ReadFile(st.out)
-		st.t.Fatalf("the tests do not end\n%s", text)
-	}
+	err := testprog.AwaitFor(testprog.Soak(st.t, 2*testprog.Patience), st.s.Target().PID(), func() error {
+		select {
+		case <-st.s.Done():
+			return nil
+		default:
+			return errors.New("the tests do not end")
+		}
+	})
+	ok(st.t, err)
 	text, _ := os.ReadFile(st.out)
 	if exit, _ := st.s.Exited(); exit.Code != 0 || !strings.Contains(string(text), "PASS") {
 		st.t.Errorf("%v\n%s", exit, text)

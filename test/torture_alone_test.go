@@ -72,16 +72,7 @@ func TestTargetLivesOnAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := victims[name](t)
 			w := abandoned(t, v)
-			for end, more := time.Now().Add(time.Minute), w.done.Load()+10; w.done.Load() < more; time.Sleep(time.Millisecond) {
-				select {
-				case err := <-w.fail:
-					t.Fatal(err)
-				default:
-				}
-				if time.Now().After(end) {
-					t.Fatal("it does not go on")
-				}
-			}
+			ok(t, w.goesOn(v.pid, 10))
 			if diffs, err := testprog.TextDiff(v.pid); err != nil || len(diffs) == 0 {
 				t.Fatalf("there are no probes in it: %v", err)
 			}
@@ -116,16 +107,14 @@ func TestForkWithNobodyLeft(t *testing.T) {
 			c.Stderr = &said
 			ok(t, c.Start())
 			defer c.Process.Kill()
-			armed := func() bool { // all three: traps, of which some have become jumps
+			testprog.UntilNil(t, "it is armed", p.Pid, func() error {
 				diffs, err := testprog.TextDiff(p.Pid)
 				ok(t, err)
-				return len(diffs) >= 3
-			}
-			for end := time.Now().Add(time.Minute); !armed(); time.Sleep(time.Millisecond) {
-				if time.Now().After(end) {
-					t.Fatalf("there are no probes in it: %s", &said)
+				if len(diffs) < 3 { // all three: traps, of which some have become jumps
+					return fmt.Errorf("changes are %q, and it said %q", diffs, &said)
 				}
-			}
+				return nil
+			})
 			p.Send("fork_within")
 			p.Expect("within")
 			ok(t, syscall.Kill(guardianOf(t, c.Process.Pid), syscall.SIGKILL))

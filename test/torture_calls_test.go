@@ -108,7 +108,15 @@ func (o *tortureOrder) once() error {
 		if err := armAll(s, entries, returns); err != nil {
 			return err
 		}
-		for before := hits(); hits() < before+uint64(o.Hits); time.Sleep(100 * time.Microsecond) {
+		before := hits()
+		err := testprog.Await(o.PID, func() error {
+			if n := hits() - before; n < uint64(o.Hits) {
+				return fmt.Errorf("%d hits of %d", n, o.Hits)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 		if err := disarmAll(s, entries, returns); err != nil {
 			return err
@@ -241,7 +249,7 @@ func TestSoakKilledWithinCallsOfSleepers(t *testing.T) {
 		}
 	})
 	for call := 1; ; call += step {
-		time.Sleep(20 * time.Millisecond) // all are in their calls again
+		testprog.AllIn(t, p.Pid, "S") // in their calls again
 		order.Death.Call = call
 		c := startTortured(t, &order)
 		said := c.complaints()
@@ -344,12 +352,16 @@ func TestSoakRecoveryKilledAtEveryCall(t *testing.T) {
 // outcome tells how a program that is not well has ended, if it has.
 func outcome(p *testprog.Proc) string {
 	p.CloseStdin()
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if p.Signal(0) != nil {
-			return fmt.Sprintf("it has ended: %#x", p.Wait())
+	err := testprog.AwaitFor(2*time.Second, p.Pid, func() error {
+		if p.Signal(0) == nil {
+			return errors.New("it has not ended")
 		}
+		return nil
+	})
+	if err != nil {
+		return err.Error()
 	}
-	return "it has not ended"
+	return fmt.Sprintf("it has ended: %#x", p.Wait())
 }
 
 const valuesProgram = `

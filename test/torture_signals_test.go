@@ -65,8 +65,9 @@ func TestSoakSignalsUnderJumps(t *testing.T) {
 	ok(t, s.Register(step, stepped, deep, left, spin, inner, handler, entered))
 	offsets := stormWait(t, p)
 	rnd := rand.New(rand.NewPCG(3, 3))
-	round := 0
-	for end := time.Now().Add(testprog.Soak(t, usual)); round < len(offsets) || time.Now().Before(end); round++ {
+	rounds := 0
+	for round := range testprog.Rounds(t, usual, len(offsets)) {
+		rounds++
 		// The loop at which handlers look, in another place each time.
 		program := kprobe.CountOnly
 		if round%2 == 1 {
@@ -105,7 +106,7 @@ func TestSoakSignalsUnderJumps(t *testing.T) {
 	}
 	reach, hits := reached(libc)
 	t.Logf("%d rounds; %d signals, %d hits of %d of libc's functions; missed: %d of storm_step, %d of its returns, %d of storm_deep's",
-		round, handler.Hits()+handler.NMissed(), hits, reach, step.NMissed(), stepped.NMissed(), left.NMissed())
+		rounds, handler.Hits()+handler.NMissed(), hits, reach, step.NMissed(), stepped.NMissed(), left.NMissed())
 	detach(t, s)
 	if got := untimed(p.Round(line)); !slices.Equal(got, want) {
 		t.Errorf("afterwards %q, want %q", got, want)

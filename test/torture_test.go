@@ -3,6 +3,7 @@ package test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -31,26 +32,21 @@ func TestSoakKilledControllers(t *testing.T) {
 	if testing.Short() {
 		usual = 2
 	}
-	soak := testprog.Soak(t, 0)
-	seed := uint64(1)
-	if soak > 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
+	soaks := testprog.Soak(t, 0) > 0
+	rnd := testprog.Rand(t)
 	var total atomic.Int64
-	for end := time.Now().Add(soak); ; {
+	for range testprog.Rounds(t, 0, 1) {
 		for _, name := range slices.Sorted(maps.Keys(victims)) {
 			rounds := usual
 			switch {
-			case soak > 0:
+			case soaks:
 				rounds = 25
 			case name == blocking:
 				continue
 			}
 			t.Run(name, func(t *testing.T) { total.Add(int64(torture(t, victims[name](t), rounds, rnd))) })
 		}
-		if t.Failed() || !time.Now().Before(end) {
+		if t.Failed() {
 			break
 		}
 	}
@@ -145,6 +141,31 @@ func startWork(t testing.TB, v victim) *work {
 	return w
 }
 
+// await waits for a condition of a working victim, or for its first wrong answer.
+func (w *work) await(pid int, cond func() error) (err error) {
+	var wrong error
+	err = testprog.Await(pid, func() error {
+		select {
+		case wrong = <-w.fail:
+			return nil
+		default:
+			return cond()
+		}
+	})
+	return errors.Join(wrong, err)
+}
+
+// goesOn waits until a victim has done its work so often again.
+func (w *work) goesOn(pid int, times int64) error {
+	more := w.done.Load() + times
+	return w.await(pid, func() error {
+		if w.done.Load() < more {
+			return errors.New("no work is done any more")
+		}
+		return nil
+	})
+}
+
 func (w *work) stop() {
 	w.once.Do(func() { close(w.over) })
 	w.all.Wait()
@@ -153,32 +174,10 @@ func (w *work) stop() {
 // healthy waits until a victim whose controller was killed is as it was, and
 // has done some work since.
 func healthy(pid int, w *work) error {
-	deadline := time.Now().Add(20 * time.Second)
-	for again := func() bool { time.Sleep(time.Millisecond); return time.Now().Before(deadline) }; ; {
-		err := restoredNow(pid)
-		if err == nil {
-			break
-		}
-		if !again() {
-			return err
-		}
-		select {
-		case err := <-w.fail:
-			return err
-		default:
-		}
+	if err := w.await(pid, func() error { return restoredNow(pid) }); err != nil {
+		return err
 	}
-	for before := w.done.Load(); w.done.Load() == before; time.Sleep(time.Millisecond) {
-		select {
-		case err := <-w.fail:
-			return err
-		default:
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("no work is done any more")
-		}
-	}
-	return nil
+	return w.goesOn(pid, 1)
 }
 
 // restoredNow tells what there still is of a session.
@@ -248,23 +247,29 @@ func startTortured(t *testing.T, o *tortureOrder) *tortured {
 
 // until waits for a phase.
 func (c *tortured) until(phase string) error {
-	late := time.After(10 * time.Minute) // a hang, not a busy machine
-	for {
-		select {
-		case line, ok := <-c.lines:
-			switch {
-			case !ok:
-				return fmt.Errorf("the controller has ended: %q", c.rest)
-			case line == phase:
+	var line string
+	more := true
+	for more && line != phase {
+		err := testprog.Await(c.Process.Pid, func() error {
+			select {
+			case line, more = <-c.lines:
 				return nil
-			case !slices.Contains(phases, line):
-				c.rest = append(c.rest, line)
+			default:
+				return errors.New("the controller says nothing more")
 			}
-		case <-late:
+		})
+		if err != nil {
 			c.Process.Signal(syscall.SIGQUIT) // its goroutines tell on standard error where they are
-			return fmt.Errorf("the controller says nothing more")
+			return err
+		}
+		if more && !slices.Contains(phases, line) {
+			c.rest = append(c.rest, line)
 		}
 	}
+	if !more {
+		return fmt.Errorf("the controller has ended: %q", c.rest)
+	}
+	return nil
 }
 
 // complaints is what it said that is no phase.

@@ -280,7 +280,7 @@ func handlersCall(t *testing.T, make func(*caller, func(*kprobe.Regs)) kprobe.Pr
 	ok(t, s.Register(probe))
 
 	over := changesBeside(s, t)
-	within(t, "handlers have called everything twice", func() bool {
+	testprog.Until(t, "handlers have called everything twice", p.Pid, func() bool {
 		p.Round("400")
 		return calls.Load() >= int64(2*len(rows))
 	})

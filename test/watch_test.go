@@ -437,7 +437,7 @@ func TestWatchVfork(t *testing.T) {
 	stuck := func() {
 		t.Helper()
 		p.Send("vfork")
-		within(t, "there is a child", func() bool {
+		testprog.Until(t, "there is a child", p.Pid, func() bool {
 			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.Pid, p.Pid))
 			return err == nil && len(b) > 0
 		})
@@ -485,7 +485,7 @@ func TestWatchLibraryGoes(t *testing.T) {
 		t.Errorf("%d hits, the list is %v", w.Hits(), l)
 	}
 	p.Round("close")
-	within(t, "it is gone", func() bool { l := s.List(); return len(l) == 1 && l[0].Gone && l[0].Addr != 0 })
+	testprog.Until(t, "it is gone", p.Pid, func() bool { l := s.List(); return len(l) == 1 && l[0].Gone && l[0].Addr != 0 })
 	if r := said.take(); len(r) != 1 {
 		t.Errorf("reported: %v", r)
 	}

@@ -3,7 +3,6 @@ package trace_test
 import (
 	"runtime"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/event"
@@ -38,15 +37,7 @@ func TestTracerEndsWithItsSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 10 {
-		select {
-		case <-events:
-		case <-time.After(time.Minute):
-			t.Fatal("an event does not come")
-		}
+		testprog.Receive(t, "an event", p.Pid, events)
 	}
-	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
-		}
-	}
+	testprog.Until(t, "the goroutines of the session end", testprog.Here, func() bool { return runtime.NumGoroutine() <= before })
 }

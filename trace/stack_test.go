@@ -6,10 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"kprobe/event"
 	"kprobe/internal/testprog"
@@ -22,7 +22,10 @@ func events(t *testing.T, path string, n int, inside bool, defs ...string) (got 
 	c := exec.Command(path)
 	ok(t, c.Start())
 	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
-	time.Sleep(50 * time.Millisecond) // in main, with its libraries
+	testprog.Until(t, "its libraries are loaded", c.Process.Pid, func() bool {
+		maps, err := testprog.Mappings(c.Process.Pid)
+		return err == nil && slices.ContainsFunc(maps, func(m testprog.Mapping) bool { return strings.Contains(m.Path, "/libc.so") })
+	})
 	s := attach(t, c.Process.Pid, nil)
 	var mu sync.Mutex
 	full := make(chan struct{})
@@ -39,11 +42,7 @@ func events(t *testing.T, path string, n int, inside bool, defs ...string) (got 
 	})
 	tr.Inside = inside
 	ok(t, tr.Add(defs...))
-	select {
-	case <-full:
-	case <-time.After(time.Minute):
-		t.Fatalf("%d events", len(got))
-	}
+	testprog.Receive(t, "all events", c.Process.Pid, full)
 	ok(t, tr.Close())
 	mu.Lock()
 	defer mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"kprobe/internal/testprog"
 )
@@ -38,17 +37,14 @@ setInterval(() => { for (let i = 0; i < 300; i++) outerWork(300); }, 5);
 		cmd.Dir = dir // where it writes its dump
 		p := testprog.StartCmd(t, cmd)
 		t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", p.Pid)) })
-		found := false
-		for end := time.Now().Add(20 * time.Second); !found && time.Now().Before(end); {
+		testprog.UntilNil(t, fmt.Sprint(c.flags), p.Pid, func() error {
 			r := run(t, "trace", "--no-summary", "-d", "2s", "-n", "5", "-p", fmt.Sprint(p.Pid), "p libc.so.6:write stack")
 			text := strings.Join(r.Lines, "\n")
-			found = strings.Contains(text, "innerWork") && strings.Contains(text, "work.js:5") // the timer's
-			if !c.named {
-				break
+			found := strings.Contains(text, "innerWork") && strings.Contains(text, "work.js:5") // the timer's
+			if found != c.named {
+				return fmt.Errorf("the functions have their names: %v", found)
 			}
-		}
-		if found != c.named {
-			t.Errorf("%v: the functions have their names: %v", c.flags, found)
-		}
+			return nil
+		})
 	}
 }

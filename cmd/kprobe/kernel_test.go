@@ -25,7 +25,6 @@ func TestKernel(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	guest := testprog.StartCmd(t, tool(t, "vm", "--smp", "2", "--stay", "--dir", dir))
-	guest.Patience = 3 * time.Minute
 	guest.Line()
 	guest.Expect("ready")
 
@@ -90,15 +89,12 @@ func TestKernel(t *testing.T) {
 
 	// One that is killed leaves its jumps, and the next takes them out.
 	killed := testprog.StartCmd(t, tool(t, "stat", "-k", dir, "p ksys_sync", "p:tick tick_sched_timer", "r ksys_sync"))
-	for end := time.Now().Add(2 * time.Minute); !vmtest.Journalled(t, filepath.Join(dir, "window")); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("stat has put nothing into the kernel")
-		}
-	}
-	list := run(t, "list", "-k", dir)
-	for end := time.Now().Add(time.Minute); len(list.Lines) == 0 && time.Now().Before(end); list = run(t, "list", "-k", dir) {
-		time.Sleep(10 * time.Millisecond) // it is listed when it has registered all
-	}
+	testprog.Until(t, "stat puts something into the kernel", killed.Pid, func() bool { return vmtest.Journalled(t, filepath.Join(dir, "window")) })
+	var list testprog.Result
+	testprog.Until(t, "stat is listed, when it has registered all", killed.Pid, func() bool {
+		list = run(t, "list", "-k", dir)
+		return len(list.Lines) > 0
+	})
 	for _, want := range []string{"  k  ksys_sync+0x0    ", "  k  tick_sched_timer+0x0    "} {
 		if count(list.Lines, want) != 1 {
 			t.Errorf("list: no %q in %s", want, list)
@@ -231,7 +227,6 @@ func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
 		kprobe:vfs_rea? { @kprobe[probe, func] = count(); }
 		fentry:vfs_read /str(args.file->f_path.dentry->d_name.name) == "version"/ { @stack[kstack(3)] = count(); }
 		kretprobe:vfs_read { @kretprobe[args.count > 0, PIDTYPE_TGID] = count(); }`))
-	k.Patience = 3 * time.Minute
 	stop := keepSending(guest, "md5sum /proc/version >/dev/null\n") // which reads: cat has it sent
 	r := k.Result()
 	stop()
@@ -251,7 +246,6 @@ func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
 		rawtracepoint:sched_switch { @raw[args.prev->pid == tid, ((struct task_struct *)arg1)->pid == tid] = count(); }
 		profile:hz:49 { @sample[curtask->pid == tid, cpu < ncpus && ncpus == 2] = count(); @idle[kstack, comm] = count(); }
 		interval:ms:100 { @ticks = *kaddr("jiffies") > 1000; }`))
-	k.Patience = 3 * time.Minute
 	stop = keepSending(guest, "md5sum /proc/version >/dev/null\n")
 	r = k.Result()
 	stop()
@@ -289,7 +283,6 @@ func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
 	k = testprog.StartCmd(t, tool(t, "script", "-q", "--unsafe", "--override-any", "-k", dir, "-e", `
 		kprobe:do_sys_openat2 /comm == "dd"/ { @denied = count(); @times++; override(-1); }
 		interval:ms:100 /@times > 2/ { exit(); }`))
-	k.Patience = 3 * time.Minute
 	stop = keepSending(guest, "dd count=0 of=/tmp/denied 2>>/tmp/why || true\n")
 	r = k.Result()
 	stop()

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/internal/testprog"
@@ -17,11 +16,10 @@ func tool(t testing.TB, args ...string) *exec.Cmd {
 	return exec.Command(testprog.Command(t, "kprobe/cmd/kprobe"), args...)
 }
 
-// run runs kprobe to its end. A kernel's tables, read through a stub, take a minute on a busy host.
+// run runs kprobe to its end.
 func run(t testing.TB, args ...string) testprog.Result {
 	t.Helper()
 	p := testprog.StartCmd(t, tool(t, args...))
-	p.Patience = 5 * time.Minute
 	return p.Result()
 }
 
@@ -38,29 +36,19 @@ func started(t testing.TB, cmd *exec.Cmd, pids ...int) *testprog.Proc {
 // awaitProbes waits until some kprobe lists probes on a process.
 func awaitProbes(t testing.TB, pid int) {
 	t.Helper()
-	for range 1000 {
+	testprog.Until(t, "probes are listed", pid, func() bool {
 		states, err := kprobe.Sessions(pid)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if slices.ContainsFunc(states, func(s kprobe.SessionState) bool { return s.List != "" }) {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("no probes on process %d", pid)
+		return slices.ContainsFunc(states, func(s kprobe.SessionState) bool { return s.List != "" })
+	})
 }
 
 // awaitRound has a program run one round after the other until one prints a line.
 func awaitRound(t testing.TB, p *testprog.Proc, round, line string) {
 	t.Helper()
-	for range 1000 {
-		if slices.Contains(p.Round(round), line) {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("no round prints %q", line)
+	testprog.Until(t, fmt.Sprintf("a round prints %q", line), p.Pid, func() bool { return slices.Contains(p.Round(round), line) })
 }
 
 // checkUntouched holds a process to being as if nobody had ever come.

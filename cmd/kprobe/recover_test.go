@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"kprobe/internal/testprog"
 )
@@ -138,11 +137,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 			}
 			return strings.Count(string(maps), "/memfd:kprobe-")
 		}
-		for end := time.Now().Add(10 * time.Second); shared() == 0; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("there is no memory in common: nothing is tried")
-			}
-		}
+		testprog.Until(t, "there is memory in common", k.Pid, func() bool { return shared() > 0 })
 		if dead != "the controller" {
 			if err := syscall.Kill(guardianOf(t, k.Pid), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
@@ -158,11 +153,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 				t.Errorf("recover: %s", r)
 			}
 		}
-		for end := time.Now().Add(20 * time.Second); shared() > 0; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s is dead, and memory stays in the process", dead)
-			}
-		}
+		testprog.Until(t, dead+" is dead: no memory stays in the process", p.Pid, func() bool { return shared() == 0 })
 		if got := p.Round("100")[0]; got != want {
 			t.Errorf("afterwards the program's result is %q and not %q", got, want)
 		}

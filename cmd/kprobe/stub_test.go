@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"kprobe/internal/testprog"
 )
@@ -94,10 +93,8 @@ func TestStubStarted(t *testing.T) {
 				stub.address = fmt.Sprintf("tcp:127.0.0.1:%d", port)
 			}
 		}
-		for end := time.Now().Add(time.Minute); strings.HasPrefix(stub.address, "unix:") && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-			if _, err := os.Stat(socket); err == nil {
-				break
-			}
+		if strings.HasPrefix(stub.address, "unix:") {
+			testprog.Until(t, "the stub listens", server.Pid, func() bool { _, err := os.Stat(socket); return err == nil })
 		}
 		r := run(t, "trace", "--stub", stub.address, "p:began main")
 		if len(r.Lines) != 1 || !strings.Contains(r.Lines[0], "began: (main+0x0/") || r.Status != 0 {

@@ -173,7 +173,8 @@ func TestStatIntervals(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
 	k := started(t, tool(t, "stat", "-i", "50ms", "-p", fmt.Sprint(p.Pid), "p jumpers:jumper"), p.Pid)
 	p.Round("1000")
-	time.Sleep(200 * time.Millisecond) // an interval, and more
+	for !strings.Contains(k.Line(), "hits/s  share") {
+	}
 	k.Signal(syscall.SIGINT)
 	r := k.Result()
 	if !r.OK() || count(r.Lines, "hits/s  share") < 1 || count(r.Lines, "jumpers:jumper") < 2 || count(r.Lines, "missed") != 1 {

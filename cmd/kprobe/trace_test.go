@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -243,7 +244,6 @@ func TestSignalsWithProgram(t *testing.T) {
 	k.Expect("ready")
 	k.Signal(syscall.SIGINT)
 	k.Signal(syscall.SIGQUIT)
-	time.Sleep(50 * time.Millisecond)
 	if got := k.Round("10"); len(got) < 2 {
 		t.Errorf("%q", got)
 	}
@@ -255,31 +255,22 @@ func TestSignalsWithProgram(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "pid")
 	k = testprog.StartCmd(t, tool(t, "trace", "p:in libc:getenv", "--", "sh", "-c", "echo $$ > "+mark+"; exec sleep 1000"))
 	var pid int
-	for range 1000 {
-		if b, err := os.ReadFile(mark); err == nil && len(b) > 0 && b[len(b)-1] == '\n' {
+	testprog.Until(t, "the program runs", k.Pid, func() bool {
+		b, err := os.ReadFile(mark)
+		if err == nil && bytes.HasSuffix(b, []byte("\n")) {
 			pid, _ = strconv.Atoi(strings.TrimSpace(string(b)))
-			break
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if pid == 0 {
-		t.Fatal("the program does not run")
-	}
+		return pid > 0
+	})
 	// It is kprobe's child, so it is ours to end only while it is that program.
 	left, err := os.FindProcess(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer left.Kill()
-	time.Sleep(100 * time.Millisecond) // the exec of sleep
+	testprog.Executed(t, pid, "sleep")
 	k.Signal(syscall.SIGTERM)
-	deadline := time.Now().Add(20 * time.Second)
-	for statusField(t, pid, "TracerPid") != "0" {
-		if time.Now().After(deadline) {
-			t.Fatal("TERM does not detach")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testprog.Until(t, "TERM detaches", k.Pid, func() bool { return statusField(t, pid, "TracerPid") == "0" })
 	checkUntouched(t, pid)
 	if err := left.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the program does not run on: %v", err)

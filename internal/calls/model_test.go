@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"kprobe/arch"
+	"kprobe/internal/testprog"
 	"kprobe/symbol"
 	"kprobe/target"
 )
@@ -403,7 +403,7 @@ func TestModel(t *testing.T) {
 	if testing.Short() {
 		seeds = 100
 	}
-	first := uint64(time.Now().UnixNano())
+	first := testprog.Seed(t)
 	if *seedFlag != 0 {
 		first, seeds = *seedFlag, 1
 	}

@@ -12,6 +12,7 @@ import (
 
 	"kprobe"
 	"kprobe/arch"
+	"kprobe/internal/testprog"
 )
 
 // Any of the handlers may be missing.
@@ -352,12 +353,17 @@ func unregisterWaitsForHandlers(t *testing.T, v *Victim) {
 			register(t, s, kp)
 			wait := v.Start(t, "jumper 12")
 			<-entered
-			time.AfterFunc(30*time.Millisecond, func() { close(leave) })
-			if end == "close" {
-				ok(t, s.Close())
-			} else {
-				ok(t, s.UnregisterKprobe(kp))
-			}
+			ended := make(chan error, 1)
+			go func() {
+				if end == "close" {
+					ended <- s.Close()
+				} else {
+					ended <- s.UnregisterKprobe(kp)
+				}
+			}()
+			testprog.Blocked(t, map[string]string{"close": "(*Session).Close", "unregister": "(*Session).UnregisterKprobe"}[end])
+			close(leave)
+			ok(t, <-ended)
 			if running.Load() != 0 {
 				t.Error("a handler runs after its probe was unregistered")
 			}

@@ -2,15 +2,14 @@ package jit
 
 import (
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
 	"kprobe/bpf/verify"
+	"kprobe/internal/testprog"
 )
 
 // What random programs may call: everything that does not need a map.
@@ -84,20 +83,18 @@ func TestRandomPrograms(t *testing.T) {
 
 // A million of them, and more as long as SOAK says.
 func TestSoakRandomPrograms(t *testing.T) {
-	n, least, end := uint64(200), uint64(0), time.Time{}
-	if soak, err := time.ParseDuration(os.Getenv("SOAK")); err == nil {
-		n, least, end = 1<<14, 1_000_000, time.Now().Add(soak)
+	n, least := uint64(200), 1
+	if testprog.Soak(t, 0) > 0 {
+		n, least = 1<<14, 1_000_000>>14
 	}
 	m := harness(t)
 	template := mapWorld(t, randomMaps()...)
-	for done := uint64(0); ; {
+	done := uint64(0)
+	for range testprog.Rounds(t, 0, least) {
 		compareRandom(t, m, template, 1<<40+done, n)
 		done += n
-		t.Logf("%d programs agree", done)
-		if done >= least && !time.Now().Before(end) {
-			return
-		}
 	}
+	t.Logf("%d programs agree", done)
 }
 
 // Whatever the verifier accepts, compiled or interpreted, does the same.

@@ -98,6 +98,17 @@ func (p Process) ThreadFile(tid int, name string) string {
 	return fmt.Sprintf("/proc/%d/task/%d/%s", p, tid, name)
 }
 
+// Children lists the processes that a thread of this one has started, and that have not been waited for.
+func (p Process) Children(tid int) (all []int) {
+	list, _ := os.ReadFile(p.ThreadFile(tid, "children"))
+	for _, child := range strings.Fields(string(list)) {
+		if n, err := strconv.Atoi(child); err == nil {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
 // Numbers lists the entries of a folder that are numbers: tasks.
 func Numbers(d *os.File) ([]int, error) {
 	names, err := d.Readdirnames(-1)

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"kprobe/internal/proc"
 	"kprobe/internal/testprog"
@@ -21,9 +20,7 @@ func TestProcessWithoutItsFirstThread(t *testing.T) {
 	start, exe := of.Start(), readlink(t, of)
 	p.Send("leader_leaves")
 	p.Expect("done")
-	for proc.Thread(p.Pid).HasMemory() { // on a busy machine it may take its time to end
-		time.Sleep(time.Millisecond)
-	}
+	testprog.Until(t, "the first thread ends", p.Pid, func() bool { return !proc.Thread(p.Pid).HasMemory() })
 	if got := of.Start(); got != start || start == 0 {
 		t.Errorf("started at %d, not %d", got, start)
 	}
@@ -59,9 +56,7 @@ func TestEndedProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	of := proc.Process(cmd.Process.Pid)
-	for of.Start() != 0 { // until it is a zombie: nobody has waited for it
-		time.Sleep(time.Millisecond)
-	}
+	testprog.Until(t, "it is a zombie", int(of), func() bool { return of.Start() == 0 })
 	if _, err := of.Readlink("exe"); err == nil {
 		t.Error("a zombie has a program")
 	}
@@ -98,7 +93,6 @@ func TestOneWayIntoProc(t *testing.T) {
 		"internal/proc/proc.go":          "",
 		"target/gdbremote/program.go":    "a stub's files, on its host",
 		"script/cgroup.go":               "a group outlives the thread",
-		"internal/testprog/proc.go":      "the tests' own eyes",
 		"internal/testprog/leftovers.go": "the tests' own eyes",
 	}
 	root := filepath.Join("..", "..")

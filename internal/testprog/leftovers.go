@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"kprobe/internal/patience"
 )
 
 // Before is how a process and its tracer-to-be were: what to hold them to when
@@ -48,10 +50,10 @@ func (b *Before) Left() []string {
 func (b *Before) LeftThere() []string { return settled(b.there) }
 
 func settled(look func() []string) []string {
-	deadline := time.Now().Add(20 * time.Second)
+	patience := patience.Of(Here, 20*time.Second)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		left := look()
-		if len(left) == 0 || time.Now().After(deadline) {
+		if len(left) == 0 || patience.Spent() {
 			return left
 		}
 		time.Sleep(pause)

@@ -3,7 +3,6 @@ package testprog
 import (
 	"os"
 	"testing"
-	"time"
 )
 
 // Need is the one way to skip a test: it says what the test cannot do without.
@@ -18,21 +17,6 @@ func Need(t testing.TB, reason string, cond bool) {
 		t.Fatalf("needs %s", reason)
 	}
 	t.Skipf("needs %s", reason)
-}
-
-// Soak is how long a soak test runs: usual, or what the environment's SOAK says
-// ("make soak SOAK=2h").
-func Soak(t testing.TB, usual time.Duration) time.Duration {
-	t.Helper()
-	v := os.Getenv("SOAK")
-	if v == "" {
-		return usual
-	}
-	d, err := time.ParseDuration(v)
-	if err != nil {
-		t.Fatalf("SOAK: %v", err)
-	}
-	return d
 }
 
 // LeftToAll begins what a test of the long run says where the gate runs.

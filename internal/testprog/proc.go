@@ -7,13 +7,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"kprobe/internal/patience"
 )
 
 // Nobody is the unprivileged user that AsUser means.
@@ -26,8 +27,8 @@ const Nobody = 65534
 type Proc struct {
 	Pid int
 
-	// Patience bounds each wait; a program that says nothing for that long
-	// fails the test. Change it before waiting.
+	// Patience bounds each wait, as the constant does those of Until: a program that
+	// says nothing for that long fails the test. Change it before waiting.
 	Patience time.Duration
 
 	t     testing.TB
@@ -86,7 +87,7 @@ func StartCmd(t testing.TB, cmd *exec.Cmd) *Proc {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proc{t: t, Patience: time.Minute, life: life, streams: 2,
+	p := &Proc{t: t, Patience: Patience, life: life, streams: 2,
 		gone: make(chan struct{}), pulse: make(chan struct{}, 1)}
 	p.cmd = &exec.Cmd{
 		Path: runner, Args: append([]string{runner, cmd.Path}, cmd.Args[1:]...),
@@ -234,13 +235,19 @@ func (p *Proc) Result() Result {
 func (p *Proc) end() {
 	p.life.Close()
 	p.stdin.Close()
-	select {
-	case <-p.gone:
-		p.cmd.Wait()
-	case <-time.After(10 * time.Second):
-		// Killed, and yet not gone: a tracer holds it.
-		p.t.Errorf("testprog: pid %d does not go away\n%s", p.Pid, p.describe())
+	gone := func() bool {
+		select {
+		case <-p.gone:
+			return true
+		default:
+			return false
+		}
 	}
+	if !p.until(gone) { // killed, and yet not gone: a tracer holds it
+		p.t.Errorf("testprog: pid %d does not go away\n%s", p.Pid, p.describe())
+		return
+	}
+	p.cmd.Wait()
 }
 
 func (p *Proc) next() (line string, ok bool) {
@@ -254,20 +261,23 @@ func (p *Proc) next() (line string, ok bool) {
 	return line, ok
 }
 
-// until waits for cond, which is called with the lock held.
+// until waits for cond, which is called with the lock held, and tells whether it came. The runner is the subject: the
+// program is its child.
 func (p *Proc) until(cond func() bool) bool {
-	late := time.After(p.Patience)
+	patience := patience.Of(p.cmd.Process.Pid, p.Patience)
+	gone := p.gone
 	for {
 		p.mu.Lock()
 		ok := cond()
 		p.mu.Unlock()
-		if ok {
-			return true
+		if ok || patience.Spent() {
+			return ok
 		}
 		select {
 		case <-p.pulse:
-		case <-late:
-			return false
+		case <-gone:
+			gone = nil
+		case <-time.After(200 * time.Millisecond): // for patience
 		}
 	}
 }
@@ -293,12 +303,8 @@ func (p *Proc) collect(stdout io.Reader) {
 
 // describe is what one wants to know about a program that hangs or ended too soon.
 func (p *Proc) describe() string {
+	p.until(func() bool { return p.streams > 0 || p.status != nil }) // without output it is about to end: how?
 	p.mu.Lock()
-	for n := 0; p.streams == 0 && p.status == nil && n < 100; n++ { // it is about to end: how?
-		p.mu.Unlock()
-		time.Sleep(10 * time.Millisecond)
-		p.mu.Lock()
-	}
 	defer p.mu.Unlock()
 	var b strings.Builder
 	if p.status != nil {
@@ -307,30 +313,6 @@ func (p *Proc) describe() string {
 	}
 	fmt.Fprintf(&b, "%s%s", strings.Join(append(p.lines, ""), "\n"), p.stderr.String())
 	b.WriteString(States(p.Pid))
-	return b.String()
-}
-
-// States tells what each thread of a process and of its children does, a line for each.
-func States(pid int) string {
-	var b strings.Builder
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
-	for _, task := range tasks {
-		status, _ := os.ReadFile(filepath.Join(task, "status"))
-		for line := range strings.Lines(string(status)) {
-			if key, _, _ := strings.Cut(line, ":"); key == "State" || key == "TracerPid" || key == "Pid" || key == "SigBlk" {
-				b.WriteString(strings.ReplaceAll(line, "\n", " "))
-			}
-		}
-		call, _ := os.ReadFile(filepath.Join(task, "syscall"))
-		where, _ := os.ReadFile(filepath.Join(task, "wchan"))
-		fmt.Fprintf(&b, "syscall: %s in %s\n", bytes.TrimSpace(call), where)
-		children, _ := os.ReadFile(filepath.Join(task, "children"))
-		for _, child := range strings.Fields(string(children)) {
-			if n, err := strconv.Atoi(child); err == nil {
-				b.WriteString(States(n))
-			}
-		}
-	}
 	return b.String()
 }
 

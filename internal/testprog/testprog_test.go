@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // programs are the ones that answer a numbered round with results that depend on
@@ -139,12 +138,13 @@ func TestSleepersReportAnInterruption(t *testing.T) {
 	p := Start(t, Build(t, "sleepers", "-O2"))
 	p.Round("wake")
 	// A stop and a continue: what an attach that does not mend it amounts to.
-	time.Sleep(50 * time.Millisecond)
-	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
-		if err := p.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(50 * time.Millisecond)
+	AllIn(t, p.Pid, "S")
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	AllIn(t, p.Pid, "T")
+	if err := p.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
 	}
 	if p.Expect("epoll_wait") != "epoll_wait EINTR" {
 		t.Error("no EINTR told")

@@ -8,7 +8,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"kprobe/internal/proc"
 )
@@ -127,20 +126,18 @@ func compare(m Mapping, live, disk []byte) (diffs []string) {
 // journals lists those that there are.
 func Restored(t testing.TB, pid int, journals func(pid int) ([]string, error)) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for ; ; time.Sleep(5 * time.Millisecond) {
+	UntilNil(t, "a guardian puts the text back", Here, func() error {
 		diffs, err := TextDiff(pid)
 		if err != nil {
 			t.Fatal(err)
 		}
 		left, err := journals(pid)
-		switch {
-		case err != nil:
+		if err != nil {
 			t.Fatal(err)
-		case len(diffs) == 0 && len(left) == 0:
-			return
-		case time.Now().After(deadline):
-			t.Fatalf("not restored: %v, %v", diffs, left)
 		}
-	}
+		if len(diffs) > 0 || len(left) > 0 {
+			return fmt.Errorf("not restored: %v, %v", diffs, left)
+		}
+		return nil
+	})
 }

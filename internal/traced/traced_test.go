@@ -2,12 +2,13 @@ package traced
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
-	"time"
 
 	"kprobe/internal/proc"
+	"kprobe/internal/testprog"
 	"kprobe/symbol"
 )
 
@@ -47,10 +48,11 @@ func TestAskedWaits(t *testing.T) {
 	if !f.Asked(args(requestSeize, self), parent, nil, func() { order <- "called" }) {
 		t.Fatal("it concerns nobody")
 	}
+	testprog.Blocked(t, "(*Family).")
 	select {
 	case got := <-order:
 		t.Fatalf("%s before it was known how to let go", got)
-	case <-time.After(20 * time.Millisecond):
+	default:
 	}
 	f.Join(self, func() { order <- "let go" })
 	if a, b := <-order, <-order; a != "let go" || b != "called" {
@@ -93,7 +95,7 @@ func TestSearchOnce(t *testing.T) {
 		return symbol.Open(f, nil)
 	})
 	var s Search
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	testprog.UntilNil(t, "its libraries are loaded", c.Process.Pid, func() error {
 		text, err := proc.Process(c.Process.Pid).Read("maps")
 		if err != nil {
 			t.Fatal(err)
@@ -103,13 +105,11 @@ func TestSearchOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		space.Update(maps)
-		if len(s.Places(space, nil)) > 0 { // its libraries are loaded
-			break
+		if len(s.Places(space, nil)) == 0 {
+			return fmt.Errorf("the function is nowhere in\n%s", text)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("the function is nowhere in\n%s", text)
-		}
-	}
+		return nil
+	})
 	if again := s.Places(space, nil); again != nil {
 		t.Errorf("looked through again: %v", again)
 	}

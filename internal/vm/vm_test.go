@@ -6,8 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
+	"kprobe/internal/testprog"
 	"kprobe/internal/vm"
 	"kprobe/internal/vm/vmtest"
 )
@@ -69,11 +69,12 @@ func TestOrphans(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	run(t, v, "for i in $(seq 300); do usleep ${i}0000 & done >/dev/null 2>&1")
 	long := strings.Repeat("0123456789", 100)
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+	testprog.Until(t, "all have ended", v.PID(), func() bool {
 		if got := run(t, v, "echo "+long); got != long+"\n" {
 			t.Fatalf("a command came back as %q", got)
 		}
-	}
+		return run(t, v, "pidof usleep || true") == ""
+	})
 }
 
 // CPUs that take turns have one thread, others one each.

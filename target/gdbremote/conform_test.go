@@ -8,7 +8,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"kprobe/internal/testprog"
 	"kprobe/internal/vm"
@@ -78,13 +77,11 @@ func TestConformanceMachine(t *testing.T) {
 
 func dial(t *testing.T, address string) *gdbremote.Target {
 	t.Helper()
-	g, err := gdbremote.Dial(address, nil)
-	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); g, err = gdbremote.Dial(address, nil) {
-		time.Sleep(10 * time.Millisecond) // it does not listen yet
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	var g *gdbremote.Target
+	testprog.UntilNil(t, address+" listens", testprog.Here, func() (err error) {
+		g, err = gdbremote.Dial(address, nil)
+		return err
+	})
 	t.Cleanup(func() { g.Close() })
 	return g
 }

@@ -11,6 +11,7 @@ import (
 	"kprobe"
 	"kprobe/arch"
 	"kprobe/internal/isa/amd64"
+	"kprobe/internal/testprog"
 	"kprobe/internal/vm"
 	"kprobe/internal/vm/vmtest"
 	"kprobe/target/gdbremote"
@@ -114,7 +115,7 @@ func TestVanishedWhileTheGuestKeeps(t *testing.T) {
 			}()
 			<-entered
 			if carried {
-				until(t, "the guest's probe", func() bool { return anyAt(k, between) })
+				testprog.Until(t, "the guest's probe", v.PID(), func() bool { return anyAt(k, between) })
 			} else if err := <-asleep; err != nil {
 				t.Fatal(err)
 			} else {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kprobe"
+	"kprobe/internal/testprog"
 	"kprobe/internal/vm"
 	"kprobe/internal/vm/vmtest"
 )
@@ -77,7 +78,7 @@ func TestJumpsComeAndGo(t *testing.T) {
 		case 1:
 			h := &kprobe.Kprobe{SymbolName: "write_null", PreHandler: func(*kprobe.Kprobe, *kprobe.Regs) int { return 0 }}
 			if err = s.RegisterKprobe(h); err == nil {
-				time.Sleep(50 * time.Millisecond)
+				testprog.Until(t, "a hit of the handler", v.PID(), func() bool { return h.Hits() > 0 })
 				err = s.UnregisterKprobe(h)
 			}
 		case 2:
@@ -91,7 +92,7 @@ func TestJumpsComeAndGo(t *testing.T) {
 		}
 		optimized(t, s, len(ps))
 	}
-	run(t, v, "touch /tmp/stop; for i in $(seq 300); do test -f /tmp/n1 -a -f /tmp/n2 && break; sleep 0.1; done")
+	run(t, v, "touch /tmp/stop; until test -f /tmp/n1 -a -f /tmp/n2; do sleep 0.1; done")
 	var n1, n2 uint64
 	if _, err := fmt.Sscan(run(t, v, "cat /tmp/n1 /tmp/n2; rm /tmp/n1 /tmp/n2 /tmp/stop /tmp/dd1 /tmp/dd2"), &n1, &n2); err != nil {
 		t.Fatal(err)

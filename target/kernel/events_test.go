@@ -3,13 +3,11 @@ package kernel_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/internal/testprog"
@@ -37,8 +35,7 @@ func switchesEvents(t *testing.T, v *vm.VM, k *kernel.Target) {
 		}
 		return all[i]
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := testprog.Context(t, "events are switched", v.PID())
 	for range 3 {
 		for _, on := range []bool{true, false} {
 			if err := k.SetEvent(ctx, system, name, on); err != nil {

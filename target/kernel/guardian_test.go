@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,7 +42,7 @@ func TestGuardian(t *testing.T) {
 	place := []string{"-k", v.Stub(), "--ram", v.RAM(), "--window", v.Window()}
 	run(t, v, "dmesg -c >/dev/null; rm -f /tmp/stop; while ! test -f /tmp/stop; do cat /proc/version >/dev/null; sync; done >/dev/null 2>&1 &")
 	defer run(t, v, "touch /tmp/stop")
-	rnd := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	rnd := testprog.Rand(t)
 	var stood []time.Duration
 	for i := range rounds {
 		args := [][]string{

@@ -14,6 +14,7 @@ import (
 	"kprobe"
 	"kprobe/arch"
 	"kprobe/event"
+	"kprobe/internal/testprog"
 	"kprobe/internal/vm"
 	"kprobe/internal/vm/vmtest"
 	symbols "kprobe/symbol/kernel"
@@ -110,7 +111,7 @@ func counters(t testing.TB, s *kprobe.Session, functions ...string) []*kprobe.Kp
 // the kernel itself, is tried again, so it takes its time.
 func optimized(t testing.TB, s *kprobe.Session, want int) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	testprog.UntilNil(t, "probes are jumps", testprog.Here, func() error {
 		s.WaitOptimized()
 		n := 0
 		for _, e := range s.List() {
@@ -118,13 +119,11 @@ func optimized(t testing.TB, s *kprobe.Session, want int) {
 				n++
 			}
 		}
-		if n == want {
-			return
+		if n != want {
+			return fmt.Errorf("%d of %d are", n, want)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%d of %d are jumps", n, want)
-		}
-	}
+		return nil
+	})
 }
 
 // Jumps in the guest count each pass on two CPUs at once, and nothing of them stays.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/arch"
@@ -264,8 +262,7 @@ func TestReturnsWhileTheySleep(t *testing.T) {
 	for i := range 3 {
 		run(t, v, fmt.Sprintf("rm -f /tmp/fifo%[1]d /tmp/got%[1]d; kwork sleep /tmp/fifo%[1]d /tmp/got%[1]d", i))
 	}
-	for end := time.Now().Add(time.Minute); counted.Hits() < 3 && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-	}
+	testprog.Until(t, "three calls", v.PID(), func() bool { return counted.Hits() >= 3 })
 	wake := func(i int) {
 		t.Helper()
 		run(t, v, fmt.Sprintf("echo woken >/tmp/fifo%[1]d; i=0; while ! test -s /tmp/got%[1]d && test $i -lt 300; do i=$((i+1)); sleep 0.1; done", i)) // a $(...) would be read from a pipe
@@ -337,12 +334,13 @@ func TestReturnsOfTheDead(t *testing.T) {
 	if n := rp.NMissed(); n < killed-2 {
 		t.Errorf("%d calls missed, of %d that never return", n, killed)
 	}
-	for end := time.Now().Add(2 * time.Minute); rp.Lost().Exited < 2; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("lost %+v", rp.Lost())
+	testprog.UntilNil(t, "calls whose tasks have ended are lost", v.PID(), func() error {
+		if l := rp.Lost(); l.Exited < 2 {
+			return fmt.Errorf("lost %+v", l)
 		}
-	}
-	until(t, "calls that are seen again", func() bool { // some may have been killed after instances were first looked for
+		return nil
+	})
+	testprog.Until(t, "calls that are seen again", v.PID(), func() bool { // some may have been killed after instances were first looked for
 		hits, missed := rp.Hits(), rp.NMissed()
 		run(t, v, "sh -c 'trap : USR1; for i in 1 2 3; do kill -USR1 $$; done'")
 		return rp.Hits()-hits >= 3 && rp.NMissed() == missed
@@ -378,7 +376,7 @@ func TestReturnsOfTheKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer cmd.Process.Kill()
-			until(t, "a jump", jumps)
+			testprog.Until(t, "a jump", v.PID(), jumps)
 			sleeper(t, v)
 			run(t, v, "true") // it sleeps by now
 			killBoth(t, cmd)
@@ -416,7 +414,7 @@ func TestReturnsCovered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rnd := rand.New(rand.NewPCG(seed(t), 0))
+	rnd := testprog.Rand(t)
 	rnd.Shuffle(len(sites), func(i, j int) { sites[i], sites[j] = sites[j], sites[i] })
 	const most = 300
 	n, served := 0, 0

@@ -3,6 +3,7 @@ package kernel_test
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -33,37 +34,32 @@ func sleeper(t testing.TB, v *vm.VM) {
 // sleepUntil has one sleep again and again until that was seen; the last one sleeps on.
 func sleepUntil(t testing.TB, v *vm.VM, seen <-chan struct{}) {
 	t.Helper()
-	until(t, "an event", func() bool {
+	testprog.Until(t, "an event", v.PID(), func() bool {
 		sleeper(t, v)
-		select {
-		case <-seen:
-			return true
-		case <-time.After(time.Second):
+		err := testprog.AwaitFor(time.Second, v.PID(), func() error {
+			select {
+			case <-seen:
+				return nil
+			default:
+				return errors.New("it was not seen")
+			}
+		})
+		if err != nil {
+			answered(t, v)
 		}
-		answered(t, v)
-		return false
+		return err == nil
 	})
 }
 
 // answered wakes it, and makes sure that it came back as it should.
 func answered(t testing.TB, v *vm.VM) {
 	t.Helper()
-	run(t, v, "echo woken >/tmp/fifo; for i in $(seq 300); do test -s /tmp/got && break; sleep 0.1; done")
+	run(t, v, "echo woken >/tmp/fifo; until test -s /tmp/got; do sleep 0.1; done")
 	if got := run(t, v, "cat /tmp/got"); got != "woken\n" {
 		t.Errorf("who slept in a probed function says %q", got)
 	}
 	if got := run(t, v, "dmesg | grep -iE -A9 'oops|bug:|int3|warning:' || true"); got != "" {
 		t.Errorf("the kernel has complaints:\n%s", got)
-	}
-}
-
-// until waits for something that another goroutine, or the guest, brings about.
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !f(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: it does not come", what)
-		}
 	}
 }
 

@@ -111,7 +111,7 @@ func TestModuleInside(t *testing.T) {
 		}
 		where = append(where, probes[0].Addr)
 		// Small functions have traps where two jumps do not fit.
-		until(t, "text of ours", func() bool {
+		testprog.Until(t, "text of ours", v.PID(), func() bool {
 			s.WaitOptimized()
 			for _, p := range append(probes, &rp.Kp) {
 				b := make([]byte, 1)
@@ -206,7 +206,7 @@ func TestModuleOfOneThatWasKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "text of ours", func() bool {
+		testprog.Until(t, "text of ours", v.PID(), func() bool {
 			b, err := v.Monitor(fmt.Sprintf("x/1xb %#x", uint64(at)))
 			if err != nil {
 				t.Fatal(err)

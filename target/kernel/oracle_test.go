@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +16,7 @@ import (
 
 	"kprobe"
 	"kprobe/event"
+	"kprobe/internal/testprog"
 	"kprobe/internal/vm"
 	"kprobe/internal/vm/vmtest"
 	"kprobe/target/gdbremote"
@@ -110,19 +109,6 @@ func pack(t testing.TB, v *vm.VM, command string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// seed is new each time, unless KPROBE_SEED says which.
-func seed(t testing.TB) uint64 {
-	s := uint64(time.Now().UnixNano())
-	if text := os.Getenv("KPROBE_SEED"); text != "" {
-		var err error
-		if s, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("KPROBE_SEED=%d", s)
-	return s
 }
 
 // Bounds on how often a chosen function is called: a stop costs milliseconds.
@@ -257,7 +243,7 @@ func oracle(t *testing.T, n int, open func(testing.TB, *vm.VM) *kprobe.Session) 
 	sum := run(t, v, "cd /tmp; kwork 1")
 	t.Log("work alone:", time.Since(start))
 	s := open(t, v)
-	chosen := choose(t, v, s.Target().(*target.Target), n, rand.New(rand.NewPCG(seed(t), 0)))
+	chosen := choose(t, v, s.Target().(*target.Target), n, testprog.Rand(t))
 	if err := s.Close(); err != nil { // a stub has one client at a time
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"kprobe"
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
+	"kprobe/internal/testprog"
 	"kprobe/internal/vm"
 	"kprobe/internal/vm/vmtest"
 	"kprobe/target/gdbremote"
@@ -92,7 +93,7 @@ func TestOverride(t *testing.T) {
 	if err := s.Register(p); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a trap in the text", func() bool {
+	testprog.Until(t, "a trap in the text", v.PID(), func() bool {
 		s.WaitOptimized()
 		b := make([]byte, 1)
 		return stops.ReadAt(p.Addr, b) == nil && b[0] == stops.Arch().Break[0]

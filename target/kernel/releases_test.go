@@ -94,7 +94,7 @@ func inModule(t *testing.T, s *kprobe.Session, v *vm.VM, w *watchful) {
 	if e := s.Plan(&kprobe.Kprobe{SymbolName: p.SymbolName, Program: kprobe.CountOnly}); e.Jump != "alone" && e.Jump != "moved" {
 		t.Fatalf("no jump in a module: %+v", e)
 	}
-	until(t, "a jump in a module", func() bool {
+	testprog.Until(t, "a jump in a module", v.PID(), func() bool {
 		s.WaitOptimized()
 		b := make([]byte, 1)
 		return w.ReadAt(p.Addr, b) == nil && b[0] == 0xe9
@@ -216,7 +216,7 @@ func threeWays(t *testing.T, v *vm.VM) {
 		t.Errorf("%d calls of vfs_write", n)
 	}
 	for _, p := range pairs { // who prints may be between the two
-		until(t, p[0].Addr.String()+" and what is behind it were executed equally often", func() bool { return p[0].Hits() == p[1].Hits() })
+		testprog.Until(t, p[0].Addr.String()+" and what is behind it were executed equally often", v.PID(), func() bool { return p[0].Hits() == p[1].Hits() })
 	}
 	switchesEvents(t, v, k)
 	inModule(t, s, v, w)

@@ -178,7 +178,7 @@ func TestResetAfterKilled(t *testing.T) {
 			}
 			defer cmd.Process.Kill()
 			if verb == "stat" {
-				until(t, "a jump", func() bool { return vmtest.Journalled(t, v.Window()) })
+				testprog.Until(t, "a jump", v.PID(), func() bool { return vmtest.Journalled(t, v.Window()) })
 			} else {
 				seen := make(chan struct{})
 				go func() {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/arch"
@@ -85,7 +84,7 @@ func sameLater(t testing.TB, v *vm.VM, before []byte) {
 func inText(t testing.TB, s *kprobe.Session, w *watchful, ps []*kprobe.Kprobe) (traps int) {
 	t.Helper()
 	jumps := make(map[arch.Addr]bool)
-	until(t, "traps in the text", func() bool {
+	testprog.Until(t, "traps in the text", testprog.Here, func() bool {
 		s.WaitOptimized()
 		for _, e := range s.List() {
 			jumps[e.Addr] = e.Optimized
@@ -256,7 +255,7 @@ func TestTrapsComeAndGo(t *testing.T) {
 			if err := s.RegisterKprobe(h); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(100 * time.Millisecond)
+			testprog.Until(t, "a hit of the handler", v.PID(), func() bool { return h.Hits() > 0 })
 			if err := s.UnregisterKprobe(h); err != nil {
 				t.Fatal(err)
 			}
@@ -266,7 +265,7 @@ func TestTrapsComeAndGo(t *testing.T) {
 		}
 		inText(t, s, w, ps)
 	}
-	run(t, v, "touch /tmp/stop; for i in $(seq 300); do test -f /tmp/n1 -a -f /tmp/n2 && break; sleep 0.1; done")
+	run(t, v, "touch /tmp/stop; until test -f /tmp/n1 -a -f /tmp/n2; do sleep 0.1; done")
 	var n1, n2 uint64
 	if _, err := fmt.Sscan(run(t, v, "cat /tmp/n1 /tmp/n2; rm /tmp/n1 /tmp/n2 /tmp/stop /tmp/dd1 /tmp/dd2"), &n1, &n2); err != nil {
 		t.Fatal(err)
@@ -355,13 +354,9 @@ func TestTrapsOfOneThatWasKilled(t *testing.T) {
 			io.Copy(io.Discard, out)
 		}()
 		run(t, v, "rm -f /tmp/stop; for i in 1 2; do { while ! test -f /tmp/stop; do dd if=/dev/zero of=/dev/null bs=1 count=1000 2>/tmp/dd$i; done; touch /tmp/done$i; } >/dev/null 2>&1 & done")
-		select {
-		case <-seen:
-		case <-time.After(2 * time.Minute):
-			t.Fatalf("nothing is traced: %s", &stderr)
-		}
+		testprog.Receive(t, "a traced line of "+cmd.String(), v.PID(), seen)
 		// Of a breakpoint of the stub's the machine would stand at the next hit. Memory does not show those.
-		until(t, "traps in the text", func() bool {
+		testprog.Until(t, "traps in the text", v.PID(), func() bool {
 			for _, at := range sites {
 				b, err := v.Monitor(fmt.Sprintf("x/1xb %#x", uint64(at)))
 				if err != nil {
@@ -384,7 +379,7 @@ func TestTrapsOfOneThatWasKilled(t *testing.T) {
 		if err := k.Close(); err != nil {
 			t.Error(err)
 		}
-		run(t, v, "touch /tmp/stop; for i in $(seq 300); do test -f /tmp/done1 -a -f /tmp/done2 && break; sleep 0.1; done; rm /tmp/done1 /tmp/done2 /tmp/stop")
+		run(t, v, "touch /tmp/stop; until test -f /tmp/done1 -a -f /tmp/done2; do sleep 0.1; done; rm /tmp/done1 /tmp/done2 /tmp/stop")
 		quiet(t, v)
 	}
 }

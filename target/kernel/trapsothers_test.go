@@ -11,6 +11,7 @@ import (
 
 	"kprobe"
 	"kprobe/arch"
+	"kprobe/internal/testprog"
 	"kprobe/internal/vm"
 	"kprobe/internal/vm/vmtest"
 )
@@ -175,7 +176,7 @@ func TestGatesComeAndGo(t *testing.T) {
 		if err := s.SetOptimization(i%2 == 1); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "text that nobody rewrites", func() bool {
+		testprog.Until(t, "text that nobody rewrites", v.PID(), func() bool {
 			err := s.RegisterKprobes(ps)
 			if err != nil && !errors.Is(err, syscall.EBUSY) {
 				t.Fatal(err)
@@ -197,7 +198,7 @@ func TestGatesComeAndGo(t *testing.T) {
 			alike(t, own.name, p)
 		}
 	}
-	run(t, v, "touch /tmp/stop; for i in $(seq 1200); do test -f /tmp/over && break; sleep 0.1; done; test -f /tmp/over")
+	run(t, v, "touch /tmp/stop; until test -f /tmp/over; do sleep 0.1; done; test -f /tmp/over")
 	sameLater(t, v, before)
 	quiet(t, v)
 }
@@ -206,7 +207,7 @@ func TestGatesComeAndGo(t *testing.T) {
 func hit(t testing.TB, s *kprobe.Session, w *watchful, ps []*kprobe.Kprobe) {
 	t.Helper()
 	had := make(map[*kprobe.Kprobe]uint64)
-	until(t, "traps that are hit", func() bool {
+	testprog.Until(t, "traps that are hit", testprog.Here, func() bool {
 		s.WaitOptimized()
 		n := 0
 		for _, p := range ps {

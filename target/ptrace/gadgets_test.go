@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/testprog"
 	"kprobe/internal/tracee"
 )
 
@@ -27,12 +28,8 @@ func runs(t *testing.T, argv ...string) int {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	for end := time.Now().Add(time.Minute); taskState(cmd.Process.Pid, cmd.Process.Pid) != 'S'; {
-		if time.Now().After(end) {
-			t.Fatalf("%v does not come to rest", argv)
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testprog.Executed(t, cmd.Process.Pid, argv[0])
+	testprog.AllIn(t, cmd.Process.Pid, "S")
 	return cmd.Process.Pid
 }
 

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"fmt"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,11 +42,7 @@ func TestGuardianIsUsedAgain(t *testing.T) {
 		if left, err := lifeline.Journals(p.Pid); err != nil || len(left) != 0 {
 			t.Errorf("let go, the journals are %q, %v", left, err)
 		}
-		for end := time.Now().Add(time.Minute); !spares.Has(guardian); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("guardian %d is not free", guardian)
-			}
-		}
+		testprog.Until(t, "the guardian is free", guardian, func() bool { return spares.Has(guardian) })
 		return guardian
 	}
 	first := guarded()
@@ -79,13 +74,14 @@ func TestGuardianKnowsFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Kill(guardian, syscall.SIGCONT) })
-	untilStopped(t, guardian)
+	testprog.AllIn(t, guardian, "T") // a thread on another CPU may go on for a moment
 	guarded := make(chan error)
 	go func() { guarded <- target.Guard(0x1000, 2) }()
+	testprog.Blocked(t, ".Guard(")
 	select {
 	case err := <-guarded:
 		t.Fatalf("a guardian that does nothing is relied on: %v", err)
-	case <-time.After(200 * time.Millisecond):
+	default:
 	}
 	if left, err := lifeline.Journals(p.Pid); err != nil || len(left) != 0 {
 		t.Errorf("the journals are %q, %v", left, err)
@@ -102,23 +98,6 @@ func TestGuardianKnowsFirst(t *testing.T) {
 	}
 }
 
-// untilStopped waits until no thread of a process runs that was sent SIGSTOP: one on another CPU may go on for a moment.
-func untilStopped(t *testing.T, pid int) {
-	t.Helper()
-	runs := func(tid int) bool {
-		stat := proc.Thread(tid).Stat()
-		return len(stat) > 0 && stat[0] != "T"
-	}
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if tids, err := proc.Process(pid).Threads(); err != nil {
-			t.Fatal(err)
-		} else if !slices.ContainsFunc(tids, runs) {
-			return
-		}
-	}
-	t.Fatalf("process %d does not stop", pid)
-}
-
 // A guardian that is taken and put back is kept as long as any: it is not let go by the timer of the time before.
 func TestSpareGuardianIsKeptAnew(t *testing.T) {
 	g, err := guardian.Start(guardianName, nil)
@@ -126,9 +105,7 @@ func TestSpareGuardianIsKeptAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Leave)
-	for !guardian.Is(proc.Process(g.PID()).Read) { // until it has executed its program
-		time.Sleep(time.Millisecond)
-	}
+	testprog.Until(t, "the guardian executes its program", g.PID(), func() bool { return guardian.Is(proc.Process(g.PID()).Read) })
 	if p, err := Attach(g.PID()); err == nil {
 		p.Close()
 		t.Error("a guardian can be probed")

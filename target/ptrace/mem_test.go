@@ -6,7 +6,6 @@ import (
 	"errors"
 	"syscall"
 	"testing"
-	"time"
 
 	"kprobe/arch"
 	"kprobe/internal/testprog"
@@ -38,10 +37,8 @@ func TestMemoryOfAnEndedProcess(t *testing.T) {
 		"read":  func() error { return p.ReadAt(at, make([]byte, len(b))) },
 		"write": func() error { return p.WriteAt(at, b) },
 	} {
-		err := do()
-		for end := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(end); err = do() {
-			time.Sleep(time.Millisecond)
-		}
+		var err error
+		testprog.Until(t, what+" fails", prog.Pid, func() bool { err = do(); return err != nil })
 		if !errors.Is(err, syscall.ESRCH) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -3,11 +3,13 @@
 package ptrace
 
 import (
-	"kprobe/internal/tracee"
+	"fmt"
 	"os/exec"
 	"syscall"
 	"testing"
-	"time"
+
+	"kprobe/internal/testprog"
+	"kprobe/internal/tracee"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,11 +23,7 @@ func TestEndedShareNoMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Wait() })
-		for end := time.Now().Add(time.Minute); taskState(c.Process.Pid, c.Process.Pid) != 'Z'; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("it does not end")
-			}
-		}
+		testprog.AllIn(t, c.Process.Pid, "Z")
 		return c.Process.Pid
 	}
 	p := &Process{pid: ended()}
@@ -43,9 +41,8 @@ func TestStrangerIsLetGoWithItsSignal(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Process.Kill(); c.Wait() })
-		for taskState(c.Process.Pid, c.Process.Pid) != 'S' { // before that it may be on its way through exec, and stop there
-			time.Sleep(time.Millisecond)
-		}
+		testprog.Executed(t, c.Process.Pid, "sleep")
+		testprog.AllIn(t, c.Process.Pid, "S") // before that it may be on its way through exec, and stop there
 		return c
 	}
 	ours, stranger := sleeper(), sleeper()
@@ -62,8 +59,14 @@ func TestStrangerIsLetGoWithItsSignal(t *testing.T) {
 		}
 		p.threads[pid] = &thread{tid: pid, tgid: pid}
 		unix.Kill(pid, unix.SIGTERM)
-		for taskState(pid, pid) != 't' {
-			time.Sleep(time.Millisecond)
+		err := testprog.Await(pid, func() error {
+			if state := taskState(pid, pid); state != 't' {
+				return fmt.Errorf("the stranger's state is %q", state)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
 		}
 		if _, err := p.Freeze(); err != nil {
 			t.Error(err)

@@ -5,12 +5,11 @@ package ptrace_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"kprobe/arch"
+	"kprobe/internal/proc"
 	"kprobe/internal/testprog"
 	"kprobe/target"
 	"kprobe/target/ptrace"
@@ -22,12 +21,10 @@ func TestNobodyButAThreadInVfork(t *testing.T) {
 	prog := testprog.Start(t, testprog.Build(t, "vforked", "-O2"))
 	prog.Send("1")
 	prog.Expect("child")
-	for { // another thread ends soon
-		if tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", prog.Pid)); err != nil || len(tasks) == 1 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testprog.Until(t, "the other thread ends", prog.Pid, func() bool {
+		tids, err := proc.Process(prog.Pid).Threads()
+		return err == nil && len(tids) == 1
+	})
 	p, err := ptrace.Attach(prog.Pid)
 	if err != nil {
 		t.Fatal(err)

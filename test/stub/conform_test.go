@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"kprobe"
 	"kprobe/arch"
@@ -134,13 +133,11 @@ func (m *subject) dial(t testing.TB, path string) (*run, *gdbremote.Target) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
 	r := m.start(t, path, "-g", socket)
-	g, err := gdbremote.Dial("unix:"+socket, nil)
-	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); g, err = gdbremote.Dial("unix:"+socket, nil) {
-		time.Sleep(10 * time.Millisecond) // it does not listen yet
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	var g *gdbremote.Target
+	testprog.UntilNil(t, "the stub listens", testprog.Here, func() (err error) {
+		g, err = gdbremote.Dial("unix:"+socket, nil)
+		return err
+	})
 	t.Cleanup(func() { g.Close() })
 	if g.Arch() != m.arch {
 		t.Fatalf("it is taken for %s", g.Arch().Name)

@@ -3,6 +3,7 @@ package cases
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"kprobe/internal/proc"
+	"kprobe/internal/testprog"
 )
 
 // Runner runs cases.
@@ -66,12 +68,9 @@ func (r *Runner) Run(c *Case) Result {
 	main := r.start(r.command(c, pid), c.Env, out)
 	defer main.end()
 	if c.After != "" {
-		select {
-		case <-out.ready:
+		if main.until(c.Timeout, func() bool { return over(out.ready) || over(main.over) }) && over(out.ready) {
 			after := r.start(c.After, nil, nil)
 			defer after.end()
-		case <-main.over:
-		case <-time.After(c.Timeout):
 		}
 	}
 	status := main.wait(c.Timeout)
@@ -225,11 +224,32 @@ func (r *Runner) start(command string, env []string, out *output) *job {
 
 // wait is the status of a command that ends in time; -1: it does not.
 func (j *job) wait(long time.Duration) int {
-	select {
-	case <-j.over:
-		return j.status
-	case <-time.After(long):
+	if !j.until(long, func() bool { return over(j.over) }) {
 		return -1
+	}
+	return j.status
+}
+
+// until waits for a condition, so long by what the command and all that it has started do.
+func (j *job) until(long time.Duration, cond func() bool) bool {
+	if j.cmd == nil {
+		return cond()
+	}
+	return testprog.AwaitFor(long, j.cmd.Process.Pid, func() error {
+		if cond() {
+			return nil
+		}
+		return errors.New("not yet")
+	}) == nil
+}
+
+// over tells whether a channel is closed.
+func over(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -250,17 +270,18 @@ func (j *job) find(command string) int {
 	words := strings.Fields(command)
 	name := filepath.Base(words[len(words)-1])
 	name = name[:min(len(name), 15)] // as the kernel has it
-	for range 100 {
+	found := 0
+	j.until(usual, func() bool {
 		pids, _ := proc.All()
 		for _, pid := range pids {
 			if comm, err := proc.Process(pid).Name(); err != nil || comm != name || j.cmd == nil {
 				continue
 			}
 			if stat := proc.Thread(pid).Stat(); len(stat) > 2 && stat[0] != "Z" && stat[2] == strconv.Itoa(j.cmd.Process.Pid) {
-				return pid
+				found = pid
 			}
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return 0
+		return found > 0 || over(j.over)
+	})
+	return found
 }
