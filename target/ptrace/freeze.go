@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/patience"
 	"kprobe/internal/tracee"
 	"kprobe/target"
 )
@@ -86,7 +87,7 @@ func (p *Process) freezeWholly() ([]target.Stop, error) {
 	const longest = 50 * time.Millisecond
 	stops, err := p.Freeze()
 	pause := time.Millisecond // longer each time: on a busy machine the child must get a turn
-	for end := time.Now().Add(patience); err == nil && p.Stuck() > 0 && time.Now().Before(end); pause = min(2*pause, longest) {
+	for most := patience.Of(p.pid, tries); err == nil && p.Stuck() > 0 && !most.Spent(); pause = min(2*pause, longest) {
 		p.passOn(stops)
 		p.Thaw()
 		time.Sleep(pause)

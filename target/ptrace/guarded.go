@@ -67,7 +67,7 @@ func (g *guarded) know(journal string) error {
 	if err != nil || g.late {
 		return err
 	}
-	if err = g.Wait(patience); errors.Is(err, os.ErrDeadlineExceeded) {
+	if err = g.Wait(tries); errors.Is(err, os.ErrDeadlineExceeded) {
 		g.late, err = true, nil
 	}
 	return err
@@ -104,7 +104,7 @@ func (p *Process) holdBy(g *guardian.Guardian) error {
 	of := &guarded{Guardian: g}
 	err := of.tell(tellHold, p.owner)
 	if err == nil {
-		err = g.Wait(patience)
+		err = g.Wait(tries)
 	}
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		p.guardian, of.late = of, err != nil
@@ -132,7 +132,7 @@ func (p *Process) releaseGuardian() {
 		g.Leave()
 	default:
 		go func() {
-			if g.Wait(patience) == nil { // the owner thread has ended
+			if g.Wait(tries) == nil { // the owner thread has ended
 				spares.Put(g.Guardian)
 			} else {
 				g.Leave()

@@ -128,6 +128,6 @@ func concerns(j *lifeline.Journal) (bool, error) {
 	return err == nil && id == j.BuildID, err
 }
 
-// patience is how long is tried what does not depend on us alone: the kernel may still
-// be busy with the end of the tracer before.
-const patience = 10 * time.Second
+// tries is how long is tried what does not depend on us alone: the kernel may still be busy with the end of the tracer
+// before. Where it depends on what the target does, it is the target's time (see kprobe/internal/patience).
+const tries = 10 * time.Second

@@ -33,6 +33,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/guardian"
+	"kprobe/internal/patience"
 	"kprobe/internal/proc"
 	"kprobe/internal/tracee"
 	"kprobe/target"
@@ -146,15 +147,15 @@ type thread struct {
 // running and has not been changed. Errors wrap the errno and name the
 // obstacle (see Diagnose). They are ESRCH for a process that is not there, or has ended
 // meanwhile, whatever it was that failed for that. While a guardian puts back what a
-// controller that died has left there, it is waited for, as long as patience. A child of this program must not be waited
+// controller that died has left there, it is waited for, for some seconds. A child of this program must not be waited
 // for before Close: such a wait takes what its tracer is told (see ownchild.go). EBUSY: one is under way.
 func Attach(pid int) (*Process, error) {
 	const longest = 100 * time.Millisecond
-	deadline := time.Now().Add(patience)
+	most := patience.Of(pid, tries)
 	for pause := time.Millisecond; ; pause = min(2*pause, longest) {
 		before := restoring(pid)
 		p, err := attach(pid)
-		if errors.Is(err, unix.EPERM) && (before || restoring(pid)) && time.Now().Before(deadline) {
+		if errors.Is(err, unix.EPERM) && (before || restoring(pid)) && !most.Spent() {
 			time.Sleep(pause)
 			continue
 		}
@@ -446,7 +447,7 @@ func (p *Process) Close() error {
 	p.releaseGuardian()
 	p.files.Range(func(_, f any) bool { f.(*os.File).Close(); return true })
 	// Until the owner thread has ended, who waits for the process may be told of stops that are not theirs.
-	for end := time.Now().Add(patience); slow && exists(os.Getpid(), p.owner) && time.Now().Before(end); {
+	for end := time.Now().Add(tries); slow && exists(os.Getpid(), p.owner) && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	return nil

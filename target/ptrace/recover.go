@@ -16,6 +16,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/leftover"
 	"kprobe/internal/lifeline"
+	"kprobe/internal/patience"
 	"kprobe/internal/tracee"
 	"kprobe/target"
 )
@@ -49,8 +50,8 @@ func Recover(pid int) ([]Recovered, error) {
 		case err != nil:
 			errs = append(errs, err)
 		case j.Abandoned():
-			deadline := time.Now().Add(patience)
-			stays, err := recoverJournal(j, func() bool { return time.Now().Before(deadline) })
+			most := patience.Of(j.PID, tries)
+			stays, err := recoverJournal(j, func() bool { return !most.Spent() })
 			all = append(all, Recovered{j.PID, err, stays})
 		}
 	}
