@@ -215,7 +215,7 @@ func TestSoakKilledAtEveryCall(t *testing.T) {
 		everyCall(t, v, order, stride(7, 34))
 	})
 	// The thread that makes the calls is about to get a signal, nearly each time, and looks at all that it is told.
-	for in, step := range map[string]int{"(*call)": stride(29, 194), "seizeAll": 1, "takeAway": stride(29, 194), "detachAll": 1, "": stride(29, 194)} {
+	for in, step := range map[string]int{"(*call)": stride(29, 194), "seizeAll": 1, "takeAway": stride(29, 194), "detachAll": 1, "": stride(29, 1994)} {
 		t.Run("siginfo, within "+in, func(t *testing.T) {
 			v := victims["siginfo"](t)
 			order := tortureOrder{PID: v.pid, Hits: 20, Death: death{In: in}}
@@ -228,7 +228,7 @@ func TestSoakKilledAtEveryCall(t *testing.T) {
 		v := victims["signals"](t)
 		order := tortureOrder{PID: v.pid, Hits: 20000, Death: death{In: "Drive"}}
 		order.Busy, _ = acceptable(t, v)
-		everyCall(t, v, order, stride(31, 194))
+		everyCall(t, v, order, stride(31, 594))
 	})
 }
 
