@@ -100,7 +100,6 @@ func Load(r io.ReaderAt, target ...io.ReaderAt) (*Collection, error) {
 			continue
 		}
 		prog.Section, prog.Attach, prog.Glob, prog.USDT = p.SectionName, section.Attach, section.Glob, section.USDT
-		prog.Scales = section.USDT && knowsIndexes(spec.Types)
 		c.Programs = append(c.Programs, prog)
 		if section.Session {
 			c.Programs = append(c.Programs, prog.entry())
@@ -113,13 +112,6 @@ func Load(r io.ReaderAt, target ...io.ReaderAt) (*Collection, error) {
 		return nil, c.Refused[0]
 	}
 	return nil, errors.New("bpf: the object has no programs")
-}
-
-// knowsIndexes tells whether the object's usdt.bpf.h reads arguments at a base and an index.
-func knowsIndexes(types *btf.Spec) bool {
-	var kinds *btf.Enum
-	return types != nil && types.TypeByName("__bpf_usdt_arg_type", &kinds) == nil &&
-		slices.ContainsFunc(kinds.Values, func(v btf.EnumValue) bool { return v.Name == "BPF_USDT_ARG_SIB" })
 }
 
 // typeOf is what an object says of a variable's type, nil where it says nothing.

@@ -54,7 +54,6 @@ type Program struct {
 
 	Called bool // a tail call leads to it, or another program's Entry, so that it needs no place
 	Writes bool // it may write to its process's memory (probe_write_user)
-	Scales bool // its usdt.bpf.h knows arguments in memory by an index
 
 	Insns []Insn // the program's function first, then the functions that it calls
 	Lines []Line // where the source is known; ascending

@@ -28,7 +28,12 @@ func started(t testing.TB, cmd *exec.Cmd, pids ...int) *testprog.Proc {
 	t.Helper()
 	k := testprog.StartCmd(t, cmd)
 	for _, pid := range pids {
-		awaitProbes(t, pid)
+		testprog.Until(t, "probes are listed", k.Pid, func() bool {
+			if k.Over() {
+				t.Fatalf("it ended before that: %s", k.Result())
+			}
+			return probed(t, pid)
+		})
 	}
 	return k
 }
@@ -36,13 +41,16 @@ func started(t testing.TB, cmd *exec.Cmd, pids ...int) *testprog.Proc {
 // awaitProbes waits until some kprobe lists probes on a process.
 func awaitProbes(t testing.TB, pid int) {
 	t.Helper()
-	testprog.Until(t, "probes are listed", pid, func() bool {
-		states, err := kprobe.Sessions(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return slices.ContainsFunc(states, func(s kprobe.SessionState) bool { return s.List != "" })
-	})
+	testprog.Until(t, "probes are listed", pid, func() bool { return probed(t, pid) })
+}
+
+func probed(t testing.TB, pid int) bool {
+	t.Helper()
+	states, err := kprobe.Sessions(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(states, func(s kprobe.SessionState) bool { return s.List != "" })
 }
 
 // awaitRound has a program run one round after the other until one prints a line.

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -240,6 +241,84 @@ func TestRunStaticProbes(t *testing.T) {
 			checkUntouched(t, p.Pid)
 			refused(t, run(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "plain=statics:statics:none", object), "has no static probe statics:none")
 			refused(t, run(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "plain=libnone.so:a:b", object), "libnone.so is not mapped")
+		})
+	}
+}
+
+// Structs of usdt.bpf.h are of the program, and those of libbpf differ by age: the arguments are right with each, or refused.
+func TestRunStaticProbesOfEveryHeader(t *testing.T) {
+	header, err := os.ReadFile("/usr/include/bpf/usdt.bpf.h")
+	testprog.Need(t, "libbpf's usdt.bpf.h", err == nil)
+	const kind, last, unknown = "\tenum __bpf_usdt_arg_type arg_type;\n", "\tBPF_USDT_ARG_REG_DEREF,\n", "\tdefault:\n\t\treturn -EINVAL;\n"
+	for _, part := range []string{kind, last, unknown} {
+		testprog.Need(t, "a usdt.bpf.h of before libbpf 1.7, which knows no index", strings.Count(string(header), part) == 1)
+	}
+	byIndex := strings.Replace(staticProgram, "char LICENSE", `
+long by_index;
+
+SEC("usdt/statics:statics:indexed")
+int BPF_USDT(indexed, int a)
+{
+	by_index += a;
+	return 0;
+}
+
+char LICENSE`, 1)
+	const scaled = `	case BPF_USDT_ARG_SIB: {
+		unsigned long index;
+
+		if (bpf_probe_read_kernel(&val, sizeof(val), (void *)ctx + arg_spec->reg_off) ||
+		    bpf_probe_read_kernel(&index, sizeof(index), (void *)ctx + arg_spec->idx_reg_off))
+			return -EFAULT;
+		if (bpf_probe_read_user(&val, sizeof(val), (void *)(val + (index << arg_spec->scale_bitshift) + arg_spec->val_off)))
+			return -EFAULT;
+		break;
+	}
+`
+	for _, age := range []struct{ name, kind, says string }{
+		{"without indexes, 16 bytes", "", "the program's usdt.bpf.h is older than that"},
+		{"libbpf 1.7, 24 bytes", "\tenum __bpf_usdt_arg_type arg_type: 8;\n\t__u16 idx_reg_off: 12;\n\t__u16 scale_bitshift: 4;\n\t__u8 __reserved: 8;\n", ""},
+		{"in 16 bytes", "\t__u32 arg_type: 8, idx_reg_off: 12, scale_bitshift: 4, __reserved: 8;\n", ""},
+		{"of no libbpf", "\tenum __bpf_usdt_arg_type what;\n", "is of no usdt.bpf.h that is known: an argument's arg_type has 0 bits"},
+	} {
+		t.Run(age.name, func(t *testing.T) {
+			text := string(header)
+			if age.kind != "" {
+				text = strings.Replace(text, kind, age.kind, 1)
+				text = strings.Replace(text, last, last+"\tBPF_USDT_ARG_SIB,\n", 1)
+				text = strings.Replace(text, unknown, scaled+unknown, 1)
+				text = strings.ReplaceAll(text, "#include <linux/errno.h>", "#include <linux/errno.h>\n#include <linux/types.h>")
+			}
+			if strings.Contains(age.kind, "what") {
+				text = strings.ReplaceAll(text, "arg_spec->arg_type", "arg_spec->what")
+				text = strings.Replace(text, scaled, "", 1)
+			}
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "usdt.bpf.h"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			object := compiled(t, strings.Replace(byIndex, "<bpf/usdt.bpf.h>", strconv.Quote(filepath.Join(dir, "usdt.bpf.h")), 1))
+			p := testprog.Start(t, testprog.Build(t, "statics", "-O2", "-DINDEXED"))
+			cmd := tool(t, "run", "-p", fmt.Sprint(p.Pid), "--at", "guarded=statics:statics:guarded", object)
+			if age.says != "" {
+				r := testprog.StartCmd(t, cmd).Result()
+				if r.OK() || !strings.Contains(r.Stderr, age.says) {
+					t.Errorf("%s", r)
+				}
+				return
+			}
+			k := started(t, cmd, p.Pid)
+			awaitRound(t, p, "0", "semaphore 1")
+			p.Round("1000")
+			k.Signal(syscall.SIGINT)
+			r := k.Result()
+			for _, line := range []string{"by_register = 499500", "by_memory = -488064", "by_constant = -9000", "by_byte = 124716",
+				"count = 4000", "absent = 1000", "texts = 499500", "by_index = -4500"} {
+				if !r.OK() || !slices.Contains(r.Lines, line) {
+					t.Errorf("no %s:\n%s", line, r)
+				}
+			}
+			checkUntouched(t, p.Pid)
 		})
 	}
 }

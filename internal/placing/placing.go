@@ -119,7 +119,7 @@ func (f *Finder) inFile(module string, at uint64) (spots []Spot, err error) {
 // is not there.
 func (f *Finder) Find(p *bpf.Program, place string) ([]Spot, error) {
 	if p.USDT {
-		return f.static(p, place)
+		return f.static(place)
 	}
 	name, offset, err := symbol.SplitOffset(place)
 	if err != nil {
@@ -127,7 +127,7 @@ func (f *Finder) Find(p *bpf.Program, place string) ([]Spot, error) {
 	}
 	module, function := symbol.SplitName(name)
 	if f.isStatic(place) {
-		return f.static(p, place)
+		return f.static(place)
 	}
 	if hex, ok := strings.CutPrefix(function, "0x"); ok && module != "" {
 		if at, err := strconv.ParseUint(hex, 16, 63); err == nil {

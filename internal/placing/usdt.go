@@ -18,24 +18,9 @@ import (
 // Programs for static probes (USDT) include libbpf's <bpf/usdt.bpf.h>, whose code looks up in
 // a map where each argument is: this is that map's value. Which of its elements is a probe's,
 // its cookie says.
-const (
-	// UsdtSpecs is its name.
-	UsdtSpecs = "__bpf_usdt_specs"
-
-	usdtMaxArgs = 12
-	usdtArgSize = 16
-	usdtCount   = usdtMaxArgs*usdtArgSize + 8 // 2 bytes: how many arguments there are; before it the user's cookie
-	usdtUsed    = usdtCount + 2               // of the padding, ours: the element has a description
-
-	// An argument: its constant or offset, then these.
-	usdtKind   = 8  // 1 byte
-	usdtIndex  = 9  // 2 bytes: the index's register, and above 12 bits the scale, as a shift
-	usdtReg    = 12 // 2 bytes: the register, an offset in pt_regs
-	usdtSigned = 14
-	usdtShift  = 15 // bits of 64 that are no part of it
-
-	usdtConst, usdtRegister, usdtMemory, usdtScaled = 0, 1, 2, 3
-)
+//
+// UsdtSpecs is its name.
+const UsdtSpecs = "__bpf_usdt_specs"
 
 // isStatic tells whether a place names a static probe, where it could be a function of a name with colons.
 func (f *Finder) isStatic(place string) bool {
@@ -55,7 +40,7 @@ func (f *Finder) isStatic(place string) bool {
 }
 
 // static are the static probes that PATH:PROVIDER:NAME means.
-func (f *Finder) static(p *bpf.Program, place string) (spots []Spot, err error) {
+func (f *Finder) static(place string) (spots []Spot, err error) {
 	parts := strings.Split(place, ":")
 	if len(parts) < 3 {
 		return nil, errno.New(syscall.EINVAL, "%q is no static probe: PATH:PROVIDER:NAME", place)
@@ -74,7 +59,7 @@ func (f *Finder) static(p *bpf.Program, place string) (spots []Spot, err error) 
 			if sp.Provider != provider || sp.Name != name {
 				continue
 			}
-			cookie, err := f.describe(sp.Args, p.Scales)
+			cookie, err := f.describe(sp.Args)
 			if err != nil {
 				return nil, fmt.Errorf("static probe %s:%s: %w", provider, name, err)
 			}
@@ -92,29 +77,30 @@ func (f *Finder) static(p *bpf.Program, place string) (spots []Spot, err error) 
 
 // describe puts where arguments are into the map that programs ask, unless it is there, and answers
 // which element that is. Programs that ask for none have no such map.
-func (f *Finder) describe(text string, scales bool) (cookie uint64, err error) {
+func (f *Finder) describe(text string) (cookie uint64, err error) {
 	m := f.Specs
 	if m == nil {
 		return 0, nil
 	}
+	l, err := layoutOf(m.Spec)
+	if err != nil {
+		return 0, err
+	}
 	args, ok := symbol.StaticArgs(text)
-	if len(args) > usdtMaxArgs {
-		return 0, errno.New(syscall.ENOTSUP, "%d arguments, more than %d", len(args), usdtMaxArgs)
+	if len(args) > l.most {
+		return 0, errno.New(syscall.ENOTSUP, "%d arguments, more than %d", len(args), l.most)
 	}
 	if !ok {
 		f.Warn(errno.New(syscall.ENOTSUP, "argument %d of %q is in no general register nor in memory by one: programs get an error for it and those behind", len(args), text))
 	}
-	if m.Spec.ValueSize < usdtCount+2 {
-		return 0, errno.New(syscall.ENOTSUP, "map %s has values of %d bytes, of no usdt.bpf.h that is known", UsdtSpecs, m.Spec.ValueSize)
-	}
 	value := make([]byte, m.Spec.ValueSize)
 	for i, a := range args {
-		if err := placeStatic(value[usdtArgSize*i:], a, scales); err != nil {
+		if err := l.place(value, i, a); err != nil {
 			return 0, err
 		}
 	}
-	binary.LittleEndian.PutUint16(value[usdtCount:], uint16(len(args)))
-	value[usdtUsed] = 1
+	l.count.put(value, 0, uint64(len(args)))
+	value[l.free] = 1
 	for n := range m.Spec.MaxEntries {
 		key := binary.LittleEndian.AppendUint32(nil, n)
 		switch have, err := m.Lookup(key); {
@@ -122,37 +108,43 @@ func (f *Finder) describe(text string, scales bool) (cookie uint64, err error) {
 			return 0, err
 		case bytes.Equal(have, value):
 			return uint64(n), nil
-		case have[usdtUsed] == 0:
+		case have[l.free] == 0:
 			return uint64(n), m.Update(key, value, bpf.UpdateAny)
 		}
 	}
 	return 0, errno.New(syscall.ENOSPC, "more than %d kinds of arguments: give map %s more (--entries)", m.Spec.MaxEntries, UsdtSpecs)
 }
 
-// placeStatic writes where one argument is. scales tells whether the program's code knows indexes.
-func placeStatic(to []byte, a symbol.StaticArg, scales bool) error {
-	register := func(name string) uint16 { return uint16(8 * slices.Index(bpf.AMD64.Regs, name)) }
+// place writes where argument i is.
+func (l *usdtLayout) place(value []byte, i int, a symbol.StaticArg) error {
+	put := func(f usdtField, v uint64) { f.put(value, l.first+uint(i)*l.next, v) }
+	register := func(name string) uint64 { return uint64(8 * slices.Index(bpf.AMD64.Regs, name)) }
+	kind := usdtConst
 	switch {
 	case a.Index != "":
-		if !scales {
+		if l.index.bits < 8 || l.scale.bits < 2 {
 			return errno.New(syscall.ENOTSUP, "an argument is in memory by an index: the program's usdt.bpf.h is older than that; take a newer one")
 		}
-		to[usdtKind] = usdtScaled
-		binary.LittleEndian.PutUint16(to[usdtIndex:], register(a.Index)|uint16(bits.TrailingZeros(uint(a.Scale)))<<12)
+		kind = usdtScaled
+		put(l.index, register(a.Index))
+		put(l.scale, uint64(bits.TrailingZeros(uint(a.Scale))))
 	case a.Memory:
-		to[usdtKind] = usdtMemory
+		kind = usdtMemory
 	case a.Base != "":
-		to[usdtKind] = usdtRegister
-	default:
-		to[usdtKind] = usdtConst
+		kind = usdtRegister
 	}
-	binary.LittleEndian.PutUint64(to, uint64(a.Value))
+	number, ok := l.kinds[kind]
+	if !ok {
+		return errno.New(syscall.ENOTSUP, "the program's usdt.bpf.h knows no %s", kind)
+	}
+	put(l.kind, number)
+	put(l.value, uint64(a.Value))
 	if a.Base != "" {
-		binary.LittleEndian.PutUint16(to[usdtReg:], register(a.Base))
+		put(l.register, register(a.Base))
 	}
 	if a.Signed {
-		to[usdtSigned] = 1
+		put(l.signed, 1)
 	}
-	to[usdtShift] = byte(64 - 8*a.Size)
+	put(l.shift, uint64(64-8*a.Size))
 	return nil
 }

@@ -39,6 +39,15 @@ PROBED void guarded(unsigned int a, const char *text)
 	STATIC_PROBE("guarded", "statics_guarded_semaphore", "4@%k0 " WORD_SIZE "@%1", "r"(a), "r"(text));
 }
 
+#ifdef INDEXED // -DINDEXED: in memory, by a base and an index
+static const int table[9] = {0, -1, -2, -3, -4, -5, -6, -7, -8};
+
+PROBED void indexed(const int *at, unsigned long i)
+{
+	STATIC_PROBE("indexed", "0", "-4@4(%0,%1,4)", "r"(at), "r"(i));
+}
+#endif
+
 int main(void)
 {
 	long n = 1000;
@@ -49,6 +58,9 @@ int main(void)
 
 		for (long i = 0; i < n; i++) {
 			sum += plain((unsigned long)i);
+#ifdef INDEXED
+			indexed(table, (unsigned long)i % 8);
+#endif
 			if (statics_guarded_semaphore) {
 				guarded((unsigned)i, "some text");
 				wanted++;
