@@ -45,38 +45,39 @@ func (s *Session) SetOptimization(on bool) (err error) {
 	return err
 }
 
-// WaitOptimized returns when no point waits for its jump: each has it, or keeps
-// the trap. Not from a handler (EDEADLK).
+// WaitOptimized returns when no point waits for its jump: each has it, or keeps the trap. A thread that cannot be looked
+// at, since it sleeps uninterruptibly or waits in vfork, is waited for, but not for long. Not from a handler (EDEADLK).
 func (s *Session) WaitOptimized() error {
 	if s.on.Owner.InHandler() {
 		return errInHandler
 	}
-	s.optimize()
+	for look := 1; s.optimize() && look < 5; look++ {
+		time.Sleep(optimizeDelay)
+	}
 	return nil
 }
 
 // optimizeSoon is called with mu held.
 func (s *Session) optimizeSoon() {
-	if s.waiting || !s.within.Some() {
-		return
+	if !s.waiting && s.within.Some() {
+		s.waiting = true
+		time.AfterFunc(optimizeDelay, func() { s.optimize() })
 	}
-	s.waiting = true
-	time.AfterFunc(optimizeDelay, s.optimize)
 }
 
-// optimize makes jumps of the traps that can be.
-func (s *Session) optimize() {
+// optimize makes jumps of the traps that can be, and tells whether a thread that cannot be looked at was in the way.
+func (s *Session) optimize() (stuck bool) {
 	s.changing(func() {
-		s.waiting = false
-		if !s.within.Some() {
+		if s.waiting = false; !s.within.Some() {
 			return
 		}
 		tried, again := s.optimizer.Run()
-		if again {
+		if stuck = s.optimizer.Stuck(); again {
 			s.optimizeSoon()
 		}
 		if tried {
 			s.listChanged()
 		}
 	})
+	return stuck
 }

@@ -244,7 +244,7 @@ func newSession(t target.Target, o *Options) (*Session, error) {
 	s.links = links.New(s.kit, rules{s})
 	s.threads = standing.New(s.on, s.within, s.calls)
 	s.server = newServer(s)
-	s.optimizer = optimize.New(s.kit, s.optimize)
+	s.optimizer = optimize.New(s.kit, func() { s.optimize() })
 	s.reclaimer = within.NewReclaimer(s.within, s.changing)
 	s.shown.Store(new(shown))
 	s.calls.Become(s.on.Arch)

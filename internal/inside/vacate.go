@@ -20,6 +20,7 @@ func Vacate(t target.Target, own func(arch.Addr, []byte) error, ds []*Detour, tr
 		for _, d := range ds {
 			v.Busy[d] = true // one of those may be in there
 		}
+		v.Stuck = true
 		return v, nil
 	}
 	under := func(a arch.Addr) *Detour {
@@ -63,6 +64,7 @@ func Vacate(t target.Target, own func(arch.Addr, []byte) error, ds []*Detour, tr
 type Vacancy struct {
 	Busy  map[*Detour]bool // no jump may lead there now
 	Again bool             // this may be different soon
+	Stuck bool             // a thread cannot be looked at: then no jump has room
 
 	moved []move
 }

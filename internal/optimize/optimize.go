@@ -30,11 +30,17 @@ import (
 // to go.
 const giveWayDelay = time.Second
 
+// longestPause is how long it takes at most until jumps are tried again that a thread stands in the way of which cannot
+// be looked at.
+const longestPause = time.Minute
+
 // Optimizer is that of one session.
 type Optimizer[P comparable] struct {
 	kit   *parts.Kit[P]
 	gate  gate[P]
 	again func()
+	stuck bool          // a thread that cannot be looked at has kept all jumps from being made
+	pause time.Duration // until they are tried again
 }
 
 // New has no gate yet. again is called, on a goroutine of its own, when Run may do more than it could.
@@ -48,6 +54,7 @@ func (o *Optimizer[P]) Forget() { o.gate.place, o.gate.found = nil, nil }
 // Run makes jumps of the traps that can be, as the target is now. It answers whether anything was tried, and
 // whether to look again soon, because detours are others by now.
 func (o *Optimizer[P]) Run() (tried, again bool) {
+	o.stuck = false
 	on := o.kit.On
 	if err := o.kit.Within.Reconsider(); !errors.Is(err, syscall.ESRCH) {
 		on.Report(err)
@@ -62,6 +69,9 @@ func (o *Optimizer[P]) Run() (tried, again bool) {
 	}
 	return o.jumps(), len(pts) > 0
 }
+
+// Stuck tells whether the last Run has made no jump since a thread could not be looked at, such as one in vfork.
+func (o *Optimizer[P]) Stuck() bool { return o.stuck }
 
 // jumps makes jumps, and traps that are led, of what stands at points. It answers whether anything was tried.
 func (o *Optimizer[P]) jumps() bool {
@@ -170,8 +180,16 @@ func (v *vacating[P]) Commit() error {
 	for _, pt := range trapping {
 		pt.Led.Store(led[pt])
 	}
-	if room.Again || later {
+	v.o.stuck = room.Stuck
+	switch {
+	case room.Stuck: // a look stops the target, so there are fewer of them by and by
+		v.o.pause = min(max(2*v.o.pause, giveWayDelay), longestPause)
+		time.AfterFunc(v.o.pause, v.o.again)
+	case room.Again || later:
 		time.AfterFunc(giveWayDelay, v.o.again)
+	}
+	if !room.Stuck {
+		v.o.pause = 0
 	}
 	if len(v.jumps) < len(v.pts) || len(room.Busy) > 0 {
 		v.text.Anew(on.Points.Present()) // not all that was hoped for

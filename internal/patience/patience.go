@@ -23,7 +23,7 @@ type Patience struct {
 
 	took  time.Duration
 	idle  time.Duration // of it, what was taken for idleness since a thread was last known to have been ready
-	seen  time.Time // the last look at the subject
+	seen  time.Time     // the last look at the subject
 	tasks map[int]schedule
 }
 
