@@ -58,8 +58,8 @@ func buildX86(d *Detour, silent bool) (g *generated, err error) {
 		return nil, err
 	}
 	g.code = append(g.code, g.tail.Code...)
-	for _, f := range b.cold {
-		f()
+	for i := 0; i < len(b.cold); i++ { // what seldom happens may itself have some that happens more seldom
+		b.cold[i]()
 	}
 	if d.Key.Kind == CPU && !d.Gate {
 		b.landing(start)
@@ -586,7 +586,7 @@ func (b *builder) reload(stored []arch.Reg) {
 // override returns from the probed function at once, with the value that the
 // program has given.
 func (b *builder) override(stored, saved []arch.Reg) {
-	if b.d.Return != nil {
+	if b.d.Return != nil && !b.now.plain {
 		b.giveBack()
 	}
 	b.load(arch.DI, arch.SP, 0)

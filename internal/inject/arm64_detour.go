@@ -140,8 +140,8 @@ func buildARM64(d *Detour, silent bool) (*generated, error) {
 		return nil, err
 	}
 	g.code = append(g.code, g.tail.Code...)
-	for _, f := range b.cold {
-		f()
+	for i := 0; i < len(b.cold); i++ {
+		b.cold[i]()
 	}
 	if err := b.finish(); err != nil {
 		return nil, err

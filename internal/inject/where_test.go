@@ -439,6 +439,7 @@ func TestWhere(t *testing.T) {
 		{"return, abandoned", Detour{Return: ret(Return{})}, unfinished(0), nil},
 		{"return, dead controller", Detour{Return: ret(Return{})}, func() { h.seg.mem[headDead] = 0x40 }, nil},
 		{"return, veto", Detour{Return: ret(Return{Entry: []Program{one}, Veto: true})}, nil, nil},
+		{"return, override, none watched", Detour{Programs: []Program{override}, Return: ret(Return{Max: -1})}, nil, []Phase{After, Displaced}},
 		{"return, override", Detour{Programs: []Program{override}, Return: ret(Return{})}, nil, []Phase{After, Displaced}},
 		{"return, others above", Detour{Return: ret(Return{Entry: []Program{junk}, Programs: []Program{p}})}, nil, nil},
 		{"enter", Detour{Enters: []Enter{{ID: probe, Max: 5, Missed: 7, Data: 16}}}, nil, nil},
