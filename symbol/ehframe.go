@@ -17,6 +17,7 @@ type fde struct {
 	lsda       uint64 // language-specific data: landing pads; 0 for none
 	cie        *cie
 	rules      []byte // the call frame instructions
+	uncalled   bool   // it begins without a return address
 }
 
 // cie is what the entries that refer to it share.
@@ -27,6 +28,7 @@ type cie struct {
 	persEnc         byte
 	codeAlign       uint64
 	dataAlign       int64
+	returns         uint64 // the register, or its stand-in, that the return address is told of as
 	rules           []byte // the call frame instructions that all begin with
 }
 
@@ -152,7 +154,8 @@ func (c *cursor) value(enc byte) uint64 {
 func (f *File) readBounds() *frames {
 	fr := f.readFrames()
 	for i := range fr.fdes {
-		fr.fdes[i].rules = nil
+		e := &fr.fdes[i]
+		e.uncalled, e.rules = e.beginsUncalled(), nil
 	}
 	for _, c := range fr.cies {
 		c.rules = nil
@@ -288,12 +291,12 @@ func (c *cursor) readCIE(pos uint64) *cie {
 		e.take(2) // sizes of an address and of a segment
 	}
 	codeAlign, dataAlign := e.leb(false), int64(e.leb(true))
-	if version == 1 {
-		e.u8() // return address register
-	} else {
-		e.leb(false)
-	}
 	common := &cie{lsdaEnc: encOmit, persEnc: encOmit, codeAlign: codeAlign, dataAlign: dataAlign}
+	if version == 1 {
+		common.returns = uint64(e.u8())
+	} else {
+		common.returns = e.leb(false)
+	}
 	behind := e.pos
 	for _, a := range augmentation {
 		switch a {
@@ -355,4 +358,12 @@ func (f *File) frameAt(vaddr uint64) (fde, bool) {
 func (f *File) HasLSDA(vaddr uint64) bool {
 	e, ok := f.frameAt(vaddr)
 	return ok && e.lsda != 0
+}
+
+// Uncalled tells whether the code at a virtual address begins without a return address, by its entry in
+// .eh_frame: a program's start, what a new thread or context begins with. Such code is jumped or returned to, and
+// what is on its stack, or in the link register, is no place that it came from.
+func (f *File) Uncalled(vaddr uint64) bool {
+	e, ok := f.frameAt(vaddr)
+	return ok && e.start == vaddr && e.uncalled
 }

@@ -201,7 +201,6 @@ func merge(rows []FrameRow, fr *frames) []FrameRow {
 const (
 	dwarfFP     = 6
 	dwarfSP     = 7
-	dwarfRA     = 16
 	returnBelow = -8 // where the return address is, from the CFA
 )
 
@@ -260,6 +259,33 @@ type ruleMachine struct {
 	row   func(*frameState) // gets what is true from loc on
 }
 
+// ruleUndefined has a register's value in the caller be lost: the return address's, where there is no caller.
+const ruleUndefined = 0x07
+
+// beginsUncalled tells whether a function has no return address at its first instruction.
+func (e *fde) beginsUncalled() bool {
+	says := []byte{ruleUndefined, byte(e.cie.returns)} // of all machines' numbers none is longer
+	if !bytes.Contains(e.rules, says) && !bytes.Contains(e.cie.rules, says) {
+		return false // nearly all: the rules of these need not be followed
+	}
+	m := ruleMachine{fde: e, loc: e.start}
+	if !m.run(e.cie.rules) {
+		return false
+	}
+	m.begin = m.frameState
+	uncalled, told := false, false
+	m.row = func(s *frameState) {
+		if !told {
+			uncalled, told = s.ra.how == unset, true
+		}
+	}
+	if !m.run(e.rules) && !told {
+		return false
+	}
+	m.row(&m.frameState)
+	return uncalled
+}
+
 // maxRemembered bounds the stack of states.
 const maxRemembered = 64
 
@@ -304,7 +330,7 @@ func (m *ruleMachine) run(rules []byte) (ok bool) {
 			m.set(c.leb(false), registerRule{how: atOffset, off: unsigned()})
 		case 0x06:
 			m.restore(c.leb(false))
-		case 0x07:
+		case ruleUndefined:
 			m.set(c.leb(false), registerRule{how: unset})
 		case 0x08: // same_value
 			m.set(c.leb(false), registerRule{})
@@ -360,7 +386,7 @@ func (m *ruleMachine) set(reg uint64, r registerRule) {
 	switch reg {
 	case dwarfFP:
 		m.fp = r
-	case dwarfRA:
+	case m.cie.returns:
 		m.ra = r
 	}
 }
@@ -369,7 +395,7 @@ func (m *ruleMachine) restore(reg uint64) {
 	switch reg {
 	case dwarfFP:
 		m.fp = m.begin.fp
-	case dwarfRA:
+	case m.cie.returns:
 		m.ra = m.begin.ra
 	}
 }

@@ -5,10 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
+
+	"kprobe/internal/testprog"
 )
 
 // ruleAt is the rule for an address.
@@ -29,6 +32,9 @@ func ruleAt(rows []FrameRow, addr uint64) FrameRule {
 	}
 	return rows[i].Rule
 }
+
+// returnRule is the number of x86-64's return address.
+const returnRule = 16
 
 // Every row is what another reader of the same tables says.
 func TestFrameRulesAreDelves(t *testing.T) {
@@ -85,7 +91,7 @@ func TestFrameRulesAreDelves(t *testing.T) {
 			switch {
 			case have.CFA == Outermost || have.CFA == OfSignal || have.CFA == InPLT || have.CFA == FromPointer:
 				other++
-				if have.CFA == Outermost != (ctx.Regs[dwarfRA].Rule == frame.RuleUndefined) || have.CFA != Outermost && ctx.CFA.Rule != frame.RuleExpression {
+				if have.CFA == Outermost != (ctx.Regs[returnRule].Rule == frame.RuleUndefined) || have.CFA != Outermost && ctx.CFA.Rule != frame.RuleExpression {
 					t.Errorf("%s %#x: %+v", path, addr, have)
 				}
 				continue
@@ -155,5 +161,23 @@ func TestGoFrameRulesAreItsDebugData(t *testing.T) {
 	}
 	if compared < 3000 || compared < len(debug)*9/10 {
 		t.Errorf("%d of %d rows compared", compared, len(debug))
+	}
+}
+
+// A program's start has no return address, and what it calls has one.
+func TestUncalled(t *testing.T) {
+	for _, flags := range [][]string{{"-O2"}, {"-O2", "-m32"}, {"-O2", "-static"}} {
+		if runtime.GOARCH != "amd64" && slices.Contains(flags, "-m32") {
+			continue
+		}
+		f := open(t, testprog.Build(t, "jumpers", flags...), false)
+		if !f.Uncalled(f.Entry()) {
+			t.Errorf("%q: the start has a return address", flags)
+		}
+		for _, s := range f.Lookup("main") {
+			if f.Uncalled(s.Addr) {
+				t.Errorf("%q: main has no return address", flags)
+			}
+		}
 	}
 }

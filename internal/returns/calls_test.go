@@ -118,6 +118,7 @@ func TestChoose(t *testing.T) {
 		{returns.Facts{Name: "_rt0_amd64_linux", Go: true}, "none: it is the program's start"},
 		{returns.Facts{Name: "runtime.settls.abi0", Go: true}, "none: it gives the thread the storage"},
 		{returns.Facts{Name: "_start", Start: true}, "none: it is the program's start"},
+		{returns.Facts{Name: "f", Uncalled: true}, "none: it is not called, and returns to nobody: by its unwind table"},
 		{returns.Facts{Name: "_dl_start_user"}, "none: it is not called"},
 		{returns.Facts{Name: "__start_context"}, "none: it is not called"},
 		{returns.Facts{Name: "_dl_runtime_resolve_xsavec"}, "exits: it looks"},

@@ -29,6 +29,7 @@ const (
 type Facts struct {
 	Name        string        // of the function, as its file has it
 	Start       bool          // its file says that the program begins there
+	Uncalled    bool          // its file says that it has no return address (symbol.File.Uncalled)
 	Go          bool          // its module is Go code
 	GoProgram   string        // the name of the program if it is a Go program, else ""
 	Register    bool          // calls leave the return address in a register
@@ -53,7 +54,8 @@ var (
 	neverReturn = []string{"Unwind_RaiseException", "Unwind_Resume", "Unwind_Resume_or_Rethrow", "Unwind_ForcedUnwind",
 		"cxa_throw", "cxa_rethrow", "pthread_exit", "pthread_unwind"}
 
-	// These are not called but fallen into, or returned to: no return address is on the stack.
+	// These are not called but fallen into, or returned to: no return address is on the stack. Of others of the kind
+	// their file says so.
 	notCalled = []string{"dl_start_user", "start_context"}
 
 	// These look at the return address to learn who called.
@@ -94,12 +96,21 @@ var (
 // isStart: the kernel and the linker do not call what a program begins with. Where a return address would be is the number of its arguments.
 const isStart = "it is the program's start"
 
+// The reasons of what is known by its name, and of what its file says it of.
+const (
+	isNotCalled = "it is not called, and returns to nobody"
+	isUncalled  = isNotCalled + ": by its unwind table it has no return address"
+)
+
 // Choose picks the engine that is right for a function, with the reason in
 // words. Neither is right for what has None.
 func Choose(f Facts) (Engine, string) {
 	base := baseName(f.Name)
 	if f.Start {
 		return None, isStart
+	}
+	if f.Uncalled {
+		return None, isUncalled
 	}
 	if f.Go {
 		if name, ok := strings.CutPrefix(strings.TrimSuffix(f.Name, ".abi0"), "runtime."); ok && goSwitches[name] != "" {
@@ -112,7 +123,7 @@ func Choose(f Facts) (Engine, string) {
 	}
 	switch {
 	case slices.Contains(notCalled, base):
-		return None, "it is not called, and returns to nobody"
+		return None, isNotCalled
 	case slices.Contains(returnTwice, base):
 		return None, "it returns more than once, or on another stack"
 	case slices.Contains(neverReturn, base):

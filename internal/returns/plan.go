@@ -106,6 +106,7 @@ func (pl *Planner) facts(fn symbol.Loc) Facts {
 	if m := fn.Module; m != nil && m.File != nil {
 		f.NoFile, f.Go, f.Unwinds = false, m.File.IsGo(), whyUnwinds(m)
 		f.Start = !pl.Kernel && fn.Start() == m.Bias+m.File.Entry()
+		f.Uncalled = m.File.Uncalled(fn.Start() - m.Bias)
 	}
 	if a := pl.ISA.Arch(); a.RetAddrOnStack && len(a.Args) == 0 {
 		f.KnowsCaller = pl.readsReturn(fn)
