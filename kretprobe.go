@@ -31,15 +31,13 @@ type Kretprobe struct {
 	// leaves this call alone: its return is not reported, and not missed.
 	EntryHandler func(ri *KretprobeInstance, regs *Regs) int
 
-	// MaxActive is how many calls can be under way at once; 0 or less means
-	// max(10, 2*CPUs). Further calls are missed.
+	// MaxActive is how many calls can be under way at once; 0 or less means max(10, 2*CPUs). Further calls are missed.
 	MaxActive int
 
 	// DataSize is the private data of each instance, in bytes, at most MaxData.
 	DataSize int
 
-	// Engine is how returns are noticed: EngineAuto unless there is a reason.
-	// One that is not right for the function is refused.
+	// Engine is how returns are noticed: EngineAuto unless there is a reason. One that is not right for the function is refused.
 	Engine Engine
 
 	// Program runs inside the target when the function returns, EntryProgram when
@@ -72,8 +70,8 @@ type KretprobeInstance struct {
 	Tail bool
 }
 
-// NMissed counts the calls whose return was not reported because MaxActive
-// instances were in use (kprobes.txt 1.3.1), or their entry handler panicked.
+// NMissed counts the calls whose return was not reported because MaxActive instances were in use (kprobes.txt
+// 1.3.1), their entry handler panicked, or there was no return address to swap: the function was jumped to.
 func (rp *Kretprobe) NMissed() uint64 {
 	return rp.nmissed.Load() + rp.Kp.counted().Missed
 }
@@ -84,11 +82,10 @@ func (rp *Kretprobe) Abandoned() uint64 {
 	return l.Unwound + l.Longjmp + l.Goexit + l.Exited
 }
 
-// Lost counts the calls whose return was not reported, by cause. That a call is
-// over is noticed when its thread or goroutine is next seen by a return probe
-// further out, or when its instance is needed.
+// Lost counts the calls whose return was not reported, by cause. That a call is over is noticed when its thread or
+// goroutine is next seen by a return probe further out, or when its instance is needed.
 type Lost struct {
-	NoInstance uint64 // MaxActive calls were under way: NMissed
+	NoInstance uint64 // NMissed: mostly, MaxActive calls were under way
 	Unwound    uint64 // an exception or a panic went through the function
 	Longjmp    uint64 // a longjmp did, or the coroutine that was in it was dropped
 	Goexit     uint64 // the goroutine ended in it
@@ -116,16 +113,14 @@ func (rp *Kretprobe) Hits() uint64 {
 	return rp.returned.Load() + rp.Kp.counted().Hits
 }
 
-// RegisterKretprobe places one return probe (kprobes.txt 4.3). Errors: as
-// RegisterKprobe; EINVAL where the place is not a function's entry, E2BIG,
-// and ENOTSUP where no engine is right for the function (it returns twice, or on
-// another stack), or not the one that was asked for.
+// RegisterKretprobe places one return probe (kprobes.txt 4.3). Errors: as RegisterKprobe; EINVAL where the place is not
+// a function's entry, E2BIG, and ENOTSUP where no engine is right for the function (it returns twice, or on another
+// stack, or is not called), or not the one that was asked for.
 func (s *Session) RegisterKretprobe(rp *Kretprobe) error {
 	return unbatch(s.RegisterKretprobes([]*Kretprobe{rp}))
 }
 
-// RegisterKretprobes places several in one stop of the target; if one fails,
-// none stays. Errors: *BatchError.
+// RegisterKretprobes places several in one stop of the target; if one fails, none stays. Errors: *BatchError.
 func (s *Session) RegisterKretprobes(rps []*Kretprobe) error { return s.Register(probes(rps)...) }
 
 func (rp *Kretprobe) kprobe() *Kprobe {
@@ -272,8 +267,7 @@ func (r asReturn) fold(_ *Kprobe, d *inside.Detour) {
 	}
 }
 
-// UnregisterKretprobe removes a return probe. Calls that are under way return
-// correctly, unreported.
+// UnregisterKretprobe removes a return probe. Calls that are under way return correctly, unreported.
 func (s *Session) UnregisterKretprobe(rp *Kretprobe) error {
 	return s.UnregisterKretprobes([]*Kretprobe{rp})
 }
@@ -286,8 +280,7 @@ func (s *Session) EnableKretprobe(rp *Kretprobe) error {
 	return s.setDisabled([]*Kprobe{rp.kprobe()}, false)
 }
 
-// DisableKretprobe silences a return probe (kprobes.txt 4.7). Calls that are
-// under way are still reported.
+// DisableKretprobe silences a return probe (kprobes.txt 4.7). Calls that are under way are still reported.
 func (s *Session) DisableKretprobe(rp *Kretprobe) error {
 	return s.setDisabled([]*Kprobe{rp.kprobe()}, true)
 }

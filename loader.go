@@ -153,6 +153,7 @@ func (s *Session) refresh() error {
 	if len(removed) > 0 {
 		s.goneWith(removed)
 	}
+	s.within.LearnFiles()
 	return s.on.Forbid()
 }
 

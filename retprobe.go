@@ -1,7 +1,6 @@
 package kprobe
 
 import (
-	"kprobe/arch"
 	"kprobe/internal/calls"
 	"kprobe/internal/inject"
 	"kprobe/internal/inside"
@@ -23,11 +22,7 @@ func (rp *Kretprobe) entered(p *Kprobe, regs *Regs) {
 
 // enteredForExits is the pre-handler at the entry, where exits are probed.
 func (rp *Kretprobe) enteredForExits(p *Kprobe, regs *Regs) {
-	ret := arch.Addr(0)
-	if a := regs.s.on.Arch; !a.RetAddrOnStack {
-		ret = arch.Addr(regs.r[a.LR])
-	}
-	rp.note(regs.s.calls.Enter(&rp.watch, regs.spot(), ret, rp.wanted(p, regs)))
+	rp.note(regs.s.calls.Enter(&rp.watch, regs.spot(), regs.s.on.Arch.Link(&regs.r), rp.wanted(p, regs)))
 }
 
 // note counts a call that is not watched although it should be.

@@ -104,6 +104,14 @@ func (a *Arch) Named(name string) (r Reg, mask uint64, ok bool) {
 	return r, math.MaxUint64, ok
 }
 
+// Link is the return address of a call that has just begun, where the machine has it in a register; else 0.
+func (a *Arch) Link(r *Regs) Addr {
+	if a.RetAddrOnStack {
+		return 0
+	}
+	return Addr(r[a.LR])
+}
+
 // StackArg is how far argument n, counted from those that are on the stack, is from
 // where the stack pointer stands at a function's entry, in bytes.
 func (a *Arch) StackArg(n int) int {

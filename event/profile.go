@@ -13,7 +13,7 @@ type Cause uint8
 
 const (
 	Recursion  Cause = iota // inside a handler: nmissed (kprobes.txt 5)
-	NoInstance              // maxactive calls were under way: nmissed (kprobes.txt 1.3)
+	NoInstance              // maxactive calls were under way (kprobes.txt 1.3), or it was no call: nmissed
 	Unwound                 // an exception or a panic went through the function
 	Longjmp                 // a longjmp did, or the coroutine in it was dropped
 	Goexit                  // the goroutine ended in the function

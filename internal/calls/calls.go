@@ -51,6 +51,9 @@ type World interface {
 	Returns(ret arch.Addr) bool
 	Way(slot arch.Addr) func(ret arch.Addr) arch.Addr
 
+	// Called tells whether a word may be the return address of a call (returns.Origin).
+	Called(word arch.Addr) bool
+
 	// Keeps, Kept and Carried are target.Keeper's; of other targets nothing and false.
 	Keeps(word arch.Addr) bool
 	Kept(slot, ret arch.Addr) []arch.Addr
@@ -166,7 +169,7 @@ type Outcome uint8
 
 const (
 	Watched   Outcome = iota
-	Missed            // MaxActive calls are watched, or the return address is nothing that could be swapped
+	Missed            // MaxActive calls are watched, or there is no return address that could be swapped
 	NotWanted         // its owner says so
 )
 

@@ -46,10 +46,14 @@ func (u *UnderWay[I]) Swap(p *Probe[I], at Spot, wanted func(*Call[I]) bool) Out
 	if swapped && fr == nil {
 		return Missed // not a return address of ours; leave it alone
 	}
+	back := u.comesBackTo(sp, ret)
+	if fr == nil && back == ret && !u.world.Keeps(ret) && !u.world.Called(ret) {
+		return Missed // the function was jumped to, and whatever that is, it is the function's own
+	}
 	if p.active >= p.MaxActive {
 		u.reclaim(p, at)
 	}
-	c, outcome := u.begin(p, at, u.comesBackTo(sp, ret), wanted)
+	c, outcome := u.begin(p, at, back, wanted)
 	if outcome != Watched {
 		return outcome
 	}

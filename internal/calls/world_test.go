@@ -91,6 +91,9 @@ func (w *world) follow(left *[]account, slot, ret arch.Addr) arch.Addr {
 	return ret
 }
 
+// Called: what a function is jumped to with is below all code.
+func (w *world) Called(word arch.Addr) bool { return word >= keptAt }
+
 func (w *world) Keeps(word arch.Addr) bool { return word == foreignAt }
 
 func (w *world) Kept(slot, ret arch.Addr) (at []arch.Addr) {

@@ -8,11 +8,12 @@
 //
 //	image.go      what is mapped, and the files
 //	find.go       places by name and by address
+//	code.go       where code is mapped
 //	analyse.go    whether, and how, an instruction can be probed
 //	forbidden.go  what must not be
 //
-// All of it is for one goroutine at a time but Goroutines and Schedules, which answer
-// anybody at any time.
+// All of it is for one goroutine at a time but Goroutines, Schedules, Files and Origin, which
+// answer anybody at any time.
 package image
 
 import (
@@ -58,6 +59,7 @@ type Image struct {
 	forbidden atomic.Pointer[[]arch.Blocked]
 	schedules atomic.Bool
 	golang    atomic.Pointer[goabi.Runtime]
+	codes     atomic.Pointer[codes]
 }
 
 // New makes the image of a target's program, which has not been looked at yet. own reads
@@ -95,6 +97,7 @@ func (im *Image) Look() (removed []*symbol.Module, err error) {
 	im.program = sync.OnceValue(im.findProgram)
 	im.schedules.Store(returns.GoProgram(im.Space) != "")
 	im.findGoroutines()
+	im.lookAtCode()
 	return removed, nil
 }
 

@@ -223,7 +223,7 @@ func (b *builder) findSelf() {
 	b.inSegment(segment, b.word(), x86.Cmp.ToRM(), x86.Of(k), mem(s, 0))
 	b.jcc(x86.CondNE, miss)
 	b.inSegment(segment, b.word(), x86.OpLoad, x86.Of(s), mem(s, 8))
-	b.made.trusting = append(b.made.trusting, trusting{from, len(b.code), miss})
+	b.made.trusting = append(b.made.trusting, trusting{from: from, end: len(b.code), otherwise: miss})
 	b.place(found)
 	b.now.state = s
 	b.later(miss, func() {

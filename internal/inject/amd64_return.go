@@ -26,6 +26,7 @@ type Return struct {
 func (b *builder) take(full *label) {
 	const top = keyReg // address of the first free instance
 	ret := b.d.Return
+	b.called(full)
 	b.load(top, foundReg, stateCalls)
 	b.lea(scratchReg, arch.SP, -b.now.sp)
 	b.cmpMem(scratchReg, top, callSlot-callSize)
@@ -69,6 +70,26 @@ func (b *builder) take(full *label) {
 	b.lea(top, top, callSize)
 	b.store(foundReg, stateCalls, top)
 	b.now.phase = Running
+}
+
+// called looks at the word that is to be swapped: where the function was jumped to it is no return address, but whatever
+// the function takes it for. not is for such a word. Most calls are direct ones, which their first byte shows.
+func (b *builder) called(not *label) {
+	const lowest = 1 << 16 // nothing is mapped below: counts and flags need no look
+	b.load(scratchReg, arch.SP, -b.now.sp)
+	b.put(x86.AppendALUImm(nil, b.word(), x86.Cmp, x86.In(x86.Of(scratchReg)), lowest)...)
+	b.jcc(x86.CondB, not)
+	other, call := newLabel(), newLabel()
+	from := len(b.code)
+	b.cmpByte(scratchReg, -x86.CallLen, x86.ByteCall)
+	b.made.trusting = append(b.made.trusting, trusting{from: from, end: len(b.code), otherwise: other, word: true})
+	b.jcc(x86.CondNE, other)
+	b.later(other, func() {
+		b.call(b.d.Area.routine("called"))
+		b.jcc(x86.CondNE, not)
+		b.jmp(call)
+	})
+	b.place(call)
 }
 
 // giveBack takes the instance away again; the state is in StateReg.

@@ -165,23 +165,24 @@ func (d *Detour) generate() (*generated, error) { return d.build(false) }
 
 func (d *Detour) build(silent bool) (*generated, error) { return d.Area.seg.machine.build(d, silent) }
 
-// trusting is a stretch of code that reads memory by the thread pointer, and where a thread goes on
-// that cannot.
+// trusting is a stretch of code that reads memory by what may lead to none, the thread pointer, and where a
+// thread goes on that cannot.
 type trusting struct {
 	from, end int
 	otherwise *label
+	word      bool // not by the thread pointer but by what may be a return address
 }
 
 // Fixup tells where a thread goes on whose instruction at pc has faulted for want of
-// a thread pointer; ok is false for every other instruction. Errors: of Tail.
-func (d *Detour) Fixup(pc arch.Addr) (to arch.Addr, ok bool, err error) {
+// a thread pointer, which identifies says, or of a return address; to is 0 for every other instruction. Errors: of Tail.
+func (d *Detour) Fixup(pc arch.Addr) (to arch.Addr, identifies bool, err error) {
 	g, err := d.build(true)
 	if err != nil {
 		return 0, false, err
 	}
 	for _, t := range g.trusting {
 		if off := int(pc - d.At); off >= t.from && off < t.end {
-			return d.At + arch.Addr(t.otherwise.off), true, nil
+			return d.At + arch.Addr(t.otherwise.off), !t.word, nil
 		}
 	}
 	return 0, false, nil

@@ -59,8 +59,9 @@
 // have no room for more. A detour that only counts has no busy, no private stack and no
 // programs, saves less where registers are known to be dead, and is 100 bytes long.
 //
-// With a return probe (Return), an instance is made before the programs: the stack slot with the
-// return address, and the address. The function is then called by the detour itself, into that
+// With a return probe (Return), the word on top of the stack is looked at first: it may be no return address, where the function
+// was jumped to (the routine called, and Segment.SetFiles). Then the call is missed. Else an instance is made before the
+// programs: the stack slot with the return address, and the address. The function is then called by the detour itself, into that
 // very slot, so that the processor predicts its return right; and returns into
 //
 //	Returning  the same beginning; find the instance by the slot; put the real address back

@@ -60,7 +60,9 @@ const (
 	hashShift   = 32 - tableBits - 4 // what is left is the entry's offset, when masked
 	hashMask    = (tableSize - 1) * entrySize
 
-	headSize = headTable + (tableSize+tableWindow)*entrySize
+	headFiles = headTable + (tableSize+tableWindow)*entrySize // see SetFiles
+
+	headSize = headFiles + 16*(maxFiles+1)
 )
 
 // StackSize is a thread's private stack for programs, in bytes.
@@ -472,6 +474,43 @@ func (s *Segment) Counter(n int) (sum, lost uint64) {
 // SetOther tells what somebody else, the controller, swaps return addresses for: where that is in
 // a call's slot, the call is still the one that it was, or one that it ended in.
 func (s *Segment) SetOther(at arch.Addr) { s.put(headOther, uint64(at)) }
+
+// Files are where code of files is: a start and an end each, and then 0.
+const (
+	maxFiles  = 255
+	fileAlign = 16 // of functions there
+)
+
+// SetFiles adds to where code of files is mapped: see the routine called. What is gone stays, since threads are
+// reading; where there are too many, the nearest ones are taken for one, with what is between them.
+func (s *Segment) SetFiles(rs []arch.Range) {
+	for _, r := range rs {
+		s.addFile(uint64(r.Start), uint64(r.End))
+	}
+}
+
+func (s *Segment) addFile(start, end uint64) {
+	nearest, gap := 0, ^uint64(0)
+	at := headFiles
+	for ; s.get(at) != 0; at += 16 {
+		from, to := s.get(at), s.get(at+8)
+		switch {
+		case start <= to && from <= end: // one, or the one goes on in the other
+			nearest, gap = at, 0
+		case start > to && start-to < gap:
+			nearest, gap = at, start-to
+		case end < from && from-end < gap:
+			nearest, gap = at, from-end
+		}
+	}
+	if at < headFiles+16*maxFiles && gap > 0 {
+		s.put(at+8, end)
+		s.put(at, start) // it is there from now on
+		return
+	}
+	s.put(nearest, min(start, s.get(nearest)))
+	s.put(nearest+8, max(end, s.get(nearest+8)))
+}
 
 // Other is what SetOther was told.
 func (s *Segment) Other() arch.Addr { return arch.Addr(s.get(headOther)) }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/asm/x86"
 	"kprobe/internal/isa/amd64"
 )
 
@@ -174,6 +175,9 @@ func (s *stepper) entry(f string, rnd *rand.Rand) (arch.Regs, []byte) {
 // trap is an address that holds int3.
 func (s *stepper) trap() arch.Addr { return s.stack + 2*stackSizeOfTests }
 
+// behind has some bytes stand in front of the trap: a call, if it is to be one's return address.
+func (s *stepper) behind(code ...byte) { s.poke(s.trap()-arch.Addr(len(code)), code) }
+
 // run lets the thread go on until it traps.
 func (s *stepper) run() outcome {
 	s.Helper()
@@ -272,7 +276,7 @@ func (s *stepper) everywhere(f string, d *Detour, prepare func(), seed uint64) (
 	for pc := uint64(0); pc != uint64(s.trap()); {
 		s.do(unix.PtraceSingleStep(s.pid))
 		if sig := s.wait(); sig != unix.SIGTRAP {
-			s.Fatalf("%v", sig)
+			s.Fatalf("%s: %v at %#x", s.what, sig, s.regs()[arch.IP])
 		}
 		regs := s.regs()
 		if pc = regs[arch.IP]; inDetour(d, code, pc) {
@@ -413,6 +417,8 @@ func TestWhere(t *testing.T) {
 		}
 		return &r
 	}
+	var s *stepper
+	behind := func(code ...byte) func() { return func() { s.behind(code...) } }
 	tests := []struct {
 		name    string
 		detour  Detour
@@ -439,6 +445,8 @@ func TestWhere(t *testing.T) {
 		{"return, abandoned", Detour{Return: ret(Return{})}, unfinished(0), nil},
 		{"return, dead controller", Detour{Return: ret(Return{})}, func() { h.seg.mem[headDead] = 0x40 }, nil},
 		{"return, veto", Detour{Return: ret(Return{Entry: []Program{one}, Veto: true})}, nil, nil},
+		{"return, behind an indirect call", Detour{Return: ret(Return{})}, behind(0x41, 0xff, 0xd3, 0x90, 0xff, 0x90, 0, 1, 0, 0), nil},
+		{"return, behind no call", Detour{Programs: []Program{p}, Return: ret(Return{Entry: []Program{p}})}, behind(bytes.Repeat([]byte{0x90}, 12)...), []Phase{Returning, Returned}},
 		{"return, override, none watched", Detour{Programs: []Program{override}, Return: ret(Return{Max: -1})}, nil, []Phase{After, Displaced}},
 		{"return, override", Detour{Programs: []Program{override}, Return: ret(Return{})}, nil, []Phase{After, Displaced}},
 		{"return, others above", Detour{Return: ret(Return{Entry: []Program{junk}, Programs: []Program{p}})}, nil, nil},
@@ -480,7 +488,7 @@ func TestWhere(t *testing.T) {
 		}
 		h.put(detours[len(detours)-1].At, code)
 	}
-	s := h.step()
+	s = h.step()
 	seeds := uint64(2)
 	if testing.Short() {
 		seeds = 1
@@ -493,6 +501,7 @@ func TestWhere(t *testing.T) {
 		prepare := func() {
 			h.seg.Assign(Thread{Key: key, TID: h.pid}) // anew: a trial may have ended in the middle of anything
 			h.seg.mem[headDead] = 0
+			s.behind(x86.AppendCall(nil, 0)...)
 			if tt.prepare != nil {
 				tt.prepare()
 			}
@@ -504,6 +513,11 @@ func TestWhere(t *testing.T) {
 					continue
 				}
 				if never := slices.Contains(tt.never, p); (phases[p] == 0) != never {
+					t.Errorf("%s: stopped %v times in the phases", tt.name, phases)
+				}
+			}
+			for _, p := range tt.never {
+				if p > Displaced && phases[p] != 0 {
 					t.Errorf("%s: stopped %v times in the phases", tt.name, phases)
 				}
 			}

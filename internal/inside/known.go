@@ -201,15 +201,16 @@ func (in *Inside) mend(r *arch.Regs, mem arch.Memory) (mended bool, err error) {
 		r[in.arch.PC] += uint64(len(readCounter))
 		return true, nil
 	}
-	to, mended := arch.Addr(0), false
+	to, mended, identifies := arch.Addr(0), false, false
 	if a := in.Area(pc); a != nil {
-		if to, mended = a.Fixup(pc); mended && a.Identifies(pc) {
-			err = in.doubt(mem)
-		}
+		to, mended = a.Fixup(pc)
+		identifies = a.Identifies(pc)
 	} else if d := in.Find(pc); d != nil {
-		if to, mended, err = d.Fixup(pc); mended {
-			err = in.doubt(mem)
-		}
+		to, identifies, err = d.Fixup(pc)
+		mended = to != 0
+	}
+	if mended && identifies {
+		err = in.doubt(mem)
 	}
 	if mended {
 		r[in.arch.PC] = uint64(to)

@@ -55,7 +55,7 @@ var (
 		"cxa_throw", "cxa_rethrow", "pthread_exit", "pthread_unwind"}
 
 	// These are not called but fallen into, or returned to: no return address is on the stack. Of others of the kind
-	// their file says so.
+	// their file says so, and of those that it does not say it of each hit shows it (see Origin).
 	notCalled = []string{"dl_start_user", "start_context"}
 
 	// These look at the return address to learn who called.

@@ -60,6 +60,9 @@ func (t Target[P]) Way(slot arch.Addr) func(ret arch.Addr) arch.Addr {
 	}
 }
 
+// Called tells whether a word may be the return address of a call.
+func (t Target[P]) Called(word arch.Addr) bool { return t.on.Image.Origin().Called(word) }
+
 // Keeps tells whether the target keeps the address of a call that returns to this one.
 func (t Target[P]) Keeps(word arch.Addr) bool {
 	k, ok := t.on.T.(target.Keeper)

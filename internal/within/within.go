@@ -165,6 +165,7 @@ func (w *Within[P]) take(in *inside.Inside, ours []byte, occupied []arch.Range) 
 	t := w.on.T
 	w.Inside, w.ours = in, ours
 	in.Seg.SetOther(w.calls.Trampoline())
+	w.LearnFiles()
 	if w.on.Kind.OnCPUs() {
 		w.on.Text.Gate = in
 		return nil // its CPUs are known already
@@ -189,6 +190,13 @@ func (w *Within[P]) take(in *inside.Inside, ours []byte, occupied []arch.Range) 
 		return l.Living(ours, in.Seg.Alive())
 	}
 	return nil
+}
+
+// LearnFiles tells what runs inside where code of files is, after a look at it.
+func (w *Within[P]) LearnFiles() {
+	if w.Some() {
+		w.Seg.SetFiles(w.on.Image.Files())
+	}
 }
 
 // acquaintance is what inside wants to know of threads.

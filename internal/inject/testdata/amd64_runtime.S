@@ -240,6 +240,69 @@ counted:
 	pop	rsi
 	ret
 
+# A function begins with the word rax on top of its stack, and no direct call is in front of where that leads. The zero
+# flag becomes whether it may be a return address nevertheless: the controller's; behind an indirect call; in a file
+# where a function or a part of one begins, or behind a call that a probe stands on; or what ends a signal
+# (package returns, Origin). Keeps all else.
+ROUTINE called
+	push	rcx
+	push	rsi
+	push	rdi
+	mov	rsi, [rip+start-AREA_CODE+AREA_HEAD]
+	cmp	rax, [rsi+HEAD_OTHER]
+	je	origin
+	.macro INDIRECT first, absent	# the opcode's first byte, or what has its place, and then /2
+	.irp	back, 2, 3, 4, 6, 7
+	MAY_FAULT \absent
+	movzx	ecx, word ptr [rax-\back]
+	and	ecx, 0x38ff
+	cmp	ecx, 0x1000+\first
+	je	origin
+	.endr
+	.endm
+	INDIRECT 0xff, code
+code:	lea	rdi, [rsi+HEAD_FILES-16]
+file:	add	rdi, 16
+	mov	rcx, [rdi]
+	test	rcx, rcx
+	jz	signal
+	cmp	rax, rcx
+	jb	file
+	cmp	rax, [rdi+8]
+	jae	file
+	test	al, FILE_ALIGN
+	jz	origin
+	MAY_FAULT signal
+	cmp	byte ptr [rax-1], 0xc3
+	je	origin
+	MAY_FAULT signal
+	movzx	ecx, word ptr [rax-2]
+	and	ecx, 0xf8ff
+	cmp	ecx, 0xe0ff		# jmp rax, or another register
+	je	origin
+	INDIRECT 0xcc, signal
+	cmp	byte ptr [rax-5], 0xcc
+	je	origin
+	.irp	back, 5, 6, 7, 8, 9, 10, 11, 12	# a jump takes a call's beginning, and what is in front of it
+	MAY_FAULT signal
+	cmp	byte ptr [rax-\back], 0xe9
+	je	origin
+	.endr
+signal:	MAY_FAULT astray
+	mov	rcx, [rax]
+	movabs	rdi, 0x0f0000000fc0c748	# mov rax, 15 (rt_sigreturn)
+	cmp	rcx, rdi
+	je	origin
+	shl	rcx, 8
+	movabs	rdi, 0x050f0000000fb800	# mov eax, 15; syscall
+	cmp	rcx, rdi
+	jmp	origin
+astray:	test	rsp, rsp
+origin:	pop	rdi
+	pop	rsi
+	pop	rcx
+	ret
+
 # A function has returned from the stack slot rax on the thread rdx, and the last of the
 # thread's instances, before rcx, is another call's. Leaves rcx at its instance.
 ROUTINE unstack

@@ -273,6 +273,68 @@ counted:
 	pop	esi
 	ret
 
+ROUTINE called
+	push	ecx
+	push	esi
+	push	edi
+	SEGMENT	esi
+	cmp	eax, [esi+HEAD_OTHER]
+	je	origin
+	.macro INDIRECT first, absent
+	.irp	back, 2, 3, 4, 6, 7
+	MAY_FAULT \absent
+	movzx	ecx, word ptr [eax-\back]
+	and	ecx, 0x38ff
+	cmp	ecx, 0x1000+\first
+	je	origin
+	.endr
+	.endm
+	INDIRECT 0xff, code
+code:	lea	edi, [esi+HEAD_FILES-16]
+file:	add	edi, 16
+	mov	ecx, [edi]
+	test	ecx, ecx
+	jz	signal
+	cmp	eax, ecx
+	jb	file
+	cmp	eax, [edi+8]
+	jae	file
+	test	al, FILE_ALIGN
+	jz	origin
+	MAY_FAULT signal
+	cmp	byte ptr [eax-1], 0xc3
+	je	origin
+	MAY_FAULT signal
+	movzx	ecx, word ptr [eax-2]
+	and	ecx, 0xf8ff
+	cmp	ecx, 0xe0ff		# jmp eax, or another register
+	je	origin
+	INDIRECT 0xcc, signal
+	cmp	byte ptr [eax-5], 0xcc
+	je	origin
+	.irp	back, 5, 6, 7, 8, 9, 10, 11, 12
+	MAY_FAULT signal
+	cmp	byte ptr [eax-\back], 0xe9
+	je	origin
+	.endr
+signal:	MAY_FAULT astray
+	cmp	dword ptr [eax], 0x0077b858	# pop eax; mov eax, 119 (sigreturn)
+	jne	1f
+	MAY_FAULT astray
+	cmp	dword ptr [eax+4], 0x80cd0000	# int 0x80
+	jmp	origin
+1:	MAY_FAULT astray
+	cmp	dword ptr [eax], 0x0000adb8	# mov eax, 173 (rt_sigreturn)
+	jne	origin
+	MAY_FAULT astray
+	cmp	dword ptr [eax+3], 0x80cd0000
+	jmp	origin
+astray:	test	esp, esp
+origin:	pop	edi
+	pop	esi
+	pop	ecx
+	ret
+
 # A function has returned from the stack slot eax on the thread edx, and the last of the
 # thread's instances, before ecx, is another call's. Leaves ecx at its instance.
 ROUTINE unstack
