@@ -110,6 +110,8 @@ func (hs handlers) Accessed(set uint) func(*Regs) {
 	}
 }
 
+func (hs handlers) Outlived(signal int) { hs.s.outlived(signal) }
+
 func (hs handlers) Notified(pt *point, r *Regs) bool { return hs.s.notified(pt, r) }
 
 // call runs one handler. A handler that panics has faulted: the fault-handler

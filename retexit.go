@@ -1,7 +1,6 @@
 package kprobe
 
 import (
-	"fmt"
 	"syscall"
 
 	"kprobe/arch"
@@ -66,15 +65,7 @@ func (s *Session) chooseEngine(b *batch, rp *Kretprobe, loc symbol.Loc, beside b
 }
 
 // engine tells how returns are noticed, and why so.
-func (rp *Kretprobe) engine() string {
-	if rp.plan == nil {
-		return "" // refused
-	}
-	if rp.plan.Swaps() {
-		return "trap, return address swapped (" + rp.plan.Why + ")"
-	}
-	return fmt.Sprintf("trap, %d exits probed (%s)", len(rp.exits), rp.plan.Why)
-}
+func (rp *Kretprobe) engine() string { return rp.plan.Told(len(rp.exits)) }
 
 // Exits tells how many instructions are probed at which the function may be left, where that is
 // how its returns are noticed, and at how many of them a jump leads to the probe's program.

@@ -1,6 +1,10 @@
 package kprobe
 
-import "kprobe/internal/traced"
+import (
+	"fmt"
+
+	"kprobe/internal/traced"
+)
 
 // Who of a followed family wants to trace another of it (a debugger, strace, a child that asks for it) could not, since we
 // do; and a child that stops itself for such a tracer would stand still for good. So there is a probe of our own on the function
@@ -18,9 +22,18 @@ func (s *Session) watchTracers() {
 }
 
 // letGo ends a session whose process shall have another tracer.
-func (s *Session) letGo() {
-	s.report(fail(0, "process %d shall be traced by another one: it is let go, without its probes", s.on.T.PID()))
+func (s *Session) letGo() { s.goWithout("shall be traced by another one") }
+
+// outlived ends a session whose process ends by a fault as soon as nobody traces it: until then it faults for ever.
+func (s *Session) outlived(signal int) {
+	if s.left.CompareAndSwap(false, true) {
+		go s.goWithout(fmt.Sprintf("is the init process of its namespace, and ends by a fault (signal %d) only when it has no tracer", signal))
+	}
+}
+
+func (s *Session) goWithout(why string) {
 	s.left.Store(true)
+	s.report(fail(0, "process %d %s: it is let go, without its probes", s.on.T.PID(), why))
 	s.report(s.Close())
 	s.tell()
 }

@@ -314,6 +314,9 @@ type Catcher interface {
 type Dumper interface {
 	// Dumps tells whether the process will, if a thread that is stopped gets a signal.
 	Dumps(th Thread, signal int) bool
+	// Outlives tells whether it will not die of a fault of a thread that is stopped, only because it is traced: then the fault
+	// comes again and again.
+	Outlives(th Thread, signal int) bool
 }
 
 // Guarded is a target that can be restored by somebody else if the controller

@@ -56,6 +56,17 @@ func IsEntry(loc symbol.Loc, m isa.ISA, code func(arch.Addr) ([]byte, error)) bo
 // Swaps tells whether the return address is swapped.
 func (p *Plan) Swaps() bool { return p.Engine == Swap }
 
+// Told tells of the plan in words, where so many exits are probed; of nil, which is that of a function that is refused, nothing.
+func (p *Plan) Told(exits int) string {
+	switch {
+	case p == nil:
+		return ""
+	case p.Swaps():
+		return "trap, return address swapped (" + p.Why + ")"
+	}
+	return fmt.Sprintf("trap, %d exits probed (%s)", exits, p.Why)
+}
+
 // Plan plans a function; want is the engine that was asked for, or None for the
 // one that is right. Errors: in words, why there is no right one, or why it is
 // not the one that was asked for.

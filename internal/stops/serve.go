@@ -93,7 +93,7 @@ func (s *Server[P, V, I]) goOn(h *hit[P, V, I]) {
 		// Here too if emulation fails.
 		if site.Boost == nil {
 			s.On.T.SetRegs(h.th, h.regs)
-			s.deliver(h.th, faultSignal)
+			s.deliverFault(h.th, faultSignal, true)
 			return
 		}
 		h.setPC(site.Boost.Addr)
@@ -134,11 +134,21 @@ func (s *Server[P, V, I]) resume(h *hit[P, V, I], signal int) {
 
 // deliver lets a thread go on, with a signal unless that is 0.
 func (s *Server[P, V, I]) deliver(th target.Thread, signal int) {
+	s.deliverFault(th, signal, s.On.OwnFault(target.Stop{Thread: th}))
+}
+
+// deliverFault is deliver where it is known whether the signal is for the thread's own instruction.
+func (s *Server[P, V, I]) deliverFault(th target.Thread, signal int, fault bool) {
 	if signal == trapSignal && s.On.Text.Lifeline.Ignored(th) {
 		signal = 0
 	}
-	if d, ok := s.On.T.(target.Dumper); ok && signal != 0 && d.Dumps(th, signal) {
-		s.On.Alive(s.On.Owner.Freeze(s.Threads.Unseen))
+	if d, ok := s.On.T.(target.Dumper); ok && signal != 0 {
+		switch {
+		case d.Dumps(th, signal):
+			s.On.Alive(s.On.Owner.Freeze(s.Threads.Unseen))
+		case fault && d.Outlives(th, signal):
+			s.Handlers.Outlived(signal)
+		}
 	}
 	s.On.T.Resume(th, signal)
 }

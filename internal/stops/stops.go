@@ -47,6 +47,8 @@ type Handlers[P, V, I any] interface {
 	// Notified is told of a thread that has come to a point of the session's own: from now on it is the
 	// session's to let go on. It answers false where that is not so.
 	Notified(*probed.Point[P], V) bool
+	// Outlived is told of a fault that would end the program if nobody traced it, and comes again for ever.
+	Outlived(signal int)
 }
 
 // Registers is what handlers see.
