@@ -3,6 +3,7 @@ package test
 import (
 	"errors"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -143,5 +144,104 @@ func TestLifeUnderASeccompFilter(t *testing.T) {
 				t.Error(r)
 			}
 		})
+	}
+}
+
+// restarted is a program that waits for a line in a call with a time limit, under a filter that kills it for the call by
+// which the kernel goes on with that after a stop.
+const restarted = `
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+PROBED long work(long n) { BARRIER(); return n * 3; }
+
+int main(void)
+{
+	struct sock_filter list[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_restart_syscall, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog p = {sizeof list / sizeof *list, list};
+	struct pollfd in = {0, POLLIN, 0};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p))
+		_exit(9);
+	setvbuf(stdin, NULL, _IONBF, 0);
+	puts("ready");
+	for (;;) {
+		char c;
+
+		fflush(stdout);
+		if (poll(&in, 1, 1 << 30) != 1) {
+			puts("woken for nothing");
+			continue;
+		}
+		if (read(0, &c, 1) != 1)
+			return 0;
+		if (c == '\n')
+			printf("answer %ld\n", work(14));
+	}
+}
+`
+
+// A stop does no harm to a program whose filter kills it for what the kernel has it do after a stop.
+func TestLifeUnderAFilterOfRestarts(t *testing.T) {
+	for _, flags := range [][]string{nil, {"-m32"}} {
+		p := testprog.Start(t, compile(t, "restarted", restarted, flags...))
+		answers := func() {
+			t.Helper()
+			p.Send("")
+			if got := p.Line(); got != "answer 42" {
+				t.Error(got)
+			}
+		}
+		// waits returns when the program is in its call, where a stop interrupts it.
+		waits := func() {
+			t.Helper()
+			for {
+				b, err := os.ReadFile("/proc/" + strconv.Itoa(p.Pid) + "/syscall")
+				ok(t, err)
+				if nr, _, blocked := strings.Cut(string(b), " "); blocked && (nr == "7" || nr == "168") {
+					return
+				}
+				runtime.Gosched()
+			}
+		}
+		answers()
+		waits()
+		target, err := ptrace.Attach(p.Pid)
+		ok(t, err)
+		s, err := kprobe.Open(target, nil)
+		ok(t, err)
+		kp := &kprobe.Kprobe{SymbolName: "work", PreHandler: func(*kprobe.Kprobe, *kprobe.Regs) int { return 0 }}
+		err = s.RegisterKprobe(kp)
+		if mayReadFilters(t) {
+			ok(t, err)
+		} else {
+			errno(t, err, syscall.EACCES)
+		}
+		answers()
+		for range 3 {
+			waits()
+			ok(t, p.Signal(syscall.SIGWINCH)) // which does nothing; but a process that is traced stops for it
+			waits()
+			settle(t, s)
+			answers()
+		}
+		if n := kp.Hits(); err == nil && n != 4 {
+			t.Errorf("%d hits", n)
+		}
+		waits()
+		ok(t, s.Close())
+		answers()
+		if r := p.Result(); !r.OK() {
+			t.Errorf("%q: %v", flags, r)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/lifeline"
+	"kprobe/internal/seccomp"
 	"kprobe/target"
 )
 
@@ -176,13 +177,35 @@ func (*BlockedCall) HideInterruption(tid int, a *ABI, r *Registers) bool {
 	if int64(r.Orig_rax) < 0 {
 		return false
 	}
-	const erestartnohand = 514
 	if r.Rax == ErrnoResult(unix.EINTR) && a.interrupted(r) {
 		r.Rax = ErrnoResult(erestartnohand)
 		Insist(func() error { return SetRegs(tid, r) })
 	}
 	return true
 }
+
+// RestartInput is the input for restart_syscall(2), by which the kernel goes on with a call with a time limit that a stop has
+// interrupted; nil where it does not. MakeAnew has it made anew instead, unless a handler runs first, with its time limit anew.
+func (a *ABI) RestartInput(r Registers) *seccomp.Input {
+	if int64(r.Orig_rax) < 0 || r.Rax != ErrnoResult(erestartblock) {
+		return nil
+	}
+	r.Rax, r.Rip = a.restart, r.Rip-a.callLen
+	return a.CallInput(&r)
+}
+
+// MakeAnew: see RestartInput.
+func (*ABI) MakeAnew(tid int, r *Registers) {
+	r.Rax = ErrnoResult(erestartnohand)
+	Insist(func() error { return SetRegs(tid, r) })
+}
+
+// The kernel's own results of calls that a stop has interrupted: those that are made anew unless a handler runs first, and
+// those that go on by restart_syscall.
+const (
+	erestartnohand = 514
+	erestartblock  = 516
+)
 
 // BlockedCall is what has to be known of a call before it is interrupted: here the kernel tells all
 // afterwards.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/seccomp"
 )
 
 // What machines have in common whose kernels came late: their registers are read in sets (PTRACE_GETREGSET), and each
@@ -75,3 +76,10 @@ func (b *BlockedCall) HideInterruption(tid int, a *ABI, r *Registers) bool {
 	Insist(func() error { return SetRegs(tid, r) })
 	return true
 }
+
+// RestartInput is the input for restart_syscall(2), by which the kernel goes on with a call with a time limit that a stop has
+// interrupted. Here the kernel has decided that before anybody can see it, so there is nothing to be done about it: nil.
+func (*ABI) RestartInput(Registers) *seccomp.Input { return nil }
+
+// MakeAnew is not asked for here: see RestartInput.
+func (*ABI) MakeAnew(int, *Registers) {}

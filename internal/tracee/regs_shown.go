@@ -2,7 +2,11 @@
 
 package tracee
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/seccomp"
+)
 
 // What machines have in common whose kernels show a call that a stop interrupts.
 
@@ -21,13 +25,37 @@ func (*BlockedCall) HideInterruption(tid int, a *ABI, r *Registers) bool {
 	if !r.InCall(nil) {
 		return false
 	}
-	const erestartnohand = 514
 	if r.Result() == ErrnoResult(unix.EINTR) && a.interrupted(r) {
 		r.fail(erestartnohand)
 		Insist(func() error { return SetRegs(tid, r) })
 	}
 	return true
 }
+
+// RestartInput is the input for restart_syscall(2), by which the kernel goes on with a call with a time limit that a stop has
+// interrupted; nil where it does not. MakeAnew has it made anew instead, unless a handler runs first, with its time limit anew.
+func (a *ABI) RestartInput(r Registers) *seccomp.Input {
+	if !r.InCall(nil) || r.Result() != ErrnoResult(erestartblock) {
+		return nil
+	}
+	r.SetPC(r.PC() - a.callLen)
+	in := a.CallInput(&r)
+	in.Word[seccomp.Call] = unix.SYS_RESTART_SYSCALL
+	return in
+}
+
+// MakeAnew: see RestartInput.
+func (*ABI) MakeAnew(tid int, r *Registers) {
+	r.fail(erestartnohand)
+	Insist(func() error { return SetRegs(tid, r) })
+}
+
+// The kernel's own results of calls that a stop has interrupted: those that are made anew unless a handler runs first, and
+// those that go on by restart_syscall.
+const (
+	erestartnohand = 514
+	erestartblock  = 516
+)
 
 // restarts makes a call that was interrupted, and that the kernel would restart, be made anew by those who go
 // on with these registers: it knows nothing of it any more once it has run another. What has a time limit gets it anew.

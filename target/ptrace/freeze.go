@@ -233,6 +233,7 @@ func (p *Process) settle(t *thread) bool {
 	if tracee.GetRegs(t.tid, &r) != nil {
 		return true
 	}
+	p.sleepOn(t, &r)
 	if p.accessPending(t) {
 		return p.reportFirst(t)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"kprobe/internal/faults"
 	"kprobe/internal/seccomp"
+	"kprobe/internal/tracee"
 )
 
 // A seccomp filter may kill its process for a system call that the program never
@@ -38,6 +39,19 @@ func filtersAllow(tid int, calls ...*seccomp.Input) (none bool, err error) {
 				return false, fmt.Errorf("the seccomp filter of thread %d does not allow system call %d, which would have to be made in it: %w", tid, in.Word[seccomp.Call], unix.EACCES)
 			}
 		}
+	}
+}
+
+// sleepOn keeps a stopped task from being killed for restart_syscall(2). The program does not make that call: by it the kernel goes on
+// with a call that has a time limit, when a stop has interrupted it. A filter may not know of it, and then ends the process after any
+// stop. So where it does not allow the call, or cannot be read, the interrupted one is made anew, with its time limit anew.
+func (p *Process) sleepOn(t *thread, r *tracee.Registers) {
+	in := p.abi().RestartInput(*r)
+	if in == nil {
+		return
+	}
+	if _, err := filtersAllow(t.tid, in); err != nil {
+		p.abi().MakeAnew(t.tid, r)
 	}
 }
 

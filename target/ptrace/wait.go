@@ -181,9 +181,12 @@ func (p *Process) event(tid int, ws unix.WaitStatus) (target.Stop, bool) {
 		t.trapped, t.dealt, t.back = sig == unix.SIGTRAP, false, false
 		p.unread = append(p.unread, t)
 		s := target.Stop{Kind: target.StopSignal, Thread: target.Thread(tid), Signal: int(sig)}
+		var r tracee.Registers
 		if t.trapped {
 			s.Kind = target.StopTrap
 			p.askAccess(&s)
+		} else if tracee.GetRegs(tid, &r) == nil {
+			p.sleepOn(t, &r)
 		}
 		return s, true
 	case unix.PTRACE_EVENT_CLONE, unix.PTRACE_EVENT_FORK, unix.PTRACE_EVENT_VFORK:
