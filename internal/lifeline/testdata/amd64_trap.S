@@ -26,6 +26,8 @@ trace:
 	cmpl	$2, CODE(%rsi)		# TRAP_TRACE was the end of one
 	je	ignore
 arrived:
+	cmpl	$0, CODE(%rsi)		# it was sent: whatever is before the thread
+	jle	foreign
 	btrl	$16, FLAGS(%rdx)	# RF: the tracer has dealt with this trap, and
 	jc	ignore			# died before it could keep the signal back
 	mov	IP(%rdx), %rax
@@ -87,28 +89,17 @@ probe:
 foreign:				# the program's own
 	mov	56(%rbx), %rax
 	cmp	$1, %rax
-	je	ignore			# SIG_IGN
+	ja	own
 	jb	default			# SIG_DFL
+	cmpl	$0, CODE(%rsi)		# SIG_IGN holds for what was sent; a trap
+	jg	default			# ends the program
+	ret
+own:
 	jmp	*%rax
 return:
 	mov	8(%r8,%r10), %rax
 	jmp	resume
 ignore:
-	ret
-
-default:				# end as the program would have
-	mov	$13, %eax		# rt_sigaction(SIGTRAP, SIG_DFL)
-	mov	$5, %edi
-	lea	96(%rbx), %rsi
-	xor	%edx, %edx
-	mov	$8, %r10d
-	syscall
-	mov	$186, %eax		# gettid
-	syscall
-	mov	%eax, %edi
-	mov	$5, %esi
-	mov	$200, %eax		# tkill: delivered when the handler returns
-	syscall
 	ret
 
 	.org	handler + 0x140, 0xcc
@@ -153,4 +144,19 @@ back:
 	popfq
 	lea	136(%rsp), %rsp
 	jmp	*-8(%rsp)
+
+default:				# end as the program would have
+	mov	$13, %eax		# rt_sigaction(SIGTRAP, SIG_DFL)
+	mov	$5, %edi
+	lea	96(%rbx), %rsi
+	xor	%edx, %edx
+	mov	$8, %r10d
+	syscall
+	mov	$186, %eax		# gettid
+	syscall
+	mov	%eax, %edi
+	mov	$5, %esi
+	mov	$200, %eax		# tkill: delivered when the handler returns
+	syscall
+	ret
 end:

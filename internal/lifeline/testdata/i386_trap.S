@@ -36,6 +36,8 @@ trace:
 	cmpl	$2, CODE(%ecx)		# TRAP_TRACE was the end of one
 	je	ignore
 arrived:
+	cmpl	$0, CODE(%ecx)		# it was sent: whatever is before the thread
+	jle	foreign
 	btrl	$16, FLAGS(%edx)	# RF: the tracer has dealt with this trap, and
 	jc	ignore			# died before it could keep the signal back
 	mov	IP(%edx), %eax
@@ -98,8 +100,13 @@ probe:
 foreign:				# the program's own
 	mov	56(%ebx), %eax
 	cmp	$1, %eax
-	je	ignore			# SIG_IGN
+	ja	own
 	jb	default			# SIG_DFL
+	mov	8(%esp), %ecx
+	cmpl	$0, CODE(%ecx)		# SIG_IGN holds for what was sent; a trap
+	jg	default			# ends the program
+	ret
+own:
 	mov	4(%esp), %eax		# where a handler with regparm(3) looks for them
 	mov	12(%esp), %ecx
 	mov	8(%esp), %edx
@@ -108,24 +115,6 @@ return:
 	mov	8(%esi,%edi), %eax
 	jmp	resume
 ignore:
-	ret
-
-default:				# end as the program would have
-	lea	96(%ebx), %ecx
-	mov	$174, %eax		# rt_sigaction(SIGTRAP, SIG_DFL)
-	mov	$5, %ebx
-	xor	%edx, %edx
-	mov	$8, %esi
-	int	$0x80
-	mov	$20, %eax		# getpid
-	int	$0x80
-	mov	%eax, %ebx
-	mov	$224, %eax		# gettid
-	int	$0x80
-	mov	%eax, %ecx
-	mov	$5, %edx
-	mov	$270, %eax		# tgkill: delivered when the handler returns
-	int	$0x80
 	ret
 
 	.org	handler + 0x140, 0xcc
@@ -171,5 +160,23 @@ back:
 	pop	%ecx
 	pop	%eax
 	popf
+	ret
+
+default:				# end as the program would have
+	lea	96(%ebx), %ecx
+	mov	$174, %eax		# rt_sigaction(SIGTRAP, SIG_DFL)
+	mov	$5, %ebx
+	xor	%edx, %edx
+	mov	$8, %esi
+	int	$0x80
+	mov	$20, %eax		# getpid
+	int	$0x80
+	mov	%eax, %ebx
+	mov	$224, %eax		# gettid
+	int	$0x80
+	mov	%eax, %ecx
+	mov	$5, %edx
+	mov	$270, %eax		# tgkill: delivered when the handler returns
+	int	$0x80
 	ret
 end:
