@@ -306,6 +306,9 @@ type Catcher interface {
 	// made the kernel take it away. It answers what the program has set itself since then,
 	// instead, if it has, as far as that can be told.
 	KeepTrapAction(th Thread) (own *Action, err error)
+	// TrapForced tells whether a thread that is reported for a signal which was sent to it, and that stands where it would after
+	// a trap, has met that trap, while it blocked the signal.
+	TrapForced(th Thread) bool
 	// IgnoresTraps tells whether the program may have ignored the signal until it met one of our traps.
 	IgnoresTraps() bool
 }

@@ -55,6 +55,10 @@ type Insn struct {
 	Delayed bool // the next instruction is carried out before it jumps: that is in a delay slot
 	Landing bool // marks a place that indirect branches may lead to (x86: endbr64)
 
+	// Pushes tells that it does nothing but push a register, Pushed.
+	Pushes bool
+	Pushed arch.Reg
+
 	// Executes tells that it carries out an instruction that stands somewhere else, which it reads at Target
 	// or, if that is not known, at an address in a register (s390x: exrl, ex).
 	Executes bool

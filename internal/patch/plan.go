@@ -92,6 +92,19 @@ func Analyse(m isa.ISA, code []byte, addr, near arch.Addr) (*Site, error) {
 	}, nil
 }
 
+// HasRun tells of a thread with registers r that stands where it would behind the trap here, whether it has executed the instruction
+// rather than the trap. It is not known of one that is no longer than a trap, unless it has left something to see.
+func (s *Site) HasRun(a *arch.Arch, r *arch.Regs, mem arch.Reader) (run, known bool) {
+	if a.BreakPC == 0 || s.Insn.Len > len(s.Break) {
+		return false, true
+	}
+	word := make([]byte, a.PtrSize)
+	if !s.Insn.Pushes || mem.ReadAt(arch.Addr(r[a.SP]), word) != nil {
+		return false, false
+	}
+	return a.Word(word) == r[s.Insn.Pushed], true
+}
+
 // NeedsBoost tells whether a slot to run the instruction in is still to be
 // given out. Emulated instructions get one too: it is where threads go when
 // nobody is there to emulate.

@@ -3,6 +3,7 @@ package standing
 import (
 	"errors"
 	"maps"
+	"slices"
 
 	"kprobe/arch"
 	"kprobe/internal/probed"
@@ -20,9 +21,13 @@ func (ts *Threads[P]) Evacuate() (stuck bool, err error) {
 		}
 	}
 	trapped := make(map[target.Thread]int) // index into Stops; the PCs are set back
+	merged := make(map[target.Thread]bool) // what was sent to them may stand for a trap as well (package stops)
 	for i, st := range on.Owner.Stops {
-		if st.Back {
+		switch {
+		case st.Back:
 			trapped[st.Thread] = i
+		case st.Kind == target.StopTrap && !on.OwnFault(st):
+			merged[st.Thread] = true
 		}
 	}
 	for _, th := range on.T.Threads() {
@@ -34,6 +39,11 @@ func (ts *Threads[P]) Evacuate() (stuck bool, err error) {
 			continue
 		}
 		pc := arch.Addr(r[a.PC])
+		if merged[th] && ts.ranIntoOurs(pc-arch.Addr(a.BreakPC), &r) {
+			pc -= arch.Addr(a.BreakPC)
+			r[a.PC] = uint64(pc)
+			move(th, &r)
+		}
 		i, trap := trapped[th]
 		pt := on.Points.At(pc)
 		switch ref, ok := on.Room.At(pc); {
@@ -63,6 +73,19 @@ func (ts *Threads[P]) Evacuate() (stuck bool, err error) {
 	}
 	maps.DeleteFunc(ts.taken, func(e execution[P], _ away) bool { return !e.point.Live })
 	return on.T.Stuck() > 0, err
+}
+
+// ranIntoOurs tells whether a thread that stands behind an address, with a signal that was sent to it, has come to a trap of ours there
+// and to nothing else.
+func (ts *Threads[P]) ranIntoOurs(at arch.Addr, r *arch.Regs) bool {
+	on := ts.on
+	if pt := on.Points.At(at); pt != nil {
+		run, known := pt.Site.HasRun(on.Arch, r, on.T)
+		return known && !run
+	}
+	ref, ok := on.Room.At(at)
+	_, strayed := on.Strayed(at)
+	return strayed || ok && ref.AtBreak(at) || ts.calls.IsTrampoline(at)
 }
 
 // Retire forgets points whose original bytes are back, after moving out every
@@ -189,6 +212,22 @@ func (ts *Threads[P]) takeFaults(jumps probed.List[P]) {
 				on.Owner.Wake(i)
 				break
 			}
+		}
+	}
+}
+
+// leaveHandler leads the threads of the frozen target out of the lifeline's handler. One that is about to get a signal is left to
+// those who serve that.
+func (ts *Threads[P]) leaveHandler() {
+	on := ts.on
+	for _, th := range on.T.Threads() {
+		var r arch.Regs
+		stopped := func(st target.Stop) bool { return st.Thread == th && st.Kind != target.StopWoken }
+		if on.T.Regs(th, &r) != nil || slices.ContainsFunc(on.Owner.Stops, stopped) {
+			continue
+		}
+		if _, _, err := on.Text.Lifeline.LeadOut(th, arch.Addr(r[on.Arch.PC]), 0); err != nil && !errors.Is(err, target.ErrGone) {
+			on.Report(err)
 		}
 	}
 }

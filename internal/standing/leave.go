@@ -36,7 +36,7 @@ func (ts *Threads[P]) TakeAway(anyhow bool, gate, others func() error) error {
 		func() error { ts.within.Collect(); return ts.GiveCallsBack(anyhow) },
 		others,
 		func() error { return ts.within.Leave(anyhow) },
-		on.Text.Lifeline.End,
+		func() error { ts.leaveHandler(); return on.Text.Lifeline.End(anyhow) },
 	} {
 		if err := step(); err != nil {
 			return err

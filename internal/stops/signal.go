@@ -1,6 +1,8 @@
 package stops
 
 import (
+	"errors"
+
 	"kprobe/arch"
 	"kprobe/internal/probed"
 	"kprobe/target"
@@ -15,6 +17,13 @@ func (s *Server[P, V, I]) Signalled(st target.Stop) {
 		return
 	}
 	pc := h.pc()
+	if led, left, err := s.On.Text.Lifeline.LeadOut(st.Thread, pc, st.Signal); led {
+		if !errors.Is(err, target.ErrGone) {
+			s.On.Report(err)
+			s.deliver(st.Thread, left)
+		}
+		return
+	}
 	ref, ok := s.On.Room.At(pc)
 	// In front of a trap of ours that it would have run into next: that is
 	// served now, and the signal comes to where it leads.

@@ -142,16 +142,30 @@ func (s *Server[P, V, I]) Trapped(st target.Stop) {
 		pc -= arch.Addr(s.On.Arch.BreakPC)
 	}
 	pt := s.On.Points.At(pc)
-	genuine := pt == nil || s.genuine(st.Thread, pt)
 	to, strayed := s.On.Strayed(pc)
 	ref, slot := s.On.Room.At(pc)
 	slot = slot && ref.AtBreak(pc)
-	if genuine && (pt != nil || strayed || slot || s.Calls.IsTrampoline(pc)) {
+	ours := pt != nil || strayed || slot || s.Calls.IsTrampoline(pc)
+	cause, breaks := s.cause(st)
+	if cause == somebody {
+		run, known := false, ours
+		if pt != nil {
+			run, known = pt.Site.HasRun(s.On.Arch, h.regs, s.On.T)
+		}
+		if !ours || run || !s.On.Text.Lifeline.Forced(st.Thread) {
+			s.sent(h, st, pc, known && !run)
+			return
+		}
+	}
+	// Another trap of the thread's own can be taken for a breakpoint's only where an instruction starts just where the PC stands
+	// after that: at the trap itself, or after one as short as it.
+	genuine := cause != itself || breaks || pt == nil || s.On.Arch.BreakPC > 0 && pt.Site.Insn.Len > len(pt.Site.Break)
+	if genuine && ours {
 		s.On.Text.Lifeline.Keep(st.Thread) // what the trap's report says is gone then
 	}
 	switch {
 	case !genuine:
-		s.resume(h, st.Signal) // a SIGTRAP that somebody sent
+		s.resume(h, st.Signal) // another trap than a breakpoint's
 	case pt != nil && pt.Text != text.Own:
 		h.point, h.probes = pt, pt.Probes
 		h.setPC(pc)
@@ -178,15 +192,43 @@ func (s *Server[P, V, I]) stepped(h *hit[P, V, I], ref room.Ref[*probed.Point[P]
 	s.dispatch(h)
 }
 
-// genuine tells a breakpoint that was executed from a SIGTRAP that was sent.
-// They can be taken for each other only where an instruction starts just where
-// the PC stands after the trap: at the trap itself, or after one as short as it.
-func (s *Server[P, V, I]) genuine(th target.Thread, pt *probed.Point[P]) bool {
-	if s.On.Arch.BreakPC > 0 && pt.Site.Insn.Len > len(pt.Site.Break) || s.faulter == nil {
-		return true
+// sent deals with a trap signal that somebody has sent. It came to the thread wherever that was, like any other signal; or the thread
+// ran into a trap of ours while the signal waited for it, and the kernel has made one signal of both: then the
+// thread is set back, and meets the trap when the signal's handler has run.
+//
+// Where that is not known, it is taken for the first.
+func (s *Server[P, V, I]) sent(h *hit[P, V, I], st target.Stop, pc arch.Addr, met bool) {
+	if met {
+		h.setPC(pc)
+		if s.On.T.SetRegs(st.Thread, h.regs) != nil {
+			return // killed meanwhile
+		}
 	}
-	f, err := s.faulter.Fault(th)
-	return err != nil || f.Sync && f.Trap == s.On.Arch.BreakTrap
+	s.Signalled(st)
+}
+
+// cause is whose doing a trap signal is.
+type cause uint8
+
+const (
+	unknown  cause = iota
+	itself         // the thread's own, by an instruction
+	somebody       // it was sent
+)
+
+// cause answers also whether it was a breakpoint.
+func (s *Server[P, V, I]) cause(st target.Stop) (c cause, breaks bool) {
+	if s.faulter == nil || st.Back {
+		return unknown, false
+	}
+	f, err := s.faulter.Fault(st.Thread)
+	switch {
+	case err != nil:
+		return unknown, false
+	case f.Sync:
+		return itself, f.Trap == s.On.Arch.BreakTrap
+	}
+	return somebody, false
 }
 
 // stray deals with a trap at no point of ours.

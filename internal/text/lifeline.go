@@ -236,15 +236,22 @@ func (l *Lifeline) NoteFrame(sp, real arch.Addr, under func() (n int, calls iter
 }
 
 // End takes the lifeline away; the target is frozen and its text its own. It can be
-// called again.
-func (l *Lifeline) End() error {
+// called again. Errors: target.ErrNotNow while a thread is in the handler. With anyhow the memory stays for it.
+//
+// The action stays, too, as long as it may be tried again: a thread that is led out makes single steps, and for the trap of each the
+// kernel makes SIG_DFL of a SIG_IGN.
+func (l *Lifeline) End(anyhow bool) error {
 	if !l.On() {
 		return nil
+	}
+	inhabited := l.inhabited()
+	if inhabited && !anyhow {
+		return target.ErrNotNow
 	}
 	if err := l.catcher.ReturnTrapAction(l.isOurs, l.old); err != nil {
 		return err // the handler must stay where the action leads
 	}
-	for len(l.parts) > 0 && l.t.Stuck() == 0 {
+	for len(l.parts) > 0 && l.t.Stuck() == 0 && !inhabited {
 		part := l.parts[0]
 		if err := l.alloc.Free(part.Start, int(part.End-part.Start)); err != nil {
 			return err
@@ -255,6 +262,43 @@ func (l *Lifeline) End() error {
 	l.inherits = false
 	return nil
 }
+
+// Holds tells whether code of the lifeline's is at an address.
+func (l *Lifeline) Holds(pc arch.Addr) bool {
+	return slices.ContainsFunc(l.parts, func(r arch.Range) bool { return r.Contains(pc) })
+}
+
+// inhabited tells whether a thread of the frozen target is in the handler: the program was sent its trap signal, or has run into a
+// trap of its own, and the handler is about to do what the program has asked for. Nothing else leads back there: a thread
+// gets no other signal while it is in there.
+func (l *Lifeline) inhabited() bool {
+	return slices.ContainsFunc(l.t.Threads(), func(th target.Thread) bool {
+		var r arch.Regs
+		return l.t.Regs(th, &r) == nil && l.Holds(arch.Addr(r[l.t.Arch().PC]))
+	})
+}
+
+// LeadOut has a stopped thread go on to the end of the handler, if it is in there, which is not far. signal is what the
+// thread is about to get: it gets that behind the handler, for no frame of a signal may lead back to memory that goes with the
+// session. left is another signal that stopped it on the way. It answers false for a thread that is elsewhere, or on a target that cannot lead it.
+// Errors: as target.Driver.
+func (l *Lifeline) LeadOut(th target.Thread, pc arch.Addr, signal int) (led bool, left int, err error) {
+	driver, ok := l.t.(target.Driver)
+	if !ok || !l.Holds(pc) {
+		return false, signal, nil
+	}
+	err = driver.Drive(th, signal, func(r *arch.Regs, fault int) target.Move {
+		if left = fault; fault != 0 || !l.Holds(arch.Addr(r[l.t.Arch().PC])) {
+			return target.MoveDone
+		}
+		return target.MoveStep
+	})
+	return true, left, err
+}
+
+// Forced tells whether the trap signal that a thread is reported for, and that was sent to it, stands for a trap that it has met as well. The
+// thread blocked the signal then.
+func (l *Lifeline) Forced(th target.Thread) bool { return l.On() && l.catcher.TrapForced(th) }
 
 // isOurs tells an action that leads to the handler from one that the program has set itself since.
 func (l *Lifeline) isOurs(a target.Action) bool { return l.trap.IsHandler(a) }
@@ -318,10 +362,8 @@ func (l *Lifeline) Ignored(th target.Thread) bool {
 	if !ok || !l.On() || l.t.Regs(th, &r) != nil {
 		return false
 	}
-	pc := arch.Addr(r[l.t.Arch().PC])
 	f, err := faulter.Fault(th)
-	ours := slices.ContainsFunc(l.parts, func(r arch.Range) bool { return r.Contains(pc) })
-	return err == nil && !f.Sync && !ours && l.catcher.IgnoresTraps()
+	return err == nil && !f.Sync && !l.Holds(arch.Addr(r[l.t.Arch().PC])) && l.catcher.IgnoresTraps()
 }
 
 // adopt makes an action the program's.

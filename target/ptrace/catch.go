@@ -105,7 +105,10 @@ func (p *Process) KeepTrapAction(th target.Thread) (own *target.Action, err erro
 	}
 	// Should we die now, the signal would kill. Back at its trap, and without it,
 	// the thread is safe: when it goes on, the guardian has taken the trap away.
-	if s := (target.Stop{Thread: th}); p.setBack(&s) {
+	s := target.Stop{Thread: th}
+	if merged, err := p.unmerge(t); err != nil {
+		return nil, err
+	} else if !merged && p.setBack(&s) {
 		read(t.tid)
 	}
 	now, err := p.trapAction(p.volunteer(t.tgid))
@@ -116,10 +119,56 @@ func (p *Process) KeepTrapAction(th target.Thread) (own *target.Action, err erro
 		if err := p.SetTrapAction(p.action); err != nil {
 			return nil, err
 		}
+		p.unseen = 0
 		return nil, p.blockTrap(t)
 	}
 	binary.NativeEndian.PutUint64(now[:], sigIgn)
 	return &now, nil
+}
+
+// unmerge parts two signals that the kernel has made one. A thread has blocked SIGTRAP, one waited for it, and it met a trap: the
+// kernel queues no second one, so it unblocks the signal and delivers the one that waited, as a trap's. The thread is
+// set back to its trap, and blocks the signal again, which goes back to where it waited, with all that is known
+// of it. It answers whether that was so; the report is over then. The blocking comes first: should we die at any moment from then
+// on, nothing is lost.
+func (p *Process) unmerge(t *thread) (merged bool, err error) {
+	var info tracee.Siginfo
+	var r tracee.Registers
+	is, err := tracee.ReportedFor(t.tid, &info)
+	if err != nil || !is || unix.Signal(info.Signo) != unix.SIGTRAP || info.Raised() {
+		return false, err
+	}
+	if err := tracee.GetRegs(t.tid, &r); err != nil {
+		return false, tracee.RegsError(err)
+	}
+	if r.IsDealt(t.tid, false) || !p.ranIntoTrap(r.PC()) {
+		return false, nil // it has executed nothing since it was led there
+	}
+	if err := p.blockTrap(t); err != nil {
+		return false, err
+	}
+	r.SetPC(r.PC() - uint64(p.arch.BreakPC))
+	if err := tracee.Insist(func() error { return tracee.SetRegs(t.tid, &r) }); err != nil {
+		return false, tracee.RegsError(err)
+	}
+	c := call{tid: t.tid, tgid: t.tgid}
+	err = c.interrupt(unix.SIGTRAP)
+	t.asked, t.trapped, t.signal = false, false, 0
+	if c.ended != nil {
+		p.ended(t, *c.ended)
+	}
+	return true, p.volunteered(t, err)
+}
+
+// TrapForced implements target.Catcher. The kernel has taken the action away then. It may have done so for a trap before, which was not looked
+// at, of a thread that blocked the signal then: that it does not since then is seen by its mask.
+func (p *Process) TrapForced(th target.Thread) bool {
+	t := p.threads[int(th)]
+	if t == nil || !p.catches() || p.unseen > 0 && t.maskKnown && t.mask&(1<<(unix.SIGTRAP-1)) == 0 || trapCaught(t.tgid) {
+		return false
+	}
+	p.wary = true
+	return true
 }
 
 // IgnoresTraps tells whether a SIGTRAP that somebody has sent, and that is about to end the process, would
@@ -184,8 +233,27 @@ func (p *Process) catches() bool { return binary.NativeEndian.Uint64(p.action[:]
 // keepFrozen is KeepTrapAction for those that a freeze has found at traps, all
 // of them back there already.
 func (p *Process) keepFrozen(stops []target.Stop) error {
+	isTrap := func(s target.Stop) bool { return s.Kind == target.StopTrap }
+	if !slices.ContainsFunc(stops, isTrap) || !p.catches() || trapCaught(p.pid) {
+		return nil
+	}
+	unmerged := false
+	for i, s := range stops {
+		if !isTrap(s) || s.Back || !p.TrapForced(s.Thread) {
+			continue
+		}
+		merged, err := p.unmerge(p.threads[int(s.Thread)])
+		if err != nil {
+			return err
+		}
+		if merged {
+			unmerged = true
+			stops[i].Kind = target.StopWoken
+			p.Resume(s.Thread, 0)
+		}
+	}
 	back := slices.IndexFunc(stops, func(s target.Stop) bool { return s.Back })
-	if back < 0 || !p.catches() || trapCaught(p.pid) {
+	if back < 0 && !unmerged {
 		return nil
 	}
 	p.wary = true
@@ -193,8 +261,10 @@ func (p *Process) keepFrozen(stops []target.Stop) error {
 	if err != nil || !p.tookAway(now) {
 		return err // the program's own: it is seen when the trap is served
 	}
-	err = p.SetTrapAction(p.action)
-	if again := slices.ContainsFunc(stops[back+1:], func(s target.Stop) bool { return s.Back }); again || err != nil {
+	if err = p.SetTrapAction(p.action); err == nil {
+		p.unseen = 0
+	}
+	if again := slices.ContainsFunc(stops[back+1:], func(s target.Stop) bool { return s.Back }); again || back < 0 || err != nil {
 		return err // who of them has blocked the signal cannot be told
 	}
 	return p.blockTrap(p.threads[int(stops[back].Thread)])

@@ -57,21 +57,32 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 		if e := tracee.Insist(func() error { _, e := tracee.SignalMask(unix.PTRACE_SETSIGMASK, t.tid, mask); return e }); err == nil {
 			err = tracee.RegsError(e)
 		}
-		if signal == int(unix.SIGTRAP) {
-			unix.Tgkill(t.tgid, t.tid, unix.SIGTRAP)
-		}
 	}()
 	r[p.arch.Flags] |= tracee.TrapFlag // 0 where no register has such a flag. Not before: no handler of the program shall see it
 	if err := p.SetRegs(th, &r); err != nil {
 		return err
 	}
 	give, fault := signal, 0
+	// One SIGTRAP that was sent is kept until the end, for it is what tells of the steps, too. No more than one would wait.
+	var trap *tracee.Siginfo
 	if give == int(unix.SIGTRAP) {
-		give = 0 // by what it is told of its steps; it is sent anew in the end
+		give, trap = 0, new(tracee.Siginfo)
+		if _, err := tracee.ReportedFor(t.tid, trap); err != nil {
+			return err
+		}
 	}
 	var info tracee.Siginfo
 	kept := false
 	defer func() {
+		switch {
+		case trap == nil || p.threads[t.tid] == nil:
+		case kept || fault != 0 || tracee.TransferSiginfo(unix.PTRACE_SETSIGINFO, t.tid, trap) != nil:
+			unix.Tgkill(t.tgid, t.tid, unix.SIGTRAP) // by us, then: another signal comes first
+		default:
+			t.signal = int(unix.SIGTRAP)
+			r[p.arch.Flags] &^= lifeline.Mark(p.arch) // this one has not been dealt with
+			p.SetRegs(th, &r)
+		}
 		switch {
 		case !kept:
 		case fault != 0: // which comes first
@@ -110,6 +121,10 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 		}
 		if fault, err = p.drive(t, how, give); err != nil {
 			return err
+		}
+		var info tracee.Siginfo
+		if is, err := tracee.ReportedFor(t.tid, &info); trap == nil && fault == 0 && is && err == nil && !info.Raised() {
+			trap = &info
 		}
 		give = 0
 	}

@@ -32,6 +32,7 @@ func (m machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 		return isa.Insn{}, err
 	}
 	out := isa.Insn{Len: int(in.Len), Flow: in.Flow, Nop: in.nop(), Repeats: in.repeats(), Landing: in.landing()}
+	out.Pushed, out.Pushes = in.pushes()
 	if in.PCRel {
 		out.PCRel = true
 		out.PCRelOff, out.PCRelSize = int(in.PCRelOff), int(in.PCRelSize)
@@ -43,6 +44,15 @@ func (m machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 // nop tells the instructions that compilers pad with.
 func (i *Inst) nop() bool {
 	return i.Enc == Legacy && (i.Map == MapOneByte && i.Opcode == 0x90 && i.Rex&rexB == 0 || i.Map == Map0F && i.Opcode == 0x1f)
+}
+
+// pushes tells the one byte that pushes a register, but for the stack pointer.
+func (i *Inst) pushes() (arch.Reg, bool) {
+	const pushAX, pushSP, pushDI = 0x50, 0x54, 0x57
+	if i.Len != 1 || i.Opcode < pushAX || i.Opcode > pushDI || i.Opcode == pushSP {
+		return 0, false
+	}
+	return x86.Reg(i.Opcode - pushAX).Arch(), true
 }
 
 // repeats tells string instructions with a repeat prefix.

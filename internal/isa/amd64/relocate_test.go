@@ -203,7 +203,10 @@ func TestDecodeTarget(t *testing.T) {
 		pc   arch.Addr
 		want isa.Insn
 	}{
-		{ISA, "55", 0x401000, isa.Insn{Len: 1}},
+		{ISA, "55", 0x401000, isa.Insn{Len: 1, Pushes: true, Pushed: arch.BP}},
+		{ISA, "54", 0x401000, isa.Insn{Len: 1}},
+		{ISA, "4155", 0x401000, isa.Insn{Len: 2}},
+		{machine386, "50", 0x401000, isa.Insn{Len: 1, Pushes: true, Pushed: arch.AX}},
 		{ISA, "f3aa", 0x401000, isa.Insn{Len: 2, Repeats: true}},
 		{ISA, "f248a7", 0x401000, isa.Insn{Len: 3, Repeats: true}},
 		{ISA, "aa", 0x401000, isa.Insn{Len: 1}},
