@@ -180,6 +180,16 @@ func (p *Proc) Expect(want string) string {
 	}
 }
 
+// Until is Expect for a program that may end instead: it answers false where no such line comes.
+func (p *Proc) Until(want string) bool {
+	for {
+		line, ok := p.next()
+		if !ok || line == want || strings.HasPrefix(line, want+" ") {
+			return ok
+		}
+	}
+}
+
 // Round sends a line and returns what the program printed until "done".
 func (p *Proc) Round(format string, args ...any) []string {
 	p.t.Helper()
@@ -216,6 +226,13 @@ func (p *Proc) Signal(sig syscall.Signal) error {
 		return os.ErrProcessDone // the pid may be somebody else's by now
 	}
 	return syscall.Kill(p.Pid, sig)
+}
+
+// Alive tells whether the program has not ended, as far as is known.
+func (p *Proc) Alive() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status == nil && p.streams > 0
 }
 
 // Wait waits for the end of the program, and of its output. It does not close stdin.
