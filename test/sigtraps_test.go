@@ -174,6 +174,20 @@ func TestTrapSignalsWhileSessionsComeAndGo(t *testing.T) {
 	}
 }
 
+// A thread for which the signal waits, and that stands where it would behind a trap, has met none: it is not waited for to say so.
+func TestTrapSignalThatWaitsIsNotWaitedFor(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "sigtraps", "-O2", "-pthread"))
+	p.Round("storm spot 0")
+	for range 20 {
+		s := attach(t, p.Pid, nil)
+		trapProbe(t, s, "traps_short", 0)
+		p.Round("short")
+		ok(t, s.Close())
+	}
+	p.Round("calm")
+	ends(t, p)
+}
+
 // trapProbe registers a probe of one sort or another.
 func trapProbe(t *testing.T, s *kprobe.Session, name string, sort int) {
 	t.Helper()

@@ -4,6 +4,8 @@
 //	block unblock          whether it blocks the signal
 //	raise kill             it sends the signal to itself, or to the process
 //	break                  it executes a breakpoint of the program's own
+//	spot                   the signal waits, blocked, for a thread that stands for a while just behind a breakpoint's byte, which it has
+//	                       not executed
 //	pester                 another thread sends it to the first
 //	alarm                  a timer's signal interrupts whatever the threads do, from now on
 //	spin                   work and short, many times
@@ -116,8 +118,21 @@ static void work(unsigned long (*f)(unsigned long))
 	CHECK(f(n) == n * 3 + 1);
 }
 
+static void spot(void)
+{
+	mask(SIG_BLOCK);
+	raise(SIGTRAP);
+#if defined(__x86_64__) || defined(__i386__)
+	unsigned n = 20000000;
+
+	__asm__ volatile("jmp 1f\n\t.byte 0xcc\n1:\tdec %0\n\tjnz 1b" : "+r"(n)::"cc");
+#endif
+}
+
 static void once(const char *word)
 {
+	if (!strcmp(word, "spot"))
+		spot();
 	if (!strcmp(word, "raise"))
 		syscall(SYS_tgkill, getpid(), (int)syscall(SYS_gettid), SIGTRAP);
 	else if (!strcmp(word, "pester"))
