@@ -29,7 +29,7 @@ func started(t testing.TB, cmd *exec.Cmd, pids ...int) *testprog.Proc {
 	k := testprog.StartCmd(t, cmd)
 	for _, pid := range pids {
 		testprog.Until(t, "probes are listed", k.Pid, func() bool {
-			if k.Over() {
+			if !k.Alive() {
 				t.Fatalf("it ended before that: %s", k.Result())
 			}
 			return probed(t, pid)

@@ -211,13 +211,6 @@ func (p *Proc) Lines() []string {
 	return append([]string(nil), p.lines...)
 }
 
-// Over tells whether the program has ended.
-func (p *Proc) Over() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.status != nil
-}
-
 // Signal sends a signal to the program; one that has ended is an error.
 func (p *Proc) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
