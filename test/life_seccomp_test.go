@@ -3,7 +3,6 @@ package test
 import (
 	"errors"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -204,14 +203,12 @@ func TestLifeUnderAFilterOfRestarts(t *testing.T) {
 		// waits returns when the program is in its call, where a stop interrupts it.
 		waits := func() {
 			t.Helper()
-			for {
+			testprog.Until(t, "the program waits", p.Pid, func() bool {
 				b, err := os.ReadFile("/proc/" + strconv.Itoa(p.Pid) + "/syscall")
 				ok(t, err)
-				if nr, _, blocked := strings.Cut(string(b), " "); blocked && (nr == "7" || nr == "168") {
-					return
-				}
-				runtime.Gosched()
-			}
+				nr, _, blocked := strings.Cut(string(b), " ")
+				return blocked && (nr == "7" || nr == "168")
+			})
 		}
 		answers()
 		waits()
