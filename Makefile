@@ -33,7 +33,7 @@ build: ## bin/kprobe, one static binary
 
 setup: ## what the tests run against (as root: installs it), and the kernel of the gate's guest
 	scripts/setup.sh
-	$(GO) run ./cmd/kprobe vm --fetch
+	$(GO) run ./cmd/kprobe vm --fetch || [ -z "$${CI:-}" ] # else the tests of guests say so
 
 lint: cross ## gofmt, vet, staticcheck, the layering, other machines' builds
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }
