@@ -48,6 +48,7 @@ var clocked = map[string]struct {
 	"internal/later/later_test.go":           {1, "what is asked for comes later"},
 	"target/insist_test.go":                  {1, "the clock of testing/synctest"},
 	"target/ptrace/clock_amd64_test.go":      {1, "clocks are what is tested"},
+	"target/ptrace/volunteer_amd64_test.go":  {1, "a wait that begins late is what is tested"},
 	"target/ptrace/guarded_test.go":          {1, "a timer that must not run out is what is tested"},
 	"target/kernel/displaced_test.go":        {1, "the engine tries again after a second"},
 	"test/sacred/vfork_test.go":              {1, "the engine trusts detours again after a second"},

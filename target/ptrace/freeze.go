@@ -35,7 +35,7 @@ func (p *Process) Freeze() ([]target.Stop, error) {
 
 func (p *Process) stopAll() (stops []target.Stop, err error) {
 	p.frozen = true
-	var alarm *time.Timer
+	asking := false
 	for {
 		t := p.interruptAll()
 		if t == nil {
@@ -45,9 +45,9 @@ func (p *Process) stopAll() (stops []target.Stop, err error) {
 			}
 			continue
 		}
-		if alarm == nil {
-			alarm = time.AfterFunc(slowStop, p.kick)
-			defer func() { alarm.Stop() }()
+		if !asking {
+			asking = true
+			defer p.kickEvery(slowStop)()
 		}
 		// One certain thread, not any: reports stay unread as long as the target
 		// is frozen (see putAside), and would be given again.
@@ -60,7 +60,6 @@ func (p *Process) stopAll() (stops []target.Stop, err error) {
 					return stops, err
 				}
 			}
-			alarm.Reset(slowStop)
 			continue
 		case err != nil && t.tid != p.pid:
 			p.vanished(t)
@@ -94,6 +93,26 @@ func (p *Process) freezeWholly() ([]target.Stop, error) {
 		stops, err = p.Freeze()
 	}
 	return stops, err
+}
+
+// kickEvery kicks the owner thread out of its wait, again and again until it is told to stop: a kick that comes just before the
+// wait begins is lost.
+func (p *Process) kickEvery(pause time.Duration) (stop func()) {
+	tick, over := time.NewTicker(pause), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-tick.C:
+				p.kick()
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() {
+		tick.Stop()
+		close(over)
+	}
 }
 
 // awaitsUs tells whether a thread cannot stop since its vfork child waits for a Resume.
