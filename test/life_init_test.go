@@ -44,6 +44,7 @@ int main(void)
 // A fault that ends a process does not end the init process of a namespace while that has a tracer: it would come again for
 // ever. So it is let go, which is said, and dies of the fault as it does without probes.
 func TestLifeOfInit(t *testing.T) {
+	testprog.PIDNamespaces.Need(t)
 	path := compile(t, "initial", initial)
 	for _, command := range []string{"fault", "through"} {
 		for _, inside := range []bool{false, true} {
@@ -53,7 +54,7 @@ func TestLifeOfInit(t *testing.T) {
 				children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.Pid, p.Pid))
 				ok(t, err)
 				pid, err := strconv.Atoi(strings.TrimSpace(string(children)))
-				testprog.Need(t, "the right to make namespaces", err == nil)
+				ok(t, err)
 				told := make(chan string, 10)
 				process, err := ptrace.Attach(pid)
 				ok(t, err)

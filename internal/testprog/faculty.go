@@ -29,6 +29,10 @@ var (
 	Watches    = &Faculty{name: "watchpoints", try: watches}
 	// ReadsFSBase is the instruction by which a Go program's threads are told apart on x86-64.
 	ReadsFSBase = &Faculty{name: "rdfsbase", try: readsFSBase}
+	// PIDNamespaces is to make one: root may, unless it is confined.
+	PIDNamespaces = &Faculty{name: "namespaces of processes", try: makesPIDNamespaces}
+	// RunTimes are what the scheduler counts for each thread.
+	RunTimes = &Faculty{name: "run times of threads", try: countsRunTimes}
 	// HoldsPrograms is to be asked before somebody executes a program: root may, unless it is confined.
 	HoldsPrograms = &Faculty{name: "fanotify that asks for leave", try: holdsPrograms}
 )
@@ -100,6 +104,18 @@ func watches(t testing.TB) error {
 		return errors.New(answer)
 	}
 	return nil
+}
+
+func makesPIDNamespaces(testing.TB) error {
+	return exec.Command("unshare", "--pid", "--fork", "true").Run()
+}
+
+func countsRunTimes(testing.TB) error {
+	b, err := os.ReadFile("/proc/self/schedstat")
+	if err == nil && strings.HasPrefix(string(b), "0 ") {
+		err = errors.New("/proc/self/schedstat is " + strings.TrimSpace(string(b)))
+	}
+	return err
 }
 
 func readsFSBase(t testing.TB) error {
