@@ -31,8 +31,8 @@ int main(void)
 }
 `
 
-// While a thread waits in vfork nobody can tell where it stands, so no jump is made. When its child has gone there is one,
-// and nobody has to ask for it.
+// A thread that waits in vfork may stand under a jump, so none is made. When its child has gone there is one, without another
+// call.
 func TestJumpsAfterVfork(t *testing.T) {
 	p := testprog.Start(t, compile(t, "waitsinvfork", waitsInVfork))
 	s := attach(t, p.Pid, nil)

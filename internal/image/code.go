@@ -9,7 +9,7 @@ import (
 	"kprobe/target"
 )
 
-// codes is where code is mapped, for those who come at any time.
+// codes is where code is mapped, for any goroutine at any time.
 type codes struct {
 	files []arch.Range // of files, when the image was last looked at
 	all   []arch.Range // all that may be executed, when that was last asked for

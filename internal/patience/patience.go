@@ -27,7 +27,7 @@ type Patience struct {
 	tasks map[int]schedule
 }
 
-// Of begins a wait for what a process does. 0 is nobody in particular: then all time counts in which the caller is run.
+// Of begins a wait for what a process does. With 0, which is no process, all time counts in which the caller is run.
 func Of(pid int, most time.Duration) *Patience {
 	return &Patience{pid: pid, most: most, seen: time.Now()}
 }

@@ -217,7 +217,7 @@ func (ts *Threads[P]) takeFaults(jumps probed.List[P]) {
 }
 
 // leaveHandler leads the threads of the frozen target out of the lifeline's handler. One that is about to get a signal is left to
-// those who serve that.
+// the service of that stop.
 func (ts *Threads[P]) leaveHandler() {
 	on := ts.on
 	for _, th := range on.T.Threads() {
