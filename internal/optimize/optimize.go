@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,8 +40,10 @@ type Optimizer[P comparable] struct {
 	kit   *parts.Kit[P]
 	gate  gate[P]
 	again func()
-	stuck bool          // a thread that cannot be looked at has kept all jumps from being made
-	pause time.Duration // until they are tried again
+	stuck bool // a thread that cannot be looked at has kept all jumps from being made
+
+	pause   time.Duration // until they are tried again
+	waiting atomic.Bool   // that has begun
 }
 
 // New has no gate yet. again is called, on a goroutine of its own, when Run may do more than it could.
@@ -180,21 +183,28 @@ func (v *vacating[P]) Commit() error {
 	for _, pt := range trapping {
 		pt.Led.Store(led[pt])
 	}
-	v.o.stuck = room.Stuck
-	switch {
-	case room.Stuck: // a look stops the target, so there are fewer of them by and by
-		v.o.pause = min(max(2*v.o.pause, giveWayDelay), longestPause)
-		time.AfterFunc(v.o.pause, v.o.again)
-	case room.Again || later:
+	if v.o.stuck = room.Stuck; room.Stuck {
+		v.o.wait()
+	} else if v.o.pause = 0; room.Again || later {
 		time.AfterFunc(giveWayDelay, v.o.again)
-	}
-	if !room.Stuck {
-		v.o.pause = 0
 	}
 	if len(v.jumps) < len(v.pts) || len(room.Busy) > 0 {
 		v.text.Anew(on.Points.Present()) // not all that was hoped for
 	}
 	return nil
+}
+
+// wait has jumps tried again later. A look stops the target, so there are fewer of them by and by; a look that is asked
+// for meanwhile changes nothing about it.
+func (o *Optimizer[P]) wait() {
+	if o.waiting.Swap(true) {
+		return
+	}
+	o.pause = min(max(2*o.pause, giveWayDelay), longestPause)
+	time.AfterFunc(o.pause, func() {
+		o.waiting.Store(false)
+		o.again()
+	})
 }
 
 func (v *vacating[P]) Undo() {
