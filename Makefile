@@ -23,7 +23,10 @@ TALLY := $(GO) run ./internal/testprog/cmd/tally
 # The packages whose tests have goroutines, or unsafe pointers.
 RACED := $(GO) run ./internal/testprog/cmd/raced
 
-.PHONY: help build setup lint cross test test-all race bench fuzz soak clean
+# The kernels of the long run's guests, MACHINE:VERSION each.
+KERNELS := amd64:6.12 arm64: riscv64: s390x: ppc64le:
+
+.PHONY: help build setup setup-all lint cross test test-all race bench fuzz soak clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile
@@ -34,6 +37,9 @@ build: ## bin/kprobe, one static binary
 setup: ## what the tests run against (as root: installs it), and the kernel of the gate's guest
 	scripts/setup.sh
 	$(GO) run ./cmd/kprobe vm --fetch || [ -z "$${CI:-}" ] # else the tests of guests say so
+
+setup-all: setup ## what the long run needs, too: the kernels of its guests
+	for k in $(KERNELS); do $(GO) run ./cmd/kprobe vm --fetch --arch $${k%:*} --kernel "$${k#*:}"; done
 
 lint: cross ## gofmt, vet, staticcheck, the layering, other machines' builds
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }
@@ -52,17 +58,17 @@ cross: ## builds and vets for machines and systems that this is not
 	@echo darwin/arm64; GOOS=darwin GOARCH=arm64 $(GO) build ./... && GOOS=darwin GOARCH=arm64 $(GO) vet $(MAC)
 
 # What a newcomer runs, and CI: docs/TESTING.md tells what is left to test-all. -short makes tests do less,
-# KPROBE_GATE leaves out those of the long run. Targets are traced, so a hang is possible; the timeout prints where.
+# KPROBE_GATE leaves out those of the long run, and nothing is fetched in the middle of a test. Targets are traced, so a hang is possible; the timeout prints where.
 test: setup ## the gate: all of the behaviour, briefly
 	mkdir -p bin; status=0; \
-	KPROBE_GATE=1 $(call tests,bin/brief.json,$(PKGS),-timeout 30m -short) || status=$$?; \
+	KPROBE_OFFLINE=1 KPROBE_GATE=1 $(call tests,bin/brief.json,$(PKGS),-timeout 30m -short) || status=$$?; \
 	$(TALLY) bin/brief.json || status=$$?; exit $$status
 
 # lint has vetted what is tested then.
-test-all: setup lint ## the long run: everything in full, then briefly with the race detector
+test-all: setup-all lint ## the long run: everything in full, then briefly with the race detector
 	mkdir -p bin; status=0; raced=$$($(RACED) $(PKGS) | tr '\n' ' '); \
-	$(call tests,bin/full.json,$(PKGS),-vet=off -timeout 60m) || status=$$?; \
-	$(call tests,bin/race.json,$$raced,-vet=off -timeout 40m -race -short) || status=$$?; \
+	KPROBE_OFFLINE=1 $(call tests,bin/full.json,$(PKGS),-vet=off -timeout 60m) || status=$$?; \
+	KPROBE_OFFLINE=1 $(call tests,bin/race.json,$$raced,-vet=off -timeout 40m -race -short) || status=$$?; \
 	$(TALLY) bin/full.json bin/race.json || status=$$?; exit $$status
 
 race: ## the tests with the race detector, in full

@@ -61,3 +61,14 @@ func TestNoEmulator(t *testing.T) {
 		t.Errorf("without QEMU: %v", err)
 	}
 }
+
+// With KPROBE_OFFLINE a kernel comes from the cache, or not at all: "make test" has it so.
+func TestFetchOffline(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // nothing to fetch with
+	t.Setenv("KPROBE_CACHE", t.TempDir())
+	t.Setenv("KPROBE_OFFLINE", "1")
+	const want = "fetch a kernel for arm64: it is not in the cache, and KPROBE_OFFLINE forbids fetching"
+	if _, err := Fetch("arm64", ""); err == nil || err.Error() != want {
+		t.Errorf("without a network: %v", err)
+	}
+}

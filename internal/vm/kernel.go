@@ -75,7 +75,8 @@ func CacheDir() (string, error) {
 // the host's own suites. Any other is looked for in all suites: the beginning of a release (6.12), or a whole one, with the flavour
 // (6.12-rt-amd64) where it is not the usual one. Of several that fit, one that is in the cache is taken, else the newest.
 //
-// Errors: the machine or the version is not known; there is nothing to fetch it with, or from.
+// Errors: the machine or the version is not known; there is nothing to fetch it with, or from; it is not in the cache, and
+// KPROBE_OFFLINE is set, which forbids fetching.
 func Fetch(name, version string) (*Kernel, error) {
 	if name == "" {
 		name = "amd64"
@@ -104,7 +105,9 @@ func Fetch(name, version string) (*Kernel, error) {
 	}
 	defer unlock()
 	k, err := cached(cache, name, asked)
-	if k == nil && err == nil {
+	if k == nil && err == nil && os.Getenv("KPROBE_OFFLINE") != "" {
+		err = errors.New("it is not in the cache, and KPROBE_OFFLINE forbids fetching")
+	} else if k == nil && err == nil {
 		if err = fetchInsistently(cache, name, m, asked); err == nil {
 			k, err = cached(cache, name, asked)
 		}
