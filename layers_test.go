@@ -115,12 +115,12 @@ var layers = []layer{
 	{"internal/calls", []string{"arch", "symbol", "internal/errno", "target", "internal/mem", "internal/patch", "internal/returns"}},
 	{"internal/room", []string{"arch", "target", "internal/errno", "internal/patch"}},
 	{"internal/kind", []string{"arch", "target", "internal/isa", "internal/patch", "internal/inject", "internal/inside"}},
-	{"internal/owner", []string{"target", "internal/errno", "internal/later"}},
+	{"internal/owner", []string{"target", "internal/errno", "internal/later", "internal/patience"}},
 	{"internal/linker", []string{"arch", "symbol", "internal/image"}},
 	{"internal/placing", []string{"arch", "bpf", "symbol", "internal/errno"}},
 	{"internal/text", []string{"arch", "target", "internal/errno", "internal/mem", "internal/patch", "internal/inside", "internal/lifeline"}},
 
-	{"internal/change", []string{"target"}},
+	{"internal/change", nil},
 	{"internal/watched", []string{"arch", "target", "internal/change", "internal/errno", "internal/owner"}},
 	{"internal/probed", []string{"arch", "symbol", "internal/change", "internal/inside", "internal/patch", "internal/room", "internal/text"}},
 

@@ -16,7 +16,7 @@ func (s *Session) removeAll() error {
 	s.remove(slices.Clone(s.probes)) // what it cannot put back is put back, or reported, below
 	var err error
 	for range 2 {
-		if err = target.Insist(s.leave); err == nil {
+		if err = s.on.Owner.Insist(s.leave); err == nil {
 			return nil
 		}
 	}

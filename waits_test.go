@@ -46,7 +46,7 @@ var clocked = map[string]struct {
 	"test/update_test.go":                    {1, "a deadline is what is tested"},
 	"internal/futex/futex_test.go":           {1, "a moment to be woken in"},
 	"internal/later/later_test.go":           {1, "what is asked for comes later"},
-	"target/insist_test.go":                  {1, "the clock of testing/synctest"},
+	"internal/owner/insist_test.go":          {1, "the clock of testing/synctest"},
 	"target/ptrace/clock_amd64_test.go":      {1, "clocks are what is tested"},
 	"target/ptrace/volunteer_amd64_test.go":  {1, "a wait that begins late is what is tested"},
 	"target/ptrace/guarded_test.go":          {1, "a timer that must not run out is what is tested"},

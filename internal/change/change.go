@@ -18,8 +18,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"kprobe/target"
 )
 
 // Target is what is changed.
@@ -29,6 +27,8 @@ type Target interface {
 	Frozen(f func() error) error
 	// Meanwhile runs a function that may write where no thread is, while threads run.
 	Meanwhile(f func() error) error
+	// Insist tries again, for a while, what cannot be done just now.
+	Insist(try func(last bool) error) error
 }
 
 // Rester is a Target that may stand anyway.
@@ -110,7 +110,7 @@ const mapsAtATime = 16
 // Insist is Do that tries again for a while where the target is not ready, or something is
 // mapped by now where the plan had its memory: neither lasts.
 func (c *Change) Insist(t Target) error {
-	return target.Insist(func(bool) (err error) {
+	return t.Insist(func(bool) (err error) {
 		if r, ok := t.(Rester); !ok || c.Later != nil || !r.AtRest(func() { err = c.Do(t) }) {
 			err = c.Do(t)
 		}

@@ -66,6 +66,14 @@ func (l *log) Frozen(f func() error) error {
 	return l.thaw
 }
 
+func (l *log) Insist(try func(last bool) error) (err error) {
+	for tries := 1; tries <= 5; tries++ {
+		if err = try(tries == 5); err == nil {
+			break
+		}
+	}
+	return err
+}
 func (l *log) Meanwhile(f func() error) error { return l.in("runs", f) }
 
 // part logs every phase. Its value is 1 between Commit and Undo.

@@ -57,7 +57,8 @@ func (p *program) Frozen(f func() error) error {
 	return f()
 }
 
-func (p *program) Meanwhile(f func() error) error { return f() }
+func (p *program) Insist(try func(last bool) error) error { return try(true) }
+func (p *program) Meanwhile(f func() error) error         { return f() }
 
 // probe is on or off.
 type probe struct{ off bool }

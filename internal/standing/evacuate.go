@@ -132,7 +132,7 @@ func (ts *Threads[P]) Vacate(ps []P) error {
 // Threads leave programs by themselves, and the calls' return addresses are put back as soon as nobody
 // stands in the detour. Errors: target.ErrNotNow, where a thread does not come out; the target's.
 func (ts *Threads[P]) Drain(ps []P) error {
-	return target.Insist(func(bool) error {
+	return ts.on.Owner.Insist(func(bool) error {
 		ts.on.View.RLock()
 		retired := ts.within.RetiredOf(ps)
 		ts.on.View.RUnlock()

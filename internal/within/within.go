@@ -146,7 +146,7 @@ func (w *Within[P]) Arrange(serves func(*arch.Arch) error) error {
 func (w *Within[P]) guard() error {
 	on := w.on
 	l := &on.Text.Lifeline
-	return target.Insist(func(bool) error {
+	return on.Owner.Insist(func(bool) error {
 		grows, err := l.Plan(on.Arch, on.Points.Entries(), func(size int) (arch.Addr, error) {
 			return on.Room.Find(image.RangeOf(on.Image.Program(), room.UserFloor), size)
 		})
@@ -334,7 +334,7 @@ func (w *Within[P]) share(size int) (addr arch.Addr, ours []byte, err error) {
 func (w *Within[P]) find(size int, share func(arch.Addr) error) (addr arch.Addr, err error) {
 	on := w.on
 	size = on.Room.Round(size)
-	err = target.Insist(func(bool) (err error) {
+	err = on.Owner.Insist(func(bool) (err error) {
 		if on.Kind.Apart() {
 			addr, err = on.Room.FindAbove(inside.Apart(on.Arch), size)
 		} else {

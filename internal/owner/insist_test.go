@@ -1,10 +1,12 @@
-package target
+package owner
 
 import (
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"kprobe/target"
 )
 
 // What takes long is tried again all the same: on a busy machine one try of many probes takes longer than the patience.
@@ -12,7 +14,7 @@ func TestInsistOnWhatTakesLong(t *testing.T) {
 	for _, takes := range []time.Duration{0, 5 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			tries := 0
-			err := Insist(func(bool) error {
+			err := insist(0, func(bool) error {
 				if time.Sleep(takes); tries < 4 {
 					tries++
 					return syscall.EEXIST
@@ -30,8 +32,8 @@ func TestInsistOnWhatTakesLong(t *testing.T) {
 func TestInsistEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, told := time.Now(), false
-		err := Insist(func(last bool) error { told = last; return ErrNotNow })
-		if took := time.Since(begun); err != ErrNotNow || !told || took < 2*time.Second || took > 3*time.Second {
+		err := insist(0, func(last bool) error { told = last; return target.ErrNotNow })
+		if took := time.Since(begun); err != target.ErrNotNow || !told || took < 2*time.Second || took > 3*time.Second {
 			t.Errorf("%v after %v; the last was told: %v", err, took, told)
 		}
 	})
