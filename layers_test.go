@@ -70,7 +70,7 @@ var layers = []layer{
 	{"internal/faults", nil},
 	{"internal/pool", []string{"bpf"}},
 	{"internal/host", nil},
-	{"internal/guardian", nil},
+	{"internal/guardian", []string{"internal/patience"}},
 	{"internal/seccomp", nil},
 	{"internal/tracee", []string{"target", "arch", "internal/faults", "internal/lifeline", "internal/proc", "internal/seccomp"}},
 	{"internal/futex", nil},

@@ -7,6 +7,7 @@
 package guardian
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"kprobe/internal/patience"
 )
 
 // Guardian is the controller's end of one.
@@ -112,12 +115,17 @@ func (g *Guardian) start(cmd *exec.Cmd) error {
 // PID is its process.
 func (g *Guardian) PID() int { return g.pid }
 
-// Wait waits for the guardian to say that it is Ready, but no longer than patience. Errors: os.ErrDeadlineExceeded;
-// io.EOF, the guardian has ended.
-func (g *Guardian) Wait(patience time.Duration) error {
-	g.ready.SetReadDeadline(time.Now().Add(patience))
-	_, err := io.ReadFull(g.ready, make([]byte, 1))
-	return err
+// Wait waits for the guardian to say that it is Ready. What counts is time in which the guardian has a CPU, or nothing to
+// do. Errors: os.ErrDeadlineExceeded; io.EOF, the guardian has ended.
+func (g *Guardian) Wait(most time.Duration) error {
+	const look = 200 * time.Millisecond
+	for p := patience.Of(g.pid, most); ; {
+		g.ready.SetReadDeadline(time.Now().Add(look))
+		_, err := io.ReadFull(g.ready, make([]byte, 1))
+		if !errors.Is(err, os.ErrDeadlineExceeded) || p.Spent() {
+			return err
+		}
+	}
 }
 
 // Tell says something to the guardian. What is said ends where the guardian knows that it does.

@@ -447,7 +447,7 @@ func (p *Process) Close() error {
 	p.releaseGuardian()
 	p.files.Range(func(_, f any) bool { f.(*os.File).Close(); return true })
 	// Until the owner thread has ended, who waits for the process may be told of stops that are not theirs.
-	for end := time.Now().Add(tries); slow && exists(os.Getpid(), p.owner) && time.Now().Before(end); {
+	for most := patience.Of(os.Getpid(), tries); slow && exists(os.Getpid(), p.owner) && !most.Spent(); {
 		time.Sleep(time.Millisecond)
 	}
 	return nil
@@ -495,7 +495,7 @@ func (p *Process) start(argv []string, attr *os.ProcAttr) error {
 		return err
 	}
 	unix.Kill(pid, unix.SIGCONT)
-	for deadline := time.Now().Add(5 * time.Second); t.group && time.Now().Before(deadline); {
+	for most := patience.Of(pid, tries); t.group && !most.Spent(); {
 		// Leave the group stop: the next stop is an ordinary one.
 		tracee.Request(unix.PTRACE_INTERRUPT, pid, 0, 0)
 		p.cont(t, 0)
