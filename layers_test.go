@@ -115,7 +115,7 @@ var layers = []layer{
 	{"internal/calls", []string{"arch", "symbol", "internal/errno", "target", "internal/mem", "internal/patch", "internal/returns"}},
 	{"internal/room", []string{"arch", "target", "internal/errno", "internal/patch"}},
 	{"internal/kind", []string{"arch", "target", "internal/isa", "internal/patch", "internal/inject", "internal/inside"}},
-	{"internal/owner", []string{"target", "internal/errno", "internal/later", "internal/patience"}},
+	{"internal/owner", []string{"target", "internal/errno", "internal/patience"}},
 	{"internal/linker", []string{"arch", "symbol", "internal/image"}},
 	{"internal/placing", []string{"arch", "bpf", "symbol", "internal/errno"}},
 	{"internal/text", []string{"arch", "target", "internal/errno", "internal/mem", "internal/patch", "internal/inside", "internal/lifeline"}},

@@ -125,9 +125,8 @@ type Target interface {
 	// OnOwner tells whether the caller runs inside Run.
 	OnOwner() bool
 
-	// Wake makes the current or next Wait return StopWoken soon. Where it is not sure, it may be
-	// lost in rare races: a caller that needs an answer wakes again.
-	Wake() (sure bool)
+	// Wake makes the current or next Wait return StopWoken soon.
+	Wake()
 
 	// Wait blocks until a thread stops or Wake is called.
 	Wait() (Stop, error)

@@ -4,7 +4,6 @@ package later
 import (
 	"context"
 	"sync"
-	"time"
 )
 
 // Queue keeps values until they can be handed over, in order. The zero value is an empty one.
@@ -49,29 +48,5 @@ func Wait(ctx context.Context, f func() error) error {
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// Asked calls ask, and again from time to time, until done is closed: a single call may get lost, unless it answers that
-// it is heard for sure. It answers false where over was closed before.
-func Asked(done, over <-chan struct{}, ask func() (sure bool)) bool {
-	const longest = 20 * time.Millisecond // who is busy takes its time, and each call costs
-	for again := time.Millisecond; ; again = min(2*again, longest) {
-		var lost <-chan time.Time // nil: a timer wakes a thread of the runtime's, which costs more than all the rest
-		if !ask() {
-			lost = time.After(again)
-		}
-		select {
-		case <-done:
-			return true
-		case <-over:
-			select {
-			case <-done:
-				return true
-			default:
-				return false
-			}
-		case <-lost:
-		}
 	}
 }

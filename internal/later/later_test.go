@@ -3,7 +3,6 @@ package later
 import (
 	"slices"
 	"testing"
-	"time"
 )
 
 // Whoever is given something may add more and ask for it: it comes in order, and once.
@@ -24,33 +23,5 @@ func TestQueueIsGivenInOrder(t *testing.T) {
 	q.Give(give)
 	if want := []int{0, 1, 2, 3, 10, 11, 12}; !slices.Equal(got, want) {
 		t.Errorf("given %v, want %v", got, want)
-	}
-}
-
-// A call that is lost is made again, and what was done at the last moment is done.
-func TestAsked(t *testing.T) {
-	done, over, calls := make(chan struct{}), make(chan struct{}), 0
-	if !Asked(done, over, func() bool {
-		if calls++; calls == 3 {
-			close(done)
-		}
-		return false
-	}) || calls != 3 {
-		t.Errorf("not done after %d calls", calls)
-	}
-	later, calls := make(chan struct{}), 0
-	if !Asked(later, over, func() bool {
-		calls++
-		time.AfterFunc(10*time.Millisecond, func() { close(later) })
-		return true
-	}) || calls != 1 {
-		t.Errorf("what was heard for sure was said %d times", calls)
-	}
-	close(over)
-	if !Asked(done, over, func() bool { return false }) {
-		t.Error("what is done and over is not done")
-	}
-	if Asked(make(chan struct{}), over, func() bool { return true }) {
-		t.Error("what is over is done")
 	}
 }

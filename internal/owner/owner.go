@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"kprobe/internal/errno"
-	"kprobe/internal/later"
 	"kprobe/target"
 )
 
@@ -64,17 +63,10 @@ func (o *Owner) Over() <-chan struct{} { return o.over }
 // End tells that the thread has ended.
 func (o *Owner) End() { close(o.over) }
 
-// Finish waits until the owner thread's work is over, which has been told to end. It may be about to wait, and then
-// would not see that it is woken, so it is woken again and again.
+// Finish waits until the owner thread's work is over, which has been told to end.
 func (o *Owner) Finish() {
-	for {
-		o.t.Wake()
-		select {
-		case <-o.over:
-			return
-		case <-time.After(time.Millisecond):
-		}
-	}
+	o.t.Wake()
+	<-o.over
 }
 
 // Work does what was handed over. It is called by the owner thread.
@@ -111,7 +103,18 @@ func (o *Owner) Do(f func()) bool {
 	case <-o.over:
 		return false
 	}
-	return later.Asked(done, o.over, o.t.Wake)
+	o.t.Wake()
+	select {
+	case <-done:
+		return true
+	case <-o.over:
+	}
+	select { // both may be
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 // On runs f on the owner thread, from wherever it is called.

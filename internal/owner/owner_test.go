@@ -19,7 +19,7 @@ type thread struct {
 }
 
 func (t *thread) OnOwner() bool { return t.own }
-func (t *thread) Wake() bool    { return false }
+func (t *thread) Wake()         {}
 func (t *thread) Run(f func())  { f() }
 func (t *thread) Stuck() int    { return 0 }
 

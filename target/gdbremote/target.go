@@ -343,12 +343,11 @@ func (t *Target) Run(f func()) {
 func (t *Target) OnOwner() bool { return t.owner.Load() == host.Thread() }
 
 // Wake makes the current or next Wait return StopWoken.
-func (t *Target) Wake() (sure bool) {
+func (t *Target) Wake() {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
 	t.woken = true
 	t.c.change.Broadcast()
-	return false // a session of before may have been told
 }
 
 // Wait lets the target go on, if nothing holds it, until a thread stops or Wake

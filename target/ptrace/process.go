@@ -61,6 +61,7 @@ type Process struct {
 	quit  chan struct{} // closed when the owner thread is to end
 	owner int           // host thread id of the owner
 	woken atomic.Uint32 // Wake was called (1) and Wait has not told yet
+	wakes atomic.Uint32 // how often
 	// How the owner thread waits, or is about to: a waiting. Set before woken is looked at, and
 	// woken is set before this is looked at: so one of the two sees the other.
 	waiting atomic.Int32

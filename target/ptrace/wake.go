@@ -52,20 +52,34 @@ const (
 	standing              // for woken alone: see Stands
 )
 
-// Wake makes Wait return StopWoken. If the signal lands between Wait's check
-// and its system call, it is lost: who waits for an answer calls Wake again, unless it is sure.
-// An owner thread that is not about to wait, or there already, finds out by itself: a signal
-// costs it a stop, since its guardian traces it.
-func (p *Process) Wake() (sure bool) {
-	p.woken.Store(1)
+// Wake makes Wait return StopWoken. An owner thread that is not about to wait, or there already, finds out by itself: a
+// signal costs it a stop, since its guardian traces it. Who wakes it before it has heard of somebody else needs no second one.
+func (p *Process) Wake() {
+	if p.woken.Swap(1) != 0 {
+		return
+	}
+	n := p.wakes.Add(1)
 	switch p.waiting.Load() {
 	case inWait:
 		p.kick()
-		return false
+		p.insist(n, soonest)
 	case standing:
 		futex.Wake(&p.woken)
 	}
-	return true
+}
+
+// How long a signal may take to end the owner thread's wait, at first and at last. Each costs a stop, so on a busy machine there must
+// not be more of them than its guardian can serve.
+const soonest, latest = time.Millisecond, 20 * time.Millisecond
+
+// insist sends another signal after a while, unless the n-th Wake has been heard by then: one that lands between Wait's check and
+// its system call is lost.
+func (p *Process) insist(n uint32, after time.Duration) {
+	time.AfterFunc(after, func() {
+		if p.wakes.Load() == n && p.woken.Load() != 0 && p.waiting.Load() == inWait && p.kick() == nil {
+			p.insist(n, min(2*after, latest))
+		}
+	})
 }
 
 // MayStand implements target.Stander.
@@ -85,4 +99,4 @@ func (p *Process) Stands() bool {
 // longestRest is how soon it is noticed that a process which stands was killed.
 const longestRest = 20 * time.Millisecond
 
-func (p *Process) kick() { unix.Tgkill(unix.Getpid(), p.owner, wakeSignal) }
+func (p *Process) kick() error { return unix.Tgkill(unix.Getpid(), p.owner, wakeSignal) }

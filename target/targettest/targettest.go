@@ -9,7 +9,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"kprobe/arch"
 	"kprobe/target"
@@ -92,14 +91,12 @@ func (s *suite) frozen(f func() error) error {
 // serve has the target poked meanwhile, and hands its traps to hit. What else is
 // reported is the target's own affair.
 func (s *suite) serve(hit func(target.Stop) error) error {
-	done, heard, quiet := make(chan error, 1), make(chan struct{}), make(chan struct{})
-	defer close(heard)
+	done := make(chan error, 1)
 	go func() {
-		defer close(quiet)
 		err := errors.New("the poke has failed")
 		defer func() {
 			done <- err
-			s.wakeUntil(heard)
+			s.Target.Wake()
 		}()
 		err = s.Poke()
 	}()
@@ -112,9 +109,7 @@ func (s *suite) serve(hit func(target.Stop) error) error {
 		case target.StopWoken:
 			select {
 			case err := <-done:
-				heard <- struct{}{}
-				<-quiet
-				return errors.Join(err, s.woken()) // what the last one left
+				return err
 			default:
 			}
 		case target.StopTrap:
@@ -129,18 +124,6 @@ func (s *suite) serve(hit func(target.Stop) error) error {
 		}
 		if err != nil {
 			return err
-		}
-	}
-}
-
-// wakeUntil wakes the target's owner until that is heard: one Wake may be lost.
-func (s *suite) wakeUntil(heard <-chan struct{}) {
-	for {
-		s.Target.Wake()
-		select {
-		case <-heard:
-			return
-		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
