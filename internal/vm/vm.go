@@ -381,7 +381,8 @@ func (v *VM) answer() (string, error) {
 			if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 				err = v.end()
 			}
-			return out.String(), fmt.Errorf("%w after %.4000q", err, out.String()+line)
+			said := out.String() + line
+			return out.String(), fmt.Errorf("%w after %q", err, said[max(0, len(said)-4000):]) // a panic is at the end
 		}
 		line = strings.ReplaceAll(line, "\r", "") // until the guest has set up its terminal
 		before, rest, ok := strings.Cut(line, mark)

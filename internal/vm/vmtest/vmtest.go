@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"kprobe/internal/testprog"
 	"kprobe/internal/vm"
@@ -67,6 +68,7 @@ func Shared(t testing.TB, machine string) *vm.VM {
 	defer shared.Unlock()
 	if v := shared.vms[machine]; v != nil {
 		if v.Obeys() {
+			tell(t, v)
 			return v
 		}
 		// The test that it happened in has failed; the others have done nothing.
@@ -84,7 +86,20 @@ func Shared(t testing.TB, machine string) *vm.VM {
 		shared.vms = make(map[string]*vm.VM)
 	}
 	shared.vms[machine] = v
+	tell(t, v)
 	return v
+}
+
+// tell has a test that fails tell the guest's last words, too.
+func tell(t testing.TB, v *vm.VM) {
+	t.Cleanup(func() {
+		if !t.Failed() || !v.Obeys() {
+			return
+		}
+		if said, err := v.RunFor("dmesg | tail -n 20", 20*time.Second, nil); err == nil {
+			t.Logf("the guest's kernel said at last:\n%s", said)
+		}
+	})
 }
 
 // Boot boots a guest of one test's own; Dir is chosen here. The guest ends with
@@ -101,6 +116,7 @@ func Boot(t testing.TB, c vm.Config) *vm.VM {
 		}
 		os.RemoveAll(v.Dir)
 	})
+	tell(t, v)
 	return v
 }
 
