@@ -69,6 +69,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		_, _ = c.Type("none")
 		_, _ = c.Type("local")
+		_, _ = c.Record(24)
 		for _, p := range c.Programs {
 			_, _ = verify.Program(p)
 		}

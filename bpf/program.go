@@ -3,6 +3,7 @@ package bpf
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf/btf"
@@ -123,6 +124,51 @@ func (c *Collection) Type(name string) (btf.Type, error) {
 		}
 	}
 	return nil, fmt.Errorf("bpf: the object has no type %q (compile it with -g; one that nothing in it uses is not in it)", name)
+}
+
+// Record is the structure that a record of a size must be: the only one of that size which variables of the programs have, or
+// point to; else the only one that the object tells of at all. nil where there is none, or more than one. Errors: the object's
+// debug information is damaged.
+func (c *Collection) Record(size int) (btf.Type, error) {
+	if c.debug != nil {
+		locals, err := object.Locals(c.debug, int64(size))
+		if err != nil {
+			return nil, err
+		}
+		if len(locals) > 0 {
+			return only(locals), nil
+		}
+	}
+	if c.Types == nil {
+		return nil, nil
+	}
+	var all []btf.Type
+	maps := map[btf.Type]bool{} // their definitions are structures, too
+	for t, err := range c.Types.All() {
+		if err != nil {
+			return nil, err
+		}
+		switch t := t.(type) {
+		case *btf.Struct:
+			if int(t.Size) == size {
+				all = append(all, t)
+			}
+		case *btf.Datasec:
+			for _, v := range t.Vars {
+				if v, ok := v.Type.(*btf.Var); ok && t.Name == ".maps" {
+					maps[btf.UnderlyingType(v.Type)] = true
+				}
+			}
+		}
+	}
+	return only(slices.DeleteFunc(all, func(t btf.Type) bool { return maps[t] })), nil
+}
+
+func only(types []btf.Type) btf.Type {
+	if len(types) != 1 {
+		return nil
+	}
+	return types[0]
 }
 
 // Context describes the struct pt_regs that a program gets: words of one size in

@@ -37,6 +37,74 @@ func Named(r io.ReaderAt, name string) (btf.Type, error) {
 	}
 }
 
+// Locals are the structures of a size that the functions' variables have, or point to, once each.
+// Errors: the information is damaged.
+func Locals(r io.ReaderAt, size int64) (types []btf.Type, err error) {
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil, err
+	}
+	info, err := debugInfo(f)
+	if err != nil || info == nil {
+		return nil, err
+	}
+	seen := map[*dwarf.StructType]bool{}
+	depth, function := 0, 0 // how deep an entry is, and the function that it is in: 0 for none
+	for r := info.Reader(); ; {
+		e, err := r.Next()
+		switch {
+		case err != nil || e == nil:
+			return types, err
+		case e.Tag == 0:
+			if depth--; depth < function {
+				function = 0
+			}
+			continue
+		case e.Tag == dwarf.TagSubprogram && function == 0:
+			function = depth + 1
+		}
+		if e.Children {
+			depth++
+		}
+		switch {
+		case function == 0 || depth < function:
+		case e.Tag == dwarf.TagVariable || e.Tag == dwarf.TagFormalParameter:
+			at, ok := e.Val(dwarf.AttrType).(dwarf.Offset)
+			if !ok {
+				continue
+			}
+			t, err := info.Type(at)
+			if err != nil {
+				return nil, err
+			}
+			if s := structureOf(t); s != nil && s.ByteSize == size && !seen[s] {
+				seen[s] = true
+				types = append(types, (&converter{made: map[dwarf.Type]btf.Type{}}).convert(s, 0))
+			}
+		}
+	}
+}
+
+// structureOf is the structure that a variable's type is, or points to; nil if there is none.
+func structureOf(t dwarf.Type) *dwarf.StructType {
+	for pointers := 0; pointers < 2; {
+		switch of := t.(type) {
+		case *dwarf.TypedefType:
+			t = of.Type
+		case *dwarf.QualType:
+			t = of.Type
+		case *dwarf.PtrType:
+			pointers++
+			t = of.Type
+		case *dwarf.StructType:
+			return of
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
 // debugInfo is an object's debug information. The library's own way to it knows no relocations of eBPF; they
 // are of sections that begin at 0, and so leave all as it is.
 func debugInfo(f *elf.File) (*dwarf.Data, error) {

@@ -328,8 +328,35 @@ func (r *runRequest) run(w io.Writer, object string) (err error) {
 // ring is a map that programs put records into.
 type ring struct {
 	name string
-	as   btf.Type // of its records, nil where nobody said
+	as   func(size int) btf.Type // of a record of that size, nil where none is known
 	*bpf.Reader
+}
+
+// inferred answers what the records of a ring are of which nothing is said: the structure that the object must mean, which is told,
+// since another one may be meant. A record that is no longer than a number is a number.
+func inferred(c *bpf.Collection, name string) func(size int) btf.Type {
+	known := map[int]btf.Type{}
+	return func(size int) btf.Type {
+		t, asked := known[size]
+		if asked || size <= 8 {
+			return t
+		}
+		t, err := c.Record(size)
+		if err != nil {
+			report(err)
+		} else if t != nil {
+			report(fmt.Errorf("map %q: its records of %d bytes are printed as %s, the only one of that size; --as %s=TYPE says otherwise", name, size, structureName(t), name))
+		}
+		known[size] = t
+		return t
+	}
+}
+
+func structureName(t btf.Type) string {
+	if t.TypeName() == "" {
+		return "a structure without a name"
+	}
+	return "struct " + t.TypeName()
 }
 
 func ringsOf(c *bpf.Collection, programs *kprobe.Programs, as map[string]btf.Type) (rings []ring, err error) {
@@ -345,7 +372,11 @@ func ringsOf(c *bpf.Collection, programs *kprobe.Programs, as map[string]btf.Typ
 		if err != nil {
 			return nil, err
 		}
-		rings = append(rings, ring{spec.Name, as[spec.Name], r})
+		of := inferred(c, spec.Name)
+		if t := as[spec.Name]; t != nil {
+			of = func(int) btf.Type { return t }
+		}
+		rings = append(rings, ring{spec.Name, of, r})
 	}
 	return rings, nil
 }
@@ -357,7 +388,7 @@ func (r ring) printRecords(w io.Writer) error {
 		if err != nil || !more {
 			return err
 		}
-		fmt.Fprintf(w, "%s: %s\n", r.name, btftext.Format(rec.Data, r.as))
+		fmt.Fprintf(w, "%s: %s\n", r.name, btftext.Format(rec.Data, r.as(len(rec.Data))))
 	}
 }
 

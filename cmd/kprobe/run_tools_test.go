@@ -102,7 +102,7 @@ func TestRunTools(t *testing.T) {
 	if n := counted(t, p, object, "--without", "in_kernel", "--at", "count=./jumpers:"+offsetOf(t, file, "jumper")); n != "{n=1000}" {
 		t.Errorf("by its offset it is called %s times", n)
 	}
-	k := started(t, tool(t, "run", "-p", pid, "--without", "in_kernel", "--as", "told=struct local", object), p.Pid)
+	k := started(t, tool(t, "run", "-p", pid, "--without", "in_kernel", object), p.Pid)
 	if got := p.Round("1000")[0]; got != want {
 		t.Errorf("the program's result is %q under probes, %q without", got, want)
 	}
@@ -114,7 +114,8 @@ func TestRunTools(t *testing.T) {
 			t.Errorf("no %q:\n%s\n%s", want, out, r)
 		}
 	}
-	for _, want := range []string{`left out: bpf: program "asks": `, `left out: bpf: program "task": `, `left out: bpf: program "point": `, `map "stacks" is pinned in a kernel: here it is this run's own`} {
+	for _, want := range []string{`left out: bpf: program "asks": `, `left out: bpf: program "task": `, `left out: bpf: program "point": `, `map "stacks" is pinned in a kernel: here it is this run's own`,
+		`map "told": its records of 40 bytes are printed as struct local, the only one of that size; --as told=TYPE says otherwise`} {
 		if !strings.Contains(r.Stderr, want) {
 			t.Errorf("no %q:\n%s", want, r.Stderr)
 		}
