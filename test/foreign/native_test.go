@@ -28,6 +28,7 @@ var recipes = []testprog.Recipe{
 	{Name: "args", Flags: []string{"-O0"}},
 	{Name: "forks", Flags: []string{"-O2"}},
 	{Name: "vforks", Flags: []string{"-O2"}},
+	{Name: "values", Flags: []string{"-O2"}},
 	{Name: "signalled", Flags: []string{"-O2"}},
 	{Name: "lives", Flags: []string{"-O2"}},
 	{Name: "remaps", Flags: []string{"-O2"}},
