@@ -179,7 +179,7 @@ func (r *Run) act(rec []byte) error {
 	case plan.Errorf, plan.Warnf:
 		return r.complain(a, r.names.Printf(a.Format, a.Args, args))
 	case plan.PrintMap:
-		return r.printMap(a.Map, number(0, 0), number(1, 1))
+		return r.printMap(a.Map, number(0, 0), number(1, 1), true)
 	case plan.PrintValue:
 		if r.s.opts.JSON {
 			return r.write(output.Event("value", r.names.JSON(a.Args[0], args, 1)))
@@ -333,12 +333,16 @@ func (r *Run) snapshot(m *plan.Map) *output.Map {
 			continue
 		}
 		var values [][]byte
+		gone := false
 		for _, v := range threads {
-			if binary.LittleEndian.Uint64(v) != 0 {
+			switch binary.LittleEndian.Uint64(v) {
+			case plan.KeylessSet:
 				values = append(values, v[plan.KeylessHeader:])
+			case plan.KeylessGone:
+				gone = true
 			}
 		}
-		if len(values) == 0 && m.Value.Aggregate() && m.Value.Kind < types.Hist {
+		if len(values) == 0 && !gone && m.Value.Aggregate() && m.Value.Kind < types.Hist {
 			values = [][]byte{make([]byte, m.Value.Slot())} // nothing counted is 0
 		}
 		if len(values) > 0 {
@@ -353,9 +357,12 @@ func (r *Run) snapshot(m *plan.Map) *output.Map {
 	return out
 }
 
-// printMap prints a map; of one that is empty nothing.
-func (r *Run) printMap(m *plan.Map, top, div uint64) error {
+// printMap prints a map; of one that is empty nothing, unless it is asked for and has no key: it is 0 then.
+func (r *Run) printMap(m *plan.Map, top, div uint64, asked bool) error {
 	s := r.snapshot(m)
+	if asked && m.Key == nil && len(s.Entries) == 0 && (m.Value.Scalar() || m.Value.Aggregate() && m.Value.Kind < types.Hist) {
+		s.Entries = []output.Entry{{Value: make([]byte, m.Value.Slot())}}
+	}
 	if m.Value.Kind == types.Stats {
 		top, div = 0, 1
 	}
@@ -373,7 +380,9 @@ func (r *Run) printMap(m *plan.Map, top, div uint64) error {
 func (r *Run) clear(m *plan.Map) error {
 	bm := r.mapOf(m.Name)
 	if m.Key == nil {
-		return bm.Update(make([]byte, 4), make([]byte, m.Spec.ValueSize), bpf.UpdateAny)
+		value := make([]byte, m.Spec.ValueSize)
+		value[0] = plan.KeylessGone
+		return bm.Update(make([]byte, 4), value, bpf.UpdateAny)
 	}
 	for key := range bm.All() {
 		err := bm.Delete(key)
@@ -392,7 +401,7 @@ func (r *Run) zero(m *plan.Map) error {
 	bm := r.mapOf(m.Name)
 	value := make([]byte, m.Spec.ValueSize)
 	if m.Key == nil {
-		value[0] = 1
+		value[0] = plan.KeylessSet
 		return bm.Update(make([]byte, 4), value, bpf.UpdateAny)
 	}
 	for key := range bm.All() {

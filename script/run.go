@@ -507,7 +507,7 @@ func (r *Run) triggered() error {
 		return r.runAll("self")
 	}
 	for _, m := range r.s.plan.Maps {
-		if err := r.printMap(m, 0, 1); err != nil {
+		if err := r.printMap(m, 0, 1, false); err != nil {
 			return err
 		}
 	}
@@ -546,7 +546,7 @@ func (r *Run) Close() (code int, err error) {
 		}
 		if r.s.plan.Settings.PrintMapsOnExit {
 			for _, m := range r.s.plan.Maps {
-				errs = append(errs, r.printMap(m, 0, 1))
+				errs = append(errs, r.printMap(m, 0, 1, false))
 			}
 		}
 		code = r.code

@@ -175,7 +175,7 @@ func TestProcess(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "args", "-O2"))
 	want := p.Round("1")
 	tests := []struct{ script, want string }{
-		{`uprobe:args:args_ints { printf("%d %u %d %d\n", (int32)arg0, (uint32)arg1, arg2, (int32)arg4); }`, "-1 4000000000 -123456789012 -300\n"},
+		{`uprobe:args:args_ints { printf("%d %u %ld %d\n", (int32)arg0, (uint32)arg1, arg2, (int32)arg4); }`, "-1 4000000000 -123456789012 -300\n"},
 		{`uprobe:args:args_string { @[probe, str(arg0, arg1)] = count(); @n = sum(arg1); }`,
 			"\n\n@[uprobe:args:args_string, ]: 1\n@[uprobe:args:args_string, hello, world]: 1\n@n: 12\n"},
 		{`uretprobe:args:args_ints { @ret = retval; printf("%s\n", func); }`, "args_ints\n\n\n@ret: 67\n"},

@@ -12,12 +12,15 @@ import (
 	"kprobe/script/types"
 )
 
-// argument tells whether the name is arg0 to arg11, or sarg0 to sarg11, and which: a static probe has twelve.
-func argument(name string) (n int, stack, ok bool) {
-	rest, stack := strings.CutPrefix(name, "s")
-	n, err := strconv.Atoi(strings.TrimPrefix(rest, "arg"))
-	ok = err == nil && n >= 0 && n < 12 && rest == "arg"+strconv.Itoa(n)
-	return n, stack && ok, ok
+// ofProbes are the builtins that mean nothing in a function of the script's: where it is called from is another thing each time.
+var ofProbes = []string{"args", "ctx", "func", "retval"}
+
+// outside refuses what has a meaning at a probe alone.
+func (c *checker) outside(at syntax.Node, name string) bool {
+	if len(c.at) == 0 {
+		c.errorf(at, "Builtin %s not supported outside probe", name)
+	}
+	return len(c.at) == 0
 }
 
 // everywhere tells whether a condition holds for all attach points.
@@ -40,7 +43,11 @@ func (c *checker) ident(x *syntax.Ident) *types.Type {
 	if n, ok := c.consts[x.Name]; ok {
 		return types.LiteralOf(n, int64(n) < 0)
 	}
-	if n, stack, ok := argument(x.Name); ok {
+	n, stack, isArg := point.Argument(x.Name)
+	if (isArg || slices.Contains(ofProbes, x.Name)) && c.outside(x, x.Name) {
+		return nil
+	}
+	if isArg {
 		switch {
 		case !c.everywhere((*point.Point).Inside) || c.at[0].Syscall != nil || c.at[0].Watch != nil || c.at[0].Event != nil && !c.at[0].Raw:
 			c.errorf(x, "The %s builtin can only be used with 'kprobes', 'uprobes' and 'usdt' probes", x.Name)
@@ -244,9 +251,6 @@ func (c *checker) call(x *syntax.Call) *types.Type {
 	return f.result(c, x)
 }
 
-// gathering functions make aggregates: they stand for nothing but what a map gathers.
-var gathering = map[string]bool{"count": true, "sum": true, "avg": true, "min": true, "max": true, "stats": true, "hist": true, "lhist": true, "tseries": true}
-
 func arguments(n int) string {
 	if n < 2 {
 		return []string{"no arguments", "one argument"}[n]
@@ -337,9 +341,8 @@ func (c *checker) printf(x *syntax.Call) *types.Type {
 	if x.Name == "debugf" {
 		c.warnf(x, "The debugf() builtin is not recommended for production use.")
 	}
-	if x.Name == "system" && !c.opts.Unsafe {
-		c.errorf(x, "system() is an unsafe function being used in safe mode")
-		c.hint("--unsafe allows it")
+	if x.Name == "system" {
+		c.unsafe(x)
 	}
 	format, ok := c.literal(x, 0)
 	if !ok {
@@ -629,7 +632,7 @@ func (c *checker) ntop(x *syntax.Call) *types.Type {
 	t := c.expr(last)
 	switch {
 	case t.Kind == types.None || t.Kind == types.Int:
-	case isText(last):
+	case syntax.IsText(last):
 		c.errorf(x, "ntop() expects an integer or array argument, got %s", t.Family())
 	case (t.Kind == types.Array || t.Kind == types.String) && (t.Size == 4 || t.Size == 16):
 	default:
@@ -647,8 +650,6 @@ func (c *checker) strncmp(x *syntax.Call) *types.Type {
 	}
 	return types.Uint64
 }
-
-func isText(x syntax.Expr) bool { _, ok := x.(*syntax.Str); return ok }
 
 func (c *checker) sizeof(x *syntax.Call) *types.Type {
 	c.sizeArg(x.Args[0])
@@ -721,10 +722,7 @@ func (c *checker) stack(x *syntax.Call) *types.Type {
 
 func (c *checker) override(x *syntax.Call) *types.Type {
 	c.number(x.Args[0], "override()")
-	if !c.opts.Unsafe {
-		c.errorf(x, "override() is an unsafe function being used in safe mode")
-		c.hint("--unsafe allows it")
-	}
+	c.unsafe(x)
 	if !c.everywhere(func(p *point.Point) bool { return p.Provider == "kprobe" || p.Provider == "uprobe" }) {
 		c.errorf(x, "override can not be used with '%s' probes", c.at[0].Provider)
 	}

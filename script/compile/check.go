@@ -579,7 +579,7 @@ func (c *checker) assignVar(at syntax.Node, v *variable, t *types.Type, value sy
 			c.errorf(value, "Could not resolve the type of this variable")
 		}
 	case slices.Contains(c.locked, &v.typ) && c.keeps(at, v.name, &v.typ, t):
-	case isReference(value) && v.typ.Kind == types.Pointer && v.typ.Name == t.Name && !types.Same(v.typ, t):
+	case syntax.IsReference(value) && v.typ.Kind == types.Pointer && v.typ.Name == t.Name && !types.Same(v.typ, t):
 		v.typ, c.changed = t, true // the variable's type has grown
 	case !c.widen(&v.typ, t):
 		c.errorf(at, "Type mismatch for %s: trying to assign value of type '%s' when variable already has a type '%s'", v.name, t, v.typ)
@@ -592,12 +592,6 @@ func (c *checker) nameIn(s syntax.Span, name string) syntax.Span {
 		return syntax.Span{From: s.From + i, To: s.From + i + len(name)}
 	}
 	return s
-}
-
-// isReference tells of &$x.
-func isReference(x syntax.Expr) bool {
-	u, ok := x.(*syntax.Unary)
-	return ok && u.Op == "&"
 }
 
 // fits tells whether a value goes into a variable whose type was declared.

@@ -170,8 +170,10 @@ func (c *checker) unary(x *syntax.Unary) *types.Type {
 		}
 		return types.Int64
 	case "~":
-		if t.Lit {
+		if t.Lit && !c.unsigned(x) {
 			return types.Int64
+		} else if t.Lit {
+			return types.Uint64
 		}
 		return types.Wide(t)
 	case "++", "--":
@@ -231,6 +233,9 @@ func (c *checker) binary(x *syntax.Binary) *types.Type {
 	switch x.Op {
 	case "==", "!=", "<", ">", "<=", ">=", "&&", "||":
 		return types.BoolT
+	}
+	if c.unsigned(x) {
+		return types.Uint64
 	}
 	return types.Arithmetic(x.Op, a, b)
 }
@@ -317,7 +322,7 @@ func (c *checker) tuple(names []string, elems []syntax.Expr) *types.Type {
 }
 
 func (c *checker) field(x *syntax.Field) *types.Type {
-	if isArgs(x.X) {
+	if syntax.IsArgs(x.X) {
 		return c.arg(x)
 	}
 	t := c.expr(x.X)

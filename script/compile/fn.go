@@ -54,6 +54,9 @@ func (c *checker) fnBody(info *fnInfo) {
 	}
 	c.block(info.fn.Body)
 	c.shut()
+	if k := info.result.Kind; k != types.Void && k != types.None && !c.first && !syntax.Returns(info.fn.Body, c.constant) {
+		c.errorf(info.fn, "Not all code paths returned a value")
+	}
 }
 
 // returns looks at a return within a function.

@@ -5,6 +5,7 @@ import (
 
 	"kprobe/bpf"
 	"kprobe/script/plan"
+	"kprobe/script/point"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
@@ -16,7 +17,7 @@ func (g *generator) context(reg string) {
 
 // builtin leaves the value of a name in R0.
 func (g *generator) builtin(x *syntax.Ident) {
-	if n, stack, ok := argument(x.Name); ok {
+	if n, stack, ok := point.Argument(x.Name); ok {
 		if !stack && len(g.at) > 0 && g.at[0].Provider == "usdt" {
 			g.scoped(func() { g.staticArg(x, n) })
 			return
@@ -298,7 +299,8 @@ func (g *generator) deleteKey(x *syntax.Map) {
 	m := g.maps[x.Name]
 	if x.Key == nil {
 		g.MapValue(regValue, m.index, 0)
-		g.Zero(cell(regValue, 0), plan.KeylessHeader+m.value.Slot())
+		g.StoreImm(cell(regValue, 0), plan.KeylessGone)
+		g.Zero(cell(regValue, plan.KeylessHeader), m.value.Slot())
 		g.Imm(bpf.R0, 1)
 		return
 	}

@@ -76,7 +76,7 @@ func (g *generator) number(x syntax.Expr) {
 			g.number(x.Value)
 		})
 	case *syntax.Field:
-		if isArgs(x.X) {
+		if syntax.IsArgs(x.X) {
 			g.argNumber(x.Name)
 			return
 		}
@@ -205,10 +205,7 @@ func (g *generator) unaryNumber(x *syntax.Unary, t *types.Type) {
 		}
 		v := g.uses[x.X.(*syntax.Var)]
 		p := g.variable(v)
-		by := int32(1)
-		if v.typ.Kind == types.Pointer && v.typ.Elem != nil {
-			by = int32(max(v.typ.Elem.Size, 1))
-		}
+		by := v.typ.Stride()
 		if x.Op == "--" {
 			by = -by
 		}
@@ -306,12 +303,12 @@ func (g *generator) operands(x, y syntax.Expr) {
 // reckon leaves x op y in R0.
 func (g *generator) reckon(op string, t *types.Type, x, y syntax.Expr) {
 	g.operands(x, y)
-	if t.Kind == types.Pointer && t.Elem != nil && t.Elem.Size > 1 {
-		by := bpf.R1
+	if by := t.Stride(); by > 1 {
+		number := bpf.R1
 		if g.types[y].Kind == types.Pointer {
-			by = bpf.R0
+			number = bpf.R0
 		}
-		g.AluImm(bpf.Mul, by, int32(t.Elem.Size))
+		g.AluImm(bpf.Mul, number, by)
 	}
 	noSign := types.Unsigned(types.JoinInts(types.Numeric(g.types[x]), types.Numeric(g.types[y])))
 	if op == ">>" {
@@ -515,7 +512,7 @@ func (g *generator) memory(x syntax.Expr) place {
 	case *syntax.Var:
 		return g.variable(g.uses[x])
 	case *syntax.Field:
-		if isArgs(x.X) {
+		if syntax.IsArgs(x.X) {
 			dst := g.room(t.Slot())
 			g.argInto(g.at[0].Param(x.Name), dst)
 			return dst

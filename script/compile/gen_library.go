@@ -185,6 +185,7 @@ func (g *generator) search(x *syntax.Call) {
 	hay, needle := g.types[x.Args[0]], g.types[x.Args[1]]
 	found := g.room(8)
 	text, known := g.stringLiteral(x.Args[1])
+	text, _, _ = strings.Cut(text, "\x00")
 	var b place
 	if !known {
 		b = g.memory(x.Args[1])
@@ -205,13 +206,18 @@ func (g *generator) search(x *syntax.Call) {
 			next, yes := g.NewLabel(), g.NewLabel()
 			for j := range n {
 				g.Load(bpf.R0, cell(bpf.R1, j), 1, false)
+				if !known {
+					g.Load(bpf.R3, b.Plus(j), 1, false)
+					g.IfImm(bpf.Jeq, bpf.R3, 0, yes)
+				}
+				if j == 0 { // what is behind the string's NUL is no part of it
+					g.IfImm(bpf.Jeq, bpf.R0, 0, end)
+				}
 				if known {
 					g.IfImm(bpf.Jne, bpf.R0, int32(text[j]), next)
-					continue
+				} else {
+					g.IfReg(bpf.Jne, bpf.R0, bpf.R3, next)
 				}
-				g.Load(bpf.R3, b.Plus(j), 1, false)
-				g.IfImm(bpf.Jeq, bpf.R3, 0, yes)
-				g.IfReg(bpf.Jne, bpf.R0, bpf.R3, next)
 			}
 			g.Put(yes)
 			g.Load(bpf.R0, i, 8, false)

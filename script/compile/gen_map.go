@@ -66,7 +66,7 @@ func (g *generator) element(m *mapInfo, x *syntax.Map, at syntax.Span, no label)
 	switch {
 	case x.Key == nil && m.plan.Spec.Type == bpf.Array:
 		g.MapValue(regValue, m.index, 0)
-		g.StoreImm(cell(regValue, 0), 1)
+		g.StoreImm(cell(regValue, 0), plan.KeylessSet)
 		g.AluImm(bpf.Add, regValue, plan.KeylessHeader)
 		return
 	case x.Key == nil:
@@ -76,7 +76,7 @@ func (g *generator) element(m *mapInfo, x *syntax.Map, at syntax.Span, no label)
 		g.drop()
 		g.IfImm(bpf.Jeq, bpf.R0, 0, no)
 		g.Mov(regValue, bpf.R0)
-		g.StoreImm(cell(regValue, 0), 1)
+		g.StoreImm(cell(regValue, 0), plan.KeylessSet)
 		g.AluImm(bpf.Add, regValue, plan.KeylessHeader)
 		return
 	}
@@ -178,7 +178,7 @@ func (g *generator) put2(m *mapInfo, x *syntax.Map, value syntax.Expr, at syntax
 		}
 		g.MapValue(regValue, m.index, 0)
 		g.Copy(cell(regValue, plan.KeylessHeader), from, m.value.Slot())
-		g.StoreImm(cell(regValue, 0), 1)
+		g.StoreImm(cell(regValue, 0), plan.KeylessSet)
 		return
 	}
 	var from place
@@ -229,6 +229,9 @@ func (g *generator) put2(m *mapInfo, x *syntax.Map, value syntax.Expr, at syntax
 func (g *generator) change(m *mapInfo, x *syntax.Map, s *syntax.Assign) {
 	op := strings.TrimSuffix(s.Op, "=")
 	g.number(s.Value)
+	if step := m.value.Stride(); step > 1 {
+		g.AluImm(bpf.Mul, bpf.R0, step)
+	}
 	by := g.save()
 	no := g.NewLabel()
 	g.element(m, x, s.At(), no)
@@ -250,9 +253,9 @@ func (g *generator) change(m *mapInfo, x *syntax.Map, s *syntax.Assign) {
 // step is @x++ and the like; the value is left in R0.
 func (g *generator) step(x *syntax.Unary, mx *syntax.Map) {
 	m := g.maps[mx.Name]
-	by := int32(1)
+	by := m.value.Stride()
 	if x.Op == "--" {
-		by = -1
+		by = -by
 	}
 	no, end := g.NewLabel(), g.NewLabel()
 	g.element(m, mx, x.At(), no)

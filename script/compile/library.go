@@ -139,11 +139,17 @@ func (c *checker) assert(x *syntax.Call) *types.Type {
 // lastSignal is the greatest number a signal has.
 const lastSignal = 64
 
-func (c *checker) signal(x *syntax.Call) *types.Type {
+// unsafe refuses a function that does something to the target or this machine, unless that is allowed.
+func (c *checker) unsafe(x *syntax.Call) (allowed bool) {
 	if !c.opts.Unsafe {
 		c.errorf(x, "%s() is an unsafe function being used in safe mode", x.Name)
 		c.hint("--unsafe allows it")
 	}
+	return c.opts.Unsafe
+}
+
+func (c *checker) signal(x *syntax.Call) *types.Type {
+	c.unsafe(x)
 	if !c.everywhere((*point.Point).Inside) {
 		c.errorf(x, "%s can not be used with '%s' probes", x.Name, c.at[0].Provider)
 		return types.VoidT
@@ -311,9 +317,7 @@ func (c *checker) writeUser(x *syntax.Call) *types.Type {
 	to, value := c.expr(x.Args[0]), c.expr(x.Args[1])
 	_, literal := x.Args[1].(*syntax.Str)
 	switch {
-	case !c.opts.Unsafe:
-		c.errorf(x, "write_user() is an unsafe function being used in safe mode")
-		c.hint("--unsafe allows it")
+	case !c.unsafe(x):
 	case c.opts.Kernel || !c.everywhere((*point.Point).Inside) || len(c.at) > 0 && c.at[0].Interpreted():
 		c.errorf(x, "write_user() writes the memory of a process, at a probe on it")
 	case to.Kind != types.None && to.Kind != types.Int && to.Kind != types.Pointer:

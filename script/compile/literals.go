@@ -25,11 +25,30 @@ func (c *checker) overflows(x *syntax.Binary) {
 	}
 }
 
-// written is the number that is made of literals alone.
+// written is the number that is made of literals alone. Those that are not negative have no sign, and so has what they come to.
 func (c *checker) written(x syntax.Expr) (*big.Int, bool) {
 	n, ok := c.literalNumber(x)
 	if !ok {
 		return nil, false
+	}
+	switch x := x.(type) {
+	case *syntax.Unary:
+		switch v, ok := c.written(x.X); {
+		case ok && x.Op == "-":
+			return v.Neg(v), true
+		case ok && x.Op == "~" && v.Sign() < 0:
+			return v.Not(v), true
+		case ok && x.Op == "~":
+			return v.Xor(v, types.AllOnes), true
+		}
+	case *syntax.Binary:
+		a, okA := c.written(x.X)
+		b, okB := c.written(x.Y)
+		if okA && okB {
+			if v := types.Reckon(x.Op, a, b); v != nil {
+				return v, true
+			}
+		}
 	}
 	if int64(n) < 0 && !c.unsigned(x) {
 		return big.NewInt(int64(n)), true
@@ -99,8 +118,13 @@ func (c *checker) unsigned(x syntax.Expr) bool {
 		return c.unsigned(x.X)
 	case *syntax.Block:
 		return c.unsigned(x.Value)
-	case *syntax.Binary:
-		return x.Op != "-" && c.unsignedPair(x)
+	case *syntax.Unary, *syntax.Binary:
+		if v, ok := c.written(x); ok {
+			return v.Sign() > 0 && !v.IsInt64()
+		}
+		if x, ok := x.(*syntax.Binary); ok {
+			return x.Op != "-" && c.unsignedPair(x)
+		}
 	}
 	return false
 }

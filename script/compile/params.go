@@ -23,15 +23,12 @@ func (c *checker) resolve(params []point.Param) []point.Param {
 	return all
 }
 
-// isArgs tells whether an expression is args itself.
-func isArgs(x syntax.Expr) bool {
-	id, ok := x.(*syntax.Ident)
-	return ok && id.Name == "args"
-}
-
 // arg is the type of args.NAME: all points must have one, of types that go together.
 func (c *checker) arg(x *syntax.Field) *types.Type {
 	c.types[x.X] = types.NoType
+	if c.outside(x, "args") {
+		return nil
+	}
 	var t *types.Type
 	for _, pt := range c.at {
 		p := pt.Param(x.Name)

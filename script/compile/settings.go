@@ -1,8 +1,6 @@
 package compile
 
 import (
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -21,21 +19,14 @@ func (c *checker) stable(at syntax.Node, feature string) {
 func (c *checker) settings(f *syntax.File) settings.Settings {
 	s := settings.Default()
 	for _, cfg := range f.Config {
-		name := strings.TrimPrefix(strings.ToLower(cfg.Name), "bpftrace_")
-		itself := syntax.Span{From: cfg.From, To: cfg.From + len(cfg.Name)}
-		switch what := s.Set(name, cfg.Value); {
-		case settings.OfEnvironment(name):
-			c.errorf(itself, "%s can only be set as an environment variable", cfg.Name)
-		case strings.HasPrefix(what, "Unrecognized"):
-			c.errorf(itself, "%s", strings.ReplaceAll(what, "%", cfg.Name))
-		case what != "":
-			c.errorf(cfg, "%s", strings.ReplaceAll(what, "%", cfg.Name))
+		if what, its := s.Configure(cfg.Name, cfg.Value); what != "" && its {
+			c.errorf(syntax.Span{From: cfg.From, To: cfg.From + len(cfg.Name)}, "%s", what)
+		} else if what != "" {
+			c.errorf(cfg, "%s", what)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.opts.Settings)) {
-		if what := s.Set(name, c.opts.Settings[name]); what != "" && !strings.HasPrefix(what, "Unrecognized") { // others may have variables of such names
-			c.errs = append(c.errs, &syntax.Error{Span: syntax.Span{From: 0, To: 1}, Msg: "BPFTRACE_" + strings.ToUpper(name) + ": " + strings.ReplaceAll(what, "%", name), Source: c.src})
-		}
+	for _, what := range s.Environment(c.opts.Settings) {
+		c.errs = append(c.errs, &syntax.Error{Span: syntax.Span{From: 0, To: 1}, Msg: what, Source: c.src})
 	}
 	return s
 }

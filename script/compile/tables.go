@@ -1,6 +1,10 @@
 package compile
 
 import (
+	"slices"
+
+	"kprobe/script/macro"
+	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
 
@@ -124,3 +128,14 @@ var ptRegs = func() *types.Type {
 // savedAt is where struct pt_regs has what programs pass.
 // Source: Linux, arch/x86/include/asm/ptrace.h.
 var savedAt = map[string]int32{"r10": 56, "r9": 64, "r8": 72, "rdx": 96, "rsi": 104, "rdi": 112}
+
+// gathering functions make aggregates: they stand for nothing but what a map gathers.
+var gathering = map[string]bool{"count": true, "sum": true, "avg": true, "min": true, "max": true, "stats": true, "hist": true, "lhist": true, "tseries": true}
+
+// named is what a call of what is a name too stands for; nil where it is none.
+func named(x syntax.Expr) syntax.Expr { return macro.Value(x, isValue) }
+
+func isValue(name string) bool {
+	_, builtin := builtins[name]
+	return functions[name] == nil && (builtin || slices.Contains([]string{"func", "probe", "probetype", "retval"}, name))
+}

@@ -104,10 +104,39 @@ func (m *Map) Top(n uint64) {
 // key is how a key stands in a line: a tuple without its brackets.
 func (n *Names) key(t *types.Type, b []byte) string {
 	s := n.Text(t, b)
-	if len(s) >= 2 && s[0] == '(' && s[len(s)-1] == ')' {
+	if t.Kind == types.Tuple {
 		s = s[1 : len(s)-1]
 	}
 	return s
+}
+
+// jsonKey is a key of an object: no blanks but those of the key itself.
+func (n *Names) jsonKey(t *types.Type, b []byte) string {
+	s := n.compact(t, b)
+	if t.Kind == types.Tuple {
+		s = s[1 : len(s)-1]
+	}
+	return s
+}
+
+// compact is Text without the blanks that part what a value is made of.
+func (n *Names) compact(t *types.Type, b []byte) string {
+	var all []string
+	switch {
+	case t.Kind == types.Tuple:
+		for _, f := range t.Fields {
+			all = append(all, n.compact(f.Type, b[f.Offset:f.Offset+f.Type.Slot()]))
+		}
+		return "(" + strings.Join(all, ",") + ")"
+	case t.Kind == types.Record:
+		for _, f := range t.Fields {
+			all = append(all, "."+f.Name+"="+n.compact(f.Type, member(t, f, b)))
+		}
+		return "{" + strings.Join(all, ",") + "}"
+	case t.Kind.Stack():
+		return strings.ReplaceAll(n.Text(t, b), " ", "")
+	}
+	return n.Text(t, b)
 }
 
 // WriteText shows a map.
@@ -155,8 +184,7 @@ func (n *Names) WriteJSON(w io.Writer, m *Map, div uint64) error {
 	} else {
 		var all []string
 		for _, e := range m.Entries {
-			key := strings.ReplaceAll(n.key(m.Key, e.Key), " ", "")
-			all = append(all, Quote(key)+": "+value(e))
+			all = append(all, Quote(n.jsonKey(m.Key, e.Key))+": "+value(e))
 		}
 		data = "{" + strings.Join(all, ", ") + "}"
 	}

@@ -41,30 +41,29 @@ func (n *Names) verb(v *types.Verb, t *types.Type, b []byte) string {
 	case 'p':
 		return pad(v.Flags, fmt.Sprintf("0x%x", word(b)))
 	}
-	value := number(t, b)
-	switch v.Size {
-	case "hh":
-		value = uint64(uint8(value))
-	case "h":
-		value = uint64(uint16(value))
-	}
+	signed := v.Verb == 'd' || v.Verb == 'i'
+	value := types.Truncate(number(t, b), types.IntOf(width(v.Size), signed))
 	how := "%" + v.Flags
-	if v.Verb == 'd' || v.Verb == 'i' {
-		switch v.Size {
-		case "hh":
-			return fmt.Sprintf(how+"d", int8(value))
-		case "h":
-			return fmt.Sprintf(how+"d", int16(value))
-		}
-		if t.Kind == types.Int && !t.Signed && t.Size < 8 {
-			return fmt.Sprintf(how+"d", value)
-		}
+	switch {
+	case signed:
 		return fmt.Sprintf(how+"d", int64(value))
-	}
-	if v.Verb == 'u' {
+	case v.Verb == 'u':
 		return fmt.Sprintf(how+"d", value)
 	}
 	return fmt.Sprintf(how+string(v.Verb), value)
+}
+
+// width is how many bytes of a number are shown: as in C, 4 where nothing is said.
+func width(size string) int {
+	switch size {
+	case "hh":
+		return 1
+	case "h":
+		return 2
+	case "":
+		return 4
+	}
+	return 8
 }
 
 // pad is a text in the width and precision of C's %s: bytes count.

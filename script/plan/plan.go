@@ -70,9 +70,14 @@ type Map struct {
 	Count int // where in CountName's value its keys are counted, in bytes; -1 where nobody counts them
 }
 
-// KeylessHeader is the bytes before the value of a map without a key: a word that is
-// not 0 where a value was put.
+// KeylessHeader is the bytes before the value of a map without a key: a word that says whether there is one.
 const KeylessHeader = 8
+
+// What the word says: 0 that no value has been put there ever.
+const (
+	KeylessSet  = 1
+	KeylessGone = 2 // it was deleted
+)
 
 // Names of the maps that are ours.
 const (

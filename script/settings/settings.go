@@ -2,6 +2,7 @@
 package settings
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -87,6 +88,27 @@ var outside = []string{"btf", "color", "debug_output", "kernel_build", "kernel_s
 
 // OfEnvironment tells of a name that no config block sets.
 func OfEnvironment(name string) bool { return slices.Contains(outside, name) }
+
+// Configure changes a setting as a config block has it, or says what is wrong, and whether that is the name itself.
+func (s *Settings) Configure(name, value string) (wrong string, itsName bool) {
+	bare := strings.TrimPrefix(strings.ToLower(name), "bpftrace_")
+	wrong = strings.ReplaceAll(s.Set(bare, value), "%", name)
+	if OfEnvironment(bare) {
+		return name + " can only be set as an environment variable", true
+	}
+	return wrong, strings.HasPrefix(wrong, "Unrecognized")
+}
+
+// Environment changes settings as the environment has them, by their names in a config block, and says what is wrong. Others may have
+// variables of such names.
+func (s *Settings) Environment(given map[string]string) (wrong []string) {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if what := s.Set(name, given[name]); what != "" && !strings.HasPrefix(what, "Unrecognized") {
+			wrong = append(wrong, "BPFTRACE_"+strings.ToUpper(name)+": "+strings.ReplaceAll(what, "%", name))
+		}
+	}
+	return wrong
+}
 
 // unstable are the features that a script may be kept from.
 var unstable = map[string]bool{"unstable_import": true, "unstable_import_statement": true, "unstable_macro": true, "unstable_map_decl": true, "unstable_tseries": true, "unstable_addr": true}

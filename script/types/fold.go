@@ -92,22 +92,59 @@ func Word(b bool) uint64 {
 	return 0
 }
 
-// Overflow tells what is wrong with an operation on two numbers where 64 bits do not hold them, or what they come to; "" for
-// nothing.
-func Overflow(op string, a, b *big.Int) string {
+// Reckon is what an operation on two numbers comes to, however large that is; but what is shifted out of 64 bits is lost. nil where
+// it comes to no number.
+func Reckon(op string, a, b *big.Int) *big.Int {
 	n := new(big.Int)
 	switch op {
 	case "+":
-		n.Add(a, b)
+		return n.Add(a, b)
 	case "-":
-		n.Sub(a, b)
+		return n.Sub(a, b)
 	case "*":
-		n.Mul(a, b)
+		return n.Mul(a, b)
+	case "/":
+		if b.Sign() != 0 {
+			return n.Quo(a, b)
+		}
+	case "%":
+		if b.Sign() != 0 {
+			return n.Rem(a, b)
+		}
+	case "&":
+		return n.And(a, b)
+	case "|":
+		return n.Or(a, b)
+	case "^":
+		return n.Xor(a, b)
+	case "<<", ">>":
+		if b.Sign() < 0 || b.Cmp(big.NewInt(63)) > 0 {
+			return nil
+		}
+		if op == ">>" {
+			return n.Rsh(a, uint(b.Uint64()))
+		}
+		bits := new(big.Int).And(n.Lsh(a, uint(b.Uint64())), AllOnes).Uint64()
+		if a.Sign() < 0 {
+			return n.SetInt64(int64(bits))
+		}
+		return n.SetUint64(bits)
+	}
+	return nil
+}
+
+// AllOnes is the largest number of 64 bits.
+var AllOnes = new(big.Int).SetUint64(1<<64 - 1)
+
+// Overflow tells what is wrong with an operation on two numbers where 64 bits do not hold them, or what they come to; "" for
+// nothing.
+func Overflow(op string, a, b *big.Int) string {
+	switch op {
+	case "+", "-", "*", "&", "|", "^":
 	case "/", "%":
 		if b.Sign() == 0 {
 			return "division by zero: unable to fold literals"
 		}
-	case "&", "|", "^":
 	case "<<", ">>":
 		if b.Sign() < 0 || b.Cmp(big.NewInt(63)) > 0 {
 			return fmt.Sprintf("overflow: a number of 64 bits cannot be shifted by %s", b)
@@ -116,6 +153,7 @@ func Overflow(op string, a, b *big.Int) string {
 	default:
 		return ""
 	}
+	n := Reckon(op, a, b)
 	signed := a.Sign() < 0 || b.Sign() < 0
 	for _, each := range []*big.Int{a, b, n} {
 		switch {

@@ -138,6 +138,14 @@ func (t *Type) Plain() *Type {
 	return t
 }
 
+// Stride is how far one step of a type's value goes: a pointer's as far as what it points to is long.
+func (t *Type) Stride() int32 {
+	if t.Kind == Pointer && t.Elem != nil {
+		return int32(max(t.Elem.Size, 1))
+	}
+	return 1
+}
+
 // StringOf is the type of strings of that many bytes, the NUL included.
 func StringOf(n int) *Type { return &Type{Kind: String, Size: n} }
 

@@ -1,4 +1,4 @@
-package compile
+package point
 
 import (
 	"strconv"
@@ -8,15 +8,15 @@ import (
 // The names of arguments are those of twelve, as numbers are written.
 func TestArgumentNames(t *testing.T) {
 	for n := range 12 {
-		if got, stack, ok := argument("arg" + strconv.Itoa(n)); got != n || stack || !ok {
+		if got, stack, ok := Argument("arg" + strconv.Itoa(n)); got != n || stack || !ok {
 			t.Errorf("arg%d is %d, %v, %v", n, got, stack, ok)
 		}
-		if got, stack, ok := argument("sarg" + strconv.Itoa(n)); got != n || !stack || !ok {
+		if got, stack, ok := Argument("sarg" + strconv.Itoa(n)); got != n || !stack || !ok {
 			t.Errorf("sarg%d is %d, %v, %v", n, got, stack, ok)
 		}
 	}
 	for _, name := range []string{"arg12", "arg", "arg01", "arg-1", "arg+1", "args", "sarg", "ssarg1", "1", "s1"} {
-		if _, _, ok := argument(name); ok {
+		if _, _, ok := Argument(name); ok {
 			t.Errorf("%s is an argument", name)
 		}
 	}
