@@ -62,6 +62,7 @@ var layers = []layer{
 
 	// What tests stand on: of the project it knows nothing.
 	{"internal/proc", nil},
+	{"internal/memcg", []string{"internal/proc"}},
 	{"internal/lifeline", []string{"arch", "internal/asm/*", "internal/proc"}},
 	{"internal/mem", []string{"arch"}},
 	{"internal/cabi", []string{"arch", "internal/errno"}},
@@ -95,7 +96,7 @@ var layers = []layer{
 	{"internal/isa/*", []string{"internal/isa", "internal/isa/classes", "internal/asm/*", "arch"}},
 	{"target/kernel", []string{"target", "arch", "internal/asm/*", "spec", "symbol", "symbol/kernel", "target/gdbremote", "internal/guardian", "internal/lifeline"}},
 	{"target/targettest", []string{"target", "arch"}},
-	{"target/*", []string{"target", "arch", "symbol", "internal/guardian", "internal/lifeline", "internal/faults", "internal/host", "internal/proc", "internal/seccomp", "internal/futex", "internal/leftover", "internal/patience", "internal/tracee"}},
+	{"target/*", []string{"target", "arch", "symbol", "internal/guardian", "internal/lifeline", "internal/faults", "internal/host", "internal/proc", "internal/seccomp", "internal/futex", "internal/leftover", "internal/memcg", "internal/patience", "internal/tracee"}},
 
 	// 3: plans and code, still without a target to touch.
 	{"internal/patch", []string{"internal/isa", "arch"}},
@@ -120,7 +121,7 @@ var layers = []layer{
 	{"internal/placing", []string{"arch", "bpf", "symbol", "internal/errno"}},
 	{"internal/text", []string{"arch", "target", "internal/errno", "internal/mem", "internal/patch", "internal/inside", "internal/lifeline"}},
 
-	{"internal/change", nil},
+	{"internal/change", []string{"arch", "target"}},
 	{"internal/watched", []string{"arch", "target", "internal/change", "internal/errno", "internal/owner"}},
 	{"internal/probed", []string{"arch", "symbol", "internal/change", "internal/inside", "internal/patch", "internal/room", "internal/text"}},
 

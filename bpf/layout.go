@@ -251,6 +251,16 @@ func arrange(maps []*MapSpec, slots int, pooled func(*MapSpec) bool) (*Layout, e
 	return l, nil
 }
 
+// Written is how much of the segment so many threads write to, at most: a slot that no thread has stays as it is.
+func (l *Layout) Written(threads int) (n uint64) {
+	for i, g := range l.geo {
+		if !l.inPool[i] {
+			n += g.size - uint64(max(0, l.Slots-threads))*g.slotStride
+		}
+	}
+	return n
+}
+
 // Values is where value 0 of slot 0 of a map lies in the segment: for an array's
 // inlined lookup, and for loads of global data.
 func (l *Layout) Values(m int) uint64 { return l.Offs[m] + l.geo[m].values }

@@ -176,6 +176,26 @@ type Allocator interface {
 	Free(addr arch.Addr, size int) error
 }
 
+// Limited is a target that is ended when it wants more memory than it may have.
+type Limited interface {
+	// Afford tells whether it can have what is needed. Anybody may ask. Errors: ENOMEM, in numbers.
+	Afford(Need) error
+}
+
+// Need is memory that is about to be in use.
+type Need struct {
+	Bytes   int          // of a target
+	Each    int          // and of each of its threads
+	Written []arch.Range // and the pages of these, as far as the target does not have them for itself yet
+}
+
+// Reverter is a target that has a page of a file for itself once it has been written to.
+type Reverter interface {
+	// Revert has it share such pages with others again, where they are what the file has; the target is frozen. Pages that are something
+	// else stay. Errors: why it could not be done.
+	Revert(written []arch.Range) error
+}
+
 // Sharer is a target that can have memory in common with us.
 type Sharer interface {
 	// Share maps size bytes of zeros at addr, which the caller knows to be free,

@@ -3,6 +3,7 @@
 //
 //	phase   target   what happens                                         if it fails
 //	plan    runs     each part decides on bytes and addresses             plans are dropped
+//	afford  runs     is there memory for all of it?                       plans are dropped
 //	map     stands   memory is mapped, a few pieces at a stop             plans are dropped
 //	fill    runs     what no thread comes to yet is written there         plans are dropped
 //	ahead   runs     the text's rewriting is planned, and what it needs   plans are dropped
@@ -18,6 +19,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"kprobe/arch"
+	"kprobe/target"
 )
 
 // Target is what is changed.
@@ -43,6 +47,12 @@ type Together interface {
 	Together(f func() error) error
 }
 
+// Limited is a Target that may have only so much memory.
+type Limited interface {
+	// Afford tells whether it can have what is needed. Errors: why not.
+	Afford(target.Need) error
+}
+
 // Part is one thing that a change is made of: slots, detours, links ... It begins with
 // Nothing and says what it does.
 type Part interface {
@@ -51,6 +61,8 @@ type Part interface {
 	// Maps are the pieces of memory to be mapped, each by a call in a stop. It is asked when all
 	// parts are planned, as Fills is.
 	Maps() []func() error
+	// Writes are where the part writes, or has the target write. It is asked when all parts are planned, as Maps is.
+	Writes() []arch.Range
 	// Fills write what no thread comes to yet, while threads run.
 	Fills() []func() error
 	// Commit does the part in the stop, all or nothing.
@@ -71,6 +83,7 @@ type Nothing struct{}
 
 func (Nothing) Plan() error           { return nil }
 func (Nothing) Maps() []func() error  { return nil }
+func (Nothing) Writes() []arch.Range  { return nil }
 func (Nothing) Fills() []func() error { return nil }
 func (Nothing) Commit() error         { return nil }
 func (Nothing) Undo()                 {}
@@ -81,6 +94,8 @@ func (Nothing) Lines() []string       { return nil }
 // Text is what threads run into. It follows from the rest, and so comes last: when it is
 // committed, and when that is undone.
 type Text interface {
+	// Writes is as a Part's.
+	Writes() []arch.Range
 	// Ahead plans the rewriting, and writes what no thread comes to yet.
 	Ahead(Target) error
 	// Commit rewrites, all or nothing.
@@ -95,6 +110,9 @@ type Change struct {
 	What  string // "register"
 	Parts []Part
 	Text  Text // nil: no text changes
+
+	// Frees tells of a change that takes more out of the target than it brings: it is not refused for want of memory.
+	Frees bool
 
 	// Later tells, in the stop, that the commit had better wait for another one, a moment later. nil: never. It is asked a
 	// few times, and then the commit is as good as it can be.
@@ -167,6 +185,9 @@ func (c *Change) plan() (begun int, err error) {
 
 // prepare does what can be done before the stop.
 func (c *Change) prepare(t Target) error {
+	if err := c.afford(t); err != nil {
+		return err
+	}
 	var maps, fills []func() error
 	for _, p := range c.Parts {
 		maps = append(maps, p.Maps()...)
@@ -188,6 +209,22 @@ func (c *Change) prepare(t Target) error {
 		return nil
 	}
 	return c.Text.Ahead(t)
+}
+
+// afford tells whether the target can have the memory that the change takes.
+func (c *Change) afford(t Target) error {
+	l, ok := t.(Limited)
+	if !ok || c.Frees {
+		return nil
+	}
+	var need target.Need
+	for _, p := range c.Parts {
+		need.Written = append(need.Written, p.Writes()...)
+	}
+	if c.Text != nil {
+		need.Written = append(need.Written, c.Text.Writes()...)
+	}
+	return l.Afford(need)
 }
 
 func together(t Target, f func() error) error {

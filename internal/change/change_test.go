@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"kprobe/arch"
 	"kprobe/target"
 )
 
@@ -92,6 +93,8 @@ func (p *part) Maps() (fs []func() error) {
 	}
 	return fs
 }
+
+func (p *part) Writes() []arch.Range { return []arch.Range{{Start: arch.Addr(len(p.name)), End: 9}} }
 
 func (p *part) Fills() []func() error {
 	return []func() error{func() error { return p.step(p.name + " fill") }}
@@ -199,6 +202,37 @@ func TestCommittedStays(t *testing.T) {
 	}
 	if s := strings.Join(l.steps, "\n"); strings.Contains(s, "drop") {
 		t.Errorf("plans that are true were dropped:\n%s", s)
+	}
+}
+
+// limited is a log that may have only so much memory.
+type limited struct {
+	*log
+	asked []target.Need
+}
+
+func (l *limited) Afford(n target.Need) error {
+	l.asked = append(l.asked, n)
+	return l.step("afford")
+}
+
+// What the target has no memory for is dropped before anything is mapped; what gives more than it takes is not asked about.
+func TestAfford(t *testing.T) {
+	for _, frees := range []bool{false, true} {
+		l := &limited{log: &log{state: "runs", fails: "afford"}}
+		c, _ := example(l.log)
+		c.Frees = frees
+		err := c.Do(l)
+		steps := strings.Join(l.steps, "\n")
+		if frees {
+			if err != nil || len(l.asked) > 0 {
+				t.Errorf("a change that frees: %v, asked %d times", err, len(l.asked))
+			}
+			continue
+		}
+		if !errors.Is(err, errFails) || len(l.asked) != 1 || len(l.asked[0].Written) != 3 || strings.Contains(steps, "map") || strings.Count(steps, "drop") != 2 {
+			t.Errorf("%v, asked for %v:\n%s", err, l.asked, steps)
+		}
 	}
 }
 

@@ -112,7 +112,8 @@ func (l *Links[P]) Leave(ps []P, parted func(gone []*probed.Point[P]) error) err
 		return &probed.Outlook[P]{Table: on.Points, Points: on.Points.List, Probes: left, Stays: d.Stays}
 	}
 	c := &change.Change{
-		What: "unregister",
+		What:  "unregister",
+		Frees: true,
 		Parts: []change.Part{
 			d,
 			&parts.State{What: fmt.Sprintf("%d probes leave %d points", len(ps), len(pts)), Set: unlink},

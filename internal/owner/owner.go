@@ -188,6 +188,16 @@ func (o *Owner) Together(f func() error) error {
 	return f()
 }
 
+// Afford tells whether the target can have memory that is needed. Errors: ENOMEM, in numbers.
+func (o *Owner) Afford(n target.Need) error {
+	if t, ok := o.t.(target.Limited); ok {
+		if err := t.Afford(n); err != nil {
+			return &errno.Error{Errno: syscall.ENOMEM, Err: err}
+		}
+	}
+	return nil
+}
+
 // AtRest runs f on the owner thread if the target stands, all of its threads waiting for us: there is nothing to serve meanwhile, and
 // what f would hand over to that thread, one thing after the other, it does there itself. It answers false where it has not run f.
 func (o *Owner) AtRest(f func()) (ran bool) {

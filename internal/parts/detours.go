@@ -82,6 +82,13 @@ func (c *Detours[P]) Maps() (fs []func() error) {
 	return fs
 }
 
+func (c *Detours[P]) Writes() []arch.Range {
+	if c.batch == nil {
+		return nil
+	}
+	return ranges(c.batch.Writes)
+}
+
 func (c *Detours[P]) Fills() []func() error {
 	if c.batch == nil {
 		return nil

@@ -63,6 +63,15 @@ func (k *Kit[P]) fill(ws []patch.Write) (fs []func() error) {
 	return fs
 }
 
+// ranges are where something is written.
+func ranges(ws []patch.Write) []arch.Range {
+	rs := make([]arch.Range, len(ws))
+	for i, w := range ws {
+		rs[i] = arch.Range{Start: w.Addr, End: w.Addr + arch.Addr(len(w.New))}
+	}
+	return rs
+}
+
 // Need is a slot still to be placed: one that the thread comes back from by itself, or one that ends
 // in a breakpoint.
 type Need[P any] struct {
@@ -109,6 +118,8 @@ func (p *Slots[P]) Maps() []func() error {
 	}
 	return []func() error{p.Kit.On.Room.MapPlanned}
 }
+
+func (p *Slots[P]) Writes() []arch.Range { return ranges(p.writes) }
 
 func (p *Slots[P]) Fills() []func() error { return p.Kit.fill(p.writes) }
 
@@ -228,6 +239,10 @@ func (p *Lifeline[P]) Maps() []func() error {
 		return nil
 	}
 	return []func() error{func() error { return p.Kit.On.Text.Lifeline.Start(p.Kit.On.Room.Map) }}
+}
+
+func (p *Lifeline[P]) Writes() []arch.Range {
+	return p.Kit.On.Text.Lifeline.Writes(p.Kit.On.Points.Entries() + p.More())
 }
 
 func (p *Lifeline[P]) Drop() { p.Kit.On.Text.Lifeline.Drop() }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"kprobe/arch"
 	"kprobe/internal/change"
 	"kprobe/internal/inside"
 	"kprobe/internal/text"
@@ -153,6 +154,16 @@ func (w *Rewriting[P]) Commit() (err error) {
 func (w *Rewriting[P]) Undo() {
 	w.Table.Text.Unnoted()
 	w.Report(w.Table.Rearm(slices.DeleteFunc(w.Points(), func(pt *Point[P]) bool { return !pt.Live })))
+}
+
+// Writes is change.Text's: where the program's own text is written over.
+func (w *Rewriting[P]) Writes() (rs []arch.Range) {
+	for _, pt := range w.Points() {
+		if pt.Text == text.Own {
+			rs = append(rs, arch.Range{Start: pt.Addr, End: pt.Addr + arch.Addr(len(pt.Site.Original))})
+		}
+	}
+	return rs
 }
 
 // Lines is change.Text's.

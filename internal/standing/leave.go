@@ -35,6 +35,7 @@ func (ts *Threads[P]) TakeAway(anyhow bool, gate, others func() error) error {
 		gate,
 		func() error { ts.within.Collect(); return ts.GiveCallsBack(anyhow) },
 		others,
+		func() error { ts.giveCopiesBack(); return nil },
 		func() error { return ts.within.Leave(anyhow) },
 		func() error { ts.leaveHandler(); return on.Text.Lifeline.End(anyhow) },
 	} {
@@ -43,4 +44,12 @@ func (ts *Threads[P]) TakeAway(anyhow bool, gate, others func() error) error {
 		}
 	}
 	return errors.Join(foreign, on.Leave())
+}
+
+// giveCopiesBack has the target share its text with other processes again. If that fails, nothing but memory is lost: it is only told.
+func (ts *Threads[P]) giveCopiesBack() {
+	on := ts.on
+	if t, ok := on.T.(target.Reverter); ok && on.T.Stuck() == 0 {
+		on.Alive(t.Revert(on.Text.Written()))
+	}
 }

@@ -33,6 +33,8 @@ var (
 	PIDNamespaces = &Faculty{name: "namespaces of processes", try: makesPIDNamespaces}
 	// RunTimes are what the scheduler counts for each thread.
 	RunTimes = &Faculty{name: "run times of threads", try: countsRunTimes}
+	// MemoryGroups are control groups that count memory: root may make one, where such groups are mounted.
+	MemoryGroups = &Faculty{name: "control groups of memory", try: makesMemoryGroups}
 	// HoldsPrograms is to be asked before somebody executes a program: root may, unless it is confined.
 	HoldsPrograms = &Faculty{name: "fanotify that asks for leave", try: holdsPrograms}
 )

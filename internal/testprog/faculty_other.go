@@ -10,3 +10,5 @@ import (
 func holdsPrograms(testing.TB) error {
 	return errors.New("only Linux asks before a program is executed")
 }
+
+func makesMemoryGroups(testing.TB) error { return errors.New("only Linux has them") }

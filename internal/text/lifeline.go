@@ -92,6 +92,24 @@ func (l *Lifeline) Plan(a *arch.Arch, need int, find func(size int) (arch.Addr, 
 	return true, nil
 }
 
+// Writes are where Start, and then lists of so many entries, write for the first time what was planned.
+func (l *Lifeline) Writes(need int) (rs []arch.Range) {
+	part := l.plannedPart
+	if part.End == 0 {
+		return nil
+	}
+	at := part.Start
+	if l.planned != nil {
+		rs = append(rs, arch.Range{Start: at, End: at + lifeline.CallRoomAt})
+		at += arch.Addr(lifeline.TrapSize())
+	}
+	for range 2 {
+		rs = append(rs, arch.Range{Start: at, End: at + arch.Addr(lifeline.EntriesSize(need+len(l.exits)))})
+		at += arch.Addr(lifeline.EntriesSize(l.plannedRoom))
+	}
+	return rs
+}
+
 // Drop undoes Plan where nothing came of it.
 func (l *Lifeline) Drop() {
 	if l.planned != nil {

@@ -29,6 +29,7 @@ type Writer struct {
 
 	Lifeline Lifeline
 	unnoted  bool
+	written  map[arch.Addr]bool // pages of text
 }
 
 // Gate is told which traps stand in the text, while the target is frozen: of one before it is written,
@@ -42,12 +43,20 @@ type Gate interface {
 // for every change of what places say, beside keeps breakpoints if memory is not to be
 // written; report is told what no call can return.
 func NewWriter(t target.Target, beside target.Breaker, view sync.Locker, report func(error)) *Writer {
-	return &Writer{t: t, beside: beside, view: view, report: report, Lifeline: newLifeline(t, report)}
+	return &Writer{t: t, beside: beside, view: view, report: report, Lifeline: newLifeline(t, report), written: make(map[arch.Addr]bool)}
 }
 
 // Unnoted tells that the lifeline's list is out of date, whatever changes next: there are
 // other detours than it knows of.
 func (w *Writer) Unnoted() { w.unnoted = true }
+
+// Written are the pages of text that have been written to, as they are now or were before.
+func (w *Writer) Written() (rs []arch.Range) {
+	for at := range w.written {
+		rs = append(rs, arch.Range{Start: at, End: at + mem.LeastPage})
+	}
+	return rs
+}
 
 // Armed is what stands at a place that waits for its threads.
 func (w *Writer) Armed() Kind {
@@ -156,6 +165,11 @@ func (r *Rewrite) CarryOut() error {
 }
 
 func (w *Writer) rewrite(st step) (err error) {
+	for _, s := range st.spans {
+		for at := s.Addr &^ (mem.LeastPage - 1); at < s.Addr+arch.Addr(s.Len); at += mem.LeastPage {
+			w.written[at] = true
+		}
+	}
 	if err = w.lead(st.changes); err == nil {
 		err = patch.Carry(w.t, st.spans, w.report)
 	}

@@ -121,6 +121,9 @@ func (w *Within[P]) Arrange(serves func(*arch.Arch) error) error {
 	if err := w.guard(); err != nil {
 		return err
 	}
+	if err := w.on.Owner.Afford(target.Need{Bytes: headWritten, Each: threadWrites}); err != nil {
+		return err
+	}
 	addr, ours, err := w.share(c.Room.Size())
 	for less, ok := c.Room.Less(); tooLarge(err) && ok; less, ok = less.Less() {
 		c.Room = less
@@ -141,6 +144,12 @@ func (w *Within[P]) Arrange(serves func(*arch.Arch) error) error {
 	return on.Owner.Frozen(func() error { return w.take(in, ours, occupied) })
 }
 
+// What of the memory in common is written, of all that is reserved: what all threads read, and what each has for itself.
+const (
+	headWritten  = 64 << 10
+	threadWrites = 32 << 10
+)
+
 // guard sees to the lifeline, so that a guardian knows of the target before there is anything of ours in it: memory that is shared has a
 // descriptor there, for a moment.
 func (w *Within[P]) guard() error {
@@ -151,6 +160,10 @@ func (w *Within[P]) guard() error {
 			return on.Room.Find(image.RangeOf(on.Image.Program(), room.UserFloor), size)
 		})
 		if err != nil || !grows {
+			return err
+		}
+		if err = w.on.Owner.Afford(target.Need{Written: l.Writes(on.Points.Entries())}); err != nil {
+			l.Drop()
 			return err
 		}
 		if err = on.Owner.Frozen(func() error { return on.Owner.Together(func() error { return l.Start(on.Room.Map) }) }); err != nil {
@@ -261,8 +274,12 @@ type Share struct {
 	pool target.Pool // nil where it is this target's alone
 }
 
-// Share maps some: zeros. Errors: the target's, explained.
-func (w *Within[P]) Share(size int) (*Share, error) {
+// Share maps some: zeros, of which so many threads write so many bytes. Errors: the target's, explained.
+func (w *Within[P]) Share(size int, written func(threads int) uint64) (*Share, error) {
+	all := written(0)
+	if err := w.on.Owner.Afford(target.Need{Bytes: int(all), Each: int(written(1) - all)}); err != nil {
+		return nil, err
+	}
 	addr, ours, err := w.share(size)
 	if err != nil {
 		return nil, err
