@@ -52,7 +52,7 @@ func (s *Session) follow(pid int, attach func() (target.Target, error)) {
 		return
 	}
 	s.opts.Follow(child)
-	s.opts.family.Join(pid, child.letGo)
+	s.opts.family.Join(pid, child.goWithout)
 	child.Continue()
 }
 

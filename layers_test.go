@@ -80,7 +80,8 @@ var layers = []layer{
 	{"internal/later", nil},
 	{"internal/mistakes", nil},
 	{"internal/names", nil},
-	{"internal/traced", []string{"symbol", "arch", "internal/isa", "internal/proc"}},
+	{"internal/rights", []string{"internal/proc"}},
+	{"internal/traced", []string{"symbol", "arch", "internal/isa", "internal/mem", "internal/proc", "internal/rights"}},
 	{"internal/unwind", []string{"symbol"}},
 	{"internal/leftover", []string{"target", "arch", "symbol", "internal/proc"}},
 	{"internal/samples", []string{"internal/proc"}}, // of a process's threads, by the kernel's counters
@@ -96,7 +97,7 @@ var layers = []layer{
 	{"internal/isa/*", []string{"internal/isa", "internal/isa/classes", "internal/asm/*", "arch"}},
 	{"target/kernel", []string{"target", "arch", "internal/asm/*", "spec", "symbol", "symbol/kernel", "target/gdbremote", "internal/guardian", "internal/lifeline"}},
 	{"target/targettest", []string{"target", "arch"}},
-	{"target/*", []string{"target", "arch", "symbol", "internal/guardian", "internal/lifeline", "internal/faults", "internal/host", "internal/proc", "internal/seccomp", "internal/futex", "internal/leftover", "internal/memcg", "internal/patience", "internal/tracee"}},
+	{"target/*", []string{"target", "arch", "symbol", "internal/guardian", "internal/lifeline", "internal/faults", "internal/host", "internal/proc", "internal/seccomp", "internal/futex", "internal/leftover", "internal/memcg", "internal/patience", "internal/rights", "internal/tracee"}},
 
 	// 3: plans and code, still without a target to touch.
 	{"internal/patch", []string{"internal/isa", "arch"}},

@@ -86,7 +86,7 @@ func (s *Session) notified(pt *point, r *Regs) bool {
 		go s.librariesChanged(th)
 		return true
 	}
-	return s.opts.family.Asked(traced.Arg(pt.Loc, pt.Site.Insn, r.Arg, r.GoArgs, r.ReturnValue()), s.task(th).PID, s.letGo, func() { s.on.Owner.Do(func() { s.on.T.Resume(th, 0) }) })
+	return s.opts.family.Asked(traced.CallAt(pt.Loc, pt.Site.Insn, r.Arg, r.GoArgs, r.ReturnValue(), s.on.Own()), s.task(th).PID, s.goWithout, func() { s.on.Owner.Do(func() { s.on.T.Resume(th, 0) }) })
 }
 
 func (s *Session) librariesChanged(th target.Thread) {

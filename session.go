@@ -161,6 +161,7 @@ func OpenContext(ctx context.Context, t target.Target, o *Options) (*Session, er
 		s.state = lifeline.NewList(on)
 	}
 	first := target.StartOf(t)
+	s.report(first.Withheld)
 	ready := make(chan struct{})
 	go func() {
 		defer s.on.Owner.End()
@@ -229,7 +230,7 @@ func newSession(t target.Target, o *Options) (*Session, error) {
 	if o != nil {
 		s.opts = *o
 	}
-	s.opts.family = s.opts.family.With(t.PID(), s.letGo)
+	s.opts.family = s.opts.family.With(t.PID(), s.goWithout)
 	var err error
 	if s.on, err = ground.New(t, s.opts.Concurrent, s.handle, rules{s}, s.report); err != nil {
 		return nil, err
@@ -376,8 +377,10 @@ func (s *Session) handle(st target.Stop) {
 	case target.StopFork:
 		s.forked(st)
 	case target.StopExec:
+		s.report(st.Withheld)
 		s.execed(st)
 	case target.StopSpawn:
+		s.report(st.Withheld)
 		s.release(st.Child)
 		fallthrough
 	case target.StopLoad:

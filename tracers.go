@@ -12,17 +12,11 @@ import (
 
 // watchTracers places that probe where the function is mapped. mu is held.
 func (s *Session) watchTracers() {
-	if s.opts.Follow == nil {
-		return
-	}
-	places := s.tracers.Places(s.on.Image.Space, s.on.Image.ISA)
+	places := s.tracers.Places(s.on.Image.Space, s.on.Image.ISA, s.opts.Follow != nil)
 	if len(places) > 0 && !s.notifyAt(places, true) {
 		s.tracers = traced.Search{}
 	}
 }
-
-// letGo ends a session whose process shall have another tracer.
-func (s *Session) letGo() { s.goWithout("shall be traced by another one") }
 
 // outlived ends a session whose process ends by a fault as soon as nobody traces it: until then it faults for ever.
 func (s *Session) outlived(signal int) {
@@ -31,6 +25,7 @@ func (s *Session) outlived(signal int) {
 	}
 }
 
+// goWithout ends a session whose process must not be traced any more.
 func (s *Session) goWithout(why string) {
 	s.left.Store(true)
 	s.report(fail(0, "process %d %s: it is let go, without its probes", s.on.T.PID(), why))

@@ -65,6 +65,11 @@ type ShadowStacked interface {
 	ShadowStack() bool
 }
 
+// Withholder is a target that may have been started with less rights than its program's file gives.
+type Withholder interface {
+	Withheld() error // nil where it has them all
+}
+
 // Starter is a target that may be a program that was just started: see StartOf.
 type Starter interface {
 	// Fresh tells whether it was, with its thread, and whether its own program has begun.

@@ -5,12 +5,17 @@ package target
 type Start struct {
 	Thread    Thread
 	Begun, OK bool // OK: it was just started
+
+	Withheld error // as a Stop's
 }
 
 // StartOf asks a target for it, before the target is served: that lets go what nobody holds.
 func StartOf(t Target) (s Start) {
 	if f, ok := t.(Starter); ok {
 		s.Thread, s.Begun, s.OK = f.Fresh()
+	}
+	if w, ok := t.(Withholder); ok {
+		s.Withheld = w.Withheld()
 	}
 	return s
 }

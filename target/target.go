@@ -72,6 +72,8 @@ type Stop struct {
 	Child  Child // StopFork, StopSpawn
 	Status Exit  // StopExit
 
+	Withheld error // StopExec, StopSpawn: that the program has not got its rights, because it is traced
+
 	Accessed uint // StopAccess: bit i for the i-th Watch; 0 where it is watched no more
 	Among    uint // StopAccess: bits of those of which one was accessed, where the processor did not say which
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"strings"
 
 	"kprobe/arch"
 	"kprobe/internal/isa"
@@ -15,9 +16,6 @@ import (
 // A program may ask without the function: by an instruction of its own, by libc's syscall, or by those of Go's packages. A probe on that would cost every call of
 // it a stop. But who asks says so in the text, as a constant: in the function that makes the system call, or a few instructions before a call of
 // what makes any.
-
-// number is that of ptrace among x86-64's system calls. Other machines are not looked at.
-const number = 101
 
 // rawReach is how many instructions may be between the constant and the call of a function.
 const rawReach = 12
@@ -31,14 +29,14 @@ var (
 	}
 )
 
-// raw are the places in a file where it asks without Function: system calls, and calls of what makes any. What looks
+// raw are the places in a file where it makes a system call of x86-64's without libc's function: system calls, and calls of what makes any. What looks
 // like one may be none, nor the start of an instruction: Arg knows when it is hit, the engine when it is placed.
-func raw(space *symbol.Space, m *symbol.Module, set isa.ISA) (all []symbol.Loc) {
+func raw(space *symbol.Space, m *symbol.Module, set isa.ISA, number byte) (all []symbol.Loc) {
 	if m.File == nil || m.File.Machine() != elf.EM_X86_64 {
 		return nil
 	}
-	type key struct{}
-	found := m.File.Memo(key{}, func() any { return rawIn(m.File, set) })
+	type key struct{ number byte }
+	found := m.File.Memo(key{number}, func() any { return rawIn(m.File, set, number) })
 	for _, at := range found.([]uint64) {
 		if loc, ok := space.At(at + m.Bias); ok && loc.Off != 0 {
 			all = append(all, loc)
@@ -47,7 +45,7 @@ func raw(space *symbol.Space, m *symbol.Module, set isa.ISA) (all []symbol.Loc) 
 	return all
 }
 
-func rawIn(f *symbol.File, set isa.ISA) (all []uint64) {
+func rawIn(f *symbol.File, set isa.ISA, number byte) (all []uint64) {
 	addresses := func(names []string) (all []arch.Addr) {
 		for _, name := range names {
 			for _, s := range f.Lookup(name) {
@@ -78,7 +76,7 @@ func rawIn(f *symbol.File, set isa.ISA) (all []uint64) {
 			return slices.Contains(c, at) || len(systemCalls(code, uint64(at), set)) > 0
 		}
 		var seen uint64
-		for _, i := range constants(code) {
+		for _, i := range constants(code, number) {
 			if at, ok := leadsTo(code[i:], text.Start+uint64(i), calls, goes, set); ok {
 				all = append(all, at)
 			}
@@ -93,8 +91,8 @@ func rawIn(f *symbol.File, set isa.ISA) (all []uint64) {
 }
 
 // constants are where the opcodes stand, or the last bytes of them, of what looks like an instruction with the number.
-func constants(code []byte) (all []int) {
-	for _, constant := range [][]byte{binary.LittleEndian.AppendUint32(nil, number), {push, number}, {toAL, number}} {
+func constants(code []byte, number byte) (all []int) {
+	for _, constant := range [][]byte{binary.LittleEndian.AppendUint32(nil, uint32(number)), {push, number}, {toAL, number}} {
 		for i := 0; ; i++ {
 			next := bytes.Index(code[i:], constant)
 			if next < 0 {
@@ -154,12 +152,12 @@ func leadsTo(code []byte, pc uint64, c func(arch.Addr) bool, goes []arch.Addr, s
 	return 0, false
 }
 
-// Arg gives the arguments of ptrace at one of the Places, from those that a function has there; ax is what the register of
-// results has. Where Go code calls a function, goArgs reads all that this will be given. The request is an error where
-// something else is called.
-func Arg(at symbol.Loc, insn isa.Insn, arg func(n int) (uint64, error), goArgs func(ptrs ...any) error, ax uint64) func(n int) (uint64, error) {
-	if at.Off == 0 {
-		return arg // Function itself
+// CallAt is the call that is made at one of the Places, with arguments as a function has them there; ax is what the register of
+// results has. Where Go code calls a function, goArgs reads all that this will be given. It has errors for arguments where something else is called.
+func CallAt(at symbol.Loc, insn isa.Insn, arg func(n int) (uint64, error), goArgs func(ptrs ...any) error, ax uint64, mem arch.Reader) Call {
+	all := slices.Concat(tracers, executers)
+	if i := slices.IndexFunc(all, func(a asked) bool { return a.function == strings.TrimLeft(at.Func.Name, "_") }); at.Off == 0 && i >= 0 {
+		return Call{all[i], arg, mem}
 	}
 	if insn.Flow == isa.Call && at.Module != nil && at.Module.File.IsGo() {
 		arg = func(n int) (uint64, error) {
@@ -168,11 +166,15 @@ func Arg(at symbol.Loc, insn isa.Insn, arg func(n int) (uint64, error), goArgs f
 			return all[n], err
 		}
 	}
-	if first, err := arg(0); err == nil && uint32(first) == number { // no request is
-		return func(n int) (uint64, error) { return arg(n + 1) }
+	first, err := arg(0)
+	for _, a := range all {
+		switch {
+		case a.number == 0:
+		case err == nil && uint32(first) == uint32(a.number): // no request is, and no path
+			return Call{a, func(n int) (uint64, error) { return arg(n + 1) }, mem}
+		case uint32(ax) == uint32(a.number):
+			return Call{a, arg, mem} // the kernel's first three are the same ones
+		}
 	}
-	if uint32(ax) == number {
-		return arg // the kernel's first three are the same ones
-	}
-	return func(int) (uint64, error) { return 0, errors.ErrUnsupported }
+	return Call{arg: func(int) (uint64, error) { return 0, errors.ErrUnsupported }}
 }

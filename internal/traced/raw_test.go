@@ -44,32 +44,38 @@ func TestLeadsTo(t *testing.T) {
 	}
 }
 
-func TestArg(t *testing.T) {
+func TestCallAt(t *testing.T) {
 	given := func(all ...uint64) func(int) (uint64, error) {
 		return func(n int) (uint64, error) { return all[n], nil }
 	}
+	const ptrace, execve = 101, 59
 	for _, tt := range []struct {
-		off  uint64
-		regs []uint64
-		ax   uint64
-		ok   bool
+		function string
+		off      uint64
+		regs     []uint64
+		ax       uint64
+		want     string // "" for something else
 	}{
-		{0, []uint64{requestSeize, 7, 0}, 1, true},             // libc's ptrace
-		{5, []uint64{requestSeize, 7, 0}, number, true},        // the system call
-		{5, []uint64{number, requestSeize, 7}, 0, true},        // libc's syscall
-		{5, []uint64{requestTraceMe, 7, 0}, number + 1, false}, // something else is called
-		{5, []uint64{number + 1, requestTraceMe, 7}, 0, false},
+		{"ptrace", 0, []uint64{requestSeize, 7, 0}, 1, "ptrace"},
+		{"execve", 0, []uint64{requestSeize, 7, 0}, 1, "execve"},
+		{"__execve", 0, []uint64{requestSeize, 7, 0}, 1, "execve"}, // another name of it
+		{"execveat", 0, []uint64{requestSeize, 7, 0}, 1, "execveat"},
+		{"f", 5, []uint64{requestSeize, 7, 0}, ptrace, "ptrace"}, // the system call
+		{"f", 5, []uint64{ptrace, requestSeize, 7}, 0, "ptrace"}, // libc's syscall
+		{"f", 5, []uint64{execve, requestSeize, 7}, 0, "execve"},
+		{"f", 5, []uint64{requestTraceMe, 7, 0}, ptrace + 1, ""},
+		{"f", 5, []uint64{ptrace + 1, requestTraceMe, 7}, 0, ""},
 	} {
-		arg := Arg(symbol.Loc{Off: tt.off}, isa.Insn{}, given(tt.regs...), nil, tt.ax)
-		request, err := arg(0)
-		if !tt.ok {
+		c := CallAt(symbol.Loc{Off: tt.off, Func: symbol.Symbol{Name: tt.function}}, isa.Insn{}, given(tt.regs...), nil, tt.ax, nil)
+		request, err := c.arg(0)
+		if tt.want == "" {
 			if err == nil {
 				t.Errorf("%+v: request %#x", tt, request)
 			}
 			continue
 		}
-		if pid, err2 := arg(1); err != nil || err2 != nil || request != requestSeize || pid != 7 {
-			t.Errorf("%+v: request %#x (%v) of %d (%v)", tt, request, err, pid, err2)
+		if pid, err2 := c.arg(1); err != nil || err2 != nil || c.function != tt.want || request != requestSeize || pid != 7 {
+			t.Errorf("%+v: %s of %#x (%v) and %d (%v)", tt, c.function, request, err, pid, err2)
 		}
 	}
 }
@@ -80,7 +86,7 @@ func TestConstants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := constants(code); !slices.Equal(got, []int{1, 7, 9}) {
+	if got := constants(code, 101); !slices.Equal(got, []int{1, 7, 9}) {
 		t.Errorf("%d", got)
 	}
 	for text, want := range map[string][]uint64{

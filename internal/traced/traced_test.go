@@ -42,7 +42,7 @@ func TestSubject(t *testing.T) {
 // Who is on its way to being a member is waited for, and let go before the call is made.
 func TestAskedWaits(t *testing.T) {
 	self, parent := os.Getpid(), os.Getppid()
-	f := (*Family)(nil).With(parent, func() { t.Error("the caller was let go") })
+	f := (*Family)(nil).With(parent, func(string) { t.Error("the caller was let go") })
 	f.Expect(self)
 	order := make(chan string, 2)
 	if !f.Asked(args(requestSeize, self), parent, nil, func() { order <- "called" }) {
@@ -54,7 +54,7 @@ func TestAskedWaits(t *testing.T) {
 		t.Fatalf("%s before it was known how to let go", got)
 	default:
 	}
-	f.Join(self, func() { order <- "let go" })
+	f.Join(self, func(string) { order <- "let go" })
 	if a, b := <-order, <-order; a != "let go" || b != "called" {
 		t.Errorf("%s, %s", a, b)
 	}
@@ -69,14 +69,14 @@ func TestAskedWaits(t *testing.T) {
 
 	// A child that shares the memory of its parent is no member.
 	f.Leave(parent)
-	f.Asked(args(requestTraceMe, 0), parent, func() { order <- "self" }, func() { order <- "called" })
+	f.Asked(args(requestTraceMe, 0), parent, func(string) { order <- "self" }, func() { order <- "called" })
 	if a, b := <-order, <-order; a != "self" || b != "called" {
 		t.Errorf("%s, %s", a, b)
 	}
 }
 
-func args(request, pid int) func(int) (uint64, error) {
-	return func(n int) (uint64, error) { return []uint64{uint64(request), uint64(pid)}[n], nil }
+func args(request, pid int) Call {
+	return Call{asked: tracers[0], arg: func(n int) (uint64, error) { return []uint64{uint64(request), uint64(pid)}[n], nil }}
 }
 
 // What has been looked through is not looked through again, until a library comes or goes.
@@ -105,16 +105,16 @@ func TestSearchOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		space.Update(maps)
-		if len(s.Places(space, nil)) == 0 {
+		if len(s.Places(space, nil, true)) == 0 {
 			return fmt.Errorf("the function is nowhere in\n%s", text)
 		}
 		return nil
 	})
-	if again := s.Places(space, nil); again != nil {
+	if again := s.Places(space, nil, true); again != nil {
 		t.Errorf("looked through again: %v", again)
 	}
 	space.Update(nil)
-	s.Places(space, nil)
+	s.Places(space, nil, true)
 	if len(s.modules) != 0 {
 		t.Errorf("%d modules of a process that has none", len(s.modules))
 	}

@@ -374,7 +374,7 @@ func (p *Process) execed(t *thread) (target.Stop, bool) {
 		c := &child{pid: t.tid, parent: &Process{pid: t.tid}, inExec: true}
 		c.parent.arch, _ = machineOf(t.tid)
 		c.parent.openMem()
-		return target.Stop{Kind: target.StopSpawn, Thread: target.Thread(t.tid), Child: c}, true
+		return target.Stop{Kind: target.StopSpawn, Thread: target.Thread(t.tid), Child: c, Withheld: withheld(t.tid)}, true
 	}
 	for _, o := range p.threads {
 		if o != t && o.tgid == p.pid {
@@ -392,7 +392,7 @@ func (p *Process) execed(t *thread) (target.Stop, bool) {
 		return p.ended(t, *ended)
 	}
 	t.state = reported
-	return target.Stop{Kind: target.StopExec, Thread: target.Thread(t.tid)}, true
+	return target.Stop{Kind: target.StopExec, Thread: target.Thread(t.tid), Withheld: withheld(p.pid)}, true
 }
 
 // Resume lets a reported thread go on.

@@ -2,6 +2,7 @@
 //
 //	child    a child asks to be traced (SysProcAttr.Ptrace), and stops for that
 //	attach   a child is traced that runs already
+//	run PROG a child executes a program; what it prints is printed
 //
 // It prints the command, and the status that the child ended with.
 package main
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
 )
 
@@ -30,6 +32,12 @@ func main() {
 	in := bufio.NewScanner(os.Stdin)
 	for fmt.Println("ready"); in.Scan(); fmt.Println("done") {
 		command := in.Text()
+		if program, ok := strings.CutPrefix(command, "run "); ok {
+			out, err := exec.Command(program, "-u").CombinedOutput()
+			check(err)
+			fmt.Print(string(out))
+			continue
+		}
 		child := exec.Command("/bin/sh", "-c", "read x; exit 6")
 		child.SysProcAttr = &syscall.SysProcAttr{Ptrace: command == "child"}
 		input, err := child.StdinPipe()

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package rights
+
+import "errors"
+
+// Look is for Linux.
+func Look(string) (*File, error) { return nil, errors.ErrUnsupported }
+
+// LookAs is for Linux.
+func LookAs(int, string) (*File, error) { return nil, errors.ErrUnsupported }
