@@ -165,6 +165,7 @@ func killedControllers(t *testing.T, p *testprog.Proc, times int, functions ...s
 	start := time.Now()
 	want := strings.Join(p.Round("20"), "\n")
 	round := time.Since(start)
+	own := ownText(t, p.Pid)
 	for i := range times {
 		c := controller(t, p.Pid, functions...)
 		p.Send("20")
@@ -179,6 +180,9 @@ func killedControllers(t *testing.T, p *testprog.Proc, times int, functions ...s
 			t.Fatalf("round %d: results differ:\n%s\nwithout probes:\n%s", i, g, want)
 		}
 		restored(t, p.Pid)
+		if now := ownText(t, p.Pid); now > own {
+			t.Errorf("round %d: %d KiB of its text are its own, and before the probes %d", i, now, own)
+		}
 	}
 }
 

@@ -153,12 +153,17 @@ func recoverOnce(j *lifeline.Journal, stays *string) error {
 	return err
 }
 
-// giveBack unmaps, in the frozen process, what a session had in common with it. It answers what stays, and why.
+// giveBack has the frozen process share its text with others again, and unmaps what a session had in common with it. It answers what stays, and why.
 func (p *Process) giveBack(j *lifeline.Journal) (stays string) {
 	found, err := lifeline.Read(p.arch, j.Base, p.ReadAt)
 	if err != nil {
 		return ""
 	}
+	text := make([]arch.Range, len(found.Entries))
+	for i, e := range found.Entries {
+		text[i] = arch.Range{Start: e.Addr, End: e.Addr + arch.Addr(max(e.Len, 1))}
+	}
+	p.Revert(text) // what it cannot, stays its own
 	return leftover.GiveBack(p, "/memfd:"+memoryName(j.ID), found.Harmless(j.Base), func() error {
 		stops, err := p.freezeWholly()
 		p.passOn(stops)
