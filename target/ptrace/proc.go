@@ -107,9 +107,15 @@ func statusOf(pid int, field string) (v string, err error) {
 // isOver tells whether a process has ended, or no thread of it will run its program any more.
 func isOver(pid int) bool {
 	const exiting = 0x4 // PF_EXITING, of the kernel's flags
-	tids, _ := listTasks(pid)
+	tids, err := listTasks(pid)
+	if err != nil && err != unix.ESRCH {
+		return false // that cannot be told: this process may have too many files open
+	}
 	return !slices.ContainsFunc(tids, func(tid int) bool {
 		f := statFields(pid, tid)
+		if len(f) == 1 {
+			return true
+		}
 		if len(f) < 7 || f[0] == "Z" || f[0] == "X" {
 			return false
 		}
@@ -129,9 +135,13 @@ func statusField(pid, tid int, field string) (string, error) {
 	return proc.Field(b, field)
 }
 
-// statFields are the fields of a task's stat file from the state on.
+// statFields are the fields of a task's stat file from the state on: none where the task is gone, and where that cannot be told, a state
+// that no task has.
 func statFields(pid, tid int) []string {
 	b, err := tracee.TaskFile(pid, tid, "stat")
+	if err != nil && procError(err) != unix.ESRCH {
+		return []string{"?"}
+	}
 	if err != nil {
 		return nil
 	}
