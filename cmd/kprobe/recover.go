@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -55,7 +53,11 @@ func recoverAll(w io.Writer, listOnly bool) error {
 	listProcesses(w) // what is wrong with a journal is told by who would restore by it
 	machines, err := kernel.Machines()
 	for _, m := range machines {
-		fmt.Fprintf(w, "machine %s: %s\n", m.Address, whose(m.Controller, m.Abandoned))
+		who := whose(m.Controller, m.Abandoned)
+		if m.Stands {
+			who = "may stand: a kprobe that was refused there could not let it go"
+		}
+		fmt.Fprintf(w, "machine %s: %s\n", m.Address, who)
 	}
 	if listOnly {
 		return err
@@ -100,7 +102,7 @@ func recoverMachine(w io.Writer, m kernel.Machine) error {
 	switch {
 	case err == nil:
 		fmt.Fprintf(w, "machine %s: restored\n", m.Address)
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
+	case kernel.Gone(err):
 		fmt.Fprintf(w, "machine %s: %v: it is gone\n", m.Address, ptrace.ErrNothing)
 	default:
 		return fmt.Errorf("machine %s: %w", m.Address, err)

@@ -29,6 +29,7 @@ type conn struct {
 	answers []string
 	stops   []string
 	err     error // why nothing will come in any more
+	ended   bool  // that is since the stub has hung up
 	silent  bool  // nobody wants acknowledgements
 	ahead   bool  // the stub takes several requests in one write
 	last    []byte
@@ -59,6 +60,7 @@ func (c *conn) receive() {
 		switch {
 		case err != nil:
 			if c.err == nil {
+				c.ended = true
 				c.err = fmt.Errorf("%w: the connection to its stub has ended (%v)", target.ErrGone, err)
 			}
 		case kind == tokenNak:
@@ -350,6 +352,13 @@ func (c *conn) dead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
+}
+
+// hasEnded tells whether the stub has hung up.
+func (c *conn) hasEnded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
 }
 
 // dropStops forgets what was reported so far.

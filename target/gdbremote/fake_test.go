@@ -3,6 +3,7 @@ package gdbremote
 import (
 	"bufio"
 	"errors"
+	"io/fs"
 	"maps"
 	"net"
 	"path/filepath"
@@ -97,6 +98,7 @@ func TestWhatStubsLack(t *testing.T) {
 		{"qXfer", "l<target></target>", `not known here ("")`},
 		{"qSupported", "QStartNoAckMode+;PacketSize=400", "QStartNoAckMode: the stub does not know it"},
 		{"?", "W00", "nothing runs there"},
+		{"?", "", "?: the stub does not know it"},
 		{"qXfer", "", "target.xml: the stub does not know it"},
 		{"qXfer", "m", "target.xml has no end"},
 		{"qXfer", "l<target><architecture>pdp11</architecture></target>", `not known here ("pdp11")`},
@@ -111,13 +113,69 @@ func TestWhatStubsLack(t *testing.T) {
 	} {
 		answers := complete()
 		answers[tt.request] = tt.answer
-		g, err := Dial(fakeStub(t, answers), nil)
+		goodbyes := 0
+		g, err := Dial(fakeStub(t, answers, func(request string, _ map[string]string) {
+			if request == "D" {
+				goodbyes++ // before Dial hears the answer
+			}
+		}), nil)
 		if err == nil {
 			g.Close()
 		}
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s answered %q: %v, want %q", tt.request, tt.answer, err, tt.want)
 		}
+		want := 1 // for the call has stopped it
+		if tt.want == "as kgdb does not" || tt.want == "nothing runs there" {
+			want = 0 // kgdb listens while the machine stands only
+		}
+		if goodbyes != want || errors.Is(err, ErrStands) {
+			t.Errorf("%s answered %q: %d goodbyes, want %d; %v", tt.request, tt.answer, goodbyes, want, err)
+		}
+	}
+}
+
+// A target that is not taken is let go by its number, where it has one; that it stands is said where it may, and is so where that is asked for.
+func TestGoodbyeOfOneThatIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		report, goodbye, answer string
+		hold                    bool
+		heard                   []string
+		stands                  bool
+	}{
+		{"S05", "D", "OK", false, []string{"D"}, false},
+		{"T05thread:p07.01;", "D;7", "OK", false, []string{"D;7"}, false},
+		{"S05", "D", "E22", false, []string{"D"}, true},
+		{"S05", "D", "hang", false, []string{"D"}, true},
+		{"S05", "D", "close", false, []string{"D"}, false},
+		{"S05", "D", "OK", true, nil, true},
+	} {
+		answers := complete()
+		answers["?"], answers["vCont?"] = tt.report, ""
+		delete(answers, "D")
+		answers[tt.goodbye] = tt.answer
+		var mu sync.Mutex
+		var heard []string
+		g, err := Dial(fakeStub(t, answers, func(request string, _ map[string]string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if request[0] == 'D' {
+				heard = append(heard, request)
+			}
+		}), &Options{Hold: tt.hold, Patience: 300 * time.Millisecond})
+		if err == nil {
+			g.Close()
+		}
+		mu.Lock()
+		if err == nil || !strings.Contains(err.Error(), "no vCont") || errors.Is(err, ErrStands) != tt.stands || !slices.Equal(heard, tt.heard) {
+			t.Errorf("%+v: %v, heard %q", tt, err, heard)
+		}
+		mu.Unlock()
+	}
+	// What is named is opened before the call.
+	var call *net.OpError
+	if _, err := Dial("unix:/nowhere", &Options{RAM: "/none"}); !errors.Is(err, fs.ErrNotExist) || errors.As(err, &call) {
+		t.Errorf("neither memory nor stub: %v", err)
 	}
 }
 

@@ -179,30 +179,21 @@ type ram struct {
 	*paging
 }
 
-// openRAM opens it, and finds out where the machine has it: what the CPU is about
+// openRAM finds out where the machine has a file: what the CPU is about
 // to execute must be there. Errors: it is not this machine's memory.
-func (t *Target) openRAM(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
+func (t *Target) openRAM(f *os.File) error {
 	st, err := f.Stat()
 	if err == nil {
-		var m *ram
-		if m, err = t.place(f, uint64(st.Size())); err == nil {
-			t.ram = m
-			return nil
-		}
+		t.ram, err = t.place(f, uint64(st.Size()))
 	}
-	f.Close()
 	return err
 }
 
 func (t *Target) place(f *os.File, size uint64) (*ram, error) {
-	p := pagings[t.arch]
-	if p == nil {
-		return nil, fmt.Errorf("it is not known how %s finds its memory: do without %s", t.arch.Name, f.Name())
+	if err := Walks(t.arch); err != nil {
+		return nil, err
 	}
+	p := pagings[t.arch]
 	m := &ram{f, size, p.bases[0], p}
 	if !t.has.physical && len(p.bases) == 1 {
 		return m, nil

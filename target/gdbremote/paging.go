@@ -44,6 +44,14 @@ var pagings = map[*arch.Arch]*paging{
 	arch.S390X:   {translate: s390xTranslate, user: s390xUser, bases: []uint64{0}, hole: span{0, s390xOwn}, inKernel: s390xInKernel},
 }
 
+// Walks says why no kernel of a machine can be probed: it is not known how that finds its memory. nil where it is.
+func Walks(a *arch.Arch) error {
+	if pagings[a] == nil {
+		return fmt.Errorf("kernels of %s are not probed: how they find their memory is not known here", a.Name)
+	}
+	return nil
+}
+
 // translate finds the physical address of one of the kernel's. Errors: EFAULT.
 func (t *Target) translate(addr arch.Addr) (uint64, error) {
 	if p := pagings[t.arch]; p != nil {

@@ -174,10 +174,18 @@ func (t *Target) halted() error {
 		return err
 	}
 	report, err := t.c.stop("?")
-	if err == nil && (report[0] == 'W' || report[0] == 'X') {
-		err = fmt.Errorf("%w: nothing runs there", target.ErrGone)
+	if err != nil {
+		return err
 	}
-	return err
+	switch {
+	case report == "":
+		return refused("?", report)
+	case report[0] == 'W' || report[0] == 'X':
+		t.over = true
+		return fmt.Errorf("%w: nothing runs there", target.ErrGone)
+	}
+	t.reporter(report) // of which process it is; a stub that names none has one only
+	return nil
 }
 
 // step lets th carry out one instruction. Its own breakpoint is taken out for

@@ -42,7 +42,7 @@ func guard(in io.Reader) {
 		if t, err = dial(to.Address, to.options()); err == nil {
 			err = t.Close()
 		}
-		if err == nil || gone(err) {
+		if err == nil || Gone(err) {
 			guardian.File(0).Truncate(0) // nothing is left
 			return
 		}
@@ -56,6 +56,7 @@ func guard(in io.Reader) {
 type guarded struct {
 	*guardian.Guardian
 	lock *os.File
+	to   record
 	left []byte // the record of somebody who has died, and whose guardian has too
 }
 
@@ -72,26 +73,25 @@ func guardMachine(address string, o *gdbremote.Options) (*guarded, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &guarded{lock: f}
-	to := recordOf(address, o)
-	if err = g.take(to); err != nil {
+	g := &guarded{lock: f, to: recordOf(address, o)}
+	if err = g.take(); err != nil {
 		f.Close()
 		return nil, err
 	}
-	if err = g.start(to); err != nil {
-		g.nothing(false)
+	if err = g.start(); err != nil {
+		g.nothing()
 		return nil, err
 	}
 	return g, nil
 }
 
 // take takes the lock. Who has it and lives is in the way; the guardian of one that has died is waited for.
-func (g *guarded) take(to record) error {
+func (g *guarded) take() error {
 	for end := time.Now().Add(guardianPatience); ; time.Sleep(10 * time.Millisecond) {
 		err := unix.Flock(int(g.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			g.left, _ = os.ReadFile(g.lock.Name())
-			return to.write(g.lock)
+			return g.to.write(g.lock)
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			return os.NewSyscallError("flock", err)
@@ -105,8 +105,8 @@ func (g *guarded) take(to record) error {
 	}
 }
 
-func (g *guarded) start(to record) error {
-	first, err := json.Marshal(to)
+func (g *guarded) start() error {
+	first, err := json.Marshal(g.to)
 	if err != nil {
 		return err
 	}
@@ -137,17 +137,29 @@ func (g *guarded) end(failed error) {
 }
 
 // notDialed ends it where Dial has failed.
-func (g *guarded) notDialed(err error) {
+func (g *guarded) notDialed(failed error) {
 	g.Over()
-	g.nothing(gone(err))
+	var before record
+	json.Unmarshal(g.left, &before)
+	switch {
+	case Gone(failed):
+		g.left = nil
+	case errors.Is(failed, gdbremote.ErrStands):
+		if len(g.left) == 0 {
+			r := g.to
+			r.Controller, r.Start, r.Stands = 0, 0, true
+			g.left, _ = json.Marshal(r)
+		}
+	case before.Stands: // which it does no more
+		g.left = nil
+	}
+	g.nothing()
 }
 
-// nothing ends what was not begun. What somebody before has left there is left still, unless the machine is gone.
-func (g *guarded) nothing(gone bool) {
+// nothing ends what was not begun. What somebody before has left there is left still.
+func (g *guarded) nothing() {
 	g.lock.Truncate(0)
-	if !gone {
-		g.lock.WriteAt(g.left, 0)
-	}
+	g.lock.WriteAt(g.left, 0)
 	g.unlock()
 }
 

@@ -68,7 +68,8 @@ type Target struct {
 // From here to Close a guardian process watches: should this one be killed, it
 // puts back what is left and lets the machine go.
 //
-// Errors: as gdbremote.Dial; no kernel is found; EBUSY, another process of this user probes it.
+// Errors: as gdbremote.Dial, the machine goes on unless they are gdbremote.ErrStands; no kernel is found; EBUSY, another process of
+// this user probes it.
 func Dial(address string, o *gdbremote.Options) (*Target, error) {
 	if o == nil {
 		o = &gdbremote.Options{}
@@ -79,29 +80,68 @@ func Dial(address string, o *gdbremote.Options) (*Target, error) {
 	}
 	t, err := dial(address, o)
 	if err != nil {
-		g.notDialed(err) // dial has let it go
+		g.notDialed(err)
 		return nil, err
 	}
 	t.guard = g
 	return t, nil
 }
 
-// dial is Dial without a guardian.
+// dial is Dial without a guardian. Where it fails the machine goes on, if it can (mayGoOn).
 func dial(address string, o *gdbremote.Options) (*Target, error) {
-	g, err := gdbremote.Dial(address, o)
-	if err != nil {
-		return nil, err
+	fail := func(err error) error { return fmt.Errorf("kernel behind %s: %w", address, err) }
+	w, err := openWindow(o.Window) // what is named is looked at before the machine is stopped for it
+	if err == nil {
+		err = readable(o.Symbols)
 	}
-	t := &Target{Target: g, place: Place(address), overrideAny: o.OverrideAny, files: make(map[string]image), padding: make(map[arch.Addr]bool)}
+	if err != nil {
+		return nil, fail(err)
+	}
+	t := &Target{window: w, place: Place(address), overrideAny: o.OverrideAny, files: make(map[string]image), padding: make(map[arch.Addr]bool)}
 	t.swaps.path, _ = machineFile(address, "returns")
-	err = t.find(o)
-	if err == nil && o.Window != "" {
-		err = t.openWindow(o.Window)
+	to := *o
+	to.Hold = !t.mayGoOn()
+	if t.Target, err = gdbremote.Dial(address, &to); err != nil {
+		return nil, errors.Join(t.held(err), t.closeWindow())
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("kernel behind %s: %w", address, err), t.Close())
+	if err = t.find(o); err == nil && w != nil {
+		err = t.recover()
 	}
-	return t, nil
+	if err == nil {
+		return t, nil
+	}
+	if err = fail(err); !t.mayGoOn() {
+		t.HangUp()
+		err = t.held(fmt.Errorf("%w; %w", err, gdbremote.ErrStands))
+	}
+	return nil, errors.Join(err, t.Close())
+}
+
+// mayGoOn tells whether a machine may go on when Dial fails: not one with return addresses that somebody else has swapped,
+// whose breakpoints are no more. Where its memory was searched and no kernel runs, a reset took them all.
+func (t *Target) mayGoOn() bool {
+	_, err := os.Stat(t.swaps.path)
+	return err != nil || t.ram != nil && t.kernel == nil
+}
+
+// held says of an error why the machine was left standing, if it was for that.
+func (t *Target) held(err error) error {
+	if errors.Is(err, gdbremote.ErrStands) && !t.mayGoOn() {
+		err = fmt.Errorf("%w: return addresses that a controller which was killed has left in it must be put back first", err)
+	}
+	return err
+}
+
+// readable tells whether a file can be read, if one is named.
+func readable(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err == nil {
+		err = f.Close()
+	}
+	return err
 }
 
 // moves are where a machine's kernels lie, wherever they move themselves: of x86-64
@@ -113,6 +153,9 @@ var moves = map[string]*kernel.Moves{
 func (t *Target) find(o *gdbremote.Options) error {
 	if !t.IsMachine() {
 		return errors.New("it is a program, not a machine")
+	}
+	if err := gdbremote.Walks(t.Arch()); err != nil {
+		return err
 	}
 	table, err := t.table(o)
 	if err != nil {

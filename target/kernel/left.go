@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +25,7 @@ type record struct {
 	Address    string
 	Options    gdbremote.Options
 	Machine    string // by name: Options.Arch
+	Stands     bool   // nothing is left in it, but it may stand: its stub did not take the goodbye
 }
 
 // recordOf is this process's, about what Dial is asked for: it says the same in any folder.
@@ -74,9 +76,11 @@ func readRecord(path string) (r record, err error) {
 	return r, err
 }
 
-// gone tells of an error of Dial's that there is no stub any more, and so no machine.
-func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
+// Gone tells of an error of Dial's, or of Recover's, that there is no stub any more, and so no machine. A file that is not there is
+// another thing.
+func Gone(err error) bool {
+	var call *net.OpError
+	return errors.As(err, &call) && (errors.Is(call, fs.ErrNotExist) || errors.Is(call, syscall.ECONNREFUSED))
 }
 
 // Machine is one that a controller of this user probes, or has left when it died.
@@ -84,6 +88,7 @@ type Machine struct {
 	Address    string
 	Controller int  // its pid; 0 where it could not put all back
 	Abandoned  bool // it is dead, and so is its guardian
+	Stands     bool // nothing is left in it, but it may stand: its stub did not take the goodbye
 
 	record record
 }
@@ -103,18 +108,40 @@ func Machines() ([]Machine, error) {
 		}
 		free := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 		if r, err := readRecord(path); err == nil {
-			all = append(all, Machine{r.Address, r.Controller, free, r})
+			all = append(all, Machine{r.Address, r.Controller, free, r.Stands, r})
 		}
 		f.Close() // and with it the lock
 	}
 	return all, err
 }
 
-// Recover does for a machine what its guardian would have done: it puts back what is left, and lets it go. Errors: as Dial; fs.ErrNotExist and ECONNREFUSED say that there is no machine any more.
+// Recover does for a machine what its guardian would have done: it puts back what is left, and lets it go. Errors: as Dial; Gone
+// tells of one that there is no machine any more.
 func (m Machine) Recover() error {
+	if m.Stands {
+		return m.letGo()
+	}
 	t, err := Dial(m.Address, m.record.options())
 	if err != nil {
 		return err
 	}
 	return t.Close()
+}
+
+// letGo lets a machine go on that nothing is left in. To be let go it need not be one that can be probed.
+func (m Machine) letGo() error {
+	o := &gdbremote.Options{Arch: m.record.options().Arch}
+	g, err := guardMachine(m.Address, o)
+	if err != nil {
+		return err
+	}
+	t, err := gdbremote.Dial(m.Address, o)
+	if err == nil {
+		err = t.Close()
+	}
+	g.notDialed(err)
+	if Gone(err) || errors.Is(err, gdbremote.ErrStands) {
+		return err
+	}
+	return nil
 }

@@ -54,15 +54,18 @@ const (
 	watermark = 16
 )
 
-// openWindow takes the file that an ivshmem device shows to the guest.
-func (t *Target) openWindow(path string) error {
+// openWindow takes the file that an ivshmem device shows to the guest; of none, there is no window.
+func openWindow(path string) (*window, error) {
+	if path == "" {
+		return nil, nil
+	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	st, err := f.Stat()
 	if err != nil {
-		return errors.Join(err, f.Close())
+		return nil, errors.Join(err, f.Close())
 	}
 	w := &window{file: f}
 	size := st.Size()
@@ -72,11 +75,10 @@ func (t *Target) openWindow(path string) error {
 		w.mem, err = w.mmap(0, int(size))
 	}
 	if err != nil {
-		return errors.Join(err, f.Close())
+		return nil, errors.Join(err, f.Close())
 	}
 	w.journal.b = w.mem[len(w.mem)-journalSize:]
-	t.window = w
-	return t.recover()
+	return w, nil
 }
 
 func (w *window) mmap(off int64, size int) ([]byte, error) {
