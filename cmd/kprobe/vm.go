@@ -13,8 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kprobe/arch"
 	"kprobe/internal/host"
 	"kprobe/internal/vm"
+	"kprobe/target/gdbremote"
 )
 
 func vmCommand() *cobra.Command {
@@ -29,7 +31,9 @@ func vmCommand() *cobra.Command {
 is needed. The kernel is fetched by apt-get, without being installed, and kept in
 the user's cache folder. From another terminal, kprobe trace -k DIR probes it.
 
-The machine may be another than this one; it is emulated in any case.
+The machine may be another than this one; it is emulated in any case. Without a stop only
+kernels of amd64 are probed, which stat and scripts need; those of arm64, riscv64 and s390x stop
+at each hit, and that of ppc64le is not probed: programs run in it.
 
 On a terminal there is a shell; its end (exit, or C-a x) ends the guest. Else
 commands for it are read from standard input, one a line, and the end of the input is
@@ -147,7 +151,7 @@ func runVM(in io.Reader, out io.Writer, config vm.Config, stay bool) error {
 	if f, ok := in.(*os.File); ok {
 		config.Terminal = host.Terminal(f.Fd())
 	}
-	fmt.Fprintf(out, "kprobe trace -k %s 'p vfs_read' probes this kernel\n", config.Dir)
+	fmt.Fprintln(out, promise(config))
 	v, err := vm.Boot(config)
 	if err != nil {
 		return err
@@ -171,6 +175,16 @@ func runVM(in io.Reader, out io.Writer, config vm.Config, stay bool) error {
 	}
 	signal.Reset()
 	return errors.Join(err, v.Close())
+}
+
+// promise says what can be done with a guest.
+func promise(config vm.Config) string {
+	for _, a := range arch.All() {
+		if err := gdbremote.Walks(a); err != nil && a.Name == config.Machine {
+			return fmt.Sprintf("%v; --exec runs a program in one", err)
+		}
+	}
+	return fmt.Sprintf("kprobe trace -k %s 'p vfs_read' probes this kernel", config.Dir)
 }
 
 // obey runs a guest's commands, one a line.
