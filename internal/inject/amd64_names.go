@@ -58,9 +58,11 @@ var names = map[string]int64{
 	"STATE_VALUE": stateValue, "STATE_COMM": stateComm, "COMM_SIZE": commSize, "STATE_RANDOM": stateRandom, "STATE_TRACE": stateTrace,
 	"STATE_COUNTERS": stateCounters, "STATE_CALL": stateCall, "STATE_RSP": stateRSP, "STATE_FREE": stateFree,
 	"STATE_FREES": stateFrees, "STATE_ASKED": stateAsked, "STATE_OWNER": stateOwner, "STATE_OWN": stateOwn,
-	"STATE_GRAVE": stateGrave, "GRAVE_MASK": graveSize - graveEntry,
 
-	"CALL_SIZE": callSize, "CALL_SLOT": callSlot, "CALL_RET": callRet, "CALL_PROBE": callProbe,
+	"CALL_SIZE": callSize, "CALL_SHIFT": callShift, "CALL_MARK": callMark, "CALL_OWNER": callOwner, "MARK_LEFT": markLeft,
+	"AWAY_KEYS": awayKeys, "AWAY_CALLS": awayCalls, "AWAY_MASK": awayMask, "AWAY_ANY": awayAny, "AWAY_SHIFT": awayShift,
+	"AWAY_BUCKET": 8 * awayBucket, "AWAY_CLAIMED": awayClaimed, "CALLS_AWAY": 8 * Away,
+	"CALL_SLOT": callSlot, "CALL_RET": callRet, "CALL_PROBE": callProbe,
 	"CALL_DATA": callData, "CALL_BACK": callBack, "CALLS_AT": stateCallsAt, "MAX_CALLS": maxCalls,
 	"LOST_UNWOUND": 8 * LostUnwound, "LOST_GOEXIT": 8 * LostGoexit,
 

@@ -11,8 +11,8 @@ import (
 // Return is a return probe in the target. The call is remembered on the thread's
 // stack of instances; the function returns into the detour, and from there to its caller.
 type Return struct {
-	ID       uint32    // told in Call.Probe, and the first of its counters of Lost calls
-	Max      int32     // the most of them in one thread (MaxActive); there is room for some 100 in any case
+	ID       uint32    // told in Call.Probe, and the first of its Counters: of Lost calls, and Away
+	Max      int32     // the most of them in one thread (MaxActive)
 	Missed   int       // counter of calls that are not watched, because there are Max already or for Detour.Missed's reasons
 	Entry    []Program // run at the entry, after Detour.Programs, where the call is watched
 	Veto     bool      // a result of the last of Entry other than 0 says that this return is of no interest
@@ -30,31 +30,45 @@ func (b *builder) take(full *label) {
 	b.load(top, foundReg, stateCalls)
 	b.lea(scratchReg, arch.SP, -b.now.sp)
 	b.cmpMem(scratchReg, top, callSlot-callSize)
-	many, below, room, fresh := newLabel(), newLabel(), newLabel(), newLabel()
+	many, below, room, away, taken := newLabel(), newLabel(), newLabel(), newLabel(), newLabel()
 	b.jcc(x86.CondAE, below) // calls that never returned, or another stack
+	b.cmpMem(scratchReg, foundReg, stateStackLow)
+	b.jcc(x86.CondB, away) // another stack
+	fresh := newLabel()
 	b.later(below, func() {
 		b.call(b.d.Area.routine("abandon"))
+		b.compareByte(top, 1)
+		b.jcc(x86.CondB, away)
+		b.jcc(x86.CondE, full)
 		b.jmp(fresh)
 	})
+	b.later(away, func() { b.takeAway(full, taken) })
 	b.place(fresh)
-	few := min(max(ret.Max, 0), maxCalls-2)
+	const most = maxCalls - 2
+	few := min(max(ret.Max, 0), most)
 	b.lea(scratchReg, foundReg, stateCallsAt+(1+int(few))*callSize)
 	b.compare(top, scratchReg)
 	b.jcc(x86.CondAE, many) // instances of whatever probes
 	b.later(many, func() {
+		beyond := newLabel()
+		b.lea(scratchReg, foundReg, stateCallsAt+(1+most)*callSize)
+		b.compare(top, scratchReg)
+		b.jcc(x86.CondAE, beyond)
 		b.put(x86.AppendConst(nil, 4, x86.RAX, uint64(ret.ID))...)
 		b.call(b.d.Area.routine("active"))
-		b.put(binary.LittleEndian.AppendUint32([]byte{0x3d}, uint32(few))...) // cmp eax, few
+		b.put(binary.LittleEndian.AppendUint32([]byte{0x3d}, uint32(max(ret.Max, 0)))...) // cmp eax, Max
 		b.jcc(x86.CondAE, full)
 		b.jmp(room)
+		b.later(beyond, func() {
+			b.lea(scratchReg, arch.SP, -b.now.sp)
+			b.cmpReg(top, callSlot-callSize, scratchReg)
+			b.jcc(x86.CondE, full) // a call that ended in a jump to this one is found by the same slot, there
+			b.jmp(away)
+		})
 	})
 	b.place(room)
 	if ret.Data > 0 {
-		b.ask(askedData, words(ret.Data))
-		b.call(b.d.Area.routine("take_data"))
-		b.load(scratchReg, foundReg, stateCall)
-		b.test(scratchReg)
-		b.jcc(x86.CondE, full)
+		b.takeData(full)
 		b.store(top, callData, scratchReg)
 	}
 	b.addressOf(scratchReg, b.back)
@@ -63,13 +77,48 @@ func (b *builder) take(full *label) {
 	b.store(top, callSlot, scratchReg)
 	b.load(scratchReg, scratchReg, 0)
 	b.store(top, callRet, scratchReg)
-	b.storeConst(top, callProbe, int32(ret.ID))
+	b.storeConst(top, callProbe, int32(ret.ID)) // and no mark
+	if b.narrow {
+		b.storeConst(top, callMark, 0)
+	}
 	if ret.Data == 0 {
 		b.storeConst(top, callData, 0)
 	}
 	b.lea(top, top, callSize)
 	b.store(foundReg, stateCalls, top)
 	b.now.phase = Running
+	b.place(taken)
+}
+
+// takeAway is for a call that has no place among its thread's instances (away.go).
+func (b *builder) takeAway(full, taken *label) {
+	ret := b.d.Return
+	if ret.Data > 0 {
+		b.takeData(full)
+	} else {
+		b.storeConst(foundReg, stateCall, 0)
+	}
+	b.ask(askedProbe, int32(ret.ID))
+	b.ask(askedMax, max(ret.Max, 0))
+	b.addressOf(keyReg, b.back)
+	b.lea(scratchReg, arch.SP, -b.now.sp)
+	b.call(b.d.Area.routine("enter_away"))
+	b.now.phase = Running
+	b.test(keyReg)
+	b.jcc(x86.CondNE, taken)
+	if ret.Data > 0 {
+		b.call(b.d.Area.routine("give_data"))
+	}
+	b.jmp(full)
+}
+
+// takeData leaves a call's private data in stateCall, and in scratchReg.
+func (b *builder) takeData(full *label) {
+	b.ask(askedData, words(b.d.Return.Data))
+	b.call(b.d.Area.routine("take_data"))
+	b.load(scratchReg, foundReg, stateCall)
+	b.test(scratchReg)
+	b.jcc(x86.CondE, full)
 }
 
 // called looks at the word that is to be swapped: where the function was jumped to it is no return address, but whatever
@@ -92,15 +141,32 @@ func (b *builder) called(not *label) {
 	b.place(call)
 }
 
-// giveBack takes the instance away again; the state is in StateReg.
+// giveBack takes the instance away again; the state is in StateReg, and the program's stack pointer on top of the private stack.
 func (b *builder) giveBack() {
-	b.load(scratchReg, b.m.abi.State, stateCalls)
-	b.lea(scratchReg, scratchReg, -callSize)
-	b.store(b.m.abi.State, stateCalls, scratchReg)
+	b.mov(foundReg, b.m.abi.State)
+	b.load(scratchReg, arch.SP, 0)
+	b.lea(scratchReg, scratchReg, -b.now.sp)
+	b.popInstance()
 	if b.d.Return.Data > 0 {
-		b.mov(foundReg, b.m.abi.State)
 		b.call(b.d.Area.routine("give_data"))
 	}
+}
+
+// popInstance leaves keyReg at the instance of the call with the slot in scratchReg, of the thread in foundReg: nobody's any more.
+func (b *builder) popInstance() {
+	const instance = keyReg
+	b.load(instance, foundReg, stateCalls)
+	b.cmpReg(instance, callSlot-callSize, scratchReg)
+	other, popped := newLabel(), newLabel()
+	b.jcc(x86.CondNE, other) // calls above it never returned, or it is away
+	b.later(other, func() {
+		b.ask(askedProbe, int32(b.d.Return.ID))
+		b.call(b.d.Area.routine("unstack"))
+		b.jmp(popped)
+	})
+	b.lea(instance, instance, -callSize)
+	b.store(foundReg, stateCalls, instance)
+	b.place(popped)
 }
 
 // throughReturn calls the function's body, so that the processor's prediction of
@@ -127,18 +193,8 @@ func (b *builder) throughReturn() {
 	b.setByte(foundReg, stateBusy, 1)
 	b.now.busy = true
 	const instance = keyReg
-	b.load(instance, foundReg, stateCalls)
 	b.lea(scratchReg, arch.SP, -b.word()-b.now.sp)
-	b.cmpReg(instance, callSlot-callSize, scratchReg)
-	other, popped := newLabel(), newLabel()
-	b.jcc(x86.CondNE, other) // calls above it never returned, or are on another stack
-	b.later(other, func() {
-		b.call(b.d.Area.routine("unstack"))
-		b.jmp(popped)
-	})
-	b.lea(instance, instance, -callSize)
-	b.store(foundReg, stateCalls, instance)
-	b.place(popped)
+	b.popInstance()
 	if ret.Data > 0 {
 		b.load(arch.AX, instance, callData)
 		b.store(foundReg, stateCall, arch.AX)

@@ -16,7 +16,7 @@ import (
 // its entry, and how many times the floor's that is: a detour made by hand for this
 // very place. All are measured in turns, since machines have moods.
 func BenchmarkDetours(b *testing.B) {
-	h := startHost(b, Layout{Threads: 8, Counters: 16, Extra: 4 << 20})
+	h := startHost(b, Layout{Threads: 8, Counters: 16, Away: 1 << 10, Extra: 4 << 20})
 	maps := h.maps(hashSpec(), ringSpec())
 	h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
 	count := func(a *asm) { a.inc(arch.R12, counter(9)) }

@@ -11,12 +11,12 @@ import (
 	"kprobe/internal/asm/x86"
 )
 
-var testLayout = Layout{Threads: 8, Counters: 32, Calls: 1 << 10, Extra: 1 << 20}
+var testLayout = Layout{Threads: 8, Counters: 32, Away: 1 << 11, Calls: 1 << 10, Extra: 1 << 20}
 
 // probe and other are IDs of return probes: their counters of lost calls follow.
 const (
 	probe = 20
-	other = probe + Losses
+	other = probe + Counters
 )
 
 func (h *host) expectSum(f string, threads, n int, a, b, want uint64) {
@@ -176,15 +176,23 @@ func TestReturnMaxActive(t *testing.T) {
 	h.expectCalls(0)
 }
 
-// Deeper than there is room for instances.
+// Deeper than there is room for instances on the thread's own stack of them, and deeper than there is any.
 func TestReturnRoom(t *testing.T) {
-	h := startHost(t, testLayout)
-	h.arm(h.detour("f_nest", Detour{Hits: 3, Missed: 4, Return: &Return{Max: 1 << 20, Missed: 7, Hits: 8}}))
-	const depth = 1000
-	h.expectSum("f_nest", 0, 1, depth, 0, depth*(depth+1)/2)
-	h.expectCounter(7, depth+1-(maxCalls-2))
-	h.expectCounter(8, maxCalls-2)
-	h.expectCalls(0)
+	for _, c := range []struct{ away, room int }{{1 << 11, 1001}, {leastAway, maxCalls - 2 + leastAway}} {
+		l := testLayout
+		l.Away = c.away
+		h := startHost(t, l)
+		h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, StackHigh: hostMachine.UserEnd})
+		h.arm(h.detour("f_nest", Detour{Hits: 3, Missed: 4, Return: &Return{ID: probe, Max: 1 << 20, Missed: 7, Hits: 8}}))
+		const depth = 1000
+		for round := range uint64(2) {
+			h.expectSum("f_nest", 0, 1, depth, 0, depth*(depth+1)/2)
+			h.expectCounter(7, (round+1)*uint64(depth+1-c.room))
+			h.expectCounter(8, (round+1)*uint64(c.room))
+			h.expectCalls(0)
+		}
+		h.expectCounter(probe+Away, 0)
+	}
 }
 
 // Calls that are left by longjmp: with the thread's stack known they are

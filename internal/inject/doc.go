@@ -13,6 +13,7 @@
 //	state 1   ...                       ^ what r12 holds while programs run (jit.StateReg)
 //	...
 //	the sink  a state for threads that get none: what is counted there was lost
+//	away      calls that lie in no other of their thread's
 //	the pool  calls that are on lists, and the private data of calls
 //	extra     maps and rings (package bpf)
 //
@@ -74,9 +75,9 @@
 // goroutine's or the thread's. A function that pops its arguments (ret n) is one of
 // those, since its slot cannot be told from the stack pointer that is left.
 //
-// Instances are a stack, each thread's own; most returns find theirs on top. Those above it belong
-// to coroutines, or to calls that were left by longjmp and are dropped at a later
-// call. A coroutine that returns on another thread finds its instance there. Calls that end in jumps to
+// Instances are a stack, each thread's own, of calls on the thread's own stack; most returns find theirs on top. Those
+// above it were left by longjmp, and are dropped at a later call. Calls on other stacks, coroutines', and those that
+// the stack of instances has no room for, are away: in a table of all threads (away.go). Calls that end in jumps to
 // each other have one slot: what an instance has put there (callBack) tells that from a slot used again.
 //
 // # i386

@@ -51,7 +51,7 @@ var (
 	hostSegment = uint64(0x5100_0000_0000)
 	hostMachine = arch.AMD64
 	hostISA     = amd64.ISA
-	hostSources = []string{"-m64", "testdata/host.c", "testdata/host_probed.S", "testdata/host_floor.S"}
+	hostSources = []string{"-m64", "testdata/host.c", "testdata/host_coroutines.c", "testdata/host_probed.S", "testdata/host_floor.S"}
 	hostRedZone = 128
 )
 
@@ -62,7 +62,7 @@ func init() {
 	if os.Getenv(narrowVariable) != "" {
 		hostSegment, hostMachine, hostISA, hostRedZone = 0x7000_0000, arch.I386, amd64.New(arch.I386), 0
 		hostState = jit.ABIs[arch.I386].State
-		hostSources = []string{"-m32", "testdata/host.c", "testdata/host_probed32.S"}
+		hostSources = []string{"-m32", "testdata/host.c", "testdata/host_coroutines.c", "testdata/host_probed32.S"}
 	}
 }
 
@@ -301,6 +301,11 @@ func (h *host) detourAt(site arch.Addr, d Detour) *Detour {
 	h.Helper()
 	const first = 8 // bytes, more than there are in some
 	d.At, d.Site, d.Area, d.RedZone = h.code(detourRoom), site, h.area, hostRedZone
+	if d.Return != nil && d.Return.ID == 0 { // the counters that it needs follow
+		ret := *d.Return
+		ret.ID = 10
+		d.Return = &ret
+	}
 	original := h.text(site, first)
 	d.Tail = func(at arch.Addr) (Tail, error) {
 		v, err := hostISA.Place(original, site, at)

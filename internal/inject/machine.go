@@ -29,8 +29,7 @@ type machine struct {
 	runtime  []byte
 	routines map[string]int
 	faults   map[int]int
-	// What they are assembled with, besides names. Slots are a word apart, and entries of the
-	// grave 32 bytes: that is GRAVE_SHIFT.
+	// What they are assembled with, besides names.
 	names map[string]int64
 }
 
@@ -117,8 +116,8 @@ func fixedX86(names map[string]int64) map[int]uint64 {
 
 // What the routines of two machines are assembled with, besides names.
 var (
-	amd64Names = map[string]int64{"SYS_GETTID": 186, "GRAVE_SHIFT": 2, "USER_CS": 0x33, "USER_SS": 0x2b} // Linux's 64-bit programs'
-	i386Names  = map[string]int64{"SYS_GETTID": 224, "GRAVE_SHIFT": 3, "STATE_REGS": jit.StateRegs, "SCRATCH": stateScratch, "USER_CS": 0x23, "USER_SS": 0x2b}
+	amd64Names = map[string]int64{"SYS_GETTID": 186, "USER_CS": 0x33, "USER_SS": 0x2b} // Linux's 64-bit programs'
+	i386Names  = map[string]int64{"SYS_GETTID": 224, "STATE_REGS": jit.StateRegs, "SCRATCH": stateScratch, "USER_CS": 0x23, "USER_SS": 0x2b}
 )
 
 var machines = map[*arch.Arch]*machine{

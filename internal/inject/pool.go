@@ -229,11 +229,5 @@ func (s *Segment) exited(i int) {
 	}
 	s.put(own+ownerCount, 0)
 	s.put(own+ownerAgain, 0)
-	low, high := arch.Addr(s.get(at+stateStackLow)), arch.Addr(s.get(at+stateStackHigh))
-	for _, c := range s.calls(i) {
-		if !c.Left && c.Slot >= low && c.Slot < high {
-			s.add(i, int(c.Probe)+LostExited)
-			s.Drop(c)
-		}
-	}
+	s.leaveOwn(i)
 }

@@ -3,7 +3,6 @@ package inject
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -42,6 +41,7 @@ const (
 	headShared    = 256                          // keys that are of several threads, and then 0
 	headAnyShared = headShared + 8*(maxShared+1) // anyPointer where there are more
 	headSlots     = 192                          // see slots.go
+	headAway      = 224                          // see away.go
 	headCPUs      = 512                          // addresses of states, by the numbers of CPUs
 	headTable     = 4096
 )
@@ -101,10 +101,7 @@ const (
 	targetSP      = frameSize + 8        // below the frame: the program's own stack pointer
 	stateCallsAt  = 512
 	stateTrace    = stateCallsAt + maxCalls*callSize // get_stackid's, while it works
-	stateGrave    = stateTrace + 8*(bpf.MaxTrace+1)  // calls that were taken for abandoned
-	graveSize     = 256 * graveEntry
-	graveEntry    = 32 // the beginning of an instance
-	stateCounters = stateGrave + graveSize
+	stateCounters = stateTrace + 8*(bpf.MaxTrace+1)
 	commSize      = 16
 	pageSize      = 4096
 
@@ -112,18 +109,26 @@ const (
 	_ = uint(jit.StateRounds - (stateScratch + scratchSize))
 	_ = uint(stateCallsAt - (jit.StateContext + 8))
 
-	maxCalls = 128 // instances of one thread, with the sentinel, and one that unstack needs
-	callSize = 64
+	maxCalls  = 128 // instances of one thread, with the sentinel, and one that is for moments; those beyond are away
+	callSize  = 1 << callShift
+	callShift = 6
 )
 
 // An instance is a call whose return is probed: one element of the thread's stack of
-// them.
+// them, or one that is away (away.go). Slots on that stack descend. Its sentinel has the end of the thread's own stack
+// for a slot, 0 where that is not known.
 const (
 	callSlot  = 0  // the address of the stack slot with the return address; 0 for a hole
 	callRet   = 8  // the real return address
-	callProbe = 16 // Return.ID; 4 bytes
+	callProbe = 16 // Return.ID, the sentinel's is noProbe; 4 bytes
+	callMark  = 20 // 0, or markLeft; 4 bytes
 	callData  = 24 // the call in the pool whose private data is this one's, 0 for none
-	callBack  = 32 // what is in the slot instead; not in the grave
+	callBack  = 32 // what is in the slot instead
+	callOwner = 40 // address of the state whose call it is that is away
+
+	noProbe = ^uint64(0) // all of the word
+
+	markLeft = 1 // it was on the thread's stack of instances, and another call showed that it may be over
 )
 
 // ThreadKey is how code in the target knows which thread it runs on, without a
@@ -156,6 +161,7 @@ const (
 type Layout struct {
 	Threads  int  // states: threads that can be in probes at once
 	Counters int  // words of each state
+	Away     int  // calls that can be away at once, more or less: a power of two (away.go)
 	Calls    int  // calls that can be under way at once, of those that the pool is for
 	Slots    bool // these are found by their stack slots (slots.go); Calls is a power of two then
 	Gate     bool // there is a table of traps: see traps.go
@@ -164,8 +170,9 @@ type Layout struct {
 
 func (l Layout) stride() int { return roundUp(stackSize+stateCounters+8*l.Counters, pageSize) }
 
-// poolAt is where the pool of calls begins, and extraAt where maps and rings do.
-func (l Layout) poolAt() int { return roundUp(headSize, pageSize) + (l.Threads+1)*l.stride() }
+// awayAt is where the table of calls begins that are away, poolAt where the pool of calls does, and extraAt where maps and rings do.
+func (l Layout) awayAt() int { return roundUp(headSize, pageSize) + (l.Threads+1)*l.stride() }
+func (l Layout) poolAt() int { return l.awayAt() + l.awaySize() }
 func (l Layout) extraAt() int {
 	if l.Gate {
 		return roundUp(l.trapsAt()+trapsSize, pageSize)
@@ -213,6 +220,7 @@ func NewSegment(a *arch.Arch, l Layout, addr arch.Addr, mem []byte, tgid int) (*
 	atomic.StoreUint32(s.word32(headMax), uint32(l.Threads))
 	s.put(headSink+8, uint64(s.stateAddr(l.Threads)))
 	s.put(headProof, rand.Uint64())
+	s.initAway()
 	s.initPool()
 	s.initCPUs()
 	s.initState(l.Threads)
@@ -227,10 +235,9 @@ func NewSegment(a *arch.Arch, l Layout, addr arch.Addr, mem []byte, tgid int) (*
 // instance.
 func (s *Segment) initState(i int) {
 	at, addr := s.state(i), s.stateAddr(i)
-	const sentinelCallSlot = ^uint64(0) // above every stack
 	s.put(at+jit.StatePidTgid, s.get(headTgid))
 	s.put(at+jit.StateSlot, uint64(i))
-	s.put(at+stateCallsAt+callSlot, sentinelCallSlot)
+	s.put(at+stateCallsAt+callProbe, noProbe)
 	for w, v := range s.machine.fixed {
 		s.put(at+s.machine.word(w), v)
 	}
@@ -311,9 +318,7 @@ type Thread struct {
 
 	// The thread's own stack, if it is known: the mapping that its stack pointer is in
 	// when it is born, and for the first thread all that its stack may grow to. Calls on
-	// it that were left by longjmp are recognised at the next call from above them.
-	// Else only those whose very slot is used next are, because deeper ones may be those
-	// of a coroutine with a stack of its own; the rest keep their instances.
+	// it lie in each other and cost least; those on others are found by their slots.
 	StackLow, StackHigh arch.Addr
 }
 
@@ -334,11 +339,12 @@ func (s *Segment) Assign(t Thread) int {
 	s.put(at+jit.StatePidTgid, s.get(headTgid)|uint64(uint32(t.TID)))
 	s.put(at+stateKey, t.Key)
 	s.exited(i)
-	for _, c := range s.calls(i) {
+	for _, c := range s.nested(i) {
 		s.Drop(c)
 	}
 	s.put(at+stateStackLow, uint64(t.StackLow))
 	s.put(at+stateStackHigh, uint64(t.StackHigh))
+	s.put(at+stateCallsAt+callSlot, uint64(t.StackHigh))
 	s.put(at+stateOverride, 0)
 	s.setComm(i, t.Comm)
 	s.mem[at+stateBusy], s.mem[at+stateClosed] = 0, 0
@@ -533,108 +539,3 @@ func (s *Segment) given() int {
 
 // counter is a counter's offset from the state.
 func counter(n int) int { return stateCounters + 8*n }
-
-// Call is an instance in flight: a call whose return will be seen.
-type Call struct {
-	State int       // of the thread that called
-	Slot  arch.Addr // of the return address
-	Ret   arch.Addr // the real one
-	Probe uint32    // Return.ID
-
-	// Left tells that it was taken for one that longjmp has left. Most often
-	// there is something else in its slot then.
-	Left bool
-
-	data uint64 // callData
-}
-
-// Calls lists the instances in flight. To take a return probe out, write Ret to
-// the Slot of each of its calls that still holds the swapped address, with all
-// threads stopped, and Drop it.
-func (s *Segment) Calls() []Call {
-	var all []Call
-	for i := range s.given() {
-		all = append(all, s.calls(i)...)
-	}
-	return all
-}
-
-// CallsOf lists those of the thread with a key.
-func (s *Segment) CallsOf(key uint64) []Call {
-	if i := s.Find(key); i >= 0 {
-		return s.calls(i)
-	}
-	return nil
-}
-
-// Has tells whether an instance that was listed is in flight still.
-func (s *Segment) Has(c Call) bool {
-	return slices.ContainsFunc(s.calls(c.State), func(d Call) bool {
-		return d.Slot == c.Slot && d.Ret == c.Ret && d.Probe == c.Probe
-	})
-}
-
-// calls lists those of one state, the newest first, and then those that were left.
-func (s *Segment) calls(i int) (all []Call) {
-	at := s.state(i)
-	top := at + int(s.get(at+stateCalls)-uint64(s.stateAddr(i)))
-	list := func(from, to, step int, left bool) {
-		for c := from; c < to; c += step {
-			if slot := s.get(c + callSlot); slot != 0 {
-				all = append(all, Call{
-					State: i, Slot: arch.Addr(slot), Ret: arch.Addr(s.get(c + callRet)), Probe: uint32(s.get(c + callProbe)),
-					Left: left, data: s.get(c + callData),
-				})
-			}
-		}
-	}
-	list(at+stateCallsAt+callSize, top, callSize, false)
-	slices.Reverse(all)
-	list(at+stateGrave, at+stateGrave+graveSize, graveEntry, true)
-	return all
-}
-
-// is tells whether an instance is the one that was listed: calls that end in jumps to others
-// have one slot with these.
-func (s *Segment) is(at int, c Call) bool {
-	return s.get(at+callSlot) == uint64(c.Slot) && s.get(at+callRet) == uint64(c.Ret) && uint32(s.get(at+callProbe)) == c.Probe
-}
-
-// Mend tells that the calls at a stack slot that would return to one address shall to
-// another: a call that ended in a jump to them is dropped. No thread is in a routine.
-func (s *Segment) Mend(slot, from, to arch.Addr) {
-	for i := range s.given() {
-		at := s.state(i) + stateCallsAt
-		for end := at + maxCalls*callSize; at < end; at += callSize {
-			if s.get(at+callSlot) == uint64(slot) && s.get(at+callRet) == uint64(from) {
-				s.put(at+callRet, uint64(to))
-			}
-		}
-	}
-}
-
-// Drop forgets an instance. No thread is in a routine.
-func (s *Segment) Drop(c Call) {
-	if c.data != 0 {
-		s.free(c.State, c.data)
-	}
-	at, addr := s.state(c.State), uint64(s.stateAddr(c.State))
-	if c.Left {
-		for i := at + stateGrave; i < at+stateGrave+graveSize; i += graveEntry {
-			if s.is(i, c) {
-				s.put(i+callSlot, 0)
-			}
-		}
-		return
-	}
-	top := at + int(s.get(at+stateCalls)-addr)
-	for i := at + stateCallsAt + callSize; i < top; i += callSize {
-		if s.is(i, c) {
-			s.put(i+callSlot, 0)
-		}
-	}
-	for top > at+stateCallsAt+callSize && s.get(top-callSize+callSlot) == 0 { // no hole on top
-		top -= callSize
-	}
-	s.put(at+stateCalls, addr+uint64(top-at))
-}

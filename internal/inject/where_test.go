@@ -402,14 +402,23 @@ func TestWhere(t *testing.T) {
 		a.storeConst(hostState, stateValue, overriding)
 	})
 	override.Override = true
+	begun := func(slot, back uint64) {
+		h.seg.put(at(stateCallsAt+callSize+callSlot), slot)
+		h.seg.put(at(stateCallsAt+callSize+callBack), back)
+		h.seg.put(at(stateCallsAt+callSize+callProbe), unfinishedID)
+		h.seg.put(at(stateCalls), uint64(h.seg.stateAddr(h.seg.Find(key)))+stateCallsAt+2*callSize)
+	}
 	// An unfinished call at a slot that is used again, or 8 bytes above it.
 	unfinished := func(above int) func() {
-		return func() {
-			h.seg.put(at(stateCallsAt+callSize+callSlot), uint64(h.testStack())+stackSizeOfTests/2+uint64(above))
-			h.seg.put(at(stateCallsAt+callSize+callProbe), unfinishedID)
-			h.seg.put(at(stateCalls), uint64(h.seg.stateAddr(h.seg.Find(key)))+stateCallsAt+2*callSize)
-		}
+		return func() { begun(uint64(h.testStack())+stackSizeOfTests/2+uint64(above), 0) }
 	}
+	// One further down, whose slot holds what was put there.
+	further := func() {
+		slot := h.addr["f_push"]
+		begun(uint64(slot), hostMachine.Word(h.text(slot, hostMachine.PtrSize)))
+	}
+	// The stack is not known to be the thread's own.
+	elsewhere := func() { h.seg.Assign(Thread{Key: key, TID: h.pid}) }
 	ret := func(r Return) *Return {
 		r.Missed, r.Hits = 7, 8
 		if r.Max == 0 {
@@ -443,6 +452,14 @@ func TestWhere(t *testing.T) {
 		{"return, full", Detour{Return: ret(Return{ID: unfinishedID, Max: 1})}, unfinished(8), nil},
 		{"return, not full", Detour{Return: ret(Return{Max: 1})}, unfinished(8), nil},
 		{"return, abandoned", Detour{Return: ret(Return{})}, unfinished(0), nil},
+		{"return, another further down", Detour{Return: ret(Return{})}, further, nil},
+		{"return, away", Detour{Return: ret(Return{})}, elsewhere, nil},
+		{"return, away, programs", Detour{Programs: []Program{p}, Return: ret(Return{Entry: []Program{p}, Programs: []Program{p}})}, elsewhere, nil},
+		{"return, away, none watched", Detour{Return: ret(Return{Max: -1})}, elsewhere, nil},
+		{"return, away, veto", Detour{Return: ret(Return{Entry: []Program{one}, Veto: true})}, elsewhere, nil},
+		{"return, away, override", Detour{Programs: []Program{override}, Return: ret(Return{})}, elsewhere, []Phase{After, Displaced}},
+		{"return, away, data", Detour{Return: ret(Return{ID: probe, Data: 16, Entry: []Program{p}, Programs: []Program{p}})}, elsewhere, nil},
+		{"return, away, data, veto", Detour{Return: ret(Return{ID: probe, Data: 8, Entry: []Program{one}, Veto: true})}, elsewhere, nil},
 		{"return, dead controller", Detour{Return: ret(Return{})}, func() { h.seg.mem[headDead] = 0x40 }, nil},
 		{"return, veto", Detour{Return: ret(Return{Entry: []Program{one}, Veto: true})}, nil, nil},
 		{"return, behind an indirect call", Detour{Return: ret(Return{})}, behind(0x41, 0xff, 0xd3, 0x90, 0xff, 0x90, 0, 1, 0, 0), nil},
@@ -499,7 +516,9 @@ func TestWhere(t *testing.T) {
 			s.value = overriding
 		}
 		prepare := func() {
-			h.seg.Assign(Thread{Key: key, TID: h.pid}) // anew: a trial may have ended in the middle of anything
+			// Anew: a trial may have ended in the middle of anything.
+			clear(h.seg.mem[h.seg.awayKey(0):h.seg.awayCall(h.seg.awayEntries())])
+			h.seg.Assign(Thread{Key: key, TID: h.pid, StackHigh: hostMachine.UserEnd})
 			h.seg.mem[headDead] = 0
 			s.behind(x86.AppendCall(nil, 0)...)
 			if tt.prepare != nil {

@@ -77,23 +77,24 @@ type Config struct {
 }
 
 // Room is how many threads can be in probes at once, how many probes can be counted,
-// and how many calls be under way that are seen at exits or have private data.
+// how many calls be away (see inject.Layout), and how many be under way that are seen at exits or have private data.
 type Room struct {
-	Threads, Counters, Calls int
-	Slots                    bool // calls are found by their stack slots: a kernel's
-	Gate                     bool // traps can be led to detours without a stop: a kernel's
+	Threads, Counters, Away, Calls int
+
+	Slots bool // calls are found by their stack slots: a kernel's
+	Gate  bool // traps can be led to detours without a stop: a kernel's
 }
 
 // Processes have room for all that they may need: memory is taken as it is used, and what is
 // reserved is addresses, 8 GiB of them.
-var Processes = Room{Threads: 1023, Counters: 1 << 20, Calls: 32 << 10}
+var Processes = Room{Threads: 1023, Counters: 1 << 20, Away: 64 << 10, Calls: 32 << 10}
 
 // narrow is for processes whose addresses have 32 bits: 60 MiB of them.
-var narrow = Room{Threads: 255, Counters: 8 << 10, Calls: 4 << 10}
+var narrow = Room{Threads: 255, Counters: 8 << 10, Away: 16 << 10, Calls: 4 << 10}
 
 // least is for processes that may not have more addresses (RLIMIT_AS), or that keep all
 // of their memory locked: there what is reserved is taken at once. 35 MiB.
-var least = Room{Threads: 255, Counters: 4 << 10, Calls: 4 << 10}
+var least = Room{Threads: 255, Counters: 4 << 10, Away: 16 << 10, Calls: 4 << 10}
 
 // Less is the next smaller room; false where there is none.
 func (r Room) Less() (Room, bool) {
@@ -117,7 +118,7 @@ func (r Room) traceLayout() *bpf.Layout {
 }
 
 func (r Room) layout() inject.Layout {
-	return inject.Layout{Threads: r.Threads, Counters: r.Counters, Calls: r.Calls, Slots: r.Slots, Gate: r.Gate, Extra: int(r.traceLayout().Size)}
+	return inject.Layout{Threads: r.Threads, Counters: r.Counters, Away: r.Away, Calls: r.Calls, Slots: r.Slots, Gate: r.Gate, Extra: int(r.traceLayout().Size)}
 }
 
 // Size is that of the memory that the target and its controller share, in bytes.
@@ -220,7 +221,7 @@ func (in *Inside) Planned() []arch.Range { return in.places.Areas() }
 func (in *Inside) Avoid(r arch.Range) { in.places.Lose(r) }
 
 // Spare is how many counters can still be given out. A probe takes one, with a program two,
-// a return probe seven.
+// a return probe eight.
 func (in *Inside) Spare() int { return in.cfg.Room.Counters - in.next + len(in.unused) }
 
 // counter gives out a counter.

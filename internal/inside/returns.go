@@ -14,14 +14,14 @@ import (
 // at its exits share it, and calls that are under way outlive any of these.
 type Returns struct {
 	owner *Owner
-	first int // counter: inject.Losses of them, then returns, then calls that were not watched
+	first int // counter: inject.Counters of them, then returns, then calls that were not watched
 
 	most  uint32 // calls that can be under way
 	tried uint64 // how many were not watched when Reclaim last looked
 }
 
 const (
-	returnsHits = inject.Losses + iota
+	returnsHits = inject.Counters + iota
 	returnsMissed
 
 	returnsCounters

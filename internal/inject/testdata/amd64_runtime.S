@@ -79,7 +79,7 @@ fresh:	mov	edi, eax
 	mov	[rdi+STATE_SLOT], rax
 	mov	rax, [rsi+HEAD_TGID]
 	mov	[rdi+STATE_PID_TGID], rax
-	mov	qword ptr [rdi+CALLS_AT+CALL_SLOT], -1
+	mov	qword ptr [rdi+CALLS_AT+CALL_PROBE], -1
 	mov	qword ptr [rdi+CONTEXT_ORIG_AX], -1
 	mov	qword ptr [rdi+CONTEXT_CS], USER_CS
 	mov	qword ptr [rdi+CONTEXT_SS], USER_SS
@@ -94,6 +94,7 @@ renew:	cmp	rdi, [rsi+HEAD_SINK+8]
 	xor	eax, eax
 	mov	[rdi+STATE_STACK_LOW], rax
 	mov	[rdi+STATE_STACK_HIGH], rax
+	mov	[rdi+CALLS_AT+CALL_SLOT], rax
 	mov	[rdi+STATE_OVERRIDE], al
 	mov	al, [rdi+STATE_CLOSED]
 	mov	[rdi+STATE_BUSY], al
@@ -162,83 +163,7 @@ search_table:
 	pop	r11
 	jmp	look
 
-# A call is made at the stack slot rax, and the instances of the thread rdx, the
-# first free one being rcx, end with some whose slots are not above it. Those on
-# this very stack will never return: they are dropped. Leaves rcx at the first free one.
-#
-# A program may have made another stack out of a part of this one. So what is
-# dropped is kept in a place where unstack finds it, should it return after all.
-ROUTINE abandon
-	push	rsi
-	push	rdi
-drop:	mov	rsi, [rcx+CALL_SLOT-CALL_SIZE]
-	test	rsi, rsi
-	jz	hole
-	cmp	rsi, rax
-	ja	kept
-	je	same
-	cmp	rsi, [rdx+STATE_STACK_LOW]
-	jb	kept
-	cmp	rax, [rdx+STATE_STACK_HIGH]
-	jae	kept
-	jmp	gone
-same:	mov	rsi, [rax]		# the slot is used again, or the last call there ends in
-	cmp	rsi, [rcx+CALL_BACK-CALL_SIZE]	# a jump to the next, which then returns to it
-	je	kept
-	mov	rdi, [rip+start-AREA_CODE+AREA_HEAD]
-	cmp	rsi, [rdi+HEAD_OTHER]	# swapped once more, by the controller
-	mov	rsi, rax
-	je	kept
-gone:	mov	edi, [rcx+CALL_PROBE-CALL_SIZE]
-	inc	qword ptr [rdx+rdi*8+STATE_COUNTERS+LOST_UNWOUND]
-	mov	edi, esi
-	shl	edi, GRAVE_SHIFT
-	and	edi, GRAVE_MASK
-	mov	[rdx+rdi+STATE_GRAVE+CALL_SLOT], rsi
-	mov	rsi, [rdx+rdi+STATE_GRAVE+CALL_DATA]
-	test	rsi, rsi
-	jz	1f
-	push	qword ptr [rdx+STATE_FREE]	# that of the call that was there
-	pop	qword ptr [rsi+NODE_NEXT]
-	mov	[rdx+STATE_FREE], rsi
-	inc	dword ptr [rdx+STATE_FREES]
-1:
-	.irp	word, CALL_RET, CALL_PROBE, CALL_DATA
-	mov	rsi, [rcx+\word-CALL_SIZE]
-	mov	[rdx+rdi+STATE_GRAVE+\word], rsi
-	.endr
-hole:	sub	rcx, CALL_SIZE
-	jmp	drop
-kept:	mov	[rdx+STATE_CALLS], rcx
-	pop	rdi
-	pop	rsi
-	ret
-
-# eax becomes the number of instances of probe eax that the thread rdx has, the first free
-# one being rcx; -1 if there is no room for another.
-ROUTINE active
-	push	rsi
-	push	rdi
-	lea	rdi, [rdx+CALLS_AT+(MAX_CALLS-1)*CALL_SIZE]
-	mov	esi, -1
-	cmp	rcx, rdi
-	jae	counted
-	mov	rdi, rcx
-	xor	esi, esi
-older:	sub	rdi, CALL_SIZE
-	cmp	qword ptr [rdi+CALL_SLOT], -1
-	je	counted
-	cmp	qword ptr [rdi+CALL_SLOT], 0
-	je	older
-	cmp	[rdi+CALL_PROBE], eax
-	jne	older
-	inc	esi
-	jmp	older
-counted:
-	mov	eax, esi
-	pop	rdi
-	pop	rsi
-	ret
+#include "x86_instances.h"
 
 # A function begins with the word rax on top of its stack, and no direct call is in front of where that leads. The zero
 # flag becomes whether it may be a return address nevertheless: the controller's; behind an indirect call; in a file
@@ -302,98 +227,6 @@ origin:	pop	rdi
 	pop	rsi
 	pop	rcx
 	ret
-
-# A function has returned from the stack slot rax on the thread rdx, and the last of the
-# thread's instances, before rcx, is another call's. Leaves rcx at its instance.
-ROUTINE unstack
-	push	rsi
-	push	rdi
-	push	r8
-	push	r9
-	mov	r8, [rip+start-AREA_CODE+AREA_HEAD]
-	cmp	byte ptr [r8+HEAD_DEAD], 0
-	jne	alone
-	mov	rsi, rcx
-own:	sub	rsi, CALL_SIZE
-	cmp	qword ptr [rsi+CALL_SLOT], -1
-	je	others			# the sentinel
-	cmp	[rsi+CALL_SLOT], rax
-	jne	own
-	mov	qword ptr [rsi+CALL_SLOT], 0	# a hole: dropped with the next that is left there
-	mov	rcx, rsi
-	jmp	unstacked
-others:	mov	esi, eax
-	shl	esi, GRAVE_SHIFT
-	and	esi, GRAVE_MASK
-	lea	rsi, [rdx+rsi+STATE_GRAVE]
-	cmp	[rsi+CALL_SLOT], rax
-	jne	moved
-	mov	qword ptr [rsi+CALL_SLOT], 0
-	mov	rcx, rsi
-	mov	esi, [rcx+CALL_PROBE]
-	dec	qword ptr [rdx+rsi*8+STATE_COUNTERS+LOST_UNWOUND]
-	jmp	unstacked
-moved:	# Called by another thread: a coroutine has moved.
-	mov	r8, [rip+start-AREA_CODE+AREA_HEAD]
-	xor	r9d, r9d		# state
-state:	cmp	r9d, [r8+HEAD_NEXT]
-	jae	lost
-	cmp	r9d, [r8+HEAD_MAX]
-	jae	lost
-	mov	rdi, r9
-	imul	rdi, [r8+HEAD_STRIDE]
-	add	rdi, [r8+HEAD_STATES]
-	inc	r9d
-	mov	rsi, [rdi+STATE_CALLS]
-	test	rsi, rsi
-	jz	state			# just being made
-theirs:	sub	rsi, CALL_SIZE
-	cmp	qword ptr [rsi+CALL_SLOT], -1
-	je	state
-	cmp	[rsi+CALL_SLOT], rax
-	jne	theirs
-	# Copied to where this thread's next would be, before the owner may use it again.
-	.irp	off, CALL_RET, CALL_PROBE, CALL_DATA
-	mov	r8, [rsi+\off]
-	mov	[rcx+\off], r8
-	.endr
-	mov	qword ptr [rsi+CALL_SLOT], 0
-unstacked:
-	pop	r9
-	pop	r8
-	pop	rdi
-	pop	rsi
-	ret
-lost:	int3				# nobody's: the controller may know more
-	jmp	lost
-
-# Nobody is there any more, who would take a forked child out of our code. Parent and child both return from the calls
-# that the fork came in, and have one memory for instances: the first of them has the call's, and for the other it is
-# over. But since no call is watched any more, what is over is still where it was, before the first free one or behind,
-# and is left there.
-alone:	mov	rsi, rcx
-before:	sub	rsi, CALL_SIZE
-	cmp	qword ptr [rsi+CALL_SLOT], -1
-	je	behind			# the sentinel
-	cmp	[rsi+CALL_SLOT], rax
-	jne	before
-	jmp	found
-behind:	lea	rdi, [rdx+CALLS_AT+MAX_CALLS*CALL_SIZE]
-	mov	rsi, rcx
-ended:	cmp	rsi, rdi
-	jae	buried
-	cmp	[rsi+CALL_SLOT], rax
-	je	found
-	add	rsi, CALL_SIZE
-	jmp	ended
-buried:	mov	esi, eax
-	shl	esi, GRAVE_SHIFT
-	and	esi, GRAVE_MASK
-	lea	rsi, [rdx+rsi+STATE_GRAVE]
-	cmp	[rsi+CALL_SLOT], rax
-	jne	moved
-found:	mov	rcx, rsi
-	jmp	unstacked
 
 # ---- The pool of calls: called by detours, at work on the private stack ----
 
@@ -704,7 +537,7 @@ ROUTINE leave_call
 	je	2f
 	mov	r10, [rdx+STATE_CALLS]	# a detour has swapped it since, perhaps more than once: the last call first
 3:	sub	r10, CALL_SIZE
-	cmp	qword ptr [r10+CALL_SLOT], -1
+	cmp	dword ptr [r10+CALL_PROBE], -1
 	je	4f			# the sentinel
 	cmp	[r10+CALL_SLOT], rbp
 	jne	3b
@@ -714,7 +547,31 @@ ROUTINE leave_call
 	cmp	rdi, rax
 	jne	3b
 	jmp	2f
-4:	LOSE	r9, LOST_UNWOUND	# another call has its place, that was not seen to begin
+4:	mov	ecx, 16			# or it is away
+	imul	r10d, ebp, HASH_FACTOR
+	shr	r10d, AWAY_SHIFT
+	and	r10d, [r8+AWAY_MASK]
+	shl	r10d, 3
+	add	r10, [r8+AWAY_KEYS]
+5:	cmp	[r10], rbp
+	jne	6f
+	mov	r11, r10
+	sub	r11, [r8+AWAY_KEYS]
+	shl	r11, CALL_SHIFT-3
+	add	r11, [r8+AWAY_CALLS]
+	cmp	[r11+CALL_BACK], rdi
+	jne	6f
+	mov	rdi, [r11+CALL_RET]
+	cmp	rdi, rax
+	je	2f
+	dec	ecx
+	jz	7f
+	and	r10, -AWAY_BUCKET
+	jmp	5b
+6:	add	r10, 8
+	test	r10d, AWAY_BUCKET-1
+	jnz	5b
+7:	LOSE	r9, LOST_UNWOUND	# another call has its place, that was not seen to begin
 	mov	qword ptr [rdx+STATE_CALL], 0
 2:	call	free_call
 	mov	rcx, [rdx+STATE_CALL]

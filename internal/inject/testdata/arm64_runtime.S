@@ -128,7 +128,7 @@ mine:	ldr	x5, [x6, #8]
 	ldr	x4, [x3, #HEAD_TGID]
 	str	x4, [x5, #STATE_PID_TGID]
 	mov	x4, #-1
-	str	x4, [x5, #(CALLS_AT+CALL_SLOT)]
+	str	x4, [x5, #(CALLS_AT+CALL_PROBE)]
 	dmb	ish
 	add	x4, x5, #(CALLS_AT+CALL_SIZE)
 	str	x4, [x5, #STATE_CALLS]

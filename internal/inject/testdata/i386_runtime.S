@@ -116,7 +116,7 @@ fresh:	mov	edi, eax
 	mov	[edi+STATE_SLOT], eax
 	mov	eax, [esi+HEAD_TGID+4]
 	mov	[edi+STATE_PID_TGID+4], eax
-	.irp	word, CALLS_AT+CALL_SLOT, CONTEXT_ORIG_AX
+	.irp	word, CALLS_AT+CALL_PROBE, CONTEXT_ORIG_AX
 	mov	dword ptr [edi+\word], -1
 	mov	dword ptr [edi+\word+4], -1
 	.endr
@@ -133,6 +133,7 @@ renew:	cmp	edi, [esi+HEAD_SINK+8]
 	xor	eax, eax
 	mov	[edi+STATE_STACK_LOW], eax
 	mov	[edi+STATE_STACK_HIGH], eax
+	mov	[edi+CALLS_AT+CALL_SLOT], eax
 	mov	[edi+STATE_OVERRIDE], al
 	mov	al, [edi+STATE_CLOSED]
 	mov	[edi+STATE_BUSY], al
@@ -197,81 +198,7 @@ search_table:
 	adc	dword ptr [\at+4], 0
 	.endm
 
-# A call is made at the stack slot eax, and the instances of the thread edx, the
-# first free one being ecx, end with some whose slots are not above it. Those on
-# this very stack will never return: they are dropped, and kept where unstack finds
-# them. Leaves ecx at the first free one.
-ROUTINE abandon
-	push	esi
-	push	edi
-drop:	mov	esi, [ecx+CALL_SLOT-CALL_SIZE]
-	test	esi, esi
-	jz	hole
-	cmp	esi, eax
-	ja	kept
-	je	same
-	cmp	esi, [edx+STATE_STACK_LOW]
-	jb	kept
-	cmp	eax, [edx+STATE_STACK_HIGH]
-	jae	kept
-	jmp	gone
-same:	mov	esi, [eax]		# the slot is used again, or the last call there ends in
-	cmp	esi, [ecx+CALL_BACK-CALL_SIZE]	# a jump to the next, which then returns to it
-	je	kept
-	SEGMENT	edi
-	cmp	esi, [edi+HEAD_OTHER]	# swapped once more, by the controller
-	mov	esi, eax
-	je	kept
-gone:	mov	edi, [ecx+CALL_PROBE-CALL_SIZE]
-	COUNT	edx+edi*8+STATE_COUNTERS+LOST_UNWOUND
-	mov	edi, esi
-	shl	edi, GRAVE_SHIFT
-	and	edi, GRAVE_MASK
-	mov	[edx+edi+STATE_GRAVE+CALL_SLOT], esi
-	mov	esi, [edx+edi+STATE_GRAVE+CALL_DATA]
-	test	esi, esi
-	jz	1f
-	push	dword ptr [edx+STATE_FREE]	# that of the call that was there
-	pop	dword ptr [esi+NODE_NEXT]
-	mov	[edx+STATE_FREE], esi
-	inc	dword ptr [edx+STATE_FREES]
-1:
-	.irp	word, CALL_RET, CALL_PROBE, CALL_DATA
-	mov	esi, [ecx+\word-CALL_SIZE]
-	mov	[edx+edi+STATE_GRAVE+\word], esi
-	.endr
-hole:	sub	ecx, CALL_SIZE
-	jmp	drop
-kept:	mov	[edx+STATE_CALLS], ecx
-	pop	edi
-	pop	esi
-	ret
-
-# eax becomes the number of instances of probe eax that the thread edx has, the first free
-# one being ecx; -1 if there is no room for another.
-ROUTINE active
-	push	esi
-	push	edi
-	lea	edi, [edx+CALLS_AT+(MAX_CALLS-1)*CALL_SIZE]
-	mov	esi, -1
-	cmp	ecx, edi
-	jae	counted
-	mov	edi, ecx
-	xor	esi, esi
-older:	sub	edi, CALL_SIZE
-	cmp	dword ptr [edi+CALL_SLOT], -1
-	je	counted
-	cmp	dword ptr [edi+CALL_SLOT], 0
-	je	older
-	cmp	[edi+CALL_PROBE], eax
-	jne	older
-	inc	esi
-	jmp	older
-counted:
-	mov	eax, esi
-	pop	edi
-	pop	esi
-	ret
+#include "x86_instances.h"
 
 ROUTINE called
 	push	ecx
@@ -334,99 +261,6 @@ origin:	pop	edi
 	pop	esi
 	pop	ecx
 	ret
-
-# A function has returned from the stack slot eax on the thread edx, and the last of the
-# thread's instances, before ecx, is another call's. Leaves ecx at its instance.
-ROUTINE unstack
-	push	esi
-	push	edi
-	push	ebx
-	push	ebp
-	SEGMENT	ebx
-	cmp	byte ptr [ebx+HEAD_DEAD], 0
-	jne	alone
-	mov	esi, ecx
-own:	sub	esi, CALL_SIZE
-	cmp	dword ptr [esi+CALL_SLOT], -1
-	je	others			# the sentinel
-	cmp	[esi+CALL_SLOT], eax
-	jne	own
-	mov	dword ptr [esi+CALL_SLOT], 0	# a hole: dropped with the next that is left there
-	mov	ecx, esi
-	jmp	unstacked
-others:	mov	esi, eax
-	shl	esi, GRAVE_SHIFT
-	and	esi, GRAVE_MASK
-	lea	esi, [edx+esi+STATE_GRAVE]
-	cmp	[esi+CALL_SLOT], eax
-	jne	moved
-	mov	dword ptr [esi+CALL_SLOT], 0
-	mov	ecx, esi
-	mov	esi, [ecx+CALL_PROBE]
-	sub	dword ptr [edx+esi*8+STATE_COUNTERS+LOST_UNWOUND], 1
-	sbb	dword ptr [edx+esi*8+STATE_COUNTERS+LOST_UNWOUND+4], 0
-	jmp	unstacked
-moved:	# Called by another thread: a coroutine has moved.
-	SEGMENT	ebx
-	xor	ebp, ebp		# state
-state:	cmp	ebp, [ebx+HEAD_NEXT]
-	jae	lost
-	cmp	ebp, [ebx+HEAD_MAX]
-	jae	lost
-	mov	edi, ebp
-	imul	edi, [ebx+HEAD_STRIDE]
-	add	edi, [ebx+HEAD_STATES]
-	inc	ebp
-	mov	esi, [edi+STATE_CALLS]
-	test	esi, esi
-	jz	state			# just being made
-theirs:	sub	esi, CALL_SIZE
-	cmp	dword ptr [esi+CALL_SLOT], -1
-	je	state
-	cmp	[esi+CALL_SLOT], eax
-	jne	theirs
-	# Copied to where this thread's next would be, before the owner may use it again.
-	.irp	off, CALL_RET, CALL_PROBE, CALL_DATA
-	mov	ebx, [esi+\off]
-	mov	[ecx+\off], ebx
-	.endr
-	mov	dword ptr [esi+CALL_SLOT], 0
-unstacked:
-	pop	ebp
-	pop	ebx
-	pop	edi
-	pop	esi
-	ret
-lost:	int3				# nobody's: the controller may know more
-	jmp	lost
-
-# Nobody is there any more, who would take a forked child out of our code. Parent and child both return from the calls
-# that the fork came in, and have one memory for instances: the first of them has the call's, and for the other it is
-# over. But since no call is watched any more, what is over is still where it was, before the first free one or behind,
-# and is left there.
-alone:	mov	esi, ecx
-before:	sub	esi, CALL_SIZE
-	cmp	dword ptr [esi+CALL_SLOT], -1
-	je	behind			# the sentinel
-	cmp	[esi+CALL_SLOT], eax
-	jne	before
-	jmp	found
-behind:	lea	edi, [edx+CALLS_AT+MAX_CALLS*CALL_SIZE]
-	mov	esi, ecx
-ended:	cmp	esi, edi
-	jae	buried
-	cmp	[esi+CALL_SLOT], eax
-	je	found
-	add	esi, CALL_SIZE
-	jmp	ended
-buried:	mov	esi, eax
-	shl	esi, GRAVE_SHIFT
-	and	esi, GRAVE_MASK
-	lea	esi, [edx+esi+STATE_GRAVE]
-	cmp	[esi+CALL_SLOT], eax
-	jne	moved
-found:	mov	ecx, esi
-	jmp	unstacked
 
 # ---- The pool of calls: called by detours, at work on the private stack ----
 
@@ -676,7 +510,7 @@ ROUTINE leave_call
 	je	2f
 	mov	esi, [edx+STATE_CALLS]	# a detour has swapped it since, perhaps more than once: the last call first
 3:	sub	esi, CALL_SIZE
-	cmp	dword ptr [esi+CALL_SLOT], -1
+	cmp	dword ptr [esi+CALL_PROBE], -1
 	je	4f			# the sentinel
 	cmp	[esi+CALL_SLOT], ebx
 	jne	3b
@@ -686,8 +520,34 @@ ROUTINE leave_call
 	cmp	ecx, eax
 	jne	3b
 	jmp	2f
-4:	LOSE	edi, LOST_UNWOUND	# another call has its place, that was not seen to begin
+4:	SEGMENT	ebp			# or it is away
+	push	16
+	imul	esi, ebx, HASH_FACTOR
+	shr	esi, AWAY_SHIFT
+	and	esi, [ebp+AWAY_MASK]
+	shl	esi, 3
+	add	esi, [ebp+AWAY_KEYS]
+5:	cmp	[esi], ebx
+	jne	6f
+	mov	eax, esi
+	sub	eax, [ebp+AWAY_KEYS]
+	shl	eax, CALL_SHIFT-3
+	add	eax, [ebp+AWAY_CALLS]
+	cmp	[eax+CALL_BACK], ecx
+	jne	6f
+	mov	ecx, [eax+CALL_RET]
+	cmp	ecx, [edi+NODE_RET]
+	je	8f
+	dec	dword ptr [esp]
+	jz	7f
+	and	esi, -AWAY_BUCKET
+	jmp	5b
+6:	add	esi, 8
+	test	esi, AWAY_BUCKET-1
+	jnz	5b
+7:	LOSE	edi, LOST_UNWOUND	# another call has its place, that was not seen to begin
 	mov	dword ptr [edx+STATE_CALL], 0
+8:	pop	eax
 2:	call	free_call
 	mov	ecx, [edx+STATE_CALL]
 left:	FROM_PRIVATE
