@@ -78,6 +78,7 @@ var layers = []layer{
 	{"internal/untouchable", []string{"arch"}},
 	{"internal/errno", nil},
 	{"internal/later", nil},
+	{"internal/missed", nil},
 	{"internal/mistakes", nil},
 	{"internal/names", nil},
 	{"internal/rights", []string{"internal/proc"}},
@@ -160,7 +161,7 @@ var layers = []layer{
 	{"trace", []string{".", "arch", "spec", "symbol", "event", "bpf", "internal/gen", "recording", "source", "source/bind"}},
 	{"graph", []string{"event", "spec", "symbol"}},
 	{"view", []string{"arch", "event", "spec", "graph"}}, // pictures and files for others
-	{"script", []string{".", "arch", "symbol", "bpf", "bpf/verify", "script/calls", "script/imports", "script/syntax", "script/types", "script/compile", "script/debug", "script/machine", "script/output", "script/plan", "script/point", "internal/guardian", "internal/host", "internal/proc", "internal/samples", "internal/isa", "internal/isa/*"}},
+	{"script", []string{".", "arch", "symbol", "bpf", "bpf/verify", "script/calls", "script/imports", "script/syntax", "script/types", "script/compile", "script/debug", "script/machine", "script/output", "script/plan", "script/point", "internal/guardian", "internal/host", "internal/missed", "internal/proc", "internal/samples", "internal/isa", "internal/isa/*"}},
 	{"internal/conform", []string{".", "arch", "internal/testprog"}}, // tests, of every kind of target
 	{"internal/vm", []string{"internal/host"}},
 	{"internal/vm/*", []string{"internal/vm", "internal/testprog"}},

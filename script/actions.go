@@ -64,7 +64,7 @@ func (r *Run) drain() error {
 			return err
 		}
 	}
-	return errors.Join(r.tellLost(), r.tellLosses(false))
+	return errors.Join(r.tellLost(), r.tellLosses(false), r.tellMissed(false))
 }
 
 // collect takes the records of a ring.

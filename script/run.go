@@ -48,7 +48,8 @@ type Run struct {
 	lostBefore uint64                   // of those that have ended
 	inFiles    int                      // places that the files have which are named
 	missed     int                      // attach points that have no probe
-	told       []bool                   // of the plan's losses, which were told of
+	missing    missedHits
+	told       []bool // of the plan's losses, which were told of
 
 	running  sync.Mutex // held while the interpreter runs: there is one slot for all that it runs
 	standing uint64     // which of several processes what runs is about
@@ -539,7 +540,7 @@ func (r *Run) Close() (code int, err error) {
 	if !r.failed {
 		errs = append(errs, r.drain())
 		r.exiting = false // of the end probes everything is acted on
-		errs = append(errs, r.runAll("end"), r.drain(), r.tellLosses(true))
+		errs = append(errs, r.runAll("end"), r.drain(), r.tellLosses(true), r.tellMissed(true))
 		if !r.s.opts.JSON {
 			_, err := fmt.Fprint(r.s.opts.Output, "\n\n")
 			errs = append(errs, err)

@@ -241,6 +241,7 @@ func (r *Run) dismiss(t *target) error {
 		r.past[t.number] = t.session.Symbols()
 	}
 	err := t.session.Close()
+	r.missing.before += t.missed()
 	return errors.Join(err, t.programs.Free())
 }
 

@@ -19,6 +19,7 @@ import (
 	"kprobe/bpf"
 	"kprobe/internal/btftext"
 	"kprobe/internal/host"
+	"kprobe/internal/missed"
 	"kprobe/internal/proc"
 	"kprobe/target/ptrace"
 )
@@ -298,7 +299,8 @@ func (r *runRequest) run(w io.Writer, object string) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := programs.Attach(at...); err != nil {
+	probes, err := programs.Attach(at...)
+	if err != nil {
 		return r.elsewhere(err, c)
 	}
 	for _, name := range programs.Unplaced(at...) {
@@ -322,7 +324,20 @@ func (r *runRequest) run(w io.Writer, object string) (err error) {
 	(&traceRequest{duration: r.duration}).wait(s.Done(), nil, signals)
 	over <- struct{}{} // it prints once more, and answers by closing
 	<-over
+	tellLost(missed.Of(probes), rings)
 	return errors.Join(writeMaps(w, s, c, programs), writeVars(w, c, programs))
+}
+
+// tellLost says which hits no program has seen, and which records found no room.
+func tellLost(n uint64, rings []ring) {
+	if n > 0 {
+		fmt.Fprint(os.Stderr, missed.Line(n))
+	}
+	for _, r := range rings {
+		if n := r.Lost(); n > 0 {
+			fmt.Fprintf(os.Stderr, "Lost %d records of map %q: --entries gives it more room\n", n, r.name)
+		}
+	}
 }
 
 // ring is a map that programs put records into.
