@@ -184,7 +184,7 @@ func (t *target) place(pt *point.Point, p *plan.Probe, program, entry *kprobe.Pr
 		if !t.isNew(p.Program.Name, cookie, at.loc, at.addr, at.name) {
 			continue
 		}
-		rp := &kprobe.Kretprobe{Program: program, EntryProgram: entry, DataSize: p.Kept, MaxActive: maxActive}
+		rp := &kprobe.Kretprobe{Program: program, EntryProgram: entry, DataSize: p.Kept, MaxActive: t.maxActive()}
 		kp, probe := &rp.Kp, kprobe.Probe(rp)
 		if p.Program.Kind != bpf.Kretprobe {
 			kp = &kprobe.Kprobe{Program: program}
@@ -310,8 +310,15 @@ func isText(m *symbol.Module, vaddr uint64) bool {
 	return m.File != nil && slices.ContainsFunc(m.File.Text(), func(r symbol.Range) bool { return r.Contains(vaddr) })
 }
 
-// maxActive is how many calls a thread can have under way in a function whose return is probed.
-const maxActive = 128
+// maxActive is how many calls can be under way in a function whose return is probed: in a kernel of all tasks, in a process of each
+// thread, and there as many as there is room for.
+func (t *target) maxActive() int {
+	const inKernel, inProcess = 128, 1 << 20
+	if t.r.s.opts.Kernel {
+		return inKernel
+	}
+	return inProcess
+}
 
 func hasGlob(s string) bool { return strings.ContainsAny(s, "*?[") }
 

@@ -223,7 +223,7 @@ func (t *target) placeInKernel(pt *point.Point, program, entry *kprobe.Program, 
 			continue // the kernel was built without it
 		}
 		found = true
-		rp := &kprobe.Kretprobe{Program: program, EntryProgram: entry, DataSize: kept, MaxActive: maxActive}
+		rp := &kprobe.Kretprobe{Program: program, EntryProgram: entry, DataSize: kept, MaxActive: t.maxActive()}
 		at, p := &rp.Kp, kprobe.Probe(rp)
 		if !pt.Syscall.Exit {
 			at = &kprobe.Kprobe{Program: program}

@@ -38,8 +38,18 @@ func fullName(pl spec.Place) string {
 	return name
 }
 
-// probe makes the probe of a definition that was located here, without handlers.
-func (at located) probe(sp *spec.Spec) kprobe.Probe {
+// maxActive is how many calls a definition has watched at once. Where it does not say so, that is what a kernel's has by default in a
+// kernel (0), and in a process as many as there is room for.
+func maxActive(s *kprobe.Session, sp *spec.Spec) int {
+	const all = 1 << 20
+	if sp.MaxActive == 0 && !s.OnCPUs() {
+		return all
+	}
+	return sp.MaxActive
+}
+
+// probe makes the probe of a definition that was located here, without handlers. At a return it watches so many calls at once.
+func (at located) probe(sp *spec.Spec, active int) kprobe.Probe {
 	var (
 		addr  arch.Addr
 		found symbol.Loc // it is not looked for again
@@ -59,7 +69,7 @@ func (at located) probe(sp *spec.Spec) kprobe.Probe {
 	case spec.Return:
 		return &kprobe.Kretprobe{
 			Kp:        kprobe.Kprobe{SymbolName: at.name, Offset: at.off, Addr: addr, Loc: found},
-			MaxActive: sp.MaxActive,
+			MaxActive: active,
 		}
 	}
 	return &kprobe.Kprobe{SymbolName: at.name, Offset: at.off, Addr: addr, Loc: found}

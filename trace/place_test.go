@@ -26,7 +26,7 @@ func TestProbeHasWhatWasFound(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var got *kprobe.Kprobe
-		switch p := tt.at.probe(&spec.Spec{Kind: tt.kind}).(type) {
+		switch p := tt.at.probe(&spec.Spec{Kind: tt.kind}, 0).(type) {
 		case *kprobe.Kprobe:
 			got = p
 		case *kprobe.Kretprobe:

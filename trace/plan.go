@@ -27,7 +27,7 @@ func Plan(s *kprobe.Session, def string) ([]kprobe.PlanEntry, error) {
 	}
 	var es []kprobe.PlanEntry
 	for _, at := range places {
-		e := s.Plan(at.probe(sp))
+		e := s.Plan(at.probe(sp, maxActive(s, sp)))
 		note, err := planned(s, sp, at, len(places) > 1)
 		if err != nil {
 			return nil, err

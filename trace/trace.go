@@ -281,7 +281,7 @@ func (tr *Tracer) Definitions() []string {
 	for _, sp := range tr.specs {
 		c := *sp
 		for _, t := range tr.probes {
-			if t.spec == sp && t.rp != nil {
+			if t.spec == sp && t.rp != nil && tr.s.OnCPUs() {
 				c.MaxActive = t.rp.MaxActive // the default, if none was given
 			}
 		}
@@ -356,7 +356,7 @@ func (tr *Tracer) traced(sp *spec.Spec, at located, several bool) (*traced, erro
 	if err != nil {
 		return nil, err
 	}
-	switch p := at.probe(sp).(type) {
+	switch p := at.probe(sp, maxActive(tr.s, sp)).(type) {
 	case *kprobe.Kprobe:
 		t.kp = p
 		p.PreHandler = t.hit

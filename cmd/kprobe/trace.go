@@ -43,6 +43,10 @@ are those of kprobe_events:
   r[MAX][:[GROUP/]EVENT] PLACE [ARG...]  fires when the function at PLACE returns
   w[:[GROUP/]EVENT] DATA [ARG...]        fires after an access to DATA: w@counter:4
 
+MAX is how many calls at once are watched, of each thread; in a kernel of all tasks. Without it they are as many as there
+is room for, tens of thousands, and in a kernel what the kernel's own probes have: twice the CPUs, and 10 at least. What is missed
+is counted as "no instance".
+
 All of them are placed, in all of the processes, or none is; but of a pattern's
 functions those that cannot be probed are left out, unless --strict is given. A table of hits and
 misses follows on standard error. Interrupt (^C) to end it; the processes go on
