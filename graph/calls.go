@@ -3,6 +3,7 @@ package graph
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"kprobe/event"
@@ -18,7 +19,8 @@ const (
 	argHi  = "__hi"
 )
 
-// How many calls of a function may be under way: of one by name, and of each of a pattern's.
+// How many calls of a kernel's function may be under way: of one by name, and of each of a pattern's. In a process they are as many
+// as there is room for.
 const (
 	manyCalls = 4096
 	fewCalls  = 256
@@ -32,11 +34,12 @@ type Goroutines struct {
 
 // Definitions are the lines of trace that a call graph of functions is made of: for each place, which may have
 // arguments and a condition behind it, one at the functions' beginnings and one at their returns. Arguments with
-// $retval are of the return. Without any, all parameters and the result are asked for. n tells the places apart.
+// $retval are of the return. Without any, all parameters and the result are asked for. n tells the places apart, and kernel
+// whether they are a kernel's.
 // threads is the register that the thread pointer is in; goroutines is nil for what is not Go.
 //
 // They are for a trace.Tracer with Calls.
-func Definitions(n int, place string, threads string, goroutines *Goroutines) []string {
+func Definitions(n int, place string, threads string, goroutines *Goroutines, kernel bool) []string {
 	words := strings.Fields(place)
 	if len(words) == 0 {
 		return nil
@@ -61,14 +64,17 @@ func Definitions(n int, place string, threads string, goroutines *Goroutines) []
 		at := fmt.Sprintf("%+d(%%%s)", g.Current, threads)
 		hidden += fmt.Sprintf(" %s=+%d(%s):u64 %s=+8(%s):x64", argG, g.ID, at, argHi, at)
 	}
-	active := manyCalls
-	if strings.ContainsAny(words[0], "*?[") {
-		active = fewCalls
+	active := ""
+	switch {
+	case kernel && strings.ContainsAny(words[0], "*?["):
+		active = strconv.Itoa(fewCalls)
+	case kernel:
+		active = strconv.Itoa(manyCalls)
 	}
 	join := func(words []string) string { return strings.Join(append([]string{""}, words...), " ") }
 	return []string{
 		fmt.Sprintf("p:graph/call%d %s %s %s=+0($stack)%s%s", n, words[0], hidden, argRet, join(args), cond),
-		fmt.Sprintf("r%d:graph/ret%d %s %s%s", active, n, words[0], hidden, join(results)),
+		fmt.Sprintf("r%s:graph/ret%d %s %s%s", active, n, words[0], hidden, join(results)),
 	}
 }
 
@@ -83,6 +89,13 @@ type Calls struct {
 
 	// Kernel tells that calls are a kernel's: each lies on one of its stacks.
 	Kernel bool
+
+	// Own tells whether an address is on the stack that a process's thread was born with, as far as that is known. Nil: all are.
+	Own func(pid, tid int, sp uint64) bool
+
+	Revived uint64 // calls that were over as Unwound, and have returned after all
+
+	stacks stacks
 }
 
 // kernelStack is how large a kernel's stacks are, and aligned (x86-64's THREAD_SIZE and IRQ_STACK_SIZE, arm64's THREAD_SIZE).
@@ -108,16 +121,23 @@ func (c *Calls) Take(e *event.Event) {
 	if g != 0 {
 		sp -= hi // stacks move: their ends stay
 	}
-	stack := uint64(0)
-	if c.Kernel {
+	stack, name := uint64(0), c.nameOf(e)
+	switch {
+	case c.Kernel:
 		stack = sp / kernelStack
+	case g == 0:
+		stack = c.stackOf(e.PID, e.TID, name, sp, e.Return)
+		c.Nest.unwound = c.unwound
 	}
 	args := keep(e.Args[n:])
 	if e.Return {
-		c.Leave(Return{PID: e.PID, TID: e.TID, Goroutine: g, Stack: stack, Name: c.nameOf(e), Time: e.Time, SP: sp, Result: args})
+		r := Return{PID: e.PID, TID: e.TID, Goroutine: g, Stack: stack, Name: name, Time: e.Time, SP: sp, Result: args}
+		if c.Leave(r) == nil && g == 0 {
+			c.late(r)
+		}
 		return
 	}
-	s := Span{PID: e.PID, TID: e.TID, Comm: e.Comm, Goroutine: g, Stack: stack, Name: c.nameOf(e), Start: e.Time, Args: args}
+	s := Span{PID: e.PID, TID: e.TID, Comm: e.Comm, Goroutine: g, Stack: stack, Name: name, Start: e.Time, Args: args}
 	c.Enter(Entry{Span: s, Place: sp, Swapped: ret != 0 && c.Mapped != nil && !c.Mapped(e.PID, ret)})
 }
 

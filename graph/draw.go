@@ -28,6 +28,9 @@ type Drawing struct {
 	// Blind are functions whose returns are not seen, by their names: where their calls end is unknown.
 	Blind map[string]bool
 
+	// Missed are functions of which returns were missed: a call without an end may be one of these.
+	Missed map[string]bool
+
 	err   error
 	tasks map[stackKey]*task
 	now   time.Duration // the newest that was told
@@ -241,6 +244,8 @@ func (d *Drawing) remark(b []byte, s *Span, name string) []byte {
 	switch {
 	case s.Ended == Unwound && d.Blind[s.Name]:
 		what = "where it ends is unknown: its returns are not seen"
+	case s.Ended == Unwound && d.Missed[s.Name]:
+		what = "did not return, or its return was missed"
 	case s.Ended == Unwound:
 		what = "did not return"
 	case s.Ended == Running:

@@ -46,6 +46,8 @@ type Nest struct {
 	Calls uint64 // that were begun
 
 	stacks map[stackKey][]open
+
+	unwound func(s *Span, place uint64) // told of each; may be nil
 }
 
 // stackKey tells stacks apart: of a goroutine, of a thread, or one of a kernel's.
@@ -70,6 +72,14 @@ type open struct {
 	*Span
 	place   uint64
 	swapped bool
+}
+
+// pops is how many bytes of the stack a return takes: a return address.
+const pops = 8
+
+// is tells whether it is the call whose return is told of.
+func (o *open) is(name string, sp uint64) bool {
+	return o.Name == name && (o.place == sp || o.place+pops == sp)
 }
 
 // Enter takes the beginning of a call. What lies deeper on its stack is over; so is what lies at
@@ -110,13 +120,12 @@ func (n *Nest) Enter(e Entry) *Span {
 // Leave takes the end of a call. Calls above it on the stack are over: those at the same place were
 // jumped to from it and have returned with it, deeper ones were unwound.
 func (n *Nest) Leave(r Return) *Span {
-	const pops = 8 // a return address
 	k := keyOf(r.PID, r.TID, r.Goroutine, r.Stack)
 	calls := n.stacks[k]
 	at := len(calls) - 1
 	for ; at >= 0; at-- {
 		c := calls[at]
-		if c.Name == r.Name && (c.place == r.SP || c.place+pops == r.SP) {
+		if c.is(r.Name, r.SP) {
 			break
 		}
 		if c.place > r.SP { // all the others lie further out
@@ -176,6 +185,9 @@ func (n *Nest) unwind(calls []open, keep int, at time.Duration) []open {
 func (n *Nest) end(calls []open, at time.Duration, how Ended) []open {
 	last := len(calls) - 1
 	s := calls[last].Span
+	if how == Unwound && n.unwound != nil {
+		n.unwound(s, calls[last].place)
+	}
 	calls[last] = open{}
 	s.End, s.Ended, s.over = at, how, true
 	if n.Over != nil {

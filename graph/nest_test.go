@@ -116,3 +116,42 @@ func TestNestOfThreadsAndGoroutines(t *testing.T) {
 		t.Errorf("%q, want %q", over, want)
 	}
 }
+
+// Calls of coroutines are under way on stacks of their own, on whatever thread they go on: each of them lies in those of its own
+// stack only, and all come back.
+func TestNestOfCoroutines(t *testing.T) {
+	const main, heap, coroutine = 0x7ff000000000, 0x550000000000, 64 << 10
+	for _, known := range []bool{true, false} { // the thread's own stack
+		var over []string
+		calls := Calls{Nest: Nest{Over: func(s *Span) { over = append(over, fmt.Sprintf("%s/%d %v", s.Name, s.Depth, s.Ended == Returned)) }}}
+		if known {
+			calls.Own = func(_, _ int, sp uint64) bool { return sp >= main }
+		}
+		told := func(tid int, back bool, name string, sp uint64) {
+			calls.Take(&event.Event{PID: 1, TID: tid, Func: name, Return: back, Args: []event.Value{{Name: argSP, Bits: sp}}})
+		}
+		stack := func(n uint64) uint64 { return heap + n*coroutine }
+		told(1, false, "turn", main+0x100)
+		for n := range uint64(3) {
+			told(1, false, "outer", stack(n))
+		}
+		for n := range uint64(3) {
+			told(1+int(n%2), false, "inner", stack(n)-0x40)
+		}
+		told(1, true, "turn", main+0x108)
+		for n := range uint64(3) {
+			told(2-int(n%2), true, "inner", stack(n)-0x38)
+			told(1, true, "outer", stack(n)+8)
+		}
+		if !known { // some are taken for over until one that is comes back
+			if calls.Revived == 0 || calls.Lost != 0 {
+				t.Errorf("%q, %d lost, %d came back after all", over, calls.Lost, calls.Revived)
+			}
+			continue
+		}
+		want := slices.Concat([]string{"turn/0 true"}, slices.Repeat([]string{"inner/1 true", "outer/0 true"}, 3))
+		if !slices.Equal(over, want) || calls.Lost != 0 || calls.Revived != 0 {
+			t.Errorf("%q, %d lost; want %q", over, calls.Lost, want)
+		}
+	}
+}

@@ -21,7 +21,7 @@ type Span struct {
 	PID, TID  int    // the process, and the thread that the call began on
 	Comm      string // the thread's name; "" where it is not known
 	Goroutine uint64 // in Go; 0 elsewhere
-	Stack     uint64 // which of a kernel's it lies on; 0 elsewhere: a thread has one
+	Stack     uint64 // which of a kernel's it lies on; the number of one of a process's that is no thread's own; else 0
 
 	Name  string // of the function
 	Depth int    // how many calls of this thread, goroutine or stack it lies in that are known

@@ -16,10 +16,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"kprobe"
+	"kprobe/arch"
 	"kprobe/event"
 	"kprobe/graph"
 	"kprobe/internal/goabi"
 	"kprobe/internal/proc"
+	"kprobe/internal/returns"
 	"kprobe/symbol"
 	"kprobe/trace"
 )
@@ -44,8 +46,9 @@ may be arguments instead, those with $retval for the return, and a condition:
   'redis-server:*Command'   'libc.so.6:read fd=$arg1:s32 got=$retval:s64'   'serve req->path if req->len > 100'
 
 The calls of a thread or goroutine stand together, from the outermost on, once that is over; those of one that takes
-longer than that come as they are known. Tail calls, exceptions, longjmp and panics leave nothing behind: of a call that
-did not return, or whose return cannot be seen, no duration is told, and why.`,
+longer than that come as they are known. So do those on a coroutine's stack, by themselves. Tail calls, exceptions,
+longjmp and panics leave nothing behind: of a call that did not return, or whose return cannot be seen, no duration is
+told, and why.`,
 		Example: `  kprobe graph -p $(pidof nginx) 'nginx:ngx_http_*' --min-time 1ms
   kprobe graph --depth 3 'app:*' -- ./app
   kprobe graph -k guest 'ksys_*' 'vfs_*' -d 5s
@@ -130,11 +133,14 @@ type calls struct {
 	out    *bufio.Writer
 	drawn  *drawing
 
-	unwound, running, blind uint64
+	unwound, running, blind, unsure uint64
 
-	mu    sync.Mutex
-	queue []event.Event
-	lost  uint64
+	look looked
+
+	mu     sync.Mutex
+	queue  []event.Event
+	lost   uint64
+	stacks map[int]arch.Range // of first threads, by process
 
 	over, ended chan struct{}
 	full        chan struct{} // closed: nobody takes more
@@ -145,9 +151,9 @@ const mostQueued = 1 << 20
 
 func newCalls(t *tracing, places []string, kernel bool, w io.Writer, depth int, minTime time.Duration, drawn *drawing) *calls {
 	c := &calls{t: t, places: places, out: bufio.NewWriterSize(w, 1<<16), drawn: drawn,
-		over: make(chan struct{}), ended: make(chan struct{}), full: make(chan struct{})}
+		stacks: make(map[int]arch.Range), over: make(chan struct{}), ended: make(chan struct{}), full: make(chan struct{})}
 	c.draw = graph.Drawing{W: c.out, Depth: depth, MinTime: minTime, Blind: make(map[string]bool)}
-	c.graph.Mapped, c.graph.Kernel = c.mapped, kernel
+	c.graph.Mapped, c.graph.Kernel, c.graph.Own = c.mapped, kernel, c.own
 	c.graph.Began = c.draw.Began
 	c.graph.Over = c.call
 	go c.work()
@@ -156,6 +162,11 @@ func newCalls(t *tracing, places []string, kernel bool, w io.Writer, depth int, 
 
 // definitions are those of the places, for a session.
 func (c *calls) definitions(s *kprobe.Session) (defs []string) {
+	if maps, err := s.Target().Maps(); err == nil && !s.OnCPUs() {
+		c.mu.Lock()
+		c.stacks[s.Target().PID()] = returns.NativeStack(maps, true, 0)
+		c.mu.Unlock()
+	}
 	var g *graph.Goroutines
 	if rt := runtimeOf(s); rt != nil {
 		current, id := rt.Offsets()
@@ -163,7 +174,7 @@ func (c *calls) definitions(s *kprobe.Session) (defs []string) {
 	}
 	a := s.Arch()
 	for i, place := range c.places {
-		defs = append(defs, graph.Definitions(i, place, a.RegName(a.ThreadPtr), g)...)
+		defs = append(defs, graph.Definitions(i, place, a.RegName(a.ThreadPtr), g, s.OnCPUs())...)
 	}
 	return defs
 }
@@ -224,6 +235,13 @@ func (c *calls) mapped(pid int, addr uint64) bool {
 	return true
 }
 
+// own tells whether an address is on a thread's own stack. Of other threads than the first that is not known before they are seen on several.
+// c.mu is held.
+func (c *calls) own(pid, tid int, sp uint64) bool {
+	stack := c.stacks[pid]
+	return tid != pid || stack.End == 0 || stack.Contains(arch.Addr(sp))
+}
+
 // sink takes one event. Sessions call it from their own threads.
 func (c *calls) sink(e *event.Event) {
 	own := *e
@@ -246,6 +264,8 @@ func (c *calls) call(s *graph.Span) {
 	switch {
 	case s.Ended == graph.Unwound && c.draw.Blind[s.Name]:
 		c.blind++
+	case s.Ended == graph.Unwound && c.draw.Missed[s.Name]:
+		c.unsure++
 	case s.Ended == graph.Unwound:
 		c.unwound++
 	case s.Ended == graph.Running:
@@ -271,6 +291,7 @@ func (c *calls) work() {
 		case <-c.over:
 			over = true
 		}
+		c.draw.Missed = c.look.missed(c.t.counts, over)
 		c.mu.Lock()
 		events := c.queue
 		c.queue = nil
@@ -302,6 +323,34 @@ func (c *calls) work() {
 	}
 }
 
+// looked is when it was last asked which functions have missed returns, and what came of it.
+type looked struct {
+	next  time.Time
+	names map[string]bool
+}
+
+// missed are the functions of which returns were missed, by their names; at the end, and else as often as to ask takes no more than a
+// twentieth of the time.
+func (l *looked) missed(counts func() []event.Count, end bool) map[string]bool {
+	const share = 20
+	began := time.Now()
+	if !end && began.Before(l.next) {
+		return l.names
+	}
+	for _, n := range counts() {
+		if n.Missed[event.NoInstance] == 0 {
+			continue
+		}
+		if l.names == nil {
+			l.names = make(map[string]bool)
+		}
+		name := n.Place[strings.LastIndexByte(n.Place, ':')+1:]
+		l.names[symbol.Readable(strings.TrimSuffix(name, "+0x0"))] = true
+	}
+	l.next = began.Add(share * time.Since(began))
+	return l.names
+}
+
 // close draws what is left, and tells whether all could be written. No event comes any more.
 func (c *calls) close() error {
 	close(c.over)
@@ -320,7 +369,9 @@ func (c *calls) summary(w io.Writer, counts []event.Count, took time.Duration) e
 		n    uint64
 		what string
 	}{
-		{c.unwound, "did not return"}, {c.blind, "have an end that is not seen"}, {c.running, "under way at the end"},
+		{c.unwound - min(c.unwound, c.graph.Revived), "did not return"},
+		{c.graph.Revived, "returned although they are drawn as if they did not, on stacks that are parts of one"},
+		{c.unsure, "did not return, or their returns were missed"}, {c.blind, "have an end that is not seen"}, {c.running, "under way at the end"},
 		{uint64(c.graph.Lost), "returns of calls whose beginning was not seen"}, {missed, "beginnings and ends missed: calls around them may be wrong"},
 	} {
 		if part.n > 0 {

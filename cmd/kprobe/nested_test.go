@@ -52,9 +52,17 @@ func TestReturnsOnStacks(t *testing.T) {
 		if !r.OK() || !strings.Contains(r.String(), fmt.Sprintf("@n: %d", c.calls)) || strings.Contains(r.Stderr, "Missed") {
 			t.Errorf("script, %s: %v", c.how, r)
 		}
+		r = run(t, append([]string{"graph", "--depth", "100", name + ":" + c.function, name + ":turn"}, program...)...)
+		if c.how == "carved" { // where the first ones are drawn, nobody can know yet
+			if !r.OK() || !strings.Contains(r.Stderr, "returned although") || strings.Contains(r.Stderr, "did not return,") {
+				t.Errorf("graph, %s: %s", c.how, r.Stderr)
+			}
+		} else if !r.OK() || strings.Contains(r.String(), "did not return") || strings.Contains(r.Stderr, "missed") || c.how == "apart" && strings.Count(r.String(), c.function+"(") != c.calls {
+			t.Errorf("graph, %s: %s", c.how, r.Stderr)
+		}
 		if c.how == "deep" {
-			program[3] = "300" // each is two stops
-			c.calls = 300
+			program[3] = "100" // each is two stops
+			c.calls = 100
 		}
 		r = run(t, append([]string{"trace", "--stops", "-o", filepath.Join(t.TempDir(), "events"), definition}, program...)...)
 		if !r.OK() || !strings.Contains(r.Stderr, fmt.Sprintf("  %d  ", c.calls)) || strings.Contains(r.Stderr, "no instance") {
@@ -89,6 +97,10 @@ func TestMissedIsTold(t *testing.T) {
 	seen, missed = counted(r.String(), `"@n": `), counted(r.String(), `{"type": "lost_events", "count": `)
 	if seen+missed != calls || missed == 0 {
 		t.Errorf("a script in JSON tells of %d calls and %d missed: %v", seen, missed, r)
+	}
+	r = run(t, "graph", "--depth", "3", name+":deep", "--", path, "deep", strconv.Itoa(calls))
+	if !strings.Contains(r.Stderr, "did not return, or their returns were missed") {
+		t.Errorf("graph tells: %s", r.Stderr)
 	}
 	r = run(t, "stat", "r "+name+":deep", "--", path, "deep", strconv.Itoa(calls))
 	if row := regexp.MustCompile(`:deep +(\d+) +[\d.]+ +(\d+)`).FindStringSubmatch(r.String()); row == nil || row[2] == "0" || atoi(row[1])+atoi(row[2]) != calls {
