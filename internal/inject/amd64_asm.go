@@ -267,6 +267,7 @@ func (a *asm) and32(r arch.Reg, v uint32) {
 
 // pushReg saves a register on the program's stack.
 func (a *asm) pushReg(r arch.Reg) {
+	a.deepens()
 	a.put(x86.AppendPush(nil, x86.Of(r))...)
 	a.now.sp -= a.word()
 	a.now.reg[r] = where{onStack, a.now.sp}

@@ -251,12 +251,37 @@ func (b *builder) lookUp(routine string) {
 	if free {
 		b.moveSP(-b.d.RedZone)
 	}
+	if b.now.phase == Before {
+		b.reach(b.m.depth)
+	}
 	b.call(b.d.Area.routine(routine))
 	if free {
 		b.moveSP(b.d.RedZone)
 	}
 	b.exchange(b.state, foundReg)
 	b.exchange(b.key, keyReg)
+}
+
+// reach makes sure that so much more of the program's own stack is there, as long as nothing has happened yet. It reads: what is
+// below may be somebody else's. The flags are free.
+func (b *builder) reach(depth int) {
+	b.deepens()
+	b.cmpByte(arch.SP, -depth, 0)
+}
+
+// reachAll is reach for all that is to come, where routines are called in any case, or the function returns into the
+// detour: which then needs no more than is here.
+func (b *builder) reachAll() {
+	d, depth := b.d, b.m.depth
+	switch {
+	case d.Key.Kind == CPU || d.Return == nil && len(d.Enters)+len(d.Exits) == 0:
+		return
+	case d.Return != nil:
+		const flags = 1
+		pushed := len(scratch) + len(b.early(d.Return.Programs)) + flags
+		depth = max(depth, depth+pushed*b.word()+b.now.sp)
+	}
+	b.reach(depth)
 }
 
 // serve is a detour with programs, or with a return probe.
@@ -275,6 +300,7 @@ func (b *builder) serve() {
 		b.saveFlags()
 		b.pushFlags()
 	}
+	b.reachAll()
 	b.find()
 	missed, restored := newLabel(), newLabel()
 	b.enter(missed)
@@ -369,6 +395,7 @@ func (d *Detour) readsFlags() bool {
 
 // pushFlags keeps the flags on the stack, so that rax is free.
 func (b *builder) pushFlags() {
+	b.deepens()
 	b.put(x86.AppendPush(nil, x86.RAX)...)
 	b.now.sp -= b.word()
 	b.now.flags, b.now.flagsOff = flagsOnStack, b.now.sp

@@ -47,6 +47,7 @@ const (
 
 	a64SaveLink    = 0xa9017be2 // stp x2, x30, [sp, #16]
 	a64RestoreLink = 0xa9417be2 // ldp x2, x30, [sp, #16]
+	a64Reach       = 0xf84003ff // ldur xzr, [sp, #field]
 
 	a64Load      = a64.LDR                    // ldr x, [base, #field*8]
 	a64Store     = a64.STR                    // str x, [base, #field*8]
@@ -197,6 +198,7 @@ func (b *armBuilder) count() (address int) {
 
 // saveTwo makes a frame on the program's stack and stores x0 and x1 there; backTwo ends that.
 func (b *armBuilder) saveTwo(frame int) {
+	b.deepens()
 	b.word(a64SaveTwo | uint32(-frame/8)&(1<<7-1)<<15)
 	b.now.sp = -frame
 	b.now.reg[0], b.now.reg[1] = where{onStack, -frame}, where{onStack, 8 - frame}
@@ -207,6 +209,12 @@ func (b *armBuilder) backTwo(frame int) {
 	b.now.reg[0], b.now.reg[1], b.now.sp = where{}, where{}, 0
 }
 
+// reach makes sure that so much more of the program's own stack is there as routines take, as long as nothing has happened yet.
+func (b *armBuilder) reach() {
+	b.deepens()
+	b.word(a64Reach | uint32(-b.m.depth)&(1<<9-1)<<12)
+}
+
 // serve is a detour with programs.
 func (b *armBuilder) serve() error {
 	const two = 16 // from the stack pointer on, where x2 and the link register are
@@ -214,6 +222,9 @@ func (b *armBuilder) serve() error {
 	b.saveTwo(frame)
 	b.word(a64SaveLink)
 	b.now.reg[2], b.now.reg[a64Link] = where{onStack, two - frame}, where{onStack, two + 8 - frame}
+	if len(b.d.Enters)+len(b.d.Exits) > 0 {
+		b.reach()
+	}
 	if err := b.find(); err != nil {
 		return err
 	}
@@ -270,6 +281,7 @@ func (b *armBuilder) find() error {
 	b.now.state = arch.Reg(a64State)
 	routine := b.d.Area.routine("identify")
 	b.later(unknown, func() {
+		b.reach()
 		b.call(routine)
 		b.now.state = arch.Reg(a64State)
 		b.branch(a64B, 0, found)

@@ -129,7 +129,11 @@ type output struct {
 	now    frame
 	silent bool // no points are noted: only the code is wanted
 	points []point
+	deeper []int // where an instruction stands for which there may be no room on the program's own stack
 }
+
+// deepens tells that the next instruction goes deeper into the program's own stack than any before it.
+func (o *output) deepens() { o.deeper = append(o.deeper, len(o.code)) }
 
 // point is a boundary between two instructions.
 type point struct {

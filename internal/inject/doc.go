@@ -57,7 +57,9 @@
 //	Displaced  the instructions that the jump has replaced; jump back behind it
 //
 // Only rax, rcx, rdx and the flags go to the program's own stack, since a goroutine's may
-// have no room for more. A detour that only counts has no busy, no private stack and no
+// have no room for more. Where there is no room for these either, an instruction of phase Before faults: NoRoom
+// says how the thread passes the detour by. In front of a routine that takes more of that stack than the detour has so far,
+// the lowest byte of that is read, so that no later instruction can fault. A detour that only counts has no busy, no private stack and no
 // programs, saves less where registers are known to be dead, and is 100 bytes long.
 //
 // With a return probe (Return), the word on top of the stack is looked at first: it may be no return address, where the function

@@ -24,6 +24,8 @@ type machine struct {
 	fixed map[int]uint64
 	// returns tells whether calls are watched from the entry to the return.
 	returns bool
+	// depth is what routines that detours call take of the program's own stack at most, with the return address.
+	depth int
 	// The routines, from testdata: the code, where each begins, and where to go on from
 	// an instruction that may fault.
 	runtime  []byte
@@ -122,15 +124,15 @@ var (
 
 var machines = map[*arch.Arch]*machine{
 	arch.AMD64: {
-		arch: arch.AMD64, build: buildX86, flags: joinX86, abi: jit.ABIs[arch.AMD64], fixed: fixedX86(amd64Names), returns: true,
+		arch: arch.AMD64, build: buildX86, flags: joinX86, abi: jit.ABIs[arch.AMD64], fixed: fixedX86(amd64Names), returns: true, depth: 120,
 		runtime: amd64Runtime, routines: amd64Routines, faults: amd64Faults, names: amd64Names,
 	},
 	arch.I386: {
-		arch: arch.I386, build: buildX86, flags: joinX86, abi: jit.ABIs[arch.I386], fixed: fixedX86(i386Names), returns: true,
+		arch: arch.I386, build: buildX86, flags: joinX86, abi: jit.ABIs[arch.I386], fixed: fixedX86(i386Names), returns: true, depth: 60,
 		runtime: i386Runtime, routines: i386Routines, faults: i386Faults, names: i386Names,
 	},
 	arch.ARM64: {
-		arch: arch.ARM64, build: buildARM64, flags: joinARM64, abi: jit.ABIs[arch.ARM64], returns: true,
+		arch: arch.ARM64, build: buildARM64, flags: joinARM64, abi: jit.ABIs[arch.ARM64], returns: true, depth: 160,
 		runtime: arm64Runtime, routines: arm64Routines, faults: arm64Faults,
 		names: map[string]int64{"SYS_GETTID": 178, "CONTEXT_IP": int64(arch.ARM64.PC), "CONTEXT_FP": int64(arch.ARM64.FP), "CONTEXT_LINK": int64(arch.ARM64.LR)},
 	},

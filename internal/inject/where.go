@@ -2,6 +2,7 @@ package inject
 
 import (
 	"fmt"
+	"slices"
 
 	"kprobe/arch"
 )
@@ -272,5 +273,25 @@ func (d *Detour) standing(r *arch.Regs, read Reader, a *generated, f *frame) (*S
 	if f.phase == Running {
 		s.Resume = 0
 	}
+	return s, nil
+}
+
+// NoRoom puts a thread together whose instruction in the detour has faulted since there was no room for it on the program's own
+// stack. Nothing has happened yet: it goes on at Resume, in the displaced instructions, and the probe is missed. It is nil
+// for every other instruction. Errors: as of Where.
+func (d *Detour) NoRoom(r *arch.Regs, read Reader) (*Standing, error) {
+	a, err := d.generate()
+	if err != nil {
+		return nil, err
+	}
+	off := int(arch.Addr(r[d.Area.seg.machine.arch.PC]) - d.At)
+	if !slices.Contains(a.deeper, off) {
+		return nil, nil
+	}
+	s, err := d.Where(r, read)
+	if err != nil || s.Phase != Before {
+		return nil, err
+	}
+	s.Resume = d.At + arch.Addr(a.tailAt)
 	return s, nil
 }

@@ -505,6 +505,8 @@ func TestWhere(t *testing.T) {
 		}
 		h.put(detours[len(detours)-1].At, code)
 	}
+	end := h.area.Addr - areaRoom // of a stack: nothing is mapped below
+	h.say("code %x %x", uint64(end), stackSizeOfTests)
 	s = h.step()
 	seeds := uint64(2)
 	if testing.Short() {
@@ -525,6 +527,8 @@ func TestWhere(t *testing.T) {
 				tt.prepare()
 			}
 		}
+		least := s.atTheEnd("f_lea", detours[i], prepare, end)
+		t.Logf("%s: %d bytes of stack are enough", tt.name, least)
 		for seed := range seeds {
 			phases := s.everywhere("f_lea", detours[i], prepare, seed)
 			for p := Before; p <= Displaced; p++ {
