@@ -298,8 +298,9 @@ func (p *Process) TrapHandler(handler, restorer arch.Addr, old target.Action) ta
 	return a
 }
 
-// withScratch lends some writable memory of the frozen target: on a thread's
-// stack, past its red zone, put back afterwards.
+// withScratch lends some writable memory of the frozen target for a call: on a thread's
+// stack, past its red zone, put back afterwards. Where that ends there, which only the call tells, another thread's that stands
+// has some.
 func (p *Process) withScratch(t *thread, f func(at arch.Addr) error) error {
 	if t == nil {
 		return p.nobody()
@@ -310,7 +311,21 @@ func (p *Process) withScratch(t *thread, f func(at arch.Addr) error) error {
 	} else if err := tracee.GetRegs(t.tid, &r); err != nil {
 		return p.volunteered(t, tracee.RegsError(err))
 	}
-	at := scratchBelow(r.SP(), p.arch)
+	err := p.lendBelow(r.SP(), f)
+	for _, o := range p.threads {
+		if !errors.Is(err, unix.EFAULT) {
+			break
+		}
+		if o != t && o.tgid == t.tgid && o.state != running && tracee.GetRegs(o.tid, &r) == nil {
+			err = p.lendBelow(r.SP(), f)
+		}
+	}
+	return err
+}
+
+// lendBelow is withScratch below a stack pointer.
+func (p *Process) lendBelow(sp uint64, f func(at arch.Addr) error) error {
+	at := scratchBelow(sp, p.arch)
 	var saved target.Action
 	if err := p.ReadAt(at, saved[:]); err != nil {
 		return err

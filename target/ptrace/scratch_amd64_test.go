@@ -66,3 +66,25 @@ func actionIsKept(t *testing.T, prog *testprog.Proc) {
 		}
 	})
 }
+
+// A thread may stand where its stack has no room for what a call is told of: then another's has, whoever makes the call.
+func TestScratchAtTheEndOfAStack(t *testing.T) {
+	prog := testprog.Start(t, testprog.Build(t, "cramped", "-O2"))
+	prog.Round("start")
+	p := attached(t, prog.Pid)
+	for range 100 {
+		p.Run(func() {
+			if _, err := p.Freeze(); err != nil {
+				t.Error(err)
+			} else if _, err := p.TrapAction(); err != nil {
+				t.Error(err)
+			}
+			if err := p.Thaw(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if got := prog.Round("join")[0]; got != "0 wrong" {
+		t.Error(got)
+	}
+}
