@@ -97,7 +97,7 @@
 //   - instance: one call that a return probe watches (1.3.1).
 //   - owner: the one host thread that may stop, read and resume the target.
 //   - pending: a probe that waits for its library. Gone: one whose code has been
-//     unmapped; it cannot be enabled again.
+//     unmapped, or whose callers have no stack for it; it cannot be enabled again.
 //
 // # The road of a probe
 //

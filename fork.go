@@ -112,12 +112,10 @@ func (s *Session) begun() bool {
 	s.pending, s.tracers = nil, traced.Search{}
 	for _, p := range s.probes {
 		p.point = nil
-		if !p.lasts() || p.any((*Program).lost) {
-			p.gone.Store(true) // with the address, or the program's maps
-			continue
+		if p.gone.Store(!p.lasts() || p.any((*Program).lost)); !p.gone.Load() { // else with the address, or the program's maps
+			p.unplace()
+			s.pending = append(s.pending, p)
 		}
-		p.unplace()
-		s.pending = append(s.pending, p)
 	}
 	if err := s.refresh(); err != nil {
 		s.report(err)

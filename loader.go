@@ -150,9 +150,7 @@ func (s *Session) refresh() error {
 	if err != nil {
 		return err
 	}
-	if len(removed) > 0 {
-		s.goneWith(removed)
-	}
+	s.goneWith(removed)
 	s.within.LearnFiles()
 	return s.on.Forbid()
 }

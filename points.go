@@ -59,9 +59,14 @@ func (rules) Misses(p *Kprobe) bool {
 	return program != CountOnly || p.as().returns() != nil
 }
 
-func (rules) Trails(p *Kprobe) bool { return p.as().trails() }
-func (rules) Swaps(p *Kprobe) bool  { return p.swaps() }
-func (rules) Line(p *Kprobe) string { return fmt.Sprintf("%c %s", p.as().letter(), p.SymbolName) }
+func (rules) Trails(p *Kprobe) bool     { return p.as().trails() }
+func (rules) Swaps(p *Kprobe) bool      { return p.swaps() }
+func (rules) Gone(p *Kprobe, gone bool) { p.gone.Store(gone) }
+func (rules) Line(p *Kprobe) string     { return fmt.Sprintf("%c %s", p.as().letter(), p.SymbolName) }
+
+func (hs handlers) Cramped(ds []*inside.Detour) {
+	hs.s.changing(func() { hs.s.report(hs.s.links.LeaveCramped(ds)); hs.s.listChanged() })
+}
 
 func (r rules) Linked(p *Kprobe, pt *point) {
 	p.as().linked(r.s, pt)

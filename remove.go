@@ -118,7 +118,7 @@ func (s *Session) setDisabled(ps []*Kprobe, off bool) (err error) {
 			return fail(syscall.EINVAL, "not registered here")
 		}
 		if p.gone.Load() && !off {
-			return named(p, fail(syscall.EINVAL, "its code is gone"))
+			return named(p, fail(syscall.EINVAL, "it is gone"))
 		}
 	}
 	if err := s.changeable(); err != nil {

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 	for variable, play := range map[string]func(string) error{
 		"KPROBE_TEST_CONTROLLER": playController,
 		orderVariable:            playTortured,
+		crampedVariable:          playCramped,
 		serverVariable:           serve,
 	} {
 		if arg := os.Getenv(variable); arg != "" {

@@ -141,6 +141,7 @@ type Inside struct {
 	retired   []*Detour  // those that nothing leads to any more
 	redirects []Redirect // not asked for yet
 
+	cramped  []*Detour   // that threads had no room for, and nobody was told of yet
 	trapping bool        // a trap was led to a detour, some time
 	betrayed atomic.Bool // a thread lost its pointer while it was relied on
 

@@ -191,8 +191,8 @@ func (in *Inside) lives(t target.Target, key uint64, than target.Thread) (target
 
 // mend has a thread go on whose instruction has faulted through no fault of the program's: what a
 // handler asked for is not there; the thread's pointer is none, and then no thread's is trusted any more;
-// or the program may not read the time (PR_SET_TSC, SECCOMP_MODE_STRICT), which it is told then. It answers
-// whether that was it.
+// its stack has no room for a detour, which it then passes by; or the program may not read the time (PR_SET_TSC,
+// SECCOMP_MODE_STRICT), which it is told then. It answers whether that was it.
 func (in *Inside) mend(r *arch.Regs, mem arch.Memory) (mended bool, err error) {
 	pc := arch.Addr(r[in.arch.PC])
 	if in.readsCounter(pc, mem) {
@@ -206,7 +206,9 @@ func (in *Inside) mend(r *arch.Regs, mem arch.Memory) (mended bool, err error) {
 		to, mended = a.Fixup(pc)
 		identifies = a.Identifies(pc)
 	} else if d := in.Find(pc); d != nil {
-		to, identifies, err = d.Fixup(pc)
+		if to, identifies, err = d.Fixup(pc); to == 0 && err == nil {
+			return in.pass(d, r, mem)
+		}
 		mended = to != 0
 	}
 	if mended && identifies {

@@ -260,18 +260,18 @@ func (in *Inside) Displaced(r *arch.Regs, mem arch.Memory) (d *Detour, ok bool) 
 
 // LeaveRetired takes a stopped thread out of a retired detour, if it is at a place
 // where that can be done; else it comes out by itself. So does who has been served, where there
-// is a probe again, and would be served once more.
-func (in *Inside) LeaveRetired(r *arch.Regs, mem arch.Memory, probed func(arch.Addr) bool) bool {
+// is a probe again, and would be served once more. before tells that nothing had happened to it yet.
+func (in *Inside) LeaveRetired(r *arch.Regs, mem arch.Memory, probed func(arch.Addr) bool) (left, before bool) {
 	d := in.Find(arch.Addr(r[in.arch.PC]))
 	if d == nil || !d.retired {
-		return false
+		return false, false
 	}
 	at, err := d.Where(r, mem.ReadAt)
 	served := at != nil && (at.Phase == inject.After || at.Phase == inject.Displaced)
 	if err != nil || at.Phase != inject.Before && !served || served && probed(d.Site) {
-		return false
+		return false, false
 	}
-	return leave(at, r, mem) == nil
+	return leave(at, r, mem) == nil, !served
 }
 
 // FindVacant finds out which retired detours no thread stands in any more, and puts back

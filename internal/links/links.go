@@ -27,6 +27,7 @@ type Probes[P any] interface {
 	Post(P) bool   // it has a post-handler
 	Trails(P) bool // it comes after the others at its point
 	Swaps(P) bool  // it swaps return addresses
+	Gone(P, bool)  // it is told that it is gone for good, or not after all
 	// Point is where a probe is; nil where it is nowhere. Linked tells it of its point, Unlinked that it
 	// has lost it, or has not got it after all: Ground.View is held.
 	Point(P) *probed.Point[P]

@@ -148,6 +148,7 @@ func (rules) Inside(*probe) bool                            { return false }
 func (rules) Post(p *probe) bool                            { return p.post }
 func (rules) Trails(p *probe) bool                          { return p.trails }
 func (rules) Swaps(*probe) bool                             { return false }
+func (rules) Gone(*probe, bool)                             {}
 func (rules) Forbidden(arch.Addr) bool                      { return false }
 func (rules) OnCPUs() bool                                  { return false }
 func (rules) Gateless() string                              { return "no gate" }

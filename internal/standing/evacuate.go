@@ -63,8 +63,15 @@ func (ts *Threads[P]) Evacuate() (stuck bool, err error) {
 			if after {
 				on.Owner.Wake(i)
 			}
-		case !ok && ts.within.Some() && ts.within.LeaveRetired(&r, on.T, on.Probed):
+		case !ok && ts.within.Some():
+			left, before := ts.within.LeaveRetired(&r, on.T, on.Probed)
+			if !left {
+				break
+			}
 			move(th, &r)
+			if before {
+				ts.takeFault(th)
+			}
 			if pt := on.Points.At(arch.Addr(r[a.PC])); pt != nil && pt.Live && pt.Outer {
 				// It is in front of the detour's programs, and came there by a trap: its handlers have run.
 				ts.Take(th, pt, arch.Addr(r[a.SP]), false)
@@ -193,6 +200,15 @@ func (ts *Threads[P]) enter(jumps probed.List[P]) {
 					on.Report(err)
 				}
 			}
+		}
+	}
+}
+
+// takeFault takes back the fault of a thread in a detour to which nothing had happened there: it was ours.
+func (ts *Threads[P]) takeFault(th target.Thread) {
+	for i, st := range ts.on.Owner.Stops {
+		if st.Thread == th && st.Kind == target.StopSignal && ts.on.OwnFault(st) {
+			ts.on.Owner.Wake(i)
 		}
 	}
 }

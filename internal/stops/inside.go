@@ -20,7 +20,7 @@ func (s *Server[P, V, I]) insideSignal(h *hit[P, V, I], st target.Stop) bool {
 	case inside.Elsewhere:
 		return false
 	case inside.Mended:
-		s.resume(h, 0)
+		s.mended(h)
 		return true
 	case inside.Placed:
 		if d != nil {
@@ -35,6 +35,7 @@ func (s *Server[P, V, I]) insideSignal(h *hit[P, V, I], st target.Stop) bool {
 		// not far, and gets its signal there.
 		if driver, ok := s.On.T.(target.Driver); ok {
 			st.Signal, err = s.Within.DriveOut(driver, st.Thread, st.Signal, s.On.T)
+			s.leaveCramped(s.Within.Cramped(), func() {})
 		}
 		if errors.Is(err, target.ErrGone) {
 			return true
@@ -43,6 +44,38 @@ func (s *Server[P, V, I]) insideSignal(h *hit[P, V, I], st target.Stop) bool {
 	}
 	s.deliver(st.Thread, st.Signal)
 	return true
+}
+
+// mended has a thread go on whose fault was ours. Where its stack had no room for a detour it waits until the place is left
+// alone: whoever comes next may find nobody to serve it.
+func (s *Server[P, V, I]) mended(h *hit[P, V, I]) {
+	cramped := s.Within.Cramped()
+	if len(cramped) == 0 {
+		s.resume(h, 0)
+		return
+	}
+	th := h.th
+	if s.On.T.SetRegs(th, h.regs) != nil {
+		return // killed meanwhile
+	}
+	s.leaveCramped(cramped, func() {
+		if h, ok := s.hit(th); ok {
+			s.resume(h, 0)
+		}
+	})
+}
+
+// leaveCramped has places left alone that a thread's stack has had no room for, where planning may be. What is then to be done is
+// the owner thread's.
+func (s *Server[P, V, I]) leaveCramped(ds []*inside.Detour, then func()) {
+	if len(ds) == 0 {
+		then()
+		return
+	}
+	go func() {
+		s.Handlers.Cramped(ds)
+		s.On.Owner.Do(then)
+	}()
 }
 
 // servedInside is for a point with programs and post-handlers: its thread is led through
@@ -58,6 +91,23 @@ func (s *Server[P, V, I]) servedInside(h *hit[P, V, I]) {
 	if err == nil {
 		err = s.On.T.Regs(th, h.regs)
 	}
+	ds := s.Within.Cramped()
+	if len(ds) == 0 {
+		s.wasServed(h, served, left, err)
+		return
+	}
+	kept := *h
+	s.leaveCramped(ds, func() {
+		if h, ok := s.hit(th); ok {
+			h.point, h.probes, h.signal = kept.point, kept.probes, kept.signal
+			s.wasServed(h, served, left, err)
+		}
+	})
+}
+
+// wasServed is for a thread behind Within.Serve, and what that has answered.
+func (s *Server[P, V, I]) wasServed(h *hit[P, V, I], served bool, left int, err error) {
+	th := h.th
 	switch {
 	case errors.Is(err, target.ErrGone):
 	case err != nil:

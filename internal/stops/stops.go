@@ -16,6 +16,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/calls"
 	"kprobe/internal/ground"
+	"kprobe/internal/inside"
 	"kprobe/internal/lifeline"
 	"kprobe/internal/probed"
 	"kprobe/internal/room"
@@ -47,6 +48,8 @@ type Handlers[P, V, I any] interface {
 	// Notified is told of a thread that has come to a point of the session's own: from now on it is the
 	// session's to let go on. It answers false where that is not so.
 	Notified(*probed.Point[P], V) bool
+	// Cramped has the places of detours be left alone. It is called where planning may be.
+	Cramped([]*inside.Detour)
 	// Outlived is told of a fault that would end the program if nobody traced it, and comes again for ever.
 	Outlived(signal int)
 }

@@ -1,0 +1,47 @@
+package links
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+
+	"kprobe/internal/change"
+	"kprobe/internal/errno"
+	"kprobe/internal/inside"
+	"kprobe/internal/parts"
+	"kprobe/internal/probed"
+)
+
+// LeaveCramped leaves places alone whose detours a thread's stack has had no room for: the next such thread
+// would die there, should nobody be left to serve its fault. No trap takes the jump's place, since a signal's handler needs more
+// of that stack. Errors: those of the parts; then nothing has changed.
+func (l *Links[P]) LeaveCramped(ds []*inside.Detour) error {
+	on := l.kit.On
+	var ps []P
+	var pts []*probed.Point[P]
+	for _, pt := range on.Points.List {
+		if pt.Detour == nil || !slices.ContainsFunc(ds, pt.Detour.Needs) {
+			continue
+		}
+		pts = append(pts, pt)
+		ps = append(ps, pt.Probes...)
+		if slices.Contains(ds, pt.Detour) {
+			on.Report(errno.New(syscall.ENOTSUP, "%s cannot be probed: a thread's stack has no room for a detour there", pt.Loc))
+		}
+	}
+	if len(ps) == 0 {
+		return nil
+	}
+	set := func(gone bool) {
+		on.View.Lock()
+		defer on.View.Unlock()
+		for _, p := range ps {
+			l.probes.Gone(p, gone)
+		}
+		for _, pt := range pts {
+			on.Points.Refresh(pt)
+		}
+	}
+	flags := &parts.State{What: fmt.Sprintf("%d probes are gone", len(ps)), Set: func() { set(true) }, Was: func() { set(false) }}
+	return l.Switch(ps, true, flags, change.Nothing{})
+}
