@@ -176,7 +176,7 @@ func needCramped(t *testing.T) {
 // alone from then on, which is told once; another's call is a hit.
 func TestCrampedStacks(t *testing.T) {
 	needCramped(t)
-	for _, kind := range append(crampedKinds, "count, by traps", "program, by traps", "program swap, by traps", "program post") {
+	for _, kind := range append(crampedKinds, "count, by traps", "program, by traps", "program swap, by traps", "program post", "program post, aside", "program swap exits, aside") {
 		t.Run(kind, func(t *testing.T) { testCramped(t, kind) })
 	}
 }
@@ -193,7 +193,8 @@ func testCramped(t *testing.T, kind string, flags ...string) {
 	p := startCramped(t, flags...)
 	var mu sync.Mutex
 	told := map[string]int{}
-	s := attach(t, p.Pid, &kprobe.Options{Report: func(err error) {
+	kind, aside := strings.CutSuffix(kind, ", aside")
+	s := attach(t, p.Pid, &kprobe.Options{Concurrent: aside, Report: func(err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		name, _, _ := strings.Cut(err.Error(), "+")
@@ -298,10 +299,24 @@ func playCramped(order string) error {
 // What has been met once while somebody was there does no harm when nobody is.
 func TestCrampedStacksAlone(t *testing.T) {
 	needCramped(t)
-	for _, kind := range crampedKinds {
+	testCrampedAlone(t)
+}
+
+func TestI386CrampedStacksAlone(t *testing.T) {
+	needCramped(t)
+	testprog.Programs32.Need(t)
+	testCrampedAlone(t, "-m32")
+}
+
+func testCrampedAlone(t *testing.T, flags ...string) {
+	kinds := crampedKinds
+	if testing.Short() {
+		kinds = []string{"count", "exits programs", "program swap exits"}
+	}
+	for _, kind := range kinds {
 		for _, alone := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%v", kind, alone), func(t *testing.T) {
-				p := startCramped(t)
+				p := startCramped(t, flags...)
 				order, err := json.Marshal(crampedOrder{p.Pid, kind})
 				ok(t, err)
 				cmd := exec.Command(os.Args[0])
