@@ -186,6 +186,9 @@ func TestProcess(t *testing.T) {
 			"\n\n@n: 1\n"},
 	}
 	tests = append(tests, []struct{ script, want string }{
+		{`struct full { char c[4]; }; struct long { char c[16]; int8 after; }; uprobe:args:args_string /arg1 == 12/ { $p = (struct full *)arg0; $l = (struct long *)arg0; $s = *$p;
+			print(($p->c, $s.c, $p->c == "hell", sizeof($p->c), strlen($p->c), $p->c[3], *$p, $l->c, ntop($p->c), buf($p->c, 4))); @[$p->c] = count(); }`,
+			"(hell, hell, true, 4, 4, 108, { .c = hell }, hello, world, 104.101.108.108, hell)\n\n\n@[hell]: 1\n"},
 		{`struct node { struct node *next; int value; char name[12]; };
 		uprobe:args:args_pointer { $n = (struct node *)arg0; print(($n->value, $n->next->value, $n->next->name, str($n->name)));
 			$s = *$n->next; print($s.name); @[$s.value] = count(); print(*(int32 *)(*(uint64 *)arg1)); }`,

@@ -634,7 +634,7 @@ func (c *checker) ntop(x *syntax.Call) *types.Type {
 	case t.Kind == types.None || t.Kind == types.Int:
 	case syntax.IsText(last):
 		c.errorf(x, "ntop() expects an integer or array argument, got %s", t.Family())
-	case (t.Kind == types.Array || t.Kind == types.String) && (t.Size == 4 || t.Size == 16):
+	case (t.Kind == types.Array || t.Kind == types.String) && (c.stored[last].Size == 4 || c.stored[last].Size == 16):
 	default:
 		c.errorf(x, "ntop() expects an integer or array argument, got %s", t)
 	}

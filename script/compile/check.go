@@ -63,7 +63,8 @@ type checker struct {
 
 	points map[*syntax.Probe][]*point.Point
 	types  map[syntax.Expr]*types.Type
-	vars   map[syntax.Node]*variable // by the node that declares
+	stored map[syntax.Expr]*types.Type // as values lie in memory, see types.Value
+	vars   map[syntax.Node]*variable   // by the node that declares
 	uses   map[*syntax.Var]*variable
 	maps   map[string]*mapInfo
 	consts map[string]uint64               // #define and enums
@@ -484,7 +485,7 @@ func (c *checker) discarded(x syntax.Expr, t *types.Type) {
 
 func (c *checker) forStmt(s *syntax.For) {
 	if c.find(s.Var) != nil {
-		c.errorf(c.nameIn(s.Span, s.Var), "Loop declaration shadows existing variable: %s", s.Var)
+		c.errorf(c.src.Find(s.Span, s.Var), "Loop declaration shadows existing variable: %s", s.Var)
 	}
 	c.loops++
 	c.open()
@@ -527,7 +528,7 @@ func (c *checker) overMap(s *syntax.For, v *variable) {
 
 func (c *checker) let(s *syntax.Let) {
 	if v := c.find(s.Name); v != nil {
-		c.errorf(syntax.Span{From: s.From, To: c.nameIn(s.Span, s.Name).To}, "Variable %s was already declared. Variable shadowing is not allowed.", s.Name)
+		c.errorf(syntax.Span{From: s.From, To: c.src.Find(s.Span, s.Name).To}, "Variable %s was already declared. Variable shadowing is not allowed.", s.Name)
 		return
 	}
 	var value *types.Type
@@ -584,14 +585,6 @@ func (c *checker) assignVar(at syntax.Node, v *variable, t *types.Type, value sy
 	case !c.widen(&v.typ, t):
 		c.errorf(at, "Type mismatch for %s: trying to assign value of type '%s' when variable already has a type '%s'", v.name, t, v.typ)
 	}
-}
-
-// nameIn is where a statement names a variable first.
-func (c *checker) nameIn(s syntax.Span, name string) syntax.Span {
-	if i := strings.Index(c.src.Text[min(s.From, len(c.src.Text)):], name); i >= 0 {
-		return syntax.Span{From: s.From + i, To: s.From + i + len(name)}
-	}
-	return s
 }
 
 // fits tells whether a value goes into a variable whose type was declared.

@@ -15,8 +15,9 @@ func (c *checker) expr(x syntax.Expr) *types.Type {
 	if t == nil {
 		t = types.NoType
 	}
-	c.types[x] = t
-	return t
+	c.stored[x] = t
+	c.types[x] = t.Value()
+	return c.types[x]
 }
 
 func (c *checker) bare(x syntax.Expr) *types.Type {

@@ -159,7 +159,7 @@ func (c *checker) memberType(d syntax.CDecl, f syntax.CField) *types.Type {
 			return nil
 		}
 		if t.Kind == types.Int && t.Size == 1 && t.Signed && i == len(f.Dims)-1 {
-			t = types.StringOf(int(n)) // characters are a string
+			t = types.CharsOf(int(n))
 			continue
 		}
 		t = &types.Type{Kind: types.Array, Elem: t, Len: int(n), Size: t.Size * int(n)}

@@ -22,7 +22,7 @@ func Compile(src *syntax.Source, o Options) (*plan.Plan, error) {
 		return nil, err
 	}
 	c := &checker{opts: o, src: src, machine: cmp.Or(o.Target, machine.AMD64), told: map[syntax.Span]bool{}, points: map[*syntax.Probe][]*point.Point{},
-		types: map[syntax.Expr]*types.Type{}, vars: map[syntax.Node]*variable{}, uses: map[*syntax.Var]*variable{},
+		types: map[syntax.Expr]*types.Type{}, stored: map[syntax.Expr]*types.Type{}, vars: map[syntax.Node]*variable{}, uses: map[*syntax.Var]*variable{},
 		maps: map[string]*mapInfo{}, consts: map[string]uint64{}, enums: map[string]*types.Type{}, asked: map[string]bool{}, fns: map[string]*fnInfo{}, named: map[string]*types.Type{}, addressOf: map[*syntax.Call]int{}, texts: map[string]string{}, ahead: map[string]*types.Type{}, parts: map[*syntax.Index]*syntax.Field{}}
 	c.file(f)
 	c.errs.Sort()
@@ -73,8 +73,8 @@ type generator struct {
 	breaks  []label
 	nexts   []label
 	returns []ret
-	far     bool        // its end is too far for the jumps at its beginning
-	kept    []entryWord // what the program at a return asks for of the call's entry
+	far     bool         // its end is too far for the jumps at its beginning
+	kept    []point.Word // what the program at a return asks for of the call's entry
 }
 
 // specs defines the maps.

@@ -22,9 +22,9 @@ func (g *generator) builtin(x *syntax.Ident) {
 			g.scoped(func() { g.staticArg(x, n) })
 			return
 		}
-		w := entryWord{stack: g.machine.FirstStack + 8*n}
+		w := point.Word{Stack: g.machine.FirstStack + 8*n}
 		if !stack {
-			w = entryWord{reg: g.machine.Args[n+g.at[0].First()]}
+			w = point.Word{Reg: g.machine.Args[n+g.at[0].First()]}
 		}
 		g.atEntry(w)
 		return
@@ -434,7 +434,7 @@ func (g *generator) buffer(x *syntax.Call, dst place, t *types.Type) {
 // inet puts a family, and an address as it goes over the network, into memory.
 func (g *generator) inet(x *syntax.Call, dst place) {
 	last := x.Args[len(x.Args)-1]
-	t := g.types[last]
+	t := g.stored[last]
 	family := uint64(2) // AF_INET
 	if t.Size == 16 {
 		family = 10 // AF_INET6
@@ -449,9 +449,15 @@ func (g *generator) inet(x *syntax.Call, dst place) {
 	if t.Scalar() {
 		g.number(last)
 		g.Store(dst.Plus(8), bpf.R0)
-		return
+	} else if g.inTarget(last) { // characters, too, are bytes here: a NUL ends nothing
+		g.source(last)
+		g.Mov(bpf.R3, bpf.R0)
+		g.Addr(bpf.R1, dst.Plus(8))
+		g.Imm(bpf.R2, uint64(t.Size))
+		g.read(false)
+	} else {
+		g.CopyBytes(dst.Plus(8), g.memory(last), t.Size)
 	}
-	g.CopyBytes(dst.Plus(8), g.memory(last), t.Size)
 }
 
 // action sends a record for the controller to act on, or acts.

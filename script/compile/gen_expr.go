@@ -523,7 +523,7 @@ func (g *generator) memory(x syntax.Expr) place {
 		}
 		dst := g.room(t.Slot()) // in a structure of C, others follow at once
 		g.Zero(dst, t.Slot())
-		g.CopyBytes(dst, p, t.Size)
+		g.CopyBytes(dst, p, g.stored[x].Size)
 		return dst
 	case *syntax.Index:
 		if f := g.parts[x]; f != nil {

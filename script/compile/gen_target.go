@@ -186,14 +186,22 @@ func (g *generator) targetMemory(x syntax.Expr, t *types.Type) place {
 		from := g.save()
 		g.Zero(dst, t.Slot())
 		g.Addr(bpf.R1, dst)
-		g.Imm(bpf.R2, uint64(t.Size))
+		n := g.stored[x].Size
+		g.Imm(bpf.R2, uint64(n))
 		g.Load(bpf.R3, from, 8, false)
-		if t.Kind == types.String {
-			// Nothing of what is behind its NUL.
-			g.read(true)
-		} else {
-			g.read(false)
+		g.read(t.Kind == types.String) // then nothing of what is behind its NUL
+		if !g.stored[x].Chars {
+			return
 		}
+		// It may fill its array: the last character is read by itself, and nothing behind it.
+		whole := g.NewLabel()
+		g.IfImm(bpf.Jne, bpf.R0, int32(n), whole)
+		g.Addr(bpf.R1, dst.Plus(n-1))
+		g.Imm(bpf.R2, 1)
+		g.Load(bpf.R3, from, 8, false)
+		g.AluImm(bpf.Add, bpf.R3, int32(n-1))
+		g.read(false)
+		g.Put(whole)
 	})
 	return dst
 }

@@ -242,7 +242,7 @@ func (c *checker) macaddr(x *syntax.Call) *types.Type {
 	_, literal := x.Args[0].(*syntax.Str)
 	switch {
 	case t.Kind == types.None || t.Kind == types.Int || t.Kind == types.Pointer:
-	case (t.Kind == types.Array || t.Kind == types.String) && t.Size == 6 && !literal:
+	case (t.Kind == types.Array || t.Kind == types.String) && c.stored[x.Args[0]].Size == 6 && !literal:
 	case t.Kind == types.Array || t.Kind == types.String:
 		c.errorf(x, "macaddr() argument must be 6 bytes in size")
 	default:

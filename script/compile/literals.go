@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"math/big"
 	"strconv"
 	"strings"
@@ -268,7 +269,7 @@ func (c *checker) sized(x syntax.Expr) *types.Type {
 	if arg, ok := x.(*syntax.TypeArg); ok {
 		return c.typeOf(arg.Type)
 	}
-	return c.types[x]
+	return cmp.Or(c.stored[x], c.types[x])
 }
 
 // sameText compares what is text before the script runs, and types.

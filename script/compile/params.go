@@ -120,31 +120,17 @@ func (g *generator) argNumber(name string) {
 	}
 }
 
-// wordOf is the i-th word of where a parameter lies.
-func wordOf(p *point.Param, i int) entryWord {
-	if len(p.Regs) == 0 {
-		return entryWord{stack: p.Stack + 8*i}
-	}
-	return entryWord{reg: p.Regs[i]}
-}
-
 // paramWord leaves the i-th word of a parameter in R0.
 func (g *generator) paramWord(p *point.Param, i int) {
 	if s := g.at[0].Syscall; s != nil && s.Kernel {
 		g.callWord(p.Regs[i])
 		return
 	}
-	g.atEntry(wordOf(p, i))
-}
-
-// entryWord is a word as it is where a function is entered: in a register, or so far behind the stack pointer.
-type entryWord struct {
-	reg   string
-	stack int
+	g.atEntry(p.Word(i))
 }
 
 // atEntry leaves a word in R0. At a return it is what the program at the entry has kept of it for this one call.
-func (g *generator) atEntry(w entryWord) {
+func (g *generator) atEntry(w point.Word) {
 	if !g.at[0].Behind() {
 		g.entryWord(w)
 		return
@@ -161,21 +147,21 @@ func (g *generator) atEntry(w entryWord) {
 }
 
 // entryWord leaves a word in R0 where the function is entered.
-func (g *generator) entryWord(w entryWord) {
-	if w.reg != "" {
-		g.context(w.reg)
+func (g *generator) entryWord(w point.Word) {
+	if w.Reg != "" {
+		g.context(w.Reg)
 		return
 	}
 	g.scoped(func() {
 		g.context(g.machine.SP)
-		g.AluImm(bpf.Add, bpf.R0, int32(w.stack))
+		g.AluImm(bpf.Add, bpf.R0, int32(w.Stack))
 		g.readTarget(types.Uint64)
 	})
 }
 
 // keeper is the program that runs where the function is entered: it keeps the words that the one at the return
 // asks for in the call's own data.
-func (g *generator) keeper(name string, words []entryWord) *bpf.Program {
+func (g *generator) keeper(name string, words []point.Word) *bpf.Program {
 	g.Asm = asm.Asm{}
 	g.lines, g.stack, g.scratch, g.deepest = nil, 0, 0, 0
 	g.Mov(regCtx, bpf.R1)

@@ -190,7 +190,7 @@ func (d *Data) array(data *source.File, u *dwarf.ArrayType) *types.Type {
 	case elem == nil:
 		return nil
 	case text && n > 0:
-		return types.StringOf(n)
+		return types.CharsOf(n)
 	}
 	return types.ArrayOf(elem, n)
 }

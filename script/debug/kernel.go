@@ -147,7 +147,7 @@ func (k *Kernel) typ(t btf.Type, name string) *types.Type {
 		case elem == nil:
 			return nil
 		case isInt && n.Size == 1 && u.Nelems > 0 && n.Encoding != btf.Unsigned || isInt && n.Name == "char" && u.Nelems > 0:
-			return types.StringOf(int(u.Nelems))
+			return types.CharsOf(int(u.Nelems))
 		}
 		return types.ArrayOf(elem, int(u.Nelems))
 	case *btf.Struct:

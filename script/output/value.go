@@ -59,7 +59,7 @@ func Cut(t *types.Type, b []byte) (string, bool) {
 	if i := slices.Index(s, 0); i >= 0 {
 		return string(s[:i]), false
 	}
-	return string(s), true
+	return string(s), !t.Chars
 }
 
 // Text is a value that is not gathered, in words.

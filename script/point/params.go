@@ -24,6 +24,20 @@ type Param struct {
 	Offset int
 }
 
+// Word is a word as it is where a function is entered: in a register of the context, or, with none, so far behind the stack pointer.
+type Word struct {
+	Reg   string
+	Stack int
+}
+
+// Word is the i-th word of where a parameter lies.
+func (p *Param) Word(i int) Word {
+	if len(p.Regs) == 0 {
+		return Word{Stack: p.Stack + 8*i}
+	}
+	return Word{Reg: p.Regs[i]}
+}
+
 // Layout is what programs for a point know of its parameters.
 func (p *Point) Layout() string {
 	var b strings.Builder

@@ -14,6 +14,14 @@ type Source struct {
 	parts []part
 }
 
+// Find is where a name stands for the first time from the beginning of a span on; the span itself where it does not.
+func (s *Source) Find(in Span, name string) Span {
+	if i := strings.Index(s.Text[min(in.From, len(s.Text)):], name); i >= 0 {
+		return Span{From: in.From + i, To: in.From + i + len(name)}
+	}
+	return in
+}
+
 // part is an imported script's text.
 type part struct {
 	from int

@@ -58,6 +58,7 @@ type Type struct {
 	Size   int  // bytes of its own: of a scalar in C, of others in all
 	Signed bool // an Int, and what counts Ints
 	Lit    bool // made of literals alone that are not negative: goes with any sign
+	Chars  bool // a String that may fill its bytes, with no NUL behind it
 	Elem   *Type
 	Len    int
 	Fields []Field
@@ -134,6 +135,17 @@ func LiteralOf(n uint64, negative bool) *Type {
 func (t *Type) Plain() *Type {
 	if t.Kind == Int && t.Lit {
 		return IntOf(t.Size, true)
+	}
+	return t
+}
+
+// CharsOf is the type of an array of so many characters, as it lies in memory: no NUL need follow them.
+func CharsOf(n int) *Type { return &Type{Kind: String, Size: n, Chars: true} }
+
+// Value is the type of a value that lies in memory as t: of characters a string, which has a NUL.
+func (t *Type) Value() *Type {
+	if t.Chars {
+		return StringOf(t.Size + 1)
 	}
 	return t
 }
