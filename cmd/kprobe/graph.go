@@ -84,7 +84,7 @@ told, and why.`,
 
 func (r *graphRequest) graph(places []string) (err error) {
 	signals := catchSignals()
-	dst, end, err := create(r.file)
+	dst, end, err := r.create(r.file)
 	if err != nil {
 		return err
 	}

@@ -53,11 +53,11 @@ when the event of --trigger comes. A file that breaks off can be read up to ther
 // record is trace, into a recording.
 func (r *traceRequest) record(defs []string, o recording.Options) (err error) {
 	signals := catchSignals()
-	f, err := os.Create(r.file)
+	f, end, err := r.create(r.file)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer end(&err)
 	host, _ := os.Hostname() // a file may do without
 	w := recording.NewWriter(f, recording.Head{Began: time.Now(), Host: host, Definitions: defs, Processes: r.pids}, o)
 	t := r.tracing(defs)
@@ -116,6 +116,9 @@ func (r *traceRequest) open(t *tracing) error {
 	}
 	if err == nil {
 		err = t.arm()
+	}
+	if err == nil && r.out != nil {
+		err = r.out.start()
 	}
 	if err != nil {
 		t.abort()

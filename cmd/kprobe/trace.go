@@ -20,6 +20,7 @@ type traceRequest struct {
 	request
 	json      bool
 	file      string
+	out       *outFile // of file; nil for standard output
 	duration  time.Duration
 	count     uint64
 	noSummary bool
@@ -109,7 +110,7 @@ func (r *traceRequest) trace(defs []string) (err error) {
 	// Before the first process is touched: nothing may end us from now on but
 	// by taking the probes out first.
 	signals := catchSignals()
-	dst, end, err := create(r.file)
+	dst, end, err := r.create(r.file)
 	if err != nil {
 		return err
 	}

@@ -14,3 +14,5 @@ func program() (path string, files []*os.File, err error) {
 const imageFiles = 0
 
 func named(string) {}
+
+func unnumbered(err error) error { return err }

@@ -106,7 +106,7 @@ func (g *Guardian) start(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		pipe.Close()
 		ready.Close()
-		return err
+		return unnumbered(err)
 	}
 	g.pipe, g.ready = pipe, ready
 	return nil

@@ -4,6 +4,7 @@ package guardian
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -135,8 +136,21 @@ func unknown(why string) error {
 	return fmt.Errorf("%w: this program cannot be copied: %s", unix.EOPNOTSUPP, why)
 }
 
-// named gives the process a name to be known by: that of the file which it executes is a number.
-func named(role string) { os.WriteFile("/proc/self/comm", []byte(role), 0) }
+// named gives the process a name to be known by, and each of its threads: that of the file which it executes is a number.
+func named(role string) {
+	threads, _ := os.ReadDir("/proc/self/task")
+	for _, t := range threads {
+		os.WriteFile("/proc/self/task/"+t.Name()+"/comm", []byte(role), 0)
+	}
+}
+
+// unnumbered is an error of a guardian's start without the number, which tells nobody anything.
+func unnumbered(err error) error {
+	if e := (*os.PathError)(nil); errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
 
 // modules are those whose packages a guardian needs, as far as they are in the program. A test holds that it needs no others.
 var modules = []string{

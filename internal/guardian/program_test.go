@@ -196,6 +196,12 @@ func guardianIs(t *testing.T, controller int, name string) {
 	for _, list := range lists {
 		pids, _ := os.ReadFile(list)
 		for _, pid := range strings.Fields(string(pids)) {
+			threads, _ := filepath.Glob("/proc/" + pid + "/task/*/comm")
+			for _, thread := range threads {
+				if comm, err := os.ReadFile(thread); err == nil && string(comm) != name+"\n" {
+					t.Errorf("a thread is called %q", comm)
+				}
+			}
 			comm, _ := os.ReadFile("/proc/" + pid + "/comm")
 			found += string(comm)
 		}

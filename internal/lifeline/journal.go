@@ -61,7 +61,9 @@ func namespace() string {
 // laid by others, so it must be a real one, ours, and closed to them.
 func MakeDir() (string, error) {
 	dir := Dir(os.Getuid())
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("there is no folder for temporary files: %s does not exist (TMPDIR names one)", filepath.Dir(dir))
+	} else if err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
 	fi, err := os.Lstat(dir)

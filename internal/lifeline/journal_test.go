@@ -83,3 +83,24 @@ func TestJournalOfAnotherUser(t *testing.T) {
 		t.Errorf("root takes %+v from another user", got)
 	}
 }
+
+// A folder for temporary files that is not there is not made: whoever named it may have meant another.
+func TestMissingTemporaryFolder(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	t.Setenv("TMPDIR", missing)
+	_, err := MakeDir()
+	if err == nil || !strings.Contains(err.Error(), missing+" does not exist (TMPDIR") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(missing); !os.IsNotExist(err) {
+		t.Errorf("it was made: %v", err)
+	}
+	if err := os.Mkdir(missing, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // it may be there already
+		if _, err := MakeDir(); err != nil {
+			t.Error(err)
+		}
+	}
+}
