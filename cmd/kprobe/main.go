@@ -69,7 +69,7 @@ func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)
 
 // status tells a verb's error to the user and turns it into an exit status.
 func status(err error) int {
-	return statusOf(err, func(err error) { complain(os.Stderr, err) })
+	return statusOf(err, report)
 }
 
 // statusOf is status for those who tell errors in words of their own.

@@ -202,3 +202,21 @@ func TestVersionAndHelp(t *testing.T) {
 		}
 	}
 }
+
+// One thing is told once, until it is long past.
+func TestReportsOnce(t *testing.T) {
+	var l lately
+	for i, want := range []bool{true, false, false} {
+		if got := l.first("gone"); got != want {
+			t.Errorf("%d: %v", i, got)
+		}
+	}
+	for i := range 100 {
+		if !l.first(fmt.Sprint(i)) {
+			t.Errorf("%d was told", i)
+		}
+	}
+	if !l.first("gone") || len(l.texts) > 64 {
+		t.Errorf("%d texts are kept", len(l.texts))
+	}
+}

@@ -42,8 +42,33 @@ type tracing struct {
 }
 
 // report tells what no call can return; the line is whole, whichever thread it
-// comes from.
-func report(err error) { complain(os.Stderr, err) }
+// comes from. It is not told again when it comes once more, of another definition or by the call.
+func report(err error) {
+	if reported.first(err.Error()) {
+		complain(os.Stderr, err)
+	}
+}
+
+// reported is what has been reported.
+var reported lately
+
+// lately are texts, as many as somebody may still have before his eyes.
+type lately struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+// first tells whether a text is not among them, and takes it in.
+func (l *lately) first(text string) bool {
+	const most = 64
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slices.Contains(l.texts, text) {
+		return false
+	}
+	l.texts = append(l.texts[max(0, len(l.texts)-most+1):], text)
+	return true
+}
 
 // attach opens a session on each process. The first that cannot be had ends it.
 func (t *tracing) attach(pids []int, o *kprobe.Options) error {

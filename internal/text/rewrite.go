@@ -184,6 +184,8 @@ func (w *Writer) rewrite(st step) (err error) {
 		err = &errno.Error{Errno: syscall.EBUSY, Err: err}
 	case errors.Is(err, patch.ErrLost):
 		err = &errno.Error{Errno: syscall.EIO, Err: err}
+	case errors.Is(err, syscall.EFAULT):
+		err = &errno.Error{Errno: syscall.EFAULT, Reason: "the code is not there any more", Err: err}
 	}
 	w.leave(st.changes, err)
 	if err != nil {

@@ -141,3 +141,18 @@ func TestForeignByte(t *testing.T) {
 		t.Error("not stale, and a text has changed")
 	}
 }
+
+// vanished is code that has been unmapped.
+type vanished struct{ *code }
+
+func (vanished) ReadAt(arch.Addr, []byte) error { return syscall.EFAULT }
+
+// Code that was unmapped since it was looked at is told of as that.
+func TestVanishedCode(t *testing.T) {
+	c, ps := nops(t, base+1)
+	w := NewWriter(vanished{c}, nil, new(sync.Mutex), func(error) {})
+	err := w.Plan(to(ps, Trap), all(ps)).CarryOut()
+	if !errors.Is(err, syscall.EFAULT) || err.Error() != "the code is not there any more: bad address" {
+		t.Errorf("%v", err)
+	}
+}
