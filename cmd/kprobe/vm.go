@@ -52,8 +52,9 @@ while true; do md5sum /proc/stat >/dev/null; done &`,
   kprobe trace -k guest 'p:vfs_read vfs_read file=%di count=%dx:u64' 'r vfs_read ret=$retval:s64'
   GOARCH=arm64 CGO_ENABLED=0 go build -o there ./cmd/kprobe && kprobe vm --arch arm64 --exec there -- doctor`,
 		RunE: func(c *cobra.Command, args []string) error {
+			config.Tell = func(what string) { report(errors.New(what)) }
 			if fetch {
-				k, err := vm.Fetch(config.Machine, config.Kernel)
+				k, err := config.Fetch()
 				if err == nil {
 					fmt.Fprintln(c.OutOrStdout(), k.Release, k.Dir)
 				}

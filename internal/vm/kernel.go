@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"bytes"
 	"errors"
 	"fmt"
@@ -78,9 +79,12 @@ func CacheDir() (string, error) {
 // Errors: the machine or the version is not known; there is nothing to fetch it with, or from; it is not in the cache, and
 // KPROBE_OFFLINE is set, which forbids fetching.
 func Fetch(name, version string) (*Kernel, error) {
-	if name == "" {
-		name = "amd64"
-	}
+	return Config{Machine: name, Kernel: version}.Fetch()
+}
+
+// Fetch provides the kernel of a guest that is to be. Config.Tell is told before apt-get is run.
+func (c Config) Fetch() (*Kernel, error) {
+	name, version := cmp.Or(c.Machine, "amd64"), c.Kernel
 	m, ok := machines[name]
 	if !ok {
 		return nil, fmt.Errorf("no kernel is known for %s", name)
@@ -108,6 +112,9 @@ func Fetch(name, version string) (*Kernel, error) {
 	if k == nil && err == nil && os.Getenv("KPROBE_OFFLINE") != "" {
 		err = errors.New("it is not in the cache, and KPROBE_OFFLINE forbids fetching")
 	} else if k == nil && err == nil {
+		if c.Tell != nil {
+			c.Tell(fmt.Sprintf("a kernel for %s is fetched by apt-get, with its index of packages, into %s: that may take minutes", name, cache))
+		}
 		if err = fetchInsistently(cache, name, m, asked); err == nil {
 			k, err = cached(cache, name, asked)
 		}

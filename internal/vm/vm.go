@@ -62,6 +62,9 @@ type Config struct {
 	// Files are programs and data for the guest: path there, path here.
 	Files map[string]string
 
+	// Tell is told what takes long, before it begins; nil for nobody.
+	Tell func(what string)
+
 	// Turns has the CPUs take turns, on one thread of the host: for a guest that rewrites its own
 	// text while several CPUs are busy. See "Known dangers".
 	Turns bool
@@ -115,7 +118,7 @@ func boot(c Config, long time.Duration) (*VM, error) {
 	if err := Emulator(c.Machine); err != nil {
 		return nil, err
 	}
-	k, err := Fetch(c.Machine, c.Kernel)
+	k, err := c.Fetch()
 	if err != nil {
 		return nil, err
 	}
