@@ -1,8 +1,8 @@
 package vm
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"

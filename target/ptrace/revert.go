@@ -15,6 +15,9 @@ import (
 	"kprobe/symbol"
 )
 
+// mostReverted is how many pages are compared, 64 MiB at least: the process stands meanwhile, for some tens of milliseconds.
+const mostReverted = 1 << 14
+
 // Revert implements target.Reverter. A page of text that probes were in is the process's alone, and counts in its control group, until it is
 // given up. Then the kernel has it read the file's, which is the same, byte for byte.
 func (p *Process) Revert(written []arch.Range) error {
@@ -23,6 +26,7 @@ func (p *Process) Revert(written []arch.Range) error {
 		return err
 	}
 	pages := p.pagesOf(written)
+	pages = pages[:min(len(pages), mostReverted)]
 	err = p.Together(func() (err error) {
 		for _, m := range maps {
 			if m.Inode == 0 || m.Shared || m.Write {
