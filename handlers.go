@@ -52,11 +52,13 @@ func (hs handlers) After(ps []*Kprobe, r *Regs) {
 	}
 }
 
-// Passed: what only counts is counted here, and other programs have missed the hit.
+// Passed: what only counts is counted here, and other programs have missed the hit; a return that is not armed is missed as well.
 func (handlers) Passed(ps []*Kprobe) {
 	for _, p := range ps {
 		switch {
 		case !p.active() || !p.runsInside():
+		case p.as().returns() != nil:
+			p.as().returns().note(calls.Missed)
 		case p.Program == CountOnly:
 			p.hits.Add(1)
 		default:

@@ -123,6 +123,15 @@ func (d *Detour) ServeAt() arch.Addr {
 	return d.At + arch.Addr(len(d.head.Code))
 }
 
+// Served is where the programs are done, and the instruction is not. ok is false where a thread may not come there: a program may
+// give a result in place of the function, or the function returns into the detour. And it is false where the detour only counts, which
+// is done without it as well.
+func (d *Detour) Served() (at arch.Addr, ok bool) {
+	counts := len(d.Programs)+len(d.Enters)+len(d.Exits) == 0
+	overrides := slices.ContainsFunc(d.want.Programs, func(u Use) bool { return u.Overrides() })
+	return d.tail.Addr, !counts && !overrides && !d.Returns()
+}
+
 // Under tells whether the jump would be, or is, in the way of who stands at an address. That is
 // not so at its own, nor at the site.
 func (d *Detour) Under(pc arch.Addr) bool {

@@ -29,10 +29,11 @@ type Kind interface {
 	// OnCPUs tells that threads are CPUs, which run tasks: no thread can be waited for, and what a
 	// stack holds tells nothing of the others.
 	OnCPUs() bool
-	// Step carries out a stopped thread's instruction where it stands, and BreakAt has the target keep
-	// a breakpoint. Only in place; elsewhere BreakAt does nothing.
+	// Step carries out a stopped thread's instruction where it stands, BreakAt has the target keep
+	// a breakpoint, and UnbreakAt ends that. Only in place; elsewhere these two do nothing.
 	Step(target.Thread) error
 	BreakAt(at arch.Addr) error
+	UnbreakAt(at arch.Addr) error
 
 	// Excepted tells whether a step has led a thread to the kernel's handler of faults instead, by which trap, and with which
 	// registers it was at its instruction.
@@ -101,10 +102,11 @@ func Of(t target.Target) Kind {
 // process is a live process.
 type process struct{}
 
-func (process) InPlace() bool            { return false }
-func (process) OnCPUs() bool             { return false }
-func (process) Step(target.Thread) error { return errors.ErrUnsupported }
-func (process) BreakAt(arch.Addr) error  { return nil }
+func (process) InPlace() bool             { return false }
+func (process) OnCPUs() bool              { return false }
+func (process) Step(target.Thread) error  { return errors.ErrUnsupported }
+func (process) BreakAt(arch.Addr) error   { return nil }
+func (process) UnbreakAt(arch.Addr) error { return nil }
 
 func (process) Excepted(target.Thread, *arch.Regs) (trap int, at arch.Regs, ok bool) {
 	return 0, at, false
@@ -139,9 +141,10 @@ type stub struct {
 	beside Beside
 }
 
-func (stub) InPlace() bool                 { return true }
-func (k stub) Step(th target.Thread) error { return k.beside.Step(th) }
-func (k stub) BreakAt(at arch.Addr) error  { return k.beside.SetBreak(at) }
+func (stub) InPlace() bool                  { return true }
+func (k stub) Step(th target.Thread) error  { return k.beside.Step(th) }
+func (k stub) BreakAt(at arch.Addr) error   { return k.beside.SetBreak(at) }
+func (k stub) UnbreakAt(at arch.Addr) error { return k.beside.ClearBreak(at) }
 
 // Verdict: what does nothing is passed over, the rest is done where it stands.
 func (stub) Verdict(site *patch.Site) (verdict, engine string) {

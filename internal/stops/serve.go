@@ -70,7 +70,9 @@ func (s *Server[P, V, I]) goOn(h *hit[P, V, I]) {
 		s.passDetour(h)
 		return
 	case pt.Detour != nil && pt.Text == text.Beside && !s.On.Unchanged(pt): // else it is ours that is there
-		s.passDetour(h)
+		if !s.passThrough(h) {
+			s.passDetour(h)
+		}
 		return
 	case pt.Detour != nil && !h.again:
 		h.setPC(pt.Detour.ServeAt())

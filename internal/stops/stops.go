@@ -4,6 +4,7 @@
 //	stops.go    whose trap it is
 //	serve.go    a hit: handlers, the instruction, and on
 //	inplace.go  an instruction that runs where it stands
+//	passage.go  one that is another than the detour knows
 //	signal.go   signals that reach threads in code of ours
 //	inside.go   threads in what runs inside the target
 //	access.go   accesses of data that is watched
@@ -76,6 +77,8 @@ type Server[P comparable, V Registers, I any] struct {
 	Parts[P, V, I]
 	faulter target.Faulter // nil: what a signal comes from cannot be told
 	scratch hit[P, V, I]   // of the hit that is being served, unless handlers run aside
+
+	passages map[arch.Addr]*passage[P] // by the end of the detour
 }
 
 // Parts are what a Server works on. Concurrent has handlers run aside.
@@ -148,7 +151,8 @@ func (s *Server[P, V, I]) Trapped(st target.Stop) {
 	to, strayed := s.On.Strayed(pc)
 	ref, slot := s.On.Room.At(pc)
 	slot = slot && ref.AtBreak(pc)
-	ours := pt != nil || strayed || slot || s.Calls.IsTrampoline(pc)
+	way := s.passages[pc]
+	ours := pt != nil || strayed || slot || way != nil || s.Calls.IsTrampoline(pc)
 	cause, breaks := s.cause(st)
 	if cause == somebody {
 		run, known := false, ours
@@ -176,6 +180,8 @@ func (s *Server[P, V, I]) Trapped(st target.Stop) {
 	case pt != nil:
 		h.setPC(pc) // disarmed after the trap: the instruction is back
 		s.resume(h, 0)
+	case way != nil:
+		s.passed(h, way)
 	case s.Calls.IsTrampoline(pc):
 		s.returned(h)
 	case strayed:
