@@ -114,7 +114,7 @@ func (rp *Kretprobe) Hits() uint64 {
 }
 
 // RegisterKretprobe places one return probe (kprobes.txt 4.3). Errors: as RegisterKprobe; EINVAL where the place is not
-// a function's entry, E2BIG, and ENOTSUP where no engine is right for the function (it returns twice, or on another
+// a function's entry, or a kernel bars its return, E2BIG, and ENOTSUP where no engine is right for the function (it returns twice, or on another
 // stack, or is not called), or not the one that was asked for.
 func (s *Session) RegisterKretprobe(rp *Kretprobe) error {
 	return unbatch(s.RegisterKretprobes([]*Kretprobe{rp}))

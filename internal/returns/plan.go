@@ -67,6 +67,11 @@ func (p *Plan) Told(exits int) string {
 	return fmt.Sprintf("trap, %d exits probed (%s)", exits, p.Why)
 }
 
+// Barred is the error for a function whose return the target itself wants left alone; in words, why.
+type Barred string
+
+func (b Barred) Error() string { return string(b) }
+
 // Plan plans a function; want is the engine that was asked for, or None for the
 // one that is right. Errors: in words, why there is no right one, or why it is
 // not the one that was asked for.
@@ -75,7 +80,7 @@ func (pl *Planner) Plan(fn symbol.Loc, want Engine) (*Plan, error) {
 	engine, why := Choose(facts)
 	if pl.Unreturnable != nil {
 		if bar := pl.Unreturnable(arch.Addr(fn.Start())); bar != "" {
-			engine, why = None, bar
+			return nil, Barred(bar)
 		}
 	}
 	inKernel := pl.Kernel && pl.Programs

@@ -24,7 +24,7 @@ type Asked struct {
 }
 
 // PlanReturns decides how the returns of a function are noticed, and finds its
-// exits where that is how. Errors: ENOTSUP.
+// exits where that is how. Errors: ENOTSUP; EINVAL where the target itself bars it, as its own probes have it.
 func (w *Within[P]) PlanReturns(loc symbol.Loc, a Asked) (*returns.Plan, error) {
 	if a.Beside && a.Engine == returns.None {
 		a.Engine = returns.Exits
@@ -34,7 +34,11 @@ func (w *Within[P]) PlanReturns(loc symbol.Loc, a Asked) (*returns.Plan, error) 
 		err = errors.New("another probe's program swaps the return address, with another MaxActive")
 	}
 	if err != nil {
-		return plan, &errno.Error{Errno: syscall.ENOTSUP, Reason: "no return probe on " + loc.String(), Err: err}
+		e := syscall.ENOTSUP
+		if errors.As(err, new(returns.Barred)) {
+			e = syscall.EINVAL
+		}
+		return plan, &errno.Error{Errno: e, Reason: "no return probe on " + loc.String(), Err: err}
 	}
 	if !a.Program || plan.Swaps() {
 		return plan, nil
