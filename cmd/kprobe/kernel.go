@@ -74,6 +74,17 @@ func (g guest) open(o *kprobe.Options) (*kprobe.Session, error) {
 	return s, nil
 }
 
+// lasted is an error where a kernel is over before its session is: the machine was reset, or has ended. Why was reported then. A process
+// may end.
+func lasted(s *kprobe.Session) error {
+	if _, machine := s.Target().(*kernel.Target); machine {
+		if _, over := s.Exited(); over {
+			return exitStatus(1)
+		}
+	}
+	return nil
+}
+
 // attachKernel opens a tracing's session on a kernel.
 func (t *tracing) attachKernel(g guest, o *kprobe.Options) error {
 	s, err := g.open(o)

@@ -143,9 +143,14 @@ func TestKernel(t *testing.T) {
 	} {
 		refused(t, run(t, bad.args...), bad.says)
 	}
+	last := testprog.StartCmd(t, tool(t, "stat", "-k", dir, "p ksys_sync"))
+	testprog.Until(t, "stat puts something into the kernel", last.Pid, func() bool { return vmtest.Journalled(t, filepath.Join(dir, "window")) })
 	guest.Signal(syscall.SIGINT)
 	if r := guest.Result(); r.Status != 0 {
 		t.Errorf("the guest ended: %s", r)
+	}
+	if r := last.Result(); r.Status != 1 || count(r.Lines, "vmlinux:ksys_sync") != 1 || !strings.Contains(r.Stderr, "the target is gone") {
+		t.Errorf("stat of a kernel that has ended: %s", r)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)

@@ -225,7 +225,7 @@ func (t *tracing) abort() {
 			<-s.Done()
 		}
 	}
-	if err := t.close(); err != nil {
+	if err := t.close(); err != nil && !errors.As(err, new(exitStatus)) {
 		report(err)
 	}
 }
@@ -266,12 +266,13 @@ func (t *tracing) close() error {
 
 // end ends one session, and waits for the children that were on their way.
 func (t *tracing) end(s *kprobe.Session) error {
+	early := lasted(s)
 	err := s.Close()
 	<-s.Done()
 	if err != nil {
-		err = fmt.Errorf("%v: %w", subject{pid: s.Target().PID()}, err)
+		return fmt.Errorf("%v: %w", subject{pid: s.Target().PID()}, err)
 	}
-	return err
+	return early
 }
 
 // counts are what became of the probes' hits.

@@ -294,7 +294,12 @@ func (r *runRequest) run(w io.Writer, object string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() {
+		early := lasted(s)
+		if err = errors.Join(err, s.Close()); err == nil {
+			err = early
+		}
+	}()
 	programs, err := loadKnown(s, c, at)
 	if err != nil {
 		return err

@@ -357,6 +357,9 @@ func (r *scriptRequest) work(s *script.Script, session *kprobe.Session, program 
 	if err = several.failed; err == nil {
 		err = run.Wait(ctx)
 	}
+	if err == nil && session != nil {
+		err = lasted(session)
+	}
 	cancel()
 	<-ended
 	code, closing := run.Close()
