@@ -119,11 +119,11 @@ func RangeOf(m *symbol.Module, at arch.Addr) arch.Range {
 }
 
 // Padding finds an address that is code, so that a return there can be fetched, and that
-// nothing executes: behind a function, in the module of a place. Compilers that fill up with
-// something else than traps leave none; then the program, or kernel, itself has some.
+// nothing executes: behind a function of the program, or kernel, itself, which stays. Compilers that fill up with
+// something else than traps leave none; then the module of a place may have some, until that is unloaded.
 // Errors: ENOMEM.
 func (im *Image) Padding(near symbol.Loc) (arch.Addr, error) {
-	for _, m := range []*symbol.Module{near.Module, im.Program()} {
+	for _, m := range []*symbol.Module{im.Program(), near.Module} {
 		for i := 0; m != nil && i < len(m.Mappings); i++ {
 			mapping := m.Mappings[i]
 			if !mapping.Exec {

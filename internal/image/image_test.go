@@ -123,6 +123,29 @@ func TestReadOnce(t *testing.T) {
 	}
 }
 
+// A trampoline outlives the first function that needs it: it is not in a module that may be unloaded, if the program itself has room.
+func TestPaddingOfTheProgram(t *testing.T) {
+	for _, room := range []bool{true, false} {
+		p := anonymous([]byte{0x55, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc})
+		own := symbol.Mapping{Start: uint64(at) + 8192, End: uint64(at) + 12288, Exec: true}
+		p.maps = append(p.maps, own)
+		p.bytes[arch.Addr(own.Start)] = make([]byte, 4096)
+		if room {
+			copy(p.bytes[arch.Addr(own.Start)][100:], "\xcc\xcc\xcc\xcc")
+		}
+		im := look(t, p)
+		im.program = func() *symbol.Module { return &symbol.Module{Mappings: []symbol.Mapping{own}} }
+		got, err := im.Padding(symbol.Loc{Module: &symbol.Module{Mappings: p.maps[:1]}})
+		want := at + 3
+		if room {
+			want = arch.Addr(own.Start) + 101
+		}
+		if err != nil || got != want {
+			t.Errorf("with room %v in the program it is at %v, want %v (%v)", room, got, want, err)
+		}
+	}
+}
+
 func TestMachine(t *testing.T) {
 	p := anonymous(nil)
 	p.arch = &arch.Arch{Name: "pdp11"}
