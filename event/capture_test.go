@@ -625,3 +625,13 @@ func TestCompileRefuses(t *testing.T) {
 		t.Error("a file offset without a Resolver: no error")
 	}
 }
+
+// Where stacks are not walked a definition is refused, rather than each of its events without one.
+func TestStacksOfOtherMachines(t *testing.T) {
+	stack := []spec.Arg{{Name: "stack", Fetch: spec.Fetch{Op: spec.StackTrace}, Type: spec.Type{Base: spec.Trace}}}
+	for _, a := range arch.All() {
+		if _, err := Compile(stack, a, nil); (err == nil) != (a == arch.AMD64) || err != nil && !strings.Contains(err.Error(), "stacks are walked on x86-64 only, not on "+a.Name) {
+			t.Errorf("%s: %v", a.Name, err)
+		}
+	}
+}

@@ -150,6 +150,9 @@ func (c *Capture) walk(f *fetch, x *spec.Fetch, depth int) error {
 	case spec.DataAddr:
 		f.src = LoadData
 	case spec.StackTrace:
+		if c.arch != arch.AMD64 {
+			return fmt.Errorf("stacks are walked on x86-64 only, not on %s", c.arch.Name)
+		}
 		f.src = LoadStack
 	case spec.ImmStr:
 		f.src, f.text = LoadText, x.Name
