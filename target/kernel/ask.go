@@ -66,8 +66,12 @@ var askable = []string{
 func (t *Target) SetEvent(ctx context.Context, system, name string, on bool) error {
 	t.asks.one.Lock()
 	defer t.asks.one.Unlock()
-	err := error(errNoWindow)
-	if w := t.window; w != nil && w.at.Start != 0 && t.Arch() == arch.AMD64 {
+	err := t.windowless()
+	switch {
+	case err != nil:
+	case t.window.at.Start == 0:
+		err = errNoWindow
+	default:
 		err = t.setEvent(ctx, system, name, on)
 	}
 	if err != nil {

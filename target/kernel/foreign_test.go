@@ -49,6 +49,9 @@ func TestForeign(t *testing.T) {
 				}
 				at += uint64(size)
 			}
+			if e := s.Plan(&kprobe.Kprobe{SymbolName: "vfs_read"}); strings.Contains(e.Trap+e.Jump, "ivshmem") || !strings.Contains(e.Trap, "not made for "+m.name) {
+				t.Errorf("plan: a device that does not help: %v", e)
+			}
 			for name, want := range map[*kprobe.Kprobe]error{
 				{SymbolName: "vfs_read", Offset: m.inside}:      syscall.EILSEQ,
 				{SymbolName: "no_such_function"}:                syscall.ENOENT,

@@ -30,8 +30,8 @@ func (t *Target) watchRewriters() error {
 
 // Owned says why bytes of the kernel's text cannot be overwritten.
 func (t *Target) Owned(start, end arch.Addr) string {
-	if t.window == nil {
-		return errNoWindow.Error()
+	if err := t.windowless(); err != nil {
+		return err.Error()
 	}
 	if !t.kernel.Table().Bounds().Contains(start) {
 		if why := t.settled(start); why != "" {

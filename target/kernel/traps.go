@@ -21,11 +21,8 @@ const (
 
 // TrapHandler is where a trap in the kernel comes to.
 func (t *Target) TrapHandler() (arch.Addr, error) {
-	if t.window == nil {
-		return 0, errNoWindow
-	}
-	if t.Arch() != arch.AMD64 {
-		return 0, fmt.Errorf("that is not made for %s yet", t.Arch().Name)
+	if err := t.windowless(); err != nil {
+		return 0, err
 	}
 	entry, handler := t.function(trapEntry), t.function(trapHandler)
 	if entry.End == 0 || handler.End == 0 {

@@ -88,15 +88,23 @@ func (w *window) mmap(off int64, size int) ([]byte, error) {
 
 var errNoWindow = errors.New("the guest has no memory for code of ours: it needs an ivshmem-plain device, as kprobe vm has it, and we its file")
 
+// windowless says why no code of ours can be in the guest. No device is asked for where none would help.
+func (t *Target) windowless() error {
+	switch {
+	case t.Arch() != arch.AMD64:
+		return fmt.Errorf("code of ours in kernels is not made for %s yet", t.Arch().Name)
+	case t.window == nil:
+		return errNoWindow
+	}
+	return nil
+}
+
 // Window maps it.
 func (t *Target) Window() (start, end arch.Addr, err error) {
-	w := t.window
-	switch {
-	case w == nil:
-		return 0, 0, errNoWindow
-	case t.Arch() != arch.AMD64:
-		return 0, 0, fmt.Errorf("that is not made for %s yet", t.Arch().Name)
-	case w.at.Start == 0:
+	if err := t.windowless(); err != nil {
+		return 0, 0, err
+	}
+	if w := t.window; w.at.Start == 0 {
 		// What could not be taken out again is not put in.
 		if _, err := t.findStacks(); err != nil {
 			return 0, 0, err
@@ -105,7 +113,8 @@ func (t *Target) Window() (start, end arch.Addr, err error) {
 			return 0, 0, err
 		}
 	}
-	return arch.Addr(w.at.Start), arch.Addr(w.at.End) - journalSize - askSize, nil
+	at := t.window.at
+	return at.Start, at.End - journalSize - askSize, nil
 }
 
 func (t *Target) mapWindow() error {
