@@ -11,8 +11,8 @@ import (
 	"kprobe/internal/testprog"
 )
 
-// A program of root's that an ordinary user's process executes has root's rights, though the process was traced: it is let go before. Who executes
-// it, and how, makes no difference.
+// A set-user-ID program of root's has root's rights when a traced process of an ordinary user executes it: the process is let go before. It makes
+// no difference which program does that, and how.
 func TestRightsOfPrograms(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Log("only root makes a program that has more rights")
@@ -77,7 +77,7 @@ func TestRightsOfProgramsByGo(t *testing.T) {
 	}
 }
 
-// Where kprobe itself starts such a program, it is what is to be probed: it says that the rights are not there.
+// Such a program that kprobe itself starts is to be probed, so it is not let go: a sentence says that it lacks its rights.
 func TestRightsWithheld(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Log("only root makes a program that has more rights")

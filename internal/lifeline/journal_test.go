@@ -84,7 +84,7 @@ func TestJournalOfAnotherUser(t *testing.T) {
 	}
 }
 
-// A folder for temporary files that is not there is not made: whoever named it may have meant another.
+// A folder for temporary files that is not there is not made: the name may be a mistake.
 func TestMissingTemporaryFolder(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	t.Setenv("TMPDIR", missing)

@@ -16,7 +16,7 @@ import (
 type version struct {
 	budgets  []budget
 	stat     string
-	inactive string   // of memory.stat: files' pages that nobody has used for long
+	inactive string   // of memory.stat: files' pages that were not used for long
 	unready  []string // and those of them, and of others, that must be written first
 	alone    string   // a file of a group that the groups below it do not count in, where that says 0
 }
@@ -148,8 +148,8 @@ func folder(group string, v *version, mounts []mount) (dir, top string) {
 	return dir, top
 }
 
-// reclaimable are the bytes that the kernel takes back before it ends anybody: of files' pages that nobody has used for long, and that are on disk
-// as they are. What is dirty must be written first, and whose pages those are is not told.
+// reclaimable are the bytes that the kernel takes back before it ends a process: of files' pages that were not used for long, and that are on disk
+// as they are. Dirty pages must be written first, and whose they are is not told.
 func (v *version) reclaimable(stat string) (n uint64) {
 	value := func(name string) (n uint64) {
 		for line := range strings.Lines(stat) {

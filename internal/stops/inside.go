@@ -47,7 +47,7 @@ func (s *Server[P, V, I]) insideSignal(h *hit[P, V, I], st target.Stop) bool {
 }
 
 // mended has a thread go on whose fault was ours. Where its stack had no room for a detour it waits until the place is left
-// alone: whoever comes next may find nobody to serve it.
+// alone: for the next thread there may be no controller any more.
 func (s *Server[P, V, I]) mended(h *hit[P, V, I]) {
 	cramped := s.Within.Cramped()
 	if len(cramped) == 0 {

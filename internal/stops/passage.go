@@ -8,7 +8,7 @@ import (
 
 // passage is a detour that hits pass through whose instruction is another by now, such as the call that a kernel's tracer puts in the
 // place of a NOP. The programs in the detour know nothing of that, but its end does: the copy there is of the instruction that was. So a
-// breakpoint of the target's stands at the end, as long as somebody is on his way to it, and from there a thread goes back
+// breakpoint of the target's stands at the end, as long as a thread is on its way to it, and from there a thread goes back
 // to the instruction, which is carried out where it stands.
 type passage[P comparable] struct {
 	point *probed.Point[P]

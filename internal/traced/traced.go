@@ -1,6 +1,6 @@
-// Package traced is what the kernel does not do for a process that is traced. A process has one tracer at a time, and that is us: who of
-// a family that is followed shall have another one must be let go first. And who executes a program that has more rights than he gets
-// none of these while an ordinary user traces him.
+// Package traced is what the kernel does not do for a process that is traced. A process has one tracer at a time, and that is us: before
+// another member of a family can trace it, it must be let go. And while an ordinary user traces a process, a program that it executes
+// gets no rights that the process has not.
 //
 //	traced.go  the calls by which that is asked for, and who is let go
 //	raw.go     where they are made without libc's functions
