@@ -251,7 +251,7 @@ func arrange(maps []*MapSpec, slots int, pooled func(*MapSpec) bool) (*Layout, e
 	return l, nil
 }
 
-// Written is how much of the segment so many threads write to, at most: a slot that no thread has stays as it is.
+// Written is the most of the segment, in bytes, that so many threads write to. A slot without a thread is not written to.
 func (l *Layout) Written(threads int) (n uint64) {
 	for i, g := range l.geo {
 		if !l.inPool[i] {

@@ -74,7 +74,7 @@ type open struct {
 	swapped bool
 }
 
-// pops is how many bytes of the stack a return takes: a return address.
+// pops is the size of a return address, in bytes, which a return takes from the stack.
 const pops = 8
 
 // is tells whether it is the call whose return is told of.

@@ -5,10 +5,10 @@ import "slices"
 // A thread has one stack, and so calls lie in each other as their places do. But a program may have other stacks, for coroutines or
 // signals, on which threads go on by turns. What is called there says nothing about the calls on the thread's own.
 //
-// Nobody tells where such a stack begins. So calls are taken for those of one if they are near each other: each stack that has
-// calls under way is numbered, and a call is on the one whose newest call it is just below.
+// Where such a stack begins is not known. So calls that are near each other are taken to be on one stack. Each stack that has
+// calls under way has a number, and a call belongs to the stack whose newest call it is just below.
 
-// near is how far below a call the next one on its stack is at most, in bytes; stacks are further apart.
+// near is the greatest distance, in bytes, between a call and the next one on its stack; stacks are further apart.
 const near = 8 << 10
 
 // stacks are those of processes that are no thread's own.
@@ -21,14 +21,14 @@ type stacks struct {
 
 type threadOf struct{ pid, tid int }
 
-// callAt is what tells that a return is of a certain call.
+// callAt identifies a call by its process, its function and its place on the stack.
 type callAt struct {
 	pid   int
 	name  string
 	place uint64
 }
 
-// mostGone is how many calls are remembered that were said to be unwound.
+// mostGone limits how many unwound calls are remembered.
 const mostGone = 1 << 16
 
 // stackOf is the number of the stack of a call of a process, at the return address's place; 0 for a thread's own. A return is on the stack that has

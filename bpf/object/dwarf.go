@@ -12,11 +12,7 @@ import (
 // the words of BTF, which has only what variables, maps and functions are made of. nil where there is none.
 // Errors: the information is damaged.
 func Named(r io.ReaderAt, name string) (btf.Type, error) {
-	f, err := elf.NewFile(r)
-	if err != nil {
-		return nil, err
-	}
-	info, err := debugInfo(f)
+	info, err := debugInfo(r)
 	if err != nil || info == nil {
 		return nil, err
 	}
@@ -40,11 +36,7 @@ func Named(r io.ReaderAt, name string) (btf.Type, error) {
 // Locals are the structures of a size that the functions' variables have, or point to, once each.
 // Errors: the information is damaged.
 func Locals(r io.ReaderAt, size int64) (types []btf.Type, err error) {
-	f, err := elf.NewFile(r)
-	if err != nil {
-		return nil, err
-	}
-	info, err := debugInfo(f)
+	info, err := debugInfo(r)
 	if err != nil || info == nil {
 		return nil, err
 	}
@@ -107,7 +99,11 @@ func structureOf(t dwarf.Type) *dwarf.StructType {
 
 // debugInfo is an object's debug information. The library's own way to it knows no relocations of eBPF; they
 // are of sections that begin at 0, and so leave all as it is.
-func debugInfo(f *elf.File) (*dwarf.Data, error) {
+func debugInfo(r io.ReaderAt) (*dwarf.Data, error) {
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil, err
+	}
 	data := func(name string) []byte {
 		s := f.Section(".debug_" + name)
 		if s == nil || s.Size > maxSection {

@@ -323,7 +323,7 @@ func (c *calls) work() {
 	}
 }
 
-// looked is when it was last asked which functions have missed returns, and what came of it.
+// looked caches which functions have missed returns.
 type looked struct {
 	next  time.Time
 	names map[string]bool

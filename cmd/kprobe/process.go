@@ -49,10 +49,10 @@ func report(err error) {
 	}
 }
 
-// reported is what has been reported.
+// reported are the errors that were printed lately.
 var reported lately
 
-// lately are texts, as many as somebody may still have before his eyes.
+// lately keeps the last texts, about as many as a terminal shows.
 type lately struct {
 	mu    sync.Mutex
 	texts []string
