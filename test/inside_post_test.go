@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -31,11 +32,18 @@ const seesText = `
 
 // A post-handler needs its stop, whatever instruction it is behind; a program at the same
 // one, and one that only counts, have run by then (kprobes.txt 5: the point is unoptimized).
-func TestPostHandlersOfPrograms(t *testing.T) {
+func TestPostHandlersOfPrograms(t *testing.T) { testPostHandlersOfPrograms(t, nil) }
+
+func TestPostHandlersOfProgramsAside(t *testing.T) {
+	testPostHandlersOfPrograms(t, &kprobe.Options{Concurrent: true})
+}
+
+func testPostHandlersOfPrograms(t *testing.T, options *kprobe.Options) {
+	t.Helper()
 	path := testprog.Build(t, "insns", "-O2", "-fcf-protection=full")
 	p := testprog.Start(t, path)
 	want := p.Round("1")
-	s := attach(t, p.Pid, nil)
+	s := attach(t, p.Pid, options)
 	ps := load(t, s, []*bpf.MapSpec{{Name: "seen", Type: bpf.RingBuf, MaxEntries: 1 << 22}}, nil, map[string]string{"sees": seesText})
 	sees, err := ps.Program("sees")
 	ok(t, err)
@@ -50,8 +58,9 @@ func TestPostHandlersOfPrograms(t *testing.T) {
 	programs = registerAll(t, s, programs)
 	s.WaitOptimized()
 	before := optimized(s)
+	var behind atomic.Uint64
 	for i, kp := range programs {
-		post := &kprobe.Kprobe{Addr: kp.Addr, PostHandler: func(*kprobe.Kprobe, *kprobe.Regs, uint64) {}}
+		post := &kprobe.Kprobe{Addr: kp.Addr, PostHandler: func(*kprobe.Kprobe, *kprobe.Regs, uint64) { behind.Add(1) }}
 		if i%3 > 0 {
 			posts = append(posts, post)
 		}
@@ -71,14 +80,18 @@ func TestPostHandlersOfPrograms(t *testing.T) {
 			t.Errorf("%v: the program has missed %d hits", kp.Addr, kp.NMissed())
 		}
 	}
-	reached := 0
+	reached, ran := 0, uint64(0)
 	for _, kp := range posts {
+		ran += kp.Hits()
 		if kp.Hits() != hits[kp.Addr.String()] {
 			t.Errorf("%v: %d hits with the post-handler, %d of the program", kp.Addr, kp.Hits(), hits[kp.Addr.String()])
 		}
 		if kp.Hits() > 0 {
 			reached++
 		}
+	}
+	if behind.Load() != ran {
+		t.Errorf("%d post-handlers ran of %d hits", behind.Load(), ran)
 	}
 	if reached < len(posts)*9/10 {
 		t.Errorf("only %d of %d instructions with both were executed", reached, len(posts))

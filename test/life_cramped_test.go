@@ -176,7 +176,7 @@ func needCramped(t *testing.T) {
 // alone from then on, which is told once; another's call is a hit.
 func TestCrampedStacks(t *testing.T) {
 	needCramped(t)
-	for _, kind := range append(crampedKinds, "count, by traps", "program, by traps", "program swap, by traps", "program post", "program swap exits, aside") {
+	for _, kind := range append(crampedKinds, "count, by traps", "program, by traps", "program swap, by traps", "program post", "program post, aside", "program swap exits, aside") {
 		t.Run(kind, func(t *testing.T) { testCramped(t, kind) })
 	}
 }
@@ -362,12 +362,13 @@ func testCrampedAlone(t *testing.T, flags ...string) {
 // Threads find no room while the probes there come and go: their faults are ours, wherever they are when it is looked after them.
 func TestCrampedStacksWhileProbesComeAndGo(t *testing.T) {
 	needCramped(t)
-	for _, kind := range []string{"count", "program swap exits"} {
+	for _, kind := range []string{"count", "program swap exits", "program post, aside"} {
 		t.Run(kind, func(t *testing.T) {
+			kind, aside := strings.CutSuffix(kind, ", aside")
 			p := startCramped(t)
 			before := remainsOf(t, p.Pid)
 			begin := func() *kprobe.Session {
-				return attach(t, p.Pid, &kprobe.Options{Report: func(err error) {
+				return attach(t, p.Pid, &kprobe.Options{Concurrent: aside, Report: func(err error) {
 					if !strings.Contains(err.Error(), crampedTold) {
 						t.Errorf("reported: %v", err)
 					}

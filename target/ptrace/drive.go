@@ -3,6 +3,7 @@
 package ptrace
 
 import (
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -161,9 +162,20 @@ func (p *Process) drive(t *thread, how, signal int) (fault int, err error) {
 			if sig := ws.StopSignal(); sig != unix.SIGTRAP {
 				fault = int(sig)
 			}
+			p.leaveUnread(t)
 			return fault, nil
 		}
 		read(t.tid) // an interruption, or an event of a call that it cannot be in
 		t.asked = false
+	}
+}
+
+// leaveUnread takes note of a report that Drive leaves with the kernel. The one before may have been put aside, by a Wait while its
+// handlers ran: were this one not known, the next Wait would take it for the thread's next stop. The registers have the mark of a
+// trap that has been dealt with, whatever the report is for.
+func (p *Process) leaveUnread(t *thread) {
+	t.trapped, t.dealt = true, false
+	if !slices.Contains(p.unread, t) {
+		p.unread = append(p.unread, t)
 	}
 }
