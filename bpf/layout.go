@@ -55,7 +55,7 @@ const (
 	FlagWriteOnly   = 1 << 8                                           // BPF_F_WRONLY_PROG
 	FlagMmapable    = 1 << 10
 	knownMapFlags   = FlagNoPrealloc | flagsIgnored | FlagReadOnly | FlagWriteOnly | FlagMmapable
-	maxSegment      = 1 << 40
+	maxSegment      = 1 << 43
 	segmentAlign    = 64
 	maxKey          = 16 << 10 // strings are keys
 	MaxValue        = 1 << 20  // bytes of a value

@@ -211,6 +211,15 @@ type Sharer interface {
 	Unshare(ours []byte) error
 }
 
+// Grower is a Sharer whose memory need not all be there at once.
+type Grower interface {
+	// Resize has the first size bytes be there of what was shared: less than before only where nobody has come to the rest. Who comes to what
+	// is not there gets SIGBUS, and nobody makes it by locking all of its memory.
+	Resize(ours []byte, size int) error
+	// Written is how many bytes of it exist.
+	Written(ours []byte) int
+}
+
 // Pool is memory that several targets can have in common with us (internal/pool).
 type Pool interface {
 	Ours() []byte

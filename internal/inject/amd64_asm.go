@@ -248,7 +248,12 @@ func (a *asm) ret() { a.put(x86.ByteRet) }
 // hash encodes dst = uint32(src) * hashFactor.
 func (a *asm) hash(dst, src arch.Reg) {
 	factor := uint32(hashFactor)
-	a.put(x86.AppendImm(x86.Append(nil, 4, x86.OpImulImm, x86.Of(dst), x86.In(x86.Of(src))), 4, int32(factor))...)
+	a.multiply(4, dst, src, int32(factor))
+}
+
+// multiply encodes dst = src * factor, of a size.
+func (a *asm) multiply(size int, dst, src arch.Reg, factor int32) {
+	a.put(x86.AppendImm(x86.Append(nil, size, x86.OpImulImm, x86.Of(dst), x86.In(x86.Of(src))), 4, factor)...)
 }
 
 // shift shifts a register of a size by a constant.

@@ -236,8 +236,12 @@ func (b *builder) findSelf() {
 
 // entry makes b.state the address in the table where the entry of b.key should be.
 func (b *builder) entry() {
-	b.hash(b.state, b.key)
-	b.shr32(b.state, hashShift)
+	shift := byte(hashShift64)
+	if b.narrow {
+		shift = hashShift32
+	}
+	b.multiply(b.word(), b.state, b.key, keyFactor)
+	b.shift(b.word(), x86.Shr, b.state, shift)
 	b.and32(b.state, hashMask)
 	b.nearby(x86.Add.ToReg(), b.state, b.d.Area.table())
 }

@@ -47,7 +47,8 @@ var names = map[string]int64{
 	"HEAD_CURRENT": headCurrent, "HEAD_CRED": headCurrent + 4, "HEAD_UID": headUID, "HEAD_GID": headUID + 4,
 	"HEAD_CLOCK_BASE": headClock, "HEAD_CLOCK_MULT": headClock + 8, "HEAD_CLOCK_SHIFT": headClock + 16, "HEAD_CLOCK_BOOT": headClock + 24,
 	"HEAD_READS_BASE": headReadsBase, "HEAD_PROOF": headProof, "HEAD_SHARED": headShared, "HEAD_ANY_SHARED": headAnyShared,
-	"HASH_FACTOR": hashFactor - 1<<32, "HASH_SHIFT": hashShift, "HASH_MASK": hashMask, "ODD_KEY": oddKey, "ODD_BIT": oddBit, "KEY_ALIGN": keyAlign - 1,
+	"HASH_FACTOR": hashFactor - 1<<32, "KEY_FACTOR": keyFactor, "HASH_SHIFT32": hashShift32, "HASH_SHIFT64": hashShift64, "HASH_MASK": hashMask,
+	"ODD_KEY": oddKey, "ODD_BIT": oddBit, "KEY_ALIGN": keyAlign - 1,
 	"HEAD_FILES": headFiles, "FILE_ALIGN": fileAlign - 1,
 	"TABLE_WINDOW": tableWindow, "ENTRY_SIZE": entrySize, "TOMBSTONE": tombstone,
 

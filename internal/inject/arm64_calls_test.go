@@ -144,7 +144,7 @@ func newA64Caller(t *testing.T, calls int, e Enter, withEnd bool) *a64Caller {
 
 // used are the parts of the segment that code works with: all but the table of goroutines.
 func (c *a64Caller) used() [][2]int {
-	return [][2]int{{0, c.seg.poolAt()}, {c.seg.poolAt() + ownersSize, c.seg.extraAt() + int(c.maps.Size)}}
+	return append(headParts(c.seg, a64Pointer), [][2]int{{c.seg.awayAt(), c.seg.poolAt()}, {c.seg.poolAt() + ownersSize, c.seg.extraAt() + int(c.maps.Size)}, {c.seg.statesAt(), c.seg.Size()}}...)
 }
 
 func (c *a64Caller) store() {

@@ -49,30 +49,30 @@ const (
 	a64RestoreLink = 0xa9417be2 // ldp x2, x30, [sp, #16]
 	a64Reach       = 0xf84003ff // ldur xzr, [sp, #field]
 
-	a64Load      = a64.LDR                    // ldr x, [base, #field*8]
-	a64Store     = a64.STR                    // str x, [base, #field*8]
-	a64Store32   = 0xb9000000                 // str w, [base, #field*4]
-	a64LoadByte  = 0x39400000                 // ldrb w, [base, #field]
-	a64StoreByte = 0x39000000                 // strb w, [base, #field]
-	a64AddImm    = a64.AddImm                 // add x, x, #field; of sp, too
-	a64SubImm    = a64.SubImm                 // sub x, x, #field
-	a64Add       = 0x8b000000                 // add x, x, x
-	a64Sub       = 0xcb000000                 // sub x, x, x
-	a64Mul32     = 0x1b007c00                 // mul w, w, w
-	a64Move      = 0xaa0003e0                 // mov x, x
-	a64ADR       = a64.ADR                    // adr x, pc+field
-	a64CBZ       = a64.CBZ | a64.Wide         // cbz x, pc+field*4
-	a64CBNZ      = a64.CBNZ | a64.Wide        // cbnz x, pc+field*4
-	a64CBNZ32    = a64.CBNZ                   // cbnz w, pc+field*4
-	a64B         = a64.B                      // b pc+field*4
-	a64BL        = a64.BL                     // bl pc+field*4
-	a64BR        = a64.BR                     // br x
-	a64GetTP     = 0xd53bd040                 // mrs x, tpidr_el0
-	a64GetFlags  = 0xd53b4200                 // mrs x, nzcv
-	a64SetFlags  = 0xd51b4200                 // msr nzcv, x
-	a64One       = 0x52800020                 // mov w, #1
-	a64Hash      = 0x53007c00 | hashShift<<16 // lsr w, w, #hashShift
-	a64HashMask  = 0x121c2400                 // and w, w, #hashMask
+	a64Load      = a64.LDR                        // ldr x, [base, #field*8]
+	a64Store     = a64.STR                        // str x, [base, #field*8]
+	a64Store32   = 0xb9000000                     // str w, [base, #field*4]
+	a64LoadByte  = 0x39400000                     // ldrb w, [base, #field]
+	a64StoreByte = 0x39000000                     // strb w, [base, #field]
+	a64AddImm    = a64.AddImm                     // add x, x, #field; of sp, too
+	a64SubImm    = a64.SubImm                     // sub x, x, #field
+	a64Add       = 0x8b000000                     // add x, x, x
+	a64Sub       = 0xcb000000                     // sub x, x, x
+	a64Mul       = 0x9b007c00                     // mul x, x, x
+	a64Move      = 0xaa0003e0                     // mov x, x
+	a64ADR       = a64.ADR                        // adr x, pc+field
+	a64CBZ       = a64.CBZ | a64.Wide             // cbz x, pc+field*4
+	a64CBNZ      = a64.CBNZ | a64.Wide            // cbnz x, pc+field*4
+	a64CBNZ32    = a64.CBNZ                       // cbnz w, pc+field*4
+	a64B         = a64.B                          // b pc+field*4
+	a64BL        = a64.BL                         // bl pc+field*4
+	a64BR        = a64.BR                         // br x
+	a64GetTP     = 0xd53bd040                     // mrs x, tpidr_el0
+	a64GetFlags  = 0xd53b4200                     // mrs x, nzcv
+	a64SetFlags  = 0xd51b4200                     // msr nzcv, x
+	a64One       = 0x52800020                     // mov w, #1
+	a64Hash      = 0xd340fc00 | hashShift64<<16   // lsr x, x, #hashShift64
+	a64HashMask  = 0x121c0000 | (tableBits-1)<<10 // and w, w, #hashMask
 
 	a64NOP = a64.NOP
 )
@@ -267,8 +267,8 @@ func (b *armBuilder) find() error {
 	b.branch(a64CBNZ32, a64Tmp, unknown)
 	b.word(a64GetTP | a64Tmp)
 	b.branch(a64CBZ, a64Tmp, unknown)
-	b.constant(a64State, hashFactor)
-	b.word(a64Mul32 | a64State<<16 | a64Tmp<<5 | a64State)
+	b.constant(a64State, keyFactor)
+	b.word(a64Mul | a64State<<16 | a64Tmp<<5 | a64State)
 	b.word(a64Hash | a64State<<5 | a64State)
 	b.word(a64HashMask | a64State<<5 | a64State)
 	b.access(a64Load, a64Other, a64Other, areaTable)

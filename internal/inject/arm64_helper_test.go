@@ -72,6 +72,19 @@ func foreignHost(t testing.TB, l Layout) *host {
 	return h
 }
 
+// headParts are the parts of a segment's head that threads with some keys work with: all of it where one of them is known by its id.
+func headParts(s *Segment, keys ...uint64) [][2]int {
+	parts := [][2]int{{0, headTable}, {s.sinkAt(), s.awayAt()}}
+	for _, key := range keys {
+		if key == 0 {
+			return [][2]int{{0, s.awayAt()}}
+		}
+		start := headTable + s.hash(key)
+		parts = append(parts, [2]int{start, start + tableWindow*entrySize})
+	}
+	return parts
+}
+
 // foreignDriver calls helpers one by one, from a state's private stack.
 func foreignDriver(t testing.TB, maps ...*bpf.MapSpec) *driver {
 	t.Helper()
@@ -127,7 +140,7 @@ func (d *driver) called() (answers []uint64, faults int) {
 func (d *driver) used() [][2]int {
 	at := d.seg.extraAt()
 	const chain = bufferAt + 1<<20 // TestStackID's
-	return [][2]int{{0, at + int(d.maps.Size)}, {at + bufferAt, at + bufferAt + d.buffers}, {at + chain, at + chain + 1<<10}}
+	return append(headParts(d.seg), [][2]int{{d.seg.awayAt(), at + int(d.maps.Size)}, {at + bufferAt, at + bufferAt + d.buffers}, {at + chain, at + chain + 1<<10}, {d.seg.statesAt(), d.seg.Size()}}...)
 }
 
 // jitResult is the register of a helper's answer.
@@ -182,7 +195,7 @@ func TestARM64Identify(t *testing.T) {
 		}
 		return arch.Addr(s.X[1]), s.X[0]
 	}
-	number := func(state arch.Addr) int { return int(state-h.seg.stateAddr(0)) / h.seg.stride() }
+	number := func(state arch.Addr) int { return h.seg.numberOf(uint64(state)) }
 	known := h.seg.Assign(Thread{Key: 0x7000_0010, TID: 1})
 	if s, _ := identify(0x7000_0010); number(s) != known {
 		t.Errorf("a known thread has the state %v", s)

@@ -81,14 +81,22 @@ func TestARM64Programs(t *testing.T) {
 
 	number := h.seg.Assign(Thread{Key: pointer, TID: h.pid})
 	clean := bytes.Clone(h.seg.mem)
+	var used [][2]int
 	load := func(key uint64) {
 		copy(h.seg.mem, clean)
 		if key != pointer {
 			h.seg.Release(pointer) // it is unknown
 		}
-		m.Write(hostSegment, h.seg.mem[:h.seg.extraAt()+int(maps.Size)])
+		used = append(headParts(h.seg, pointer, key), [][2]int{{h.seg.awayAt(), h.seg.extraAt() + int(maps.Size)}, {h.seg.statesAt(), h.seg.Size()}}...)
+		for _, r := range used {
+			m.Write(hostSegment+uint64(r[0]), h.seg.mem[r[0]:r[1]])
+		}
 	}
-	fetch := func() { copy(h.seg.mem, m.Read(hostSegment, h.seg.extraAt()+int(maps.Size))) }
+	fetch := func() {
+		for _, r := range used {
+			copy(h.seg.mem[r[0]:r[1]], m.Read(hostSegment+uint64(r[0]), r[1]-r[0]))
+		}
+	}
 
 	brk := arch.ARM64.Break
 	probed := []byte{0x63, 0x04, 0x00, 0x91} // add x3, x3, #1

@@ -37,7 +37,7 @@ func (a *Area) Atomically(r *arch.Regs) bool {
 			continue
 		}
 		off, to := int(arch.Addr(r[p.addr])-a.seg.Addr), p.done
-		if off < 0 || off >= headSize || off%4 != 0 || p.expects != 0 && off%8 != 0 {
+		if off < 0 || off >= a.seg.tableEnd() || off%4 != 0 || p.expects != 0 && off%8 != 0 {
 			return false
 		}
 		if p.expects == 0 {

@@ -70,13 +70,14 @@ func (s *Segment) away(state int) (all []Call) {
 	if s.mem[awayAny] == 0 {
 		return nil
 	}
+	keys := s.awayKey(0)
 	for n := range s.awayEntries() {
-		slot := s.get(s.awayKey(n))
+		slot := s.get(keys + 8*n)
 		if slot <= awayClaimed {
 			continue
 		}
 		at := s.awayCall(n)
-		owner := int(arch.Addr(s.get(at+callOwner))-s.stateAddr(0)) / s.stride()
+		owner := s.numberOf(s.get(at + callOwner))
 		if state < 0 || owner == state {
 			c := s.call(at, owner, slot)
 			c.away = true

@@ -4,7 +4,7 @@ package inject
 // a state's address for each number, the sink's where there is no such CPU.
 
 // MaxCPUs is one more than the greatest number of a CPU that can have a state.
-const MaxCPUs = (headTable - headCPUs) / 8
+const MaxCPUs = (headFiles - headCPUs) / 8
 
 // initCPUs says that there are none.
 func (s *Segment) initCPUs() {

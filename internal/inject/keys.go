@@ -185,7 +185,7 @@ func (s *Segment) Rekey(from, to uint64) {
 
 // entry is where in the table a key is; 0 for nowhere.
 func (s *Segment) entry(key uint64) int {
-	start := headTable + hash(key)
+	start := headTable + s.hash(key)
 	for e := start; e < start+tableWindow*entrySize; e += entrySize {
 		if s.get(e) == key {
 			return e
@@ -217,7 +217,7 @@ func (s *Segment) forsake(i int) {
 // thread has left there is spare then.
 func (s *Segment) vacant(key uint64) int {
 	const ours = tombstone + 1 // a key that no thread has: keeps others off
-	start := headTable + hash(key)
+	start := headTable + s.hash(key)
 	for _, spare := range []bool{false, true} {
 		for e := start; e < start+tableWindow*entrySize; e += entrySize {
 			k := s.get(e)
@@ -244,6 +244,7 @@ func (s *Segment) Acquaint(t Thread) {
 	}
 	at := s.state(i)
 	s.put(at+jit.StatePidTgid, s.get(headTgid)|uint64(uint32(t.TID)))
+	s.setTID(i, uint32(t.TID))
 	s.put(at+stateStackLow, uint64(t.StackLow))
 	s.put(at+stateStackHigh, uint64(t.StackHigh))
 	s.setComm(i, t.Comm)

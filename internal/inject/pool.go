@@ -21,8 +21,8 @@ const (
 	poolCalls      = headCalls + 8  // their address
 	poolGiven      = headCalls + 16 // batches: the first one's first call, by its number plus 1; above that a count of changes
 	poolData       = headCalls + 24 // address of their data
-	poolGoroutines = headSink + 32  // address of the table of goroutines
-	poolGoid       = headSink + 40  // where a goroutine's id is in its descriptor, 0 for unknown; 4 bytes
+	poolGoroutines = headGo         // address of the table of goroutines
+	poolGoid       = headGo + 8     // where a goroutine's id is in its descriptor, 0 for unknown; 4 bytes
 
 	poolBatch = 64
 )

@@ -23,7 +23,7 @@ const (
 	headAlive     = 8
 	headDead      = headAlive + 3
 	headNext      = 16 // the first state that was never given out; 4 bytes
-	headMax       = 20 // how many there are; 4 bytes
+	headMax       = 20 // how many may be given out; 4 bytes: see Allow
 	headStates    = 24 // address of state 0
 	headStride    = 32 // from one state to the next
 	headTgid      = 40 // the process's id in the upper half
@@ -42,28 +42,41 @@ const (
 	headAnyShared = headShared + 8*(maxShared+1) // anyPointer where there are more
 	headSlots     = 192                          // see slots.go
 	headAway      = 224                          // see away.go
-	headCPUs      = 512                          // addresses of states, by the numbers of CPUs
-	headTable     = 4096
+	headGo        = 512                          // two words of pool.go
+	headCPUs      = 528                          // addresses of states, by the numbers of CPUs
+	headFiles     = 4096                         // see SetFiles
+	headTable     = headFiles + 16*(maxFiles+1)
 )
 
 // The table finds a thread's state by its key, which is one word that is no other
 // live thread's: see ThreadKey. Open addressing without removal: a key that is gone
 // leaves a tombstone, and the next thread that comes that way takes the entry and its
-// state over.
+// state over. Three of four entries are free when as many states are given out as any segment has, so that hardly any key finds none in
+// its window.
 const (
-	tableBits   = 10
-	tableSize   = 1 << tableBits
-	tableWindow = 16 // how far from its place an entry may be; as many extra ones are at the end
+	tableWindow = 32 // how far from its place an entry may be; as many extra ones are at the end
 	entrySize   = 16 // the key, the state's address
 	tombstone   = 1
-	hashFactor  = 0x9e3779b1
-	hashShift   = 32 - tableBits - 4 // what is left is the entry's offset, when masked
-	hashMask    = (tableSize - 1) * entrySize
+	keyFactor   = 0x4d658221 // below 2^31, so that it is the same number for all instructions; found by trial: see TestTableHasRoom
+	tableBits   = 16         // of a hash
+	hashShift32 = 32 - tableBits - 4
+	hashShift64 = 48 - tableBits - 4 // addresses have 48 bits, and stacks may be as far apart as those above 32 say
+	hashMask    = (1<<tableBits - 1) * entrySize
 
-	headFiles = headTable + (tableSize+tableWindow)*entrySize // see SetFiles
-
-	headSize = headFiles + 16*(maxFiles+1)
+	// MaxThreads is how many states a segment can have.
+	MaxThreads = 1<<(tableBits-2) - 1
 )
+
+// tableSize is how many entries the table has besides the extra ones.
+func (l Layout) tableSize() int {
+	if l.Slots {
+		return 0 // CPUs are not looked for
+	}
+	return 1 << tableBits
+}
+
+// tableEnd is where the table ends, and with it the head.
+func (l Layout) tableEnd() int { return headTable + (l.tableSize()+tableWindow)*entrySize }
 
 // StackSize is a thread's private stack for programs, in bytes.
 const StackSize = 16 << 10
@@ -170,8 +183,10 @@ type Layout struct {
 
 func (l Layout) stride() int { return roundUp(stackSize+stateCounters+8*l.Counters, pageSize) }
 
-// awayAt is where the table of calls begins that are away, poolAt where the pool of calls does, and extraAt where maps and rings do.
-func (l Layout) awayAt() int { return roundUp(headSize, pageSize) + (l.Threads+1)*l.stride() }
+// sinkAt is where the sink begins, awayAt where the table of calls does that are away, poolAt where the pool of calls does, extraAt
+// where maps and rings do, and statesAt where the states do.
+func (l Layout) sinkAt() int { return roundUp(l.tableEnd(), pageSize) }
+func (l Layout) awayAt() int { return l.sinkAt() + l.stride() }
 func (l Layout) poolAt() int { return l.awayAt() + l.awaySize() }
 func (l Layout) extraAt() int {
 	if l.Gate {
@@ -180,10 +195,18 @@ func (l Layout) extraAt() int {
 	return l.trapsAt()
 }
 
+func (l Layout) statesAt() int { return roundUp(l.extraAt()+l.Extra, pageSize) }
+
 // Size is how many bytes of address space the segment takes; memory only where it is touched.
-func (l Layout) Size() int { return roundUp(l.extraAt()+l.Extra, pageSize) }
+func (l Layout) Size() int { return l.SizeFor(l.Threads) }
+
+// SizeFor is how many of these are of use while no more states than so many are given out.
+func (l Layout) SizeFor(states int) int { return l.statesAt() + states*l.stride() }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
+
+// hashFactor is of the other tables' hashes.
+const hashFactor = 0x9e3779b1
 
 // Segment is the shared memory of one target as its controller sees it. All
 // methods may be called while threads of the target run.
@@ -192,12 +215,18 @@ type Segment struct {
 	Addr    arch.Addr // in the target
 	machine *machine
 	mem     []byte // the controller's mapping of it
+	first   int    // where in it state 0 is
+	step    int    // from one to the next
 
 	goroutines bool // may be owners
 	careful    atomic.Bool
 	readers    *Readers
 	stale      map[int]int // entries of keys that were given up, and the states that they lead to
 	spare      []int       // states that no entry leads to
+	freed      []int       // entries whose thread has ended, and that have its state perhaps
+	tids       []uint32    // of states that were assigned, by number; 0 where only the state itself knows
+	allow      func(states int) bool
+	agreed     int // states that it has agreed to
 }
 
 // NewSegment prepares a fresh (zeroed) mapping that the target has at addr, but for the states of
@@ -212,7 +241,7 @@ func NewSegment(a *arch.Arch, l Layout, addr arch.Addr, mem []byte, tgid int) (*
 	if len(mem) < l.Size() {
 		return nil, fmt.Errorf("a segment of %d bytes in %d", l.Size(), len(mem))
 	}
-	s := &Segment{Layout: l, Addr: addr, machine: m, mem: mem, stale: make(map[int]int)}
+	s := &Segment{Layout: l, Addr: addr, machine: m, mem: mem, first: l.statesAt() + stackSize, step: l.stride(), stale: make(map[int]int)}
 	copy(mem, Magic)
 	s.put(headStates, uint64(s.stateAddr(0)))
 	s.put(headStride, uint64(l.stride()))
@@ -262,17 +291,33 @@ func (s *Segment) Lose(n int) { atomic.AddUint64(s.word(s.state(s.Threads)+count
 
 // newState gives out the next state that never was, and makes it; the sink where there is none.
 func (s *Segment) newState() int {
-	i := int(atomic.AddUint32(s.word32(headNext), 1) - 1)
-	if i >= s.Threads {
-		return s.Threads
+	for s.Reserve(1) {
+		next := atomic.LoadUint32(s.word32(headNext))
+		if int(next) >= s.Allowed() {
+			return s.Threads
+		}
+		if atomic.CompareAndSwapUint32(s.word32(headNext), next, next+1) {
+			s.initState(int(next))
+			return int(next)
+		}
 	}
-	s.initState(i)
-	return i
+	return s.Threads
 }
 
-// state is the offset of state i, stateAddr its address in the target.
+// state is the offset of state i, stateAddr its address in the target. The sink has the number behind the last one.
 func (s *Segment) state(i int) int {
-	return roundUp(headSize, pageSize) + i*s.stride() + stackSize
+	if i == s.Threads {
+		return s.sinkAt() + stackSize
+	}
+	return s.first + i*s.step
+}
+
+// numberOf is the number of the state at an address.
+func (s *Segment) numberOf(addr uint64) int {
+	if at := s.offset(addr); at >= s.first {
+		return (at - s.first) / s.step
+	}
+	return s.Threads
 }
 
 func (s *Segment) stateAddr(i int) arch.Addr { return s.Addr + arch.Addr(s.state(i)) }
@@ -341,6 +386,7 @@ func (s *Segment) Assign(t Thread) int {
 	s.forsake(i) // whoever it was
 	at := s.state(i)
 	s.put(at+jit.StatePidTgid, s.get(headTgid)|uint64(uint32(t.TID)))
+	s.setTID(i, uint32(t.TID))
 	s.put(at+stateKey, t.Key)
 	s.exited(i)
 	for _, c := range s.nested(i) {
@@ -366,7 +412,7 @@ func (s *Segment) setComm(i int, comm string) {
 func (s *Segment) claim(key uint64) int {
 again:
 	free := -1
-	start := hash(key)
+	start := s.hash(key)
 	for e := start; e < start+tableWindow*entrySize; e += entrySize {
 		k := s.get(headTable + e)
 		if k == key {
@@ -395,9 +441,9 @@ func (s *Segment) bound(e int) int {
 		s.spare = s.spare[:last]
 	}
 	if s.get(e+8) == 0 {
-		n := s.newState()
+		n := s.reclaim()
 		if n == s.Threads {
-			n = s.reclaim()
+			n = s.newState()
 		}
 		s.put(e+8, uint64(s.stateAddr(n)))
 	}
@@ -408,32 +454,43 @@ func (s *Segment) bound(e int) int {
 }
 
 // stateOf is the number of the state that an entry has.
-func (s *Segment) stateOf(e int) int {
-	return int(arch.Addr(s.get(e+8))-s.stateAddr(0)) / s.stride()
-}
+func (s *Segment) stateOf(e int) int { return s.numberOf(s.get(e + 8)) }
 
 // reclaim takes a state from an entry that has no key any more; the sink where
-// there is none.
+// there is none. Memory of states stays bounded so by the threads that there are at a time.
 func (s *Segment) reclaim() int {
 	const ours = tombstone + 1 // a key that no thread has: keeps others off
-	for e := headTable; e < headSize; e += entrySize {
-		if s.get(e+8) == 0 || !atomic.CompareAndSwapUint64(s.word(e), tombstone, ours) {
-			continue
+	for len(s.freed) > 0 {
+		last := len(s.freed) - 1
+		e := s.freed[last]
+		s.freed = s.freed[:last]
+		if !atomic.CompareAndSwapUint64(s.word(e), tombstone, ours) {
+			continue // another thread has come that way
 		}
-		i := s.stateOf(e)
+		i := s.Threads
+		if s.get(e+8) != 0 {
+			i = s.stateOf(e)
+		}
 		s.put(e+8, 0)
 		s.put(e, tombstone)
-		return i
+		if i < s.Threads {
+			return i
+		}
 	}
 	return s.Threads
 }
 
 // hash is the offset in the table where the search for a key begins.
-func hash(key uint64) int { return int(uint32(key)*hashFactor>>hashShift) & hashMask }
+func (s *Segment) hash(key uint64) int {
+	if s.machine.narrow() {
+		return int(uint32(key) * keyFactor >> hashShift32 & hashMask)
+	}
+	return int(key * keyFactor >> hashShift64 & hashMask)
+}
 
 // Find is the number of the state of a key, or -1.
 func (s *Segment) Find(key uint64) int {
-	start := hash(key)
+	start := s.hash(key)
 	for e := start; e < start+tableWindow*entrySize; e += entrySize {
 		if s.get(headTable+e) == key {
 			return s.bound(headTable + e)
@@ -445,7 +502,7 @@ func (s *Segment) Find(key uint64) int {
 // Release takes a thread's key away when it has exited, so that its state can
 // be another's. Its counters stay, and go on counting from there.
 func (s *Segment) Release(key uint64) {
-	start := headTable + hash(key)
+	start := headTable + s.hash(key)
 	for e := start; e < start+tableWindow*entrySize; e += entrySize {
 		if s.get(e) != key {
 			continue
@@ -454,6 +511,7 @@ func (s *Segment) Release(key uint64) {
 			s.put(e+8, 0) // whoever comes next may have more luck
 		}
 		s.put(e, tombstone)
+		s.freed = append(s.freed, e)
 		return
 	}
 }
@@ -462,9 +520,13 @@ func (s *Segment) Release(key uint64) {
 // was given meanwhile stays.
 func (s *Segment) Forget(tid int) {
 	for i := range s.given() {
+		if known := s.tid(i); known != 0 && known != uint32(tid) {
+			continue // most are, and their memory is far apart
+		}
 		at := s.state(i)
 		if uint32(s.get(at+jit.StatePidTgid)) == uint32(tid) {
 			s.put(at+jit.StatePidTgid, s.get(headTgid))
+			s.setTID(i, 0)
 			s.exited(i)
 			s.forsake(i)
 			s.Release(s.get(at + stateKey))
@@ -538,7 +600,7 @@ func (s *Segment) ClearCounter(n int) {
 func (s *Segment) Given() int { return s.given() }
 
 func (s *Segment) given() int {
-	return min(int(atomic.LoadUint32(s.word32(headNext))), s.Threads)
+	return int(min(atomic.LoadUint32(s.word32(headNext)), atomic.LoadUint32(s.word32(headMax))))
 }
 
 // counter is a counter's offset from the state.

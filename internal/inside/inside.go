@@ -35,6 +35,14 @@ func Apart(a *arch.Arch) arch.Addr {
 	return (lowest+step-1)&^(step-1) + step*arch.Addr(rand.Uint64N(places))
 }
 
+// Wide is where there is room for shared memory that Apart has none for: large rings of many threads; 0 where there is none.
+func Wide(a *arch.Arch) arch.Addr {
+	if a.PtrSize == 4 {
+		return 0
+	}
+	return a.UserEnd / 4
+}
+
 // Config says what the target is like.
 type Config struct {
 	ISA     isa.ISA
@@ -86,26 +94,43 @@ type Room struct {
 }
 
 // Processes have room for all that they may need: memory is taken as it is used, and what is
-// reserved is addresses, 8 GiB of them.
-var Processes = Room{Threads: 1023, Counters: 1 << 20, Away: 64 << 10, Calls: 32 << 10}
+// reserved is addresses, 136 GiB of them.
+var Processes = Room{Threads: inject.MaxThreads, Counters: 1 << 20, Away: 64 << 10, Calls: 32 << 10}
 
-// narrow is for processes whose addresses have 32 bits: 60 MiB of them.
+// fewThreads are as many as have room where addresses are dear.
+const fewThreads = 1023
+
+// narrow is for processes whose addresses have 32 bits: 60 MiB of them, and more for more threads.
 var narrow = Room{Threads: 255, Counters: 8 << 10, Away: 16 << 10, Calls: 4 << 10}
 
 // least is for processes that may not have more addresses (RLIMIT_AS), or that keep all
-// of their memory locked: there what is reserved is taken at once. 35 MiB.
+// of their memory locked: there what is reserved is taken at once. 36 MiB, and more for more threads.
 var least = Room{Threads: 255, Counters: 4 << 10, Away: 16 << 10, Calls: 4 << 10}
 
-// Less is the next smaller room; false where there is none.
-func (r Room) Less() (Room, bool) {
+// For is a room that a process with so many threads fits in, and three times as many more.
+func (r Room) For(threads int) Room {
+	const most = 4095
+	for r.Threads < most && r.Threads < 4*threads {
+		r.Threads = 2*r.Threads + 1
+	}
+	return r
+}
+
+// Less is the next smaller room for so many threads; false where there is none.
+func (r Room) Less(threads int) (Room, bool) {
 	switch {
-	case r.Slots || r.Counters <= least.Counters:
+	case r.Slots || r == least:
 		return r, false
+	case r.Threads > fewThreads && threads < fewThreads/2:
+		r.Threads = fewThreads
 	case r.Counters > 32<<10:
 		r.Counters = 32 << 10
-		return r, true
+	case r.Counters > least.Counters && r != least.For(threads):
+		return least.For(threads), true
+	default:
+		return least, true
 	}
-	return least, true
+	return r, true
 }
 
 // traceLayout is the ring for what programs print.

@@ -47,11 +47,12 @@ func Configure(t target.Target, m isa.ISA, golang bool) (Config, error) {
 	if t, ok := t.(target.Owned); ok {
 		c.UID, c.GID = t.Owner()
 	}
+	threads := len(t.Threads())
 	if m.Arch().PtrSize == 4 {
-		c.Room = narrow
+		c.Room = narrow.For(threads)
 	}
 	if t, ok := t.(target.Locker); ok && t.LocksMemory() {
-		c.Room = least
+		c.Room = least.For(threads)
 	}
 	if golang && m.Arch().PtrSize == 4 {
 		return c, errors.New("what runs in a Go program of 32 bits is not known")

@@ -38,6 +38,7 @@ type Within[P comparable] struct {
 	ours   []byte // our side of the memory
 	shared arch.Range
 	shares []*Share
+	growth growth
 
 	doubt   *time.Timer // see Reconsider
 	doubted time.Duration
@@ -125,7 +126,8 @@ func (w *Within[P]) Arrange(serves func(*arch.Arch) error) error {
 		return err
 	}
 	addr, ours, err := w.share(c.Room.Size())
-	for less, ok := c.Room.Less(); tooLarge(err) && ok; less, ok = less.Less() {
+	threads := len(on.T.Threads())
+	for less, ok := c.Room.Less(threads); tooLarge(err) && ok; less, ok = less.Less(threads) {
 		c.Room = less
 		addr, ours, err = w.share(c.Room.Size())
 	}
@@ -182,6 +184,9 @@ func (w *Within[P]) take(in *inside.Inside, ours []byte, occupied []arch.Range) 
 	if w.on.Kind.OnCPUs() {
 		w.on.Text.Gate = in
 		return nil // its CPUs are known already
+	}
+	if err := w.grows(); err != nil {
+		return err
 	}
 	if _, err := in.Trust(t, w.acquaintance(occupied)); err != nil {
 		return err
@@ -272,6 +277,8 @@ type Share struct {
 	inside.Memory
 	arch *arch.Arch  // that has a use for it
 	pool target.Pool // nil where it is this target's alone
+
+	written func(threads int) uint64 // what so many write to
 }
 
 // Share maps some: zeros, of which so many threads write so many bytes. Errors: the target's, explained.
@@ -284,7 +291,7 @@ func (w *Within[P]) Share(size int, written func(threads int) uint64) (*Share, e
 	if err != nil {
 		return nil, err
 	}
-	return w.keep(&Share{inside.Memory{Addr: addr, Ours: ours}, w.on.Arch, nil}), nil
+	return w.keep(&Share{inside.Memory{Addr: addr, Ours: ours}, w.on.Arch, nil, written}), nil
 }
 
 // SharePool maps a pool. Errors: the target's, explained; ENOTSUP where it can have none.
@@ -297,11 +304,12 @@ func (w *Within[P]) SharePool(p target.Pool) (*Share, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.keep(&Share{inside.Memory{Addr: addr, Ours: p.Ours()}, w.on.Arch, p}), nil
+	return w.keep(&Share{inside.Memory{Addr: addr, Ours: p.Ours()}, w.on.Arch, p, nil}), nil
 }
 
 func (w *Within[P]) keep(s *Share) *Share {
 	w.shares = append(w.shares, s)
+	w.growth.has(slices.Clone(w.shares))
 	return s
 }
 
@@ -337,6 +345,7 @@ func (w *Within[P]) Reshare(s *Share) error {
 
 func (w *Within[P]) lose(s *Share) {
 	w.shares = slices.DeleteFunc(w.shares, func(o *Share) bool { return o == s })
+	w.growth.has(slices.Clone(w.shares))
 }
 
 func (w *Within[P]) share(size int) (addr arch.Addr, ours []byte, err error) {
@@ -354,6 +363,9 @@ func (w *Within[P]) find(size int, share func(arch.Addr) error) (addr arch.Addr,
 	err = on.Owner.Insist(func(bool) (err error) {
 		if on.Kind.Apart() {
 			addr, err = on.Room.FindAbove(inside.Apart(on.Arch), size)
+			if at := inside.Wide(on.Arch); err != nil && at != 0 {
+				addr, err = on.Room.FindAbove(at, size)
+			}
 		} else {
 			addr, err = on.Room.Find(arch.Range{Start: on.Room.Floor, End: on.Room.Floor + 1}, size)
 		}

@@ -44,6 +44,11 @@ func (p *Process) Reshare(addr arch.Addr, ours []byte) error {
 		if !ok {
 			return at, os.ErrClosed
 		}
+		if st, err := behind.(*os.File).Stat(); err != nil {
+			return at, err
+		} else if err := f.Truncate(st.Size()); err != nil {
+			return at, err
+		}
 		if err := copyWritten(f, behind.(*os.File), ours); err != nil {
 			return at, err
 		}
@@ -75,6 +80,28 @@ func copyWritten(to, behind *os.File, ours []byte) error {
 			return err
 		}
 	}
+}
+
+// Resize implements target.Grower: the file behind the memory has that size.
+func (p *Process) Resize(ours []byte, size int) error {
+	behind, ok := p.files.Load(unsafe.SliceData(ours))
+	if !ok {
+		return os.ErrClosed
+	}
+	return behind.(*os.File).Truncate(int64(size))
+}
+
+// Written implements target.Grower: it is what the file behind the memory takes.
+func (p *Process) Written(ours []byte) int {
+	behind, ok := p.files.Load(unsafe.SliceData(ours))
+	if !ok {
+		return 0
+	}
+	var st unix.Stat_t
+	if unix.Fstat(int(behind.(*os.File).Fd()), &st) != nil {
+		return 0
+	}
+	return int(st.Blocks) * 512
 }
 
 // shared has the process make a memory file and map it, and us map it by ours in
@@ -196,6 +223,7 @@ func (p *Process) OnBirth(f func(born, parent target.Thread)) { p.onBirth = f }
 // What programs inside a process need of it.
 var _ interface {
 	target.Sharer
+	target.Grower
 	target.Nursery
 } = (*Process)(nil)
 

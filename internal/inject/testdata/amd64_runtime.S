@@ -66,12 +66,13 @@ mine:	mov	rsi, [rip+start-AREA_CODE+AREA_HEAD]
 	mov	rdi, [rdx+8]
 	test	rdi, rdi
 	jnz	renew			# that of a thread that is dead
-	mov	eax, 1
-	lock xadd [rsi+HEAD_NEXT], eax
-	cmp	eax, [rsi+HEAD_MAX]
-	jb	fresh
-	mov	eax, [rsi+HEAD_MAX]	# the sink
-fresh:	mov	edi, eax
+	mov	eax, [rsi+HEAD_NEXT]
+1:	cmp	eax, [rsi+HEAD_MAX]
+	jae	none
+	lea	edi, [rax+1]
+	lock cmpxchg [rsi+HEAD_NEXT], edi
+	jne	1b
+	mov	edi, eax
 	imul	rdi, [rsi+HEAD_STRIDE]
 	add	rdi, [rsi+HEAD_STATES]
 	# What Segment.initState does, and in its order: until the first free instance is there this
@@ -109,6 +110,9 @@ done:	pop	rdi
 	pop	rsi
 	pop	rax
 	ret
+none:	mov	rdi, [rsi+HEAD_SINK+8]
+	mov	[rdx+8], rdi
+	jmp	done
 sink:	mov	rdx, [rip+start-AREA_CODE+AREA_HEAD]
 	add	rdx, HEAD_SINK
 	jmp	done
@@ -155,8 +159,8 @@ by_id:	mov	eax, SYS_GETTID
 	lea	rcx, [rax*4+ODD_KEY]
 	bts	rcx, ODD_BIT
 search_table:
-	imul	edx, ecx, HASH_FACTOR
-	shr	edx, HASH_SHIFT
+	imul	rdx, rcx, KEY_FACTOR
+	shr	rdx, HASH_SHIFT64
 	and	edx, HASH_MASK
 	add	rdx, [rip+start-AREA_CODE+AREA_TABLE]
 	lea	rdi, [rdx+TABLE_WINDOW*ENTRY_SIZE]

@@ -66,10 +66,10 @@ by_id:	mov	x8, #SYS_GETTID
 	add	x0, x0, #ODD_KEY
 	orr	x0, x0, #(1 << ODD_BIT)
 search_table:
-	movz	w4, #(HASH_FACTOR & 0xffff)
-	movk	w4, #((HASH_FACTOR >> 16) & 0xffff), lsl #16
-	mul	w4, w0, w4
-	lsr	w4, w4, #HASH_SHIFT
+	movz	x4, #(KEY_FACTOR & 0xffff)
+	movk	x4, #((KEY_FACTOR >> 16) & 0xffff), lsl #16
+	mul	x4, x0, x4
+	lsr	x4, x4, #HASH_SHIFT64
 	and	w4, w4, #HASH_MASK
 	ldr	x1, area+AREA_TABLE
 	add	x1, x1, x4
@@ -116,9 +116,9 @@ mine:	ldr	x5, [x6, #8]
 	stlxr	w8, w4, [x7]
 	cbnz	w8, 1b
 	MARK	state_given
-	ldr	w4, [x3, #HEAD_MAX]	// the sink
+	ldr	w4, [x3, #HEAD_MAX]
 	cmp	w2, w4
-	csel	w2, w2, w4, lo
+	b.hs	none
 	ldr	x4, [x3, #HEAD_STRIDE]
 	ldr	x5, [x3, #HEAD_STATES]
 	madd	x5, x2, x4, x5
@@ -155,6 +155,9 @@ done:	mov	x1, x5
 	ldp	x5, x6, [sp, #16]
 	ldp	x3, x4, [sp], #64
 	ret
+none:	ldr	x5, [x3, #(HEAD_SINK+8)]
+	str	x5, [x6, #8]
+	b	done
 sink:	ldr	x5, [x3, #(HEAD_SINK+8)]
 	b	done
 

@@ -105,12 +105,13 @@ mine:	SEGMENT	esi
 	mov	edi, [edx+8]
 	test	edi, edi
 	jnz	renew			# that of a thread that is dead
-	mov	eax, 1
-	lock xadd [esi+HEAD_NEXT], eax
-	cmp	eax, [esi+HEAD_MAX]
-	jb	fresh
-	mov	eax, [esi+HEAD_MAX]	# the sink
-fresh:	mov	edi, eax
+	mov	eax, [esi+HEAD_NEXT]
+1:	cmp	eax, [esi+HEAD_MAX]
+	jae	none
+	lea	edi, [eax+1]
+	lock cmpxchg [esi+HEAD_NEXT], edi
+	jne	1b
+	mov	edi, eax
 	imul	edi, [esi+HEAD_STRIDE]
 	add	edi, [esi+HEAD_STATES]
 	mov	[edi+STATE_SLOT], eax
@@ -144,6 +145,9 @@ done:	pop	edi
 	pop	esi
 	pop	eax
 	ret
+none:	mov	edi, [esi+HEAD_SINK+8]
+	mov	[edx+8], edi
+	jmp	done
 sink:	SEGMENT	edx
 	add	edx, HEAD_SINK
 	jmp	done
@@ -185,8 +189,8 @@ by_id:	mov	eax, SYS_GETTID
 	lea	ecx, [eax*4+ODD_KEY]
 search_table:
 	HERE	edi
-	imul	edx, ecx, HASH_FACTOR
-	shr	edx, HASH_SHIFT
+	imul	edx, ecx, KEY_FACTOR
+	shr	edx, HASH_SHIFT32
 	and	edx, HASH_MASK
 	add	edx, [edi-AREA_CODE+AREA_TABLE]
 	lea	edi, [edx+TABLE_WINDOW*ENTRY_SIZE]
