@@ -220,6 +220,12 @@ type Grower interface {
 	Written(ours []byte) int
 }
 
+// Heir is a target in which controllers that were killed may have left code of theirs.
+type Heir interface {
+	// GiveBackLeft unmaps it where no thread can come to it. The target is frozen, and nothing leads to this controller's yet.
+	GiveBackLeft()
+}
+
 // Pool is memory that several targets can have in common with us (internal/pool).
 type Pool interface {
 	Ours() []byte

@@ -6,7 +6,7 @@
 // in memory that has been written. So all of it is looked through while every thread stands, and if there is no such word, no
 // thread can ever come there. A word that only looks like an address keeps the memory: nothing is lost by that but addresses.
 //
-// The code itself, which is in memory of no file as the program's own may be, stays: a few pages.
+// The code itself is given back under the same condition (FreeCode), if not now then by the next controller.
 package leftover
 
 import (
@@ -101,6 +101,55 @@ func Free(p Process, file string, harmless []arch.Range) (stays uint64, err erro
 	return 0, nil
 }
 
+// FreeCode unmaps code that dead controllers have left in a frozen process, each its own, unless a thread is in it, or may come back: a register or
+// a word leads there. Code that nobody knows, which can be executed and is no file's, may lead to any of it: where a thread may be
+// in that, all stays. fresh is this controller's, which leads nowhere yet. Errors: why it does; ErrInUse may pass, when threads have run.
+func FreeCode(p Process, controllers [][]arch.Range, fresh []arch.Range) error {
+	maps, err := p.Maps()
+	if err != nil {
+		return err
+	}
+	var all leads
+	known := slices.Concat(controllers...)
+	for _, m := range maps {
+		if r := (arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}); IsCode(m) && !slices.Contains(fresh, r) {
+			all.to = append(all.to, r)
+		}
+	}
+	if !slices.ContainsFunc(all.to, func(r arch.Range) bool { return slices.Contains(known, r) }) {
+		return nil
+	}
+	used := make(map[arch.Range]bool)
+	all.found = func(to arch.Range, where string) error {
+		if !slices.Contains(known, to) {
+			return fmt.Errorf("%w: %s", ErrInUse, where)
+		}
+		used[to] = true
+		return nil
+	}
+	if err := unused(p, maps, "", all); err != nil {
+		return err
+	}
+	for _, code := range controllers {
+		if slices.ContainsFunc(code, func(r arch.Range) bool { return used[r] }) {
+			err = ErrInUse
+			continue
+		}
+		for _, r := range code {
+			if !slices.Contains(all.to, r) {
+				continue
+			}
+			if err := p.Free(r.Start, int(r.Size())); err != nil {
+				return err
+			}
+		}
+	}
+	return err
+}
+
+// IsCode tells whether a mapping may be code of ours: it can be executed, and is no file's.
+func IsCode(m symbol.Mapping) bool { return m.Exec && m.Inode == 0 && m.Path == "" }
+
 // unused tells whether nothing in a process leads to any of some ranges.
 func unused(p Process, maps []symbol.Mapping, file string, led leads) error {
 	if p.Stuck() > 0 {
@@ -112,14 +161,14 @@ func unused(p Process, maps []symbol.Mapping, file string, led leads) error {
 			return err
 		}
 		for _, v := range r {
-			if led.within(arch.Addr(v)) {
-				return fmt.Errorf("%w: thread %d", ErrInUse, th)
+			if err := led.look(arch.Addr(v), func() string { return fmt.Sprintf("thread %d", th) }); err != nil {
+				return err
 			}
 		}
 	}
 	left, end := uint64(most), time.Now().Add(time.Second)
 	for _, m := range maps {
-		if m.Path == file || strings.HasPrefix(m.Path, "[v") || !m.Write && m.Exec && m.Inode == 0 {
+		if file != "" && m.Path == file || strings.HasPrefix(m.Path, "[v") || !m.Write && m.Exec && m.Inode == 0 {
 			continue
 		}
 		err := proc.Process(p.PID()).Present(m.Start, m.End, !m.Write, func(from, to uint64) error {
@@ -145,18 +194,32 @@ func search(p Process, in arch.Range, led leads) error {
 			return fmt.Errorf("memory that cannot be looked through: %w", err)
 		}
 		for off := 0; off+a.PtrSize <= len(b); off += a.PtrSize {
-			if v := arch.Addr(a.Word(b[off:])); v != 0 && led.within(v) {
-				return fmt.Errorf("%w: the word at %v leads to %v", ErrInUse, at+arch.Addr(off), v)
+			v := arch.Addr(a.Word(b[off:]))
+			if v == 0 {
+				continue
+			}
+			if err := led.look(v, func() string { return fmt.Sprintf("the word at %v leads to %v", at+arch.Addr(off), v) }); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// leads is where no word may lead to.
-type leads struct{ to, harmless []arch.Range }
+// leads is where no word may lead to, but to what is harmless. found is asked about a word that does; nil takes none.
+type leads struct {
+	to, harmless []arch.Range
+	found        func(to arch.Range, where string) error
+}
 
-func (l leads) within(v arch.Addr) bool {
-	is := func(r arch.Range) bool { return r.Start <= v && v <= r.End } // what is behind it, too: a stack that is empty begins there
-	return slices.ContainsFunc(l.to, is) && !slices.ContainsFunc(l.harmless, func(r arch.Range) bool { return r.Contains(v) })
+// look looks where a word leads. What is right behind a range counts, too: a stack that is empty begins there.
+func (l leads) look(v arch.Addr, where func() string) error {
+	i := slices.IndexFunc(l.to, func(r arch.Range) bool { return r.Start <= v && v <= r.End })
+	switch {
+	case i < 0 || slices.ContainsFunc(l.harmless, func(r arch.Range) bool { return r.Contains(v) }):
+		return nil
+	case l.found == nil:
+		return fmt.Errorf("%w: %s", ErrInUse, where())
+	}
+	return l.found(l.to[i], where())
 }

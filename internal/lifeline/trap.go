@@ -356,6 +356,17 @@ type Found struct {
 	Frames  map[arch.Addr]arch.Addr // stack slot to real return address
 	Old     [SigactSize]byte
 	Driven  Driven
+
+	entriesAt, framesAt arch.Addr
+}
+
+// Places are addresses in code of the session's whose Trap is at base: in all of it, but for detours, which jumps lead to.
+func (f *Found) Places(base arch.Addr) []arch.Addr {
+	places := []arch.Addr{base, f.entriesAt, f.Return}
+	for _, e := range f.Entries {
+		places = append(places, e.Slot)
+	}
+	return places
 }
 
 // Harmless is code of a session's that works on no memory beside itself, what is at base and the program's: slots, and the handler. What a handler
@@ -384,6 +395,7 @@ func Read(a *arch.Arch, base arch.Addr, read func(arch.Addr, []byte) error) (*Fo
 	order := a.Order
 	word := func(off int) uint64 { return order.Uint64(b[off:]) }
 	f := &Found{ID: word(offID), Return: arch.Addr(word(offReturn)), Frames: make(map[arch.Addr]arch.Addr)}
+	f.entriesAt, f.framesAt = arch.Addr(word(offEntries)), arch.Addr(word(offFrames))
 	f.Driven = Driven{word(offDriven), word(offDriven + 8), word(offDriven + 16)}
 	copy(f.Old[:], b[offOld:])
 	const most = 1 << 22

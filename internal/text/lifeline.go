@@ -126,6 +126,9 @@ func (l *Lifeline) Start(alloc func(arch.Range) error) error {
 		return nil
 	}
 	part := l.plannedPart
+	if heir, ok := l.t.(target.Heir); ok && !l.On() {
+		heir.GiveBackLeft()
+	}
 	if err := alloc(part); err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ func (p *Process) Alloc(addr arch.Addr, size int) error {
 	if err != nil {
 		return fmt.Errorf("map %d bytes at %v in process %d: %w", size, addr, p.pid, err)
 	}
+	p.fresh = append(p.fresh, arch.Range{Start: addr, End: addr + arch.Addr(size)})
 	return nil
 }
 

@@ -84,8 +84,9 @@ type Process struct {
 	watched  bool               // a thread may have been stopped by a debug register
 	disarmed map[arch.Addr]bool // where traps stood that may have been taken away while threads ran
 
-	found gadgets   // in the target, once looked for
-	dead  arch.Addr // where memory for a call's frame was last: see deadMemory
+	found gadgets      // in the target, once looked for
+	fresh []arch.Range // code that was mapped for us: see GiveBackLeft
+	dead  arch.Addr    // where memory for a call's frame was last: see deadMemory
 
 	away    *thread // it makes calls for us, one after the other: see Together
 	calling *call

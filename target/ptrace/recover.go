@@ -142,6 +142,7 @@ func recoverOnce(j *lifeline.Journal, stays *string) error {
 	p.Run(func() {
 		if err = p.restore(j); err == nil {
 			*stays = p.giveBack(j)
+			p.GiveBackLeft()
 		}
 	})
 	if e := p.Close(); err == nil && !errors.Is(e, os.ErrClosed) {
@@ -199,6 +200,10 @@ func (p *Process) restore(j *lifeline.Journal) error {
 		}
 		return err
 	}
+	var code []arch.Range
+	if !found.Stays(p.arch) {
+		code = p.codeOf(j, found)
+	}
 	var errs []error
 	for _, e := range found.Entries {
 		if err := p.restoreBytes(e); err != nil {
@@ -233,7 +238,8 @@ func (p *Process) restore(j *lifeline.Journal) error {
 	p.passOn(stops)
 	if len(errs) == 0 {
 		over := lifeline.Over(j.Base)
-		errs = append(errs, p.WriteAt(over.Addr, over.New))
+		left := found.Left(p.arch, j.Base, code)
+		errs = append(errs, p.WriteAt(left.Addr, left.New), p.WriteAt(over.Addr, over.New))
 	}
 	return errors.Join(errs...)
 }

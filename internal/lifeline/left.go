@@ -1,0 +1,82 @@
+package lifeline
+
+import (
+	"bytes"
+
+	"kprobe/arch"
+	"kprobe/internal/asm/x86"
+)
+
+// Who recovers a session may have to leave its code mapped, for a thread that may come back to it. The next controller can give that back. So
+// what there is of it is noted in the memory of the session's Trap, in that table of swapped return addresses which is not in use:
+//
+//	leftMagic, how many, and the start and end of each
+const (
+	leftMagic = "KPROBE\x00L"
+	leftMost  = 256
+)
+
+// Left plans the note on a session's code, for the session whose Trap is at base and that will be Over. What is beyond leftMost is not told of.
+func (f *Found) Left(a *arch.Arch, base arch.Addr, code []arch.Range) Write {
+	code = code[:min(len(code), leftMost)]
+	b := append([]byte(leftMagic), words(a, uint64(len(code)))...)
+	for _, r := range code {
+		b = append(b, words(a, uint64(r.Start), uint64(r.End))...)
+	}
+	return Write{otherTable(base, f.framesAt), b}
+}
+
+// otherTable is where the table is that is not at an address.
+func otherTable(base, table arch.Addr) arch.Addr {
+	if at := base + tablesAt; table != at {
+		return at
+	}
+	return base + tablesAt + tableSize
+}
+
+// ReadLeft reads the note back of a Trap that may be at base; nil where there is none, or no recovered session's.
+func ReadLeft(a *arch.Arch, base arch.Addr, read func(arch.Addr, []byte) error) (code []arch.Range) {
+	head := make([]byte, headerSize)
+	if read(base, head) != nil || string(head[:offID]) != Magic || a.Order.Uint64(head[offID:]) != 0 {
+		return nil
+	}
+	at := otherTable(base, arch.Addr(a.Order.Uint64(head[offFrames:])))
+	note := make([]byte, len(leftMagic)+8)
+	if read(at, note) != nil || !bytes.HasPrefix(note, []byte(leftMagic)) {
+		return nil
+	}
+	n := a.Order.Uint64(note[len(leftMagic):])
+	if n > leftMost {
+		return nil
+	}
+	list := make([]byte, n*16)
+	if len(list) > 0 && read(at+arch.Addr(len(note)), list) != nil {
+		return nil
+	}
+	for ; len(list) > 0; list = list[16:] {
+		code = append(code, arch.Range{Start: arch.Addr(a.Order.Uint64(list)), End: arch.Addr(a.Order.Uint64(list[8:]))})
+	}
+	return code
+}
+
+// JumpsTo is where a jump leads that may stand over a program's instructions at an address.
+func JumpsTo(a *arch.Arch, at arch.Addr, code []byte) (to arch.Addr, ok bool) {
+	if !IsJump(a, code) {
+		return 0, false
+	}
+	if a == arch.ARM64 {
+		const bits = 26
+		w := int32(a.Order.Uint32(code)) << (32 - bits) >> (32 - bits)
+		return at + arch.Addr(int64(w)*4), true
+	}
+	prefixes := bytes.IndexByte(code, x86.ByteJmp)
+	end := prefixes + x86.JmpLen
+	if end > len(code) {
+		return 0, false
+	}
+	to = at + arch.Addr(end) + arch.Addr(int64(int32(a.Order.Uint32(code[prefixes+1:]))))
+	if a.PtrSize == 4 {
+		to &= 1<<32 - 1
+	}
+	return to, true
+}

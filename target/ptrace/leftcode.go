@@ -1,0 +1,61 @@
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
+
+package ptrace
+
+import (
+	"slices"
+
+	"kprobe/arch"
+	"kprobe/internal/leftover"
+	"kprobe/internal/lifeline"
+)
+
+// A controller that is killed leaves code of ours in the process: the lifeline, slots, detours and what they call. Whoever recovers the
+// process gives that back where no thread can come to it any more, and else leaves a note (lifeline.Left) for the next controller.
+
+// codeOf are the mappings with code of a dead session's, whose jumps stand in the text still. The process is frozen.
+func (p *Process) codeOf(j *lifeline.Journal, found *lifeline.Found) (code []arch.Range) {
+	places := found.Places(j.Base)
+	for _, e := range found.Entries {
+		const most = 12 // bytes of a jump, with what may stand before it
+		have := make([]byte, most)
+		if e.Len == 0 || p.ReadAt(e.Addr, have) != nil {
+			continue
+		}
+		if to, ok := lifeline.JumpsTo(p.arch, e.Addr, have); ok {
+			places = append(places, to)
+		}
+	}
+	maps, err := p.Maps()
+	if err != nil {
+		return nil
+	}
+	slices.Sort(places)
+	for _, m := range maps {
+		r := arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+		if i, _ := slices.BinarySearch(places, r.Start); leftover.IsCode(m) && i < len(places) && places[i] < r.End {
+			code = append(code, r)
+		}
+	}
+	return code
+}
+
+// GiveBackLeft implements target.Heir.
+func (p *Process) GiveBackLeft() {
+	maps, err := p.Maps()
+	if err != nil {
+		return
+	}
+	var all [][]arch.Range // of each controller
+	for _, m := range maps {
+		if !leftover.IsCode(m) {
+			continue
+		}
+		if code := lifeline.ReadLeft(p.arch, arch.Addr(m.Start), p.ReadAt); len(code) > 0 {
+			all = append(all, code)
+		}
+	}
+	if len(all) > 0 {
+		p.Together(func() error { return leftover.FreeCode(p, all, p.fresh) }) // what stays is for the next one
+	}
+}
