@@ -50,6 +50,9 @@ func TestRightsOfPrograms(t *testing.T) {
 				want = 0
 			}
 			said := strings.Contains(r.Stderr, lets)
+			if strings.Contains(tt.name, "posix_spawn") && !strings.Contains(r.Stderr, "has a child in its memory (vfork) that executes") {
+				t.Errorf("%s, followed %v: nothing says that the parent has no probes any more: %s", tt.name, follow, r.Stderr)
+			}
 			// A child of fork is not traced, unless it is followed.
 			if strings.Join(r.Lines, " ") != "0" || r.Status.ExitStatus() != want || follow && !said || strings.Contains(r.Stderr, without) {
 				t.Errorf("%s, followed %v: it printed %q, %v\n%s", tt.name, follow, r.Lines, r.Status.ExitStatus(), r.Stderr)

@@ -100,7 +100,7 @@ func (f *Family) Asked(c Call, caller int, self func(why string), then func()) b
 			f.await(who)
 		}
 		if !f.letGo(who, why) && who == caller {
-			self(why)
+			self("has a child in its memory (vfork) that " + why)
 		}
 		then()
 	}()
