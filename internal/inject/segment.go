@@ -511,7 +511,7 @@ func (s *Segment) Release(key uint64) {
 			s.put(e+8, 0) // whoever comes next may have more luck
 		}
 		s.put(e, tombstone)
-		s.freed = append(s.freed, e)
+		s.leave(e)
 		return
 	}
 }

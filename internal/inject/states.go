@@ -1,6 +1,9 @@
 package inject
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // States are given out one after the other, here and by the routine find in the target, and never more than headMax says. So the
 // memory behind the segment's end need not be there before it is of use: who shares it with the target may have it grow. The
@@ -37,6 +40,15 @@ func (s *Segment) Reserve(n int) bool {
 		}
 	}
 	return false
+}
+
+// leave notes an entry whose thread has ended. Those that other threads have taken since, or that are noted twice, are forgotten some time.
+func (s *Segment) leave(e int) {
+	if len(s.freed) > 2*s.given()+ahead {
+		slices.Sort(s.freed)
+		s.freed = slices.DeleteFunc(slices.Compact(s.freed), func(e int) bool { return s.get(e) != tombstone || s.get(e+8) == 0 })
+	}
+	s.freed = append(s.freed, e)
 }
 
 // tid is the id of the thread that a state was assigned to, as far as that is known here; 0 where the state itself has to be asked.
