@@ -2,6 +2,9 @@ package symbol
 
 import (
 	"errors"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -38,5 +41,43 @@ func TestAgain(t *testing.T) {
 	again := &Space{modules: []*Module{module(other, 0x9000)}}
 	if got, err := again.Again(loc); err != nil || got.Addr != 0x9234 {
 		t.Errorf("the same build, read again: %+v, %v", got, err)
+	}
+}
+
+// A look that sees what the last one saw changes nothing, and makes nothing.
+func TestUpdateOfTheSame(t *testing.T) {
+	text, err := os.Open("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	all, err := ParseMaps(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps := slices.DeleteFunc(all, func(m Mapping) bool { return !strings.HasPrefix(m.Path, "/") })
+	readable := true
+	s := NewSpace(func(m Mapping) (*File, error) {
+		f, err := os.Open(m.Path)
+		if err != nil || !readable {
+			return nil, os.ErrPermission
+		}
+		return Open(f, &Options{Path: m.Path})
+	})
+	if added, _ := s.Update(maps); len(added) == 0 || added[0].File == nil {
+		t.Fatalf("modules: %v", added)
+	}
+	same := slices.Clone(maps)
+	if n := testing.AllocsPerRun(10, func() { s.Update(same) }); n != 0 {
+		t.Errorf("a look at the same makes %v things", n)
+	}
+	if _, removed := s.Update(nil); len(removed) == 0 || len(s.Modules()) != 0 {
+		t.Error("what is unmapped is there still")
+	}
+	readable = false
+	s.Update(same)
+	readable = true
+	if s.Update(same); len(s.Modules()) == 0 || s.Modules()[0].File == nil {
+		t.Error("what could not be read is not tried again")
 	}
 }

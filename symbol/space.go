@@ -39,6 +39,7 @@ type Space struct {
 
 	mu      sync.RWMutex
 	modules []*Module // sorted by Start, disjoint
+	maps    []Mapping // that they were found in
 }
 
 // NewSpace makes an empty space. open opens the file behind a mapping; the
@@ -72,10 +73,16 @@ type opened struct {
 
 // Update makes the space what maps says, and returns the modules that came and
 // went. A module that stays, which is one of the same file at the same address,
-// stays the same *Module, with its file open and its symbols read.
+// stays the same *Module, with its file open and its symbols read. The list is the space's from then on.
 func (s *Space) Update(maps []Mapping) (added, removed []*Module) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
+	unread := func(m *Module) bool { return m.File == nil }
+	if slices.Equal(maps, s.maps) && !slices.ContainsFunc(s.modules, unread) {
+		return nil, nil
+	}
+	s.maps = maps
 
 	// A file is forgotten with its last module: an inode number that is free
 	// may come back as another file.

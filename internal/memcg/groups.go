@@ -98,9 +98,12 @@ func of(groups string, mounts []mount, read func(name string, most int) ([]byte,
 		free := uint64(math.MaxUint64)
 		for _, b := range v.budgets {
 			limit, ok := number(b.limit)
-			used, known := number(b.used)
-			if !ok || !known || limit >= 1<<62 {
+			if !ok || limit >= 1<<62 {
 				continue // "max", or none; files that a kernel does not have
+			}
+			used, known := number(b.used)
+			if !known {
+				continue
 			}
 			if free == math.MaxUint64 {
 				stat, _ := read(path.Join(dir, v.stat), 4<<10)

@@ -25,7 +25,7 @@ func Of(pid int) (Left, bool) {
 	if err != nil {
 		return Left{}, false
 	}
-	return of(string(groups), mounts(), proc.ReadFile)
+	return of(string(groups), mounts(), kept.read)
 }
 
 // least is what is left to the process at any rate. What is asked for is an estimate: the kernel charges a group in lots of 64 pages a CPU,

@@ -11,6 +11,13 @@ import (
 	"kprobe/internal/proc"
 )
 
+// Given tells whether a process that this one traces gets them all the same.
+func Given() bool {
+	var has [2]unix.CapUserData // of capabilities 0 to 31, and of the rest
+	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3, Pid: int32(os.Getpid())}, &has[0])
+	return err == nil && has[0].Effective>>unix.CAP_SYS_PTRACE&1 != 0
+}
+
 // Look looks at a file by its name. Errors: the system's.
 func Look(name string) (*File, error) {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)

@@ -4,6 +4,9 @@ package rights
 
 import "errors"
 
+// Given is for Linux.
+func Given() bool { return false }
+
 // Look is for Linux.
 func Look(string) (*File, error) { return nil, errors.ErrUnsupported }
 

@@ -14,12 +14,6 @@ import (
 	"kprobe/internal/proc"
 )
 
-// Given tells whether a process that this one traces gets them all the same.
-func Given() bool {
-	const ptrace = 19 // CAP_SYS_PTRACE
-	return number(os.Getpid(), "CapEff", 0, 16)>>ptrace&1 != 0
-}
-
 // File is what decides, of a file.
 type File struct {
 	Mode     fs.FileMode

@@ -43,6 +43,10 @@ type Search struct{ modules []*symbol.Module }
 // Places are where those functions are mapped that matter, and where others ask without them; none where nothing has changed since they were
 // asked for. follows tells that there is a family.
 func (s *Search) Places(space *symbol.Space, set isa.ISA, follows bool) (all []symbol.Loc) {
+	modules := space.Modules()
+	if slices.Equal(modules, s.modules) {
+		return nil
+	}
 	var watched []asked
 	if follows {
 		watched = append(watched, tracers...)
@@ -50,8 +54,7 @@ func (s *Search) Places(space *symbol.Space, set isa.ISA, follows bool) (all []s
 	if !rights.Given() {
 		watched = append(watched, executers...)
 	}
-	modules := space.Modules()
-	if len(watched) == 0 || slices.Equal(modules, s.modules) {
+	if len(watched) == 0 {
 		return nil
 	}
 	s.modules = modules

@@ -214,7 +214,7 @@ func (p *Process) onlySleepers() bool {
 func (p *Process) Thaw() error {
 	p.frozen = false
 	for _, t := range p.threads {
-		t.unfiltered = false
+		t.unfiltered = t.unfiltered && t.state != held && p.complete && len(p.threads) == 1 // else another thread may give it filters
 		if t.state == held {
 			p.cont(t, t.signal)
 		}

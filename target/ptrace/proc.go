@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -212,20 +213,40 @@ func (p *Process) Borrows(th target.Thread) (lender target.Thread, ok bool) {
 // file is where the kernel tells about the process's memory: of a task that has it.
 func (p *Process) file(name string) string { return proc.Process(p.pid).File(name) }
 
-// Maps lists the mappings of the process.
+// Maps lists the mappings of the process, for whoever only reads the list: others have it, too.
 func (p *Process) Maps() ([]symbol.Mapping, error) {
 	if err := faults.At("open", 0); err != nil {
 		return nil, err
 	}
-	var b []byte
-	err := proc.Process(p.pid).Try("maps", func(file string) (err error) {
-		b, err = proc.ReadFile(file, 12<<10)
+	room := mapsRoom.Get().(*[]byte)
+	defer mapsRoom.Put(room)
+	err := proc.Process(p.pid).Try("maps", func(file string) error {
+		b, err := proc.ReadInto(*room, file)
+		if err == nil {
+			*room = b
+		}
 		return err
 	})
 	if err != nil {
 		return nil, tracee.RegsError(procError(err))
 	}
-	return symbol.ParseMaps(bytes.NewReader(b))
+	if last := p.listed.Load(); last != nil && string(*room) == last.text {
+		return last.maps, nil
+	}
+	maps, err := symbol.ParseMaps(bytes.NewReader(*room))
+	if err == nil {
+		p.listed.Store(&listed{string(*room), maps})
+	}
+	return maps, err
+}
+
+// mapsRoom is where such lists are read: most programs' fit.
+var mapsRoom = sync.Pool{New: func() any { b := make([]byte, 0, 12<<10); return &b }}
+
+// listed is what the kernel listed last as mapped, and that as it was read. Many look, and most of them at what the one before has seen.
+type listed struct {
+	text string
+	maps []symbol.Mapping
 }
 
 // Root is the target's root directory as we can reach it: what it sees under

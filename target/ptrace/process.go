@@ -33,6 +33,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/guardian"
+	"kprobe/internal/memcg"
 	"kprobe/internal/patience"
 	"kprobe/internal/proc"
 	"kprobe/internal/tracee"
@@ -84,9 +85,12 @@ type Process struct {
 	watched  bool               // a thread may have been stopped by a debug register
 	disarmed map[arch.Addr]bool // where traps stood that may have been taken away while threads ran
 
+	listed atomic.Pointer[listed]
+
 	found gadgets      // in the target, once looked for
 	fresh []arch.Range // code that was mapped for us: see GiveBackLeft
 	dead  arch.Addr    // where memory for a call's frame was last: see deadMemory
+	seen  []byte       // what was read there
 
 	away    *thread // it makes calls for us, one after the other: see Together
 	calling *call
@@ -128,7 +132,7 @@ type thread struct {
 	owed      bool // its fork was reported, and it is on its way to a clean stop
 	lapsed    bool // its stop is over: see Lapsed
 
-	unfiltered bool // it has no seccomp filter, as long as the process stays frozen
+	unfiltered bool // it has no seccomp filter, as long as no thread runs that could set one
 
 	signal int           // to deliver when a held thread goes on
 	fault  *target.Fault // behind its trap's signal, where that is no more to be asked for
@@ -252,6 +256,7 @@ func newProcess(pid int, a *arch.Arch) *Process {
 		threads: make(map[int]*thread),
 		early:   make(map[int]unix.WaitStatus),
 	}
+	memcg.Use()
 	ready := make(chan struct{})
 	go p.ownerLoop(ready)
 	<-ready
@@ -289,6 +294,7 @@ func (p *Process) stopOwner() {
 	if !p.closed {
 		p.closed = true
 		close(p.quit)
+		memcg.Leave()
 		p.closeMem()
 	}
 }

@@ -38,7 +38,10 @@ func (p *Process) frameAt() arch.Addr {
 // there is none such, a frame of ours whose thread has done with it will do. It is
 // 0 where there is none at all.
 func (p *Process) deadMemory() arch.Addr {
-	b := make([]byte, frameRoom)
+	if p.seen == nil {
+		p.seen = make([]byte, frameRoom)
+	}
+	b := p.seen
 	if p.dead != 0 && p.isUnused(p.dead, b) && isZero(b) {
 		return p.dead
 	}
