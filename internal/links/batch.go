@@ -27,6 +27,7 @@ type Batch[P comparable] struct {
 
 	l      *Links[P]
 	at     map[P]*probed.Point[P]
+	joined map[arch.Addr][]P  // Probes by where they are going to be
 	fresh  []*probed.Point[P] // points that do not exist yet
 	byAddr map[arch.Addr]*probed.Point[P]
 	links  map[*probed.Point[P]][]P // what will be on points where that changes
@@ -35,7 +36,7 @@ type Batch[P comparable] struct {
 
 // Batch is one with nothing in it.
 func (l *Links[P]) Batch() *Batch[P] {
-	return &Batch[P]{l: l, at: make(map[P]*probed.Point[P]), byAddr: make(map[arch.Addr]*probed.Point[P])}
+	return &Batch[P]{l: l, at: make(map[P]*probed.Point[P]), joined: make(map[arch.Addr][]P), byAddr: make(map[arch.Addr]*probed.Point[P])}
 }
 
 // Empty tells whether nothing is to be done.
@@ -45,6 +46,7 @@ func (b *Batch[P]) Empty() bool { return len(b.Probes)+len(b.fresh) == 0 }
 func (b *Batch[P]) Add(p P, pt *probed.Point[P]) {
 	b.Probes = append(b.Probes, p)
 	b.at[p] = pt
+	b.joined[pt.Addr] = append(b.joined[pt.Addr], p)
 }
 
 // At is the point that a probe of the batch is going to be on, nil for none.
@@ -79,17 +81,13 @@ func (b *Batch[P]) Site(loc symbol.Loc) (*patch.Site, error) {
 	return pt.Site, nil
 }
 
-// Others are the probes that are at an address, or are going to be.
+// Others are the probes that are at an address, or are going to be. Each probe of a batch may ask, and a batch may have a hundred thousand: so
+// the batch is not gone through for it.
 func (b *Batch[P]) Others(at arch.Addr) (ps []P) {
 	if pt := b.l.kit.On.Points.At(at); pt != nil {
 		ps = slices.Clone(pt.Probes)
 	}
-	for _, p := range b.Probes {
-		if b.at[p].Addr == at {
-			ps = append(ps, p)
-		}
-	}
-	return ps
+	return append(ps, b.joined[at]...)
 }
 
 // Mark is how far a batch has come.
@@ -101,6 +99,8 @@ func (b *Batch[P]) Mark() Mark { return Mark{len(b.Probes), len(b.fresh)} }
 // Back takes out of the batch what has come in since a mark.
 func (b *Batch[P]) Back(m Mark) {
 	for _, p := range b.Probes[m.probes:] {
+		at := b.at[p].Addr
+		b.joined[at] = b.joined[at][:len(b.joined[at])-1] // one for each: those that came last
 		delete(b.at, p)
 	}
 	for _, pt := range b.fresh[m.fresh:] {
