@@ -229,7 +229,7 @@ func (p *Lifeline[P]) Plan() (err error) {
 	on := p.Kit.On
 	p.grows, err = on.Text.Lifeline.Plan(on.Arch, on.Points.Entries()+p.More(), func(size int) (arch.Addr, error) {
 		// Any place will do; a near one is found where programs keep their mappings.
-		return on.Room.Find(image.RangeOf(on.Image.Program(), room.UserFloor), size)
+		return on.Room.FindPreferring(image.RangeOf(on.Image.Program(), room.UserFloor), size)
 	})
 	return err
 }

@@ -101,6 +101,16 @@ func (r *Room[P]) FindAbove(from arch.Addr, size int) (arch.Addr, error) {
 	return at, nil
 }
 
+// FindPreferring is Find for what need not be near anything, but lies there by custom: it is above where there is no such place. Detours lie at
+// places that their jumps choose, and a hundred thousand of them leave no large piece near the text. Errors: as Find.
+func (r *Room[P]) FindPreferring(near arch.Range, size int) (arch.Addr, error) {
+	at, err := r.Find(near, size)
+	if errors.Is(err, syscall.ENOMEM) {
+		return r.FindAbove(near.Start, size)
+	}
+	return at, err
+}
+
 // used is the memory that the target has, or will want, also that which is only planned yet,
 // in order.
 func (r *Room[P]) used() ([]arch.Range, error) {

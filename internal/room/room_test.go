@@ -94,6 +94,28 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+// Where single pages lie all about, as detours do, a large piece is found further away by whoever may have it there.
+func TestStrewn(t *testing.T) {
+	m, r := newRoom()
+	const gap = 1 << 20
+	for at := arch.Addr(gap); at < near.End+r.reach+gap; at += gap {
+		if near.Contains(at) {
+			continue
+		}
+		m.maps = append(m.maps, symbol.Mapping{Start: uint64(at), End: uint64(at) + 4096})
+	}
+	if at, err := r.Find(near, 2*gap); !errors.Is(err, syscall.ENOMEM) {
+		t.Fatalf("near by: %v, %v", at, err)
+	}
+	at, err := r.FindPreferring(near, 2*gap)
+	if last := m.maps[len(m.maps)-1]; err != nil || uint64(at) < last.End {
+		t.Errorf("anywhere: %v, %v", at, err)
+	}
+	if at, err := r.FindPreferring(near, gap/2); err != nil || at > near.End+gap {
+		t.Errorf("what fits near by is at %v, %v", at, err)
+	}
+}
+
 // What is found is of the target's pages, with a free one of them on both sides.
 func TestLargePages(t *testing.T) {
 	for _, page := range []arch.Addr{4 << 10, 16 << 10, 64 << 10} {

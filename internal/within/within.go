@@ -159,7 +159,7 @@ func (w *Within[P]) guard() error {
 	l := &on.Text.Lifeline
 	return on.Owner.Insist(func(bool) error {
 		grows, err := l.Plan(on.Arch, on.Points.Entries(), func(size int) (arch.Addr, error) {
-			return on.Room.Find(image.RangeOf(on.Image.Program(), room.UserFloor), size)
+			return on.Room.FindPreferring(image.RangeOf(on.Image.Program(), room.UserFloor), size)
 		})
 		if err != nil || !grows {
 			return err
