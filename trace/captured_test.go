@@ -32,10 +32,15 @@ func TestCapturedInside(t *testing.T) {
 			if e.Args[0].Bits >= 50 {
 				wrong++
 			}
+		case "call": // what it was called with is known when it returns
+			if e.Args[1].Bits != e.Args[0].Bits*2862933555777941757+3037000493 {
+				wrong++
+			}
 		}
 	})
 	tr.Inside = true
-	ok(t, tr.Add("p:add hammer_add i=$arg2:u32 sp=%sp", "p:few hammer_add i=$arg2:u32 if i < 50", "p:word hammer_add word=+0(%sp):u64", "r:back hammer_mul out=$retval"))
+	ok(t, tr.Add("p:add hammer_add i=$arg2:u32 sp=%sp", "p:few hammer_add i=$arg2:u32 if i < 50", "p:word hammer_add word=+0(%sp):u64", "r:back hammer_mul out=$retval",
+		"r:call hammer_mul in=$arg1:u64 out=$retval:u64 if $arg1 != 3"))
 	s.WaitOptimized()
 	for _, e := range s.List() {
 		if !e.Optimized {
@@ -48,7 +53,7 @@ func TestCapturedInside(t *testing.T) {
 	ok(t, tr.Close())
 	mu.Lock()
 	defer mu.Unlock()
-	if counts["add"] != 800 || counts["few"] != 200 || counts["word"] != 800 || counts["back"] != 800 || wrong != 0 || len(last) != 4 {
+	if counts["add"] != 800 || counts["few"] != 200 || counts["word"] != 800 || counts["back"] != 800 || counts["call"] != 800 || wrong != 0 || len(last) != 4 {
 		t.Errorf("events: %v of %d threads, %d of them wrong", counts, len(last), wrong)
 	}
 }

@@ -33,7 +33,7 @@ func TestI386CapturedInside(t *testing.T) {
 	want := p.Round("200")
 	s := attach(t, p.Pid, nil)
 	var mu sync.Mutex
-	var tokens []uint64
+	var tokens, left []uint64
 	wrong, last := 0, map[int]uint64{}
 	tr := trace.New(s, func(e *event.Event) {
 		mu.Lock()
@@ -41,6 +41,8 @@ func TestI386CapturedInside(t *testing.T) {
 		switch e.Name {
 		case "churned":
 			tokens = append(tokens, e.Args[0].Bits)
+		case "left":
+			left = append(left, e.Args[0].Bits)
 		case "add": // the second argument counts
 			if n, seen := last[e.TID]; seen && e.Args[0].Bits != n+1 {
 				wrong++
@@ -49,7 +51,7 @@ func TestI386CapturedInside(t *testing.T) {
 		}
 	})
 	tr.Inside = true
-	ok(t, tr.Add("p:churned churner token=+0(+4(%sp)):s32", "p:add hammer_add i=$arg2:u32"))
+	ok(t, tr.Add("p:churned churner token=+0(+4(%sp)):s32", "p:add hammer_add i=$arg2:u32", "r:left churner token=+0($arg1):s32"))
 	s.WaitOptimized()
 	for _, e := range s.List() {
 		if !e.Optimized {
@@ -63,7 +65,7 @@ func TestI386CapturedInside(t *testing.T) {
 	tr.Flush()
 	mu.Lock()
 	defer mu.Unlock()
-	if !slices.Equal(tokens, []uint64{0, 1, 2}) || wrong != 0 || len(last) != 2 {
-		t.Errorf("tokens %d, %d wrong, last %v", tokens, wrong, last)
+	if want := []uint64{0, 1, 2}; !slices.Equal(tokens, want) || !slices.Equal(left, want) || wrong != 0 || len(last) != 2 {
+		t.Errorf("tokens %d, and %d at returns, %d wrong, last %v", tokens, left, wrong, last)
 	}
 }

@@ -47,6 +47,12 @@ func (tr *Tracer) settle(sp *spec.Spec, ts []*traced) *recorder {
 	if err != nil {
 		return nil
 	}
+	var entry *kprobe.Program
+	if g.Entry != nil {
+		if entry, err = ps.Program(g.Entry.Name); err != nil {
+			return nil
+		}
+	}
 	m, err := ps.Map(g.Program.Maps[gen.RingIndex].Name)
 	if err != nil {
 		return nil
@@ -57,7 +63,7 @@ func (tr *Tracer) settle(sp *spec.Spec, ts []*traced) *recorder {
 	}
 	r := &recorder{ring: ring, at: slices.Clone(ts)}
 	for cookie, t := range ts {
-		t.useProgram(program, uint64(cookie))
+		t.usePrograms(program, entry, g.Data(), uint64(cookie))
 	}
 	r.places = make([]*recording.Place, len(r.at))
 	names := &names{tr, r}
@@ -80,7 +86,7 @@ func (tr *Tracer) load(kind bpf.Kind, c *event.Capture) (*gen.Tracer, *kprobe.Pr
 		if err != nil {
 			continue
 		}
-		ps, err := tr.s.Load(&bpf.Collection{Programs: []*bpf.Program{g.Program}, Maps: g.Program.Maps})
+		ps, err := tr.s.Load(&bpf.Collection{Programs: g.Programs(), Maps: g.Program.Maps})
 		if err == nil {
 			return g, ps
 		}
@@ -135,13 +141,15 @@ func (n *names) Comm(tid int) string {
 
 func (r *recorder) faulty(cookie uint64) { r.at[cookie].faults.Add(1) }
 
-// useProgram puts the program in the handlers' place. Where registering finds that it cannot run, they come back.
-func (t *traced) useProgram(p *kprobe.Program, cookie uint64) {
+// usePrograms puts the programs in the handlers' place. Where registering finds that they cannot run, these come back.
+func (t *traced) usePrograms(p, entry *kprobe.Program, data int, cookie uint64) {
 	t.kprobe().Cookie = cookie
 	if rp := t.rp; rp != nil {
-		handler, entry := rp.Handler, rp.EntryHandler
-		rp.Program, rp.Handler, rp.EntryHandler = p, nil, nil
-		rp.Kp.Otherwise = func(error) { rp.Program, rp.Handler, rp.EntryHandler = nil, handler, entry }
+		handler, atEntry, size := rp.Handler, rp.EntryHandler, rp.DataSize
+		rp.Program, rp.EntryProgram, rp.Handler, rp.EntryHandler, rp.DataSize = p, entry, nil, nil, data
+		rp.Kp.Otherwise = func(error) {
+			rp.Program, rp.EntryProgram, rp.Handler, rp.EntryHandler, rp.DataSize = nil, nil, handler, atEntry, size
+		}
 		return
 	}
 	t.kp.Program, t.kp.PreHandler = p, nil

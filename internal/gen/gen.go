@@ -54,7 +54,7 @@ func Compile(name string, kind bpf.Kind, a *arch.Arch, c *event.Capture, o Optio
 			t.at = append(t.at, -1)
 			continue
 		}
-		if err := ctx.reads(&loads[i], kind); err != nil {
+		if err := ctx.reads(&loads[i]); err != nil {
 			return nil, fmt.Errorf("argument %s: %w", names[i], err)
 		}
 		t.at = append(t.at, len(tr.Args))

@@ -86,6 +86,7 @@ func parse(t testing.TB, kind string, args ...string) []spec.Arg {
 // hit is the one thread at the one place.
 type hit struct {
 	regs   arch.Regs
+	entry  arch.Regs // of the function's entry, where the hit is its return
 	memory target
 }
 
@@ -120,11 +121,18 @@ func (h *hit) run(t testing.TB, tr *Tracer) (values []event.Value, ok bool) {
 	}
 	vm := &bpf.VM{Proof: proof, Segment: seg, StackTop: 1 << 41, Ctx: 1 << 42, Env: bpf.Env{Comm: "redis-server", PidTgid: 1000<<32 | 1001, Slot: 1,
 		Read: func(addr uint64, p []byte) error { return h.memory.ReadAt(arch.Addr(addr), p) }}}
-	var ctx []byte
-	for _, name := range bpf.AMD64.Regs {
-		ctx = binary.LittleEndian.AppendUint64(ctx, h.regs[slices.Index(arch.AMD64.RegNames, name)])
+	if tr.Entry != nil {
+		vm.Env.CallData, vm.Env.CallDataAddr = make([]byte, tr.Data()), 1<<43
+		if proof, err = verify.Program(tr.Entry); err != nil {
+			t.Fatal(err)
+		}
+		at := *vm
+		at.Proof = proof
+		if watched, err := at.Run(contextWith(&h.entry)); err != nil || watched.R0 != 0 {
+			t.Fatal(watched, err)
+		}
 	}
-	if _, err := vm.Run(ctx); err != nil {
+	if _, err := vm.Run(contextWith(&h.regs)); err != nil {
 		t.Fatal(err)
 	}
 	ring, err := bpf.NewReader(seg.Map(RingIndex))
@@ -142,13 +150,22 @@ func (h *hit) run(t testing.TB, tr *Tracer) (values []event.Value, ok bool) {
 	return tr.Format().AppendTo(nil, &decoded, h.memory.Name), true
 }
 
-// A program in the target captures what a stop would have, for any definition.
+// contextWith is the context of a program with these registers.
+func contextWith(regs *arch.Regs) (ctx []byte) {
+	for _, name := range bpf.AMD64.Regs {
+		ctx = binary.LittleEndian.AppendUint64(ctx, regs[slices.Index(arch.AMD64.RegNames, name)])
+	}
+	return ctx
+}
+
+// A program in the target captures what a stop would have, for any definition: at a function's entry, and at its return with
+// the arguments that it was entered with.
 func TestCapturesTheSame(t *testing.T) {
 	n := 1500
 	if testing.Short() {
 		n = 150
 	}
-	faults := 0
+	faults, entered := 0, 0
 	for seed := range n {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
 		m := newTarget(r)
@@ -156,16 +173,28 @@ func TestCapturesTheSame(t *testing.T) {
 		for i := range 1 + r.IntN(8) {
 			texts = append(texts, definition(r, i))
 		}
-		capture, err := event.Compile(parse(t, "p", texts...), arch.AMD64, m)
+		letter, kind := "p", bpf.Kprobe
+		if seed%2 == 1 {
+			letter, kind = "r", bpf.Kretprobe
+		}
+		capture, err := event.Compile(parse(t, letter, texts...), arch.AMD64, m)
 		if err != nil {
 			t.Fatalf("%v: %v", texts, err)
 		}
-		tr, err := Compile("e", bpf.Kprobe, arch.AMD64, capture, Options{})
+		tr, err := Compile("e", kind, arch.AMD64, capture, Options{})
 		if err != nil {
 			t.Fatalf("%v: %v", texts, err)
 		}
 		h := newHit(r, m)
-		want := capture.Run(&event.Context{Regs: &h.regs, Mem: m, Comm: "redis-server"})
+		ctx := &event.Context{Regs: &h.regs, Mem: m, Comm: "redis-server"}
+		if kind == bpf.Kretprobe {
+			h.entry = newHit(r, m).regs
+			ctx.Entry = &h.entry
+		}
+		if tr.Entry != nil {
+			entered++
+		}
+		want := capture.Run(ctx)
 		got, ok := h.run(t, tr)
 		if !ok || !reflect.DeepEqual(got, want) {
 			t.Fatalf("seed %d: %q\ngot  %+v\nwant %+v", seed, texts, got, want)
@@ -176,8 +205,8 @@ func TestCapturesTheSame(t *testing.T) {
 			}
 		}
 	}
-	if faults < n/10 {
-		t.Errorf("only %d faults", faults)
+	if faults < n/10 || entered < n/10 {
+		t.Errorf("only %d faults, and %d with arguments at a return", faults, entered)
 	}
 }
 
@@ -256,16 +285,16 @@ func TestFilter(t *testing.T) {
 func TestCompileRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		arg  string
-		kind bpf.Kind
+		on   *arch.Arch
 		want string
 	}{
-		{"a=$arg1", bpf.Kretprobe, "argument a: registers of the function's entry are not known to a program at its return"},
+		{"a=$arg1", arch.S390X, "programs are not made for s390x"},
 	} {
-		capture, err := event.Compile(parse(t, "r", tt.arg), arch.AMD64, nil)
+		capture, err := event.Compile(parse(t, "r", tt.arg), tt.on, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Compile("e", tt.kind, arch.AMD64, capture, Options{}); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := Compile("e", bpf.Kretprobe, tt.on, capture, Options{}); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %s", tt.arg, err, tt.want)
 		}
 	}

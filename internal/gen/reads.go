@@ -38,32 +38,27 @@ func (c *context) word(r arch.Reg) int {
 	return slices.Index(c.Regs, c.names[r])
 }
 
-// reads tells whether a program of a kind can do a load, with the reason where it cannot.
-func (c *context) reads(l *event.Load, kind bpf.Kind) error {
+// reads tells whether a program can do a load, with the reason where it cannot.
+func (c *context) reads(l *event.Load) error {
 	for i := range l.Guards {
 		for _, of := range []*event.Load{l.Guards[i].Of, l.Guards[i].Minus} {
 			if of == nil {
 				continue
 			}
-			if err := c.reads(of, kind); err != nil {
+			if err := c.reads(of); err != nil {
 				return err
 			}
 		}
 	}
 	if l.Length != nil {
-		if err := c.reads(l.Length, kind); err != nil {
+		if err := c.reads(l.Length); err != nil {
 			return err
 		}
 	}
 	switch l.Source {
 	case event.LoadConst, event.LoadComm, event.LoadThread:
 		return nil
-	case event.LoadEntry:
-		if kind == bpf.Kretprobe {
-			return errors.New("registers of the function's entry are not known to a program at its return")
-		}
-		fallthrough
-	case event.LoadReg:
+	case event.LoadReg, event.LoadEntry:
 		if c.word(l.Reg) < 0 {
 			return fmt.Errorf("register %s is not in a program's context", c.arch.RegName(l.Reg))
 		}

@@ -96,11 +96,13 @@ type Trace struct {
 // Recorder is a generated program and the way its records are read.
 type Recorder struct {
 	Program *bpf.Program
+	Entry   *bpf.Program // at the function's entry, with the same private data of calls; nil: none is needed
 	trace   Trace
-	faults  int // offset of the bits
-	values  int // offset of element 0; the bits' too where nothing can fault
-	fixed   int // bytes before the texts
-	whole   int // and with them, where these are names only, whose length is known; else 0
+	entered []arch.Reg // registers of the entry that are wanted at the return, in the order of the data
+	faults  int        // offset of the bits
+	values  int        // offset of element 0; the bits' too where nothing can fault
+	fixed   int        // bytes before the texts
+	whole   int        // and with them, where these are names only, whose length is known; else 0
 	elems   int
 }
 
@@ -129,7 +131,7 @@ func Generate(t Trace) (*Recorder, error) {
 	}
 	for k := range t.Args {
 		f := &t.Args[k]
-		if err := c.reads(f, t.Kind); err != nil {
+		if err := c.reads(f); err != nil {
 			return nil, fmt.Errorf("gen: argument %d: %w", k, err)
 		}
 		switch {
@@ -139,6 +141,9 @@ func Generate(t Trace) (*Recorder, error) {
 			return nil, fmt.Errorf("gen: argument %d: an array that is not in memory", k)
 		case f.As == event.LoadCounted && (f.Length == nil || f.Length.As > event.LoadNumber || f.Size&(f.Size-1) != 0 || f.Most*max(1, f.Size) > maxGenText):
 			return nil, fmt.Errorf("gen: argument %d: %d elements of %d bytes that are counted", k, f.Most, f.Size)
+		}
+		if t.Kind == bpf.Kretprobe {
+			r.entered = wanted(r.entered, f)
 		}
 		r.elems += elems(f)
 		faults = faults || canFault(f)
@@ -193,6 +198,10 @@ func Generate(t Trace) (*Recorder, error) {
 		if err := m.Check(); err != nil {
 			return nil, err
 		}
+	}
+	if len(r.entered) > 0 {
+		e := &writer{r: r, t: &r.trace, ctx: c, pointer: c.arch.PtrSize}
+		r.Entry = &bpf.Program{Name: t.Name + "_entry", Kind: bpf.Kprobe, Context: c.Context, Insns: e.entryProgram()}
 	}
 	return r, nil
 }
@@ -465,7 +474,9 @@ func (g *writer) fetch(f *event.Load, i, elem int) {
 func (g *writer) word(f *event.Load, elem int) {
 	masks := g.masks(f, elem)
 	switch f.Source {
-	case event.LoadReg, event.LoadEntry:
+	case event.LoadEntry:
+		g.entryWord(f.Reg)
+	case event.LoadReg:
 		g.load(bpf.R3, bpf.R6, g.ctx.Word*g.ctx.word(f.Reg))
 	case event.LoadThread:
 		g.call(bpf.FnGetCurrentPidTgid)

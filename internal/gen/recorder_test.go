@@ -334,6 +334,37 @@ func TestGenerateGolden(t *testing.T) {
 	}
 }
 
+// What a return wants of its call's beginning is one register each, put aside there once, wherever it is asked for.
+func TestGenerateEntryGolden(t *testing.T) {
+	di, dx := event.Load{Source: event.LoadEntry, Reg: arch.DI}, event.Load{Source: event.LoadEntry, Reg: arch.DX}
+	text := event.Load{Source: event.LoadReg, Reg: arch.AX, As: event.LoadCounted, Most: 8, Length: &dx}
+	text.Guards = []event.LoadGuard{{Of: &di}}
+	rec, err := gen.Generate(gen.Trace{Name: "f", Kind: bpf.Kretprobe, Args: []event.Load{di, text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `   0  r6 = r1
+   1  r2 = 16
+   2  call call_data
+   3  r1 = *(u64 *)(r6 +112)
+   4  *(u64 *)(r0 +0) = r1
+   5  r1 = *(u64 *)(r6 +96)
+   6  *(u64 *)(r0 +8) = r1
+   7  r0 = 0
+   8  exit
+`
+	if got := bpftest.Listing(rec.Entry); got != want || rec.Data() != 16 {
+		t.Errorf("%s\nwant:\n%s", got, want)
+	}
+	if _, err := verify.Program(rec.Program); err != nil {
+		t.Error(err)
+	}
+	rec, err = gen.Generate(gen.Trace{Name: "f", Kind: bpf.Kprobe, Args: []event.Load{di}})
+	if err != nil || rec.Entry != nil || rec.Data() != 0 {
+		t.Errorf("at an entry: %v, %v", rec.Entry, err)
+	}
+}
+
 func TestGenerateRefuses(t *testing.T) {
 	reg := []event.Load{{Source: event.LoadReg, Reg: arch.R14}}
 	for _, tt := range []struct {
@@ -343,7 +374,7 @@ func TestGenerateRefuses(t *testing.T) {
 		{gen.Trace{Args: []event.Load{{Source: event.LoadReg, Reg: arch.DS}}}, "register ds is not in a program's context"},
 		{gen.Trace{Args: []event.Load{{Source: event.LoadReg, Reg: 200}}}, "register ? is not in a program's context"},
 		{gen.Trace{Args: []event.Load{{Length: &event.Load{Source: event.LoadData}}}}, "a watchpoint's data address is not known"},
-		{gen.Trace{Args: []event.Load{{Guards: []event.LoadGuard{{Of: &event.Load{}, Minus: &event.Load{Source: event.LoadEntry}}}}}, Kind: bpf.Kretprobe}, "registers of the function's entry are not known"},
+		{gen.Trace{Args: []event.Load{{Guards: []event.LoadGuard{{Of: &event.Load{}, Minus: &event.Load{Source: event.LoadEntry, Reg: arch.DS}}}}}, Kind: bpf.Kretprobe}, "register ds is not in a program's context"},
 		{gen.Trace{Arch: arch.S390X}, "programs are not made for s390x"},
 		{gen.Trace{Args: []event.Load{{As: event.LoadNumber, Size: 3}}}, "a number of 3 bytes"},
 		{gen.Trace{Args: []event.Load{{Count: 3}}}, "an array that is not in memory"},

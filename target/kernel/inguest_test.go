@@ -282,7 +282,7 @@ func TestTraceInside(t *testing.T) {
 		}
 	})
 	tr.Inside = true
-	if err := tr.Add("p:w write_null buf=%si:x64 count=%dx:u64", "r:o do_sys_openat2 fd=$retval dir=$arg1"); err != nil {
+	if err := tr.Add("p:w write_null buf=%si:x64 count=%dx:u64", "r:o do_sys_openat2 fd=$retval stack"); err != nil {
 		t.Fatal(err)
 	}
 	optimized(t, s, 1)

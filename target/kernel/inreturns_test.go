@@ -100,7 +100,7 @@ func TestReturnsCount(t *testing.T) {
 	}
 }
 
-// What functions return, recorded without a stop of the machine, is what the guest's own return probes on their
+// What functions return, and what they were called with, recorded at their returns without a stop of the machine, is what the guest's own probes on their
 // callers record in the same run: task by task, in order, on two CPUs, where the functions sleep too.
 func TestReturnsRecorded(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
@@ -110,6 +110,9 @@ func TestReturnsRecorded(t *testing.T) {
 	own := "cd " + tracing + "; echo >trace"
 	for caller, name := range callers {
 		own += fmt.Sprintf("; echo 'r64:%s_%s %s ret=$retval:s64' >>kprobe_events", name, caller, caller)
+		if name != "do_nanosleep" {
+			own += fmt.Sprintf("; echo 'p:%s_of_%s %s n=+96(%%di):u64' >>kprobe_events", name, caller, caller) // rdx of the system call
+		}
 	}
 	off := "cd " + tracing + "; echo 0 >events/kprobes/enable; echo >kprobe_events; echo >trace"
 	defer v.Run(off)
@@ -117,7 +120,7 @@ func TestReturnsRecorded(t *testing.T) {
 
 	s, stops := openCounting(t, v)
 	var mu sync.Mutex
-	ours := make(map[string][]string)
+	ours, asked := make(map[string][]string), make(map[string][]string)
 	tr := trace.New(s, func(e *event.Event) {
 		if e.Comm == "kwork" {
 			mu.Lock()
@@ -125,13 +128,17 @@ func TestReturnsRecorded(t *testing.T) {
 			task := fmt.Sprint(e.TID)
 			line := e.Name
 			for _, a := range e.Args {
+				if a.Name == "n" {
+					asked[task] = append(asked[task], fmt.Sprint(e.Name, " ", a.Bits))
+					continue
+				}
 				line += fmt.Sprint(" ", int64(a.Bits))
 			}
 			ours[task] = append(ours[task], line)
 		}
 	})
 	tr.Inside = true
-	if err := tr.Add("r64:vfs_read vfs_read ret=$retval:s64", "r64:vfs_write vfs_write ret=$retval:s64", "r64:do_nanosleep do_nanosleep ret=$retval:s32",
+	if err := tr.Add("r64:vfs_read vfs_read n=$arg3:u64 ret=$retval:s64", "r64:vfs_write vfs_write n=count ret=$retval:s64", "r64:do_nanosleep do_nanosleep ret=$retval:s32",
 		"r64:schedule schedule"); err != nil {
 		t.Fatal(err)
 	}
@@ -146,14 +153,18 @@ func TestReturnsRecorded(t *testing.T) {
 	}
 	tr.Flush()
 	missed := misses(t, run(t, v, "cat "+tracing+"/kprobe_profile"))
-	line := regexp.MustCompile(`^\s*\S+-(\d+) .*: (vfs_read|vfs_write|do_nanosleep)_\w+: .* ret=(-?\d+)$`)
-	theirs := make(map[string][]string)
-	for l := range strings.Lines(pack(t, v, "grep ret= "+tracing+"/trace")) {
+	line := regexp.MustCompile(`^\s*\S+-(\d+) .*: (vfs_read|vfs_write|do_nanosleep)_\w+: .* (ret|n)=(-?\d+)$`)
+	theirs, called := make(map[string][]string), make(map[string][]string)
+	for l := range strings.Lines(pack(t, v, "grep -e ret= -e n= "+tracing+"/trace")) {
 		m := line.FindStringSubmatch(strings.TrimSpace(l))
 		if m == nil {
 			t.Fatalf("a trace line? %q", l)
 		}
-		theirs[m[1]] = append(theirs[m[1]], m[2]+" "+m[3])
+		if m[3] == "n" {
+			called[m[1]] = append(called[m[1]], m[2]+" "+m[4])
+			continue
+		}
+		theirs[m[1]] = append(theirs[m[1]], m[2]+" "+m[4])
 	}
 	run(t, v, off)
 	slept, events := 0, 0
@@ -163,6 +174,9 @@ func TestReturnsRecorded(t *testing.T) {
 		slept, events = slept+n-len(got), events+len(got)
 		if !slices.Equal(got, theirs[task]) {
 			t.Errorf("task %s: ours\n%s\nthe guest's\n%s", task, strings.Join(got, "\n"), strings.Join(theirs[task], "\n"))
+		}
+		if !slices.Equal(asked[task], called[task]) {
+			t.Errorf("task %s: ours\n%s\nthe guest's\n%s", task, strings.Join(asked[task], "\n"), strings.Join(called[task], "\n"))
 		}
 	}
 	for task := range theirs {
