@@ -189,7 +189,8 @@ func (s *Session) Refresh() (err error) {
 	return s.refresh()
 }
 
-// Lookup finds the function that a Kprobe with this SymbolName would be on.
+// Lookup finds the function that a Kprobe with this SymbolName would be on; where no function has that name,
+// the variable that a Watchpoint would be on: its Func.Kind is symbol.Data, and its Size 0 where that is not known.
 // Not from a handler (EDEADLK), which has Symbols. Errors: ENOENT, EADDRNOTAVAIL;
 // EINVAL where it is bound to the kernel's code; ESRCH.
 func (s *Session) Lookup(symbolName string) (loc symbol.Loc, err error) {
@@ -200,7 +201,7 @@ func (s *Session) Lookup(symbolName string) (loc symbol.Loc, err error) {
 	if err := s.usable(); err != nil {
 		return loc, err
 	}
-	return s.on.Image.Function(symbolName)
+	return s.on.Image.Symbol(symbolName)
 }
 
 // named puts the probe's own words before an error.

@@ -287,7 +287,7 @@ func (t *target) spots(pt *point.Point) (all []spot, err error) {
 		full = module + ":" + full
 	}
 	var absent *symbol.NoModuleError
-	loc, err := t.session.Lookup(full)
+	loc, err := t.function(full)
 	switch {
 	case err != nil && !errors.As(err, &absent):
 		return nil, sentence(fmt.Sprintf("Could not resolve symbol: %s:%s: %v", pt.Target, pt.Function, err))
@@ -295,6 +295,15 @@ func (t *target) spots(pt *point.Point) (all []spot, err error) {
 		return nil, outside(pt, loc.Size)
 	}
 	return []spot{{name: full, offset: pt.Offset, text: pt.Text}}, nil
+}
+
+// function finds one that is mapped.
+func (t *target) function(name string) (symbol.Loc, error) {
+	loc, err := t.session.Lookup(name)
+	if err == nil && loc.Func.Kind == symbol.Data {
+		err = &symbol.NotFoundError{Name: name, IsData: true}
+	}
+	return loc, err
 }
 
 // located is a place that outlives the program, or where no function is known, an address.

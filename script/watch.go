@@ -22,7 +22,7 @@ func (t *target) watch(pt *point.Point, p *plan.Probe) error {
 		return err
 	}
 	if pt.Watch.Called {
-		if _, err := t.session.Lookup(pt.Function); err != nil {
+		if _, err := t.function(pt.Function); err != nil {
 			return t.missing(pt, sentence(fmt.Sprintf("Could not resolve symbol: %s: %v", pt.Function, err)))
 		}
 		c := &called{t: t, pt: pt, program: program, at: map[uint64]bool{}}

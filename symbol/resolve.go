@@ -215,12 +215,20 @@ type NotFoundError struct {
 	Name    string
 	Module  string   // as asked for; "" for all
 	Nearest []string // what may have been meant, likeliest first
+	IsData  bool     // a function was looked for, and the name is a variable's
+	NoData  bool     // a variable was looked for, and the symbols there are of functions only
 }
 
 func (e *NotFoundError) Error() string {
+	if e.IsData {
+		return fmt.Sprintf("%q is a variable, not a function", e.Name)
+	}
 	where := "any module that is loaded"
 	if e.Module != "" {
 		where = e.Module
+	}
+	if e.NoData {
+		return fmt.Sprintf("no symbol %q in %s: the symbols there are of functions only, so where variables lie is not known", e.Name, where)
 	}
 	return fmt.Sprintf("no symbol %q in %s%s", e.Name, where, didYouMean(e.Nearest))
 }
@@ -271,16 +279,21 @@ func didYouMean(names []string) string {
 }
 
 func notFound(modules []*Module, q Query) error {
+	if q.Kind == Func && len(find(modules, Query{Symbol: q.Symbol, Kind: Data}, (*File).lookupExact)) > 0 {
+		return &NotFoundError{Name: q.Symbol, Module: q.Module, IsData: true}
+	}
 	var near nearest
+	data := q.Kind != Data
 	for _, m := range modules {
 		if m.File == nil {
 			continue
 		}
+		data = data || len(m.File.table().data) > 0
 		for _, name := range m.File.Nearest(q.Symbol, suggestions) {
 			near.add(q.Symbol, name)
 		}
 	}
-	return &NotFoundError{Name: q.Symbol, Module: q.Module, Nearest: near.best(suggestions)}
+	return &NotFoundError{Name: q.Symbol, Module: q.Module, Nearest: near.best(suggestions), NoData: !data}
 }
 
 // noModule says which modules have names like the one asked for; also which

@@ -324,10 +324,16 @@ func checkPlugin(t *testing.T, p *process, s *Space) {
 		!strings.Contains(err.Error(), "libplugin.so.1.2.3:same_name") || !strings.Contains(err.Error(), "prog:same_name") {
 		t.Errorf("same_name: %v", err)
 	}
-	if _, err := s.Resolve(Query{Symbol: "plugin_data"}); !errors.Is(err, syscall.ENOENT) {
+	var unknown *NotFoundError
+	if _, err := s.Resolve(Query{Symbol: "plugin_data"}); !errors.Is(err, syscall.ENOENT) || !errors.As(err, &unknown) || !unknown.IsData {
 		t.Errorf("a variable as a function: %v", err)
 	}
-	var unknown *NotFoundError
+	if _, err := s.Resolve(Query{Module: "[vdso]", Symbol: "clock", Kind: Data}); !errors.As(err, &unknown) || !unknown.NoData {
+		t.Errorf("a variable where only functions have names: %v", err)
+	}
+	if _, err := s.Resolve(Query{Module: "libplugin", Symbol: "plugin_dat", Kind: Data}); !errors.As(err, &unknown) || unknown.NoData {
+		t.Errorf("plugin_dat: %v", err)
+	}
 	if _, err := s.Resolve(Query{Module: "libplugin", Symbol: "plugn"}); !errors.As(err, &unknown) || !slices.Equal(unknown.Nearest[:1], []string{"plugin"}) {
 		t.Errorf("plugn: %v", err)
 	}

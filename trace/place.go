@@ -128,6 +128,9 @@ func locate(s *kprobe.Session, sp *spec.Spec, of extent) ([]located, error) {
 		return []located{{name: full, off: pl.Offset}}, nil // a variable: for the session to find
 	}
 	loc, err := s.Lookup(full)
+	if err == nil && loc.Func.Kind == symbol.Data {
+		err = &symbol.NotFoundError{Name: full, IsData: true}
+	}
 	var absent *symbol.NoModuleError
 	switch {
 	case err == nil:
@@ -187,16 +190,14 @@ type resolver struct {
 
 func (r resolver) Symbol(name string) (arch.Addr, error) {
 	module, name := symbol.SplitName(name)
-	for _, kind := range []symbol.Kind{symbol.Data, symbol.Func} {
-		locs, err := r.space.Resolve(symbol.Query{Module: module, Symbol: name, Kind: kind})
-		if err == nil {
-			return arch.Addr(locs[0].Addr), nil
-		}
-		if kind == symbol.Func {
-			return 0, err
+	locs, failed := r.space.Resolve(symbol.Query{Module: module, Symbol: name, Kind: symbol.Data})
+	if failed != nil {
+		var err error
+		if locs, err = r.space.Resolve(symbol.Query{Module: module, Symbol: name}); err != nil {
+			return 0, failed
 		}
 	}
-	return 0, fail(syscall.ENOENT, "no symbol %q", name)
+	return arch.Addr(locs[0].Addr), nil
 }
 
 func (r resolver) FileOffset(off int64) (arch.Addr, error) {

@@ -287,6 +287,9 @@ func (r *scriptRequest) run(args []string) (err error) {
 				for _, s := range k.Kernel().Lookup(name) {
 					return uint64(s.Addr), nil
 				}
+				if !k.Kernel().HasData() {
+					return 0, errors.New(": no such symbol: the kernel's symbols are of functions only (CONFIG_KALLSYMS_ALL is off)")
+				}
 				return 0, errors.New(": no such symbol")
 			}
 		}

@@ -52,6 +52,15 @@ func (im *Image) Function(name string) (symbol.Loc, error) {
 	return loc, err
 }
 
+// Symbol finds a function as Function does, or the variable where no function has that name. Errors: as Place.
+func (im *Image) Symbol(name string) (symbol.Loc, error) {
+	loc, err := im.Function(name)
+	if other := (*symbol.NotFoundError)(nil); errors.As(err, &other) && other.IsData {
+		return im.named(name, symbol.Data)
+	}
+	return loc, err
+}
+
 // Data finds n bytes of data as Place finds code. Errors: as Place.
 func (im *Image) Data(name string, addr arch.Addr, offset uint64, n int) (symbol.Loc, error) {
 	loc := symbol.Loc{Addr: uint64(addr)}

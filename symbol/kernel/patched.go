@@ -146,7 +146,7 @@ func (k *Kernel) readPatched() (*patched, error) {
 	if _, ok := sizes[k.arch.Name]; !ok {
 		return nil, fmt.Errorf("what the kernel patches on %s is not known here", k.arch.Name)
 	}
-	if !k.hasData() {
+	if !k.HasData() {
 		return nil, ErrNoData
 	}
 	v := k.view()
@@ -169,8 +169,8 @@ func (k *Kernel) readPatched() (*patched, error) {
 	return k.patched, nil
 }
 
-// hasData tells whether the symbols have variables among them.
-func (k *Kernel) hasData() bool {
+// HasData tells whether the symbols have variables among them.
+func (k *Kernel) HasData() bool {
 	_, ok := k.table.Addr("__start___ex_table")
 	return ok
 }

@@ -65,7 +65,7 @@ func (k *Kernel) Types() (*Types, error) {
 		return k.types, nil
 	}
 	k.search.Do(func() {
-		if !k.hasData() {
+		if !k.HasData() {
 			k.hidden = k.searchTypes()
 		}
 	})

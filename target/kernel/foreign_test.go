@@ -26,10 +26,12 @@ var foreign = []struct {
 	comm    string // what is known of the task
 	returns bool
 	opens   string // opens a file by the name in its second argument
+
+	variables bool // have names
 }{
-	{"arm64", []any{"%x0", "%x1", "%x2"}, []int{4, 4, 4}, 4, 6, "cat", true, "do_filp_open"},
-	{"riscv64", []any{"%a0", "%a1", "%a2"}, []int{4}, 8, 2, "cat", false, "do_file_open"},
-	{"s390x", []any{"%r2", "%r3", "%r4"}, []int{6, 6}, 6, 2, "", true, "do_filp_open"}, // no type information, so no tasks
+	{"arm64", []any{"%x0", "%x1", "%x2"}, []int{4, 4, 4}, 4, 6, "cat", true, "do_filp_open", false},
+	{"riscv64", []any{"%a0", "%a1", "%a2"}, []int{4}, 8, 2, "cat", false, "do_file_open", true},
+	{"s390x", []any{"%r2", "%r3", "%r4"}, []int{6, 6}, 6, 2, "", true, "do_filp_open", false}, // no type information, so no tasks
 }
 
 // Kernels of other machines, one big-endian, are probed as this machine's is.
@@ -78,6 +80,10 @@ func TestForeign(t *testing.T) {
 			}
 			if err := tr.Add(defs...); err != nil {
 				t.Fatal(err)
+			}
+			err := tr.Add("p vfs_read now=@jiffies:u64")
+			if m.variables != (err == nil) || err != nil && !strings.Contains(err.Error(), `no symbol "jiffies" in any module that is loaded: the symbols there are of functions only`) {
+				t.Errorf("a variable of the kernel's: %v", err)
 			}
 			list := listText(s)
 			for _, want := range []string{"k  do_sys_openat2\\+0x0", fmt.Sprintf("k  do_sys_openat2\\+%#x", m.second), "k  " + m.opens + "\\+0x0"} {

@@ -26,7 +26,7 @@ type image struct {
 	bounds arch.Range
 	text   arch.Range
 	table  *kernel.Table
-	gone   []arch.Range // since the kernel has started
+	gone   []arch.Range // where no symbol is a variable: since the kernel has started, or ever
 
 	// callers is where the table of callers is; nil where there can be none.
 	callers func() (kernel.ORC, bool)
@@ -39,6 +39,9 @@ func kernelImage(k *kernel.Kernel) image {
 		if s.Name == ".text" {
 			im.text = s.Range
 		}
+	}
+	if !k.HasData() {
+		im.gone = append(im.gone, im.bounds) // what is not code only marks where code ends (_etext)
 	}
 	for _, r := range [][2]string{{"__init_begin", "__init_end"}, {"__per_cpu_start", "__per_cpu_end"}} {
 		start, ok1 := t.Addr(r[0])
@@ -69,7 +72,7 @@ func (t *Target) moduleImage(m *kernel.Module) image {
 		callers: func() (kernel.ORC, bool) { return t.kernel.ModuleORC(m) }}
 }
 
-// isGone tells whether what a symbol names is not there any more: the kernel gives what only its start needs back, and the pattern
+// isGone tells whether a symbol is a variable's that is not there, or not any more: the kernel gives what only its start needs back, and the pattern
 // for the CPUs' own variables with it.
 func (im image) isGone(s *kernel.Symbol) bool {
 	if s.Code() {

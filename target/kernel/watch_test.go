@@ -13,6 +13,7 @@ import (
 	"kprobe"
 	"kprobe/event"
 	"kprobe/internal/vm/vmtest"
+	"kprobe/symbol"
 	"kprobe/trace"
 )
 
@@ -108,6 +109,14 @@ func TestVariables(t *testing.T) {
 			if err := tr.Add("p ksys_sync x=@" + name + ":u32"); !errors.Is(err, syscall.ENOENT) {
 				t.Errorf("%s: %v", name, err)
 			}
+		}
+		for _, name := range []string{"nr_cpu_ids", "cpu_number.cpu1", "vmlinux:panic_timeout"} {
+			if loc, err := s.Lookup(name); err != nil || loc.Func.Kind != symbol.Data || loc.Size < 4 || loc.Off != 0 {
+				t.Errorf("%s: %+v, %v", name, loc, err)
+			}
+		}
+		if _, err := s.Lookup("cpu_number"); !errors.Is(err, syscall.ENOENT) {
+			t.Errorf("the pattern for the CPUs: %v", err)
 		}
 		run(t, v, "sync; sync")
 		tr.Flush()
