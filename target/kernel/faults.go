@@ -22,13 +22,20 @@ var faultEntries = []struct {
 // resumeFlag is RF, which a CPU sets in the flags that it saves at a fault: the instruction will be tried again.
 const resumeFlag = 1 << 16
 
-// Excepted looks at where the CPU is: at the very first instruction of a handler nothing but the stack pointer and the
-// flags are other than they were, and these the CPU has put on the stack.
+// Excepted looks at where the CPU is: at the very first instruction of a handler the other registers are as they were.
 func (t *Target) Excepted(th target.Thread, r *arch.Regs) (trap int, at arch.Regs, ok bool) {
-	a := t.Arch()
-	if a != arch.AMD64 {
-		return 0, at, false
+	switch t.Arch() {
+	case arch.AMD64:
+		return t.exceptedAMD64(r)
+	case arch.ARM64:
+		return t.exceptedARM64(th, r)
 	}
+	return 0, at, false
+}
+
+// exceptedAMD64: the CPU has put the program counter, the flags and the stack pointer on the stack.
+func (t *Target) exceptedAMD64(r *arch.Regs) (trap int, at arch.Regs, ok bool) {
+	a := t.Arch()
 	for _, e := range faultEntries {
 		entry, known := t.kernel.Table().Addr(e.name)
 		if !known || entry != arch.Addr(r[a.PC]) {
@@ -49,4 +56,28 @@ func (t *Target) Excepted(th target.Thread, r *arch.Regs) (trap int, at arch.Reg
 		return e.trap, at, true
 	}
 	return 0, at, false
+}
+
+// exceptedARM64: the CPU has put the program counter and the flags into registers of the system's. The number of a trap is
+// the class of the exception.
+func (t *Target) exceptedARM64(th target.Thread, r *arch.Regs) (trap int, at arch.Regs, ok bool) {
+	const (
+		ownStack = 0x200 // in the table of handlers: of the kernel's own exceptions, on the stack that it had
+		class    = 26
+	)
+	a := t.Arch()
+	table, known := t.kernel.Table().Addr("vectors")
+	if !known || arch.Addr(r[a.PC]) != table+ownStack {
+		return 0, at, false
+	}
+	at = *r
+	var syndrome uint64
+	for name, to := range map[string]*uint64{"ELR_EL1": &at[a.PC], "SPSR_EL1": &at[a.Flags], "ESR_EL1": &syndrome} {
+		v, err := t.Register(th, name)
+		if err != nil {
+			return 0, at, false
+		}
+		*to = v
+	}
+	return int(syndrome >> class & 0x3f), at, true
 }

@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -92,4 +93,70 @@ func TestFaultHandlers(t *testing.T) {
 		t.Errorf("the kernel mended %d faults, and %d when others had been dealt with", own[0], own[1])
 	}
 	sane(t, v)
+}
+
+// On arm64, too: the number is the class of the exception. What a handler makes of a fault, here that nothing was written, is all that
+// the kernel learns of it.
+func TestFaultHandlersOfARM64(t *testing.T) {
+	v := vmtest.Shared(t, "arm64")
+	s := open(t, v, v.RAM())
+	const dataAbort = 0x25 // in the kernel itself
+	loc, err := s.Lookup("__arch_clear_user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, deals := range []bool{true, false} {
+		pres, posts, faults, size := 0, 0, 0, 3000
+		asked := uint64(0)
+		if deals {
+			size = 300_000 // in memory that has not come yet, to be sure; no more than the beginning is written
+		}
+		ps := []*kprobe.Kprobe{{SymbolName: loc.Func.Name, PreHandler: func(_ *kprobe.Kprobe, r *kprobe.Regs) int {
+			if r.Comm() == "dd" {
+				asked = r.Get(arch.ARM64.Args[1])
+			}
+			return 0
+		}}}
+		for at := arch.Addr(loc.Start()); at < arch.Addr(loc.End()); at += 4 {
+			kp := &kprobe.Kprobe{Addr: at}
+			if s.Plan(kp).Verdict != "step" {
+				continue
+			}
+			kp.PreHandler = func(*kprobe.Kprobe, *kprobe.Regs) int { pres++; return 0 }
+			kp.PostHandler = func(_ *kprobe.Kprobe, r *kprobe.Regs, _ uint64) {
+				if posts++; r.PC() != at+4 {
+					t.Errorf("behind the instruction at %v: %v", at, r.PC())
+				}
+			}
+			kp.FaultHandler = func(_ *kprobe.Kprobe, r *kprobe.Regs, trap int) int {
+				if faults++; trap != dataAbort || r.PC() != at {
+					t.Errorf("trap %#x at %v, want %#x at %v", trap, r.PC(), dataAbort, at)
+				}
+				if !deals || r.Comm() != "dd" {
+					return 0 // it only brings the memory
+				}
+				r.SetReturnValue(asked) // so many bytes are left
+				r.SetPC(arch.ARM64.Link(r.Raw()))
+				return 1
+			}
+			ps = append(ps, kp)
+		}
+		if err := s.RegisterKprobes(ps); err != nil {
+			t.Fatal(err)
+		}
+		out := run(t, v, fmt.Sprintf("dd if=/dev/zero of=/dev/null bs=%d count=1 2>&1 || true", size))
+		if strings.Contains(out, "Bad address") != deals {
+			t.Errorf("dealt with %v: dd says %q", deals, out)
+		}
+		if err := s.UnregisterKprobes(ps); err != nil {
+			t.Fatal(err)
+		}
+		if faults == 0 || posts+faults != pres {
+			t.Errorf("dealt with %v: %d times before an instruction, %d behind it, %d faults", deals, pres, posts, faults)
+		}
+		t.Logf("dealt with %v: %d, %d, %d", deals, pres, posts, faults)
+	}
+	if got := run(t, v, "dmesg | grep -iE 'oops|bug:|warning:|unable to handle' || true"); got != "" {
+		t.Errorf("the kernel has complaints:\n%s", got)
+	}
 }
