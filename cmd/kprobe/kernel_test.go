@@ -194,7 +194,7 @@ char LICENSE[] SEC("license") = "GPL";
 `)
 	k := testprog.StartCmd(t, tool(t, "run", "-k", dir, object))
 	stop := keepSending(guest, "cat /proc/cpuinfo >/dev/null\n")
-	k.Expect(`told: "/proc/cpuinfo"`)
+	k.Expect(`told: {text="/proc/cpuinfo"}`)
 	stop()
 	k.Signal(syscall.SIGINT)
 	r := k.Result()
