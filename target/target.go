@@ -321,6 +321,8 @@ type Nursery interface {
 	// write the threads' registers, and the memory. A vfork child, which goes on as
 	// its parent while that sleeps, is not told of.
 	OnBirth(f func(born, parent Thread))
+	// Population is how many threads there are, whether they stand or run. It is asked by the owner thread.
+	Population() int
 }
 
 // Action is what a process does on a signal, as its kernel has it.

@@ -203,11 +203,11 @@ func TestNoTrapOutlivesItsController(t *testing.T) {
 		ok(t, err)
 		look, err := ptrace.Look(p.Pid)
 		ok(t, err)
+		found, err := lifeline.Read(look.Arch(), j.Base, look.ReadAt)
+		ok(t, err)
 		p.Send("20")
 		c.Process.Kill()
 		c.Wait()
-		found, err := lifeline.Read(look.Arch(), j.Base, look.ReadAt)
-		ok(t, err)
 		traps := []arch.Addr{found.Return}
 		for _, e := range found.Entries {
 			traps = append(traps, e.Addr)
@@ -217,8 +217,7 @@ func TestNoTrapOutlivesItsController(t *testing.T) {
 		}
 		for _, at := range traps {
 			var b [1]byte
-			ok(t, look.ReadAt(at, b[:]))
-			if b[0] == arch.AMD64.Break[0] {
+			if look.ReadAt(at, b[:]) == nil && b[0] == arch.AMD64.Break[0] { // else it was in code of ours that is gone
 				t.Errorf("a trap is left at %v", at)
 			}
 		}

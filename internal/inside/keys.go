@@ -32,9 +32,9 @@ func (c *Config) ForMachine(m target.Machine) (err error) {
 	return nil
 }
 
-// Configure says what a process is like, or a machine before its CPUs are known, as far as it tells that
+// Configure says what a process is like that has so many threads, or a machine before its CPUs are known, as far as it tells that
 // itself. Errors: where nothing tells its threads apart.
-func Configure(t target.Target, m isa.ISA, golang bool) (Config, error) {
+func Configure(t target.Target, m isa.ISA, golang bool, threads int) (Config, error) {
 	c := Config{ISA: m, TGID: t.PID(), Key: inject.ThreadKey{Kind: inject.FSSelf}, RedZone: m.Arch().RedZone, Room: Processes}
 	if _, machine := t.(target.Machine); machine {
 		c.RedZone = 0
@@ -47,7 +47,6 @@ func Configure(t target.Target, m isa.ISA, golang bool) (Config, error) {
 	if t, ok := t.(target.Owned); ok {
 		c.UID, c.GID = t.Owner()
 	}
-	threads := len(t.Threads())
 	if m.Arch().PtrSize == 4 {
 		c.Room = narrow.For(threads)
 	}

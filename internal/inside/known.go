@@ -158,8 +158,8 @@ func (in *Inside) Born(t target.Target, th target.Thread, known Acquaintance) er
 	if in.cfg.Key.Kind == inject.FSBase {
 		if _, lives := in.lives(t, inject.BaseKey(pointer), th); !lives {
 			in.Welcome(t, th, known)
-		} else {
-			in.Seg.Reserve(len(t.Threads())) // those that have not entered themselves yet, all of them perhaps
+		} else if all, ok := t.(target.Nursery); ok {
+			in.Seg.Reserve(all.Population()) // those that have not entered themselves yet, all of them perhaps
 		}
 		return nil
 	}

@@ -126,7 +126,7 @@ func (w *Within[P]) Arrange(serves func(*arch.Arch) error) error {
 		return err
 	}
 	addr, ours, err := w.share(c.Room.Size())
-	threads := len(on.T.Threads())
+	threads := w.population()
 	for less, ok := c.Room.Less(threads); tooLarge(err) && ok; less, ok = less.Less(threads) {
 		c.Room = less
 		addr, ours, err = w.share(c.Room.Size())
@@ -225,7 +225,7 @@ func (w *Within[P]) acquaintance(stacks []arch.Range) inside.Acquaintance {
 // configure says what the target is like.
 func (w *Within[P]) configure() (c inside.Config, err error) {
 	on := w.on
-	c, err = inside.Configure(on.T, on.ISA, returns.GoProgram(on.Image.Space) != "")
+	c, err = inside.Configure(on.T, on.ISA, returns.GoProgram(on.Image.Space) != "", w.population())
 	c.Page, c.Floor, c.Limit, c.Slots = arch.Addr(on.Alloc.PageSize()), on.Room.Floor, on.Room.Limit, &w.slots
 	c.Goroutine, c.GoID = on.Image.Goroutines().Offsets()
 	if err == nil {
@@ -235,6 +235,14 @@ func (w *Within[P]) configure() (c inside.Config, err error) {
 		on.Room.Floor, on.Room.Limit = c.Floor, c.Limit
 	}
 	return c, err
+}
+
+// population is how many threads the target has.
+func (w *Within[P]) population() (n int) {
+	if all, ok := w.on.T.(target.Nursery); ok {
+		w.on.Owner.On(func() { n = all.Population() })
+	}
+	return n
 }
 
 // tooLarge tells whether memory was refused that might be had if it were less: there are limits

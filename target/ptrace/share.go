@@ -220,6 +220,9 @@ func (p *Process) Unshare(ours []byte) error {
 // OnBirth has f called for each new thread before it runs.
 func (p *Process) OnBirth(f func(born, parent target.Thread)) { p.onBirth = f }
 
+// Population implements target.Nursery.
+func (p *Process) Population() int { return len(p.threads) }
+
 // What programs inside a process need of it.
 var _ interface {
 	target.Sharer
