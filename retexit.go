@@ -1,6 +1,7 @@
 package kprobe
 
 import (
+	"slices"
 	"syscall"
 
 	"kprobe/arch"
@@ -109,10 +110,10 @@ func (s *Session) prepareExits(b *batch, rp *Kretprobe) error {
 
 // withExits adds to some probes those on the exits of the return probes among them.
 func withExits(ps []*Kprobe) []*Kprobe {
-	all := ps
+	all := slices.Clone(ps)
 	for _, p := range ps {
 		if rp := p.as().returns(); rp != nil {
-			all = append(all[:len(all):len(all)], rp.exits...)
+			all = append(all, rp.exits...)
 		}
 	}
 	return all

@@ -215,13 +215,23 @@ func (in *Inside) Retire(d *Detour) {
 // Retired are the detours that were retired and not dropped.
 func (in *Inside) Retired() []*Detour { return in.retired }
 
-// Lingers tells whether programs of a retired detour run, or may be come back to by a call that is under way.
+// Linger tells whether programs of retired detours run, or may be come back to by a call that is under way.
 // The target is frozen.
-func (in *Inside) Lingers(d *Detour, t target.Target) bool {
-	if d.vacant {
+func (in *Inside) Linger(ds []*Detour, t target.Target) bool {
+	left, returns := make(map[*Detour]bool), make(map[uint32]bool)
+	for _, d := range ds {
+		if d.vacant {
+			continue
+		}
+		left[d] = true
+		if d.Returns() {
+			returns[d.Detour.Return.ID] = true
+		}
+	}
+	if len(left) == 0 {
 		return false
 	}
-	if d.Returns() && slices.ContainsFunc(in.Seg.Calls(), func(c inject.Call) bool { return c.Probe == d.Detour.Return.ID }) {
+	if slices.ContainsFunc(in.Seg.Calls(), func(c inject.Call) bool { return returns[c.Probe] }) {
 		return true
 	}
 	for _, th := range t.Threads() {
@@ -233,7 +243,8 @@ func (in *Inside) Lingers(d *Detour, t target.Target) bool {
 		if in.Busy(pc) {
 			return true // for which detour?
 		}
-		if in.Find(pc) != d {
+		d := in.Find(pc)
+		if !left[d] {
 			continue
 		}
 		at, err := d.Where(&r, t.ReadAt)

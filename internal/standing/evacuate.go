@@ -127,10 +127,8 @@ func (ts *Threads[P]) Vacate(ps []P) error {
 	_, err := ts.Evacuate()
 	ts.within.Collect()
 	ts.on.Owner.After(ts.within.Drop)
-	for _, d := range ts.within.RetiredOf(ps) {
-		if err == nil && ts.within.Lingers(d, ts.on.T) {
-			err = target.ErrNotNow
-		}
+	if ds := ts.within.RetiredOf(ps); err == nil && len(ds) > 0 && ts.within.Linger(ds, ts.on.T) {
+		err = target.ErrNotNow
 	}
 	return err
 }

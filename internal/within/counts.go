@@ -42,8 +42,12 @@ func (w *Within[P]) RetiredOf(ps []P) (ds []*inside.Detour) {
 	if !w.Some() {
 		return nil
 	}
+	of := make(map[P]bool, len(ps))
+	for _, p := range ps {
+		of[p] = true
+	}
 	for _, d := range w.Retired() {
-		if slices.ContainsFunc(w.probes(d), func(p P) bool { return slices.Contains(ps, p) }) {
+		if slices.ContainsFunc(w.probes(d), func(p P) bool { return of[p] }) {
 			ds = append(ds, d)
 		}
 	}
