@@ -213,8 +213,8 @@ type Sharer interface {
 
 // Grower is a Sharer whose memory need not all be there at once.
 type Grower interface {
-	// Resize has the first size bytes be there of what was shared: less than before only where nobody has come to the rest. Who comes to what
-	// is not there gets SIGBUS, and nobody makes it by locking all of its memory.
+	// Resize has the first size bytes be there of what was shared: less than before only where no thread has touched the rest. A thread that
+	// touches what is not there gets SIGBUS, and a program that locks all of its memory does not make it.
 	Resize(ours []byte, size int) error
 	// Written is how many bytes of it exist.
 	Written(ours []byte) int

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// States are given out one after the other, here and by the routine find in the target, and never more than headMax says. So the
-// memory behind the segment's end need not be there before it is of use: who shares it with the target may have it grow. The
+// States are given out one after the other, here and by the routine find in the target, and never more than headMax says. The states
+// are the segment's last part, so their memory need not be there before it is of use: the file behind it grows. The
 // controller asks before it gives out more states than were agreed to; a thread that enters itself does not.
 
 // ahead are so many states that are asked for beyond those that are needed.

@@ -7,8 +7,8 @@ import (
 	"kprobe/internal/asm/x86"
 )
 
-// Who recovers a session may have to leave its code mapped, for a thread that may come back to it. The next controller can give that back. So
-// what there is of it is noted in the memory of the session's Trap, in that table of swapped return addresses which is not in use:
+// A recovery may have to leave a session's code mapped, for a thread that may come back to it. The next controller can give that back, so
+// the code's places are noted in the memory of the session's Trap, in that table of swapped return addresses which is not in use:
 //
 //	leftMagic, how many, and the start and end of each
 const (

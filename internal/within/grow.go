@@ -8,8 +8,8 @@ import (
 )
 
 // Threads that begin later need memory, too: a state of the segment each, and what they write to in maps and rings. The segment's file
-// grows as states are given out, so no more of its addresses lead to memory than may be of use: who locks all of its memory does not
-// get all the gigabytes that are reserved. A control group that has no memory left for one more thread gives it none: its hits
+// grows as states are given out, so no more of its addresses lead to memory than may be of use: a program that locks all of its memory does not
+// make all the gigabytes that are reserved. A control group that has no memory left for one more thread gives it none: its hits
 // are missed then, which each command tells, and why is told once.
 
 // growth is what there is to know of it. Shares come and go while threads are born.
@@ -20,7 +20,7 @@ type growth struct {
 	refused bool
 }
 
-// atOnce are so many states whose memory is there from the beginning: a thread that enters itself has nobody to ask.
+// atOnce are so many states whose memory is there from the beginning: a thread that enters itself cannot ask.
 const atOnce = 1023
 
 // grows has the segment grow with the threads. No state was given out yet.

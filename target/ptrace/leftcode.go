@@ -10,8 +10,8 @@ import (
 	"kprobe/internal/lifeline"
 )
 
-// A controller that is killed leaves code of ours in the process: the lifeline, slots, detours and what they call. Whoever recovers the
-// process gives that back where no thread can come to it any more, and else leaves a note (lifeline.Left) for the next controller.
+// A controller that is killed leaves code of ours in the process: the lifeline, slots, detours and what they call. The recovery
+// gives that back where no thread can come to it any more, and else leaves a note (lifeline.Left) for the next controller.
 
 // codeOf are the mappings with code of a dead session's, whose jumps stand in the text still. The process is frozen.
 func (p *Process) codeOf(j *lifeline.Journal, found *lifeline.Found) (code []arch.Range) {
