@@ -95,7 +95,7 @@ func TestManyThreads(t *testing.T) {
 		{[]string{"-O2", "-m32"}, "64", 200, 600},
 	} {
 		t.Run(fmt.Sprint(c.flags), func(t *testing.T) {
-			if !testprog.Gate() {
+			if !testing.Short() {
 				c.churns = 100_000
 				if c.many > 1000 {
 					c.many = 5000
