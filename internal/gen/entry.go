@@ -19,7 +19,7 @@ func (r *Recorder) Programs() []*bpf.Program {
 	return []*bpf.Program{r.Program, r.Entry}
 }
 
-// Data is how many bytes of a call's private data they want.
+// Data is the size of the private data that each call needs for them, in bytes.
 func (r *Recorder) Data() int { return 8 * len(r.entered) }
 
 // wanted adds the registers that a load wants as they were at the entry, each once.

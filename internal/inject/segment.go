@@ -63,11 +63,11 @@ const (
 	hashShift64 = 48 - tableBits - 4 // addresses have 48 bits, and stacks may be as far apart as those above 32 say
 	hashMask    = (1<<tableBits - 1) * entrySize
 
-	// MaxThreads is how many states a segment can have.
+	// MaxThreads is the largest number of states in a segment.
 	MaxThreads = 1<<(tableBits-2) - 1
 )
 
-// tableSize is how many entries the table has besides the extra ones.
+// tableSize is the number of entries in the table, without the extra ones at its end.
 func (l Layout) tableSize() int {
 	if l.Slots {
 		return 0 // CPUs are not looked for
@@ -75,7 +75,7 @@ func (l Layout) tableSize() int {
 	return 1 << tableBits
 }
 
-// tableEnd is where the table ends, and with it the head.
+// tableEnd is the offset behind the table, which is the last part of the head.
 func (l Layout) tableEnd() int { return headTable + (l.tableSize()+tableWindow)*entrySize }
 
 // StackSize is a thread's private stack for programs, in bytes.
@@ -183,8 +183,8 @@ type Layout struct {
 
 func (l Layout) stride() int { return roundUp(stackSize+stateCounters+8*l.Counters, pageSize) }
 
-// sinkAt is where the sink begins, awayAt where the table of calls does that are away, poolAt where the pool of calls does, extraAt
-// where maps and rings do, and statesAt where the states do.
+// The offsets of the parts, in their order: the sink, the table of calls that are away, the pool of calls, a machine's traps with maps and
+// rings behind them, and the states.
 func (l Layout) sinkAt() int { return roundUp(l.tableEnd(), pageSize) }
 func (l Layout) awayAt() int { return l.sinkAt() + l.stride() }
 func (l Layout) poolAt() int { return l.awayAt() + l.awaySize() }
@@ -200,7 +200,7 @@ func (l Layout) statesAt() int { return roundUp(l.extraAt()+l.Extra, pageSize) }
 // Size is how many bytes of address space the segment takes; memory only where it is touched.
 func (l Layout) Size() int { return l.SizeFor(l.Threads) }
 
-// SizeFor is how many of these are of use while no more states than so many are given out.
+// SizeFor is the size of the segment with so many states, in bytes: the rest is not used until more are given out.
 func (l Layout) SizeFor(states int) int { return l.statesAt() + states*l.stride() }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }

@@ -19,7 +19,7 @@ func (s *Segment) Allow(states int, allow func(states int) bool) {
 	s.limit(states)
 }
 
-// Allowed is how many may be given out.
+// Allowed is the number of states that may be given out.
 func (s *Segment) Allowed() int { return int(atomic.LoadUint32(s.word32(headMax))) }
 
 func (s *Segment) limit(states int) {

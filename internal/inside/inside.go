@@ -35,7 +35,7 @@ func Apart(a *arch.Arch) arch.Addr {
 	return (lowest+step-1)&^(step-1) + step*arch.Addr(rand.Uint64N(places))
 }
 
-// Wide is where there is room for shared memory that Apart has none for: large rings of many threads; 0 where there is none.
+// Wide is the start of a lower region, for shared memory that is too large for the one of Apart: large rings of many threads. It is 0 in 32 bits.
 func Wide(a *arch.Arch) arch.Addr {
 	if a.PtrSize == 4 {
 		return 0

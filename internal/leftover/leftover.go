@@ -101,9 +101,9 @@ func Free(p Process, file string, harmless []arch.Range) (stays uint64, err erro
 	return 0, nil
 }
 
-// FreeCode unmaps code that dead controllers have left in a frozen process, each its own, unless a thread is in it, or may come back: a register or
-// a word leads there. Code that nobody knows, which can be executed and is no file's, may lead to any of it: where a thread may be
-// in that, all stays. fresh is this controller's, which leads nowhere yet. Errors: why it does; ErrInUse may pass, when threads have run.
+// FreeCode unmaps the code that dead controllers have left in a frozen process, each controller's by itself. Code stays where a thread is in it or
+// may come back to it: a register or a word leads there. Other code that is in no file may lead to all of it, so all stays where a thread may be
+// in that. fresh is this controller's own code, which leads nowhere yet. Errors: why code stays; ErrInUse may pass when threads have run.
 func FreeCode(p Process, controllers [][]arch.Range, fresh []arch.Range) error {
 	maps, err := p.Maps()
 	if err != nil {

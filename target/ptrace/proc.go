@@ -213,7 +213,7 @@ func (p *Process) Borrows(th target.Thread) (lender target.Thread, ok bool) {
 // file is where the kernel tells about the process's memory: of a task that has it.
 func (p *Process) file(name string) string { return proc.Process(p.pid).File(name) }
 
-// Maps lists the mappings of the process, for whoever only reads the list: others have it, too.
+// Maps lists the mappings of the process. The list is shared: callers only read it.
 func (p *Process) Maps() ([]symbol.Mapping, error) {
 	if err := faults.At("open", 0); err != nil {
 		return nil, err
