@@ -21,28 +21,28 @@ var clocked = map[string]struct {
 	"internal/testprog/proc.go":              {1, "the wait itself"},
 	"internal/testprog/leftovers.go":         {1, "the wait itself"},
 	"internal/testprog/soak.go":              {1, "a soak lasts so long"},
-	"test/conform_handler_test.go":           {3, "handlers that take their time"},
-	"test/life_test.go":                      {6, "handlers that take their time; a moment to be killed in; what is stopped does nothing"},
+	"test/conform/handler_test.go":           {3, "handlers that take their time"},
+	"test/life/life_test.go":                 {6, "handlers that take their time; a moment to be killed in; what is stopped does nothing"},
 	"internal/conform/handlers.go":           {1, "handlers that take their time"},
-	"test/torture_controller_test.go":        {3, "a moment to be killed in"},
-	"test/torture_calls_test.go":             {2, "a moment to be killed in; signals that do not come all at once"},
-	"test/torture_alone_test.go":             {1, "a moment to be killed in"},
-	"test/torture_test.go":                   {1, "a moment to be killed in"},
-	"test/guardian_test.go":                  {1, "a moment to be killed in"},
-	"test/inside_ahead_test.go":              {1, "a moment to be killed in"},
-	"test/watch_test.go":                     {1, "a moment to be killed in"},
-	"test/life_attach_test.go":               {1, "a moment to attach in"},
-	"test/torture_churn_test.go":             {2, "a rate"},
+	"test/torture/controller_test.go":        {3, "a moment to be killed in"},
+	"test/torture/calls_test.go":             {2, "a moment to be killed in; signals that do not come all at once"},
+	"test/torture/alone_test.go":             {1, "a moment to be killed in"},
+	"test/torture/torture_test.go":           {1, "a moment to be killed in"},
+	"test/harness/controller.go":             {1, "a moment to be killed in"},
+	"test/inside/ahead_test.go":              {1, "a moment to be killed in"},
+	"test/conform/watch_test.go":             {1, "a moment to be killed in"},
+	"test/life/attach_test.go":               {1, "a moment to attach in"},
+	"test/torture/churn_test.go":             {2, "a rate"},
 	"target/kernel/guardian_test.go":         {1, "a moment to be killed in"},
 	"target/kernel/reset_test.go":            {1, "a rate"},
 	"cmd/kprobe/kernel_test.go":              {1, "a rate"},
 	"cmd/kprobe/symbols_test.go":             {1, "a rate"},
 	"bench/hundred_test.go":                  {1, "a rate"},
 	"test/sacred/stressors_test.go":          {1, "a program of somebody else's that hangs is killed"},
-	"test/realworld_redis_test.go":           {1, "a server that hangs is given up"},
+	"test/harness/redis.go":                  {1, "a server that hangs is given up"},
 	"bench/script_test.go":                   {2, "a peer that attaches nothing is given up"},
 	"target/ptrace/gadgets_test.go":          {2, "a target that hangs is killed, for it holds the test's thread"},
-	"test/update_test.go":                    {1, "a deadline is what is tested"},
+	"test/conform/update_test.go":            {1, "a deadline is what is tested"},
 	"internal/futex/futex_test.go":           {1, "a moment to be woken in"},
 	"internal/owner/insist_test.go":          {1, "the clock of testing/synctest"},
 	"target/ptrace/clock_amd64_test.go":      {1, "clocks are what is tested"},
@@ -56,7 +56,7 @@ var clocked = map[string]struct {
 }
 
 // onlyForTests are the packages that only tests import.
-var onlyForTests = []string{"internal/testprog", "internal/conform", "internal/vm/vmtest", "target/targettest", "bpf/bpftest"}
+var onlyForTests = []string{"internal/testprog", "internal/conform", "internal/vm/vmtest", "target/targettest", "bpf/bpftest", "test/harness"}
 
 func TestNoTestWaitsForTheClock(t *testing.T) {
 	found := map[string][]string{}

@@ -44,9 +44,17 @@ var recipes = []testprog.Recipe{
 	{Name: "gostorm", Flags: []string{"-ldflags=-s -w"}},
 }
 
-// tests are those of package test that are about what a machine's own parts do: handlers, returns, jumps that
-// count, and that a target outlives its controller.
-const tests = "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestStartedProgramWaits|TestKilledControllerLeavesAHealthyTarget|TestKilledControllerOfJumps|TestCountOnly|TestSignalsWhileCounting|TestProgramsInside|TestInsideExitsInC|TestSignalsUnderJumps|TestProgramsAtEveryInstruction|TestProgramsInGo|TestGoArguments|TestLifeFollow.*|TestSoakKilledWithinCallsOfSleepers)$"
+// suites of every machine: what its own parts do is handlers, returns, and that a target outlives its controller.
+// conforms are more tests of the first, and except is what means nothing there.
+func suites(conforms string, except map[string]string) []vmtest.Suite {
+	except["TestConform/CallsUnderWay/switch_off"] = "returns are noticed at exits, which are switched off with the rest"
+	return []vmtest.Suite{
+		{Package: "kprobe/test/conform", Short: true, Long: 15 * time.Minute, Except: except,
+			Run: "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe" + conforms + ")$"},
+		{Package: "kprobe/test/life", Short: true, Run: "^TestLifeFollow"},
+		{Package: "kprobe/test/torture", Short: true, Run: "^(TestKilledControllerLeavesAHealthyTarget|TestSoakKilledWithinCallsOfSleepers)$"},
+	}
+}
 
 // What a live process promises, and what is built on it, holds on arm64 as it does here.
 func TestARM64(t *testing.T) {
@@ -60,14 +68,13 @@ func TestARM64(t *testing.T) {
 		{Name: "callers", Flags: []string{"-O0", "-g"}},
 		{Name: "gostorm", Flags: []string{"-buildmode=pie"}},
 	}
-	native(t, "arm64", append(own, recipes...),
-		vmtest.Suite{Package: "kprobe/target/ptrace"},
-		vmtest.Suite{Package: "kprobe/trace", Run: "^(TestCapturedInside|TestTracerEndsWithItsSession|TestStat|TestCallers)$", Short: true},
-		vmtest.Suite{Package: "kprobe/test", Run: tests, Short: true, Long: 15 * time.Minute, Except: map[string]string{
-			"TestConform/CallsUnderWay/switch_off": "returns are noticed at exits, which are switched off with the rest",
-			"TestStartedProgramWaits":              "it starts a program of the distribution's with its libc, and the guest has none",
-		}},
-	)
+	native(t, "arm64", append(own, recipes...), append([]vmtest.Suite{
+		{Package: "kprobe/target/ptrace"},
+		{Package: "kprobe/trace", Run: "^(TestCapturedInside|TestTracerEndsWithItsSession|TestStat|TestCallers)$", Short: true},
+		{Package: "kprobe/test/inside", Short: true, Long: 15 * time.Minute,
+			Run: "^(TestCountOnly|TestSignalsWhileCounting|TestProgramsInside|TestInsideExitsInC|TestSignalsUnderJumps|TestProgramsAtEveryInstruction|TestProgramsInGo)$"},
+		{Package: "kprobe/test/torture", Run: "^TestKilledControllerOfJumps$", Short: true},
+	}, suites("|TestGoArguments", map[string]string{})...)...)
 }
 
 // On riscv64 live processes are what targets have to be, and sessions with handlers hold what they promise. A guest is booted once, in the
@@ -77,14 +84,8 @@ func TestRISCV64(t *testing.T) {
 		vmtest.BuildTests(t, "riscv64", "kprobe/target/ptrace")
 		return
 	}
-	native(t, "riscv64", recipes,
-		vmtest.Suite{Package: "kprobe/target/ptrace", Run: "^TestConformance$", Short: true},
-		vmtest.Suite{Package: "kprobe/test", Run: "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestKilledControllerLeavesAHealthyTarget|TestGoArguments|TestLifeFollow.*|TestSoakKilledWithinCallsOfSleepers)$",
-			Short: true, Long: 15 * time.Minute, Except: map[string]string{
-				"TestConform/CallsUnderWay/switch_off": "returns are noticed at exits, which are switched off with the rest",
-				"TestGoArguments/-buildmode=pie":       "Go links such programs for riscv64 with cgo only",
-			}},
-	)
+	native(t, "riscv64", recipes, append([]vmtest.Suite{{Package: "kprobe/target/ptrace", Run: "^TestConformance$", Short: true}},
+		suites("|TestGoArguments", map[string]string{"TestGoArguments/-buildmode=pie": "Go links such programs for riscv64 with cgo only"})...)...)
 }
 
 // On s390x, which is big-endian, as on riscv64.
@@ -93,13 +94,8 @@ func TestS390X(t *testing.T) {
 		vmtest.BuildTests(t, "s390x", "kprobe/target/ptrace")
 		return
 	}
-	native(t, "s390x", recipes,
-		vmtest.Suite{Package: "kprobe/target/ptrace", Run: "^TestConformance$", Short: true},
-		vmtest.Suite{Package: "kprobe/test", Run: "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestKilledControllerLeavesAHealthyTarget|TestLifeFollow.*|TestSoakKilledWithinCallsOfSleepers)$",
-			Short: true, Long: 15 * time.Minute, Except: map[string]string{
-				"TestConform/CallsUnderWay/switch_off": "returns are noticed at exits, which are switched off with the rest",
-			}},
-	)
+	native(t, "s390x", recipes, append([]vmtest.Suite{{Package: "kprobe/target/ptrace", Run: "^TestConformance$", Short: true}},
+		suites("", map[string]string{})...)...)
 }
 
 // On ppc64le, whose kernel has pages of 64 KiB, as on riscv64.
@@ -108,13 +104,8 @@ func TestPPC64LE(t *testing.T) {
 		vmtest.BuildTests(t, "ppc64le", "kprobe/target/ptrace")
 		return
 	}
-	native(t, "ppc64le", recipes,
-		vmtest.Suite{Package: "kprobe/target/ptrace", Run: "^TestConformance$", Short: true},
-		vmtest.Suite{Package: "kprobe/test", Run: "^(TestConform|TestHitsAreCounted|TestPostHandlerSeesTheEffect|TestReturnProbe|TestKilledControllerLeavesAHealthyTarget|TestLifeFollow.*|TestSoakKilledWithinCallsOfSleepers)$",
-			Short: true, Long: 15 * time.Minute, Except: map[string]string{
-				"TestConform/CallsUnderWay/switch_off": "returns are noticed at exits, which are switched off with the rest",
-			}},
-	)
+	native(t, "ppc64le", recipes, append([]vmtest.Suite{{Package: "kprobe/target/ptrace", Run: "^TestConformance$", Short: true}},
+		suites("", map[string]string{})...)...)
 }
 
 func native(t *testing.T, machine string, recipes []testprog.Recipe, suites ...vmtest.Suite) {

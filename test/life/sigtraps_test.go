@@ -1,0 +1,231 @@
+package life
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"kprobe"
+	"kprobe/internal/testprog"
+	"kprobe/test/harness"
+)
+
+// trapCase is a state of a program's trap signal, and what happens to it in which phases.
+type trapCase struct {
+	action string // default, ignore or handle
+	waits  string // what was sent to it while it blocks the signal, in words of sigtraps.c; "-": it does not block it
+	event  string // raise, kill or break; "" for none
+	from   int    // the first phase in which that happens
+}
+
+func (c trapCase) String() string {
+	s := c.action
+	if c.waits != "-" {
+		s += " blocked " + c.waits
+	}
+	if c.event != "" {
+		s += fmt.Sprintf(" then %s from %d", c.event, c.from)
+	}
+	return strings.ReplaceAll(s, "  ", " ")
+}
+
+// A program goes through these phases.
+const (
+	trapBefore = iota // no session has been there
+	trapAttached
+	trapArmed
+	trapLeft
+	trapPhases
+)
+
+// course has a program go through all phases. begin is called before each but the first, and told whether the program has ended. It
+// answers all that the program left.
+func (c trapCase) course(p *testprog.Proc, begin func(phase int, alive bool)) string {
+	line := func(words ...string) (alive bool) {
+		p.Send("%s", strings.Join(words, " "))
+		return p.Until("done")
+	}
+	first := []string{c.action}
+	if c.waits != "-" {
+		first = append(first, "block", c.waits)
+	}
+	alive := line(append(first, "state")...)
+	for phase := range trapPhases {
+		if phase > trapBefore {
+			begin(phase, alive)
+		}
+		if phase == trapLeft && c.action == "ignore" && alive {
+			// To ignore a signal makes the kernel forget one that waits (docs/LIMITS.md).
+			alive = line("ignore")
+		}
+		alive = alive && line("work short state")
+		if phase >= c.from && c.event != "" {
+			alive = alive && line(c.event, "state") && line("work short state")
+		}
+	}
+	if alive {
+		line("unblock state")
+	}
+	return p.Result().String()
+}
+
+// probed is course under probes. kill tells that the controller is killed, instead of leaving.
+func (c trapCase) probed(t *testing.T, p *testprog.Proc, kill bool) string {
+	var s *kprobe.Session
+	leave := func() {}
+	return c.course(p, func(phase int, alive bool) {
+		switch {
+		case phase == trapLeft:
+			leave()
+		case !alive || kill && phase == trapAttached:
+		case kill:
+			cmd := harness.Controller(t, p.Pid, "traps_work", "traps_short")
+			leave = func() {
+				cmd.Process.Kill()
+				cmd.Wait()
+				if p.Alive() {
+					harness.Restored(t, p.Pid)
+				}
+			}
+		case phase == trapAttached:
+			s = harness.Attach(t, p.Pid, nil)
+			leave = func() { harness.OK(t, s.Close()) }
+		default:
+			trapProbe(t, s, "traps_work", 0)
+			trapProbe(t, s, "traps_short", 0)
+		}
+	})
+}
+
+// trapCases calls f with all of them, and what the unprobed program leaves. Where that ends at the first event, there is one for each
+// phase.
+func trapCases(t *testing.T, path string, f func(c trapCase, unprobed string)) {
+	for _, action := range []string{"default", "ignore", "handle"} {
+		for _, waits := range []string{"-", "", "raise", "kill", "raise kill"} {
+			for _, event := range []string{"", "raise", "kill", "break"} {
+				for from := trapAttached; from < trapPhases; from++ {
+					c := trapCase{action, waits, event, from}
+					unprobed := c.course(testprog.Start(t, path), func(int, bool) {})
+					f(c, unprobed)
+					if event == "" || !strings.HasPrefix(unprobed, "killed") {
+						break
+					}
+				}
+			}
+		}
+	}
+}
+
+// Whatever a program does with the trap signal, it sees of that, and ends by that, what it would without probes: whether it is attached to,
+// probed, left, or its controller is killed.
+func TestTrapSignalIsThePrograms(t *testing.T) {
+	path := testprog.Build(t, "sigtraps", "-O2", "-pthread")
+	rounds := 10
+	if testing.Short() {
+		rounds = 1
+	}
+	trapCases(t, path, func(c trapCase, unprobed string) {
+		t.Run(c.String(), func(t *testing.T) {
+			t.Parallel()
+			for i := range rounds {
+				for _, kill := range []bool{false, true} {
+					args := []string{"1"}[:i%2] // every other round with a second thread
+					if got := c.probed(t, testprog.Start(t, path, args...), kill); got != unprobed {
+						t.Errorf("unprobed:\n%s\nprobed (killed: %v):\n%s", unprobed, kill, got)
+					}
+				}
+			}
+		})
+	})
+}
+
+// A program that uses the signal all the time loses none while sessions come and go, of handlers, of returns and of
+// programs inside. Other signals come in between, so that one may find a thread in a handler of ours.
+func TestTrapSignalsWhileSessionsComeAndGo(t *testing.T) {
+	rounds := 200
+	if testing.Short() {
+		rounds = 4 // one of each sort
+	}
+	path := testprog.Build(t, "sigtraps", "-O2", "-pthread")
+	for _, action := range []string{"ignore", "handle"} {
+		for _, word := range []string{"raise", "kill", "pester", "break"} {
+			if action == "ignore" && word == "break" {
+				continue // it ends the program
+			}
+			t.Run(action+" "+word, func(t *testing.T) {
+				p := testprog.Start(t, path)
+				t.Cleanup(func() {
+					if t.Failed() && !p.Alive() {
+						t.Log(p.Result())
+					}
+				})
+				p.Round("%s alarm", action)
+				p.Round("storm %s 0", word)
+				for i := range rounds {
+					s := harness.Attach(t, p.Pid, nil)
+					trapProbe(t, s, "traps_work", i)
+					trapProbe(t, s, "traps_short", i)
+					p.Round("spin")
+					harness.OK(t, s.Close())
+				}
+				stormed(t, action, word, p.Round("calm")[0])
+				harness.Ends(t, p)
+			})
+		}
+	}
+}
+
+// A thread for which the signal waits, and that stands where it would behind a trap, has met none: it is not waited for to say so.
+func TestTrapSignalThatWaitsIsNotWaitedFor(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "sigtraps", "-O2", "-pthread"))
+	p.Round("storm spot 0")
+	for range 20 {
+		s := harness.Attach(t, p.Pid, nil)
+		trapProbe(t, s, "traps_short", 0)
+		p.Round("short")
+		harness.OK(t, s.Close())
+	}
+	p.Round("calm")
+	harness.Ends(t, p)
+}
+
+// trapProbe registers a probe of one sort or another.
+func trapProbe(t *testing.T, s *kprobe.Session, name string, sort int) {
+	t.Helper()
+	rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: name}}
+	kp := &rp.Kp
+	switch sort % 4 {
+	case 0:
+		kp.PreHandler = func(*kprobe.Kprobe, *kprobe.Regs) int { return 0 }
+	case 1:
+		kp.PostHandler = func(*kprobe.Kprobe, *kprobe.Regs, uint64) {}
+	case 2:
+		harness.OK(t, s.RegisterKretprobe(rp))
+		return
+	case 3:
+		kp.Program = kprobe.CountOnly
+	}
+	harness.Register(t, s, kp)
+}
+
+// stormed holds what a storm says of itself to what an unprobed program would.
+func stormed(t *testing.T, action, word, line string) {
+	t.Helper()
+	var did, sent, broken, others int
+	if _, err := fmt.Sscanf(line, "did %d, delivered %d %d %d", &did, &sent, &broken, &others); err != nil {
+		t.Fatal(line)
+	}
+	want := 0
+	switch {
+	case action == "ignore":
+	case word == "raise":
+		want = did
+	case word == "break":
+		sent, want = broken, did
+	case sent > 0: // of those that wait for a thread all become one
+		want = min(sent, did)
+	}
+	if did == 0 || others != 0 || sent != want {
+		t.Error(line)
+	}
+}
