@@ -3,6 +3,7 @@
 package ptrace
 
 import (
+	"os"
 	"testing"
 
 	"kprobe/arch"
@@ -65,6 +66,14 @@ func TestAskedOnce(t *testing.T) {
 		t.Errorf("what was known was read %d times again", reads)
 	}
 	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	child, err := os.FindProcess(p.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	child.Kill()
+	if _, err := child.Wait(); err != nil { // a child that nobody waits for is a report that never goes
 		t.Error(err)
 	}
 }

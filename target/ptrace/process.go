@@ -226,7 +226,8 @@ func Look(pid int) (*Process, error) {
 }
 
 // Start runs a program and stops it before its first instruction. Its
-// standard files are those of attr, or the controller's own.
+// standard files are those of attr, or the controller's own. It is a child of the
+// controller: a caller who lets it go with Close waits for its end, as for any child.
 func Start(argv []string, attr *os.ProcAttr) (*Process, error) {
 	if len(argv) == 0 {
 		return nil, fmt.Errorf("start: no program given: %w", unix.EINVAL)

@@ -30,7 +30,7 @@ func TestWakeIsNotLost(t *testing.T) {
 		p.waiting.Store(inWait)
 		p.Wake() // this thread is not in its wait, and has the signal before Wake returns
 		for err == nil {
-			_, _, err = tracee.WaitReportBy(unix.P_ALL, 0, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT)
+			_, _, err = tracee.WaitReportBy(unix.P_PID, child.Process.Pid, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT)
 		}
 		p.waiting.Store(busy)
 		woken <- err
