@@ -76,6 +76,18 @@ var tests = []struct {
 	{"AfterClose", afterClose},
 }
 
+// engines are the tests of what the engine does alone, the same whatever the target is.
+var engines = []string{"MaxActive", "EntryHandlerVeto", "PrivateData", "HandlersAreOptional", "PanickingHandler", "SameStructTwice", "JprobeRefused",
+	"JprobeBadPointers", "UnregisterBadEntries", "NoRegistrationFromHandlers", "List", "AfterClose"}
+
+// Briefly are the tests that -short leaves out where targets are slow: processes are held to them.
+func Briefly() []string {
+	if testing.Short() {
+		return engines
+	}
+	return nil
+}
+
 // Run holds victims to all of it. Each test has one of its own from open, or what
 // is as good. Those of names in without are left out: what they ask for the target does not have.
 func Run(t *testing.T, open func(testing.TB) *Victim, without ...string) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"kprobe/arch"
@@ -145,6 +146,10 @@ func TestArithmetic(t *testing.T) {
 		var programs [][]bpf.Insn
 		for dst := range bpf.R10 {
 			for src := range bpf.R10 {
+				// Briefly each is source and destination all the same, of itself too.
+				if k := (src + bpf.R10 - dst) % bpf.R10; testing.Short() && os.Getenv(machineVariable) != "" && k != 0 && k != 1 && k != 5 {
+					continue
+				}
 				var b builder
 				b.begin()
 				for range rounds {

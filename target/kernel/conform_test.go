@@ -76,7 +76,7 @@ func TestConform(t *testing.T) {
 			Home: "conform",
 			Data: addresses["init_task"], Nowhere: ^arch.Addr(4095),
 		}
-	})
+	}, conform.Briefly()...)
 }
 
 // memoryOf reads the kernel's memory with no help of the stub.

@@ -22,7 +22,11 @@ func TestFaultHandlers(t *testing.T) {
 	const pageFault = 14
 	var own [2]uint64
 	nowhere := func(a uint64) bool { return a < 1<<16 }
-	for i, deals := range []bool{false, true} {
+	rounds := []bool{false, true}
+	if testing.Short() {
+		rounds = rounds[1:] // what others fault at is not dealt with, even then
+	}
+	for i, deals := range rounds {
 		dealt := 0
 		type counts struct{ pres, posts, faults int }
 		seen := make(map[arch.Addr]*counts)
@@ -89,7 +93,7 @@ func TestFaultHandlers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if own[1] >= own[0] {
+	if len(rounds) == 2 && own[1] >= own[0] {
 		t.Errorf("the kernel mended %d faults, and %d when others had been dealt with", own[0], own[1])
 	}
 	sane(t, v)

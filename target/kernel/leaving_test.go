@@ -101,7 +101,11 @@ func TestLeavingBySignal(t *testing.T) {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	defer signal.Stop(caught)
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGKILL} {
+	signals := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGKILL}
+	if testing.Short() {
+		signals = signals[2:]
+	}
+	for _, sig := range signals {
 		t.Run(sig.String(), func(t *testing.T) {
 			cmd := exec.Command(testprog.Command(t, "kprobe/cmd/kprobe"), "trace", "-k", v.Stub(), "--ram", v.RAM(), "--no-summary",
 				"p:slept pipe_read", "r:woke pipe_read", "p do_sys_openat2", "r do_sys_openat2")

@@ -1,11 +1,8 @@
 package conform
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -39,34 +36,9 @@ var unlikeAnywhere = elsewhere(
 	"JprobeArguments",        // of 64 bits
 )
 
-// The tests of kprobes.txt once more, in a process of their own, on the same programs
-// built for i386.
+// The tests of kprobes.txt once more, on the same programs built for i386.
 func TestI386Conforms(t *testing.T) {
-	testprog.Programs32.Need(t)
-	cmd := exec.Command(os.Args[0], "-test.run=^(TestConform.*|TestLifeFollow.*|TestLifeTracedChild|TestCountOnly|TestUnoptimized|TestNeighboursInside|TestProgramsInside|TestSignalsUnderJumps|TestInsideExitsInC|TestPrivateDataIsThere|TestPostHandlersOfProgramsUnderSignals|TestPostHandlerOfOverride|TestChainOfTailCallsInside|TestChainOfTailCallsMixed|TestBacktraceThroughSwappedFrames|TestExitsTellWhyCallsAreLost|TestExitsSwitched|TestExitsChangeResults|TestSoakSignalsUnderJumps|TestTrapSignalIsThePrograms)$", "-test.skip=^("+strings.Join(unlike, "|")+")$|"+unlikeAnywhere, "-test.v", "-test.short")
-	cmd.Env = append(os.Environ(), "KPROBE_TEST_CFLAGS=-m32")
-	out, err := cmd.CombinedOutput()
-	passed := bytes.Count(out, []byte("--- PASS"))
-	if err != nil || passed < 47 {
-		t.Errorf("%v, %d passed:\n%s", err, passed, ofFailed(string(out)))
-	}
-}
-
-// ofFailed is what "go test -v" printed, without the tests that passed: the lines that
-// matter must not drown.
-func ofFailed(out string) string {
-	const run = "=== RUN   "
-	var kept strings.Builder
-	tests := strings.Split(out, run)
-	for i, test := range tests {
-		name, _, _ := strings.Cut(test, "\n")
-		name, _, _ = strings.Cut(name, "/")
-		// Of a process that died, the last test has no result.
-		if i == len(tests)-1 || strings.Contains(out, "--- FAIL: "+name+" ") {
-			kept.WriteString(run + test)
-		}
-	}
-	return kept.String()
+	harness.I386(t, 40, "TestConform.*", strings.Join(unlike, "|"), unlikeAnywhere)
 }
 
 // Its calling convention, cdecl: all arguments are on the stack, in words of 4 bytes.

@@ -282,7 +282,7 @@ func handlersCall(t *testing.T, make func(*caller, func(*kprobe.Regs)) kprobe.Pr
 
 	over := changesBeside(s, t)
 	testprog.Until(t, "handlers have called everything twice", p.Pid, func() bool {
-		p.Round("400")
+		p.Round("100")
 		return calls.Load() >= int64(2*len(rows))
 	})
 	over()

@@ -13,6 +13,12 @@ import (
 
 // What runs inside i386 programs.
 
+// The tests of programs and jumps once more, on the same programs built for i386.
+func TestI386Inside(t *testing.T) {
+	harness.I386(t, 15, "Test(CountOnly|Unoptimized|NeighboursInside|ProgramsInside|SignalsUnderJumps|InsideExitsInC|PrivateDataIsThere|PostHandlersOfProgramsUnderSignals|"+
+		"PostHandlerOfOverride|ChainOfTailCalls.*|BacktraceThroughSwappedFrames|ExitsTellWhyCallsAreLost|ExitsSwitched|ExitsChangeResults)", "", "")
+}
+
 // Every function of the program and of its libc at once, by jumps: results are the same,
 // counts right, threads that come and go told apart, and nothing is left.
 func TestI386EverythingByJumps(t *testing.T) {

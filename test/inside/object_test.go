@@ -25,7 +25,7 @@ func clang(t testing.TB, file string) *bpf.Collection {
 	harness.OK(t, err)
 	out := filepath.Join(t.TempDir(), "prog.o")
 	cmd := exec.Command("clang", "-target", "bpf", "-D__TARGET_ARCH_x86", "-mcpu=v3", "-O2", "-g",
-		"-I/usr/include/"+strings.TrimSpace(string(arch)), "-c", filepath.Join("..", "bpf", "testdata", file), "-o", out)
+		"-I/usr/include/"+strings.TrimSpace(string(arch)), "-c", filepath.Join("..", "..", "bpf", "testdata", file), "-o", out)
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, msg)
 	}

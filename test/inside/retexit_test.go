@@ -278,11 +278,14 @@ func goStorm(t *testing.T, least int) {
 // The standard library's own tests pass with a probe on the entry and on the
 // return of every function of the package under test.
 func TestExitsInGoStandardLibrary(t *testing.T) {
-	for _, tt := range []struct{ pkg, run string }{
+	for i, tt := range []struct{ pkg, run string }{
 		{"sort", "Find|Search|Strings|Reverse|Stable$"},
 		{"strings", "Builder|Cut|Fields|Trim|Repeat|Replace|Title"},
 		{"encoding/json", "Compact|Valid|HTMLEscape|Tag|Omit|StringOption|EncodeString|Decoder$|Encoder$|RawMessage|UnmarshalSyntax|SliceOfCustomByte|Embedded"},
 	} {
+		if i == 1 && testing.Short() {
+			continue
+		}
 		t.Run(tt.pkg, func(t *testing.T) { standardTests(t, tt.pkg, tt.run) })
 	}
 }
@@ -292,6 +295,9 @@ func TestSoakGoStandardLibrary(t *testing.T) {
 	packages, run := []string{"sort", "strings", "sync", "encoding/json", "net/http", "runtime"}, ""
 	if testprog.Soak(t, 0) == 0 {
 		packages, run = []string{"sync"}, "Once|Cond"
+	}
+	if testing.Short() {
+		run = "OnceFunc"
 	}
 	for _, pkg := range packages {
 		t.Run(pkg, func(t *testing.T) { standardTests(t, pkg, run) })

@@ -107,15 +107,19 @@ func TestChainOfTailCallsMixed(t *testing.T) {
 		}
 		harness.OK(t, s.UnregisterKretprobes(all))
 
+		changed := 5
+		if testing.Short() {
+			changed = 2
+		}
 		round := make(chan []string)
 		go func() {
 			defer close(round)
-			for range 5 {
+			for range changed {
 				round <- p.Round("1")
 			}
 		}()
 		rnd := rand.New(rand.NewPCG(1, uint64(first)))
-		for rounds := 0; rounds < 5; {
+		for rounds := 0; rounds < changed; {
 			some := rps()
 			rnd.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
 			harness.OK(t, s.RegisterKretprobes(some))

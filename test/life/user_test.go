@@ -4,78 +4,16 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"kprobe/internal/testprog"
 	"kprobe/target/ptrace"
 	"kprobe/test/harness"
 )
-
-// What an ordinary user can do to his own processes is what root can: these tests
-// run once more without root's rights, none may be skipped.
-const userTests = "^Test(HitsAreCounted|PostHandlerSeesTheEffect|ReturnProbe|StartedProgramWaits|KilledControllerLeavesAHealthyTarget|NoTrapOutlivesItsController|EveryInstructionOfEveryClass|Watch.*|Conform.*)$"
-
-var passed = regexp.MustCompile(`(?m)^--- PASS: (\w+)`)
-
-func TestAsAnOrdinaryUser(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Log("the whole suite runs as an ordinary user here")
-		return
-	}
-	// A folder that is the user's: the test binary, what it builds, the journals.
-	home, err := os.MkdirTemp("", "kprobe-user-")
-	harness.OK(t, err)
-	t.Cleanup(func() { os.RemoveAll(home) })
-	harness.OK(t, os.Chown(home, testprog.Nobody, testprog.Nobody))
-	binary := filepath.Join(home, "kprobe.test")
-	copyProgram(t, "/proc/self/exe", binary)
-
-	cmd := exec.Command(binary, "-test.v", "-test.run", userTests, "-test.timeout", "10m",
-		"-test.skip", "^TestConformReturnRefused$") // plans only, and builds a Go program with an empty cache
-	if testing.Short() {
-		cmd.Args = append(cmd.Args, "-test.short")
-	}
-	cmd.Dir = home
-	cmd.Env = append(os.Environ(), "TMPDIR="+home, "HOME="+home, "GOCACHE="+filepath.Join(home, "cache"), "CI=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: testprog.Nobody, Gid: testprog.Nobody}}
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	// Tests of watchpoints end where the machine has none: those are as many fewer.
-	skipped, notHere := bytes.Count(out, []byte("--- SKIP")), 0
-	if !testprog.Watches.On(t) {
-		notHere = bytes.Count(out, []byte("--- SKIP: TestWatch"))
-	}
-	if skipped > notHere {
-		t.Errorf("skipped as an ordinary user:\n%s", out)
-	}
-	const atLeast = 50
-	if n := len(passed.FindAll(out, -1)); n < atLeast-notHere {
-		t.Errorf("only %d tests ran, at least %d should:\n%s", n, atLeast-notHere, out)
-	}
-	t.Logf("%d tests passed as user %d", len(passed.FindAll(out, -1)), testprog.Nobody)
-}
-
-func copyProgram(t testing.TB, from, to string) {
-	t.Helper()
-	src, err := os.Open(from)
-	harness.OK(t, err)
-	defer src.Close()
-	dst, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
-	harness.OK(t, err)
-	_, err = io.Copy(dst, src)
-	harness.OK(t, err)
-	harness.OK(t, dst.Close())
-}
 
 // A process that makes itself undumpable is out of its user's reach, and of his guardian's when
 // the controller is killed. It works as it is; its journal stays, for root.
@@ -104,8 +42,8 @@ int main(void)
 		t.Cleanup(func() { os.RemoveAll(home) })
 		harness.OK(t, os.Chmod(home, 0o755))
 		binary, program := filepath.Join(home, "kprobe.test"), filepath.Join(home, "undumpable")
-		copyProgram(t, "/proc/self/exe", binary)
-		copyProgram(t, path, program)
+		harness.CopyProgram(t, "/proc/self/exe", binary)
+		harness.CopyProgram(t, path, program)
 
 		p := testprog.StartCmd(t, testprog.AsUser(t, program))
 		p.Expect("ready")

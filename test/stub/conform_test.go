@@ -181,7 +181,7 @@ func TestConform(t *testing.T) {
 					Data:    0x1000,
 					Nowhere: 0x1000,
 				}
-			}, slices.Concat(threads, m.without)...)
+			}, slices.Concat(threads, m.without, conform.Briefly())...)
 		})
 	}
 }
