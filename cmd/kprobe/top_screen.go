@@ -133,7 +133,7 @@ func (s *screen) shown() []topRow {
 			rows = append(rows, r)
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b topRow) int {
+	slices.SortFunc(rows, func(a, b topRow) int {
 		return cmp.Or(topColumns[s.sort].less(&a, &b), cmp.Compare(b.hits, a.hits), cmp.Compare(a.place, b.place))
 	})
 	return rows

@@ -81,7 +81,11 @@ func TestEventsOfAKilledController(t *testing.T) {
 	enabled := func() string {
 		return strings.TrimSpace(run(t, v, "cat "+tracing+"/events/sched/sched_switch/enable "+tracing+"/events/sched/sched_wakeup/enable"))
 	}
-	for _, both := range []bool{false, true} {
+	rounds := []bool{true, false}
+	if testing.Short() {
+		rounds = rounds[:1]
+	}
+	for _, both := range rounds {
 		cmd := exec.Command(command, "script", "-q", "-k", v.Stub(), "--ram", v.RAM(), "--window", v.Window(), "-e",
 			"tracepoint:sched:sched_switch, tracepoint:sched:sched_wakeup { @ = count(); } interval:ms:50 { printf(\"at work\\n\"); }")
 		var said bytes.Buffer

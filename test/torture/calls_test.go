@@ -174,7 +174,7 @@ func TestSoakKilledAtEveryCall(t *testing.T) {
 				v := victims[name](t)
 				order := tortureOrder{PID: v.PID, Hits: 20, Death: death{Pause: pause}}
 				order.Entries, order.Returns = acceptable(t, v)
-				everyCall(t, v, order, stride(397, 1994))
+				everyCall(t, v, order, stride(397, 5994))
 			})
 		}
 	}
@@ -199,14 +199,14 @@ func TestSoakKilledAtEveryCall(t *testing.T) {
 		v := victims["rets"](t)
 		order := tortureOrder{PID: v.PID, Hits: 20, Death: death{In: "(*call).next", Stops: v.PID}}
 		order.Entries, order.Returns = acceptable(t, v)
-		everyCall(t, v, order, stride(3, 34))
+		everyCall(t, v, order, stride(3, 74))
 	})
 	// It has been led out of a detour, is reported for the last step, and is on its way to a call.
 	t.Run("rets, led out", func(t *testing.T) {
 		v := victims["rets"](t)
 		order := tortureOrder{PID: v.PID, Hits: 20, Death: death{In: "(*Within[...]).Leave"}}
 		order.Entries, order.Returns = acceptable(t, v)
-		everyCall(t, v, order, stride(1, 7))
+		everyCall(t, v, order, stride(1, 23))
 	})
 	// The process has a descriptor of ours for a moment, of memory in common.
 	t.Run("rets, within shared", func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestSoakKilledAtEveryCall(t *testing.T) {
 		everyCall(t, v, order, stride(7, 34))
 	})
 	// The thread that makes the calls is about to get a signal, nearly each time, and looks at all that it is told.
-	for in, step := range map[string]int{"(*call)": stride(29, 194), "seizeAll": 1, "takeAway": stride(29, 194), "detachAll": 1, "": stride(29, 1994)} {
+	for in, step := range map[string]int{"(*call)": stride(29, 194), "seizeAll": 1, "takeAway": stride(29, 194), "detachAll": 1, "": stride(29, 6994)} {
 		t.Run("siginfo, within "+in, func(t *testing.T) {
 			v := victims["siginfo"](t)
 			order := tortureOrder{PID: v.PID, Hits: 20, Death: death{In: in}}
@@ -229,7 +229,7 @@ func TestSoakKilledAtEveryCall(t *testing.T) {
 		v := victims["signals"](t)
 		order := tortureOrder{PID: v.PID, Hits: 20000, Death: death{In: "Drive"}}
 		order.Busy, _ = acceptable(t, v)
-		everyCall(t, v, order, stride(31, 594))
+		everyCall(t, v, order, stride(31, 1194))
 	})
 }
 

@@ -28,7 +28,7 @@ import (
 func TestSoakKilledControllers(t *testing.T) {
 	usual := 5 // rounds with each victim
 	if testing.Short() {
-		usual = 2
+		usual = 1
 	}
 	soaks := testprog.Soak(t, 0) > 0
 	rnd := testprog.Rand(t)

@@ -633,7 +633,11 @@ func unrepeatable(in *Inst, code []byte, pc arch.Addr) bool {
 
 // Instructions as a real library has them, from its own text.
 func TestSlotsOfLibc(t *testing.T) {
-	const file, samples = "/lib/x86_64-linux-gnu/libc.so.6", 10000
+	const file = "/lib/x86_64-linux-gnu/libc.so.6"
+	samples := 10000
+	if testing.Short() {
+		samples = 3000
+	}
 	f, err := elf.Open(file)
 	if err != nil {
 		if os.Getenv("CI") != "" {
@@ -692,7 +696,10 @@ func TestSlotsOfLibc(t *testing.T) {
 
 // Bytes at random, to meet the encodings that no compiler makes.
 func TestSlotsOfRandomBytes(t *testing.T) {
-	const trials = 8000
+	trials := 8000
+	if testing.Short() {
+		trials = 2500
+	}
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, w := range here(t, lowWorld, world32) {
 		n := w.open(t)

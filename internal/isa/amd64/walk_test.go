@@ -17,9 +17,15 @@ const recordSize = 16
 type walk struct {
 	mode int
 	code []byte
+	met  int
 }
 
+// add takes an encoding. Briefly it takes every fifth: the step shares no factor with any loop's length, so that all values of
+// each byte come up.
 func (w *walk) add(encoding ...byte) {
+	if w.met++; testing.Short() && w.met%5 != 0 {
+		return
+	}
 	w.code = append(w.code, encoding...)
 	for len(w.code)%recordSize != recordSize-1 {
 		w.code = append(w.code, 0x66)
