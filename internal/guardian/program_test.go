@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,10 +130,13 @@ func TestProgramIsNotInitialisedAgain(t *testing.T) {
 		flags []string
 	}{
 		{"plain", nil},
+		{"with C's linker", []string{"-ldflags=-linkmode=external"}},
 		{"stripped", []string{"-trimpath", "-ldflags=-s -w"}},
 		{"position independent", []string{"-buildmode=pie"}},
-		{"with C's linker", []string{"-ldflags=-linkmode=external"}},
 	} {
+		if testing.Short() && !slices.Contains([]string{"plain", "with C's linker"}, build.name) {
+			continue // they compile the standard library once more
+		}
 		t.Run(build.name, func(t *testing.T) {
 			program := buildUser(t, build.flags...)
 			for _, end := range []string{"closed", "killed"} {

@@ -167,7 +167,7 @@ func programs() []program {
 func TestWalksAsGDB(t *testing.T) {
 	n := 300
 	if testing.Short() {
-		n = 100
+		n = 40
 	}
 	if os.Getenv("SOAK") != "" {
 		n = 10000

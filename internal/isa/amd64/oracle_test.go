@@ -454,6 +454,9 @@ func TestObjdump(t *testing.T) {
 		{"static -m32", "gcc -m32 -O2 -static -fcf-protection=full testdata/oracle/cet.c -o " + out},
 		{"go 386", "env GOARCH=386 go build -o " + out + " cmd/gofmt"},
 	} {
+		if testing.Short() && b.name == "go 386" {
+			continue // it compiles the standard library
+		}
 		t.Run(b.name, func(t *testing.T) {
 			run(t, strings.Fields(b.command)...)
 			compareELF(t, out)
