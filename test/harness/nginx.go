@@ -19,6 +19,12 @@ import (
 	"kprobe/internal/testprog"
 )
 
+// Nginx is a server with one worker, which is what gets probed.
+type Nginx struct {
+	*testprog.Proc
+	Client *http.Client
+}
+
 // nginxConfig makes the worker do more than copy files: compress, expand
 // includes, match, rewrite, list folders, and be a proxy of itself.
 const nginxConfig = `
@@ -52,12 +58,6 @@ http {
 	}
 }
 `
-
-// Nginx is a server with one worker, which is what gets probed.
-type Nginx struct {
-	*testprog.Proc
-	Client *http.Client
-}
 
 // StartNginx starts a server on a socket and waits until it answers.
 func StartNginx(t testing.TB) Nginx {

@@ -55,26 +55,58 @@ func Compile(t testing.TB, name, source string, flags ...string) string {
 	return out
 }
 
-// RawMem reads the memory of a process as it is, breakpoints and all.
-func RawMem(t testing.TB, pid int, at arch.Addr, n int) []byte {
-	t.Helper()
-	f, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	b := make([]byte, n)
-	if _, err := f.ReadAt(b, int64(at)); err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
+// PaddedFlags are those for programs of arm64 whose every indirect branch leads to a landing pad, or faults.
+var PaddedFlags = []string{"-O2", "-DGUARDED", "-nostartfiles", "-mbranch-protection=standard", "-Wl,-z,force-bti"}
 
 // Jumper starts jumpers: jumper(a, b) is a*3 + b, and a round calls it with a's last result and 0, 1, 2 ...
 func Jumper(t testing.TB, o *kprobe.Options) (*testprog.Proc, *kprobe.Session) {
 	t.Helper()
 	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
 	return p, Attach(t, p.Pid, o)
+}
+
+// ProgramOf is the path of a process's program.
+func ProgramOf(t testing.TB, pid int) string {
+	t.Helper()
+	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// MappedFile finds the path of a file of which a process runs code.
+func MappedFile(t testing.TB, pid int, base string) string {
+	t.Helper()
+	ms, err := testprog.Mappings(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range ms {
+		if m.Executable() && m.File() && filepath.Base(m.Path) == base {
+			return m.Path
+		}
+	}
+	t.Fatalf("process %d runs no code of %s", pid, base)
+	return ""
+}
+
+// OpenELF reads the symbols of a file.
+func OpenELF(t testing.TB, path string) *symbol.File {
+	t.Helper()
+	f, err := openFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func openFile(path string) (*symbol.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return symbol.Open(f, &symbol.Options{Path: path})
 }
 
 // FuncsOf lists the functions of a program's own file, with run-time addresses.
@@ -104,6 +136,18 @@ func FuncsOf(t testing.TB, pid int, path string) []symbol.Symbol {
 	return funcs
 }
 
+// Entries lists the functions of a file in a process, one for each address.
+// Stubs that only jump to another file are not functions of this one.
+func Entries(t testing.TB, pid int, path string) []symbol.Symbol {
+	t.Helper()
+	seen := make(map[uint64]bool)
+	return slices.DeleteFunc(FuncsOf(t, pid, path), func(fn symbol.Symbol) bool {
+		again := seen[fn.Addr]
+		seen[fn.Addr] = true
+		return again || fn.Source == symbol.Plt
+	})
+}
+
 // Instructions decodes a function and lists the addresses of its instructions.
 func Instructions(t testing.TB, s *kprobe.Session, fn symbol.Symbol) []arch.Addr {
 	t.Helper()
@@ -125,26 +169,20 @@ func Instructions(t testing.TB, s *kprobe.Session, fn symbol.Symbol) []arch.Addr
 	return at
 }
 
-func openFile(path string) (*symbol.File, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	return symbol.Open(f, &symbol.Options{Path: path})
-}
-
-// OpenELF reads the symbols of a file.
-func OpenELF(t testing.TB, path string) *symbol.File {
+// RawMem reads the memory of a process as it is, breakpoints and all.
+func RawMem(t testing.TB, pid int, at arch.Addr, n int) []byte {
 	t.Helper()
-	f, err := openFile(path)
+	f, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f
+	defer f.Close()
+	b := make([]byte, n)
+	if _, err := f.ReadAt(b, int64(at)); err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
-
-// PaddedFlags are those for programs of arm64 whose every indirect branch leads to a landing pad, or faults.
-var PaddedFlags = []string{"-O2", "-DGUARDED", "-nostartfiles", "-mbranch-protection=standard", "-Wl,-z,force-bti"}
 
 // OwnText is how many KiB of the code of its files a process has for itself.
 func OwnText(t *testing.T, pid int) (kib int) {
@@ -163,42 +201,4 @@ func OwnText(t *testing.T, pid int) (kib int) {
 		}
 	}
 	return kib
-}
-
-// MappedFile finds the path of a file of which a process runs code.
-func MappedFile(t testing.TB, pid int, base string) string {
-	t.Helper()
-	ms, err := testprog.Mappings(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range ms {
-		if m.Executable() && m.File() && filepath.Base(m.Path) == base {
-			return m.Path
-		}
-	}
-	t.Fatalf("process %d runs no code of %s", pid, base)
-	return ""
-}
-
-// Entries lists the functions of a file in a process, one for each address.
-// Stubs that only jump to another file are not functions of this one.
-func Entries(t testing.TB, pid int, path string) []symbol.Symbol {
-	t.Helper()
-	seen := make(map[uint64]bool)
-	return slices.DeleteFunc(FuncsOf(t, pid, path), func(fn symbol.Symbol) bool {
-		again := seen[fn.Addr]
-		seen[fn.Addr] = true
-		return again || fn.Source == symbol.Plt
-	})
-}
-
-// ProgramOf is the path of a process's program.
-func ProgramOf(t testing.TB, pid int) string {
-	t.Helper()
-	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

@@ -15,31 +15,6 @@ import (
 	"kprobe/internal/testprog"
 )
 
-// Calls is how many commands the server has executed, as it counts itself.
-func (c *RedisClient) Calls(t testing.TB) uint64 {
-	t.Helper()
-	info, err := c.Do("INFO", "stats")
-	OK(t, err)
-	_, rest, _ := strings.Cut(info, "total_commands_processed:")
-	digits, _, _ := strings.Cut(rest, `\r`)
-	n, err := strconv.ParseUint(digits, 10, 64)
-	OK(t, err)
-	return n
-}
-
-// Benchmark runs all tests of redis-benchmark, n requests each, and answers what it
-// prints: requests a second.
-func (r Redis) Benchmark(t testing.TB, n int) string {
-	t.Helper()
-	path, err := exec.LookPath("redis-benchmark")
-	testprog.Need(t, fmt.Sprintf("redis-benchmark: %v", err), err == nil)
-	out, err := exec.Command(path, "-s", r.socket, "-q", "--csv", "-r", "1000", "-n", strconv.Itoa(n)).CombinedOutput()
-	if err != nil || strings.Contains(string(out), "rror") {
-		t.Fatalf("redis-benchmark: %v\n%s", err, out)
-	}
-	return string(out)
-}
-
 // Redis is a server of our own on a socket in a folder of its own.
 type Redis struct {
 	*testprog.Proc
@@ -258,4 +233,29 @@ func (c *RedisClient) Saves(t testing.TB) {
 	if !strings.Contains(info, "rdb_last_bgsave_status:ok") {
 		t.Errorf("the forked child failed: %s", info)
 	}
+}
+
+// Calls is how many commands the server has executed, as it counts itself.
+func (c *RedisClient) Calls(t testing.TB) uint64 {
+	t.Helper()
+	info, err := c.Do("INFO", "stats")
+	OK(t, err)
+	_, rest, _ := strings.Cut(info, "total_commands_processed:")
+	digits, _, _ := strings.Cut(rest, `\r`)
+	n, err := strconv.ParseUint(digits, 10, 64)
+	OK(t, err)
+	return n
+}
+
+// Benchmark runs all tests of redis-benchmark, n requests each, and answers what it
+// prints: requests a second.
+func (r Redis) Benchmark(t testing.TB, n int) string {
+	t.Helper()
+	path, err := exec.LookPath("redis-benchmark")
+	testprog.Need(t, fmt.Sprintf("redis-benchmark: %v", err), err == nil)
+	out, err := exec.Command(path, "-s", r.socket, "-q", "--csv", "-r", "1000", "-n", strconv.Itoa(n)).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "rror") {
+		t.Fatalf("redis-benchmark: %v\n%s", err, out)
+	}
+	return string(out)
 }

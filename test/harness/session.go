@@ -12,84 +12,6 @@ import (
 	"kprobe/target/ptrace"
 )
 
-// Register registers probes in one batch.
-func Register(t testing.TB, s *kprobe.Session, ps ...*kprobe.Kprobe) {
-	t.Helper()
-	if err := s.RegisterKprobes(ps); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// OK ends a test at an error.
-func OK(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Pre makes a pre-handler that lets the instruction be.
-func Pre(f func(regs *kprobe.Regs)) func(*kprobe.Kprobe, *kprobe.Regs) int {
-	return func(_ *kprobe.Kprobe, regs *kprobe.Regs) int {
-		f(regs)
-		return 0
-	}
-}
-
-// Round is a round under probes. What handlers and the test write is seen by
-// the other: both ends wait for the thread that handlers run on.
-func Round(t testing.TB, s *kprobe.Session, p *testprog.Proc, format string, args ...any) []string {
-	t.Helper()
-	Settle(t, s)
-	defer Settle(t, s)
-	return p.Round(format, args...)
-}
-
-// Settle waits for the thread that handlers run on.
-func Settle(t testing.TB, s *kprobe.Session) {
-	t.Helper()
-	OK(t, s.SetEnabled(s.Enabled()))
-}
-
-// SameRound runs a round and compares it with an unprobed one.
-func SameRound(t testing.TB, s *kprobe.Session, p *testprog.Proc, want []string, line string) {
-	t.Helper()
-	if got := Round(t, s, p, "%s", line); !slices.Equal(Untimed(got), Untimed(want)) {
-		t.Errorf("under probes:\n%s\nwithout:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-// Untimed is what a round prints, without how often timers came: that is another matter.
-func Untimed(lines []string) []string {
-	return slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return strings.HasPrefix(l, "timers ") })
-}
-
-// Ends holds a program to an end in order.
-func Ends(t testing.TB, p *testprog.Proc) {
-	t.Helper()
-	if r := p.Result(); !r.OK() {
-		t.Errorf("the program ended so: %s", r)
-	}
-}
-
-// SumOf is what a round of n calls of jumper ends with.
-func SumOf(n int) (r uint64) {
-	for i := range n {
-		r = r*3 + uint64(i)
-	}
-	return r
-}
-
-// Optimized counts the probes that jumps lead to.
-func Optimized(s *kprobe.Session) (n int) {
-	for _, e := range s.List() {
-		if e.Optimized {
-			n++
-		}
-	}
-	return n
-}
-
 // Attach opens a session on a running program. Its end checks that the text
 // is what the files hold and that nobody traces the program any more.
 func Attach(t testing.TB, pid int, o *kprobe.Options) *kprobe.Session {
@@ -133,6 +55,63 @@ func Detach(t testing.TB, s *kprobe.Session) {
 	}
 }
 
+// Register registers probes in one batch.
+func Register(t testing.TB, s *kprobe.Session, ps ...*kprobe.Kprobe) {
+	t.Helper()
+	if err := s.RegisterKprobes(ps); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Round is a round under probes. What handlers and the test write is seen by
+// the other: both ends wait for the thread that handlers run on.
+func Round(t testing.TB, s *kprobe.Session, p *testprog.Proc, format string, args ...any) []string {
+	t.Helper()
+	Settle(t, s)
+	defer Settle(t, s)
+	return p.Round(format, args...)
+}
+
+// SameRound runs a round and compares it with an unprobed one.
+func SameRound(t testing.TB, s *kprobe.Session, p *testprog.Proc, want []string, line string) {
+	t.Helper()
+	if got := Round(t, s, p, "%s", line); !slices.Equal(Untimed(got), Untimed(want)) {
+		t.Errorf("under probes:\n%s\nwithout:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// Settle waits for the thread that handlers run on.
+func Settle(t testing.TB, s *kprobe.Session) {
+	t.Helper()
+	OK(t, s.SetEnabled(s.Enabled()))
+}
+
+// Ends holds a program to an end in order.
+func Ends(t testing.TB, p *testprog.Proc) {
+	t.Helper()
+	if r := p.Result(); !r.OK() {
+		t.Errorf("the program ended so: %s", r)
+	}
+}
+
+// Optimized counts the probes that jumps lead to.
+func Optimized(s *kprobe.Session) (n int) {
+	for _, e := range s.List() {
+		if e.Optimized {
+			n++
+		}
+	}
+	return n
+}
+
+// OK ends a test at an error.
+func OK(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Errno holds an error to an errno.
 func Errno(t testing.TB, err error, want syscall.Errno) {
 	t.Helper()
@@ -152,5 +131,26 @@ func SameLines(t testing.TB, got, want []string) {
 	}
 	if len(got) != len(want) {
 		t.Errorf("%d lines, without probes %d", len(got), len(want))
+	}
+}
+
+// Untimed is what a round prints, without how often timers came: that is another matter.
+func Untimed(lines []string) []string {
+	return slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return strings.HasPrefix(l, "timers ") })
+}
+
+// SumOf is what a round of n calls of jumper ends with.
+func SumOf(n int) (r uint64) {
+	for i := range n {
+		r = r*3 + uint64(i)
+	}
+	return r
+}
+
+// Pre makes a pre-handler that lets the instruction be.
+func Pre(f func(regs *kprobe.Regs)) func(*kprobe.Kprobe, *kprobe.Regs) int {
+	return func(_ *kprobe.Kprobe, regs *kprobe.Regs) int {
+		f(regs)
+		return 0
 	}
 }

@@ -16,6 +16,18 @@ import (
 	"kprobe/symbol"
 )
 
+// A victim is a program that works while its controllers are killed.
+type Victim struct {
+	Proc  *testprog.Proc
+	PID   int             // of it, or of a child of its
+	Funcs []symbol.Symbol // where to put probes
+	// Returns may be put on a function too, where the engine does not refuse.
+	Returns bool
+	// Work asks the program for something and checks the answer. It is called
+	// from goroutines of its own, one at a time for each.
+	Work []func() error
+}
+
 // Work is what goes on with a victim all the time.
 type Work struct {
 	Done atomic.Int64
@@ -120,18 +132,6 @@ func restoredNow(pid int) error {
 		err = fmt.Errorf("not restored: %v", diffs)
 	}
 	return err
-}
-
-// A victim is a program that works while its controllers are killed.
-type Victim struct {
-	Proc  *testprog.Proc
-	PID   int             // of it, or of a child of its
-	Funcs []symbol.Symbol // where to put probes
-	// Returns may be put on a function too, where the engine does not refuse.
-	Returns bool
-	// Work asks the program for something and checks the answer. It is called
-	// from goroutines of its own, one at a time for each.
-	Work []func() error
 }
 
 // Repeat gives a program that answers rounds one after the other. What it says
