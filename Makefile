@@ -5,7 +5,7 @@ SHELL := bash
 GO := go
 # The longest first: the go command starts packages in this order, and one that is
 # started last is waited for alone.
-PKGS ?= ./test ./target/kernel ./test/foreign ./cmd/kprobe ./...
+PKGS ?= ./target/kernel ./test/torture ./cmd/kprobe ./test/inside ./test/life ./test/realworld ./test/conform ./...
 # How long a fuzz target, and how long a soak test, runs.
 FUZZTIME ?= 20s
 SOAK ?= 1h
