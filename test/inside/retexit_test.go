@@ -297,7 +297,7 @@ func TestSoakGoStandardLibrary(t *testing.T) {
 		packages, run = []string{"sync"}, "Once|Cond"
 	}
 	if testing.Short() {
-		run = "OnceFunc"
+		run = "Once"
 	}
 	for _, pkg := range packages {
 		t.Run(pkg, func(t *testing.T) { standardTests(t, pkg, run) })
