@@ -99,6 +99,8 @@ func TestPlacesOfFiles(t *testing.T) {
 	path := testprog.Build(t, "params", "-O0")
 	checkArgs(t, path, []argsTest{
 		{`uprobe:%:params_large { $f = uaddr("failures"); printf("%d %d\n", *$f, $f == uaddr("failures")); } uretprobe:%:params_large { print(*uaddr("failures")); }`, "0 1\n0"},
+		{`struct bits { uint64 a:40; uint64 b:50; uint64 c:40; } __attribute__((packed)); uprobe:%:params_large { $r = (struct bits *)ctx;
+			print(($r.a == (ctx.r15 & 0xffffffffff), $r.b == ((ctx.r15 >> 40) | ((ctx.r14 << 24) & 0x3ffffff000000)), $r.c == ((ctx.r14 >> 26) | ((ctx.bp << 38) & 0xc000000000)))); }`, "(true, true, true)"},
 		{`uprobe:%:params_large { print((ctx.si == arg1, ((struct pt_regs *)ctx)->ip == reg("ip"), ctx == ctx)); $c = *ctx; print($c.si == arg1); }`, "(true, true, true)\ntrue"},
 	})
 	line := 0

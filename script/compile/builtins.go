@@ -34,13 +34,13 @@ func (c *checker) everywhere(holds func(*point.Point) bool) bool {
 }
 
 func (c *checker) ident(x *syntax.Ident) *types.Type {
-	if c.enums[x.Name] == nil && builtins[x.Name] == nil && functions[x.Name] == nil {
+	if c.Enums[x.Name] == nil && builtins[x.Name] == nil && functions[x.Name] == nil {
 		c.constantOf(x.Name)
 	}
-	if t := c.enums[x.Name]; t != nil {
+	if t := c.Enums[x.Name]; t != nil {
 		return t
 	}
-	if n, ok := c.consts[x.Name]; ok {
+	if n, ok := c.Consts[x.Name]; ok {
 		return types.LiteralOf(n, int64(n) < 0)
 	}
 	n, stack, isArg := point.Argument(x.Name)
@@ -702,7 +702,7 @@ func (c *checker) stack(x *syntax.Call) *types.Type {
 		c.errorf(x, "ustack can not be used on a kernel yet: the stacks of the programs that it runs are not walked")
 	}
 	for i, a := range x.Args {
-		if id, ok := a.(*syntax.Ident); ok && i == 0 && c.consts[id.Name] == 0 {
+		if id, ok := a.(*syntax.Ident); ok && i == 0 && c.Consts[id.Name] == 0 {
 			switch id.Name {
 			case "bpftrace", "perf", "raw", "build_id":
 				t.Name = id.Name

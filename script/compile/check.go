@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"kprobe/script/cdecl"
 	"kprobe/script/imports"
 	"kprobe/script/machine"
 	"kprobe/script/macro"
@@ -44,6 +45,8 @@ type mapInfo struct {
 // checker finds types. It goes over the script again and again until nothing changes;
 // the last time it tells what is wrong.
 type checker struct {
+	*cdecl.Declared // in C
+
 	opts    Options
 	machine *machine.Machine
 	src     *syntax.Source
@@ -67,12 +70,7 @@ type checker struct {
 	vars   map[syntax.Node]*variable   // by the node that declares
 	uses   map[*syntax.Var]*variable
 	maps   map[string]*mapInfo
-	consts map[string]uint64               // #define and enums
 	asked  map[string]bool                 // the options that getopt names
-	texts  map[string]string               // #define of texts
-	ahead  map[string]*types.Type          // structures that pointers name before they are declared
-	enums  map[string]*types.Type          // of the constants that enums declare
-	named  map[string]*types.Type          // "struct foo", and what typedefs name
 	parts  map[*syntax.Index]*syntax.Field // of tuples: [1] is .1
 
 	scopes []map[string]*variable
@@ -85,8 +83,7 @@ type checker struct {
 	variables []plan.Variable      // of files, that uaddr names
 	addressOf map[*syntax.Call]int // among them
 
-	headers  []string // that the script includes
-	ofKernel bool     // it has no probes on a program: the types that it names may be the kernel's
+	ofKernel bool // it has no probes on a program: the types that it names may be the kernel's
 }
 
 // maxPasses is how often types may change. Each pass makes one wider, and there are few
@@ -119,7 +116,7 @@ func (c *checker) hint(format string, a ...any) {
 func (c *checker) file(f *syntax.File) {
 	c.final = true
 	(&imports.Reader{Source: c.src, Find: c.opts.Import, Errorf: c.errorf, Failed: func(es syntax.Errors) { c.errs = append(c.errs, es...) }}).Add(f)
-	c.set, c.headers = c.settings(f), c.opts.Headers
+	c.set, c.Headers = c.settings(f), c.opts.Headers
 	c.ofKernel = c.opts.Types != nil && !slices.ContainsFunc(f.Items, func(it syntax.Item) bool {
 		p, ok := it.(*syntax.Probe)
 		return ok && slices.ContainsFunc(p.Points, func(at syntax.Point) bool {
@@ -128,21 +125,21 @@ func (c *checker) file(f *syntax.File) {
 		})
 	})
 	for _, d := range f.C {
-		c.cDecl(d)
+		c.Read(d, declaring{c})
 	}
 	for more := true; more; { // what is defined by what is defined behind it
-		n := len(c.consts) + len(c.texts)
+		n := len(c.Consts) + len(c.Texts)
 		for _, d := range f.C {
-			c.define(d)
+			c.Define(d, declaring{c})
 		}
-		more = len(c.consts)+len(c.texts) > n
+		more = len(c.Consts)+len(c.Texts) > n
 	}
 	macro.Expand(f, macro.Tell{Errorf: c.errorf, Hint: c.hint}, func(x syntax.Expr) syntax.Expr {
 		if member, ok := x.(*syntax.Field); ok {
 			return c.configured(member)
 		}
 		if id, ok := x.(*syntax.Ident); ok {
-			if text, ok := c.texts[id.Name]; ok {
+			if text, ok := c.Texts[id.Name]; ok {
 				return &syntax.Str{Span: x.At(), Value: text}
 			}
 		}

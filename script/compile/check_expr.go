@@ -148,7 +148,7 @@ func (c *checker) unary(x *syntax.Unary) *types.Type {
 			return nil
 		}
 		elem := c.complete(t.Elem)
-		if c.ahead[elem.Name] == elem && elem.Size == 0 {
+		if c.Ahead(elem) {
 			c.errorf(x, "Cannot resolve unknown type \"%s\"", elem)
 			return nil
 		}
@@ -549,10 +549,10 @@ func (c *checker) typeNamed(name string) *types.Type {
 	if t := types.Ints[name]; t != nil {
 		return t
 	}
-	if t := c.named[name]; t != nil {
+	if t := c.Named[name]; t != nil {
 		return t
 	}
-	if _, constant := c.consts[name]; constant || builtins[name] != nil || functions[name] != nil {
+	if _, constant := c.Consts[name]; constant || builtins[name] != nil || functions[name] != nil {
 		return nil
 	}
 	return c.ofTarget(name)

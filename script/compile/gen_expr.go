@@ -86,8 +86,11 @@ func (g *generator) number(x syntax.Expr) {
 			if g.types[x.X].Name != "" {
 				size = max(f.Type.Size, 1)
 			}
+			if f.BitSize > 0 {
+				g.bitField(f, func(dst place) { g.CopyBytes(dst, p, f.Bytes()) })
+				return
+			}
 			g.Load(bpf.R0, p, size, f.Type.Signed)
-			g.bits(f)
 		})
 	case *syntax.Index:
 		if f := g.parts[x]; f != nil {
@@ -152,7 +155,7 @@ func (g *generator) fit(t *types.Type) {
 		g.Put(one)
 		g.Imm(bpf.R0, 1)
 		g.Put(end)
-	case t.Kind != types.Int || t.Size == 8:
+	case t.Kind != types.Int && t.Kind != types.Enum || t.Size == 8:
 	case t.Signed:
 		g.AluImm(bpf.Lsh, bpf.R0, int32(64-8*t.Size))
 		g.AluImm(bpf.Arsh, bpf.R0, int32(64-8*t.Size))

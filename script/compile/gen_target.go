@@ -148,22 +148,44 @@ func (g *generator) targetNumber(x syntax.Expr, t *types.Type) {
 		return
 	}
 	g.address(x)
-	g.readTarget(t)
 	if f, ok := x.(*syntax.Field); ok {
-		g.bits(g.fieldOf(f))
+		if f := g.fieldOf(f); f.BitSize > 0 {
+			g.bitField(f, func(dst place) {
+				g.Mov(bpf.R3, bpf.R0)
+				g.Addr(bpf.R1, dst)
+				g.Imm(bpf.R2, uint64(f.Bytes()))
+				g.read(false)
+			})
+			return
+		}
 	}
+	g.readTarget(t)
 }
 
-// bits takes a bit-field out of its word in R0.
-func (g *generator) bits(f types.Field) {
-	if f.BitSize == 0 {
-		return
+// bitField leaves a bit-field in R0, as C reads it. fill puts its bytes into memory that is cleared; until then R0 is what it was.
+func (g *generator) bitField(f types.Field, fill func(dst place)) {
+	p := g.room(16)
+	g.storeImmKeeping(p)
+	g.storeImmKeeping(p.Plus(8))
+	fill(p)
+	g.Load(bpf.R0, p, 8, false)
+	if f.Bytes() > 8 {
+		g.AluImm(bpf.Rsh, bpf.R0, int32(f.BitOff))
+		g.Load(bpf.R1, p.Plus(8), 8, false)
+		g.AluImm(bpf.Lsh, bpf.R1, int32(64-f.BitOff))
+		g.Alu(bpf.Or, bpf.R0, bpf.R1)
+		f.BitOff = 0
 	}
-	g.AluImm(bpf.Lsh, bpf.R0, int32(64-f.BitOff-f.BitSize))
+	g.bits(f)
+}
+
+// bits takes a bit-field out of the word in R0, which has all of it.
+func (g *generator) bits(f types.Field) {
 	op := uint8(bpf.Rsh)
 	if f.Type.Signed {
 		op = bpf.Arsh
 	}
+	g.AluImm(bpf.Lsh, bpf.R0, int32(64-f.BitOff-f.BitSize))
 	g.AluImm(op, bpf.R0, int32(64-f.BitSize))
 }
 

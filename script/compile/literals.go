@@ -149,10 +149,10 @@ func (c *checker) literalNumber(x syntax.Expr) (uint64, bool) {
 	case *syntax.Positional:
 		return c.constant(x)
 	case *syntax.Ident:
-		if c.enums[x.Name] != nil {
+		if c.Enums[x.Name] != nil {
 			return 0, false
 		}
-		n, ok := c.consts[x.Name]
+		n, ok := c.Consts[x.Name]
 		return n, ok
 	case *syntax.Unary:
 		if _, ok := c.literalNumber(x.X); ok && x.Op != "!" {
@@ -192,7 +192,7 @@ func (c *checker) constant(x syntax.Expr) (uint64, bool) {
 		if x.Name == "has_cpid" {
 			return types.Word(c.opts.CPID != 0), true
 		}
-		n, ok := c.consts[x.Name]
+		n, ok := c.Consts[x.Name]
 		return n, ok
 	case *syntax.Comptime:
 		return c.constant(x.X)

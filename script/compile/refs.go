@@ -104,6 +104,16 @@ func (g *generator) referred(x syntax.Expr, t *types.Type) bool {
 		return false
 	}
 	size := max(t.Size, 1)
+	if f, isField := x.(*syntax.Field); isField && g.fieldOf(f).BitSize > 0 {
+		f := g.fieldOf(f)
+		if !g.hasContext(off, f.Bytes()) {
+			g.Imm(bpf.R0, 0)
+			return true
+		}
+		f.BitOff += 8 * (off % 8)
+		g.bitField(f, func(dst place) { g.Copy(dst, cell(regCtx, off/8*8), (f.Bytes()+7)&^7) })
+		return true
+	}
 	if off/8 != (off+size-1)/8 || !g.hasContext(off, size) {
 		g.Imm(bpf.R0, 0) // nothing is there
 		return true
@@ -113,9 +123,6 @@ func (g *generator) referred(x syntax.Expr, t *types.Type) bool {
 		g.AluImm(bpf.Rsh, bpf.R0, shift)
 	}
 	g.fit(t)
-	if f, isField := x.(*syntax.Field); isField {
-		g.bits(g.fieldOf(f))
-	}
 	return true
 }
 

@@ -80,14 +80,11 @@ func (d *Data) Constant(name string) (value uint64, t *types.Type, ok bool) {
 	}
 	if e, n := data.Enumerator(name); e != nil {
 		if t = d.typ(data, e, ""); t != nil {
-			return within(uint64(n), t), t, true
+			return types.Truncate(uint64(n), t), t, true
 		}
 	}
 	return 0, nil, false
 }
-
-// within is an enumeration's value as its bytes hold it.
-func within(n uint64, t *types.Type) uint64 { return n << (64 - 8*t.Size) >> (64 - 8*t.Size) }
 
 // Variable is where a variable lies, as symbols have it, and its size.
 func (d *Data) Variable(name string) (addr, size uint64, err error) {
@@ -173,9 +170,11 @@ func (d *Data) enum(u *dwarf.EnumType, name string) *types.Type {
 		name = "enum " + u.EnumName
 	}
 	t = &types.Type{Kind: types.Enum, Size: int(u.ByteSize), Name: name, Names: map[uint64]string{}}
-	unused := 64 - 8*u.ByteSize
 	for _, v := range u.Val {
-		if n := uint64(v.Val) << unused >> unused; t.Names[n] == "" {
+		t.Signed = t.Signed || v.Val < 0
+	}
+	for _, v := range u.Val {
+		if n := types.Truncate(uint64(v.Val), t); t.Names[n] == "" {
 			t.Names[n] = v.Name
 		}
 	}
@@ -217,9 +216,7 @@ func (d *Data) record(data *source.File, u *dwarf.StructType, name string) *type
 		t.Len = max(t.Len, mt.Align())
 		f := types.Field{Name: m.Name, Type: mt, Offset: int(m.ByteOffset)}
 		if m.BitSize > 0 {
-			bit, unit := int(source.Bit(m, m.ByteOffset, false)), 8*max(mt.Size, 1)
-			f.Offset = bit / unit * mt.Size
-			f.BitOff, f.BitSize = bit%unit, int(m.BitSize)
+			f = types.BitField(m.Name, mt, int(source.Bit(m, m.ByteOffset, false)), int(m.BitSize))
 		}
 		t.Add(f)
 	}

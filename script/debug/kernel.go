@@ -115,7 +115,7 @@ func (k *Kernel) Constant(_, name string) (value uint64, t *types.Type, ok bool)
 	if !ok || c.typ == nil {
 		return 0, nil, false
 	}
-	return within(c.value, c.typ), c.typ, true
+	return types.Truncate(c.value, c.typ), c.typ, true
 }
 
 // typ is a type as scripts have it; nil for those that they have not. name is what a type without a name of its own is
@@ -166,10 +166,9 @@ func (k *Kernel) enum(u *btf.Enum, name string) *types.Type {
 	if u.Name != "" {
 		name = "enum " + u.Name
 	}
-	t = &types.Type{Kind: types.Enum, Size: int(u.Size), Name: name, Names: map[uint64]string{}}
-	unused := 64 - 8*u.Size
+	t = &types.Type{Kind: types.Enum, Size: int(u.Size), Signed: u.Signed, Name: name, Names: map[uint64]string{}}
 	for _, v := range u.Values {
-		if n := v.Value << unused >> unused; t.Names[n] == "" {
+		if n := types.Truncate(v.Value, t); t.Names[n] == "" {
 			t.Names[n] = v.Name
 		}
 	}
@@ -218,9 +217,7 @@ func (k *Kernel) Complete(t *types.Type) {
 		}
 		f := types.Field{Name: m.Name, Type: mt, Offset: int(m.Offset.Bytes())}
 		if m.BitfieldSize > 0 {
-			bit, unit := int(m.Offset), 8*max(mt.Size, 1)
-			f.Offset = bit / unit * mt.Size
-			f.BitOff, f.BitSize = bit%unit, int(m.BitfieldSize)
+			f = types.BitField(m.Name, mt, int(m.Offset), int(m.BitfieldSize))
 		}
 		t.Add(f)
 	}

@@ -63,7 +63,7 @@ func (n *Names) JSON(t *types.Type, b []byte, div uint64) string {
 	case types.Int:
 		return jsonNumber(t, divided(t, number(t, b), div))
 	case types.Pointer, types.Enum:
-		return jsonUint(number(t, b))
+		return jsonNumber(t, number(t, b))
 	case types.Bool, types.Float:
 		return n.Text(t, b)
 	case types.Stats:

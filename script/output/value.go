@@ -76,7 +76,7 @@ func (n *Names) Text(t *types.Type, b []byte) string {
 		if name, ok := t.Names[v]; ok {
 			return name
 		}
-		return fmt.Sprint(v)
+		return integer(t, v)
 	case types.USym:
 		return n.USym(word(b))
 	case types.KSym:
@@ -151,11 +151,15 @@ func member(t *types.Type, f types.Field, b []byte) []byte {
 	if t.Name != "" {
 		size = f.Type.Size
 	}
-	b = b[f.Offset:min(f.Offset+size, len(b))]
 	if f.BitSize == 0 {
-		return b
+		return b[f.Offset:min(f.Offset+size, len(b))]
 	}
-	bits := word(b) << (64 - f.BitOff - f.BitSize)
+	b = b[f.Offset:min(f.Offset+f.Bytes(), len(b))]
+	bits := word(b) >> f.BitOff
+	if len(b) > 8 {
+		bits |= uint64(b[8]) << (64 - f.BitOff)
+	}
+	bits <<= 64 - f.BitSize
 	if f.Type.Signed {
 		bits = uint64(int64(bits) >> (64 - f.BitSize))
 	} else {

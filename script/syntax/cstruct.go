@@ -7,18 +7,20 @@ type CStruct struct {
 	Name   string // "struct foo", "union u"; "" for none
 	Alias  string // by a typedef
 	Union  bool
-	Packed bool
 	Fields []CField
+	Attributes
 }
 
 // CField is a member.
 type CField struct {
 	Name  string // "" of an anonymous structure or union
-	Type  *Type  // nil with Inner
+	Type  *Type  // nil with Inner or Enum
 	Inner *CStruct
-	Stars int // of an Inner
+	Enum  *CEnum
+	Stars int // of an Inner or Enum
 	Dims  []Expr
 	Bits  Expr // of a bit-field
+	Attributes
 }
 
 // CEnum is an enumeration.
@@ -77,20 +79,16 @@ func ParseC(src *Source) (decl any, err error) {
 	return decl, nil
 }
 
-// bodyFollows tells a structure that is declared from one that is only named.
+// bodyFollows tells a structure that is declared from one that is only named: its name, or an attribute, stands before its body.
 func (p *parser) bodyFollows() bool {
-	at := p.tok.To
-	for range 4 {
-		t := p.lex(at)
-		if t.kind == tOp {
-			return t.text == "{" || t.text == "("
-		}
-		if t.kind != tIdent {
-			return false
-		}
-		at = t.To
+	t := p.lex(p.tok.To)
+	if t.text == "__attribute__" || t.text == "__packed" {
+		return true
 	}
-	return false
+	if t.kind == tIdent {
+		t = p.lex(t.To)
+	}
+	return t.kind == tOp && t.text == "{"
 }
 
 func (p *parser) dims() (all []Expr) {
@@ -105,11 +103,17 @@ func (p *parser) dims() (all []Expr) {
 	return all
 }
 
-// attributes passes __attribute__((...)) and tells whether it says packed.
-func (p *parser) attributes() (packed bool) {
+// Attributes are what __attribute__((...)) says of how a type or a member is laid out.
+type Attributes struct {
+	Packed  bool
+	Aligned []Expr
+}
+
+// attributes passes __attribute__((...)), and takes what it says of layout.
+func (p *parser) attributes(a *Attributes) {
 	for p.word("__attribute__") || p.word("__packed") {
 		if p.next().text == "__packed" {
-			packed = true
+			a.Packed = true
 			continue
 		}
 		for depth := 0; ; {
@@ -120,8 +124,17 @@ func (p *parser) attributes() (packed bool) {
 				depth++
 			case p.is(")"):
 				depth--
-			case strings.Contains(p.tok.text, "packed"):
-				packed = true
+			case p.word("packed") || p.word("__packed__"):
+				a.Packed = true
+			case p.word("aligned") || p.word("__aligned__"):
+				at := p.next().Span
+				if n := Expr(&Int{at, 16, "16"}); !p.accept("(") { // the largest that a type of C's wants
+					a.Aligned = append(a.Aligned, n)
+				} else {
+					a.Aligned = append(a.Aligned, p.expr())
+					p.expect(")")
+				}
+				continue
 			}
 			p.next()
 			if depth == 0 {
@@ -129,14 +142,13 @@ func (p *parser) attributes() (packed bool) {
 			}
 		}
 	}
-	return packed
 }
 
 func (p *parser) cStruct() *CStruct {
 	defer p.deeper()()
 	word := p.next().text
 	s := &CStruct{Union: word == "union"}
-	s.Packed = p.attributes()
+	p.attributes(&s.Attributes)
 	if p.tok.kind == tIdent {
 		s.Name = word + " " + p.next().text
 	}
@@ -144,7 +156,7 @@ func (p *parser) cStruct() *CStruct {
 	for !p.accept("}") {
 		p.cMembers(s)
 	}
-	s.Packed = p.attributes() || s.Packed
+	p.attributes(&s.Attributes)
 	return s
 }
 
@@ -156,8 +168,7 @@ func (p *parser) cMembers(s *CStruct) {
 	var f CField
 	switch {
 	case p.word("enum") && p.bodyFollows():
-		p.cEnum()
-		f.Type = &Type{Name: "unsigned int"}
+		f.Enum = p.cEnum()
 	case (p.word("struct") || p.word("union")) && p.bodyFollows():
 		f.Inner = p.cStruct()
 		if p.accept(";") {
@@ -186,7 +197,7 @@ func (p *parser) cMembers(s *CStruct) {
 		if p.accept("(") { // a pointer to a function
 			p.expect("*")
 			g.Name = p.ident("a member's name").text
-			g.Type, g.Inner = &Type{Name: "void", Stars: 1}, nil
+			g.Type, g.Inner, g.Enum = &Type{Name: "void", Stars: 1}, nil, nil
 			p.expect(")")
 			p.expect("(")
 			for depth := 1; depth > 0; p.next() {
@@ -208,7 +219,7 @@ func (p *parser) cMembers(s *CStruct) {
 				g.Bits = p.expr()
 			}
 		}
-		p.attributes()
+		p.attributes(&g.Attributes)
 		s.Fields = append(s.Fields, g)
 		if p.accept(";") || p.is("}") {
 			return

@@ -8,16 +8,20 @@ type Laying struct {
 	align, bits int // bits: behind Record.Size, of the bit-fields that are under way
 }
 
-// Add gives it one member more.
-func (l *Laying) Add(name string, t *Type) {
-	l.Record.Add(Field{Name: name, Type: t, Offset: l.place(t.Size, t.Align())})
+// Align has it lie on multiples of n at least.
+func (l *Laying) Align(n int) { l.align = max(l.align, n) }
+
+// Add gives it one member more, which may be packed by itself, or lie on multiples of aligned at least.
+func (l *Laying) Add(name string, t *Type, packed bool, aligned int) {
+	to := t.Align()
+	if packed || l.Packed {
+		to = 1
+	}
+	l.Record.Add(Field{Name: name, Type: t, Offset: l.place(t.Size, max(to, aligned))})
 }
 
 func (l *Laying) place(size, to int) (at int) {
 	r := l.Record
-	if l.Packed {
-		to = 1
-	}
 	l.align = max(l.align, to)
 	if l.Union {
 		r.Size = max(r.Size, size)
@@ -32,34 +36,34 @@ func (l *Laying) place(size, to int) (at int) {
 	return at
 }
 
-// AddBits gives it a bit-field; one without a name takes room, and is no member.
+// AddBits gives it a bit-field; one without a name takes room, and is no member: its type aligns nothing.
 func (l *Laying) AddBits(name string, t *Type, width int) {
 	r := l.Record
-	start := 8*r.Size + l.bits
-	if l.Union {
+	start, unit := 8*r.Size+l.bits, 8*t.Size
+	switch {
+	case l.Union:
 		start = 0
-	}
-	if unit := 8 * t.Size; width == 0 || start/unit != (start+width-1)/unit {
+	case width == 0, !l.Packed && start/unit != (start+width-1)/unit:
 		start = (start + unit - 1) / unit * unit
 	}
-	if !l.Union {
-		l.bits = start + width - 8*r.Size
+	if l.Union {
+		r.Size = max(r.Size, (width+7)/8)
 	} else {
-		r.Size = max(r.Size, t.Size)
+		l.bits = start + width - 8*r.Size
 	}
-	l.align = max(l.align, t.Align())
-	at := start / (8 * t.Size) * t.Size
-	if name != "" {
-		r.Fields = append(r.Fields, Field{Name: name, Type: t, Offset: at, BitOff: start - 8*at, BitSize: width})
+	if name == "" {
+		return
 	}
+	if !l.Packed {
+		l.align = max(l.align, t.Align())
+	}
+	r.Fields = append(r.Fields, BitField(name, t, start, width))
 }
 
 // Done gives it its size.
 func (l *Laying) Done() {
 	r, align := l.Record, max(l.align, 1)
 	r.Size += (l.bits + 7) / 8
-	if !l.Packed {
-		r.Size = (r.Size + align - 1) / align * align
-	}
+	r.Size = (r.Size + align - 1) / align * align
 	r.Len = align
 }

@@ -2,7 +2,7 @@ package types
 
 // Ints are the integer types by their names.
 var Ints = map[string]*Type{
-	"bool": BoolT, "uint8": Uint8, "uint32": Uint32, "uint64": Uint64, "int32": Int32, "int64": Int64,
+	"bool": BoolT, "_Bool": BoolT, "uint8": Uint8, "uint32": Uint32, "uint64": Uint64, "int32": Int32, "int64": Int64,
 	"uint16": {Kind: Int, Size: 2}, "int8": {Kind: Int, Size: 1, Signed: true}, "int16": {Kind: Int, Size: 2, Signed: true},
 	"char": {Kind: Int, Size: 1, Signed: true}, "short": {Kind: Int, Size: 2, Signed: true}, "int": Int32,
 	"long": Int64, "size_t": Uint64, "unsigned int": Uint32, "unsigned long": Uint64, "unsigned char": Uint8,

@@ -23,8 +23,11 @@ func Lined(t *Type) bool { return t.Aggregate() && !ValueOf(t).Number() }
 
 // Numeric is a type as a number.
 func Numeric(t *Type) *Type {
-	if t = ValueOf(t); t.Kind == Int {
+	switch t = ValueOf(t); {
+	case t.Kind == Int:
 		return t
+	case t.Kind == Enum && t.Signed:
+		return IntOf(t.Size, true)
 	}
 	if t.Kind == Bool || t.Kind == Enum {
 		return LiteralOf(1<<31-1, false)

@@ -56,7 +56,7 @@ func (k Kind) Stack() bool { return k == UStack || k == KStack }
 type Type struct {
 	Kind   Kind
 	Size   int  // bytes of its own: of a scalar in C, of others in all
-	Signed bool // an Int, and what counts Ints
+	Signed bool // an Int, an Enum that has negative constants, and what counts Ints
 	Lit    bool // made of literals alone that are not negative: goes with any sign
 	Chars  bool // a String that may fill its bytes, with no NUL behind it
 	Elem   *Type
@@ -74,8 +74,16 @@ type Field struct {
 	Name            string
 	Type            *Type
 	Offset          int
-	BitOff, BitSize int // of a bit-field: within the word of Type at Offset
+	BitOff, BitSize int // of a bit-field: it begins BitOff bits, fewer than 8, behind Offset
 }
+
+// BitField is a member of so many bits, that begins so many behind its record: it may cross words of its type, or lie in one byte of them.
+func BitField(name string, t *Type, bit, size int) Field {
+	return Field{Name: name, Type: t, Offset: bit / 8, BitOff: bit % 8, BitSize: size}
+}
+
+// Bytes are how many bytes a bit-field lies in: 9 at most.
+func (f *Field) Bytes() int { return (f.BitOff + f.BitSize + 7) / 8 }
 
 // Common types.
 var (

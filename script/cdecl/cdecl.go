@@ -1,0 +1,265 @@
+// Package cdecl is what the declarations in C at a script's head come to: types, constants and texts by their names.
+package cdecl
+
+import (
+	"errors"
+	"math"
+	"strings"
+
+	"kprobe/script/headers"
+	"kprobe/script/syntax"
+	"kprobe/script/types"
+)
+
+// Declared are a script's own.
+type Declared struct {
+	Consts  map[string]uint64      // #define and enumerations
+	Texts   map[string]string      // #define of texts
+	Enums   map[string]*types.Type // of the constants that enumerations declare
+	Named   map[string]*types.Type // "struct foo", and what typedefs name
+	Headers []string               // that the script includes
+
+	ahead map[string]*types.Type // structures that pointers name before they are declared
+}
+
+// None is where nothing is declared yet.
+func None() *Declared {
+	return &Declared{Consts: map[string]uint64{}, Texts: map[string]string{}, Enums: map[string]*types.Type{}, Named: map[string]*types.Type{}, ahead: map[string]*types.Type{}}
+}
+
+// Script is what declarations ask of the script that they stand in.
+type Script interface {
+	Constant(x syntax.Expr) (uint64, bool)
+	TypeOf(t *syntax.Type) *types.Type // nil after an error, which was told
+	Known(name string) *types.Type     // nil for none
+	Errorf(at syntax.Node, format string, a ...any)
+}
+
+// reader reads one declaration.
+type reader struct {
+	*Declared
+	script Script
+	at     syntax.CDecl
+}
+
+// Read takes what a declaration says.
+func (d *Declared) Read(at syntax.CDecl, script Script) {
+	switch {
+	case strings.HasPrefix(at.Text, "#define"):
+		d.Define(at, script)
+		return
+	case strings.HasPrefix(at.Text, "#pragma pack"):
+		script.Errorf(at, "#pragma pack is not followed: __attribute__((packed)) is")
+		return
+	case strings.HasPrefix(at.Text, "#"):
+		if _, name, ok := strings.Cut(at.Text, "include"); ok {
+			d.Headers = append(d.Headers, strings.Trim(strings.TrimSpace(name), `<>"`))
+		}
+		return // of a few the constants are known, of none the types
+	}
+	r := &reader{d, script, at}
+	decl, err := syntax.ParseC(&syntax.Source{Text: at.Text})
+	if err != nil {
+		var all syntax.Errors
+		if errors.As(err, &all) {
+			for _, e := range all {
+				script.Errorf(syntax.Span{From: at.From + e.From, To: at.From + e.To}, "%s", e.Msg)
+			}
+		}
+		return
+	}
+	switch decl := decl.(type) {
+	case *syntax.CStruct:
+		r.structure(decl)
+	case *syntax.CEnum:
+		r.enum(decl)
+	case *syntax.CType:
+		if t := r.typeOf(decl.Type); t != nil {
+			r.name(t, decl.Alias)
+		}
+	}
+}
+
+// Define takes what a #define says where it is a number or a text.
+func (d *Declared) Define(at syntax.CDecl, script Script) {
+	words := strings.Fields(at.Text)
+	if !strings.HasPrefix(at.Text, "#define") || len(words) < 3 {
+		return
+	}
+	x, err := syntax.ParseExpr(&syntax.Source{Text: strings.TrimSpace(at.Text[strings.Index(at.Text, words[1])+len(words[1]):])})
+	if err != nil {
+		return
+	}
+	if n, ok := script.Constant(x); ok {
+		d.Consts[words[1]] = n
+	} else if text, ok := x.(*syntax.Str); ok {
+		d.Texts[words[1]] = text.Value
+	}
+}
+
+// Included takes a constant of a header that the script includes for one of its own.
+func (d *Declared) Included(name string) bool {
+	for _, h := range d.Headers {
+		if n, ok := headers.Constant(h, name); ok {
+			d.Consts[name] = n
+			return true
+		}
+	}
+	return false
+}
+
+// Ahead tells of a structure that a pointer has named, and that is not declared.
+func (d *Declared) Ahead(t *types.Type) bool { return d.ahead[t.Name] == t && t.Size == 0 }
+
+// typeOf is a type with its errors at the declaration.
+func (r *reader) typeOf(t *syntax.Type) *types.Type {
+	here := *t
+	here.Span = r.at.Span
+	return r.script.TypeOf(&here)
+}
+
+// enum is an enumeration: of the smallest of unsigned int, int and long that holds its constants.
+func (r *reader) enum(e *syntax.CEnum) *types.Type {
+	t := &types.Type{Kind: types.Enum, Size: 4, Name: e.Name, Names: map[uint64]string{}}
+	next := uint64(0)
+	for _, item := range e.Items {
+		if item.Value != nil {
+			n, ok := r.script.Constant(item.Value)
+			if !ok {
+				r.script.Errorf(r.at, "the value of %s is no constant", item.Name)
+			}
+			next = n
+		}
+		if r.Enums[item.Name] != nil {
+			r.script.Errorf(r.at, "redefinition of enumerator '%s'", item.Name)
+		}
+		r.Consts[item.Name] = next
+		r.Enums[item.Name] = t
+		if _, there := t.Names[next]; !there {
+			t.Names[next] = item.Name
+		}
+		next++
+	}
+	for n := range t.Names {
+		t.Signed = t.Signed || int64(n) < 0
+	}
+	for n := range t.Names {
+		if n > math.MaxUint32 && int64(n) > 0 || t.Signed && (int64(n) < math.MinInt32 || int64(n) > math.MaxInt32) {
+			t.Size = 8
+		}
+	}
+	r.name(t, e.Name, e.Alias)
+	return t
+}
+
+// name says what names mean; one that means something else already is refused, as C does.
+func (r *reader) name(t *types.Type, names ...string) {
+	for _, name := range names {
+		if there := r.Named[name]; there != nil && !types.Same(there, t) {
+			r.script.Errorf(r.at, "redefinition of '%s'", name)
+		} else if name != "" {
+			r.Named[name] = t
+		}
+	}
+}
+
+// structure lays a structure out as C does.
+func (r *reader) structure(s *syntax.CStruct) *types.Type {
+	name := s.Name
+	if name == "" {
+		name = s.Alias
+	}
+	if name == "" {
+		name = "struct"
+	}
+	t := &types.Type{Kind: types.Record, Name: name}
+	if ahead := r.ahead[s.Name]; ahead != nil {
+		t = ahead // others have pointers to it already
+	}
+	r.name(t, s.Name, s.Alias) // before its members, which may point to it
+	laying := &types.Laying{Record: t, Packed: s.Packed, Union: s.Union}
+	laying.Align(r.aligned(s.Attributes))
+	for _, f := range s.Fields {
+		ft := r.member(f)
+		if ft == nil {
+			return t
+		}
+		if f.Bits == nil {
+			laying.Add(f.Name, ft, f.Packed, r.aligned(f.Attributes))
+			continue
+		}
+		if f.Packed || f.Aligned != nil {
+			r.script.Errorf(r.at, "attributes of one bit-field are not followed: those of its structure are")
+		}
+		n, ok := r.script.Constant(f.Bits)
+		if !ok || n > 8*uint64(ft.Size) || !ft.Scalar() {
+			r.script.Errorf(r.at, "the width of %s is no constant, or more than its type has", f.Name)
+			return t
+		}
+		laying.AddBits(f.Name, ft, int(n))
+	}
+	laying.Done()
+	return t
+}
+
+// aligned is what attributes say of alignment; 0 for nothing.
+func (r *reader) aligned(a syntax.Attributes) (to int) {
+	for _, x := range a.Aligned {
+		n, ok := r.script.Constant(x)
+		if !ok || n&(n-1) != 0 || n > 1<<16 {
+			r.script.Errorf(r.at, "an alignment is a power of two")
+			return 0
+		}
+		to = max(to, int(n))
+	}
+	return to
+}
+
+// member is the type of a member.
+func (r *reader) member(f syntax.CField) *types.Type {
+	var t *types.Type
+	switch {
+	case f.Inner != nil, f.Enum != nil:
+		if f.Inner != nil {
+			t = r.structure(f.Inner)
+		} else {
+			t = r.enum(f.Enum)
+		}
+		for range f.Stars {
+			t = types.PointerTo(t)
+		}
+	case types.Floats[f.Type.Name] != nil && f.Type.Stars == 0:
+		t = types.Floats[f.Type.Name] // shown, and no more
+	case f.Type.Stars > 0 && r.script.Known(f.Type.Name) == nil:
+		t = types.PointerTo(r.aheadOf(f.Type.Name)) // to something that is not declared yet
+		for range f.Type.Stars - 1 {
+			t = types.PointerTo(t)
+		}
+	default:
+		t = r.typeOf(f.Type)
+	}
+	for i := len(f.Dims) - 1; t != nil && i >= 0; i-- {
+		n, ok := r.script.Constant(f.Dims[i])
+		if !ok || n > 1<<20 {
+			r.script.Errorf(r.at, "the number of elements of %s is no constant", f.Name)
+			return nil
+		}
+		if t.Kind == types.Int && t.Size == 1 && t.Signed && i == len(f.Dims)-1 {
+			t = types.CharsOf(int(n))
+			continue
+		}
+		t = types.ArrayOf(t, int(n))
+	}
+	return t
+}
+
+// aheadOf is a structure that a pointer names before it is declared; nil for what is none.
+func (r *reader) aheadOf(name string) *types.Type {
+	if !strings.HasPrefix(name, "struct ") && !strings.HasPrefix(name, "union ") {
+		return nil
+	}
+	if r.ahead[name] == nil {
+		r.ahead[name] = &types.Type{Kind: types.Record, Name: name}
+	}
+	return r.ahead[name]
+}
