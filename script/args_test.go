@@ -15,7 +15,10 @@ func TestArgs(t *testing.T) {
 	tests := []argsTest{
 		{`uprobe:%:args_ints { print(args); print((args.a, args.b, args->c, args.d, args.e, args.f)); }`,
 			"{ .a = -1, .b = 4000000000, .c = -123456789012, .d = 200, .e = -300, .f = 9223372036854775807 }\n(-1, 4000000000, -123456789012, 200, -300, 9223372036854775807)"},
-		{`uprobe:%:args_string { printf("%s|%d\n", str(args.s, args.n), args.n); }`, "hello, world|12\n|0"},
+		{`uprobe:%:args_string { printf("%s|%s|%d\n", str(args.s, args.n), str(args.s, args.n + 1), args.n); }`, "hello, worl|hello, world|12\n||0"},
+		// A length counts the NUL, and nothing says that it has cut; max_strlen counts it, too, and what it cuts has dots behind it.
+		{`config = { max_strlen = 8 } uprobe:%:args_string /args.n/ { print((str(args.s), str(args.s, 7), str(args.s, 1), str(args.s, 0), str(args.s, 8), str(args.s, args.n))); $x = str(args.s); @[str(args.s, 3)] = $x }`,
+			"(hello, .., hello,, , , hello, , hello, ..)\n\n\n@[he]: hello, .."},
 		{`uprobe:%:args_pointer { print((args.n->value, args.n.next->value, args.n->next->name, str(args.n->name))); print(*args.n->next); print(**args.pp);
 			$n = args.n; while ($n) { @[$n->value] = $n->name; $n = $n->next; } }`,
 			"(1, 4711, second, first)\n{ .next = 0x0, .value = 4711, .name = second }\n-42\n\n\n@[1]: first\n@[4711]: second"},
@@ -38,7 +41,7 @@ func TestArgs(t *testing.T) {
 		{`uretprobe:%:args_kept { print((retval, args.a, args.b, arg1, arg0)); }`, "(56, 5, 6, 6, 5)"},
 		{`uretprobe:%:args_ints { print(args); print((func, args.a, args.d, (int64)arg2)); }`,
 			"{ .a = -1, .b = 4000000000, .c = -123456789012, .d = 200, .e = -300, .f = 9223372036854775807 }\n(args_ints, -1, 200, -123456789012)"},
-		{`uretprobe:%:args_string /arg1 == 12/ { print((str(arg0), str(args.s, 6))); }`, "(hello, world, hello,..)"},
+		{`uretprobe:%:args_string /arg1 == 12/ { print((str(arg0), str(args.s, 6))); }`, "(hello, world, hello)"},
 		{`uretprobe:%:args_many { print((args.g, args.h, sarg1)); }`, "(7, 800000000, 800000000)"},
 		{`uretprobe:%:args_pointer { print((args.n->next->value, **args.pp)); } uretprobe:%:args_pointer { @ = count(); }`, "(4711, -42)\n\n\n@: 1"},
 		{`uprobe:%:args_kept { @x[tid] = arg0; } uretprobe:%:args_kept { print((@x[tid], arg0)); delete(@x, tid); }`, "(5, 5)"},
@@ -144,7 +147,7 @@ func TestArgsGo(t *testing.T) {
 	path := testprog.Build(t, "goprog")
 	checkArgs(t, path, []argsTest{
 		{`uprobe:%:main.goMany { @[args.a, *args.p] = (uint64)1; }`, "\n\n@[2, 1]: 1"},
-		{`uprobe:%:main.goMany { @[str(args.s.str, args.s.len), args.rest.len] = (uint64)1; }`, "\n\n@[abc, 0]: 1\n@[abc, 1]: 1"},
+		{`uprobe:%:main.goMany { @[str(args.s.str, args.s.len + 1), args.rest.len] = (uint64)1; }`, "\n\n@[abc, 0]: 1\n@[abc, 1]: 1"},
 	})
 	list, err := script.List("u:"+path+":main.goMany", true, 0)
 	ok(t, err)

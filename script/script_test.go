@@ -176,7 +176,7 @@ func TestProcess(t *testing.T) {
 	want := p.Round("1")
 	tests := []struct{ script, want string }{
 		{`uprobe:args:args_ints { printf("%d %u %ld %d\n", (int32)arg0, (uint32)arg1, arg2, (int32)arg4); }`, "-1 4000000000 -123456789012 -300\n"},
-		{`uprobe:args:args_string { @[probe, str(arg0, arg1)] = count(); @n = sum(arg1); }`,
+		{`uprobe:args:args_string { @[probe, str(arg0, arg1 + 1)] = count(); @n = sum(arg1); }`,
 			"\n\n@[uprobe:args:args_string, ]: 1\n@[uprobe:args:args_string, hello, world]: 1\n@n: 12\n"},
 		{`uretprobe:args:args_ints { @ret = retval; printf("%s\n", func); }`, "args_ints\n\n\n@ret: 67\n"},
 		{`uprobe:args:args_many /sarg0 == 7/ { @many[sarg0, comm] = count(); }`, "\n\n@many[7, args]: 1\n"},

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -488,49 +489,40 @@ func (c *checker) length(x *syntax.Call) *types.Type {
 	return types.Uint64
 }
 
+// str is a string of at most max_strlen bytes, or of as many as a second argument says: its NUL is one of them.
 func (c *checker) str(x *syntax.Call) *types.Type {
+	var t *types.Type
 	if text, ok := c.paramText(x.Args[0]); ok {
 		c.provided(x.Args[0])
-		return c.cutTo(x, types.StringOf(len(text)+1))
+		t = types.StringOf(len(text) + 1)
+	} else {
+		t = c.expr(x.Args[0])
 	}
-	t := c.expr(x.Args[0])
-	if t.Kind == types.String {
-		if cut := c.cutTo(x, t); cut != t {
-			return types.StringOf(max(cut.Size-1, 1)) // as of one that is read: no NUL says that it was cut
-		}
-		return t
-	}
-	if t.Kind != types.None && t.Kind != types.Int && t.Kind != types.Pointer && !(t.Kind == types.Array && t.Elem.Size == 1) {
+	own := t.Kind == types.String || t.Kind == types.Array
+	if t.Kind != types.None && t.Kind != types.Int && t.Kind != types.Pointer && t.Kind != types.String && !(t.Kind == types.Array && t.Elem.Size == 1) {
 		c.errorf(x.Args[0], "str() expects an integer or a pointer type as first argument (%s provided)", t.Family())
 	}
-	size := c.set.MaxStrlen
+	room := &types.Type{Kind: types.String, Size: c.set.MaxStrlen, Filled: true}
 	if len(x.Args) == 2 {
 		c.number(x.Args[1], "str()")
-		if n, ok := c.constant(x.Args[1]); ok {
-			if int64(n) < 0 {
-				c.errorf(x.Args[1], "str() cannot use negative length (%d)", int64(n))
-			} else if n > uint64(size) {
-				c.warnf(x.Args[1], "length param (%d) is too long and will be shortened to %d bytes (see BPFTRACE_MAX_STRLEN)", n, size)
-			} else {
-				size = max(int(n), 1)
+		switch n, ok := c.constant(x.Args[1]); {
+		case !ok && own:
+			c.errorf(x.Args[1], "str() of a string that is there already takes no length but one that is known before the script runs")
+		case !ok:
+		case int64(n) < 0:
+			c.errorf(x.Args[1], "str() cannot use negative length (%d)", int64(n))
+		case n > uint64(room.Size):
+			if !own {
+				c.warnf(x.Args[1], "length param (%d) is too long and will be shortened to %d bytes (see BPFTRACE_MAX_STRLEN)", n, room.Size)
 			}
+		default:
+			room = types.StringOf(max(int(n), 1))
 		}
 	}
-	return types.StringOf(size)
-}
-
-// cutTo is the type of a string that is there, of which no more than a second argument says is wanted.
-func (c *checker) cutTo(x *syntax.Call, t *types.Type) *types.Type {
-	if len(x.Args) < 2 {
+	if t.Kind == types.String && t.Size <= room.Size {
 		return t
 	}
-	c.number(x.Args[1], "str()")
-	if n, ok := c.constant(x.Args[1]); ok && int64(n) < 0 {
-		c.errorf(x.Args[1], "str() cannot use negative length (%d)", int64(n))
-	} else if ok && int(n) < t.Size-1 {
-		return types.StringOf(int(n) + 1)
-	}
-	return t
+	return room
 }
 
 // provided warns of parameters that were not given.
@@ -555,6 +547,14 @@ func (c *checker) getopt(x *syntax.Call) *types.Type {
 		return nil
 	}
 	c.asked[name] = true
+	if text, isText := c.stringLiteral(x.Args[1]); c.final {
+		n, _ := c.constant(x.Args[1])
+		own := fmt.Sprint(t.Kind, text, isText, n)
+		if there, known := c.defaults[name]; known && there != own {
+			c.errorf(x.Args[1], "Command line option '%s' needs to have the same default value in all places it is used", name)
+		}
+		c.defaults[name] = own
+	}
 	value, given := c.opts.Named[name]
 	switch t.Kind {
 	case types.Bool:

@@ -64,14 +64,15 @@ type checker struct {
 	fnOrder []string
 	fnAt    *fnInfo // whose body is looked at
 
-	points map[*syntax.Probe][]*point.Point
-	types  map[syntax.Expr]*types.Type
-	stored map[syntax.Expr]*types.Type // as values lie in memory, see types.Value
-	vars   map[syntax.Node]*variable   // by the node that declares
-	uses   map[*syntax.Var]*variable
-	maps   map[string]*mapInfo
-	asked  map[string]bool                 // the options that getopt names
-	parts  map[*syntax.Index]*syntax.Field // of tuples: [1] is .1
+	points   map[*syntax.Probe][]*point.Point
+	types    map[syntax.Expr]*types.Type
+	stored   map[syntax.Expr]*types.Type // as values lie in memory, see types.Value
+	vars     map[syntax.Node]*variable   // by the node that declares
+	uses     map[*syntax.Var]*variable
+	maps     map[string]*mapInfo
+	asked    map[string]bool                 // the options that getopt names
+	defaults map[string]string               // of these options
+	parts    map[*syntax.Index]*syntax.Field // of tuples: [1] is .1
 
 	scopes []map[string]*variable
 	at     []*point.Point // of the probe that is looked at

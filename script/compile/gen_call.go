@@ -362,41 +362,45 @@ func (g *generator) callMemory(x *syntax.Call, dst place, t *types.Type) {
 		g.errorf(x, "%s() is not supported yet", x.Name)
 		return
 	}
-	if text, ok := g.paramText(x.Args[0]); ok {
+	text, known := g.paramText(x.Args[0])
+	if !known {
+		text, known = g.stringLiteral(x.Args[0])
+	}
+	switch own := g.types[x.Args[0]]; {
+	case known:
 		g.text(dst, text[:min(len(text), t.Size-1)], t.Slot())
-		return
-	}
-	if g.types[x.Args[0]].Kind == types.String {
+	case own.Kind == types.String && own.Size <= t.Size:
 		g.into(x.Args[0], dst, t)
-		return
+	case own.Kind == types.String, own.Kind == types.Array:
+		g.Zero(dst, t.Slot())
+		if t.Size > 1 {
+			g.convert(dst, types.StringOf(t.Size-1), g.memory(x.Args[0]), types.StringOf(own.Size)) // a NUL comes behind them
+		}
+	default:
+		g.readText(x, dst, t)
 	}
-	if g.types[x.Args[0]].Kind == types.Array {
-		g.convert(dst, t, g.memory(x.Args[0]), types.StringOf(g.types[x.Args[0]].Size))
-		return
-	}
+}
+
+// readText reads a string of the target, its NUL included.
+func (g *generator) readText(x *syntax.Call, dst place, t *types.Type) {
 	g.number(x.Args[0])
 	from := g.save()
-	limit := place{}
+	limited, limit := false, place{}
 	if len(x.Args) == 2 {
 		if _, known := g.constant(x.Args[1]); !known {
 			g.number(x.Args[1])
-			limit = g.save()
+			limited, limit = true, g.save()
 		}
 	}
 	g.Zero(dst, t.Slot())
 	g.Addr(bpf.R1, dst)
-	g.Imm(bpf.R2, uint64(t.Size+1)) // with a NUL behind a string that is cut
-	if len(x.Args) == 2 {
-		if n, known := g.constant(x.Args[1]); known && int(n) < t.Size {
-			g.Imm(bpf.R2, n+1)
-		} else if !known {
-			long := g.NewLabel()
-			g.Load(bpf.R0, limit, 8, false)
-			g.IfImm(bpf.Jgt, bpf.R0, int32(t.Size), long)
-			g.AluImm(bpf.Add, bpf.R0, 1)
-			g.Mov(bpf.R2, bpf.R0)
-			g.Put(long)
-		}
+	g.Imm(bpf.R2, uint64(t.Size))
+	if limited {
+		long := g.NewLabel()
+		g.Load(bpf.R0, limit, 8, false)
+		g.IfImm(bpf.Jgt, bpf.R0, int32(t.Size), long)
+		g.Mov(bpf.R2, bpf.R0)
+		g.Put(long)
 	}
 	g.Load(bpf.R3, from, 8, false)
 	g.read(true)

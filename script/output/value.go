@@ -57,7 +57,7 @@ func number(t *types.Type, b []byte) uint64 {
 func Cut(t *types.Type, b []byte) (string, bool) {
 	s := b[:min(t.Size, len(b))]
 	if i := slices.Index(s, 0); i >= 0 {
-		return string(s[:i]), false
+		return string(s[:i]), t.Filled && i == t.Size-1
 	}
 	return string(s), !t.Chars
 }

@@ -59,6 +59,7 @@ type Type struct {
 	Signed bool // an Int, an Enum that has negative constants, and what counts Ints
 	Lit    bool // made of literals alone that are not negative: goes with any sign
 	Chars  bool // a String that may fill its bytes, with no NUL behind it
+	Filled bool // a String that was cut where it fills its bytes but for its NUL
 	Elem   *Type
 	Len    int
 	Fields []Field
@@ -387,7 +388,7 @@ func Join(a, b *Type) *Type {
 	case Int:
 		return joinInts(a, b)
 	case String:
-		if a.Size >= b.Size {
+		if a.Size > b.Size || a.Size == b.Size && !b.Filled {
 			return a
 		}
 		return b
