@@ -458,9 +458,13 @@ func (r *Run) Wait(ctx context.Context) error {
 		}
 		select {
 		case <-over:
-			return r.look()
+			return errors.Join(r.look(), r.targets[0].tellEnd())
 		case <-ctx.Done():
-			return r.look()
+			err := r.look()
+			if one { // it may have ended, too
+				err = errors.Join(err, r.targets[0].tellEnd())
+			}
+			return err
 		case <-r.trigger:
 			if err := r.triggered(); err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kprobe"
@@ -112,6 +113,25 @@ func attach(t *testing.T, pid int) *kprobe.Session {
 		}
 	})
 	return s
+}
+
+// A process that ends badly is told of.
+func TestBadEndIsTold(t *testing.T) {
+	for _, tt := range []struct{ round, want string }{{"exit_group", "has exited with status 7"}, {"", "was killed by signal 9"}} {
+		p := testprog.Start(t, testprog.Build(t, "lives", "-O2"))
+		s := attach(t, p.Pid)
+		_, told, code, err := run(`uprobe:lives:live_work { @ = count() }`, script.Options{PID: p.Pid, Quiet: true}, s, func() {
+			if tt.round != "" {
+				p.Send(tt.round)
+			} else {
+				ok(t, p.Signal(syscall.SIGKILL))
+			}
+			<-s.Done()
+		})
+		if want := fmt.Sprintf("WARNING: the process %d %s\n", p.Pid, tt.want); err != nil || code != 0 || told != want {
+			t.Errorf("%q, %d, %v, not %q", told, code, err, want)
+		}
+	}
 }
 
 // What finds no room in a ring is told: what is printed and what is lost are all calls.

@@ -23,6 +23,7 @@ type several struct {
 	t           *testing.T
 	run         *script.Run
 	out, errors bytes.Buffer
+	told        string // what shall be in errors at the end
 	ended       chan error
 	cancel      context.CancelFunc
 }
@@ -66,8 +67,8 @@ func (s *several) close() string {
 	ok(s.t, <-s.ended)
 	_, err := s.run.Close()
 	ok(s.t, err)
-	if s.errors.Len() > 0 {
-		s.t.Errorf("told: %s", &s.errors)
+	if told := s.errors.String(); told != s.told {
+		s.t.Errorf("told: %q, not %q", told, s.told)
 	}
 	return s.out.String()
 }
@@ -104,6 +105,7 @@ func TestSeveral(t *testing.T) {
 	s.join(all[2].Pid)
 	work(3, 2, 4)
 	ok(t, all[0].Signal(syscall.SIGKILL))
+	s.told = fmt.Sprintf("WARNING: the process %d was killed by signal 9\n", all[0].Pid)
 	all[0].Wait()
 	work(0, 2, 4)
 	<-first.Done()

@@ -226,9 +226,33 @@ func (r *Run) part() error {
 		r.mu.Lock()
 		r.targets = slices.DeleteFunc(r.targets, func(o *target) bool { return o == t })
 		r.mu.Unlock()
+		if e, _ := t.session.Exited(); e.Signal != 0 && !r.s.opts.Newcomers { // children say much by their status
+			errs = append(errs, t.tellEnd())
+		}
 		errs = append(errs, r.dismiss(t))
 	}
 	return errors.Join(errs...)
+}
+
+// tellEnd says how a process that the script was for has ended, where that is no success: of one that was started for it as
+// bpftrace does, which tells of it with -v alone, and then of a success too.
+func (t *target) tellEnd() error {
+	o := t.r.s.opts
+	e, over := t.session.Exited()
+	if bad := e.Code != 0 || e.Signal != 0; !over || o.Kernel || !bad && (o.CPID == 0 || !o.Verbose) {
+		return nil
+	}
+	text := fmt.Sprintf("WARNING: the process %d was %s", t.session.Target().PID(), e)
+	switch {
+	case o.CPID != 0 && e.Signal != 0:
+		text = fmt.Sprintf("Child terminated by signal: %d", e.Signal)
+	case o.CPID != 0:
+		text = fmt.Sprintf("Child exited with code: %d", e.Code)
+	case e.Signal == 0:
+		text = fmt.Sprintf("WARNING: the process %d has %s", t.session.Target().PID(), e)
+	}
+	_, err := fmt.Fprintln(o.Errors, text)
+	return err
 }
 
 // mostPast is of how many processes that have ended it is known where their files lay.

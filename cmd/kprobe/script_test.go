@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,21 @@ func TestScript(t *testing.T) {
 	r := run(t, "script", "-e", text, "-c", program)
 	if out := strings.Join(r.Lines, "\n"); !r.OK() || !strings.Contains(out, "over") {
 		t.Errorf("%v", r)
+	}
+	// How the command ends is said where that is no success, and the exit status is the script's.
+	for _, tt := range []struct {
+		command, want string
+		more          []string
+	}{
+		{"sh -c 'exit 3'", "Child exited with code: 3\n", nil},
+		{"sh -c 'kill -9 $$'", "Child terminated by signal: 9\n", nil},
+		{"true", "", nil},
+		{"true", "Child exited with code: 0\n", []string{"-v"}},
+	} {
+		r = run(t, append([]string{"script", "-q", "-e", "interval:s:100 { }", "-c", tt.command}, tt.more...)...)
+		if _, said, _ := strings.Cut(r.Stderr, "Child"); !r.OK() || strings.TrimSpace("Child"+said) != strings.TrimSpace(cmp.Or(tt.want, "Child")) {
+			t.Errorf("%s: %v", tt.command, r)
+		}
 	}
 	file := filepath.Join(t.TempDir(), "x.bt")
 	if err := os.WriteFile(file, []byte(`begin { printf("%s %d\n", $1, getopt("n", 1)); exit(); }`), 0o644); err != nil {
