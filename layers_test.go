@@ -144,7 +144,7 @@ var layers = []layer{
 	{"script/headers", []string{"script/calls"}},
 	{"script/macro", []string{"script/syntax"}},
 	{"script/imports", []string{"script/syntax"}},
-	{"script/point", []string{"script/calls", "script/machine", "script/syntax", "script/types", "bpf"}},
+	{"script/point", []string{"script/calls", "script/machine", "script/syntax", "script/types", "bpf", "symbol"}},
 	{"script/plan", []string{"script/point", "script/settings", "script/syntax", "script/types", "bpf"}},
 	{"script/cdecl", []string{"script/headers", "script/syntax", "script/types"}},
 	{"script/compile", []string{"script/asm", "script/cdecl", "script/imports", "script/plan", "script/machine", "script/point", "script/settings", "script/macro", "script/syntax", "script/types", "bpf"}},

@@ -15,6 +15,7 @@ import (
 	"kprobe"
 	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/script/debug"
 	"kprobe/script/plan"
 	"kprobe/script/point"
 	"kprobe/symbol"
@@ -178,7 +179,7 @@ func (t *target) place(pt *point.Point, p *plan.Probe, program, entry *kprobe.Pr
 	if err != nil {
 		return t.missing(pt, err)
 	}
-	optional := hasGlob(pt.Function) || hasGlob(pt.Target)
+	optional := pt.Many() || hasGlob(pt.Target)
 	for _, at := range spots {
 		cookie := t.r.cookie(at.text)
 		if !t.isNew(p.Program.Name, cookie, at.loc, at.addr, at.name) {
@@ -261,28 +262,45 @@ func (t *target) spots(pt *point.Point) (all []spot, err error) {
 			return nil, sentence(fmt.Sprintf("Could not resolve address: %s:%#x", pt.Target, pt.Address))
 		}
 		return all, nil
-	case hasGlob(pt.Function) || hasGlob(module):
+	case pt.Many() || pt.Source || hasGlob(module):
 		at := []string{pt.Provider}
 		if pt.Target != "" {
 			at = append(at, pt.Target)
 		}
 		for _, m := range t.modules(module) {
-			for _, loc := range space.Match(m, pt.Function) {
+			found := space.Match
+			if pt.Source {
+				found = space.MatchReadable
+			}
+			for _, loc := range found(m, pt.Name().Pattern) {
 				if loc.Func.Source == symbol.Plt || loc.Func.Kind == symbol.IFunc {
 					continue
 				}
-				all = append(all, spot{loc: loc, text: strings.Join(append(at, loc.Func.Label()), ":")})
+				if pt.Offset > 0 {
+					if pt.Offset >= loc.Size {
+						return nil, outside(pt, loc.Size)
+					}
+					inFile(loc.Module, loc.Addr-loc.Module.Bias+pt.Offset)
+					continue
+				}
+				all = append(all, spot{loc: loc, text: strings.Join(append(at, debug.Told(loc.Func, pt.Name())), ":")})
 			}
 		}
 		if len(all) == 0 {
 			if module != "" && !hasGlob(module) && len(space.ModulesNamed(module)) == 0 {
 				return nil, notMapped(module)
 			}
+			if !symbol.HasGlob(pt.Name().Pattern) {
+				return nil, sentence(fmt.Sprintf("Could not resolve symbol: %s:%s", pt.Target, pt.Function))
+			}
 			return nil, errors.New("no function matches")
 		}
 		return all, nil
 	}
 	full := pt.Function
+	if strings.Contains(module, ":") { // a name would be cut there
+		return t.spotIn(module, pt)
+	}
 	if module != "" {
 		full = module + ":" + full
 	}
@@ -295,6 +313,24 @@ func (t *target) spots(pt *point.Point) (all []spot, err error) {
 		return nil, outside(pt, loc.Size)
 	}
 	return []spot{{name: full, offset: pt.Offset, text: pt.Text}}, nil
+}
+
+// spotIn is a function's place in a file that is mapped: who maps it later is looked at again then.
+func (t *target) spotIn(module string, pt *point.Point) ([]spot, error) {
+	space := t.session.Symbols()
+	if len(space.ModulesNamed(module)) == 0 {
+		return nil, notMapped(module)
+	}
+	found, err := space.Resolve(symbol.Query{Module: module, Symbol: pt.Function, Offset: pt.Offset})
+	switch {
+	case err != nil:
+		return nil, sentence(fmt.Sprintf("Could not resolve symbol: %s:%s: %v", pt.Target, pt.Function, err))
+	case found[0].Off != pt.Offset:
+		return nil, sentence(fmt.Sprintf("Offset outside the function bounds ('%s')", pt.Function))
+	case found[0].Func.Kind == symbol.IFunc:
+		return nil, fmt.Errorf("%s chooses its function when the program starts, and the path of its file has a colon", pt.Function)
+	}
+	return []spot{{loc: found[0], text: pt.Text}}, nil
 }
 
 // function finds one that is mapped.

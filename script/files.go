@@ -82,7 +82,7 @@ func (f *files) find(target string) (*os.File, string, error) {
 }
 
 // Functions are those of a target's file that a pattern matches, with their parameters.
-func (f *files) Functions(target, pattern string) ([]point.Function, error) {
+func (f *files) Functions(target string, name point.Name) ([]point.Function, error) {
 	if hasGlob(target) {
 		return nil, errors.New("the parameters of a pattern's files are not known: name one file")
 	}
@@ -90,7 +90,7 @@ func (f *files) Functions(target, pattern string) ([]point.Function, error) {
 	if err != nil {
 		return nil, err
 	}
-	return data.Functions(pattern), nil
+	return data.Functions(name), nil
 }
 
 // Constant is one that an enumeration of a target's file names.

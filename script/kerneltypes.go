@@ -47,12 +47,12 @@ func (k *kernelTypes) load() (*btf.Spec, error) {
 	return btf.LoadSpecFromReader(file)
 }
 
-func (k *kernelTypes) Functions(target, pattern string) ([]point.Function, error) {
+func (k *kernelTypes) Functions(target string, name point.Name) ([]point.Function, error) {
 	read, err := k.known()
 	if err != nil {
 		return nil, err
 	}
-	return read.Functions(target, pattern)
+	return read.Functions(target, name)
 }
 
 func (k *kernelTypes) Type(target, name string) *types.Type {

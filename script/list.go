@@ -79,12 +79,15 @@ func List(pattern string, verbose bool, pid int) ([]string, error) {
 	default:
 		return nil, fmt.Errorf("%s: only the places of uprobe, uretprobe, usdt, self, interval and profile can be listed yet", provider)
 	}
-	target, function, ok := strings.Cut(rest, ":")
-	if !ok {
-		function = "*"
-	}
-	if pid != 0 && !ok {
-		target, function = "*", rest
+	target, name := rest, point.Name{Pattern: "*"}
+	parts := syntax.SplitParts(rest)
+	switch {
+	case len(parts) > 1:
+		target, name = parts[0].Text, point.NameOf(parts[1:])
+	case pid != 0:
+		target, name = "*", point.NameOf(parts)
+	default:
+		target = parts[0].Text
 	}
 	paths, err := filesOf(target, pid)
 	if err != nil {
@@ -92,7 +95,7 @@ func List(pattern string, verbose bool, pid int) ([]string, error) {
 	}
 	var all []string
 	for _, path := range paths {
-		some, err := listFunctions(provider, path, function, verbose && provider == "uprobe")
+		some, err := listFunctions(provider, path, name, verbose && provider == "uprobe")
 		if err != nil && len(paths) == 1 {
 			return nil, err
 		}
@@ -103,19 +106,19 @@ func List(pattern string, verbose bool, pid int) ([]string, error) {
 
 // listFunctions are those of a target's file that a pattern matches; with their parameters, as far as debug data tells
 // them, where these are asked for.
-func listFunctions(provider string, target targetFile, pattern string, parameters bool) (all []string, err error) {
+func listFunctions(provider string, target targetFile, name point.Name, parameters bool) (all []string, err error) {
 	told := map[string][]string{} // of each name
 	err = target.read(func(file *symbol.File) {
 		path := target.told
-		for _, sym := range file.Match(pattern) {
+		for _, sym := range debug.Match(file, name) {
 			if sym.Kind == symbol.Func {
-				told[provider+":"+path+":"+sym.Name] = nil
+				told[provider+":"+path+":"+debug.Told(sym, name)] = nil
 			}
 		}
 		if !parameters {
 			return
 		}
-		for _, f := range debug.Of(file).Functions(pattern) {
+		for _, f := range debug.Of(file).Functions(name) {
 			var lines []string
 			for _, p := range f.Params {
 				lines = append(lines, "    "+p.C+" "+p.Name)

@@ -148,7 +148,7 @@ func functionsOf(types *debug.Kernel, name string) ([]point.Function, error) {
 	if types == nil {
 		return nil, fmt.Errorf("the kernel's types are not known")
 	}
-	return types.Functions("", name)
+	return types.Functions("", point.Name{Pattern: name})
 }
 
 // events are the kernel's, but for those that are of system calls.

@@ -321,8 +321,8 @@ func places(pt *point.Point) (n int, err error) {
 			refused = sentence(fmt.Sprintf("Could not resolve address: %s:%#x", pt.Target, pt.Address))
 			continue
 		}
-		if hasGlob(pt.Function) || hasGlob(pt.Target) {
-			all, _ := listFunctions(pt.Provider, f, pt.Function, false) // of many files some are no programs
+		if pt.Many() || pt.Source || hasGlob(pt.Target) {
+			all, _ := listFunctions(pt.Provider, f, pt.Name(), false) // of many files some are no programs
 			n += len(all)
 			continue
 		}

@@ -1,6 +1,7 @@
 package symbol
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/ianlancetaylor/demangle"
@@ -8,27 +9,58 @@ import (
 
 // Match finds the functions whose names a glob matches: "*" any text, "?" any
 // one byte, "[a-z]" and "[!a-z]" classes, "\" takes the next byte as it is. A
-// pattern with "::" is matched with C++ and Rust names without parameters. PLT
-// stubs and nameless functions match only patterns that ask for them: those
-// that end in "@plt" or begin with "sub_".
+// pattern with "::" is matched with C++ and Rust names without parameters, one that
+// has a parenthesis with those that have them, too. PLT stubs and nameless functions
+// match only patterns that ask for them: those that end in "@plt" or begin with "sub_".
 func (f *File) Match(glob string) []Symbol {
 	plt := strings.HasSuffix(glob, pltSuffix)
 	nameless := strings.HasPrefix(glob, subPrefix)
-	demangled := strings.Contains(glob, "::")
+	demangled, parameters := strings.Contains(glob, "::"), strings.Contains(glob, "(")
 	var syms []Symbol
 	for _, s := range f.table().funcs {
 		if s.Source == Plt && !plt || s.Name == "" && !nameless {
 			continue
 		}
 		name := s.Label()
+		whole := ""
 		if demangled && isMangled(name) {
+			if parameters {
+				whole = Signature(name)
+			}
 			name = demangledGlobName(name)
 		}
-		if Glob(glob, name) {
+		if Glob(glob, name) || whole != "" && Glob(glob, whole) {
 			syms = append(syms, s)
 		}
 	}
 	return syms
+}
+
+// MatchReadable finds functions of C++ and Rust by the names that their sources have, spaces apart: those that a glob matches, with or
+// without their parameters. A name without wildcards and parameters is that of all overloads.
+func (f *File) MatchReadable(glob string) (syms []Symbol) {
+	if !HasGlob(glob) {
+		return slices.DeleteFunc(f.lookupDemangled(Literal(glob)), func(s Symbol) bool { return s.Kind == Data || s.Source == Plt })
+	}
+	glob = squeeze(glob)
+	for _, s := range f.Memo(mangled{}, f.allMangled).([]*Symbol) {
+		if s.Kind == Data || s.Source == Plt {
+			continue
+		}
+		bare, full := squeeze(demangledGlobName(s.Name)), squeeze(Signature(s.Name))
+		if Glob(glob, bare) || Glob(glob, full[max(strings.Index(full, bare), 0):]) { // a template's begins with its result
+			syms = append(syms, *s)
+		}
+	}
+	return syms
+}
+
+// Signature is a symbol's name as its source has it, with parameters.
+func Signature(name string) string {
+	if full, err := demangle.ToString(name); err == nil && isMangled(name) {
+		return full
+	}
+	return name
 }
 
 // Readable is a symbol's name as its source has it, without parameters: C++'s and Rust's are
@@ -67,6 +99,31 @@ func demangledGlobName(mangled string) string {
 		}
 	}
 	return bare
+}
+
+// HasGlob tells whether a glob has wildcards: one without is a name.
+func HasGlob(glob string) bool {
+	for i := 0; i < len(glob); i++ {
+		switch glob[i] {
+		case '*', '?', '[':
+			return true
+		case '\\':
+			i++
+		}
+	}
+	return false
+}
+
+// Literal is the name that a glob without wildcards is.
+func Literal(glob string) string {
+	var b strings.Builder
+	for i := 0; i < len(glob); i++ {
+		if glob[i] == '\\' && i+1 < len(glob) {
+			i++
+		}
+		b.WriteByte(glob[i])
+	}
+	return b.String()
 }
 
 // Glob tells whether a name matches a pattern: "*" any text, "?" any one byte,

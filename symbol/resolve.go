@@ -194,6 +194,15 @@ func (s *Space) At(addr uint64) (Loc, bool) {
 // Match finds the functions that a glob matches (see File.Match) in one module
 // or, for "", in all: one Loc for each address, sorted.
 func (s *Space) Match(module, pattern string) []Loc {
+	return s.match(module, func(f *File) []Symbol { return f.Match(pattern) })
+}
+
+// MatchReadable is Match of names that sources have (see File.MatchReadable).
+func (s *Space) MatchReadable(module, pattern string) []Loc {
+	return s.match(module, func(f *File) []Symbol { return f.MatchReadable(pattern) })
+}
+
+func (s *Space) match(module string, find func(*File) []Symbol) []Loc {
 	modules := s.Modules()
 	if module != "" {
 		modules = s.ModulesNamed(module)
@@ -203,7 +212,7 @@ func (s *Space) Match(module, pattern string) []Loc {
 		if m.File == nil {
 			continue
 		}
-		for _, sym := range m.File.Match(pattern) {
+		for _, sym := range find(m.File) {
 			locs = m.appendLoc(locs, sym)
 		}
 	}

@@ -160,7 +160,7 @@ func (c *checker) result() *types.Type {
 
 // probeName is the text of probe where there is only one that it can be.
 func (c *checker) probeName() (string, bool) {
-	if len(c.at) == 1 && !point.HasGlob(c.at[0].Text) {
+	if len(c.at) == 1 && !point.HasGlob(c.at[0].Text) && !c.at[0].Many() {
 		return c.at[0].Text, true
 	}
 	return "", false

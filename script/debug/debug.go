@@ -25,13 +25,29 @@ type Data struct {
 // Of is the debug data of a file, which must stay open. What is wrong with it is told when it is asked.
 func Of(f *symbol.File) *Data { return &Data{f, map[dwarf.Type]*types.Type{}} }
 
-// Functions are those that a pattern matches, with their parameters.
-func (d *Data) Functions(pattern string) (all []point.Function) {
-	for _, sym := range d.file.Match(pattern) {
+// Match are the functions of a file that a name stands for.
+func Match(f *symbol.File, name point.Name) []symbol.Symbol {
+	if name.Source {
+		return f.MatchReadable(name.Pattern)
+	}
+	return f.Match(name.Pattern)
+}
+
+// Told is how an attach point names a function: as the name does that it was found by.
+func Told(sym symbol.Symbol, by point.Name) string {
+	if by.Source {
+		return "cpp:" + symbol.Signature(sym.Name)
+	}
+	return sym.Label()
+}
+
+// Functions are those that a name stands for, with their parameters.
+func (d *Data) Functions(name point.Name) (all []point.Function) {
+	for _, sym := range Match(d.file, name) {
 		if sym.Kind != symbol.Func {
 			continue
 		}
-		fn := point.Function{Name: sym.Label()}
+		fn := point.Function{Name: Told(sym, name)}
 		fn.Offset, _ = d.file.OffOf(sym.Addr)
 		fn.Params, fn.Err = d.params(sym)
 		all = append(all, fn)

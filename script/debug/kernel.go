@@ -30,7 +30,8 @@ func OfKernel(spec *btf.Spec) *Kernel {
 }
 
 // Functions are the one of that name, with its parameters.
-func (k *Kernel) Functions(_, name string) ([]point.Function, error) {
+func (k *Kernel) Functions(_ string, of point.Name) ([]point.Function, error) {
+	name := of.Pattern
 	var f *btf.Func
 	if err := k.spec.TypeByName(name, &f); err != nil {
 		return nil, fmt.Errorf("the kernel's types know no function %s", name)

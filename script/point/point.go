@@ -13,6 +13,7 @@ import (
 	"kprobe/script/machine"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
+	"kprobe/symbol"
 )
 
 // Point is where a probe goes.
@@ -22,6 +23,8 @@ type Point struct {
 	Provider string // "uprobe"
 	Target   string // the file of a uprobe, the unit of an interval
 	Function string // may be a glob
+	Source   bool   // Function is a name as sources of C++ have it
+	pattern  string // Function as Name has it
 	Offset   uint64
 	Address  uint64 // with HasAddr, in place of a function
 	HasAddr  bool
@@ -124,6 +127,7 @@ type Reader struct {
 	Errorf  func(at syntax.Node, format string, a ...any)
 	Warnf   func(at syntax.Node, format string, a ...any)
 
+	parts []syntax.Part   // of the one that is read
 	more  []*Point        // beside the one that is read
 	suite map[string]bool // the tests and benches that were read
 }
@@ -134,6 +138,7 @@ func (r *Reader) Read(at syntax.Point) []*Point {
 	if !ok {
 		return nil
 	}
+	r.parts = syntax.SplitParts(text)
 	parts := syntax.SplitPoint(text)
 	if !HasGlob(parts[0]) {
 		return r.read(at, parts)
@@ -247,7 +252,8 @@ func (r *Reader) point(at syntax.Point, parts []string) *Point {
 		if r.Program != "" && (len(args) == 1 || len(args) == 2 && args[0] == "cpp") {
 			args = slices.Insert(args, 0, r.Program)
 		}
-		if len(args) == 3 && args[1] == "cpp" {
+		name := NameOf(r.parts[min(max(len(r.parts)-len(args)+1, 0), len(r.parts)):])
+		if name.Source {
 			args = slices.Delete(args, 1, 2)
 		}
 		switch {
@@ -258,14 +264,14 @@ func (r *Reader) point(at syntax.Point, parts []string) *Point {
 		case args[1] == "":
 			return bad("%s should be attached to a function and/or address", provider)
 		}
-		if len(args) == 3 && args[2] != "" && !strings.Contains(args[0], "@") {
+		if !name.Source && len(args) == 3 && args[2] != "" && !strings.Contains(args[0], "@") {
 			return bad("unsupported language type: %s", args[1])
 		}
 		if p, ok := r.line(at, pt, args); ok {
 			return p
 		}
-		pt.Target, pt.Virtual = args[0], true
-		return r.function(at, pt, strings.Join(args[1:], ":"))
+		pt.Target, pt.Virtual, pt.Source = args[0], true, name.Source
+		return r.function(at, pt, name.Pattern)
 	case "tracepoint":
 		return r.tracepoint(at, pt, args)
 	case "watchpoint", "asyncwatchpoint":
@@ -326,8 +332,8 @@ func (r *Reader) line(at syntax.Point, pt *Point, args []string) (*Point, bool) 
 }
 
 // function reads NAME, NAME+OFFSET or an address.
-func (r *Reader) function(at syntax.Point, pt *Point, text string) *Point {
-	if addr, err := strconv.ParseUint(text, 0, 64); err == nil {
+func (r *Reader) function(at syntax.Point, pt *Point, pattern string) *Point {
+	if addr, err := strconv.ParseUint(pattern, 0, 64); err == nil {
 		if HasGlob(pt.Target) {
 			r.Errorf(at, "Cannot use wildcards with absolute address")
 			return nil
@@ -335,8 +341,8 @@ func (r *Reader) function(at syntax.Point, pt *Point, text string) *Point {
 		pt.Address, pt.HasAddr = addr, true
 		return pt
 	}
-	name, off, has := strings.Cut(text, "+")
-	pt.Function = name
+	name, off, has := cutOffset(pattern)
+	pt.pattern, pt.Function = name, symbol.Literal(name)
 	if has {
 		n, err := syntax.Number(off)
 		if err != nil {
@@ -345,6 +351,10 @@ func (r *Reader) function(at syntax.Point, pt *Point, text string) *Point {
 		}
 		if pt.AtReturn() {
 			r.Errorf(at, "Offset not allowed: a function has one return, wherever it leaves")
+			return nil
+		}
+		if pt.Many() {
+			r.Errorf(at, "Offset not allowed: %s may be several functions", pt.Function)
 			return nil
 		}
 		pt.Offset = n

@@ -10,7 +10,7 @@ import (
 // Debug is what debug data of the files that attach points name says.
 type Debug interface {
 	// Functions are those that a pattern matches, with their parameters.
-	Functions(target, pattern string) ([]Function, error)
+	Functions(target string, name Name) ([]Function, error)
 
 	// Type is a type by its name, "struct foo" or "foo_t"; nil for none.
 	Type(target, name string) *types.Type
@@ -59,7 +59,7 @@ func (pt *Point) Signatures(debug Debug, kernel KernelTypes) []*Point {
 		pt.NoParams = "args: parameters are known where a function is entered, not behind its beginning"
 		return []*Point{pt}
 	}
-	found, err := debug.Functions(pt.Target, pt.Function)
+	found, err := debug.Functions(pt.Target, pt.Name())
 	if err == nil && len(found) == 0 {
 		err = errors.New("no such function is there")
 	}
@@ -75,7 +75,7 @@ func (pt *Point) Signatures(debug Debug, kernel KernelTypes) []*Point {
 		}
 		seen[f.Offset] = true
 		one := *pt
-		if HasGlob(pt.Function) { // by their places: several may have one name
+		if pt.Many() { // by their places: several may have one name
 			one.Address, one.HasAddr, one.Virtual, one.Text = f.Offset, true, false, pt.Provider+":"+pt.Target+":"+f.Name
 		}
 		one.Params = f.Params
@@ -100,7 +100,7 @@ func (pt *Point) parameters(kernel KernelTypes) {
 	var found []Function
 	err := errors.New("the kernel's types are not known")
 	if kernel != nil {
-		found, err = kernel.Functions("", "__traceiter_"+pt.Event.Name)
+		found, err = kernel.Functions("", Name{Pattern: "__traceiter_" + pt.Event.Name})
 	}
 	switch {
 	case err != nil:
@@ -144,7 +144,7 @@ func (pt *Point) signature(kernel KernelTypes) {
 		pt.NoParams = "args: parameters are known where a function is entered, not behind its beginning"
 		return
 	}
-	found, err := kernel.Functions(pt.Target, pt.Function)
+	found, err := kernel.Functions(pt.Target, Name{Pattern: pt.Function})
 	switch {
 	case err != nil:
 		pt.NoParams = fmt.Sprintf("args: %s: %v", pt.Text, err)
