@@ -124,7 +124,7 @@ func Compile(text string, o Options) (*Script, error) {
 	}
 	plan, err := compile.Compile(&syntax.Source{Name: o.Name, Text: text},
 		compile.Options{Params: params, Named: named, Unsafe: o.Unsafe, CPID: o.CPID, Kernel: o.Kernel, Several: o.Several, Told: o.Told, Headers: o.Include, Target: machine.Of(o.Machine), Settings: o.Settings, Debug: debug, Types: known,
-			Import: imported, Variable: debug.variable, Events: o.Events, Lines: debug.lines, CPUs: o.CPUs, KernelSymbol: symbolOf,
+			Import: imported, Variable: debug.variable, Events: o.Events, Lines: debug.lines, Inlined: debug.inlined, CPUs: o.CPUs, KernelSymbol: symbolOf,
 			Program: programOf(o.PID),
 			Statics: func(target string) ([]point.Static, error) { return statics(target, o.PID) }})
 	if err != nil {

@@ -111,6 +111,18 @@ func (f *files) variable(target, name string) (addr, size uint64, err error) {
 	return data.Variable(name)
 }
 
+// inlined are the inlined copies of a function of a target's file.
+func (f *files) inlined(target string, name point.Name, fetch bool) point.Copies {
+	if hasGlob(target) {
+		return point.Copies{}
+	}
+	data, err := f.of(target)
+	if err != nil {
+		return point.Copies{}
+	}
+	return data.Inlined(name, fetch)
+}
+
 // lines are where the code of a source line of a target's file begins.
 func (f *files) lines(target, file string, line int) ([]uint64, error) {
 	data, err := f.of(target)

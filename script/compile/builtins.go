@@ -48,6 +48,10 @@ func (c *checker) ident(x *syntax.Ident) *types.Type {
 	if (isArg || slices.Contains(ofProbes, x.Name)) && c.outside(x, x.Name) {
 		return nil
 	}
+	if i := slices.IndexFunc(c.at, func(p *point.Point) bool { return p.Inlined }); isArg && i >= 0 {
+		c.errorf(x, "The %s builtin can not be used where %s is inlined: its parameters lie wherever the compiler has them", x.Name, c.at[i].Function)
+		return types.Uint64
+	}
 	if isArg {
 		switch {
 		case !c.everywhere((*point.Point).Inside) || c.at[0].Syscall != nil || c.at[0].Watch != nil || c.at[0].Event != nil && !c.at[0].Raw:

@@ -38,6 +38,9 @@ type Options struct {
 	// Lines finds where in a file the code of a source line begins: virtual addresses.
 	Lines func(target, file string, line int) ([]uint64, error)
 
+	// Inlined finds the inlined copies of a function of a file; nil: none are known.
+	Inlined point.Inlined
+
 	// CPUs are how many processors the kernel has that is the target; nil: that is not known.
 	CPUs func() (int, error)
 

@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"kprobe/arch"
@@ -109,6 +110,39 @@ func (d *Data) Variable(name string) (addr, size uint64, err error) {
 		return 0, 0, errors.New("there is no such symbol")
 	}
 	return all[0].Addr, all[0].Size, nil
+}
+
+// Inlined are the copies of a function that was inlined. Debug data that is not here is asked for with fetch alone.
+func (d *Data) Inlined(name point.Name, fetch bool) (found point.Copies) {
+	of := bind.Here
+	if fetch {
+		of = bind.Of
+	}
+	data, err := of(d.file)
+	if err != nil {
+		return found
+	}
+	found.Body = slices.ContainsFunc(Match(d.file, name), func(s symbol.Symbol) bool { return s.Kind == symbol.Func })
+	literal := symbol.Literal(name.Pattern)
+	bare, _, one := strings.Cut(literal, "(")
+	all, err := data.Function(literal, "")
+	if name.Source && one && (err != nil || len(all) == 0) {
+		all, err = data.Function(strings.TrimSpace(bare), "")
+		if len(all) > 1 { // which of the overloads that is, is not known
+			return point.Copies{Body: found.Body}
+		}
+	}
+	for _, fn := range all {
+		if fn.Name != literal && fn.Name != bare {
+			continue // of another namespace
+		}
+		for _, c := range fn.Copies {
+			if c.Inlined && !slices.Contains(found.Places, c.Entry) {
+				found.Places = append(found.Places, c.Entry)
+			}
+		}
+	}
+	return found
 }
 
 // Lines are where the code of a source line begins, as symbols have it.

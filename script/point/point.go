@@ -28,6 +28,7 @@ type Point struct {
 	Offset   uint64
 	Address  uint64 // with HasAddr, in place of a function
 	HasAddr  bool
+	Inlined  bool    // a copy of Function is there
 	Virtual  bool    // the address is as symbols have it; where no code is there, or else, it is an offset in the file
 	Static   *Static // of a usdt
 	Watch    *Watch  // of a watchpoint; Address is then the target's, Function a variable's name
@@ -124,8 +125,12 @@ type Reader struct {
 	Events  func() (*TraceEvents, error)                          // of the kernel; nil: none are known
 	Statics func(target string) ([]Static, error)                 // nil: those of no file are looked for
 	Lines   func(target, file string, line int) ([]uint64, error) // where in the target's file a line's code begins, virtually
-	Errorf  func(at syntax.Node, format string, a ...any)
-	Warnf   func(at syntax.Node, format string, a ...any)
+	Inlined Inlined                                               // nil: none are known
+
+	ProbeInline bool // probes are at inlined copies, too
+
+	Errorf func(at syntax.Node, format string, a ...any)
+	Warnf  func(at syntax.Node, format string, a ...any)
 
 	parts []syntax.Part   // of the one that is read
 	more  []*Point        // beside the one that is read
@@ -271,7 +276,7 @@ func (r *Reader) point(at syntax.Point, parts []string) *Point {
 			return p
 		}
 		pt.Target, pt.Virtual, pt.Source = args[0], true, name.Source
-		return r.function(at, pt, name.Pattern)
+		return r.inlined(at, r.function(at, pt, name.Pattern))
 	case "tracepoint":
 		return r.tracepoint(at, pt, args)
 	case "watchpoint", "asyncwatchpoint":

@@ -55,6 +55,9 @@ func (pt *Point) Signatures(debug Debug, kernel KernelTypes) []*Point {
 	switch {
 	case !pt.OfFile() || debug == nil:
 		return []*Point{pt}
+	case pt.Inlined:
+		pt.NoParams = "args: where " + pt.Function + " is inlined its parameters lie wherever the compiler has them"
+		return []*Point{pt}
 	case pt.HasAddr || pt.Offset != 0:
 		pt.NoParams = "args: parameters are known where a function is entered, not behind its beginning"
 		return []*Point{pt}

@@ -18,6 +18,7 @@ type Settings struct {
 	MissingProbes   string // "error", "warn", "ignore"
 	StackMode       string
 	MaxCatBytes     int
+	ProbeInline     bool // uprobes on functions are at their inlined copies, too
 
 	Refused map[string]bool // features that the script is to do without: "unstable_tseries"
 
@@ -35,6 +36,8 @@ func (s *Settings) Value(name string) (value string, known bool) {
 		return strconv.Itoa(s.MaxCatBytes), true
 	case "print_maps_on_exit":
 		return strconv.FormatBool(s.PrintMapsOnExit), true
+	case "probe_inline":
+		return strconv.FormatBool(s.ProbeInline), true
 	case "str_trunc_trailer":
 		return s.TruncTrailer, true
 	case "missing_probes":
@@ -123,20 +126,22 @@ func (s *Settings) Set(name, value string) (wrong string) {
 		*to = int(n)
 		return ""
 	}
+	truth := func(to *bool) string {
+		if !slices.Contains(strings.Fields(truths), value) {
+			return "Invalid value for %: it must be true or false"
+		}
+		*to = value == "1" || value == "true"
+		return ""
+	}
 	switch name {
 	case "max_strlen", "strlen":
 		return number(&s.MaxStrlen, 1, 16<<10)
 	case "max_map_keys", "map_keys_max":
 		return number(&s.MaxMapKeys, 1, 1<<24)
 	case "print_maps_on_exit":
-		switch value {
-		case "1", "true":
-			s.PrintMapsOnExit = true
-		case "0", "false":
-			s.PrintMapsOnExit = false
-		default:
-			return "Invalid value for %: it must be true or false"
-		}
+		return truth(&s.PrintMapsOnExit)
+	case "probe_inline":
+		return truth(&s.ProbeInline)
 	case "max_cat_bytes":
 		return number(&s.MaxCatBytes, 0, 1<<30)
 	case "license":

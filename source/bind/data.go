@@ -25,9 +25,14 @@ var Elsewhere func(buildID []byte) (io.ReaderAt, error)
 
 // Of is the debug data of a mapped file. It is read once, whoever asks.
 // Errors: source.ErrNone, wrapped; else what is wrong with it.
-func Of(f *symbol.File) (*source.File, error) {
-	type key struct{}
-	d := f.Memo(key{}, func() any {
+func Of(f *symbol.File) (*source.File, error) { return of(f, Elsewhere) }
+
+// Here is Of with what lies on this machine alone.
+func Here(f *symbol.File) (*source.File, error) { return of(f, nil) }
+
+func of(f *symbol.File, elsewhere func(id []byte) (io.ReaderAt, error)) (*source.File, error) {
+	type key struct{ elsewhere bool }
+	d := f.Memo(key{elsewhere != nil}, func() any {
 		opt := source.Options{
 			Alternate: func(name string, id []byte) (io.ReaderAt, error) { return alternate(f.Path(), name, id) },
 			Split:     func(dir, name string) (io.ReaderAt, error) { return split(f.Path(), dir, name) },
@@ -36,8 +41,8 @@ func Of(f *symbol.File) (*source.File, error) {
 			opt.Debug = r
 		}
 		file, err := source.Open(f.Reader(), opt)
-		if id := f.BuildID(); errors.Is(err, source.ErrNone) && Elsewhere != nil && len(id) > 0 {
-			r, failed := Elsewhere(id)
+		if id := f.BuildID(); errors.Is(err, source.ErrNone) && elsewhere != nil && len(id) > 0 {
+			r, failed := elsewhere(id)
 			if failed != nil {
 				return data{nil, fmt.Errorf("%w; %v", err, failed)}
 			}
