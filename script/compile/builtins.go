@@ -35,7 +35,7 @@ func (c *checker) everywhere(holds func(*point.Point) bool) bool {
 }
 
 func (c *checker) ident(x *syntax.Ident) *types.Type {
-	if c.Enums[x.Name] == nil && builtins[x.Name] == nil && functions[x.Name] == nil {
+	if c.Enums[x.Name] == nil && values[x.Name] == nil && functions[x.Name] == nil {
 		c.constantOf(x.Name)
 	}
 	if t := c.Enums[x.Name]; t != nil {
@@ -61,75 +61,100 @@ func (c *checker) ident(x *syntax.Ident) *types.Type {
 		}
 		return types.Uint64
 	}
-	inside := func() bool { return c.everywhere((*point.Point).Inside) }
-	switch x.Name {
-	case "retval":
-		if !c.everywhere((*point.Point).AtReturn) {
-			c.errorf(x, "The retval builtin can only be used with 'kretprobe', 'uretprobe' and 'fexit' probes")
-		}
-		return c.result()
-	case "func":
-		if !inside() || c.at[0].Syscall != nil {
-			c.errorf(x, "The func builtin can not be used with '%s' probes", c.at[0].Provider)
-		}
-		if c.everywhere((*point.Point).OfKernel) {
-			return &types.Type{Kind: types.KSym, Size: 8}
-		}
-		return &types.Type{Kind: types.USym, Size: 8}
-	case "probe":
-		if name, ok := c.probeName(); ok {
-			return types.StringOf(len(name) + 1)
-		}
-		return &types.Type{Kind: types.Probe, Size: 8}
-	case "probetype":
-		size := len("rawtracepoint") // in a function of the script's, whoever calls it
-		for _, p := range c.at {
-			size = max(size, len(p.Type()))
-		}
-		return types.StringOf(size + 1)
-	case "ustack", "kstack":
-		return c.stack(&syntax.Call{Span: x.Span, Name: x.Name})
-	case "numaid":
-		if n, err := os.ReadFile("/sys/devices/system/node/online"); c.opts.Kernel || err == nil && strings.TrimSpace(string(n)) != "0" {
-			c.errorf(x, "numaid can not be used here: the node of a processor is not known")
-		}
-	case "ncpus":
-		if c.cpus() == 0 {
-			c.errorf(x, "ncpus can not be used here: how many processors the kernel has is not known")
-		}
-	case "cgroup":
-		if c.opts.Kernel {
-			c.errorf(x, "cgroup can not be used on a kernel yet")
-		}
-	case "args":
-		return c.args(x)
-	case "cpid":
-		if c.opts.CPID == 0 {
-			c.warnf(x, "There is no child process: cpid is 0 without -c")
-		}
-	case "ctx":
-		if i := slices.IndexFunc(c.at, (*point.Point).Own); i >= 0 {
-			c.errorf(x, "The ctx builtin can not be used with '%s' probes", c.at[i].Provider)
-		}
-		return c.ctx()
-	case "curtask":
-		switch {
-		case len(c.at) > 0 && !c.everywhere(func(p *point.Point) bool { return p.Inside() && (c.opts.Kernel || p.OfKernelAlone()) }):
-			c.errorf(x, "curtask can not be used here: it is a kernel's task, at a probe on a kernel")
-			return nil
-		}
-		if t := c.known("struct task_struct"); t != nil {
-			return types.PointerTo(t)
-		}
-	}
-	if t := builtins[x.Name]; t != nil {
-		return t
+	switch v := values[x.Name]; {
+	case v == nil:
+	case v.check != nil:
+		return v.check(c, x)
+	default:
+		return v.typ
 	}
 	if functions[x.Name] != nil && x.Name != "count" {
 		return c.call(&syntax.Call{Span: x.Span, Name: x.Name})
 	}
 	c.errorf(x, "Unknown identifier: '%s'", x.Name)
 	return nil
+}
+
+func (c *checker) retval(x *syntax.Ident) *types.Type {
+	if !c.everywhere((*point.Point).AtReturn) {
+		c.errorf(x, "The retval builtin can only be used with 'kretprobe', 'uretprobe' and 'fexit' probes")
+	}
+	return c.result()
+}
+
+func (c *checker) function(x *syntax.Ident) *types.Type {
+	if !c.everywhere((*point.Point).Inside) || c.at[0].Syscall != nil {
+		c.errorf(x, "The func builtin can not be used with '%s' probes", c.at[0].Provider)
+	}
+	if c.everywhere((*point.Point).OfKernel) {
+		return &types.Type{Kind: types.KSym, Size: 8}
+	}
+	return &types.Type{Kind: types.USym, Size: 8}
+}
+
+func (c *checker) probe(*syntax.Ident) *types.Type {
+	if name, ok := c.probeName(); ok {
+		return types.StringOf(len(name) + 1)
+	}
+	return &types.Type{Kind: types.Probe, Size: 8}
+}
+
+func (c *checker) probeType(*syntax.Ident) *types.Type {
+	size := len("rawtracepoint") // in a function of the script's, whoever calls it
+	for _, p := range c.at {
+		size = max(size, len(p.Type()))
+	}
+	return types.StringOf(size + 1)
+}
+
+func (c *checker) wholeStack(x *syntax.Ident) *types.Type {
+	return c.stack(&syntax.Call{Span: x.Span, Name: x.Name})
+}
+
+func (c *checker) numaid(x *syntax.Ident) *types.Type {
+	if n, err := os.ReadFile("/sys/devices/system/node/online"); c.opts.Kernel || err == nil && strings.TrimSpace(string(n)) != "0" {
+		c.errorf(x, "numaid can not be used here: the node of a processor is not known")
+	}
+	return types.Uint32
+}
+
+func (c *checker) ncpus(x *syntax.Ident) *types.Type {
+	if c.cpus() == 0 {
+		c.errorf(x, "ncpus can not be used here: how many processors the kernel has is not known")
+	}
+	return types.Uint64
+}
+
+func (c *checker) cgroup(x *syntax.Ident) *types.Type {
+	if c.opts.Kernel {
+		c.errorf(x, "cgroup can not be used on a kernel yet")
+	}
+	return types.Uint64
+}
+
+func (c *checker) cpid(x *syntax.Ident) *types.Type {
+	if c.opts.CPID == 0 {
+		c.warnf(x, "There is no child process: cpid is 0 without -c")
+	}
+	return types.Uint64
+}
+
+func (c *checker) ctxHere(x *syntax.Ident) *types.Type {
+	if i := slices.IndexFunc(c.at, (*point.Point).Own); i >= 0 {
+		c.errorf(x, "The ctx builtin can not be used with '%s' probes", c.at[i].Provider)
+	}
+	return c.ctx()
+}
+
+func (c *checker) curtask(x *syntax.Ident) *types.Type {
+	if len(c.at) > 0 && !c.everywhere(func(p *point.Point) bool { return p.Inside() && (c.opts.Kernel || p.OfKernelAlone()) }) {
+		c.errorf(x, "curtask can not be used here: it is a kernel's task, at a probe on a kernel")
+		return nil
+	}
+	if t := c.known("struct task_struct"); t != nil {
+		return types.PointerTo(t)
+	}
+	return types.Uint64
 }
 
 // cpus are the target's processors; 0 where that is not known.
@@ -168,13 +193,6 @@ func (c *checker) probeName() (string, bool) {
 		return c.at[0].Text, true
 	}
 	return "", false
-}
-
-// function is what there is to know of a function before its code is made.
-type function struct {
-	least, most int // arguments
-	result      func(c *checker, x *syntax.Call) *types.Type
-	action      bool // a statement alone
 }
 
 func is(t *types.Type) func(*checker, *syntax.Call) *types.Type {
@@ -227,7 +245,7 @@ func (c *checker) staticAssert(x *syntax.Call) *types.Type {
 
 func (c *checker) call(x *syntax.Call) *types.Type {
 	f := functions[x.Name]
-	if direct := c.direct == x; gathering[x.Name] && !direct {
+	if direct := c.direct == x; f != nil && f.gathers && !direct {
 		c.errorf(x, "%s() must be assigned directly to a map", x.Name)
 		return nil
 	}
@@ -253,7 +271,7 @@ func (c *checker) call(x *syntax.Call) *types.Type {
 		c.errorf(x, "%s() takes up to %s (%d provided)", x.Name, arguments(f.most), n)
 		return nil
 	}
-	return f.result(c, x)
+	return f.check(c, x)
 }
 
 func arguments(n int) string {

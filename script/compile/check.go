@@ -467,7 +467,7 @@ func (c *checker) discarded(x syntax.Expr, t *types.Type) {
 			return
 		}
 	case *syntax.Call:
-		if f := functions[x.Name]; x.Name == "delete" || x.Name == "write_user" || f != nil && f.action || c.fns[x.Name] != nil {
+		if f := functions[x.Name]; x.Name == "delete" || x.Name == "write_user" || f != nil && f.act != nil || c.fns[x.Name] != nil {
 			return
 		}
 	case *syntax.Ternary, *syntax.Block:

@@ -552,7 +552,7 @@ func (c *checker) typeNamed(name string) *types.Type {
 	if t := c.Named[name]; t != nil {
 		return t
 	}
-	if _, constant := c.Consts[name]; constant || builtins[name] != nil || functions[name] != nil {
+	if _, constant := c.Consts[name]; constant || values[name] != nil || functions[name] != nil {
 		return nil
 	}
 	return c.ofTarget(name)

@@ -519,8 +519,8 @@ func (g *generator) effect(x syntax.Expr) {
 			g.scoped(func() { g.callFn(call, g.room(max(info.result.Slot(), 8))) })
 			return
 		}
-		if functions[call.Name].action {
-			g.action(call)
+		if act := functions[call.Name].act; act != nil {
+			act(g, call)
 			return
 		}
 		if call.Name == "delete" {

@@ -29,79 +29,83 @@ func (g *generator) builtin(x *syntax.Ident) {
 		g.atEntry(w)
 		return
 	}
-	switch x.Name {
-	case "pid", "tid", "uid", "gid", "username":
-		g.identity(x.Name)
-	case "cpu":
-		g.Helper(bpf.FnGetSmpProcessorID)
-	case "curtask":
-		g.Helper(bpf.FnGetCurrentTask)
-	case "rand":
-		g.Helper(bpf.FnGetPrandomU32)
-	case "nsecs":
-		g.Helper(bpf.FnKtimeGetBootNs)
-	case "ncpus":
-		g.Imm(bpf.R0, g.cpus())
-	case "ctx":
-		g.Imm(bpf.R0, ctxAddress)
-	case "numaid":
-		g.Imm(bpf.R0, 0)
-	case "cgroup":
-		at := plan.FactCgroup
-		if g.inside() {
-			at = plan.FactTargetCgroup
-		}
-		g.MapValue(bpf.R1, g.start, 0)
-		g.Load(bpf.R0, cell(bpf.R1, at), 8, false)
-	case "jiffies":
-		g.Helper(bpf.FnKtimeGetNs)
-		g.AluImm(bpf.Div, bpf.R0, 4000000)
-	case "elapsed":
-		g.Helper(bpf.FnKtimeGetBootNs)
-		from := plan.FactStart
-		if g.opts.Kernel && g.inside() {
-			from = plan.FactTargetStart // its clock is its own: the first who asks begins
-		}
-		g.MapValue(bpf.R2, g.start, 0)
-		g.Load(bpf.R1, cell(bpf.R2, from), 8, false)
-		if from == plan.FactTargetStart {
-			begun := g.NewLabel()
-			g.IfImm(bpf.Jne, bpf.R1, 0, begun)
-			g.Store(cell(bpf.R2, from), bpf.R0)
-			g.Mov(bpf.R1, bpf.R0)
-			g.Put(begun)
-		}
-		g.Alu(bpf.Sub, bpf.R0, bpf.R1)
-	case "retval":
-		g.context(g.machine.Result)
-		if t := g.result(); t.Kind == types.Int {
-			g.fit(t)
-		}
-	case "func":
-		g.Mov(bpf.R1, regCtx)
-		g.Helper(bpf.FnGetFuncIP)
-		g.ofProcess(g.types[x])
-	case "probe":
-		g.Mov(bpf.R1, regCtx)
-		g.Helper(bpf.FnGetAttachCookie)
-		if s := g.at[0].Syscall; s != nil {
-			g.fit(types.Uint32)
-			if s.Glob {
-				g.Load(bpf.R1, g.call, 8, false)
-				g.Alu(bpf.Add, bpf.R0, bpf.R1)
-			}
-		}
-	case "has_cpid":
-		g.Imm(bpf.R0, types.Word(g.opts.CPID != 0))
-	case "cpid":
-		g.Imm(bpf.R0, uint64(g.opts.CPID))
-	case "usermode":
-		g.Imm(bpf.R0, types.Word(!g.opts.Kernel))
-	case "ustack", "kstack":
-		g.trace(&syntax.Call{Span: x.Span, Name: x.Name}, g.types[x])
-	default:
-		g.callNumber(&syntax.Call{Span: x.Span, Name: x.Name})
+	if v := values[x.Name]; v != nil && v.leave != nil {
+		v.leave(g, x)
+		return
 	}
+	g.callNumber(&syntax.Call{Span: x.Span, Name: x.Name})
+}
+
+// helped is the value that a helper without arguments has.
+func helped(helper int32) func(*generator, *syntax.Ident) {
+	return func(g *generator, _ *syntax.Ident) { g.Helper(helper) }
+}
+
+// known is a value that does not change.
+func known(n func(*generator) uint64) func(*generator, *syntax.Ident) {
+	return func(g *generator, _ *syntax.Ident) { g.Imm(bpf.R0, n(g)) }
+}
+
+func (g *generator) cgroup(*syntax.Ident) {
+	at := plan.FactCgroup
+	if g.inside() {
+		at = plan.FactTargetCgroup
+	}
+	g.MapValue(bpf.R1, g.start, 0)
+	g.Load(bpf.R0, cell(bpf.R1, at), 8, false)
+}
+
+func (g *generator) jiffies(*syntax.Ident) {
+	g.Helper(bpf.FnKtimeGetNs)
+	g.AluImm(bpf.Div, bpf.R0, 4000000)
+}
+
+func (g *generator) elapsed(*syntax.Ident) {
+	g.Helper(bpf.FnKtimeGetBootNs)
+	from := plan.FactStart
+	if g.opts.Kernel && g.inside() {
+		from = plan.FactTargetStart // its clock is its own: the first who asks begins
+	}
+	g.MapValue(bpf.R2, g.start, 0)
+	g.Load(bpf.R1, cell(bpf.R2, from), 8, false)
+	if from == plan.FactTargetStart {
+		begun := g.NewLabel()
+		g.IfImm(bpf.Jne, bpf.R1, 0, begun)
+		g.Store(cell(bpf.R2, from), bpf.R0)
+		g.Mov(bpf.R1, bpf.R0)
+		g.Put(begun)
+	}
+	g.Alu(bpf.Sub, bpf.R0, bpf.R1)
+}
+
+func (g *generator) retval(*syntax.Ident) {
+	g.context(g.machine.Result)
+	if t := g.result(); t.Kind == types.Int {
+		g.fit(t)
+	}
+}
+
+func (g *generator) function(x *syntax.Ident) {
+	g.Mov(bpf.R1, regCtx)
+	g.Helper(bpf.FnGetFuncIP)
+	g.ofProcess(g.types[x])
+}
+
+// probeNumber leaves the number of the attach point in R0, which stands for its name.
+func (g *generator) probeNumber(*syntax.Ident) {
+	g.Mov(bpf.R1, regCtx)
+	g.Helper(bpf.FnGetAttachCookie)
+	if s := g.at[0].Syscall; s != nil {
+		g.fit(types.Uint32)
+		if s.Glob {
+			g.Load(bpf.R1, g.call, 8, false)
+			g.Alu(bpf.Add, bpf.R0, bpf.R1)
+		}
+	}
+}
+
+func (g *generator) wholeStack(x *syntax.Ident) {
+	g.trace(&syntax.Call{Span: x.Span, Name: x.Name}, g.types[x])
 }
 
 // staticArg leaves an argument of a static probe in R0.
@@ -139,7 +143,11 @@ func (g *generator) staticArg(x *syntax.Ident, n int) {
 	}
 }
 
-func (g *generator) identity(name string) {
+func (g *generator) identity(x *syntax.Ident) { g.identityNamed(x.Name) }
+
+func (g *generator) identityOf(x *syntax.Call) { g.identityNamed(x.Name) }
+
+func (g *generator) identityNamed(name string) {
 	switch name {
 	case "pid", "tid":
 		g.Helper(bpf.FnGetCurrentPidTgid)
@@ -239,60 +247,73 @@ func (g *generator) callNumber(x *syntax.Call) {
 		g.fnNumber(x)
 		return
 	}
-	if g.furtherNumber(x) {
+	if f := functions[x.Name]; f != nil && f.number != nil {
+		f.number(g, x)
 		return
 	}
-	switch x.Name {
-	case "usym", "ksym", "strerror", "signal_name", "syscall_name", "strftime":
-		g.number(x.Args[len(x.Args)-1])
-		g.ofProcess(g.types[x])
-	case "nsecs":
-		if len(x.Args) == 1 && x.Args[0].(*syntax.Ident).Name == "monotonic" {
-			g.Helper(bpf.FnKtimeGetNs)
-			return
-		}
-		g.Helper(bpf.FnKtimeGetBootNs)
-	case "pid", "tid":
-		g.identity(x.Name)
-	case "reg":
-		g.context(x.Args[0].(*syntax.Str).Value)
-	case "ustack", "kstack":
-		g.trace(x, g.types[x])
-	case "delete":
-		g.deleteKey(x.Args[0].(*syntax.Map))
-	case "has_key":
-		m := g.maps[x.Args[0].(*syntax.Map).Name]
-		g.lookup(m, g.key(m, x.Args[1]))
-		g.flag(func(yes label) { g.IfImm(bpf.Jne, bpf.R0, 0, yes) })
-	case "len":
-		if t := g.types[x.Args[0]]; t != nil && t.Kind.Stack() {
-			g.frames(x.Args[0])
-			return
-		}
-		m := g.maps[x.Args[0].(*syntax.Map).Name]
-		key, n := g.room(max(m.key.Slot(), 8)), g.room(8)
-		g.StoreImm(n, 0)
-		g.walk(m, key, func(_, _ label) {
-			g.Load(bpf.R0, n, 8, false)
-			g.AluImm(bpf.Add, bpf.R0, 1)
-			g.Store(n, bpf.R0)
-		})
-		g.Load(bpf.R0, n, 8, false)
-	case "strncmp":
-		ta, tb := g.types[x.Args[0]], g.types[x.Args[1]]
-		n, _ := g.constant(x.Args[2])
-		g.compare(g.memory(x.Args[0]), g.memory(x.Args[1]), ta, tb, n)
-	case "bswap":
-		g.number(x.Args[0])
-		if bits := int32(8 * g.types[x].Size); bits > 8 {
-			g.Emit(bpf.Insn{Op: bpf.ClassALU64 | bpf.End, Dst: bpf.R0, Imm: bits})
-		}
-	case "sizeof":
-		n, _ := g.constant(x)
-		g.Imm(bpf.R0, n)
-	default:
-		g.errorf(x, "%s() is not supported yet", x.Name)
+	g.errorf(x, "%s() is not supported yet", x.Name)
+}
+
+// first leaves the first argument in R0: the function says what it is shown as.
+func (g *generator) first(x *syntax.Call) { g.number(x.Args[0]) }
+
+func (g *generator) last(x *syntax.Call) {
+	g.number(x.Args[len(x.Args)-1])
+	g.ofProcess(g.types[x])
+}
+
+func (g *generator) nsecs(x *syntax.Call) {
+	if len(x.Args) == 1 && x.Args[0].(*syntax.Ident).Name == "monotonic" {
+		g.Helper(bpf.FnKtimeGetNs)
+		return
 	}
+	g.Helper(bpf.FnKtimeGetBootNs)
+}
+
+func (g *generator) reg(x *syntax.Call) { g.context(x.Args[0].(*syntax.Str).Value) }
+
+func (g *generator) stackOf(x *syntax.Call) { g.trace(x, g.types[x]) }
+
+func (g *generator) deletes(x *syntax.Call) { g.deleteKey(x.Args[0].(*syntax.Map)) }
+
+func (g *generator) hasKey(x *syntax.Call) {
+	m := g.maps[x.Args[0].(*syntax.Map).Name]
+	g.lookup(m, g.key(m, x.Args[1]))
+	g.flag(func(yes label) { g.IfImm(bpf.Jne, bpf.R0, 0, yes) })
+}
+
+func (g *generator) length(x *syntax.Call) {
+	if t := g.types[x.Args[0]]; t != nil && t.Kind.Stack() {
+		g.frames(x.Args[0])
+		return
+	}
+	m := g.maps[x.Args[0].(*syntax.Map).Name]
+	key, n := g.room(max(m.key.Slot(), 8)), g.room(8)
+	g.StoreImm(n, 0)
+	g.walk(m, key, func(_, _ label) {
+		g.Load(bpf.R0, n, 8, false)
+		g.AluImm(bpf.Add, bpf.R0, 1)
+		g.Store(n, bpf.R0)
+	})
+	g.Load(bpf.R0, n, 8, false)
+}
+
+func (g *generator) strncmp(x *syntax.Call) {
+	ta, tb := g.types[x.Args[0]], g.types[x.Args[1]]
+	n, _ := g.constant(x.Args[2])
+	g.compare(g.memory(x.Args[0]), g.memory(x.Args[1]), ta, tb, n)
+}
+
+func (g *generator) bswap(x *syntax.Call) {
+	g.number(x.Args[0])
+	if bits := int32(8 * g.types[x].Size); bits > 8 {
+		g.Emit(bpf.Insn{Op: bpf.ClassALU64 | bpf.End, Dst: bpf.R0, Imm: bits})
+	}
+}
+
+func (g *generator) constantNumber(x *syntax.Call) {
+	n, _ := g.constant(x)
+	g.Imm(bpf.R0, n)
 }
 
 func (g *generator) deleteKey(x *syntax.Map) {
@@ -333,35 +354,34 @@ func (g *generator) callMemory(x *syntax.Call, dst place, t *types.Type) {
 		g.callFn(x, dst)
 		return
 	}
-	switch x.Name {
-	case "pton":
-		addr, _ := netip.ParseAddr(x.Args[0].(*syntax.Str).Value)
-		g.bytes(dst, addr.AsSlice(), t.Slot())
-		return
-	case "typeinfo":
-		about := g.sized(x.Args[0])
-		g.text(dst.Plus(t.Fields[0].Offset), about.Family(), t.Fields[0].Type.Slot())
-		g.text(dst.Plus(t.Fields[1].Offset), about.String(), t.Fields[1].Type.Slot())
-		g.StoreImm(dst.Plus(t.Fields[2].Offset), 0)
-		return
-	case "getopt":
-		if value, given := g.opts.Named[x.Args[0].(*syntax.Str).Value]; given {
-			g.text(dst, value, t.Slot())
-		} else {
-			g.into(x.Args[1], dst, t)
-		}
-		return
-	case "buf":
-		g.buffer(x, dst, t)
-		return
-	case "ntop":
-		g.inet(x, dst)
-		return
-	case "str":
-	default:
-		g.errorf(x, "%s() is not supported yet", x.Name)
+	if f := functions[x.Name]; f != nil && f.memory != nil {
+		f.memory(g, x, dst, t)
 		return
 	}
+	g.errorf(x, "%s() is not supported yet", x.Name)
+}
+
+func (g *generator) pton(x *syntax.Call, dst place, t *types.Type) {
+	addr, _ := netip.ParseAddr(x.Args[0].(*syntax.Str).Value)
+	g.bytes(dst, addr.AsSlice(), t.Slot())
+}
+
+func (g *generator) typeinfo(x *syntax.Call, dst place, t *types.Type) {
+	about := g.sized(x.Args[0])
+	g.text(dst.Plus(t.Fields[0].Offset), about.Family(), t.Fields[0].Type.Slot())
+	g.text(dst.Plus(t.Fields[1].Offset), about.String(), t.Fields[1].Type.Slot())
+	g.StoreImm(dst.Plus(t.Fields[2].Offset), 0)
+}
+
+func (g *generator) getopt(x *syntax.Call, dst place, t *types.Type) {
+	if value, given := g.opts.Named[x.Args[0].(*syntax.Str).Value]; given {
+		g.text(dst, value, t.Slot())
+	} else {
+		g.into(x.Args[1], dst, t)
+	}
+}
+
+func (g *generator) str(x *syntax.Call, dst place, t *types.Type) {
 	text, known := g.paramText(x.Args[0])
 	if !known {
 		text, known = g.stringLiteral(x.Args[0])
@@ -436,7 +456,7 @@ func (g *generator) buffer(x *syntax.Call, dst place, t *types.Type) {
 }
 
 // inet puts a family, and an address as it goes over the network, into memory.
-func (g *generator) inet(x *syntax.Call, dst place) {
+func (g *generator) inet(x *syntax.Call, dst place, _ *types.Type) {
 	last := x.Args[len(x.Args)-1]
 	t := g.stored[last]
 	family := uint64(2) // AF_INET
@@ -464,58 +484,57 @@ func (g *generator) inet(x *syntax.Call, dst place) {
 	}
 }
 
-// action sends a record for the controller to act on, or acts.
-func (g *generator) action(x *syntax.Call) {
-	switch x.Name {
-	case "override":
-		g.number(x.Args[0])
-		g.Mov(bpf.R2, bpf.R0)
-		g.Mov(bpf.R1, regCtx)
-		g.Helper(bpf.FnOverrideReturn)
-		g.GoTo(g.end)
-		return
-	case "static_assert", "fail", "assert_str":
+// Statements that send a record for the controller to act on, or act.
+
+// nothing is for what was done before the script runs.
+func nothing(*generator, *syntax.Call) {}
+
+func (g *generator) override(x *syntax.Call) {
+	g.number(x.Args[0])
+	g.Mov(bpf.R2, bpf.R0)
+	g.Mov(bpf.R1, regCtx)
+	g.Helper(bpf.FnOverrideReturn)
+	g.GoTo(g.end)
+}
+
+// formatted sends what a format is filled with.
+func formatted(kind plan.ActionKind) func(*generator, *syntax.Call) {
+	return func(g *generator, x *syntax.Call) {
+		g.send(&plan.Action{At: x.Span, Kind: kind, Format: x.Args[0].(*syntax.Str).Value}, x.Args[1:])
+	}
+}
+
+func (g *generator) clock(x *syntax.Call) {
+	a := &plan.Action{At: x.Span, Kind: plan.Clock, Format: "%H:%M:%S\n"}
+	if len(x.Args) == 1 {
+		a.Format = x.Args[0].(*syntax.Str).Value
+	}
+	g.send(a, nil)
+}
+
+func (g *generator) print(x *syntax.Call) {
+	m, ok := x.Args[0].(*syntax.Map)
+	if !ok || m.Key != nil {
+		g.send(&plan.Action{At: x.Span, Kind: plan.PrintValue}, x.Args)
 		return
 	}
-	a := &plan.Action{At: x.Span}
-	var args []syntax.Expr
-	switch x.Name {
-	case "printf", "errorf", "warnf", "cat", "system":
-		a.Kind = map[string]plan.ActionKind{"printf": plan.Printf, "errorf": plan.Errorf, "warnf": plan.Warnf, "cat": plan.Cat, "system": plan.System}[x.Name]
-		a.Format, args = x.Args[0].(*syntax.Str).Value, x.Args[1:]
-	case "time":
-		a.Kind, a.Format = plan.Clock, "%H:%M:%S\n"
-		if len(x.Args) == 1 {
-			a.Format = x.Args[0].(*syntax.Str).Value
-		}
-	case "print":
-		m, ok := x.Args[0].(*syntax.Map)
-		if !ok || m.Key != nil {
-			a.Kind, args = plan.PrintValue, x.Args
-			break
-		}
-		a.Kind, a.Map, args = plan.PrintMap, g.maps[m.Name].plan, x.Args[1:]
-	case "clear", "zero":
-		a.Kind = map[string]plan.ActionKind{"clear": plan.Clear, "zero": plan.Zero}[x.Name]
-		a.Map = g.maps[x.Args[0].(*syntax.Map).Name].plan
-	case "exit":
-		a.Kind, args = plan.Exit, x.Args
-	case "signal", "signal_thread":
-		g.signal(x)
-		return
-	case "join":
-		g.join(x)
-		return
-	case "assert":
-		g.assert(x)
-		return
-	case "unwatch":
-		a.Kind, args = plan.Unwatch, x.Args
+	g.send(&plan.Action{At: x.Span, Kind: plan.PrintMap, Map: g.maps[m.Name].plan}, x.Args[1:])
+}
+
+// ofMap sends what is to be done with a map.
+func ofMap(kind plan.ActionKind) func(*generator, *syntax.Call) {
+	return func(g *generator, x *syntax.Call) {
+		g.send(&plan.Action{At: x.Span, Kind: kind, Map: g.maps[x.Args[0].(*syntax.Map).Name].plan}, nil)
 	}
-	g.send(a, args)
-	if a.Kind == plan.Exit {
-		g.GoTo(g.end)
-	}
+}
+
+func (g *generator) exit(x *syntax.Call) {
+	g.send(&plan.Action{At: x.Span, Kind: plan.Exit}, x.Args)
+	g.GoTo(g.end)
+}
+
+func (g *generator) unwatch(x *syntax.Call) {
+	g.send(&plan.Action{At: x.Span, Kind: plan.Unwatch}, x.Args)
 }
 
 // send puts a record together and sends it.

@@ -11,48 +11,32 @@ import (
 	"kprobe/script/types"
 )
 
-// furtherNumber leaves the value of a function of library.go in R0, if x is one.
-func (g *generator) furtherNumber(x *syntax.Call) bool {
-	switch x.Name {
-	case "kptr", "uptr", "cgroup_path":
-		g.number(x.Args[0])
-	case "macaddr":
-		g.macAddress(x.Args[0])
-	case "cgroupid":
-		path := x.Args[0].(*syntax.Str).Value
-		var st syscall.Stat_t
-		if err := syscall.Stat(path, &st); err != nil {
-			g.errorf(x, "Failed to resolve cgroup path %s: %v", path, err)
-		}
-		g.Imm(bpf.R0, st.Ino)
-	case "uaddr":
-		g.MapValue(bpf.R1, g.start, 0)
-		g.Load(bpf.R0, cell(bpf.R1, plan.FactVariables+8*g.addressOf[x]), 8, false)
-	case "kaddr":
-		if g.opts.KernelSymbol == nil {
-			return false
-		}
-		addr, _ := g.opts.KernelSymbol(x.Args[0].(*syntax.Str).Value)
-		g.Imm(bpf.R0, addr)
-	case "percpu_kaddr":
-		g.percpu(x)
-	case "write_user":
-		g.writeUser(x)
-	case "find":
-		g.find(x)
-	case "strlen":
-		g.strlen(x)
-	case "strcap":
-		g.Imm(bpf.R0, uint64(g.types[x.Args[0]].Size))
-	case "strcontains", "strstr":
-		g.search(x)
-	case "memcmp":
-		g.memcmp(x)
-	default:
-		return false
+func (g *generator) macaddr(x *syntax.Call) { g.macAddress(x.Args[0]) }
+
+func (g *generator) cgroupID(x *syntax.Call) {
+	path := x.Args[0].(*syntax.Str).Value
+	var st syscall.Stat_t
+	if err := syscall.Stat(path, &st); err != nil {
+		g.errorf(x, "Failed to resolve cgroup path %s: %v", path, err)
 	}
-	return true
+	g.Imm(bpf.R0, st.Ino)
 }
+
+func (g *generator) uaddr(x *syntax.Call) {
+	g.MapValue(bpf.R1, g.start, 0)
+	g.Load(bpf.R0, cell(bpf.R1, plan.FactVariables+8*g.addressOf[x]), 8, false)
+}
+
+func (g *generator) kaddr(x *syntax.Call) {
+	if g.opts.KernelSymbol == nil {
+		g.errorf(x, "%s() is not supported yet", x.Name)
+		return
+	}
+	addr, _ := g.opts.KernelSymbol(x.Args[0].(*syntax.Str).Value)
+	g.Imm(bpf.R0, addr)
+}
+
+func (g *generator) strcap(x *syntax.Call) { g.Imm(bpf.R0, uint64(g.types[x.Args[0]].Size)) }
 
 // bytes writes what is known.
 func (g *generator) bytes(dst place, b []byte, n int) {

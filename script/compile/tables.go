@@ -1,116 +1,182 @@
 package compile
 
 import (
-	"slices"
-
+	"kprobe/bpf"
 	"kprobe/script/macro"
+	"kprobe/script/plan"
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
 
 // What the language names: providers, values, types and functions.
 
-// builtins have the types of names that are values. What depends on the probe is in ident.
-var builtins = map[string]*types.Type{
-	"pid": types.Uint32, "tid": types.Uint32, "uid": types.Uint64, "gid": types.Uint64, "cpu": types.Uint64, "nsecs": types.Uint64,
-	"elapsed": types.Uint64, "rand": types.Uint32, "comm": types.StringOf(16), "username": {Kind: types.User, Size: 8}, "ncpus": types.Uint64,
-	"cpid": types.Uint64, "usermode": types.Uint8, "jiffies": types.Uint64, "curtask": types.Uint64, "numaid": types.Uint32,
-	"cgroup": types.Uint64, "has_cpid": types.BoolT,
-	"ustack": {Kind: types.UStack, Size: 8}, "kstack": {Kind: types.KStack, Size: 8},
+// value is a name that is a value, with or without parentheses behind it. What a script sees of it is decided by its type: package output
+// shows each kind of types in one way.
+type value struct {
+	typ   *types.Type                               // of what is there everywhere
+	check func(*checker, *syntax.Ident) *types.Type // of what is not: refuses it, or has its type
+	leave func(*generator, *syntax.Ident)           // its word in R0; nil: what is more than a word is put where it is wanted (generator.memory)
 }
 
+// values are all names that are values but for those of arguments, arg0 and the like.
+var values map[string]*value
+
+// function is all there is to a function of the language.
+type function struct {
+	least, most int                                                // arguments
+	check       func(*checker, *syntax.Call) *types.Type           // refuses what is wrong, and has its type
+	number      func(*generator, *syntax.Call)                     // leaves its word in R0
+	memory      func(*generator, *syntax.Call, place, *types.Type) // writes what is more than a word
+	act         func(*generator, *syntax.Call)                     // does what a statement asks for; then it is no value
+	gathers     bool                                               // it stands for nothing but what a map gathers
+}
+
+// functions are all of the language, by their names.
 var functions map[string]*function
 
+func numbered(least, most int, check func(*checker, *syntax.Call) *types.Type, leave func(*generator, *syntax.Call)) *function {
+	return &function{least: least, most: most, check: check, number: leave}
+}
+
+func written(least, most int, check func(*checker, *syntax.Call) *types.Type, write func(*generator, *syntax.Call, place, *types.Type)) *function {
+	return &function{least: least, most: most, check: check, memory: write}
+}
+
+func acting(least, most int, check func(*checker, *syntax.Call) *types.Type, act func(*generator, *syntax.Call)) *function {
+	return &function{least: least, most: most, check: check, act: act}
+}
+
+func gathered(least, most int, check func(*checker, *syntax.Call) *types.Type) *function {
+	return &function{least: least, most: most, check: check, gathers: true}
+}
+
+// refused is what bpftrace has, and this has not.
+func refused(least, most int, why string) *function {
+	return &function{least: least, most: most, check: notHere(why)}
+}
+
 func init() { // what they are checked by asks for them
+	values = map[string]*value{
+		"pid":       {typ: types.Uint32, leave: (*generator).identity},
+		"tid":       {typ: types.Uint32, leave: (*generator).identity},
+		"uid":       {typ: types.Uint64, leave: (*generator).identity},
+		"gid":       {typ: types.Uint64, leave: (*generator).identity},
+		"username":  {typ: &types.Type{Kind: types.User, Size: 8}, leave: (*generator).identity},
+		"comm":      {typ: types.StringOf(16)},
+		"cpu":       {typ: types.Uint64, leave: helped(bpf.FnGetSmpProcessorID)},
+		"rand":      {typ: types.Uint32, leave: helped(bpf.FnGetPrandomU32)},
+		"nsecs":     {typ: types.Uint64, leave: helped(bpf.FnKtimeGetBootNs)},
+		"elapsed":   {typ: types.Uint64, leave: (*generator).elapsed},
+		"jiffies":   {typ: types.Uint64, leave: (*generator).jiffies},
+		"ncpus":     {check: (*checker).ncpus, leave: known(func(g *generator) uint64 { return g.cpus() })},
+		"numaid":    {check: (*checker).numaid, leave: known(func(*generator) uint64 { return 0 })},
+		"cpid":      {check: (*checker).cpid, leave: known(func(g *generator) uint64 { return uint64(g.opts.CPID) })},
+		"has_cpid":  {typ: types.BoolT, leave: known(func(g *generator) uint64 { return types.Word(g.opts.CPID != 0) })},
+		"usermode":  {typ: types.Uint8, leave: known(func(g *generator) uint64 { return types.Word(!g.opts.Kernel) })},
+		"cgroup":    {check: (*checker).cgroup, leave: (*generator).cgroup},
+		"curtask":   {check: (*checker).curtask, leave: helped(bpf.FnGetCurrentTask)},
+		"ustack":    {check: (*checker).wholeStack, leave: (*generator).wholeStack},
+		"kstack":    {check: (*checker).wholeStack, leave: (*generator).wholeStack},
+		"ctx":       {check: (*checker).ctxHere, leave: known(func(*generator) uint64 { return ctxAddress })},
+		"args":      {check: (*checker).args},
+		"retval":    {check: (*checker).retval, leave: (*generator).retval},
+		"func":      {check: (*checker).function, leave: (*generator).function},
+		"probe":     {check: (*checker).probe, leave: (*generator).probeNumber},
+		"probetype": {check: (*checker).probeType},
+	}
+
 	functions = map[string]*function{
-		"count": {0, 0, is(&types.Type{Kind: types.Count, Size: 8}), false},
-		"sum":   {1, 1, gathers(types.Sum), false},
-		"avg":   {1, 1, gathers(types.Avg), false},
-		"stats": {1, 1, gathers(types.Stats), false},
-		"min":   {1, 1, gathers(types.Min), false},
-		"max":   {1, 1, gathers(types.Max), false},
-		"hist":  {1, 2, (*checker).hist, false},
-		"lhist": {4, 4, (*checker).lhist, false},
+		"count":   gathered(0, 0, is(&types.Type{Kind: types.Count, Size: 8})),
+		"sum":     gathered(1, 1, gathers(types.Sum)),
+		"avg":     gathered(1, 1, gathers(types.Avg)),
+		"stats":   gathered(1, 1, gathers(types.Stats)),
+		"min":     gathered(1, 1, gathers(types.Min)),
+		"max":     gathered(1, 1, gathers(types.Max)),
+		"hist":    gathered(1, 2, (*checker).hist),
+		"lhist":   gathered(4, 4, (*checker).lhist),
+		"tseries": gathered(3, 4, (*checker).tseries),
 
-		"printf": {1, 64, (*checker).printf, true},
-		"errorf": {1, 64, (*checker).printf, true},
-		"warnf":  {1, 64, (*checker).printf, true},
-		"system": {1, 64, (*checker).printf, true},
-		"cat":    {1, 64, (*checker).printf, true},
-		"time":   {0, 1, (*checker).clock, true},
-		"print":  {1, 3, (*checker).print, true},
-		"clear":  {1, 1, (*checker).wholeMap, true},
-		"zero":   {1, 1, (*checker).wholeMap, true},
-		"exit":   {0, 1, (*checker).exit, true},
-		"delete": {1, 2, (*checker).deletes, false},
+		"printf":        acting(1, 64, (*checker).printf, formatted(plan.Printf)),
+		"errorf":        acting(1, 64, (*checker).printf, formatted(plan.Errorf)),
+		"warnf":         acting(1, 64, (*checker).printf, formatted(plan.Warnf)),
+		"debugf":        acting(1, 4, (*checker).printf, nothing),
+		"system":        acting(1, 64, (*checker).printf, formatted(plan.System)),
+		"cat":           acting(1, 64, (*checker).printf, formatted(plan.Cat)),
+		"time":          acting(0, 1, (*checker).clock, (*generator).clock),
+		"print":         acting(1, 3, (*checker).print, (*generator).print),
+		"clear":         acting(1, 1, (*checker).wholeMap, ofMap(plan.Clear)),
+		"zero":          acting(1, 1, (*checker).wholeMap, ofMap(plan.Zero)),
+		"exit":          acting(0, 1, (*checker).exit, (*generator).exit),
+		"override":      acting(1, 1, (*checker).override, (*generator).override),
+		"static_assert": acting(1, 2, (*checker).staticAssert, nothing),
+		"fail":          acting(1, 64, (*checker).fail, nothing),
+		"assert":        acting(1, 2, (*checker).assert, (*generator).assert),
+		"assert_str":    acting(1, 1, (*checker).assertText, nothing),
+		"signal":        acting(1, 1, (*checker).signal, (*generator).signal),
+		"signal_thread": acting(1, 1, (*checker).signal, (*generator).signal),
+		"join":          acting(1, 2, (*checker).join, (*generator).join),
+		"unwatch":       acting(1, 1, (*checker).unwatch, (*generator).unwatch),
 
-		"len":           {1, 1, (*checker).length, false},
-		"getopt":        {1, 3, (*checker).getopt, false},
-		"buf":           {1, 2, (*checker).buf, false},
-		"ntop":          {1, 2, (*checker).ntop, false},
-		"has_key":       {2, 2, (*checker).hasKey, false},
-		"str":           {1, 2, (*checker).str, false},
-		"strncmp":       {3, 3, (*checker).strncmp, false},
-		"sizeof":        {1, 1, (*checker).sizeof, false},
-		"usym":          {1, 1, addressed(types.USym), false},
-		"ksym":          {1, 1, addressed(types.KSym), false},
-		"strerror":      {1, 1, worded(""), false},
-		"signal_name":   {1, 1, worded("signal"), false},
-		"syscall_name":  {1, 1, worded("syscall"), false},
-		"strftime":      {2, 2, (*checker).strftime, false},
-		"reg":           {1, 1, (*checker).reg, false},
-		"nsecs":         {0, 1, (*checker).nsecs, false},
-		"ustack":        {0, 2, (*checker).stack, false},
-		"kstack":        {0, 2, (*checker).stack, false},
-		"pid":           {0, 1, (*checker).pidOf, false},
-		"tid":           {0, 1, (*checker).pidOf, false},
-		"override":      {1, 1, (*checker).override, true},
-		"bswap":         {1, 1, (*checker).bswap, false},
-		"static_assert": {1, 2, (*checker).staticAssert, true},
+		"delete":     numbered(1, 2, (*checker).deletes, (*generator).deletes),
+		"has_key":    numbered(2, 2, (*checker).hasKey, (*generator).hasKey),
+		"find":       numbered(3, 3, (*checker).findKey, (*generator).find),
+		"len":        numbered(1, 1, (*checker).length, (*generator).length),
+		"write_user": numbered(2, 2, (*checker).writeUser, (*generator).writeUser),
 
-		"tseries": {3, 4, (*checker).tseries, false},
+		"nsecs":        numbered(0, 1, (*checker).nsecs, (*generator).nsecs),
+		"pid":          numbered(0, 1, (*checker).pidOf, (*generator).identityOf),
+		"tid":          numbered(0, 1, (*checker).pidOf, (*generator).identityOf),
+		"ustack":       numbered(0, 2, (*checker).stack, (*generator).stackOf),
+		"kstack":       numbered(0, 2, (*checker).stack, (*generator).stackOf),
+		"reg":          numbered(1, 1, (*checker).reg, (*generator).reg),
+		"kaddr":        numbered(1, 1, (*checker).kaddr, (*generator).kaddr),
+		"uaddr":        numbered(1, 1, (*checker).uaddr, (*generator).uaddr),
+		"percpu_kaddr": numbered(1, 2, (*checker).percpuKaddr, (*generator).percpu),
+		"cgroupid":     numbered(1, 1, (*checker).cgroupID, (*generator).cgroupID),
+		"macaddr":      numbered(1, 1, (*checker).macaddr, (*generator).macaddr),
+		"bswap":        numbered(1, 1, (*checker).bswap, (*generator).bswap),
 
-		"join":    {1, 2, (*checker).join, true},
-		"unwatch": {1, 1, (*checker).unwatch, true},
-		"fail":    {1, 64, (*checker).fail, true},
-		"debugf":  {1, 4, (*checker).printf, true},
-		"assert":  {1, 2, (*checker).assert, true},
+		"usym":         numbered(1, 1, addressed(types.USym), (*generator).last),
+		"ksym":         numbered(1, 1, addressed(types.KSym), (*generator).last),
+		"strerror":     numbered(1, 1, worded(""), (*generator).last),
+		"signal_name":  numbered(1, 1, worded("signal"), (*generator).last),
+		"syscall_name": numbered(1, 1, worded("syscall"), (*generator).last),
+		"strftime":     numbered(2, 2, (*checker).strftime, (*generator).last),
+		"cgroup_path":  numbered(1, 2, (*checker).cgroupPath, (*generator).first),
+		"kptr":         numbered(1, 1, (*checker).space, (*generator).first),
+		"uptr":         numbered(1, 1, (*checker).space, (*generator).first),
 
-		"signal":        {1, 1, (*checker).signal, true},
-		"signal_thread": {1, 1, (*checker).signal, true},
+		"str":         written(1, 2, (*checker).str, (*generator).str),
+		"buf":         written(1, 2, (*checker).buf, (*generator).buffer),
+		"ntop":        written(1, 2, (*checker).ntop, (*generator).inet),
+		"pton":        written(1, 1, (*checker).pton, (*generator).pton),
+		"typeinfo":    written(1, 1, (*checker).typeinfo, (*generator).typeinfo),
+		"getopt":      written(1, 3, (*checker).getopt, (*generator).getopt), // a number is a constant
+		"strlen":      numbered(1, 1, (*checker).strlen, (*generator).strlen),
+		"strcap":      numbered(1, 1, (*checker).strlen, (*generator).strcap),
+		"strncmp":     numbered(3, 3, (*checker).strncmp, (*generator).strncmp),
+		"strcontains": numbered(2, 2, (*checker).strcontains, (*generator).search),
+		"strstr":      numbered(2, 2, (*checker).strcontains, (*generator).search),
+		"memcmp":      numbered(3, 3, (*checker).memcmp, (*generator).memcmp),
 
-		"macaddr":      {1, 1, (*checker).macaddr, false},
-		"pton":         {1, 1, (*checker).pton, false},
-		"cgroupid":     {1, 1, (*checker).cgroupID, false},
-		"cgroup_path":  {1, 2, (*checker).cgroupPath, false},
-		"kaddr":        {1, 1, (*checker).kaddr, false},
-		"uaddr":        {1, 1, (*checker).uaddr, false},
-		"percpu_kaddr": {1, 2, (*checker).percpuKaddr, false},
-		"write_user":   {2, 2, (*checker).writeUser, false},
-		"kptr":         {1, 1, (*checker).space, false},
-		"uptr":         {1, 1, (*checker).space, false},
-		"offsetof":     {2, 2, (*checker).offsetof, false},
-		"find":         {3, 3, (*checker).findKey, false},
-		"is_scalar":    {1, 1, (*checker).question, false},
+		// What they are is a constant.
+		"sizeof":              numbered(1, 1, (*checker).sizeof, (*generator).constantNumber),
+		"offsetof":            numbered(2, 2, (*checker).offsetof, nil),
+		"is_scalar":           numbered(1, 1, (*checker).question, nil),
+		"is_integer":          numbered(1, 1, (*checker).question, nil),
+		"is_unsigned_integer": numbered(1, 1, (*checker).question, nil),
+		"is_str":              numbered(1, 1, (*checker).question, nil),
+		"is_ptr":              numbered(1, 1, (*checker).question, nil),
+		"is_array":            numbered(1, 1, (*checker).question, nil),
+		"is_literal":          numbered(1, 1, (*checker).question, nil),
+		"kfunc_exist":         numbered(1, 1, (*checker).kernelFunction, nil),
+		"kfunc_allowed":       numbered(1, 1, (*checker).kernelFunction, nil),
+		"default_str_length":  numbered(0, 0, (*checker).defaultLength, nil),
 
-		"strlen":      {1, 1, (*checker).strlen, false},
-		"strcap":      {1, 1, (*checker).strlen, false},
-		"strcontains": {2, 2, (*checker).strcontains, false},
-		"strstr":      {2, 2, (*checker).strcontains, false},
-		"memcmp":      {3, 3, (*checker).memcmp, false},
-
-		"is_integer": {1, 1, (*checker).question, false}, "is_unsigned_integer": {1, 1, (*checker).question, false},
-		"is_str": {1, 1, (*checker).question, false}, "is_ptr": {1, 1, (*checker).question, false},
-		"is_array": {1, 1, (*checker).question, false}, "is_literal": {1, 1, (*checker).question, false},
-		"kfunc_exist": {1, 1, (*checker).kernelFunction, false}, "kfunc_allowed": {1, 1, (*checker).kernelFunction, false},
-		"assert_str": {1, 1, (*checker).assertText, true}, "default_str_length": {0, 0, (*checker).defaultLength, false},
-
-		"typeinfo": {1, 1, (*checker).typeinfo, false},
-
-		"path":          {1, 2, notHere("path() is for what the kernel calls while it holds a file"), false},
-		"skboutput":     {4, 4, notHere("packets of the network are none of what a probe here sees"), false},
-		"socket_cookie": {1, 1, notHere("sockets are none of what a probe here sees"), false},
-		"globmatch":     {2, 2, notHere("patterns are not matched in a probe yet: strcontains and strncmp are there"), false},
+		"path":          refused(1, 2, "path() is for what the kernel calls while it holds a file"),
+		"skboutput":     refused(4, 4, "packets of the network are none of what a probe here sees"),
+		"socket_cookie": refused(1, 1, "sockets are none of what a probe here sees"),
+		"globmatch":     refused(2, 2, "patterns are not matched in a probe yet: strcontains and strncmp are there"),
 	}
 }
 
@@ -129,13 +195,10 @@ var ptRegs = func() *types.Type {
 // Source: Linux, arch/x86/include/asm/ptrace.h.
 var savedAt = map[string]int32{"r10": 56, "r9": 64, "r8": 72, "rdx": 96, "rsi": 104, "rdi": 112}
 
-// gathering functions make aggregates: they stand for nothing but what a map gathers.
-var gathering = map[string]bool{"count": true, "sum": true, "avg": true, "min": true, "max": true, "stats": true, "hist": true, "lhist": true, "tseries": true}
-
 // named is what a call of what is a name too stands for; nil where it is none.
 func named(x syntax.Expr) syntax.Expr { return macro.Value(x, isValue) }
 
 func isValue(name string) bool {
-	_, builtin := builtins[name]
-	return functions[name] == nil && (builtin || slices.Contains([]string{"func", "probe", "probetype", "retval"}, name))
+	v := values[name]
+	return v != nil && functions[name] == nil && name != "args" && name != "ctx"
 }
