@@ -253,7 +253,7 @@ func (r *Run) tellAttached() error {
 	case n == 0 && r.missed > 0:
 		r.failed = true
 		return sentence("Attachment failed for all probes.")
-	case r.s.opts.Quiet:
+	case r.s.opts.Quiet, r.s.opts.Suite == Benches: // of benches the results are all
 		return nil
 	}
 	if r.s.opts.JSON {

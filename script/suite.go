@@ -32,7 +32,11 @@ func (r *Run) suite() error {
 			if err != nil {
 				return err
 			}
-			all = append(all, one{pt.Text, vm, r.cookie(pt.Text)})
+			name := pt.Text
+			if r.s.opts.Suite == Benches {
+				name = pt.Function
+			}
+			all = append(all, one{name, vm, r.cookie(pt.Text)})
 		}
 	}
 	if r.s.opts.Suite == Tests {

@@ -124,7 +124,7 @@ func TestScriptSuites(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 	r = run(t, "script", "--bench", "-f", "json", "-e", text)
-	if out := strings.Join(r.Lines, "\n"); !r.OK() || !strings.Contains(out, `{"type": "benchmark_result", "data": {"bench:count": {"average": `) || strings.Contains(out, "hidden") {
+	if out := strings.Join(r.Lines, "\n"); !r.OK() || !strings.Contains(out, `{"type": "benchmark_result", "data": {"count": {"average": `) || strings.Contains(out, "attached_probes") || strings.Contains(out, "hidden") {
 		t.Errorf("%v", r)
 	}
 	r = run(t, "script", "--test", "-f", "json", "--probe-filter", "bad", "-e", text)

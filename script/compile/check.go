@@ -144,6 +144,11 @@ func (c *checker) file(f *syntax.File) {
 				return &syntax.Str{Span: x.At(), Value: text}
 			}
 		}
+		if id, ok := x.(*syntax.Ident); ok && macro.Plain(id.Name) == "dw_ustack" {
+			c.stable(x, "unstable_dw_ustack")
+		} else if call, ok := x.(*syntax.Call); ok && macro.Plain(call.Name) == "dw_ustack" {
+			c.stable(x, "unstable_dw_ustack")
+		}
 		return named(x)
 	})
 	macro.Texts(f, c.warnf)

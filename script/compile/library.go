@@ -481,6 +481,7 @@ func (c *checker) answer(x *syntax.Call) (uint64, bool) {
 
 // typeinfo is a record of a type's names and number.
 func (c *checker) typeinfo(x *syntax.Call) *types.Type {
+	c.stable(x, "unstable_typeinfo")
 	t := c.sizeArg(x.Args[0])
 	if t == nil || t.Kind == types.None {
 		if c.final {

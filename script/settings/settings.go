@@ -114,7 +114,7 @@ func (s *Settings) Environment(given map[string]string) (wrong []string) {
 }
 
 // unstable are the features that a script may be kept from.
-var unstable = map[string]bool{"unstable_import": true, "unstable_import_statement": true, "unstable_macro": true, "unstable_map_decl": true, "unstable_tseries": true, "unstable_addr": true}
+var unstable = map[string]bool{"unstable_import": true, "unstable_import_statement": true, "unstable_macro": true, "unstable_map_decl": true, "unstable_tseries": true, "unstable_addr": true, "unstable_typeinfo": true, "unstable_dw_ustack": true}
 
 // Set changes a setting by its name, or says what is wrong: % stands for the name there.
 func (s *Settings) Set(name, value string) (wrong string) {
