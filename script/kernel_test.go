@@ -50,7 +50,7 @@ func TestKernelTypes(t *testing.T) {
 		{`fexit:read_file /retval < 0/ { print((args.file->high, retval)); static_assert(typeinfo(retval) == typeinfo((int64)1)); }`, ""},
 		{`kprobe:f { $f = (struct file *)arg0; if ($f->f_state == STATE_OLD) { print(STATE_NEW); printf("%s", $f->f_state); } static_assert(sizeof(struct file) == 48 && offsetof(struct file, f_name.back) == 16); }`, ""},
 		{`struct mine { struct qstr q; struct file *f; } kprobe:f { print(((struct mine *)arg0)->f->f_name.len); static_assert(sizeof(struct mine) == 32); }`, ""},
-		{`struct task_struct { int tgid; struct task_struct *real_parent, *group_leader; char comm[16]; } kprobe:f { @[pcomm] = ppid(); print((ppid, pcomm())); }`, ""},
+		{`struct task_struct { int tgid; struct task_struct *real_parent, *group_leader; char comm[16]; } kprobe:f { @[pcomm] = ppid(); print((ppid, pcomm(), leader_comm, leader_tid())); }`, ""},
 		{`kretprobe:read_file { print((args.count, arg0, retval)); }`, ""},
 		{`fentry:read_file { print(args.nope); }`, "Can't find function parameter nope"},
 		{`fentry:read_none { print(args); }`, "read_none has no parameters"},

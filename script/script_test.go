@@ -77,7 +77,7 @@ func TestAlone(t *testing.T) {
 		parts := strings.Split(string(text), separator)
 		for i := 0; i+1 < len(parts); i += 2 {
 			var o script.Options
-			o.Params = []string{"foo", "17", "--name=value", "--count=0x10", "-3"}
+			o.Params = []string{"foo", "17", "--name=value", "--count=0x10", "-3", "--large=18446744073709551615"}
 			o.JSON = strings.HasPrefix(parts[i], "// json")
 			out, told, code, err := run(parts[i], o, nil, nil)
 			if err != nil {

@@ -585,8 +585,12 @@ func (c *checker) getopt(x *syntax.Call) *types.Type {
 		}
 		return t
 	case types.Int:
-		if _, ok := settings.Number(value); given && !ok {
+		n, ok := settings.Number(value)
+		if given && !ok {
 			c.errorf(x, "Invalid value for option --%s: it must be a number", name)
+		}
+		if given && int64(n) < 0 && value[0] != '-' || !given && c.unsigned(x.Args[1]) { // no number with a sign
+			return types.Uint64
 		}
 		return types.Int64
 	case types.String:

@@ -36,6 +36,12 @@ func (g *generator) kaddr(x *syntax.Call) {
 	g.Imm(bpf.R0, addr)
 }
 
+// isErr leaves in R0 whether a word is one of the 4,095 highest, as MAX_ERRNO of Linux has it.
+func (g *generator) isErr(x *syntax.Call) {
+	g.number(x.Args[0])
+	g.flag(func(yes label) { g.IfImm(bpf.Jge, bpf.R0, -4095, yes) })
+}
+
 func (g *generator) strcap(x *syntax.Call) { g.Imm(bpf.R0, uint64(g.types[x.Args[0]].Size)) }
 
 // bytes writes what is known.

@@ -443,6 +443,12 @@ func (c *checker) question(x *syntax.Call) *types.Type {
 	return types.BoolT
 }
 
+// isErr asks whether a pointer of the kernel's is an error number.
+func (c *checker) isErr(x *syntax.Call) *types.Type {
+	c.number(x.Args[0], "is_err()")
+	return types.BoolT
+}
+
 // answer is what question is answered.
 func (c *checker) answer(x *syntax.Call) (uint64, bool) {
 	if len(x.Args) != 1 {

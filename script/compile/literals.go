@@ -119,6 +119,9 @@ func (c *checker) unsigned(x syntax.Expr) bool {
 		return c.unsigned(x.X)
 	case *syntax.Block:
 		return c.unsigned(x.Value)
+	case *syntax.Call:
+		t := c.types[x]
+		return t != nil && t.Kind == types.Int && !t.Signed
 	case *syntax.Unary, *syntax.Binary:
 		if v, ok := c.written(x); ok {
 			return v.Sign() > 0 && !v.IsInt64()

@@ -134,6 +134,7 @@ func init() { // what they are checked by asks for them
 		"percpu_kaddr": numbered(1, 2, (*checker).percpuKaddr, (*generator).percpu),
 		"cgroupid":     numbered(1, 1, (*checker).cgroupID, (*generator).cgroupID),
 		"macaddr":      numbered(1, 1, (*checker).macaddr, (*generator).macaddr),
+		"is_err":       numbered(1, 1, (*checker).isErr, (*generator).isErr),
 		"bswap":        numbered(1, 1, (*checker).bswap, (*generator).bswap),
 
 		"usym":         numbered(1, 1, addressed(types.USym), (*generator).last),

@@ -22,6 +22,10 @@ func Otherwise(name string, at syntax.Span) syntax.Expr {
 	switch Plain(name) {
 	case "dw_ustack":
 		return &syntax.Ident{Span: at, Name: "ustack"}
+	case "leader_tid": // whose number the process has
+		return &syntax.Ident{Span: at, Name: "pid"}
+	case "leader_comm":
+		return task("group_leader", "comm")
 	case "ppid":
 		return task("real_parent", "tgid")
 	case "pcomm":
