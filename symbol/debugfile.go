@@ -127,6 +127,10 @@ func sensibleXZ(b []byte) bool {
 // debugRoot is where distributions install debug files.
 const debugRoot = "/usr/lib/debug"
 
+// MoreDebug are debug files, and folders that have such as /usr/lib/debug has them, or by their names alone: a program that is told of
+// them sets it before it opens files.
+var MoreDebug []string
+
 var errNoDebugFile = errors.New("no debug file")
 
 // DebugFinder finds debug files below root, the root directory of the target's
@@ -137,16 +141,23 @@ var errNoDebugFile = errors.New("no debug file")
 //
 // A file counts if its build ID is the same or, where there is none, if it has
 // the CRC of the debug link. DIR is relative to root as well. The result is for
-// Options.Debug.
+// Options.Debug. MoreDebug is looked at first.
 func DebugFinder(root string) func(buildID []byte, debuglink string, crc uint32) (io.ReaderAt, error) {
 	return func(buildID []byte, debuglink string, crc uint32) (io.ReaderAt, error) {
 		var paths []string
+		dir, name := filepath.Split(debuglink)
+		byID := ""
 		if len(buildID) > 1 {
 			id := hex.EncodeToString(buildID)
-			paths = append(paths, filepath.Join(root, debugRoot, ".build-id", id[:2], id[2:]+".debug"))
+			byID = filepath.Join(".build-id", id[:2], id[2:]+".debug")
+		}
+		for _, more := range MoreDebug {
+			paths = append(paths, more, filepath.Join(more, byID), filepath.Join(more, dir, name), filepath.Join(more, name))
+		}
+		if byID != "" {
+			paths = append(paths, filepath.Join(root, debugRoot, byID))
 		}
 		if debuglink != "" {
-			dir, name := filepath.Split(debuglink)
 			paths = append(paths,
 				filepath.Join(root, dir, name),
 				filepath.Join(root, dir, ".debug", name),

@@ -1,6 +1,7 @@
 package symbol
 
 import (
+	"encoding/hex"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,6 +53,25 @@ func TestDebugFiles(t *testing.T) {
 		}
 		copyFile(t, filepath.Join(sub, "prog.debug"), debug)
 		full(t, open(t, path, true), DebugFile)
+	})
+	t.Run("places that are named", func(t *testing.T) {
+		path, dir := stripped(t), t.TempDir()
+		s := open(t, prog, true)
+		id := hex.EncodeToString(s.BuildID())
+		byID := filepath.Join(dir, ".build-id", id[:2], id[2:]+".debug")
+		if err := os.MkdirAll(filepath.Dir(byID), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		copyFile(t, byID, debug)
+		defer func() { MoreDebug = nil }()
+		for _, place := range []string{dir, debug} {
+			MoreDebug = []string{t.TempDir(), place}
+			full(t, open(t, path, true), DebugFile)
+		}
+		MoreDebug = []string{build(t, "gcc", "other.c", "int other(void) { return 0; } int main(void) { return other(); }")} // of another program
+		if s := open(t, path, true).Lookup("helper"); s != nil {
+			t.Errorf("found in another program's: %+v", s)
+		}
 	})
 	t.Run("link without build ID is checked by CRC", func(t *testing.T) {
 		path := stripped(t, "--add-gnu-debuglink="+debug, "--remove-section=.note.gnu.build-id")

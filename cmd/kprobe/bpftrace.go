@@ -35,7 +35,7 @@ func bpftraceCommand() *cobra.Command {
 	f.StringVar(&mode, "mode", "", "`MODE` codegen, bench, test or format: as --dry-run without a target, --bench, --test, --fmt")
 	f.StringArrayP("include-dir", "I", nil, "not used: types come without headers")
 	f.StringArrayVar(&r.include, "include", nil, "the constants of the header `FILE`, as #include has them")
-	for _, name := range []string{"debuginfo", "traceable-functions", "no-feature"} {
+	for _, name := range []string{"traceable-functions", "no-feature"} {
 		f.StringArray(name, nil, "not used")
 	}
 	for _, name := range []string{"usdt-file-activation", "verify-llvm-ir"} {

@@ -21,6 +21,7 @@ import (
 	"kprobe/script"
 	"kprobe/script/point"
 	"kprobe/script/syntax"
+	"kprobe/symbol"
 	"kprobe/target/kernel"
 	"kprobe/target/ptrace"
 )
@@ -82,6 +83,7 @@ func (r *scriptRequest) scriptFlags(c *cobra.Command) {
 	f.BoolVar(&r.unsafe, "unsafe", false, "allow functions that change the system or the target")
 	f.BoolVar(&r.dry, "dry-run", false, "attach, and end at once")
 	f.BoolVar(&r.fmt, "fmt", false, "print the script in its one form")
+	f.StringArrayVar(&symbol.MoreDebug, "debuginfo", nil, "look for debug data in `PLACE`, too: a file, or a folder like /usr/lib/debug")
 	f.BoolVarP(&r.list, "list", "l", false, "list the places that a pattern matches: -l 'uprobe:libc:mall*'")
 	f.BoolVarP(&r.quiet, "quiet", "q", false, "say nothing of probes that were attached")
 	f.BoolVar(&r.test, "test", false, "run the script's test probes, and nothing else")
