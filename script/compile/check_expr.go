@@ -70,7 +70,7 @@ func (c *checker) bare(x syntax.Expr) *types.Type {
 		if call, ok := x.X.(*syntax.Call); ok && call.Name == "typeinfo" {
 			return t
 		}
-		if _, ok := c.constant(x.X); !ok {
+		if !c.isKnown(x.X) {
 			c.errorf(x, "Unable to evaluate at compile time.")
 		}
 		return t
@@ -201,6 +201,12 @@ func (c *checker) binary(x *syntax.Binary) *types.Type {
 		b = types.ValueOf(b)
 	}
 	equality := x.Op == "==" || x.Op == "!="
+	if _, ok := c.sameText(x); ok && equality && !types.Same(a.Plain(), b.Plain()) {
+		return types.BoolT // of texts, numbers and tuples that are written there
+	}
+	if _, ok := c.textual(x); ok {
+		return types.BoolT
+	}
 	switch {
 	case a.Kind == types.String && b.Kind == types.String || a.Kind == types.Buffer && b.Kind == types.Buffer:
 		if !equality {

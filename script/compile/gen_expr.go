@@ -16,8 +16,8 @@ func (g *generator) number(x syntax.Expr) {
 		g.Imm(bpf.R0, n)
 		return
 	}
-	if _, ok := g.stringLiteral(x); ok {
-		g.Imm(bpf.R0, 1) // as a condition: there is text
+	if text, ok := g.stringLiteral(x); ok {
+		g.Imm(bpf.R0, types.Word(text != "")) // as a condition: whether there is text
 		return
 	}
 	t := g.types[x]

@@ -198,14 +198,31 @@ func (c *checker) stringLiteral(x syntax.Expr) (string, bool) {
 		}
 	case *syntax.Call:
 		if x.Name == "str" && len(x.Args) > 0 {
-			return c.paramText(x.Args[0])
+			return c.cut(x)
 		}
 	case *syntax.Field:
+		if elem := element(x); elem != nil {
+			return c.stringLiteral(elem)
+		}
 		if call, ok := x.X.(*syntax.Call); ok && call.Name == "typeinfo" && len(call.Args) == 1 {
 			return types.Told(c.types[call.Args[0]], x.Name)
 		}
 	}
 	return "", false
+}
+
+// cut is the text that str() makes of a parameter: its NUL counts.
+func (c *checker) cut(x *syntax.Call) (string, bool) {
+	text, ok := c.paramText(x.Args[0])
+	room := uint64(c.set.MaxStrlen)
+	if len(x.Args) > 1 {
+		n, known := c.constant(x.Args[1])
+		room, ok = min(room, max(n, 1)), ok && known
+	}
+	if uint64(len(text)) >= room {
+		text = text[:room-1]
+	}
+	return text, ok
 }
 
 // paramText is the text of $1, or of a part: $1 + 2 is what stands behind its first 2 bytes.

@@ -3,6 +3,7 @@ package compile
 import (
 	"cmp"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -199,6 +200,10 @@ func (c *checker) constant(x syntax.Expr) (uint64, bool) {
 		return n, ok
 	case *syntax.Comptime:
 		return c.constant(x.X)
+	case *syntax.Field:
+		if elem := element(x); elem != nil {
+			return c.constant(elem)
+		}
 	case *syntax.Cast:
 		if t := c.castTo(x); t != nil && (t.Kind == types.Int || t.Kind == types.Bool || t.Kind == types.Enum) {
 			n, ok := c.constant(x.X)
@@ -224,6 +229,9 @@ func (c *checker) constant(x syntax.Expr) (uint64, bool) {
 	case *syntax.Binary:
 		if same, ok := c.sameText(x); ok {
 			return types.Word(same == (x.Op == "==")), true
+		}
+		if holds, ok := c.textual(x); ok {
+			return types.Word(holds), true
 		}
 		a, okA := c.constant(x.X)
 		b, okB := c.constant(x.Y)
@@ -267,6 +275,52 @@ func (c *checker) constant(x syntax.Expr) (uint64, bool) {
 	return 0, false
 }
 
+// element is the expression that .N of a tuple is whose elements are written there; nil for all else.
+func element(x *syntax.Field) syntax.Expr {
+	of := x.X
+	for {
+		if k, ok := of.(*syntax.Comptime); ok {
+			of = k.X
+			continue
+		}
+		break
+	}
+	t, ok := of.(*syntax.Tuple)
+	if n, err := strconv.Atoi(x.Name); ok && err == nil && n >= 0 && n < len(t.Elems) {
+		return t.Elems[n]
+	}
+	return nil
+}
+
+// isKnown tells of what is known before the script runs: numbers, texts, and tuples of them.
+func (c *checker) isKnown(x syntax.Expr) bool {
+	if t, ok := x.(*syntax.Tuple); ok {
+		return !slices.ContainsFunc(t.Elems, func(e syntax.Expr) bool { return !c.isKnown(e) })
+	}
+	_, number := c.constant(x)
+	_, text := c.stringLiteral(x)
+	return number || text
+}
+
+// textual is && or || of what is known, texts among it: one holds where it is not empty.
+func (c *checker) textual(x *syntax.Binary) (holds, known bool) {
+	if x.Op != "&&" && x.Op != "||" {
+		return false, false
+	}
+	texts := 0
+	truth := func(x syntax.Expr) (bool, bool) {
+		if text, ok := c.stringLiteral(x); ok {
+			texts++
+			return text != "", true
+		}
+		n, ok := c.constant(x)
+		return n != 0, ok
+	}
+	a, okA := truth(x.X)
+	b, okB := truth(x.Y)
+	return a && b || x.Op == "||" && (a || b), okA && okB && texts > 0
+}
+
 // sized is the type of what sizeof and the like were asked about, when it has been looked at.
 func (c *checker) sized(x syntax.Expr) *types.Type {
 	if arg, ok := x.(*syntax.TypeArg); ok {
@@ -294,5 +348,8 @@ func (c *checker) sameText(x *syntax.Binary) (same, known bool) {
 	}
 	textA, okA := c.stringLiteral(x.X)
 	textB, okB := c.stringLiteral(x.Y)
+	if okA != okB { // a text is no number
+		return false, c.isKnown(x.X) && c.isKnown(x.Y)
+	}
 	return textA == textB, okA && okB
 }
