@@ -225,14 +225,27 @@ func (v *Value) named(t *spec.Type, name func(arch.Addr) string) {
 		}
 	case spec.Bitfield:
 		if t.BitSign {
-			n := 64 - t.BitW
-			v.Base, v.Size, v.Bits = spec.Signed, 8, uint64(int64(v.Bits<<n)>>n)
+			v.Base = spec.Signed
+			v.extend(t)
 		}
-	case spec.Enumeration:
+	case spec.Enumeration, spec.UnsignedEnum:
+		if t.Base == spec.Enumeration && t.BitW != 0 {
+			v.extend(t)
+		}
+		n := int64(v.Bits)
+		if t.Base == spec.Enumeration {
+			n = v.Int()
+		}
 		if t.Enum != nil {
-			v.Text = t.Enum.Text(v.Int())
+			v.Text = t.Enum.Text(n)
 		}
 	}
+}
+
+// extend makes what some bits say, of which the highest is the sign, a number of 8 bytes.
+func (v *Value) extend(t *spec.Type) {
+	n := 64 - t.BitW
+	v.Size, v.Bits = 8, uint64(int64(v.Bits<<n)>>n)
 }
 
 // symbol names an address, where the capture was made with names.

@@ -93,7 +93,7 @@ func (c *Capture) compile(f *fetch, arg *spec.Arg) error {
 		return err
 	}
 	f.name, f.typ, f.mask = arg.Name, t, ^uint64(0)
-	if t.Base == spec.Bitfield {
+	if t.BitW != 0 {
 		f.shift, f.mask = t.BitO, 1<<(t.BitW-1)<<1-1
 	}
 	if err := c.walk(f, &arg.Fetch, 0); err != nil {
@@ -312,7 +312,7 @@ func typeOf(arg *spec.Arg, a *arch.Arch) (spec.Type, error) {
 		}
 	}
 	switch t.Base {
-	case spec.Unsigned, spec.Signed, spec.Hex, spec.Bitfield, spec.Enumeration, spec.Float:
+	case spec.Unsigned, spec.Signed, spec.Hex, spec.Bitfield, spec.Enumeration, spec.UnsignedEnum, spec.Float:
 		if t.Size != 1 && t.Size != 2 && t.Size != 4 && t.Size != 8 {
 			return t, fmt.Errorf("type %s: no integer has %d bytes", t.Written, t.Size)
 		}
@@ -327,7 +327,7 @@ func typeOf(arg *spec.Arg, a *arch.Arch) (spec.Type, error) {
 	default:
 		return t, fmt.Errorf("unknown type %s", t.Written)
 	}
-	if t.Base == spec.Bitfield && (t.BitW < 1 || t.BitO < 0 || t.BitO > 8*t.Size-t.BitW) {
+	if (t.Base == spec.Bitfield || t.BitW != 0) && (t.BitW < 1 || t.BitO < 0 || t.BitO > 8*t.Size-t.BitW) {
 		return t, fmt.Errorf("type %s: bits outside of the container", t.Written)
 	}
 	if t.Counted && t.Array == 0 && !isText(t.Base) {

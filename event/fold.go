@@ -70,7 +70,7 @@ func together(parts []Value) (v Value) {
 	if tag != nil && tag.Fault || count != nil && count.Fault {
 		return Value{Fault: true}
 	}
-	if tag != nil && tag.Base == spec.Enumeration {
+	if tag != nil && tag.Base.Named() {
 		v.Text = string(tag.AppendText(nil))
 		v.Tagged = true
 		of := rest[:0:0]

@@ -113,9 +113,12 @@ func (v *Value) AppendJSON(dst []byte) []byte {
 		return appendJSONText(dst, string([]byte{byte(v.Bits)}))
 	case spec.Hex:
 		return appendJSONAddr(dst, arch.Addr(v.Bits))
-	case spec.Enumeration:
-		if v.Text != "" {
+	case spec.Enumeration, spec.UnsignedEnum:
+		switch {
+		case v.Text != "":
 			return appendJSONText(dst, v.Text)
+		case v.Base == spec.UnsignedEnum:
+			return strconv.AppendUint(dst, v.Bits, 10)
 		}
 		return strconv.AppendInt(dst, v.Int(), 10)
 	case spec.Signed:

@@ -89,7 +89,7 @@ func (f *fetch) load() Load {
 		As: f.sink, Off: f.off, Nil: f.null, Nulls: f.nulls & (1<<len(f.hops) - 1), Size: f.typ.Size, Count: f.typ.Array,
 		Shift: f.shift, Mask: f.mask, Signed: f.typ.Base == spec.Signed || f.typ.Base == spec.Enumeration,
 	}
-	if f.typ.Base == spec.Bitfield && f.typ.BitSign {
+	if f.typ.Base == spec.Bitfield && f.typ.BitSign || f.typ.Base == spec.Enumeration {
 		l.SignBits = f.typ.BitW
 	}
 	for i := range f.guards {

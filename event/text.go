@@ -161,9 +161,12 @@ func (v *Value) AppendText(dst []byte) []byte {
 	case spec.Char:
 		dst = appendText(append(dst, '\''), string([]byte{byte(v.Bits)}))
 		return append(dst, '\'')
-	case spec.Enumeration:
-		if v.Text != "" {
+	case spec.Enumeration, spec.UnsignedEnum:
+		switch {
+		case v.Text != "":
 			return appendText(dst, v.Text)
+		case v.Base == spec.UnsignedEnum:
+			return strconv.AppendUint(dst, v.Bits, 10)
 		}
 		return strconv.AppendInt(dst, v.Int(), 10)
 	case spec.Signed:

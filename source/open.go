@@ -41,6 +41,7 @@ type File struct {
 	last   table
 
 	entries map[dwarf.Type]dwarf.Offset // what types come from
+	signs   map[*dwarf.EnumType]bool    // whether they have a sign
 	classes map[*dwarf.StructType]*class
 }
 
@@ -106,7 +107,7 @@ func read(e *elf.File, r io.ReaderAt, opt Options) (*File, error) {
 	}
 	s := readSections(e, r, "info", "abbrev", "str", "line_str", "str_offsets", "addr", "loc", "loclists", "frame", "line", "ranges", "rnglists", "types")
 	f := &File{Machine: e.Machine, elf: e, trees: map[dwarf.Offset]*scope{}, bounds: map[*unit][]funcRange{},
-		entries: map[dwarf.Type]dwarf.Offset{}, classes: map[*dwarf.StructType]*class{}}
+		entries: map[dwarf.Type]dwarf.Offset{}, signs: map[*dwarf.EnumType]bool{}, classes: map[*dwarf.StructType]*class{}}
 	f.sec = sections{
 		info: s["info"], abbrev: s["abbrev"], str: s["str"], lineStr: s["line_str"], strOffsets: s["str_offsets"],
 		addr: s["addr"], loc: s["loc"], loclists: s["loclists"], frame: s["frame"],

@@ -215,12 +215,16 @@ const (
 	Symbol               // address printed as symbol+offset
 	SymStr               // the same, stored as text
 	Bitfield
-	Dentry      // %pd
-	FileP       // %pD
-	Enumeration // an integer that has names: Type.Enum
-	Trace       // a stack: return addresses
-	Float       // a floating-point number of 4 or 8 bytes
+	Dentry       // %pd
+	FileP        // %pD
+	Enumeration  // an integer with sign that has names: Type.Enum
+	Trace        // a stack: return addresses
+	Float        // a floating-point number of 4 or 8 bytes
+	UnsignedEnum // as Enumeration, without sign
 )
+
+// Named tells the types whose values may have names: those of enumerations.
+func (b Base) Named() bool { return b == Enumeration || b == UnsignedEnum }
 
 // Type is an argument's type. Written is what the definition said, "" where it
 // said nothing and the default (x64) holds.
@@ -229,11 +233,11 @@ type Type struct {
 	Base    Base
 	Size    int  // bytes of one element; 0 for strings
 	Array   int  // number of elements of T[N]; 0 where it is no array
-	BitW    int  // Bitfield: width
+	BitW    int  // Bitfield: width; an enumeration's as well, where it is one of so many bits
 	BitO    int  // Bitfield: offset in bits
 	BitSign bool // Bitfield: it is a signed number
 
-	Enum *Enum // Base Enumeration: its names
+	Enum *Enum // of an enumeration: its names
 
 	// Counted tells that there are as many elements, or bytes of text, as the fetch's Count or End says; Array is
 	// then the most that are read.
@@ -243,7 +247,7 @@ type Type struct {
 // Enum is the names of an enumeration's values.
 type Enum struct {
 	Name   string
-	Values map[int64]string // sign-extended from the type's size
+	Values map[int64]string // extended from the type's size, by its sign
 	Other  string           // of all other values; "": they have none
 	Also   map[string]int64 // further names of values that have one
 }

@@ -198,21 +198,28 @@ func (b *binder) printed(v value) (spec.Type, error) {
 	case *dwarf.AddrType:
 		return number(spec.Hex, u.Size())
 	case *dwarf.EnumType:
-		t, err := number(spec.Signed, u.Size())
-		if err != nil || t.Base == spec.Bitfield {
+		base, as := spec.Unsigned, spec.UnsignedEnum
+		if b.site.Data.HasSign(u) {
+			base, as = spec.Signed, spec.Enumeration
+		}
+		t, err := number(base, u.Size())
+		if err != nil {
 			return t, err
 		}
 		names, also := map[int64]string{}, map[string]int64{}
 		n := 64 - 8*uint(u.Size())
 		for _, e := range u.Val {
 			key := e.Val << n >> n
+			if as == spec.UnsignedEnum {
+				key = int64(uint64(e.Val) << n >> n)
+			}
 			if names[key] == "" {
 				names[key] = e.Name
 			} else {
 				also[e.Name] = key
 			}
 		}
-		t.Base, t.Enum = spec.Enumeration, &spec.Enum{Name: u.EnumName, Values: names, Also: also}
+		t.Base, t.BitSign, t.Enum = as, false, &spec.Enum{Name: u.EnumName, Values: names, Also: also}
 		return t, nil
 	case *dwarf.ArrayType:
 		if v.addr == nil || u.Count < 1 {

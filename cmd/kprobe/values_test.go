@@ -1,0 +1,55 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// cValues are definitions for programs of package source's tests, and what events say.
+type cValues struct {
+	def  string
+	want []string
+}
+
+// hold holds that events have the values of the definitions' events called ev, of handlers and of programs in the target.
+func hold(t *testing.T, path string, cases []cValues) {
+	t.Helper()
+	for _, c := range cases {
+		for _, how := range [][]string{{"--stops"}, nil} {
+			r := run(t, append(append([]string{"trace", "--no-summary"}, how...), c.def, "--", path)...)
+			got := values(r.Lines, "ev")
+			for i := range got {
+				got[i] = pointer.ReplaceAllString(got[i], "=P")
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%v %s: %q, want %q\n%v", how, c.def, got, c.want, r)
+			}
+		}
+	}
+}
+
+// TestEnumerations holds that an enumeration is a number with or without sign as its compiler has it, also in a part of a word, and is told
+// by its names.
+func TestEnumerations(t *testing.T) {
+	for _, cc := range [][]string{{"gcc", "-O2", "-g"}, {"clang", "-O2", "-g"}, {"gcc", "-O1", "-gdwarf-2", "-gstrict-dwarf"}, {"g++", "-O0", "-gdwarf-4"}} {
+		name := "signs.c"
+		t.Run(strings.Join(cc, " "), func(t *testing.T) {
+			if cc[0] == "g++" {
+				cc = append(slices.Clone(cc), "-fpermissive", "-w")
+			}
+			path := compiledSource(t, append(slices.Clone(cc), name)...)
+			hold(t, path, []cValues{
+				{"p:ev look *p v w", []string{"p={f=RUN,l=LESS,h=TOP,pad=1} v=TOP w=LESS", "p={f=READ|RUN,l=MORE,h=2415919105,pad=2} v=2415919105 w=MORE"}},
+				{"p:ev look p->pad if p->f == 4", []string{"pad=1"}},
+				{"p:ev look p->pad if p->f < 0 || p->f > 7", nil},
+				{"p:ev look p->pad if p->l < 0", []string{"pad=1"}},
+				{"p:ev look p->pad if p->f == RUN && p->l == LESS", []string{"pad=1"}},
+				{"p:ev look p->pad if v > 5 && p->h == v", []string{"pad=1", "pad=2"}},
+				{"p:ev look p->pad if p->h == 0x80000000", []string{"pad=1"}},
+				{"p:ev look p->pad if w < 0", []string{"pad=1"}},
+				{"r:ev last $retval if $retval > 5", []string{"arg1=TOP"}},
+			})
+		})
+	}
+}
