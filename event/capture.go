@@ -201,7 +201,7 @@ func (c *Capture) value(v *Value, f *fetch, ctx *Context, word uint64) {
 		word, ok = c.load(ctx, word, c.arch.PtrSize, f.from)
 	}
 	if ok && (f.sink == LoadTextAt || f.sink == LoadTextPtr) {
-		v.Text, ok = ctx.readText(arch.Addr(word&c.mask), f.from)
+		v.Text, ok = ctx.readText(arch.Addr(word&c.mask), f.from, f.typ.Most)
 		word = 0
 	}
 	if v.Fault = !ok; !ok {
@@ -229,7 +229,7 @@ func (v *Value) named(t *spec.Type, name func(arch.Addr) string) {
 			v.extend(t)
 		}
 	case spec.Enumeration, spec.UnsignedEnum:
-		if t.Base == spec.Enumeration && t.BitW != 0 {
+		if t.Base == spec.Enumeration && ofBits(t) {
 			v.extend(t)
 		}
 		n := int64(v.Bits)
@@ -286,16 +286,19 @@ func (ctx *Context) read(addr arch.Addr, p []byte, in space) bool {
 	return true
 }
 
-// readText reads up to the terminating zero, or maxText bytes, as the kernel
+// readText reads up to the terminating zero, or most bytes (0: maxText), as the kernel
 // does; text that runs into memory that cannot be read is a fault.
-func (ctx *Context) readText(addr arch.Addr, in space) (string, bool) {
+func (ctx *Context) readText(addr arch.Addr, in space, most int) (string, bool) {
 	out := ctx.text[:0]
-	for len(out) < maxText {
+	if most == 0 {
+		most = maxText
+	}
+	for len(out) < most {
 		mem := ctx.from(addr, in)
 		if mem == nil {
 			return "", false
 		}
-		mem = mem[:min(len(mem), maxText-len(out))]
+		mem = mem[:min(len(mem), most-len(out))]
 		end := bytes.IndexByte(mem, 0)
 		if end >= 0 {
 			out = append(out, mem[:end]...)

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -48,9 +49,9 @@ func (r *reference) load(addr uint64, size int) (uint64, bool) {
 	return n, true
 }
 
-func (r *reference) str(addr uint64) (string, bool) {
+func (r *reference) str(addr uint64, most int) (string, bool) {
 	var s []byte
-	for at := arch.Addr(addr & ptrMask(r.a)); len(s) < 4095; at++ {
+	for at := arch.Addr(addr & ptrMask(r.a)); len(s) < most; at++ {
 		c, ok := r.mem.byteAt(at)
 		if !ok {
 			return "", false
@@ -143,7 +144,7 @@ func (r *reference) element(v *Value, arg *spec.Arg, t spec.Type, i uint64) {
 			addr, ok = r.load(addr+i*uint64(r.a.PtrSize), r.a.PtrSize)
 		}
 		if ok {
-			v.Text, ok = r.str(addr)
+			v.Text, ok = r.str(addr, cmp.Or(t.Most, 4095))
 		}
 		v.Fault = !ok
 		return
@@ -159,11 +160,14 @@ func (r *reference) element(v *Value, arg *spec.Arg, t spec.Type, i uint64) {
 		return
 	}
 	for b := range t.Size * 8 { // bit by bit
-		if t.Base != spec.Bitfield {
+		if t.Base != spec.Bitfield && (t.BitW == 0 || !t.Base.Named()) {
 			v.Bits |= n & (1 << b)
 		} else if b < t.BitW {
 			v.Bits |= n >> (b + t.BitO) & 1 << b
 		}
+	}
+	if t.Base == spec.Enumeration && t.BitW != 0 {
+		v.Size, v.Bits = 8, uint64(int64(v.Bits<<(64-t.BitW))>>(64-t.BitW))
 	}
 	if t.Base == spec.Symbol || t.Base == spec.SymStr {
 		v.Text = r.names.Name(arch.Addr(v.Bits))
@@ -272,6 +276,12 @@ func (g *generator) typ() spec.Type {
 	if g.n(2) == 0 && t.Size > 0 {
 		t.BitW = 1 + t.BitW%(8*t.Size)
 		t.BitO %= 8*t.Size - t.BitW + 1
+	}
+	if t.Base == spec.Enumeration && g.n(2) == 1 {
+		t.Base = spec.UnsignedEnum
+	}
+	if t.Base == spec.String && t.Array == 0 {
+		t.Most = g.n(40)
 	}
 	return t
 }

@@ -136,7 +136,7 @@ func (c *Capture) Unsigned(e *spec.Expr) bool {
 			return false
 		}
 		t := c.fetches[k].typ
-		return t.Size == 8 && t.Base != spec.Signed && t.Base != spec.Enumeration && (t.BitW == 0 || t.BitW == 64)
+		return t.Size == 8 && t.Base != spec.Signed && t.Base != spec.Enumeration && (!ofBits(&t) || t.BitW == 64)
 	}
 	switch e.Op {
 	case spec.ExprNumber:

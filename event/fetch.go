@@ -93,7 +93,7 @@ func (c *Capture) compile(f *fetch, arg *spec.Arg) error {
 		return err
 	}
 	f.name, f.typ, f.mask = arg.Name, t, ^uint64(0)
-	if t.BitW != 0 {
+	if ofBits(&t) {
 		f.shift, f.mask = t.BitO, 1<<(t.BitW-1)<<1-1
 	}
 	if err := c.walk(f, &arg.Fetch, 0); err != nil {
@@ -295,6 +295,11 @@ func (f *fetch) space(hop int) space {
 	return space(f.user >> hop & 1)
 }
 
+// ofBits tells the types whose values are some bits of a word.
+func ofBits(t *spec.Type) bool {
+	return t.Base == spec.Bitfield || t.BitW != 0 && t.Base.Named()
+}
+
 // isText tells the types that are stored as text.
 func isText(b spec.Base) bool {
 	return b == spec.String || b == spec.UString || b == spec.SymStr
@@ -327,8 +332,11 @@ func typeOf(arg *spec.Arg, a *arch.Arch) (spec.Type, error) {
 	default:
 		return t, fmt.Errorf("unknown type %s", t.Written)
 	}
-	if (t.Base == spec.Bitfield || t.BitW != 0) && (t.BitW < 1 || t.BitO < 0 || t.BitO > 8*t.Size-t.BitW) {
+	if ofBits(&t) && (t.BitW < 1 || t.BitO < 0 || t.BitO > 8*t.Size-t.BitW) {
 		return t, fmt.Errorf("type %s: bits outside of the container", t.Written)
+	}
+	if t.Most < 0 || t.Most > maxText || t.Most != 0 && (t.Array != 0 || t.Base != spec.String) {
+		return t, fmt.Errorf("type %s: text of at most %d bytes", t.Written, t.Most)
 	}
 	if t.Counted && t.Array == 0 && !isText(t.Base) {
 		return t, errors.New("elements without an end: they have a most")

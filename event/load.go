@@ -28,7 +28,7 @@ type Load struct {
 
 	Length *Load // LoadCounted: how many elements of Size, bytes of text where Size is 0, there are ...
 	End    bool  // ... or where they end
-	Most   int   // ... of which so many are read
+	Most   int   // ... of which so many are read; of LoadTextAt, how many bytes a text has that no NUL ends, 0: 4095
 
 	// How a number, once read, is compared: the field of a bit field, and signed.
 	Shift  int
@@ -101,6 +101,9 @@ func (f *fetch) load() Load {
 			out.Minus = &minus
 		}
 		l.Guards = append(l.Guards, out)
+	}
+	if f.sink == LoadTextAt {
+		l.Most = f.typ.Most
 	}
 	if f.sink == LoadCounted {
 		length := f.count.load()

@@ -239,6 +239,9 @@ type Type struct {
 
 	Enum *Enum // of an enumeration: its names
 
+	// Most is how many bytes text has that no NUL need end, as an array of characters; 0: a NUL ends it.
+	Most int
+
 	// Counted tells that there are as many elements, or bytes of text, as the fetch's Count or End says; Array is
 	// then the most that are read.
 	Counted bool

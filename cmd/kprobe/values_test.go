@@ -53,3 +53,23 @@ func TestEnumerations(t *testing.T) {
 		})
 	}
 }
+
+// TestArraysOfCharacters holds that text in an array ends with the array: when it is printed, when it is compared, and where memory
+// ends with it. Arrays of small numbers are such.
+func TestArraysOfCharacters(t *testing.T) {
+	for _, cc := range [][]string{{"gcc", "-O2", "-g"}, {"clang", "-O1", "-gdwarf-4"}} {
+		path := compiledSource(t, append(slices.Clone(cc), "chars.c")...)
+		hold(t, path, []cValues{
+			{"p:ev look p->tag p->kind p->n p->mac p->small p->name p->one", []string{
+				`tag="RIFF" kind="WAVE" n=1094861636 mac={0,1,2,3,4,255} small={-1,0,1} name={"ab","cde"} one="x"`,
+				`tag="RIF" kind="" n=0 mac={0,0,0,0,0,0} small={0,0,0} name={"",""} one=""`}},
+			{"p:ev look p->long_one", []string{`long_one="` + strings.Repeat("x", 300) + `"`, `long_one=""`}},
+			{"p:ev look e=*at_end t=p->tag:string", []string{`e="LAST" t="RIFF"`, `e="L" t="RIF"`}},
+			{`p:ev look p->n if p->tag == "RIFF"`, []string{"n=1094861636"}},
+			{`p:ev look p->n if p->tag == "RIF"`, []string{"n=0"}},
+			{`p:ev look p->n if p->tag != "RIFF" || *at_end ~ "LA*"`, []string{"n=1094861636", "n=0"}},
+			{`p:ev look p->n if p->one == "x" && p->name[1] == "cde"`, []string{"n=1094861636"}},
+			{`p:ev look p->n if s == "RIFF" && *at_end == "LAST"`, []string{"n=1094861636"}},
+		})
+	}
+}

@@ -455,8 +455,13 @@ func (g *writer) fetch(f *event.Load, i, elem int) {
 		g.read(elem, word)
 		g.load(bpf.R3, bpf.R8, g.slot(elem))
 	}
+	size := maxGenText + 1
+	if f.As == event.LoadTextAt && f.Most > 0 {
+		size = f.Most
+		g.store(bpf.R8, g.slot(elem), bpf.R3)
+	}
 	g.textTo(bpf.R1)
-	g.set(bpf.R2, maxGenText+1)
+	g.set(bpf.R2, int32(size))
 	g.call(bpf.FnProbeReadStr)
 	// r0 &= ~(r0 >> 63): a fault has no length; and a bound that can be seen.
 	g.mov(bpf.R2, bpf.R0)
@@ -467,7 +472,27 @@ func (g *writer) fetch(f *event.Load, i, elem int) {
 	g.alu(bpf.And, bpf.R2, textMask)
 	g.fault(elem)
 	g.mov(bpf.R0, bpf.R2)
+	if size == f.Most {
+		g.full(f, elem)
+	}
 	g.textDone(elem)
+}
+
+// full reads the last byte of a text that no NUL has ended: the helper has written one there. R0 is its length, with the NUL.
+func (g *writer) full(f *event.Load, elem int) {
+	over := len(g.out)
+	g.emit(bpf.Insn{Op: bpf.ClassJMP | bpf.Jne, Dst: bpf.R0, Imm: int32(f.Most)})
+	g.load(bpf.R3, bpf.R8, g.slot(elem))
+	g.add(bpf.R3, uint64(f.Most-1))
+	g.textTo(bpf.R1)
+	g.alu(bpf.Add, bpf.R1, int32(f.Most-1))
+	g.set(bpf.R2, 1)
+	g.call(bpf.FnProbeRead)
+	g.fault(elem)
+	g.textTo(bpf.R1)
+	g.emit(bpf.Insn{Op: bpf.ClassST | bpf.ModeMem | bpf.SizeB, Dst: bpf.R1, Off: int16(f.Most)})
+	g.set(bpf.R0, int32(f.Most+1))
+	g.here([]int{over})
 }
 
 // word takes an argument's word from its source and along its hops to R3, by way of an element's slot.

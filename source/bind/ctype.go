@@ -65,6 +65,12 @@ func isChar(t dwarf.Type) bool {
 	return false
 }
 
+// isByte tells the characters that are small numbers rather: arrays of them are printed as such.
+func isByte(t dwarf.Type) bool {
+	name := source.Plain(t).Common().Name
+	return name == "unsigned char" || name == "signed char"
+}
+
 // typed makes a value an argument: with the type that was asked for or, where none was, with that
 // of its type in C.
 func (b *binder) typed(a *spec.Arg, v value) error {
@@ -129,7 +135,7 @@ func (b *binder) text(a *spec.Arg, v value) error {
 	switch t := source.Plain(v.typ).(type) {
 	case *dwarf.ArrayType:
 		if v.addr != nil && isChar(t.Type) && a.Type.Array == 0 {
-			a.Fetch = *load(v.addr)
+			a.Fetch, a.Type = *load(v.addr), within(a.Type, t)
 			return nil
 		}
 		if p, ok := source.Plain(t.Type).(*dwarf.PtrType); ok && v.addr != nil && a.Type.Array != 0 && isChar(p.Type) {
@@ -156,6 +162,17 @@ func (b *binder) text(a *spec.Arg, v value) error {
 	}
 	return fmt.Errorf("a %s is no text", typeName(v.typ))
 }
+
+// within is text in an array of characters: it ends with the array, where no NUL has ended it.
+func within(text spec.Type, t *dwarf.ArrayType) spec.Type {
+	if t.Count > 0 && t.Count <= mostText {
+		text.Most, text.Written = int(t.Count), fmt.Sprintf("%s<=%d", text.Written, t.Count)
+	}
+	return text
+}
+
+// mostText is how much of a text is read, wherever it ends.
+const mostText = 4095
 
 func isVoid(t dwarf.Type) bool {
 	_, ok := source.Plain(t).(*dwarf.VoidType)
@@ -225,8 +242,8 @@ func (b *binder) printed(v value) (spec.Type, error) {
 		if v.addr == nil || u.Count < 1 {
 			return spec.Type{}, fmt.Errorf("a %s has no elements that can be read here", typeName(v.typ))
 		}
-		if isChar(u.Type) {
-			return spec.Type{Written: "string", Base: spec.String}, nil
+		if isChar(u.Type) && !isByte(u.Type) {
+			return within(spec.Type{Written: "string", Base: spec.String}, u), nil
 		}
 		inner := v
 		inner.typ = u.Type

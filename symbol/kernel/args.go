@@ -276,6 +276,7 @@ func (b *binder) typed(a *spec.Arg, v value) error {
 			}
 		case *btf.Array:
 			if isChar(u.Type) && v.inMemory {
+				a.Type = within(a.Type, u)
 				return nil
 			}
 		}
@@ -290,6 +291,14 @@ func (b *binder) typed(a *spec.Arg, v value) error {
 	}
 	a.Type = t
 	return nil
+}
+
+// within is text in an array of characters: it ends with the array, where no NUL has ended it.
+func within(text spec.Type, array *btf.Array) spec.Type {
+	if array.Nelems > 0 && array.Nelems < 4096 && text.Base == spec.String && text.Array == 0 {
+		text.Most = int(array.Nelems)
+	}
+	return text
 }
 
 func isChar(t btf.Type) bool {
@@ -335,7 +344,7 @@ func fetchType(v value, a *arch.Arch) (spec.Type, bool) {
 	case *btf.Array:
 		const most = 64 // elements that an argument can have
 		if isChar(u.Type) && v.inMemory {
-			return spec.Type{Written: "string", Base: spec.String}, true
+			return within(spec.Type{Written: "string", Base: spec.String}, u), true
 		}
 		v.typ = u.Type
 		if _, nested := plain(u.Type).(*btf.Array); nested || !v.inMemory || u.Nelems == 0 {
