@@ -1,6 +1,9 @@
 package source
 
-import "debug/dwarf"
+import (
+	"debug/dwarf"
+	"slices"
+)
 
 // Of what C++ and Rust say of types, debug/dwarf reads what C has too. References, base classes and the parameters of
 // templates are read here, from the entries that types come from.
@@ -177,6 +180,7 @@ func (f *File) classOf(s *dwarf.StructType) *class {
 	for {
 		e, err := r.Next()
 		if err != nil || e == nil || e.Tag == 0 {
+			whole.Field = slices.DeleteFunc(whole.Field, func(f *dwarf.StructField) bool { return f == nil })
 			return c
 		}
 		if e.Tag == dwarf.TagVariantPart && e.Children {
@@ -189,6 +193,13 @@ func (f *File) classOf(s *dwarf.StructType) *class {
 		}
 		switch e.Tag {
 		case dwarf.TagMember:
+			if static(e) { // a variable of the class, which objects have no room for
+				if member < len(s.Field) {
+					whole.Field[member] = nil
+				}
+				member++
+				continue
+			}
 			if t != nil && member < len(s.Field) && IsReference(t) {
 				m := *s.Field[member]
 				m.Type = t
@@ -210,6 +221,13 @@ func (f *File) classOf(s *dwarf.StructType) *class {
 			r.SkipChildren()
 		}
 	}
+}
+
+// static tells the members that are variables, which DWARF before version 5 has as members.
+func static(e *dwarf.Entry) bool {
+	external, _ := e.Val(dwarf.AttrExternal).(bool)
+	declared, _ := e.Val(dwarf.AttrDeclaration).(bool)
+	return external || declared
 }
 
 // Parameter is the type that a template's parameter stands for in an instance of it, a struct; nil where that is not

@@ -73,3 +73,15 @@ func TestArraysOfCharacters(t *testing.T) {
 		})
 	}
 }
+
+// TestStaticMembers holds that what a class has once, and not in each object, is no part of an object.
+func TestStaticMembers(t *testing.T) {
+	for _, cc := range [][]string{{"g++", "-O1", "-gdwarf-4"}, {"g++", "-O0", "-gdwarf-5"}, {"clang++", "-O0", "-gdwarf-4", "-fstandalone-debug"}, {"clang++", "-O2", "-gdwarf-5", "-fstandalone-debug"}} {
+		path := compiledSource(t, append(slices.Clone(cc), "members.cc")...)
+		hold(t, path, []cValues{
+			{"p:ev look *p s", []string{`p={a=3,name="abcd",b=4} s="hello"`}},
+			{"p:ev look p->b if p->name == \"abcd\"", []string{"b=4"}},
+		})
+		refused(t, run(t, "trace", "p look p->count", "--", path), "has no member \"count\": it has a, name, b")
+	}
+}
