@@ -11,8 +11,8 @@ import (
 
 // A condition is worked out with numbers of 64 bits, as C does with long: each argument is
 // extended from its own size by its own sign. Two operands are compared, divided and shifted as
-// unsigned numbers if one of them is an unsigned one of 64 bits; division by 0 gives 0, and the
-// rest is the dividend then. A comparison with what could not be read does not hold.
+// unsigned numbers if one of them is an unsigned one of 64 bits. With a floating-point number they are such.
+// A comparison with what could not be read does not hold, nor does one with what was divided by 0.
 
 // Condition decides which hits count.
 type Condition struct {
@@ -96,8 +96,11 @@ func (c *Capture) check(e *spec.Expr) error {
 			}
 		}
 	}
+	if err := c.whole(e); err != nil {
+		return err
+	}
 	switch e.Op {
-	case spec.ExprNumber, spec.ExprText:
+	case spec.ExprNumber, spec.ExprText, spec.ExprFloat:
 		return nil
 	case spec.ExprUnary:
 		if kind := c.KindOf(e.L); kind == Text || e.Name != "!" && kind != Number {
@@ -157,11 +160,17 @@ func (c *Capture) Holds(values []Value, ctx *Context) bool {
 	return c.cond == nil || c.holds(c.cond.Expr, values, ctx)
 }
 
-var errUnread = errors.New("it could not be read")
+var (
+	errUnread = errors.New("it could not be read")
+	errByZero = errors.New("it was divided by 0")
+)
 
 func (c *Capture) holds(e *spec.Expr, values []Value, ctx *Context) bool {
 	_, leaf := c.cond.Leaf[e]
 	switch {
+	case c.Floating(e):
+		x, err := c.float(e, values, ctx)
+		return err == nil && x != 0
 	case leaf || c.KindOf(e) == Number:
 		n, err := c.number(e, values, ctx)
 		return err == nil && n != 0
@@ -180,6 +189,11 @@ func (c *Capture) holds(e *spec.Expr, values []Value, ctx *Context) bool {
 			return wildcard(e.R.Name, v.Text)
 		}
 		return (v.Text == e.R.Name) == (e.Name == "==")
+	}
+	if c.Floating(e.L) || c.Floating(e.R) {
+		a, err1 := c.float(e.L, values, ctx)
+		b, err2 := c.float(e.R, values, ctx)
+		return err1 == nil && err2 == nil && compared(e.Name, a, b)
 	}
 	a, err1 := c.number(e.L, values, ctx)
 	b, err2 := c.number(e.R, values, ctx)
@@ -239,10 +253,13 @@ func (c *Capture) number(e *spec.Expr, values []Value, ctx *Context) (uint64, er
 	if err != nil {
 		return 0, err
 	}
+	if b == 0 && (e.Name == "/" || e.Name == "%") {
+		return 0, errByZero
+	}
 	return compute(e.Name, a, b, c.Unsigned(e)), nil
 }
 
-// compute is arithmetic as eBPF does it.
+// compute is arithmetic as eBPF does it. Nothing is divided by 0.
 func compute(op string, a, b uint64, unsigned bool) uint64 {
 	switch op {
 	case "+":
@@ -270,10 +287,7 @@ func compute(op string, a, b uint64, unsigned bool) uint64 {
 		sa, sb = uint64(int64(a)>>63), uint64(int64(b)>>63)
 	}
 	x, y := (a^sa)-sa, (b^sb)-sb
-	q, r := uint64(0), x
-	if y != 0 {
-		q, r = x/y, x%y
-	}
+	q, r := x/y, x%y
 	if op == "/" {
 		s := sa ^ sb
 		return (q ^ s) - s

@@ -34,6 +34,7 @@ type Load struct {
 	Shift  int
 	Mask   uint64
 	Signed bool
+	Float  bool // it is a floating-point number
 
 	SignBits int // of a bit field that has a sign: how many bits; else 0
 }
@@ -88,6 +89,7 @@ func (f *fetch) load() Load {
 		Source: f.src, Reg: f.reg, N: f.n, Hops: slices.Clone(f.hops),
 		As: f.sink, Off: f.off, Nil: f.null, Nulls: f.nulls & (1<<len(f.hops) - 1), Size: f.typ.Size, Count: f.typ.Array,
 		Shift: f.shift, Mask: f.mask, Signed: f.typ.Base == spec.Signed || f.typ.Base == spec.Enumeration,
+		Float: f.typ.Base == spec.Float,
 	}
 	if f.typ.Base == spec.Bitfield && f.typ.BitSign || f.typ.Base == spec.Enumeration {
 		l.SignBits = f.typ.BitW

@@ -2,7 +2,9 @@ package spec
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -22,6 +24,7 @@ const (
 	ExprCast                  // (Name *)L, with N asterisks
 	ExprUnary                 // Name is "-", "!" or "~"
 	ExprBinary                // Name is the operator, as in C; "~" matches text with a pattern
+	ExprFloat                 // a floating-point number, Name as it was written; N has the bits of a double
 )
 
 // Expr is an expression over the names of a program's source, in C's notation:
@@ -36,7 +39,7 @@ const (
 //	product = unary { ( "*" | "/" | "%" ) unary }
 //	unary   = ( "*" | "&" | "-" | "!" | "~" ) unary | "(" TYPE ")" unary | postfix
 //	postfix = primary { "." NAME | "->" NAME | "[" or "]" }
-//	primary = NAME { "::" NAME } | number | "'" character "'" | '"' text '"' | "$" NAME | "(" or ")"
+//	primary = NAME { "::" NAME } | number | decimal [ "f" ] | "'" character "'" | '"' text '"' | "$" NAME | "(" or ")"
 //	TYPE    = [ "struct" | "union" | "class" | "enum" ] NAME { "*" }
 //
 // A TYPE without asterisk and without struct, union, class or enum is read as a name in
@@ -117,6 +120,8 @@ func (p *exprParser) next() {
 			p.fail("a quote is not closed")
 			return
 		}
+	case isDigit(rest[0]) && p.tok != "." && p.tok != "->" && pointed(rest) > 0:
+		n = pointed(rest)
 	case wordByte(rest[0]) || rest[0] == '$':
 		for n < len(rest) && wordByte(rest[n]) {
 			n++
@@ -126,6 +131,52 @@ func (p *exprParser) next() {
 }
 
 func wordByte(c byte) bool { return isAlpha(c) || isDigit(c) || c >= 0x80 }
+
+// pointed is the length of a number with a point, or with an exponent of ten, that a text begins with, and an f behind it; 0 where none is there.
+func pointed(text string) int {
+	digits := func(i int) int {
+		for i < len(text) && isDigit(text[i]) {
+			i++
+		}
+		return i
+	}
+	n := digits(0)
+	whole := n
+	if n+1 < len(text) && text[n] == '.' && isDigit(text[n+1]) {
+		n = digits(n + 1)
+	}
+	if n < len(text) && (text[n] == 'e' || text[n] == 'E') {
+		i := n + 1
+		if i < len(text) && (text[i] == '-' || text[i] == '+') {
+			i++
+		}
+		if end := digits(i); end > i {
+			n = end
+		}
+	}
+	switch {
+	case n == whole || n < len(text) && wordByte(text[n]) && text[n] != 'f':
+		return 0
+	case n < len(text) && text[n] == 'f':
+		n++
+	}
+	return n
+}
+
+// floating reads a number that pointed has found: a double, or a float where an f is behind it.
+func (p *exprParser) floating(tok string, at int) *Expr {
+	digits, short := strings.CutSuffix(tok, "f")
+	bits := 64
+	if short {
+		bits = 32
+	}
+	x, err := strconv.ParseFloat(digits, bits)
+	if err != nil {
+		return p.fail("%q is no number", tok)
+	}
+	p.next()
+	return &Expr{Op: ExprFloat, Name: tok, N: math.Float64bits(x), At: at}
+}
 
 // closing is the length of a quoted piece, with its quotes; 0 where it is not closed.
 func closing(text string) int {
@@ -283,6 +334,8 @@ func (p *exprParser) primary() *Expr {
 		}
 		p.next()
 		return &Expr{Op: ExprDollar, Name: tok[1:], At: at}
+	case isDigit(tok[0]) && pointed(tok) == len(tok):
+		return p.floating(tok, at)
 	case isDigit(tok[0]):
 		n, ok := parseUint(strings.TrimRight(tok, "uUlL"), 64)
 		if !ok {
@@ -325,7 +378,7 @@ func unquote(tok string) string {
 // String prints the expression with all of its parentheses.
 func (e *Expr) String() string {
 	switch e.Op {
-	case ExprName:
+	case ExprName, ExprFloat:
 		return e.Name
 	case ExprNumber:
 		return decimal(e.N)

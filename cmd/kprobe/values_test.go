@@ -85,3 +85,20 @@ func TestStaticMembers(t *testing.T) {
 		refused(t, run(t, "trace", "p look p->count", "--", path), "has no member \"count\": it has a, name, b")
 	}
 }
+
+// TestFloatingConditions holds that floating-point numbers are compared as such, and that nothing holds of what is divided by 0.
+func TestFloatingConditions(t *testing.T) {
+	path := compiledSource(t, "gcc", "-O2", "-g", "floats.c")
+	hold(t, path, []cValues{
+		{"p:ev look p->d p->f if p->d < 0", []string{"d=-2.5 f=0.1"}},
+		{"p:ev look p->n if p->d > 6", []string{"n=2"}},
+		{"p:ev look p->n if p->d != p->d || p->f == 0", []string{"n=1", "n=3"}},
+		{"p:ev look p->n if p->f == 0.1f || p->d == 6.5", []string{"n=0", "n=2"}},
+		{"p:ev look p->n if p->f == 0.1", nil},
+		{"p:ev look p->n if !(p->d <= 6)", []string{"n=2", "n=3"}},
+		{"p:ev look p->n if p->d * 2 == 13 || p->d < n - p->f", []string{"n=0", "n=1", "n=2"}},
+		{"p:ev look n k if n % k == 0 || n / k >= 0", []string{"n=1 k=1", "n=3 k=1"}},
+		{"p:ev look n if !(n % k == 0)", []string{"n=0", "n=2"}},
+	})
+	refused(t, run(t, "trace", "p look p->n if p->d & 1", "--", path), "p->d is a floating-point number, for which there is no &")
+}

@@ -17,13 +17,14 @@ const (
 	NumberAdd                    // L + R, and so on
 	NumberSub
 	NumberMul
-	NumberDiv // 0 where R is
-	NumberMod // L where R is 0
+	NumberDiv // where R is 0, nothing holds
+	NumberMod
 	NumberAnd
 	NumberOr
 	NumberXor
 	NumberLsh // by the lower 6 bits of R
 	NumberRsh
+	NumberFloat // of argument Arg, a floating-point number of Bytes: its key, see floating.go
 )
 
 // Number is a number that a filter works out, of 64 bits.
@@ -54,9 +55,19 @@ func (g *writer) computed(f *Filter) (fails []int) {
 	for _, n := range []*Number{f.A, f.B} {
 		g.readable(n, fail)
 	}
-	g.number(f.A, 0)
+	var holds []int // what is no number differs from all
+	without := func(n *Number) func(bpf.Insn) {
+		if n == nil || n.Op != NumberFloat || f.Op != FilterNotEq {
+			return fail
+		}
+		return func(i bpf.Insn) {
+			holds = append(holds, len(g.out))
+			g.emit(i)
+		}
+	}
+	g.number(f.A, 0, without(f.A))
 	g.temp(0, true)
-	g.number(f.B, 1)
+	g.number(f.B, 1, without(f.B))
 	g.mov(bpf.R2, bpf.R1)
 	g.temp(0, false)
 	op := f.otherwise()
@@ -64,6 +75,7 @@ func (g *writer) computed(f *Filter) (fails []int) {
 		g.err = errors.New("gen: filter: numbers are compared")
 	}
 	fail(bpf.Insn{Op: bpf.ClassJMP | op | bpf.SrcX, Dst: bpf.R1, Src: bpf.R2})
+	g.here(holds)
 	return fails
 }
 
@@ -90,11 +102,11 @@ func (g *writer) readable(n *Number, fail func(bpf.Insn)) {
 	switch {
 	case n == nil:
 		return
-	case n.Op != NumberArg:
+	case n.Op != NumberArg && n.Op != NumberFloat:
 		g.readable(n.L, fail)
 		g.readable(n.R, fail)
 		return
-	case n.Arg < 0 || n.Arg >= len(g.t.Args) || array(&g.t.Args[n.Arg]) != 0 || isText(&g.t.Args[n.Arg]):
+	case n.Arg < 0 || n.Arg >= len(g.t.Args) || !isNumber(&g.t.Args[n.Arg]):
 		g.err = errors.New("gen: filter: a number that is none of the arguments")
 		return
 	}
@@ -132,8 +144,8 @@ func (g *writer) temp(depth int, store bool) {
 	}
 }
 
-// number writes what puts a number in R1.
-func (g *writer) number(n *Number, depth int) {
+// number writes what puts a number in R1. Where there is none, as nothing is divided by 0, it takes the jump that fail writes.
+func (g *writer) number(n *Number, depth int, fail func(bpf.Insn)) {
 	if n == nil || g.err != nil {
 		g.err = errors.Join(g.err, errors.New("gen: filter: an operand is missing"))
 		return
@@ -145,20 +157,23 @@ func (g *writer) number(n *Number, depth int) {
 	case NumberArg:
 		g.argument(n)
 		return
+	case NumberFloat:
+		g.floatKey(n, fail)
+		return
 	case NumberNeg:
-		g.number(n.L, depth)
+		g.number(n.L, depth, fail)
 		g.mov(bpf.R2, bpf.R1)
 		g.set(bpf.R1, 0)
 		g.aluReg(bpf.Sub, bpf.R1, bpf.R2)
 		return
 	case NumberInvert:
-		g.number(n.L, depth)
+		g.number(n.L, depth, fail)
 		g.alu(bpf.Xor, bpf.R1, -1)
 		return
 	}
-	g.number(n.L, depth)
+	g.number(n.L, depth, fail)
 	g.temp(depth, true)
-	g.number(n.R, depth+1)
+	g.number(n.R, depth+1, fail)
 	g.mov(bpf.R2, bpf.R1)
 	g.temp(depth, false)
 	switch n.Op {
@@ -184,6 +199,7 @@ func (g *writer) number(n *Number, depth int) {
 		g.alu(bpf.And, bpf.R2, 63)
 		g.aluReg(op, bpf.R1, bpf.R2)
 	case NumberDiv, NumberMod:
+		fail(bpf.Insn{Op: bpf.ClassJMP | bpf.Jeq, Dst: bpf.R2})
 		g.divide(n)
 	default:
 		g.err = errors.New("gen: filter: an unknown operation")

@@ -26,6 +26,8 @@ var numberOps = map[string]NumberOp{"+": NumberAdd, "-": NumberSub, "*": NumberM
 func (c *condition) filter(e *spec.Expr) (*Filter, error) {
 	_, leaf := c.capture.Condition().Leaf[e]
 	switch {
+	case c.capture.Floating(e): // it holds where it is not 0
+		return c.floats(&spec.Expr{Op: spec.ExprBinary, Name: "!=", L: e, R: &spec.Expr{Op: spec.ExprNumber}})
 	case leaf || c.capture.KindOf(e) == event.Number: // it holds where it is not 0
 		n, err := c.number(e)
 		return &Filter{Op: FilterNotEq, A: n, B: &Number{}}, err
@@ -41,6 +43,9 @@ func (c *condition) filter(e *spec.Expr) (*Filter, error) {
 		return &Filter{Op: ops[e.Name], Left: l, Right: r}, err
 	case c.capture.KindOf(e.L) == event.Text:
 		return c.text(e)
+	}
+	if c.capture.Floating(e.L) || c.capture.Floating(e.R) {
+		return c.floats(e)
 	}
 	a, err := c.number(e.L)
 	if err != nil {

@@ -85,7 +85,8 @@ func TestConditions(t *testing.T) {
 		{"bits * 2 + 1 == 5", true},
 		{"a + b == -2", true},
 		{"neg / 7 == -14 && neg % 7 == -2", true},
-		{"neg / 0 == 0 && neg % 0 == neg", true},
+		{"neg / 0 == 0 || neg % 0 == neg || neg / (a - 5) != 7 || a / 0", false},
+		{"!(neg % 0 == neg) && (a == 5 || a / 0 > 1)", true},
 		{"-a == b + 2", true},
 		{"neg >> 1 == -50", true},
 		{"a - 6 > 0", true}, // a is unsigned, of 64 bits

@@ -123,6 +123,8 @@ func (p *filterParser) compare() (*Filter, error) {
 		return nil, p.fail("%s is a constant", p.tok)
 	case p.loads[k].Count != 0:
 		return nil, p.fail("%s is an array", p.tok)
+	case p.loads[k].Float:
+		return nil, p.fail("%s is a floating-point number", p.tok)
 	}
 	l := &p.loads[k]
 	name := p.tok

@@ -19,7 +19,7 @@ func Leaves(e *spec.Expr) (out []*spec.Expr) {
 			out = append(out, Leaves(e.R)...)
 		}
 		return out
-	case spec.ExprNumber, spec.ExprText:
+	case spec.ExprNumber, spec.ExprText, spec.ExprFloat:
 		return nil
 	}
 	return []*spec.Expr{e}
