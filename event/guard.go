@@ -31,7 +31,11 @@ func (c *Capture) guard(f *fetch, g *spec.Guard) error {
 			continue
 		}
 		*part.to = new(fetch)
-		if err := c.compile(*part.to, &spec.Arg{Name: f.name, Fetch: *part.x, Type: spec.Type{Written: "guard", Base: spec.Unsigned, Size: g.Size}}); err != nil {
+		t := spec.Type{Written: "guard", Base: spec.Unsigned, Size: g.Size}
+		if g.At != 0 {
+			t.Base, t.Size, t.BitW, t.BitO = spec.Bitfield, c.arch.PtrSize, 8*g.Size, g.At
+		}
+		if err := c.compile(*part.to, &spec.Arg{Name: f.name, Fetch: *part.x, Type: t}); err != nil {
 			return err
 		}
 		if f.user != 0 || (*part.to).src == LoadComm || (*part.to).src == LoadText || (*part.to).src == LoadStack {

@@ -29,14 +29,15 @@ type Case struct {
 	Field *dwarf.StructField
 }
 
-// Variants are those of a struct; nil where it has none.
+// Variants are those of a struct; nil where it has none, and without Cases where they are not known.
 func (f *File) Variants(s *dwarf.StructType) *Variants {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.classOf(s).variants
 }
 
-// variantsOf reads the entries below that of the part of a struct that is one of several things. f.mu is held.
+// variantsOf reads the entries below that of the part of a struct that is one of several things: without Cases, where they make no sense.
+// f.mu is held.
 func (f *File) variantsOf(r *dwarf.Reader, part *dwarf.Entry) *Variants {
 	v := new(Variants)
 	tag, _ := part.Val(dwarf.AttrDiscr).(dwarf.Offset)
@@ -56,7 +57,7 @@ func (f *File) variantsOf(r *dwarf.Reader, part *dwarf.Entry) *Variants {
 		e, err := r.Next()
 		switch {
 		case err != nil || e == nil:
-			return nil
+			return new(Variants)
 		case e.Tag == 0:
 			if depth--; depth == 1 {
 				in = nil
@@ -75,7 +76,7 @@ func (f *File) variantsOf(r *dwarf.Reader, part *dwarf.Entry) *Variants {
 				c.Value, c.Other = n, false
 			case nil:
 			default:
-				return nil // of more than 8 bytes
+				return new(Variants) // of more than 8 bytes
 			}
 			v.Cases = append(v.Cases, c)
 			in = &v.Cases[len(v.Cases)-1]
@@ -90,11 +91,11 @@ func (f *File) variantsOf(r *dwarf.Reader, part *dwarf.Entry) *Variants {
 	}
 	for i := range v.Cases {
 		if v.Cases[i].Field == nil {
-			return nil
+			return new(Variants)
 		}
 	}
-	if len(v.Cases) == 0 || v.Tag == nil && len(v.Cases) > 1 {
-		return nil
+	if v.Tag == nil && len(v.Cases) > 1 {
+		return new(Variants)
 	}
 	return v
 }

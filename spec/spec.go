@@ -170,6 +170,7 @@ type Fetch struct {
 type Guard struct {
 	Of    *Fetch
 	Size  int    // bytes of Of
+	At    int    // which they are of its word: those from this bit on
 	Minus *Fetch // taken off it; nil: nothing
 	Equal bool   // it is N; else it is more than N, both with a sign
 	Not   bool   // with Equal: it is not N
@@ -183,7 +184,7 @@ func (g *Guard) equal(o *Guard) bool {
 	if g == nil || o == nil {
 		return g == o
 	}
-	return g.Size == o.Size && g.Equal == o.Equal && g.Not == o.Not && g.N == o.N && g.Must == o.Must && g.And.equal(o.And) && g.Of.Equal(o.Of) && g.Minus.Equal(o.Minus)
+	return g.Size == o.Size && g.At == o.At && g.Equal == o.Equal && g.Not == o.Not && g.N == o.N && g.Must == o.Must && g.And.equal(o.And) && g.Of.Equal(o.Of) && g.Minus.Equal(o.Minus)
 }
 
 // Equal tells whether two fetches read the same.

@@ -20,7 +20,7 @@ func hold(t *testing.T, path string, cases []cValues) {
 			r := run(t, append(append([]string{"trace", "--no-summary"}, how...), c.def, "--", path)...)
 			got := values(r.Lines, "ev")
 			for i := range got {
-				got[i] = pointer.ReplaceAllString(got[i], "=P")
+				got[i] = strings.ReplaceAll(pointer.ReplaceAllString(strings.ReplaceAll(got[i], "Some{0x", "Some=0x"), "=P"), "=P}", "=P")
 			}
 			if !slices.Equal(got, c.want) {
 				t.Errorf("%v %s: %q, want %q\n%v", how, c.def, got, c.want, r)
@@ -101,4 +101,17 @@ func TestFloatingConditions(t *testing.T) {
 		{"p:ev look n if !(n % k == 0)", []string{"n=0", "n=2"}},
 	})
 	refused(t, run(t, "trace", "p look p->n if p->d & 1", "--", path), "p->d is a floating-point number, for which there is no &")
+}
+
+// TestVariants holds that a value of Rust's that is one of several things is told as that, in registers as well as in memory.
+func TestVariants(t *testing.T) {
+	for _, cc := range [][]string{{"rustc", "-g"}, {"rustc", "-g", "-C", "opt-level=1"}, {"rustc", "-g", "-C", "opt-level=3"}} {
+		path := compiledSource(t, append(slices.Clone(cc), "variants.rs")...)
+		hold(t, path, []cValues{
+			{"p:ev number $arg*", []string{"n=0 a=Some{-5} b=None", "n=1 a=None b=Some{6}"}},
+			{"p:ev text $arg*", []string{`n=0 a=Some{"hey"} b=None`, "n=1 a=None b=Some=P"}},
+			{"p:ev letter $arg*", []string{"n=0 a=Some{233} b=None c=Some{0}", "n=1 a=None b=Some{{{9}}} c=None"}},
+			{"p:ev shape n a c", []string{"n=0 a=Square{3} c=Less", "n=0 a=Nothing c=Greater", "n=1 a=Circle{-4} c=Less", "n=1 a=Nothing c=Greater"}},
+		})
+	}
 }

@@ -12,6 +12,10 @@ func (g *writer) counted(f *event.Load, elem int) {
 	shift := int32(bits.Len(uint(f.Size)) - 1)
 	g.guards = 0
 	g.word(f, elem)
+	if f.Nil && !f.End { // there is nothing, whatever the length says
+		g.emit(bpf.Insn{Op: bpf.ClassJMP | bpf.Jne, Dst: bpf.R3, Off: 1},
+			bpf.Insn{Op: bpf.ClassST | bpf.ModeMem | bpf.SizeDW, Dst: bpf.R8, Off: int16(g.slot(elem - 1))})
+	}
 	g.add(bpf.R3, f.Off)
 	g.load(bpf.R2, bpf.R8, g.slot(elem-1))
 	if f.End {

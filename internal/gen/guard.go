@@ -2,6 +2,7 @@ package gen
 
 import (
 	"errors"
+	"math"
 
 	"kprobe/bpf"
 	"kprobe/event"
@@ -62,6 +63,13 @@ func (g *writer) operand(f *event.Load, elem int) {
 	g.word(f, elem)
 	if f.As == event.LoadWord {
 		g.add(bpf.R3, f.Off)
+		mask := f.Mask
+		if mask == math.MaxUint64 {
+			mask = 0
+		}
+		g.mov(bpf.R1, bpf.R3)
+		g.part(f.Size, false, uint(f.Shift), mask)
+		g.mov(bpf.R3, bpf.R1)
 		return
 	}
 	var null []int

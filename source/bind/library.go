@@ -98,6 +98,9 @@ func (b *binder) elements(a *spec.Arg, v value, l *layout) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if n.Op == spec.Maybe { // what is counted says so itself
+		n = n.Inner
+	}
 	typ.Counted = true
 	a.Type, a.Fetch = typ, *load(from)
 	if l.end != "" {

@@ -147,6 +147,8 @@ type value struct {
 	pieces []source.Piece
 	text   string // a constant text
 
+	when *spec.Guard // it is there only where this holds; of what has an address, that says so itself
+
 	// A bit-field in memory: at and bits count from addr, in the order of a little-endian memory.
 }
 
@@ -183,7 +185,7 @@ func (s *Site) part(v value, off, size int64, t dwarf.Type) (value, error) {
 	case v.addr != nil:
 		return value{typ: t, addr: plus(v.addr, uint64(off))}, nil
 	case v.val != nil:
-		out := value{typ: t, val: v.val, at: v.at + 8*off, bits: 8 * size}
+		out := value{typ: t, val: v.val, at: v.at + 8*off, bits: 8 * size, when: v.when}
 		if out.at == 0 && size == int64(s.Arch.PtrSize) { // all of it
 			out.bits = 0
 		}
@@ -193,8 +195,12 @@ func (s *Site) part(v value, off, size int64, t dwarf.Type) (value, error) {
 		return out, nil
 	}
 	begin := int64(0)
+	several := value{typ: t, when: v.when}
 	for _, p := range v.pieces {
 		end := begin + int64(p.Bits)
+		if 8*off <= begin && end <= 8*(off+size) {
+			several.pieces = append(several.pieces, p)
+		}
 		if begin <= 8*off && 8*(off+size) <= end {
 			if !p.Known() {
 				return value{}, fmt.Errorf("this part of it is %w", source.ErrOptimized)
@@ -203,9 +209,19 @@ func (s *Site) part(v value, off, size int64, t dwarf.Type) (value, error) {
 			if err != nil {
 				return inner, err
 			}
+			if inner.when = v.when; inner.addr != nil && v.when != nil {
+				inner.addr = &spec.Fetch{Op: spec.Maybe, Inner: inner.addr, Guard: v.when}
+			}
 			return s.part(inner, off-begin/8, size, t)
 		}
 		begin = end
+	}
+	bits := int64(0)
+	for _, p := range several.pieces {
+		bits += int64(p.Bits)
+	}
+	if isAggregate(t) && bits == 8*size {
+		return several, nil
 	}
 	return value{}, errors.New("it is split between registers in the middle, which is not put together")
 }
@@ -217,6 +233,9 @@ func (s *Site) word(v value) (*spec.Fetch, error) {
 	case v.addr != nil && v.bits == 0:
 		return load(v.addr), nil
 	case v.val != nil && (v.bits == 0 || v.at == 0 && v.bits == 8*size):
+		if v.when != nil {
+			return &spec.Fetch{Op: spec.Maybe, Inner: v.val, Guard: v.when}, nil
+		}
 		return v.val, nil
 	case len(v.pieces) > 0:
 		p, err := s.part(v, 0, size, v.typ)

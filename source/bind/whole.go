@@ -288,32 +288,19 @@ func (b *binder) pointee(v value, t *dwarf.StructType) (in value, at *spec.Fetch
 // variants adds what is one of several things: which, and the members of each, of which those are there that it has.
 func (w *parts) variants(path string, v value, t *dwarf.StructType, depth int) bool {
 	vs := w.site.Data.Variants(t)
-	if vs == nil || v.addr == nil {
+	if vs == nil {
 		return false
 	}
-	inner := func(c *source.Case, at *spec.Fetch) value {
-		return value{typ: c.Field.Type, addr: plus(at, uint64(c.Field.ByteOffset))}
-	}
-	if vs.Tag == nil {
-		w.members(path, inner(&vs.Cases[0], v.addr), depth)
+	if vs.Tag == nil && len(vs.Cases) == 1 {
+		w.members(path, w.variant(v, &vs.Cases[0], nil), depth)
 		return true
 	}
-	size := vs.Tag.Type.Size()
-	if size != 1 && size != 2 && size != 4 && size != 8 {
-		return false
+	tag, err := w.tag(v, vs, t.StructName)
+	if err != nil {
+		w.add(said(path, "<"+err.Error()+">"))
+		return true
 	}
-	tag := load(plus(v.addr, uint64(vs.Tag.ByteOffset)))
-	enum := &spec.Enum{Name: t.StructName, Values: map[int64]string{}}
-	extend := func(n int64) int64 { return n << (64 - 8*size) >> (64 - 8*size) }
-	for i := range vs.Cases {
-		if c := &vs.Cases[i]; c.Other {
-			enum.Other = c.Field.Name
-		} else {
-			enum.Values[extend(c.Value)] = c.Field.Name
-		}
-	}
-	w.add(spec.Arg{Name: below(path, spec.PartTag), Named: true, Fetch: *tag,
-		Type: spec.Type{Written: fmt.Sprintf("s%d", 8*size), Base: spec.Enumeration, Size: int(size), Enum: enum}})
+	w.add(spec.Arg{Name: below(path, spec.PartTag), Named: true, Fetch: *tag.of, Type: tag.typ})
 	for i := range vs.Cases {
 		c := &vs.Cases[i]
 		s, ok := source.Plain(c.Field.Type).(*dwarf.StructType)
@@ -321,25 +308,85 @@ func (w *parts) variants(path string, v value, t *dwarf.StructType, depth int) b
 			continue
 		}
 		var g *spec.Guard
-		is := func(n int64, not bool) *spec.Guard {
-			n = int64(uint64(n) << (64 - 8*size) >> (64 - 8*size)) // tags are read without a sign
-			return &spec.Guard{Of: tag, Size: int(size), Equal: true, Not: not, N: n}
-		}
 		if !c.Other {
-			g = is(c.Value, false)
+			g = tag.is(c.Value, false)
 		}
 		for k := range vs.Cases {
 			if c.Other && k != i {
-				g = both(g, is(vs.Cases[k].Value, true))
+				g = both(g, tag.is(vs.Cases[k].Value, true))
 			}
 		}
 		if c.Other && len(vs.Cases) > maxOthers {
 			w.more(below(path, c.Field.Name))
 			continue
 		}
-		w.members(below(path, c.Field.Name), inner(c, &spec.Fetch{Op: spec.Maybe, Inner: v.addr, Guard: g}), depth)
+		w.members(below(path, c.Field.Name), w.variant(v, c, g), depth)
 	}
 	return true
+}
+
+// variant is a value taken for one of the things that it may be, which it is where a condition holds.
+func (w *parts) variant(v value, c *source.Case, g *spec.Guard) value {
+	v.typ = c.Field.Type
+	switch at := c.Field.ByteOffset; {
+	case v.addr != nil:
+		if g != nil {
+			v.addr = &spec.Fetch{Op: spec.Maybe, Inner: v.addr, Guard: g}
+		}
+		v.addr = plus(v.addr, uint64(at))
+	case v.val != nil:
+		v.at, v.when = v.at+8*at, both(v.when, g)
+	default:
+		v.when = both(v.when, g)
+	}
+	return v
+}
+
+// tag tells which of several things a value is.
+type tag struct {
+	of   *spec.Fetch
+	at   int // which bits of it, from this on
+	size int64
+	typ  spec.Type
+}
+
+// tag finds it, and names what it says. Errors: why it cannot be read.
+func (w *parts) tag(v value, vs *source.Variants, name string) (*tag, error) {
+	if vs.Tag == nil {
+		return nil, errors.New("which of several things it is, is not known")
+	}
+	t := &tag{size: vs.Tag.Type.Size()}
+	if t.size != 1 && t.size != 2 && t.size != 4 && t.size != 8 {
+		return nil, fmt.Errorf("what tells which of several things it is has %d bytes", t.size)
+	}
+	at, err := w.site.part(v, vs.Tag.ByteOffset, t.size, vs.Tag.Type)
+	if errors.Is(err, source.ErrOptimized) {
+		return nil, errors.New("which of several things it is was optimized out")
+	} else if err != nil {
+		return nil, err
+	}
+	enum := &spec.Enum{Name: name, Values: map[int64]string{}}
+	for i := range vs.Cases {
+		if c := &vs.Cases[i]; c.Other {
+			enum.Other = c.Field.Name
+		} else {
+			enum.Values[c.Value<<(64-8*t.size)>>(64-8*t.size)] = c.Field.Name
+		}
+	}
+	t.typ = spec.Type{Written: fmt.Sprintf("s%d", 8*t.size), Base: spec.Enumeration, Size: int(t.size), Enum: enum}
+	if t.of = at.val; at.addr != nil {
+		t.of = load(at.addr)
+	} else if t.at = int(at.at); t.at != 0 {
+		t.typ.Size, t.typ.BitW, t.typ.BitO = w.site.Arch.PtrSize, int(8*t.size), t.at
+		t.typ.Written = fmt.Sprintf("b%d@%d/%d", t.typ.BitW, t.at, 8*t.typ.Size)
+	}
+	return t, nil
+}
+
+// is asks whether the tag has a value, or not has it.
+func (t *tag) is(n int64, not bool) *spec.Guard {
+	n = int64(uint64(n) << (64 - 8*t.size) >> (64 - 8*t.size)) // it is read without a sign
+	return &spec.Guard{Of: t.of, At: t.at, Size: int(t.size), Equal: true, Not: not, N: n}
 }
 
 // pointerAt goes along a path to a member that is a pointer: base classes may have others of the name.
