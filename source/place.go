@@ -623,6 +623,16 @@ func (f *File) C(p Point) bool {
 	return slices.Contains(langsC, lang)
 }
 
+// OwnCode tells whether a point is in code of a function's own, and not in a copy that was inlined.
+func (f *File) OwnCode(p Point) bool {
+	for s := f.scopeOf(p); s != nil; s = s.parent {
+		if s.function() {
+			return s.entry.Tag == dwarf.TagSubprogram
+		}
+	}
+	return false
+}
+
 // CPlus tells whether the function at a point is of C++.
 func (f *File) CPlus(p Point) bool {
 	u := f.unitOf(p.Addr)

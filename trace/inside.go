@@ -365,7 +365,7 @@ func (tr *Tracer) together(ts []*traced) []*traced {
 	for _, t := range ts {
 		var key string
 		switch {
-		case tr.Calls || bind.Needs(t.spec):
+		case tr.Calls || bind.Needs(t.spec) || bind.Plain(t.spec): // the result has a type at each place
 			t.asks = t.bound
 			key = t.asks
 		case definitions < many:

@@ -314,7 +314,7 @@ func TestParametersAtEntry(t *testing.T) {
 			switch {
 			case m[2] == right[m[1]]:
 				known++
-			case !strings.HasPrefix(m[2], `"<`):
+			case !strings.Contains(m[2], `"<`) || m[1] == "m" && !strings.HasPrefix(m[2], "{n=7,") && !strings.HasPrefix(m[2], `"<`):
 				t.Errorf("%v: %s is %s, not %s:\n%v", cc, m[1], m[2], right[m[1]], r)
 			}
 		}

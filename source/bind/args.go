@@ -183,7 +183,9 @@ func (b *binder) variable(name string) (value, error) {
 		return b.passed(name)
 	}
 	if b.site.Entry && b.site.Unoptimized {
-		if v, ok := b.atEntry(name); ok {
+		if v, err, ok := b.atEntry(name); err != nil {
+			return value{}, fmt.Errorf("%s: %w", name, err)
+		} else if ok {
 			return b.meant(v, name)
 		}
 	}
@@ -200,6 +202,9 @@ func (b *binder) variable(name string) (value, error) {
 	l, err := v.Where()
 	if err != nil {
 		return value{}, b.nearest(err)
+	}
+	if b.site.misplaced(v, l) {
+		l.Memory = &source.Expr{Op: source.OpLoad, A: l.Memory, Size: b.site.Arch.PtrSize}
 	}
 	out, err := b.site.place(l, v.Type)
 	if err != nil {

@@ -147,6 +147,7 @@ type value struct {
 	pieces []source.Piece
 	text   string // a constant text
 
+	lack error       // why pieces without a location cannot be read; nil: they were optimized out
 	when *spec.Guard // it is there only where this holds; of what has an address, that says so itself
 
 	// A bit-field in memory: at and bits count from addr, in the order of a little-endian memory.
@@ -195,14 +196,16 @@ func (s *Site) part(v value, off, size int64, t dwarf.Type) (value, error) {
 		return out, nil
 	}
 	begin := int64(0)
-	several := value{typ: t, when: v.when}
+	several := value{typ: t, when: v.when, lack: v.lack}
 	for _, p := range v.pieces {
 		end := begin + int64(p.Bits)
 		if 8*off <= begin && end <= 8*(off+size) {
 			several.pieces = append(several.pieces, p)
 		}
 		if begin <= 8*off && 8*(off+size) <= end {
-			if !p.Known() {
+			if !p.Known() && v.lack != nil {
+				return value{}, v.lack
+			} else if !p.Known() {
 				return value{}, fmt.Errorf("this part of it is %w", source.ErrOptimized)
 			}
 			inner, err := s.place(p.Location, t)

@@ -21,36 +21,51 @@ func (b *binder) result() (value, error) {
 		return value{}, errors.New("the function returns nothing")
 	}
 	ret := &spec.Fetch{Op: spec.Retval}
-	size, ptr := t.Size(), int64(b.site.Arch.PtrSize)
 	switch {
 	case b.site.Data.Go(b.site.At):
 		return value{}, errors.New("where Go's functions return values is not described: use registers")
-	case !isAggregate(t):
-		if hasFloat(t) {
-			return value{}, errors.New("it is returned in a floating-point register, which is not read")
-		}
-		if size > ptr {
-			return value{}, fmt.Errorf("a %s is returned in two registers, which are not put together", typeName(t))
-		}
-		return value{typ: t, val: ret}, nil
-	case b.site.Data.CPlus(b.site.At) && b.site.Arch.Name == "amd64" && size > 2*ptr: // as in C
-		return value{typ: t, addr: ret}, nil
-	case !b.site.Data.C(b.site.At):
+	case b.site.psABI():
+		return b.resultC(t, ret)
+	case isAggregate(t) && !b.site.Data.C(b.site.At):
 		return value{}, fmt.Errorf("how a %s is returned by a function that is not of C is not known", typeName(t))
-	case b.site.Arch.Name != "amd64":
+	case isAggregate(t):
 		return value{}, fmt.Errorf("how a %s is returned on %s is not known", typeName(t), b.site.Arch.Name)
-	case size > 2*ptr: // in memory, and its address in the register
-		return value{typ: t, addr: ret}, nil
 	case hasFloat(t):
-		return value{}, errors.New("parts of it are returned in floating-point registers, which are not read")
-	case size <= ptr:
-		return value{typ: t, val: ret}, nil
+		return value{}, errors.New("it is returned in a floating-point register, which is not read")
+	case t.Size() > int64(b.site.Arch.PtrSize):
+		return value{}, fmt.Errorf("a %s is returned in two registers, which are not put together", typeName(t))
 	}
-	second := uint64(1) // DWARF's number of rdx
-	return value{typ: t, pieces: []source.Piece{
-		{Bits: 64, Location: source.Location{Value: &source.Expr{Op: source.OpReg, N: 0}}},
-		{Bits: uint64(8 * (size - ptr)), Location: source.Location{Value: &source.Expr{Op: source.OpReg, N: second}}},
-	}}, nil
+	return value{typ: t, val: ret}, nil
+}
+
+// resultC is what a function of C or C++ returns on x86-64.
+func (b *binder) resultC(t dwarf.Type, ret *spec.Fetch) (value, error) {
+	if b.site.byAddress(t) { // in memory, and its address in the register
+		return value{typ: t, addr: ret}, nil
+	}
+	cs, err := b.site.classes(t)
+	switch {
+	case err != nil:
+		return value{}, fmt.Errorf("how a %s is returned is not known", typeName(t))
+	case slices.Contains(cs, memory):
+		return value{typ: t, addr: ret}, nil
+	case slices.Equal(cs, []class{integer}):
+		return value{typ: t, val: ret}, nil
+	case !isAggregate(t) && t.Size() > 8 && slices.Contains(cs, integer):
+		return value{}, fmt.Errorf("a %s is returned in two registers, which are not put together", typeName(t))
+	case !slices.ContainsFunc(cs, func(c class) bool { return c != none }):
+		return value{typ: t, val: &spec.Fetch{Op: spec.Imm}}, nil
+	case !slices.Contains(cs, integer):
+		return value{}, errors.New("it is returned in a floating-point register, which is not read")
+	}
+	regs, left := make([]arch.Reg, len(cs)), []arch.Reg{b.site.Arch.Ret, arch.DX}
+	for i, c := range cs {
+		regs[i] = arch.NoReg
+		if c == integer {
+			regs[i], left = left[0], left[1:]
+		}
+	}
+	return b.site.inWords(t, regs)
 }
 
 func isAggregate(t dwarf.Type) bool {
@@ -86,130 +101,88 @@ type Parameter struct {
 	Regs []arch.Reg // where all its words are, if it is a structure or array in registers
 	Pos  int64      // where not: its place in memory, behind the stack pointer
 	Err  error      // why neither is known
+
+	at place // by the rules of the convention; of what is only in part in registers that are read, too
 }
 
 // Parameters are those of the function that a site is in: each in the register that debug data names for the
 // entry or, in code that is not optimized, by the rules of the C ABI.
 func (s *Site) Parameters() (out []Parameter) {
-	n := int64(0) // how many of the ABI's registers are taken; far below 0 where that is not known
-	const unknown = -1 << 32
+	a := &allotment{site: s, psABI: s.psABI()}
+	all := s.Data.Variables(s.At)
 	switch ret := s.Data.ResultType(s.At); {
 	case s.Data.Go(s.At):
-		n = unknown
-	case ret == nil || !isAggregate(ret):
-	case !s.Data.C(s.At) || s.Arch.Name != "amd64":
-		n = unknown
-	case ret.Size() > 16:
-		n = 1 // where to put it comes first
+		a.lose(errUnknown)
+	case !s.Unoptimized || slices.ContainsFunc(all, func(v *source.Variable) bool { return v.Param && !v.Fixed() }):
+		a.lose(errUnknown) // the optimizer may have left out what nobody needs
+	case ret == nil:
+	case !a.psABI && isAggregate(ret):
+		a.lose(errUnknown)
+	case a.psABI && s.hidden(ret):
+		a.ints = 1
 	}
-	all := s.Data.Variables(s.At)
-	if !s.Unoptimized || slices.ContainsFunc(all, func(v *source.Variable) bool { return v.Param && !v.Fixed() }) {
-		n = unknown // the optimizer may have left out what nobody needs
-	}
-	floats := int64(0) // how many of the ABI's registers for them are taken
+	known := a.lost == nil
 	for _, v := range all {
 		if !v.Param || v.Out {
 			break
 		}
 		p := Parameter{Name: v.Name, Type: v.Type, Reg: arch.NoReg}
-		whole := v.Type != nil && !isAggregate(v.Type) && !hasFloat(v.Type) && v.Type.Size() <= int64(s.Arch.PtrSize)
-		_, float := source.Plain(v.Type).(*dwarf.FloatType)
-		l, err := v.Where()
-		if err != nil {
-			l = source.Location{}
-		}
-		reg, inReg := s.passedIn(l)
-		pos, inMemory := s.passedAt(l)
-		inMemory = inMemory && !v.AwaitsPrologue()
-		// A structure of at most two words: by the C ABI each has a register, or it lies on the stack.
-		words, sse, known := s.words(v.Type)
-		fits := known && n >= 0 && n+words <= int64(len(s.Arch.Args)) && floats+sse <= floatArgs
-		regs := s.passedInPieces(l, v.Type)
-		switch {
-		case regs != nil:
-			p.Regs = regs
-		case inReg && isAggregate(v.Type) && v.Type.Size() <= int64(s.Arch.PtrSize):
-			p.Reg, p.Regs = reg, []arch.Reg{reg}
-		case inReg:
-			p.Reg = reg
-		case inMemory:
-			p.Pos = pos
-		case whole && n >= 0 && n < int64(len(s.Arch.Args)):
-			p.Reg = s.Arch.Args[n]
-		case fits && sse == 0:
-			p.Regs = s.Arch.Args[n : n+words]
-		default:
-			p.Err = fmt.Errorf("%s is not in a register when the function is called", v.Name)
-		}
-		switch {
-		case whole:
-			n++
-		case float && s.Arch == arch.AMD64 && v.Type.Size() <= 8: // it has registers of its own
-			floats++
-		case float && s.Arch == arch.AMD64: // a long double lies on the stack
-		case fits:
-			n, floats = n+words, floats+sse
-		case known && n >= 0: // it lies on the stack
-		case isAggregate(v.Type) && v.Type.Size() > 16 && s.Arch == arch.AMD64 && s.Data.C(s.At): // it lies on the stack
-		default:
-			n = unknown // what follows it is anywhere
+		at, err := a.next(v.Type)
+		if !known || err != nil {
+			p.located(s, v)
+		} else {
+			p.placed(at)
 		}
 		out = append(out, p)
 	}
 	return out
 }
 
-// floatArgs is how many registers x86-64's C ABI has for floating-point arguments.
-const floatArgs = 8
-
-// words is how many registers of either kind x86-64's C ABI passes a structure of at most two words in; false where it is none.
-func (s *Site) words(t dwarf.Type) (ints, sse int64, ok bool) {
-	if !isAggregate(t) || t.Size() <= 0 || t.Size() > 16 || s.Arch != arch.AMD64 || !s.Data.C(s.At) {
-		return 0, 0, false
-	}
-	for at := int64(0); at < t.Size(); at += 8 {
-		number, float, ok := s.classes(t, at, at+8)
-		switch {
-		case !ok:
-			return 0, 0, false
-		case number || !float:
-			ints++
-		default:
-			sse++
-		}
-	}
-	return ints, sse, true
+// hidden tells whether a function that returns a type is told where to put it, before all its arguments.
+func (s *Site) hidden(t dwarf.Type) bool {
+	cs, err := s.classes(t)
+	return s.byAddress(t) || err == nil && slices.Contains(cs, memory)
 }
 
-// classes tells whether numbers and whether floating-point numbers begin from lo to hi bytes behind the beginning of a type.
-func (s *Site) classes(t dwarf.Type, lo, hi int64) (number, float, ok bool) {
-	switch u := source.Plain(t).(type) {
-	case *dwarf.FloatType:
-		return false, lo <= 0 && 0 < hi, u.Size() <= 8
-	case *dwarf.ComplexType:
-		return false, true, u.Size() <= 16
-	case *dwarf.ArrayType:
-		for i := range max(0, u.Count) {
-			n, f, ok := s.classes(u.Type, lo-i*u.Type.Size(), hi-i*u.Type.Size())
-			if !ok {
-				return false, false, false
-			}
-			number, float = number || n, float || f
-		}
-		return number, float, true
-	case *dwarf.StructType:
-		for _, m := range s.Data.Complete(u).Field {
-			n, f, ok := s.classes(m.Type, lo-m.ByteOffset, hi-m.ByteOffset)
-			if !ok {
-				return false, false, false
-			}
-			number, float = number || n, float || f
-		}
-		return number, float, true
-	case nil:
-		return false, false, false
+// placed is a parameter where the convention has put it.
+func (p *Parameter) placed(at place) {
+	p.at = at
+	switch {
+	case at.address:
+		p.Err = fmt.Errorf("%s is passed by its address", p.Name)
+	case at.nothing:
+		p.Err = fmt.Errorf("%s has nothing that is passed", p.Name)
+	case at.stacked:
+		p.Pos = at.at
+	case slices.Contains(at.regs, arch.NoReg):
+		p.Err = fmt.Errorf("%s is passed in a register for floating-point numbers, which is not read", p.Name)
+	case len(at.regs) == 1 && isAggregate(p.Type):
+		p.Reg, p.Regs = at.regs[0], at.regs
+	case len(at.regs) == 1:
+		p.Reg = at.regs[0]
+	default:
+		p.Regs = at.regs
 	}
-	return lo <= 0 && 0 < hi, false, t.Size() <= 8
+}
+
+// located is a parameter where debug data says that it is at the function's first instruction.
+func (p *Parameter) located(s *Site, v *source.Variable) {
+	l, err := v.Where()
+	if err != nil || v.Fixed() && s.Unoptimized && v.AwaitsPrologue() {
+		l = source.Location{}
+	}
+	if reg, ok := s.passedIn(l); ok && !(v.Fixed() && s.Unoptimized) { // a register of the function's own
+		p.Reg = reg
+		if isAggregate(v.Type) && v.Type.Size() <= int64(s.Arch.PtrSize) {
+			p.Regs = []arch.Reg{reg}
+		}
+	} else if regs := s.passedInPieces(l, v.Type); regs != nil {
+		p.Regs = regs
+	} else if pos, ok := s.passedAt(l); ok && !v.AwaitsPrologue() {
+		p.Pos = pos
+	} else {
+		p.Err = fmt.Errorf("%s is not in a register when the function is called", v.Name)
+	}
 }
 
 // passedIn is the register that a parameter's location at the function's entry names.
@@ -259,18 +232,33 @@ func (s *Site) passedAt(l source.Location) (int64, bool) {
 
 // atEntry is a parameter at the function's first instruction, where code that is not optimized has not brought it to
 // its place yet; false for what is none, or is passed in another way.
-func (b *binder) atEntry(name string) (value, bool) {
+func (b *binder) atEntry(name string) (value, error, bool) {
 	for _, p := range b.site.Parameters() {
-		switch {
-		case p.Name != name:
+		if p.Name != name {
+			continue
+		}
+		reg := func(r arch.Reg) *spec.Fetch { return &spec.Fetch{Op: spec.Reg, Name: b.site.Arch.RegName(r)} }
+		stack := func() *spec.Fetch { return plus(reg(b.site.Arch.SP), uint64(p.Pos)) }
+		switch at := p.at; {
+		case at.nothing:
+			return value{typ: p.Type, val: &spec.Fetch{Op: spec.Imm}}, nil, true
+		case at.address && at.stacked:
+			p.Pos = at.at
+			return value{typ: p.Type, addr: load(stack())}, nil, true
+		case at.address:
+			return value{typ: p.Type, addr: reg(at.regs[0])}, nil, true
 		case p.Reg != arch.NoReg:
-			return value{typ: p.Type, val: &spec.Fetch{Op: spec.Reg, Name: b.site.Arch.RegName(p.Reg)}}, true
-		case p.Err == nil && p.Regs == nil:
-			sp := &spec.Fetch{Op: spec.Reg, Name: b.site.Arch.RegName(b.site.Arch.SP)}
-			return value{typ: p.Type, addr: plus(sp, uint64(p.Pos))}, true
+			return value{typ: p.Type, val: reg(p.Reg)}, nil, true
+		case p.Regs != nil && at.regs == nil: // as debug data has it, which knows more
+			return value{}, nil, false
+		case at.regs != nil:
+			v, err := b.site.inWords(p.Type, at.regs)
+			return v, err, true
+		case p.Err == nil:
+			return value{typ: p.Type, addr: stack()}, nil, true
 		}
 	}
-	return value{}, false
+	return value{}, nil, false
 }
 
 // passed is a parameter at the function's return, as it was passed.
@@ -279,8 +267,17 @@ func (b *binder) passed(name string) (value, error) {
 		if p.Name != name {
 			continue
 		}
-		if i := slices.Index(b.site.Arch.Args, p.Reg); i >= 0 {
-			return value{typ: p.Type, val: &spec.Fetch{Op: spec.ArgN, N: int64(i + 1)}}, nil
+		arg := func(r arch.Reg) *spec.Fetch {
+			if i := slices.Index(b.site.Arch.Args, r); i >= 0 {
+				return &spec.Fetch{Op: spec.ArgN, N: int64(i + 1)}
+			}
+			return nil
+		}
+		if at := p.at; at.address && !at.stacked {
+			return value{typ: p.Type, addr: arg(at.regs[0])}, nil
+		}
+		if f := arg(p.Reg); f != nil {
+			return value{typ: p.Type, val: f}, nil
 		}
 		return value{}, fmt.Errorf("%s is not in a register when the function is called: its value is not kept for the return", name)
 	}

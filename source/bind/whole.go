@@ -16,6 +16,7 @@ const (
 	maxMembers = 16 // of one struct
 	maxElems   = 5  // of an array or a container whose elements have parts, or are texts
 	maxParts   = 64 // of one value, in all
+	maxWords   = 16 // bytes of an array that is in registers
 	maxOthers  = 4  // what a thing is not, for that it is the one that is left, itself included
 )
 
@@ -85,14 +86,18 @@ func (w *parts) value(path string, v value, depth int) bool {
 			w.optional(path, v, t, depth), w.tuple(path, v, t, depth), w.length(path, v, t):
 			return true
 		}
-		if t.Kind == "union" && v.addr == nil {
-			return false
-		}
 		w.members(path, v, depth)
 		return true
 	case *dwarf.ArrayType:
-		if _, err := w.printed(v); err == nil || v.addr == nil || t.Count < 1 {
+		if _, err := w.printed(v); err == nil || t.Count < 1 {
 			return false
+		}
+		most := int64(maxElems)
+		if v.addr == nil {
+			most = maxWords
+			if w.site.Data.IsVector(t) || t.Size() > maxWords {
+				return false
+			}
 		}
 		if depth >= maxDepth {
 			w.more(path)
@@ -100,7 +105,7 @@ func (w *parts) value(path string, v value, depth int) bool {
 		}
 		w.number(below(path, spec.PartCount), &spec.Fetch{Op: spec.Imm, N: t.Count})
 		size := max(0, t.Type.Size())
-		for i := range min(t.Count, maxElems) {
+		for i := range min(t.Count, most) {
 			if e, err := w.site.part(v, i*size, size, t.Type); err == nil {
 				w.part(below(path, fmt.Sprintf("[%d]", i)), e, depth+1)
 			}
