@@ -30,9 +30,14 @@ func Call(sp *spec.Spec, site *Site, lenient bool) ([]spec.Arg, error) {
 	return Args(&c, site, lenient)
 }
 
-// Plain tells whether a definition has a $retval that is told no type: debug data has one for it.
+// Plain tells whether a definition has a $retval that is told no type, its condition included: debug data has one for it.
 func Plain(sp *spec.Spec) bool {
-	return sp.Kind == spec.Return && slices.ContainsFunc(sp.Args, func(a spec.Arg) bool { return plain(&a) })
+	if sp.Kind != spec.Return {
+		return false
+	}
+	return slices.ContainsFunc(sp.Args, func(a spec.Arg) bool { return plain(&a) }) || sp.If != nil && slices.ContainsFunc(Leaves(sp.If.Expr), func(e *spec.Expr) bool {
+		return e.Op == spec.ExprDollar && e.Name == "retval"
+	})
 }
 
 func plain(a *spec.Arg) bool {

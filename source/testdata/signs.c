@@ -16,7 +16,14 @@ __attribute__((noinline)) void look(struct held *p, enum high v, enum low w, str
 
 __attribute__((noinline)) enum high last(int n) { __asm__ volatile("" : : : "memory"); return n ? TOP : ONE; }
 
+__attribute__((noinline)) unsigned ret_first(int n) { __asm__ volatile("" : : : "memory"); return n; }
+__attribute__((noinline)) int ret_second(int n) { __asm__ volatile("" : : : "memory"); return n; }
+__attribute__((noinline)) double ret_third(int n) { __asm__ volatile("" : : : "memory"); return n; }
+
 int main(void) {
+	ret_first(-16);
+	ret_second(-16);
+	ret_third(-16);
 	struct held a = {RUN, LESS, TOP, 1}, b = {READ | RUN, MORE, 0x90000001u, 2};
 	look(&a, TOP, LESS, b);
 	look(&b, 0x90000001u, MORE, a);
