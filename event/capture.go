@@ -159,6 +159,10 @@ func (c *Capture) follow(f *fetch, ctx *Context) (word uint64, ok bool) {
 		word = ctx.Regs[f.reg]
 	case LoadData:
 		word = uint64(ctx.Data)
+	case LoadComputed:
+		if word, ok = f.computed.number(c, ctx); !ok {
+			return 0, false
+		}
 	case LoadEntry:
 		regs := ctx.Entry
 		if regs == nil {

@@ -48,6 +48,9 @@ type fetch struct {
 	count *fetch // counted: how many elements or bytes there are ...
 	end   bool   // ... or where they end
 
+	computed *computed // LoadComputed
+	nested   int       // how deep it lies in computations
+
 	null   bool    // the sink: at a null pointer is a 0, or nothing
 	nulls  uint32  // bit i: hop i of a null pointer is a 0
 	guards []guard // in the order of their hops
@@ -174,6 +177,8 @@ func (c *Capture) walk(f *fetch, x *spec.Fetch, depth int) error {
 		return fmt.Errorf("%s %w", x.Expr, ErrTypeInfo)
 	case spec.AllArgs, spec.Locals:
 		return fmt.Errorf("%s %w", x, ErrTypeInfo)
+	case spec.Compute:
+		return c.compute(f, x, f.nested)
 	case spec.Plus:
 		if x.Inner == nil || depth > maxDeref {
 			return errors.New("an offset from nothing")

@@ -15,6 +15,8 @@ type Load struct {
 	Reg    arch.Reg // LoadReg, LoadEntry
 	N      uint64   // LoadConst
 	Hops   []uint64 // negative ones wrap
+	Op     string   // LoadComputed: as DWARF names operations ...
+	A, B   *Load    // ... the numbers that it is of; B is nil where it is of one
 
 	As    LoadAs
 	Off   uint64 // from the word to what As reads
@@ -54,14 +56,15 @@ type LoadGuard struct {
 type LoadSource uint8
 
 const (
-	LoadConst  LoadSource = iota // Load.N
-	LoadReg                      // a register at the hit
-	LoadEntry                    // a register as it was at the function's entry
-	LoadComm                     // the thread's name
-	LoadText                     // nothing is read: a constant text
-	LoadData                     // where a watched access's data is
-	LoadStack                    // who called
-	LoadThread                   // the ids of process and thread: tgid << 32 | tid. No definition has it; filters do
+	LoadConst    LoadSource = iota // Load.N
+	LoadReg                        // a register at the hit
+	LoadEntry                      // a register as it was at the function's entry
+	LoadComm                       // the thread's name
+	LoadText                       // nothing is read: a constant text
+	LoadData                       // where a watched access's data is
+	LoadStack                      // who called
+	LoadComputed                   // Load.Op of Load.A and Load.B
+	LoadThread                     // the ids of process and thread: tgid << 32 | tid. No definition has it; filters do
 )
 
 // LoadAs is what a Load makes of its word.
@@ -103,6 +106,14 @@ func (f *fetch) load() Load {
 			out.Minus = &minus
 		}
 		l.Guards = append(l.Guards, out)
+	}
+	if k := f.computed; k != nil {
+		a := k.a.load()
+		l.Op, l.A = k.op, &a
+		if k.b != nil {
+			b := k.b.load()
+			l.B = &b
+		}
 	}
 	if f.sink == LoadTextAt {
 		l.Most = f.typ.Most

@@ -11,14 +11,14 @@ import (
 type Op uint8
 
 const (
-	OpConst  Op = iota // N
-	OpAddr             // N: an address of the file, to which where it is loaded is added
-	OpReg              // the register of DWARF's number N
-	OpEntry            // A, as it was when the function was entered
-	OpThread           // the address of N in the thread's storage of the module
-	OpLoad             // the Size bytes at A
-	OpAdd              // A + B
-	OpOther            // something else, told in What
+	OpConst   Op = iota // N
+	OpAddr              // N: an address of the file, to which where it is loaded is added
+	OpReg               // the register of DWARF's number N
+	OpEntry             // A, as it was when the function was entered
+	OpThread            // the address of N in the thread's storage of the module
+	OpLoad              // the Size bytes at A
+	OpAdd               // A + B
+	OpCompute           // What of A and B, or of A alone, as DWARF names operations
 )
 
 // Expr is a value or an address, as a computation from registers and memory.
@@ -296,12 +296,13 @@ func constant(c *cursor, op byte) uint64 {
 // compute does the operations on the stack.
 func (m *machine) compute(c *cursor, op byte) error {
 	if a, ok := arithmetic[op]; ok {
+		e := &Expr{Op: OpCompute, What: a.name}
 		x, err := m.pop()
-		if err == nil && !a.one {
-			_, err = m.pop()
+		if e.A = x; err == nil && !a.one {
+			e.B = x
+			e.A, err = m.pop()
 		}
-		_ = x
-		m.push(&Expr{Op: OpOther, What: a.name})
+		m.push(e)
 		return err
 	}
 	switch op {
@@ -349,7 +350,7 @@ func (m *machine) compute(c *cursor, op byte) error {
 		case op == opPlus:
 			m.push(&Expr{Op: OpAdd, A: a, B: b})
 		default:
-			m.push(&Expr{Op: OpOther, What: "minus"})
+			m.push(&Expr{Op: OpCompute, What: "minus", A: a, B: b})
 		}
 	case opPlusUconst:
 		a, err := m.pop()

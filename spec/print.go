@@ -130,7 +130,11 @@ func (f *Fetch) String() string {
 			if g.Minus != nil {
 				text += "-" + g.Minus.String()
 			}
-			text += fmt.Sprintf("%s%d:%d}", op, g.N, g.Size)
+			text += fmt.Sprintf("%s%d:%d", op, g.N, g.Size)
+			if g.At != 0 {
+				text += fmt.Sprintf("@%d", g.At)
+			}
+			text += "}"
 		}
 		if f.Count != nil {
 			text += "[" + f.Count.String() + "]"
@@ -140,6 +144,15 @@ func (f *Fetch) String() string {
 		return text
 	case Imm:
 		return fmt.Sprintf(`\%d`, f.N)
+	case Compute:
+		text := f.Name + "("
+		if f.Name == "load" {
+			text = fmt.Sprintf("load%d(", 8*f.N)
+		}
+		if text += f.Inner.String(); f.Other != nil {
+			text += "," + f.Other.String()
+		}
+		return text + ")"
 	case ImmStr:
 		return `\"` + f.Name + `"`
 	case DataAddr:

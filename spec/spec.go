@@ -148,6 +148,7 @@ const (
 	StackTrace           // stack: the functions that were called, up to here
 	Plus                 // Inner + N, which is not read: of what names have been turned into
 	Maybe                // Inner, or 0 where Guard does not hold: of these, and read through only
+	Compute              // Name of Inner and Other, as DWARF names operations; load is the N bytes that Inner reads
 )
 
 // Fetch is where an argument's value comes from.
@@ -157,6 +158,7 @@ type Fetch struct {
 	N      int64
 	User   bool    // Deref: user memory was asked for ("u")
 	Inner  *Fetch  // Deref
+	Other  *Fetch  // Compute: the second number
 	Count  *Fetch  // Deref: how many lie there, where the target says so; of a type with Counted
 	End    *Fetch  // Deref: the same, told by where they end
 	Nil    bool    // Deref: at a null pointer is a 0
@@ -193,7 +195,7 @@ func (f *Fetch) Equal(o *Fetch) bool {
 		return f == o
 	}
 	return f.Op == o.Op && f.Name == o.Name && f.N == o.N && f.User == o.User &&
-		slices.Equal(f.Fields, o.Fields) && f.Expr.Equal(o.Expr) && f.Inner.Equal(o.Inner) &&
+		slices.Equal(f.Fields, o.Fields) && f.Expr.Equal(o.Expr) && f.Inner.Equal(o.Inner) && f.Other.Equal(o.Other) &&
 		f.Count.Equal(o.Count) && f.End.Equal(o.End) && f.Nil == o.Nil && f.Guard.equal(o.Guard)
 }
 

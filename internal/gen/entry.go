@@ -33,7 +33,7 @@ func wanted(regs []arch.Reg, l *event.Load) []arch.Reg {
 	for i := range l.Guards {
 		regs = wanted(wanted(regs, l.Guards[i].Of), l.Guards[i].Minus)
 	}
-	return wanted(regs, l.Length)
+	return wanted(wanted(wanted(regs, l.A), l.B), l.Length)
 }
 
 // entryProgram puts them into the call's private data.

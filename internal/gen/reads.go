@@ -55,8 +55,16 @@ func (c *context) reads(l *event.Load) error {
 			return err
 		}
 	}
+	for _, of := range []*event.Load{l.A, l.B} {
+		if of == nil {
+			continue
+		}
+		if err := c.reads(of); err != nil {
+			return err
+		}
+	}
 	switch l.Source {
-	case event.LoadConst, event.LoadComm, event.LoadThread:
+	case event.LoadComputed, event.LoadConst, event.LoadComm, event.LoadThread:
 		return nil
 	case event.LoadReg, event.LoadEntry:
 		if c.word(l.Reg) < 0 {
@@ -96,7 +104,7 @@ func roomsOf(l *event.Load) int {
 
 // canFault tells whether it reads memory.
 func canFault(l *event.Load) bool {
-	return l.Source != event.LoadComm && (l.As != event.LoadWord || len(l.Hops) > 0)
+	return l.Source == event.LoadComputed || l.Source != event.LoadComm && (l.As != event.LoadWord || len(l.Hops) > 0)
 }
 
 func isText(l *event.Load) bool {

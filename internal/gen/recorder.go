@@ -501,6 +501,8 @@ func (g *writer) word(f *event.Load, elem int) {
 	switch f.Source {
 	case event.LoadEntry:
 		g.entryWord(f.Reg)
+	case event.LoadComputed:
+		g.computedWord(f, elem)
 	case event.LoadReg:
 		g.load(bpf.R3, bpf.R6, g.ctx.Word*g.ctx.word(f.Reg))
 	case event.LoadThread:

@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"slices"
 
 	"kprobe/arch"
 	"kprobe/source"
@@ -95,6 +96,9 @@ func both(a, b *spec.Guard) *spec.Guard {
 
 // lower turns what debug data computes into a fetch.
 func (s *Site) lower(e *source.Expr) (*spec.Fetch, error) {
+	if s.Arch.PtrSize != 8 && (e.Op == source.OpCompute || e.Op == source.OpAdd && e.B.Op != source.OpConst) {
+		return nil, errors.New("where it is takes a computation, which is done with 64 bits only")
+	}
 	switch e.Op {
 	case source.OpConst:
 		return &spec.Fetch{Op: spec.Imm, N: int64(e.N)}, nil
@@ -114,25 +118,43 @@ func (s *Site) lower(e *source.Expr) (*spec.Fetch, error) {
 		reg := &spec.Fetch{Op: spec.Reg, Name: s.Arch.RegName(s.Arch.ThreadPtr)}
 		return plus(reg, e.N-s.Thread), nil
 	case source.OpAdd:
-		if e.B.Op != source.OpConst {
-			return nil, errors.New("where it is takes a computation, which is not done")
-		}
 		a, err := s.lower(e.A)
 		if err != nil {
 			return nil, err
 		}
-		return plus(a, e.B.N), nil
+		if e.B.Op == source.OpConst {
+			return plus(a, e.B.N), nil
+		}
+		b, err := s.lower(e.B)
+		return s.compute("plus", a, b), err
 	case source.OpLoad:
-		if e.Size != s.Arch.PtrSize {
-			return nil, errors.New("it takes a load that is shorter than a pointer, which is not done")
-		}
 		a, err := s.lower(e.A)
 		if err != nil {
 			return nil, err
 		}
-		return load(a), nil
+		if e.Size == s.Arch.PtrSize {
+			return load(a), nil
+		}
+		if !slices.Contains([]int{1, 2, 4}, e.Size) {
+			return nil, fmt.Errorf("it takes a load of %d bytes, which is not done", e.Size)
+		}
+		f := s.compute("load", load(a), nil)
+		f.N = int64(e.Size)
+		return f, nil
+	case source.OpCompute:
+		a, err := s.lower(e.A)
+		if err != nil || e.B == nil {
+			return s.compute(e.What, a, nil), err
+		}
+		b, err := s.lower(e.B)
+		return s.compute(e.What, a, b), err
 	}
 	return nil, fmt.Errorf("where it is takes a computation (%s), which is not done", e.What)
+}
+
+// compute is a fetch of what debug data computes.
+func (s *Site) compute(what string, a, b *spec.Fetch) *spec.Fetch {
+	return &spec.Fetch{Op: spec.Compute, Name: what, Inner: a, Other: b}
 }
 
 // value is what an expression of the source stands for: at an address, in a register, or in pieces.
@@ -226,7 +248,68 @@ func (s *Site) part(v value, off, size int64, t dwarf.Type) (value, error) {
 	if isAggregate(t) && bits == 8*size {
 		return several, nil
 	}
-	return value{}, errors.New("it is split between registers in the middle, which is not put together")
+	return s.together(v, 8*off, 8*size, t)
+}
+
+var errSplit = errors.New("it is split between registers in the middle, which is not put together")
+
+// together makes a number of bits that lie in several pieces, from lo on.
+func (s *Site) together(v value, lo, bits int64, t dwarf.Type) (value, error) {
+	if bits > 64 || bits < 1 || s.Arch.PtrSize != 8 || s.Arch.Order.String() == "BigEndian" {
+		return value{}, errSplit
+	}
+	var sum *spec.Fetch
+	number := func(op string, a *spec.Fetch, n uint64) *spec.Fetch {
+		return s.compute(op, a, &spec.Fetch{Op: spec.Imm, N: int64(n)})
+	}
+	begin, found := int64(0), int64(0)
+	for _, p := range v.pieces {
+		end := begin + int64(p.Bits)
+		from, to := max(begin, lo), min(end, lo+bits)
+		at := from - begin
+		begin = end
+		if from >= to {
+			continue
+		}
+		if !p.Known() && v.lack != nil {
+			return value{}, v.lack
+		} else if !p.Known() {
+			return value{}, fmt.Errorf("this part of it is %w", source.ErrOptimized)
+		}
+		in, err := s.place(p.Location, t)
+		switch {
+		case err != nil:
+			return value{}, err
+		case in.addr != nil && v.when == nil && slices.Contains([]uint64{8, 16, 32}, p.Bits):
+			in.val = s.compute("load", load(in.addr), nil)
+			in.val.N = int64(p.Bits / 8)
+		case in.val == nil || p.Bits > 64:
+			return value{}, errSplit
+		}
+		part := in.val
+		if at != 0 {
+			part = number("shr", part, uint64(at))
+		}
+		if width := to - from; width < 64 {
+			part = number("and", part, 1<<width-1)
+		}
+		if from > lo {
+			part = number("shl", part, uint64(from-lo))
+		}
+		if found += to - from; sum == nil {
+			sum = part
+		} else {
+			sum = s.compute("or", sum, part)
+		}
+	}
+	if found != bits { // pieces that are not mentioned
+		return value{}, fmt.Errorf("this part of it is %w", source.ErrOptimized)
+	}
+	out := value{typ: t, val: sum, bits: bits, when: v.when}
+	if bits == 64 {
+		out.bits = 0
+	}
+	return out, nil
 }
 
 // word is a value as a fetch that gives it, for what goes on from it: a pointer.
