@@ -182,6 +182,7 @@ func (f *File) classOf(s *dwarf.StructType) *class {
 		e, err := r.Next()
 		if err != nil || e == nil || e.Tag == 0 {
 			whole.Field = slices.DeleteFunc(whole.Field, func(f *dwarf.StructField) bool { return f == nil })
+			shorten(&whole)
 			return c
 		}
 		if e.Tag == dwarf.TagVariantPart && e.Children {
@@ -201,7 +202,7 @@ func (f *File) classOf(s *dwarf.StructType) *class {
 				member++
 				continue
 			}
-			if t != nil && member < len(s.Field) && IsReference(t) {
+			if t != nil && member < len(s.Field) && (IsReference(t) || shortened(s.Field[member].Type, t)) {
 				m := *s.Field[member]
 				m.Type = t
 				whole.Field[member] = &m
@@ -220,6 +221,35 @@ func (f *File) classOf(s *dwarf.StructType) *class {
 		}
 		if e.Children {
 			r.SkipChildren()
+		}
+	}
+}
+
+// shortened tells whether debug/dwarf has made an array one of no elements: as it does to one before a member at the same offset, which a static
+// member or a bit-field seems to be, since old compilers wrote arrays of none as such of one.
+func shortened(as, t dwarf.Type) bool {
+	a, ok := as.(*dwarf.ArrayType)
+	own, is := t.(*dwarf.ArrayType)
+	return ok && is && a.Count == 0 && own.Count > 0
+}
+
+// shorten does so with those arrays of one element that have no room in their struct.
+func shorten(s *dwarf.StructType) {
+	for i, m := range s.Field {
+		a, ok := m.Type.(*dwarf.ArrayType)
+		if !ok || a.Count != 1 || s.Kind == "union" {
+			continue
+		}
+		end := s.ByteSize
+		for _, next := range s.Field[i+1:] {
+			if next.Name != "" && next.BitSize == 0 && next.ByteOffset >= m.ByteOffset { // no base class
+				end = min(end, next.ByteOffset)
+			}
+		}
+		if m.ByteOffset+a.Size() > end {
+			none, copied := *a, *m
+			none.Count, copied.Type = 0, &none
+			s.Field[i] = &copied
 		}
 	}
 }

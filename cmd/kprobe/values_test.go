@@ -87,6 +87,8 @@ func TestStaticMembers(t *testing.T) {
 		hold(t, path, []cValues{
 			{"p:ev look *p s", []string{`p={a=3,name="abcd",b=4} s="hello"`}},
 			{"p:ev look p->b if p->name == \"abcd\"", []string{"b=4"}},
+			// An array that a bit-field or a static member follows has its elements.
+			{"p:ev hear *t n->v n->n", []string{`t={tag="RIFF",f=2,g=3} v={1,2,3} n=4`}},
 		})
 		refused(t, run(t, "trace", "p look p->count", "--", path), "has no member \"count\": it has a, name, b")
 	}
