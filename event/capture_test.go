@@ -280,7 +280,7 @@ func (g *generator) typ() spec.Type {
 	if t.Base == spec.Enumeration && g.n(2) == 1 {
 		t.Base = spec.UnsignedEnum
 	}
-	if t.Base == spec.String && t.Array == 0 {
+	if (t.Base == spec.String || t.Base == spec.UString) && t.Array == 0 {
 		t.Most = g.n(40)
 	}
 	return t

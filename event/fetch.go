@@ -340,7 +340,7 @@ func typeOf(arg *spec.Arg, a *arch.Arch) (spec.Type, error) {
 	if ofBits(&t) && (t.BitW < 1 || t.BitO < 0 || t.BitO > 8*t.Size-t.BitW) {
 		return t, fmt.Errorf("type %s: bits outside of the container", t.Written)
 	}
-	if t.Most < 0 || t.Most > maxText || t.Most != 0 && (t.Array != 0 || t.Base != spec.String) {
+	if t.Most < 0 || t.Most > maxText || t.Most != 0 && (t.Array != 0 || t.Base != spec.String && t.Base != spec.UString) {
 		return t, fmt.Errorf("type %s: text of at most %d bytes", t.Written, t.Most)
 	}
 	if t.Counted && t.Array == 0 && !isText(t.Base) {

@@ -70,7 +70,7 @@ func TestArraysOfCharacters(t *testing.T) {
 				`tag="RIFF" kind="WAVE" n=1094861636 mac={0,1,2,3,4,255} small={-1,0,1} name={"ab","cde"} one="x"`,
 				`tag="RIF" kind="" n=0 mac={0,0,0,0,0,0} small={0,0,0} name={"",""} one=""`}},
 			{"p:ev look p->long_one", []string{`long_one="` + strings.Repeat("x", 300) + `"`, `long_one=""`}},
-			{"p:ev look e=*at_end t=p->tag:string", []string{`e="LAST" t="RIFF"`, `e="L" t="RIF"`}},
+			{"p:ev look e=*at_end t=p->tag:string u=p->kind:ustring", []string{`e="LAST" t="RIFF" u="WAVE"`, `e="L" t="RIF" u=""`}},
 			{`p:ev look p->n if p->tag == "RIFF"`, []string{"n=1094861636"}},
 			{`p:ev look p->n if p->tag == "RIF"`, []string{"n=0"}},
 			{`p:ev look p->n if p->tag != "RIFF" || *at_end ~ "LA*"`, []string{"n=1094861636", "n=0"}},
