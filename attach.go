@@ -86,7 +86,7 @@ func (s *Session) register(ps []*Kprobe) (err error) {
 func (s *Session) prepareAll(b *batch, ps []*Kprobe) (left []*Kprobe, err error) {
 	var refused *BatchError
 	for i, p := range ps {
-		if err := checkNew(p); err != nil {
+		if err := errors.Join(s.on.Ended(), checkNew(p)); err != nil {
 			return nil, &BatchError{i, named(p, err)}
 		}
 		before, watches, wait := b.Mark(), len(b.watches), len(b.wait)
@@ -179,13 +179,10 @@ func (s *Session) Symbols() *symbol.Space { return s.on.Image.Space }
 // Refresh looks at what the target has mapped now. Not from a handler (EDEADLK).
 // Errors: ESRCH.
 func (s *Session) Refresh() (err error) {
-	if err := s.begin(); err != nil {
+	if err := s.beginUse(); err != nil {
 		return err
 	}
 	defer s.end(&err)
-	if err := s.usable(); err != nil {
-		return err
-	}
 	return s.refresh()
 }
 
@@ -194,13 +191,10 @@ func (s *Session) Refresh() (err error) {
 // Not from a handler (EDEADLK), which has Symbols. Errors: ENOENT, EADDRNOTAVAIL;
 // EINVAL where it is bound to the kernel's code; ESRCH.
 func (s *Session) Lookup(symbolName string) (loc symbol.Loc, err error) {
-	if err := s.begin(); err != nil {
+	if err := s.beginUse(); err != nil {
 		return loc, err
 	}
 	defer s.end(&err)
-	if err := s.usable(); err != nil {
-		return loc, err
-	}
 	return s.on.Image.Symbol(symbolName)
 }
 

@@ -281,9 +281,10 @@ func (s *Session) Exited() (target.Exit, bool) {
 func (s *Session) LastStop() time.Duration { return s.on.Owner.LastStop() }
 
 // Close removes every probe, puts every byte and every return address back,
-// and lets the target go on. Not from a handler (EDEADLK). A second Close
-// returns os.ErrClosed.
+// and lets the target go on. A registration that is being planned is given up (ESRCH).
+// Not from a handler (EDEADLK). A second Close returns os.ErrClosed.
 func (s *Session) Close() error {
+	s.on.End()
 	if err := s.begin(); err != nil {
 		return err
 	}

@@ -15,13 +15,18 @@ func (s *Session) begin() error {
 	return nil
 }
 
+// beginUse is begin for a call that needs the target. Errors: EDEADLK, ESRCH.
+func (s *Session) beginUse() error { return s.beginIf(s.usable) }
+
 // beginChange is begin for a call that changes the target. Errors: EDEADLK, EPERM, ESRCH.
-func (s *Session) beginChange() error {
+func (s *Session) beginChange() error { return s.beginIf(s.changeable) }
+
+func (s *Session) beginIf(may func() error) error {
 	err := s.begin()
 	if err != nil {
 		return err
 	}
-	if err = s.changeable(); err != nil {
+	if err = may(); err != nil {
 		s.unlock()
 	}
 	return err

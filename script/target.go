@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -265,6 +266,9 @@ func (r *Run) dismiss(t *target) error {
 		r.past[t.number] = t.session.Symbols()
 	}
 	err := t.session.Close()
+	if errors.Is(err, os.ErrClosed) {
+		err = nil // a caller has, who gave it up
+	}
 	r.missing.before += t.missed()
 	return errors.Join(err, t.programs.Free())
 }

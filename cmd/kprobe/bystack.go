@@ -80,7 +80,7 @@ func (r *statRequest) byStack(to io.Writer, defs []string) (err error) {
 	}
 	t := tr.tracing(defs)
 	t.sink = counts.take
-	if err := tr.open(t); err != nil {
+	if err := tr.open(t, signals); err != nil {
 		return err
 	}
 	began := time.Now()

@@ -99,7 +99,7 @@ func (r *graphRequest) graph(places []string) (err error) {
 	t := r.tracing(nil)
 	t.calls = newCalls(t, places, r.kernel.at != "", dst, r.depth, r.minTime, drawn)
 	t.sink = t.calls.sink
-	if err := r.open(t); err != nil {
+	if err := r.open(t, signals); err != nil {
 		t.calls.close()
 		return err
 	}

@@ -62,12 +62,12 @@ func (g guest) dial() (*kernel.Target, error) {
 }
 
 // open opens a session on a kernel.
-func (g guest) open(o *kprobe.Options) (*kprobe.Session, error) {
+func (g guest) open(p *placing, o *kprobe.Options) (*kprobe.Session, error) {
 	k, err := g.dial()
 	if err != nil {
 		return nil, err
 	}
-	s, err := kprobe.Open(k, o)
+	s, err := p.open(k, o)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kernel %s: %w", g.at, err), ignoreClosed(k.Close()))
 	}
@@ -87,7 +87,7 @@ func lasted(s *kprobe.Session) error {
 
 // attachKernel opens a tracing's session on a kernel.
 func (t *tracing) attachKernel(g guest, o *kprobe.Options) error {
-	s, err := g.open(o)
+	s, err := g.open(t.placing, o)
 	if err == nil {
 		t.sessions = append(t.sessions, s)
 	}

@@ -7,6 +7,7 @@
 //	stat.go      counts and times; bystack.go, counts by who called
 //	top.go       a live table of calls; top_screen.go, what it shows; top_callers.go, who calls the chosen one
 //	script.go    scripts in bpftrace's language
+//	placing.go   signals that come before the probes are in place
 //	plan.go      what a definition would do; jumps.go, where jumps can be
 //	list.go      the probes on a process, and where none may be
 //	doctor.go    whether a process can be probed
@@ -75,9 +76,13 @@ func status(err error) int {
 // statusOf is status for those who tell errors in words of their own.
 func statusOf(err error, tell func(error)) int {
 	var exit exitStatus
+	var interrupted *interruptedError
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &interrupted):
+		tell(err)
+		return interrupted.status()
 	case errors.As(err, &exit):
 		return int(exit)
 	}

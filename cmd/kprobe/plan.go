@@ -59,7 +59,8 @@ of their instructions, how many can be probed by a jump, and by which tactic:
 // planProgram tells it of a program, which is started for it and ends before its first instruction.
 func (r *request) planProgram(w io.Writer, defs []string) error {
 	signals := catchSignals()
-	var t tracing
+	t := tracing{placing: placingUntil(nil)}
+	defer t.placing.done(nil)
 	if err := t.start(r.program, &kprobe.Options{Report: report}); err != nil {
 		t.abort()
 		return err

@@ -21,6 +21,7 @@ import (
 // was started for it, and on their children where those are followed.
 type tracing struct {
 	sessions []*kprobe.Session // the children's are not among them
+	placing  *placing          // while they are opened, and probes are placed
 	program  *os.Process       // the one started, nil for none
 	defs     []string
 	sink     func(*event.Event)
@@ -37,6 +38,7 @@ type tracing struct {
 	past     []event.Count            // of children that are over
 	lost     []recording.Loss         // of these
 	children map[*kprobe.Session]bool // that are not
+	coming   map[*kprobe.Session]bool // children that probes are being placed in
 	closing  bool
 	alive    sync.WaitGroup
 }
@@ -77,7 +79,7 @@ func (t *tracing) attach(pids []int, o *kprobe.Options) error {
 		if err != nil {
 			return err
 		}
-		s, err := kprobe.Open(p, o)
+		s, err := t.placing.open(p, o)
 		if err != nil {
 			return errors.Join(fmt.Errorf("process %d: %w", pid, err), ignoreClosed(p.Close()))
 		}
@@ -97,7 +99,8 @@ func (t *tracing) start(argv []string, o *kprobe.Options) error {
 	if err != nil {
 		return err
 	}
-	s, err := kprobe.Open(p, o)
+	t.placing.started(t.program)
+	s, err := t.placing.open(p, o)
 	if err != nil {
 		t.program.Kill()
 		return errors.Join(fmt.Errorf("start %s: %w", argv[0], err), ignoreClosed(p.Close()))
@@ -179,19 +182,28 @@ func (t *tracing) warnLossy() {
 func (t *tracing) follow(s *kprobe.Session) {
 	tr := t.tracer(s)
 	tr.Patient = true
-	if err := tr.Add(t.definitions(s)...); err != nil {
-		report(fmt.Errorf("process %d: %w", s.Target().PID(), err))
-	}
 	t.mu.Lock()
 	closing := t.closing
+	t.coming[s] = true
+	t.mu.Unlock()
+	var err error
+	if !closing {
+		err = tr.Add(t.definitions(s)...)
+	}
+	t.mu.Lock()
+	delete(t.coming, s)
+	closing = t.closing
 	if !closing {
 		t.children[s] = true
 		t.tracers = append(t.tracers, tr)
 		t.alive.Go(func() { t.outlive(s, tr) })
 	}
 	t.mu.Unlock()
-	if closing {
-		t.end(s)
+	switch {
+	case closing:
+		t.end(s) // it has been, perhaps
+	case err != nil:
+		report(fmt.Errorf("process %d: %w", s.Target().PID(), err))
 	}
 }
 
@@ -249,7 +261,8 @@ func (t *tracing) run() <-chan struct{} {
 func (t *tracing) close() error {
 	t.mu.Lock()
 	t.closing = true
-	all := slices.AppendSeq(slices.Clone(t.sessions), maps.Keys(t.children))
+	all := slices.Collect(maps.Keys(t.coming)) // first: the parent's end waits for them
+	all = slices.AppendSeq(append(all, t.sessions...), maps.Keys(t.children))
 	clear(t.children)
 	t.mu.Unlock()
 	var errs []error
@@ -267,7 +280,7 @@ func (t *tracing) close() error {
 // end ends one session, and waits for the children that were on their way.
 func (t *tracing) end(s *kprobe.Session) error {
 	early := lasted(s)
-	err := s.Close()
+	err := ignoreClosed(s.Close())
 	<-s.Done()
 	if err != nil {
 		return fmt.Errorf("%v: %w", subject{pid: s.Target().PID()}, err)

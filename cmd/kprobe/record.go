@@ -62,7 +62,7 @@ func (r *traceRequest) record(defs []string, o recording.Options) (err error) {
 	w := recording.NewWriter(f, recording.Head{Began: time.Now(), Host: host, Definitions: defs, Processes: r.pids}, o)
 	t := r.tracing(defs)
 	t.record = w
-	if err := r.open(t); err != nil {
+	if err := r.open(t, signals); err != nil {
 		return errors.Join(err, w.Close(recording.End{}))
 	}
 	began := time.Now()
@@ -93,17 +93,18 @@ func (r *traceRequest) record(defs []string, o recording.Options) (err error) {
 
 // tracing is sessions to be, as the flags ask for them.
 func (r *traceRequest) tracing(defs []string) *tracing {
-	return &tracing{defs: defs, stops: r.stops, strict: r.strict, ownOnly: r.ownOnly, buffer: int(r.buffer), children: make(map[*kprobe.Session]bool)}
+	return &tracing{defs: defs, stops: r.stops, strict: r.strict, ownOnly: r.ownOnly, buffer: int(r.buffer), children: make(map[*kprobe.Session]bool), coming: make(map[*kprobe.Session]bool)}
 }
 
-// open opens the sessions and puts the definitions to work, or lets everything go.
-func (r *traceRequest) open(t *tracing) error {
+// open opens the sessions and puts the definitions to work, unless a signal comes, or lets everything go.
+func (r *traceRequest) open(t *tracing, signals <-chan os.Signal) error {
 	o := &kprobe.Options{Report: report}
 	if r.follow {
 		o.Follow = t.follow
 	}
 	var err error
 	defer progress("attaching, reading symbols, placing probes")()
+	t.placing = placingUntil(signals)
 	switch {
 	case r.program != nil:
 		err = t.start(r.program, o)
@@ -117,6 +118,7 @@ func (r *traceRequest) open(t *tracing) error {
 	if err == nil {
 		err = t.arm()
 	}
+	err = t.placing.done(err)
 	if err == nil && r.out != nil {
 		err = r.out.start()
 	}

@@ -80,16 +80,16 @@ variables: of both, what is not 0.`,
 }
 
 // open opens a session on what is meant.
-func (r *runRequest) open() (*kprobe.Session, error) {
+func (r *runRequest) open(pl *placing) (*kprobe.Session, error) {
 	o := &kprobe.Options{Report: report}
 	if r.kernel.at != "" {
-		return r.kernel.open(o)
+		return r.kernel.open(pl, o)
 	}
 	p, err := ptrace.Attach(r.pids[0])
 	if err != nil {
 		return nil, err
 	}
-	s, err := kprobe.Open(p, o)
+	s, err := pl.open(p, o)
 	if err != nil {
 		return nil, errors.Join(err, ignoreClosed(p.Close()))
 	}
@@ -290,22 +290,23 @@ func (r *runRequest) run(w io.Writer, object string) (err error) {
 		return err
 	}
 	signals := catchSignals()
-	s, err := r.open()
+	pl := placingUntil(signals)
+	s, err := r.open(pl)
 	if err != nil {
-		return err
+		return pl.done(err)
 	}
 	defer func() {
 		early := lasted(s)
-		if err = errors.Join(err, s.Close()); err == nil {
+		if err = errors.Join(err, ignoreClosed(s.Close())); err == nil {
 			err = early
 		}
 	}()
 	programs, err := loadKnown(s, c, at)
 	if err != nil {
-		return err
+		return pl.done(err)
 	}
 	probes, err := programs.Attach(at...)
-	if err != nil {
+	if err = pl.done(err); err != nil {
 		return r.elsewhere(err, c)
 	}
 	for _, name := range programs.Unplaced(at...) {

@@ -260,12 +260,14 @@ func (r *scriptRequest) run(args []string) (err error) {
 	o.Several, o.Newcomers = users != nil || len(r.pids) > 1, users != nil
 	signals := catchSignals()
 	several := &joining{request: r, users: users}
-	session, program, err := r.target(several)
+	pl := placingUntil(signals)
+	defer pl.done(nil)
+	session, program, err := r.target(several, pl)
 	if err != nil {
-		return err
+		return pl.done(err)
 	}
 	if session != nil {
-		defer func() { err = errors.Join(err, session.Close()) }()
+		defer func() { err = errors.Join(err, ignoreClosed(session.Close())) }()
 	}
 	if program != nil {
 		o.CPID, o.PID = program.Pid, program.Pid
@@ -312,7 +314,7 @@ func (r *scriptRequest) run(args []string) (err error) {
 	if _, inside := s.Points(); r.dry && session == nil && inside > 0 {
 		return s.Verify() // there is nothing to attach to
 	}
-	code, err := r.work(s, session, program, several, signals)
+	code, err := r.work(s, session, program, several, signals, pl)
 	if err = errors.Join(err, out.Flush()); err == nil && code != 0 {
 		return exitStatus(code)
 	}
@@ -320,12 +322,12 @@ func (r *scriptRequest) run(args []string) (err error) {
 }
 
 // work runs the script to its end.
-func (r *scriptRequest) work(s *script.Script, session *kprobe.Session, program *os.Process, several *joining, signals <-chan os.Signal) (code int, err error) {
+func (r *scriptRequest) work(s *script.Script, session *kprobe.Session, program *os.Process, several *joining, signals <-chan os.Signal, pl *placing) (code int, err error) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)
 	defer signal.Stop(asked)
 	run, err := s.Start(session)
-	if err != nil {
+	if err = pl.done(err); err != nil {
 		r.kill(program)
 		if run != nil {
 			_, _ = run.Close() // what it says is of no use behind that
@@ -390,13 +392,13 @@ func (r *scriptRequest) kill(program *os.Process) {
 
 // target attaches to the process, starts the command, or connects to the kernel; nil
 // where the script is to have none.
-func (r *scriptRequest) target(several *joining) (*kprobe.Session, *os.Process, error) {
+func (r *scriptRequest) target(several *joining, pl *placing) (*kprobe.Session, *os.Process, error) {
 	o := &kprobe.Options{Report: report, Mapped: several.mapped}
 	var p *ptrace.Process
 	var err error
 	switch {
 	case r.kernel.at != "":
-		s, err := r.kernel.open(o)
+		s, err := r.kernel.open(pl, o)
 		return s, nil, err
 	case r.command != "":
 		argv := words(r.command)
@@ -420,8 +422,9 @@ func (r *scriptRequest) target(several *joining) (*kprobe.Session, *os.Process, 
 		if program, err = os.FindProcess(p.PID()); err != nil {
 			return nil, nil, err
 		}
+		pl.started(program)
 	}
-	s, err := kprobe.Open(p, o)
+	s, err := pl.open(p, o)
 	if err != nil {
 		r.kill(program)
 		return nil, nil, errors.Join(err, ignoreClosed(p.Close()))

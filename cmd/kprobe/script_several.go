@@ -27,9 +27,10 @@ type joining struct {
 	request *scriptRequest
 	users   *script.Users // nil: those that were named
 	run     atomic.Pointer[script.Run]
-	failed  error          // why it could not begin
-	coming  sync.WaitGroup // those that have executed a program just now
-	warned  int            // processes that were not to be had
+	ctx     context.Context // is over when the run is to end
+	failed  error           // why it could not begin
+	coming  sync.WaitGroup  // those that have executed a program just now
+	warned  int             // processes that were not to be had
 }
 
 // mapped is told of what a process has mapped or executed.
@@ -42,6 +43,7 @@ func (j *joining) mapped(s *kprobe.Session) {
 // begin has the processes join that there are, and then, until the context ends, those that come. The result is
 // closed when that is over.
 func (j *joining) begin(ctx context.Context) <-chan struct{} {
+	j.ctx = ctx
 	ended := make(chan struct{})
 	pids := j.request.pids
 	if j.users != nil {
@@ -217,7 +219,18 @@ func (j *joining) open(p *ptrace.Process, executes bool) error {
 		}
 	}
 	defer close(joined)
-	return j.run.Load().Join(s)
+	return j.put(s)
+}
+
+// put has a session join, which is given up when the run is to end: nothing is told of that.
+func (j *joining) put(s *kprobe.Session) error {
+	closed := make(chan error, 1)
+	stop := context.AfterFunc(j.ctx, func() { closed <- ignoreClosed(s.Close()) })
+	err := j.run.Load().Join(s)
+	if !stop() {
+		return <-closed
+	}
+	return err
 }
 
 // patience is how long what a process has executed may take to load its libraries.
@@ -246,7 +259,7 @@ func loads(pid int) bool {
 // follow has a child join, which waits for that.
 func (j *joining) follow(s *kprobe.Session) {
 	pid := s.Target().PID()
-	if err := j.run.Load().Join(s); err != nil && proc.Thread(pid).HasMemory() {
+	if err := j.put(s); err != nil && proc.Thread(pid).HasMemory() {
 		j.warn(pid, err)
 	}
 }

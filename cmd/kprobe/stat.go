@@ -76,7 +76,7 @@ for it, it comes at the program's end or after TIME, on standard error; the prog
 func (r *statRequest) stat(w io.Writer, defs []string) (err error) {
 	signals := catchSignals()
 	var t tracing
-	stats, left, err := t.count(&r.request, defs)
+	stats, left, err := t.count(&r.request, defs, signals)
 	if err != nil {
 		t.abort()
 		return err

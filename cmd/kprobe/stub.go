@@ -37,7 +37,7 @@ func (t *tracing) attachStub(a stub, o *kprobe.Options) error {
 		return err
 	}
 	o.Unlisted = true // its process id may be another host's
-	s, err := kprobe.Open(g, o)
+	s, err := t.placing.open(g, o)
 	if err != nil {
 		return errors.Join(fmt.Errorf("stub %s: %w", a, err), ignoreClosed(g.Close()))
 	}

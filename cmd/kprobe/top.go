@@ -81,7 +81,7 @@ func (r *topRequest) top(defs []string) (err error) {
 	signals := catchSignals()
 	var t tracing
 	defer func() { err = errors.Join(err, t.close()) }()
-	stats, left, err := t.count(&r.request, defs)
+	stats, left, err := t.count(&r.request, defs, signals)
 	if err != nil {
 		return err
 	}
@@ -154,10 +154,12 @@ func (r *topRequest) top(defs []string) (err error) {
 	}
 }
 
-// count opens the sessions, and counts what definitions hit in each.
-func (t *tracing) count(r *request, defs []string) (stats []*trace.Stat, left []trace.LeftOut, err error) {
+// count opens the sessions, and counts what definitions hit in each, unless a signal comes.
+func (t *tracing) count(r *request, defs []string, signals <-chan os.Signal) (stats []*trace.Stat, left []trace.LeftOut, err error) {
 	o := &kprobe.Options{Report: report}
 	defer progress("attaching, reading symbols, placing probes")()
+	t.placing = placingUntil(signals)
+	defer func() { err = t.placing.done(err) }()
 	switch {
 	case r.program != nil:
 		err = t.start(r.program, o)

@@ -137,7 +137,7 @@ func (r *traceRequest) trace(defs []string) (err error) {
 			out.sink(e)
 		}
 	}
-	if err := r.open(t); err != nil {
+	if err := r.open(t, signals); err != nil {
 		return err
 	}
 	began := time.Now()

@@ -117,6 +117,10 @@ type Change struct {
 	// Later tells, in the stop, that the commit had better wait for another one, a moment later. nil: never. It is asked a
 	// few times, and then the commit is as good as it can be.
 	Later func() bool
+
+	// Over tells, at every step before the commit, that nobody wants the change any more: it is given up with that error. nil: it
+	// is wanted. Errors: any.
+	Over func() error
 }
 
 // stops is how many there are for a commit that had better wait.
@@ -146,6 +150,9 @@ func (c *Change) Do(t Target) error {
 	done := false
 	pause := time.Millisecond
 	for left, later := stops, true; err == nil && later; left-- {
+		if err = c.over(); err != nil {
+			break
+		}
 		err = t.Frozen(func() error {
 			if later = left > 1 && c.Later != nil && c.Later(); later {
 				return nil
@@ -179,8 +186,18 @@ func (c *Change) plan() (begun int, err error) {
 		if err := p.Plan(); err != nil {
 			return begun, err
 		}
+		if err := c.over(); err != nil {
+			return begun, err
+		}
 	}
 	return begun, nil
+}
+
+func (c *Change) over() error {
+	if c.Over == nil {
+		return nil
+	}
+	return c.Over()
 }
 
 // prepare does what can be done before the stop.
@@ -196,12 +213,18 @@ func (c *Change) prepare(t Target) error {
 		if err := t.Frozen(func() error { return together(t, func() error { return each(some) }) }); err != nil {
 			return err
 		}
+		if err := c.over(); err != nil {
+			return err
+		}
 	}
 	for _, p := range c.Parts {
 		fills = append(fills, p.Fills()...)
 	}
 	for _, f := range fills {
 		if err := t.Meanwhile(f); err != nil {
+			return err
+		}
+		if err := c.over(); err != nil {
 			return err
 		}
 	}

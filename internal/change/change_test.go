@@ -249,6 +249,33 @@ func TestMapsInFewStops(t *testing.T) {
 	}
 }
 
+// A change that nobody wants any more is given up at the next step, and what was planned is dropped. When the commit has begun it is
+// too late.
+func TestOver(t *testing.T) {
+	errOver := errors.New("over")
+	for at := 1; ; at++ {
+		l := &log{state: "runs"}
+		asked := 0
+		c := &Change{Parts: []Part{&part{log: l, name: "a", maps: 1}, &part{log: l, name: "b"}}, Over: func() error {
+			if asked++; asked >= at {
+				return errOver
+			}
+			return nil
+		}}
+		err := c.Do(l)
+		done := strings.Join(l.steps, "; ")
+		if asked < at {
+			if err != nil || !strings.Contains(done, "b adopt") || at < 6 {
+				t.Errorf("asked %d times: %v, %s", asked, err, done)
+			}
+			return
+		}
+		if err != errOver || asked != at || strings.Contains(done, "commit") || !strings.HasSuffix(done, "a drop") {
+			t.Errorf("over at question %d: %v after %d, %s", at, err, asked, done)
+		}
+	}
+}
+
 // What fails because the target is not ready is tried again, from the plan on.
 func TestInsist(t *testing.T) {
 	l := &log{state: "runs"}

@@ -5,6 +5,7 @@ package ground
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"kprobe/arch"
@@ -41,7 +42,10 @@ type Ground[P any] struct {
 	Beyond []*text.Place // and what stands elsewhere
 
 	BlackList []arch.Blocked // the caller's
-	Report    func(error)
+
+	ending atomic.Bool // see End
+
+	Report func(error)
 }
 
 // New has nothing in the target yet. serve is owner.New's; what errors are to be told of report is.
@@ -188,3 +192,19 @@ func (g *Ground[P]) OwnFault(st target.Stop) bool {
 type own[P any] struct{ *Ground[P] }
 
 func (o own[P]) ReadAt(addr arch.Addr, p []byte) error { return o.Read(addr, p) }
+
+// End says that the session is about to be closed. A registration that is being planned asks Ended at each place, and gives up. A
+// handler may not close a session.
+func (g *Ground[P]) End() {
+	if !g.Owner.InHandler() {
+		g.ending.Store(true)
+	}
+}
+
+// Ended is owner.ErrClosed after End.
+func (g *Ground[P]) Ended() error {
+	if g.ending.Load() {
+		return owner.ErrClosed
+	}
+	return nil
+}

@@ -51,7 +51,7 @@ func (l *Links[P]) Apply(b *Batch[P], more change.Part) error {
 	slices.SortFunc(b.fresh, probed.ByAddr[P])
 	after := b.inside()
 	k.Around(b.fresh, after)
-	d := &parts.Detours[P]{Kit: k, After: after, Taken: func(a arch.Addr) bool { return k.On.Probed(a) || b.byAddr[a] != nil }}
+	d := &parts.Detours[P]{Kit: k, After: after, Taken: func(a arch.Addr) bool { return k.On.Probed(a) || b.byAddr[a] != nil }, Over: k.On.Ended}
 	w := k.Rewriting(func() probed.List[P] { return b.changing(d) })
 	at := &arriving[P]{b: b, d: d, text: w}
 	w.As = func() *probed.Outlook[P] { return at.look(b.plan(d)) }
@@ -68,6 +68,7 @@ func (l *Links[P]) Apply(b *Batch[P], more change.Part) error {
 			at,
 		},
 		Text: w,
+		Over: k.On.Ended,
 	}
 	if !k.On.T.OnOwner() { // else nothing is served while it waits
 		c.Later = at.later

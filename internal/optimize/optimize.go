@@ -105,7 +105,7 @@ func (o *Optimizer[P]) jumps() bool {
 	}
 	v.text = o.kit.Rewriting(func() probed.List[P] { return v.pts })
 	v.text.As = func() *probed.Outlook[P] { return soon }
-	c := &change.Change{What: "optimize", Parts: []change.Part{v}, Text: v.text}
+	c := &change.Change{What: "optimize", Parts: []change.Part{v}, Text: v.text, Over: on.Ended}
 	if err := c.Do(on.Owner); !errors.Is(err, syscall.ESRCH) {
 		on.Report(err)
 	}

@@ -23,6 +23,7 @@ type Detours[P comparable] struct {
 	Kit   *Kit[P]
 	After map[*probed.Point[P]][]P // for each point where they change, which they will be
 	Taken func(arch.Addr) bool     // where points will be
+	Over  func() error             // as change.Change has it
 
 	batch *inside.Batch                       // nil: no change, or adopted
 	at    map[*probed.Point[P]]*inside.Detour // nil: none any more
@@ -42,6 +43,11 @@ func (c *Detours[P]) Plan() error {
 	}
 	c.batch, c.at = k.Within.Begin(), make(map[*probed.Point[P]]*inside.Detour)
 	for _, pt := range slices.SortedFunc(maps.Keys(c.After), probed.ByAddr[P]) {
+		if c.Over != nil {
+			if err := c.Over(); err != nil {
+				return err
+			}
+		}
 		ps := c.After[pt]
 		if len(ps) == 0 {
 			c.at[pt] = nil
