@@ -31,6 +31,9 @@ type Batch[P comparable] struct {
 	fresh  []*probed.Point[P] // points that do not exist yet
 	byAddr map[arch.Addr]*probed.Point[P]
 	links  map[*probed.Point[P]][]P // what will be on points where that changes
+	linked []*probed.Point[P]       // these, in order, so that nothing is sorted or looked up while the target stands
+	with   [][]P                    // and what will be on each
+	met    []*probed.Point[P]       // of these those that exist already
 	points probed.List[P]           // all there will be
 }
 
@@ -146,15 +149,7 @@ func (b *Batch[P]) needs() []parts.Need[P] {
 }
 
 // altered are the points that come with the batch, and those at which other probes will be then.
-func (b *Batch[P]) altered() probed.List[P] {
-	altered := slices.Clone(b.fresh)
-	for pt := range b.links {
-		if b.byAddr[pt.Addr] != pt {
-			altered = append(altered, pt)
-		}
-	}
-	return altered
-}
+func (b *Batch[P]) altered() probed.List[P] { return slices.Concat(b.fresh, b.met) }
 
 // swapped is the point of the first return probe that swaps return addresses by a handler; nil for none.
 func (b *Batch[P]) swapped() *probed.Point[P] {
@@ -197,6 +192,14 @@ func (b *Batch[P]) plan(d *parts.Detours[P]) *probed.Outlook[P] {
 		}
 		b.links[pt] = ps
 	}
+	b.linked = slices.SortedFunc(maps.Keys(b.links), probed.ByAddr[P])
+	b.with, b.met = make([][]P, len(b.linked)), nil
+	for i, pt := range b.linked {
+		b.with[i] = b.links[pt]
+		if b.byAddr[pt.Addr] != pt {
+			b.met = append(b.met, pt)
+		}
+	}
 	table := b.l.kit.On.Points
 	b.points = patch.Merge(table.List, b.fresh, probed.ByAddr[P])
 	return &probed.Outlook[P]{Table: table, Points: b.points, Probes: b.links, Stays: d.Stays}
@@ -237,11 +240,11 @@ func (x *linking[P]) Commit() error {
 	on.View.Lock()
 	defer on.View.Unlock()
 	x.old = make(map[*probed.Point[P]][]P)
-	for pt, ps := range b.links {
+	for i, pt := range b.linked {
 		if pt.Live {
 			x.old[pt] = pt.Probes
 		}
-		pt.Probes = ps
+		pt.Probes = b.with[i]
 		on.Points.Refresh(pt)
 	}
 	for _, p := range b.Probes {
@@ -297,8 +300,7 @@ func (x *arriving[P]) hopes(pt *probed.Point[P]) bool {
 	if x.b.l.kit.On.Kind.Shared() || x.b.byAddr[pt.Addr] != pt {
 		return false
 	}
-	d := x.d.First(pt)
-	return d != nil && (x.room == nil || !x.room.Busy[d])
+	return x.d.First(pt) != nil
 }
 
 // later: a thread that does not stop may be under any of the jumps, which would all be traps for now. Most wait for a child
@@ -318,10 +320,8 @@ func (x *arriving[P]) Commit() (err error) {
 		return nil
 	}
 	on := x.b.l.kit.On
-	if x.room, err = inside.Vacate(on.T, on.Read, ds, nil); err == nil && len(x.room.Busy) > 0 {
-		o := on.Points.Present()
-		o.Stays = x.d.Stays
-		x.text.Anew(x.look(o))
+	if x.room, err = inside.Vacate(on.T, on.Read, ds, nil); err == nil {
+		x.text.Refuse(x.room.Busy)
 	}
 	return err
 }

@@ -188,8 +188,11 @@ func (v *vacating[P]) Commit() error {
 	} else if v.o.pause = 0; room.Again || later {
 		time.AfterFunc(giveWayDelay, v.o.again)
 	}
-	if len(v.jumps) < len(v.pts) || len(room.Busy) > 0 {
+	switch {
+	case on.Kind.OnCPUs() && (len(v.jumps) < len(v.pts) || len(room.Busy) > 0):
 		v.text.Anew(on.Points.Present()) // not all that was hoped for
+	case len(room.Busy) > 0:
+		v.text.Refuse(room.Busy)
 	}
 	return nil
 }

@@ -27,6 +27,8 @@ type Detours[P comparable] struct {
 
 	batch *inside.Batch                       // nil: no change, or adopted
 	at    map[*probed.Point[P]]*inside.Detour // nil: none any more
+	pts   []*probed.Point[P]                  // these, in order: a stop of the target goes through them
+	then  []*inside.Detour                    // and what each has then
 	lost  []arch.Range                        // planned, and not to be had
 
 	planned []*inside.Detour // in order of their sites
@@ -34,7 +36,7 @@ type Detours[P comparable] struct {
 
 func (c *Detours[P]) Plan() error {
 	k := c.Kit
-	c.batch, c.at, c.lost, c.planned = nil, nil, nil, nil
+	c.batch, c.at, c.lost, c.planned, c.pts, c.then = nil, nil, nil, nil, nil, nil
 	if len(c.After) == 0 {
 		return nil
 	}
@@ -50,7 +52,7 @@ func (c *Detours[P]) Plan() error {
 		}
 		ps := c.After[pt]
 		if len(ps) == 0 {
-			c.at[pt] = nil
+			c.set(pt, nil)
 			continue
 		}
 		d, err := c.plan(pt, ps)
@@ -58,11 +60,16 @@ func (c *Detours[P]) Plan() error {
 			return k.Probes.Named(ps[0], &errno.Error{Errno: syscall.EINVAL, Err: err})
 		}
 		k.Within.Runs(d, ps)
-		c.at[pt] = d
+		c.set(pt, d)
 		c.planned = append(c.planned, d)
 	}
 	c.batch.Finish()
 	return nil
+}
+
+func (c *Detours[P]) set(pt *probed.Point[P], d *inside.Detour) {
+	c.at[pt] = d
+	c.pts, c.then = append(c.pts, pt), append(c.then, d)
 }
 
 // changes tells whether a point's detour is another one then.
@@ -110,7 +117,7 @@ func (c *Detours[P]) Commit() error {
 	if err := c.batch.Commit(c.Kit.On.T); err != nil {
 		return err
 	}
-	for pt := range c.at {
+	for _, pt := range c.pts {
 		pt.Unready()
 	}
 	return nil
@@ -240,7 +247,8 @@ func (c *Detours[P]) Adopt() {
 	c.batch.Adopt()
 	c.batch = nil
 	k.On.Text.Unnoted()
-	for pt, d := range c.at {
+	for i, pt := range c.pts {
+		d := c.then[i]
 		if pt.Detour != nil && pt.Detour != d { // a first one may have come with the jump to it
 			k.Within.Retire(pt.Detour)
 		}

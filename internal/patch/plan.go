@@ -2,6 +2,7 @@ package patch
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -223,6 +224,20 @@ func Spans(ws []Write, page arch.Addr) []Span {
 		spans = append(spans, Span{Addr: w.Addr, Len: len(w.New), Writes: []Write{w}})
 	}
 	return spans
+}
+
+// Without takes writes out of spans, which are in order.
+func Without(spans []Span, ws []Write) []Span {
+	for _, w := range ws {
+		i, found := slices.BinarySearchFunc(spans, w.Addr, func(s Span, a arch.Addr) int { return cmp.Compare(s.Addr, a) })
+		if !found {
+			i--
+		}
+		if i >= 0 {
+			spans[i].Writes = slices.DeleteFunc(spans[i].Writes, func(o Write) bool { return o.Addr == w.Addr })
+		}
+	}
+	return slices.DeleteFunc(spans, func(s Span) bool { return len(s.Writes) == 0 })
 }
 
 // Check compares what was read of a span with what its writes expect.

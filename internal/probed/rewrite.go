@@ -119,6 +119,24 @@ func (w *Rewriting[P]) Anew(as *Outlook[P]) {
 	w.late = true
 }
 
+// Refuse has traps stand, in the stop, where jumps to some detours were planned.
+func (w *Rewriting[P]) Refuse(busy map[*inside.Detour]bool) {
+	if w.r == nil || len(busy) == 0 {
+		return
+	}
+	to := make(map[*text.Place]text.Kind, len(busy))
+	for _, c := range w.r.Changes() {
+		d := c.First
+		if d == nil {
+			d = c.Place.Detour
+		}
+		if c.To == text.Jump && busy[d] {
+			to[c.Place] = w.Table.Text.Armed()
+		}
+	}
+	w.r.Instead(to)
+}
+
 // Firsts are, in order, the detours of the jumps that are planned together with them.
 func (w *Rewriting[P]) Firsts() (ds []*inside.Detour) {
 	if w.r == nil {

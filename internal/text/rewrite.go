@@ -120,6 +120,39 @@ func (st *step) plan() {
 	st.spans = patch.Spans(ws, mem.LeastPage)
 }
 
+// Instead has something else come to some places than was planned. Only these are planned anew: there may be very many others, and the
+// target stands. A lifeline knows what it must of a place, whatever stands there.
+func (r *Rewrite) Instead(to map[*Place]Kind) {
+	for i := range r.steps {
+		r.steps[i].instead(to)
+	}
+}
+
+func (st *step) instead(to map[*Place]Kind) {
+	var other step
+	var taken []patch.Write
+	kept := make([]Change, 0, len(st.changes))
+	for _, c := range st.changes {
+		k, ok := to[c.Place]
+		if !ok {
+			kept = append(kept, c)
+			continue
+		}
+		taken = append(taken, c.write())
+		st.breaks = slices.DeleteFunc(st.breaks, func(b Change) bool { return b.Place == c.Place })
+		if c.From != k {
+			other.changes = append(other.changes, Change{Place: c.Place, From: c.From, To: k})
+		}
+	}
+	if len(kept) == len(st.changes) {
+		return
+	}
+	other.plan()
+	st.changes = append(kept, other.changes...)
+	st.spans = append(patch.Without(st.spans, taken), other.spans...)
+	st.breaks = append(st.breaks, other.breaks...)
+}
+
 // Changes are those that it makes, in order.
 func (r *Rewrite) Changes() []Change { return slices.Concat(r.steps[0].changes, r.steps[1].changes) }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"kprobe/arch"
+	"kprobe/internal/inject"
+	"kprobe/internal/inside"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/patch"
 	"kprobe/target"
@@ -154,5 +156,47 @@ func TestVanishedCode(t *testing.T) {
 	err := w.Plan(to(ps, Trap), all(ps)).CarryOut()
 	if !errors.Is(err, syscall.EFAULT) || err.Error() != "the code is not there any more: bad address" {
 		t.Errorf("%v", err)
+	}
+}
+
+// Something else comes to one of the places than was planned. All of it is carried out, or nothing.
+func TestInstead(t *testing.T) {
+	const left, size = 1, 5
+	jump := []byte{0xe9, 1, 2, 3, 4}
+	for _, bad := range []arch.Addr{0, base, base + 0x20, base + 0x1800} {
+		for _, other := range []Kind{Trap, Own} {
+			c, ps := nops(t, base, base+0x20, base+0x1800)
+			before := bytes.Clone(c.b)
+			c.bad = bad
+			w := NewWriter(c, nil, new(sync.Mutex), func(err error) {
+				if err != nil {
+					t.Errorf("reported: %v", err)
+				}
+			})
+			cs := to(ps, Jump)
+			for i, p := range ps {
+				cs[i].First = &inside.Detour{
+					Detour: &inject.Detour{Site: p.Addr}, Way: new(patch.Way),
+					Jump: patch.Write{Addr: p.Addr, Old: before[:size], New: jump},
+				}
+			}
+			r := w.Plan(cs, all(ps))
+			r.Instead(map[*Place]Kind{ps[left]: other})
+			want := bytes.Clone(before)
+			fails := bad != 0
+			if !fails {
+				copy(want[ps[0].Addr-base:], jump)
+				copy(want[ps[2].Addr-base:], jump)
+				if other == Trap {
+					want[ps[left].Addr-base] = 0xcc
+				}
+			}
+			if err := r.CarryOut(); err != nil != fails || !bytes.Equal(c.b, want) {
+				t.Errorf("cannot write at %v, %d instead: %v, % x ...", bad, other, err, c.b[:0x28])
+			}
+			if !fails && (ps[left].Text != other || ps[left].Detour != nil || ps[0].Text != Jump || ps[0].Detour == nil) {
+				t.Errorf("the texts are %v and %v", ps[0].Text, ps[left].Text)
+			}
+		}
 	}
 }
