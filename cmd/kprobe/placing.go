@@ -60,11 +60,18 @@ func (p *placing) end(sig os.Signal) {
 }
 
 func (p *placing) close(s *kprobe.Session) {
-	if err := s.Close(); err != nil {
+	if err := s.Close(); err != nil && !p.killed() {
 		p.mu.Lock()
 		p.failed = errors.Join(p.failed, ignoreClosed(fmt.Errorf("%v: %w", subject{pid: s.Target().PID()}, err)))
 		p.mu.Unlock()
 	}
+}
+
+// killed tells whether there is a program that was killed.
+func (p *placing) killed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.program != nil && p.heard != nil
 }
 
 // started takes in a program that was started.
@@ -77,9 +84,15 @@ func (p *placing) started(program *os.Process) {
 	}
 }
 
-// open opens a session on a target.
+// open opens a session on a target. Of a program that was killed meanwhile nothing is told.
 func (p *placing) open(t target.Target, o *kprobe.Options) (*kprobe.Session, error) {
-	s, err := kprobe.OpenContext(p, t, o)
+	own, tell := *o, o.Report
+	own.Report = func(err error) {
+		if !p.killed() {
+			tell(err)
+		}
+	}
+	s, err := kprobe.OpenContext(p, t, &own)
 	if err != nil {
 		return nil, err
 	}
