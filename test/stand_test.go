@@ -50,7 +50,7 @@ func (p *stood) WriteAt(a arch.Addr, b []byte) error {
 func (p *stood) Regs(th target.Thread, r *arch.Regs) error {
 	err := p.Process.Regs(th, r)
 	if p.under != 0 && p.stands.Load() {
-		r[arch.AMD64.PC] = uint64(p.under)
+		r[p.Process.Arch().PC] = uint64(p.under)
 	}
 	return err
 }
