@@ -1,4 +1,4 @@
-package test
+package conform
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 
 	"kprobe"
 	"kprobe/internal/testprog"
+	"kprobe/test/harness"
 )
 
 // Close does not wait for all of a registration to be planned: it is given up at the next place, and what was planned is gone.
@@ -14,8 +15,8 @@ func TestCloseGivesUpPlanning(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
 	want := p.Round("10")[0]
 	before, err := testprog.Look(p.Pid)
-	ok(t, err)
-	s := attach(t, p.Pid, nil)
+	harness.OK(t, err)
+	s := harness.Attach(t, p.Pid, nil)
 	closed := make(chan error, 1)
 	met := 0
 	// Two of a kind that cannot share their calls with the first: the batch asks each, one after the other.
@@ -38,7 +39,7 @@ func TestCloseGivesUpPlanning(t *testing.T) {
 	if met != 1 {
 		t.Errorf("%d probes were planned after that", met-1)
 	}
-	ok(t, testprog.Receive(t, "the session's end", testprog.Here, closed))
+	harness.OK(t, testprog.Receive(t, "the session's end", testprog.Here, closed))
 	if got := p.Round("10")[0]; got != want {
 		t.Errorf("it says %q, and before it said %q", got, want)
 	}

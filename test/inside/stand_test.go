@@ -1,4 +1,4 @@
-package test
+package inside
 
 import (
 	"sync/atomic"
@@ -9,6 +9,7 @@ import (
 	"kprobe/internal/testprog"
 	"kprobe/target"
 	"kprobe/target/ptrace"
+	"kprobe/test/harness"
 )
 
 // stood is a process of which is counted what is read and written in it while it stands. under is where its threads are said
@@ -62,11 +63,11 @@ func TestOneInTheWayOfMany(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "manyfns", "-O2"))
 	want := p.Round("1")[0]
 	process, err := ptrace.Attach(p.Pid)
-	ok(t, err)
+	harness.OK(t, err)
 	w := &stood{Process: process}
 	s, err := kprobe.Open(w, nil)
-	ok(t, err)
-	t.Cleanup(func() { detach(t, s) })
+	harness.OK(t, err)
+	t.Cleanup(func() { harness.Detach(t, s) })
 	all := s.Symbols().Match("manyfns", "many_*")
 	register := func(under arch.Addr) (moved int64, ps []*kprobe.Kprobe) {
 		t.Helper()
@@ -77,7 +78,7 @@ func TestOneInTheWayOfMany(t *testing.T) {
 			batch[i] = ps[i]
 		}
 		w.under = under
-		ok(t, s.Register(batch...))
+		harness.OK(t, s.Register(batch...))
 		moved = w.moved.Load()
 		w.under = 0
 		if got := p.Round("1")[0]; got != want {
@@ -88,7 +89,7 @@ func TestOneInTheWayOfMany(t *testing.T) {
 				t.Fatalf("%v has %d hits, want 1", all[i], k.Hits())
 			}
 		}
-		ok(t, s.Unregister(batch...))
+		harness.OK(t, s.Unregister(batch...))
 		return moved, ps
 	}
 	register(0) // what is mapped once
