@@ -161,7 +161,7 @@ func TestArgsRefused(t *testing.T) {
 	path, bare := testprog.Build(t, "args", "-O0"), testprog.Build(t, "args", "-O0", "-g0")
 	for _, tt := range []struct{ script, want string }{
 		{`uprobe:%:args_ints { print(args.nope); }`, "Can't find function parameter nope"},
-		{`uprobe:%:args_float { print(args.a); }`, "args.a cannot be read at uprobe:" + path + ":args_float: a is not in a register when the function is called"},
+		{`uprobe:%:args_float { print(args.a); }`, "args.a cannot be read at uprobe:" + path + ":args_float: a is passed in a register for floating-point numbers, which is not read"},
 		{`uprobe:%:args_struct { print(args.m); }`, "args.m cannot be read"},
 		{`uprobe:%:args_struct { print(args); }`, "args as a whole cannot be read"},
 		{`uprobe:%:args_none { print(args); }`, "args: args_none has no parameters"},

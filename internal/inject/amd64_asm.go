@@ -162,6 +162,18 @@ func (a *asm) lockInc(base arch.Reg, disp int) {
 	a.put(x86.Append([]byte{x86.PrefixLock}, a.word(), x86.OpInc, 0, mem(base, disp))...)
 }
 
+// lose is inc in a state that may be the sink's, which threads share.
+func (a *asm) lose(base arch.Reg, disp int) {
+	if a.narrow {
+		a.put(x86.AppendALUImm([]byte{x86.PrefixLock}, 4, x86.Add, mem(base, disp), 1)...)
+		a.now.phase = max(a.now.phase, Running)
+		a.put(x86.AppendALUImm([]byte{x86.PrefixLock}, 4, x86.Adc, mem(base, disp+4), 0)...)
+	} else {
+		a.put(x86.Append([]byte{x86.PrefixLock}, 8, x86.OpInc, 0, mem(base, disp))...)
+	}
+	a.now.phase = max(a.now.phase, Running)
+}
+
 // compare is cmp reg, with.
 func (a *asm) compare(reg, with arch.Reg) {
 	a.registers(x86.Cmp.ToRM(), reg, with)

@@ -327,13 +327,13 @@ func (b *builder) serve() {
 	b.later(missed, func() {
 		b.now.plain = true
 		if d.Missed != NoCounter {
-			b.inc(foundReg, counter(d.Missed))
+			b.lose(foundReg, counter(d.Missed))
 		}
 		for _, e := range d.Enters {
-			b.inc(foundReg, counter(e.Missed))
+			b.lose(foundReg, counter(e.Missed))
 		}
 		if ret != nil {
-			b.inc(foundReg, counter(ret.Missed))
+			b.lose(foundReg, counter(ret.Missed))
 		}
 		b.now.phase = After
 		if ret == nil {

@@ -285,8 +285,7 @@ func (s *Segment) Count(n int) { atomic.AddUint64(s.word(s.state(0)+counter(n)),
 // Uncount is for a thread that is put back before its instruction, which it will be counted at once more.
 func (s *Segment) Uncount(n int) { atomic.AddUint64(s.word(s.state(0)+counter(n)), ^uint64(0)) }
 
-// Lose counts a hit as one of a thread that there is no state for. Threads of the target may do that at the same time, and not
-// notice.
+// Lose counts a hit as one of a thread that there is no state for, as threads of the target may at the same time.
 func (s *Segment) Lose(n int) { atomic.AddUint64(s.word(s.state(s.Threads)+counter(n)), 1) }
 
 // newState gives out the next state that never was, and makes it; the sink where there is none.
