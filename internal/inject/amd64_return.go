@@ -204,11 +204,9 @@ func (b *builder) throughReturn() {
 	b.store(scratchReg, 0, instance)
 	b.now.returned = true
 	b.now.phase = Running
-	if ret.Data > 0 {
-		b.call(b.d.Area.routine("give_data"))
-	}
 	restored := newLabel()
-	if len(ret.Programs) > 0 {
+	if len(ret.Programs) > 0 || ret.Data > 0 {
+		// Before the private stack is used: where nobody is there, a forked child has it in common with its parent.
 		dead := newLabel()
 		b.alive(dead)
 		b.later(dead, func() {
@@ -216,6 +214,11 @@ func (b *builder) throughReturn() {
 			b.leave()
 			b.jmp(restored)
 		})
+	}
+	if ret.Data > 0 {
+		b.call(b.d.Area.routine("give_data"))
+	}
+	if len(ret.Programs) > 0 {
 		b.run(ret.Programs, ret.Hits, saved, nil)
 	} else if ret.Hits != NoCounter {
 		b.inc(foundReg, counter(ret.Hits))

@@ -254,6 +254,27 @@ func TestReturnOnOwnStack(t *testing.T) {
 	h.expectCalls(0)
 }
 
+// A call that returns when nobody is there leaves the private stack alone: a forked child has the same as its parent, at the same time.
+func TestReturnWithNobodyThere(t *testing.T) {
+	h := startHost(t, testLayout)
+	h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
+	const untouched = 0x1234567
+	dies := h.program(func(a *asm) {
+		a.storeConst(arch.R12, stateRSP, untouched)
+		a.movConst(arch.AX, uint64(h.seg.stateAddr(0))-uint64(h.seg.state(0))+headDead)
+		a.setByte(arch.AX, 0, 0x40)
+	})
+	none := h.program(func(*asm) {})
+	h.arm(h.detour("f_call", Detour{Hits: 3, Missed: 4, Return: &Return{ID: probe, Max: 100, Missed: 7, Hits: 8, Data: 8, Programs: []Program{none}}}))
+	h.arm(h.detour("f_lea", Detour{Hits: 13, Missed: 14, Programs: []Program{dies}}))
+	h.expectSum("on_own_stack", 0, 1, 0, 5, 5)
+	h.expectCounter(8, 0)
+	h.expectCounter(7, 1)
+	if got := h.seg.get(h.seg.state(0) + stateRSP); got&0xffffffff != untouched {
+		t.Errorf("%#x was left there", got)
+	}
+}
+
 // The entry's programs may say that the return is of no interest, and the
 // probe's may return at once.
 func TestVetoAndOverride(t *testing.T) {
