@@ -7,7 +7,7 @@ import (
 	"kprobe/spec"
 )
 
-// Floating tells whether a number of a condition is a floating-point number: one of the target's, one with a point, or what is computed
+// Floating tells whether a number of a condition is a floating-point number: one of the target's, one with a point, or one computed
 // with such. They are compared and computed as C does with double.
 func (c *Capture) Floating(e *spec.Expr) bool {
 	if k, ok := c.cond.Leaf[e]; ok {
@@ -24,7 +24,7 @@ func (c *Capture) Floating(e *spec.Expr) bool {
 	return false
 }
 
-// whole refuses what is done with integers only.
+// whole refuses the operations of integers.
 func (c *Capture) whole(e *spec.Expr) error {
 	for _, sub := range []*spec.Expr{e.L, e.R} {
 		if sub == nil || !c.Floating(sub) {
@@ -75,7 +75,7 @@ func (c *Capture) float(e *spec.Expr, values []Value, ctx *Context) (float64, er
 	return a / b, err
 }
 
-// compared tells whether a comparison of floating-point numbers holds: with what is no number, != does only.
+// compared tells whether a comparison of floating-point numbers holds: with NaN only != does.
 func compared(op string, a, b float64) bool {
 	switch op {
 	case "==":

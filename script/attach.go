@@ -315,7 +315,7 @@ func (t *target) spots(pt *point.Point) (all []spot, err error) {
 	return []spot{{name: full, offset: pt.Offset, text: pt.Text}}, nil
 }
 
-// spotIn is a function's place in a file that is mapped: who maps it later is looked at again then.
+// spotIn is a function's place in a mapped file: a process that maps it later is looked at again then.
 func (t *target) spotIn(module string, pt *point.Point) ([]spot, error) {
 	space := t.session.Symbols()
 	if len(space.ModulesNamed(module)) == 0 {

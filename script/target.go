@@ -267,7 +267,7 @@ func (r *Run) dismiss(t *target) error {
 	}
 	err := t.session.Close()
 	if errors.Is(err, os.ErrClosed) {
-		err = nil // a caller has, who gave it up
+		err = nil // the caller told it
 	}
 	r.missing.before += t.missed()
 	return errors.Join(err, t.programs.Free())

@@ -35,7 +35,7 @@ func (f *File) IsVector(t *dwarf.ArrayType) bool {
 	return is
 }
 
-// Alignment is what a type's entry says that it is aligned to; 0 for nothing.
+// Alignment is the one that a type's entry names, in bytes; 0 for none.
 func (f *File) Alignment(t dwarf.Type) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,7 +46,7 @@ func (f *File) Alignment(t dwarf.Type) int64 {
 	return 0
 }
 
-// ByAddress tells whether a class is passed by the address of a copy, as C++'s ABI has it for what is not copied by its bytes: a class with
+// ByAddress tells whether a class is passed by the address of a copy, as C++'s ABI has it for classes that are not copied by their bytes: a class with
 // a destructor, a copy constructor, virtual functions or bases of its own, or with a member or base of such a class. A compiler may say so; else
 // what is declared in the class does. A constructor that only default arguments make one that copies is taken for such.
 func (f *File) ByAddress(s *dwarf.StructType) bool {

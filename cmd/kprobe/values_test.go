@@ -94,7 +94,7 @@ func TestStaticMembers(t *testing.T) {
 	}
 }
 
-// TestFloatingConditions holds that floating-point numbers are compared as such, and that nothing holds of what is divided by 0.
+// TestFloatingConditions holds that floating-point numbers are compared as such, and that no comparison with a division by 0 holds.
 func TestFloatingConditions(t *testing.T) {
 	path := compiledSource(t, "gcc", "-O2", "-g", "floats.c")
 	hold(t, path, []cValues{

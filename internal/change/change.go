@@ -118,7 +118,7 @@ type Change struct {
 	// few times, and then the commit is as good as it can be.
 	Later func() bool
 
-	// Over tells, at every step before the commit, that nobody wants the change any more: it is given up with that error. nil: it
+	// Over tells, at every step before the commit, that the change is no longer wanted: it is given up with that error. nil: it
 	// is wanted. Errors: any.
 	Over func() error
 }

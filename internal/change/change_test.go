@@ -249,7 +249,7 @@ func TestMapsInFewStops(t *testing.T) {
 	}
 }
 
-// A change that nobody wants any more is given up at the next step, and what was planned is dropped. When the commit has begun it is
+// A change that is no longer wanted is given up at the next step, and its plans are dropped. When the commit has begun it is
 // too late.
 func TestOver(t *testing.T) {
 	errOver := errors.New("over")

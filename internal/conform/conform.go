@@ -76,7 +76,7 @@ var tests = []struct {
 	{"AfterClose", afterClose},
 }
 
-// engines are the tests of what the engine does alone, the same whatever the target is.
+// engines are the tests of the engine alone: they are the same for all targets.
 var engines = []string{"MaxActive", "EntryHandlerVeto", "PrivateData", "HandlersAreOptional", "PanickingHandler", "SameStructTwice", "JprobeRefused",
 	"JprobeBadPointers", "UnregisterBadEntries", "NoRegistrationFromHandlers", "List", "AfterClose"}
 

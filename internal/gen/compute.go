@@ -55,7 +55,7 @@ func (g *writer) computed(f *Filter) (fails []int) {
 	for _, n := range []*Number{f.A, f.B} {
 		g.readable(n, fail)
 	}
-	var holds []int // what is no number differs from all
+	var holds []int // NaN differs from all
 	without := func(n *Number) func(bpf.Insn) {
 		if n == nil || n.Op != NumberFloat || f.Op != FilterNotEq {
 			return fail

@@ -206,7 +206,7 @@ func (b *builder) throughReturn() {
 	b.now.phase = Running
 	restored := newLabel()
 	if len(ret.Programs) > 0 || ret.Data > 0 {
-		// Before the private stack is used: where nobody is there, a forked child has it in common with its parent.
+		// Before the private stack is used: without a controller, a forked child has it in common with its parent.
 		dead := newLabel()
 		b.alive(dead)
 		b.later(dead, func() {

@@ -254,8 +254,8 @@ func TestReturnOnOwnStack(t *testing.T) {
 	h.expectCalls(0)
 }
 
-// A call that returns when nobody is there leaves the private stack alone: a forked child has the same as its parent, at the same time.
-func TestReturnWithNobodyThere(t *testing.T) {
+// A call that returns without a controller leaves the private stack alone: a forked child may use the same one at the same time.
+func TestReturnWithoutController(t *testing.T) {
 	h := startHost(t, testLayout)
 	h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
 	const untouched = 0x1234567

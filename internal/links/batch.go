@@ -33,7 +33,7 @@ type Batch[P comparable] struct {
 	links  map[*probed.Point[P]][]P // what will be on points where that changes
 	linked []*probed.Point[P]       // these, in order, so that nothing is sorted or looked up while the target stands
 	with   [][]P                    // and what will be on each
-	met    []*probed.Point[P]       // of these those that exist already
+	met    []*probed.Point[P]       // those of them that exist already
 	points probed.List[P]           // all there will be
 }
 

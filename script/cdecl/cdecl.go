@@ -22,12 +22,12 @@ type Declared struct {
 	ahead map[string]*types.Type // structures that pointers name before they are declared
 }
 
-// None is where nothing is declared yet.
+// None has no declarations.
 func None() *Declared {
 	return &Declared{Consts: map[string]uint64{}, Texts: map[string]string{}, Enums: map[string]*types.Type{}, Named: map[string]*types.Type{}, ahead: map[string]*types.Type{}}
 }
 
-// Script is what declarations ask of the script that they stand in.
+// Script answers the questions that declarations have about their script.
 type Script interface {
 	Constant(x syntax.Expr) (uint64, bool)
 	TypeOf(t *syntax.Type) *types.Type // nil after an error, which was told
@@ -253,7 +253,7 @@ func (r *reader) member(f syntax.CField) *types.Type {
 	return t
 }
 
-// aheadOf is a structure that a pointer names before it is declared; nil for what is none.
+// aheadOf is a structure that a pointer names before its declaration; nil where there is none.
 func (r *reader) aheadOf(name string) *types.Type {
 	if !strings.HasPrefix(name, "struct ") && !strings.HasPrefix(name, "union ") {
 		return nil

@@ -100,7 +100,7 @@ func (c *checker) probe(*syntax.Ident) *types.Type {
 }
 
 func (c *checker) probeType(*syntax.Ident) *types.Type {
-	size := len("rawtracepoint") // in a function of the script's, whoever calls it
+	size := len("rawtracepoint") // in a function of the script's, whatever probe calls it
 	for _, p := range c.at {
 		size = max(size, len(p.Type()))
 	}

@@ -521,7 +521,7 @@ func (g *generator) print(x *syntax.Call) {
 	g.send(&plan.Action{At: x.Span, Kind: plan.PrintMap, Map: g.maps[m.Name].plan}, x.Args[1:])
 }
 
-// ofMap sends what is to be done with a map.
+// ofMap sends an order about a map.
 func ofMap(kind plan.ActionKind) func(*generator, *syntax.Call) {
 	return func(g *generator, x *syntax.Call) {
 		g.send(&plan.Action{At: x.Span, Kind: kind, Map: g.maps[x.Args[0].(*syntax.Map).Name].plan}, nil)

@@ -292,7 +292,7 @@ func element(x *syntax.Field) syntax.Expr {
 	return nil
 }
 
-// isKnown tells of what is known before the script runs: numbers, texts, and tuples of them.
+// isKnown tells the constants: numbers, texts, and tuples of them.
 func (c *checker) isKnown(x syntax.Expr) bool {
 	if t, ok := x.(*syntax.Tuple); ok {
 		return !slices.ContainsFunc(t.Elems, func(e syntax.Expr) bool { return !c.isKnown(e) })
@@ -302,7 +302,7 @@ func (c *checker) isKnown(x syntax.Expr) bool {
 	return number || text
 }
 
-// textual is && or || of what is known, texts among it: one holds where it is not empty.
+// textual is && or || of constants, texts among them: a text holds unless it is empty.
 func (c *checker) textual(x *syntax.Binary) (holds, known bool) {
 	if x.Op != "&&" && x.Op != "||" {
 		return false, false

@@ -34,7 +34,7 @@ func Match(f *symbol.File, name point.Name) []symbol.Symbol {
 	return f.Match(name.Pattern)
 }
 
-// Told is how an attach point names a function: as the name does that it was found by.
+// Told is the name that an attach point has for a function.
 func Told(sym symbol.Symbol, by point.Name) string {
 	if by.Source {
 		return "cpp:" + symbol.Signature(sym.Name)

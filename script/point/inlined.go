@@ -10,7 +10,7 @@ import (
 // Inlined finds the inlined copies of a function of a target's file. With fetch debug data that is not on this machine may be asked for.
 type Inlined func(target string, name Name, fetch bool) Copies
 
-// Copies are what a compiler has made of a function.
+// Copies are a compiler's copies of a function.
 type Copies struct {
 	Places []uint64 // where it is inlined, as symbols have addresses
 	Body   bool     // it is there by itself, too

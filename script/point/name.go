@@ -7,13 +7,13 @@ import (
 	"kprobe/symbol"
 )
 
-// Name is what an attach point says of functions.
+// Name is an attach point's name for functions.
 type Name struct {
 	Pattern string // as symbols' globs are; a name has a backslash before what is no wildcard
 	Source  bool   // by the names that sources of C++ have: of one without parameters all overloads, and no function of C
 }
 
-// Name is that of a point at functions of files.
+// Name is the name of functions in a point's file.
 func (p *Point) Name() Name { return Name{p.pattern, p.Source} }
 
 // Many tells whether a point may be at several functions.

@@ -103,7 +103,7 @@ func (p *parser) dims() (all []Expr) {
 	return all
 }
 
-// Attributes are what __attribute__((...)) says of how a type or a member is laid out.
+// Attributes are the layout that __attribute__((...)) asks for.
 type Attributes struct {
 	Packed  bool
 	Aligned []Expr

@@ -83,7 +83,7 @@ func BitField(name string, t *Type, bit, size int) Field {
 	return Field{Name: name, Type: t, Offset: bit / 8, BitOff: bit % 8, BitSize: size}
 }
 
-// Bytes are how many bytes a bit-field lies in: 9 at most.
+// Bytes is the number of bytes that a bit-field lies in: 9 at most.
 func (f *Field) Bytes() int { return (f.BitOff + f.BitSize + 7) / 8 }
 
 // Common types.

@@ -114,7 +114,7 @@ func (s *Site) Parameters() (out []Parameter) {
 	case s.Data.Go(s.At):
 		a.lose(errUnknown)
 	case !s.Unoptimized || slices.ContainsFunc(all, func(v *source.Variable) bool { return v.Param && !v.Fixed() }):
-		a.lose(errUnknown) // the optimizer may have left out what nobody needs
+		a.lose(errUnknown) // the optimizer may have left out unused parameters
 	case ret == nil:
 	case !a.psABI && isAggregate(ret):
 		a.lose(errUnknown)

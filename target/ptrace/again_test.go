@@ -73,7 +73,7 @@ func TestAskedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	child.Kill()
-	if _, err := child.Wait(); err != nil { // a child that nobody waits for is a report that never goes
+	if _, err := child.Wait(); err != nil { // the report of a zombie never goes
 		t.Error(err)
 	}
 }

@@ -44,8 +44,8 @@ var recipes = []testprog.Recipe{
 	{Name: "gostorm", Flags: []string{"-ldflags=-s -w"}},
 }
 
-// suites of every machine: what its own parts do is handlers, returns, and that a target outlives its controller.
-// conforms are more tests of the first, and except is what means nothing there.
+// suites are every machine's: they hold its own parts to handlers, returns, and targets that outlive their controller.
+// conforms has more tests of the first, and except the cases that mean nothing there.
 func suites(conforms string, except map[string]string) []vmtest.Suite {
 	except["TestConform/CallsUnderWay/switch_off"] = "returns are noticed at exits, which are switched off with the rest"
 	return []vmtest.Suite{

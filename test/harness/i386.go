@@ -27,7 +27,7 @@ func I386(t *testing.T, least int, run, skip, cases string) {
 	}
 }
 
-// OfFailed is what "go test -v" printed, without the tests that passed: the lines that matter must not drown.
+// OfFailed takes the tests that passed out of the output of "go test -v": the lines that matter must not drown.
 func OfFailed(out string) string {
 	const run = "=== RUN   "
 	var kept strings.Builder

@@ -1,4 +1,4 @@
-// Package harness is what the suites of test/ share: sessions that are held to their promise, probes wherever they
+// Package harness serves the suites of test/: sessions that are held to their promise, probes wherever they
 // will go, programs of others to put them on, and controllers that are killed.
 package harness
 

@@ -212,7 +212,7 @@ func RegisterAll(t testing.TB, s *kprobe.Session, ps []*kprobe.Kprobe) []*kprobe
 	}
 }
 
-// EveryInstructionOfLibc probes every instruction of the functions of libc that a round of insns reaches.
+// EveryInstructionOfLibc probes all instructions of the functions of libc that a round of insns reaches.
 func EveryInstructionOfLibc(t *testing.T, p *testprog.Proc) {
 	t.Helper()
 	want := p.Round("1")

@@ -184,7 +184,7 @@ func RawMem(t testing.TB, pid int, at arch.Addr, n int) []byte {
 	return b
 }
 
-// OwnText is how many KiB of the code of its files a process has for itself.
+// OwnText counts the KiB of its files' code that a process has for itself.
 func OwnText(t *testing.T, pid int) (kib int) {
 	t.Helper()
 	maps, err := testprog.Mappings(pid)

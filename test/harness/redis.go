@@ -235,7 +235,7 @@ func (c *RedisClient) Saves(t testing.TB) {
 	}
 }
 
-// Calls is how many commands the server has executed, as it counts itself.
+// Calls is the server's own count of commands.
 func (c *RedisClient) Calls(t testing.TB) uint64 {
 	t.Helper()
 	info, err := c.Do("INFO", "stats")

@@ -11,13 +11,13 @@ import (
 	"kprobe/internal/testprog"
 )
 
-// Remains is what a session must leave as it was, besides the text.
+// Remains are the parts of a process that a session must leave alone, besides the text.
 type Remains struct {
 	pid  int
 	code []string // executable mappings
 }
 
-// RemainsOf takes down what a process has before a session.
+// RemainsOf notes them before a session.
 func RemainsOf(t testing.TB, pid int) Remains {
 	t.Helper()
 	ms, err := testprog.Mappings(pid)

@@ -134,12 +134,12 @@ func SameLines(t testing.TB, got, want []string) {
 	}
 }
 
-// Untimed is what a round prints, without how often timers came: that is another matter.
+// Untimed takes the counts of timers out of a round's lines: they differ from run to run.
 func Untimed(lines []string) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return strings.HasPrefix(l, "timers ") })
 }
 
-// SumOf is what a round of n calls of jumper ends with.
+// SumOf is the last result of a round of n calls of jumper.
 func SumOf(n int) (r uint64) {
 	for i := range n {
 		r = r*3 + uint64(i)

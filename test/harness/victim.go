@@ -28,7 +28,7 @@ type Victim struct {
 	Work []func() error
 }
 
-// Work is what goes on with a victim all the time.
+// Work goes on with a victim all the time.
 type Work struct {
 	Done atomic.Int64
 	over chan struct{}
