@@ -127,7 +127,7 @@ func (d *Data) Inlined(name point.Name, fetch bool) (found point.Copies) {
 	bare, _, one := strings.Cut(literal, "(")
 	all, err := data.Function(literal, "")
 	if name.Source && one && (err != nil || len(all) == 0) {
-		all, err = data.Function(strings.TrimSpace(bare), "")
+		all, _ = data.Function(strings.TrimSpace(bare), "")
 		if len(all) > 1 { // which of the overloads that is, is not known
 			return point.Copies{Body: found.Body}
 		}

@@ -27,8 +27,8 @@ const (
 // errUnknown says that a value's classes cannot be told from debug data.
 var errUnknown = errors.New("how it is passed is not known")
 
-// inFloating says where a value is that is known to be there.
-var inFloating = errors.New("it is in a register for floating-point numbers, which is not read")
+// errInFloating says where a value is: its place is known.
+var errInFloating = errors.New("it is in a register for floating-point numbers, which is not read")
 
 // merge is the class of a word that has parts of two.
 func merge(a, b class) class {
@@ -342,9 +342,9 @@ func (a *allotment) inTurn(t dwarf.Type) (place, error) {
 // inWords makes a value of the registers that have its words.
 func (s *Site) inWords(t dwarf.Type, regs []arch.Reg) (value, error) {
 	if !slices.ContainsFunc(regs, func(r arch.Reg) bool { return r != arch.NoReg }) {
-		return value{}, inFloating
+		return value{}, errInFloating
 	}
-	v := value{typ: t, lack: inFloating}
+	v := value{typ: t, lack: errInFloating}
 	left := t.Size()
 	for _, reg := range regs {
 		piece := source.Piece{Bits: uint64(8 * min(8, left))}
