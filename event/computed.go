@@ -18,7 +18,7 @@ type computed struct {
 var operations = map[string]int{"load": 1, "abs": 1, "neg": 1, "not": 1, "and": 2, "or": 2, "xor": 2, "plus": 2, "minus": 2, "mul": 2, "div": 2, "mod": 2,
 	"shl": 2, "shr": 2, "shra": 2, "eq": 2, "ne": 2, "lt": 2, "le": 2, "gt": 2, "ge": 2}
 
-// maxComputed is how deep computations lie in each other.
+// maxComputed limits the depth of computations within each other.
 const maxComputed = 12
 
 // compute compiles one.

@@ -66,7 +66,7 @@ func TestSignalsWhilePlanning(t *testing.T) {
 	}
 }
 
-// interrupted is what becomes of a verb that gets a signal when it has taken hold of a process, and no probe is there yet.
+// interrupted sends a verb a signal when it holds a process and has placed no probe yet, and answers how the verb ends.
 func interrupted(t *testing.T, sig syscall.Signal, args ...string) testprog.Result {
 	t.Helper()
 	const tries = 5

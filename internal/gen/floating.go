@@ -47,7 +47,7 @@ func (c *condition) key(e *spec.Expr, size int) (*Number, error) {
 	return &Number{N: uint64(keyOf(int64(math.Float64bits(x)), 1<<63-1))}, nil
 }
 
-// constant is what an expression always is.
+// constant is the value of an expression that always has the same.
 func constant(e *spec.Expr) (float64, bool) {
 	switch {
 	case e.Op == spec.ExprFloat:

@@ -202,7 +202,7 @@ func (r *reader) structure(s *syntax.CStruct) *types.Type {
 	return t
 }
 
-// aligned is what attributes say of alignment; 0 for nothing.
+// aligned is the alignment that attributes ask for, in bytes; 0 for none.
 func (r *reader) aligned(a syntax.Attributes) (to int) {
 	for _, x := range a.Aligned {
 		n, ok := r.script.Constant(x)

@@ -50,7 +50,7 @@ func gathered(least, most int, check func(*checker, *syntax.Call) *types.Type) *
 	return &function{least: least, most: most, check: check, gathers: true}
 }
 
-// refused is what bpftrace has, and this has not.
+// refused has bpftrace's names that are missing here.
 func refused(least, most int, why string) *function {
 	return &function{least: least, most: most, check: notHere(why)}
 }

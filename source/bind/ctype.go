@@ -171,7 +171,7 @@ func within(text spec.Type, t *dwarf.ArrayType) spec.Type {
 	return text
 }
 
-// mostText is how much of a text is read, wherever it ends.
+// mostText limits the bytes of a text that are read, wherever it ends.
 const mostText = 4095
 
 func isVoid(t dwarf.Type) bool {

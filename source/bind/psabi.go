@@ -12,7 +12,7 @@ import (
 
 // How x86-64's C passes and returns values (AMD64 psABI, 3.2.3; of C++'s classes, Itanium's C++ ABI, 3.1): by the classes of their words.
 
-// class is what a word of a value is passed in.
+// class tells what kind of register, or memory, a word of a value is passed in.
 type class uint8
 
 const (
@@ -180,7 +180,7 @@ func (s *Site) oneVector(t *dwarf.StructType) bool {
 	return false
 }
 
-// aligned is what a value on the stack is aligned to.
+// aligned is a value's alignment on the stack, in bytes.
 func (s *Site) aligned(t dwarf.Type) int64 {
 	if n := s.Data.Alignment(t); n > 0 {
 		return max(8, n)
@@ -234,7 +234,7 @@ type allotment struct {
 	lostStack     bool
 }
 
-// place is where an argument is when its function is called.
+// place is an argument's place at its function's first instruction.
 type place struct {
 	regs    []arch.Reg // one for each word; NoReg for what is in a vector register
 	stacked bool
