@@ -130,6 +130,13 @@ func (f *File) likelyRows(rows []FrameRow) []FrameRow {
 		}
 		more = append(more, FrameRow{at, likely})
 	}
+	// Static programs have stubs, too, of their IFUNCs, and no table tells of them. Up to the jump's end a stub has
+	// pushed nothing.
+	for _, s := range f.stubs() {
+		if at := ruleAt(s.addr); at == NoFrame || at == LikelyFP {
+			more = append(more, FrameRow{s.addr, FrameRule{CFA: FromSP, Off: 8}}, FrameRow{s.addr + uint64(s.jump), likely})
+		}
+	}
 	return sortRows(append(rows, more...))
 }
 

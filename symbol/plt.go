@@ -1,6 +1,7 @@
 package symbol
 
 import (
+	"bytes"
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
@@ -12,31 +13,29 @@ import (
 // pltSuffix ends the name of a stub, as objdump and perf write it.
 const pltSuffix = "@plt"
 
-// pltSymbols names the stubs of the procedure linkage table. No symbol table
-// has them. Each stub is one indirect jump through a GOT slot, and the slot's
-// relocation names the function; so the stubs are found by their jumps, which
-// holds for every layout that linkers have come up with (lazy, .plt.sec for
-// IBT, .plt.got).
-func (f *File) pltSymbols() []Symbol {
-	var decode func(stub []byte, addr uint64) (slot uint64, ok bool)
+// stub is one stub of the procedure linkage table.
+type stub struct {
+	addr uint64
+	size int
+	jump int    // where its jump ends, from its beginning
+	slot uint64 // of the GOT: the jump goes where it leads
+}
+
+// stubs are those of all tables. Each is one indirect jump through a GOT slot; so they are found by their jumps,
+// which holds for every layout that linkers have come up with (lazy, .plt.sec for IBT, .plt.got).
+func (f *File) stubs() []stub {
+	var slot func(jump []byte, next uint64) (uint64, bool)
 	switch f.elf.Machine {
 	case elf.EM_X86_64:
-		decode = func(stub []byte, addr uint64) (uint64, bool) {
-			i := slices.IndexFunc(stub[:len(stub)-5], func(b byte) bool { return b == 0xff })
-			if i < 0 || stub[i+1] != 0x25 { // jmp *disp32(%rip)
-				return 0, false
-			}
-			return addr + uint64(i) + 6 + uint64(int64(int32(binary.LittleEndian.Uint32(stub[i+2:])))), true
+		slot = func(jump []byte, next uint64) (uint64, bool) {
+			// jmp *disp32(%rip)
+			return next + uint64(int64(int32(binary.LittleEndian.Uint32(jump[2:])))), jump[1] == 0x25
 		}
 	case elf.EM_386:
 		got := f.dynamic().tags[elf.DT_PLTGOT]
-		decode = func(stub []byte, _ uint64) (uint64, bool) {
-			i := slices.IndexFunc(stub[:len(stub)-5], func(b byte) bool { return b == 0xff })
-			if i < 0 {
-				return 0, false
-			}
-			disp := binary.LittleEndian.Uint32(stub[i+2:])
-			switch stub[i+1] {
+		slot = func(jump []byte, _ uint64) (uint64, bool) {
+			disp := binary.LittleEndian.Uint32(jump[2:])
+			switch jump[1] {
 			case 0x25: // jmp *addr32
 				return uint64(disp), true
 			case 0xa3: // jmp *disp32(%ebx), with the GOT's address in ebx
@@ -47,8 +46,8 @@ func (f *File) pltSymbols() []Symbol {
 	default:
 		return nil
 	}
-	rs := f.relocs()
-	var plt []Symbol
+	const jumpSize = 6
+	var all []stub
 	for _, s := range f.elf.Sections {
 		if s.Type != elf.SHT_PROGBITS || !isPLT(s.Name) {
 			continue
@@ -59,18 +58,32 @@ func (f *File) pltSymbols() []Symbol {
 		}
 		step := stubSize(s)
 		for off := 0; off+step <= len(b); off += step {
-			addr := s.Addr + uint64(off)
-			slot, ok := decode(b[off:off+step], addr)
-			if !ok {
+			code := b[off : off+step]
+			i := bytes.IndexByte(code[:len(code)-jumpSize+1], 0xff)
+			if i < 0 {
 				continue
 			}
-			name, ok := rs.names[slot]
-			if resolver, isIFunc := rs.iresolvers[slot]; isIFunc {
-				name, ok = fmt.Sprintf("*ABS*+%#x", resolver), true // as objdump
+			addr := s.Addr + uint64(off)
+			if at, ok := slot(code[i:], addr+uint64(i)+jumpSize); ok {
+				all = append(all, stub{addr, step, i + jumpSize, at})
 			}
-			if text, inText := f.textAt(addr); ok && inText {
-				plt = append(plt, Symbol{Name: name + pltSuffix, Addr: addr, Size: min(uint64(step), text.End-addr), Source: Plt})
-			}
+		}
+	}
+	return all
+}
+
+// pltSymbols names the stubs of the procedure linkage table. No symbol table has them; the relocation of a stub's slot
+// names the function.
+func (f *File) pltSymbols() []Symbol {
+	rs := f.relocs()
+	var plt []Symbol
+	for _, s := range f.stubs() {
+		name, ok := rs.names[s.slot]
+		if resolver, isIFunc := rs.iresolvers[s.slot]; isIFunc {
+			name, ok = fmt.Sprintf("*ABS*+%#x", resolver), true // as objdump
+		}
+		if text, inText := f.textAt(s.addr); ok && inText {
+			plt = append(plt, Symbol{Name: name + pltSuffix, Addr: s.addr, Size: min(uint64(s.size), text.End-s.addr), Source: Plt})
 		}
 	}
 	slices.SortFunc(plt, func(a, b Symbol) int { return cmp.Compare(a.Addr, b.Addr) })
@@ -81,10 +94,10 @@ func isPLT(section string) bool {
 	return section == ".plt" || strings.HasPrefix(section, ".plt.") || section == ".iplt"
 }
 
-// stubSize is how far apart the stubs of a section are. Linkers write 16 bytes
-// everywhere but in .plt.got without IBT, which has no code to bind lazily.
+// stubSize is how far apart the stubs of a section are: 16 bytes, but 8 where there is no code to bind lazily
+// (.plt.got without IBT, the IFUNCs of a static program). Where no entry size is told, the alignment tells it.
 func stubSize(s *elf.Section) int {
-	if s.Entsize == 8 || (s.Entsize == 0 && s.Name == ".plt.got") {
+	if s.Entsize == 8 || s.Entsize == 0 && s.Addralign == 8 {
 		return 8
 	}
 	return 16

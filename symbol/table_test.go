@@ -312,6 +312,12 @@ func TestCProgramAsNm(t *testing.T) {
 				t.Errorf("of two aliases FuncAt names %q", got.Name)
 			}
 			comparePLT(t, f, path)
+			if name == "static" { // whose stubs objdump does not name
+				want := bytes.Count(run(t, "readelf", "-rW", path), []byte("R_X86_64_IRELATIV"))
+				if got := f.Match("*@plt"); len(got) != want || want < 2 {
+					t.Errorf("%d stubs for %d relocations of IFUNCs", len(got), want)
+				}
+			}
 			if sec := f.section(".plt.sec"); name == "ibt" && sec == nil {
 				t.Error("the linker made no .plt.sec: the layout is not tested")
 			}
