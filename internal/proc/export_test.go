@@ -1,0 +1,4 @@
+package proc
+
+// The two ways of Present.
+var Scan, Look = scan, look
