@@ -6,8 +6,10 @@
 package jumps
 
 import (
+	"bytes"
 	"errors"
 	"slices"
+	"sync"
 
 	"kprobe/arch"
 	"kprobe/internal/isa"
@@ -39,7 +41,12 @@ func Open(m isa.ISA, f *symbol.File) (*Code, error) {
 	for _, a := range f.CodePoints() {
 		im.Points = append(im.Points, arch.Addr(a))
 	}
-	return read(m, f, &im, f.ReadAt)
+	if err := readText(f, &im, f.ReadAt); err != nil {
+		return nil, err
+	}
+	c := &Code{isa: m, funcs: f.Funcs(), Text: im.Text, Flow: patch.NewFlow(m, &im)}
+	c.Flow.Unpadded = !f.MayBeGuarded()
+	return c, nil
 }
 
 // Live is a kernel: its code is in memory only, and more than its code knows where to go there.
@@ -67,16 +74,33 @@ func OpenLive(m isa.ISA, f *symbol.File, k Live) (*Code, error) {
 		}
 		im.Data = append(im.Data, patch.Part{Addr: arch.Addr(r.Start), Code: b})
 	}
-	c, err := read(m, f, &im, func(at uint64, p []byte) error { return k.ReadAt(arch.Addr(at), p) })
-	if err == nil {
-		c.Flow.Unguarded, c.Flow.Unpadded = true, false // a kernel's file does not tell
+	if err := readText(f, &im, func(at uint64, p []byte) error { return k.ReadAt(arch.Addr(at), p) }); err != nil {
+		return nil, err
 	}
-	return c, err
+	c := &Code{isa: m, funcs: f.Funcs(), Text: im.Text, Flow: sweepOf(m, &im).Flow(&im)}
+	c.Flow.Unguarded = true // and a kernel's file does not tell whether it is padded
+	return c, nil
 }
 
-// read completes what is known of code by the code itself.
-func read(m isa.ISA, f *symbol.File, im *patch.Image, readAt func(uint64, []byte) error) (*Code, error) {
-	c := &Code{isa: m, funcs: f.Funcs()}
+// swept is of the kernel that was opened last: a session that comes back to it finds the same code, and need not decode it.
+var swept struct {
+	sync.Mutex
+	*patch.Sweep
+	of *arch.Arch
+}
+
+func sweepOf(m isa.ISA, im *patch.Image) *patch.Sweep {
+	swept.Lock()
+	defer swept.Unlock()
+	same := func(a, b patch.Part) bool { return a.Addr == b.Addr && bytes.Equal(a.Code, b.Code) }
+	if swept.of != m.Arch() || !slices.EqualFunc(swept.Text, im.Text, same) || !slices.Equal(swept.Funcs, im.Funcs) {
+		swept.of, swept.Sweep = m.Arch(), patch.NewSweep(m, im.Text, im.Funcs)
+	}
+	return swept.Sweep
+}
+
+// readText completes an image by the code itself, and by where functions begin in it.
+func readText(f *symbol.File, im *patch.Image, readAt func(uint64, []byte) error) error {
 	end := uint64(0)
 	for _, r := range f.Text() {
 		if r.Start < end {
@@ -85,16 +109,15 @@ func read(m isa.ISA, f *symbol.File, im *patch.Image, readAt func(uint64, []byte
 		end = r.End
 		b := make([]byte, r.End-r.Start)
 		if err := readAt(r.Start, b); err != nil {
-			return nil, err
+			return err
 		}
 		im.Text = append(im.Text, patch.Part{Addr: arch.Addr(r.Start), Code: b})
 	}
-	for _, s := range c.funcs {
+	for _, s := range f.Funcs() {
 		im.Funcs = append(im.Funcs, arch.Addr(s.Addr))
 	}
-	c.Flow, c.Text = patch.NewFlow(m, im), im.Text
-	c.Flow.Unpadded = !f.MayBeGuarded()
-	return c, nil
+	slices.Sort(im.Funcs)
+	return nil
 }
 
 // At is the same code where a process has mapped it.

@@ -45,25 +45,48 @@ type flowText struct {
 
 // NewFlow reads all code of a module. Data between functions may be taken for
 // code: that adds places which nobody goes to, and costs no more than a jump.
-func NewFlow(m isa.ISA, im *Image) *Flow {
-	f := new(Flow)
-	for _, p := range im.Text {
+func NewFlow(m isa.ISA, im *Image) *Flow { return NewSweep(m, im.Text, im.Funcs).Flow(im) }
+
+// Sweep is the part of a flow that the code itself tells. All of the code is decoded for it, which is most of the work.
+type Sweep struct {
+	Text  []Part
+	Funcs []arch.Addr // sorted
+
+	facts *arch.Arch
+	text  []flowText  // sorted
+	bases []arch.Addr // where jump tables may start
+}
+
+// NewSweep decodes the code of a module, whose functions begin at funcs.
+func NewSweep(m isa.ISA, text []Part, funcs []arch.Addr) *Sweep {
+	s := &Sweep{Text: text, Funcs: slices.Sorted(slices.Values(funcs)), facts: m.Arch()}
+	for _, p := range text {
 		words := (len(p.Code) + 63) / 64
-		f.text = append(f.text, flowText{p, make([]uint64, words), make([]uint64, words)})
+		s.text = append(s.text, flowText{p, make([]uint64, words), make([]uint64, words)})
 	}
-	slices.SortFunc(f.text, func(a, b flowText) int { return cmp.Compare(a.Addr, b.Addr) })
-	funcs := slices.Clone(im.Funcs)
-	slices.Sort(funcs)
-	for _, list := range [][]arch.Addr{funcs, im.Points} {
-		for _, a := range list {
-			f.mark(a)
-		}
+	slices.SortFunc(s.text, func(a, b flowText) int { return cmp.Compare(a.Addr, b.Addr) })
+	f := &Flow{text: s.text}
+	for _, a := range s.Funcs {
+		f.mark(a)
 	}
-	var bases []arch.Addr
+	for i := range s.text {
+		s.bases = append(s.bases, f.sweep(m, &s.text[i], s.Funcs)...)
+	}
+	slices.Sort(s.bases)
+	s.bases = slices.Compact(s.bases)
+	return s
+}
+
+// Flow adds what else tells where control can go: an image's data and points.
+func (s *Sweep) Flow(im *Image) *Flow {
+	f := &Flow{text: slices.Clone(s.text)}
 	for i := range f.text {
-		bases = append(bases, f.sweep(m, &f.text[i], funcs)...)
+		f.text[i].known = slices.Clone(f.text[i].known)
 	}
-	f.readTables(m.Arch(), im.Data, bases)
+	for _, a := range im.Points {
+		f.mark(a)
+	}
+	f.readTables(s.facts, im.Data, s.bases)
 	return f
 }
 
@@ -174,13 +197,11 @@ func (f *Flow) sweep(m isa.ISA, t *flowText, funcs []arch.Addr) (bases []arch.Ad
 const entrySize = 4
 
 // readTables marks what jump tables lead to: lists of distances from the list's
-// own start. bases are where such lists may start. How long one is, the code
+// own start. bases are where such lists may start, sorted. How long one is, the code
 // says in too many ways; here it ends at the first distance that does not lead
 // to an instruction, or where the next one may start. That takes in too much
 // rather than too little.
 func (f *Flow) readTables(a *arch.Arch, data []Part, bases []arch.Addr) {
-	slices.Sort(bases)
-	bases = slices.Compact(bases)
 	for n, base := range bases {
 		i := slices.IndexFunc(data, func(p Part) bool { return p.contains(base) })
 		if i < 0 {

@@ -18,14 +18,14 @@ const (
 // rel32 is the displacement that leads from end, where an instruction ends, to
 // the address to; the bool tells whether it fits. In 32-bit mode everything is
 // within reach because EIP wraps.
-func (m machine) rel32(end, to arch.Addr) (int32, bool) {
+func (m *machine) rel32(end, to arch.Addr) (int32, bool) {
 	rel, ok := x86.Rel(end, to)
 	return rel, ok || m.mode == 32
 }
 
 // appendJmp encodes a jump that stands at the address at: jmp rel32 where that
 // reaches, else the absolute form. Only 64-bit code can be out of reach.
-func (m machine) appendJmp(dst []byte, at, to arch.Addr) []byte {
+func (m *machine) appendJmp(dst []byte, at, to arch.Addr) []byte {
 	if rel, ok := m.rel32(at+x86.JmpLen, to); ok {
 		return x86.AppendJmp(dst, rel)
 	}

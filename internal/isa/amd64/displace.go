@@ -13,7 +13,7 @@ import (
 
 // Displace is Place for all instructions that code holds, which stand at pc and
 // are to run at the address at. Errors: isa.ErrUnknown.
-func (m machine) Displace(code []byte, pc, at arch.Addr) (isa.Verdict, error) {
+func (m *machine) Displace(code []byte, pc, at arch.Addr) (isa.Verdict, error) {
 	var all isa.Verdict
 	all.Kind = isa.Copy
 	for off := 0; off < len(code); {
@@ -95,7 +95,7 @@ func guards(f isa.Fault, bytes ...byte) []isa.Guard {
 }
 
 // JumpForm is that of jmp rel32.
-func (m machine) JumpForm() *isa.JumpForm {
+func (m *machine) JumpForm() *isa.JumpForm {
 	if m.mode == 32 {
 		return jumpForm32
 	}

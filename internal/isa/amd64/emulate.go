@@ -69,7 +69,7 @@ func holds(cc byte, flags uint64) bool {
 // setPC goes on at to. A jump to an address that is not canonical faults
 // before it jumps. The check is the one of 4-level paging: where 5 levels
 // allow more it errs to the safe side.
-func (m machine) setPC(r *arch.Regs, to uint64) error {
+func (m *machine) setPC(r *arch.Regs, to uint64) error {
 	if m.mode == 64 && uint64(int64(to)<<16>>16) != to {
 		return fmt.Errorf("%w %#x", errNotCanonical, to)
 	}
@@ -77,7 +77,7 @@ func (m machine) setPC(r *arch.Regs, to uint64) error {
 	return nil
 }
 
-func (m machine) emulateJump(to arch.Addr) emulation {
+func (m *machine) emulateJump(to arch.Addr) emulation {
 	return func(r *arch.Regs, _ arch.Memory) error { return m.setPC(r, uint64(to)) }
 }
 
@@ -177,7 +177,7 @@ func extended(field, rex byte) arch.Reg {
 // address is where a memory operand is. Segment bases other than those of FS
 // and GS are 0; these two the target has to know in 32-bit mode as well, where
 // a null selector in them faults.
-func (m machine) address(o *operand, r *arch.Regs) (arch.Addr, error) {
+func (m *machine) address(o *operand, r *arch.Regs) (arch.Addr, error) {
 	a := o.disp
 	if o.base != arch.NoReg {
 		a += r[o.base]
@@ -196,7 +196,7 @@ func (m machine) address(o *operand, r *arch.Regs) (arch.Addr, error) {
 }
 
 // value reads the operand, a word of the mode's width.
-func (m machine) value(o *operand, r *arch.Regs, mem arch.Memory) (uint64, error) {
+func (m *machine) value(o *operand, r *arch.Regs, mem arch.Memory) (uint64, error) {
 	if o.reg != arch.NoReg {
 		return r[o.reg], nil
 	}
@@ -207,7 +207,7 @@ func (m machine) value(o *operand, r *arch.Regs, mem arch.Memory) (uint64, error
 	return m.load(mem, a, m.facts.PtrSize)
 }
 
-func (m machine) load(mem arch.Memory, a arch.Addr, size int) (uint64, error) {
+func (m *machine) load(mem arch.Memory, a arch.Addr, size int) (uint64, error) {
 	var b [8]byte
 	if err := mem.ReadAt(a, b[:size]); err != nil {
 		return 0, err
@@ -227,7 +227,7 @@ func (p *placement) emulateIndirectJump() emulation {
 }
 
 // callTo pushes next and goes to to.
-func (m machine) callTo(r *arch.Regs, mem arch.Memory, to uint64, next arch.Addr) error {
+func (m *machine) callTo(r *arch.Regs, mem arch.Memory, to uint64, next arch.Addr) error {
 	after := *r
 	if err := m.setPC(&after, to); err != nil {
 		return err
@@ -294,7 +294,7 @@ func (p *placement) farSize() int {
 }
 
 // words loads n words of size bytes each, in order.
-func (m machine) words(mem arch.Memory, a arch.Addr, size int, w []uint64) error {
+func (m *machine) words(mem arch.Memory, a arch.Addr, size int, w []uint64) error {
 	for i := range w {
 		var err error
 		if w[i], err = m.load(mem, m.cut(a+arch.Addr(i*size)), size); err != nil {

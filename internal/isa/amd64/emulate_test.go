@@ -124,7 +124,7 @@ func TestEmulateNotCanonical(t *testing.T) {
 		}
 		for _, ok := range []uint64{hole - 1, 0xffff_8000_0000_0000} {
 			r[arch.AX] = ok
-			if err := ISA.(machine).setPC(&r, ok); err != nil {
+			if err := ISA.(*machine).setPC(&r, ok); err != nil {
 				t.Errorf("%#x: %v", ok, err)
 			}
 		}

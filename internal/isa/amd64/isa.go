@@ -20,13 +20,13 @@ type machine struct {
 // New gives the instruction set as the machine a runs it: 64-bit mode where
 // pointers are 8 bytes wide, else 32-bit protected mode with the flat code,
 // data and stack segments that every system gives its programs.
-func New(a *arch.Arch) isa.ISA { return machine{a, 8 * a.PtrSize} }
+func New(a *arch.Arch) isa.ISA { return &machine{a, 8 * a.PtrSize} }
 
-func (m machine) Arch() *arch.Arch { return m.facts }
+func (m *machine) Arch() *arch.Arch { return m.facts }
 
 // Decode reads the instruction at the start of code, which stands at pc.
 // Errors: isa.ErrUnknown.
-func (m machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
+func (m *machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 	in, err := Decode(code, m.mode)
 	if err != nil {
 		return isa.Insn{}, err
@@ -70,7 +70,7 @@ func (i *Inst) landing() bool {
 }
 
 // target is the address that the PC-relative part of in refers to.
-func (m machine) target(in *Inst, pc arch.Addr) arch.Addr {
+func (m *machine) target(in *Inst, pc arch.Addr) arch.Addr {
 	t := pc + arch.Addr(in.Len) + arch.Addr(in.Rel)
 	if in.relOperand() && in.AddrSize == 4 {
 		return t & 0xffffffff // EIP-relative: the sum is cut, not the address it starts from
@@ -79,7 +79,7 @@ func (m machine) target(in *Inst, pc arch.Addr) arch.Addr {
 }
 
 // cut wraps an address as the mode's program counter does.
-func (m machine) cut(a arch.Addr) arch.Addr {
+func (m *machine) cut(a arch.Addr) arch.Addr {
 	if m.mode == 32 {
 		return a & 0xffffffff
 	}
@@ -93,7 +93,7 @@ func (i *Inst) relOperand() bool { return i.PCRel && i.DispSize == 4 && i.PCRelO
 // Jump assembles jmp rel32, 5 bytes. It never gives the 2-byte form, although
 // that may reach: what is patched with a jump wants one length, known before
 // its target is. Errors: isa.ErrRange beyond 2 GiB.
-func (m machine) Jump(from, to arch.Addr) ([]byte, error) {
+func (m *machine) Jump(from, to arch.Addr) ([]byte, error) {
 	if _, ok := m.rel32(from+x86.JmpLen, to); !ok {
 		return nil, fmt.Errorf("jump from %v to %v: %w", from, to, isa.ErrRange)
 	}
@@ -101,10 +101,10 @@ func (m machine) Jump(from, to arch.Addr) ([]byte, error) {
 }
 
 // Reach is that of a 32-bit displacement, less a margin for the size of both.
-func (m machine) Reach() arch.Addr { return 1<<31 - 1<<20 }
+func (m *machine) Reach() arch.Addr { return 1<<31 - 1<<20 }
 
 // SlotSize is the most bytes that Code of any verdict takes.
-func (m machine) SlotSize() int {
+func (m *machine) SlotSize() int {
 	if m.mode == 32 {
 		return max(
 			maxLen+x86.JmpLen,       // a copy and its way back

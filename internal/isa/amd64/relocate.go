@@ -38,7 +38,7 @@ const (
 
 // placement is one instruction on its way into a slot.
 type placement struct {
-	machine
+	*machine
 	in     Inst
 	raw    []byte
 	pc     arch.Addr // of the instruction
@@ -53,11 +53,11 @@ type placement struct {
 
 // Place decides how the instruction at the start of code, which stands at pc,
 // runs from a slot at address slot. Errors: isa.ErrUnknown.
-func (m machine) Place(code []byte, pc, slot arch.Addr) (isa.Verdict, error) {
+func (m *machine) Place(code []byte, pc, slot arch.Addr) (isa.Verdict, error) {
 	return m.place(code, pc, slot, false)
 }
 
-func (m machine) place(code []byte, pc, slot arch.Addr, chain bool) (isa.Verdict, error) {
+func (m *machine) place(code []byte, pc, slot arch.Addr, chain bool) (isa.Verdict, error) {
 	in, err := Decode(code, m.mode)
 	if err != nil {
 		return isa.Verdict{}, err

@@ -284,7 +284,7 @@ func checkPlace(m isa.ISA, code []byte, pc, slot arch.Addr) error {
 		}
 		return nil
 	}
-	cut := m.(machine).cut
+	cut := m.(*machine).cut
 	next := cut(pc + arch.Addr(in.Len))
 	switch {
 	case v.Kind == isa.Refuse:

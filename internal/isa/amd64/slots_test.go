@@ -493,7 +493,7 @@ func (w *world) underPush(code []byte, s *state) bool {
 	if err != nil || in.Flow != isa.IndirectCall || in.ModRM>>6 == 3 {
 		return false
 	}
-	m := w.machine().(machine)
+	m := w.machine().(*machine)
 	p := placement{machine: m, in: in, raw: code}
 	if in.PCRel {
 		p.target = m.target(&in, w.instrAt)
