@@ -52,6 +52,10 @@ var (
 // Whole libraries: where instructions begin, what they do to the program counter, where branches lead, and which belong to
 // a load and store exclusive.
 func TestLibraries(t *testing.T) {
+	every := 1
+	if testing.Short() {
+		every = 5 // reading what objdump prints takes longer than decoding
+	}
 	for _, l := range libraries {
 		t.Run(l.isa.Arch().Name, func(t *testing.T) {
 			cmd := exec.Command("llvm-objdump", slices.Concat([]string{"-d", "-z"}, l.flags, []string{l.path})...)
@@ -62,8 +66,11 @@ func TestLibraries(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			seen, targets, monitors, wrong := 0, 0, 0, 0
+			lines, seen, targets, monitors, wrong := 0, 0, 0, 0, 0
 			for s := bufio.NewScanner(out); s.Scan(); {
+				if lines++; lines%every != 0 {
+					continue
+				}
 				m := listed.FindStringSubmatch(s.Text())
 				if m == nil || strings.HasPrefix(m[3], "<unknown>") || strings.HasPrefix(m[3], ".") {
 					continue
@@ -126,7 +133,7 @@ func TestLibraries(t *testing.T) {
 				t.Error(err)
 			}
 			t.Logf("%d instructions, %d lead to addresses, %d are exclusive", seen, targets, monitors)
-			if seen < l.about || targets < l.about/20 || l.opens != "" && monitors < 20 {
+			if seen < l.about/every || targets < l.about/every/20 || l.opens != "" && monitors < 20/every {
 				t.Errorf("%d instructions, %d lead to addresses, %d are exclusive", seen, targets, monitors)
 			}
 		})

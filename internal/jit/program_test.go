@@ -588,7 +588,7 @@ func TestPrograms(t *testing.T) {
 	template := mapWorld(t, testMaps...)
 	times := 40
 	if under.run != nil || testing.Short() {
-		times = 4 // an emulator takes its time with the loops, and so does the race detector
+		times = 2 // an emulator takes its time with the loops, and so does the race detector
 	}
 	for _, p := range programs {
 		proof := verified(t, p.name, p.text)
