@@ -12,7 +12,7 @@ import (
 
 // What the road and the pictures name is there: a file that was renamed leaves its name behind.
 func TestFilesOfTheRoadExist(t *testing.T) {
-	for _, doc := range []string{"doc.go", "docs/ARCHITECTURE.md", "docs/PROCESS.md", "README.md"} {
+	for _, doc := range []string{"doc.go", "docs/ARCHITECTURE.md", "docs/PROCESS.md", "docs/RATIONALE.md", "README.md"} {
 		text, err := os.ReadFile(doc)
 		if err != nil {
 			t.Fatal(err)
