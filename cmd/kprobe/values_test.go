@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -15,10 +16,15 @@ type cValues struct {
 // hold holds that events have the values of the definitions' events called ev, of handlers and of programs in the target.
 func hold(t *testing.T, path string, cases []cValues) {
 	t.Helper()
-	for _, c := range cases {
-		for _, how := range [][]string{{"--stops"}, nil} {
-			r := run(t, append(append([]string{"trace", "--no-summary"}, how...), c.def, "--", path)...)
-			got := values(r.Lines, "ev")
+	for _, how := range [][]string{{"--stops"}, nil} {
+		args := append([]string{"trace", "--no-summary"}, how...)
+		event := func(i int) string { return fmt.Sprint("ev", i) }
+		for i, c := range cases {
+			args = append(args, strings.Replace(c.def, ":ev ", ":"+event(i)+" ", 1))
+		}
+		r := run(t, append(args, "--", path)...)
+		for i, c := range cases {
+			got := values(r.Lines, event(i))
 			for i := range got {
 				if strings.HasPrefix(got[i], "x=") {
 					continue

@@ -79,7 +79,8 @@ func TestStacksAreTheGuests(t *testing.T) {
 		run(t, v, fmt.Sprintf(cd+"echo 'p:own/s%d %s' >>kprobe_events; echo stacktrace >events/own/s%d/trigger", i, name, i))
 	}
 	run(t, v, cd+"echo 1 >options/sym-offset; echo 0 >tracing_on; echo >trace; echo 1 >events/own/enable")
-	run(t, v, cd+"echo 1 >tracing_on; cat /proc/uptime >/dev/null; cat /proc/uptime /proc/version >/dev/null; sync; usleep 300000; echo 0 >tracing_on")
+	// The guest misses a timer that interrupts another probe of its own, so it sleeps more than once.
+	run(t, v, cd+"echo 1 >tracing_on; cat /proc/uptime >/dev/null; cat /proc/uptime /proc/version >/dev/null; sync; for i in 1 2 3 4 5 6; do usleep 50000; done; echo 0 >tracing_on")
 	out := pack(t, v, cd+"cat trace")
 	undo()
 	if err := s.Close(); err != nil {
