@@ -177,9 +177,11 @@ func (s *Session) goneWith(removed []*symbol.Module) {
 		}
 		s.report(s.watches.Remove(unmapped))
 		s.links.Lose(lost, func(p *Kprobe) {
-			p.gone.Store(true)
 			p.point = nil
-			if !p.as().internal() {
+			if p.gone.Store(!p.Patient || !p.lasts()); !p.gone.Load() {
+				p.unplace()
+				s.pending = append(s.pending, p)
+			} else if !p.as().internal() {
 				s.report(named(p, fail(syscall.ENOENT, "its code has been unmapped")))
 			}
 		})

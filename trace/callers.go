@@ -36,8 +36,10 @@ const mostCallers = 1024
 // Callers counts who calls the function of a row's place. It has a probe of its own, beside the Stat's.
 // Errors: EINVAL where that is no function's beginning, and what Register says.
 func (st *Stat) Callers(place string) (*Callers, error) {
-	i := slices.IndexFunc(st.probes, func(t *traced) bool { return placeOf(t.at()) == place })
-	if i < 0 || st.probes[i].at().Off != 0 {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	i := slices.IndexFunc(st.probes, func(t *traced) bool { return t.where() == place })
+	if i < 0 || st.probes[i].at().Off != 0 || st.probes[i].kprobe().Addr == 0 {
 		return nil, fail(syscall.EINVAL, "%s is no function that is counted", place)
 	}
 	t := st.probes[i]

@@ -217,7 +217,7 @@ func (tr *Tracer) Losses() []recording.Loss {
 }
 
 func (tr *Tracer) startGather() {
-	if tr.gather != nil || len(tr.recorders) == 0 && tr.Record == nil {
+	if tr.gather != nil || len(tr.recorders) == 0 && tr.Record == nil && (!tr.Inside || len(tr.waiting) == 0) {
 		return
 	}
 	tr.gather = &gather{
@@ -259,6 +259,12 @@ func (tr *Tracer) poll(g *gather) {
 // Flush hands over the events of everything that was recorded inside the target. It is
 // for when the session, or the target, has ended: no more come.
 func (tr *Tracer) Flush() {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.flush()
+}
+
+func (tr *Tracer) flush() {
 	if g := tr.gather; g != nil {
 		close(g.over)
 		<-g.done

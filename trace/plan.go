@@ -21,6 +21,9 @@ func Plan(s *kprobe.Session, def string) ([]kprobe.PlanEntry, error) {
 	if sp == nil || sp.Kind == spec.Delete {
 		return nil, fail(syscall.EINVAL, "not a probe: %q", def)
 	}
+	if pending(s, sp) {
+		return []kprobe.PlanEntry{{Place: awaited(sp), Verdict: "pending", Reason: errPending.Error()}}, nil
+	}
 	places, err := locate(s, sp, whole)
 	if err != nil {
 		return nil, syntax(sp, err)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/bits"
+	"sync"
 	"syscall"
 
 	"github.com/cilium/ebpf/asm"
@@ -15,13 +16,15 @@ import (
 
 // Stat counts what definitions hit, inside the target, and measures how long the
 // functions of its r lines take. There are no events. Its methods are not safe for
-// concurrent use.
+// concurrent use, but for Remap.
 type Stat struct {
 	s      *kprobe.Session
+	tr     *Tracer // finds places
+	strict bool
 	probes []*traced
-	times  *bpf.Map // a histogram for each r line's place
-	timed  []*traced
 
+	mu      sync.Mutex // Remap comes at any time
+	waiting []*spec.Spec
 	leftOut []LeftOut
 }
 
@@ -43,13 +46,13 @@ const buckets = 64
 // then. Errors: as Tracer.Add; ENOTSUP where programs cannot run in the target, or not at
 // a function's return.
 func NewStat(s *kprobe.Session, strict bool, defs ...string) (*Stat, error) {
-	st := &Stat{s: s}
+	st := &Stat{s: s, strict: strict, tr: New(s, nil)}
 	if err := s.Refresh(); err != nil {
 		return nil, err
 	}
-	tr := New(s, nil)
+	var specs []*spec.Spec
 	for _, def := range defs {
-		sp, err := parse(tr.parser, def)
+		sp, err := parse(st.tr.parser, def)
 		if err != nil {
 			return nil, err
 		}
@@ -62,45 +65,86 @@ func NewStat(s *kprobe.Session, strict bool, defs ...string) (*Stat, error) {
 		if sp.Kind != spec.Probe && sp.Kind != spec.Return {
 			return nil, fail(syscall.EINVAL, "only p and r lines can be counted: %q", def)
 		}
-		ts, _, err := tr.prepare(sp)
-		if err != nil {
+		specs = append(specs, sp)
+	}
+	if len(specs) == 0 {
+		return nil, fail(syscall.EINVAL, "no definitions given")
+	}
+	_, err := st.add(specs, func(err error) bool { return false })
+	return st, err
+}
+
+// add puts definitions to work, or has them wait for their files, and answers the places that are left out. One that fails is passed
+// over where that is allowed.
+func (st *Stat) add(specs []*spec.Spec, passed func(error) bool) (left []LeftOut, err error) {
+	var fresh, timed []*traced
+	var waiting []*spec.Spec
+	for _, sp := range specs {
+		ts, _, err := st.tr.prepare(sp)
+		switch {
+		case errors.Is(err, errPending):
+			waiting = append(waiting, sp)
+		case err != nil && !passed(err):
 			return nil, err
 		}
 		for _, t := range ts {
+			t.kprobe().Optional = !st.strict
 			if t.rp != nil {
-				st.timed = append(st.timed, t)
+				timed = append(timed, t)
 			} else {
 				t.kp.PreHandler, t.kp.Program = nil, kprobe.CountOnly
 			}
 		}
-		st.probes = append(st.probes, ts...)
+		fresh = append(fresh, ts...)
 	}
-	if len(st.probes) == 0 {
-		return nil, fail(syscall.EINVAL, "no definitions given")
-	}
-	if err := st.measure(); err != nil {
+	st.waiting = waiting
+	if err := st.measure(timed); err != nil || len(fresh) == 0 {
 		return nil, err
 	}
-	for _, t := range st.probes {
-		t.kprobe().Optional = !strict
-	}
-	if err := tr.register(st.probes); err != nil {
+	if err := st.tr.register(fresh); err != nil {
 		return nil, err
 	}
-	st.probes, st.leftOut = takeOut(st.probes)
-	return st, nil
+	fresh, left = takeOut(fresh)
+	st.probes, st.leftOut = append(st.probes, fresh...), append(st.leftOut, left...)
+	return left, nil
+}
+
+// Remap is for kprobe.Options.Mapped, as Tracer.Remap is.
+func (st *Stat) Remap() (left []LeftOut, err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	look(st.probes)
+	if len(st.waiting) == 0 {
+		return nil, nil
+	}
+	if err := st.s.Refresh(); err != nil {
+		return nil, ended(st.s, err)
+	}
+	left, failed := st.add(st.waiting, func(e error) bool { err = errors.Join(err, e); return true })
+	return left, ended(st.s, errors.Join(err, failed))
+}
+
+// Waiting are the places that have been in no mapped file so far, each once.
+func (st *Stat) Waiting() []Awaited {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return waiting(st.waiting, st.probes)
 }
 
 // LeftOut are the places that are not counted, for they cannot be.
-func (st *Stat) LeftOut() []LeftOut { return st.leftOut }
+func (st *Stat) LeftOut() []LeftOut {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.leftOut
+}
 
-// measure gives the r lines' probes their programs.
-func (st *Stat) measure() error {
-	if len(st.timed) == 0 {
+// measure gives the r lines' probes their programs, and histograms: those that come later get another map.
+func (st *Stat) measure(timed []*traced) error {
+	if len(timed) == 0 {
 		return nil
 	}
 	maps := []*bpf.MapSpec{
-		{Name: "took", Type: bpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(len(st.timed) * buckets)},
+		{Name: "took", Type: bpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(len(timed) * buckets)},
 	}
 	began, err1 := bpf.FromAsm("began", bpf.Kprobe, beginCall(), maps)
 	took, err2 := bpf.FromAsm("took", bpf.Kretprobe, endCall(), maps)
@@ -117,11 +161,10 @@ func (st *Stat) measure() error {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	st.times = times
-	for i, t := range st.timed {
+	for i, t := range timed {
 		t.rp.Handler, t.rp.EntryHandler = nil, nil
 		t.rp.EntryProgram, t.rp.Program, t.rp.Kp.Cookie = enter, leave, uint64(i)
-		t.timed = i
+		t.times, t.timed = times, i
 		t.rp.DataSize = word
 	}
 	return nil
@@ -186,9 +229,11 @@ func endCall() asm.Instructions {
 
 // Rows are the figures as of now, a row for each place, the definitions' order.
 func (st *Stat) Rows() ([]StatRow, error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	var rows []StatRow
 	for _, t := range st.probes {
-		r := StatRow{Name: t.name, Place: placeOf(t.at())}
+		r := StatRow{Name: t.name, Place: t.where()}
 		if t.rp == nil {
 			r.Hits, r.Missed = t.kp.Hits(), t.kp.NMissed()
 			rows = append(rows, r)
@@ -199,7 +244,7 @@ func (st *Stat) Rows() ([]StatRow, error) {
 		first := t.timed * buckets
 		for i := 0; i < buckets && r.Hits > 0; i++ { // most of a library's functions are not called, and each bucket is a read
 			key := binary.LittleEndian.AppendUint32(nil, uint32(first+i))
-			sum, err := st.times.Lookup(key) // not Threads: there may be thousands, most of which have written nothing
+			sum, err := t.times.Lookup(key) // not Threads: there may be thousands, most of which have written nothing
 			if err != nil {
 				return nil, err
 			}
@@ -207,8 +252,15 @@ func (st *Stat) Rows() ([]StatRow, error) {
 		}
 		rows = append(rows, r)
 	}
+	for _, c := range notMapped(st.waiting) {
+		rows = append(rows, StatRow{Name: c.Name, Place: c.Place})
+	}
 	return rows, nil
 }
 
 // Close takes the definitions out of work. Rows tells the last figures still.
-func (st *Stat) Close() error { return st.s.Unregister(probesOf(st.probes)...) }
+func (st *Stat) Close() error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.s.Unregister(probesOf(st.probes)...)
+}

@@ -17,6 +17,7 @@ import (
 
 	"kprobe"
 	"kprobe/arch"
+	"kprobe/bpf"
 	"kprobe/event"
 	"kprobe/recording"
 	"kprobe/spec"
@@ -24,7 +25,7 @@ import (
 )
 
 // Tracer is a set of definitions (kprobe_events) at work on a session: each
-// hit becomes an event. Its methods are not safe for concurrent use.
+// hit becomes an event. Its methods are not safe for concurrent use, but for Remap.
 type Tracer struct {
 	// Inside lets definitions be captured by programs inside the target, where
 	// that can be done: a hit then costs some nanoseconds, and no stop. Events
@@ -59,6 +60,9 @@ type Tracer struct {
 	leftOut []LeftOut
 	losses  []recording.Loss // of what is over
 
+	mu      sync.Mutex   // Remap comes at any time
+	waiting []*spec.Spec // for their files
+
 	s      *kprobe.Session
 	space  *symbol.Space
 	sink   func(*event.Event)
@@ -78,9 +82,10 @@ type traced struct {
 	spec    *spec.Spec
 	group   string
 	name    string
-	place   symbol.Loc // zero while pending
-	at0     located    // how it was found
-	several bool       // the definition has more places
+	place   symbol.Loc                 // zero while pending
+	seen    atomic.Pointer[symbol.Loc] // where it was found after that
+	at0     located                    // how it was found
+	several bool                       // the definition has more places
 	capture atomic.Pointer[capture]
 	work    sync.Pool // of *work
 	faults  atomic.Uint64
@@ -88,6 +93,7 @@ type traced struct {
 	rp      *kprobe.Kretprobe  // of an r line
 	wp      *kprobe.Watchpoint // of a w line
 	timed   int                // of a Stat: which of its histograms
+	times   *bpf.Map           // and in which map
 	asks    string             // what it has in common with those that share its program
 	bound   string             // what it asks for, with the names of variables bound
 }
@@ -186,10 +192,12 @@ func parser(s *kprobe.Session) spec.Options {
 // they too take effect only if nothing is refused. Errors: *spec.SyntaxError,
 // with the position in the definition.
 func (tr *Tracer) Add(defs ...string) error {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
 	if err := tr.s.Refresh(); err != nil {
 		return err
 	}
-	specs := slices.Clone(tr.specs)
+	specs, waiting := slices.Clone(tr.specs), slices.Clone(tr.waiting)
 	named := byName(specs)
 	var fresh []*traced
 	var left []LeftOut
@@ -215,6 +223,9 @@ func (tr *Tracer) Add(defs ...string) error {
 		}
 		named[name] = append(named[name], sp)
 		ps, without, err := tr.prepare(sp)
+		if errors.Is(err, errPending) {
+			waiting, err = append(waiting, sp), nil
+		}
 		if err != nil {
 			return err
 		}
@@ -244,6 +255,10 @@ func (tr *Tracer) Add(defs ...string) error {
 		return false
 	})
 	tr.specs, tr.probes = specs, append(tr.probes, fresh...)
+	tr.waiting = slices.DeleteFunc(waiting, func(sp *spec.Spec) bool { return !slices.Contains(specs, sp) })
+	if len(tr.waiting) > 0 {
+		tr.startGather() // before there are handlers
+	}
 	return tr.unregister(going)
 }
 
@@ -292,9 +307,11 @@ func (tr *Tracer) Definitions() []string {
 
 // Close takes all definitions out of work. Every event has been handed over then.
 func (tr *Tracer) Close() error {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
 	err := tr.unregister(tr.probes)
-	tr.Flush()
-	tr.specs, tr.probes = nil, nil
+	tr.flush()
+	tr.specs, tr.probes, tr.waiting = nil, nil, nil
 	return err
 }
 
@@ -313,8 +330,11 @@ func probesOf(ts []*traced) []kprobe.Probe {
 	return ps
 }
 
-// prepare turns one definition into probes: one, or as many as its glob finds.
+// prepare turns one definition into probes: one, or as many as its glob finds. Errors: errPending where it waits for its file.
 func (tr *Tracer) prepare(sp *spec.Spec) (ts []*traced, left []LeftOut, err error) {
+	if pending(tr.s, sp) {
+		return nil, nil, errPending
+	}
 	locs, err := tr.locate(sp)
 	if tr.Patient && errors.Is(err, syscall.ENOENT) {
 		locs, err = nil, nil
@@ -367,7 +387,7 @@ func (tr *Tracer) traced(sp *spec.Spec, at located, several bool) (*traced, erro
 		t.rp = p
 		t.atReturn(args)
 	}
-	t.kprobe().Patient = tr.Patient
+	t.kprobe().Patient = tr.Patient || t.wp == nil // what was found waits again when its file is unmapped
 	return t, nil
 }
 
@@ -498,8 +518,23 @@ func (t *traced) at() symbol.Loc {
 	if t.place.Addr != 0 {
 		return t.place
 	}
-	loc, _ := t.tr.space.At(uint64(t.kprobe().Addr))
+	addr, seen := uint64(t.kprobe().Addr), t.seen.Load()
+	if seen != nil && (addr == 0 || addr == seen.Addr) {
+		return *seen
+	}
+	loc, known := t.tr.space.At(addr)
+	if known {
+		t.seen.Store(&loc)
+	}
 	return loc
+}
+
+// where is the place in tables.
+func (t *traced) where() string {
+	if at := t.at(); at.Addr != 0 {
+		return placeOf(at)
+	}
+	return unmapped(t.spec)
 }
 
 func (t *traced) event(regs *kprobe.Regs, at symbol.Loc) *event.Event {
@@ -571,13 +606,11 @@ func Now() time.Duration {
 
 // Counts tells what became of every probe's hits so far.
 func (tr *Tracer) Counts() []event.Count {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
 	var cs []event.Count
 	for _, t := range tr.probes {
-		at := t.at()
-		c := event.Count{Name: t.name, Place: placeOf(at)}
-		if at.Addr == 0 {
-			c.Place = t.spec.Place.Module + ":" + t.spec.Place.Symbol + " (not mapped)"
-		}
+		c := event.Count{Name: t.name, Place: t.where()}
 		c.Missed[event.Fault] = t.faults.Load()
 		c.Missed[event.Lost] = t.lost()
 		if t.rp != nil {
@@ -592,5 +625,5 @@ func (tr *Tracer) Counts() []event.Count {
 		}
 		cs = append(cs, c)
 	}
-	return cs
+	return append(cs, notMapped(tr.waiting)...)
 }

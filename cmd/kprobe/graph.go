@@ -98,7 +98,7 @@ func (r *graphRequest) graph(places []string) (err error) {
 	began := time.Now()
 	t := r.tracing(nil)
 	t.calls = newCalls(t, places, r.kernel.at != "", dst, r.depth, r.minTime, drawn)
-	t.sink = t.calls.sink
+	t.sink, t.waits.leftOut = t.calls.sink, t.calls.leftOut
 	if err := r.open(t, signals); err != nil {
 		t.calls.close()
 		return err

@@ -41,6 +41,7 @@ type tracing struct {
 	coming   map[*kprobe.Session]bool // children that probes are being placed in
 	closing  bool
 	alive    sync.WaitGroup
+	waits    waits
 }
 
 // report tells what no call can return; the line is whole, whichever thread it
@@ -131,11 +132,19 @@ func (t *tracing) arm() error {
 		if err := warnLeftOut(left); err != nil {
 			return err
 		}
-		t.mu.Lock()
-		t.tracers = append(t.tracers, tr)
-		t.mu.Unlock()
+		t.waits.tell(tr.Waiting())
+		t.working(s, tr)
 	}
 	return nil
+}
+
+// working takes in a session's tracer. It looks again at what was mapped meanwhile.
+func (t *tracing) working(s *kprobe.Session, tr *trace.Tracer) {
+	t.mu.Lock()
+	t.tracers = append(t.tracers, tr)
+	t.mu.Unlock()
+	t.waits.add(s, tr)
+	t.waits.mapped(s)
 }
 
 // definitions are those for a session.
@@ -196,6 +205,7 @@ func (t *tracing) follow(s *kprobe.Session) {
 	if !closing {
 		t.children[s] = true
 		t.tracers = append(t.tracers, tr)
+		t.waits.add(s, tr)
 		t.alive.Go(func() { t.outlive(s, tr) })
 	}
 	t.mu.Unlock()
@@ -218,6 +228,7 @@ func (t *tracing) outlive(s *kprobe.Session, tr *trace.Tracer) {
 	}
 	delete(t.children, s)
 	tr.Flush()
+	t.waits.past(s)
 	t.past = sum(t.past, tr.Counts())
 	for _, l := range tr.Losses() {
 		t.lost = recording.AppendLoss(t.lost, l)
@@ -231,6 +242,7 @@ func (t *tracing) outlive(s *kprobe.Session, tr *trace.Tracer) {
 // abort lets processes go as they were. A program that was started for
 // definitions that were refused never ran, and does not now.
 func (t *tracing) abort() {
+	t.waits.forget()
 	if t.program != nil {
 		t.program.Kill()
 		for _, s := range t.sessions {
@@ -274,7 +286,7 @@ func (t *tracing) close() error {
 	for _, tr := range t.tracers {
 		tr.Flush()
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, t.waits.close())...)
 }
 
 // end ends one session, and waits for the children that were on their way.
@@ -296,7 +308,7 @@ func (t *tracing) counts() []event.Count {
 	for _, tr := range t.tracers {
 		all = sum(all, tr.Counts())
 	}
-	return sum(all, t.past)
+	return t.waits.rows(sum(all, t.past))
 }
 
 // sum adds counts up. One definition may be at the same place in several

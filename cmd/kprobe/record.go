@@ -98,7 +98,7 @@ func (r *traceRequest) tracing(defs []string) *tracing {
 
 // open opens the sessions and puts the definitions to work, unless a signal comes, or lets everything go.
 func (r *traceRequest) open(t *tracing, signals <-chan os.Signal) error {
-	o := &kprobe.Options{Report: report}
+	o := &kprobe.Options{Report: report, Mapped: t.waits.mapped}
 	if r.follow {
 		o.Follow = t.follow
 	}

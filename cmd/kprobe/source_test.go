@@ -163,7 +163,6 @@ func TestSourceRefused(t *testing.T) {
 		{"r twice $retval", "inlined everywhere"},
 		{"r work sum", "local variable, which is gone"},
 		{"p work@other.c n", "list.c"},
-		{"p libm.so.not:f x", "not mapped yet"},
 		{"p work (struct none *)n", "no type \"struct none\""},
 	} {
 		refused(t, run(t, "trace", c.def, "--", path), c.says)

@@ -156,7 +156,7 @@ func (r *topRequest) top(defs []string) (err error) {
 
 // count opens the sessions, and counts what definitions hit in each, unless a signal comes.
 func (t *tracing) count(r *request, defs []string, signals <-chan os.Signal) (stats []*trace.Stat, left []trace.LeftOut, err error) {
-	o := &kprobe.Options{Report: report}
+	o := &kprobe.Options{Report: report, Mapped: t.waits.mapped}
 	defer progress("attaching, reading symbols, placing probes")()
 	t.placing = placingUntil(signals)
 	defer func() { err = t.placing.done(err) }()
@@ -177,6 +177,9 @@ func (t *tracing) count(r *request, defs []string, signals <-chan os.Signal) (st
 			return nil, nil, err
 		}
 		stats, left = append(stats, st), append(left, st.LeftOut()...)
+		t.waits.tell(st.Waiting())
+		t.waits.add(s, st)
+		t.waits.mapped(s) // meanwhile
 	}
 	return stats, left, nil
 }

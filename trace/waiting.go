@@ -1,0 +1,163 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"kprobe"
+	"kprobe/event"
+	"kprobe/source/bind"
+	"kprobe/spec"
+	"kprobe/symbol"
+)
+
+// A definition whose file is not mapped yet waits for it. Of a function's name the session has a probe that waits. Of what can
+// be told only when the file is there (a pattern's functions, an offset, a function whose variables are asked for) the definition waits
+// here, and its places are looked for again whenever the target has mapped something.
+
+// pending tells whether such a definition waits.
+func pending(s *kprobe.Session, sp *spec.Spec) bool {
+	pl := sp.Place
+	if pl.Module == "" || len(s.Symbols().ModulesNamed(pl.Module)) > 0 {
+		return false
+	}
+	return pl.IsGlob() || pl.HasFileOff && isLibrary(pl.Module) || pl.Symbol != "" && sp.Kind != spec.Watch && bind.Needs(sp)
+}
+
+// isLibrary tells the name of a library from that of a source, whose lines are written as offsets in files are.
+func isLibrary(module string) bool { return strings.Contains(path.Base(module), ".so") }
+
+// awaited is a definition's place in words.
+func awaited(sp *spec.Spec) string {
+	pl := sp.Place
+	if pl.HasFileOff {
+		return fmt.Sprintf("%s:%#x", pl.Module, pl.FileOff)
+	}
+	return symbol.Readable(fullName(pl))
+}
+
+// Awaited is a place of definitions that waits for its file, or has waited up to the end.
+type Awaited struct{ Place, File string }
+
+func (a Awaited) String() string {
+	return fmt.Sprintf("%s waits: %s is not mapped yet", a.Place, a.File)
+}
+
+// Never says it at the end.
+func (a Awaited) Never() string {
+	return fmt.Sprintf("%s had no place: %s was never mapped", a.Place, a.File)
+}
+
+// Waiting are the places that have been in no mapped file so far, each once.
+func (tr *Tracer) Waiting() []Awaited {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return waiting(tr.waiting, tr.probes)
+}
+
+func waiting(specs []*spec.Spec, ts []*traced) (all []Awaited) {
+	add := func(sp *spec.Spec) {
+		a := Awaited{awaited(sp), sp.Place.Module}
+		if a.File != "" && !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	for _, sp := range specs {
+		add(sp)
+	}
+	for _, t := range ts {
+		if t.at().Addr == 0 && t.wp == nil {
+			add(t.spec)
+		}
+	}
+	return all
+}
+
+// notMapped are the rows of definitions that wait.
+func notMapped(specs []*spec.Spec) (rows []event.Count) {
+	for _, sp := range specs {
+		_, name := sp.Names()
+		rows = append(rows, event.Count{Name: name, Place: unmapped(sp)})
+	}
+	return rows
+}
+
+// NotMapped stands behind a place in tables that is in no mapped file.
+const NotMapped = " (not mapped)"
+
+func unmapped(sp *spec.Spec) string { return awaited(sp) + NotMapped }
+
+// Remap is for kprobe.Options.Mapped: it places the definitions that have waited for what the target has mapped since. It answers
+// the places that cannot be probed. What it cannot place at all waits no longer. Errors: as Add.
+func (tr *Tracer) Remap() ([]LeftOut, error) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	look(tr.probes)
+	if len(tr.waiting) == 0 {
+		return nil, nil
+	}
+	var fresh []*traced
+	fresh, left, err := tr.arrived()
+	if len(fresh) == 0 {
+		return left, err
+	}
+	if !tr.Strict {
+		tr.optional(fresh)
+	}
+	tr.settleAll(fresh)
+	if failed := tr.register(fresh); failed != nil {
+		return left, errors.Join(err, ended(tr.s, failed))
+	}
+	fresh, out := takeOut(fresh)
+	tr.probes = append(tr.probes, fresh...)
+	left = append(left, out...)
+	tr.leftOut = append(tr.leftOut, left...)
+	return left, err
+}
+
+// arrived takes those definitions out of the waiting whose file is mapped now, and makes their probes.
+func (tr *Tracer) arrived() (fresh []*traced, left []LeftOut, err error) {
+	var still []*spec.Spec
+	if err := tr.s.Refresh(); err != nil {
+		return nil, nil, ended(tr.s, err)
+	}
+	for _, sp := range tr.waiting {
+		ts, out, failed := tr.prepare(sp)
+		switch {
+		case errors.Is(failed, errPending):
+			still = append(still, sp)
+		case failed != nil:
+			err = errors.Join(err, failed)
+		}
+		fresh, left = append(fresh, ts...), append(left, out...)
+	}
+	tr.waiting = still
+	return fresh, left, err
+}
+
+// ended forgets an error of a session that is over.
+func ended(s *kprobe.Session, err error) error {
+	select {
+	case <-s.Done():
+		return nil
+	default:
+	}
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// look notes where probes are that have waited, so that this is known when their file is unmapped again.
+func look(ts []*traced) {
+	for _, t := range ts {
+		t.at()
+	}
+}
+
+// errPending is prepare's answer for a definition that waits.
+var errPending = errors.New("its file is not mapped yet")
