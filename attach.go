@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"kprobe/internal/errno"
+	"kprobe/internal/image"
 	"kprobe/internal/links"
 	"kprobe/symbol"
 )
@@ -77,6 +78,7 @@ func (s *Session) register(ps []*Kprobe) (err error) {
 	s.walks = s.walks || len(walks) > 0
 	s.probes = append(s.probes, ps...)
 	s.pending = append(s.pending, b.wait...)
+	s.watchResolvers()
 	s.listChanged()
 	return nil
 }
@@ -150,7 +152,7 @@ func (s *Session) prepare(b *batch, p *Kprobe) error {
 	loc, err := p.as().find(s, p)
 	if err != nil {
 		var absent *symbol.NoModuleError
-		if p.lasts() && (errors.As(err, &absent) || p.Patient && errors.Is(err, syscall.ENOENT)) {
+		if p.lasts() && (errors.As(err, &absent) || p.Patient && (errors.Is(err, syscall.ENOENT) || errors.Is(err, image.ErrUnbound))) {
 			b.wait = append(b.wait, p)
 			return nil
 		}

@@ -117,9 +117,7 @@ func (s *Session) begun() bool {
 			s.pending = append(s.pending, p)
 		}
 	}
-	if err := s.refresh(); err != nil {
-		s.report(err)
-	}
+	s.report(s.refresh())
 	s.placeLoader(true)
 	s.armPending()
 	return true

@@ -39,7 +39,8 @@ type Kprobe struct {
 
 	// Patient lets the probe wait for a function that the program does not have,
 	// as every probe waits for a file that is not mapped: a program that it
-	// executes may have it. It waits again, too, when its file is unmapped,
+	// executes may have it; and for an indirect function until something in the
+	// process is bound to it. It waits again, too, when its file is unmapped,
 	// unless Addr says where it is.
 	Patient bool
 

@@ -32,11 +32,8 @@ func (s *Session) watchLoader(ctx context.Context, first target.Start) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.placeLoader(first.OK && !first.Begun)
-	if !first.OK {
-		return nil
-	}
-	s.loader.waiting, s.loader.waits = first.Thread, true
-	if !found || first.Begun {
+	s.loader.waiting, s.loader.waits = first.Thread, first.OK
+	if !first.OK || !found || first.Begun {
 		return nil // a static program, or a child: it waits where it is
 	}
 	ready := s.loader.ready
@@ -83,6 +80,7 @@ func (s *Session) notifyAt(locs []symbol.Loc, asks bool) bool {
 func (s *Session) notified(pt *point, r *Regs) bool {
 	th := r.th
 	if !pt.Asks {
+		s.on.Image.Chosen(pt.Loc, r.ReturnValue())
 		go s.librariesChanged(th)
 		return true
 	}
@@ -111,9 +109,7 @@ func (s *Session) lookAtLibraries(th target.Thread) (changed, waits bool) {
 		return false, true
 	}
 	if linker.Consistent(s.on.Arch, s.loader.state, s.on.T.ReadAt) {
-		if err := s.refresh(); err != nil {
-			s.report(err)
-		}
+		s.report(s.refresh())
 		s.watchTracers()
 		s.armPending()
 		if l := s.loader; l != nil && l.waits && l.ready != nil {
@@ -159,13 +155,8 @@ func (s *Session) refresh() error {
 // at those addresses now is not what was probed.
 func (s *Session) goneWith(removed []*symbol.Module) {
 	lost := s.links.In(removed)
-	var unmapped []*Watchpoint
 	s.on.View.RLock()
-	for _, w := range s.watches.All() {
-		if w.loc.Module != nil && slices.Contains(removed, w.loc.Module) {
-			unmapped = append(unmapped, w)
-		}
-	}
+	unmapped := slices.DeleteFunc(s.watches.All(), func(w *Watchpoint) bool { return !slices.Contains(removed, w.loc.Module) })
 	s.on.View.RUnlock()
 	if len(lost)+len(unmapped) == 0 {
 		return
@@ -218,5 +209,15 @@ func (s *Session) armPending() {
 			s.pending = append(s.pending, &w.Kp)
 		}
 	}
+	s.watchResolvers()
 	s.listChanged()
+}
+
+// watchResolvers places probes of our own where it is chosen what the indirect functions stand for that probes wait for. mu is held.
+func (s *Session) watchResolvers() {
+	for _, p := range s.pending {
+		if returns := s.on.Image.Resolver(p.SymbolName); len(returns) > 0 {
+			s.notifyAt(returns, false)
+		}
+	}
 }

@@ -142,7 +142,7 @@ func locate(s *kprobe.Session, sp *spec.Spec, of extent) ([]located, error) {
 		return inSource(s, sp, located{loc: loc, name: full, off: pl.Offset}, of), nil
 	case pl.IsGlob():
 		return glob(space, pl)
-	case errors.As(err, &absent):
+	case errors.As(err, &absent), unbound(err):
 		return []located{{name: full, off: pl.Offset}}, nil
 	}
 	return bySource(s, sp, err, of)

@@ -30,6 +30,10 @@ func Plan(s *kprobe.Session, def string) ([]kprobe.PlanEntry, error) {
 	}
 	var es []kprobe.PlanEntry
 	for _, at := range places {
+		if _, err := s.Lookup(at.name); at.name != "" && unbound(err) {
+			es = append(es, kprobe.PlanEntry{Place: awaited(sp), Verdict: "pending", Reason: err.Error()})
+			continue
+		}
 		e := s.Plan(at.probe(sp, maxActive(s, sp)))
 		note, err := planned(s, sp, at, len(places) > 1)
 		if err != nil {

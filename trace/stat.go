@@ -128,7 +128,7 @@ func (st *Stat) Remap() (left []LeftOut, err error) {
 func (st *Stat) Waiting() []Awaited {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return waiting(st.waiting, st.probes)
+	return waiting(st.s, st.waiting, st.probes)
 }
 
 // LeftOut are the places that are not counted, for they cannot be.

@@ -28,6 +28,12 @@ func pending(s *kprobe.Session, sp *spec.Spec) bool {
 	return pl.IsGlob() || pl.HasFileOff && isLibrary(pl.Module) || pl.Symbol != "" && sp.Kind != spec.Watch && bind.Needs(sp)
 }
 
+// unbound tells the error of an indirect function that nothing in the process has been bound to yet.
+func unbound(err error) bool {
+	var several *symbol.AmbiguousError
+	return errors.Is(err, syscall.EADDRNOTAVAIL) && !errors.As(err, &several)
+}
+
 // isLibrary tells the name of a library from that of a source, whose lines are written as offsets in files are.
 func isLibrary(module string) bool { return strings.Contains(path.Base(module), ".so") }
 
@@ -40,15 +46,25 @@ func awaited(sp *spec.Spec) string {
 	return symbol.Readable(fullName(pl))
 }
 
-// Awaited is a place of definitions that waits for its file, or has waited up to the end.
-type Awaited struct{ Place, File string }
+// Awaited is a place of definitions that waits for its file, or has waited up to the end. An indirect function waits also when its file is
+// mapped, until something in the process is bound to it.
+type Awaited struct {
+	Place, File string
+	Mapped      bool
+}
 
 func (a Awaited) String() string {
+	if a.Mapped {
+		return a.Place + " waits: it is an indirect function, and nothing in the process is bound to it yet"
+	}
 	return fmt.Sprintf("%s waits: %s is not mapped yet", a.Place, a.File)
 }
 
 // Never says it at the end.
 func (a Awaited) Never() string {
+	if a.Mapped {
+		return a.Place + " had no place: it is an indirect function, and nothing in the process was bound to it meanwhile"
+	}
 	return fmt.Sprintf("%s had no place: %s was never mapped", a.Place, a.File)
 }
 
@@ -56,13 +72,16 @@ func (a Awaited) Never() string {
 func (tr *Tracer) Waiting() []Awaited {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	return waiting(tr.waiting, tr.probes)
+	return waiting(tr.s, tr.waiting, tr.probes)
 }
 
-func waiting(specs []*spec.Spec, ts []*traced) (all []Awaited) {
+func waiting(s *kprobe.Session, specs []*spec.Spec, ts []*traced) (all []Awaited) {
 	add := func(sp *spec.Spec) {
-		a := Awaited{awaited(sp), sp.Place.Module}
-		if a.File != "" && !slices.Contains(all, a) {
+		a := Awaited{Place: awaited(sp), File: sp.Place.Module}
+		if locs, err := s.Symbols().Resolve(symbol.Query{Module: a.File, Symbol: sp.Place.Symbol}); err == nil {
+			a.Mapped = locs[0].Func.Kind == symbol.IFunc
+		}
+		if (a.File != "" || a.Mapped) && !slices.Contains(all, a) {
 			all = append(all, a)
 		}
 	}

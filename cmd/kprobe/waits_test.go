@@ -15,20 +15,24 @@ import (
 // plugin is a library that the test program dl loads and unloads.
 func plugin(t *testing.T) string {
 	t.Helper()
-	source, lib := filepath.Join(t.TempDir(), "plug.c"), filepath.Join(t.TempDir(), "libplug.so")
-	const text = `
+	return gcc(t, "libplug.so", `
 __attribute__((noinline, noclone)) int plug_inner(int a) { __asm__ volatile("" : "+r"(a)); return a * 2 + 100; }
 __attribute__((noinline, noclone)) int plug_outer(int a) { int b = plug_inner(a); __asm__ volatile("" : "+r"(b)); return b; }
 __attribute__((constructor)) static void plug_begin(void) { plug_inner(1); }
 int dlib_call(int a) { int b = plug_outer(a); __asm__ volatile("" : "+r"(b)); return b + 1; }
-`
+`, "-shared", "-fPIC")
+}
+
+func gcc(t *testing.T, name, text string, flags ...string) string {
+	t.Helper()
+	source, out := filepath.Join(t.TempDir(), "source.c"), filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("gcc", "-g", "-O1", "-shared", "-fPIC", "-o", lib, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if msg, err := exec.Command("gcc", append([]string{"-g", "-O1", "-o", out, source}, flags...)...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, msg)
 	}
-	return lib
+	return out
 }
 
 // cycled runs a verb on a program that loads and unloads the library three times, and calls it each time.
@@ -116,5 +120,50 @@ func TestPatternWaitsInRunning(t *testing.T) {
 		}
 		checkUntouched(t, a.Pid)
 		checkUntouched(t, b.Pid)
+	}
+}
+
+// TestIndirectFunctionWaits holds that an indirect function waits until it is chosen what it stands for: in a static program, too, which
+// is relocated after its first instruction. If that never comes, it is said.
+func TestIndirectFunctionWaits(t *testing.T) {
+	path := gcc(t, "chosen", `
+#include <stdlib.h>
+static int here(int a) { __asm__ volatile("" : "+r"(a)); return a * 2; }
+static int other(int a) { return a; }
+static int (*choose(void))(int) { return CHOICE ? here : other; }
+int chosen(int a) __attribute__((ifunc("choose")));
+int main(void) { return chosen(1) + chosen(2) - 6; }
+`, "-static", "-DCHOICE=1")
+	for _, def := range []string{"p:it chosen:chosen", "r:it chosen:chosen"} {
+		r := run(t, "stat", def, "--", path)
+		said := strings.Split(r.Stderr, "\n")
+		if !r.OK() || !rowHas(r.Stderr, "it", "2") || count(said, "waits: it is an indirect function, and nothing in the process is bound to it yet") != 1 || count(said, "had no place") != 0 {
+			t.Errorf("%s: %v", def, r)
+		}
+	}
+	r := run(t, "plan", "p chosen:chosen", "--", path)
+	if !r.OK() || count(r.Lines, "pending") != 1 || count(r.Lines, "indirect function") != 1 {
+		t.Errorf("%v", r)
+	}
+	dl := testprog.Start(t, testprog.Build(t, "dl", "-O2"), gcc(t, "libchosen.so", `
+static int here(int a) { __asm__ volatile("" : "+r"(a)); return a * 2 + 101; }
+static int (*choose(void))(int) { return here; }
+int dlib_call(int a) __attribute__((ifunc("choose")));
+static int (*refuse(void))(int) { return here; }
+int unused(int a) __attribute__((ifunc("refuse")));
+`, "-shared", "-fPIC"))
+	dl.Round("open")
+	k := started(t, tool(t, "stat", "-p", fmt.Sprint(dl.Pid), "p:call dl:dl_call", "p:it libchosen.so:dlib_call"), dl.Pid)
+	dl.Round("call 20")
+	dl.Round("call 30")
+	k.Signal(syscall.SIGINT)
+	if r := k.Result(); !r.OK() || !rowHas(strings.Join(r.Lines, "\n"), "it", "2") {
+		t.Errorf("%v", r)
+	}
+	k = started(t, tool(t, "stat", "-p", fmt.Sprint(dl.Pid), "p:call dl:dl_call", "p libchosen.so:unused"), dl.Pid)
+	dl.Round("call 20")
+	k.Signal(syscall.SIGINT)
+	if r := k.Result(); !r.OK() || !strings.Contains(r.Stderr, "libchosen.so:unused had no place: it is an indirect function, and nothing in the process was bound to it meanwhile") {
+		t.Errorf("%v", r)
 	}
 }

@@ -91,6 +91,9 @@ func (im *Image) named(name string, kind symbol.Kind) (symbol.Loc, error) {
 // bound finds the implementation that an indirect function stands for in this process.
 func (im *Image) bound(ifunc symbol.Loc) (symbol.Loc, error) {
 	loc, ok := im.Space.Bound(ifunc, func(addr uint64) (uint64, error) { return mem.Word(im.t, im.Arch, arch.Addr(addr)) })
+	if !ok {
+		loc, ok = im.answered(ifunc)
+	}
 	name, _, _ := strings.Cut(ifunc.Func.Name, "@")
 	switch {
 	case !ok:

@@ -8,11 +8,12 @@
 //
 //	image.go      what is mapped, and the files
 //	find.go       places by name and by address
+//	resolver.go   what indirect functions stand for
 //	code.go       where code is mapped
 //	analyse.go    whether, and how, an instruction can be probed
 //	forbidden.go  what must not be
 //
-// All of it is for one goroutine at a time but Goroutines, Schedules, Files and Origin, which
+// All of it is for one goroutine at a time but Goroutines, Schedules, Files, Origin and Chosen, which
 // answer anybody at any time.
 package image
 
@@ -60,6 +61,7 @@ type Image struct {
 	schedules atomic.Bool
 	golang    atomic.Pointer[goabi.Runtime]
 	codes     atomic.Pointer[codes]
+	resolvers resolvers
 }
 
 // New makes the image of a target's program, which has not been looked at yet. own reads
@@ -94,6 +96,7 @@ func (im *Image) Look() (removed []*symbol.Module, err error) {
 	im.maps, im.pages = maps, mem.NewPages(im.own)
 	im.shadowStack = sync.OnceValue(im.hasShadowStack)
 	_, removed = im.Space.Update(maps)
+	im.resolvers.forget(removed)
 	im.program = sync.OnceValue(im.findProgram)
 	im.schedules.Store(returns.GoProgram(im.Space) != "")
 	im.findGoroutines()

@@ -486,3 +486,28 @@ int main(void)
 		t.Errorf("%d hits", kp.Hits())
 	}
 }
+
+// What waits for an indirect function is armed when its resolver has chosen, whoever asks that: dlsym keeps the answer to itself, and a
+// library is relocated after debuggers have been told of it. It is the same when the library is loaded once more.
+func TestConformIndirectFunctionLater(t *testing.T) {
+	lib := harness.Compile(t, "libchosen.so", `
+static int here(int a) { BARRIER(); return a * 2 + 101; }
+static int other(int a) { BARRIER(); return a; }
+static int (*choose(void))(int) { return getpid() ? here : other; }
+int dlib_call(int a) __attribute__((ifunc("choose")));
+`, "-shared", "-fPIC")
+	p := testprog.Start(t, testprog.Build(t, "dl", "-O2"), lib)
+	s := harness.Attach(t, p.Pid, nil)
+	kp := &kprobe.Kprobe{SymbolName: "libchosen.so:dlib_call", Patient: true}
+	harness.Register(t, s, kp)
+	for round := uint64(1); round <= 3; round++ {
+		p.Round("open")
+		p.Round("call 20")
+		p.Round("call 30")
+		p.Round("close")
+		if n := kp.Hits(); n != 2*round {
+			t.Errorf("load %d: %d hits", round, n)
+		}
+	}
+	harness.Ends(t, p)
+}

@@ -1,0 +1,111 @@
+package image
+
+import (
+	"sync"
+
+	"kprobe/arch"
+	"kprobe/internal/patch"
+	"kprobe/symbol"
+)
+
+// An indirect function's implementation is chosen by a function of its library, its resolver, whose address its symbol has. Who calls
+// that keeps the answer where nobody finds it: dlsym gives it to its caller, and the dynamic linker relocates a library after it
+// has told debuggers of it. So what waits for an indirect function asks its resolver's returns.
+
+// resolver is one in a process. A library that is loaded again is another module.
+type resolver struct {
+	module *symbol.Module
+	addr   uint64
+}
+
+func resolverOf(ifunc symbol.Loc) resolver {
+	return resolver{ifunc.Module, ifunc.Func.Addr}
+}
+
+// resolvers are those whose returns are watched, and what they have answered.
+type resolvers struct {
+	mu     sync.Mutex // the answers come from the owner thread
+	chosen map[resolver]uint64
+	asked  map[resolver]bool
+}
+
+// Resolver gives the returns of the resolver that a name stands for, the first time that it is asked for it; none for another name.
+func (im *Image) Resolver(name string) (locs []symbol.Loc) {
+	loc, err := im.named(name, symbol.Func)
+	if err != nil || loc.Func.Kind != symbol.IFunc || loc.Module == nil || loc.Func.Size == 0 {
+		return nil
+	}
+	r := &im.resolvers
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked[resolverOf(loc)] {
+		return nil
+	}
+	code := make([]byte, loc.Func.Size)
+	if im.pages.ReadAt(arch.Addr(loc.Addr), code) != nil {
+		return nil
+	}
+	exits, err := patch.FindExits(im.ISA, patch.Part{Addr: arch.Addr(loc.Addr), Code: code}, arch.Addr(loc.Addr),
+		func(arch.Addr) (patch.Part, bool) { return patch.Part{}, false })
+	if err != nil {
+		return nil // then it goes on waiting for what the linker stores
+	}
+	for _, x := range exits.Sites {
+		if x.Kind == patch.Ret {
+			at := loc
+			at.Off = uint64(x.Addr) - loc.Addr
+			at.Addr = uint64(x.Addr)
+			locs = append(locs, at)
+		}
+	}
+	if r.asked == nil {
+		r.asked, r.chosen = make(map[resolver]bool), make(map[resolver]uint64)
+	}
+	r.asked[resolverOf(loc)] = true
+	return locs
+}
+
+// Chosen notes what a resolver has answered, at one of the returns that Resolver gave. Any other place is none. It may be called at any
+// time.
+func (im *Image) Chosen(at symbol.Loc, implementation uint64) {
+	if at.Func.Kind != symbol.IFunc {
+		return
+	}
+	r := &im.resolvers
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked[resolverOf(at)] {
+		r.chosen[resolverOf(at)] = implementation
+	}
+}
+
+// answered is the implementation that the resolver has chosen.
+func (im *Image) answered(ifunc symbol.Loc) (loc symbol.Loc, ok bool) {
+	r := &im.resolvers
+	r.mu.Lock()
+	addr, ok := r.chosen[resolverOf(ifunc)]
+	r.mu.Unlock()
+	if !ok {
+		return loc, false
+	}
+	loc, ok = im.Space.At(addr)
+	if !ok || loc.Module == nil || !loc.Module.Special && loc.Module != ifunc.Module {
+		return loc, false
+	}
+	loc.Func.Name = ifunc.Func.Name
+	return loc, true
+}
+
+// forget forgets those of modules that are gone.
+func (r *resolvers) forget(removed []*symbol.Module) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range removed {
+		for of := range r.asked {
+			if of.module == m {
+				delete(r.asked, of)
+				delete(r.chosen, of)
+			}
+		}
+	}
+}
