@@ -160,7 +160,7 @@ func (b *builder) popInstance() {
 	other, popped := newLabel(), newLabel()
 	b.jcc(x86.CondNE, other) // calls above it never returned, or it is away
 	b.later(other, func() {
-		b.ask(askedProbe, int32(b.d.Return.ID))
+		b.put(x86.AppendConst(nil, 4, x86.RCX, uint64(b.d.Return.ID))...) // not in the state, which a forked child may have in common
 		b.call(b.d.Area.routine("unstack"))
 		b.jmp(popped)
 	})

@@ -275,6 +275,32 @@ func TestReturnWithoutController(t *testing.T) {
 	}
 }
 
+// Without a controller a forked child has its thread's memory in common with its parent. Which of the two returns first from a call that both
+// are in, and is over for the other then, is told by what each has for itself: nothing is asked by way of that memory.
+func TestReturnWhereChildWasFirst(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		h := startHost(t, testLayout)
+		h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
+		const untouched = 0x1234567
+		dies := h.program(func(a *asm) {
+			if first { // the other one has returned from both calls
+				a.load(arch.AX, arch.R12, stateCalls)
+				a.lea(arch.AX, arch.AX, -2*callSize)
+				a.store(arch.R12, stateCalls, arch.AX)
+			}
+			a.storeConst(arch.R12, stateAsked, untouched)
+			a.movConst(arch.AX, uint64(h.seg.stateAddr(0))-uint64(h.seg.state(0))+headDead)
+			a.setByte(arch.AX, 0, 0x40)
+		})
+		h.arm(h.detour("f_call", Detour{Hits: 3, Missed: 4, Return: &Return{ID: probe, Max: 100, Missed: 7, Hits: 8}}))
+		h.arm(h.detour("f_lea", Detour{Hits: 13, Missed: 14, Programs: []Program{dies}, Return: &Return{ID: other, Max: 100, Missed: 7, Hits: 15}}))
+		h.expectSum("on_own_stack", 0, 1, 0, 5, 5)
+		if got := h.seg.get(h.seg.state(0) + stateAsked); got&0xffffffff != untouched {
+			t.Errorf("first %v: %#x was asked for", first, got)
+		}
+	}
+}
+
 // The entry's programs may say that the return is of no interest, and the
 // probe's may return at once.
 func TestVetoAndOverride(t *testing.T) {

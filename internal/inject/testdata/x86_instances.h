@@ -211,11 +211,14 @@ unwatched:
 	POP_WORK
 	ret
 
-# A function has returned from the stack slot AX on the thread DX, and the last of the thread's instances, before CX, is another
-# call's. STATE_ASKED is the probe. Leaves CX at its instance, which is nobody's any more.
+# A function with the probe ecx has returned from the stack slot AX on the thread DX, and the last of the thread's instances is another
+# call's. Leaves CX at its instance, which is nobody's any more. The probe's number stays on the program's own stack: a forked child may
+# have all else in common with its parent.
 ROUTINE unstack
 	PUSH_WORK
-	mov	edi, [DX+STATE_ASKED]
+	push	CX
+	mov	edi, ecx
+	mov	CX, [DX+STATE_CALLS]
 	mov	SI, CX
 	cmp	byte ptr [BX+HEAD_DEAD], 0
 	jne	alone
@@ -230,9 +233,9 @@ own:	sub	SI, CALL_SIZE
 	mov	WORD [SI+CALL_SLOT], 0	# a hole: dropped with the next that is left there
 	mov	CX, SI
 	jmp	unstacked
-others:	push	CX
+others:	mov	ecx, [SP]
 	call	find_away
-	pop	CX
+	mov	CX, [DX+STATE_CALLS]
 	test	BP, BP
 	jnz	away
 moved:	xor	ebp, ebp		# called by another thread, on its own stack: a coroutine there has moved
@@ -247,7 +250,7 @@ state:	cmp	ebp, [BX+HEAD_NEXT]
 	mov	SI, [DI+STATE_CALLS]
 	test	SI, SI
 	jz	state			# just being made
-	mov	edi, [DX+STATE_ASKED]
+	mov	edi, [SP]
 theirs:	sub	SI, CALL_SIZE
 	cmp	dword ptr [SI+CALL_PROBE], -1
 	je	state
@@ -255,17 +258,20 @@ theirs:	sub	SI, CALL_SIZE
 	jne	theirs
 	cmp	[SI+CALL_PROBE], edi
 	jne	theirs
+	cmp	byte ptr [BX+HEAD_DEAD], 0
+	jne	found
 	# Copied to where this thread's next would be, before the owner may use it again.
 	mov	BP, CX
 	COPY	SI, BP, CALL_RET, CALL_PROBE, CALL_DATA
 	mov	CX, BP
 	mov	WORD [SI+CALL_SLOT], 0
 unstacked:
+	pop	SI
 	POP_WORK
 	ret
-last:	push	CX			# it may have gone away just now
+last:	mov	ecx, [SP]		# it may have gone away just now
 	call	find_away
-	pop	CX
+	mov	CX, [DX+STATE_CALLS]
 	test	BP, BP
 	jnz	away
 lost:	int3				# nobody's: the controller may know more
@@ -300,14 +306,14 @@ alone:	sub	SI, CALL_SIZE
 	jne	alone
 	jmp	found
 gone_away:
-	push	CX
+	mov	ecx, [SP]
 	call	find_away
-	pop	CX
+	mov	CX, [DX+STATE_CALLS]
 	mov	SI, BP
 	test	BP, BP
 	jnz	found
 	mov	SI, CX
-	mov	edi, [DX+STATE_ASKED]
+	mov	edi, [SP]
 	lea	BP, [DX+CALLS_AT+MAX_CALLS*CALL_SIZE]
 ended:	cmp	SI, BP
 	jae	moved
@@ -480,15 +486,16 @@ claimed:
 	mov	[BP+CALL_OWNER], DX
 	ret
 
-# BP becomes the instance in the table of the probe that is asked for, at the slot AX, and DI its key; BP 0 for none. Of several that
-# jumped to each other it is one that was jumped to. Changes CX, SI.
+# BP becomes the instance in the table of the probe ecx, at the slot AX, and DI its key; BP 0 for none. Of several that jumped to each
+# other it is one that was jumped to. Changes CX, SI.
 find_away:
+	push	CX
 	BUCKET
 	xor	ebp, ebp
 1:	cmp	[DI], AX
 	jne	3f
 	INSTANCE SI
-	mov	ecx, [DX+STATE_ASKED]
+	mov	ecx, [SP]
 	cmp	[SI+CALL_PROBE], ecx
 	jne	3f
 	test	BP, BP
@@ -503,7 +510,8 @@ find_away:
 	sub	DI, [BX+AWAY_CALLS]
 	shr	DI, CALL_SHIFT-3
 	add	DI, [BX+AWAY_KEYS]
-5:	ret
+5:	pop	CX
+	ret
 
 # The zero flag becomes whether another call of the bucket, at the slot AX, ended in a jump to that of the instance BP; DI is a key
 # there. Changes CX.
