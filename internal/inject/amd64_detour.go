@@ -93,7 +93,16 @@ func (b *builder) count() {
 	if d.Key.Kind == CPU {
 		b.lockInc(b.state, counter(d.Hits))
 	} else {
+		shared, counted := newLabel(), newLabel()
+		b.nearby(x86.Cmp.ToReg(), b.state, d.Area.sink())
+		b.jcc(x86.CondE, shared)
 		b.inc(b.state, counter(d.Hits))
+		b.place(counted)
+		b.later(shared, func() {
+			b.lose(b.state, counter(d.Hits))
+			b.now.phase = After
+			b.jmp(counted)
+		})
 	}
 	b.now.phase = After
 	if !d.DeadFlags {

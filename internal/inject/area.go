@@ -7,7 +7,7 @@ import (
 	"kprobe/bpf"
 )
 
-// Area is the beginning of a stretch of code in the target: two addresses and a byte that
+// Area is the beginning of a stretch of code in the target: three addresses and a byte that
 // detours and routines load, and the routines. There is one within reach (2 GiB) of every
 // module that has detours.
 type Area struct {
@@ -20,6 +20,7 @@ const (
 	areaHead    = 0  // address of the segment
 	areaTable   = 8  // of its table of threads
 	areaCareful = 16 // see Segment.Careful: 1 byte
+	areaSink    = 24 // address of the sink's state
 	areaCode    = 32 // routines
 )
 
@@ -31,7 +32,8 @@ func (a *Area) Image() []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(a.seg.Addr))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.seg.Addr)+headTable)
 	b = append(b, a.seg.CarefulByte())
-	b = append(b, make([]byte, areaCode-len(b))...)
+	b = append(b, make([]byte, areaSink-len(b))...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.seg.stateAddr(a.seg.Threads)))
 	b = append(b, a.machine().runtime...)
 	if a.seg.readers != nil {
 		code, _ := a.readerCode()
@@ -62,6 +64,7 @@ func (a *Area) machine() *machine { return a.seg.machine }
 
 func (a *Area) head() arch.Addr  { return a.Addr + areaHead }
 func (a *Area) table() arch.Addr { return a.Addr + areaTable }
+func (a *Area) sink() arch.Addr  { return a.Addr + areaSink }
 
 // CarefulAt is where the area has the byte of Segment.Careful.
 func (a *Area) CarefulAt() arch.Addr { return a.Addr + areaCareful }

@@ -244,11 +244,12 @@ func (b *armBuilder) serve() error {
 	b.now.reg[2], b.now.reg[a64Link] = where{}, where{}
 	b.backTwo(frame)
 	b.later(missed, func() {
+		b.reach()
 		if b.d.Missed != NoCounter {
-			b.increase(a64State, b.d.Missed)
+			b.lose(b.d.Missed)
 		}
 		for _, e := range b.d.Enters {
-			b.increase(a64State, e.Missed)
+			b.lose(e.Missed)
 		}
 		b.now.phase = After
 		b.branch(a64B, 0, restored)
@@ -431,6 +432,14 @@ func (b *armBuilder) increase(state uint32, n int) {
 	b.access(a64Load, a64Tmp, base, off)
 	b.word(a64AddImm | 1<<10 | a64Tmp<<5 | a64Tmp)
 	b.access(a64Store, a64Tmp, base, off)
+	b.now.phase = max(b.now.phase, Running)
+}
+
+// lose is increase in the thread's state, which may be the sink's, which threads share.
+func (b *armBuilder) lose(n int) {
+	b.constant(a64Other, uint64(counter(n)))
+	b.word(a64Add | a64State<<16 | a64Other<<5 | a64Other)
+	b.call(b.d.Area.routine("lose"))
 	b.now.phase = max(b.now.phase, Running)
 }
 

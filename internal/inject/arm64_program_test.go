@@ -236,6 +236,37 @@ func TestARM64Programs(t *testing.T) {
 		done(where, &after, 0)
 	}
 
+	// Who is missed may have the counter in common with others: at whatever moment one of these counts, none is lost.
+	counter, interrupted := hostSegment+uint64(h.seg.state(number)+counter(missed)), 0
+	lose := h.area.routine("lose")
+	for _, part := range []arch.Range{{Start: d.At, End: d.At + arch.Addr(len(code))}, {Start: lose, End: lose + 7*4}} {
+		for at := part.Start; at < part.End; at += 4 {
+			s := qemurun.State{PC: text, SP: before.SP}
+			s.X[0] = pointer
+			m.Run(&s)
+			load(pointer)
+			m.Write(hostSegment+uint64(h.seg.state(number)+stateBusy), []byte{1})
+			word := bytes.Clone(m.Read(uint64(at), 4))
+			m.Write(uint64(at), brk)
+			s = before
+			m.Run(&s)
+			m.Write(uint64(at), word)
+			if s.PC != uint64(at) {
+				continue
+			}
+			interrupted++
+			n := binary.LittleEndian.Uint64(m.Read(counter, 8))
+			m.Write(counter, binary.LittleEndian.AppendUint64(nil, n+1))
+			m.Run(&s)
+			if n = binary.LittleEndian.Uint64(m.Read(counter, 8)); n != 2 {
+				t.Errorf("at %v: %d of two are counted", at, n)
+			}
+		}
+	}
+	if interrupted < 20 {
+		t.Errorf("interrupted %d times", interrupted)
+	}
+
 	// A program comes back by a trap, where the controller has asked for that.
 	s := qemurun.State{PC: text, SP: before.SP}
 	s.X[0] = pointer

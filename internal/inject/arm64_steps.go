@@ -7,8 +7,8 @@ import (
 )
 
 // Between a load and a store exclusive no step may be made, or the store fails, and the thread tries again for
-// ever. A thread that is led through the routines in steps comes to a few such pairs, all on words of the
-// segment's head: they are carried out for it, from here.
+// ever. A thread that is led through the routines in steps comes to a few such pairs, on words of the
+// segment's head or counters: they are carried out for it, from here.
 
 // pair is one of them.
 type pair struct {
@@ -18,6 +18,7 @@ type pair struct {
 	expects    int    // what must be there for it to become what is in set; 0: it is counted up, and that is in set
 	set        int
 	done, lost string // where the thread goes on
+	wide       bool   // a counter of 8 bytes, anywhere
 }
 
 var pairs = []pair{
@@ -25,6 +26,7 @@ var pairs = []pair{
 	{at: "next_state", addr: 7, was: 2, set: 4, done: "state_given"},
 	{at: "give_batch", addr: 13, was: 11, expects: 14, set: 15, done: "batch_given", lost: "batch_kept"},
 	{at: "take_batch", addr: 13, was: 11, expects: 14, set: 15, done: "batch_taken", lost: "batch_lost"},
+	{at: "lose_one", addr: 2, was: 0, set: 10, done: "one_lost", wide: true},
 	{at: "next_call", addr: 13, was: 10, set: 12, done: "call_given"},
 }
 
@@ -37,14 +39,24 @@ func (a *Area) Atomically(r *arch.Regs) bool {
 			continue
 		}
 		off, to := int(arch.Addr(r[p.addr])-a.seg.Addr), p.done
-		if off < 0 || off >= a.seg.tableEnd() || off%4 != 0 || p.expects != 0 && off%8 != 0 {
+		end := a.seg.tableEnd()
+		if p.wide {
+			end = a.seg.Size()
+		}
+		if off < 0 || off >= end || off%4 != 0 || (p.expects != 0 || p.wide) && off%8 != 0 {
 			return false
 		}
-		if p.expects == 0 {
+		switch {
+		case p.wide:
+			next := atomic.AddUint64(a.seg.word(off), 1)
+			r[p.was], r[p.set] = next-1, next
+		case p.expects == 0:
 			next := atomic.AddUint32(a.seg.word32(off), 1)
 			r[p.was], r[p.set] = uint64(next-1), uint64(next)
-		} else if r[p.was] = r[p.expects]; !atomic.CompareAndSwapUint64(a.seg.word(off), r[p.expects], r[p.set]) {
-			r[p.was], to = a.seg.get(off), p.lost
+		default:
+			if r[p.was] = r[p.expects]; !atomic.CompareAndSwapUint64(a.seg.word(off), r[p.expects], r[p.set]) {
+				r[p.was], to = a.seg.get(off), p.lost
+			}
 		}
 		r[8] = 0 // the store has not failed
 		r[m.arch.PC] = uint64(a.routine(to))

@@ -165,6 +165,18 @@ sink:	ldr	x5, [x3, #(HEAD_SINK+8)]
 ROUTINE abandon
 	ret
 
+// One hit more is missed: x2 is the address of the counter, which threads may share. Keeps all else but x0, the flags too.
+ROUTINE lose
+	stp	x8, x10, [sp, #-16]!
+	MARK	lose_one
+1:	ldaxr	x0, [x2]
+	add	x10, x0, #1
+	stlxr	w8, x10, [x2]
+	cbnz	w8, 1b
+	MARK	one_lost
+	ldp	x8, x10, [sp], #16
+	ret
+
 // ---- The pool of calls: called by detours, on the program's own stack too ----
 //
 // The thread's state is x1. A call is known by the stack pointer, x2, which is the same where a function is entered and
