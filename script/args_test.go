@@ -26,6 +26,10 @@ func TestArgs(t *testing.T) {
 		{`uprobe:%:args_struct { print((args.p, args.p.b, args.l.v[5])); @ = args.p; $l = args.l; print($l); }`,
 			"({ .a = 11, .b = 22 }, 22, 66)\n{ .v = [1,2,3,4,5,66] }\n\n\n@: { .a = 11, .b = 22 }"},
 		{`uretprobe:%:args_struct { print((args.p, args.l.v[4])); }`, "({ .a = 11, .b = 22 }, 5)"},
+		// Pointers to arrays, and to what a member lies in.
+		{`uprobe:%:args_string /args.n/ { $p = (uint8[5] *)args.s; print(((*$p)[1], $p[1][0], *$p)); $p++; print((*$p)[4]); }`, "(101, 44, [104,101,108,108,111])\n114"},
+		{`macro in(p, t, m) { container_of(p, t, m) } uprobe:%:args_pointer { $at = (uint64)args.n->next + offsetof(struct node, value);
+			print((container_of($at, struct node, value)->value, in((int64 *)$at, typeof(struct node), value) == args.n->next)); }`, "(4711, true)"},
 		// What the script declares comes before what debug data tells.
 		{`uprobe:%:args_pointer { print(((struct node *)arg0)->next->value); print(sizeof(struct node)); }`, "4711\n24"},
 		{`struct node { uint64 n; } uprobe:%:args_pointer { print(sizeof(struct node)); }`, "8"},

@@ -135,7 +135,7 @@ func (c *checker) file(f *syntax.File) {
 		}
 		more = len(c.Consts)+len(c.Texts) > n
 	}
-	macro.Expand(f, macro.Tell{Errorf: c.errorf, Hint: c.hint}, func(x syntax.Expr) syntax.Expr {
+	macro.Expand(f, macro.Tell{Errorf: c.errorf, Hint: c.hint}, macro.Library{Takes: takes, Named: func(x syntax.Expr) syntax.Expr {
 		if member, ok := x.(*syntax.Field); ok {
 			return c.configured(member)
 		}
@@ -150,7 +150,7 @@ func (c *checker) file(f *syntax.File) {
 			c.stable(x, "unstable_dw_ustack")
 		}
 		return named(x)
-	})
+	}})
 	macro.Texts(f, c.warnf)
 	var probes []*syntax.Probe
 	places := point.Reader{Params: c.opts.Params, Machine: c.machine, Kernel: c.opts.Kernel, Missing: c.set.MissingProbes, Program: c.opts.Program, Events: c.opts.Events, Statics: c.opts.Statics, Lines: c.opts.Lines, Inlined: c.opts.Inlined, ProbeInline: c.set.ProbeInline, Errorf: c.errorf, Warnf: c.warnf}

@@ -408,13 +408,8 @@ func (c *checker) typeOf(t *syntax.Type) *types.Type {
 	var base *types.Type
 	switch {
 	case t.Of != nil:
-		if arg, ok := t.Of.(*syntax.TypeArg); ok {
-			base = c.typeOf(arg.Type)
-			if base == nil {
-				return nil
-			}
-		} else {
-			base = c.ofExpr(t.Of)
+		if base = c.sizeArg(t.Of); base == nil {
+			return nil
 		}
 	case t.Name == "void":
 		if t.Stars == 0 {

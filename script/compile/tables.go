@@ -173,6 +173,7 @@ func init() { // what they are checked by asks for them
 		"kfunc_exist":         numbered(1, 1, (*checker).kernelFunction, nil),
 		"kfunc_allowed":       numbered(1, 1, (*checker).kernelFunction, nil),
 		"default_str_length":  numbered(0, 0, (*checker).defaultLength, nil),
+		"container_of":        numbered(3, 3, nil, nil), // written otherwise: see package macro
 
 		"path":          refused(1, 2, "path() is for what the kernel calls while it holds a file"),
 		"skboutput":     refused(4, 4, "packets of the network are none of what a probe here sees"),
@@ -202,4 +203,10 @@ func named(x syntax.Expr) syntax.Expr { return macro.Value(x, isValue) }
 func isValue(name string) bool {
 	v := values[name]
 	return v != nil && functions[name] == nil && name != "args" && name != "ctx"
+}
+
+// takes tells whether a function of the library takes so many arguments.
+func takes(name string, n int) bool {
+	f := functions[macro.Plain(name)]
+	return f != nil && f.least <= n && n <= f.most
 }

@@ -18,18 +18,24 @@ type Tell struct {
 // Named is what a call or a name stands for that is none of a macro's: comm for comm(); nil for itself.
 type Named func(x syntax.Expr) syntax.Expr
 
+// Library is what a name means that is none of a script's macros.
+type Library struct {
+	Named Named
+	Takes func(name string, n int) bool // whether it has a function of so many arguments
+}
+
 // expander puts macros in.
 type expander struct {
 	Tell
-	named  Named
+	Library
 	macros map[string][]*syntax.Macro
 	count  int             // of expansions, for names that nobody else has
 	under  []*syntax.Macro // those whose calls are being put in
 }
 
 // Expand puts the file's macros into its probes and functions.
-func Expand(f *syntax.File, tell Tell, named Named) {
-	e := &expander{Tell: tell, named: named, macros: map[string][]*syntax.Macro{}}
+func Expand(f *syntax.File, tell Tell, library Library) {
+	e := &expander{Tell: tell, Library: library, macros: map[string][]*syntax.Macro{}}
 	for _, it := range f.Items {
 		if m, ok := it.(*syntax.Macro); ok {
 			for _, o := range e.macros[m.Name] {
@@ -73,19 +79,13 @@ func (e *expander) replace(x syntax.Expr) syntax.Expr {
 	case *syntax.Ident:
 		name = x.Name
 	case *syntax.Field:
-		return e.named(x)
+		return e.Named(x)
 	default:
 		return nil
 	}
 	all := e.macros[name]
 	if len(all) == 0 {
-		y := e.named(x)
-		if call, ok := y.(*syntax.Call); ok {
-			for i, a := range call.Args {
-				call.Args[i] = syntax.Copy(a, e.replace)
-			}
-		}
-		return y
+		return e.within(e.Named(x))
 	}
 	var closest *syntax.Macro
 	for _, m := range all {
@@ -97,8 +97,12 @@ func (e *expander) replace(x syntax.Expr) syntax.Expr {
 			closest = m
 		}
 	}
-	if y := e.named(x); y != nil && closest == nil {
-		return y // what has that name without a macro, with other arguments
+	if closest == nil { // what has that name without a macro, with other arguments
+		if y := e.Named(x); y != nil {
+			return e.within(y)
+		} else if e.Takes(name, len(args)) {
+			return e.within(x)
+		}
 	}
 	e.Errorf(x, "Call to %s() has arguments that do not match any definition.", name)
 	if closest == nil {
@@ -118,6 +122,19 @@ func (e *expander) replace(x syntax.Expr) syntax.Expr {
 		}
 	}
 	return &syntax.Int{Span: x.At(), Text: "0"}
+}
+
+// within puts macros into the parts of an expression that is none itself; nil of nil.
+func (e *expander) within(y syntax.Expr) syntax.Expr {
+	if y == nil {
+		return nil
+	}
+	return syntax.Copy(y, func(x syntax.Expr) syntax.Expr {
+		if x == y {
+			return nil
+		}
+		return e.replace(x)
+	})
 }
 
 // kind is what a parameter stands for.
@@ -219,9 +236,9 @@ func (e *expander) put(at syntax.Expr, m *syntax.Macro, args []syntax.Expr) synt
 			}
 			return e.replace(x)
 		case *syntax.Field:
-			return e.named(x)
+			return e.Named(x)
 		case *syntax.Call:
-			if len(e.macros[x.Name]) > 0 || e.named(x) != nil {
+			if len(e.macros[x.Name]) > 0 || e.Named(x) != nil {
 				call := &syntax.Call{Span: x.Span, Name: x.Name}
 				for _, a := range x.Args {
 					call.Args = append(call.Args, syntax.Copy(a, inner))

@@ -35,3 +35,18 @@ func Otherwise(name string, at syntax.Span) syntax.Expr {
 	}
 	return nil
 }
+
+// containerOf is container_of(ptr, type, member): what a member lies in that a pointer points to; nil of other arguments.
+func containerOf(x *syntax.Call) syntax.Expr {
+	if len(x.Args) != 3 {
+		return nil
+	}
+	to, of := &syntax.Type{Span: x.Span, Stars: 1, Of: x.Args[1]}, x.Args[1]
+	if id, ok := of.(*syntax.Ident); ok { // a typedef's
+		to.Of, to.Name = nil, id.Name
+		of = &syntax.TypeArg{Span: id.Span, Type: &syntax.Type{Span: id.Span, Name: id.Name}}
+	}
+	at := &syntax.Cast{Span: x.Span, X: x.Args[0], Type: &syntax.Type{Span: x.Span, Name: "uint64"}}
+	off := &syntax.Call{Span: x.Span, Name: "offsetof", Args: []syntax.Expr{of, x.Args[2]}}
+	return &syntax.Cast{Span: x.Span, Type: to, X: &syntax.Binary{Span: x.Span, Op: "-", X: at, Y: off}}
+}

@@ -21,6 +21,9 @@ func Value(x syntax.Expr, isValue func(name string) bool) syntax.Expr {
 			return &syntax.Call{Span: x.Span, Name: "ustack", Args: x.Args}
 		}
 		name := Plain(x.Name)
+		if name == "container_of" {
+			return containerOf(x)
+		}
 		if len(x.Args) == 0 && isValue(name) {
 			return &syntax.Ident{Span: x.Span, Name: name}
 		}

@@ -160,11 +160,21 @@ func (p *parser) cStruct() *CStruct {
 	return s
 }
 
+// qualifiers passes the words that say nothing of a type's layout.
+func (p *parser) qualifiers() {
+	for p.tok.kind == tIdent {
+		switch p.tok.text {
+		case "const", "volatile", "static", "restrict", "__restrict", "__restrict__":
+			p.next()
+		default:
+			return
+		}
+	}
+}
+
 // cMembers reads the members that one type is written for: int a, *b[3], c : 4;
 func (p *parser) cMembers(s *CStruct) {
-	for p.word("const") || p.word("volatile") || p.word("static") {
-		p.next()
-	}
+	p.qualifiers()
 	var f CField
 	switch {
 	case p.word("enum") && p.bodyFollows():
@@ -190,9 +200,7 @@ func (p *parser) cMembers(s *CStruct) {
 			} else {
 				g.Stars++
 			}
-			for p.word("const") || p.word("volatile") {
-				p.next()
-			}
+			p.qualifiers()
 		}
 		if p.accept("(") { // a pointer to a function
 			p.expect("*")

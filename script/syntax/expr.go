@@ -218,6 +218,11 @@ func (p *parser) identExpr() Expr {
 			c.Args = append(c.Args, p.inside(p.expr))
 		}
 		for p.accept(",") {
+			if t.text == "offsetof" && p.tok.kind == tIdent { // a member, whose name may be a word of the language
+				name := p.next()
+				c.Args = append(c.Args, p.postfix(&Ident{name.Span, name.text}))
+				continue
+			}
 			c.Args = append(c.Args, p.inside(p.expr))
 		}
 		p.expect(")")
@@ -230,7 +235,7 @@ func (p *parser) identExpr() Expr {
 			if len(c.Args) > 0 {
 				p.expect(",")
 			}
-			if p.word("typeof") { // of a macro's
+			if p.word("typeof") || p.word("struct") || p.word("union") || p.word("enum") { // of a macro's, or container_of's
 				from := p.tok.From
 				ty := p.typ()
 				c.Args = append(c.Args, &TypeArg{p.since(from), ty})
@@ -407,5 +412,12 @@ func (p *parser) typ() *Type {
 		p.expect("]")
 	}
 	t.Span = p.since(from)
+	if p.is("*") && len(t.Dims) > 0 { // to an array
+		t = &Type{Of: &TypeArg{t.Span, t}}
+		for p.accept("*") {
+			t.Stars++
+		}
+		t.Span = p.since(from)
+	}
 	return t
 }

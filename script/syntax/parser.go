@@ -278,10 +278,13 @@ func (p *parser) cDecl(f *File) {
 			return
 		}
 		p.next()
-		if depth == 0 && p.src.Text[p.prev-1] == '}' && !alias && !p.is(";") && !p.is("*") && !p.declarator() {
-			// A semicolon that is left out.
-			f.C = append(f.C, CDecl{p.since(from), p.src.Text[from:p.prev] + ";"})
-			return
+		if depth == 0 && p.src.Text[p.prev-1] == '}' && !alias {
+			p.attributes(&Attributes{})
+			if !p.is(";") && !p.is("*") && !p.declarator() {
+				// A semicolon that is left out.
+				f.C = append(f.C, CDecl{p.since(from), p.src.Text[from:p.prev] + ";"})
+				return
+			}
 		}
 	}
 }

@@ -33,6 +33,7 @@ var good = []string{
 	`tracepoint:syscalls:sys_enter_open { print(args.filename); print(args->flags & (uint64)4); print(a::b) } // the end`,
 	"// a comment\n#!/usr/bin/env bpftrace\nbegin { import \"stdlib/base\"; for ($i : (1 + 1)..f($x)) { break } unroll 3 { if !pid { 1 } } while $x { $x = 0 } }",
 	`usdt:/bin/sh:"\"a b\"" { print("\X41\x4\0") } uprobe:$1"$1":f {}`,
+	`struct P { char *restrict c; const int if; } __attribute__((packed)) i:s:1 { print((int16[3] *)arg0); let $x: struct P[2]**; print(offsetof(struct P, if.while)); m(struct P, enum e); }`,
 	`i:s:1 { $x = (typeof($y))3; @x[(int32)1, "a"] = (1, 2); print(@x[1,"a"].1); print((@y)[3]) }`,
 }
 
