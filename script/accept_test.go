@@ -29,7 +29,9 @@ func TestAccepts(t *testing.T) {
 		switch {
 		case verdict == "warn" && (err != nil || !strings.Contains(told.String(), want)):
 			t.Errorf("%s\nis not warned of for %q: %v %s", source, want, err, &told)
-		case verdict == "ok" && err != nil:
+		case verdict == "plain" && told.Len() > 0:
+			t.Errorf("%s\nis told: %s", source, &told)
+		case (verdict == "ok" || verdict == "plain") && err != nil:
 			t.Errorf("%s\nis refused: %v", source, err)
 		case verdict == "no" && err == nil:
 			t.Errorf("%s\nis accepted", source)

@@ -20,8 +20,8 @@ import (
 type variable struct {
 	name string
 	typ  *types.Type
-	set  bool // let gave it its type
-	let  bool // let declared it
+	set  bool        // let gave it its type
+	let  syntax.Node // that declared it
 
 	given bool // a value, in what this pass has seen so far
 }
@@ -274,7 +274,15 @@ func (c *checker) mapOf(name string, at syntax.Node) *mapInfo {
 // Scopes.
 
 func (c *checker) open() { c.scopes = append(c.scopes, map[string]*variable{}) }
-func (c *checker) shut() { c.scopes = c.scopes[:len(c.scopes)-1] }
+func (c *checker) shut() {
+	last := len(c.scopes) - 1
+	for _, v := range c.scopes[last] {
+		if v.let != nil && !v.given {
+			c.warnf(v.let, "Variable %s never assigned to.", v.name)
+		}
+	}
+	c.scopes = c.scopes[:last]
+}
 
 func (c *checker) find(name string) *variable {
 	for _, s := range slices.Backward(c.scopes) {
@@ -322,20 +330,35 @@ func (c *checker) block(b *syntax.Block) {
 func (c *checker) inner(b *syntax.Block) {
 	for i, s := range b.Stmts {
 		if i > 0 {
-			if _, left := b.Stmts[i-1].(*syntax.Jump); left {
-				c.warnf(s, "Unreachable code")
-			}
+			c.unreachable(b.Stmts[i-1], s)
 		}
 		c.stmt(s)
 	}
 	if b.Value != nil {
+		if n := len(b.Stmts); n > 0 {
+			c.unreachable(b.Stmts[n-1], b.Value)
+		}
 		c.expr(b.Value)
+	}
+}
+
+// unreachable warns of what stands behind a jump.
+func (c *checker) unreachable(before syntax.Stmt, s syntax.Node) {
+	if _, left := before.(*syntax.Jump); left {
+		c.warnf(s, "Unreachable code")
+	}
+}
+
+// implied warns of a conversion that is not written, and may give another value.
+func (c *checker) implied(at syntax.Node, to, from *types.Type) {
+	if types.Alters(to, from) {
+		c.warnf(at, "Implicit cast from '%s' to '%s' can change the value", from, to)
 	}
 }
 
 // early warns of a variable that let has declared, and nothing has given a value yet.
 func (c *checker) early(x *syntax.Var, v *variable) {
-	if v.let && !v.given && v.typ.Kind != types.None && c.meta == 0 {
+	if v.let != nil && !v.given && v.typ.Kind != types.None && c.meta == 0 {
 		c.warnf(x, "Variable used before it was assigned: %s", x.Name)
 	}
 }
@@ -539,7 +562,7 @@ func (c *checker) let(s *syntax.Let) {
 		value = c.expr(s.Value)
 	}
 	v := c.declare(s.Name, s)
-	v.let, v.given = true, false
+	v.let, v.given = s, false
 	if s.Type != nil {
 		v.set = true
 		t := c.typeOf(s.Type)
@@ -561,6 +584,9 @@ func (c *checker) let(s *syntax.Let) {
 
 func (c *checker) assignVar(at syntax.Node, v *variable, t *types.Type, value syntax.Expr) {
 	v.given = true
+	defer func() { c.implied(at, v.typ, t) }()
+	_, declares := at.(*syntax.Let)
+	_, literal := c.literalNumber(value)
 	switch {
 	case t.Kind == types.Void:
 		c.errorf(at, "Value '%s' cannot be assigned to a scratch variable.", t)
@@ -574,6 +600,7 @@ func (c *checker) assignVar(at syntax.Node, v *variable, t *types.Type, value sy
 		default:
 			c.assignVar(at, v, types.ValueOf(t), value)
 		}
+	case v.set && declares && !literal && t.Kind == types.Int && types.Alters(v.typ, t): // is told
 	case v.set && v.typ.Kind != types.None:
 		if t.Kind != types.None && !c.fits(v.typ, t, value) {
 			c.errorf(at, "Type mismatch for %s: trying to assign value of type '%s' when variable already has a type '%s'", v.name, t, v.typ)
@@ -644,7 +671,7 @@ func (c *checker) assign(s *syntax.Assign) {
 		if slices.Contains(c.locked, &m.value) && c.keeps(s, m.name, &m.value, t) {
 			return
 		}
-		if !c.widen(&m.value, t) {
+		if c.implied(s, m.value, t); !c.widen(&m.value, t) {
 			c.errorf(s, "Type mismatch for %s: trying to assign value of type '%s' when map already has a type '%s'", m.name, t, m.value)
 		}
 	}
@@ -692,7 +719,7 @@ func (c *checker) compound(s *syntax.Assign, t *types.Type) {
 			c.pointers(&syntax.Binary{Span: s.Span, Op: op, X: target, Y: s.Value}, m.value, t)
 			return
 		}
-		if !c.widen(&m.value, types.Int64) || !m.value.Number() {
+		if !c.widen(&m.value, types.Changed(op, m.value, t)) || !m.value.Number() {
 			c.errorf(s, "The %s operator can not be used on expressions of type '%s'", strings.TrimSuffix(s.Op, "="), m.value)
 		}
 	default:
@@ -724,7 +751,7 @@ func (c *checker) mapUse(x *syntax.Map) *mapInfo {
 		c.errorf(x.Key, "%s cannot be part of a map key", k)
 	case slices.Contains(c.locked, &m.key) && c.keeps(x, x.Name, &m.key, k):
 	default:
-		if !c.widen(&m.key, k) {
+		if c.implied(x.Key, m.key, k); !c.widen(&m.key, k) {
 			c.errorf(x, "Argument mismatch for %s: trying to access with arguments: '%s' when map expects arguments: '%s'", x.Name, k, m.key)
 		}
 	}

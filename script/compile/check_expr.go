@@ -130,7 +130,7 @@ func (c *checker) unary(x *syntax.Unary) *types.Type {
 		info := c.mapUse(m)
 		if k := info.value.Kind; k == types.Pointer {
 			return info.value
-		} else if k == types.Bool || !c.widen(&info.value, types.Int64) || !info.value.Number() {
+		} else if k == types.Bool || !c.widen(&info.value, types.Stepped(x.Op, info.value)) || !info.value.Number() {
 			c.errorf(x, "The %s operator can not be used on expressions of type '%s'", x.Op, info.value)
 		}
 		return info.value
@@ -180,7 +180,7 @@ func (c *checker) unary(x *syntax.Unary) *types.Type {
 	case "++", "--":
 		if v, ok := x.X.(*syntax.Var); ok {
 			if info := c.uses[v]; !info.set && t.Kind == types.Int {
-				c.widen(&info.typ, types.Int64)
+				c.widen(&info.typ, types.Stepped(x.Op, t))
 				t = info.typ
 			}
 		}
@@ -258,7 +258,8 @@ func (c *checker) signs(x *syntax.Binary, a, b *types.Type) {
 	if b.Signed {
 		signed, other, plain = x.Y, a, b
 	}
-	if n, ok := c.literalNumber(signed); other.Size < 8 || ok && plain.Lit && int64(n) >= 0 {
+	divides := x.Op == "/" || x.Op == "%"
+	if n, ok := c.literalNumber(signed); other.Size < 8 && !divides || ok && plain.Lit && int64(n) >= 0 {
 		return
 	}
 	c.warnf(x, "%s integers of different signs: '%s' and '%s' can lead to undefined behavior", what, a, b)
@@ -292,7 +293,10 @@ func (c *checker) ternary(x *syntax.Ternary) *types.Type {
 	j := types.Join(then, other)
 	if j == nil {
 		c.errorf(x, "Branches must return the same type: have '%s' and '%s'", then, other)
+		return nil
 	}
+	c.implied(x, j, then)
+	c.implied(x, j, other)
 	return j
 }
 
@@ -501,6 +505,9 @@ func (c *checker) cast(x *syntax.Cast) *types.Type {
 		return nil
 	}
 	_, literal := c.literalNumber(x.X)
+	if types.Same(to, from) && !literal && x.Type.Span != x.Span { // which is written
+		c.warnf(x, "Unnecessary cast: the value is of type '%s' already", to)
+	}
 	whole := func(n int) bool { return n == from.Size || literal && n <= 8 }
 	switch {
 	case from.Kind == types.Record && from.Name != "":

@@ -24,7 +24,7 @@ func (c *checker) fn(f *syntax.Fn) {
 	}
 	info := &fnInfo{fn: f, result: types.NoType}
 	for _, p := range f.Params {
-		info.params = append(info.params, &variable{name: p.Name, typ: types.NoType, set: true, let: true, given: true})
+		info.params = append(info.params, &variable{name: p.Name, typ: types.NoType, set: true, given: true})
 	}
 	c.fns[f.Name] = info
 	c.fnOrder = append(c.fnOrder, f.Name)

@@ -444,8 +444,10 @@ func (g *generator) into(x syntax.Expr, dst place, t *types.Type) {
 		return
 	}
 	if t.Scalar() {
-		g.number(x)
-		if _, lit := g.constant(x); !lit || own.Kind != types.Int {
+		if n, known := g.constant(x); known && own.Kind == types.Int && t.Kind == types.Int {
+			g.Imm(bpf.R0, types.Truncate(n, t))
+		} else {
+			g.number(x)
 			g.fit(t)
 		}
 		g.Store(dst, bpf.R0)

@@ -23,6 +23,8 @@ func (c *checker) settings(f *syntax.File) settings.Settings {
 			c.errorf(syntax.Span{From: cfg.From, To: cfg.From + len(cfg.Name)}, "%s", what)
 		} else if what != "" {
 			c.errorf(cfg, "%s", what)
+		} else if settings.Deprecated(cfg.Name) {
+			c.warnf(cfg, "%s is deprecated and has no effect", cfg.Name)
 		}
 	}
 	for _, what := range s.Environment(c.opts.Settings) {

@@ -84,6 +84,15 @@ var idle = map[string]string{
 	"perf_rb_pages": "number", "max_ast_nodes": "number",
 }
 
+// Deprecated tells of a setting that earlier releases of the language had.
+func Deprecated(name string) bool {
+	switch strings.TrimPrefix(strings.ToLower(name), "bpftrace_") {
+	case "symbol_source", "max_type_res_iterations", "max_ast_nodes", "use_blazesym":
+		return true
+	}
+	return false
+}
+
 const truths = "true false 0 1"
 
 // outside are those that the environment alone sets.

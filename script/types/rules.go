@@ -51,6 +51,25 @@ func Reckons(t *Type) bool {
 	return t.Number() || t.Kind == USym || t.Kind == KSym
 }
 
+// Alters tells whether a value may be another one as to than it is as from: a number with a sign that to has not, one that is
+// larger than to holds, or one of a tuple's. What a literal says is known.
+func Alters(to, from *Type) bool {
+	switch {
+	case to.Kind == Int && from.Kind == Int:
+		return !from.Lit && (to.Size < from.Size || to.Signed != from.Signed && (!to.Signed || to.Size == from.Size))
+	case to.Kind == from.Kind && (to.Kind == Tuple || to.Kind == Record && to.Name == "") && len(to.Fields) == len(from.Fields):
+		for i, f := range from.Fields {
+			if to.Kind == Record {
+				i = to.Field(f.Name)
+			}
+			if i >= 0 && Alters(to.Fields[i].Type, f.Type) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // JoinInts is the type that holds numbers of two.
 func JoinInts(a, b *Type) *Type {
 	if j := Join(a, b); j != nil {
@@ -88,6 +107,22 @@ func Arithmetic(op string, a, b *Type) *Type {
 		return Int64
 	}
 	return Wide(JoinInts(Numeric(a), Numeric(b)))
+}
+
+// Changed is the type of 64 bits that a map's number has after @x op= b; of none, or what is no number, one with a sign.
+func Changed(op string, a, b *Type) *Type {
+	if a.Kind != Int {
+		return Int64
+	}
+	return Arithmetic(op, a, b)
+}
+
+// Stepped is the type of what ++ or -- has changed.
+func Stepped(op string, t *Type) *Type {
+	if op == "++" && t.Kind == Int && !t.Signed {
+		return Uint64
+	}
+	return Int64
 }
 
 // Told is what a field of typeinfo says.
