@@ -41,6 +41,7 @@ type Watchpoint struct {
 
 	Len    int // bytes that are watched: 1, 2, 4 or 8; the address is a multiple
 	Access Access
+	Later  bool // something may be mapped at the address later: nothing need be there now
 
 	// Handler runs after the access. The PC of regs is that of the instruction
 	// behind the one that made it, or where that jumped to; what the handler
@@ -58,7 +59,7 @@ func (w *Watchpoint) Hits() uint64 { return w.Kp.Hits() }
 func (w *Watchpoint) NMissed() uint64 { return w.Kp.NMissed() }
 
 // RegisterWatchpoint places one watchpoint; see Register. Errors: EINVAL for a
-// length or an address that the processor cannot watch, or where nothing is mapped;
+// length or an address that the processor cannot watch, or where nothing is mapped, unless that may come Later;
 // ENOENT, EADDRNOTAVAIL for its symbol; ENOSPC where all of the processor's are in
 // use; ENOTSUP where there are none, or none for reads only.
 func (s *Session) RegisterWatchpoint(w *Watchpoint) error { return unbatch(s.Register(w)) }
@@ -115,7 +116,7 @@ func (r asWatch) watches() *Watchpoint { return r.w }
 func (r asWatch) release(s *Session)   { r.w.release(s) }
 
 func (r asWatch) find(s *Session, p *Kprobe) (symbol.Loc, error) {
-	return s.on.Image.Data(p.SymbolName, p.Addr, p.Offset, r.w.Len)
+	return s.on.Image.Data(p.SymbolName, p.Addr, p.Offset, r.w.Len, r.w.Later)
 }
 
 func (r asWatch) place(p *Kprobe) (symbol.Loc, bool) { return r.w.loc, p.placed }

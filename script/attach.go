@@ -193,6 +193,9 @@ func (t *target) place(pt *point.Point, p *plan.Probe, program, entry *kprobe.Pr
 		}
 		kp.SymbolName, kp.Offset, kp.Addr, kp.Loc, kp.Cookie, kp.Optional = at.name, at.offset, at.addr, at.loc, cookie, optional
 		t.add(probe)
+		if pt.Static != nil {
+			t.marks.add(p.Program.Name + at.text)
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package script_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -34,6 +35,23 @@ func TestMissingProbes(t *testing.T) {
 	if _, told, _, err := run("uprobe:threads:hammer_mul+1 { 1 }", script.Options{Quiet: true, NoWarnings: true}, s, nil); err == nil ||
 		!strings.HasPrefix(err.Error(), "Possible attachment attempt in the middle of an instruction, try a different offset.") {
 		t.Errorf("%q %v", told, err)
+	}
+}
+
+// What a file has not is told before a process is looked for that has mapped it, and before anything is run: once, not for each.
+func TestMissingInFile(t *testing.T) {
+	program := testprog.Build(t, "threads", "-O2")
+	for _, tt := range []struct{ place, told string }{
+		{"hammer_mul+1000000", "ERROR: Offset outside the function bounds ('hammer_mul' size is "},
+		{"10", "ERROR: Could not resolve address: " + program + ":0xa\n"},
+		{"hammer_nothing", "ERROR: Could not resolve symbol: " + program + ":hammer_nothing\n"},
+	} {
+		var out, told strings.Builder
+		c, err := script.Compile(fmt.Sprintf("begin { print(1) } uprobe:%s:%s { @ = 1 }", program, tt.place), script.Options{Several: true, Newcomers: true, Output: &out, Errors: &told})
+		ok(t, err)
+		if _, err = c.Start(nil); err == nil || !strings.HasPrefix(err.Error(), "Unable to attach probe: uprobe:"+program) || !strings.HasPrefix(told.String(), tt.told) || out.Len() > 0 {
+			t.Errorf("%s: %v, tells %q and prints %q", tt.place, err, &told, &out)
+		}
 	}
 }
 

@@ -102,6 +102,9 @@ func (s *Script) Start(session *kprobe.Session) (r *Run, err error) {
 		if r.pool, err = kprobe.NewPool(inside); err == nil {
 			r.segment = r.pool.Segment()
 		}
+		if err == nil && s.opts.Newcomers {
+			err = r.lookInFiles(true)
+		}
 	case session == nil && needed > 0 && s.opts.Suite == "" && s.plan.Settings.MissingProbes == "error":
 		return nil, errors.New("the script has probes on functions: say in which process, by -p PID, or -c COMMAND")
 	case session == nil || len(inside.Programs) == 0:
@@ -239,7 +242,7 @@ func (s *Script) fits(session *kprobe.Session) error {
 func (r *Run) tellAttached() error {
 	n, calls := r.inFiles, false
 	for _, t := range r.all() {
-		n = max(n, len(t.probes)-len(t.atCalls)+len(t.samplings)) // of which globs make many
+		n = max(n, len(t.probes)-len(t.atCalls)-t.marks.again+len(t.samplings)) // of which globs make many
 		calls = calls || len(t.atCalls) > 0
 	}
 	for _, p := range r.s.plan.Probes {
@@ -279,13 +282,21 @@ func (r *Run) runs(pt *point.Point) bool {
 	return r.s.opts.Suite == ""
 }
 
+// Where programs that the controller runs have their own memory: at addresses that no processor gives to anybody, so that all
+// others are the target's.
+const (
+	ownStack   = 1 << 62
+	ownContext = ownStack + 1<<20
+	ownMaps    = ownStack + 1<<40
+)
+
 // alone makes memory for the maps of a script that has no target.
 func alone(specs []*bpf.MapSpec) (*bpf.Segment, error) {
 	l, err := bpf.Arrange(specs, 1)
 	if err != nil {
 		return nil, err
 	}
-	seg, err := l.Bind(bpf.Words(l.Size), 0x10000000)
+	seg, err := l.Bind(bpf.Words(l.Size), ownMaps)
 	if err != nil {
 		return nil, err
 	}
@@ -313,7 +324,7 @@ func (r *Run) vm(p *plan.Probe) (*bpf.VM, error) {
 	}
 	comm, _ := os.ReadFile("/proc/self/comm")
 	pid := uint64(os.Getpid())
-	return &bpf.VM{Proof: proof, Segment: r.segment, StackTop: 0x7000, Ctx: 0x9000, MaxSteps: maxSteps, Env: bpf.Env{
+	return &bpf.VM{Proof: proof, Segment: r.segment, StackTop: ownStack, Ctx: ownContext, MaxSteps: maxSteps, Env: bpf.Env{
 		PidTgid: pid<<32 | pid, UidGid: uint64(os.Getgid())<<32 | uint64(os.Getuid()), Comm: strings.TrimSpace(string(comm)),
 		Slot: r.slot, Random: rand.Uint32, Read: read,
 		Now: func(helper int32) uint64 {
@@ -416,7 +427,7 @@ func (r *Run) Wait(ctx context.Context) error {
 	}
 	if r.pool != nil {
 		if r.s.opts.Newcomers {
-			if err := r.lookInFiles(); err != nil {
+			if err := r.lookInFiles(false); err != nil {
 				r.failed = true
 				return err
 			}

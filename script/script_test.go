@@ -266,6 +266,25 @@ func TestStatic(t *testing.T) {
 	}
 }
 
+// One that is inlined is at several places, and counts once among the probes; of each place it is hit.
+func TestStaticInlined(t *testing.T) {
+	program := testprog.Build(t, "statics", "-O2", "-DTWICE")
+	text := fmt.Sprintf(`usdt:%s:inlined { printf("%%d ", arg0); }`, program)
+	p := testprog.Start(t, program)
+	out, told, _, err := run(text, script.Options{PID: p.Pid}, attach(t, p.Pid), func() { p.Round("2") })
+	if err != nil || out != "0 1 1 2 \n\n" || told != "Attached 1 probe\n" {
+		t.Errorf("prints %q and tells %q, %v", out, told, err)
+	}
+	s, ready := &several{t: t, ended: make(chan error, 1), told: "Attached 1 probe\n"}, make(chan bool, 1)
+	c, err := script.Compile(text, script.Options{Several: true, Newcomers: true, Output: &s.out, Errors: &s.errors, Ready: func() { ready <- true }})
+	ok(t, err)
+	s.run, err = c.Start(nil)
+	ok(t, err)
+	s.wait()
+	testprog.Receive(t, "the probes are there", testprog.Here, ready)
+	s.close()
+}
+
 // Static probes are named by file, provider and name; of a process the file may be a pattern, or be left out.
 func TestStaticProbeForms(t *testing.T) {
 	program := testprog.Build(t, "statics", "-O2")

@@ -40,8 +40,9 @@ type target struct {
 	atCalls    map[kprobe.Probe]bool // of the probes, those at system calls: a tracepoint is many
 	forget     []*kprobe.Kprobe      // behind calls whose numbers are written down, when all tracepoints have been there
 	semaphores []arch.Addr           // of static probes
-	calls      []*called             // functions: they are called with is watched
-	left       bool                  // no probe comes any more
+	marks      marks
+	calls      []*called // functions: they are called with is watched
+	left       bool      // no probe comes any more
 	samplings  []*sampling
 	looks      []*looking
 	events     []*point.Event // of a kernel, that were switched on
@@ -54,6 +55,25 @@ type place struct {
 	file    string
 	at      uint64 // as the file has it
 	name    string // where it is looked for
+}
+
+// marks are the static probes that have a place, by their names: one that lies in a function which is inlined has several, and counts once.
+type marks struct {
+	there map[string]bool
+	again int // places beside the first of each
+}
+
+// add tells whether a static probe of that name was there, and counts it then.
+func (m *marks) add(name string) bool {
+	if m.there[name] {
+		m.again++
+		return true
+	}
+	if m.there == nil {
+		m.there = map[string]bool{}
+	}
+	m.there[name] = true
+	return false
 }
 
 // facts are what programs are told of their target.
@@ -283,13 +303,17 @@ func (r *Run) symbols(number uint64) *symbol.Space {
 	return r.past[number]
 }
 
-// lookInFiles counts the places that the attach points have in their files, and tells of those that have none, whatever processes
-// have mapped these.
-func (r *Run) lookInFiles() error {
-	t := &target{r: r}
+// lookInFiles counts the places that the attach points have in their files, and tells of those that have none: of files that are
+// here before a process is looked for, of others when those that have mapped them, in a namespace of theirs, have joined.
+func (r *Run) lookInFiles(here bool) error {
+	t, files := &target{r: r}, marks{}
 	for _, p := range r.s.plan.Probes {
 		for _, pt := range p.Points {
 			if !pt.Inside() {
+				continue
+			}
+			named, _ := filesOf(pt.Target, 0)
+			if slices.ContainsFunc(named, func(f targetFile) bool { return readable(f.at) }) != here {
 				continue
 			}
 			n, err := places(pt)
@@ -301,7 +325,9 @@ func (r *Run) lookInFiles() error {
 					return err
 				}
 			}
-			r.inFiles += n
+			if pt.Static == nil || !files.add(p.Program.Name+pt.Text) {
+				r.inFiles += n
+			}
 		}
 	}
 	return nil

@@ -33,7 +33,7 @@ func (t *target) watch(pt *point.Point, p *plan.Probe) error {
 		return nil
 	}
 	w := t.watchpoint(pt, program)
-	w.Kp.SymbolName, w.Kp.Addr = pt.Function, arch.Addr(pt.Address)
+	w.Kp.SymbolName, w.Kp.Addr, w.Later = pt.Function, arch.Addr(pt.Address), true
 	t.add(w)
 	return nil
 }

@@ -44,6 +44,9 @@ func TestWatchpoint(t *testing.T) {
 	ok(t, err)
 	check(fmt.Sprintf(`watchpoint:%#x:8:x { @[func] = count(); }`, uint64(execute.Addr)), "direct 7", "@[direct_write]: 7")
 	check(`watchpoint:`+at+`:8:w { printf("%d %s\n", @++, probe); }`, "direct 2", "0 watchpoint:"+at+":8:w\n1 watchpoint:"+at+":8:w\n\n\n@: 2")
+	// Memory that is mapped later, and again.
+	check(`watchpoint:0x10000008:1:w { @[*(int8 *)0x10000008] = count(); }`, "later 2", "@[0]: 1\n@[1]: 1")
+	check(`watchpoint:0x10000008:8:w { @[*(int64 *)0x10000000] = count(); }`, "later 3", "@[0]: 3")
 
 	// What functions are called with: the first access of a call is not missed, and one address is watched once.
 	check(`watchpoint:direct_repeat+arg0:1:w { @[func] = count(); @n++; }`, "repeat 20", "@[direct_repeat]: 20\n@n: 20")

@@ -61,8 +61,8 @@ func (im *Image) Symbol(name string) (symbol.Loc, error) {
 	return loc, err
 }
 
-// Data finds n bytes of data as Place finds code. Errors: as Place.
-func (im *Image) Data(name string, addr arch.Addr, offset uint64, n int) (symbol.Loc, error) {
+// Data finds n bytes of data as Place finds code; later lets an address pass where nothing is mapped yet. Errors: as Place.
+func (im *Image) Data(name string, addr arch.Addr, offset uint64, n int, later bool) (symbol.Loc, error) {
 	loc := symbol.Loc{Addr: uint64(addr)}
 	if addr == 0 {
 		var err error
@@ -73,7 +73,7 @@ func (im *Image) Data(name string, addr arch.Addr, offset uint64, n int) (symbol
 	loc, _ = im.Space.At(loc.Addr + offset)
 	if at := arch.Addr(loc.Addr); loc.Addr%uint64(n) != 0 {
 		return loc, errno.New(syscall.EINVAL, "%v is not a multiple of %d, which the processor needs to watch %d bytes", at, n, n)
-	} else if im.t.ReadAt(at, make([]byte, n)) != nil {
+	} else if !later && im.t.ReadAt(at, make([]byte, n)) != nil {
 		return loc, errno.New(syscall.EINVAL, "nothing is mapped at %v", at)
 	}
 	return loc, nil

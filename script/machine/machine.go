@@ -28,8 +28,13 @@ var (
 	AMD64 = &Machine{Name: "x86_64", Context: bpf.AMD64,
 		Args: []string{"rdi", "rsi", "rdx", "rcx", "r8", "r9"}, FirstStack: 8, Result: "rax", SP: "rsp",
 		other: func(name string) string {
-			if name == "flags" {
+			switch name {
+			case "flags":
 				return "eflags"
+			case "pc":
+				return "rip"
+			case "fp":
+				return "rbp"
 			}
 			return "r" + name
 		}}

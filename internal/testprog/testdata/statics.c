@@ -48,6 +48,16 @@ PROBED void indexed(const int *at, unsigned long i)
 }
 #endif
 
+#ifdef TWICE // -DTWICE: one at two places, as a function has it that is inlined
+static inline __attribute__((always_inline)) void inlined(unsigned long a)
+{
+	STATIC_PROBE("inlined", "0", WORD_SIZE "@%0", "r"(a));
+}
+
+PROBED void once(unsigned long a) { inlined(a); }
+PROBED void twice(unsigned long a) { inlined(a + 1); }
+#endif
+
 int main(void)
 {
 	long n = 1000;
@@ -60,6 +70,10 @@ int main(void)
 			sum += plain((unsigned long)i);
 #ifdef INDEXED
 			indexed(table, (unsigned long)i % 8);
+#endif
+#ifdef TWICE
+			once((unsigned long)i);
+			twice((unsigned long)i);
 #endif
 			if (statics_guarded_semaphore) {
 				guarded((unsigned)i, "some text");

@@ -14,6 +14,7 @@
 //	fork N        a child calls direct_write N times
 //	vfork         a child of vfork does, once other is not 0, and then its parent
 //	exec          the program executes itself
+//	later N       memory is mapped at 0x10000000, and written N times
 //	unowned       the thread is given the signal of an access to which the processor does not own up
 //
 // It prints "counter SUM", or what else the round found.
@@ -21,6 +22,7 @@
 #include "prog.h"
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -145,6 +147,16 @@ static void by_kernel(void)
 	close(p[1]);
 }
 
+static void later(long n)
+{
+	volatile char *page = mmap((void *)0x10000000, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(page == (void *)0x10000000);
+	for (long i = 0; i < n; i++)
+		page[8] = (char)i;
+	CHECK(!munmap((void *)page, 4096));
+}
+
 static void unowned(void)
 {
 	siginfo_t info = { .si_signo = SIGTRAP, .si_code = TRAP_BRKPT };
@@ -180,6 +192,8 @@ int main(int argc, char **argv)
 			repeat(n);
 		} else if (sscanf(command, "calls %ld", &n) == 1) {
 			times(caller, n);
+		} else if (sscanf(command, "later %ld", &n) == 1) {
+			later(n);
 		} else if (!strcmp(command, "kernel")) {
 			by_kernel();
 		} else if (sscanf(command, "fork %ld", &n) == 1) {
