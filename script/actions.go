@@ -142,6 +142,9 @@ func (r *Run) tellLoss(l *plan.Loss) error {
 	}
 	e := &syntax.Error{Span: l.At, Warning: true, Source: r.s.plan.Source,
 		Msg: "Divide or modulo by 0 detected. This can lead to unexpected results. 1 is being used as the result."}
+	if l.Elements > 0 {
+		e.Msg = fmt.Sprintf("Array access out of bounds detected: the array has %d elements. 0 is being used as the result.", l.Elements)
+	}
 	switch {
 	case r.s.opts.JSON:
 		return r.placed("runtime_error", l.At, e.Msg, "")

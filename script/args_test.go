@@ -26,6 +26,9 @@ func TestArgs(t *testing.T) {
 		{`uprobe:%:args_struct { print((args.p, args.p.b, args.l.v[5])); @ = args.p; $l = args.l; print($l); }`,
 			"({ .a = 11, .b = 22 }, 22, 66)\n{ .v = [1,2,3,4,5,66] }\n\n\n@: { .a = 11, .b = 22 }"},
 		{`uretprobe:%:args_struct { print((args.p, args.l.v[4])); }`, "({ .a = 11, .b = 22 }, 5)"},
+		// An index that is beyond an array's elements gives 0, in the process and in the script's own, and not what lies behind.
+		{`uprobe:%:args_struct { $i = 5; print((args.l.v[$i], args.l.v[$i + 1], args.l.v[$i - 6])); $l = args.l; print(($l.v[$i], $l.v[$i + 1])); }`, "(66, 0, 0)\n(66, 0)"},
+		{`uprobe:%:args_string /args.n/ { $p = (uint8[5] *)args.s; $i = 4; print(((*$p)[$i], (*$p)[$i + 1], $p[1][$i], $p[1][$i + 2])); }`, "(111, 0, 114, 0)"},
 		// Pointers to arrays, and to what a member lies in.
 		{`uprobe:%:args_string /args.n/ { $p = (uint8[5] *)args.s; print(((*$p)[1], $p[1][0], *$p)); $p++; print((*$p)[4]); }`, "(101, 44, [104,101,108,108,111])\n114"},
 		{`macro in(p, t, m) { container_of(p, t, m) } uprobe:%:args_pointer { $at = (uint64)args.n->next + offsetof(struct node, value);

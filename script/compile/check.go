@@ -152,6 +152,7 @@ func (c *checker) file(f *syntax.File) {
 		return named(x)
 	}})
 	macro.Texts(f, c.warnf)
+	macro.Gathering(f, func(name string) bool { return functions[name] != nil && functions[name].gathers })
 	var probes []*syntax.Probe
 	places := point.Reader{Params: c.opts.Params, Machine: c.machine, Kernel: c.opts.Kernel, Missing: c.set.MissingProbes, Program: c.opts.Program, Events: c.opts.Events, Statics: c.opts.Statics, Lines: c.opts.Lines, Inlined: c.opts.Inlined, ProbeInline: c.set.ProbeInline, Errorf: c.errorf, Warnf: c.warnf}
 	for _, it := range f.Items {

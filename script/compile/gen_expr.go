@@ -117,8 +117,7 @@ func (g *generator) element2(x *syntax.Index, t *types.Type) {
 	}
 	p := g.memory(x.X)
 	none, end := g.NewLabel(), g.NewLabel()
-	g.number(x.I)
-	g.IfImm(bpf.Jge, bpf.R0, int32(n), none)
+	g.bounded(x, n, none)
 	g.AluImm(bpf.Mul, bpf.R0, int32(t.Size))
 	g.Addr(bpf.R1, p)
 	g.Alu(bpf.Add, bpf.R1, bpf.R0)
@@ -343,10 +342,25 @@ func (g *generator) divide(op string, noSign bool, y syntax.Expr) {
 	g.Alu(bpf.Or, bpf.R0, bpf.R3)
 	fine := g.NewLabel()
 	g.IfImm(bpf.Jeq, bpf.R3, 0, fine)
-	g.MapValue(bpf.R1, g.losses, g.loss(plan.Loss{At: y.At()}))
+	g.count(plan.Loss{At: y.At()})
+	g.Put(fine)
+}
+
+// bounded leaves an array's index in R0. Of one that is beyond its elements the program goes on at none, and it is counted.
+func (g *generator) bounded(x *syntax.Index, elements int, none label) {
+	there := g.NewLabel()
+	g.number(x.I)
+	g.IfImm(bpf.Jlt, bpf.R0, int32(elements), there)
+	g.count(plan.Loss{At: x.At(), Elements: elements})
+	g.GoTo(none)
+	g.Put(there)
+}
+
+// count counts what goes wrong.
+func (g *generator) count(l plan.Loss) {
+	g.MapValue(bpf.R1, g.losses, g.loss(l))
 	g.Imm(bpf.R2, 1)
 	g.AtomicAdd(cell(bpf.R1, 0), bpf.R2, false)
-	g.Put(fine)
 }
 
 // loss is where among the words of the losses' map one is counted.

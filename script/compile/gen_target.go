@@ -1,6 +1,8 @@
 package compile
 
 import (
+	"math"
+
 	"strconv"
 	"strings"
 
@@ -113,17 +115,26 @@ func (g *generator) address(x syntax.Expr) {
 		} else {
 			g.address(x.X)
 		}
-		if n, ok := g.constant(x.I); ok && n < 1<<16 {
+		n, known := g.constant(x.I)
+		if known && n*uint64(size) <= math.MaxInt32 {
 			if n > 0 {
 				g.AluImm(bpf.Add, bpf.R0, int32(n)*size)
 			}
 			return
 		}
-		at := g.save()
-		g.number(x.I)
+		at, none, end := g.save(), g.NewLabel(), g.NewLabel()
+		if t := g.types[x.X]; t.Kind == types.Array && t.Len > 0 && !known {
+			g.bounded(x, t.Len, none)
+		} else {
+			g.number(x.I)
+		}
 		g.AluImm(bpf.Mul, bpf.R0, size)
 		g.Load(bpf.R1, at, 8, false)
 		g.Alu(bpf.Add, bpf.R0, bpf.R1)
+		g.GoTo(end)
+		g.Put(none)
+		g.Imm(bpf.R0, 0) // where nothing can be read
+		g.Put(end)
 		g.drop()
 	}
 }

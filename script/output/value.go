@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"kprobe/script/types"
 )
 
@@ -193,8 +191,8 @@ func (names *Names) named(table string, n int64) string {
 	case "syscall":
 		name = names.Call(uint64(n))
 	case "signal":
-		if n > 0 && n < 32 {
-			name = unix.SignalName(syscall.Signal(n))
+		if n > 0 && n < int64(len(signals)) {
+			name = signals[n]
 		}
 	}
 	if name == "" {

@@ -152,6 +152,8 @@ type Action struct {
 // Loss counts what went wrong at a place. Each has a word of LossName, from the second on.
 type Loss struct {
 	At   syntax.Span
-	Map  string // that could not be changed; "" for a division by 0
+	Map  string // that could not be changed; "" for what is reckoned
 	Busy bool   // because another thread kept it for too long: else it was full
+
+	Elements int // of an array whose index was beyond them; 0 for a division by 0
 }

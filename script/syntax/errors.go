@@ -2,6 +2,7 @@ package syntax
 
 import (
 	"fmt"
+	"regexp"
 	"sort"
 	"strings"
 )
@@ -78,7 +79,7 @@ func (e *Error) Error() string {
 	if e.Warning {
 		kind = "WARNING"
 	}
-	e.tell(&b, e.Span, kind, e.Msg)
+	e.tell(&b, e.Span, kind, own.ReplaceAllString(e.Msg, "$1"))
 	for c := e.Call; c != nil; c = c.Call {
 		b.WriteByte('\n')
 		e.tell(&b, c.Span, kind, "expanded from")
@@ -88,6 +89,9 @@ func (e *Error) Error() string {
 	}
 	return b.String()
 }
+
+// own is a variable that a macro's call has for itself: it is shown as the macro writes it.
+var own = regexp.MustCompile(`(\$\w+)#\d+`)
 
 // tell tells something about a place.
 func (e *Error) tell(b *strings.Builder, at Span, kind, msg string) {

@@ -34,6 +34,17 @@ func Names(tree any, name string) (yes bool) {
 	return yes
 }
 
+// Statements puts others in the place of statements in all blocks of a tree.
+func Statements(tree any, replace func(Stmt) Stmt) {
+	visit(reflect.ValueOf(tree), func(n any) {
+		if b, ok := n.(*Block); ok {
+			for i, s := range b.Stmts {
+				b.Stmts[i] = replace(s)
+			}
+		}
+	})
+}
+
 // visit shows all nodes of a tree.
 func visit(v reflect.Value, see func(node any)) {
 	switch v.Kind() {
