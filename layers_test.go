@@ -147,7 +147,7 @@ var layers = []layer{
 	{"script/point", []string{"script/calls", "script/machine", "script/syntax", "script/types", "bpf", "symbol"}},
 	{"script/plan", []string{"script/point", "script/settings", "script/syntax", "script/types", "bpf"}},
 	{"script/cdecl", []string{"script/headers", "script/syntax", "script/types"}},
-	{"script/compile", []string{"script/asm", "script/cdecl", "script/imports", "script/plan", "script/machine", "script/point", "script/settings", "script/macro", "script/syntax", "script/types", "bpf"}},
+	{"script/compile", []string{"script/asm", "script/cdecl", "script/headers", "script/imports", "script/plan", "script/machine", "script/point", "script/settings", "script/macro", "script/syntax", "script/types", "bpf"}},
 	{"script/output", []string{"script/types"}},
 	{"script/debug", []string{"script/machine", "script/point", "script/types", "arch", "symbol", "source", "source/bind"}},
 

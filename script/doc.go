@@ -60,8 +60,8 @@ type Options struct {
 	NoWarnings bool      // warnings about the script are not told
 	Quiet      bool      // the number of probes is not told; what is lost is, all the same
 
-	// Include are headers that the script has as if it began with their #include lines.
-	Include []string
+	// Include are headers that the script has as if it began with their #include lines; IncludeFolders are where headers lie, too.
+	Include, IncludeFolders []string
 
 	// KernelTypes are those of the kernel that the script is for; nil: by BPFTRACE_BTF, or of the system's own.
 	KernelTypes *btf.Spec
@@ -123,7 +123,7 @@ func Compile(text string, o Options) (*Script, error) {
 		symbolOf = kernelSymbol
 	}
 	plan, err := compile.Compile(&syntax.Source{Name: o.Name, Text: text},
-		compile.Options{Params: params, Named: named, Unsafe: o.Unsafe, CPID: o.CPID, Kernel: o.Kernel, Several: o.Several, Told: o.Told, Headers: o.Include, Target: machine.Of(o.Machine), Settings: o.Settings, Debug: debug, Types: known,
+		compile.Options{Params: params, Named: named, Unsafe: o.Unsafe, CPID: o.CPID, Kernel: o.Kernel, Several: o.Several, Told: o.Told, Headers: o.included(), Header: o.header, Target: machine.Of(o.Machine), Settings: o.Settings, Debug: debug, Types: known,
 			Import: imported, Variable: debug.variable, Events: o.Events, Lines: debug.lines, Inlined: debug.inlined, CPUs: o.CPUs, KernelSymbol: symbolOf,
 			Program: programOf(o.PID),
 			Statics: func(target string) ([]point.Static, error) { return statics(target, o.PID) }})

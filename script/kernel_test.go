@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf/btf"
 
+	"kprobe/arch"
 	"kprobe/script"
 	"kprobe/script/debug"
 )
@@ -77,7 +78,7 @@ func TestKernelTypes(t *testing.T) {
 	}
 }
 
-// Constants of headers that a script includes are known, and only of those.
+// Constants that headers define are known, whether the script includes them or not, but for what it defines itself.
 func TestHeaders(t *testing.T) {
 	out, told, _, err := run("#include <errno.h>\n#include <sys/socket.h>\n#include <syscall.h>\n#include <signal.h>\n"+`begin { print((AF_INET6, EPERM, strerror(ENOENT), __NR_read, syscall_name(SYS_execve), SIGKILL)); }`, script.Options{Quiet: true}, nil, nil)
 	if err != nil || strings.TrimSpace(out) != "(10, 1, No such file or directory, 0, execve, 9)" {
@@ -87,8 +88,62 @@ func TestHeaders(t *testing.T) {
 	if err != nil || strings.TrimSpace(out) != "Operation not permitted" {
 		t.Errorf("%q %v", out, err)
 	}
-	if _, err := script.Compile("#include <errno.h>\nbegin { print(AF_INET); }", script.Options{}); err == nil || !strings.Contains(err.Error(), "Unknown identifier: 'AF_INET'") {
-		t.Errorf("%v", err)
+	for _, tt := range []struct{ text, want string }{
+		{`begin { print((AF_INET, EPERM, IPPROTO_TCP, ICMP_ECHO, DT_REG, S_IFREG, O_CREAT | O_RDWR, SIGINT, AT_FDCWD, CLONE_NEWNS)); print(ntop(AF_INET, 0x0100007f)); }`,
+			"(2, 1, 6, 8, 8, 32768, 66, 2, -100, 131072)\n127.0.0.1"},
+		{`begin { print((S_ISREG(0100644), S_ISDIR(0100644), S_ISDIR(040755), S_ISLNK(0120777), S_ISSOCK(0140000), S_ISBLK(060000), S_ISCHR(020000), S_ISFIFO(010000))); }`,
+			"(true, false, true, true, true, true, true, true)"},
+		{"#define EPERM 77\n#define N EINTR\n#define EINTR 78\nstruct S { char c[IFNAMSIZ]; int x[AF_INET6]; };\nenum e { A = EPIPE, B };\n" +
+			`begin { print((EPERM, N, sizeof(struct S), (int64)B)); unroll(AF_INET) { print(comptime AF_INET == 2) } }`, "(77, 78, 56, 33)\ntrue\ntrue"},
+	} {
+		out, told, _, err := run(tt.text, script.Options{Quiet: true}, nil, nil)
+		if err != nil || strings.TrimSpace(out) != tt.want {
+			t.Errorf("%s prints %q, not %q; %s %v", tt.text, out, tt.want, told, err)
+		}
+	}
+	// Of another machine the numbers are its own, or not known.
+	out, _, _, err = run(`begin { print((O_DIRECTORY, O_DIRECT, O_CREAT, EPERM)); }`, script.Options{Quiet: true, Machine: arch.ARM64}, nil, nil)
+	if err != nil || strings.TrimSpace(out) != "(16384, 65536, 64, 1)" {
+		t.Errorf("%q %v", out, err)
+	}
+	for _, name := range []string{"MAP_32BIT", "__NR_open", "PTRACE_GETREGS"} {
+		if _, err := script.Compile("begin { print("+name+") }", script.Options{Machine: arch.ARM64}); err == nil || !strings.Contains(err.Error(), "Unknown identifier: '"+name+"'") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Constants come from the headers that a script includes, where these lie: from those beside it first.
+func TestHeaderFiles(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"own.h":         "#include \"below/other.h\"\n#define OWN 0x10 /* a comment */\n#define BOTH (OWN | \\\n OTHER)\n#define LOOP LOOP\n#define EPERM 99\nenum kinds { FIRST = 3, // one\n SECOND };\n",
+		"below/other.h": "#include \"../own.h\"\n# define OTHER 0x100\n#ifdef X\n#define WAYS 1\n#else\n#define WAYS 2\n#endif\n",
+	} {
+		ok(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		ok(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	const text = `begin { print((OWN, BOTH, (int64)SECOND, EPERM, ENOENT)); printf("%s", FIRST) }`
+	const want = "(16, 272, 4, 99, 2)\nFIRST"
+	for _, tt := range []struct {
+		text, want string
+		o          script.Options
+	}{
+		{"#include \"own.h\"\n" + text, want, script.Options{Name: filepath.Join(dir, "a.bt")}},
+		{text, want, script.Options{Include: []string{filepath.Join(dir, "own.h")}}},
+		{"#include <own.h>\nbegin { print(BOTH) }", "272", script.Options{IncludeFolders: []string{dir}}},
+	} {
+		tt.o.Quiet = true
+		out, told, _, err := run(tt.text, tt.o, nil, nil)
+		if err != nil || strings.TrimSpace(out) != tt.want {
+			t.Errorf("%s prints %q, not %q; %s %v", tt.text, out, tt.want, told, err)
+		}
+	}
+	// What is defined in two ways, or by itself, is no constant.
+	for _, name := range []string{"WAYS", "LOOP", "NOTHING"} {
+		if _, err := script.Compile("begin { print("+name+") }", script.Options{Include: []string{filepath.Join(dir, "own.h")}}); err == nil || !strings.Contains(err.Error(), "Unknown identifier: '"+name+"'") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

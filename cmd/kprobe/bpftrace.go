@@ -33,8 +33,6 @@ func bpftraceCommand() *cobra.Command {
 	f.BoolVarP(&r.told, "warnings", "k", false, "tell of reads that fail, and of keys that are not there")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "tell of each probe that is attached; with -l of arguments too")
 	f.StringVar(&mode, "mode", "", "`MODE` codegen, bench, test or format: as --dry-run without a target, --bench, --test, --fmt")
-	f.StringArrayP("include-dir", "I", nil, "not used: types come without headers")
-	f.StringArrayVar(&r.include, "include", nil, "the constants of the header `FILE`, as #include has them")
 	for _, name := range []string{"traceable-functions", "no-feature"} {
 		f.StringArray(name, nil, "not used")
 	}

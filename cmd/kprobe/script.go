@@ -48,6 +48,7 @@ type scriptRequest struct {
 	buffer  string   // -B
 	stages  []string // -d
 	include []string // --include
+	folders []string // --include-dir
 }
 
 func scriptCommand() *cobra.Command {
@@ -84,6 +85,8 @@ func (r *scriptRequest) scriptFlags(c *cobra.Command) {
 	f.BoolVar(&r.dry, "dry-run", false, "attach, and end at once")
 	f.BoolVar(&r.fmt, "fmt", false, "print the script in its one form")
 	f.StringArrayVar(&symbol.MoreDebug, "debuginfo", nil, "look for debug data in `PLACE`, too: a file, or a folder like /usr/lib/debug")
+	f.StringArrayVarP(&r.folders, "include-dir", "I", nil, "look for headers of C in `FOLDER`, too: for constants, types come without them")
+	f.StringArrayVar(&r.include, "include", nil, "the constants of the header `FILE`, as #include has them")
 	f.BoolVarP(&r.list, "list", "l", false, "list the places that a pattern matches: -l 'uprobe:libc:mall*'")
 	f.BoolVarP(&r.quiet, "quiet", "q", false, "say nothing of probes that were attached")
 	f.BoolVar(&r.test, "test", false, "run the script's test probes, and nothing else")
@@ -238,7 +241,7 @@ func (r *scriptRequest) run(args []string) (err error) {
 	}
 	defer end(&err)
 	out := &buffered{bufio.NewWriter(dst), r.buffer}
-	o := script.Options{Include: r.include, Suite: r.suite(), Filter: r.filter, Told: r.told, Verbose: r.verbose, Dry: r.dry,
+	o := script.Options{Include: r.include, IncludeFolders: r.folders, Suite: r.suite(), Filter: r.filter, Told: r.told, Verbose: r.verbose, Dry: r.dry,
 		Name: name, Params: params, Unsafe: r.unsafe, Kernel: r.kernel.at != "", JSON: r.format == "json", Quiet: r.quiet, NoWarnings: r.silent,
 		Output: out, Errors: os.Stderr, Settings: settings()}
 	if os.Getenv(notify) != "" {

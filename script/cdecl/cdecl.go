@@ -13,12 +13,15 @@ import (
 
 // Declared are a script's own.
 type Declared struct {
-	Consts  map[string]uint64      // #define and enumerations
-	Texts   map[string]string      // #define of texts
-	Enums   map[string]*types.Type // of the constants that enumerations declare
-	Named   map[string]*types.Type // "struct foo", and what typedefs name
-	Headers []string               // that the script includes
+	Consts map[string]uint64      // #define and enumerations
+	Texts  map[string]string      // #define of texts
+	Enums  map[string]*types.Type // of the constants that enumerations declare
+	Named  map[string]*types.Type // "struct foo", and what typedefs name
 
+	beside, system *headers.Files // that the script includes: as "name", and as <name>
+
+	from  string                 // the script's name
+	own   map[string]bool        // what #define names, whether it is known yet or not
 	ahead map[string]*types.Type // structures that pointers name before they are declared
 }
 
@@ -42,6 +45,16 @@ type reader struct {
 	at     syntax.CDecl
 }
 
+// Note says what the declarations will define: nothing that headers define stands for that meanwhile.
+func (d *Declared) Note(all []syntax.CDecl) {
+	d.own = map[string]bool{}
+	for _, at := range all {
+		if words := strings.Fields(at.Text); len(words) > 1 && words[0] == "#define" {
+			d.own[words[1]] = true
+		}
+	}
+}
+
 // Read takes what a declaration says.
 func (d *Declared) Read(at syntax.CDecl, script Script) {
 	switch {
@@ -53,9 +66,9 @@ func (d *Declared) Read(at syntax.CDecl, script Script) {
 		return
 	case strings.HasPrefix(at.Text, "#"):
 		if _, name, ok := strings.Cut(at.Text, "include"); ok {
-			d.Headers = append(d.Headers, strings.Trim(strings.TrimSpace(name), `<>"`))
+			d.Include(strings.TrimSpace(name))
 		}
-		return // of a few the constants are known, of none the types
+		return // of their constants what is asked for is looked up, of their types nothing
 	}
 	r := &reader{d, script, at}
 	decl, err := syntax.ParseC(&syntax.Source{Text: at.Text})
@@ -97,16 +110,54 @@ func (d *Declared) Define(at syntax.CDecl, script Script) {
 	}
 }
 
-// Included takes a constant of a header that the script includes for one of its own.
-func (d *Declared) Included(name string) bool {
-	for _, h := range d.Headers {
-		if n, ok := headers.Constant(h, name); ok {
-			d.Consts[name] = n
-			return true
-		}
-	}
-	return false
+// Open says where headers are found that the script named from includes.
+func (d *Declared) Open(from string, open headers.Open) {
+	d.from, d.beside, d.system = from, headers.NewFiles(open), headers.NewFiles(open)
 }
+
+// Include reads a header that the script includes: "name" or <name>.
+func (d *Declared) Include(name string) {
+	bare := strings.Trim(name, `<>"`)
+	if strings.HasPrefix(name, `"`) {
+		d.beside.Include(d.from, bare, true)
+	} else {
+		d.system.Include(d.from, bare, false)
+	}
+}
+
+// Included takes a constant that headers of C define for one of the script's own: the script's headers, those that are known, whose
+// number on the machine it is, and the system's.
+func (d *Declared) Included(name, machine string, script Script) {
+	if d.own[name] || d.beside == nil {
+		return
+	}
+	d.own[name] = true // it is looked for: nothing stands for it meanwhile
+	defer delete(d.own, name)
+	if d.defined(d.beside, name, script) {
+		return
+	}
+	if n, ok := headers.Constant(name, machine); ok {
+		d.Consts[name] = n
+		return
+	}
+	d.defined(d.system, name, script)
+}
+
+// defined takes a constant that headers define.
+func (d *Declared) defined(files *headers.Files, name string, script Script) bool {
+	if text, ok := files.Define(name); ok {
+		d.Define(syntax.CDecl{Text: "#define " + name + " " + text}, quiet{script})
+	} else if text, ok := files.Enum(name); ok {
+		d.Read(syntax.CDecl{Text: text}, quiet{script})
+	}
+	_, ok := d.Consts[name]
+	return ok
+}
+
+// quiet is a script that is not told what is wrong with headers.
+type quiet struct{ Script }
+
+func (quiet) Errorf(syntax.Node, string, ...any) {}
 
 // Ahead tells of a structure that a pointer has named, and that is not declared.
 func (d *Declared) Ahead(t *types.Type) bool { return d.ahead[t.Name] == t && t.Size == 0 }

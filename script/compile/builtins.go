@@ -35,9 +35,7 @@ func (c *checker) everywhere(holds func(*point.Point) bool) bool {
 }
 
 func (c *checker) ident(x *syntax.Ident) *types.Type {
-	if c.Enums[x.Name] == nil && values[x.Name] == nil && functions[x.Name] == nil {
-		c.constantOf(x.Name)
-	}
+	c.constantOf(x.Name)
 	if t := c.Enums[x.Name]; t != nil {
 		return t
 	}

@@ -117,7 +117,11 @@ func (c *checker) hint(format string, a ...any) {
 func (c *checker) file(f *syntax.File) {
 	c.final = true
 	(&imports.Reader{Source: c.src, Find: c.opts.Import, Errorf: c.errorf, Failed: func(es syntax.Errors) { c.errs = append(c.errs, es...) }}).Add(f)
-	c.set, c.Headers = c.settings(f), c.opts.Headers
+	c.set = c.settings(f)
+	c.Open(c.src.Name, c.opts.Header)
+	for _, name := range c.opts.Headers {
+		c.Include(name)
+	}
 	c.ofKernel = c.opts.Types != nil && !slices.ContainsFunc(f.Items, func(it syntax.Item) bool {
 		p, ok := it.(*syntax.Probe)
 		return ok && slices.ContainsFunc(p.Points, func(at syntax.Point) bool {
@@ -125,6 +129,7 @@ func (c *checker) file(f *syntax.File) {
 			return slices.Contains([]string{"uprobe", "uretprobe", "usdt", "watchpoint", "asyncwatchpoint"}, syntax.Providers[name])
 		})
 	})
+	c.Note(f.C)
 	for _, d := range f.C {
 		c.Read(d, declaring{c})
 	}
@@ -680,10 +685,7 @@ func (c *checker) assign(s *syntax.Assign) {
 
 // copied refuses @a = @b where @b gathers.
 func (c *checker) copied(s *syntax.Assign, name string, t *types.Type) {
-	example := map[types.Kind]string{types.Count: "count()", types.Sum: "sum(retval)", types.Min: "min(retval)", types.Max: "max(retval)",
-		types.Avg: "avg(retval)", types.Hist: "hist(retval)", types.LHist: "lhist(rand %10, 0, 10, 1)", types.TSeries: "tseries(rand %10, 10s, 1)",
-		types.Stats: "stats(arg2)"}[t.Kind]
-	c.errorf(s, "Map value '%s' cannot be assigned from one map to another. The function that returns this type must be called directly e.g. `%s = %s;`.", t, name, example)
+	c.errorf(s, "Map value '%s' cannot be assigned from one map to another. The function that returns this type must be called directly e.g. `%s = %s;`.", t, name, gathering[t.Kind])
 	if m, ok := s.Value.(*syntax.Map); ok && !types.Lined(t) {
 		c.hint("Add a cast to integer if you want the value of the aggregate, e.g. `%s = (int64)%s;`.", name, m.Name)
 	}

@@ -249,17 +249,16 @@ func (c *checker) binary(x *syntax.Binary) *types.Type {
 
 // signs warns of a number with a sign beside one of 64 bits without: no type holds what both may be.
 func (c *checker) signs(x *syntax.Binary, a, b *types.Type) {
-	what := map[string]string{"==": "comparison of", "!=": "comparison of", "<": "comparison of", ">": "comparison of", "<=": "comparison of", ">=": "comparison of",
-		"+": "arithmetic on", "-": "arithmetic on", "*": "arithmetic on", "/": "arithmetic on", "%": "arithmetic on"}[x.Op]
+	what := signed[x.Op]
 	if what == "" || a.Kind != types.Int || b.Kind != types.Int || a.Signed == b.Signed || c.types[x.X].Aggregate() && c.types[x.Y].Aggregate() {
 		return
 	}
-	signed, other, plain := x.X, b, a
+	minus, other, plain := x.X, b, a
 	if b.Signed {
-		signed, other, plain = x.Y, a, b
+		minus, other, plain = x.Y, a, b
 	}
 	divides := x.Op == "/" || x.Op == "%"
-	if n, ok := c.literalNumber(signed); other.Size < 8 && !divides || ok && plain.Lit && int64(n) >= 0 {
+	if n, ok := c.literalNumber(minus); other.Size < 8 && !divides || ok && plain.Lit && int64(n) >= 0 {
 		return
 	}
 	c.warnf(x, "%s integers of different signs: '%s' and '%s' can lead to undefined behavior", what, a, b)

@@ -31,17 +31,18 @@ func (c *checker) known(name string) *types.Type {
 	return ptRegs
 }
 
-// constantOf takes a constant of a header that the script includes for one of its own, or one that an enumeration of
-// the kernel or the file names, where probes of that alone ask for it.
+// constantOf takes a constant for one of the script's own that an enumeration of the kernel or the file names, where probes of
+// that alone ask for it, or else one that headers define.
 func (c *checker) constantOf(name string) {
-	if c.Included(name) {
+	if _, known := c.Consts[name]; known || values[name] != nil || functions[name] != nil {
 		return
 	}
-	if _, known := c.Consts[name]; known || len(c.at) == 0 {
-		return
+	from, target := point.Debug(nil), ""
+	if len(c.at) > 0 {
+		target = c.at[0].Target
 	}
-	from, target := point.Debug(nil), c.at[0].Target
 	switch {
+	case len(c.at) == 0:
 	case c.everywhere((*point.Point).OfKernelAlone):
 		if c.opts.Types != nil {
 			from = c.opts.Types
@@ -49,12 +50,13 @@ func (c *checker) constantOf(name string) {
 	case c.everywhere(func(p *point.Point) bool { return p.OfFile() && p.Target == target }):
 		from = c.opts.Debug
 	}
-	if from == nil {
-		return
+	if from != nil {
+		if n, t, ok := from.Constant(target, name); ok {
+			c.Consts[name], c.Enums[name] = n, t
+			return
+		}
 	}
-	if n, t, ok := from.Constant(target, name); ok {
-		c.Consts[name], c.Enums[name] = n, t
-	}
+	c.Included(name, c.machine.Name, declaring{c})
 }
 
 // complete has the members of a record looked up, where it is the kernel's.

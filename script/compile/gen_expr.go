@@ -242,12 +242,6 @@ func (g *generator) flag(test func(yes label)) {
 	g.Put(end)
 }
 
-// comparisons by operator: unsigned and signed.
-var comparisons = map[string][2]uint8{
-	"==": {bpf.Jeq, bpf.Jeq}, "!=": {bpf.Jne, bpf.Jne}, "<": {bpf.Jlt, bpf.Jslt}, "<=": {bpf.Jle, bpf.Jsle},
-	">": {bpf.Jgt, bpf.Jsgt}, ">=": {bpf.Jge, bpf.Jsge},
-}
-
 func (g *generator) binaryNumber(x *syntax.Binary, t *types.Type) {
 	a, b := g.types[x.X], g.types[x.Y]
 	switch {
@@ -376,9 +370,7 @@ func (g *generator) loss(l plan.Loss) int {
 
 // operate leaves R0 op R1 in R0.
 func (g *generator) operate(op string, noSign bool) {
-	codes := map[string]uint8{"+": bpf.Add, "-": bpf.Sub, "*": bpf.Mul, "/": bpf.Div, "%": bpf.Mod, "&": bpf.And, "|": bpf.Or,
-		"^": bpf.Xor, "<<": bpf.Lsh, ">>": bpf.Rsh}
-	i := bpf.Insn{Op: bpf.ClassALU64 | codes[op] | bpf.SrcX, Dst: bpf.R0, Src: bpf.R1}
+	i := bpf.Insn{Op: bpf.ClassALU64 | operations[op] | bpf.SrcX, Dst: bpf.R0, Src: bpf.R1}
 	if !noSign {
 		switch op {
 		case "/", "%":

@@ -153,7 +153,7 @@ func (c *checker) literalNumber(x syntax.Expr) (uint64, bool) {
 	case *syntax.Positional:
 		return c.constant(x)
 	case *syntax.Ident:
-		if c.Enums[x.Name] != nil {
+		if c.constantOf(x.Name); c.Enums[x.Name] != nil {
 			return 0, false
 		}
 		n, ok := c.Consts[x.Name]
@@ -196,6 +196,7 @@ func (c *checker) constant(x syntax.Expr) (uint64, bool) {
 		if x.Name == "has_cpid" {
 			return types.Word(c.opts.CPID != 0), true
 		}
+		c.constantOf(x.Name)
 		n, ok := c.Consts[x.Name]
 		return n, ok
 	case *syntax.Comptime:

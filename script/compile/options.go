@@ -4,6 +4,7 @@
 package compile
 
 import (
+	"kprobe/script/headers"
 	"kprobe/script/imports"
 	"kprobe/script/machine"
 	"kprobe/script/point"
@@ -19,7 +20,7 @@ type Options struct {
 	Several bool              // the targets are several processes, with one set of maps
 	Told    bool              // reads that fail, and keys that are not there, are told of
 	Target  *machine.Machine  // nil: x86-64
-	Headers []string          // that the script includes without saying so
+	Headers []string          // that the script includes without saying so: <name>, or "name"
 
 	// Program is the path of the process's; attach points need not name it. "" without a process.
 	Program string
@@ -28,6 +29,9 @@ type Options struct {
 
 	// Statics are the static probes of the file that an attach point names.
 	Statics func(target string) ([]point.Static, error)
+
+	// Header finds a header of C that is included; nil: none are found.
+	Header headers.Open
 
 	// Import finds the scripts that an import of the script named from names; nil: none can be imported.
 	Import func(from, path string) ([]imports.Script, error)

@@ -210,3 +210,20 @@ func takes(name string, n int) bool {
 	f := functions[macro.Plain(name)]
 	return f != nil && f.least <= n && n <= f.most
 }
+
+// comparisons by operator: unsigned and signed.
+var comparisons = map[string][2]uint8{
+	"==": {bpf.Jeq, bpf.Jeq}, "!=": {bpf.Jne, bpf.Jne}, "<": {bpf.Jlt, bpf.Jslt}, "<=": {bpf.Jle, bpf.Jsle},
+	">": {bpf.Jgt, bpf.Jsgt}, ">=": {bpf.Jge, bpf.Jsge},
+}
+
+// operations by operator.
+var operations = map[string]uint8{"+": bpf.Add, "-": bpf.Sub, "*": bpf.Mul, "/": bpf.Div, "%": bpf.Mod, "&": bpf.And, "|": bpf.Or, "^": bpf.Xor, "<<": bpf.Lsh, ">>": bpf.Rsh}
+
+// signed is what operators do that go by their operands' sign.
+var signed = map[string]string{"==": "comparison of", "!=": "comparison of", "<": "comparison of", ">": "comparison of", "<=": "comparison of", ">=": "comparison of",
+	"+": "arithmetic on", "-": "arithmetic on", "*": "arithmetic on", "/": "arithmetic on", "%": "arithmetic on"}
+
+// gathering are examples of what maps gather by.
+var gathering = map[types.Kind]string{types.Count: "count()", types.Sum: "sum(retval)", types.Min: "min(retval)", types.Max: "max(retval)", types.Avg: "avg(retval)",
+	types.Hist: "hist(retval)", types.LHist: "lhist(rand %10, 0, 10, 1)", types.TSeries: "tseries(rand %10, 10s, 1)", types.Stats: "stats(arg2)"}

@@ -1,6 +1,7 @@
 package macro
 
 import (
+	"strconv"
 	"strings"
 
 	"kprobe/script/syntax"
@@ -49,4 +50,16 @@ func containerOf(x *syntax.Call) syntax.Expr {
 	at := &syntax.Cast{Span: x.Span, X: x.Args[0], Type: &syntax.Type{Span: x.Span, Name: "uint64"}}
 	off := &syntax.Call{Span: x.Span, Name: "offsetof", Args: []syntax.Expr{of, x.Args[2]}}
 	return &syntax.Cast{Span: x.Span, Type: to, X: &syntax.Binary{Span: x.Span, Op: "-", X: at, Y: off}}
+}
+
+// formats are the kinds of files that <linux/stat.h> asks about: S_ISREG(mode) and its like.
+var formats = map[string]uint64{"S_ISSOCK": 0o140000, "S_ISLNK": 0o120000, "S_ISREG": 0o100000, "S_ISBLK": 0o060000, "S_ISDIR": 0o040000, "S_ISCHR": 0o020000, "S_ISFIFO": 0o010000}
+
+// isFormat is the question whether a file's mode says that it is of a kind.
+func isFormat(x *syntax.Call, format uint64) syntax.Expr {
+	number := func(n uint64) *syntax.Int {
+		return &syntax.Int{Span: x.Span, Value: n, Text: strconv.FormatUint(n, 10)}
+	}
+	kind := &syntax.Binary{Span: x.Span, Op: "&", X: x.Args[0], Y: number(0o170000)}
+	return &syntax.Binary{Span: x.Span, Op: "==", X: kind, Y: number(format)}
 }

@@ -24,6 +24,9 @@ func Value(x syntax.Expr, isValue func(name string) bool) syntax.Expr {
 		if name == "container_of" {
 			return containerOf(x)
 		}
+		if format, ok := formats[name]; ok && len(x.Args) == 1 {
+			return isFormat(x, format)
+		}
 		if len(x.Args) == 0 && isValue(name) {
 			return &syntax.Ident{Span: x.Span, Name: name}
 		}

@@ -1,0 +1,74 @@
+package headers
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Open finds a header that is included: by quotes beside the file that says so, or as <name> where headers lie.
+type Open func(from, name string, quoted bool) (path, text string, ok bool)
+
+// Files are headers that a script includes, and those that they include, as far as they lie where they are looked for. No condition
+// of theirs is followed: what they say in two ways they do not say.
+type Files struct {
+	open  Open
+	read  []string
+	texts []string
+}
+
+// most is how many headers are read: a system's own include a hundred others.
+const most = 300
+
+var (
+	including = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)`)
+	comments  = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`)
+)
+
+// NewFiles has none; with nil none is found.
+func NewFiles(open Open) *Files { return &Files{open: open} }
+
+// Include reads one, and those that it includes.
+func (f *Files) Include(from, name string, quoted bool) {
+	if f.open == nil || len(f.read) >= most {
+		return
+	}
+	path, text, ok := f.open(from, name, quoted)
+	if !ok || slices.Contains(f.read, path) {
+		return
+	}
+	f.read = append(f.read, path)
+	text = comments.ReplaceAllString(strings.ReplaceAll(text, "\\\n", " "), " ")
+	f.texts = append(f.texts, text)
+	for _, m := range including.FindAllStringSubmatch(text, -1) {
+		f.Include(path, m[1]+m[2], m[1] != "")
+	}
+}
+
+// Define is what #define says that a name stands for.
+func (f *Files) Define(name string) (text string, ok bool) {
+	return f.only(`(?m)^[ \t]*#[ \t]*define[ \t]+` + regexp.QuoteMeta(name) + `[ \t]+(\S.*?)[ \t\r]*$`)
+}
+
+// Enum is the enumeration that has a name among its constants.
+func (f *Files) Enum(name string) (text string, ok bool) {
+	text, ok = f.only(`(?s)\b(enum\s*\w*\s*\{[^{}]*\b` + regexp.QuoteMeta(name) + `\b[^{}]*\})`)
+	return text + ";", ok
+}
+
+// only is what a pattern finds, where it finds one thing.
+func (f *Files) only(pattern string) (found string, ok bool) {
+	if len(f.texts) == 0 {
+		return "", false
+	}
+	re := regexp.MustCompile(pattern)
+	for _, text := range f.texts {
+		for _, m := range re.FindAllStringSubmatch(text, -1) {
+			if ok && m[1] != found {
+				return "", false
+			}
+			found, ok = m[1], true
+		}
+	}
+	return found, ok
+}
