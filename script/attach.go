@@ -181,6 +181,9 @@ func (t *target) place(pt *point.Point, p *plan.Probe, program, entry *kprobe.Pr
 	}
 	optional := pt.Many() || hasGlob(pt.Target)
 	for _, at := range spots {
+		if !t.r.s.passes(at.text) {
+			continue
+		}
 		cookie := t.r.cookie(at.text)
 		if !t.isNew(p.Program.Name, cookie, at.loc, at.addr, at.name) {
 			continue

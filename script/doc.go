@@ -16,6 +16,7 @@ package script
 import (
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -97,11 +98,6 @@ type Script struct {
 	filter *regexp.Regexp
 }
 
-// wanted tells whether the filter lets a test or bench through.
-func (s *Script) wanted(pt *point.Point) bool {
-	return s.filter == nil || s.filter.MatchString(pt.Text)
-}
-
 // Compile reads and checks a script and makes its programs. An error is a syntax.Errors,
 // each with its place.
 func Compile(text string, o Options) (*Script, error) {
@@ -141,6 +137,9 @@ func Compile(text string, o Options) (*Script, error) {
 		if s.filter, err = regexp.Compile(o.Filter); err != nil {
 			return nil, err
 		}
+		if err := s.sift(); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }
@@ -166,12 +165,27 @@ func Errno(err error) string { return output.Errno(err) }
 func (s *Script) Unasked() (names []string) {
 	_, named := arguments(s.opts.Params)
 	for name := range named {
-		if !s.plan.Asked[name] {
+		if _, asked := s.plan.Asked[name]; !asked {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Help lists the options that the script asks for, where --help is given and none of them.
+func (s *Script) Help() (text string, asked bool) {
+	_, named := arguments(s.opts.Params)
+	_, given := named["help"]
+	if _, own := s.plan.Asked["help"]; !given || own {
+		return "", false
+	}
+	text = "OPTIONS:\n"
+	for _, name := range slices.Sorted(maps.Keys(s.plan.Asked)) {
+		o := s.plan.Asked[name]
+		text += strings.TrimRight(fmt.Sprintf("    %-24s %s", "--"+name+"="+o.Default, o.Help), " ") + "\n"
+	}
+	return text, true
 }
 
 // Format is the script in its one form.

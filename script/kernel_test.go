@@ -139,6 +139,9 @@ func TestHeaderFiles(t *testing.T) {
 			t.Errorf("%s prints %q, not %q; %s %v", tt.text, out, tt.want, told, err)
 		}
 	}
+	if _, err := script.Compile("#include \"none.h\"\n#include <none.h>\nbegin { }", script.Options{}); err == nil || !strings.Contains(err.Error(), "\"none.h\": file not found") {
+		t.Errorf("a file that is not there: %v", err)
+	}
 	// What is defined in two ways, or by itself, is no constant.
 	for _, name := range []string{"WAYS", "LOOP", "NOTHING"} {
 		if _, err := script.Compile("begin { print("+name+") }", script.Options{Include: []string{filepath.Join(dir, "own.h")}}); err == nil || !strings.Contains(err.Error(), "Unknown identifier: '"+name+"'") {

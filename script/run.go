@@ -277,7 +277,7 @@ func (r *Run) runs(pt *point.Point) bool {
 	case "begin", "end":
 		return true
 	case "test", "bench":
-		return string(r.s.opts.Suite) == pt.Provider && r.s.wanted(pt)
+		return string(r.s.opts.Suite) == pt.Provider
 	}
 	return r.s.opts.Suite == ""
 }

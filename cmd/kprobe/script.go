@@ -91,7 +91,7 @@ func (r *scriptRequest) scriptFlags(c *cobra.Command) {
 	f.BoolVarP(&r.quiet, "quiet", "q", false, "say nothing of probes that were attached")
 	f.BoolVar(&r.test, "test", false, "run the script's test probes, and nothing else")
 	f.BoolVar(&r.bench, "bench", false, "run the script's bench probes, and nothing else")
-	f.StringVar(&r.filter, "probe-filter", "", "of these run those that the regular expression `REGEX` matches")
+	f.StringVar(&r.filter, "probe-filter", "", "attach to those probes, of tests and benches run those, that the regular expression `REGEX` matches")
 	f.StringSliceVarP(&r.stages, "debug", "d", nil, "print a `STAGE`: ast, types, codegen, verifier, or all")
 	f.SetInterspersed(true)
 }
@@ -305,6 +305,11 @@ func (r *scriptRequest) run(args []string) (err error) {
 	if err != nil {
 		r.kill(program)
 		return told(err)
+	}
+	if help, asked := s.Help(); asked {
+		r.kill(program)
+		_, err := fmt.Print(help)
+		return err
 	}
 	if names := s.Unasked(); len(names) > 0 {
 		r.kill(program)

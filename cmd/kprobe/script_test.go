@@ -137,6 +137,29 @@ func TestScriptSuites(t *testing.T) {
 	}
 }
 
+// --probe-filter lets some probes through: of patterns those functions, and what is the script's own always. --help tells of a script's
+// options, unless the script has one of that name.
+func TestScriptFilterAndHelp(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		ok   bool
+		out  string
+		told string
+	}{
+		{[]string{"--probe-filter", ":200", "-e", `begin { printf("b ") } i:ms:100 { printf("1"); exit() } i:ms:150,i:ms:200 { printf("2"); exit() }`}, true, "b 2", "Attached 2 probes"},
+		{[]string{"--probe-filter", ":3", "-e", `begin { printf("b") } i:ms:100 { exit() }`}, false, "", "No probes to attach: the filter lets none through"},
+		{[]string{"--probe-filter", "getgid$", "-q", "-c", "id -g", "-o", "/dev/null", "-e", `uprobe:libc.so.6:get*id,uprobe:libc.so.6:getuid { errorf("%s", func) } interval:s:1000 { }`}, true, "0", "ERROR: getgid"},
+		{[]string{"-e", `begin { print((getopt("n", 10), getopt("b"), getopt("s", "x y", "a text"))) }`, "--", "--help"}, true,
+			"OPTIONS:\n    --b=false\n    --n=10\n    --s=\"x y\"                a text", ""},
+		{[]string{"-q", "-e", `begin { print(getopt("help")) }`, "--", "--help"}, true, "true", ""},
+	} {
+		r := run(t, append([]string{"script"}, tt.args...)...)
+		if got := strings.Trim(strings.Join(r.Lines, "\n"), "\n"); r.OK() != tt.ok || tt.out != "0" && got != tt.out || !strings.Contains(r.Stderr, tt.told) || strings.Contains(r.Stderr, "ERROR: getuid") {
+			t.Errorf("%q: %v prints %q and tells %q", tt.args, r.OK(), got, r.Stderr)
+		}
+	}
+}
+
 // SIGUSR1 runs the self probes; a script that has some goes on.
 func TestScriptSelf(t *testing.T) {
 	c := exec.Command(tool(t).Path, "script", "-e", `begin { printf("up\n"); } self:signal:SIGUSR1 { printf("told\n"); exit(); }`)

@@ -66,7 +66,9 @@ func (d *Declared) Read(at syntax.CDecl, script Script) {
 		return
 	case strings.HasPrefix(at.Text, "#"):
 		if _, name, ok := strings.Cut(at.Text, "include"); ok {
-			d.Include(strings.TrimSpace(name))
+			if name = strings.TrimSpace(name); !d.Include(name) {
+				script.Errorf(at, "%s: file not found", name)
+			}
 		}
 		return // of their constants what is asked for is looked up, of their types nothing
 	}
@@ -115,14 +117,14 @@ func (d *Declared) Open(from string, open headers.Open) {
 	d.from, d.beside, d.system = from, headers.NewFiles(open), headers.NewFiles(open)
 }
 
-// Include reads a header that the script includes: "name" or <name>.
-func (d *Declared) Include(name string) {
+// Include reads a header that the script includes: "name", or <name>, which need not be there. It is false for what should be.
+func (d *Declared) Include(name string) bool {
 	bare := strings.Trim(name, `<>"`)
 	if strings.HasPrefix(name, `"`) {
-		d.beside.Include(d.from, bare, true)
-	} else {
-		d.system.Include(d.from, bare, false)
+		return d.beside.Include(d.from, bare, true)
 	}
+	d.system.Include(d.from, bare, false)
+	return true
 }
 
 // Included takes a constant that headers of C define for one of the script's own: the script's headers, those that are known, whose

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kprobe/script/plan"
 	"kprobe/script/point"
 	"kprobe/script/settings"
 	"kprobe/script/syntax"
@@ -556,8 +557,9 @@ func (c *checker) provided(x syntax.Expr) {
 // script runs, and stands for a literal.
 func (c *checker) getopt(x *syntax.Call) *types.Type {
 	name, ok := c.literal(x, 0)
+	help := ""
 	if len(x.Args) == 3 {
-		c.literal(x, 2)
+		help, _ = c.literal(x, 2)
 	}
 	if len(x.Args) == 1 {
 		x.Args = append(x.Args, &syntax.Bool{Span: x.Span})
@@ -566,7 +568,7 @@ func (c *checker) getopt(x *syntax.Call) *types.Type {
 	if !ok || t.Kind == types.None {
 		return nil
 	}
-	c.asked[name] = true
+	c.asked[name] = plan.Option{Default: syntax.Written(x.Args[1]), Help: help}
 	if text, isText := c.stringLiteral(x.Args[1]); c.final {
 		n, _ := c.constant(x.Args[1])
 		own := fmt.Sprint(t.Kind, text, isText, n)

@@ -70,7 +70,7 @@ type checker struct {
 	vars     map[syntax.Node]*variable   // by the node that declares
 	uses     map[*syntax.Var]*variable
 	maps     map[string]*mapInfo
-	asked    map[string]bool                 // the options that getopt names
+	asked    map[string]plan.Option          // those that getopt names
 	defaults map[string]string               // of these options
 	parts    map[*syntax.Index]*syntax.Field // of tuples: [1] is .1
 

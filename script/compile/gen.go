@@ -24,7 +24,7 @@ func Compile(src *syntax.Source, o Options) (*plan.Plan, error) {
 	}
 	c := &checker{opts: o, src: src, machine: cmp.Or(o.Target, machine.AMD64), told: map[syntax.Span]bool{}, points: map[*syntax.Probe][]*point.Point{},
 		types: map[syntax.Expr]*types.Type{}, stored: map[syntax.Expr]*types.Type{}, vars: map[syntax.Node]*variable{}, uses: map[*syntax.Var]*variable{},
-		Declared: cdecl.None(), maps: map[string]*mapInfo{}, asked: map[string]bool{}, defaults: map[string]string{}, fns: map[string]*fnInfo{}, addressOf: map[*syntax.Call]int{}, parts: map[*syntax.Index]*syntax.Field{}}
+		Declared: cdecl.None(), maps: map[string]*mapInfo{}, asked: map[string]plan.Option{}, defaults: map[string]string{}, fns: map[string]*fnInfo{}, addressOf: map[*syntax.Call]int{}, parts: map[*syntax.Index]*syntax.Field{}}
 	c.file(f)
 	c.errs.Sort()
 	if len(c.errs.Fatal()) > 0 {

@@ -28,14 +28,14 @@ var (
 // NewFiles has none; with nil none is found.
 func NewFiles(open Open) *Files { return &Files{open: open} }
 
-// Include reads one, and those that it includes.
-func (f *Files) Include(from, name string, quoted bool) {
+// Include reads one, and those that it includes; false: it lies nowhere.
+func (f *Files) Include(from, name string, quoted bool) bool {
 	if f.open == nil || len(f.read) >= most {
-		return
+		return true
 	}
 	path, text, ok := f.open(from, name, quoted)
 	if !ok || slices.Contains(f.read, path) {
-		return
+		return ok
 	}
 	f.read = append(f.read, path)
 	text = comments.ReplaceAllString(strings.ReplaceAll(text, "\\\n", " "), " ")
@@ -43,6 +43,7 @@ func (f *Files) Include(from, name string, quoted bool) {
 	for _, m := range including.FindAllStringSubmatch(text, -1) {
 		f.Include(path, m[1]+m[2], m[1] != "")
 	}
+	return true
 }
 
 // Define is what #define says that a name stands for.

@@ -22,9 +22,9 @@ type Plan struct {
 	Maps      []*Map       // the script's, by name
 	Actions   []*Action
 	Losses    []*Loss
-	Variables []Variable      // whose addresses StartName's value has, from FactVariables on, once a target is there
-	Asked     map[string]bool // the options that getopt names
-	Specs     []*bpf.MapSpec  // of all maps that programs use, ours too
+	Variables []Variable        // whose addresses StartName's value has, from FactVariables on, once a target is there
+	Asked     map[string]Option // those that getopt names
+	Specs     []*bpf.MapSpec    // of all maps that programs use, ours too
 }
 
 // Variable is one of a file that uprobes are at.
@@ -148,6 +148,9 @@ type Action struct {
 	Thread bool // of a Signal: for the thread alone
 	At     syntax.Span
 }
+
+// Option is one of the command line that a script asks for, as the script writes it.
+type Option struct{ Default, Help string }
 
 // Loss counts what went wrong at a place. Each has a word of LossName, from the second on.
 type Loss struct {

@@ -40,6 +40,9 @@ func Format(f *File) string {
 	return w.b.String()
 }
 
+// Written is an expression in its one form.
+func Written(x Expr) string { return new(writer).expr(x, 0) }
+
 type writer struct {
 	b     strings.Builder
 	depth int
