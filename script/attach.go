@@ -44,6 +44,7 @@ func (t *target) arm() error {
 				return err
 			}
 		}
+		t.matches = &matches{}
 		for _, pt := range p.Points {
 			var err error
 			switch {
@@ -58,6 +59,9 @@ func (t *target) arm() error {
 			if err != nil {
 				return err
 			}
+		}
+		if err := t.matched(); err != nil {
+			return err
 		}
 	}
 	t.armed = true
@@ -141,6 +145,9 @@ func (t *target) missing(pt *point.Point, err error) error {
 	if t.armed || t.r.pool != nil && errors.As(err, &elsewhere) {
 		return nil
 	}
+	if t.matches.keep(pt, err) {
+		return nil
+	}
 	t.r.missed++
 	switch t.r.s.plan.Settings.MissingProbes {
 	case "ignore":
@@ -173,12 +180,14 @@ func (t *target) place(pt *point.Point, p *plan.Probe, program, entry *kprobe.Pr
 		if err := t.placeSyscall(pt, p, program, entry); err != nil {
 			return t.missing(pt, err)
 		}
+		t.matches.found()
 		return nil
 	}
 	spots, err := t.spots(pt)
 	if err != nil {
 		return t.missing(pt, err)
 	}
+	t.matches.found()
 	optional := pt.Many() || hasGlob(pt.Target)
 	for _, at := range spots {
 		if !t.r.s.passes(at.text) {
@@ -299,7 +308,7 @@ func (t *target) spots(pt *point.Point) (all []spot, err error) {
 			if !symbol.HasGlob(pt.Name().Pattern) {
 				return nil, sentence(fmt.Sprintf("Could not resolve symbol: %s:%s", pt.Target, pt.Function))
 			}
-			return nil, errors.New("no function matches")
+			return nil, noMatches(pt)
 		}
 		return all, nil
 	}
@@ -313,7 +322,7 @@ func (t *target) spots(pt *point.Point) (all []spot, err error) {
 	var absent *symbol.NoModuleError
 	loc, err := t.function(full)
 	switch {
-	case err != nil && !errors.As(err, &absent):
+	case err != nil && (!errors.As(err, &absent) || pt.OfKernel()): // a module that the kernel has not may never come
 		return nil, sentence(fmt.Sprintf("Could not resolve symbol: %s:%s: %v", pt.Target, pt.Function, err))
 	case err == nil && loc.Size > 0 && pt.Offset >= loc.Size:
 		return nil, outside(pt, loc.Size)

@@ -38,6 +38,45 @@ func TestMissingProbes(t *testing.T) {
 	}
 }
 
+// A pattern that matches nothing does no harm where another attach point of its probe is found, whatever their order; a name does.
+func TestMissingPatterns(t *testing.T) {
+	program := testprog.Build(t, "threads", "-O2")
+	p := testprog.Start(t, program, "1")
+	s := attach(t, p.Pid)
+	for _, tt := range []struct{ points, refusal, told string }{
+		{"uprobe:%:hammer_mul,uprobe:%:zzz*", "", ""},
+		{"uprobe:%:zzz*,uprobe:%:hammer_mul", "", ""},
+		{"uprobe:%:zzz*,uprobe:%:hammer_m*", "", ""},
+		{"uprobe:%:zzz*", "Unable to attach probe: uprobe:%:zzz*. ", "ERROR: No matches for uprobe % zzz*\n"},
+		{"uprobe:%:zzz*,uprobe:%:yyy*", "Unable to attach probe: uprobe:%:zzz*. ", "ERROR: No matches for uprobe % zzz*\n"},
+		{"uprobe:%:hammer_mul,uprobe:%:zzz", "Unable to attach probe: uprobe:%:zzz. ", "ERROR: Could not resolve symbol: %:zzz"},
+	} {
+		whole := strings.NewReplacer("%", program)
+		text := whole.Replace(tt.points) + " { @ = count() }"
+		out, told, _, err := run(text, script.Options{PID: p.Pid, Quiet: true}, s, func() { p.Round("10") })
+		if tt.refusal == "" && (err != nil || told != "" || out != "\n\n@: 10\n") || tt.refusal != "" && (err == nil || !strings.HasPrefix(err.Error(), whole.Replace(tt.refusal)) || !strings.HasPrefix(told, whole.Replace(tt.told))) {
+			t.Errorf("%s prints %q and tells %q, %v", text, out, told, err)
+		}
+		// For whoever maps the file it is the same, before anybody does.
+		var errors strings.Builder
+		c, err := script.Compile(text, script.Options{Several: true, Newcomers: true, Errors: &errors, Quiet: true})
+		ok(t, err)
+		r, err := c.Start(nil)
+		if tt.refusal == "" && (err != nil || errors.Len() > 0) || tt.refusal != "" && (err == nil || !strings.HasPrefix(err.Error(), whole.Replace(tt.refusal)) || !strings.HasPrefix(errors.String(), whole.Replace(tt.told))) {
+			t.Errorf("%s, for everybody: %v, tells %q", text, err, &errors)
+		}
+		if err == nil {
+			_, err = r.Close()
+			ok(t, err)
+		}
+	}
+	text := "config = { missing_probes = warn } uprobe:" + program + ":zzz* { 1 } uprobe:" + program + ":hammer_mul { @ = count() }"
+	out, told, _, err := run(text, script.Options{PID: p.Pid, Quiet: true}, s, func() { p.Round("10") })
+	if err != nil || !strings.Contains(out, "@: 10\n") || !strings.Contains(told, "WARNING: No matches for uprobe "+program+" zzz*\nWARNING: Unable to attach probe: uprobe:"+program+":zzz*. Skipping.\n") {
+		t.Errorf("%q %q %v", out, told, err)
+	}
+}
+
 // What a file has not is told before a process is looked for that has mapped it, and before anything is run: once, not for each.
 func TestMissingInFile(t *testing.T) {
 	program := testprog.Build(t, "threads", "-O2")

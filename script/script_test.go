@@ -300,6 +300,12 @@ func TestStaticProbeForms(t *testing.T) {
 			t.Errorf("%s prints %q %s, %v; not %q", form, out, told, err, want)
 		}
 	}
+	for text, refused := range map[string]bool{"usdt:%:pl*,usdt:%:zz*": false, "usdt:%:zz*,usdt:%:plain": false, "usdt:%:zz*": true, "usdt:%:plain,usdt:%:zz": true, "usdt:%:zz*,usdt:%:yy*": true} {
+		_, err := script.Compile(strings.ReplaceAll(text, "%", program)+" { exit() }", script.Options{})
+		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "No matches for usdt:"+program+":") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
 	guarded, plain := "usdt:"+program+":statics:guarded", "usdt:"+program+":statics:plain"
 	for _, tt := range []struct {
 		pattern string

@@ -35,6 +35,7 @@ type target struct {
 	probes     []kprobe.Probe
 	fresh      []kprobe.Probe  // that are being placed
 	placed     map[place]bool  // where they are
+	matches    *matches        // of the probe that is being placed
 	read       map[string]bool // the files whose system call instructions are known
 	sites      []callSite
 	atCalls    map[kprobe.Probe]bool // of the probes, those at system calls: a tracepoint is many
@@ -308,6 +309,7 @@ func (r *Run) symbols(number uint64) *symbol.Space {
 func (r *Run) lookInFiles(here bool) error {
 	t, files := &target{r: r}, marks{}
 	for _, p := range r.s.plan.Probes {
+		t.matches = &matches{}
 		for _, pt := range p.Points {
 			if !pt.Inside() {
 				continue
@@ -319,6 +321,9 @@ func (r *Run) lookInFiles(here bool) error {
 			n, err := places(pt)
 			if err == nil && n == 0 {
 				err = sentence(fmt.Sprintf("Could not resolve symbol: %s:%s", pt.Target, pt.Function))
+				if isPattern(pt) {
+					err = noMatches(pt)
+				}
 			}
 			if err != nil && len(r.all()) == 0 { // of those that have joined some has it
 				if err = t.missing(pt, err); err != nil {
@@ -328,6 +333,12 @@ func (r *Run) lookInFiles(here bool) error {
 			if pt.Static == nil || !files.add(p.Program.Name+pt.Text) {
 				r.inFiles += n
 			}
+			if n > 0 {
+				t.matches.found()
+			}
+		}
+		if err := t.matched(); err != nil {
+			return err
 		}
 	}
 	return nil

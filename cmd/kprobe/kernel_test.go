@@ -275,6 +275,9 @@ func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
 	guest.Expect("0")
 	for text, says := range map[string]string{
 		"uprobe:/bin/sh:main { } kprobe:vfs_read { }": "a script has one target",
+		"kprobe:no_such_module:vfs_read { }":          "Unable to attach probe: kprobe:no_such_module:vfs_read.",
+		"kprobe:vfs_read,kprobe:zzz { }":              "Unable to attach probe: kprobe:zzz.",
+		"kprobe:zzz*,kprobe:yyy* { }":                 "No matches for kprobe zzz*",
 		"uprobe:/bin/sh:main { }":                     "and the target is a kernel",
 		"software:cpu-clock:100 { }":                  "are not counted from outside",
 		"tracepoint:sched:sched_swatch { }":           "the kernel has no such trace event",

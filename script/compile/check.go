@@ -179,6 +179,7 @@ func (c *checker) file(f *syntax.File) {
 					c.points[it] = append(c.points[it], all...)
 				}
 			}
+			places.Done(len(c.points[it]) > 0)
 		case *syntax.MapDecl:
 			c.mapDecl(it)
 		case *syntax.Fn:

@@ -132,9 +132,10 @@ type Reader struct {
 	Errorf func(at syntax.Node, format string, a ...any)
 	Warnf  func(at syntax.Node, format string, a ...any)
 
-	parts []syntax.Part   // of the one that is read
-	more  []*Point        // beside the one that is read
-	suite map[string]bool // the tests and benches that were read
+	parts     []syntax.Part   // of the one that is read
+	more      []*Point        // beside the one that is read
+	unmatched []func()        // patterns of the probe that is read: they say that they match nothing
+	suite     map[string]bool // the tests and benches that were read
 }
 
 // Read gives the points that an attach point stands for: none where it was refused.
@@ -412,12 +413,33 @@ func (r *Reader) timer(at syntax.Point, pt *Point, args []string) *Point {
 
 // noProbes tells of an attach point that nothing stands for, and why, as the script has asked to be told.
 func (r *Reader) noProbes(at syntax.Point, why string) {
-	switch r.Missing {
-	case "error":
-		r.Errorf(at, "No probes found for %s: %s", at.Text, why)
-	case "warn":
-		r.Warnf(at, "No probes found for %s", at.Text)
+	r.absent(at, func() {
+		switch r.Missing {
+		case "error":
+			r.Errorf(at, "No probes found for %s: %s", at.Text, why)
+		case "warn":
+			r.Warnf(at, "No probes found for %s", at.Text)
+		}
+	})
+}
+
+// absent tells that there is nothing at an attach point: of a pattern when all of its probe have been read.
+func (r *Reader) absent(at syntax.Point, tell func()) {
+	if HasGlob(at.Text) {
+		r.unmatched = append(r.unmatched, tell)
+	} else {
+		tell()
 	}
+}
+
+// Done is for when all attach points of a probe have been read: a pattern that matches nothing does no harm where another was found.
+func (r *Reader) Done(found bool) {
+	if !found {
+		for _, tell := range r.unmatched {
+			tell()
+		}
+	}
+	r.unmatched = nil
 }
 
 // positional puts parameters into an attach point's text, but for what is in quotes; those that are not given are empty.

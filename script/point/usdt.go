@@ -73,12 +73,14 @@ func (r *Reader) usdt(at syntax.Point, pt *Point, args []string) *Point {
 		r.more = found[:len(found)-1]
 		return found[len(found)-1]
 	}
-	switch r.Missing {
-	case "error":
-		r.Errorf(at, "No matches for %s: there is no such static probe (-l lists them)", at.Text)
-	case "warn":
-		r.Warnf(at, "No matches for %s. Skipping.", at.Text)
-	}
+	r.absent(at, func() {
+		switch r.Missing {
+		case "error":
+			r.Errorf(at, "No matches for %s: there is no such static probe (-l lists them)", at.Text)
+		case "warn":
+			r.Warnf(at, "No matches for %s. Skipping.", at.Text)
+		}
+	})
 	return nil
 }
 
