@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"debug/dwarf"
 	"slices"
 )
@@ -10,19 +11,37 @@ import (
 
 // begins are where a line's code begins, in each function and copy.
 type begins struct {
-	at    map[*scope]uint64
+	rows  map[*scope][]row
 	order []*scope
 }
 
-// add notes an address, of which the lowest is kept.
-func (b *begins) add(s *scope, addr uint64) {
-	at, seen := b.at[s]
-	if !seen {
+func (b *begins) add(s *scope, r row) {
+	if len(b.rows[s]) == 0 {
 		b.order = append(b.order, s)
 	}
-	if !seen || addr < at {
-		b.at[s] = addr
+	b.rows[s] = append(b.rows[s], r)
+}
+
+// branch is where a line's code begins in a function or copy.
+type branch struct {
+	addr     uint64
+	doubtful bool
+}
+
+// branches are where a line begins, by its rows: at the lowest address, and where the statement there, which its column
+// tells, begins once more. GCC has one row for each beginning of a statement. LLVM has one wherever code of another line was
+// put in between, and Go's compiler knows no columns: then it is in doubt whether the line is executed once more.
+func (f *File) branches(rows []row) (out []branch) {
+	first := slices.MinFunc(rows, func(a, b row) int { return cmp.Compare(a.addr, b.addr) })
+	out = append(out, branch{addr: first.addr})
+	for _, r := range rows {
+		if r.column != first.column || slices.ContainsFunc(out, func(b branch) bool { return b.addr == r.addr }) {
+			continue
+		}
+		u := f.unitOf(r.addr)
+		out = append(out, branch{r.addr, r.column == 0 || u == nil || f.ofLLVM(u)})
 	}
+	return out
 }
 
 // owners finds whose line a row is, and keeps what it reads for that.
@@ -55,13 +74,25 @@ func (o owners) read(s *scope) declaration {
 
 // of is the function or copy whose line a row is: of those that have its address, the one that begins nearest above the
 // line. Addresses alone do not tell, as several rows may be of one. What is of the line that calls a copy is of the caller.
-func (o owners) of(r row) *scope {
+// The last row of a copy may be of the address at which this has ended: late says that no code is the row's.
+func (o owners) of(r row) (s *scope, late bool) {
 	innermost := o.f.innermost(r.addr).own()
-	if innermost == nil || innermost.parent == nil {
-		return innermost
+	if innermost == nil {
+		return nil, false
 	}
-	best, nearest := innermost, -1
-	for s := innermost; s != nil; s = s.parent.own() {
+	if s := o.within(innermost, r); s != nil {
+		return s, false
+	}
+	if s := o.within(o.f.innermost(r.addr-1).own(), r); s != nil && s.top() == innermost.top() {
+		return s, true
+	}
+	return innermost, false
+}
+
+// within is the one of a scope and those around it whose line a row is; nil for none.
+func (o owners) within(s *scope, r row) (best *scope) {
+	nearest := -1
+	for ; s != nil; s = s.parent.own() {
 		d := o.read(s)
 		if d.callLine == int64(r.line) && d.callFile == r.file.Name && s.parent != nil && (d.line != r.line || d.file != r.file.Name) {
 			return s.parent.own()
@@ -135,7 +166,7 @@ func (f *File) callLines(found *begins, file string, line, next int, in func(uin
 			continue
 		}
 		if s := f.scopeAt(e.Offset); s != nil && s.parent != nil && !has[s.parent.own()] {
-			found.add(s.parent.own(), addr)
+			found.add(s.parent.own(), row{addr: addr})
 		}
 	}
 	return next

@@ -47,6 +47,9 @@ type Function struct {
 	Line   int    // on which line
 	Copies []Copy // by address: out of line first
 
+	// Doubtful are places of the copies where further calls may begin: debug data does not tell.
+	Doubtful []Copy
+
 	rests []Copy // what the copies call of it, once it was split
 }
 
@@ -88,7 +91,12 @@ func (c *Copy) EntryPoint() Point { return Point{c.Entry, c.off} }
 //
 // Errors: *NotFoundError.
 func (f *File) Function(name, file string) ([]Function, error) {
-	roots := f.find(name, true)
+	roots, as := map[dwarf.Offset]*named(nil), name
+	for _, as = range spellings(name) {
+		if roots = f.find(as, true); len(roots) > 0 {
+			break
+		}
+	}
 	type key struct {
 		file string
 		line int
@@ -117,7 +125,7 @@ func (f *File) Function(name, file string) ([]Function, error) {
 	}
 	var altRoots map[dwarf.Offset]*named
 	if f.alt != nil {
-		altRoots = f.alt.find(name, true)
+		altRoots = f.alt.find(as, true)
 	}
 	root := func(c copied) *named {
 		if c.alt() {
@@ -208,63 +216,6 @@ func (f *File) Begins(addr uint64) *Copy {
 	return nil
 }
 
-// addEntries adds the entries of inlined copies that were made when code was copied once more: a loop's first
-// round before the loop, say, or a switch in each of its branches. An entry of debug data tells one address. But
-// GCC's line tables have a row where each begins, of the place where the function's name stands.
-func (f *File) addEntries(fn *Function) {
-	rows := map[*unit][]row{}
-	var more []Copy
-	for _, c := range fn.Copies {
-		if !c.Inlined || c.column == 0 {
-			continue
-		}
-		u := f.unitOf(c.Entry)
-		if u == nil {
-			continue
-		}
-		if _, ok := rows[u]; ok {
-			continue
-		}
-		rows[u] = f.rows(u)
-		for _, r := range rows[u] {
-			if r.end || !r.stmt || r.line != fn.Line || r.column != c.column || r.file == nil || r.file.Name != fn.File ||
-				slices.ContainsFunc(fn.Copies, func(o Copy) bool { return o.Entry == r.addr || !o.Inlined && o.contains(r.addr) }) {
-				continue
-			}
-			if of := f.copyAt(fn, r.addr); of != nil && !of.rest {
-				of.Entry, of.Body = r.addr, r.addr
-				more = append(more, *of)
-			}
-		}
-	}
-	all := append(fn.Copies, more...)
-	fn.Copies = slices.DeleteFunc(slices.Clone(all), func(c Copy) bool { return c.rest })
-	fn.rests = slices.DeleteFunc(all, func(c Copy) bool { return !c.rest })
-}
-
-// copyAt is the copy that an entry is of: the innermost that has the address, else the nearest one in the same function.
-func (f *File) copyAt(fn *Function, addr uint64) *Copy {
-	frames := f.Frames(addr)
-	if len(frames) == 0 {
-		return nil
-	}
-	var best *Copy
-	far := ^uint64(0)
-	for _, c := range fn.Copies {
-		if !c.Inlined || c.In != frames[len(frames)-1].Func {
-			continue
-		}
-		d := max(c.Entry, addr) - min(c.Entry, addr)
-		if c.contains(addr) {
-			d = 0
-		}
-		if best == nil || d < far || d == 0 { // what is within a copy comes behind it
-			best, far = &c, d
-		}
-	}
-	return best
-}
-
 // copyEntry is where a copy is entered.
 func (f *File) copyEntry(e *dwarf.Entry, rs [][2]uint64) uint64 {
 	entry := entryOf(e, rs)
@@ -282,9 +233,9 @@ func (f *File) firstRow(low uint64, rs [][2]uint64) uint64 {
 		return low
 	}
 	best := ^uint64(0)
-	for _, r := range f.rows(u) {
-		if !r.end && r.line != 0 && low <= r.addr && r.addr < best && slices.ContainsFunc(rs, func(x [2]uint64) bool { return x[0] <= r.addr && r.addr < x[1] }) {
-			best = r.addr
+	for _, x := range rs {
+		if rows := f.rowsIn(u, max(low, x[0]), x[1]); len(rows) > 0 {
+			best = min(best, rows[0].addr)
 		}
 	}
 	if best == ^uint64(0) {
@@ -398,15 +349,18 @@ type Site struct {
 	Inlined bool
 	In      string // what the function was inlined into, if so
 
+	// Doubtful: the line's code begins here once more, but whether that is another execution of it debug data does not tell.
+	Doubtful bool
+
 	off dwarf.Offset
 }
 
 // Point is the site as a part of its function.
 func (s *Site) Point() Point { return Point{s.Addr, s.off} }
 
-// Line finds where a line's code begins: once in each function and each inlined copy that has
-// code of it, at the lowest address; of the line that a function begins on, behind the prologue, as
-// Copy.Body. file is a source file's path, or the end of it.
+// Line finds where a line's code begins in each function and each inlined copy that has
+// code of it: at the lowest address, and in each branch that has the statement there once more; of the line that a function
+// begins on, behind the prologue, as Copy.Body. file is a source file's path, or the end of it.
 //
 // Errors: *NotFoundError, which tells the next line that has code.
 func (f *File) Line(file string, line int) ([]Site, error) {
@@ -425,7 +379,7 @@ func (f *File) FunctionLine(name, file string, line int) ([]Site, error) {
 	for _, fn := range fns {
 		if line == 0 {
 			for _, c := range fn.Copies {
-				out = append(out, Site{c.Entry, fn.Name, c.Inlined, c.In, c.off})
+				out = append(out, Site{Addr: c.Entry, Func: fn.Name, Inlined: c.Inlined, In: c.In, off: c.off})
 			}
 			continue
 		}
@@ -450,14 +404,17 @@ func (f *File) sites(file string, line int, in func(uint64) bool) ([]Site, error
 	if line < 1 {
 		return nil, notFound("lines count from 1")
 	}
-	found, owners := begins{at: map[*scope]uint64{}}, f.owners()
+	found, ended, owners := begins{rows: map[*scope][]row{}}, begins{rows: map[*scope][]row{}}, f.owners()
 	next := 0
 	var names []string // of different files
 	for u := range f.each() {
 		if !f.hasFile(u, file, &names) {
 			continue
 		}
+		before := row{end: true}
 		for _, r := range f.rows(u) {
+			follows := !before.end && before.line == line && before.file == r.file
+			before = r
 			if r.end || !r.stmt || r.line < line || r.file == nil || !fileIs(r.file.Name, file) || in != nil && !in(r.addr) {
 				continue
 			}
@@ -467,11 +424,19 @@ func (f *File) sites(file string, line int, in func(uint64) bool) ([]Site, error
 				}
 				continue
 			}
-			found.add(owners.of(r), r.addr)
+			switch s, late := owners.of(r); {
+			case late:
+				ended.add(s, r)
+			case !follows || len(found.rows[s]) == 0:
+				found.add(s, r)
+			}
 		}
 	}
+	if len(found.order) == 0 {
+		found = ended
+	}
 	next = f.callLines(&found, file, line, next, in)
-	lowest, order := found.at, found.order
+	order := found.order
 	switch {
 	case len(names) > 1:
 		return nil, known("%q is the name of several files: %s", file, strings.Join(names, ", "))
@@ -484,19 +449,23 @@ func (f *File) sites(file string, line int, in func(uint64) bool) ([]Site, error
 	}
 	var out []Site
 	for _, s := range order {
-		site := Site{Addr: lowest[s]}
-		if s != nil {
-			if s.parent == nil && site.Addr == entryOf(s.entry, s.ranges) {
-				site.Addr = f.body(s.entry.Offset, Copy{Entry: site.Addr, Ranges: s.ranges})
+		for _, at := range f.branches(found.rows[s]) {
+			site := Site{Addr: at.addr, Doubtful: at.doubtful}
+			if s != nil {
+				if s.parent == nil && site.Addr == entryOf(s.entry, s.ranges) {
+					site.Addr = f.body(s.entry.Offset, Copy{Entry: site.Addr, Ranges: s.ranges})
+				}
+				site.Func, site.off = f.funcName(s.entry), s.entry.Offset
+				if site.Inlined = s.entry.Tag == dwarf.TagInlinedSubroutine; site.Inlined {
+					site.In = f.funcName(s.top().entry)
+				}
 			}
-			site.Func, site.off = f.funcName(s.entry), s.entry.Offset
-			if site.Inlined = s.entry.Tag == dwarf.TagInlinedSubroutine; site.Inlined {
-				site.In = f.funcName(s.top().entry)
-			}
+			out = append(out, site)
 		}
-		out = append(out, site)
 	}
-	slices.SortFunc(out, func(a, b Site) int { return cmp.Compare(a.Addr, b.Addr) })
+	slices.SortFunc(out, func(a, b Site) int {
+		return cmp.Or(cmp.Compare(a.Addr, b.Addr), cmp.Compare(btoi(a.Doubtful), btoi(b.Doubtful)))
+	})
 	return slices.CompactFunc(out, func(a, b Site) bool { return a.Addr == b.Addr }), nil
 }
 
@@ -535,7 +504,7 @@ func (f *File) Lines(fn Function) []int {
 			if lines[r.line] || !c.contains(r.addr) {
 				continue
 			}
-			if s := owners.of(r); c.is(s) && !owners.beside(s, r) {
+			if s, _ := owners.of(r); c.is(s) && !owners.beside(s, r) {
 				lines[r.line] = true
 			}
 		}

@@ -55,24 +55,39 @@ func (f *File) lineReader(u *unit) *dwarf.LineReader {
 
 // table is a unit's rows.
 type table struct {
-	of   *unit
-	rows []row
+	of    *unit
+	rows  []row
+	begun []row // those at which code of a line begins, by address
 }
 
 // rows are a unit's, as they stand there: by address within each sequence. Those of one unit are kept, as who asks once
 // asks for each copy of a function.
-func (f *File) rows(u *unit) []row {
-	f.mu.Lock()
-	known := f.last
-	f.mu.Unlock()
-	if known.of == u {
-		return known.rows
+func (f *File) rows(u *unit) []row { return f.table(u).rows }
+
+// rowsIn are the rows of a range at which code of a line begins, by address.
+func (f *File) rowsIn(u *unit, lo, hi uint64) []row {
+	rows := f.table(u).begun
+	at := func(pc uint64) int {
+		i, _ := slices.BinarySearchFunc(rows, pc, func(r row, pc uint64) int { return cmp.Compare(r.addr, pc) })
+		return i
 	}
-	rows := f.readRows(u)
+	return rows[at(lo):max(at(lo), at(hi))]
+}
+
+func (f *File) table(u *unit) table {
 	f.mu.Lock()
-	f.last = table{u, rows}
+	t := f.last
 	f.mu.Unlock()
-	return rows
+	if t.of == u {
+		return t
+	}
+	t = table{of: u, rows: f.readRows(u)}
+	t.begun = slices.DeleteFunc(slices.Clone(t.rows), func(r row) bool { return r.end || r.line == 0 || r.file == nil })
+	slices.SortStableFunc(t.begun, func(a, b row) int { return cmp.Compare(a.addr, b.addr) })
+	f.mu.Lock()
+	f.last = t
+	f.mu.Unlock()
+	return t
 }
 
 func (f *File) readRows(u *unit) []row {

@@ -24,6 +24,7 @@ type located struct {
 
 	at      source.Point // of its debug data, where the place was found there
 	inlined string       // what it is a copy of, and where; "" for a function's own code
+	doubt   string       // why it is not probed: debug data does not tell whether it is a place of the definition
 }
 
 // fullName is a place's symbol as Kprobe.SymbolName has it.

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"kprobe"
+	"kprobe/arch"
 	"kprobe/spec"
 )
 
@@ -32,6 +33,10 @@ func Plan(s *kprobe.Session, def string) ([]kprobe.PlanEntry, error) {
 	for _, at := range places {
 		if _, err := s.Lookup(at.name); at.name != "" && unbound(err) {
 			es = append(es, kprobe.PlanEntry{Place: awaited(sp), Verdict: "pending", Reason: err.Error()})
+			continue
+		}
+		if at.doubt != "" {
+			es = append(es, kprobe.PlanEntry{Place: at.loc.Place(), Addr: arch.Addr(at.loc.Addr), Verdict: "not probed", Reason: at.inlined + ": " + at.doubt})
 			continue
 		}
 		e := s.Plan(at.probe(sp, maxActive(s, sp)))

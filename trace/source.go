@@ -42,7 +42,9 @@ func inSource(s *kprobe.Session, sp *spec.Spec, at located, of extent) []located
 	return found
 }
 
-func copyOf(f bind.Found) located { return located{loc: f.Loc, raw: true, at: f.At, inlined: f.Note()} }
+func copyOf(f bind.Found) located {
+	return located{loc: f.Loc, raw: true, at: f.At, inlined: f.Note(), doubt: f.Doubt}
+}
 
 // bySource finds a function that has no symbol of its own: all of it is inlined, or several have the name, and
 // FUNC@FILE tells which. failed is why there is no symbol.
@@ -64,7 +66,10 @@ func bySource(s *kprobe.Session, sp *spec.Spec, failed error, of extent) ([]loca
 	copies := 0
 	for _, f := range found {
 		if f.Inlined {
-			if copies++; of != whole || sp.Kind == spec.Return {
+			if f.Doubt == "" {
+				copies++
+			}
+			if of != whole || sp.Kind == spec.Return {
 				continue
 			}
 		}

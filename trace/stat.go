@@ -47,6 +47,7 @@ const buckets = 64
 // a function's return.
 func NewStat(s *kprobe.Session, strict bool, defs ...string) (*Stat, error) {
 	st := &Stat{s: s, strict: strict, tr: New(s, nil)}
+	st.tr.Strict = strict
 	if err := s.Refresh(); err != nil {
 		return nil, err
 	}
@@ -80,13 +81,14 @@ func (st *Stat) add(specs []*spec.Spec, passed func(error) bool) (left []LeftOut
 	var fresh, timed []*traced
 	var waiting []*spec.Spec
 	for _, sp := range specs {
-		ts, _, err := st.tr.prepare(sp)
+		ts, out, err := st.tr.prepare(sp)
 		switch {
 		case errors.Is(err, errPending):
 			waiting = append(waiting, sp)
 		case err != nil && !passed(err):
 			return nil, err
 		}
+		left = append(left, out...)
 		for _, t := range ts {
 			t.kprobe().Optional = !st.strict
 			if t.rp != nil {
@@ -98,13 +100,16 @@ func (st *Stat) add(specs []*spec.Spec, passed func(error) bool) (left []LeftOut
 		fresh = append(fresh, ts...)
 	}
 	st.waiting = waiting
-	if err := st.measure(timed); err != nil || len(fresh) == 0 {
+	if err := st.measure(timed); err != nil {
 		return nil, err
 	}
-	if err := st.tr.register(fresh); err != nil {
-		return nil, err
+	if len(fresh) > 0 {
+		if err := st.tr.register(fresh); err != nil {
+			return nil, err
+		}
 	}
-	fresh, left = takeOut(fresh)
+	fresh, refused := takeOut(fresh)
+	left = append(left, refused...)
 	st.probes, st.leftOut = append(st.probes, fresh...), append(st.leftOut, left...)
 	return left, nil
 }

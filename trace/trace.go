@@ -346,6 +346,13 @@ func (tr *Tracer) prepare(sp *spec.Spec) (ts []*traced, left []LeftOut, err erro
 		return nil, nil, syntax(sp, err)
 	}
 	for _, at := range locs {
+		if at.doubt != "" {
+			if tr.Strict {
+				return nil, nil, syntax(sp, fail(syscall.ENOTSUP, "%s: %s", placeOf(at.loc), at.doubt))
+			}
+			left = append(left, LeftOut{sp.Text(), at.loc, errors.New(at.doubt)})
+			continue
+		}
 		t, err := tr.traced(sp, at, len(locs) > 1)
 		switch {
 		case err == nil:

@@ -142,6 +142,9 @@ func spots(d *source.File, place string) (out []spot, err error) {
 		sites, err = d.Line(name, line)
 	}
 	for _, s := range sites {
+		if s.Doubtful {
+			continue
+		}
 		out = append(out, spot{s.Point(), title(s.Addr, s.Func, s.Inlined, s.In)})
 	}
 	return out, err

@@ -18,7 +18,13 @@ type Found struct {
 	Func    string       // whose code it is there, with namespaces
 	Inlined bool         // it is a copy of Func
 	In      string       // of which function it became a part, if so
+	Doubt   string       // why it may be no place of what was asked for; "" where it is one
 }
+
+const (
+	doubtCall = "whether a call begins there, debug data does not tell"
+	doubtLine = "the line has code there, too, and debug data does not tell whether it is executed once more"
+)
 
 // Note tells in words what is not to be seen from the address.
 func (f *Found) Note() string {
@@ -91,7 +97,11 @@ func Line(space *symbol.Space, name string, line int) ([]Found, error) {
 		}
 		var out []Found
 		for _, s := range sites {
-			out = append(out, Found{locate(space, m, s.Addr), s.Point(), s.Func, s.Inlined, s.In})
+			found := Found{Loc: locate(space, m, s.Addr), At: s.Point(), Func: s.Func, Inlined: s.Inlined, In: s.In}
+			if s.Doubtful {
+				found.Doubt = doubtLine
+			}
+			out = append(out, found)
 		}
 		return out, nil
 	})
@@ -130,14 +140,20 @@ func Function(space *symbol.Space, module, name, file string, body bool) ([]Foun
 
 func copies(space *symbol.Space, m *symbol.Module, fn *source.Function, body bool) []Found {
 	var out []Found
-	for _, c := range fn.Copies {
+	add := func(c source.Copy, doubt string) {
 		at := c.Entry
 		if body {
 			at = c.Body
 		}
 		p := c.Point()
 		p.Addr = at
-		out = append(out, Found{locate(space, m, at), p, fn.Name, c.Inlined, c.In})
+		out = append(out, Found{locate(space, m, at), p, fn.Name, c.Inlined, c.In, doubt})
+	}
+	for _, c := range fn.Copies {
+		add(c, "")
+	}
+	for _, c := range fn.Doubtful {
+		add(c, doubtCall)
 	}
 	return out
 }
