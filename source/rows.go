@@ -57,7 +57,8 @@ func (f *File) lineReader(u *unit) *dwarf.LineReader {
 type table struct {
 	of    *unit
 	rows  []row
-	begun []row // those at which code of a line begins, by address
+	all   []row // by address
+	begun []row // of these those at which code of a line begins
 }
 
 // rows are a unit's, as they stand there: by address within each sequence. Those of one unit are kept, as who asks once
@@ -82,8 +83,8 @@ func (f *File) table(u *unit) table {
 		return t
 	}
 	t = table{of: u, rows: f.readRows(u)}
-	t.begun = slices.DeleteFunc(slices.Clone(t.rows), func(r row) bool { return r.end || r.line == 0 || r.file == nil })
-	slices.SortStableFunc(t.begun, func(a, b row) int { return cmp.Compare(a.addr, b.addr) })
+	t.all = byAddress(t.rows)
+	t.begun = slices.DeleteFunc(slices.Clone(t.all), func(r row) bool { return r.end || r.line == 0 || r.file == nil })
 	f.mu.Lock()
 	f.last = t
 	f.mu.Unlock()
@@ -176,10 +177,22 @@ func (f *File) LineOf(pc uint64) (file string, line int) {
 	if u == nil {
 		return "", 0
 	}
-	r := f.lineReader(u)
-	var e dwarf.LineEntry
-	if r == nil || r.SeekPC(pc, &e) != nil || e.File == nil {
+	rows := f.table(u).all
+	i, _ := slices.BinarySearchFunc(rows, pc+1, func(r row, pc uint64) int { return cmp.Compare(r.addr, pc) })
+	if i == 0 || rows[i-1].end || rows[i-1].file == nil {
 		return "", 0
 	}
-	return e.File.Name, e.Line
+	return rows[i-1].file.Name, rows[i-1].line
+}
+
+// byAddress sorts rows, whose sequences may stand in any order: GCC has that of .text before that of .text.startup, which the
+// linker puts in front. At one address what ends comes before what begins.
+func byAddress(rows []row) []row {
+	order := func(a, b row) int { return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(btoi(b.end), btoi(a.end))) }
+	if slices.IsSortedFunc(rows, order) {
+		return rows
+	}
+	rows = slices.Clone(rows)
+	slices.SortStableFunc(rows, order)
+	return rows
 }

@@ -82,6 +82,41 @@ var (
 	moveFP     = []byte{0x48, 0x89, 0xe5}
 )
 
+// Code that a signal's handler returns to: mov $SYS_rt_sigreturn, %eax or %rax; syscall.
+var restorers = [][]byte{
+	{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05},
+	{0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05},
+}
+
+// ReturnsFromSignal tells of x86-64 code whether it ends a signal's handler.
+func (f *File) ReturnsFromSignal(vaddr uint64) bool {
+	return slices.ContainsFunc(restorers, func(code []byte) bool {
+		b, err := f.readVaddr(vaddr, uint64(len(code)))
+		return err == nil && bytes.Equal(b, code)
+	})
+}
+
+// restorerRows are those of such code in a stretch of text of which no table tells.
+func (f *File) restorerRows(text Range, told func(uint64) FrameBase) (rows []FrameRow) {
+	b, err := f.readVaddr(text.Start, text.End-text.Start)
+	if err != nil {
+		return nil
+	}
+	for _, code := range restorers {
+		for at := 0; ; at += len(code) {
+			i := bytes.Index(b[at:], code)
+			if i < 0 {
+				break
+			}
+			at += i
+			if addr := text.Start + uint64(at); told(addr) == NoFrame || told(addr) == LikelyFP {
+				rows = append(rows, FrameRow{addr, FrameRule{CFA: OfSignal}}, FrameRow{addr + uint64(len(code)), FrameRule{CFA: LikelyFP, Off: 16, FP: InFrame, FPOff: -16}})
+			}
+		}
+	}
+	return rows
+}
+
 // likelyRows says of code that no table tells of what is likely: at a function's first instruction the
 // return address is on top of the stack, and behind its beginning a frame pointer leads to it.
 func (f *File) likelyRows(rows []FrameRow) []FrameRow {
@@ -136,6 +171,9 @@ func (f *File) likelyRows(rows []FrameRow) []FrameRow {
 		if at := ruleAt(s.addr); at == NoFrame || at == LikelyFP {
 			more = append(more, FrameRow{s.addr, FrameRule{CFA: FromSP, Off: 8}}, FrameRow{s.addr + uint64(s.jump), likely})
 		}
+	}
+	for _, t := range f.text { // behind the functions' rows, of which they may be
+		more = append(more, f.restorerRows(t, ruleAt)...)
 	}
 	return sortRows(append(rows, more...))
 }

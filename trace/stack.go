@@ -42,17 +42,20 @@ type namedPC struct {
 	frames []event.Frame
 }
 
+// ofSignal is the name of the code that a signal's handler returns to.
+const ofSignal = "<signal handler called>"
+
 // maxNamed bounds what is remembered.
 const maxNamed = 1 << 16
 
 // frames names a stack. Of all frames but the first the call is what is named, which comes before the address where
-// it goes on; at a function's return the first is such an address, too.
+// it goes on; at a function's return the first is such an address, too. What a signal has interrupted has made no call.
 func (n *stackNames) frames(stack []event.Frame, returned bool) (named []event.Frame) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, f := range stack {
 		back := uint64(0)
-		if i > 0 || returned {
+		if (i > 0 || returned) && (len(named) == 0 || named[len(named)-1].Func != ofSignal) {
 			back = 1
 		}
 		named = append(named, n.at(uint64(f.Addr), back)...)
@@ -88,11 +91,11 @@ func (n *stackNames) name(m *symbol.Module, pc, back uint64) []event.Frame {
 	}
 	f.File = m.Path
 	place := pc - back - m.Bias
-	switch s, ok := m.File.FuncAt(place); {
-	case ok && back > 0 && s.Addr == place:
-		// No call is one byte long: the kernel comes back here, from a handler.
-		f.Func = "<signal handler called>"
+	if back > 0 && m.File.ReturnsFromSignal(pc-m.Bias) {
+		f.Func = ofSignal
 		return []event.Frame{f}
+	}
+	switch s, ok := m.File.FuncAt(place); {
 	case ok:
 		f.Func = fmt.Sprintf("%s+%#x", shown(&s), pc-m.Bias-s.Addr)
 	default:

@@ -68,6 +68,9 @@ func (w *Walk) From(r Regs) (pcs []uint64, end End) {
 			look--
 		}
 		rule, known := w.Index.at(look)
+		if back, ok := w.Index.at(r.PC); !exact && ok && back.base() == symbol.OfSignal {
+			rule, known = back, true // the kernel's call, with nothing before it
+		}
 		if !known {
 			rule = encode(symbol.FrameRule{CFA: symbol.LikelyFP, Off: 2 * wordSize, FP: symbol.InFrame, FPOff: -2 * wordSize})
 		}
@@ -99,7 +102,10 @@ func (w *Walk) From(r Regs) (pcs []uint64, end End) {
 			}
 		}
 		likely := rule.base() == symbol.LikelyFP
-		if ret < lowest {
+		switch {
+		case ret < lowest && likely: // it was no frame: what begins a thread says so by a frame pointer of 0
+			return pcs, NotKnown
+		case ret < lowest:
 			return pcs, AtBottom
 		}
 		if _, known := w.Index.at(ret - 1); likely && !known && len(w.Index) > 0 && !w.mayBeCode(ret) {
