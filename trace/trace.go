@@ -4,6 +4,7 @@
 package trace
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -53,6 +54,9 @@ type Tracer struct {
 
 	// Lossy is called once, when the first event has found no room.
 	Lossy func()
+
+	// Depth is how many frames of a stack an event has at most, inlined ones not counted; 0: MaxStack.
+	Depth int
 
 	// Record takes what is recorded instead of the sink; nil for none.
 	Record *recording.Space
@@ -563,7 +567,7 @@ func (t *traced) emit(e *event.Event, regs *kprobe.Regs, w *work) {
 	}
 	w.ctx.Regs, w.ctx.Comm, w.ctx.TID, w.ctx.PID = regs.Raw(), e.Comm, e.TID, e.PID
 	w.ctx.Stack = func() ([]uint64, string) {
-		pcs, end, err := regs.Stack(MaxStack)
+		pcs, end, err := regs.Stack(cmp.Or(t.tr.Depth, MaxStack))
 		if err != nil {
 			end = err.Error()
 		}

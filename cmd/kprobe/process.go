@@ -29,6 +29,7 @@ type tracing struct {
 	stops    bool              // each hit stops the target: no programs inside it
 	strict   bool              // all places of a definition, or none
 	ownOnly  bool              // no inlined copies
+	depth    int               // of stacks; 0 for the usual
 	calls    *calls            // it is about calls: these make definitions of its own
 	buffer   int               // bytes that a thread can record; 0 for the usual
 	lossy    sync.Once
@@ -158,7 +159,7 @@ func (t *tracing) definitions(s *kprobe.Session) []string {
 // tracer makes a session's.
 func (t *tracing) tracer(s *kprobe.Session) *trace.Tracer {
 	tr := trace.New(s, t.sink)
-	tr.Calls = t.calls != nil
+	tr.Calls, tr.Depth = t.calls != nil, t.depth
 	tr.Inside, tr.Strict, tr.Buffer, tr.Lossy, tr.OutOfLine = !t.stops, t.strict, t.buffer, t.warnLossy, t.ownOnly
 	if _, here := s.Target().(*ptrace.Process); here && t.buffer == 0 {
 		tr.Buffer = ringFor(s.Target().PID())

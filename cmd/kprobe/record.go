@@ -93,7 +93,7 @@ func (r *traceRequest) record(defs []string, o recording.Options) (err error) {
 
 // tracing is sessions to be, as the flags ask for them.
 func (r *traceRequest) tracing(defs []string) *tracing {
-	return &tracing{defs: defs, stops: r.stops, strict: r.strict, ownOnly: r.ownOnly, buffer: int(r.buffer), children: make(map[*kprobe.Session]bool), coming: make(map[*kprobe.Session]bool)}
+	return &tracing{defs: defs, stops: r.stops, strict: r.strict, ownOnly: r.ownOnly, depth: r.depth, buffer: int(r.buffer), children: make(map[*kprobe.Session]bool), coming: make(map[*kprobe.Session]bool)}
 }
 
 // open opens the sessions and puts the definitions to work, unless a signal comes, or lets everything go.

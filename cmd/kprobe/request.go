@@ -24,6 +24,7 @@ type request struct {
 	files   []string // of definitions
 	strict  bool     // all of their places, or none
 	ownOnly bool     // no inlined copies
+	depth   int      // of stacks
 }
 
 // subject is a process, or the kernel or stub that is meant.
@@ -71,6 +72,27 @@ func (r *request) definitionFlags(c *cobra.Command) {
 // strictFlag lets it refuse definitions that would go without some of their places.
 func (r *request) strictFlag(c *cobra.Command) {
 	c.Flags().BoolVar(&r.strict, "strict", false, "refuse definitions of which some places cannot be probed")
+}
+
+// depthFlag lets its stacks have other depths.
+func (r *request) depthFlag(c *cobra.Command) {
+	c.Flags().Var((*stackDepth)(&r.depth), "stack-depth", fmt.Sprintf("a stack has up to `N` frames (%d)", trace.MaxStack))
+}
+
+// stackDepth is how many frames a stack may have; 0 where nothing is said.
+type stackDepth int
+
+func (d *stackDepth) String() string { return "" }
+func (d *stackDepth) Type() string   { return "N" }
+
+func (d *stackDepth) Set(text string) error {
+	const most = 1 << 16
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return fmt.Errorf("a number from 1 to %d is wanted", most)
+	}
+	*d = stackDepth(n)
+	return nil
 }
 
 // copiesFlag lets it leave inlined copies alone.

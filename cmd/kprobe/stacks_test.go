@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"kprobe/internal/testprog"
+	"kprobe/trace"
 )
 
 // stacksOf are the stacks of a program's events: of each frame its function, and its line where one is told; what says why there are
@@ -92,6 +93,36 @@ func TestStackThroughMuslsHandler(t *testing.T) {
 	all := stacksOf(run(t, "trace", "p rare stack", "--", compiledSource(t, "musl-gcc", "-O2", "-g", "-static", "cold.c")).Lines)
 	if len(all) != 3 || len(all[2]) < 5 || all[2][1] != "handler cold.c:22" || !strings.HasPrefix(all[2][2], "<signal handler called>") || !strings.HasPrefix(all[2][len(all[2])-1], "(") {
 		t.Errorf("%q", all)
+	}
+}
+
+// TestStackDepth holds that a stack has as many frames as are asked for, and says where there are more.
+func TestStackDepth(t *testing.T) {
+	path := compiledSource(t, "gcc", "-O0", "-g", "deep.c")
+	for _, c := range []struct {
+		args []string
+		want int // frames of deep
+		more bool
+	}{
+		{nil, trace.MaxStack - 1, true},
+		{[]string{"--stack-depth", "3"}, 2, true},
+		{[]string{"--stack-depth", "500"}, 201, false},
+	} {
+		all := stacksOf(run(t, append(append([]string{"trace"}, c.args...), "p leaf stack", "--", path)...).Lines)
+		if len(all) != 1 {
+			t.Fatalf("%v: %q", c.args, all)
+		}
+		n := len(slices.DeleteFunc(slices.Clone(all[0]), func(f string) bool { return !strings.HasPrefix(f, "deep ") }))
+		if more := all[0][len(all[0])-1] == "(and more)"; n != c.want || more != c.more {
+			t.Errorf("%v: %d frames of deep, want %d; more: %v", c.args, n, c.want, more)
+		}
+	}
+	if text := run(t, "stat", "--by", "stack", "--stack-depth", "300", "p leaf", "--", path).Stderr; !strings.Contains(text, "deep") || strings.Contains(text, "and more") {
+		t.Error(text)
+	}
+	refused(t, run(t, "stat", "--stack-depth", "300", "p leaf", "--", path), "--stack-depth is for --by stack")
+	for _, n := range []string{"0", "-1", "many", "70000"} {
+		refused(t, run(t, "trace", "--stack-depth", n, "p leaf stack", "--", path), "a number from 1 to 65536 is wanted")
 	}
 }
 

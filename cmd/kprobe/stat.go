@@ -52,6 +52,8 @@ for it, it comes at the program's end or after TIME, on standard error; the prog
 				w = c.ErrOrStderr() // the other is the program's
 			}
 			switch {
+			case r.by == "" && r.depth != 0:
+				return errors.New("--stack-depth is for --by stack")
 			case r.by == "":
 				return r.stat(w, defs)
 			case r.by != "stack":
@@ -66,6 +68,7 @@ for it, it comes at the program's end or after TIME, on standard error; the prog
 	r.kernelFlag(c)
 	r.definitionFlags(c)
 	r.strictFlag(c)
+	r.depthFlag(c)
 	c.Flags().BoolVar(&r.all, "all", false, "show also the probes that were not hit, where there are many")
 	c.Flags().StringVar(&r.by, "by", "", "count by `WHAT`: stack, that is by who called; each hit stops its thread for some tens of microseconds")
 	c.Flags().DurationVarP(&r.duration, "duration", "d", 0, "end after `TIME`, such as 10s or 1m30s")

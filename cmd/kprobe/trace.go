@@ -82,6 +82,7 @@ func (r *traceRequest) tracingFlags(c *cobra.Command) {
 	r.definitionFlags(c)
 	r.strictFlag(c)
 	r.copiesFlag(c)
+	r.depthFlag(c)
 	r.commonFlags(c)
 	c.Flags().BoolVar(&r.stops, "stops", false, "capture at a stop of the thread for each hit, never by programs inside the process")
 }
