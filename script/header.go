@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// largestHeader is how long a header may be that is read.
+// largestHeader limits the bytes of a header.
 const largestHeader = 4 << 20
 
 // included are the headers of the options as #include has them: files in quotes, others by their names.

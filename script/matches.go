@@ -7,8 +7,8 @@ import (
 	"kprobe/script/point"
 )
 
-// matches are what the attach points of one probe have found. A pattern that matches nothing does no harm where another of them has found
-// something: it is told of when all have been looked at.
+// matches notes whether the attach points of one probe have found something. A pattern that matches nothing does no harm where another
+// has found something, so it is told of when all have been looked at.
 type matches struct {
 	any  bool
 	none []unmatched

@@ -164,7 +164,7 @@ func (p stretch) repeats(o stretch) bool {
 	return p.size() == o.size()
 }
 
-// size is that of the code up to the next row.
+// size returns the bytes of code up to the next row.
 func (p stretch) size() uint64 {
 	if len(p.rows) > 1 {
 		return p.rows[1].addr - p.rows[0].addr

@@ -12,7 +12,7 @@ import (
 	"kprobe/symbol"
 )
 
-// MaxStack is how many frames of a stack an event has at most, inlined ones not counted, where the tracer says nothing else.
+// MaxStack limits the frames of a stack in an event, inlined ones not counted, unless Tracer.Depth does.
 const MaxStack = 64
 
 // stackNames names the addresses of stacks. What it has named it remembers, and the module that it was in: a

@@ -55,7 +55,7 @@ type Tracer struct {
 	// Lossy is called once, when the first event has found no room.
 	Lossy func()
 
-	// Depth is how many frames of a stack an event has at most, inlined ones not counted; 0: MaxStack.
+	// Depth limits the frames of a stack in an event, inlined ones not counted; 0: MaxStack.
 	Depth int
 
 	// Record takes what is recorded instead of the sink; nil for none.

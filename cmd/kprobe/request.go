@@ -79,7 +79,7 @@ func (r *request) depthFlag(c *cobra.Command) {
 	c.Flags().Var((*stackDepth)(&r.depth), "stack-depth", fmt.Sprintf("a stack has up to `N` frames (%d)", trace.MaxStack))
 }
 
-// stackDepth is how many frames a stack may have; 0 where nothing is said.
+// stackDepth limits the frames of a stack; 0 where no option says so.
 type stackDepth int
 
 func (d *stackDepth) String() string { return "" }

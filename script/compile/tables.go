@@ -220,7 +220,7 @@ var comparisons = map[string][2]uint8{
 // operations by operator.
 var operations = map[string]uint8{"+": bpf.Add, "-": bpf.Sub, "*": bpf.Mul, "/": bpf.Div, "%": bpf.Mod, "&": bpf.And, "|": bpf.Or, "^": bpf.Xor, "<<": bpf.Lsh, ">>": bpf.Rsh}
 
-// signed is what operators do that go by their operands' sign.
+// signed has the operators that depend on their operands' sign, and a word for what each does.
 var signed = map[string]string{"==": "comparison of", "!=": "comparison of", "<": "comparison of", ">": "comparison of", "<=": "comparison of", ">=": "comparison of",
 	"+": "arithmetic on", "-": "arithmetic on", "*": "arithmetic on", "/": "arithmetic on", "%": "arithmetic on"}
 

@@ -17,7 +17,7 @@ type Files struct {
 	texts []string
 }
 
-// most is how many headers are read: a system's own include a hundred others.
+// most limits the headers that are read: a system's own include a hundred others.
 const most = 300
 
 var (
@@ -46,7 +46,7 @@ func (f *Files) Include(from, name string, quoted bool) bool {
 	return true
 }
 
-// Define is what #define says that a name stands for.
+// Define returns the text that #define gives a name.
 func (f *Files) Define(name string) (text string, ok bool) {
 	return f.only(`(?m)^[ \t]*#[ \t]*define[ \t]+` + regexp.QuoteMeta(name) + `[ \t]+(\S.*?)[ \t\r]*$`)
 }
@@ -57,7 +57,7 @@ func (f *Files) Enum(name string) (text string, ok bool) {
 	return text + ";", ok
 }
 
-// only is what a pattern finds, where it finds one thing.
+// only returns the text that a pattern finds; false where it finds none, or two that differ.
 func (f *Files) only(pattern string) (found string, ok bool) {
 	if len(f.texts) == 0 {
 		return "", false

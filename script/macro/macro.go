@@ -18,7 +18,7 @@ type Tell struct {
 // Named is what a call or a name stands for that is none of a macro's: comm for comm(); nil for itself.
 type Named func(x syntax.Expr) syntax.Expr
 
-// Library is what a name means that is none of a script's macros.
+// Library tells the meaning of names that are no macros of the script's.
 type Library struct {
 	Named Named
 	Takes func(name string, n int) bool // whether it has a function of so many arguments
