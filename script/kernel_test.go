@@ -101,6 +101,11 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("%s prints %q, not %q; %s %v", tt.text, out, tt.want, told, err)
 		}
 	}
+	// Enumerations of the kernel have constants, too, where no probe is on a program.
+	out, told, _, err = run(`begin { print((STATE_OLD, (int64)STATE_OLD, sizeof(STATE_OLD))); }`, script.Options{Quiet: true, KernelTypes: kernelTypes(t)}, nil, nil)
+	if err != nil || strings.TrimSpace(out) != "(STATE_OLD, 7, 4)" {
+		t.Errorf("%q %q %v", out, told, err)
+	}
 	// Of another machine the numbers are its own, or not known.
 	out, _, _, err = run(`begin { print((O_DIRECTORY, O_DIRECT, O_CREAT, EPERM)); }`, script.Options{Quiet: true, Machine: arch.ARM64}, nil, nil)
 	if err != nil || strings.TrimSpace(out) != "(16384, 65536, 64, 1)" {

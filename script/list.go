@@ -74,10 +74,16 @@ func List(pattern string, verbose bool, pid int) ([]string, error) {
 	case "t", "tracepoint":
 		category, name, _ := strings.Cut(rest, ":")
 		return listTracepoints(category, name, verbose), nil
+	case "k", "kprobe", "kr", "kretprobe", "f", "fentry", "kfunc", "fr", "fexit", "kretfunc":
+		kernel, err := systemKernel()
+		if err != nil {
+			return nil, err
+		}
+		return kernel.List(pattern, verbose)
 	case "test", "bench":
 		return []string{pattern}, nil // of a script
 	default:
-		return nil, fmt.Errorf("%s: only the places of uprobe, uretprobe, usdt, self, interval and profile can be listed yet", provider)
+		return nil, fmt.Errorf("%s: its places cannot be listed without a kernel that is named (-k)", provider)
 	}
 	target, name := rest, point.Name{Pattern: "*"}
 	parts := syntax.SplitParts(rest)

@@ -12,14 +12,14 @@ import (
 	"kprobe/script/debug"
 	"kprobe/script/point"
 	"kprobe/script/syntax"
-	"kprobe/symbol"
 )
 
 // Listed is a kernel whose attach points are listed.
 type Listed struct {
-	Session *kprobe.Session
-	Types   *btf.Spec          // nil where it has none
-	Events  *point.TraceEvents // nil where they are not known
+	Session   *kprobe.Session
+	Functions []string           // without a session
+	Types     *btf.Spec          // nil where it has none
+	Events    *point.TraceEvents // nil where they are not known
 }
 
 // kernelProviders are those that only a kernel has.
@@ -126,11 +126,7 @@ func (k Listed) of(provider string) (all []listedPoint) {
 			})
 		}
 	default:
-		for _, loc := range k.Session.Symbols().Match("", "*") {
-			name := loc.Func.Name
-			if loc.Func.Kind != symbol.Func {
-				continue
-			}
+		for _, name := range k.functions() {
 			if provider == "kprobe" || provider == "kretprobe" {
 				add(name, nil)
 				continue

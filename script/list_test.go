@@ -1,6 +1,7 @@
 package script_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -36,10 +37,29 @@ func TestList(t *testing.T) {
 	if libc, err := script.List("uretprobe:libc:mallo[c]", false, 0); err != nil || len(libc) != 1 {
 		t.Errorf("%q, %v", libc, err)
 	}
-	for _, bad := range []string{"uprobe:no-such-file:x", "kprobe:vfs_read", "uprobe:/no/such:x"} {
+	for _, bad := range []string{"uprobe:no-such-file:x", "iter:task", "uprobe:/no/such:x"} {
 		if _, err := script.List(bad, false, 0); err == nil {
 			t.Errorf("%s is listed", bad)
 		}
+	}
+}
+
+// Functions of the kernel that runs are listed, though none of it can be probed.
+func TestListSystem(t *testing.T) {
+	for _, pattern := range []string{"kprobe:vfs_rea[d]", "k:vfs_read", "kretprobe:vfs_read*"} {
+		all, err := script.List(pattern, false, 0)
+		ok(t, err)
+		if provider, _, _ := strings.Cut(all[0], ":"); all[0] != provider+":vfs_read" || strings.HasPrefix(pattern, "k:") && provider != "kprobe" {
+			t.Errorf("%s: %q", pattern, all)
+		}
+	}
+	if all, err := script.List("kprobe:no_such_function*", false, 0); err != nil || len(all) != 0 {
+		t.Errorf("%q %v", all, err)
+	}
+	all, err := script.List("fentry:vfs_read", true, 0)
+	ok(t, err)
+	if _, there := os.Stat("/sys/kernel/btf/vmlinux"); there == nil && (len(all) < 2 || all[0] != "fentry:vmlinux:vfs_read" || !strings.HasPrefix(all[1], "    struct file *")) {
+		t.Errorf("%q", all)
 	}
 }
 

@@ -129,20 +129,20 @@ func (d *Declared) Include(name string) bool {
 
 // Included takes a constant that headers of C define for one of the script's own: the script's headers, those that are known, whose
 // number on the machine it is, and the system's.
-func (d *Declared) Included(name, machine string, script Script) {
+func (d *Declared) Included(name, machine string, script Script) bool {
 	if d.own[name] || d.beside == nil {
-		return
+		return false
 	}
 	d.own[name] = true // it is looked for: nothing stands for it meanwhile
 	defer delete(d.own, name)
 	if d.defined(d.beside, name, script) {
-		return
+		return true
 	}
 	if n, ok := headers.Constant(name, machine); ok {
 		d.Consts[name] = n
-		return
+		return true
 	}
-	d.defined(d.system, name, script)
+	return d.defined(d.system, name, script)
 }
 
 // defined takes a constant that headers define.

@@ -37,17 +37,20 @@ func (c *checker) constantOf(name string) {
 	if _, known := c.Consts[name]; known || values[name] != nil || functions[name] != nil {
 		return
 	}
+	atKernel := len(c.at) > 0 && c.everywhere((*point.Point).OfKernelAlone)
+	if c.ofKernel && !atKernel && c.Included(name, c.machine.Name, declaring{c}) {
+		return // no types need be read, which takes a while
+	}
 	from, target := point.Debug(nil), ""
 	if len(c.at) > 0 {
 		target = c.at[0].Target
 	}
 	switch {
-	case len(c.at) == 0:
-	case c.everywhere((*point.Point).OfKernelAlone):
+	case c.ofKernel || atKernel:
 		if c.opts.Types != nil {
 			from = c.opts.Types
 		}
-	case c.everywhere(func(p *point.Point) bool { return p.OfFile() && p.Target == target }):
+	case len(c.at) > 0 && c.everywhere(func(p *point.Point) bool { return p.OfFile() && p.Target == target }):
 		from = c.opts.Debug
 	}
 	if from != nil {
