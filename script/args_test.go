@@ -29,6 +29,7 @@ func TestArgs(t *testing.T) {
 		// An index that is beyond an array's elements gives 0, in the process and in the script's own, and not what lies behind.
 		{`uprobe:%:args_struct { $i = 5; print((args.l.v[$i], args.l.v[$i + 1], args.l.v[$i - 6])); $l = args.l; print(($l.v[$i], $l.v[$i + 1])); }`, "(66, 0, 0)\n(66, 0)"},
 		{`uprobe:%:args_string /args.n/ { $p = (uint8[5] *)args.s; $i = 4; print(((*$p)[$i], (*$p)[$i + 1], $p[1][$i], $p[1][$i + 2])); }`, "(111, 0, 114, 0)"},
+		{`struct big { uint8 c[65536]; } uprobe:%:args_string /args.n/ { $p = (struct big *)(arg0 - 40000 * 65536); print(($p[40000].c[0], $p[40000].c[1])); }`, "(104, 101)"},
 		// Pointers to arrays, and to what a member lies in.
 		{`uprobe:%:args_string /args.n/ { $p = (uint8[5] *)args.s; print(((*$p)[1], $p[1][0], *$p)); $p++; print((*$p)[4]); }`, "(101, 44, [104,101,108,108,111])\n114"},
 		{`macro in(p, t, m) { container_of(p, t, m) } uprobe:%:args_pointer { $at = (uint64)args.n->next + offsetof(struct node, value);
