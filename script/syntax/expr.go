@@ -320,6 +320,9 @@ func (p *parser) castType() *Type {
 	if failed && sure {
 		panic(bail{}) // reading it anew would take twice the time at each level
 	}
+	if !failed && name == "typeof" {
+		p.closed(p.is(")"))
+	}
 	if failed || !p.is(")") {
 		return back()
 	}
@@ -340,6 +343,14 @@ func (p *parser) castType() *Type {
 		return t
 	}
 	return back()
+}
+
+// closed holds that a typeof() ends where it does: it is no value that more could be done with. To read it anew as one would take twice
+// the time at each level.
+func (p *parser) closed(ends bool) {
+	if !ends {
+		p.bail(p.tok.Span, "syntax error, unexpected %s, expecting )", p.shown())
+	}
 }
 
 // begins tells whether an operand begins here.
@@ -364,6 +375,9 @@ func (p *parser) typeArg() *Type {
 	p.try(func() { t = p.typ() }, func() { failed = true })
 	if failed && name == "typeof" {
 		panic(bail{})
+	}
+	if name == "typeof" {
+		p.closed(p.is(")") || p.is(","))
 	}
 	if !failed && (p.is(")") || p.is(",")) && (sure || t.Stars > 0) {
 		return t

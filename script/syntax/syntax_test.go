@@ -111,6 +111,18 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// What is nested is read once, not twice at each level.
+func TestNested(t *testing.T) {
+	for _, text := range []string{"typeof(1)+1", "(typeof(1)+1)"} {
+		for range 200 {
+			text = strings.Replace(text, "1)", "typeof(1)+1)", 1)
+		}
+		if _, err := read("i:s:1 { print(sizeof(" + text + ")) }"); err == nil || !strings.Contains(err.Error(), "unexpected +, expecting )") {
+			t.Errorf("%.40s...: %v", text, err)
+		}
+	}
+}
+
 // What takes several lines is shown whole.
 func TestErrorOfLines(t *testing.T) {
 	e := &Error{Span: Span{From: 2, To: 9}, Msg: "what", Hint: "this", Source: &Source{Name: "stdin", Text: "a {\n\tb;\n} c\nd"}}
