@@ -45,6 +45,7 @@ type Function struct {
 	Name   string // with namespaces
 	File   string // that declares it, and
 	Line   int    // on which line
+	Dir    string // that its compiler ran in, from which File may lead on
 	Copies []Copy // by address: out of line first
 
 	// Doubtful are places of the copies where further calls may begin: debug data does not tell.
@@ -108,7 +109,7 @@ func (f *File) Function(name, file string) ([]Function, error) {
 		declared, line := f.declared(e)
 		k := key{declared, line, of.qualified(n)}
 		if found[k] == nil {
-			found[k] = &Function{Name: k.name, File: k.file, Line: k.line}
+			found[k] = &Function{Name: k.name, File: k.file, Line: k.line, Dir: of.compiledIn(e)}
 			order = append(order, k)
 		}
 		found[k].Copies = append(found[k].Copies, c)
@@ -186,6 +187,22 @@ func (f *File) Function(name, file string) ([]Function, error) {
 		return nil, known("function %q has no code: it is only declared, or was optimized away", name)
 	}
 	return nil, notFound("the source has no function %q%s", name, f.elsewhere())
+}
+
+// compiledIn is the folder that the compiler of an entry's unit ran in; "" where that is not known.
+func (f *File) compiledIn(e *dwarf.Entry) string {
+	u := f.unitAt(uint64(e.Offset))
+	if u == nil {
+		return ""
+	}
+	for _, root := range []*dwarf.Entry{f.root(u), f.linked(u)} {
+		if root != nil {
+			if dir, ok := root.Val(dwarf.AttrCompDir).(string); ok {
+				return dir
+			}
+		}
+	}
+	return ""
 }
 
 // ownCode is the code of a function that is its own; nil for none.

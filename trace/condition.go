@@ -53,6 +53,11 @@ func (t *traced) conditional(args []spec.Arg, at symbol.Loc) ([]spec.Arg, *event
 		all = append(all, a)
 	}
 	for _, name := range names {
+		if n, ok := truths[name.e.Name]; ok {
+			cond.Leaf[name.e] = len(all)
+			all = append(all, constant(n))
+			continue
+		}
 		k, ok := cond.Leaf[beside(sp.If.Expr, name.e)]
 		if !ok || k < 0 || all[k].Type.Enum == nil {
 			return nil, nil, sp.ErrorAt(spec.BadCondition, spec.PartIf, name.err)
@@ -62,9 +67,16 @@ func (t *traced) conditional(args []spec.Arg, at symbol.Loc) ([]spec.Arg, *event
 			return nil, nil, sp.ErrorAt(spec.BadCondition, spec.PartIf, fmt.Errorf("%w; nor has the enumeration that it is compared with such a name", name.err))
 		}
 		cond.Leaf[name.e] = len(all)
-		all = append(all, spec.Arg{Name: "if", Fetch: spec.Fetch{Op: spec.Imm, N: n}, Type: spec.Type{Written: "s64", Base: spec.Signed, Size: 8}})
+		all = append(all, constant(n))
 	}
 	return all, cond, nil
+}
+
+// truths are what a bool is compared with, where the program has no variable of that name.
+var truths = map[string]int64{"false": 0, "true": 1}
+
+func constant(n int64) spec.Arg {
+	return spec.Arg{Name: "if", Fetch: spec.Fetch{Op: spec.Imm, N: n}, Type: spec.Type{Written: "s64", Base: spec.Signed, Size: 8}}
 }
 
 // beside is what a leaf of an expression is compared with; nil for nothing.

@@ -1,9 +1,11 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -165,11 +167,22 @@ func atFileOffset(s *kprobe.Session, sp *spec.Spec) ([]located, error) {
 	return lines, nil
 }
 
-// glob finds every function that a pattern matches and that can be probed;
+// glob finds every function that a pattern matches, by its symbol or the name that its source has, and that can be probed;
 // stubs and functions that others stand for are not meant.
 func glob(space *symbol.Space, pl spec.Place) ([]located, error) {
 	var found []located
-	for _, loc := range space.Match(pl.Module, pl.Symbol) {
+	locs := space.Match(pl.Module, pl.Symbol)
+	known := map[uint64]bool{}
+	for _, loc := range locs {
+		known[loc.Addr] = true
+	}
+	for _, loc := range space.MatchReadable(pl.Module, pl.Symbol) {
+		if !known[loc.Addr] && !strings.Contains(readable(loc.Func.Name), "[clone") {
+			locs = append(locs, loc)
+		}
+	}
+	slices.SortStableFunc(locs, func(a, b symbol.Loc) int { return cmp.Compare(a.Addr, b.Addr) })
+	for _, loc := range locs {
 		if loc.Func.Source == symbol.Plt || loc.Func.Kind == symbol.IFunc {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"kprobe/source"
 	"kprobe/spec"
@@ -62,9 +63,39 @@ func Args(sp *spec.Spec, site *Site, lenient bool) ([]spec.Arg, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, args...)
+		out = apart(out, args, fmt.Sprintf("arg%d", i+1)) // as arguments are called whose name another one has been given
 	}
 	return out, nil
+}
+
+// apart appends arguments. Those whose name another one has get the name as, or one with a number.
+func apart(out, args []spec.Arg, as string) []spec.Arg {
+	taken := map[string]bool{}
+	for _, a := range out {
+		taken[a.Name] = true
+	}
+	from, to := "", "" // the name that is replaced
+	for _, a := range args {
+		top, part, parts := strings.Cut(a.Name, spec.PartSep)
+		if top != from {
+			from, to = "", ""
+		}
+		if from == "" && taken[a.Name] {
+			from, to = top, as
+			for n := 2; taken[to]; n++ {
+				to = fmt.Sprintf("%s_%d", top, n)
+			}
+		}
+		if from != "" {
+			a.Name = to
+			if parts {
+				a.Name += spec.PartSep + part
+			}
+		}
+		taken[a.Name] = true
+		out = append(out, a)
+	}
+	return out
 }
 
 // binder binds argument i of a definition.
