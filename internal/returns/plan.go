@@ -125,8 +125,10 @@ func (pl *Planner) facts(fn symbol.Loc) Facts {
 		f.Uncalled = m.File.Uncalled(fn.Start() - m.Bias)
 	}
 	if a := pl.ISA.Arch(); a.RetAddrOnStack && len(a.Args) == 0 {
-		f.KnowsCaller = pl.readsReturn(fn)
 		f.Pops = func() string { return pl.pops(fn, nil) }
+	}
+	if a := pl.ISA.Arch(); a == arch.I386 || a == arch.AMD64 && !pl.Kernel {
+		f.KnowsCaller = pl.readsCaller(fn)
 	}
 	f.Throwers = func() string {
 		for _, m := range pl.Space.Modules() {

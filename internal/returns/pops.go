@@ -70,14 +70,3 @@ func (pl *Planner) pops(fn symbol.Loc, seen []uint64) string {
 	}
 	return ""
 }
-
-// readsReturn tells the functions that position-independent code of i386 learns its
-// address by: mov (%esp),%REG; ret.
-func (pl *Planner) readsReturn(fn symbol.Loc) bool {
-	b := make([]byte, 4)
-	if pl.Text(arch.Addr(fn.Addr), b) != nil {
-		return false
-	}
-	const mov, ofSP, ret = 0x8b, 0x04, 0xc3
-	return b[0] == mov && b[1]&0xc7 == ofSP && b[2] == 0x24 && b[3] == ret
-}

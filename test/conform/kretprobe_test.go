@@ -215,3 +215,28 @@ func TestConformReturnsComeAndGo(t *testing.T) {
 	rounds.Wait()
 	harness.Ends(t, p)
 }
+
+// A function that reads its return address is told the program's own: by the stack pointer, and by the frame pointer.
+func TestConformReturnOfWhoReadsItsCaller(t *testing.T) {
+	for _, flags := range [][]string{nil, {"-fno-omit-frame-pointer"}} {
+		path := harness.Compile(t, "reads", `
+int main(void);
+PROBED int reads_caller(int a)
+{
+	char b[40];
+	char *from = __builtin_return_address(0);
+	snprintf(b, sizeof b, "%d", a);
+	return from > (char *)main && from < (char *)main + 4096 ? atoi(b) : -1;
+}
+int main(void) { while (next()) printf("%d\n", reads_caller(atoi(line))); return 0; }
+`, flags...)
+		p := testprog.Start(t, path)
+		s := harness.Attach(t, p.Pid, nil)
+		rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "reads_caller"}}
+		harness.OK(t, s.RegisterKretprobe(rp))
+		if got := p.Round("20"); len(got) != 1 || got[0] != "20" || rp.Hits() != 1 {
+			t.Errorf("%q: %q, %d hits", flags, got, rp.Hits())
+		}
+		harness.Ends(t, p)
+	}
+}

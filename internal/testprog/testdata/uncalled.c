@@ -39,7 +39,7 @@ void counted_ways(void (*fn)(void));
 void called_first(void);
 
 #define LANDS                                        \
-	"mov (" SP "), " AX "\n" /* the word */      \
+	"pop " AX "\npush " AX "\n" /* the word */   \
 	"lea 1(" AX "), " AX "\n"                    \
 	"nop\nnop\n"                                 \
 	"push " BX "\nret\n"
