@@ -453,8 +453,13 @@ func TestAsOrdinaryUser(t *testing.T) {
 func TestBufferSize(t *testing.T) {
 	for size, lossy := range map[string]bool{"1K": true, "16M": false} {
 		p := testprog.Start(t, testprog.Build(t, "manyfns", "-O2"))
-		k := started(t, tool(t, "trace", "-p", fmt.Sprint(p.Pid), "-o", os.DevNull, "--buffer", size, "p:many manyfns:many_[0-9]* a=%di"), p.Pid)
+		file := filepath.Join(t.TempDir(), "events")
+		k := started(t, tool(t, "trace", "-p", fmt.Sprint(p.Pid), "-o", file, "--buffer", size, "p:many manyfns:many_[0-9]* a=%di"), p.Pid)
 		p.Round("5")
+		testprog.Until(t, "events are written", k.Pid, func() bool { // before that a signal ends the placing
+			fi, err := os.Stat(file)
+			return err == nil && fi.Size() > 0
+		})
 		k.Signal(syscall.SIGINT)
 		res := k.Result()
 		if res.Status.ExitStatus() != 0 || strings.Contains(res.Stderr, "lost") != lossy {
