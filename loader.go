@@ -213,7 +213,7 @@ func (s *Session) armPending() {
 	s.listChanged()
 }
 
-// watchResolvers places probes of our own where it is chosen what the indirect functions stand for that probes wait for. mu is held.
+// watchResolvers places hidden probes on the returns of the resolvers of those indirect functions that probes wait for. mu is held.
 func (s *Session) watchResolvers() {
 	for _, p := range s.pending {
 		if returns := s.on.Image.Resolver(p.SymbolName); len(returns) > 0 {

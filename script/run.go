@@ -282,8 +282,7 @@ func (r *Run) runs(pt *point.Point) bool {
 	return r.s.opts.Suite == ""
 }
 
-// Where programs that the controller runs have their own memory: at addresses that no processor gives to anybody, so that all
-// others are the target's.
+// Programs that the controller runs have their own memory at addresses that no processor maps, so that all others are the target's.
 const (
 	ownStack   = 1 << 62
 	ownContext = ownStack + 1<<20

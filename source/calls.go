@@ -22,15 +22,15 @@ func (b *begins) add(s *scope, r row) {
 	b.rows[s] = append(b.rows[s], r)
 }
 
-// branch is where a line's code begins in a function or copy.
+// branch is one place at which a line's code begins in a function or copy.
 type branch struct {
 	addr     uint64
 	doubtful bool
 }
 
-// branches are where a line begins, by its rows: at the lowest address, and where the statement there, which its column
-// tells, begins once more. GCC has one row for each beginning of a statement. LLVM has one wherever code of another line was
-// put in between, and Go's compiler knows no columns: then it is in doubt whether the line is executed once more.
+// branches returns the places where a line begins, by its rows: the lowest address, and those where the statement there
+// begins once more, which is known by its column. GCC has one row for each beginning of a statement. LLVM has another row
+// wherever code of other lines was put in between, and Go's compiler has no columns, so there such a place is doubtful.
 func (f *File) branches(rows []row) (out []branch) {
 	first := slices.MinFunc(rows, func(a, b row) int { return cmp.Compare(a.addr, b.addr) })
 	out = append(out, branch{addr: first.addr})
@@ -74,7 +74,7 @@ func (o owners) read(s *scope) declaration {
 
 // of is the function or copy whose line a row is: of those that have its address, the one that begins nearest above the
 // line. Addresses alone do not tell, as several rows may be of one. What is of the line that calls a copy is of the caller.
-// The last row of a copy may be of the address at which this has ended: late says that no code is the row's.
+// The last row of a copy may have the address at which the copy has ended: late tells that the row has no code.
 func (o owners) of(r row) (s *scope, late bool) {
 	innermost := o.f.innermost(r.addr).own()
 	if innermost == nil {
@@ -89,7 +89,7 @@ func (o owners) of(r row) (s *scope, late bool) {
 	return innermost, false
 }
 
-// within is the one of a scope and those around it whose line a row is; nil for none.
+// within returns the scope, of s and those around it, that a row's line belongs to; nil for none.
 func (o owners) within(s *scope, r row) (best *scope) {
 	nearest := -1
 	for ; s != nil; s = s.parent.own() {

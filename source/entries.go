@@ -39,8 +39,8 @@ func (f *File) addEntries(fn *Function) {
 	})
 }
 
-// named are the entries of which GCC's line tables have rows: of the place where the function's name stands. Instances of
-// a template share that.
+// named returns the entries for which GCC's line tables have rows at the place of the function's name. Instances of a
+// template share that place.
 func (f *File) named(fn *Function, u *unit, column int) (more []Copy) {
 	for _, r := range f.rows(u) {
 		if r.end || !r.stmt || r.line != fn.Line || r.column != column || r.file == nil || r.file.Name != fn.File ||
@@ -55,8 +55,8 @@ func (f *File) named(fn *Function, u *unit, column int) (more []Copy) {
 	return more
 }
 
-// ofAnother tells whether an address is where another instance is entered that stands at the same place of the source: it
-// says so, or the innermost copy there is of it.
+// ofAnother tells whether another instance, which stands at the same place of the source, is entered at an address: its
+// entry says so, or the innermost copy there is its.
 func (f *File) ofAnother(fn *Function, column int, addr uint64) bool {
 	in := f.innermost(addr)
 	if in == nil {
@@ -79,7 +79,7 @@ func (f *File) ofAnother(fn *Function, column int, addr uint64) bool {
 	return enters(in.top())
 }
 
-// copyAt is the copy that an entry is of: the innermost that has the address, else the nearest one in the same function.
+// copyAt returns the copy that an entry belongs to: the innermost with the address, else the nearest in the same function.
 func (f *File) copyAt(fn *Function, addr uint64) *Copy {
 	frames := f.Frames(addr)
 	if len(frames) == 0 {
@@ -102,7 +102,7 @@ func (f *File) copyAt(fn *Function, addr uint64) *Copy {
 	return best
 }
 
-// ofLLVM tells whether a unit's compiler is: of a copy it says where its code is, and not where it begins.
+// ofLLVM tells whether LLVM has compiled a unit. It says where a copy's code is, and not where the copy begins.
 func (f *File) ofLLVM(u *unit) bool {
 	e := f.root(u)
 	if e == nil {
@@ -112,9 +112,9 @@ func (f *File) ofLLVM(u *unit) bool {
 	return slices.ContainsFunc([]string{"clang", "LLVM", "rustc"}, func(s string) bool { return strings.Contains(by, s) })
 }
 
-// beginnings are the copies that one is, where the code of its first statement stands at the beginning of several of its
-// ranges. again are the rows of that statement within a range: where the function is copied in a row, each begins another
-// one; where the statement is a loop of the function's own, none does. Debug data does not tell which.
+// beginnings returns a copy once for each of its ranges that begins with the code of its first statement. again has the
+// rows of that statement within a range. Where the function is copied several times in a row, each of them begins another
+// copy; where the statement is a loop of the function's own, none does. Debug data does not tell which.
 func (f *File) beginnings(u *unit, c Copy) (all, again []Copy) {
 	s := f.scopeAt(c.off)
 	if s == nil {
@@ -155,8 +155,8 @@ type stretch struct {
 	end  uint64
 }
 
-// repeats tells whether code is a copy of other: as far as the next row it is as long, or the next row is alike. A
-// statement whose instructions were moved apart has other instructions in each stretch.
+// repeats tells whether two stretches begin with copies of the same code: up to the next row both are as long, or their
+// next rows are alike. A statement whose instructions were moved apart has other instructions in each stretch.
 func (p stretch) repeats(o stretch) bool {
 	if len(p.rows) > 1 && len(o.rows) > 1 && p.rows[1].like(o.rows[1]) {
 		return true
@@ -177,8 +177,8 @@ func (r row) like(o row) bool {
 	return r.line == o.line && r.column == o.column && r.file.Name == o.file.Name
 }
 
-// firstStatement is where the code of a copy's first statement begins: of that which comes first in the copy's text, where
-// what is inlined in the copy stands where it is called; of several, that at the lowest address.
+// firstStatement returns the code of the statement that comes first in a copy's text. A function that is inlined in the
+// copy counts where it is called. Of several stretches it is the one at the lowest address.
 func (f *File) firstStatement(s *scope, parts []stretch) (best stretch, ok bool) {
 	file, line := f.declared(s.entry)
 	at := func(r row) (int, int) { // the line and column of the copy's own text

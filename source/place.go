@@ -48,7 +48,7 @@ type Function struct {
 	Dir    string // that its compiler ran in, from which File may lead on
 	Copies []Copy // by address: out of line first
 
-	// Doubtful are places of the copies where further calls may begin: debug data does not tell.
+	// Doubtful has places where further calls of the copies may begin. Debug data does not tell whether they do.
 	Doubtful []Copy
 
 	rests []Copy // what the copies call of it, once it was split
@@ -366,7 +366,8 @@ type Site struct {
 	Inlined bool
 	In      string // what the function was inlined into, if so
 
-	// Doubtful: the line's code begins here once more, but whether that is another execution of it debug data does not tell.
+	// Doubtful tells that the line's code begins here once more. Debug data does not tell whether the line is executed once
+	// more then.
 	Doubtful bool
 
 	off dwarf.Offset

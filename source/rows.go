@@ -58,7 +58,7 @@ type table struct {
 	of    *unit
 	rows  []row
 	all   []row // by address
-	begun []row // of these those at which code of a line begins
+	begun []row // the rows at which code of a line begins
 }
 
 // rows are a unit's, as they stand there: by address within each sequence. Those of one unit are kept, as who asks once

@@ -143,7 +143,7 @@ func (st *Stat) LeftOut() []LeftOut {
 	return st.leftOut
 }
 
-// measure gives the r lines' probes their programs, and histograms: those that come later get another map.
+// measure gives the r lines' probes their programs, and a map of histograms. Probes that come later get another map.
 func (st *Stat) measure(timed []*traced) error {
 	if len(timed) == 0 {
 		return nil

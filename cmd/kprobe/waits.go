@@ -17,10 +17,10 @@ import (
 type waits struct {
 	mu      sync.Mutex
 	in      map[*kprobe.Session]waiter
-	leftOut func([]trace.LeftOut) []trace.LeftOut // what is to be said of these; nil for all
-	said    bool                                  // what never came
-	over    bool                                  // some session is
-	never   []trace.Awaited                       // what has come in none of those that are over
+	leftOut func([]trace.LeftOut) []trace.LeftOut // drops the places that need no word; nil drops none
+	said    bool                                  // the places that never came
+	over    bool                                  // a session has ended
+	never   []trace.Awaited                       // places that no session had which has ended
 }
 
 // waiter is a session's definitions: a *trace.Tracer or a *trace.Stat.
@@ -38,20 +38,20 @@ func (w *waits) add(s *kprobe.Session, of waiter) {
 	w.in[s] = of
 }
 
-// tell says on standard error what is waited for, each place once.
+// tell says on standard error which places are waited for.
 func (w *waits) tell(all []trace.Awaited) {
 	for _, a := range all {
 		report(errors.New(a.String()))
 	}
 }
 
-// mapped is for kprobe.Options.Mapped: what has waited for a file that is mapped now is placed there.
+// mapped is for kprobe.Options.Mapped. It places the definitions that have waited for a file that is mapped now.
 func (w *waits) mapped(s *kprobe.Session) {
 	w.mu.Lock()
 	of := w.in[s]
 	w.mu.Unlock()
 	if of == nil {
-		return // its definitions are being placed: they look themselves
+		return // its definitions are still being placed, and look themselves
 	}
 	left, err := of.Remap()
 	if w.leftOut != nil {
@@ -62,7 +62,7 @@ func (w *waits) mapped(s *kprobe.Session) {
 	}
 }
 
-// past keeps of a session that is over what had no place there.
+// past notes which definitions had no place in a session that has ended.
 func (w *waits) past(s *kprobe.Session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,7 +78,7 @@ func (w *waits) past(s *kprobe.Session) {
 	w.over, w.never = true, all
 }
 
-// forget leaves it unsaid: the definitions were refused.
+// forget drops all sessions: the definitions were refused, so nothing is said of them.
 func (w *waits) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +108,7 @@ func (w *waits) close() error {
 	return nil
 }
 
-// rows leaves out of a table at the end what waited in one process and came in another.
+// rows drops the rows of places that waited in one process and came in another.
 func (w *waits) rows(counts []event.Count) []event.Count {
 	w.mu.Lock()
 	defer w.mu.Unlock()

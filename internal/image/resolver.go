@@ -8,11 +8,11 @@ import (
 	"kprobe/symbol"
 )
 
-// An indirect function's implementation is chosen by a function of its library, its resolver, whose address its symbol has. Who calls
-// that keeps the answer where nobody finds it: dlsym gives it to its caller, and the dynamic linker relocates a library after it
-// has told debuggers of it. So what waits for an indirect function asks its resolver's returns.
+// An indirect function's symbol has the address of its resolver, a function that chooses the implementation. The answer is not always
+// stored: dlsym gives it to its caller alone, and the dynamic linker relocates a library after it has told debuggers of it. So a probe
+// that waits for an indirect function learns the answer where the resolver returns.
 
-// resolver is one in a process. A library that is loaded again is another module.
+// resolver names a resolver in a process. A library that is loaded again is another module.
 type resolver struct {
 	module *symbol.Module
 	addr   uint64
@@ -22,7 +22,7 @@ func resolverOf(ifunc symbol.Loc) resolver {
 	return resolver{ifunc.Module, ifunc.Func.Addr}
 }
 
-// resolvers are those whose returns are watched, and what they have answered.
+// resolvers has the resolvers whose returns are watched, and their answers.
 type resolvers struct {
 	mu     sync.Mutex // the answers come from the owner thread
 	chosen map[resolver]uint64
@@ -48,7 +48,7 @@ func (im *Image) Resolver(name string) (locs []symbol.Loc) {
 	exits, err := patch.FindExits(im.ISA, patch.Part{Addr: arch.Addr(loc.Addr), Code: code}, arch.Addr(loc.Addr),
 		func(arch.Addr) (patch.Part, bool) { return patch.Part{}, false })
 	if err != nil {
-		return nil // then it goes on waiting for what the linker stores
+		return nil // then the probe goes on waiting for the answer that the linker stores
 	}
 	for _, x := range exits.Sites {
 		if x.Kind == patch.Ret {
@@ -65,7 +65,7 @@ func (im *Image) Resolver(name string) (locs []symbol.Loc) {
 	return locs
 }
 
-// Chosen notes what a resolver has answered, at one of the returns that Resolver gave. Any other place is none. It may be called at any
+// Chosen notes the answer of a resolver, at one of the returns that Resolver gave; other places are ignored. It may be called at any
 // time.
 func (im *Image) Chosen(at symbol.Loc, implementation uint64) {
 	if at.Func.Kind != symbol.IFunc {
@@ -79,7 +79,7 @@ func (im *Image) Chosen(at symbol.Loc, implementation uint64) {
 	}
 }
 
-// answered is the implementation that the resolver has chosen.
+// answered returns the implementation that the resolver has chosen.
 func (im *Image) answered(ifunc symbol.Loc) (loc symbol.Loc, ok bool) {
 	r := &im.resolvers
 	r.mu.Lock()
@@ -96,7 +96,7 @@ func (im *Image) answered(ifunc symbol.Loc) (loc symbol.Loc, ok bool) {
 	return loc, true
 }
 
-// forget forgets those of modules that are gone.
+// forget drops the resolvers of modules that are gone.
 func (r *resolvers) forget(removed []*symbol.Module) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

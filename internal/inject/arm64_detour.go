@@ -435,7 +435,7 @@ func (b *armBuilder) increase(state uint32, n int) {
 	b.now.phase = max(b.now.phase, Running)
 }
 
-// lose is increase in the thread's state, which may be the sink's, which threads share.
+// lose increases a counter of the thread's state. That may be the sink's state, which threads share.
 func (b *armBuilder) lose(n int) {
 	b.constant(a64Other, uint64(counter(n)))
 	b.word(a64Add | a64State<<16 | a64Other<<5 | a64Other)

@@ -78,11 +78,11 @@ func OpenLive(m isa.ISA, f *symbol.File, k Live) (*Code, error) {
 		return nil, err
 	}
 	c := &Code{isa: m, funcs: f.Funcs(), Text: im.Text, Flow: sweepOf(m, &im).Flow(&im)}
-	c.Flow.Unguarded = true // and a kernel's file does not tell whether it is padded
+	c.Flow.Unguarded = true // Unpadded stays false: a kernel's file does not tell
 	return c, nil
 }
 
-// swept is of the kernel that was opened last: a session that comes back to it finds the same code, and need not decode it.
+// swept keeps the sweep of the kernel that was opened last. Another session on the same kernel finds the same code, and need not decode it.
 var swept struct {
 	sync.Mutex
 	*patch.Sweep

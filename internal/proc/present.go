@@ -21,7 +21,7 @@ func (p Process) Present(start, end uint64, own bool, f func(from, to uint64) er
 	return look(pages, start, end, own, f)
 }
 
-// look is Present by a word for each page, whether it is there or not: on older kernels a reservation of 128 GiB takes a quarter of a second.
+// look reads a word of pagemap for each page, present or not: a reservation of 128 GiB takes a quarter of a second.
 func look(pages *os.File, start, end uint64, own bool, f func(from, to uint64) error) error {
 	const word, present, swapped, file = 8, 1 << 63, 1 << 62, 1 << 61
 	page := uint64(os.Getpagesize())

@@ -30,7 +30,7 @@ func (pl *Planner) readsCaller(fn symbol.Loc) bool {
 		}
 		b := code[off : off+in.Len]
 		off += in.Len
-		known = known && (in.Flow == isa.Next || in.Flow == isa.Call) // which comes back with the stack as it was
+		known = known && (in.Flow == isa.Next || in.Flow == isa.Call)                                          // which comes back with the stack as it was
 		if len(b) == 1 && b[0]&0xf8 == 0x50 || word == 8 && len(b) == 2 && b[0] == 0x41 && b[1]&0xf8 == 0x50 { // push
 			depth += word
 		}

@@ -45,7 +45,7 @@ type reader struct {
 	at     syntax.CDecl
 }
 
-// Note says what the declarations will define: nothing that headers define stands for that meanwhile.
+// Note takes the names that the declarations will define, so that no constant of a header stands for one meanwhile.
 func (d *Declared) Note(all []syntax.CDecl) {
 	d.own = map[string]bool{}
 	for _, at := range all {
@@ -70,7 +70,7 @@ func (d *Declared) Read(at syntax.CDecl, script Script) {
 				script.Errorf(at, "%s: file not found", name)
 			}
 		}
-		return // of their constants what is asked for is looked up, of their types nothing
+		return // constants are looked up when they are asked for; types are not read
 	}
 	r := &reader{d, script, at}
 	decl, err := syntax.ParseC(&syntax.Source{Text: at.Text})
@@ -156,7 +156,7 @@ func (d *Declared) defined(files *headers.Files, name string, script Script) boo
 	return ok
 }
 
-// quiet is a script that is not told what is wrong with headers.
+// quiet drops the messages about headers.
 type quiet struct{ Script }
 
 func (quiet) Errorf(syntax.Node, string, ...any) {}

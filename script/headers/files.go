@@ -9,8 +9,8 @@ import (
 // Open finds a header that is included: by quotes beside the file that says so, or as <name> where headers lie.
 type Open func(from, name string, quoted bool) (path, text string, ok bool)
 
-// Files are headers that a script includes, and those that they include, as far as they lie where they are looked for. No condition
-// of theirs is followed: what they say in two ways they do not say.
+// Files has the headers that a script includes, and those that they include, as far as they are found. Their conditions are not
+// followed, so a name that they define in two ways is not defined.
 type Files struct {
 	open  Open
 	read  []string
@@ -25,10 +25,10 @@ var (
 	comments  = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`)
 )
 
-// NewFiles has none; with nil none is found.
+// NewFiles returns Files without headers; with a nil Open no header is found.
 func NewFiles(open Open) *Files { return &Files{open: open} }
 
-// Include reads one, and those that it includes; false: it lies nowhere.
+// Include reads a header, and those that it includes; false where it is not found.
 func (f *Files) Include(from, name string, quoted bool) bool {
 	if f.open == nil || len(f.read) >= most {
 		return true
@@ -51,7 +51,7 @@ func (f *Files) Define(name string) (text string, ok bool) {
 	return f.only(`(?m)^[ \t]*#[ \t]*define[ \t]+` + regexp.QuoteMeta(name) + `[ \t]+(\S.*?)[ \t\r]*$`)
 }
 
-// Enum is the enumeration that has a name among its constants.
+// Enum returns the enumeration that has a name among its constants.
 func (f *Files) Enum(name string) (text string, ok bool) {
 	text, ok = f.only(`(?s)\b(enum\s*\w*\s*\{[^{}]*\b` + regexp.QuoteMeta(name) + `\b[^{}]*\})`)
 	return text + ";", ok

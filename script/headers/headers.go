@@ -1,5 +1,5 @@
-// Package headers has the constants that headers of C define, which nobody reads here: those of the kernel's interface to
-// programs and of the C library beside it, by what Linux has.
+// Package headers has a table of the constants that the kernel's interface to programs, and the C library beside it, define. The
+// headers themselves need not be there.
 package headers
 
 import (
