@@ -27,8 +27,11 @@ import (
 // It is where the system itself puts what may lie anywhere, but below where it begins with
 // that. A program that was made with a sanitizer takes most other addresses for its shadow when it begins, all of them at once,
 // and ends if it finds something there.
+//
+// From there to the lowest libraries are 512 GiB. A segment and two maps of 16,383 threads take half of that. What reached
+// into the libraries' room would have no place in a program that the process executes, where they lie elsewhere.
 func Apart(a *arch.Arch) arch.Addr {
-	lowest, step, places := a.UserEnd-3<<39, arch.Addr(16<<30), uint64(30)
+	lowest, step, places := a.UserEnd-3<<39, arch.Addr(16<<30), uint64(8)
 	if a.PtrSize == 4 { // between the heap and the libraries
 		lowest, step, places = 6<<28, 16<<20, 1<<7
 	}
