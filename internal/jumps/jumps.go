@@ -116,7 +116,6 @@ func readText(f *symbol.File, im *patch.Image, readAt func(uint64, []byte) error
 	for _, s := range f.Funcs() {
 		im.Funcs = append(im.Funcs, arch.Addr(s.Addr))
 	}
-	slices.Sort(im.Funcs)
 	return nil
 }
 
