@@ -172,16 +172,26 @@ func TestARM64DetourBehindPad(t *testing.T) {
 	for i := range before.X {
 		before.X[i] = 0x1111_1111_1111_1111 * uint64(i+1)
 	}
-	before.SP, before.PC, before.X[30] = stack+page, site, text+0x80
-	// What the program does by itself, behind the pad and behind both.
-	m.Write(site, append(bytes.Clone(body[:4]), brk...))
-	behind := before
-	m.Run(&behind)
-	m.Write(site, append(bytes.Clone(body), brk...))
-	want := before
-	m.Run(&want)
-	if behind.X[30] == before.X[30] || want.X[30] != behind.X[30] {
-		t.Fatalf("the link register is not signed: %#x", behind.X[30])
+	before.PC, before.X[30] = site, text+0x80
+	// The program by itself, behind the pad and behind both. The signature hides in the address itself where its few
+	// bits are those of an address, once in a hundred stack pointers or so: another one is taken then.
+	var behind, want qemurun.State
+	for before.SP = stack + page; ; before.SP -= 16 {
+		m.Write(site, append(bytes.Clone(body[:4]), brk...))
+		behind = before
+		m.Run(&behind)
+		m.Write(site, append(bytes.Clone(body), brk...))
+		want = before
+		m.Run(&want)
+		if want.X[30] != behind.X[30] {
+			t.Fatalf("the link register is signed as %#x, and then as %#x", behind.X[30], want.X[30])
+		}
+		if behind.X[30] != before.X[30] {
+			break
+		}
+		if before.SP < stack+page-16*16 {
+			t.Fatal("the link register is not signed")
+		}
 	}
 
 	m.Write(site, append(bytes.Clone(j.Write(w, d.At).New), brk...))
