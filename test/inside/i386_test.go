@@ -15,8 +15,8 @@ import (
 
 // The tests of programs and jumps once more, on the same programs built for i386.
 func TestI386Inside(t *testing.T) {
-	harness.I386(t, 15, "Test(CountOnly|Unoptimized|NeighboursInside|ProgramsInside|SignalsUnderJumps|InsideExitsInC|PrivateDataIsThere|PostHandlersOfProgramsUnderSignals|"+
-		"PostHandlerOfOverride|ChainOfTailCalls.*|BacktraceThroughSwappedFrames|ExitsTellWhyCallsAreLost|ExitsSwitched|ExitsChangeResults)", "", "")
+	harness.I386(t, 16, "Test(CountOnly|Unoptimized|NeighboursInside|ProgramsInside|SignalsUnderJumps|InsideExitsInC|PrivateDataIsThere|PostHandlersOfProgramsUnderSignals|"+
+		"PostHandlerOfOverride|ChainOfTailCalls.*|BacktraceThroughSwappedFrames|ExitsByCondition|ExitsTellWhyCallsAreLost|ExitsSwitched|ExitsChangeResults)", "", "")
 }
 
 // Every function of the program and of its libc at once, by jumps: results are the same,
