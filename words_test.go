@@ -36,7 +36,6 @@ var limits = map[string]habits{
 	"docs/PROCESS.md":  {sentences: 1},
 	"docs/PROGRAMS.md": {sentences: 5},
 	"docs/SCRIPTS.md":  {sentences: 15, subjects: 2},
-	"docs/SOURCES.md":  {sentences: 10},
 	"docs/STACKS.md":   {sentences: 3, subjects: 2},
 }
 
