@@ -35,7 +35,6 @@ var limits = map[string]habits{
 	"docs/PICTURES.md": {sentences: 2, subjects: 1},
 	"docs/PROCESS.md":  {sentences: 1},
 	"docs/PROGRAMS.md": {sentences: 5},
-	"docs/SCRIPTS.md":  {sentences: 15, subjects: 2},
 	"docs/STACKS.md":   {sentences: 3, subjects: 2},
 }
 
