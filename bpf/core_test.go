@@ -115,7 +115,7 @@ func TestCore(t *testing.T) {
 				}
 			}
 		}
-		// Two structures of one name that differ: nobody can say which is meant.
+		// Two structures of one name that differ: it cannot be said which is meant.
 		other := compiled("other", strings.Replace(coreProgram, "long id;", "long id, more;", 1), "-g")
 		for _, tt := range []struct {
 			files []io.ReaderAt

@@ -2,7 +2,7 @@ package bpf
 
 import "fmt"
 
-// The kernel's way of writing instructions: what verifier logs and llvm-objdump show.
+// The kernel's way of writing instructions, as verifier logs and llvm-objdump show them.
 
 var aluSign = map[uint8]string{
 	Add: "+=", Sub: "-=", Mul: "*=", Div: "/=", Or: "|=", And: "&=", Lsh: "<<=",

@@ -2,11 +2,11 @@ package bpf
 
 import "math/bits"
 
-// What instructions compute (RFC 9669, section 4), shared by the interpreter and,
-// for numbers that are known, the verifier.
+// The arithmetic of instructions (RFC 9669, section 4). The interpreter uses it, and so does the
+// verifier for numbers that are known.
 
-// Result is what an arithmetic instruction makes of its operands; an immediate is given
-// sign-extended. Neg and End have one operand, dst.
+// Result computes an arithmetic instruction. An immediate is given sign-extended. Neg and End have
+// one operand, dst.
 func (i Insn) Result(dst, src uint64) uint64 {
 	switch {
 	case i.Alu() == Neg:
@@ -135,7 +135,7 @@ func (i Insn) Taken(dst, src uint64) bool {
 	return true
 }
 
-// atomicResult is what an atomic operation leaves in memory, of a width's bytes.
+// atomicResult is the number that an atomic operation leaves in memory, of a width's bytes.
 func atomicResult(op int32, old, src uint64) uint64 {
 	switch op &^ AtomicFetch {
 	case AtomicAdd:

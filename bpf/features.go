@@ -9,10 +9,11 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Objects ask the kernel that loads them what it has, by its types (CO-RE): bpf_core_type_exists(struct bpf_ringbuf), or
-// bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_attach_cookie). What they are told is what is here.
+// Objects ask the kernel that loads them what it has, by its types (CO-RE):
+// bpf_core_type_exists(struct bpf_ringbuf), or bpf_core_enum_value_exists(enum bpf_func_id,
+// BPF_FUNC_get_attach_cookie). The answer is the truth about this place.
 
-// madeHelpers are those that programs have though they are not among Helpers: see lower.go.
+// madeHelpers are helpers that programs may call though they are not among Helpers: see lower.go.
 var madeHelpers = []int32{
 	fnTailCall, fnGetCurrentTask, fnGetStack, fnMapPushElem, fnMapPopElem, fnMapPeekElem, fnStrtol, fnStrtoul, fnSendSignal,
 	fnSendSignalThread, fnJiffies, fnGetNsPidTgid, fnCopyFromUser, fnTaskStorageGet, fnTaskStorageDelete, fnGetCurrentTaskBtf,

@@ -79,7 +79,8 @@ int ask(void *ctx)
 char LICENSE[] SEC("license") = "GPL";
 `
 
-// Objects that ask what there is are told, and need not be able to do what they are told is not there.
+// Objects that ask what there is are told, and need not be able to do what they are told is not
+// there.
 func TestFeatures(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "p.bpf.c")
 	if err := os.WriteFile(file, []byte(featureObject), 0o644); err != nil {
@@ -109,7 +110,8 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// What a program may come to though it was told that it is not there is refused by its name.
+// A program may still use a thing that it was told is not there. It is refused, by the thing's
+// name.
 func TestLackingTypes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "p.bpf.c")
 	if err := os.WriteFile(file, []byte(featureHead+`

@@ -16,7 +16,7 @@ type Helper struct {
 	Ret  Ret
 }
 
-// Arg is what a helper takes.
+// Arg is the kind of an argument of a helper.
 type Arg uint8
 
 const (
@@ -30,7 +30,7 @@ const (
 	ArgSize                // a size, 1 or more
 	ArgSize0               // a size, 0 or more
 	ArgConst               // a number that is known: the size of a record
-	ArgRecord              // what ringbuf_reserve gave
+	ArgRecord              // a record of ringbuf_reserve
 	ArgAddr                // an address of the target, whatever is there
 	ArgWords               // as ArgMem: numbers of 8 bytes, which may be addresses of anything
 	ArgPosition            // 8 bytes that say how far a walk has come, 0 at first
@@ -42,7 +42,7 @@ const (
 // differ in it are not the same, and HelperCall may say what it is.
 func (a Arg) Decides() bool { return a != ArgAddr && a != ArgMaybe }
 
-// Ret is what a helper gives.
+// Ret is the kind of a helper's result.
 type Ret uint8
 
 const (
@@ -122,21 +122,22 @@ const MaxCallData = 4096
 //	map_lookup_elem(map, key)                 address of the value, or NULL
 //	map_update_elem(map, key, value, flags)   0, -ENOENT, -EEXIST, -E2BIG, -EBUSY, -EINVAL
 //	map_delete_elem(map, key)                 0, -ENOENT, -EBUSY; -EINVAL for an array
-//	probe_read*(dst, size, addr)              0; -EFAULT, dst then all zeros. Of the target's memory, whoever's (user = kernel)
+//	probe_read*(dst, size, addr)              0; -EFAULT, dst then all zeros (_user and _kernel are the same)
 //	ktime_get_ns() and the other clocks       nanoseconds of CLOCK_MONOTONIC, _BOOTTIME, _MONOTONIC_COARSE
-//	trace_printk(fmt, size, a, b, c)          bytes of fmt; a record of Printk in the trace ring, with the texts of %s
+//	trace_printk(fmt, size, a, b, c)          bytes of fmt; writes a Printk record, with the texts of %s
 //	get_prandom_u32()                         32 random bits
 //	get_smp_processor_id()                    the CPU
 //	get_current_pid_tgid()                    tgid << 32 | tid
 //	get_current_uid_gid()                     gid << 32 | uid
 //	get_current_comm(dst, size)               0; the thread's name, cut to size with its NUL, the rest zeros
-//	perf_event_output(ctx, map, flags, data, size)  0, -ENOSPC; flags low 32 bits: any CPU, high: 0 else -EINVAL
+//	perf_event_output(ctx, map, flags, data, size)
+//	                                          0, -ENOSPC; flags low 32 bits: any CPU, high: 0 else -EINVAL
 //	get_stackid(ctx, map, flags)              id, -EFAULT, -EEXIST, -EBUSY, -EINVAL
 //	get_current_task()                        the kernel's address of the task that the CPU runs; of kernels alone
-//	probe_write_user(addr, src, size)         0; -EFAULT, and some may have been written. Where it is allowed (Program.Writes)
-//	probe_read*_str(dst, size, addr)          bytes with the NUL; -EFAULT, dst then all zeros. Bytes behind the NUL are left as they were
+//	probe_write_user(addr, src, size)         0; -EFAULT, and some may be written. Needs Program.Writes
+//	probe_read*_str(dst, size, addr)          bytes with the NUL; -EFAULT, dst then all zeros. Others stay
 //	override_return(ctx, value)               0; the probed function returns value at once; not in a kretprobe
-//	ringbuf_output(map, data, size, flags)    0, -EAGAIN; -E2BIG where it could never fit. Flags (wake-ups) mean nothing
+//	ringbuf_output(map, data, size, flags)    0, -EAGAIN; -E2BIG where it could never fit. Flags are ignored
 //	ringbuf_reserve(map, size, flags)         address of size bytes, or NULL
 //	ringbuf_submit(record, flags), ringbuf_discard(record, flags)   nothing
 //	get_func_ip(ctx)                          address of the probed function (kprobe: of the probe)
@@ -145,16 +146,18 @@ const MaxCallData = 4096
 //	call_data(ctx, size)                      address of size bytes that belong to this one call of the probed function
 //	call_word()                               the same of 8 bytes; what bpf_session_cookie becomes
 //
-//	map_next(map, key, size, from)            the key of the next element of a hash from number from on, and that number and one more; 0 at the end
+//	map_next(map, key, size, from)            the key of the next element of a hash from number from on,
+//	                                          and that number plus 1; 0 at the end
 //	map_walk(map, position, key)              address of the next element's value, its key in key; NULL at the end
 //
-// The last four are ours alone; map_next is for programs of kind Controller, and begins with from 0. A walk over a
-// map sees what is there all the time; what comes or goes meanwhile it may see. A return probe's program at the entry and the one at the return get the
-// same bytes, all zeros at the entry, whatever other calls are under way. In C:
+// The last four are ours alone; map_next is for programs of kind Controller, and begins with from
+// 0. A walk over a map sees elements that are there all the time; it may see those that come or go
+// meanwhile. A return probe's program at the entry and the one at the return get the same bytes,
+// all zeros at the entry, whatever other calls are under way. In C:
 //
 //	static void *(*kprobe_call_data)(void *ctx, unsigned long size) = (void *)0x6b70;
 //
-// R1 to R5 are unreadable after a call: nothing may rely on what is in them.
+// R1 to R5 are unreadable after a call: nothing may rely on their content.
 var Helpers = map[int32]*Helper{}
 
 func init() {
@@ -198,7 +201,8 @@ func init() {
 	}
 }
 
-// RefuseHelper says what to do in place of a call of a helper that is not among Helpers. The error is a *VerifyError.
+// RefuseHelper says what to do in place of a call of a helper that is not among Helpers. The error
+// is a *VerifyError.
 func (p *Program) RefuseHelper(slot int, id int32) error {
 	if lack := p.known.Lacks(id); lack != "" {
 		err := p.Refuse(slot, "%s", lack).(*VerifyError)
@@ -212,7 +216,7 @@ func (p *Program) RefuseHelper(slot int, id int32) error {
 	return p.Refuse(slot, "helper %d (%s) is not supported here%s", id, name, instead[id])
 }
 
-// mayNot is said of helpers that are to be allowed.
+// mayNot ends the messages about helpers that have to be allowed first.
 const mayNot = " unless it is allowed: --unsafe does (Collection."
 
 // instead says what to do in place of some helpers.

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// A map of maps has for each key the number of a map, from 1, among those that may be in it: Declared.Inner.
-// A lookup is a choice of these, so that the verifier sees on each path with which of them the program
-// goes on; what the target writes there leads to one of them, or to none. Which of them is where, the
-// controller may change at any time.
+// A map of maps has for each key the number of a map, from 1, among those that may be in it:
+// Declared.Inner. A lookup is a choice of these, so the verifier sees on each path which of them
+// the program goes on with. A number that the target writes there leads to one of them, or to none.
+// The controller may change at any time which map is at which key.
 
-// mayHave works out which maps may be in a map of maps: those that the object puts there; where it
-// puts none, all of its maps that have the shape.
+// mayHave works out which maps may be in a map of maps: the maps that the object puts there, and
+// else all of its maps that have the shape.
 func (c *Collection) mayHave(outer *MapSpec) {
 	d := outer.Declared
 	for _, name := range d.Entries {
@@ -40,9 +40,9 @@ func (s *MapSpec) alike(t *MapSpec) bool {
 		(s.MaxEntries == t.MaxEntries || !s.array())
 }
 
-// SetInner puts a map into a map of maps, before the programs are loaded: what the object leaves to its
-// loader. Where there is no map of that name one is made, as the object says that such maps are. Errors: no
-// such map of maps, a key that it does not have, an inner map of another shape.
+// SetInner puts a map into a map of maps that the object leaves to its loader, before the programs
+// are loaded. Where there is no map of that name one is made, as the object says that such maps
+// are. Errors: no such map of maps, a key that it does not have, an inner map of another shape.
 func (c *Collection) SetInner(outer string, key uint32, inner string) error {
 	m := c.Map(outer)
 	if m == nil || !m.OfMaps() {
@@ -78,9 +78,10 @@ func (s *MapSpec) OfMaps() bool { return s.is(arrayOfMaps, hashOfMaps) }
 // OfPrograms tells whether the map has the programs that tail calls lead to: which, SetTail says.
 func (s *MapSpec) OfPrograms() bool { return s.is(progArray) }
 
-// SetInner puts another map into a map of maps, while programs look it up: one that was in it when the programs were
-// loaded, or, where the object puts none there, any of the shape that the object has. "" takes out what is there.
-// Errors: ErrNotExist for no such map, or a key that there is not; ErrFull, ErrBusy, ErrInvalid.
+// SetInner puts another map into a map of maps, while programs look it up: one that was in it when
+// the programs were loaded, or, where the object puts none there, any of the shape that the object
+// has. "" takes out what is there. Errors: ErrNotExist for no such map, or a key that there is not;
+// ErrFull, ErrBusy, ErrInvalid.
 func (m *Map) SetInner(key []byte, inner string) error {
 	d := m.Spec.Declared
 	if !m.Spec.OfMaps() || len(key) != int(m.Spec.KeySize) {
@@ -121,7 +122,8 @@ func (m *Map) fillInner() error {
 	return nil
 }
 
-// inner tells whether a call works on what a map of maps has, and that is no LPM trie: one is looked up another way.
+// inner tells whether a call works on what a map of maps has, and that is no LPM trie: one is
+// looked up another way.
 func (e *edit) inner(pc int) bool {
 	at, ok := e.maker(pc, R1)
 	return ok && e.p.Insns[at].IsCall(CallHelper) && e.p.Insns[at].Imm == FnMapLookupElem &&

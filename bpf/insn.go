@@ -97,10 +97,11 @@ const (
 	MayGoto = 0xe0
 )
 
-// MaxRounds is how often MayGoto does not jump in a run: the kernel's number for one loop.
+// MaxRounds is the number of times that MayGoto does not jump in a run: the kernel's number for one
+// loop.
 const MaxRounds = 8 << 20
 
-// What is called, in Src of a Call.
+// The kinds of callee, in Src of a Call.
 const (
 	CallHelper = 0 // the helper of number Imm
 	CallLocal  = 1 // the function that starts at the next slot plus Imm
@@ -126,7 +127,7 @@ const (
 // OpLoadImm64 takes two slots.
 const OpLoadImm64 = ClassLD | SizeDW | ModeImm
 
-// What the immediate of an OpLoadImm64 is, in Src.
+// The meaning of an OpLoadImm64's immediate, in Src.
 const (
 	LoadImm      = 0
 	LoadMap      = 1 // the map of index Imm in Program.Maps: the address of its header

@@ -43,8 +43,8 @@ type Printk = printk.Line
 // ParsePrintk reads a record of the trace ring.
 func ParsePrintk(rec []byte) (Printk, error) { return printk.Parse(rec) }
 
-// TraceMap is the ring that trace_printk writes to in the target. Who arranges a
-// segment for programs that use it adds one.
+// TraceMap is the ring that trace_printk writes to in the target. A segment for programs that use
+// it needs one more map, this one.
 func TraceMap() *MapSpec { return &MapSpec{Name: ".trace", Type: RingBuf, MaxEntries: 64 << 10} }
 
 // Flags of a map's definition that mean something here.
@@ -81,13 +81,13 @@ type MapSpec struct {
 	MaxEntries uint32 // of a ring buffer: the bytes of one thread's ring
 	Flags      uint32
 
-	// What the object says of their types, nil for nothing.
+	// The types that the object gives for them, nil for none.
 	Key, Value btf.Type
 
-	// What the object calls it, where it is stored as another kind; nil where it is not.
+	// Declared is the map as the object declares it, if it is stored as another kind; else nil.
 	Declared *Declared
 
-	// Pinned says that a kernel would keep it in a file, for whoever comes later. Here it is as any other.
+	// Pinned says that a kernel would keep it in a file, for later users. Here it is as any other.
 	Pinned bool
 
 	// Apart says that in a pool each target has one of its own all the same.
@@ -114,8 +114,8 @@ func (s *MapSpec) perCPU() bool {
 	return s.Type == PerCPUHash || s.Type == PerCPUArray || s.Type == LRUPerCPUHash
 }
 
-// geometry is the header's content: what follows from a definition and the number
-// of thread slots alone.
+// geometry is the header's content. It follows from a definition and the number of thread slots
+// alone.
 type geometry struct {
 	elems, slots, buckets, ringSize uint32
 	index, keys, values             uint64
@@ -220,8 +220,8 @@ type Layout struct {
 	geo    []geometry
 }
 
-// Arrange gives every map its place in one segment, for that many thread slots. It
-// depends on nothing else: whoever arranges the same maps gets the same places.
+// Arrange gives every map its place in one segment, for that many thread slots. The result depends
+// on nothing else: the same maps get the same places wherever they are arranged.
 func Arrange(maps []*MapSpec, slots int) (*Layout, error) {
 	return arrange(maps, slots, func(*MapSpec) bool { return false })
 }
@@ -251,7 +251,8 @@ func arrange(maps []*MapSpec, slots int, pooled func(*MapSpec) bool) (*Layout, e
 	return l, nil
 }
 
-// Written is the most of the segment, in bytes, that so many threads write to. A slot without a thread is not written to.
+// Written is the most of the segment, in bytes, that so many threads write to. A slot without a
+// thread is not written to.
 func (l *Layout) Written(threads int) (n uint64) {
 	for i, g := range l.geo {
 		if !l.inPool[i] {
@@ -261,18 +262,18 @@ func (l *Layout) Written(threads int) (n uint64) {
 	return n
 }
 
-// Values is where value 0 of slot 0 of a map lies in the segment: for an array's
-// inlined lookup, and for loads of global data.
+// Values is the offset of a map's value 0, slot 0, in the segment. An array's inlined lookup uses
+// it, and loads of global data do.
 func (l *Layout) Values(m int) uint64 { return l.Offs[m] + l.geo[m].values }
 
-// Keys is where a map's key 0 lies in the segment, in bytes from its beginning: for a hash's inlined lookup, as
-// Index and Buckets.
+// Keys is the offset of a map's key 0 in the segment, in bytes. A hash's inlined lookup uses it, as
+// it does Index and Buckets.
 func (l *Layout) Keys(m int) uint64 { return l.Offs[m] + l.geo[m].keys }
 
-// Index is where a hash's index lies in the segment, in bytes from its beginning.
+// Index is the offset of a hash's index in the segment, in bytes.
 func (l *Layout) Index(m int) uint64 { return l.Offs[m] + l.geo[m].index }
 
-// Buckets is how many buckets a hash's index has; 0 where the map has none.
+// Buckets is the number of buckets of a hash's index; 0 where the map has none.
 func (l *Layout) Buckets(m int) uint32 { return l.geo[m].buckets }
 
 // ValueStride is the bytes from an element's value to the next one's.

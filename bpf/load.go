@@ -25,15 +25,17 @@ import (
 //	uprobe/PATH:SYMBOL[+OFFS]   kprobe/SYMBOL[+OFFS]        a Kprobe; PATH:0xOFFSET is an offset in the file
 //	uretprobe/PATH:SYMBOL       kretprobe/SYMBOL            a Kretprobe
 //	uprobe.multi/PATH:PATTERN   and the other three         of each function that matches
-//	uprobe.session/PATH:PATTERN   kprobe.session/PATTERN    two programs, of a Kretprobe: the one at the entry is NAME.entry
+//	uprobe.session/PATH:PATTERN   kprobe.session/PATTERN    two, of a Kretprobe: NAME.entry at the entry
 //	usdt/PATH:PROVIDER:NAME                                 a Kprobe at a static probe
 //	.maps, .rodata*, .data*, .bss*                          maps
 //
-// What stands behind the slash may be missing; the caller then says where to attach.
-// Of CO-RE struct pt_regs can be relocated (vmlinux.h asks for that), and what the files
-// of the target that are given have in their debug information (DWARF): there is no kernel's BTF here. A program of a kind that there is not, or that asks for more of CO-RE, is
-// left out, and told of in Collection.Refused, as long as another one is there. Nothing is verified yet. Errors name what is
-// not supported.
+// The part behind the slash may be missing; the caller then says where to attach.
+//
+// CO-RE relocates struct pt_regs (vmlinux.h asks for that), and the types in the debug information
+// (DWARF) of the target's files that are given: there is no kernel's BTF here. A program of a kind
+// that there is not, or that asks for more of CO-RE, is left out and told of in Collection.Refused,
+// as long as another one is there. Nothing is verified yet. Errors name the thing that is not
+// supported.
 func Load(r io.ReaderAt, target ...io.ReaderAt) (*Collection, error) {
 	if r == nil {
 		return nil, fmt.Errorf("bpf: no object given: %w", syscall.EINVAL)
@@ -114,7 +116,7 @@ func Load(r io.ReaderAt, target ...io.ReaderAt) (*Collection, error) {
 	return nil, errors.New("bpf: the object has no programs")
 }
 
-// typeOf is what an object says of a variable's type, nil where it says nothing.
+// typeOf is the type that an object gives for a variable, nil where it gives none.
 func typeOf(v *ebpf.VariableSpec) btf.Type {
 	if v.Type == nil {
 		return nil
@@ -203,7 +205,8 @@ func FromAsm(name string, kind Kind, insns asm.Instructions, maps []*MapSpec) (*
 	return p, p.lower(nil)
 }
 
-// lower makes all programs anew of what they came as: what they call may have changed.
+// lower lowers all programs again, from the form in which they came: the functions that they call
+// may have changed.
 func (c *Collection) lower() error {
 	for _, p := range c.Programs {
 		if err := p.lower(c.Program); err != nil {

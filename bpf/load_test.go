@@ -110,7 +110,7 @@ func key8(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
 
 var versions = []string{"v2", "v3"}
 
-// What clang makes of a latency histogram runs unchanged.
+// A latency histogram runs unchanged as clang compiles it.
 func TestHistogram(t *testing.T) {
 	for _, version := range versions {
 		l := verified(t, load(t, "testdata/hist.bpf.c", version))
@@ -178,7 +178,7 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// What an object may have and is not here is refused with what to do instead.
+// An object that needs a thing which is not here is refused, with what to do instead.
 func TestRefusedObjects(t *testing.T) {
 	const head = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n"
 	for _, tt := range []struct{ name, text, want string }{
@@ -464,7 +464,7 @@ func TestFromAsm(t *testing.T) {
 	}
 }
 
-// What is left to the loader, or to the kernel that the loader has, is said or known.
+// Things that an object leaves to the loader, or to the loader's kernel, are asked for or known.
 func TestLoadLeavesOpen(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "open.c")

@@ -109,8 +109,9 @@ func (e *edit) helper(pc int, id int32, starts map[string]int) error {
 	return nil
 }
 
-// copyOfStack puts loads and stores in place of a call that reads the function's own stack, as if that were memory of the
-// target, where they can do the same: the stack has no address that a number could be.
+// copyOfStack puts loads and stores in place of a call that reads the function's own stack, as if
+// that were memory of the target, where they can do the same: the stack has no address that a
+// number could be.
 func (e *edit) copyOfStack(pc int) {
 	from, ok := e.frameAt(pc, R3)
 	size, known := e.constant(pc, R2)
@@ -145,7 +146,7 @@ func (e *edit) onMap(pc int, id int32) error {
 	spec := e.p.Maps[m]
 	d := spec.Declared
 	name := HelperName(id) + " " + spec.Name
-	second, third := movReg(R1, R2), movReg(R2, R3) // what is behind the map comes first
+	second, third := movReg(R1, R2), movReg(R2, R3) // the part behind the map comes first
 	switch {
 	case id == FnMapLookupElem && spec.OfMaps():
 		for _, inner := range d.Inner {
@@ -176,8 +177,8 @@ func (e *edit) onMap(pc int, id int32) error {
 	return e.p.Refuse(pc, "%s %s", HelperName(id), spec.Unfit())
 }
 
-// FollowsFrames tells whether the program reads stacks as chains of frame pointers, itself: it calls get_stack. What
-// keeps none, such as most kernels, it reads wrong.
+// FollowsFrames tells whether the program itself reads stacks as chains of frame pointers: it calls
+// get_stack. Code that keeps no frame pointers, such as most kernels, is read wrong.
 func (p *Program) FollowsFrames() bool { return p.frames }
 
 // mapNamed is the index of a map, -1 where there is none of that name.
@@ -192,8 +193,8 @@ func (e *edit) call(pc int, name string, code func() []Insn, moves ...Insn) erro
 	return nil
 }
 
-// make puts a function behind the program, once, and answers its slot, by which calls name it. It may
-// call others that were made before it.
+// make puts a function behind the program, once, and answers its slot, by which calls name it. It
+// may call others that were made before it.
 func (e *edit) make(name string, code func() []Insn) (at int) {
 	if at, ok := e.made[name]; ok {
 		return at
@@ -210,7 +211,8 @@ func (e *edit) make(name string, code func() []Insn) (at int) {
 	return at
 }
 
-// text is the constant text that a register has the address of, and the ld_imm64 that puts it there.
+// text is the constant text that a register has the address of, and the ld_imm64 that puts it
+// there.
 func (e *edit) text(pc int, reg uint8, what string) (text string, load int, err error) {
 	if load, ok := e.source(pc, reg); ok && e.p.Insns[load].Src == LoadMapValue {
 		m := e.p.Maps[e.p.Insns[load].Imm]
@@ -331,8 +333,8 @@ func (p *Program) link(others func(name string) *Program, kfuncs map[int]string)
 	return starts, follow(p, []string{p.Name})
 }
 
-// tailCall is bpf_tail_call(ctx, array, index): a call of the program that the array has there, which
-// ends this one; and goes on where it has none.
+// tailCall is bpf_tail_call(ctx, array, index): a call of the program that the array has there,
+// which ends this one; and goes on where it has none.
 func (e *edit) tailCall(pc int, starts map[string]int) error {
 	load, _ := e.source(pc, R2) // link has seen it
 	w := &coder{}
@@ -352,7 +354,7 @@ func (e *edit) tailCall(pc int, starts map[string]int) error {
 	return nil
 }
 
-// function is where the function with a slot begins and ends. Callbacks begin functions, too.
+// function is the range of slots of the function that a slot is in. Callbacks begin functions, too.
 func (e *edit) function(slot int) (start, end int) {
 	end = len(e.p.Insns)
 	for pc, i := range e.p.Insns {
@@ -369,7 +371,7 @@ func (e *edit) function(slot int) (start, end int) {
 	return start, end
 }
 
-// frame is how deep the function with a slot uses its stack: what it says by constants.
+// frame is the depth to which the function with a slot uses its stack, as far as constants show it.
 func (e *edit) frame(slot int) (low int16) {
 	start, end := e.function(slot)
 	var pointers [11]bool // that are a distance from R10
@@ -402,8 +404,8 @@ func (e *edit) source(slot int, reg uint8) (load int, ok bool) {
 	return load, ok && e.p.Insns[load].Wide()
 }
 
-// maker finds the instruction that made what a register has at a slot, on every path: in the straight code
-// before, or as the only thing that the function ever puts there.
+// maker finds the instruction that made what a register has at a slot, on every path: in the
+// straight code before, or as the only thing that the function ever puts there.
 func (e *edit) maker(slot int, reg uint8) (pc int, ok bool) {
 	start, end := e.function(slot)
 	joined := e.targets()
@@ -443,8 +445,8 @@ func (e *edit) only(start, end int, reg uint8) (maker int, ok bool) {
 	return maker, ok
 }
 
-// frameAt is the distance from R10 of the stack that a register has the address of, if it is made right
-// before.
+// frameAt is the distance from R10 of the stack that a register has the address of, if it is made
+// right before.
 func (e *edit) frameAt(slot int, reg uint8) (off int16, ok bool) {
 	at, ok := e.maker(slot, reg)
 	if !ok || e.p.Insns[at].Op != ClassALU64|Add {
@@ -597,8 +599,8 @@ func (e *edit) forEach(pc int) error {
 	return nil
 }
 
-// iterate is a number iterator's function. The iterator has the number that it was at, and its end, 4 bytes
-// each.
+// iterate is a number iterator's function. The iterator has the number that it was at, and its end,
+// 4 bytes each.
 func (e *edit) iterate(pc int) error {
 	at := func(class uint8, reg uint8, off int16) Insn {
 		i := Insn{Op: class | ModeMem | SizeW, Dst: reg, Src: R1, Off: off}

@@ -55,8 +55,8 @@ func pushElem(m int, d *Declared) []Insn {
 	return w.code()
 }
 
-// popElem is map_pop_elem(value) or map_peek_elem(value) of a queue or a stack. A value that there is
-// none of is zeros.
+// popElem is map_pop_elem(value) or map_peek_elem(value) of a queue or a stack. A value that there
+// is none of is zeros.
 func popElem(m int, d *Declared, out bool) []Insn {
 	w := &coder{}
 	w.put(movReg(R6, R1))
@@ -116,7 +116,7 @@ func (w *coder) wrap(reg uint8, d *Declared) {
 	w.label(in)
 }
 
-// cell makes a cell's number its address. What the target has made of the numbers must not lead
+// cell turns a cell's number into its address. A number that the target has changed must not lead
 // anywhere else.
 func (w *coder) cell(reg uint8, d *Declared, out string) {
 	w.wrap(reg, d)
@@ -169,8 +169,9 @@ func bloomElem(m int, d *Declared, push bool) []Insn {
 	return w.code()
 }
 
-// trieElem is map_lookup_elem(key), map_update_elem(key, value, flags) or map_delete_elem(key) of an LPM trie: the
-// prefixes of the key are looked up, from the longest on, or the one that it says is changed.
+// trieElem is map_lookup_elem(key), map_update_elem(key, value, flags) or map_delete_elem(key) of
+// an LPM trie: the prefixes of the key are looked up, from the longest on, or the one that it says
+// is changed.
 func trieElem(m int, d *Declared, helper int32) []Insn {
 	w := &coder{}
 	data := int16(d.KeySize - 4)
@@ -180,7 +181,7 @@ func trieElem(m int, d *Declared, helper int32) []Insn {
 	if helper == FnMapUpdateElem {
 		w.put(movReg(R7, R2), movReg(R8, R3))
 	}
-	w.put(storeNumber(SizeDW, R10, -8, 0)) // what pads it
+	w.put(storeNumber(SizeDW, R10, -8, 0)) // the padding
 	w.put(loadOf(SizeB, R9, R6, 3))
 	for at := 2; at >= 0; at-- {
 		w.put(aluTo(Lsh, R9, 8), loadOf(SizeB, R1, R6, int16(at)), aluBy(Or, R9, R1))
@@ -240,8 +241,8 @@ func trieElem(m int, d *Declared, helper int32) []Insn {
 	return w.code()
 }
 
-// taskStorageGet is task_storage_get(value, flags) of the thread that runs, whatever task is named: there
-// is no other for a program.
+// taskStorageGet is task_storage_get(value, flags) of the thread that runs, whatever task is named:
+// there is no other for a program.
 func taskStorageGet(m int, d *Declared) []Insn {
 	w := &coder{}
 	w.put(movReg(R6, R1), movReg(R7, R2))
@@ -292,8 +293,8 @@ func strncmp(with string) []Insn {
 	return w.code()
 }
 
-// getStackid is get_stackid(ctx, map, flags), told whether the probe is where a function begins: there the
-// PC is what get_func_ip answers.
+// getStackid is get_stackid(ctx, map, flags). It adds whether the probe is where a function begins:
+// there the PC equals get_func_ip's answer.
 func getStackid(c *Context) []Insn {
 	w := &coder{}
 	w.put(movReg(R6, R1), movReg(R7, R2), movReg(R8, R3))
@@ -306,9 +307,9 @@ func getStackid(c *Context) []Insn {
 	return w.code()
 }
 
-// getStack is get_stack(ctx, buf, size, flags): the PC, then the return addresses of the chain of frame
-// pointers, as get_stackid has them, and the answer is their bytes. Where a function begins, what it returns to
-// is at the stack pointer.
+// getStack is get_stack(ctx, buf, size, flags): the PC, then the return addresses of the chain of
+// frame pointers, as get_stackid has them, and the answer is their bytes. Where a function begins,
+// what it returns to is at the stack pointer.
 func getStack(c *Context, k Kind) []Insn {
 	const at, fp, frame, sp = -8, -16, -32, -40 // the bytes so far, the frame pointer, what it points at; the stack pointer at an entry, else 0
 	w := &coder{}
@@ -372,7 +373,8 @@ func getStack(c *Context, k Kind) []Insn {
 	return w.code()
 }
 
-// nsPidTgid is get_ns_current_pid_tgid(nsdata, size): two numbers of 4 bytes, the thread and the process.
+// nsPidTgid is get_ns_current_pid_tgid(nsdata, size): two numbers of 4 bytes, the thread and the
+// process.
 func nsPidTgid() []Insn {
 	w := &coder{}
 	w.put(movReg(R6, R1))

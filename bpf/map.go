@@ -26,8 +26,8 @@ type Segment struct {
 	poolBase uint64 // where the target has it
 }
 
-// memory is shared with running machine code, so that every word that somebody
-// may write at the same time is read and written whole: atomically.
+// memory is shared with running machine code. So each word that may be written at the same time is
+// read and written whole: atomically.
 type memory []byte
 
 func (m memory) u32(off uint64) *uint32 { return (*uint32)(unsafe.Pointer(&m[off : off+4][0])) }
@@ -42,7 +42,7 @@ func (m memory) read(off uint64, to []byte) {
 	}
 }
 
-// write is the way back; what pads the last word becomes 0.
+// write is the reverse of read. The padding of the last word becomes 0.
 func (m memory) write(off uint64, from []byte) {
 	for ; len(from) > 0; off += 8 {
 		var w [8]byte
@@ -84,13 +84,15 @@ func (l *Layout) Bind(mem []byte, base uint64) (*Segment, error) {
 	return &Segment{Layout: l, Base: base, mem: mem[:l.Size:l.Size]}, nil
 }
 
-// Words is n bytes of zeros for a segment of the controller's own. They cost nothing until they are touched.
+// Words is n bytes of zeros for a segment of the controller's own. They cost nothing until they are
+// touched.
 func Words(n uint64) []byte {
 	words := make([]uint64, n/8+1)
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))[:n]
 }
 
-// Init writes the maps' headers and initial contents into memory that is all zeros: of those that are not in a pool.
+// Init writes the maps' headers and initial contents into memory that is all zeros: of those that
+// are not in a pool.
 func (s *Segment) Init() error {
 	return s.init(func(m int) bool { return !s.inPool[m] })
 }
@@ -134,9 +136,8 @@ func (s *Segment) Map(i int) *Map {
 	return &Map{Spec: s.Maps[i], Addr: s.Base + s.Offs[i], geometry: s.geo[i], given: s.Given, mem: mem[at : at+s.geo[i].size]}
 }
 
-// Map is one map in a segment, used by the target at the same time. What the
-// geometry says is worked out here, never read back from shared memory, which the
-// target may have overwritten.
+// Map is one map in a segment, used by the target at the same time. The geometry is worked out here
+// and never read back from shared memory, which the target may have overwritten.
 type Map struct {
 	Spec *MapSpec
 	Addr uint64 // of its header in the target
@@ -157,7 +158,7 @@ var errnoText = map[errno]string{
 
 func (e errno) Error() string { return errnoText[e] }
 
-// What the operations of Map answer, wrapped: test with errors.Is.
+// The errors of Map's operations, wrapped: test with errors.Is.
 const (
 	ErrNotExist = errno(ENOENT)
 	ErrExist    = errno(EEXIST)
@@ -173,7 +174,7 @@ func (m *Map) fail(what string, e errno) error {
 	return fmt.Errorf("bpf: map %q: %s: %w", m.Spec.Name, what, e)
 }
 
-// valueOff is where an element's value lies from the header.
+// valueOff is the offset of an element's value from the header.
 func (m *Map) valueOff(elem uint32, slot int) uint64 {
 	return m.values + uint64(slot)*m.slotStride + uint64(elem)*uint64(m.valueStride)
 }
@@ -231,9 +232,9 @@ func (m *Map) store(elem uint32, value []byte, slot int, clear bool) {
 	m.mem.write(m.valueOff(elem, slot), value)
 }
 
-// Lookup copies the value of a key; of an LPM trie, of the longest prefix that the key begins with. The value of a per-CPU map is the threads'
-// added up, as integers of 8 bytes, or of 4 where it is no multiple of 8; see
-// Threads for each alone. Errors: ErrNotExist, ErrInvalid.
+// Lookup copies the value of a key; of an LPM trie, of the longest prefix that the key begins with.
+// The value of a per-CPU map is the threads' added up, as integers of 8 bytes, or of 4 where it is
+// no multiple of 8; see Threads for each alone. Errors: ErrNotExist, ErrInvalid.
 func (m *Map) Lookup(key []byte) ([]byte, error) {
 	elem, err := m.element(key)
 	if err != nil {
@@ -256,7 +257,7 @@ func (m *Map) Threads(key []byte) ([][]byte, error) {
 	return m.threads(elem), nil
 }
 
-// element is that of a key.
+// element finds a key's element.
 func (m *Map) element(key []byte) (elem uint32, err error) {
 	if m.Spec.ring() || m.Spec.Inside() || len(key) != int(m.Spec.KeySize) {
 		return 0, m.fail("lookup", EINVAL)
@@ -378,10 +379,9 @@ func (m *Map) keyAt(elem uint32, key []byte) bool {
 	return true
 }
 
-// All goes over the elements: keys, and the values as Threads gives them. Of a
-// stack trace map it gives the traces that are there, of a queue or a stack the values, oldest
-// first, without keys. What comes and goes
-// meanwhile may be missed or seen, never half.
+// All goes over the elements: keys, and the values as Threads gives them. Of a stack trace map it
+// gives the traces, of a queue or a stack the values, oldest first, without keys. An element that
+// comes or goes meanwhile may be missed or seen, never half.
 func (m *Map) All() iter.Seq2[[]byte, [][]byte] {
 	if m.Spec.Inside() {
 		return m.cells

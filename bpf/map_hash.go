@@ -22,7 +22,7 @@ func (m *Map) usedOff(elem uint32) uint64 {
 
 func (m *Map) keyOff(elem uint32) uint64 { return m.keys + uint64(elem)*uint64(m.keyStride) }
 
-// places are where a key may lie.
+// places returns the two buckets where a key may lie, and its tag.
 func (m *Map) places(key []byte) (home, other, tag uint32) {
 	h := layout.Key(key)
 	home, other = layout.Buckets(h, m.buckets)
@@ -83,8 +83,8 @@ func (m *Map) unlock(bucket uint32) {
 	atomic.StoreUint32(m.mem.u32(m.bucketOff(bucket)+layout.BucketLock), 0)
 }
 
-// Unlock gives up the locks that a process held when it was killed. What it was about to store there may be
-// half stored.
+// Unlock gives up the locks that a process held when it was killed. An element that it was about to
+// store there may be half stored.
 func (m *Map) Unlock(pid int) {
 	for b := range m.buckets {
 		word := m.mem.u32(m.bucketOff(b) + layout.BucketLock)
@@ -177,9 +177,9 @@ const (
 	stackReuse = 1 << 10
 )
 
-// StackEntry is a flag of get_stackid that no kernel has: the probe is where a function begins. It has
-// no frame of its own there, and the address that it returns to is what the stack pointer points at. Without the flag its caller
-// would be left out, and the caller's be taken for it.
+// StackEntry is a flag of get_stackid that no kernel has: the probe is where a function begins.
+// There the function has no frame of its own yet, and its return address is at the stack pointer.
+// Without the flag its caller would be left out, and the caller's caller taken for it.
 const StackEntry = 1 << 12
 
 // trace is get_stackid behind the walk: it finds or makes the element of a trace.

@@ -107,7 +107,7 @@ func TestHashFull(t *testing.T) {
 	}
 }
 
-// What was looked up stays, what was not goes.
+// An element that was looked up stays, another goes.
 func TestLRU(t *testing.T) {
 	m := segment(t, &MapSpec{Name: "m", Type: LRUHash, KeySize: 8, ValueSize: 8, MaxEntries: 64})
 	for i := range uint64(1000) {

@@ -2,20 +2,22 @@ package bpf
 
 import "fmt"
 
-// A pool is memory that several targets have, so that programs in all of them work on the same keys and values. What
-// a thread has for itself, its values and its ring, stays in its own target's segment, and so does what is Apart:
+// A pool is memory that several targets have, so that programs in all of them work on the same keys
+// and values. What a thread has for itself, its values and its ring, stays in its own target's
+// segment, and so does a map that is Apart:
 //
 //	segment of target 1   per-CPU maps, rings, maps Apart ─┐
 //	segment of target 2   per-CPU maps, rings, maps Apart ─┼─ pool: all other maps
 //	the controller's      per-CPU maps, rings, maps Apart ─┘
 //
-// A program knows a map by its address, wherever that is: in its target's layout the places of the pool's maps count
-// from the segment's beginning too, and may be before it.
+// A program knows a map by its address, wherever that is. In its target's layout the pool's maps
+// have offsets from the segment's beginning too, and may be before it.
 
 // pooled tells whether a map is one that several targets may have.
 func (s *MapSpec) pooled() bool { return !s.ring() && !s.perCPU() && !s.Apart }
 
-// ArrangePooled is Arrange for a segment and a pool, which has Pool bytes. Errors: of Arrange; a map that holds maps.
+// ArrangePooled is Arrange for a segment and a pool, which has Pool bytes. Errors: of Arrange; a
+// map that holds maps.
 func ArrangePooled(maps []*MapSpec, slots int) (*Layout, error) {
 	for _, s := range maps {
 		if s.OfMaps() {

@@ -7,8 +7,8 @@ import (
 	"kprobe/bpf/layout"
 )
 
-// Two targets have the pool's maps in common, wherever each has them, and their own apart; a process that was killed
-// under a bucket's lock, and no other, gives it up.
+// Two targets have the pool's maps in common, wherever each has them, and their own apart; a
+// process that was killed under a bucket's lock, and no other, gives it up.
 func TestPooledMaps(t *testing.T) {
 	maps := []*MapSpec{
 		{Name: "hash", Type: Hash, KeySize: 8, ValueSize: 8, MaxEntries: 8},

@@ -11,15 +11,15 @@ import (
 	"kprobe/bpf/object"
 )
 
-// Kind is when a program runs and what it may do.
+// Kind says when a program runs and what it may do.
 type Kind uint8
 
 const (
 	Kprobe    Kind = iota // before the instruction at the place (also uprobe)
 	Kretprobe             // when the function at the place returns (also uretprobe)
 
-	// Controller: by the interpreter, in the controller, whenever that likes; it may call
-	// FnMapNext, and nobody shows that its loops end: VM.MaxSteps sees to that.
+	// Controller: by the interpreter, in the controller, whenever that likes. It may call
+	// FnMapNext. It is not proved that its loops end: VM.MaxSteps bounds them.
 	Controller
 )
 
@@ -33,24 +33,23 @@ func (k Kind) String() string {
 	return "kprobe"
 }
 
-// Program is a handler: what Load finds in an object or FromAsm makes.
-//
-// It is called with R1 at a struct pt_regs of the target's machine (see Context),
-// which it may read and not write, and answers in R0: the kernel's meaning, 0, is
-// the only one. Override_return gives the probed function's caller a value.
+// Program is a handler: Load finds it in an object, or FromAsm makes it. It is called with R1 at a
+// struct pt_regs of the target's machine (see Context), which it may read and not write, and
+// answers in R0: the kernel's meaning, 0, is the only one. Override_return gives the probed
+// function's caller a value.
 type Program struct {
 	Name    string // the function's, "count_malloc"
 	Section string // "uprobe/libc.so.6:malloc"
 	Kind    Kind
 
-	// Attach is what stands behind the section's slash, where it goes: a place of
-	// spec's grammar (PATH:SYMBOL+OFFS or SYMBOL+OFFS). "" where the section names none.
-	// Glob and USDT are Section's.
+	// Attach is the text behind the section's slash, a place of spec's grammar (PATH:SYMBOL+OFFS or
+	// SYMBOL+OFFS). "" where the section names none. Glob and USDT are Section's.
 	Attach     string
 	Glob, USDT bool
 
-	// Entry is the program for the entry of the function at whose return this one runs: both are one program of a
-	// .session section. What that answers other than 0 leaves the call alone.
+	// Entry is the program for the entry of the function at whose return this one runs: both are
+	// one program of a .session section. If the entry's program answers other than 0, the call is
+	// left alone.
 	Entry string
 
 	Called bool // a tail call leads to it, or another program's Entry, so that it needs no place
@@ -65,7 +64,7 @@ type Program struct {
 
 	Context Context // the zero value is AMD64's
 
-	origin origin // what it was lowered from
+	origin origin // the program before it was lowered
 	frames bool   // see FollowsFrames
 	known  *object.Types
 }
@@ -76,14 +75,14 @@ type Line struct {
 	Text string // `hist.bpf.c:27: bump(key);`
 }
 
-// Collection is what one object holds.
+// Collection holds the programs, maps and variables of one object.
 type Collection struct {
 	Programs []*Program
 	Maps     []*MapSpec
 	Vars     []Var // by name
 
 	Refused []error   // why programs of the object are not among these
-	Types   *btf.Spec // what it says of its types, nil for nothing
+	Types   *btf.Spec // the object's types, nil for none
 
 	debug io.ReaderAt // where types are that these lack, nil for nowhere
 }
@@ -108,8 +107,8 @@ func (c *Collection) Map(name string) *MapSpec {
 	return nil
 }
 
-// Type finds a structure or another type of the object by its name ("event", "struct event"). Errors: it
-// has none of that name, or its debug information is damaged.
+// Type finds a structure or another type of the object by its name ("event", "struct event").
+// Errors: it has none of that name, or its debug information is damaged.
 func (c *Collection) Type(name string) (btf.Type, error) {
 	bare := strings.TrimPrefix(strings.TrimPrefix(name, "struct "), "union ")
 	if c.Types != nil {
@@ -126,9 +125,9 @@ func (c *Collection) Type(name string) (btf.Type, error) {
 	return nil, fmt.Errorf("bpf: the object has no type %q (compile it with -g; one that nothing in it uses is not in it)", name)
 }
 
-// Record is the structure that a record of a size must be: the only one of that size which variables of the programs have, or
-// point to; else the only one that the object tells of at all. nil where there is none, or more than one. Errors: the object's
-// debug information is damaged.
+// Record is the structure that a record of a size must be: the only one of that size which
+// variables of the programs have, or point to; else the only one that the object tells of at all.
+// nil where there is none, or more than one. Errors: the object's debug information is damaged.
 func (c *Collection) Record(size int) (btf.Type, error) {
 	if c.debug != nil {
 		locals, err := object.Locals(c.debug, int64(size))
@@ -203,7 +202,8 @@ var ARM64 = Context{
 	Word: 8, PC: 32, SP: 31, FP: 29, Link: 30,
 }
 
-// RISCV64 is riscv64's struct user_regs_struct, with which its struct pt_regs begins: 32 words, 256 bytes.
+// RISCV64 is riscv64's struct user_regs_struct, with which its struct pt_regs begins: 32 words, 256
+// bytes.
 var RISCV64 = Context{
 	Regs: []string{"pc", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7",
 		"s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6"},
@@ -240,9 +240,9 @@ const (
 	MemData                   // the call's private data
 )
 
-// Proof is what package verify found out about a program, and what the compiler builds
-// on: no load or store of a proved program can leave the memory it names, it
-// ends, and every call gets arguments that its helper can take.
+// Proof holds the facts that package verify found out about a program. The compiler builds on them:
+// no load or store of a proved program can leave the memory it names, it ends, and every call gets
+// arguments that its helper can take.
 type Proof struct {
 	Program *Program
 
@@ -254,8 +254,8 @@ type Proof struct {
 	// index in Program.Maps and one more; 0 where it is none, or not one alone.
 	Value []int
 
-	// Reached tells, by slot, whether an execution may come there. What is not
-	// reached need not be compiled, and is not otherwise proved.
+	// Reached tells, by slot, whether an execution may come there. A slot that is not reached need
+	// not be compiled, and is not otherwise proved.
 	Reached []bool
 
 	// Calls has every helper call, by slot; nil elsewhere.
@@ -264,11 +264,11 @@ type Proof struct {
 	// Funcs are the program's functions in order of Start: the first is the entry.
 	Funcs []Func
 
-	// Context has bit i set where word i of the context may be read, by the program
-	// or a helper: what is not need not be saved for it.
+	// Context has bit i set where word i of the context may be read, by the program or a helper.
+	// Other words need not be saved for it.
 	Context uint64
 
-	// CallData is how many bytes of the call's private data the program asks for.
+	// CallData is the number of bytes of the call's private data that the program asks for.
 	CallData int
 
 	// Stack is the bytes that the deepest chain of calls takes, the roundings included.
@@ -281,8 +281,8 @@ type Func struct {
 	Stack      int // bytes below R10 that it touches, rounded up to StackAlign
 }
 
-// HelperCall is what is known of a call: the same for every path that leads to it,
-// or marked as unknown.
+// HelperCall holds the facts about a call that are the same on every path that leads to it; others
+// are marked as unknown.
 type HelperCall struct {
 	Helper *Helper
 	Map    int // index in Program.Maps of the map argument; -1: none, or not one alone
@@ -292,8 +292,8 @@ type HelperCall struct {
 	Const [5]uint64
 	Known [5]bool
 
-	// Bounded tells that the address which a helper reads at (argument 2) is in the context,
-	// perhaps, or beside it: what does not lie in the context whole answers -EFAULT.
+	// Bounded tells that the address which a helper reads at (argument 2) may be in the context, or
+	// beside it. A read that does not lie in the context whole answers -EFAULT.
 	Bounded bool
 
 	// Set counts the arguments that hold something. Fewer than the helper takes

@@ -58,7 +58,7 @@ func TestRandomProgramsRun(t *testing.T) {
 var plainHelpers = []int32{bpf.FnKtimeGetNs, bpf.FnGetPrandomU32, bpf.FnGetSmpProcessorID, bpf.FnGetCurrentPidTgid, bpf.FnGetCurrentUidGid,
 	bpf.FnGetFuncIP, bpf.FnGetAttachCookie, bpf.FnGetCurrentComm, bpf.FnProbeRead, bpf.FnProbeReadUser, bpf.FnProbeReadUserStr, bpf.FnProbeReadKernelStr}
 
-// A program changed at random is refused, or runs without a fault: what is proved holds.
+// A program changed at random is refused, or runs without a fault: the proof holds.
 func TestChangedProgramsAreSafe(t *testing.T) {
 	n := 3000
 	if testing.Short() {

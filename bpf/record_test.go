@@ -10,7 +10,8 @@ import (
 	"kprobe/bpf"
 )
 
-// recordObject has structures of 16 bytes in one variable, of 24 in two, and of 32 in none of a function.
+// recordObject has structures of 16 bytes in one variable, of 24 in two, and of 32 in none of a
+// function.
 const recordObject = `#include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -40,8 +41,8 @@ int tell(void *ctx)
 }
 `
 
-// A record is taken for a structure only where no other one could be meant: by the functions' variables, and, in an object without
-// DWARF, by its BTF.
+// A record is taken for a structure only where no other one could be meant: by the functions'
+// variables, and, in an object without DWARF, by its BTF.
 func TestRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "record.bpf.c")
 	if err := os.WriteFile(file, []byte(recordObject), 0o644); err != nil {

@@ -8,8 +8,8 @@ type VerifyError struct {
 	Slot    int    // of the instruction; -1: the program as a whole
 	Insn    string // disassembled
 	Line    string // of the source, where it is known
-	What    string // what is wrong, and what to do about it
-	Lacks   bool   // it uses what is not here: fields that nobody knows (CO-RE), a function of a kernel
+	What    string // the mistake, and what to do about it
+	Lacks   bool   // it uses a thing that is not here: unknown fields (CO-RE), a function of a kernel
 }
 
 func (e *VerifyError) Error() string {

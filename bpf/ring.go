@@ -10,7 +10,7 @@ import (
 	"kprobe/bpf/layout"
 )
 
-// ringOff is where a thread slot's ring lies from the header.
+// ringOff is the offset of a thread slot's ring from the header.
 func (m *Map) ringOff(slot int) uint64 { return m.values + uint64(slot)*m.slotStride }
 
 // reserve is ringbuf_reserve by the thread that owns the slot: the offset of n
@@ -66,7 +66,7 @@ type Reader struct {
 	block []byte // room for Drain
 }
 
-// Record is what a program wrote.
+// Record is one record that a program wrote.
 type Record struct {
 	Slot int // of the thread that wrote it
 	Data []byte
@@ -80,9 +80,9 @@ func NewReader(m *Map) (*Reader, error) {
 	return &Reader{m: m}, nil
 }
 
-// Read takes the next record, of any thread: each thread's in order, the threads in
-// turn. ok is false where there is none now. An error says that the target wrote over
-// its ring: what that ring held is skipped and counted as lost once.
+// Read takes the next record, of any thread: each thread's in order, the threads in turn. ok is
+// false where there is none now. An error says that the target wrote over its ring. That ring's
+// content is skipped and counted as lost once.
 func (r *Reader) Read() (rec Record, ok bool, err error) {
 	for _, wrapped := range [...]bool{false, true} {
 		for slot := range r.m.writtenSlots() {
@@ -178,7 +178,7 @@ func (m *Map) drain(slot int, dst []byte) ([]byte, error) {
 		if word&layout.RecordDiscard == 0 {
 			dst = binary.LittleEndian.AppendUint64(dst, n)
 			start := ring + layout.RingData + at + layout.RecordHeader
-			dst = append(dst, m.mem[start:start+next-layout.RecordHeader]...) // finished: nobody writes it
+			dst = append(dst, m.mem[start:start+next-layout.RecordHeader]...) // finished: it is not written any more
 		}
 		tail += next
 	}
@@ -193,7 +193,7 @@ func (m *Map) drain(slot int, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// Records are the records of a block of Drain's. What is no block ends it.
+// Records goes over the records of a block of Drain's. It ends where the bytes are no block.
 func Records(block []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for len(block) >= layout.RecordHeader {

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Section is what the name of a program's section says.
+// Section is the parsed name of a program's section.
 type Section struct {
 	Kind   Kind
-	Attach string // what stands behind the slash
+	Attach string // the text behind the slash
 	Glob   bool   // Attach is a pattern: all functions that match it are meant
 	USDT   bool   // Attach is PATH:PROVIDER:NAME, a static probe of the file
 

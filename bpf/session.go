@@ -2,10 +2,12 @@ package bpf
 
 import "maps"
 
-// A program of a .session section runs where a function is entered and where it returns, and asks which it is. Here it is two
-// programs, in each of which the answer is a number, so that what is for the other one falls away.
+// A program of a .session section runs where a function is entered and where it returns, and asks
+// which it is. Here it is two programs, in each of which the answer is a number, so that what is
+// for the other one falls away.
 
-// entry is the half for the entry of a program of a .session section, which is the half for the return from then on.
+// entry is the half for the entry of a program of a .session section, which is the half for the
+// return from then on.
 func (p *Program) entry() *Program {
 	half := *p
 	half.Name, half.Kind, half.Attach, half.Called = p.Name+".entry", Kprobe, "", true

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// bpf_send_signal becomes a record in a ring of its own, and who reads that sends the signal: a program in the target makes
-// no system calls, one of which a filter of the target's may answer with death.
+// bpf_send_signal becomes a record in a ring of its own, and the ring's reader sends the signal. A
+// program in the target makes no system calls: a filter of the target's may answer one with death.
 
 const (
 	fnSendSignal       = 109
@@ -18,12 +18,14 @@ const (
 // SignalsMap is the ring that has the signals which programs ask for, once AllowSignals was called.
 const SignalsMap = ".signals"
 
-// Signal is one that a program has asked for: for the thread that ran it, or for its process (Thread is 0).
+// Signal is one that a program has asked for: for the thread that ran it, or for its process
+// (Thread is 0).
 type Signal struct{ Thread, Number int }
 
-// AllowSignals lets programs send signals to the process that they run in (bpf_send_signal, bpf_send_signal_thread),
-// before they are loaded. Who calls it reads the ring SignalsMap (ParseSignal), and sends them: a
-// little later, and not as the kernel's own. A program is answered -EBUSY where the ring is full.
+// AllowSignals lets programs send signals to the process that they run in (bpf_send_signal,
+// bpf_send_signal_thread), before they are loaded. The caller has to read the ring SignalsMap
+// (ParseSignal) and send them: a little later, and not as the kernel's own. A program is answered
+// -EBUSY where the ring is full.
 func (c *Collection) AllowSignals() error {
 	if c.Map(SignalsMap) != nil {
 		return nil
@@ -35,16 +37,17 @@ func (c *Collection) AllowSignals() error {
 	return c.lower()
 }
 
-// AllowWrites lets programs write to the memory of the process that they run in (bpf_probe_write_user), before they are loaded. What a
-// process makes of that is the program's to know.
+// AllowWrites lets programs write to the memory of the process that they run in
+// (bpf_probe_write_user), before they are loaded. The programs' author answers for the effect on
+// the process.
 func (c *Collection) AllowWrites() {
 	for _, p := range c.Programs {
 		p.Writes = true
 	}
 }
 
-// ParseSignal reads a record of SignalsMap. The target can write there: it is for that process alone, whatever
-// it says. Errors: ErrInvalid.
+// ParseSignal reads a record of SignalsMap. The target can write there: it is for that process
+// alone, whatever it says. Errors: ErrInvalid.
 func ParseSignal(record []byte) (Signal, error) {
 	if len(record) != signalSize {
 		return Signal{}, errno(EINVAL)
@@ -59,7 +62,8 @@ func ParseSignal(record []byte) (Signal, error) {
 	return s, nil
 }
 
-// sendSignal looks at a call of either. Where they are not allowed it stays, for the verifier to refuse.
+// sendSignal looks at a call of either. Where they are not allowed it stays, for the verifier to
+// refuse.
 func (e *edit) sendSignal(pc int, helper int32) error {
 	m := slices.IndexFunc(e.p.Maps, func(m *MapSpec) bool { return m.Name == SignalsMap })
 	if m < 0 {
@@ -68,7 +72,8 @@ func (e *edit) sendSignal(pc int, helper int32) error {
 	return e.call(pc, HelperName(helper), func() []Insn { return sendSignal(m, helper == fnSendSignalThread) })
 }
 
-// sendSignal is send_signal(number), or send_signal_thread. Number 0 is none: the kernel only looks whether it could.
+// sendSignal is send_signal(number), or send_signal_thread. Number 0 is none: the kernel only looks
+// whether it could.
 func sendSignal(m int, thread bool) []Insn {
 	const record = -signalSize
 	w := &coder{}

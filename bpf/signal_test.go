@@ -66,7 +66,7 @@ func TestSignals(t *testing.T) {
 				t.Errorf("%s: %+v: %v, answers %d", version, tt, got, a)
 			}
 		}
-		// A ring that nobody reads is full some time, and says so.
+		// A ring that is not read is full some time, and says so.
 		sent, full := 0, false
 		for n := 0; n < 10000 && !full; n++ {
 			l.run(t, "tell", map[string]uint64{"rdi": 10, "rsi": 10})

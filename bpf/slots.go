@@ -2,9 +2,9 @@ package bpf
 
 import "iter"
 
-// writtenSlots are the thread slots that something may have been written to: those of states that
-// were given out (Segment.Given), the first, which Update writes to, and the last, the
-// controller's own. What is other threads' is zeros, and looking at it would make memory of it.
+// writtenSlots yields the thread slots that may hold data: the slots of states that were given out
+// (Segment.Given), the first, which Update writes to, and the last, the controller's own. All other
+// slots are zeros, and a look at them would allocate their pages.
 func (m *Map) writtenSlots() iter.Seq[int] {
 	n := int(m.slots)
 	most := n

@@ -7,8 +7,8 @@ import (
 	"kprobe/bpf/layout"
 )
 
-// What belongs to thread slots that were not given out is not looked at, so that no memory is made
-// of it; the first and the last slot, which the controller writes to, always are.
+// Thread slots that were not given out are not looked at, so that no memory is made of them. The
+// first and the last slot, which the controller writes to, always are.
 func TestOnlyGivenSlotsAreRead(t *testing.T) {
 	const slots = 6
 	given := 2

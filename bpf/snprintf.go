@@ -13,9 +13,9 @@ import (
 // the buffer, its size and how long the text is so far, and answers how long it is then. The length
 // goes on beyond the buffer, as the kernel's answer does; nothing is stored there.
 //
-// The verifier would tell each length from every other. So it is kept in memory that is not read back
-// by R10, which the verifier forgets, and every store compares it with the buffer's size again. That a
-// loop ends is for MayGoto to see to.
+// The verifier would tell each length from every other. So it is kept in memory that is not read
+// back by R10, which the verifier forgets, and every store compares it with the buffer's size
+// again. That a loop ends is for MayGoto to see to.
 
 const (
 	fnSnprintf = 165
@@ -103,8 +103,9 @@ func (e *edit) field(f printk.Field) int {
 	})
 }
 
-// ownText is where on the stack a text is whose address was put at a distance from R10 right before, and its bytes:
-// a helper has put it there, with a size that is a constant. What is on the stack besides is not the text's.
+// ownText is the place on the stack, and the size, of a text whose address was put at a distance
+// from R10 right before. A helper has put the text there, with a size that is a constant. Other
+// bytes of the stack are not the text's.
 func (e *edit) ownText(pc int, at int16) (off int16, size int32, ok bool) {
 	start, end := e.function(pc)
 	joined := e.targets()
@@ -144,7 +145,8 @@ func fills(helper int32) (reg uint8, ok bool) {
 	return 0, false
 }
 
-// ownField makes the function of a conversion of a text on the stack: text(buffer, size, length, address, n).
+// ownField makes the function of a conversion of a text on the stack: text(buffer, size, length,
+// address, n).
 func (e *edit) ownField(f printk.Field) int {
 	add := e.make("text", appendOwn)
 	if f.Width == 0 {
@@ -191,13 +193,14 @@ func ownLength() []Insn {
 	return w.code()
 }
 
-// appendText is append(buffer, size, length, from, n): n bytes, of which those that are 0 do not count.
+// appendText is append(buffer, size, length, from, n): n bytes, of which those that are 0 do not
+// count.
 func appendText() []Insn { return appendBytes("next") }
 
 // appendOwn is append(buffer, size, length, from, n): up to n bytes, before the first that is 0.
 func appendOwn() []Insn { return appendBytes("end") }
 
-// appendBytes is either: what to do at a 0.
+// appendBytes is the code of both; zero is the label for a 0.
 func appendBytes(zero string) []Insn {
 	w := &coder{}
 	w.put(movTo(R0, 0), movReg(R9, R10), addTo(R9, forgotIn-8), storeTo(SizeDW, R9, 0, R0))
@@ -221,8 +224,8 @@ func pad() []Insn {
 	return w.code()
 }
 
-// each puts one character after the other behind the text, as far as there is room: the one that get leaves
-// in R0, until that goes to "end".
+// each puts one character after the other behind the text, as far as there is room: the one that
+// get leaves in R0, until that goes to "end".
 func (w *coder) each(get func()) {
 	w.put(movReg(R8, R10), addTo(R8, forgotIn), storeTo(SizeDW, R8, 0, R3))
 	w.label("next")
@@ -250,8 +253,8 @@ func blank() []Insn {
 	return w.code()
 }
 
-// finish is finish(buffer, size, length): the NUL behind the text, or in the buffer's last byte. It answers the
-// length that the whole text has with its NUL.
+// finish is finish(buffer, size, length): the NUL behind the text, or in the buffer's last byte. It
+// answers the length that the whole text has with its NUL.
 func finish() []Insn {
 	w := &coder{}
 	w.put(movReg(R0, R3), aluTo(Add, R0, 1))
@@ -266,8 +269,8 @@ func finish() []Insn {
 	return w.code()
 }
 
-// numberField is number(buffer, size, length, value): the digits are put down from the last to the first, in a field
-// that has what pads it already.
+// numberField is number(buffer, size, length, value): the digits are put down from the last to the
+// first, in a field that has what pads it already.
 func numberField(f printk.Field, add, fill int) []Insn {
 	w := &coder{}
 	digits := map[bool]int{false: 10, true: 20}[f.Long]
@@ -317,7 +320,7 @@ func numberField(f printk.Field, add, fill int) []Insn {
 		case 'c':
 		case 'd', 'u':
 			w.put(aluTo(Mod, R0, 10), aluTo(Div, R4, 10), aluTo(Add, R0, '0'))
-		default: // what 6 carries beyond 15 is a letter
+		default: // the carry of 6 beyond 15 makes a letter
 			letters := int32('a' - '0' - 10)
 			if f.Verb == 'X' {
 				letters = 'A' - '0' - 10
@@ -349,7 +352,8 @@ func numberField(f printk.Field, add, fill int) []Insn {
 	return w.code()
 }
 
-// textField is text(buffer, size, length, address): the target's text there, none where it cannot be read.
+// textField is text(buffer, size, length, address): the target's text there, none where it cannot
+// be read.
 func textField(f printk.Field, add, fill int) []Insn {
 	const length, got, before, part = -8, -16, -24, -24 - textPart
 	w := &coder{}

@@ -12,19 +12,19 @@ import (
 	"kprobe/bpf/layout"
 )
 
-// Some kinds of maps are not for the engines: such a map is stored as another kind that they have, and what
-// programs do with it is made of instructions that they have (see made.go). The controller works
-// on the same bytes in the same way.
+// Some kinds of maps are unknown to the engines. Such a map is stored as another kind that they
+// have, and its operations are made of instructions that they have (see made.go). The controller
+// works on the same bytes in the same way.
 //
 //	queue, stack   an array of one value: lock, oldest, count, then the cells, a ring
 //	bloom filter   an array of one value: the bits
 //	LPM trie       a hash by the prefix: its length, and its bits with zeros behind
 //	task storage   an LRU hash by the thread's id
-//	program array  an array that nobody reads: a tail call is a choice of calls
-//	cgroup array   an array that nobody reads: tools have one, for a filter that is off
+//	program array  an array that is not read: a tail call is a choice of calls
+//	cgroup array   an array that is not read: tools have one, for a filter that is off
 //	map of maps    an array or a hash of numbers: a lookup is a choice of maps (see inner.go)
 
-// Declared is what an object calls a map that is stored as another kind.
+// Declared is a map as the object declares it, if it is stored as another kind.
 type Declared struct {
 	Type       MapType
 	KeySize    uint32
@@ -33,7 +33,7 @@ type Declared struct {
 	Extra      uint64            // map_extra: of a bloom filter, how many bits a value sets
 	Entries    map[uint32]string // by index: of a program array the programs, of a map of maps the maps
 	Inner      []string          // names of the maps that may be in a map of maps
-	Template   *MapSpec          // what such a map is like, nil where the object does not say
+	Template   *MapSpec          // the shape of such a map, nil where the object does not give it
 }
 
 const (
@@ -50,7 +50,7 @@ const (
 
 // A queue's or stack's value: a ring of cells, in use from the oldest on.
 const (
-	queueLock   = 0  // u32: 1 while somebody pushes or pops
+	queueLock   = 0  // u32: 1 during a push or a pop
 	queueOldest = 8  // u32: the cell
 	queueCount  = 16 // u32: of cells in use
 	queueCells  = 64
@@ -149,12 +149,12 @@ func (s *MapSpec) is(kinds ...MapType) bool {
 	return false
 }
 
-// Inside tells whether the map's array is nothing that has keys for those who use it.
+// Inside tells whether the map's array has no keys for its users.
 func (s *MapSpec) Inside() bool {
 	return s.is(Queue, Stack, BloomFilter, progArray, cgroupArray, arrayOfMaps, hashOfMaps)
 }
 
-// key is what an element is kept under, false for what cannot be a key.
+// key is the key that an element is kept under, false if the bytes cannot be one.
 func (m *Map) key(key []byte) ([]byte, bool) {
 	switch {
 	case m.Spec.Inside() || len(key) != int(m.Spec.KeySize):
@@ -269,7 +269,8 @@ func (m *Map) cell(i uint32) uint64 {
 	return m.values + queueCells + uint64(i)*uint64(cellSize(m.Spec.Declared.ValueSize))
 }
 
-// locked does something with a queue under its lock. What the target wrote there is not believed.
+// locked does something with a queue under its lock. Numbers that the target may have changed there
+// are not believed.
 func (m *Map) locked(do func(oldest, count *uint32) errno) errno {
 	lock := m.mem.u32(m.values + queueLock)
 	for range layout.LockTries {
@@ -363,8 +364,8 @@ func (s *MapSpec) entries(spec *ebpf.MapSpec) error {
 	return err
 }
 
-// SetTail puts a program into a program array, before the programs are loaded: what the object leaves
-// to its loader. Errors: no such map, no such program, an index that the array does not have.
+// SetTail puts a program into a program array that the object leaves to its loader, before the
+// programs are loaded. Errors: no such map, no such program, an index that the array does not have.
 func (c *Collection) SetTail(array string, index uint32, program string) error {
 	m := c.Map(array)
 	switch {
@@ -391,7 +392,7 @@ func (s *MapSpec) Unfit() string {
 	return fmt.Sprintf("does not work on map %q, which is a %s%s", s.Name, s.KindName(), use)
 }
 
-// KindName is what a map is called by who made it.
+// KindName is the name of the map's kind as the object's author wrote it.
 func (s *MapSpec) KindName() string {
 	if s.Declared != nil {
 		return declaredNames[s.Declared.Type]

@@ -10,11 +10,12 @@ const (
 	jiffy     = 4000000 // nanoseconds: of a kernel with HZ 250, which object.Kconfig tells programs
 )
 
-// strtol is strtol(text, size, flags, result), or strtoul, the kernel's rules: spaces, a minus, then digits of base 8, 10 or
-// 16, which the text says for 0. It answers how many characters that were, or -EINVAL, -ERANGE; the result is 0 then.
+// strtol is strtol(text, size, flags, result), or strtoul, the kernel's rules: spaces, a minus,
+// then digits of base 8, 10 or 16, which the text says for 0. It answers how many characters that
+// were, or -EINVAL, -ERANGE; the result is 0 then.
 //
-// Where it is in the text, the verifier would follow step by step. So it is kept in memory that is not
-// read back by R10, which the verifier forgets, as in snprintf.go.
+// Where it is in the text, the verifier would follow step by step. So it is kept in memory that is
+// not read back by R10, which the verifier forgets, as in snprintf.go.
 func strtol(signed bool) []Insn {
 	const at, value, base, negative, some, size = 0, 8, 16, 24, 32, 40 // from R9
 	w := &coder{}

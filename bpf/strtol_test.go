@@ -11,7 +11,8 @@ import (
 	"kprobe/bpf/bpftest"
 )
 
-// strtoul is what the kernel's helper does, told in Go: the value without its sign, and how many characters.
+// strtoul does in Go what the kernel's helper does: it returns the value without its sign, and the
+// number of characters.
 func strtoul(text string, base uint64) (value uint64, negative bool, n int) {
 	if base != 0 && base != 8 && base != 10 && base != 16 {
 		return 0, false, -bpf.EINVAL

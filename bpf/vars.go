@@ -77,8 +77,9 @@ func (c *Collection) Leave(programs ...string) error {
 	return nil
 }
 
-// SetEntries gives a map as many elements, a ring that many bytes, before the programs are
-// loaded: what its definition leaves to the loader. Errors: no such map; a number that it cannot have.
+// SetEntries gives a map so many elements, or a ring so many bytes, before the programs are loaded,
+// where the definition leaves that to the loader. Errors: no such map; a number that it cannot
+// have.
 func (c *Collection) SetEntries(name string, n uint32) error {
 	m := c.Map(name)
 	if m == nil {

@@ -7,9 +7,9 @@ import (
 	"unsafe"
 )
 
-// VM interprets proved programs and so defines what compiled ones do. Registers
-// hold addresses of the target, as they do there, and are translated at each use:
-// what a program computes from an address is the same number in both.
+// VM interprets proved programs and so defines what compiled ones do. Registers hold addresses of
+// the target, as they do there, and are translated at each use. So a number that a program computes
+// from an address is the same in both.
 type VM struct {
 	Proof   *Proof
 	Segment *Segment // of Proof.Program.Maps; nil where there are none
@@ -42,8 +42,8 @@ type openRecord struct {
 	off, size uint64
 }
 
-// Env is what a program can learn of the thread that hit the probe, and what it
-// can do to it. Functions may be nil where nothing calls them.
+// Env gives a program access to the thread that hit the probe. Functions may be
+// nil where nothing calls them.
 type Env struct {
 	PidTgid, UidGid uint64
 	Task            uint64 // of a kernel: the address of the task
@@ -52,12 +52,12 @@ type Env struct {
 	Slot            int // the thread's slot
 	FuncIP, Cookie  uint64
 
-	// CallData is what call_data gives, and where in the target that is.
+	// CallData is the memory of call_data, and CallDataAddr its address in the target.
 	CallData     []byte
 	CallDataAddr uint64
 
-	// Stack is what get_stackid finds, for a stack that frame pointers do not lead through: at most so many
-	// addresses. Nil: by frame pointers.
+	// Stack finds the stack for get_stackid where frame pointers do not lead through it: at most so
+	// many addresses. Nil: by frame pointers.
 	Stack func(limit int) []uint64
 
 	Read   func(addr uint64, p []byte) error // the target's memory, whole or an error
@@ -83,7 +83,7 @@ type Fault struct {
 
 func (f *Fault) Error() string { return fmt.Sprintf("bpf: instruction %d: %s", f.Slot, f.What) }
 
-// frame is a call's: what its return restores.
+// frame holds what a call's return restores.
 type frame struct {
 	ret   int
 	fn    *Func
@@ -179,7 +179,7 @@ func (vm *VM) Run(ctx []byte) (Result, error) {
 	}
 }
 
-// imm64 is what an OpLoadImm64 loads.
+// imm64 is the number that an OpLoadImm64 loads.
 func (vm *VM) imm64(lo, hi Insn) uint64 {
 	switch lo.Src {
 	case LoadMap:
@@ -270,7 +270,7 @@ func (vm *VM) load(addr uint64, n int) (uint64, string) {
 	if b == nil {
 		return 0, fmt.Sprintf(badAccess, n, addr)
 	}
-	// What other threads write too is read whole.
+	// Words that other threads write too are read whole.
 	m := memory(b)
 	switch {
 	case n == 8 && addr%8 == 0:

@@ -258,8 +258,8 @@ func (vm *VM) read(addr uint64, to []byte) bool {
 	return vm.Env.Read != nil && vm.Env.Read(addr, to) == nil
 }
 
-// readString copies up to and with a NUL, as strncpy_from_user_nofault: what does
-// not fit is cut, with a NUL at the end. No page is touched behind the NUL's.
+// readString copies up to and with a NUL, as strncpy_from_user_nofault does. A longer text is cut,
+// with a NUL at the end. No page is touched behind the NUL's.
 func (vm *VM) readString(addr uint64, to []byte) (n int, ok bool) {
 	const page = 4096
 	for n < len(to) {

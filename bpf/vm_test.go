@@ -201,7 +201,7 @@ func TestJumps(t *testing.T) {
 	}
 }
 
-// What helpers answer at their limits.
+// Answers of helpers at their limits.
 func TestHelpers(t *testing.T) {
 	key := "*(u32 *)(r10 -4) = %d; r2 = r10; r2 += -4; r1 = map counts;"
 	read := "r1 = r10; r1 += -16; *(u64 *)(r10 -16) = -1; *(u64 *)(r10 -8) = -1; r2 = %d; r3 = %#x ll; call %s;"
@@ -292,7 +292,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// What is printed is read back as the same instruction.
+// A printed instruction is read back as the same instruction.
 func TestDisassemblyReadsBack(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
@@ -318,7 +318,7 @@ func TestDisassemblyReadsBack(t *testing.T) {
 
 var noise = regexp.MustCompile(`<\w+>$|\s+|\+0x0|#.*`)
 
-// And it is what others print: llvm-objdump is the witness.
+// And the print equals that of llvm-objdump.
 func TestDisassemblyAgainstObjdump(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "prog.o")
 	if err := os.WriteFile(file, clang(t, "testdata/top.bpf.c", "v3"), 0o600); err != nil {

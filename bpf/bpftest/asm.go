@@ -1,5 +1,5 @@
-// Package bpftest is for the tests of those who check, run or compile eBPF: an
-// assembler for readable cases, and a generator of random programs.
+// Package bpftest helps to test packages that check, run or compile eBPF: an assembler for readable
+// cases, and a generator of random programs.
 package bpftest
 
 import (

@@ -6,8 +6,7 @@ import (
 	"kprobe/bpf"
 )
 
-// Maps are a map of each kind, small so that their limits are met: what Random's
-// programs use.
+// Maps returns a map of each kind for Random's programs, small so that their limits are met.
 func Maps() []*bpf.MapSpec {
 	return []*bpf.MapSpec{
 		{Name: "array", Type: bpf.Array, KeySize: 4, ValueSize: 64, MaxEntries: 4},
@@ -471,7 +470,7 @@ func (g *generator) mapStatement() {
 		g.emit(movImm(bpf.R2, size), movImm(bpf.R3, 0))
 		g.callHelper(bpf.FnRingbufReserve)
 		at := g.ifNull()
-		// What the ring held before is not the program's.
+		// The ring's earlier content does not belong to the program.
 		for off := int16(0); off < int16(size); off += 8 {
 			g.emit(bpf.Insn{Op: bpf.ClassSTX | bpf.ModeMem | bpf.SizeDW, Dst: bpf.R0, Src: g.pick(bpf.R7, bpf.R8), Off: off})
 		}

@@ -26,7 +26,8 @@
 //
 // The index is HdrBuckets buckets of one cache line:
 //
-//	0   u32 lock        who inserts, replaces or deletes a key whose home this is: the process's id << LockSlotBits | slot + 1
+//	0   u32 lock        the thread that inserts, replaces or deletes a key whose home this is:
+//	                    the process's id << LockSlotBits | slot + 1
 //	4   u32 hand        LRU: where the search for a victim goes on
 //	8   u32 tag[8]      of element bucket*8+i: TagFree, TagBusy, or its key's tag
 //	40  u8  used[8]     LRU: 1 since the element was looked up
@@ -41,10 +42,11 @@
 // address. As with the kernel's preallocated maps, the element may be deleted
 // and taken by another key while the value is in use.
 //
-// Update and delete take the home's lock, LockTries attempts of cmpxchg from 0, some milliseconds, else -EBUSY: a thread
-// that is stopped inside for longer makes others fail, never wait; one that a signal's handler has interrupted inside
-// fails at once in the handler. A process that was killed under the lock has its
-// id there. One key has one home, so no key is ever twice in the map. Under the lock:
+// Update and delete take the home's lock, LockTries attempts of cmpxchg from 0, some milliseconds,
+// else -EBUSY: a thread that is stopped inside for longer makes others fail, never wait; one that a
+// signal's handler has interrupted inside fails at once in the handler. A process that was killed
+// under the lock has its id there. One key has one home, so no key is ever twice in the map. Under
+// the lock:
 //
 //   - the key is there: replace the value in place, or delete: cmpxchg its tag to
 //     TagFree (a failure means that it was evicted just now: -ENOENT).
@@ -55,7 +57,7 @@
 //     element with used = 1 gets 0 and another chance, the first with 0 is taken by
 //     cmpxchg of its tag to TagBusy. After 2*BucketSlots steps without one: -EBUSY.
 //
-// Tags change by cmpxchg, except that who set TagBusy stores what follows. An
+// Tags change by cmpxchg, except that the thread that set TagBusy stores the tag that follows. An
 // LRU hash has as many elements as MaxEntries, rounded up to whole buckets: it
 // evicts when both of a key's buckets are full.
 //
@@ -63,7 +65,7 @@
 //
 // Each thread slot has a ring of its own: HdrSlotStride bytes of RingHead and
 // HdrRingSize bytes (a power of two) of data. The thread alone writes, the controller alone
-// reads; nothing is locked and nobody waits. Pages that no thread wrote to do not exist.
+// reads; nothing is locked and no side waits. Pages that no thread wrote to do not exist.
 //
 //	0   u64 head    bytes ever reserved: written by the thread
 //	8   u64 lost    records that found no room: written by the thread
@@ -82,7 +84,7 @@
 // HdrRingSize, nothing is written but lost+1, and the answer is NULL (output: -EAGAIN;
 // perf: -ENOSPC). Order: record word with RecordBusy, then head. Submit and discard store the
 // record's word without RecordBusy. A reader stops at head or at a busy record.
-// What takes more than half of a ring may not fit even in an empty one.
+// A record of more than half of a ring may not fit even in an empty one.
 //
 // The order of records of different threads is not told; put a time into the record.
 //

@@ -12,13 +12,14 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Missing is the first of the helpers' numbers that no helper has: a call of one stands where a program uses what is
-// not here. See Types.Lacks.
+// Missing is the first of the helpers' numbers that no helper has: a call of one stands where a
+// program uses what is not here. See Types.Lacks.
 const Missing = 0xbad3000
 
-// Relocate applies CO-RE relocations, in insns too: the fields of struct pt_regs, whose words are named, and of what
-// is among the target's types. A program that asks whether there is something, and is told no, may use it all the same
-// where it never comes to; one that does not ask is refused.
+// Relocate applies CO-RE relocations, in insns too: the fields of struct pt_regs, whose words are
+// named, and of what is among the target's types. A program that asks whether there is something,
+// and is told no, may use it all the same where it never comes to; one that does not ask is
+// refused.
 func Relocate(insns asm.Instructions, words []string, target *Types) (asm.Instructions, error) {
 	var relos []*btf.CORERelocation
 	var at []*asm.Instruction
@@ -111,8 +112,8 @@ func specOf(relos []*btf.CORERelocation, words []string, target *Types) (*btf.Sp
 	return b.Spec()
 }
 
-// ptRegs is what the context looks like to the kernel's own headers, whose names
-// have no r in front, or to those for users.
+// ptRegs is the type of the context. The kernel's own headers have names without an r in front,
+// those for users have it.
 func ptRegs(words []string, kernel bool) btf.Type {
 	long := &btf.Int{Name: "unsigned long", Size: 8}
 	regs := &btf.Struct{Name: "pt_regs", Size: uint32(8 * len(words))}

@@ -8,9 +8,9 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Named is the structure or union of that name, as an object's debug information (clang -g) has it, in
-// the words of BTF, which has only what variables, maps and functions are made of. nil where there is none.
-// Errors: the information is damaged.
+// Named is the structure or union of that name, as an object's debug information (clang -g) has it,
+// in the words of BTF, which has only what variables, maps and functions are made of. nil where
+// there is none. Errors: the information is damaged.
 func Named(r io.ReaderAt, name string) (btf.Type, error) {
 	info, err := debugInfo(r)
 	if err != nil || info == nil {
@@ -97,8 +97,8 @@ func structureOf(t dwarf.Type) *dwarf.StructType {
 	return nil
 }
 
-// debugInfo is an object's debug information. The library's own way to it knows no relocations of eBPF; they
-// are of sections that begin at 0, and so leave all as it is.
+// debugInfo is an object's debug information. The library's own way to it knows no relocations of
+// eBPF; they are of sections that begin at 0, and so leave all as it is.
 func debugInfo(r io.ReaderAt) (*dwarf.Data, error) {
 	f, err := elf.NewFile(r)
 	if err != nil {
@@ -136,7 +136,8 @@ func debugInfo(r io.ReaderAt) (*dwarf.Data, error) {
 // converter makes types of BTF; a type that is made of itself is made once.
 type converter struct{ made map[dwarf.Type]btf.Type }
 
-// maxNested is how deep types are made of others: damaged information may have one that is made of itself.
+// maxNested bounds how deep types are nested: damaged information may have a type that is made of
+// itself.
 const maxNested = 32
 
 func (c *converter) convert(t dwarf.Type, depth int) btf.Type {

@@ -1,5 +1,5 @@
-// Package object makes eBPF objects such as the library that reads them understands them, and such as they
-// are where there is no kernel.
+// Package object makes eBPF objects such as the library that reads them understands them, and such
+// as they are where there is no kernel.
 package object
 
 import (
@@ -16,8 +16,8 @@ import (
 // KconfigName is the section of what libbpf knows of the kernel that it loads for.
 const KconfigName = ".kconfig"
 
-// kconfigValues is what programs are told when they ask: what holds where they run. A
-// version is that whose helpers are here.
+// kconfigValues are the answers to programs that ask for the kernel's configuration: they are true
+// for the place where the programs run. The version is one whose helpers are here.
 var kconfigValues = map[string]uint64{
 	"CONFIG_HZ":                 250, // of bpf_jiffies64
 	"LINUX_HAS_BPF_COOKIE":      1,
@@ -25,8 +25,8 @@ var kconfigValues = map[string]uint64{
 	"LINUX_KERNEL_VERSION":      6<<16 | 1<<8,
 }
 
-// Kconfig is the value of an object's .kconfig, nil where it has none. Of settings that are not known, weak ones are 0: so they
-// are in a kernel that was made without them.
+// Kconfig is the value of an object's .kconfig, nil where it has none. Of settings that are not
+// known, weak ones are 0: so they are in a kernel that was made without them.
 func Kconfig(types *btf.Spec, weak map[string]bool) ([]byte, error) {
 	var section *btf.Datasec
 	if types == nil || types.TypeByName(KconfigName, &section) != nil {
@@ -49,9 +49,10 @@ func Kconfig(types *btf.Spec, weak map[string]bool) ([]byte, error) {
 	return value, nil
 }
 
-// Readable is an object as the library that reads it understands it. That one has no weak maps,
-// as usdt.bpf.h defines, nor weak settings; and does not tell which setting an instruction
-// loads: where in the section that is, is written into the instruction. The names of what was weak are told, too.
+// Readable is an object as the library that reads it understands it. That one has no weak maps, as
+// usdt.bpf.h defines, nor weak settings; and does not tell which setting an instruction loads:
+// where in the section that is, is written into the instruction. The names of what was weak are
+// told, too.
 func Readable(r io.ReaderAt, types *btf.Spec) (_ io.ReaderAt, weak map[string]bool, err error) {
 	object, err := io.ReadAll(io.NewSectionReader(r, 0, maxSection))
 	if err != nil {
@@ -79,7 +80,8 @@ func Readable(r io.ReaderAt, types *btf.Spec) (_ io.ReaderAt, weak map[string]bo
 	return bytes.NewReader(object), weak, nil
 }
 
-// InsteadOf says what to do about what the library that reads objects refuses, "" where nobody knows.
+// InsteadOf says what to do about an error of the library that reads objects; "" where that is not
+// known.
 func InsteadOf(err error) string {
 	switch text := err.Error(); {
 	case strings.Contains(text, "initializing BTF map definitions"):

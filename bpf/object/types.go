@@ -11,19 +11,20 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Types are those that files of a target have in their debug information.
+// Types are the types in the debug information of a target's files.
 type Types struct {
 	own   []btf.Type // before the files'
 	files []io.ReaderAt
 	read  []*types
 
-	missing []string // what programs use that is not here, in sentences
+	missing []string // types that programs use and that are not here, in sentences
 }
 
 // NewTypes looks at no file before it is asked. The types of own come first.
 func NewTypes(own []btf.Type, files []io.ReaderAt) *Types { return &Types{own: own, files: files} }
 
-// Lack is the number of a helper that stands where a program uses something that is not here, which a sentence says.
+// Lack is the number of a helper that stands where a program uses something that is not here, which
+// a sentence says.
 func (t *Types) Lack(sentence string) int32 {
 	k := slices.Index(t.missing, sentence)
 	if k < 0 {
@@ -48,8 +49,9 @@ type types struct {
 	made converter
 }
 
-// Named are the different types of that name, as BTF: a program's files may each have its own. Files without
-// debug information have none. Errors: a file is none of a program's, or its information is damaged.
+// Named are the different types of that name, as BTF: a program's files may each have its own.
+// Files without debug information have none. Errors: a file is none of a program's, or its
+// information is damaged.
 func (t *Types) Named(name string) (all []btf.Type, err error) {
 	for _, own := range t.own {
 		if own.TypeName() == name {
@@ -110,7 +112,7 @@ func readTypes(r io.ReaderAt) (*types, error) {
 	}
 }
 
-// shape is all of a type that matters to who reads it, in a text.
+// shape is a text with everything of a type that matters to its readers.
 func shape(t btf.Type) string {
 	var b strings.Builder
 	members := func(kind string, size uint32, all []btf.Member) {

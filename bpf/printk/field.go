@@ -8,7 +8,7 @@ import (
 // MaxField is the greatest width of a conversion.
 const MaxField = 64
 
-// Field is what a conversion asks for, of those that bpf_snprintf has.
+// Field is one conversion of a format, of those that bpf_snprintf has.
 type Field struct {
 	Verb        byte // 'd', 'u', 'x', 'X', 'c' or 's'
 	Long        bool // of 64 bits
@@ -17,7 +17,8 @@ type Field struct {
 	Width       int
 }
 
-// Field reads a conversion, false for one that the kernel's helper does not know, or that there is not here.
+// Field reads a conversion, false for one that the kernel's helper does not know, or that there is
+// not here.
 func (c *Conversion) Field(word int) (f Field, ok bool) {
 	f.Verb = c.Verb
 	how := strings.TrimLeft(c.How, "0+- ")

@@ -1,5 +1,5 @@
-// Package printk puts formats of bpf_trace_printk and its like into words, and reads what programs have
-// written for them.
+// Package printk puts formats of bpf_trace_printk and its like into words, and reads what programs
+// have written for them.
 package printk
 
 import (
@@ -9,8 +9,9 @@ import (
 	"unicode"
 )
 
-// What trace_printk and trace_vprintk write into the trace ring: the values, the format's bytes, padded to 8,
-// and for each %s the text that its value points to. It is put into words when read.
+// The record that trace_printk and trace_vprintk write into the trace ring: the values, the
+// format's bytes, padded to 8, and for each %s the text that its value points to. The reader makes
+// the text of it.
 const (
 	Thread = 0  // u32: the tid
 	Len    = 4  // u32: of the format, its NUL included
@@ -18,7 +19,7 @@ const (
 	Texts  = 12 // u32: of texts
 	Args   = 16 // u64[Count]
 
-	Text = 128 // bytes of each text, its NUL included; what could not be read is a NUL and a 1
+	Text = 128 // bytes of each text, its NUL included; a text that could not be read is a NUL and a 1
 )
 
 // Line is one of trace_printk or trace_vprintk before it is put into words.
@@ -84,11 +85,11 @@ func textsOf(format string, n int) (texts int) {
 type Conversion struct {
 	Before, How string
 	Verb        byte
-	Tail        string // what stands behind the verb and belongs to it
+	Tail        string // text behind the verb that belongs to it
 }
 
-// Conversions goes over those of a format. What follows a cut one is text. Pointers to text, as the
-// kernel has them (%pks, %pus), are 's'.
+// Conversions goes over the conversions of a format. The text behind a cut one is text. Pointers to
+// text, as the kernel has them (%pks, %pus), are 's'.
 func Conversions(format string) func(yield func(Conversion) bool) {
 	return func(yield func(Conversion) bool) {
 		before := ""
@@ -168,7 +169,7 @@ func (c *Conversion) write(b *strings.Builder, v uint64) {
 	}
 }
 
-// CString is what stands before the NUL.
+// CString is the text before the NUL.
 func CString(b []byte) string {
 	text, _, _ := strings.Cut(string(b), "\x00")
 	return text

@@ -9,39 +9,39 @@ import (
 // Tnum has known bits: where Mask is 0, the bit is Value's. Value&Mask is 0.
 type Tnum struct{ Value, Mask uint64 }
 
-// Add is what is known of the sum, modulo 1<<64.
+// Add returns the known bits of the sum, modulo 1<<64.
 func (t Tnum) Add(o Tnum) Tnum {
 	sv := t.Value + o.Value
 	mu := (t.Mask + o.Mask + sv) ^ sv | t.Mask | o.Mask // bits that a carry may reach
 	return Tnum{sv &^ mu, mu}
 }
 
-// Sub is what is known of t-o, modulo 1<<64.
+// Sub returns the known bits of t-o, modulo 1<<64.
 func (t Tnum) Sub(o Tnum) Tnum {
 	dv := t.Value - o.Value
 	mu := (dv + t.Mask) ^ (dv - o.Mask) | t.Mask | o.Mask
 	return Tnum{dv &^ mu, mu}
 }
 
-// And is what is known of the bits that both have.
+// And returns the known bits of t&o.
 func (t Tnum) And(o Tnum) Tnum {
 	v := t.Value & o.Value
 	return Tnum{v, (t.Value | t.Mask) & (o.Value | o.Mask) &^ v}
 }
 
-// Or is what is known of the bits that either has.
+// Or returns the known bits of t|o.
 func (t Tnum) Or(o Tnum) Tnum {
 	v := t.Value | o.Value
 	return Tnum{v, (t.Mask | o.Mask) &^ v}
 }
 
-// Xor is what is known of the bits that one of the two has.
+// Xor returns the known bits of t^o.
 func (t Tnum) Xor(o Tnum) Tnum {
 	mu := t.Mask | o.Mask
 	return Tnum{(t.Value ^ o.Value) &^ mu, mu}
 }
 
-// Mul adds up the partial products; what is unknown of each spreads by carries.
+// Mul adds up the partial products; unknown bits of each spread by carries.
 func (t Tnum) Mul(o Tnum) Tnum {
 	sum := Tnum{t.Value * o.Value, 0}
 	unknown := Tnum{}
@@ -69,7 +69,7 @@ func (t Tnum) Signed(n int) Tnum {
 	return Tnum{uint64(int64(t.Value<<by) >> by), uint64(int64(t.Mask<<by) >> by)}
 }
 
-// Meet is what both know; ok is false where no number fits both.
+// Meet joins the knowledge of both about one number; ok is false where no number fits both.
 func (t Tnum) Meet(o Tnum) (Tnum, bool) {
 	mu := t.Mask & o.Mask
 	return Tnum{(t.Value | o.Value) &^ mu, mu}, (t.Value^o.Value)&^(t.Mask|o.Mask) == 0

@@ -2,10 +2,10 @@ package verify
 
 import "kprobe/bpf"
 
-// What of a state can still matter: the verifier walks every path, and a path ends
-// early where it meets a state that was already found safe. Two states that differ
-// only in what nobody will read are the same, and a number that never decides
-// anything (whether a jump is taken, where a pointer points) is the same as any other.
+// Which parts of a state can still matter. The verifier walks every path, and a path ends early
+// where it meets a state that was already found safe. Two states are the same if they differ only
+// in parts that will not be read. A number that never decides anything (whether a jump is taken,
+// where a pointer points) is the same as any other.
 
 // regset is a set of registers, and above them of the 8-byte stack words (bit 11 is
 // the word below R10) that are loaded back as a whole, by R10 and a constant.
@@ -43,7 +43,7 @@ func stackWord(base uint8, i bpf.Insn) int {
 
 func word(n int) regset { return regset{words: 1 << n} }
 
-// flow is what holds just before each instruction.
+// flow holds the facts that are true just before each instruction.
 type flow struct {
 	live  []regset // will be read before it is written
 	exact []regset // and what it holds may decide something

@@ -132,7 +132,7 @@ func (v *verifier) load(s *state, pc int, i bpf.Insn) (got value, err error) {
 			return got, err
 		}
 	case isValue:
-		// What is read-only is known.
+		// The content of read-only memory is known.
 		m := v.p.Maps[x.index]
 		if m.Flags&bpf.FlagReadOnly != 0 && m.Type == bpf.Array && m.MaxEntries == 1 && hi-lo == int64(i.Size()) &&
 			len(m.Contents) == 1 && hi <= int64(len(m.Contents[0].Value)) {
@@ -437,7 +437,7 @@ func (v *verifier) suits(pc int, h *bpf.Helper, m *bpf.MapSpec) error {
 		return v.p.Refuse(pc, "%s %s", h.Name, m.Unfit())
 	}
 	if m.Type == bpf.StackTrace && h.ID == bpf.FnMapLookupElem && m.Flags&bpf.FlagReadOnly != 0 {
-		return nil // a trace is found again by what it holds, so nobody may write there
+		return nil // a trace is found again by its content, so it may not be written
 	}
 	for _, t := range takes[h.ID] {
 		if t == m.Type {
@@ -475,7 +475,7 @@ func (v *verifier) memory(s *state, pc int, r uint8, size int64, certain, fills,
 	return nil
 }
 
-// note adds a call to the proof: what is not the same on every path is not known.
+// note adds a call to the proof. A fact that is not the same on every path counts as unknown.
 func (v *verifier) note(pc int, c *bpf.HelperCall, inContext bool) error {
 	old := v.proof.Calls[pc]
 	if old == nil {
@@ -498,7 +498,7 @@ func (v *verifier) note(pc int, c *bpf.HelperCall, inContext bool) error {
 	return nil
 }
 
-// answers is what a helper may give; size is that of the memory it was given.
+// answers is the set of a helper's possible results; size is that of the memory it was given.
 func answers(id int32, size int64) scalar {
 	switch id {
 	case bpf.FnKtimeGetNs, bpf.FnKtimeGetBootNs, bpf.FnKtimeGetCoarseNs, bpf.FnGetCurrentPidTgid, bpf.FnGetCurrentUidGid, bpf.FnGetCurrentTask, bpf.FnGetFuncIP, bpf.FnGetAttachCookie:

@@ -9,13 +9,12 @@ import (
 	"kprobe/bpf/tnum"
 )
 
-// What the verifier knows of a number: which of its bits, and between which
-// bounds it lies, read as unsigned and as signed, as 64 bits and as the low 32.
-// Each view catches what another cannot say; settle lets them sharpen each other.
-// Every operation is sound: what it says of the result holds for all numbers that its
-// operands may be. scalar_test.go holds that with random numbers.
+// The verifier's knowledge of a number: which of its bits are known, and between which bounds it
+// lies, read as unsigned and as signed, as 64 bits and as the low 32. Each view catches a case that
+// another cannot express; settle lets them sharpen each other. Every operation is sound: its result
+// holds for all numbers that its operands may be. scalar_test.go holds that with random numbers.
 
-// scalar is a set of numbers: those that fit all of it.
+// scalar is a set of numbers: all that satisfy every field.
 type scalar struct {
 	t            tnum.Tnum
 	umin, umax   uint64
@@ -151,8 +150,8 @@ func (s scalar) sign(n int) scalar {
 	return r
 }
 
-// aluScalar is what an arithmetic instruction makes of numbers; Neg and End have
-// their operand in a.
+// aluScalar computes an arithmetic instruction on sets of numbers; Neg and End have their operand
+// in a.
 func aluScalar(i bpf.Insn, a, b scalar) scalar {
 	if a.isConst() && b.isConst() && i.Alu() != bpf.Neg && i.Alu() != bpf.End {
 		return constant(i.Result(a.t.Value, b.t.Value))

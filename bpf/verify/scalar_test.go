@@ -67,7 +67,7 @@ func has(s *scalar, v uint64) bool {
 	return s.holds(&c)
 }
 
-// What the verifier says of a result holds for every number that may come.
+// The verifier's bounds of a result hold for every number that may come.
 func TestScalarIsSound(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	ops := []uint8{bpf.Add, bpf.Sub, bpf.Mul, bpf.Div, bpf.Or, bpf.And, bpf.Lsh, bpf.Rsh, bpf.Neg, bpf.Mod, bpf.Xor, bpf.Mov, bpf.Arsh, bpf.End}
@@ -97,7 +97,7 @@ func TestScalarIsSound(t *testing.T) {
 	}
 }
 
-// What a jump says of its operands holds for those that take it.
+// A jump's conclusions about its operands hold for all numbers that take it.
 func TestRefineIsSound(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	n := 400000
@@ -122,7 +122,7 @@ func TestRefineIsSound(t *testing.T) {
 	}
 }
 
-// And it says enough: what programs do to bound an index.
+// And it is precise enough for the ways in which programs bound an index.
 func TestScalarIsPrecise(t *testing.T) {
 	imm := func(op uint8, class uint8, v int32) bpf.Insn { return bpf.Insn{Op: op | class, Imm: v} }
 	jump := func(s scalar, op, class uint8, v uint64, taken bool) scalar {

@@ -2,7 +2,7 @@ package verify
 
 import "kprobe/bpf"
 
-// kind is what a register holds.
+// kind is the sort of thing that a register holds.
 type kind uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	isData   // in size bytes of the call's private data
 )
 
-// value is what the verifier knows of a register.
+// value is the verifier's knowledge of a register.
 type value struct {
 	kind  kind
 	null  bool   // a pointer that may also be 0
@@ -24,8 +24,8 @@ type value struct {
 	index int    // of the map or frame
 	size  int64  // of the record, or the private data
 
-	// Values of one id are the same number, or the same pointer: what a
-	// comparison tells of one holds for all. 0 is nobody's.
+	// Values of one id are the same number, or the same pointer: what a comparison tells of one
+	// holds for all. 0 stands for no id.
 	id  uint32
 	ref uint32 // which record
 }
@@ -34,7 +34,7 @@ func (v *value) pointer() bool { return v.kind > isNumber }
 
 func number(s scalar) value { return value{kind: isNumber, num: s} }
 
-// What a byte of the stack holds.
+// The kinds of a byte of the stack.
 const (
 	byteNothing = iota
 	byteData    // some number's
@@ -81,7 +81,7 @@ type record struct {
 	slot int // of the call that reserved it
 }
 
-// state is what is known at one point of one path.
+// state is the verifier's knowledge at one point of one path.
 type state struct {
 	pc      int
 	frames  []*callFrame
@@ -91,8 +91,8 @@ type state struct {
 
 func (s *state) top() *callFrame { return s.frames[len(s.frames)-1] }
 
-// pool keeps frames that nobody needs any more for the next states: they are most
-// of what the verifier allocates.
+// pool keeps frames that are not needed any more for the next states: they are most of what the
+// verifier allocates.
 type pool []*callFrame
 
 // clone copies a state. Of its stacks it copies what programs were seen to use: the rest is empty.
@@ -119,7 +119,7 @@ func (v *verifier) frame() *callFrame {
 	return g
 }
 
-// used is how many words of a frame's stack anything was put into.
+// used is the number of words of a frame's stack that may have been written.
 func (v *verifier) used(f *callFrame) int { return (v.proof.Funcs[f.fn].Stack + 7) / 8 }
 
 func (p *pool) free(s *state) {

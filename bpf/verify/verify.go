@@ -1,7 +1,7 @@
-// Package verify proves that a program of package bpf can do no harm, before it runs in somebody
-// else's process. Read verify.go (the walk over a program's paths) first; then state.go and scalar.go
-// (what is known on a path), mem.go (memory and helpers), flow.go (what of it matters) and check.go
-// (instructions one by one).
+// Package verify proves that a program of package bpf can do no harm, before it runs in another
+// process. Read verify.go (the walk over a program's paths) first; then state.go and scalar.go
+// (what is known on a path), mem.go (memory and helpers), flow.go (which parts of it matter) and
+// check.go (instructions one by one).
 package verify
 
 import (
@@ -11,7 +11,8 @@ import (
 	"kprobe/bpf"
 )
 
-// MaxStates is how many instructions are walked, over all paths, before a program is given up.
+// MaxStates is the number of instructions that are walked, over all paths, before a program is
+// given up.
 const MaxStates = 1000000
 
 // Program proves that a program ends, that it touches nothing but its context,
@@ -126,9 +127,10 @@ func (v *verifier) walk(s *state, from *checkpoint) error {
 				if !v.flow.covers(c.state, s) {
 					continue
 				}
-				// What is open leads here. A loop through MayGoto ends: what may happen from here on is
-				// being looked at. What cannot be shown of a controller's program is that it ends: that it does no
-				// harm follows from the state that was met, as long as that does none.
+				// A path that is still open leads here. A loop through MayGoto ends, and what may
+				// happen from here on is being looked at. For a controller's program it cannot be
+				// shown that it ends. That it does no harm follows from the state that was met, as
+				// long as that does none.
 				if c.open == 0 || s.rounds > c.rounds || v.p.Kind == bpf.Controller {
 					v.free(s)
 					from.ended()
@@ -171,8 +173,9 @@ func (v *verifier) walk(s *state, from *checkpoint) error {
 	}
 }
 
-// widen forgets, at a MayGoto that has been met often, what numbers are that changed since: else each
-// round of a loop would be a state of its own. What is compared with a bound gets it back there.
+// widen forgets, at a MayGoto that has been met often, the numbers that have changed since. Else
+// each round of a loop would be a state of its own. A number that is compared with a bound gets its
+// bound back there.
 func (v *verifier) widen(s *state) {
 	if v.rounds[s.pc]++; v.rounds[s.pc] <= exactRounds || len(v.seen[s.pc]) == 0 {
 		return

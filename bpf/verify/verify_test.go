@@ -234,8 +234,8 @@ const everyOp = `
 	gotol a
 	a: exit`
 
-// What the proof says of a call holds on every path, also on those that were not
-// walked because a like one was.
+// The proof's facts about a call hold on every path, also on those that were not walked because a
+// like one was.
 func TestProofIsOfAllPaths(t *testing.T) {
 	const update = "*(u64 *)(r10 -8) = 1; *(u64 *)(r10 -24) = 0; *(u64 *)(r10 -16) = 0; r1 = map start; r2 = r10; r2 += -8; r3 = r10; r3 += -24; call map_update_elem; r0 = 0; exit"
 	for _, tt := range []struct {
