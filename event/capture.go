@@ -25,8 +25,8 @@ const (
 	user
 )
 
-// Context is what a capture may look at, and the room that it works in. It is
-// reused from hit to hit, by one goroutine at a time.
+// Context holds the things that a capture may look at, and the room that it works in. It is reused
+// from hit to hit, by one goroutine at a time.
 type Context struct {
 	// Regs are the registers at the hit; at a return probe those at the
 	// return, where $retval is right.
@@ -81,10 +81,10 @@ const (
 // Run captures the arguments at a hit. See AppendTo.
 func (c *Capture) Run(ctx *Context) []Value { return c.AppendTo(nil, ctx) }
 
-// AppendTo captures the arguments at a hit and appends them, one value for
-// each. It never fails: what cannot be read is a Value with Fault set. It
-// allocates for text, and where dst lacks room; the room that dst has, and the
-// arrays of values left in it from an earlier hit, are used again.
+// AppendTo captures the arguments at a hit and appends them, one value for each. It never fails: an
+// argument that cannot be read is a Value with Fault set. It allocates for text, and where dst
+// lacks room; the room that dst has, and the arrays of values left in it from an earlier hit, are
+// used again.
 func (c *Capture) AppendTo(dst []Value, ctx *Context) []Value {
 	for i := range ctx.blocks {
 		ctx.blocks[i].state = unread // the target has run since

@@ -295,9 +295,9 @@ func machines() []*arch.Arch {
 	return []*arch.Arch{arch.AMD64, &narrow, &big}
 }
 
-// checkCapture makes definitions of data; those that compile must capture what
-// the reference evaluates, and print it as valid text and JSON. It returns how
-// many arguments compiled.
+// checkCapture makes definitions of data. A definition that compiles must capture the same values
+// as the reference evaluates, and print them as valid text and JSON. It returns how many arguments
+// compiled.
 func checkCapture(t *testing.T, data []byte) int {
 	t.Helper()
 	g := generator{data}

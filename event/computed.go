@@ -13,8 +13,9 @@ type computed struct {
 	a, b *fetch // b is nil where there is one
 }
 
-// Operations are those that a spec.Compute names, with how many numbers each is of, as DWARF has them: on 64 bits, div and the comparisons
-// with a sign, mod without. Shifts are by the lower 6 bits.
+// operations lists the operations of a spec.Compute, with the number of operands of each. They are
+// DWARF's: on 64 bits, div and the comparisons with a sign, mod without. Shifts are by the lower 6
+// bits.
 var operations = map[string]int{"load": 1, "abs": 1, "neg": 1, "not": 1, "and": 2, "or": 2, "xor": 2, "plus": 2, "minus": 2, "mul": 2, "div": 2, "mod": 2,
 	"shl": 2, "shr": 2, "shra": 2, "eq": 2, "ne": 2, "lt": 2, "le": 2, "gt": 2, "ge": 2}
 

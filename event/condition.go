@@ -9,16 +9,16 @@ import (
 	"kprobe/spec"
 )
 
-// A condition is worked out with numbers of 64 bits, as C does with long: each argument is
-// extended from its own size by its own sign. Two operands are compared, divided and shifted as
-// unsigned numbers if one of them is an unsigned one of 64 bits. With a floating-point number they are such.
+// A condition is worked out with numbers of 64 bits, as C does with long: each argument is extended
+// from its own size by its own sign. Two operands are compared, divided and shifted as unsigned
+// numbers if one of them is an unsigned one of 64 bits. With a floating-point number they are such.
 // A comparison with what could not be read does not hold, nor does one with what was divided by 0.
 
 // Condition decides which hits count.
 type Condition struct {
 	Expr *spec.Expr
 
-	// Leaf are those of its expressions that are values: indexes of arguments, or LeafTID and LeafPID.
+	// Leaf maps the expressions that are values to indexes of arguments, or to LeafTID and LeafPID.
 	Leaf map[*spec.Expr]int
 }
 
@@ -40,7 +40,7 @@ func CompileIf(args []spec.Arg, shown int, cond *Condition, a *arch.Arch, r Reso
 	return c, c.check(cond.Expr)
 }
 
-// Shown is how many of the arguments events have.
+// Shown is the number of arguments that events have. The others are for the condition alone.
 func (c *Capture) Shown() int {
 	if c.cond == nil {
 		return len(c.fetches)
@@ -51,7 +51,7 @@ func (c *Capture) Shown() int {
 // Condition is the capture's condition; nil for none.
 func (c *Capture) Condition() *Condition { return c.cond }
 
-// Kind is what an expression of a condition is.
+// Kind is the sort of value that an expression of a condition has.
 type Kind uint8
 
 const (
@@ -62,7 +62,7 @@ const (
 
 var comparisons = []string{"==", "!=", "<", "<=", ">", ">=", "~"}
 
-// KindOf is what an expression of a condition is.
+// KindOf is the kind of an expression of a condition.
 func (c *Capture) KindOf(e *spec.Expr) Kind {
 	if k, ok := c.cond.Leaf[e]; ok {
 		if k >= 0 && (isText(c.fetches[k].typ.Base) || c.fetches[k].src == LoadText) {

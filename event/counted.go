@@ -8,10 +8,10 @@ import (
 	"kprobe/spec"
 )
 
-// What languages call a string, a slice or a vector is memory elsewhere, and how much of it there is. No more of it is
-// read than the definition's type takes: the target may say anything.
+// A language's string, slice or vector says where its elements are, and how many. No more of them
+// is read than the definition's type takes: the target may say anything.
 
-// most is how many elements, or bytes of text, are read of what is counted.
+// most is the largest number of elements, or bytes of text, that is read of a counted value.
 func most(t *spec.Type) int {
 	if t.Array != 0 {
 		return t.Array

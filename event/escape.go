@@ -5,12 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// What a target puts into its strings ends on somebody's terminal. So bytes
-// that are not UTF-8, and characters that do not print (controls, escape
-// sequences, direction marks), are written as \xNN, a byte each. A backslash
-// stands for itself, as in the kernel's lines, except one that would read as
-// such an escape: it becomes \x5c. Nothing is lost: taking every \xNN back
-// gives the original bytes.
+// A target's strings end on a terminal. So bytes that are not UTF-8, and characters that do not
+// print (controls, escape sequences, direction marks), are written as \xNN, a byte each. A
+// backslash stands for itself, as in the kernel's lines, except one that would read as such an
+// escape: it becomes \x5c. Nothing is lost: taking every \xNN back gives the original bytes.
 
 const hexDigits = "0123456789abcdef"
 
@@ -41,8 +39,8 @@ func appendText(dst []byte, s string) []byte {
 	return dst
 }
 
-// appendJSONText appends s as a JSON string. What is UTF-8 comes back exactly
-// from any JSON reader; other bytes are \xNN in the text that it gives.
+// appendJSONText appends s as a JSON string. UTF-8 comes back exactly from any JSON reader; other
+// bytes are \xNN in the text that it gives.
 func appendJSONText(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	for i := 0; i < len(s); {

@@ -24,7 +24,7 @@ type Event struct {
 	Time time.Duration // CLOCK_MONOTONIC: since boot
 	CPU  int
 	PID  int    // the process
-	TID  int    // the thread: what the kernel's trace lines show as PID
+	TID  int    // the thread, as PID in the kernel's trace lines
 	Comm string // the thread's name; "" where it is not known
 
 	Group, Name string // of the event: "kprobes", "myp"
@@ -50,8 +50,8 @@ type Event struct {
 type Value struct {
 	Name string // "" for an element
 
-	// Base is how the value is read and printed, Size its width in bytes (1,
-	// 2, 4 or 8; 0 for text). They are an array's elements' as well.
+	// Base says how the value is read and printed, Size is its width in bytes (1, 2, 4 or 8; 0 for
+	// text). Of an array both are its elements'.
 	Base spec.Base
 	Size uint8
 

@@ -8,10 +8,9 @@ import (
 	"kprobe/spec"
 )
 
-// ErrTypeInfo is returned, wrapped, by Compile and FormatFile for arguments
-// that only type information can place: variables, members, $arg*, %pd, %pD.
-// Who has type information rewrites them as dereferences first, as the kernel
-// does.
+// ErrTypeInfo is returned, wrapped, by Compile and FormatFile for arguments that only type
+// information can place: variables, members, $arg*, %pd, %pD. A caller with type information
+// rewrites them as dereferences first, as the kernel does.
 var ErrTypeInfo = errors.New("needs type information")
 
 // The kernel's limits (kprobetrace.rst and what tracefs refuses).
@@ -26,7 +25,7 @@ const (
 type Resolver interface {
 	// Symbol is the address of a symbol, for @SYM.
 	Symbol(name string) (arch.Addr, error)
-	// FileOffset is where an offset of the probed file is mapped, for @+OFFS.
+	// FileOffset is the address at which an offset of the probed file is mapped, for @+OFFS.
 	FileOffset(off int64) (arch.Addr, error)
 	// Name is "symbol+0xoff/0xsize", or "" for an address in no symbol.
 	Name(addr arch.Addr) string
@@ -43,7 +42,7 @@ type fetch struct {
 	user uint32   // bit i: hop i reads the program's memory rather than the kernel's
 	sink LoadAs
 	off  uint64
-	from space // what the sink reads in
+	from space // the memory that the sink reads
 
 	count *fetch // counted: how many elements or bytes there are ...
 	end   bool   // ... or where they end
@@ -250,8 +249,8 @@ func (c *Capture) deref(f *fetch, x *spec.Fetch, depth int) error {
 	return nil
 }
 
-// finish chooses the sink. A fetch of memory has its last hop replaced by it:
-// what lies there is the value, with the type's own size, not a word.
+// finish chooses the sink. It takes the place of the last hop of a fetch of memory: the value lies
+// there, with the type's own size, and is not a word.
 func (f *fetch) finish(x *spec.Fetch) error {
 	text := isText(f.typ.Base) && f.typ.Base != spec.SymStr
 	switch x.Op {
@@ -295,7 +294,7 @@ func (f *fetch) finish(x *spec.Fetch) error {
 	return nil
 }
 
-// space is what memory a hop reads.
+// space is the sort of memory that a hop reads.
 func (f *fetch) space(hop int) space {
 	return space(f.user >> hop & 1)
 }
@@ -310,8 +309,8 @@ func isText(b spec.Base) bool {
 	return b == spec.String || b == spec.UString || b == spec.SymStr
 }
 
-// typeOf completes and checks an argument's type. What has no type is text
-// where the fetch is text, else a word in hexadecimal.
+// typeOf completes and checks an argument's type. An argument without a type is text where the
+// fetch is text, else a word in hexadecimal.
 func typeOf(arg *spec.Arg, a *arch.Arch) (spec.Type, error) {
 	t := arg.Type
 	if t.Written == "" {

@@ -7,8 +7,9 @@ import (
 	"kprobe/spec"
 )
 
-// Floating tells whether a number of a condition is a floating-point number: one of the target's, one with a point, or one computed
-// with such. They are compared and computed as C does with double.
+// Floating tells whether a number of a condition is a floating-point number: one of the target's,
+// one with a point, or one computed with such. They are compared and computed as C does with
+// double.
 func (c *Capture) Floating(e *spec.Expr) bool {
 	if k, ok := c.cond.Leaf[e]; ok {
 		return k >= 0 && c.fetches[k].typ.Base == spec.Float

@@ -8,8 +8,8 @@ import (
 	"kprobe/spec"
 )
 
-// Fold puts the parts of values together that have such: structs, and what else is read as several arguments. The
-// values that it makes share memory with those that it is given.
+// Fold puts the parts of values together that have such: structs, and what else is read as several
+// arguments. The values that it makes share memory with those that it is given.
 func Fold(args []Value) []Value {
 	for i := range args {
 		if strings.Contains(args[i].Name, spec.PartSep) {
@@ -115,7 +115,7 @@ func together(parts []Value) (v Value) {
 	return v
 }
 
-// unnamed tells the parts whose names say nothing: what is pointed at, and members of tuples.
+// unnamed tells the parts whose names say nothing: the target of a pointer, and members of tuples.
 func unnamed(name string) bool {
 	n, ok := strings.CutPrefix(name, "__")
 	return name == spec.PartValue || ok && n != "" && strings.Trim(n, "0123456789") == ""
@@ -147,8 +147,8 @@ func (v *Value) appendParts(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendJSONParts writes it as an object with its parts; with a tag, as that, or as an object that has it as its
-// only member.
+// appendJSONParts writes it as an object with its parts; with a tag, as that, or as an object that
+// has it as its only member.
 func (v *Value) appendJSONParts(dst []byte) []byte {
 	if v.Tagged {
 		if len(v.Parts) == 0 {

@@ -8,8 +8,8 @@ import (
 	"kprobe/spec"
 )
 
-// Form is what a capture's arguments mean, without the way to read them: it is data that
-// a file can keep. There is one for each argument that events have.
+// Form describes a capture's arguments without the way to read them: it is data that a file can
+// keep. There is one FormArg for each argument that events have.
 type Form []FormArg
 
 // FormArg is one argument.
@@ -22,7 +22,7 @@ type FormArg struct {
 	Mask  uint64 // ... and masked; all ones otherwise
 }
 
-// Form is that of the arguments that events have.
+// Form describes the arguments that events have.
 func (c *Capture) Form() Form {
 	form := make(Form, c.Shown())
 	for i := range form {

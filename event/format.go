@@ -106,7 +106,7 @@ func fieldType(t spec.Type) string {
 	return fmt.Sprintf("u%d", 8*t.Size)
 }
 
-// printfOf is how the kernel's printf prints the type.
+// printfOf is the conversion by which the kernel's printf prints the type.
 func printfOf(t spec.Type) string {
 	long := ""
 	if t.Size == 8 {

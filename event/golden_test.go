@@ -169,7 +169,7 @@ func TestCaptureToLine(t *testing.T) {
 	}
 }
 
-// What the captured lines do not show.
+// Forms of text that the captured lines do not show.
 func TestTextForms(t *testing.T) {
 	for _, c := range []struct {
 		e    Event

@@ -6,8 +6,8 @@ import (
 	"kprobe/spec"
 )
 
-// guard is a condition for a hop: where it does not hold, the word that the hop would start from is 0. A hop of all
-// hops' number is the sink's.
+// guard is a condition for a hop: where it does not hold, the word that the hop would start from is
+// 0. A hop of all hops' number is the sink's.
 type guard struct {
 	hop   int
 	of    *fetch
@@ -17,7 +17,7 @@ type guard struct {
 	n     int64
 }
 
-// maxGuards is how many guards an argument has at most, those of guards included.
+// maxGuards is the largest number of guards of an argument, those of guards included.
 const maxGuards = 6
 
 // guard compiles the condition of the next hop.
@@ -55,7 +55,7 @@ func (c *Capture) guard(f *fetch, g *spec.Guard) error {
 	return nil
 }
 
-// guarded is how many guards a fetch has, with those of its guards.
+// guarded counts the guards of a fetch, with those of its guards.
 func (f *fetch) guarded() (n int) {
 	if f == nil {
 		return 0

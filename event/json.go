@@ -22,13 +22,14 @@ import (
 //	              there; left out of other events, ret where there is none
 //	args          object: a member for each argument, in the definition's order
 //
-// An argument is a number for the types u, s and b (u64 and s64 may be beyond
-// 2^53: read them as integers, not as floating point); a string for x ("0x1f"),
-// char, string, symbol and a value of an enumeration that has a name; an array for arrays; for a stack an object with
-// frames (addr, func, file, source, inlined) and, where there are more, end: why; for a struct an object; for what is one of several
-// things its name or, if that has parts, an object with the name as its member; for a text or an array of which
-// only the beginning was read, an object with first, that, and of: how many bytes or elements there are; null where memory could not be
-// read. Strings are always valid UTF-8: other bytes are \xNN in their text.
+// An argument is a number for the types u, s and b (u64 and s64 may be beyond 2^53: read them as
+// integers, not as floating point); a string for x ("0x1f"), char, string, symbol and a value of an
+// enumeration that has a name; an array for arrays; for a stack an object with frames (addr, func,
+// file, source, inlined) and, where there are more, end: why; for a struct an object; for what is
+// one of several things its name or, if that has parts, an object with the name as its member; for
+// a text or an array of which only the beginning was read, an object with first, that, and of: how
+// many bytes or elements there are; null where memory could not be read. Strings are always valid
+// UTF-8: other bytes are \xNN in their text.
 func (e *Event) AppendJSON(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `{"time_ns":`...), int64(e.Time), 10)
 	dst = strconv.AppendInt(append(dst, `,"cpu":`...), int64(e.CPU), 10)

@@ -7,9 +7,9 @@ import (
 	"kprobe/spec"
 )
 
-// Load is what one compiled argument reads, for who reads elsewhere: a program in
-// the target. A word from a source, replaced by the word in memory at word + hop
-// for every hop, is the value, or says where the value is.
+// Load describes the reading of one compiled argument, for a reader elsewhere: a program in the
+// target. A word from a source is replaced by the word in memory at word + hop, for every hop. The
+// result is the value, or says where the value is.
 type Load struct {
 	Source LoadSource
 	Reg    arch.Reg // LoadReg, LoadEntry
@@ -21,7 +21,7 @@ type Load struct {
 	As    LoadAs
 	Off   uint64 // from the word to what As reads
 	Nil   bool   // where the word is 0, so is the number, or there are none
-	Nulls uint32 // bit i: where the word is 0, so is what hop i reads
+	Nulls uint32 // bit i: where the word is 0, hop i gives 0 as well
 
 	Guards []LoadGuard // in the order of their hops
 
@@ -41,8 +41,8 @@ type Load struct {
 	SignBits int // of a bit field that has a sign: how many bits; else 0
 }
 
-// LoadGuard is a condition for a hop, the one behind the last being the reading of the value: where it does not hold,
-// the word is 0 there.
+// LoadGuard is a condition for a hop, the one behind the last being the reading of the value: where
+// it does not hold, the word is 0 there.
 type LoadGuard struct {
 	Hop   int
 	Of    *Load // a number
@@ -52,7 +52,7 @@ type LoadGuard struct {
 	N     int64
 }
 
-// LoadSource is where a Load starts.
+// LoadSource is the place where a Load starts.
 type LoadSource uint8
 
 const (
@@ -62,12 +62,12 @@ const (
 	LoadComm                       // the thread's name
 	LoadText                       // nothing is read: a constant text
 	LoadData                       // where a watched access's data is
-	LoadStack                      // who called
+	LoadStack                      // the addresses of the callers
 	LoadComputed                   // Load.Op of Load.A and Load.B
 	LoadThread                     // the ids of process and thread: tgid << 32 | tid. No definition has it; filters do
 )
 
-// LoadAs is what a Load makes of its word.
+// LoadAs says how a Load turns its word into the value.
 type LoadAs uint8
 
 const (
@@ -75,7 +75,7 @@ const (
 	LoadNumber                // the Size bytes at word + Off, or elements of them
 	LoadTextAt                // the text at word + Off
 	LoadTextPtr               // the text at the pointer at word + Off, or at several
-	LoadCounted               // what lies at word + Off, as much of it as Length says
+	LoadCounted               // the bytes at word + Off, as many as Length says
 )
 
 // Loads are the capture's arguments, in order.
@@ -134,12 +134,13 @@ func (c *Capture) Names() []string {
 	return names
 }
 
-// Raw is what a Load read.
+// Raw is a value that a Load has read.
 type Raw struct {
 	Fault bool
 	Bits  uint64 // a number, as it was in memory or in the register
 	Text  string
 	Elems []Raw // of an array
 
-	// Of what is counted, Bits are how many there are, and Text is the memory of those that were read.
+	// Of what is counted, Bits are how many there are, and Text is the memory of those that were
+	// read.
 }

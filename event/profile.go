@@ -28,7 +28,7 @@ var causeNames = [Causes]string{"recursion", "no instance", "unwound", "longjmp"
 
 func (c Cause) String() string { return causeNames[c] }
 
-// Count is what became of one probe's hits.
+// Count is the numbers of one probe's hits: served, and missed by cause.
 type Count struct {
 	Name, Place string
 	Hits        uint64 // handlers ran

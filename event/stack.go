@@ -7,7 +7,8 @@ import (
 	"kprobe/spec"
 )
 
-// Frame is one function of a stack: the first is where the hit was, each other one called the one before.
+// Frame is one function of a stack: the first is where the hit was, each other one called the one
+// before.
 type Frame struct {
 	Addr    arch.Addr // where it goes on; of the first, where it is
 	Func    string    // "function+0xoff", "" where there is none
@@ -48,7 +49,8 @@ func (v *Value) appendStack(dst []byte) []byte {
 	return dst
 }
 
-// appendJSONStack appends it as an object: frames, and end where there is more than there are frames.
+// appendJSONStack appends it as an object: frames, and end where there is more than there are
+// frames.
 func (v *Value) appendJSONStack(dst []byte) []byte {
 	dst = append(dst, `{"frames":[`...)
 	for i := range v.Frames {
@@ -75,7 +77,7 @@ func (v *Value) appendJSONStack(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// stack makes a value of addresses, which somebody else will name.
+// stack makes a value of addresses, which get their names later.
 func (v *Value) stack(pcs []uint64, end string) {
 	v.Text, v.Frames = end, make([]Frame, len(pcs))
 	for i, pc := range pcs {

@@ -9,8 +9,8 @@ import (
 	"kprobe/spec"
 )
 
-// TextHeader is what stands above the lines of a trace file: events that it
-// holds, events that were captured, CPUs of the machine.
+// TextHeader is the text above the lines of a trace file: events that it holds, events that were
+// captured, CPUs of the machine.
 func TextHeader(held, written uint64, cpus int) string {
 	return fmt.Sprintf(`# tracer: nop
 #
@@ -32,10 +32,10 @@ func TextHeader(held, written uint64, cpus int) string {
 //
 //	head-144     [000] .....     3.747170: myp: (vfs_open+0x0/0x30) a=0x1
 //
-// It differs from the kernel's in three ways: the flags column (interrupts,
-// preemption) is always empty, bytes that do not print are escaped as \xNN
-// (the kernel writes them raw), and a number that could not be read is
-// "(fault)", as a string is (the kernel writes 0). A stack follows on lines of its own, " => " and a function each.
+// It differs from the kernel's in three ways: the flags column (interrupts, preemption) is always
+// empty, bytes that do not print are escaped as \xNN (the kernel writes them raw), and a number
+// that could not be read is "(fault)", as a string is (the kernel writes 0). A stack follows on
+// lines of its own, " => " and a function each.
 func (e *Event) AppendText(dst []byte) []byte {
 	dst = e.appendTask(dst)
 	dst = append(dst, " ["...)

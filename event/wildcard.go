@@ -1,7 +1,7 @@
 package event
 
-// wildcard matches a whole text with a pattern: "*" any text, "?" any byte, "[a-c]" and "[!a-c]" one of
-// some bytes, or none of them.
+// wildcard matches a whole text with a pattern: "*" any text, "?" any byte, "[a-c]" and "[!a-c]"
+// one of some bytes, or none of them.
 func wildcard(pattern, text string) bool {
 	// On a mismatch, the last asterisk takes one byte more.
 	star, at := -1, 0

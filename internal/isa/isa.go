@@ -19,7 +19,7 @@ var ErrUnknown = errors.New("unknown instruction")
 // ErrRange is returned when an address is out of an instruction's reach.
 var ErrRange = errors.New("out of reach")
 
-// Flow is what an instruction does to the program counter.
+// Flow is an instruction's effect on the program counter.
 type Flow uint8
 
 const (
@@ -37,7 +37,7 @@ const (
 	Privileged               // faults outside the kernel (hlt, iret, ...)
 )
 
-// Insn is what the planner needs to know of one instruction.
+// Insn holds the facts about one instruction that the planner needs.
 type Insn struct {
 	Len  int
 	Flow Flow
@@ -59,20 +59,20 @@ type Insn struct {
 	Pushes bool
 	Pushed arch.Reg
 
-	// Executes tells that it carries out an instruction that stands somewhere else, which it reads at Target
-	// or, if that is not known, at an address in a register (s390x: exrl, ex).
+	// Executes tells that it carries out an instruction that stands somewhere else, which it reads
+	// at Target or, if that is not known, at an address in a register (s390x: exrl, ex).
 	Executes bool
 
-	// Ends tells that a function's code ends here, whatever its size says: a table of the compiler's follows
-	// (ppc64le: one for tracebacks, which a word of zeros is in front of).
+	// Ends tells that a function's code ends here, whatever its size says: a table of the
+	// compiler's follows (ppc64le: one for tracebacks, which a word of zeros is in front of).
 	Ends bool
 
 	Monitor Monitor
 }
 
-// Monitor is what an instruction does to the monitor of the memory that a load exclusive has
-// read. Until the store exclusive, which fails where the monitor is not set any more, no
-// exception may come between, and no other access: each try would fail.
+// Monitor is an instruction's effect on the monitor of the memory that a load exclusive has read.
+// The store exclusive fails where the monitor is not set any more. So until then no exception may
+// come between, and no other access: each try would fail.
 type Monitor uint8
 
 const (
@@ -97,7 +97,7 @@ func (k Kind) String() string { return [...]string{"refuse", "copy", "emulate", 
 // Verdict is the answer of Place.
 type Verdict struct {
 	Kind   Kind
-	Reason string // for Refuse: why; for Emulate and fixed-up copies: what was done, else ""
+	Reason string // for Refuse: why; for Emulate and fixed-up copies: the work that was done, else ""
 
 	// Code, when Kind is Copy, runs at the slot address that Place was given:
 	// it does exactly what the instruction does and then goes on, by itself,
@@ -105,8 +105,8 @@ type Verdict struct {
 	// instruction's work, the rest is the jump back; Body is len(Code) where
 	// the work itself leaves (return, jump, call).
 	//
-	// Code may be set with Kind Emulate too, where both ways exist. A call's on ppc64le lacks the link, which
-	// the lifeline's handler does.
+	// Code may be set with Kind Emulate too, where both ways exist. A call's on ppc64le lacks the
+	// link, which the lifeline's handler does.
 	Code []byte
 	Body int
 
@@ -115,8 +115,8 @@ type Verdict struct {
 	// has one; the first is always {Off: 0, PC: the instruction's address}.
 	Marks []Mark
 
-	// Exits are traps in Code, in order, that stand for jumps which would not reach: whoever serves one
-	// has the thread go on where it leads.
+	// Exits are traps in Code, in order, that stand for jumps which would not reach. The server of
+	// such a trap has the thread go on where the jump leads.
 	Exits []Exit
 
 	// Emulate does the instruction on a thread's registers, the PC included.
@@ -135,7 +135,7 @@ type Exit struct {
 type Mark struct {
 	Off int       // offset of an instruction boundary in Code
 	PC  arch.Addr // the PC that the program would see at this point
-	SP  int       // what to add to the stack pointer to undo a half-done push
+	SP  int       // the number to add to the stack pointer to undo a half-done push
 
 	// Link is a register that holds this very place in the slot, because the
 	// instruction stores where it returns to (x86: syscall, in RCX), and that
@@ -144,7 +144,7 @@ type Mark struct {
 	Link    arch.Reg
 }
 
-// Fault is how the CPU refuses a byte that no program executes.
+// Fault is the way in which the CPU refuses a byte that no program executes.
 type Fault uint8
 
 const (
@@ -160,9 +160,8 @@ type Guard struct {
 	Fault Fault
 }
 
-// JumpForm is what the bytes of a jump are, for those who write one over other
-// instructions: Opcode, then a displacement of Rel bytes, the least significant
-// first, that counts from the jump's end.
+// JumpForm describes the bytes of a jump that is written over other instructions: Opcode, then a
+// displacement of Rel bytes, the least significant first, that counts from the jump's end.
 type JumpForm struct {
 	// Whole is the length of a jump that is one instruction and covers one: it is written as
 	// a whole, as Jump makes it. Of the other fields only KeepsLandings and Undo have a meaning
@@ -217,7 +216,7 @@ type ISA interface {
 	// JumpForm is nil on machines on which no jumps are planned.
 	JumpForm() *JumpForm
 
-	// Reach is how far from the code that it serves memory may lie, both ends included, so
+	// Reach is the largest distance of memory from the code that it serves, both ends included, so
 	// that every jump and address in a slot or a detour leads there and back.
 	Reach() arch.Addr
 

@@ -21,7 +21,7 @@ type library struct {
 	isa    isa.ISA
 	path   string
 	flags  []string
-	flows  []row // the first that matches the text; what none matches goes on
+	flows  []row // the first that matches the text; an instruction that none matches goes on
 	opens  string
 	closes string
 	delays string // has a delay slot
@@ -49,8 +49,8 @@ var (
 	named  = regexp.MustCompile(`(-?(?:0x)?[0-9a-f]+) <`)
 )
 
-// Whole libraries: where instructions begin, what they do to the program counter, where branches lead, and which belong to
-// a load and store exclusive.
+// Whole libraries: where instructions begin, what they do to the program counter, where branches
+// lead, and which belong to a load and store exclusive.
 func TestLibraries(t *testing.T) {
 	every := 1
 	if testing.Short() {

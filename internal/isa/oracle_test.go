@@ -18,8 +18,7 @@ import (
 	"kprobe/internal/isa/s390x"
 )
 
-// pattern is what instructions are made of at random: bits that are given, where
-// mask has ones, and others.
+// pattern describes random instructions: bits that are given, where mask has ones, and others.
 type pattern struct{ mask, value uint64 }
 
 // oracle is LLVM's disassembler for one machine.
@@ -29,8 +28,8 @@ type oracle struct {
 	cpu    []string
 	random func(r *rand.Rand) []byte
 
-	// flows tell from the text what an instruction does to the program counter, the
-	// first that matches; what none matches goes on.
+	// flows tell from the text what an instruction does to the program counter, the first that
+	// matches. An instruction that none matches goes on.
 	flows []row
 	// target finds the address that the text refers to, as a distance.
 	target *regexp.Regexp
@@ -44,7 +43,7 @@ type row struct {
 	flow isa.Flow
 }
 
-// flow is what a text says.
+// flow is the flow that a text tells.
 func (o *oracle) flow(text string) isa.Flow {
 	for _, f := range o.flows {
 		if is(f.text, text) {
@@ -174,7 +173,7 @@ func (o *oracle) disassemble(t *testing.T, codes [][]byte) []string {
 	return texts
 }
 
-// What the disassembler knows is decoded, and means the same. What it does not
+// Each instruction that the disassembler knows is decoded, and means the same. One that it does not
 // know may be decoded: models of a machine have instructions of their own.
 func TestOracle(t *testing.T) {
 	for _, o := range oracles {
@@ -185,8 +184,8 @@ func TestOracle(t *testing.T) {
 			for i := range codes {
 				codes[i] = o.random(r)
 			}
-			// Once more without those that it does not know: who knows where it takes the
-			// next one to be.
+			// Once more without those that it does not know: there it may take the next one to
+			// begin anywhere.
 			texts := o.disassemble(t, codes)
 			codes = slices.DeleteFunc(codes, func(c []byte) bool {
 				unknown := texts[0] == ""

@@ -1,17 +1,17 @@
 // Package jit compiles verified eBPF programs to machine code that runs inside
-// the target. The interpreter of package bpf defines what is right; what is
-// compiled always agrees with it.
+// the target. The interpreter of package bpf defines what is right; compiled
+// code always agrees with it.
 //
-// Read abi.go, jit.go (what goes in and comes out), live.go (what a program
-// needs not do), compilation.go (what all machines have in common), amd64.go with
-// amd64_alu.go and amd64_call.go (instructions and helpers), and amd64_asm.go (how they
-// are put together; internal/asm has their bytes). i386.go and i386_alu.go make 32-bit code by the
-// same encoder. registers.go and registers_call.go are for machines with registers enough: arm64.go, arm64_alu.go and
-// arm64_asm.go have what is A64's of that, and riscv64.go, riscv64_alu.go and riscv64_asm.go what is RISC-V's.
+// Read abi.go, jit.go (what goes in and comes out), live.go (what a program needs not do),
+// compilation.go (what all machines have in common), amd64.go with amd64_alu.go and amd64_call.go
+// (instructions and helpers), and amd64_asm.go (how they are put together; internal/asm has their
+// bytes). i386.go and i386_alu.go make 32-bit code by the same encoder. registers.go and
+// registers_call.go are for machines with registers enough: arm64.go, arm64_alu.go and arm64_asm.go
+// have A64's part of that, and riscv64.go, riscv64_alu.go and riscv64_asm.go RISC-V's.
 //
-// This file is the contract between a compiled program and what surrounds it
+// This file is the contract between a compiled program and its surroundings
 // in the target (internal/inject): the detour that calls it, and the routines
-// that it calls. What follows is x86-64's; the part of i386 is at its end. Files
+// that it calls. The following is x86-64's; the part of i386 is at its end. Files
 // that know the machine have its name in front.
 package jit
 
@@ -58,11 +58,11 @@ import (
 //	esp  12 more than a multiple of 16: the return address's address. R10 is that multiple
 //	DF   clear
 //
-// and finds the result in edx:eax. The context is x86-64's, as a 64-bit kernel has it for a
-// 32-bit program too: what was compiled for that runs here unchanged. The program keeps ebp and esp. A helper has its
-// arguments in R1 to R5 and puts its answer into R0; it may change R0 to R5, all general
-// registers but ebp and esp, and the status flags. What is out of a call's reach on
-// x86-64 is not here: addresses wrap around.
+// and finds the result in edx:eax. The context is x86-64's, as a 64-bit kernel has it for a 32-bit
+// program too: an object that was compiled for that runs here unchanged. The program keeps ebp and esp. A
+// helper has its arguments in R1 to R5 and puts its answer into R0; it may change R0 to R5, all
+// general registers but ebp and esp, and the status flags. Here nothing is out of a call's reach, as it
+// may be on x86-64: addresses wrap around.
 
 // # arm64
 //
@@ -78,9 +78,9 @@ import (
 //	x28  the thread's state
 //	sp   the thread's private stack: a multiple of 16, and R10
 //
-// and finds the result in x7. The program keeps x28 and sp, and never touches x18 or a vector register. A
-// helper is called by bl (within 128 MiB of the program) with its arguments in R1 to R5, and
-// puts its answer into x7. It may change x0 to x17, x30 and the flags.
+// and finds the result in x7. The program keeps x28 and sp, and never touches x18 or a vector
+// register. A helper is called by bl (within 128 MiB of the program) with its arguments in R1 to
+// R5, and puts its answer into x7. It may change x0 to x17, x30 and the flags.
 
 // # riscv64
 //
@@ -90,12 +90,13 @@ import (
 //	R6 s1     R7 s2    R8 s3    R9 s4    R10 s5
 //	scratch: t0 to t4
 //
-// The detour calls a program with the context's address in a0, the thread's state in s11 and the private stack in sp, and
-// finds the result in a5. The program keeps s11 and sp, and never touches gp, tp or a register of floating point. A helper is
-// called by auipc and jalr (within 2 GiB of the program) with its arguments in R1 to R5, and puts its
-// answer into a5. It may change ra, t0 to t6 and a0 to a7.
+// The detour calls a program with the context's address in a0, the thread's state in s11 and the
+// private stack in sp, and finds the result in a5. The program keeps s11 and sp, and never touches
+// gp, tp or a register of floating point. A helper is called by auipc and jalr (within 2 GiB of the
+// program) with its arguments in R1 to R5, and puts its answer into a5. It may change ra, t0 to t6
+// and a0 to a7.
 
-// HelperClobbers is what a helper's routine may change.
+// HelperClobbers are the registers that a helper's routine may change.
 const HelperClobbers amd64.RegSet = 1<<arch.AX | 1<<arch.DI | 1<<arch.SI | 1<<arch.DX | 1<<arch.CX |
 	1<<arch.R8 | 1<<arch.R9 | 1<<arch.R10 | 1<<arch.R11
 
@@ -107,7 +108,7 @@ type ABI struct {
 	Words   int      // of the context, 8 bytes each
 }
 
-// ABIs are those of the machines that programs are compiled for.
+// ABIs has a row for each machine that programs are compiled for.
 var ABIs = map[*arch.Arch]*ABI{
 	arch.AMD64:   {State: arch.R12, Context: arch.DI, Result: arch.AX, Words: ContextWords},
 	arch.I386:    {State: arch.BP, Context: arch.AX, Result: arch.AX, Words: ContextWords},
@@ -115,15 +116,15 @@ var ABIs = map[*arch.Arch]*ABI{
 	arch.ARM64:   {State: arch.Reg(state64), Context: arch.Reg(regs64[bpf.R1]), Result: arch.Reg(regs64[bpf.R0]), Words: len(bpf.ARM64.Regs)},
 }
 
-// HelperStack is how many bytes of the private stack a helper's routine may
-// use, its return address included.
+// HelperStack is the number of bytes of the private stack that a helper's routine may use, its
+// return address included.
 const HelperStack = 512
 
-// The words of the thread's state that programs read themselves: offsets from
-// the thread's state, in bytes. What lies from StateFree on is internal/inject's.
+// The words of the thread's state that programs read themselves: offsets from the thread's state,
+// in bytes. The words from StateFree on belong to internal/inject.
 const (
-	// StatePidTgid is what get_current_pid_tgid answers: the process's id in
-	// the upper half, the thread's in the lower. 8 bytes.
+	// StatePidTgid is the answer of get_current_pid_tgid: the process's id in the upper half, the
+	// thread's in the lower. 8 bytes.
 	StatePidTgid = 0
 
 	// StateSlot is the thread's slot: which of the copies of a per-thread map's
@@ -136,11 +137,10 @@ const (
 	StateFuncIP = 16
 	StateCookie = 24
 
-	// StateData is what call_data answers, 8 bytes. It is written if Code.Needs has the
-	// bit.
+	// StateData is the answer of call_data, 8 bytes. It is written if Code.Needs has the bit.
 	StateData = 32
 
-	// StateTask is what get_current_task answers, 8 bytes: of a kernel's CPU the task that it
+	// StateTask is the answer of get_current_task, 8 bytes: of a kernel's CPU the task that it
 	// runs; else 0.
 	StateTask = StateRegs - 8
 
@@ -155,8 +155,7 @@ const (
 	// StateRounds is the program's own, too: how often its MayGoto do not jump yet, 4 bytes.
 	StateRounds = 496
 
-	// StateRegs is where eBPF's registers are on i386, and behind them are 8 bytes for
-	// the program's own use.
+	// StateRegs has eBPF's registers on i386, and behind them 8 bytes for the program's own use.
 	StateRegs     = 256
 	StateRegsSize = 11*8 + 8
 
@@ -164,7 +163,7 @@ const (
 	StateFree = 40
 )
 
-// Needs is what the detour prepares for a program beyond the registers.
+// Needs are the things that the detour prepares for a program beyond the registers.
 type Needs uint32
 
 const (
@@ -173,10 +172,10 @@ const (
 	NeedsData                     // StateData is read
 )
 
-// Context words, for Code.Context: the bits of the pt_regs words (8 bytes each, in
-// the order of the kernel's struct: of arm64 and riscv64 as bpf.ARM64 and bpf.RISCV64 have them; of x86 r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax
-// rcx rdx rsi rdi orig_rax rip cs eflags rsp ss). A word that is not in
-// Code.Context is never read: its place may hold anything.
+// Context words, for Code.Context: the bits of the pt_regs words (8 bytes each, in the order of the
+// kernel's struct: of arm64 and riscv64 as bpf.ARM64 and bpf.RISCV64 have them; of x86 r15 r14 r13
+// r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss). A word that is not
+// in Code.Context is never read: its place may hold anything.
 const (
 	ContextWords = 21
 	ContextAll   = 1<<ContextWords - 1

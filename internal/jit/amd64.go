@@ -9,19 +9,19 @@ import (
 	"kprobe/internal/isa/amd64"
 )
 
-// eBPF's registers lie in the machine's one to one, so that almost every
-// instruction has an instruction of its own. What is left to gain is small: pairs
-// that are one instruction here, comparisons whose flags are there already, and
-// helpers that are shorter than the call of them (amd64_call.go).
+// eBPF's registers lie in the machine's one to one, so that almost every instruction has an
+// instruction of its own. Little is left to gain: pairs that are one instruction here, comparisons
+// whose flags are there already, and helpers that are shorter than the call of them
+// (amd64_call.go).
 
 // regs are the places of R0 to R10; see abi.go.
 var regs = [11]x86.Reg{x86.RAX, x86.RDI, x86.RSI, x86.RDX, x86.RCX, x86.R8, x86.RBX, x86.R13, x86.R14, x86.R15, x86.RBP}
 
-// redZone is what a function may use below rsp without moving it: a signal's
+// redZone is the number of bytes that a function may use below rsp without moving it: a signal's
 // frame lies below it.
 const redZone = 128
 
-// eitherWidth is what compiling for both widths of the machine is.
+// eitherWidth is the part of compiling that both widths of the machine share.
 type eitherWidth struct {
 	compilation
 	asm
@@ -186,7 +186,7 @@ func (c *compiler) insn(f *function, i int) (next int, err error) {
 	return next, nil
 }
 
-// size is that of an ALU instruction's or a jump's operands.
+// size is the size of an ALU instruction's or a jump's operands.
 func size(in bpf.Insn) int {
 	if c := in.Class(); c == bpf.ClassALU || c == bpf.ClassJMP32 {
 		return 4
@@ -317,8 +317,8 @@ func (c *compiler) atomic(i int) error {
 	return nil
 }
 
-// fetch is an atomic and, or, xor that gives the old value: try until nobody
-// came between.
+// fetch is an atomic and, or, xor that gives the old value: it tries until no other access came
+// between.
 func (c *compiler) fetch(n int, op x86.ALU, m x86.Operand, src x86.Reg, keepA bool) {
 	with := src
 	if src == x86.RAX || m.Base == x86.RAX {

@@ -11,7 +11,7 @@ import (
 // memory only. Jumps are kept apart from the other bytes until the end, when
 // each gets the shortest form that reaches.
 
-// What jumps are beside those on a condition.
+// The kinds of jump beside those on a condition.
 const (
 	always   x86.Cond = 16 // a jmp
 	calling  x86.Cond = 17 // a call of a label
@@ -65,7 +65,7 @@ func (a *asm) imm(size int, v int32) { a.code = x86.AppendImm(a.code, size, v) }
 // wrote notes that a register has a new value.
 func (a *asm) wrote(r x86.Reg) { a.writes |= 1 << r.Arch() }
 
-// tells notes that the zero and sign flags are those of a register's value.
+// tells notes that the zero and sign flags match a register's value.
 func (a *asm) tells(size int, r x86.Reg) {
 	a.flags.reg, a.flags.size, a.flags.place = r, size, a.here()
 }
@@ -271,7 +271,7 @@ func (a *asm) loadGS(dst x86.Reg, off int32) {
 	a.wrote(dst)
 }
 
-// bind puts a label here. Whoever jumps to it comes with other flags.
+// bind puts a label here. A jump to it comes with other flags.
 func (a *asm) bind(l label) {
 	a.mark(l)
 	a.flags.reg = x86.NoReg

@@ -290,7 +290,7 @@ func TestJumps(t *testing.T) {
 	}
 }
 
-// sizeOver is that of a jump over a distance with that reach.
+// sizeOver is the size of a jump over a distance with that reach.
 func sizeOver(c x86.Cond, distance, reach int) int {
 	switch {
 	case c == calling:

@@ -8,9 +8,9 @@ import (
 	"kprobe/internal/asm/x86"
 )
 
-// inlined says whether the helper call at a slot is compiled in place, and which
-// arguments it takes from their registers. What stays out of line is long, or rare,
-// or must stand beside a table of places that may fault.
+// inlined says whether the helper call at a slot is compiled in place, and which arguments it takes
+// from their registers. Other helpers are long, or rare, or must stand beside a table of places
+// that may fault.
 func (c *compiler) inlined(i int) (args regSet, inline bool) {
 	call := c.proof.Calls[i]
 	if _, ok := answers[call.Helper.ID]; ok {

@@ -6,7 +6,7 @@ import (
 	"kprobe/bpf"
 )
 
-// A64 code: see abi.go for which register is what.
+// A64 code: see abi.go for the use of each register.
 
 // regs64 are the places of R0 to R10.
 var regs64 = [11]gpr{7, 0, 1, 2, 3, 4, 19, 20, 21, 22, 25}
@@ -19,7 +19,8 @@ const (
 	link64  gpr = 30
 )
 
-// places64: helpers may change x0 to x17, and the link register. No address has bit 54 alone, whatever its tag.
+// places64: helpers may change x0 to x17, and the link register. No address has bit 54 alone,
+// whatever its tag.
 var places64 = places{
 	regs: regs64, s0: s0, s1: s1, s2: s2, zero: zr, sp: sp31, link: link64, state: state64,
 	helper: 1<<18 - 1 | 1<<link64, nowhere: 1 << 54,
@@ -76,8 +77,8 @@ func (a *asm64) jumpConst(op uint8, n int, x gpr, v int64, to label) bool {
 var logical64 = map[uint8]uint32{bpf.Or: a64Orr, bpf.And: a64And, bpf.Xor: a64Eor}
 var plain64 = map[uint8]uint32{bpf.Add: a64Add, bpf.Sub: a64Sub, bpf.Or: a64Orr, bpf.And: a64And, bpf.Xor: a64Eor}
 
-// atomic is a read-modify-write of memory: it tries until nobody came between. Those that give the
-// old value order all accesses around them.
+// atomic is a read-modify-write of memory: it tries until no other access came between. Operations
+// that give the old value order all accesses around them.
 func (a *asm64) atomic(in bpf.Insn) error {
 	n, src, base := in.Size(), regs64[in.Src], regs64[in.Dst]
 	op, plain := plain64[uint8(in.Imm)&^bpf.AtomicFetch]

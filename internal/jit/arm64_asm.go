@@ -10,7 +10,7 @@ import (
 )
 
 // The A64 instructions that programs are made of. Each is a word, so that a label's place is known
-// when it is bound; what jumps ahead is completed at the end.
+// when it is bound; a jump ahead is completed at the end.
 
 // Number 31 is the stack pointer, or reads zero, as the instruction has it.
 const zr, sp31 gpr = 31, 31
@@ -104,8 +104,8 @@ func (a *asm64) constant(dst gpr, v uint64) {
 	}
 }
 
-// addImm is dst = x + v where an immediate can say it; 31 is the stack pointer. compare sets the flags,
-// by x - v, and writes nothing.
+// addImm is dst = x + v where an immediate can say it; 31 is the stack pointer. compare sets the
+// flags, by x - v, and writes nothing.
 func (a *asm64) addImm(n int, dst, x gpr, v int64) bool {
 	return a.addition(n, a64.AddImm&^a64.Wide, dst, x, v)
 }

@@ -40,8 +40,8 @@ func name64(n int, r gpr, zero string) string {
 	return fmt.Sprint(letter, uint32(r))
 }
 
-// Every kind of instruction, with registers that have all bits of the fields, is what GNU's
-// disassembler takes it for.
+// GNU's disassembler reads every kind of instruction as it was meant, with registers that have all
+// bits of the fields.
 func TestEncoding64(t *testing.T) {
 	a := &asm64{}
 	var want []string

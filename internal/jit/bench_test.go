@@ -51,7 +51,7 @@ func mapWorld(t testing.TB, maps ...*bpf.MapSpec) *world {
 	return w
 }
 
-// What testdata/run.c has, in the order of machine.functions.
+// The functions of testdata/run.c, in the order of machine.functions.
 const (
 	nativeEmpty = iota
 	nativeCount

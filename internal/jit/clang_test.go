@@ -14,8 +14,8 @@ import (
 	"kprobe/bpf/verify"
 )
 
-// What clang makes of C: package bpf's example programs, in a row, each with the
-// maps as the one before has left them.
+// clang's programs: package bpf's example programs, in a row, each with the maps as the one before
+// has left them.
 func TestClang(t *testing.T) {
 	m := harness(t)
 	files, err := filepath.Glob("../../bpf/testdata/*.bpf.c")

@@ -7,7 +7,7 @@ import (
 	"kprobe/bpf"
 )
 
-// compilation is what compiling a program is on every machine.
+// compilation is the part of compiling a program that all machines share.
 type compilation struct {
 	analysis
 	out   assembler
@@ -66,8 +66,8 @@ func (c *compilation) plan(inlined func(slot int) (args regSet, inline bool)) (c
 	return calls
 }
 
-// depth is how many bytes a function and those it calls push, where a return address takes
-// a word and a register 8 bytes.
+// depth is the number of bytes that a function and those it calls push, where a return address
+// takes a word and a register 8 bytes.
 func (c *compilation) depth(f *function, word int) int {
 	if f.depth < 0 {
 		below := 0
@@ -147,7 +147,7 @@ func (c *compilation) follows(i, to int) bool {
 // answer is a helper that answers a word of the state.
 type answer struct {
 	off  int32
-	need Needs // what the detour prepares for it
+	need Needs // the things that the detour prepares for it
 }
 
 var answers = map[int32]answer{
@@ -159,14 +159,15 @@ var answers = map[int32]answer{
 	bpf.FnCallWord:          {StateData, NeedsData},
 }
 
-// answered is where in the state a helper's answer is, if it is there, and notes that it is needed.
+// answered is the offset in the state of a helper's answer, if it is there. It notes that the
+// answer is needed.
 func (c *compilation) answered(helper int32) (off int32, ok bool) {
 	a, ok := answers[helper]
 	c.code.Needs |= a.need
 	return a.off, ok
 }
 
-// constant is what an ld_imm64 loads.
+// constant is the number that an ld_imm64 loads.
 func (c *compilation) constant(i int) (uint64, error) {
 	in, hi := c.insns[i], c.insns[i+1]
 	switch in.Src {

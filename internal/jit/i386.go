@@ -18,7 +18,7 @@ import (
 //
 // A pointer's upper half is 0, and is not looked at.
 
-// align386 is how far the return address is above R10.
+// align386 is the distance of the return address above R10.
 const align386 = 12
 
 // narrow compiles for i386.
@@ -60,7 +60,7 @@ func (c *narrow) compile() error {
 func lo(r uint8) x86.Operand { return x86.At(x86.RBP, StateRegs+8*int32(r)) }
 func hi(r uint8) x86.Operand { return x86.At(x86.RBP, StateRegs+8*int32(r)+4) }
 
-// spare is what the program has behind the registers: a word's place.
+// spare is a word of the program's own, behind the registers.
 func spare(n int32) x86.Operand { return x86.At(x86.RBP, StateRegs+11*8+4*n) }
 
 // get and put carry both halves to and from edx:eax.
@@ -96,7 +96,7 @@ func (c *narrow) with(op x86.ALU, dst x86.Reg, m x86.Operand) {
 // onto is m op= src.
 func (c *narrow) onto(op x86.ALU, m x86.Operand, src x86.Reg) { c.emit(4, op.ToRM(), src, m) }
 
-// memory is what an instruction's base and offset name; the base goes to r.
+// memory is the operand that an instruction's base and offset name; the base goes to r.
 func (c *narrow) memory(r x86.Reg, base uint8, off int16) x86.Operand {
 	c.load(4, r, lo(base))
 	return x86.At(r, int32(off))
@@ -346,7 +346,7 @@ func (c *narrow) atomic(i int) error {
 	return nil
 }
 
-// atomic8 tries until nobody came between. m is based on rsi.
+// atomic8 tries until no other access came between. m is based on rsi.
 func (c *narrow) atomic8(in bpf.Insn, m x86.Operand, op x86.ALU, lock func()) {
 	attempt := func() {
 		lock()

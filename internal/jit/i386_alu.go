@@ -153,7 +153,7 @@ func (c *narrow) shift(in bpf.Insn, op x86.Shift) {
 	}
 }
 
-// multiply leaves the product in edx:eax: what the upper halves add is 32 bits of it.
+// multiply leaves the product in edx:eax. The upper halves add to its upper 32 bits alone.
 func (c *narrow) multiply(in bpf.Insn) {
 	c.factor(in, x86.RBX, x86.RSI)
 	c.load(4, x86.RCX, hi(in.Dst))
@@ -245,8 +245,8 @@ func (c *narrow) divideLow(in bpf.Insn) {
 	c.store(4, lo(in.Dst), x86.RAX)
 }
 
-// divideWide is that of 64 bits. A signed one is done with what the numbers are without
-// their signs, and the result gets its own.
+// divideWide is the division of 64 bits. A signed one is done with the numbers without their signs,
+// and the result gets its own.
 func (c *narrow) divideWide(in bpf.Insn) {
 	c.divides = true
 	mod, signed := in.Alu() == bpf.Mod, in.Off == 1

@@ -340,7 +340,7 @@ func TestAtomics(t *testing.T) {
 			for src := range bpf.R10 {
 				for base := range bpf.R10 + 1 {
 					if base == src || base == bpf.R0 && op == bpf.AtomicCmpxchg {
-						continue // what a pointer is worth is another thing in each stack
+						continue // a pointer has another value in each stack
 					}
 					var b builder
 					b.begin()

@@ -8,7 +8,7 @@ import (
 	"kprobe/internal/isa/amd64"
 )
 
-// Env is what a program is compiled for.
+// Env describes the place that a program is compiled for.
 type Env struct {
 	Machine *arch.Arch // nil is AMD64
 
@@ -21,8 +21,8 @@ type Env struct {
 	// is nil the helper is called.
 	Clock *Clock
 
-	// CPU is where a kernel has the number of the CPU in 4 bytes of that one's own: from
-	// gs. Where it is nil, as in a process, the helper is called.
+	// CPU is the offset from gs of a kernel's 4 bytes, each CPU's own, with the CPU's number. Where
+	// it is nil, as in a process, the helper is called.
 	CPU *int32
 }
 
@@ -49,8 +49,8 @@ type Code struct {
 	// that needed none has that of the next.
 	Lines []int
 
-	// Stack is how many bytes of the private stack the program takes at most
-	// below the address that it returns to, without what its helpers take.
+	// Stack is the largest number of bytes of the private stack that the program takes below the
+	// address that it returns to, without its helpers' bytes.
 	Stack int
 
 	// Clobbers are the registers that may have changed when the program
@@ -66,7 +66,8 @@ type Code struct {
 	link linker
 }
 
-// linker aims a call, at its field's address or that of the code behind it as the machine has it; false: it does not reach.
+// linker aims a call, at its field's address or that of the code behind it as the machine has it;
+// false: it does not reach.
 type linker func(field []byte, from, to arch.Addr) bool
 
 // Call is a place in a program's code that calls a helper.

@@ -47,7 +47,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// What cannot be compiled or linked is told.
+// A program that cannot be compiled or linked is refused with a reason.
 func TestRefusals(t *testing.T) {
 	compile := func(p *bpf.Program, env *Env) (*Code, error) {
 		t.Helper()

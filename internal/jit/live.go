@@ -6,9 +6,8 @@ import (
 	"kprobe/bpf"
 )
 
-// What is known of a program before a machine is chosen: which registers are
-// still wanted after each instruction, which instructions do nothing that is
-// wanted, and which are jumped to.
+// Facts about a program before a machine is chosen: which registers are still wanted after each
+// instruction, which instructions do nothing that is wanted, and which are jumped to.
 
 // regSet is a set of eBPF's registers, a bit each.
 type regSet uint16
@@ -22,7 +21,7 @@ func setOf(regs ...uint8) (s regSet) {
 	return s
 }
 
-// What a call may change, and what it may take.
+// The registers that a call may change, and those that it may take.
 const (
 	callerSaved  regSet = 0b00_0011_1111
 	argumentRegs regSet = 0b00_0011_1110
@@ -42,8 +41,8 @@ func analyse(p *bpf.Proof, arguments func(slot int) (args regSet, inline bool), 
 	insns := p.Program.Insns
 	a := analysis{live: make([]regSet, len(insns)), dead: make([]bool, len(insns)), target: targets(p), skip: skip}
 	a.flow(p, arguments, false)
-	// Where the stack's address is used for nothing but stores, nobody reads what
-	// was stored: the keys of lookups that are compiled as constants.
+	// Where the stack's address is used for nothing but stores, the stored words are never read:
+	// the keys of lookups that are compiled as constants.
 	for i, in := range insns {
 		if uses, _ := a.effect(p, i, arguments); !a.dead[i] && uses.has(bpf.R10) && !storesToStack(in) {
 			return a
@@ -69,8 +68,8 @@ func storesToStack(in bpf.Insn) bool {
 	return in.Dst == bpf.R10 && in.Mode() == bpf.ModeMem && (in.Class() == bpf.ClassST || in.Class() == bpf.ClassSTX && in.Src != bpf.R10)
 }
 
-// flow goes backwards until nothing changes. An instruction whose only effect is
-// unwanted wants nothing itself: what was computed for it alone is dead too.
+// flow goes backwards until nothing changes. An instruction whose only effect is unwanted wants
+// nothing itself: a number that was computed for it alone is dead too.
 func (a *analysis) flow(p *bpf.Proof, arguments func(slot int) (regSet, bool), stackUnread bool) {
 	insns := p.Program.Insns
 	before := make([]regSet, len(insns)+1)
@@ -106,7 +105,7 @@ func (a *analysis) flow(p *bpf.Proof, arguments func(slot int) (regSet, bool), s
 	}
 }
 
-// effect is what the code of an instruction reads and writes.
+// effect lists the registers that the code of an instruction reads and writes.
 func (a *analysis) effect(p *bpf.Proof, i int, arguments func(slot int) (regSet, bool)) (uses, defs regSet) {
 	uses, defs = effects(p.Program.Insns[i])
 	if p.Calls[i] != nil {
@@ -167,7 +166,7 @@ func effects(in bpf.Insn) (uses, defs regSet) {
 	return dst, 0
 }
 
-// key is what is known of a key of 4 bytes: its value, or the register that has it.
+// key is the knowledge of a key of 4 bytes: its value, or the register that has it.
 type key struct {
 	value   uint32
 	reg     uint8

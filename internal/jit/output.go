@@ -27,10 +27,11 @@ func (o *output) newLabel() label {
 
 func (o *output) written() amd64.RegSet { return o.writes }
 
-// offset is where a label is, of finished code.
+// offset is the place of a label in finished code.
 func (o *output) offset(l label) int { return o.labels[l].off }
 
-// assembler is what compiling asks of a machine's assembler, whatever its instructions are.
+// assembler is the interface of a machine's assembler that compiling needs, whatever its
+// instructions are.
 type assembler interface {
 	newLabel() label
 	bind(label) // here, where jumps come to it

@@ -12,7 +12,7 @@ import (
 	"kprobe/internal/testprog"
 )
 
-// What random programs may call: everything that does not need a map.
+// The helpers that random programs may call: all that do not need a map.
 var plainHelpers = []int32{bpf.FnKtimeGetNs, bpf.FnKtimeGetBootNs, bpf.FnGetPrandomU32, bpf.FnGetSmpProcessorID, bpf.FnGetCurrentPidTgid, bpf.FnGetCurrentUidGid,
 	bpf.FnGetFuncIP, bpf.FnGetAttachCookie, bpf.FnGetCurrentComm, bpf.FnProbeRead, bpf.FnProbeReadUser, bpf.FnProbeReadKernelStr}
 

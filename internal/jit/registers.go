@@ -8,25 +8,25 @@ import (
 	"kprobe/internal/isa/amd64"
 )
 
-// Machines that have registers enough: eBPF's lie in theirs one to one, and almost every instruction has
-// one of its own. What is the same for all of them is here and in registers_call.go.
+// Machines that have registers enough: eBPF's lie in theirs one to one, and almost every
+// instruction has one of its own. The part that all of them share is here and in registers_call.go.
 
 // gpr is a general register, by its number in the machine's instructions.
 type gpr uint32
 
-// places are what a machine's registers are for.
+// places assigns a machine's registers.
 type places struct {
 	regs       [11]gpr // R0 to R10
 	s0, s1, s2 gpr     // scratch; one more is the encoder's own
 	zero       gpr     // reads zero
 	sp, link   gpr
 	state      gpr
-	helper     amd64.RegSet // what a helper's routine may change
+	helper     amd64.RegSet // the registers that a helper's routine may change
 	nowhere    uint64       // an address that is none
 }
 
-// encoder writes a machine's instructions. Sizes are in bytes, 4 or 8, and what has 4 clears the upper
-// half of its result.
+// encoder writes a machine's instructions. Sizes are in bytes, 4 or 8, and what has 4 clears the
+// upper half of its result.
 type encoder interface {
 	assembler
 	places() *places
@@ -53,7 +53,7 @@ type encoder interface {
 	atomic(in bpf.Insn) error
 }
 
-// errFar is that a jump does not reach.
+// errFar says that a jump does not reach.
 var errFar = errors.New("a jump is out of reach")
 
 // compiler64 compiles for an encoder.
@@ -64,8 +64,8 @@ type compiler64 struct {
 	calls bool // something is called
 }
 
-// compile64 compiles, once more with longer jumps where those of before do not reach: reach counts how
-// often that was. A machine has at most three lengths of them.
+// compile64 compiles, once more with longer jumps where those of before do not reach: reach counts
+// how often that was. A machine has at most three lengths of them.
 func compile64(p *bpf.Proof, env *Env, to func(reach int) encoder, link linker) (code *Code, err error) {
 	for reach := range 3 {
 		c := newCompiler64(p, env, to(reach), link)
@@ -95,13 +95,13 @@ func (c *compiler64) compile() error {
 	return c.done()
 }
 
-// align64 is what the stack pointer is a multiple of.
+// align64 is the alignment of the stack pointer.
 const align64 = 16
 
 func aligned(n int) int { return (n + align64 - 1) &^ (align64 - 1) }
 
-// pushed is how much of the stack a function takes for what it keeps: the registers, and where
-// it returns to.
+// pushed is the number of bytes of the stack that a function takes for the registers that it keeps,
+// and for its return address.
 func (c *compiler64) pushed(f *function) int {
 	if f.outermost && !c.calls {
 		return 0
@@ -109,7 +109,7 @@ func (c *compiler64) pushed(f *function) int {
 	return aligned(8 * (1 + len(f.saved)))
 }
 
-// depth64 is how many bytes a function and those it calls take.
+// depth64 is the number of bytes that a function and those it calls take.
 func (c *compiler64) depth64(f *function) int {
 	if f.depth < 0 {
 		below := 0

@@ -7,7 +7,7 @@ import (
 	"kprobe/internal/asm/rv64"
 )
 
-// Code of riscv64: see abi.go for which register is what.
+// Code of riscv64: see abi.go for the use of each register.
 
 const (
 	rvZero  gpr = 0
@@ -17,13 +17,14 @@ const (
 
 	rvS0, rvS1, rvS2 gpr = 5, 6, 7 // t0 to t2
 
-	// The encoder's own: t3 for what leads to memory or code that is far, and for the second of what is
-	// compared; t4 for the first.
+	// The encoder's own: t3 for what leads to memory or code that is far, and for the second of
+	// what is compared; t4 for the first.
 	rvOwn, rvFirst gpr = 28, 29
 )
 
-// placesRV: helpers may change ra, t0 to t6 and a0 to a7. An address with the bits 47, 56 and 62 alone is none, whether it
-// has 39, 48 or 57 bits, and whether its upper 7 or 16 are a pointer's mask.
+// placesRV: helpers may change ra, t0 to t6 and a0 to a7. An address with the bits 47, 56 and 62
+// alone is none, whether it has 39, 48 or 57 bits, and whether its upper 7 or 16 are a pointer's
+// mask.
 var placesRV = places{
 	regs: [11]gpr{15, 10, 11, 12, 13, 14, 9, 18, 19, 20, 21},
 	s0:   rvS0, s1: rvS1, s2: rvS2, zero: rvZero, sp: rvStack, link: rvLink, state: rvState,
@@ -49,8 +50,8 @@ var condsRV = map[uint8]rvCond{
 	bpf.Jsgt: {rvLT, true}, bpf.Jsge: {rvGE, false}, bpf.Jslt: {rvLT, false}, bpf.Jsle: {rvGE, true},
 }
 
-// jump compares registers, and jumps on bpf's condition. What has 4 bytes is compared sign-extended, which keeps the order of
-// unsigned numbers, too.
+// jump compares registers, and jumps on bpf's condition. Operands of 4 bytes are compared
+// sign-extended, which keeps the order of unsigned numbers, too.
 func (a *asmRV) jump(op uint8, n int, x, y gpr, to label) bool {
 	c, ok := condsRV[op]
 	if !ok {
@@ -90,7 +91,8 @@ func (a *asmRV) jumpConst(op uint8, n int, x gpr, v int64, to label) bool {
 // Operations that memory does by itself.
 var amoRV = map[uint8]uint32{bpf.Add: rv64.AmoAdd, bpf.Or: rv64.AmoOr, bpf.And: rv64.AmoAnd, bpf.Xor: rv64.AmoXor}
 
-// atomic is a read-modify-write of memory. Those that give the old value order all accesses around them.
+// atomic is a read-modify-write of memory. Operations that give the old value order all accesses
+// around them.
 func (a *asmRV) atomic(in bpf.Insn) error {
 	n, src, base := in.Size(), a.places().regs[in.Src], a.places().regs[in.Dst]
 	op, plain := amoRV[uint8(in.Imm)&^bpf.AtomicFetch]
@@ -117,7 +119,7 @@ func (a *asmRV) atomic(in bpf.Insn) error {
 	return nil
 }
 
-// exchange is compare and exchange with R0: it tries until nobody came between.
+// exchange is compare and exchange with R0: it tries until no other access came between.
 func (a *asmRV) exchange(n int, src, base gpr) {
 	const old, failed = rvS2, rvS0
 	result := a.places().regs[bpf.R0]

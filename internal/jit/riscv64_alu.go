@@ -7,8 +7,8 @@ import (
 	"kprobe/internal/asm/rv64"
 )
 
-// rvOp is an operation: on registers, with a constant where the machine has that, and whether there is one of 4
-// bytes. Where there is none that of 8 has the same lower half.
+// rvOp is an operation: on registers, with a constant where the machine has that, and whether there
+// is one of 4 bytes. Where there is none that of 8 has the same lower half.
 type rvOp struct {
 	op, imm uint32
 	narrow  bool
@@ -57,8 +57,8 @@ func (a *asmRV) addProduct(sum, x, y gpr) {
 	a.rrr(rv64.Add, sum, sum, x)
 }
 
-// arithmetic compiles an ALU instruction. The machine shifts modulo the width, has the dividend for the rest by
-// zero, and divides the least number by -1 to itself, all as eBPF has it.
+// arithmetic compiles an ALU instruction. The machine shifts modulo the width, has the dividend for
+// the rest by zero, and divides the least number by -1 to itself, all as eBPF has it.
 func (a *asmRV) arithmetic(in bpf.Insn) error {
 	regs := a.places().regs
 	dst, src, n, v := regs[in.Dst], regs[in.Src], size(in), int64(in.Imm)

@@ -9,7 +9,7 @@ import (
 )
 
 // The RISC-V instructions that programs are made of, RV64G's: none is compressed, so that each is a
-// word. What jumps is completed at the end.
+// word. A jump is completed at the end.
 
 // rvField is the kind of a place that leads to a label.
 type rvField uint8

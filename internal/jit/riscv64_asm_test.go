@@ -32,8 +32,8 @@ func textRV(t *testing.T, code []byte) (lines []string) {
 	return lines
 }
 
-// Every kind of instruction, with registers that have all bits of the fields, is what GNU's
-// disassembler takes it for.
+// GNU's disassembler reads every kind of instruction as it was meant, with registers that have all
+// bits of the fields.
 func TestEncodingRV(t *testing.T) {
 	a := &asmRV{}
 	var want []string
@@ -210,7 +210,8 @@ func TestFarRV(t *testing.T) {
 			t.Errorf("%d bytes ahead: %v", reach.on, err)
 		}
 	}
-	// A call of a helper reaches 2 GiB, from a place of the lower half on less by the half of 4 KiB.
+	// A call of a helper reaches 2 GiB, from a place of the lower half on less by the half of 4
+	// KiB.
 	for _, far := range []struct {
 		d  int64
 		ok bool
@@ -227,8 +228,8 @@ func TestFarRV(t *testing.T) {
 	}
 }
 
-// What is nowhere is no memory of a program, however many bits of an address are translated and however many are a
-// pointer's mask: it is never like the addresses that have only lower bits.
+// The address nowhere is no memory of a program, however many bits of an address are translated and
+// however many are a pointer's mask: it is never like the addresses that have only lower bits.
 func TestNowhereRV(t *testing.T) {
 	for _, translated := range []int{39, 48, 57} {
 		for _, mask := range []int{0, 7, 16} {

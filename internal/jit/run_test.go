@@ -20,8 +20,7 @@ import (
 	"kprobe/internal/testprog"
 )
 
-// Compiled programs run in the program of testdata/run.c; what they should have
-// done, the interpreter says.
+// Compiled programs run in the program of testdata/run.c, and are compared with the interpreter.
 
 // Where things are in the harness.
 const (
@@ -50,7 +49,7 @@ type subject struct {
 	context int
 	stack   int
 	above   uint64 // how far the stack pointer is above R10 at the end
-	link    int    // what a call changes by itself; -1
+	link    int    // the register that a call changes by itself; -1
 	inlined func(*bpf.Proof, *Env) func(slot int) (regSet, bool)
 	length  func(t testing.TB, code []byte) int
 }
@@ -118,7 +117,7 @@ func inlinedHere(p *bpf.Proof, env *Env) func(slot int) bool {
 	return func(slot int) bool { _, inline := f(slot); return inline }
 }
 
-// job is a run: what goes in and what comes out, as struct job there.
+// job is a run: its input and its output, as struct job there.
 type job struct {
 	Size                   uint64
 	Repeat, Entry, Emptied uint64
@@ -188,7 +187,8 @@ func harness(t testing.TB) *machine {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", args[0], err, out)
 		}
-		// The kernel may have put something where the harness wants its memory: elsewhere next time.
+		// The kernel may have put something where the harness wants its memory: elsewhere next
+		// time.
 		for try := 0; native.machine == nil && try < 20; try++ {
 			native.machine = startHarness(t, exe)
 		}
@@ -199,7 +199,7 @@ func harness(t testing.TB) *machine {
 	return native.machine
 }
 
-// routine is where the harness answers a helper's calls.
+// routine is the address at which the harness answers a helper's calls.
 func (m *machine) routine(id int32) (arch.Addr, bool) {
 	return arch.Addr(m.routines + numberOf(id)*m.each), true
 }
@@ -212,9 +212,10 @@ func numberOf(id int32) uint64 {
 	return uint64(id - bpf.FnCallData + 240)
 }
 
-// execute runs programs. What one does is told by what it begins with, so that one which goes wrong does so again. One that does
-// not was not in the wrong: under a nested hypervisor code of 32 bits that adds two registers got a SIGSEGV, once, and one of
-// 2,000 programs of TestAtomics computed something else, once in some 200 runs of the test, beside ten busy processes.
+// execute runs programs. A program's outcome follows from its input, so a program that goes wrong
+// does so again. If it does not, it was not wrong: under a nested hypervisor code of 32 bits that
+// adds two registers got a SIGSEGV, once. And one of 2,000 programs of TestAtomics computed
+// something else, once in some 200 runs of the test, beside ten busy processes.
 func (m *machine) execute(t testing.TB, runs []*run) {
 	t.Helper()
 	m.Lock()
@@ -264,7 +265,7 @@ const efault = 1<<64 - bpf.EFAULT
 
 const harnessComm = "harness" // the thread's name
 
-// world is what a run begins with.
+// world is the input of a run.
 type world struct {
 	context [8 * ContextWords]byte
 	segment []byte // initialised by Bind and Init; nil where there are no maps
@@ -286,16 +287,16 @@ type run struct {
 
 	want    bpf.Result
 	regs    [11]uint64 // of the interpreter at its end
-	segment []byte     // what the interpreter left
+	segment []byte     // the segment as the interpreter left it
 	replay  []byte
 
 	repeat, entry, emptied uint64 // for benchmarks; see testdata/run.c
 
 	job  job
-	left []byte // what the machine left of the segment
+	left []byte // the segment as the machine left it
 }
 
-// canary is what a register has that the program has no business with.
+// canary is the content of a register that the program has no business with.
 func canary(r int) uint64 { return 0x1111111111111111*uint64(r) ^ 0x5a5a }
 
 // newRun compiles a program and interprets it.

@@ -79,9 +79,9 @@ var shapeWords = map[string]attr{
 // column is the attributes of one map's opcodes with one mandatory prefix.
 type column [256]attr
 
-// The maps, built from the rows of tables.go when the first instruction is decoded. The first index of legacy,
-// vex and evex is the map's number in a VEX or EVEX prefix, the second the
-// mandatory prefix as in Inst.PP.
+// The maps, built from the rows of tables.go when the first instruction is decoded. The first index
+// of legacy, vex and evex is the map's number in a VEX or EVEX prefix, the second the mandatory
+// prefix as in Inst.PP.
 var (
 	oneByte column
 	legacy  [4][4]column

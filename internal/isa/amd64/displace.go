@@ -8,8 +8,7 @@ import (
 	"kprobe/internal/isa"
 )
 
-// Several instructions in a row away from their place: what a jump needs that
-// covers more than one.
+// Several instructions in a row away from their place: a jump that covers more than one needs that.
 
 // Displace is Place for all instructions that code holds, which stand at pc and
 // are to run at the address at. Errors: isa.ErrUnknown.
@@ -94,7 +93,7 @@ func guards(f isa.Fault, bytes ...byte) []isa.Guard {
 	return gs
 }
 
-// JumpForm is that of jmp rel32.
+// JumpForm is the form of jmp rel32.
 func (m *machine) JumpForm() *isa.JumpForm {
 	if m.mode == 32 {
 		return jumpForm32

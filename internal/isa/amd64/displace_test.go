@@ -73,9 +73,9 @@ func TestDisplaceAgainstCPU(t *testing.T) {
 	}
 }
 
-// pick takes two to five instructions that may be displaced together: what a
-// second run would do otherwise, or would lead back into the run, is not picked.
-// branch tells that not only the last may leave.
+// pick takes two to five instructions that may be displaced together. It leaves out instructions
+// that a second run would do otherwise, or that would lead back into the run. branch tells that not
+// only the last may leave.
 func (w *world) pick(text []byte, rng *rand.Rand) (code []byte, branch bool) {
 	at := rng.IntN(len(text) - 100)
 	want := 2 + rng.IntN(4)
@@ -163,7 +163,7 @@ func TestGuardsTrap(t *testing.T) {
 				got := n.run(t, s, piece{w.instrAt, code})
 				want := s.clone()
 				want.signal, want.sigCode, want.sigAddr = got.signal, got.sigCode, got.sigAddr
-				want.vector = got.vector // what is not set in it comes back as the CPU likes
+				want.vector = got.vector // the bits that are not set in it come back as the CPU likes
 				signal := sigill
 				switch g.Fault {
 				case isa.Breakpoint:

@@ -174,9 +174,8 @@ func extended(field, rex byte) arch.Reg {
 	return x86.Reg(field).Arch()
 }
 
-// address is where a memory operand is. Segment bases other than those of FS
-// and GS are 0; these two the target has to know in 32-bit mode as well, where
-// a null selector in them faults.
+// address computes the address of a memory operand. Segment bases other than those of FS and GS are
+// 0; these two the target has to know in 32-bit mode as well, where a null selector in them faults.
 func (m *machine) address(o *operand, r *arch.Regs) (arch.Addr, error) {
 	a := o.disp
 	if o.base != arch.NoReg {
@@ -370,8 +369,8 @@ func (p *placement) emulateFarJump() emulation {
 // not the virtual ones.
 const iretFlags = flagCF | flagPF | flagAF | flagZF | flagSF | flagTF | flagDF | flagOF | flagNT | flagRF | flagAC | flagID
 
-// emulateIret does the return of a program to itself, as user-level context
-// switches use it. What the kernel does with iret is not for emulation.
+// emulateIret does the return of a program to itself, as user-level context switches use it. The
+// kernel's uses of iret are not emulated.
 func (p *placement) emulateIret() emulation {
 	m, size := p.machine, p.farSize()
 	n := 5 // IP, CS, flags, SP, SS

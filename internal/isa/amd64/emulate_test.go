@@ -131,8 +131,7 @@ func TestEmulateNotCanonical(t *testing.T) {
 	}
 }
 
-// BenchmarkPlace is what one probe's planning costs here; BenchmarkEmulate
-// what a hit on a branch costs.
+// BenchmarkPlace measures the planning of one probe here, BenchmarkEmulate a hit on a branch.
 func BenchmarkPlace(b *testing.B) {
 	for _, code := range [][]byte{{0x55}, {0xe8, 0xfb, 0x0f, 0, 0}, {0x48, 0x8d, 0x3d, 1, 2, 3, 0}} {
 		b.Run(fmt.Sprintf("%x", code), func(b *testing.B) {

@@ -8,8 +8,8 @@ var prefixBytes = map[byte]uint16{
 	0x2e: PrefixCS, 0x36: PrefixSS, 0x3e: PrefixDS, 0x26: PrefixES, 0x64: PrefixFS, 0x65: PrefixGS,
 }
 
-// flowRows class the opcodes that do more than go on, where the opcode alone
-// tells. Those with isa.Next depend on ModRM or prefixes: see classify.
+// flowRows give the flow of opcodes that do more than go on, if the opcode alone tells it. Rows
+// with isa.Next depend on ModRM or prefixes: see classify.
 var flowRows = []struct {
 	flow           isa.Flow
 	oneByte, map0F string

@@ -26,7 +26,7 @@ const (
 	MapEVEX7
 )
 
-// Enc is how the opcode is prefixed.
+// Enc is the sort of prefix that an opcode has.
 type Enc uint8
 
 const (

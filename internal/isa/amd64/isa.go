@@ -90,9 +90,8 @@ func (m *machine) cut(a arch.Addr) arch.Addr {
 // instruction's address, and not a branch's target.
 func (i *Inst) relOperand() bool { return i.PCRel && i.DispSize == 4 && i.PCRelOff == i.DispOff }
 
-// Jump assembles jmp rel32, 5 bytes. It never gives the 2-byte form, although
-// that may reach: what is patched with a jump wants one length, known before
-// its target is. Errors: isa.ErrRange beyond 2 GiB.
+// Jump assembles jmp rel32, 5 bytes. It never gives the 2-byte form, although that may reach: a
+// patch wants one length, known before its target is. Errors: isa.ErrRange beyond 2 GiB.
 func (m *machine) Jump(from, to arch.Addr) ([]byte, error) {
 	if _, ok := m.rel32(from+x86.JmpLen, to); !ok {
 		return nil, fmt.Errorf("jump from %v to %v: %w", from, to, isa.ErrRange)
@@ -100,7 +99,7 @@ func (m *machine) Jump(from, to arch.Addr) ([]byte, error) {
 	return m.appendJmp(nil, from, to), nil
 }
 
-// Reach is that of a 32-bit displacement, less a margin for the size of both.
+// Reach is the reach of a 32-bit displacement, less a margin for the size of both.
 func (m *machine) Reach() arch.Addr { return 1<<31 - 1<<20 }
 
 // SlotSize is the most bytes that Code of any verdict takes.

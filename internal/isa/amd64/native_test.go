@@ -23,7 +23,7 @@ import (
 // its place and its slot from one and the same state, and everything that a
 // program can see must come out the same.
 
-// world is where instructions, slots and memory are.
+// world says where instructions, slots and memory are.
 type world struct {
 	name       string
 	mode       int
@@ -60,7 +60,7 @@ func newWorld(name string, mode int, text, near, far, data, stack arch.Addr, cs 
 		instrAt: text + pageSize/2, landings: text + 16*pageSize}
 }
 
-// machine386 is what New gives for a machine with 4-byte pointers.
+// machine386 is the ISA of a machine with 4-byte pointers.
 var machine386 = func() isa.ISA {
 	a := *arch.AMD64
 	a.PtrSize = 4
@@ -111,7 +111,8 @@ type native struct {
 	out     *bufio.Reader
 	initial []byte // vector state of a new process
 
-	// unseen flags are not compared: ptrace cannot set ID, and RF comes of how the state was loaded.
+	// unseen flags are not compared: ptrace cannot set ID, and RF comes of how the state was
+	// loaded.
 	unseen uint64
 	// anyStack tells whether a breakpoint is reported whatever the stack pointer is.
 	anyStack bool
@@ -301,12 +302,12 @@ func (w *world) random(n *native, rng *rand.Rand) *state {
 	}
 	for i := 0; i < pageSize; i += 8 {
 		binary.LittleEndian.PutUint64(s.data[i:], word())
-		// What popf takes from the stack must not turn on single-stepping, nor
-		// alignment checks: the absolute jump would not pass them.
+		// The flags that popf takes from the stack must not turn on single-stepping, nor alignment
+		// checks: the absolute jump would not pass them.
 		binary.LittleEndian.PutUint64(s.stack[i:], word()&^(flagTF|flagAC))
 	}
 	if rng.IntN(4) == 0 {
-		// What far returns pop: IP, CS, flags, SP, SS, in words of some size.
+		// The words that far returns pop: IP, CS, flags, SP, SS, in words of some size.
 		size := 2 << rng.IntN(3)
 		at := s.regs[arch.SP] % pageSize
 		for i, v := range []uint64{uint64(w.landings) + 512, w.cs, rng.Uint64() &^ (flagTF | flagAC), word(), linuxSS} {

@@ -123,9 +123,8 @@ func (l line) target(branch bool) (v uint64, ok bool) {
 	return v, n > 0
 }
 
-// judge compares the decoder with one line; code is what stands at its
-// address. It returns "" where they agree, the name of an allowed difference
-// in brackets, or what is wrong.
+// judge compares the decoder with one line; code holds the bytes at its address. It returns ""
+// where they agree, the name of an allowed difference in brackets, or a description of the error.
 func judge(l line, code []byte, mode int) string {
 	i, err := Decode(code, mode)
 	bad := bytes.Contains(l.text, []byte("(bad)")) || bytes.Contains(l.text, []byte("bad}"))
@@ -312,9 +311,8 @@ func compareELF(t *testing.T, path string) {
 		args = append(args, "-j", name)
 	}
 	misnamed := map[string]int{}
-	// cut is what is wrong with an instruction that we say goes on after cutAt,
-	// where objdump's ends. It cuts instructions at symbols, but prints them as
-	// if it had not.
+	// cut describes an instruction that we say goes on after cutAt, where objdump's ends. It cuts
+	// instructions at symbols, but prints them as if it had not.
 	var cut string
 	var cutAt uint64
 	err = disassemble(args, func(l line) {

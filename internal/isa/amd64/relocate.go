@@ -10,19 +10,19 @@ import (
 	"kprobe/internal/isa"
 )
 
-// Running an instruction away from its place. The CPU itself does the work
-// from the slot wherever it can, because then page faults, stack growth,
-// restarted string instructions and signals are its own business too. What
-// depends on the instruction's address is rewritten so that program and
-// memory cannot tell: operands, branch targets, pushed return addresses, the
-// RCX that syscall leaves behind.
+// Running an instruction away from its place. The CPU itself does the work from the slot wherever
+// it can, because then page faults, stack growth, restarted string instructions and signals are its
+// own business too. Parts that depend on the instruction's address are rewritten so that program
+// and memory cannot tell: operands, branch targets, pushed return addresses, the RCX that syscall
+// leaves behind.
 //
-// Three traces of the slot remain, and are accepted: the last-instruction
-// pointer that x87 saves (fnstenv, fxsave, xsave), the address that the kernel
-// sees of a system call (seccomp filters may read it, hardly any does), and
-// the return stacks of the CPU: a call made of a push and a jump costs a
-// mispredicted return, and a target with CET shadow stacks must not be given
-// one (nor an emulated one): the planner has to know that of its target.
+// Three traces of the slot remain, and are accepted:
+//
+//   - the last-instruction pointer that x87 saves (fnstenv, fxsave, xsave);
+//   - the address that the kernel sees of a system call (seccomp filters may read it, few do);
+//   - the return stacks of the CPU: a call made of a push and a jump costs a mispredicted return. A
+//     target with CET shadow stacks must not be given one (nor an emulated one): the planner has to
+//     know that of its target.
 
 // loopMaxLen is the length of loop or jrcxz rel8 with an address-size prefix.
 const loopMaxLen = 3
@@ -43,7 +43,7 @@ type placement struct {
 	raw    []byte
 	pc     arch.Addr // of the instruction
 	next   arch.Addr // of the one that follows it
-	target arch.Addr // what its PC-relative part refers to
+	target arch.Addr // the address that its PC-relative part refers to
 	slot   arch.Addr
 	chain  bool // the next instruction's copy follows: no way back is needed
 
@@ -173,8 +173,8 @@ func (p *placement) emit(insn []byte, pc arch.Addr, sp int) {
 	p.code = append(p.code, insn...)
 }
 
-// emitJump adds a jump to an address of the original program. Whoever stands
-// in front of it is as good as there.
+// emitJump adds a jump to an address of the original program. A thread that stands in front of it
+// counts as being there.
 func (p *placement) emitJump(to arch.Addr) {
 	p.emit(p.appendJmp(nil, p.here(), to), to, 0)
 }

@@ -340,7 +340,7 @@ func checkPlace(m isa.ISA, code []byte, pc, slot arch.Addr) error {
 	return nil
 }
 
-// What kind a verdict is must be known before the slot is.
+// A verdict's kind must be known before the slot is.
 func FuzzKindIsStable(f *testing.F) {
 	f.Add([]byte{0xe8, 0, 0, 0, 0}, uint32(0x1000), uint32(0x2000))
 	f.Add([]byte{0x48, 0x8d, 0x05, 0, 0, 0, 0}, uint32(0x1000), uint32(0xffff))

@@ -421,9 +421,8 @@ func (w *world) trial(t *testing.T, n *native, code []byte, s *state) (isa.Verdi
 	want := n.run(t, s, piece{w.instrAt, code})
 	w.unpush(code, s, want)
 
-	// In the slots' runs the place holds a trap, as it will with a probe. It
-	// is not among the traps that native.run steps back from: whoever comes
-	// to it by mistake is one byte off.
+	// In the slots' runs the place holds a trap, as it will with a probe. It is not among the traps
+	// that native.run steps back from: a thread that comes to it by mistake is one byte off.
 	armed := append([]byte{0xcc}, code[1:]...)
 	inSlot := func(what string, slot arch.Addr, v *isa.Verdict, slotCode []byte) error {
 		from := s.clone()
@@ -515,7 +514,7 @@ func (w *world) emulated(v *isa.Verdict, s, want *state) error {
 		return fmt.Errorf("%w, but the CPU can", err)
 	}
 	got.regs[arch.FLAGS] &^= w.nativeProc.unseen
-	// What happens at the place where it went is not its affair.
+	// The events at the place where it went are not its affair.
 	got.signal, got.sigCode, got.sigAddr, got.vector = want.signal, want.sigCode, want.sigAddr, want.vector
 	if d := want.differs(got); d != "" {
 		return errors.New(d)

@@ -1,10 +1,9 @@
 package amd64
 
-// nameRows give the mnemonics by opcode. What an opcode word says is that of
-// usesRows; a word of one opcode may be followed by the names of the next ones
-// too: "70 jo jno", "80/0 add or". A name may have two forms, for W 0 and 1, or
-// three, for 16, 32 and 64 bits. VEX and EVEX names that are the legacy or VEX
-// one are not given.
+// nameRows give the mnemonics by opcode. An opcode word has the form of usesRows; a word of one
+// opcode may be followed by the names of the next ones too: "70 jo jno", "80/0 add or". A name may
+// have two forms, for W 0 and 1, or three, for 16, 32 and 64 bits. VEX and EVEX names are not given
+// if they equal the legacy or VEX one.
 var nameRows = []struct{ column, names string }{
 	{"1", `
 		00-05 add 06 push pop 08-0d or 0e push 10-15 adc 16 push pop 18-1d sbb 1e push pop 20-25 and 27 daa 28-2d sub 2f

@@ -41,26 +41,23 @@ const (
 	FlagDF FlagSet = 1 << 10
 	FlagOF FlagSet = 1 << 11
 
-	// FlagsStatus are those that arithmetic sets and conditions test.
+	// FlagsStatus are the flags that arithmetic sets and conditions test.
 	FlagsStatus = FlagCF | FlagPF | FlagAF | FlagZF | FlagSF | FlagOF
 
 	flagsAll FlagSet = 1<<32 - 1
 )
 
-// Uses is what of a thread's registers an instruction depends on and changes.
-// Memory and the program counter are not in it.
-//
-// It never has less than the instruction does. What is written in part only
-// (al, or ax, of rax) or not always (cmov, a shift by cl) is in the read set
-// too, so that a register or flag that is written and not read is dead before
-// the instruction. A flag that the manuals call undefined counts as written.
+// Uses lists the registers of a thread that an instruction depends on and changes. Memory and the
+// program counter are not in it. It never has less than the instruction does. A register that is
+// written in part only (al, or ax, of rax) or not always (cmov, a shift by cl) is in the read set
+// too. So a register or flag that is written and not read is dead before the instruction. A flag
+// that the manuals call undefined counts as written.
 type Uses struct {
 	Reads, Writes           RegSet
 	FlagsRead, FlagsWritten FlagSet
 
-	// Exact tells that the instruction is in the table; otherwise the sets
-	// are everything there is. What is in the table may fault too: then a
-	// handler of the program sees all registers.
+	// Exact tells that the instruction is in the table; otherwise the sets are everything there is.
+	// An instruction in the table may fault too: then a handler of the program sees all registers.
 	Exact bool
 }
 
@@ -85,7 +82,7 @@ func (i *Inst) Uses(code []byte) Uses {
 	return u
 }
 
-// adjust is what the tables cannot say.
+// adjust adds the cases that the tables cannot express.
 func (i *Inst) adjust(u *Uses, code []byte) {
 	maybe := false // whether it may as well do nothing
 	if i.Map == MapOneByte {
@@ -245,7 +242,7 @@ const (
 	keyMemory
 )
 
-// effectTable is what usesRows says, row by row, and of whole maps.
+// effectTable has the effects of usesRows, row by row, and those of whole maps.
 type effectTable struct {
 	effects  map[effectKey]*effect
 	defaults map[defaultKey]*effect

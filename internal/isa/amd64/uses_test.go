@@ -70,10 +70,9 @@ func TestUses(t *testing.T) {
 	}
 }
 
-// TestUsesAgainstCPU runs instructions of all opcodes that the table has on
-// the processor, twice each, the second time with everything changed that they
-// are said not to read. What they are said not to write must stay, and what
-// they do write must come out the same.
+// TestUsesAgainstCPU runs instructions of all opcodes that the table has on the processor, twice
+// each. The second time everything is changed that the table says they do not read. Things that
+// they are said not to write must stay, and the results that they do write must be the same.
 func TestUsesAgainstCPU(t *testing.T) {
 	w := lowWorld
 	n := w.open(t)

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// recordSize is the distance between encodings in the walk's file. What
-// follows an encoding is a nop made long by prefixes, whose every tail is a nop
-// too, so that objdump is back in step at the next however it cut this one.
+// recordSize is the distance between encodings in the walk's file. Behind an encoding comes a nop
+// made long by prefixes, whose every tail is a nop too, so that objdump is back in step at the next
+// however it cut this one.
 const recordSize = 16
 
 // walk collects encodings and compares them with objdump, all in one run of it.
@@ -20,8 +20,8 @@ type walk struct {
 	met  int
 }
 
-// add takes an encoding. Briefly it takes every fifth: the step shares no factor with any loop's length, so that all values of
-// each byte come up.
+// add takes an encoding. Briefly it takes every fifth: the step shares no factor with any loop's
+// length, so that all values of each byte come up.
 func (w *walk) add(encoding ...byte) {
 	if w.met++; testing.Short() && w.met%5 != 0 {
 		return
@@ -91,7 +91,7 @@ func TestWalkLegacy(t *testing.T) {
 						}
 						for _, m := range modRMs() {
 							if len(e) == 0 && op == 0x9b && prefixOf[m] != 0 {
-								continue // fwait is what objdump folds as a prefix
+								continue // objdump folds fwait as a prefix
 							}
 							w.add(bytes.Join([][]byte{p, e, {byte(op), m}}, nil)...)
 						}

@@ -45,7 +45,8 @@ func refusal(w uint32, f *form) string {
 	return f.refuse
 }
 
-// literalSize is how many bytes a load takes from beside the code; 0 for what is none.
+// literalSize is the number of bytes that a load takes from beside the code; 0 for other
+// instructions.
 func literalSize(w uint32, f *form) int {
 	const vector = 1 << 26
 	switch {
@@ -106,8 +107,8 @@ func (m machine) Displace(code []byte, pc, at arch.Addr) (isa.Verdict, error) {
 // jumpForm is b: one instruction, which covers one.
 var jumpForm = &isa.JumpForm{Whole: length, KeepsLandings: true, Undo: undo}
 
-// undo takes the signature off the link register that paciasp and pacibsp have put there: by xpaclri, which
-// asks nobody whether it is right, and does nothing on a CPU without signatures.
+// undo takes the signature off the link register that paciasp and pacibsp have put there: by
+// xpaclri, which does not check it, and does nothing on a CPU without signatures.
 func undo(pad []byte) []byte {
 	switch binary.LittleEndian.Uint32(pad) {
 	case paciasp, pacibsp:
@@ -116,7 +117,7 @@ func undo(pad []byte) []byte {
 	return nil
 }
 
-// JumpForm is that of b.
+// JumpForm is the form of b.
 func (machine) JumpForm() *isa.JumpForm { return jumpForm }
 
 // Reach leaves a MiB of b's for the size of what is reached.

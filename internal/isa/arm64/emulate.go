@@ -8,7 +8,7 @@ import (
 
 // The work of an instruction, done on a thread's registers.
 
-// What is done in an instruction's stead, in a plan's words.
+// The work that is done in an instruction's stead, in a plan's words.
 const (
 	jumps   = "a branch"
 	calls   = "a call"

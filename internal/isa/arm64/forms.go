@@ -5,10 +5,9 @@ import (
 	"kprobe/internal/isa"
 )
 
-// form is a kind of encoding that does something to the program counter, or refers
-// to it, or must not be touched. What fits none goes on with the next instruction,
-// and does the same wherever it runs: so all that the manual has of the former must
-// be here.
+// form is a kind of encoding that does something to the program counter, or refers to it, or must
+// not be touched. Any other instruction goes on with the next one, and does the same wherever it
+// runs. So all of the manual's encodings of the former kinds must be here.
 type form struct {
 	mask, value uint32
 	flow        isa.Flow
@@ -16,7 +15,7 @@ type form struct {
 	page        bool                 // the offset counts from the page of the instruction
 
 	refuse  string // why it cannot be probed; "" where it can
-	done    string // what is done in its stead, in a plan's words; "" for a copy
+	done    string // the work done in its stead, in a plan's words; "" for a copy
 	emulate func(w uint32, pc arch.Addr, r *arch.Regs, m arch.Memory) error
 	move    func(s *sequence, w uint32, pc, target arch.Addr) // nil: a copy
 }
@@ -35,8 +34,8 @@ var forms = []form{
 	{mask: 0xff000000, value: 0x54000000, flow: isa.CondJump, offset: imm19, done: jumps, emulate: cond, move: moveCond}, // b.cond, bc.cond
 	{mask: 0x7e000000, value: 0x34000000, flow: isa.CondJump, offset: imm19, done: jumps, emulate: compare, move: moveTest},
 	{mask: 0x7e000000, value: 0x36000000, flow: isa.CondJump, offset: imm14, done: jumps, emulate: test, move: moveTest},
-	// Unconditional branches to a register. Those with pointer authentication
-	// (braa, retab, ...) are not emulated: only the CPU knows the keys.
+	// Unconditional branches to a register. Branches with pointer authentication (braa, retab, ...)
+	// are not emulated: only the CPU knows the keys.
 	{mask: 0xfffffc1f, value: 0xd61f0000, flow: isa.IndirectJump, done: jumps, emulate: jumpReg},                        // br
 	{mask: 0xfffffc1f, value: 0xd63f0000, flow: isa.IndirectCall, done: calls, emulate: callReg, move: moveCallReg},     // blr
 	{mask: 0xfffffc1f, value: 0xd65f0000, flow: isa.Return, done: jumps, emulate: jumpReg},                              // ret
@@ -78,7 +77,7 @@ var forms = []form{
 	{mask: 0xffffff3f, value: 0xd503241f, done: nothing, emulate: hint}, // bti
 }
 
-// group is what an encoding belongs to, by table C4-1.
+// group is the number of an encoding's group, by table C4-1.
 func group(w uint32) uint32 { return w >> 25 & 15 }
 
 // ofGroup has the forms that there are in each group: whole libraries are decoded.
@@ -106,7 +105,7 @@ func formOf(w uint32) *form {
 	return usual
 }
 
-// target is what the instruction refers to; 0 where it is nothing.
+// target is the address that the instruction refers to; 0 where there is none.
 func (f *form) target(w uint32, pc arch.Addr) arch.Addr {
 	switch {
 	case f.offset == nil:
@@ -117,7 +116,7 @@ func (f *form) target(w uint32, pc arch.Addr) arch.Addr {
 	return pc + arch.Addr(f.offset(w))
 }
 
-// pageSize is that of adrp, whatever the system's pages are.
+// pageSize is the page of adrp, whatever the system's pages are.
 const pageSize = 1 << 12
 
 const nop = 0xd503201f

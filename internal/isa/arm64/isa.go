@@ -1,8 +1,8 @@
-// Package arm64 knows the instructions of AArch64 as far as a probe needs: what they do to
-// the program counter, what they refer to (forms.go), how they run elsewhere (relocate.go,
-// displace.go), and the work of those that only branch or refer to their own place
-// (emulate.go). All others are copied: nobody asks what they do. Encodings are those of the
-// Arm Architecture Reference Manual (DDI 0487), chapter C4.
+// Package arm64 knows the instructions of AArch64 as far as a probe needs: what they do to the
+// program counter, what they refer to (forms.go), how they run elsewhere (relocate.go,
+// displace.go), and the work of those that only branch or refer to their own place (emulate.go).
+// All others are copied, without a look at what they do. Encodings are those of the Arm
+// Architecture Reference Manual (DDI 0487), chapter C4.
 package arm64
 
 import (
@@ -51,9 +51,9 @@ func allocated(w uint32) bool {
 	return true
 }
 
-// Decode reads the instruction at the start of code, which stands at pc. What
-// group an encoding belongs to is checked, and in that of branches which it is: each has
-// four bytes. Errors: isa.ErrUnknown.
+// Decode reads the instruction at the start of code, which stands at pc. The encoding's group is
+// checked, and in the group of branches the instruction: each has four bytes. Errors:
+// isa.ErrUnknown.
 func (machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 	w, err := word(code)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"kprobe/internal/testprog/qemurun"
 )
 
-// On a page that is guarded, a trap may stand where a landing pad was, and a branch may not; what is
-// said to be a landing pad is one; and a call that was replaced by a jump, from a slot that is not guarded, leads to
-// pads of both kinds.
+// On a page that is guarded, a trap may stand in the place of a landing pad, and a branch may not.
+// An instruction that the ISA calls a landing pad is one. A call that was replaced by a jump, from
+// a slot that is not guarded, leads to pads of both kinds.
 func TestLandings(t *testing.T) {
 	m := qemurun.ARM64(t)
 	const guarded, callAt = 0x60000000, textAt
@@ -65,7 +65,7 @@ func TestLandings(t *testing.T) {
 			t.Errorf("%s: a landing pad: %v, %v", c.name, in.Landing, err)
 		}
 	}
-	// What emulation leaves must not be taken for an indirect branch.
+	// A state that emulation leaves must not be taken for an indirect branch.
 	if stop, pc := run(guarded, 2<<10, add); stop.Signal != qemurun.SIGILL || pc != guarded {
 		t.Errorf("with the branch still in the state: %+v at %#x", stop, pc)
 	}

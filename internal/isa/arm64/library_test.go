@@ -14,8 +14,8 @@ import (
 	"kprobe/internal/isa"
 )
 
-// GNU's disassembler as the judge, over whole libraries: what it shows to refer to an address is
-// known to, and to the same; nothing else is.
+// GNU's disassembler as the judge, over whole libraries: an instruction that it shows to refer to
+// an address refers to the same one here, and no other instruction refers to any.
 
 var libraries = []string{"libc.so.6", "libm.so.6", "ld-linux-aarch64.so.1"}
 
@@ -24,7 +24,7 @@ var line = regexp.MustCompile(`^ *([0-9a-f]+):\t([0-9a-f]{8}) \t([a-z0-9.]+)(?:\
 // address is an operand that is one, at the end.
 var place = regexp.MustCompile(`(?:^|, )([0-9a-f]+) <`)
 
-// flowOf is what a mnemonic of GNU's says.
+// flowOf is the flow of GNU's mnemonic.
 func flowOf(m string) isa.Flow {
 	switch {
 	case m == "b":
@@ -104,7 +104,7 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// What cannot be probed has a reason.
+// An instruction that cannot be probed has a reason.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		word   uint32
@@ -166,7 +166,7 @@ func TestDisplace(t *testing.T) {
 	}
 }
 
-// A constant is what its instructions make of it.
+// A constant is the value that its instructions make.
 func TestConstant(t *testing.T) {
 	for _, v := range []uint64{0, 1, 0xffff, 0x10000, 0xffff800080001000, ^uint64(0), 0xffffffffffff0000, 0x1234567890abcdef, 0xffff000000000000, 0x0000ffffffffffff} {
 		got := uint64(0)

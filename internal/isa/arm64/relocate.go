@@ -6,14 +6,14 @@ import (
 	"kprobe/internal/isa"
 )
 
-// An instruction somewhere else. What refers to its own place is replaced by a few that do the
-// same: they use no register but the one that the instruction sets anyway, and change no flag,
-// so that until the last of them has run, the program's state is the one before it, but for a
-// register whose value nobody can want any more. A thread that is interrupted in between is
-// said to stand before the instruction, which it then begins anew.
+// An instruction somewhere else. An instruction that refers to its own place is replaced by a few
+// that do the same. They use no register but the one that the instruction sets anyway, and change
+// no flag. So until the last of them has run, the program's state is the one before it, but for a
+// register whose old value is not needed any more. A thread that is interrupted in between is said
+// to stand before the instruction, and then begins it anew.
 //
-// A slot is on a page that is not guarded (PROT_BTI): there br and blr lead to every kind of
-// landing pad, which is what lets a call be replaced by a jump.
+// A slot is on a page that is not guarded (PROT_BTI). There br and blr lead to every kind of
+// landing pad, so a call can be replaced by a jump.
 
 // sequence is code that is being made.
 type sequence struct {
@@ -24,7 +24,7 @@ type sequence struct {
 	why   string // it cannot be done, for this reason
 }
 
-// maxWords is how many words a sequence takes at most.
+// maxWords is the largest number of words that a sequence takes.
 const maxWords = 4
 
 func (s *sequence) here() arch.Addr { return s.at + arch.Addr(length*len(s.words)) }
@@ -118,7 +118,7 @@ func moveCond(s *sequence, w uint32, pc, target arch.Addr) {
 	s.branch(target, target)
 }
 
-// moveTest is that for cbz, cbnz, tbz and tbnz. What is tested is not changed on the way.
+// moveTest moves cbz, cbnz, tbz and tbnz. The tested register is not changed on the way.
 func moveTest(s *sequence, w uint32, pc, target arch.Addr) {
 	field := uint32(1<<19 - 1)
 	if w>>25&1 == 1 {

@@ -77,7 +77,7 @@ var samples = []sample{
 	{name: "udf", mask: 0xffff0000, value: 0x00000000},
 }
 
-// memory is what QEMU's program has, for emulation.
+// memory is the memory of QEMU's program, for emulation.
 type memory struct{ m *qemurun.Machine }
 
 func (m memory) ReadAt(a arch.Addr, p []byte) error {
@@ -226,7 +226,7 @@ func (w *world) compare(t *testing.T, name string, word uint32) isa.Verdict {
 	code := binary.LittleEndian.AppendUint32(nil, word)
 	from := w.state()
 	if f := formOf(word); f.flow == isa.IndirectJump || f.flow == isa.IndirectCall || f.flow == isa.Return {
-		// Not to itself, for ever. What it signs is not known here.
+		// Not to itself, for ever. The address that it signs is not known here.
 		if from.X[word>>5&31%31]&(1<<56-1) == instrAt {
 			from.X[word>>5&31%31] += length
 		}

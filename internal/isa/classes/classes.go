@@ -1,8 +1,9 @@
-// Package classes tells the instructions of a machine apart by a table: masks and values of those that
-// change the program counter, that belong to a load and store exclusive, or that must not be probed. All
-// others go on with the next instruction. It serves machines whose instructions have one length, whose
-// probes stand behind a GDB stub so far: an instruction is carried out where it stands, or on the
-// registers. None is moved to another place; a machine that gets that has an isa.ISA of its own.
+// Package classes tells the instructions of a machine apart by a table: masks and values of those
+// that change the program counter, that belong to a load and store exclusive, or that must not be
+// probed. All others go on with the next instruction. It serves machines whose instructions have
+// one length, whose probes stand behind a GDB stub so far: an instruction is carried out where it
+// stands, or on the registers. None is moved to another place; a machine that gets that has an
+// isa.ISA of its own.
 package classes
 
 import (
@@ -17,7 +18,7 @@ type Class struct {
 	Mask, Value uint32
 	Flow        isa.Flow
 	Monitor     isa.Monitor
-	To          func(w uint32, pc arch.Addr) arch.Addr // what it refers to; nil: to nothing
+	To          func(w uint32, pc arch.Addr) arch.Addr // the address that it refers to; nil: none
 	Delayed     bool                                   // the next instruction is carried out before the jump
 	Nop         bool
 	Emulate     func(w uint32, pc arch.Addr, r *arch.Regs, m arch.Memory) error // does it on the registers; nil: not known
@@ -30,9 +31,9 @@ const (
 	NoBreakpoint = "it is a breakpoint already"
 )
 
-// Of are the instructions of a machine: the first class that matches is an instruction's. long tells
-// of the first word how long the instruction is, nil: a word. odd says what code at odd addresses is, which
-// is not known here; "" where there is none.
+// Of are the instructions of a machine: the first class that matches is an instruction's. long
+// tells of the first word how long the instruction is, nil: a word. odd says what code at odd
+// addresses is, which is not known here; "" where there is none.
 func Of(a *arch.Arch, list []Class, long func(w uint32) int, odd string) isa.ISA {
 	return &machine{a, list, long, odd}
 }
@@ -70,8 +71,8 @@ func (m *machine) read(code []byte) (w uint32, c *Class, size int, err error) {
 	return w, usual, size, nil
 }
 
-// Decode reads the instruction at the start of code, which stands at pc. Which of the others a model has is not
-// checked. Errors: isa.ErrUnknown.
+// Decode reads the instruction at the start of code, which stands at pc. Which of the others a
+// model has is not checked. Errors: isa.ErrUnknown.
 func (m *machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 	w, c, size, err := m.read(code)
 	if err != nil {

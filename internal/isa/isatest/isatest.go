@@ -8,8 +8,8 @@ import (
 	"kprobe/internal/isa"
 )
 
-// Counting is a machine that keeps count of analyses: of each time that it is asked whether the
-// instruction at an address can be displaced, by who has not been told yet how long it is.
+// Counting is a machine that counts analyses. An analysis is each question whether the instruction
+// at an address can be displaced, by a caller that does not know its length yet.
 type Counting struct {
 	isa.ISA
 
@@ -31,7 +31,7 @@ func (c *Counting) Place(code []byte, pc, slot arch.Addr) (isa.Verdict, error) {
 	return c.ISA.Place(code, pc, slot)
 }
 
-// Analyses is how often each address was analysed since it was asked last.
+// Analyses is the number of times that each address was analysed since the last call.
 func (c *Counting) Analyses() map[arch.Addr]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

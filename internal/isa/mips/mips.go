@@ -1,7 +1,8 @@
-// Package mips knows the instructions of MIPS, of 32 and 64 bits, up to release 5, as far as a probe needs that is
-// carried out where it stands: what they do to the program counter, which have a delay slot, and which must not be
-// stopped at. Encodings are those of MIPS Architecture For Programmers, volume II-A, appendix A ("Instruction Bit
-// Encodings"). Release 6 has others in their places, and is not served.
+// Package mips knows the instructions of MIPS, of 32 and 64 bits, up to release 5, as far as a
+// probe needs that is carried out where it stands: what they do to the program counter, which have
+// a delay slot, and which must not be stopped at. Encodings are those of MIPS Architecture For
+// Programmers, volume II-A, appendix A ("Instruction Bit Encodings"). Release 6 has others in their
+// places, and is not served.
 package mips
 
 import (

@@ -9,15 +9,16 @@ import (
 	"kprobe/internal/isa"
 )
 
-// An instruction of ppc64le somewhere else. Nothing leads farther than 32 MiB without a register, and all
-// registers are the program's: where b does not reach, a slot ends in a trap, and whoever serves that sends the
-// thread on (isa.Exit).
+// An instruction of ppc64le somewhere else. Nothing leads farther than 32 MiB without a register,
+// and all registers are the program's. So where b does not reach, a slot ends in a trap, and the
+// server of that trap sends the thread on (isa.Exit).
 //
-// A call would have to leave another address in LR than that behind it, which takes a register, too. So its slot has the
-// branch only: LR is set before a thread is sent there, by who sends it (lifeline, testdata/ppc64le_trap.S). All
-// others carry calls out on the registers.
+// A call would have to leave another address in LR than the one behind it, which takes a register,
+// too. So its slot has the branch only: LR is set by the sender before a thread is sent there
+// (lifeline, testdata/ppc64le_trap.S). All other servers carry calls out on the registers.
 
-// power is 64-bit Power, whose instructions are moved. How they are told apart is the classes' matter.
+// power is 64-bit Power, whose instructions are moved. How they are told apart is the classes'
+// matter.
 type power struct{ isa.ISA }
 
 const word = 4
@@ -38,7 +39,8 @@ func (s *sequence) emit(pc arch.Addr, ws ...uint32) {
 	}
 }
 
-// leave goes to an address, by a branch, or a trap of the same length. The program stands at pc before.
+// leave goes to an address, by a branch, or a trap of the same length. The program stands at pc
+// before.
 func (s *sequence) leave(pc, to arch.Addr) {
 	w, ok := ppc64.Branch(s.at+arch.Addr(len(s.code)), to)
 	if !ok {
@@ -48,7 +50,8 @@ func (s *sequence) leave(pc, to arch.Addr) {
 	s.emit(pc, w)
 }
 
-// Decode knows what instructions with a prefix refer to, besides, and where functions end. Errors: isa.ErrUnknown.
+// Decode knows what instructions with a prefix refer to, besides, and where functions end. Errors:
+// isa.ErrUnknown.
 func (p power) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 	in, err := p.ISA.Decode(code, pc)
 	in.Ends = in.Flow == isa.Undefined
@@ -59,7 +62,8 @@ func (p power) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 	return in, err
 }
 
-// isRelative tells of a prefix whether what it belongs to counts from its own address: R, of the types 0 and 2.
+// isRelative tells of a prefix whether what it belongs to counts from its own address: R, of the
+// types 0 and 2.
 func isRelative(w uint32) bool { return w>>20&1 == 1 && w>>24&1 == 0 }
 
 // offset are the 34 bits of an instruction with a prefix: 18 in the one word, 16 in the other.
@@ -73,7 +77,8 @@ func setOffset(high, low uint32, d int64) (uint32, uint32) {
 	return high&^field | uint32(d>>16)&field, low&^0xffff | uint32(d)&0xffff
 }
 
-// Place decides how an instruction is carried out: branches on the registers, all others in a slot. Errors: isa.ErrUnknown.
+// Place decides how an instruction is carried out: branches on the registers, all others in a slot.
+// Errors: isa.ErrUnknown.
 func (p power) Place(code []byte, pc, slot arch.Addr) (isa.Verdict, error) {
 	v, err := p.ISA.Place(code, pc, slot)
 	if err != nil || v.Kind == isa.Refuse {
@@ -175,8 +180,8 @@ func (p power) Displace(code []byte, pc, at arch.Addr) (isa.Verdict, error) {
 	return isa.Verdict{Kind: isa.Refuse, Reason: "several instructions of ppc64le are not moved together"}, nil
 }
 
-// Reach is that of slots: half of what an instruction with a prefix leads to is far more, and less than
-// any program is large.
+// Reach is the reach of slots. An instruction with a prefix leads more than twice as far, and
+// programs are smaller than that.
 func (power) Reach() arch.Addr { return 1<<31 - 1<<20 }
 
 // Jump assembles b. Errors: isa.ErrRange beyond 32 MiB.

@@ -1,7 +1,8 @@
-// Package ppc64le knows the instructions of little-endian 64-bit Power, and those of 32-bit PowerPC, as far as a
-// probe needs: where they begin (one with a prefix has 8 bytes), what they do to the program counter, and which must
-// not be stopped at. Those of 32 bits are carried out where they stand, the others elsewhere, too (displace.go). Encodings
-// are those of the Power ISA 3.1, book I, and appendix D of book III ("Opcode Maps").
+// Package ppc64le knows the instructions of little-endian 64-bit Power, and those of 32-bit
+// PowerPC, as far as a probe needs: where they begin (one with a prefix has 8 bytes), what they do
+// to the program counter, and which must not be stopped at. Those of 32 bits are carried out where
+// they stand, the others elsewhere, too (displace.go). Encodings are those of the Power ISA 3.1,
+// book I, and appendix D of book III ("Opcode Maps").
 package ppc64le
 
 import (
@@ -93,8 +94,8 @@ func branch(w uint32, pc arch.Addr, r *arch.Regs, _ arch.Memory) error {
 	return nil
 }
 
-// A branch by LR or CTR that may not be taken is told of as an indirect jump: as a return it would end calls
-// that go on.
+// A branch by LR or CTR that may not be taken counts as an indirect jump: as a return it would end
+// calls that go on.
 var list = []classes.Class{
 	{Mask: 0xffffffff, Value: 0, Flow: isa.Undefined},
 	{Mask: 0xfc000001, Value: 18 << 26, Flow: isa.Jump, To: near, Emulate: branch},                 // b, ba

@@ -178,7 +178,8 @@ func (w *world) make(s sample, from *qemurun.PPC64LEState) (code []byte, in isa.
 	return code, in, ok
 }
 
-// goes is where a state goes on that has come to the end of a slot's code, or been interrupted in it.
+// goes is the place where a state goes on that has come to the end of a slot's code, or been
+// interrupted in it.
 func goes(s qemurun.PPC64LEState, v *isa.Verdict, at arch.Addr) qemurun.PPC64LEState {
 	for _, e := range v.Exits {
 		if s.PC == uint64(at)+uint64(e.Off) {
@@ -289,8 +290,8 @@ func differ(from, got, want qemurun.PPC64LEState) (s string) {
 	return s
 }
 
-// A thread that is interrupted at any instruction of a slot goes on from the place that the mark has, and comes
-// to the same end.
+// A thread that is interrupted at any instruction of a slot goes on from the place that the mark
+// has, and comes to the same end.
 func TestMarks(t *testing.T) {
 	w := newWorld(t, 2)
 	interrupted := 0

@@ -9,11 +9,12 @@ import (
 )
 
 // An instruction somewhere else. No instruction leads farther than 1 MiB without a register to go
-// by, and all registers are the program's: where jal does not reach, a slot ends in a trap, and
-// whoever serves that sends the thread on (isa.Exit). What refers to its own place is replaced by a
-// few that do the same. They use no register but the one that the instruction sets anyway: a
-// thread that is interrupted in between is said to stand before the instruction, which it then
-// begins anew.
+// by, and all registers are the program's. So where jal does not reach, a slot ends in a trap, and
+// the server of that trap sends the thread on (isa.Exit).
+//
+// An instruction that refers to its own place is replaced by a few that do the same. They use no
+// register but the one that the instruction sets anyway. A thread that is interrupted in between is
+// said to stand before the instruction, and then begins it anew.
 
 // sequence is code that is being made.
 type sequence struct {
@@ -26,8 +27,8 @@ type sequence struct {
 	why     string  // it cannot be done, for this reason
 }
 
-// literalAt is where a slot has an address that is out of auipc's reach: behind three instructions,
-// aligned.
+// literalAt is the offset in a slot of an address that is out of auipc's reach: behind three
+// instructions, aligned.
 const literalAt = 16
 
 func (s *sequence) here() arch.Addr { return s.at + arch.Addr(len(s.code)) }
@@ -40,7 +41,8 @@ func (s *sequence) emit(pc arch.Addr, i insn) {
 
 func (s *sequence) word(pc arch.Addr, w uint32) { s.emit(pc, insn{w, 4}) }
 
-// leave goes to an address, by a jump, or a trap of the same length. The program stands at pc before.
+// leave goes to an address, by a jump, or a trap of the same length. The program stands at pc
+// before.
 func (s *sequence) leave(pc, to arch.Addr) {
 	w, ok := rv64.Jump(s.here(), to)
 	if !ok {

@@ -5,9 +5,9 @@ import (
 	"kprobe/internal/isa"
 )
 
-// form is a kind of encoding that does something to the program counter, or refers to it, or
-// must not be touched, or whose work is done on registers. What goes on with the next
-// instruction, and does the same wherever it runs, has a form of that name: usual.
+// form is a kind of encoding that does something to the program counter, or refers to it, or must
+// not be touched, or whose work is done on registers. An instruction that goes on with the next
+// one, and does the same wherever it runs, has the form usual.
 type form struct {
 	mask, value uint32
 	flow        isa.Flow
@@ -16,7 +16,7 @@ type form struct {
 	offset      func(i insn) int64 // from the instruction to what it refers to; nil: to nothing
 
 	refuse  string // why it cannot be probed; "" where it can
-	done    string // what is done in its stead, in a plan's words; "" for a copy
+	done    string // the work done in its stead, in a plan's words; "" for a copy
 	emulate func(i insn, pc arch.Addr, r *arch.Regs)
 	move    func(s *sequence, i insn, pc, target arch.Addr) // nil: a copy
 }
@@ -28,7 +28,7 @@ const (
 	noUser       = "it is none of a program's"
 )
 
-// What is done in an instruction's stead, in a plan's words.
+// The work that is done in an instruction's stead, in a plan's words.
 const (
 	jumps    = "a branch"
 	calls    = "a call"
@@ -67,7 +67,7 @@ var long = []form{
 	{mask: 0x7f, value: 0x37, done: reckons, emulate: lui},
 }
 
-// compressed are those of 2 bytes.
+// compressed are the forms of 2 bytes.
 var compressed = []form{
 	{mask: 0xffff, value: 0x0000, flow: isa.Undefined},
 	{mask: 0xe003, value: 0xa001, flow: isa.Jump, offset: immCJ, done: jumps, emulate: shortJump, move: moveJump},
@@ -89,8 +89,8 @@ var compressed = []form{
 // usual is the form of what has none of its own.
 var usual = &form{}
 
-// opcodes are the major opcodes of 4 bytes (table 70, "RISC-V base opcode map") that belong to known
-// extensions: a bit for each value of bits 2 to 6.
+// opcodes are the major opcodes of 4 bytes (table 70, "RISC-V base opcode map") that belong to
+// known extensions: a bit for each value of bits 2 to 6.
 var opcodes = func() (known uint32) {
 	for _, op := range []uint32{
 		0x03, 0x07, 0x0f, 0x13, 0x17, 0x1b, 0x23, 0x27, 0x2f, 0x33, 0x37, 0x3b,
@@ -144,7 +144,7 @@ func reserved(i insn) bool {
 	return false
 }
 
-// target is what the instruction refers to.
+// target is the address that the instruction refers to.
 func (f *form) target(i insn, pc arch.Addr) arch.Addr { return pc + arch.Addr(f.offset(i)) }
 
 // signed is the two's complement number of n bits in v.
@@ -173,7 +173,7 @@ func immCB(i insn) int64 {
 	return signed(bits(i.w, 3, 2, 1)|bits(i.w, 10, 2, 3)|bits(i.w, 2, 1, 5)|bits(i.w, 5, 2, 6)|bits(i.w, 12, 1, 8), 9)
 }
 
-// immCI is that of c.addi, c.addiw and c.li.
+// immCI is the immediate of c.addi, c.addiw and c.li.
 func immCI(i insn) int64 { return signed(bits(i.w, 2, 5, 0)|bits(i.w, 12, 1, 5), 6) }
 
 func immAddSP(i insn) int64 { // c.addi16sp

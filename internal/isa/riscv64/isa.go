@@ -1,9 +1,9 @@
 // Package riscv64 knows the instructions of RISC-V, RV64 with compressed ones, as far as a probe
-// needs: how long they are, what they do to the program counter, what they refer to (forms.go),
-// how they run elsewhere (displace.go), and the work of those that only branch, refer to their
-// own place, or reckon with a constant (emulate.go). All others are copied: nobody asks what they
-// do. Encodings are those of The RISC-V Instruction Set Manual, volume I (20240411), chapters 2,
-// 4, 13, 27 and 35.
+// needs: how long they are, what they do to the program counter, what they refer to (forms.go), how
+// they run elsewhere (displace.go), and the work of those that only branch, refer to their own
+// place, or reckon with a constant (emulate.go). All others are copied, without a look at what they
+// do. Encodings are those of The RISC-V Instruction Set Manual, volume I (20240411), chapters 2, 4,
+// 13, 27 and 35.
 package riscv64
 
 import (

@@ -13,8 +13,8 @@ import (
 	"kprobe/internal/isa"
 )
 
-// GNU's disassembler as the judge, over whole libraries: what it shows to refer to an address is
-// known to, and to the same; nothing else is.
+// GNU's disassembler as the judge, over whole libraries: an instruction that it shows to refer to
+// an address refers to the same one here, and no other instruction refers to any.
 
 var libraries = []string{"libc.so.6", "libm.so.6", "ld-linux-riscv64-lp64d.so.1"}
 
@@ -23,7 +23,7 @@ var line = regexp.MustCompile(`^ *([0-9a-f]+):\t([0-9a-f]{4}|[0-9a-f]{8}) +\t([a
 // place is an operand that is an address, at the end.
 var place = regexp.MustCompile(`(?:^|,)([0-9a-f]+) <`)
 
-// flowOf is what GNU's says, without aliases.
+// flowOf is the flow of GNU's mnemonic, without aliases.
 func flowOf(m, operands string) isa.Flow {
 	switch {
 	case m == "c.j", m == "jal" && strings.HasPrefix(operands, "zero,"):
@@ -116,7 +116,7 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// What is not known to be an instruction is none.
+// An encoding that is not known to be an instruction is none.
 func TestUnknown(t *testing.T) {
 	for _, code := range [][]byte{
 		{}, {0x13}, {0x13, 0, 0}, // cut off

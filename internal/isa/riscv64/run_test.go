@@ -193,7 +193,7 @@ func awayFrom(i insn, f *form, s *qemurun.RISCV64State) {
 	switch to := (s.X[n-1] + off) &^ 1; {
 	case to == instrAt:
 		s.X[n-1] += 2
-	case to >= dataAt-8 && to < dataAt+area: // what is there is no code
+	case to >= dataAt-8 && to < dataAt+area: // there is no code there
 		s.X[n-1] -= dataAt - textAt
 	}
 }

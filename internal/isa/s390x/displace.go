@@ -7,8 +7,9 @@ import (
 	"kprobe/internal/isa"
 )
 
-// An instruction somewhere else. brcl and larl lead 4 GiB far, to each side, without a register: so what
-// branches, or refers to its own place, is carried out by itself with another offset, or by two of those.
+// An instruction somewhere else. brcl and larl lead 4 GiB far, to each side, without a register: so
+// what branches, or refers to its own place, is carried out by itself with another offset, or by
+// two of those.
 
 // sequence is code that is being made.
 type sequence struct {
@@ -46,7 +47,8 @@ func (s *sequence) refer(pc arch.Addr, op uint16, to arch.Addr) {
 	s.emit(pc, binary.BigEndian.AppendUint32(code, offset)...)
 }
 
-// halfwords is the offset of a relative instruction of six bytes; false where it does not lead there.
+// halfwords is the offset of a relative instruction of six bytes; false where it does not lead
+// there.
 func halfwords(from, to arch.Addr) (uint32, bool) {
 	d := int64(to - from)
 	return uint32(d / 2), d%2 == 0 && d >= -1<<32 && d < 1<<32

@@ -12,7 +12,7 @@ func gpr(n uint64) arch.Reg { return arch.S390X.SP - 15 + arch.Reg(n) }
 // condition tells whether an instruction branches, and does what else it does.
 type condition func(i insn, r *arch.Regs) bool
 
-// destination is where it branches to then.
+// destination computes the address of a branch that is taken.
 type destination func(i insn, r *arch.Regs) uint64
 
 // branch carries a branch out.
@@ -55,7 +55,8 @@ func countedHigh(i insn, r *arch.Regs) bool {
 	return r[n]>>32 != 0
 }
 
-// high adds an increment, and compares with what is in the odd register of a pair, or in the same one.
+// high adds an increment, and compares with what is in the odd register of a pair, or in the same
+// one.
 func high(i insn, r *arch.Regs) bool {
 	n, by := i.field(8, 4), i.field(12, 4)
 	with := int32(r[gpr(by|1)])
@@ -75,8 +76,8 @@ func highLong(i insn, r *arch.Regs) bool {
 
 func notHighLong(i insn, r *arch.Regs) bool { return !highLong(i, r) }
 
-// operands are what is compared, and for which results an instruction branches: a bit each for
-// equal, low and high, from the highest of four on.
+// operands returns the two numbers that an instruction compares, and the results for which it
+// branches: a bit each for equal, low and high, from the highest of four on.
 type operands func(i insn, r *arch.Regs) (a, b, mask uint64)
 
 func registers(i insn, r *arch.Regs) (a, b, mask uint64) {

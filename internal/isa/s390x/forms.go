@@ -5,9 +5,9 @@ import (
 	"kprobe/internal/isa"
 )
 
-// form is an operation that does something to the instruction address, or refers
-// to it, or must not be touched: its code, and how. What has none goes on with the next
-// instruction, and does the same wherever it runs.
+// form is an operation that does something to the instruction address, or refers to it, or must not
+// be touched: its code, and how. An operation without a form goes on with the next instruction, and
+// does the same wherever it runs.
 type form struct {
 	flow     isa.Flow
 	monitor  isa.Monitor
@@ -20,7 +20,7 @@ type form struct {
 
 	refuse  string // why it cannot be probed; "" where it can
 	inPlace bool   // it is not known how it would run elsewhere
-	done    string // what is done in its stead, in a plan's words; "" for a copy
+	done    string // the work done in its stead, in a plan's words; "" for a copy
 	emulate func(i insn, pc, target arch.Addr, r *arch.Regs)
 	when    condition                                       // it branches: instead of emulate
 	where   destination                                     // it branches to; nil: to what it refers to
@@ -32,7 +32,7 @@ const (
 	noTransaction = "a stop in a transaction ends it, and it would be begun anew for ever"
 )
 
-// What is done in an instruction's stead, in a plan's words.
+// The work that is done in an instruction's stead, in a plan's words.
 const (
 	jumps  = "a branch"
 	calls  = "a call"
@@ -81,7 +81,7 @@ var short = map[uint16]form{
 	0xaf: {flow: isa.Trap, inPlace: true},                                                                    // mc
 }
 
-// long are those with a part of the code elsewhere, appended.
+// long are forms with a part of the code elsewhere, appended.
 var long = map[uint16]form{
 	0x0101: {flow: isa.IndirectJump, inPlace: true}, // pr
 	0x01ff: {flow: isa.Trap, inPlace: true},         // trap2

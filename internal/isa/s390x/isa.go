@@ -1,7 +1,8 @@
-// Package s390x knows the instructions of z/Architecture as far as a probe needs: where they begin, what
-// they do to the instruction address, what they refer to (forms.go), how they run elsewhere (displace.go),
-// and the work of those that branch or make an address (emulate.go). All others are copied: nobody asks what
-// they do. Encodings are those of the Principles of Operation (SA22-7832), appendix B.
+// Package s390x knows the instructions of z/Architecture as far as a probe needs: where they begin,
+// what they do to the instruction address, what they refer to (forms.go), how they run elsewhere
+// (displace.go), and the work of those that branch or make an address (emulate.go). All others are
+// copied, without a look at what they do. Encodings are those of the Principles of Operation
+// (SA22-7832), appendix B.
 package s390x
 
 import (
@@ -70,7 +71,7 @@ func (machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 	return in, nil
 }
 
-// decoded is what does not depend on where it stands.
+// decoded holds the facts that do not depend on the instruction's place.
 func (f *form) decoded(i insn) isa.Insn {
 	in := isa.Insn{Len: i.size, Flow: f.flow, Monitor: f.monitor, Executes: f.executes}
 	if f.masked { // a mask says for which conditions it branches
@@ -93,7 +94,7 @@ func (f *form) decoded(i insn) isa.Insn {
 	return in
 }
 
-// target is what the instruction refers to: itself, where it refers to nothing.
+// target is the address that the instruction refers to: its own, where it refers to nothing.
 func (f *form) target(i insn, pc arch.Addr) arch.Addr {
 	if f.rel == 0 {
 		return pc

@@ -13,8 +13,8 @@ import (
 	"kprobe/internal/isa"
 )
 
-// GNU's disassembler as the judge, over whole libraries: what it shows to refer to an address is
-// known to, and to the same; nothing else is.
+// GNU's disassembler as the judge, over whole libraries: an instruction that it shows to refer to
+// an address refers to the same one here, and no other instruction refers to any.
 
 var libraries = []string{"libc.so.6", "libm.so.6", "ld64.so.1", "libgcc_s.so.1"}
 
@@ -23,7 +23,8 @@ var line = regexp.MustCompile(`^ *([0-9a-f]+):\t((?:[0-9a-f]{2} )+) *\t([a-z0-9.
 // place is an operand that is an address, at the end.
 var place = regexp.MustCompile(`(?:^|,)([0-9a-f]+) <`)
 
-// flows are what GNU's text says, the first that matches; what none matches goes on.
+// flows tell the flow of GNU's text, the first that matches; an instruction that none matches goes
+// on.
 var flows = []struct {
 	text *regexp.Regexp
 	flow isa.Flow

@@ -16,8 +16,8 @@ import (
 // alone, from one and the same state, and everything that a program can see must come out
 // the same.
 
-// Where things are: a slot nearby, and one that only instructions of six bytes lead to; not more than
-// 2 GiB, beyond which QEMU (7.2) reckons addresses wrong.
+// Where things are: a slot nearby, and one that only instructions of six bytes lead to; not more
+// than 2 GiB, beyond which QEMU (7.2) reckons addresses wrong.
 const (
 	textAt   = 0x40000000
 	nearAt   = 0x40008000
@@ -264,7 +264,8 @@ func back(s qemurun.S390XState, v *isa.Verdict, at arch.Addr) qemurun.S390XState
 	return s
 }
 
-// compare runs an instruction in all the ways that there are, and tells whether it came to an end by a trap.
+// compare runs an instruction in all the ways that there are, and tells whether it came to an end
+// by a trap.
 func (w *world) compare(t *testing.T, name string, i insn, f *form, from qemurun.S390XState) (v isa.Verdict, ended bool) {
 	code := i.bytes()
 	var want, got qemurun.S390XState
@@ -376,7 +377,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// What would end, or not run elsewhere, is not touched.
+// An instruction that would end, or not run elsewhere, is not touched.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		code []byte
