@@ -4,13 +4,14 @@ package guardian
 
 import "os"
 
-// program is what a guardian executes: where there are no files in memory, this program itself, with all that it initialises.
+// program is the program that a guardian executes: where there are no files in memory, this program
+// itself, with all that it initialises.
 func program() (path string, files []*os.File, err error) {
 	path, err = os.Executable()
 	return path, nil, err
 }
 
-// imageFiles is how many files program answers.
+// imageFiles is the number of files that program answers.
 const imageFiles = 0
 
 func named(string) {}

@@ -9,7 +9,7 @@ var (
 	InitName = initName
 )
 
-// Packages are those that this program initialises.
+// Packages lists the packages that this program initialises.
 func Packages() (all []string, err error) {
 	f, err := elf.Open("/proc/self/exe")
 	if err != nil {

@@ -14,14 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// program is what a guardian executes: a copy of this program, in memory, in which the initialisation of every package that a
-// guardian does not need is marked as done. Of the program's own code nothing runs then: its packages are not
-// initialised, and the main function is never reached (Role). The copy is made once, and all guardians share it.
-//
-// The files are what the path needs: they have to be the first of the process's ExtraFiles.
-//
-// Errors: EOPNOTSUPP, it is not known how to (the program is no Go program, but has one for a library; or it was built by a Go
-// whose runtime is laid out otherwise); and the system's.
+// program is the program that a guardian executes: a copy of this program, in memory, in which the
+// initialisation of every package that a guardian does not need is marked as done. None of the
+// program's own code runs then: its packages are not initialised, and the main function is never
+// reached (Role). The copy is made once, and all guardians share it. The path needs the files: they
+// have to be the first of the process's ExtraFiles. Errors: EOPNOTSUPP where it is not known how to
+// (the program is no Go program, but has one for a library; or it was built by a Go whose runtime
+// is laid out otherwise); and the system's.
 func program() (path string, files []*os.File, err error) {
 	image, err := copied()
 	if err != nil {
@@ -30,7 +29,7 @@ func program() (path string, files []*os.File, err error) {
 	return fmt.Sprintf("/proc/self/fd/%d", firstFile), []*os.File{image}, nil
 }
 
-// imageFiles is how many files program answers.
+// imageFiles is the number of files that program answers.
 const imageFiles = 1
 
 var copied = sync.OnceValues(func() (*os.File, error) {
@@ -64,7 +63,7 @@ var copied = sync.OnceValues(func() (*os.File, error) {
 // inMemory makes an empty file in memory that can be executed (memfd_create(2)).
 func inMemory(name string) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_EXEC)
-	if err == unix.EINVAL { // before Linux 6.3 all can be, and nobody knows the flag
+	if err == unix.EINVAL { // before Linux 6.3 all can be, and the flag is not known
 		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	}
 	if err != nil {
@@ -73,7 +72,8 @@ func inMemory(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// load copies of a program what is executed. Symbols and debug information stay out: the file has a hole there.
+// load copies of a program what is executed. Symbols and debug information stay out: the file has a
+// hole there.
 func load(image, exe *os.File, f *elf.File) error {
 	fi, err := exe.Stat()
 	if err == nil {
@@ -122,7 +122,7 @@ func strike(image *os.File, f *elf.File, tasks []task) error {
 	return nil
 }
 
-// offset is where in the file a linked address is.
+// offset is the offset in the file of a linked address.
 func offset(f *elf.File, at uint64) (int64, bool) {
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && at >= p.Vaddr && at+headSize <= p.Vaddr+p.Filesz {
@@ -136,7 +136,8 @@ func unknown(why string) error {
 	return fmt.Errorf("%w: this program cannot be copied: %s", unix.EOPNOTSUPP, why)
 }
 
-// named gives the process a name to be known by, and each of its threads: that of the file which it executes is a number.
+// named gives the process a name to be known by, and each of its threads: that of the file which it
+// executes is a number.
 func named(role string) {
 	threads, _ := os.ReadDir("/proc/self/task")
 	for _, t := range threads {
@@ -144,7 +145,7 @@ func named(role string) {
 	}
 }
 
-// unnumbered is an error of a guardian's start without the number, which tells nobody anything.
+// unnumbered is an error of a guardian's start without the number, which tells a reader nothing.
 func unnumbered(err error) error {
 	if e := (*os.PathError)(nil); errors.As(err, &e) {
 		return e.Err
@@ -152,7 +153,8 @@ func unnumbered(err error) error {
 	return err
 }
 
-// modules are those whose packages a guardian needs, as far as they are in the program. A test holds that it needs no others.
+// modules are the modules whose packages a guardian needs, as far as they are in the program. A
+// test holds that it needs no others.
 var modules = []string{
 	"kprobe",
 	"github.com/cilium/ebpf",
@@ -162,8 +164,8 @@ var modules = []string{
 	"golang.org/x/sys",
 }
 
-// needed tells whether a package has to be initialised: those of our modules, and the standard library, whose
-// initialisation does nothing outside the process.
+// needed tells whether a package has to be initialised: those of our modules, and the standard
+// library, whose initialisation does nothing outside the process.
 func needed(pkg string) bool {
 	for _, m := range modules {
 		if within(pkg, m) {
@@ -173,8 +175,8 @@ func needed(pkg string) bool {
 	return standard(pkg)
 }
 
-// standard tells whether a package is of the standard library: its path begins with a name that can be of no host, and no module
-// of this program has it.
+// standard tells whether a package is of the standard library: its path begins with a name that can
+// be of no host, and no module of this program has it.
 func standard(pkg string) bool {
 	first, _, _ := strings.Cut(pkg, "/")
 	if strings.Contains(first, ".") || first == "main" || first == "command-line-arguments" {

@@ -17,8 +17,8 @@ import (
 	"kprobe/internal/testprog"
 )
 
-// A program of somebody's who imports this project. Its packages say when they are initialised: one is a library, one that
-// comes first in the order of Go's linker, and one is main.
+// A user's program that imports this project. Its packages say when they are initialised: one is a
+// library, one comes first in the order of Go's linker, and one is main.
 var userProgram = map[string]string{
 	"go.mod": "module example.com/aaa\n",
 	"first/first.go": `package first
@@ -123,7 +123,8 @@ func buildUser(t *testing.T, flags ...string) string {
 	return out
 }
 
-// The packages of a program that imports this project are initialised once, whatever becomes of it; and its guardian does its work.
+// The packages of a program that imports this project are initialised once, whatever becomes of it;
+// and its guardian does its work.
 func TestProgramIsNotInitialisedAgain(t *testing.T) {
 	for _, build := range []struct {
 		name  string

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// task is the initialisation of one package, as Go's linker writes it down and its runtime carries it
-// out (runtime.initTask; cmd/link/internal/ld/inittask.go): a state, and the functions to call, in this order.
+// task is the initialisation of one package, as Go's linker writes it down and its runtime carries
+// it out (runtime.initTask; cmd/link/internal/ld/inittask.go): a state, and the functions to call,
+// in this order.
 type task struct {
 	at        uint64 // linked address
 	pkg       string
@@ -38,16 +39,17 @@ func (h head) put(b []byte) {
 	binary.NativeEndian.PutUint32(b[4:], h.functions)
 }
 
-// lastModule is the runtime's description of the program, unless plugins were loaded: then it is the last one's. So it is
-// read before that could be.
+// lastModule is the runtime's description of the program, unless plugins were loaded: then it is
+// the last one's. So it is read before that could be.
 var lastModule = lastmoduledatap
 
 //go:linkname lastmoduledatap runtime.lastmoduledatap
 var lastmoduledatap unsafe.Pointer
 
-// tasksOf finds the tasks of this program, in the runtime's description of it. Where they are in there differs from one Go to the next, so
-// it is looked for: the list whose every element is a task, with functions that are called like a package's
-// initialisation. Errors: EOPNOTSUPP, there is none.
+// tasksOf finds the tasks of this program, in the runtime's description of it. Where they are in
+// there differs from one Go to the next, so it is looked for: the list whose every element is a
+// task, with functions that are called like a package's initialisation. Errors: EOPNOTSUPP, there
+// is none.
 func tasksOf(f *elf.File) ([]task, error) {
 	m, err := memoryOf(f)
 	if err != nil {
@@ -146,8 +148,8 @@ func (m *memory) tasks(list, n uint64) ([]task, bool) {
 	return all, true
 }
 
-// initName is what Go calls a function that initialises a package: one for its variables, and one for
-// each init that it declares.
+// initName matches Go's names of functions that initialise a package: one for its variables, and
+// one for each init that it declares.
 var initName = regexp.MustCompile(`^([^()]+)\.init(\.\d+)?$`)
 
 // initialised is the package that a function at pc initialises.
@@ -164,7 +166,7 @@ func initialised(pc uint64) (string, bool) {
 	return strings.ReplaceAll(m[1], "%2e", "."), true
 }
 
-// foreignModules are those of this program that are not ours.
+// foreignModules are the modules of this program that are not ours.
 var foreignModules = sync.OnceValue(func() (all []string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -11,8 +11,9 @@ import (
 	_ "kprobe/target/ptrace"
 )
 
-// What this test is made of is what guardians need, and the test itself: all of it, and no more, is of our modules or of the
-// standard library. A new module that a target imports has to be added to modules.
+// This test's program has the packages that guardians need, and the test itself: all of them, and
+// no more, are of our modules or of the standard library. A new module that a target imports has to
+// be added to modules.
 func TestModulesAreAllThatGuardiansNeed(t *testing.T) {
 	all, err := guardian.Packages()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"kprobe/symbol"
 )
 
-// Finder plans jumps in mapped files. What is known of a file is kept: finding it
-// out takes some 20 ms a MiB. So is the function decoded last.
+// Finder plans jumps in mapped files. Facts about a file are kept: to find them out takes some 20
+// ms a MiB. So is the function decoded last.
 type Finder struct {
 	Live  Live // nil: code is in files
 	isa   isa.ISA
@@ -20,9 +20,9 @@ type Finder struct {
 // NewFinder starts with nothing known.
 func NewFinder(m isa.ISA) *Finder { return &Finder{isa: m, files: make(map[*symbol.File]*Code)} }
 
-// Jump tells how the instruction at a place can be replaced by a jump; nil where
-// nothing is known of the code around it. insn are its bytes. Of a kernel they come
-// first: most entries have a NOP with room for a jump there, and then that is all that need be known.
+// Jump tells how the instruction at a place can be replaced by a jump; nil where nothing is known
+// of the code around it. insn are its bytes. Of a kernel they come first: most entries have a NOP
+// with room for a jump there, and then that is all that need be known.
 func (f *Finder) Jump(loc symbol.Loc, insn []byte) *patch.Jump {
 	if f.Live != nil {
 		if alone := patch.PlanAlone(f.isa, insn, arch.Addr(loc.Addr)); len(alone.Ways) > 0 {
@@ -36,8 +36,8 @@ func (f *Finder) Jump(loc symbol.Loc, insn []byte) *patch.Jump {
 	return b.PlanJump(arch.Addr(loc.Addr))
 }
 
-// Ahead tells how a jump can stand ahead of the instruction at a place for which Jump has an answer;
-// taken, where other probes are.
+// Ahead tells how a jump can stand ahead of the instruction at a place for which Jump has an
+// answer; taken, where other probes are.
 func (f *Finder) Ahead(loc symbol.Loc, taken func(arch.Addr) bool) *patch.Jump {
 	b := f.bodyOf(loc)
 	if b == nil {
@@ -46,7 +46,7 @@ func (f *Finder) Ahead(loc symbol.Loc, taken func(arch.Addr) bool) *patch.Jump {
 	return b.PlanAhead(arch.Addr(loc.Addr), taken)
 }
 
-// shared is what is known of a file, for all who look at it.
+// shared has the facts about a file, for all callers that look at it.
 func (f *Finder) shared(file *symbol.File) *Code {
 	type key struct{ machine *arch.Arch }
 	return file.Memo(key{f.isa.Arch()}, func() any {

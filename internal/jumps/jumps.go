@@ -82,7 +82,8 @@ func OpenLive(m isa.ISA, f *symbol.File, k Live) (*Code, error) {
 	return c, nil
 }
 
-// swept keeps the sweep of the kernel that was opened last. Another session on the same kernel finds the same code, and need not decode it.
+// swept keeps the sweep of the kernel that was opened last. Another session on the same kernel
+// finds the same code, and need not decode it.
 var swept struct {
 	sync.Mutex
 	*patch.Sweep

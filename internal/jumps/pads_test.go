@@ -14,8 +14,8 @@ import (
 	"kprobe/symbol"
 )
 
-// Where a file is marked to be guarded, an entry's landing pad stays, and the jump is behind it; where it is not, the
-// pad means nothing, and a jump may stand there.
+// Where a file is marked to be guarded, an entry's landing pad stays, and the jump is behind it;
+// where it is not, the pad means nothing, and a jump may stand there.
 func TestLandingPads(t *testing.T) {
 	gcc, err := exec.LookPath("aarch64-linux-gnu-gcc")
 	testprog.Need(t, "a compiler for arm64", err == nil)

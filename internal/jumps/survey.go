@@ -19,10 +19,10 @@ type Tally struct {
 	Trap  map[string]int // that keep the trap, by reason
 }
 
-// Jumps is how many sites can have a jump.
+// Jumps is the number of sites that can have a jump.
 func (t *Tally) Jumps() int { return t.Sites - t.Traps() }
 
-// Traps is how many cannot.
+// Traps is the number of sites that cannot.
 func (t *Tally) Traps() (n int) {
 	for _, k := range t.Trap {
 		n += k
@@ -47,7 +47,7 @@ func (t *Tally) add(j *patch.Jump, p patch.Place, ok bool) {
 	}
 }
 
-// Survey is how much of a file can have jumps.
+// Survey counts the places of a file that can have jumps.
 type Survey struct {
 	Entries Tally // function entries, all probed at once
 	Sites   Tally // all instructions of functions, each probed alone
@@ -55,9 +55,8 @@ type Survey struct {
 	Stubs   int // pages of Memory that hold stubs only
 }
 
-// Survey plans jumps for all of the code, with detours of size bytes. The model
-// is a process in which the module is alone but for other, which is what else is
-// mapped.
+// Survey plans jumps for all of the code, with detours of size bytes. The model is a process in
+// which the module is alone but for other, the rest that is mapped.
 func (c *Code) Survey(module arch.Range, other []arch.Range, size int) *Survey {
 	const floor, limit, page = 0x10000, 0x7fff_ffff_f000, 4096
 	taken := append(slices.Clone(other), module)

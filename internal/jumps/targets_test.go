@@ -48,7 +48,7 @@ func labels(text string) (tables, pads []string) {
 	return tables, pads
 }
 
-// What the compiler says in its assembly is led to, the index knows.
+// The index knows each place that the compiler's assembly refers to.
 func TestFlowAgainstCompiler(t *testing.T) {
 	for _, flags := range []string{
 		"-O2 -fPIC", "-Os -fPIC", "-O1 -fPIC", "-O3 -fPIC -fcf-protection", "-O2 -fPIC -fno-jump-tables",

@@ -6,13 +6,14 @@ import (
 	"kprobe/arch"
 )
 
-// Disarm plans how the traps that a dead controller has left are taken away while
-// the program runs on: a byte each, or an instruction where all have one length, the only kind of
-// change of running code that needs nobody to be stopped. A probe's trap becomes the instruction's first byte
-// again; that at the end of a slot, and the return trampoline's, become the first
-// byte of the jump that lies hidden behind them. What is in any other state than
-// complete, as where the controller died while it wrote, stays as it is: the
-// handler knows what to do with every trap. So do jumps: they harm nobody.
+// Disarm plans how the traps that a dead controller has left are taken away while the program runs
+// on. Each is a byte, or an instruction where all have one length: the only kind of change of
+// running code for which no thread needs to be stopped. A probe's trap becomes the instruction's
+// first byte again. The trap at the end of a slot, and the return trampoline's, become the first
+// byte of the jump that lies hidden behind them.
+//
+// A place that is not complete, as where the controller died while it wrote, stays as it is: the
+// handler knows what to do with every trap. So do jumps, which do no harm.
 func (f *Found) Disarm(a *arch.Arch, base arch.Addr, read func(arch.Addr, []byte) error) (ws []Write) {
 	traps := f.Traps()
 	// becomes plans that code stands at an address, where all but its first byte is there.

@@ -112,7 +112,8 @@ func TestDisarmInstructions(t *testing.T) {
 	}
 }
 
-// On riscv64 a trap is half of the instruction that it covers, or all of it; and from some slots no jump reaches.
+// On riscv64 a trap is half of the instruction that it covers, or all of it; and from some slots no
+// jump reaches.
 func TestDisarmWithoutReach(t *testing.T) {
 	const base, text, slot, far, trampoline = 0x10000, 0x3000, 0x20000, 0x40000000, 0x21000
 	brk := arch.RISCV64.Break
@@ -161,7 +162,8 @@ func TestDisarmWithoutReach(t *testing.T) {
 	}
 }
 
-// A function that returns to the trampoline when its trap is no more comes to its caller, with what it returns.
+// A function that returns to the trampoline when its trap is no more comes to its caller, with what
+// it returns.
 func TestReturnerOfRISCV64(t *testing.T) {
 	const base, trampoline, stack, caller = 0x40000000, 0x50000000, 0x60008000, 0x40ff0000
 	tr, err := NewTrap(arch.RISCV64, base, 1)
@@ -189,7 +191,7 @@ func TestReturnerOfRISCV64(t *testing.T) {
 	want := s
 	want.PC = caller
 	stop := m.RunRISCV64(&s)
-	want.X[30] = s.X[30] // t6 is what it goes by
+	want.X[30] = s.X[30] // it goes by t6
 	if stop.Signal != qemurun.SIGTRAP || s != want {
 		t.Errorf("%+v: %+v, want %+v", stop, s, want)
 	}

@@ -29,7 +29,7 @@ func (f *Frames) make() {
 // Crowded tells that Rebuild is due.
 func (f *Frames) Crowded() bool { return f.taken > len(f.sps)*3/4 }
 
-// Room is how many frames a Rebuild may bring.
+// Room is the number of frames that a Rebuild may bring.
 func (f *Frames) Room() int { return f.trap.slots / 2 }
 
 // Set notes which return address belongs at a stack slot, and plans the write. A

@@ -8,7 +8,7 @@ import (
 	"kprobe/arch"
 )
 
-// What the writes leave in memory is what a recovery reads back.
+// A recovery reads back from memory what the writes have put there.
 func TestFramesAreReadBack(t *testing.T) {
 	const base = 0x10000
 	trap, err := NewTrap(arch.AMD64, base, 7)
@@ -66,7 +66,7 @@ func TestFramesAreReadBack(t *testing.T) {
 	}
 }
 
-// Who swaps no return address needs no table of them, and who swaps one has it.
+// A session that swaps no return address needs no table of them, and one that swaps any has it.
 func TestFramesAreMadeWhenUsed(t *testing.T) {
 	trap, err := NewTrap(arch.AMD64, 0x10000, 1)
 	if err != nil {

@@ -39,10 +39,10 @@ type Journal struct {
 	by   int    // the user whose file that is
 }
 
-// Dir is where a user's journals and lists are: private to the user, gone with
-// the next boot at the latest, as the processes are. A pid says something only in its
-// namespace, so each has a folder of its own: to whom sees other pids, all that is in
-// this one would look dead.
+// Dir is the folder of a user's journals and lists: private to the user, gone with the next boot at
+// the latest, as the processes are. A pid has a meaning only in its namespace, so each namespace
+// has a folder of its own. Else all that is in this one would look dead to a process that sees
+// other pids.
 func Dir(uid int) string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("kprobe-%d", uid)+namespace())
 }
@@ -112,9 +112,8 @@ func (j *Journal) Save() error {
 	return os.Rename(tmp, j.Path())
 }
 
-// Load reads a journal. Errors: the system's; for what is no journal; and for one
-// of a user who does not own the process: to root it would be an order to change
-// anybody's.
+// Load reads a journal. Errors: the system's; for a file that is no journal; and for one of a user
+// who does not own the process: to root it would be an order to change any process.
 func Load(path string) (*Journal, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -141,10 +140,9 @@ func Load(path string) (*Journal, error) {
 	return j, nil
 }
 
-// Child is the journal of a process that may be a child, born with a copy of the
-// session's memory while there was nobody to clean it; nil for one that is not of
-// the user who wrote j. It is not in a file: j's stays until the children are
-// restored too.
+// Child is the journal of a process that may be a child, born with a copy of the session's memory
+// when no controller was there to clean it. It is nil for a process that is not of the user who
+// wrote j. It is not in a file: j's stays until the children are restored too.
 func (j *Journal) Child(pid int) *Journal {
 	if by := owner(proc.Process(pid).Dir()); by != j.by && j.by != os.Getuid() {
 		return nil
@@ -192,7 +190,8 @@ func (j *Journal) Abandoned() bool {
 // Current tells whether the process that the journal is about still exists.
 func (j *Journal) Current() bool { return j.Start != 0 && StartTime(j.PID) == j.Start }
 
-// StartTime is when a process was started, in clock ticks since boot; 0 if it is gone (proc.Process.Start).
+// StartTime is the time when a process was started, in clock ticks since boot; 0 if it is gone
+// (proc.Process.Start).
 func StartTime(pid int) uint64 { return proc.Process(pid).Start() }
 
 // ErrNothing is answered by a recovery that found nothing to restore: the

@@ -66,7 +66,7 @@ func TestWhatIsNoJournal(t *testing.T) {
 	}
 }
 
-// Nobody makes root change a process by writing a journal about it.
+// A user cannot make root change a process by writing a journal about it.
 func TestJournalOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		return // only root reads other users' journals

@@ -7,8 +7,9 @@ import (
 	"kprobe/internal/asm/x86"
 )
 
-// A recovery may have to leave a session's code mapped, for a thread that may come back to it. The next controller can give that back, so
-// the code's places are noted in the memory of the session's Trap, in that table of swapped return addresses which is not in use:
+// A recovery may have to leave a session's code mapped, for a thread that may come back to it. The
+// next controller can give that back, so the code's places are noted in the memory of the session's
+// Trap, in that table of swapped return addresses which is not in use:
 //
 //	leftMagic, how many, and the start and end of each
 const (
@@ -16,7 +17,8 @@ const (
 	leftMost  = 256
 )
 
-// Left plans the note on a session's code, for the session whose Trap is at base and that will be Over. What is beyond leftMost is not told of.
+// Left plans the note on a session's code, for the session whose Trap is at base and that will be
+// Over. Ranges beyond leftMost are left out.
 func (f *Found) Left(a *arch.Arch, base arch.Addr, code []arch.Range) Write {
 	code = code[:min(len(code), leftMost)]
 	b := append([]byte(leftMagic), words(a, uint64(len(code)))...)
@@ -26,7 +28,7 @@ func (f *Found) Left(a *arch.Arch, base arch.Addr, code []arch.Range) Write {
 	return Write{otherTable(base, f.framesAt), b}
 }
 
-// otherTable is where the table is that is not at an address.
+// otherTable is the address of the table that is not at table.
 func otherTable(base, table arch.Addr) arch.Addr {
 	if at := base + tablesAt; table != at {
 		return at
@@ -34,7 +36,8 @@ func otherTable(base, table arch.Addr) arch.Addr {
 	return base + tablesAt + tableSize
 }
 
-// ReadLeft reads the note back of a Trap that may be at base; nil where there is none, or no recovered session's.
+// ReadLeft reads the note back of a Trap that may be at base; nil where there is none, or no
+// recovered session's.
 func ReadLeft(a *arch.Arch, base arch.Addr, read func(arch.Addr, []byte) error) (code []arch.Range) {
 	head := make([]byte, headerSize)
 	if read(base, head) != nil || string(head[:offID]) != Magic || a.Order.Uint64(head[offID:]) != 0 {
@@ -59,7 +62,8 @@ func ReadLeft(a *arch.Arch, base arch.Addr, read func(arch.Addr, []byte) error) 
 	return code
 }
 
-// JumpsTo is where a jump leads that may stand over a program's instructions at an address.
+// JumpsTo is the address that a jump leads to, if one stands over a program's instructions at an
+// address.
 func JumpsTo(a *arch.Arch, at arch.Addr, code []byte) (to arch.Addr, ok bool) {
 	if !IsJump(a, code) {
 		return 0, false

@@ -8,7 +8,7 @@ import (
 	"kprobe/arch"
 )
 
-// What a recovery leaves is told to whoever looks later, once the session is over, and by no other memory.
+// A recovery's note is found by later sessions, once the session is over, and in no other memory.
 func TestLeft(t *testing.T) {
 	const base = 0x7000_0000
 	for _, a := range []*arch.Arch{arch.AMD64, arch.I386, arch.ARM64, arch.S390X} {

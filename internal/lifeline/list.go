@@ -19,13 +19,13 @@ type List struct {
 	saved string
 }
 
-// Subject is what a session is on, in the words of a list's name.
+// Subject names the target of a session, as a list's name does.
 type Subject string
 
 // Process is a process of this host.
 func Process(pid int) Subject { return Subject(fmt.Sprintf("%d.%d", pid, StartTime(pid))) }
 
-// Place is what is no process of this host, by where it is.
+// Place is a target that is no process of this host, by its address.
 func Place(address string) Subject {
 	return Subject(fmt.Sprintf("0.%x", sha256.Sum256([]byte(address)))[:24])
 }
@@ -83,7 +83,7 @@ func Lists(on Subject) []Listed {
 	return all
 }
 
-// listFile is what the name of a list says.
+// listFile is the parsed name of a list.
 type listFile struct {
 	path            string
 	on              Subject
@@ -115,7 +115,7 @@ func lists(dir string) []listFile {
 	return all
 }
 
-// swept is when each folder was swept last: a family of processes has a list each.
+// swept has the time when each folder was swept last: a family of processes has a list each.
 var swept struct {
 	sync.Mutex
 	at map[string]time.Time
@@ -143,7 +143,7 @@ func sweep(dir string) {
 			os.Remove(l.path)
 		}
 	}
-	// What was not written whole, and is nobody's who is at it now.
+	// Files that were not written whole, and that no process writes any more.
 	const old = time.Minute
 	halves, _ := filepath.Glob(filepath.Join(dir, "*.new"))
 	for _, f := range halves {

@@ -38,7 +38,7 @@ func TestListsOfDeadControllersGo(t *testing.T) {
 	if got := Lists(Process(self)); len(got) != 1 || got[0].List != "text\n" || got[0].Controller != self {
 		t.Errorf("lists are %+v", got)
 	}
-	// A machine is as good as a process: only who probes it must live.
+	// A machine is as good as a process: only its controller must live.
 	m := NewList(Place("unix:/socket"))
 	m.Save("other\n")
 	if got := Lists(Place("unix:/socket")); len(got) != 1 || got[0].List != "other\n" {
@@ -68,8 +68,8 @@ func TestADirectoryOpenToOthersIsRefused(t *testing.T) {
 	}
 }
 
-// Who sees other pids looks elsewhere, in the same temporary folder: to such a one every process here
-// would be dead.
+// A process that sees other pids looks elsewhere, in the same temporary folder: to it every process
+// here would be dead.
 func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	if os.Getenv("KPROBE_TEST_NAMESPACE") != "" {
 		NewList(Process(os.Getpid())).Save("theirs\n")

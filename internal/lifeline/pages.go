@@ -8,11 +8,11 @@ import (
 	"kprobe/arch"
 )
 
-// Pages reads and writes the code of a running process a page at a time: what
-// there is to do has to be done soon, and most of its price is that of system calls.
+// Pages reads and writes the code of a running process a page at a time: the work has to be done
+// soon, and most of its price is system calls.
 type Pages struct {
 	Memory   arch.Memory
-	Constant []arch.Range // what nobody else writes; in order
+	Constant []arch.Range // memory that is not written by others; in order
 	pages    map[arch.Addr][]byte
 }
 
@@ -50,9 +50,9 @@ func (c *Pages) Read(at arch.Addr, b []byte) error {
 	return nil
 }
 
-// Write carries out writes of single bytes, or instructions. Those on a page that is known go
-// together, with what lies between them: to write what is there already changes
-// nothing for whoever runs it.
+// Write carries out writes of single bytes, or instructions. Writes on a page that is known go
+// together, with the bytes that lie between them: to write a byte that is there already changes
+// nothing for threads that run it.
 func (c *Pages) Write(ws []Write) error {
 	type span struct{ first, end arch.Addr }
 	spans := make(map[arch.Addr]span)

@@ -1,10 +1,9 @@
-// Package lifeline keeps a target alive that has lost its controller: code and
-// tables that live in the target and work with nobody there. While a tracer is
-// attached it takes every trap before the handler here could. When the tracer
-// is dead, the handler sends each thread that meets a breakpoint to the slot
-// with the displaced instruction, and each one that returns to the trampoline
-// back to its caller. The program goes on as if unprobed until somebody reads
-// the tables and restores its text.
+// Package lifeline keeps a target alive that has lost its controller: code and tables that live in
+// the target and need no other process. While a tracer is attached it takes every trap before the
+// handler here could. When the tracer is dead, the handler sends each thread that meets a
+// breakpoint to the slot with the displaced instruction, and each one that returns to the
+// trampoline back to its caller. The program goes on as if unprobed until a recovery reads the
+// tables and restores its text.
 //
 // Everything here is bytes and addresses.
 package lifeline
@@ -26,8 +25,8 @@ import (
 // Magic begins the header, so that a recovery knows what it has found.
 const Magic = "KPROBE\x00\x01"
 
-// The header, all of it 8-byte words in the target's order. The offsets are
-// those of testdata/*_trap.S.
+// The header, all of it 8-byte words in the target's order. testdata/*_trap.S have the same
+// offsets.
 const (
 	offID       = 8
 	offEntries  = 16
@@ -53,15 +52,14 @@ const (
 	returnerAt = 0x150
 )
 
-// Dealt is the flag (RF) that a tracer sets in a thread's flags register with
-// the same request that moves it on from a trap. Should the tracer die before
-// it can let the thread go without the trap's signal, the handler, or whoever
-// recovers, knows by it that nothing is left to do; the handler takes it off, since
-// the thread may have been set back to that very trap. The processor clears it
-// with the next instruction.
+// Dealt is the flag (RF) that a tracer sets in a thread's flags register with the same request that
+// moves it on from a trap. Should the tracer die before it can let the thread go without the trap's
+// signal, the handler, or the recovery, knows by it that nothing is left to do. The handler takes
+// it off, since the thread may have been set back to that very trap. The processor clears it with
+// the next instruction.
 //
-// Other machines have no need of a mark: the
-// signal tells where the trap was, and the thread is not there any more. See Mark.
+// Other machines have no need of a mark: the signal tells where the trap was, and the thread is not
+// there any more. See Mark.
 const Dealt = 1 << 16
 
 // Mark is Dealt where a machine has it, else 0.
@@ -143,18 +141,18 @@ func BypassReturn(a *arch.Arch, base arch.Addr) (code []byte) {
 	to := uint64(base + offCode + returnerAt)
 	switch {
 	case a == arch.ARM64:
-		// x16 is nobody's where a function returns, and a return needs no landing pad.
+		// Where a function returns x16 is free, and a return needs no landing pad.
 		load := []byte{0x50, 0, 0, 0x58, 0, 0x02, 0x5f, 0xd6} // ldr x16, .+8; ret x16
 		return binary.LittleEndian.AppendUint64(load, to)
 	case a == arch.PPC64LE:
-		// r12 and the counter are nobody's where a function returns.
+		// Where a function returns r12 and the counter are free.
 		const by = 12
 		for _, w := range append(ppc64.Load(by, to), ppc64.MoveToCTR(by), ppc64.BCTR) {
 			code = binary.LittleEndian.AppendUint32(code, w)
 		}
 		return code
 	case a == arch.RISCV64:
-		// t6 is nobody's where a function returns.
+		// Where a function returns t6 is free.
 		load := []byte{
 			0x97, 0x0f, 0, 0, // auipc t6, 0
 			0x83, 0xbf, 0x0f, 0x01, // ld t6, 16(t6)
@@ -162,7 +160,7 @@ func BypassReturn(a *arch.Arch, base arch.Addr) (code []byte) {
 		}
 		return binary.LittleEndian.AppendUint64(load, to)
 	case a == arch.S390X:
-		// r1 is nobody's where a function returns.
+		// Where a function returns r1 is free.
 		load := []byte{
 			0xc4, 0x18, 0, 0, 0, 4, // lgrl %r1, .+8
 			0x07, 0xf1, // br %r1
@@ -209,11 +207,11 @@ func NewTrap(a *arch.Arch, base arch.Addr, id uint64) (*Trap, error) {
 	return &Trap{Base: base, ID: id, slots: FrameSlots, machine: a}, nil
 }
 
-// TrapSize is how much memory a Trap takes at its base, in bytes.
+// TrapSize is the number of bytes of memory that a Trap takes at its base.
 func TrapSize() int { return tablesAt + 2*tableSize }
 
-// What lies behind the header and the handler: room for whoever makes a thread
-// of the target perform a system call, and the hash table, twice.
+// The parts behind the header and the handler: room for a tracer that makes a thread of the target
+// perform a system call, and the hash table, twice.
 const (
 	CallRoomAt = headerSize + handlerRoom
 	callRoom   = 20 << 10
@@ -233,7 +231,7 @@ func words(a *arch.Arch, vs ...uint64) []byte {
 // Handler and Restorer are the addresses to give to sigaction.
 func (t *Trap) Handler() arch.Addr { return HandlerOf(t.Base) }
 
-// Restorer is where the handler returns to.
+// Restorer is the address that the handler returns to.
 func (t *Trap) Restorer() arch.Addr { return RestorerOf(t.Base) }
 
 // HandlerOf is the Handler of the Trap at base.
@@ -244,8 +242,8 @@ func RestorerOf(base arch.Addr) arch.Addr { return base + offCode + restorerAt }
 
 func (t *Trap) framesAt() arch.Addr { return t.Base + tablesAt + arch.Addr(t.table*tableSize) }
 
-// swapTable plans the other table with everything that is in it, and then the
-// header's word on it: whoever dies in between leaves the old one whole.
+// swapTable plans the other table with everything that is in it, and then the header's word on it:
+// a controller that dies in between leaves the old one whole.
 func (t *Trap) swapTable(table []byte) []Write {
 	t.table = 1 - t.table
 	return []Write{
@@ -267,8 +265,8 @@ func LeadsTo(m *arch.Arch, a [SigactSize]byte, handler arch.Addr) bool {
 	return m.Order.Uint64(a[:]) == uint64(handler)
 }
 
-// Image is what is written at Base before anything leads there. old is the
-// program's own sigaction.
+// Image has the bytes that are written at Base before anything leads there. old is the program's
+// own sigaction.
 func (t *Trap) Image(old [SigactSize]byte) []byte {
 	b := make([]byte, headerSize, headerSize+len(handlers[t.machine]))
 	copy(b, Magic)
@@ -277,13 +275,12 @@ func (t *Trap) Image(old [SigactSize]byte) []byte {
 	return append(b, handlers[t.machine]...)
 }
 
-// Over plans the mark that the session whose Trap is at base has been recovered: it
-// has no ID any more. What else is there stays as it is, for those who stand in it.
+// Over plans the mark that the session whose Trap is at base has been recovered: it has no ID any
+// more. The rest there stays as it is, for threads that stand in it.
 func Over(base arch.Addr) Write { return Write{base + offID, make([]byte, 8)} }
 
-// Driven is a thread that the controller leads on in single steps, with a mask of signals that
-// is not its own. Should the controller die, the handler, or whoever recovers, gives
-// it its own again.
+// Driven is a thread that the controller leads on in single steps, with a mask of signals that is
+// not its own. Should the controller die, the handler, or the recovery, gives it its own again.
 type Driven struct {
 	TID  uint64 // 0 for none
 	Held uint64 // the mask that it has
@@ -328,8 +325,8 @@ func (t *Trap) SetEntries(at arch.Addr, es []Entry) []Write {
 	return ws
 }
 
-// SetReturn plans the trampoline's address, 0 for none. Behind its trap lies what
-// remains of BypassReturn, for whoever makes the trap superfluous by its first instruction or byte.
+// SetReturn plans the trampoline's address, 0 for none. Behind its trap lies the rest of
+// BypassReturn: its first instruction or byte alone takes the trap away.
 func (t *Trap) SetReturn(at arch.Addr) (ws []Write) {
 	t.Return = at
 	if at != 0 {
@@ -339,16 +336,16 @@ func (t *Trap) SetReturn(at arch.Addr) (ws []Write) {
 	return append(ws, Write{t.Base + offReturn, words(t.machine, uint64(at))})
 }
 
-// FrameSlot is where the table's slot i lies.
+// FrameSlot is the address of the table's slot i.
 func (t *Trap) FrameSlot(i int) arch.Addr { return t.framesAt() + arch.Addr(i*frameSize) }
 
-// FrameIndex is where the search for a stack slot begins.
+// FrameIndex is the index at which the search for a stack slot begins.
 func (t *Trap) FrameIndex(sp arch.Addr) int { return int(sp>>3) & (t.slots - 1) }
 
 // Frame is the content of a slot of the table.
 func Frame(a *arch.Arch, sp, ret arch.Addr) []byte { return words(a, uint64(sp), uint64(ret)) }
 
-// Found is what a recovery reads out of a dead session's memory.
+// Found is the result of a recovery's reading of a dead session's memory.
 type Found struct {
 	ID      uint64
 	Return  arch.Addr
@@ -360,7 +357,8 @@ type Found struct {
 	entriesAt, framesAt arch.Addr
 }
 
-// Places are addresses in code of the session's whose Trap is at base: in all of it, but for detours, which jumps lead to.
+// Places are addresses in code of the session's whose Trap is at base: in all of it, but for
+// detours, which jumps lead to.
 func (f *Found) Places(base arch.Addr) []arch.Addr {
 	places := []arch.Addr{base, f.entriesAt, f.Return}
 	for _, e := range f.Entries {
@@ -369,8 +367,8 @@ func (f *Found) Places(base arch.Addr) []arch.Addr {
 	return places
 }
 
-// Harmless is code of a session's that works on no memory beside itself, what is at base and the program's: slots, and the handler. What a handler
-// has left on a stack leads there.
+// Harmless is code of a session's that works on no memory beside itself, the memory at base and the
+// program's: slots, and the handler. A word that a handler has left on a stack leads there.
 func (f *Found) Harmless(base arch.Addr) []arch.Range {
 	const slot = 16 // no slot has less room
 	rs := []arch.Range{{Start: base, End: base + arch.Addr(TrapSize())}}
@@ -426,8 +424,9 @@ func Read(a *arch.Arch, base arch.Addr, read func(arch.Addr, []byte) error) (*Fo
 	return f, nil
 }
 
-// Stays tells whether the handler must stay when all else has been taken back: there are traps at the ends of slots
-// that nothing makes superfluous, and a thread may stand before one, or come back there from a signal handler.
+// Stays tells whether the handler must stay when all else has been taken back: there are traps at
+// the ends of slots that nothing makes superfluous, and a thread may stand before one, or come back
+// there from a signal handler.
 func (f *Found) Stays(a *arch.Arch) bool {
 	return slices.ContainsFunc(f.Entries, func(e Entry) bool {
 		_, ok := e.Bypass(a)

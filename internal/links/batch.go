@@ -1,5 +1,5 @@
-// Package links has which probes are on which points: how a batch of probes comes to them, and how probes leave
-// them, or are switched off and on, in one stop of the target each.
+// Package links has which probes are on which points: how a batch of probes comes to them, and how
+// probes leave them, or are switched off and on, in one stop of the target each.
 //
 //	batch.go  what one registration brings, as far as it is planned
 //	links.go  the changes
@@ -21,7 +21,7 @@ import (
 	"kprobe/symbol"
 )
 
-// Batch is what one registration is going to do.
+// Batch is the plan of one registration.
 type Batch[P comparable] struct {
 	Probes []P // to be linked to their points, in order
 
@@ -30,7 +30,7 @@ type Batch[P comparable] struct {
 	joined map[arch.Addr][]P  // Probes by where they are going to be
 	fresh  []*probed.Point[P] // points that do not exist yet
 	byAddr map[arch.Addr]*probed.Point[P]
-	links  map[*probed.Point[P]][]P // what will be on points where that changes
+	links  map[*probed.Point[P]][]P // the probes that will be on points, where these change
 	linked []*probed.Point[P]       // these, in order, so that nothing is sorted or looked up while the target stands
 	with   [][]P                    // and what will be on each
 	met    []*probed.Point[P]       // those of them that exist already
@@ -74,8 +74,8 @@ func (b *Batch[P]) Point(loc symbol.Loc) (*probed.Point[P], error) {
 	return pt, nil
 }
 
-// Site is what the analysis of a place says. It is the one of the point there: whoever asks first has the place
-// analysed. Errors: those of the analysis.
+// Site is the result of the analysis of a place, that of the point there: the first caller has the
+// place analysed. Errors: those of the analysis.
 func (b *Batch[P]) Site(loc symbol.Loc) (*patch.Site, error) {
 	pt, err := b.Point(loc)
 	if err != nil {
@@ -84,8 +84,8 @@ func (b *Batch[P]) Site(loc symbol.Loc) (*patch.Site, error) {
 	return pt.Site, nil
 }
 
-// Others are the probes that are at an address, or are going to be. Each probe of a batch may ask, and a batch may have a hundred thousand: so
-// the batch is not gone through for it.
+// Others are the probes that are at an address, or are going to be. Each probe of a batch may ask,
+// and a batch may have a hundred thousand: so the batch is not gone through for it.
 func (b *Batch[P]) Others(at arch.Addr) (ps []P) {
 	if pt := b.l.kit.On.Points.At(at); pt != nil {
 		ps = slices.Clone(pt.Probes)
@@ -93,17 +93,17 @@ func (b *Batch[P]) Others(at arch.Addr) (ps []P) {
 	return append(ps, b.joined[at]...)
 }
 
-// Mark is how far a batch has come.
+// Mark is a state of a batch to go back to.
 type Mark struct{ probes, fresh int }
 
-// Mark is how far the batch has come now.
+// Mark is the batch's state now.
 func (b *Batch[P]) Mark() Mark { return Mark{len(b.Probes), len(b.fresh)} }
 
-// Back takes out of the batch what has come in since a mark.
+// Back takes out of the batch all probes that have come in since a mark.
 func (b *Batch[P]) Back(m Mark) {
 	for _, p := range b.Probes[m.probes:] {
 		at := b.at[p].Addr
-		b.joined[at] = b.joined[at][:len(b.joined[at])-1] // one for each: those that came last
+		b.joined[at] = b.joined[at][:len(b.joined[at])-1] // one for each: the probes that came last
 		delete(b.at, p)
 	}
 	for _, pt := range b.fresh[m.fresh:] {
@@ -112,8 +112,8 @@ func (b *Batch[P]) Back(m Mark) {
 	b.Probes, b.fresh = b.Probes[:m.probes], b.fresh[:m.fresh]
 }
 
-// PostInside is a probe of the batch with which a program and a post-handler meet at one point; ok is
-// false for none.
+// PostInside is a probe of the batch with which a program and a post-handler meet at one point; ok
+// is false for none.
 func (b *Batch[P]) PostInside() (p P, ok bool) {
 	rules := b.l.probes
 	meet := make(map[*probed.Point[P]][2]bool)
@@ -151,7 +151,8 @@ func (b *Batch[P]) needs() []parts.Need[P] {
 // altered are the points that come with the batch, and those at which other probes will be then.
 func (b *Batch[P]) altered() probed.List[P] { return slices.Concat(b.fresh, b.met) }
 
-// swapped is the point of the first return probe that swaps return addresses by a handler; nil for none.
+// swapped is the point of the first return probe that swaps return addresses by a handler; nil for
+// none.
 func (b *Batch[P]) swapped() *probed.Point[P] {
 	i := slices.IndexFunc(b.Probes, func(p P) bool { return b.l.probes.Swaps(p) && !b.l.probes.Inside(p) })
 	if i < 0 {
@@ -275,10 +276,10 @@ func (x *linking[P]) Undo() {
 	on.Points.List = on.Points.Live()
 }
 
-// arriving are the fresh points of a batch at which a jump can stand from the first: then no thread ever meets
-// a trap there. That is quicker, and who meets none cannot die of one that nobody serves any more. At the others there
-// are traps, and jumps later where they can be (package optimize): where somebody stands under the jump, or where
-// others rewrite the text.
+// arriving are the fresh points of a batch at which a jump can stand from the first: then no thread
+// ever meets a trap there. That is quicker, and a thread that meets none cannot die of one that is
+// not served any more. At the others there are traps, and jumps later where they can be (package
+// optimize): where a thread stands under the jump, or where others rewrite the text.
 type arriving[P comparable] struct {
 	change.Nothing
 	b    *Batch[P]
@@ -303,8 +304,8 @@ func (x *arriving[P]) hopes(pt *probed.Point[P]) bool {
 	return x.d.First(pt) != nil
 }
 
-// later: a thread that does not stop may be under any of the jumps, which would all be traps for now. Most wait for a child
-// of vfork, and that executes its program soon.
+// later: a thread that does not stop may be under any of the jumps, which would all be traps for
+// now. Most wait for a child of vfork, and that executes its program soon.
 func (x *arriving[P]) later() bool {
 	return len(x.text.Firsts()) > 0 && x.b.l.kit.On.T.Stuck() > 0
 }

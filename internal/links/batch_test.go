@@ -11,8 +11,9 @@ import (
 	"kprobe/internal/text"
 )
 
-// The question for the probes at an address looks at no other probe of the batch: else a batch takes a time that grows with the square
-// of its probes. The others have no point here, so a look at one of them panics.
+// The question for the probes at an address looks at no other probe of the batch: else a batch
+// takes a time that grows with the square of its probes. The others have no point here, so a look
+// at one of them panics.
 func TestOthersLooksAtNoOther(t *testing.T) {
 	on := &ground.Ground[*int]{Points: new(probed.Table[*int])}
 	b := (&Links[*int]{kit: &parts.Kit[*int]{On: on}}).Batch()

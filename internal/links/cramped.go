@@ -12,9 +12,10 @@ import (
 	"kprobe/internal/probed"
 )
 
-// LeaveCramped leaves places alone whose detours a thread's stack has had no room for: the next such thread
-// would die there, should nobody be left to serve its fault. No trap takes the jump's place, since a signal's handler needs more
-// of that stack. Errors: those of the parts; then nothing has changed.
+// LeaveCramped leaves places alone whose detours a thread's stack has had no room for: the next
+// such thread would die there, should no controller be left to serve its fault. No trap takes the
+// jump's place, since a signal's handler needs more of that stack. Errors: those of the parts; then
+// nothing has changed.
 func (l *Links[P]) LeaveCramped(ds []*inside.Detour) error {
 	on := l.kit.On
 	var ps []P

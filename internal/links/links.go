@@ -14,13 +14,13 @@ import (
 	"kprobe/symbol"
 )
 
-// Links are those of one session.
+// Links are the links of one session between probes and points.
 type Links[P comparable] struct {
 	kit    *parts.Kit[P]
 	probes Probes[P]
 }
 
-// Probes is what must be known of probes.
+// Probes answers the questions about probes that this package asks.
 type Probes[P any] interface {
 	Active(P) bool // its handlers, or its program, are to run
 	Inside(P) bool // its work is done in the target
@@ -28,8 +28,8 @@ type Probes[P any] interface {
 	Trails(P) bool // it comes after the others at its point
 	Swaps(P) bool  // it swaps return addresses
 	Gone(P, bool)  // it is told that it is gone for good, or not after all
-	// Point is where a probe is; nil where it is nowhere. Linked tells it of its point, Unlinked that it
-	// has lost it, or has not got it after all: Ground.View is held.
+	// Point is the point that a probe is on; nil where it is on none. Linked tells it of its point,
+	// Unlinked that it has lost it, or has not got it after all: Ground.View is held.
 	Point(P) *probed.Point[P]
 	Linked(P, *probed.Point[P])
 	Unlinked(P)
@@ -44,8 +44,8 @@ func (l *Links[P]) Pinned(site *patch.Site) string {
 	return l.kit.On.Kind.Pinned(site.Addr, site.Addr+arch.Addr(len(site.Original)))
 }
 
-// Apply carries a batch out, with more that has to be done in the same stop. Errors: those of the parts; then
-// nothing has changed.
+// Apply carries a batch out, with more that has to be done in the same stop. Errors: those of the
+// parts; then nothing has changed.
 func (l *Links[P]) Apply(b *Batch[P], more change.Part) error {
 	k := l.kit
 	slices.SortFunc(b.fresh, probed.ByAddr[P])
@@ -76,9 +76,9 @@ func (l *Links[P]) Apply(b *Batch[P], more change.Part) error {
 	return c.Insist(k.On.Owner)
 }
 
-// Leave takes probes off their points. What else runs inside the target there
-// gets other detours. parted is called in the stop, with the points that nothing is at any more. Errors: parted's;
-// those of text that could not be put back.
+// Leave takes probes off their points. The other programs there that run inside the target get
+// other detours. parted is called in the stop, with the points that have no probe any more. Errors:
+// parted's; those of text that could not be put back.
 func (l *Links[P]) Leave(ps []P, parted func(gone []*probed.Point[P]) error) error {
 	k, on := l.kit, l.kit.On
 	pts := l.points(ps)
@@ -136,8 +136,8 @@ func empty[P any](pts []*probed.Point[P]) (gone []*probed.Point[P]) {
 	return gone
 }
 
-// Switch switches probes off or on: flags is what does that, and more has to be done in the same stop. Errors:
-// those of the parts; then nothing has changed.
+// Switch switches probes off or on. The part flags does that, and more has to be done in the same
+// stop. Errors: those of the parts; then nothing has changed.
 func (l *Links[P]) Switch(ps []P, off bool, flags, more change.Part) error {
 	switched := set(ps)
 	after := make(map[*probed.Point[P]][]P)
@@ -157,8 +157,8 @@ func (l *Links[P]) Switch(ps []P, off bool, flags, more change.Part) error {
 	return c.Insist(l.kit.On.Owner)
 }
 
-// Everywhere carries a change out that concerns what stands at all points. Errors: those of the parts; then
-// nothing has changed.
+// Everywhere carries a change out that concerns what stands at all points. Errors: those of the
+// parts; then nothing has changed.
 func (l *Links[P]) Everywhere(what string, ps ...change.Part) error {
 	c := &change.Change{What: what, Parts: ps, Text: l.kit.Rewriting(func() probed.List[P] { return l.kit.On.Points.List })}
 	return c.Do(l.kit.On.Owner)
@@ -174,10 +174,10 @@ func (l *Links[P]) In(modules []*symbol.Module) (pts []*probed.Point[P]) {
 	return pts
 }
 
-// Lose takes points out of use whose code has been unmapped. Nothing is written: what is
-// at those addresses now is not what was probed. Only where the code is still there the text is put back first: for
-// what has been noted of it. gone is told of each probe there, with Ground.View held. The target
-// is frozen.
+// Lose takes points out of use whose code has been unmapped. Nothing is written: the code at those
+// addresses now is not the code that was probed. Only where the code is still there the text is put
+// back first, for the sake of the notes on it. gone is called with each probe there, with
+// Ground.View held. The target is frozen.
 func (l *Links[P]) Lose(pts []*probed.Point[P], gone func(P)) {
 	if on := l.kit.On; on.Kind.Announced() {
 		for _, pt := range pts {

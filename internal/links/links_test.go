@@ -138,7 +138,7 @@ type probe struct {
 	pt                *probed.Point[*probe]
 }
 
-// rules are what the engine asks of probes. None runs inside.
+// rules answer the engine's questions about probes. None runs inside.
 type rules struct {
 	threads func() *standing.Threads[*probe]
 }
@@ -251,7 +251,8 @@ func names(pt *probed.Point[*probe]) string {
 	return strings.Join(ns, " ")
 }
 
-// The newest probe comes first at a point, and those that trail last. A point goes with its last probe.
+// The newest probe comes first at a point, and those that trail last. A point goes with its last
+// probe.
 func TestProbesOfAPoint(t *testing.T) {
 	e := start(t)
 	a, b, j, c := &probe{name: "a"}, &probe{name: "b"}, &probe{name: "j", trails: true}, &probe{name: "c"}
@@ -274,7 +275,7 @@ func TestProbesOfAPoint(t *testing.T) {
 	}
 }
 
-// What cannot be written leaves everything as it was.
+// A write that fails leaves everything as it was.
 func TestRefused(t *testing.T) {
 	e := start(t)
 	a, b := &probe{name: "a"}, &probe{name: "b"}
@@ -355,8 +356,8 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// Threads that stand in what goes are moved first: one in the slot, one in front of its handlers, and one that
-// is nowhere in ours stays.
+// Threads that stand in what goes are moved first: one in the slot, one in front of its handlers,
+// and one that is nowhere in ours stays.
 func TestEvacuated(t *testing.T) {
 	e := start(t)
 	a := &probe{name: "a", post: true}
@@ -394,8 +395,8 @@ func TestEvacuated(t *testing.T) {
 	}
 }
 
-// A pass through a point that a signal took a thread away from is served once, whatever thread goes on with it, but
-// not when the point is another one.
+// A pass through a point that a signal took a thread away from is served once, whatever thread goes
+// on with it, but not when the point is another one.
 func TestBack(t *testing.T) {
 	e := start(t)
 	a := &probe{name: "a"}
@@ -419,8 +420,9 @@ func TestBack(t *testing.T) {
 	}
 }
 
-// While a point has no handlers, a thread that was away from a pass comes through it unseen. What the next handlers
-// see is another pass, but for a thread that stands in front of it all the time.
+// While a point has no handlers, a thread that was away from a pass comes through it unseen. The
+// next pass that handlers see is another one, but for a thread that stands in front of it all the
+// time.
 func TestBackUnseen(t *testing.T) {
 	e := start(t)
 	a := &probe{name: "a"}

@@ -7,11 +7,12 @@ import (
 	"kprobe/internal/isa"
 )
 
-// An instruction that is too short for a jump, with others behind it that must stay as they
-// are (a return, and then what somebody else jumps to), may have a jump ahead of it: in front of
+// An instruction may be too short for a jump, with others behind it that must stay as they are (a
+// return, and then code that others jump to). It may have a jump ahead of it: in front of
 // instructions that do nothing but run into it. They move into the detour, which serves the probe
-// when they are done. The instruction itself keeps its trap, for who comes to it in any other way:
-// by a branch, from a signal handler, or because he stood among those instructions already.
+// when they are done. The instruction itself keeps its trap, for threads that come to it in any
+// other way: by a branch, from a signal handler, or because they stood among those instructions
+// already.
 
 // PlanAhead tells how a jump can stand ahead of the instruction at addr; taken, where other
 // probes are. Nothing of the jump is under the instruction. There is one way at most. Whether the

@@ -7,27 +7,26 @@ import (
 	"kprobe/internal/isa"
 )
 
-// Bounds are where the instructions of one function begin, which is known only by
-// decoding from its start: on a machine with instructions of several lengths
-// nothing else tells.
+// Bounds are the addresses at which the instructions of one function begin. They are known only by
+// decoding from its start: on a machine with instructions of several lengths nothing else tells.
 type Bounds struct {
 	Start arch.Addr
 	at    map[arch.Addr]bool
 	tries map[arch.Addr]bool // those between a load and a store exclusive
-	read  map[arch.Addr]bool // those that another instruction carries out, or may
+	read  map[arch.Addr]bool // those that another instruction carries out, or may carry out
 	slots map[arch.Addr]bool // those in the delay slot of a jump
 
-	// Failed is where decoding stopped, 0 where it did not: bytes that are no
-	// instruction or, where Hidden, somebody's breakpoint over one.
+	// Failed is the address where decoding stopped, 0 where it did not: bytes that are no
+	// instruction or, where Hidden, a foreign breakpoint over one.
 	Failed arch.Addr
 	Hidden bool
 }
 
-// FindBounds decodes the function that code holds. hidden tells of the address of
-// a trap whether it is somebody's, and hides the instruction there.
+// FindBounds decodes the function that code holds. hidden tells of the address of a trap whether
+// the trap is a foreign one, which hides the instruction there.
 func FindBounds(m isa.ISA, start arch.Addr, code, trap []byte, hidden func(arch.Addr) bool) *Bounds {
 	b := &Bounds{Start: start, at: make(map[arch.Addr]bool), tries: make(map[arch.Addr]bool), read: make(map[arch.Addr]bool), slots: make(map[arch.Addr]bool)}
-	var referred []arch.Addr // what registers may have the addresses of
+	var referred []arch.Addr // addresses that registers may have
 	anywhere := false        // something is carried out that a register tells of
 	open := 0                // how many more instructions are taken to belong to a load exclusive
 	for at := start; len(code) > 0; {
@@ -75,16 +74,15 @@ func FindBounds(m isa.ISA, start arch.Addr, code, trap []byte, hidden func(arch.
 	return b
 }
 
-// Executed tells whether another instruction carries out the one at an address, or may: with a probe there, it would
-// carry out the probe's.
+// Executed tells whether another instruction carries out the one at an address, or may: with a
+// probe there, it would carry out the probe's.
 func (b *Bounds) Executed(at arch.Addr) bool { return b.read[at] }
 
 // Has tells whether an instruction begins at an address.
 func (b *Bounds) Has(at arch.Addr) bool { return b.at[at] }
 
-// maxTry is how many instructions there may be between a load and a store exclusive: the
-// kernel's own kprobes look as far back. A load without a store in sight belongs to a loop
-// that waits.
+// maxTry is the largest number of instructions between a load and a store exclusive: the kernel's
+// own kprobes look as far back. A load without a store in sight belongs to a loop that waits.
 const maxTry = 32
 
 // Tries tells whether an instruction is between a load exclusive and the store that fails

@@ -13,9 +13,9 @@ import (
 // ErrLost tells that what was written does not read back.
 var ErrLost = errors.New("what was written does not read back")
 
-// Carry carries spans out: compare, write, read back. On the first failure what was
-// written is taken back, in reverse; what fails in that is told to report. Errors:
-// *Mismatch; ErrLost; the memory's.
+// Carry carries spans out: compare, write, read back. On the first failure all earlier writes are
+// taken back, in reverse; a failure of that is told to report. Errors: *Mismatch; ErrLost; the
+// memory's.
 func Carry(m arch.Memory, spans []Span, report func(error)) error {
 	var b buffers
 	for i := range spans {
@@ -41,8 +41,8 @@ func Undo(spans []Span) (undo []Span) {
 	return undo
 }
 
-// OnlyForeign tells whether all that could not be put back, EBUSY each, are bytes that
-// somebody else has changed: they are his now.
+// OnlyForeign tells whether all bytes that could not be put back, EBUSY each, have been changed by
+// others: the bytes are theirs now.
 func OnlyForeign(err error) bool {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(all.Unwrap(), func(e error) bool { return !OnlyForeign(e) })

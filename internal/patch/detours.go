@@ -20,18 +20,18 @@ type Detours struct {
 	page  arch.Addr
 	reach arch.Addr // the machine's
 
-	busy   []arch.Range // what is not free: the target's memory and ours; sorted, disjoint
+	busy   []arch.Range // memory in use, the target's and ours; sorted, disjoint
 	areas  []arch.Range // ours, in the order in which they were made
 	fresh  []arch.Range // pages of areas on which nothing was put yet; sorted
-	pieces []arch.Range // what is free on the others; sorted
+	pieces []arch.Range // free memory on the others; sorted
 	next   arch.Addr    // where the last detour was put
-	least  int          // the smallest size that was asked for: what is smaller is not kept
+	least  int          // the smallest size that was asked for: smaller pieces are not kept
 
 	stubs []arch.Addr        // sorted
 	pages map[arch.Addr]bool // that hold stubs only
 }
 
-// Place is what Detours gives for one jump.
+// Place is the memory that Detours gives for one jump.
 type Place struct {
 	Way    *Way
 	Detour arch.Addr
@@ -41,7 +41,7 @@ type Place struct {
 	held arch.Range // of the detour, with slivers beside it that are of no use
 }
 
-// To is where the site's jump leads.
+// To is the address that the site's jump leads to.
 func (p *Place) To() arch.Addr {
 	if p.Stub != 0 {
 		return p.Stub
@@ -50,16 +50,15 @@ func (p *Place) To() arch.Addr {
 }
 
 const (
-	areaSize = 1 << 16 // what is mapped at a time
+	areaSize = 1 << 16 // bytes that are mapped at a time
 	align    = 16      // of detours where there is a choice: for the fetch unit
 	maxTries = 64      // places that are looked at before there is a new area
 	ahead    = 1 << 23 // half of what one value of the displacement's top byte reaches
 )
 
-// NewDetours starts with a target's memory map. What lies below floor (the system
-// gives no memory there) or from limit on is not used, and neither is a page
-// beside any memory of the target: stacks and heaps grow. The machine's jumps must
-// be known (isa.JumpForm).
+// NewDetours starts with a target's memory map. Memory below floor (the system gives none there) or
+// from limit on is not used, and neither is a page beside any memory of the target: stacks and
+// heaps grow. The machine's jumps must be known (isa.JumpForm).
 func NewDetours(m isa.ISA, occupied []arch.Range, floor, limit, page arch.Addr) *Detours {
 	d := &Detours{m: m, guard: newGuardSet(m.JumpForm()), page: page, reach: m.Reach(), least: areaSize, pages: make(map[arch.Addr]bool)}
 	d.busy = give(d.busy, arch.Range{Start: 0, End: floor})
@@ -144,8 +143,8 @@ func (d *Detours) Areas() []arch.Range {
 	return joined
 }
 
-// Lose tells that memory is not to be had after all: the target has mapped it
-// meanwhile. What was given out there must have been released.
+// Lose tells that memory is not to be had after all: the target has mapped it meanwhile. Places
+// that were given out there must have been released.
 func (d *Detours) Lose(r arch.Range) {
 	meets := func(o arch.Range) bool { return o.Start < r.End && r.Start < o.End }
 	d.areas = slices.DeleteFunc(d.areas, meets)
@@ -162,7 +161,7 @@ func (d *Detours) Lose(r arch.Range) {
 	d.busy = give(d.busy, r)
 }
 
-// StubPages is how many of the pages hold stubs only.
+// StubPages is the number of pages that hold stubs only.
 func (d *Detours) StubPages() int { return len(d.pages) }
 
 // body finds room for size bytes that start in reach and in bounds: on pages
@@ -190,8 +189,8 @@ func (d *Detours) body(r *Reach, bounds, near arch.Range, size int) (at arch.Add
 	return at, d.take(at, size), true
 }
 
-// take gives out size bytes that are free. What is left beside them goes with
-// them where it is too small for others.
+// take gives out size bytes that are free. A rest beside them goes with them where it is too small
+// for others.
 func (d *Detours) take(at arch.Addr, size int) arch.Range {
 	d.next = at
 	r := arch.Range{Start: at, End: at + arch.Addr(size)}
@@ -319,8 +318,7 @@ func (d *Detours) open(r *Reach, bounds, near arch.Range, size int) (arch.Addr, 
 func (d *Detours) openIn(r *Reach, gap arch.Range, size int) (arch.Addr, bool) {
 	at, ok := d.fit(r, gap.Start)
 	if ok && r.Bytes[3] != Any && at > gap.Start {
-		// What this site reaches begins here, and for the sites behind it a
-		// little further.
+		// This site's reach begins here, and that of the sites behind it a little further.
 		if a, ok := d.fit(r, at+ahead); ok && a+areaSize <= gap.End {
 			at = a
 		}

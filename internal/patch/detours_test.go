@@ -14,7 +14,7 @@ import (
 
 const pageSize = 4096
 
-// isa386 is what amd64.New gives for a machine with 4-byte pointers.
+// isa386 is the ISA of a machine with 4-byte pointers.
 var isa386 = func() isa.ISA {
 	a := *arch.AMD64
 	a.PtrSize = 4
@@ -65,8 +65,8 @@ func realCode(t *testing.T, m isa.ISA, at arch.Addr) *patch.Body {
 	return nil
 }
 
-// What is written leads to the detour and nowhere else; nothing lies on anything;
-// who comes to an instruction under the jump traps at once.
+// Each jump that is written leads to its detour and nowhere else. No two pieces of memory overlap.
+// A thread that comes to an instruction under the jump traps at once.
 func TestDetoursKeepTheirWord(t *testing.T) {
 	n := 6000
 	if testing.Short() {
@@ -193,7 +193,7 @@ func checkApart(t *testing.T, d *patch.Detours, sites []site, taken []arch.Range
 	}
 }
 
-// What the target has mapped meanwhile is not given out again.
+// Memory that the target has mapped meanwhile is not given out again.
 func TestDetoursLose(t *testing.T) {
 	module := arch.Range{Start: 0x5555_5555_4000, End: 0x5555_5590_0000}
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -219,7 +219,7 @@ func TestDetoursLose(t *testing.T) {
 	checkApart(t, d, sites, taken)
 }
 
-// Ten thousand sites at once: what attaching to all functions of a program takes.
+// Ten thousand sites at once, as when all functions of a program are probed.
 func BenchmarkDetours(b *testing.B) {
 	module := arch.Range{Start: 0x5555_5555_4000, End: 0x5555_5590_0000}
 	rng := rand.New(rand.NewPCG(3, 3))

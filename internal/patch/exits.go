@@ -24,12 +24,10 @@ var exitNames = [...]string{"return", "tail jump", "indirect jump", "restart"}
 
 func (k ExitKind) String() string { return exitNames[k] }
 
-// Exit is one instruction at which a call may end.
-//
-// For all but returns the instruction alone does not tell: a conditional jump
-// may not be taken, and an indirect one may stay inside (see Exits.Contains).
-// What tells at run time is where the instruction leads, and that the stack
-// pointer is what it was at the entry.
+// Exit is one instruction at which a call may end. Only of returns the instruction alone tells: a
+// conditional jump may not be taken, and an indirect one may stay inside (see Exits.Contains). At
+// run time it is an exit if the instruction leads outside, and the stack pointer is the same as at
+// the entry.
 type Exit struct {
 	Addr arch.Addr
 	Kind ExitKind
@@ -44,7 +42,7 @@ type Part struct {
 
 func (p *Part) contains(a arch.Addr) bool { return a >= p.Addr && a-p.Addr < arch.Addr(len(p.Code)) }
 
-// Exits is how control leaves a function other than by unwinding it.
+// Exits are the ways in which control leaves a function other than by unwinding it.
 type Exits struct {
 	Entry arch.Addr   // the instruction that marks the beginning of a call
 	Sites []Exit      // in order of address; none where the function never returns
@@ -90,18 +88,18 @@ type NoExits struct {
 
 func (e *NoExits) Error() string { return fmt.Sprintf("at %v %s", e.Addr, e.Reason) }
 
-// maxParts is how many pieces a function may be in. Compilers make two of one;
-// more come of code that is found without names.
+// maxParts is the largest number of pieces of a function. Compilers make two of one; more come of
+// code that is found without names.
 const maxParts = 16
 
-// FindExits finds the exits of the function that fn holds. Its entry is its first
-// instruction, or the one behind the landing pad that it may begin with. elsewhere is asked about each place outside that a jump leads to: it
-// gives the part of the function that the place belongs to, or false for what is
-// another function's.
+// FindExits finds the exits of the function that fn holds. Its entry is its first instruction, or
+// the one behind the landing pad that it may begin with. elsewhere is asked about each place
+// outside that a jump leads to: it gives the part of the function that the place belongs to, or
+// false for a place of another function.
 //
-// All instructions are looked at, reachable or not: what a jump table leads to
-// is known at run time only. Errors: *NoExits where something is no instruction,
-// where instructions overlap, or where control may run past the end.
+// All instructions are looked at, reachable or not: the target of a jump table is known at run time
+// only. Errors: *NoExits where bytes are no instruction, where instructions overlap, or where
+// control may run past the end.
 func FindExits(m isa.ISA, fn Part, entry arch.Addr, elsewhere func(arch.Addr) (Part, bool)) (*Exits, error) {
 	x := exits{m: m, elsewhere: elsewhere, Exits: &Exits{Entry: entry, Parts: []Part{fn}}}
 	for i := 0; i < len(x.Parts); i++ {
@@ -192,8 +190,8 @@ func (x *exits) decode(p Part) error {
 	return nil
 }
 
-// executed are the instructions that others of a part carry out where they stand themselves: none that is an
-// exit, or the exit would be somewhere else.
+// executed are the instructions that others of a part carry out where they stand themselves: none
+// that is an exit, or the exit would be somewhere else.
 func (x *exits) executed(p Part) (map[arch.Addr]bool, error) {
 	var all map[arch.Addr]bool
 	for code, at := p.Code, p.Addr; len(code) > 0; {

@@ -121,7 +121,7 @@ func TestExitsOfRealCode(t *testing.T) {
 	}
 }
 
-// What objdump calls a return is an exit, and nothing else is one of that kind;
+// Each instruction that objdump calls a return is an exit, and nothing else is one of that kind;
 // the same for computed jumps.
 func TestExitsAgreeWithObjdump(t *testing.T) {
 	tool, err := exec.LookPath("objdump")
@@ -268,12 +268,12 @@ func FuzzFindExits(f *testing.F) {
 	})
 }
 
-// What is carried out somewhere else (s390x: exrl, ex) may be an exit. If it is none, it does not have
-// control run past the end.
+// An instruction that is carried out from somewhere else (s390x: exrl, ex) may be an exit. If it is
+// none, control does not run past the end by it.
 func TestExitsExecuted(t *testing.T) {
 	const start = 0x400000
 	mvc, br := []byte{0xd2, 0, 0x10, 0, 0x20, 0}, []byte{0x07, 0xfe}
-	exrl := []byte{0xc6, 0x10, 0, 0, 0, 4} // what is behind the next
+	exrl := []byte{0xc6, 0x10, 0, 0, 0, 4} // the one behind the next
 	for _, c := range []struct {
 		name string
 		code []byte

@@ -9,29 +9,26 @@ import (
 	"kprobe/internal/isa"
 )
 
-// Image is what of a module tells where control can go in it. Addresses are of
-// one kind throughout: the file's, or a process's.
+// Image is the part of a module that tells where control can go in it. Addresses are of one kind
+// throughout: the file's, or a process's.
 type Image struct {
 	Text   []Part      // all executable sections
-	Data   []Part      // what is read only or initialised, for the jump tables in it
+	Data   []Part      // data that is read only or initialised, for the jump tables in it
 	Funcs  []arch.Addr // where functions start
 	Points []arch.Addr // other places that data, relocations, or exception tables know
 }
 
-// Flow is where control is known to go in a module's code: a bit for every
-// address that a direct branch, an operand, a jump table, a symbol, a word of
-// data or an exception table refers to. It is built once for a module and does
-// not change.
-//
-// What it does not know is what a program computes, and where threads will be that
-// are interrupted: that is what guards are for.
+// Flow knows where control goes in a module's code: a bit for every address that a direct branch,
+// an operand, a jump table, a symbol, a word of data or an exception table refers to. It is built
+// once for a module and does not change. It does not know the addresses that a program computes,
+// nor those at which threads are interrupted: guards are for these.
 type Flow struct {
-	// Unguarded tells that nobody would serve a trap under a jump, so that none are put there:
-	// in a kernel.
+	// Unguarded tells that a trap under a jump would not be served, so that none are put there: in
+	// a kernel.
 	Unguarded bool
 
-	// Unpadded tells that indirect branches may lead to anything, not to landing pads only: these need
-	// not stay then.
+	// Unpadded tells that indirect branches may lead to anything, not to landing pads only: these
+	// need not stay then.
 	Unpadded bool
 
 	text []flowText
@@ -43,11 +40,12 @@ type flowText struct {
 	insn  []uint64 // and whether the sweep met an instruction's start there
 }
 
-// NewFlow reads all code of a module. Data between functions may be taken for
-// code: that adds places which nobody goes to, and costs no more than a jump.
+// NewFlow reads all code of a module. Data between functions may be taken for code: that adds
+// places to which control never goes, and costs no more than a jump.
 func NewFlow(m isa.ISA, im *Image) *Flow { return NewSweep(m, im.Text, im.Funcs).Flow(im) }
 
-// Sweep is the part of a flow that the code itself tells. All of the code is decoded for it, which is most of the work.
+// Sweep is the part of a flow that the code itself tells. All of the code is decoded for it, which
+// is most of the work.
 type Sweep struct {
 	Text  []Part
 	Funcs []arch.Addr // sorted
@@ -191,9 +189,8 @@ func (f *Flow) sweep(m isa.ISA, t *flowText, funcs []arch.Addr) (bases []arch.Ad
 	return bases
 }
 
-// entrySize is that of the distances in jump tables of position-independent
-// code. Tables of addresses need no search: Image.Points has all words of data
-// that are addresses of code.
+// entrySize is the size of the distances in jump tables of position-independent code. Tables of
+// addresses need no search: Image.Points has all words of data that are addresses of code.
 const entrySize = 4
 
 // readTables marks what jump tables lead to: lists of distances from the list's

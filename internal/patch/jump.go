@@ -10,23 +10,22 @@ import (
 	"kprobe/internal/isa"
 )
 
-// A jump to a detour takes more bytes than most instructions have. What lies
-// under them must run elsewhere, and whoever comes to an instruction under the
-// jump other than through the first (a branch that nobody knows of, a signal
-// handler that returns, a goroutine that was interrupted) meets the jump's
-// displacement instead. So the displacement is chosen, by way of the detour's
-// address, such that each instruction in there begins with a byte that traps
-// (isa.Guard): the thread is then sent on to the displaced copy. Branches that
-// are known are never led into such a trap, because a trap is slow.
+// A jump to a detour takes more bytes than most instructions have. The instructions under it must
+// run elsewhere. A thread may come to an instruction under the jump other than through the first:
+// by an unknown branch, by a signal handler that returns, or as a goroutine that was interrupted.
+// Then it meets the jump's displacement instead. So the displacement is chosen, by way of the
+// detour's address, such that each instruction in there begins with a byte that traps (isa.Guard):
+// the thread is then sent on to the displaced copy. Branches that are known are never led into such
+// a trap, because a trap is slow.
 //
-// And where the following instructions must stay as they are, they can: the
-// jump's displacement reads over their bytes, and what is left to choose is its
-// low bytes only, or none. The detour then goes where that leads.
+// Where the following instructions must stay as they are, they can: the jump's displacement reads
+// over their bytes, and its low bytes only, or none, are left to choose. The detour then goes where
+// that leads.
 
 // Body is a function's code, decoded.
 type Body struct {
 	Part
-	After []byte // what stands behind it: the next function, perhaps
+	After []byte // the bytes behind it: the next function, perhaps
 	Insns []Step // in order
 
 	m    isa.ISA
@@ -39,10 +38,10 @@ type Step struct {
 	isa.Insn
 }
 
-// NewBody decodes a function; decoding ends at what is no instruction. after is
-// what stands behind the function, as many bytes as the longest instruction has.
-// flow is its module's; nil where nothing is known of that: code that belongs to
-// no file may be rewritten by its maker at any time, so it gets no jumps.
+// NewBody decodes a function; decoding ends at bytes that are no instruction. after has the bytes
+// behind the function, as many as the longest instruction has. flow is its module's; nil where
+// nothing is known of that: code that belongs to no file may be rewritten by its maker at any time,
+// so it gets no jumps.
 func NewBody(m isa.ISA, fn Part, after []byte, flow *Flow) *Body {
 	const usual = 3 // bytes of an instruction: few are shorter on average
 	b := &Body{Part: fn, After: after, m: m, flow: flow, Insns: make([]Step, 0, len(fn.Code)/usual+1)}
@@ -57,7 +56,7 @@ func NewBody(m isa.ISA, fn Part, after []byte, flow *Flow) *Body {
 	return b
 }
 
-// index is that of the instruction at an offset.
+// index is the index of the instruction at an offset.
 func (b *Body) index(off int) (int, bool) {
 	return slices.BinarySearchFunc(b.Insns, off, func(s Step, off int) int { return s.Off - off })
 }
@@ -82,7 +81,7 @@ func (b *Body) filler(off, limit int) int {
 	return n
 }
 
-// Tactic is how the bytes for a jump are won.
+// Tactic is the way in which the bytes for a jump are won.
 type Tactic uint8
 
 const (
@@ -106,10 +105,10 @@ type Way struct {
 	Inner     []int // where under the jump instructions began: offsets from the site
 	Own       int   // how many bytes of the jump are new; the rest is there already
 
-	lead int // what is before the jump's opcode: prefixes; of Behind, the landing pad
+	lead int // bytes before the jump's opcode: prefixes; of Behind, the landing pad
 }
 
-// JumpAt is how far behind the beginning of what is written the jump itself stands.
+// JumpAt is the offset of the jump itself in the bytes that are written.
 func (w *Way) JumpAt() int {
 	if w.Tactic == Behind {
 		return w.lead
@@ -130,9 +129,8 @@ type Jump struct {
 	unguarded bool
 }
 
-// PlanJump tells how the instruction at addr can be replaced by a jump. What else
-// may be in the way there (other probes, what must not be probed) is the
-// caller's to check, by Span.
+// PlanJump tells how the instruction at addr can be replaced by a jump. The caller checks, by Span,
+// whether anything else is in the way there: other probes, or places that must not be probed.
 func (b *Body) PlanJump(addr arch.Addr) *Jump {
 	j := &Jump{Addr: addr, m: b.m}
 	form := b.m.JumpForm()
@@ -200,9 +198,10 @@ func (b *Body) PlanJump(addr arch.Addr) *Jump {
 	return j
 }
 
-// behind plans a jump behind a landing pad, the i-th instruction, which stays: whoever comes through it has come by the
-// pad, for nothing else leads there. What the pad has done is taken back in the detour, and done
-// again with the displaced instructions; so the state is that of the pad to all that runs in between.
+// behind plans a jump behind a landing pad, the i-th instruction, which stays. A thread that comes
+// through the jump has come by the pad, for nothing else leads there. The detour takes the pad's
+// effect back, and does it again with the displaced instructions. So the code that runs in between
+// sees the state at the pad.
 func (j *Jump) behind(b *Body, i int) {
 	pad, size := b.Insns[i], b.m.JumpForm().Len()
 	switch {
@@ -227,8 +226,8 @@ func (j *Jump) behind(b *Body, i int) {
 	j.Ways = []Way{w}
 }
 
-// Passed tells that there is no way but with bytes that are given (Pun), and that nothing is known to lead
-// to the site but what is in front of it: then one ahead of it is better.
+// Passed tells that there is no way but with bytes that are given (Pun), and that nothing is known
+// to lead to the site but what is in front of it: then one ahead of it is better.
 func (j *Jump) Passed() bool { return !j.known && len(j.Ways) > 0 && j.Ways[0].Tactic == Pun }
 
 // PlanAlone is PlanJump where nothing is known but the instruction itself. If that has
@@ -371,16 +370,16 @@ func (j *Jump) Without(against func(span arch.Range) string) *Jump {
 	return &left
 }
 
-// Span is what a way depends on: it covers these bytes, or reads them. No other
-// probe may be there, and nothing that must not be probed.
+// Span is the range of bytes that a way depends on: it covers them, or reads them. No other probe
+// may be there, and nothing that must not be probed.
 func (j *Jump) Span(w *Way) arch.Range {
 	n := max(w.Displaced, w.lead+j.m.JumpForm().Len())
 	return arch.Range{Start: j.Addr, End: j.Addr + arch.Addr(n)}
 }
 
-// Write is the jump to a detour, or to a stub that leads there, and the trap that it may be
-// ahead of. It is as long as Span, so that whoever writes it sees first that all of that
-// is what was planned for.
+// Write is the jump to a detour, or to a stub that leads there, and the trap that it may be ahead
+// of. It is as long as Span, so that its writer sees first that all of these bytes are still as
+// planned.
 func (j *Jump) Write(w *Way, to arch.Addr) Write {
 	form, span := j.m.JumpForm(), j.Span(w)
 	b := j.bytes(form, w, to)
@@ -392,7 +391,7 @@ func (j *Jump) Write(w *Way, to arch.Addr) Write {
 	return Write{Addr: j.Addr, Old: old, New: b}
 }
 
-// bytes are those of the jump.
+// bytes are the bytes of the jump.
 func (j *Jump) bytes(form *isa.JumpForm, w *Way, to arch.Addr) []byte {
 	if form.Whole > 0 {
 		b, err := j.m.Jump(j.Addr+arch.Addr(w.lead), to)
@@ -422,8 +421,9 @@ func (j *Jump) Emit(w *Way, at arch.Addr) (*Slot, error) {
 	return &Slot{Addr: at, Code: v.Code, Marks: v.Marks, BreakAt: -1}, nil
 }
 
-// Undoing is what a detour begins with whose jump is behind a landing pad, in the state that this has left:
-// what takes that back. nil where the pad has done nothing, or there is none.
+// Undoing is the beginning of a detour whose jump is behind a landing pad: code that takes back the
+// pad's effect, in the state that the pad has left. nil where the pad has done nothing, or there is
+// none.
 func (j *Jump) Undoing(w *Way, at arch.Addr) *Slot {
 	if w.Tactic != Behind {
 		return nil
@@ -446,8 +446,8 @@ func (s *Slot) Copy(pc arch.Addr) (arch.Addr, bool) {
 	return 0, false
 }
 
-// CopyOfCall is Copy for a thread that is in a system call, and stands at the instruction after it: right behind the call's
-// copy. The kernel steps back from there to make the call again.
+// CopyOfCall is Copy for a thread that is in a system call, and stands at the instruction after it:
+// right behind the call's copy. The kernel steps back from there to make the call again.
 func (s *Slot) CopyOfCall(next arch.Addr) (arch.Addr, bool) {
 	for _, m := range s.Marks {
 		if m.PC == next && m.SP == 0 {

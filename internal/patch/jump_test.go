@@ -251,7 +251,7 @@ func TestPlanJump(t *testing.T) {
 	}
 }
 
-// Of any bytes, a plan is what it promises to be.
+// For any bytes, a plan keeps its promises.
 func FuzzPlanJump(f *testing.F) {
 	f.Add([]byte("\x55\x48\x89\xe5\x48\x83\xec\x20\xc3\x90\x90\x90\x90"), []byte{4, 0, 0, 0}, uint16(9), uint16(0))
 	f.Add([]byte("\x84\xc0\x74\xfc\x90\xc3\xcc\xcc\xcc\xcc"), []byte{}, uint16(6), uint16(5))

@@ -30,8 +30,8 @@ func Overlay(p []byte, base, at arch.Addr, b []byte) {
 	}
 }
 
-// Join makes one write of those that follow one another at a distance, in order of address. What
-// is between them is filled with a pattern.
+// Join makes one write of those that follow one another at a distance, in order of address. The
+// bytes between them are filled with a pattern.
 func Join(ws []Write, distance int, fill []byte) (joined []Write) {
 	slices.SortFunc(ws, func(a, b Write) int { return cmp.Compare(a.Addr, b.Addr) })
 	for i, w := range ws {

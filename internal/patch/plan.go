@@ -14,7 +14,7 @@ import (
 // Slot is memory in an arena that a displaced instruction runs in.
 type Slot struct {
 	Addr  arch.Addr
-	Code  []byte     // what is written there
+	Code  []byte     // the bytes to be written there
 	Marks []isa.Mark // from an offset in Code to the program's own state
 
 	// BreakAt is the offset of the trap that ends a slot made for
@@ -23,11 +23,12 @@ type Slot struct {
 	BreakAt int
 	Next    arch.Addr
 
-	// Exits are the traps of a slot that goes on by whoever serves them: see isa.Verdict.
+	// Exits are the slot's traps whose server sends the thread on: see isa.Verdict.
 	Exits []isa.Exit
 }
 
-// Exit is where the trap at a PC inside the slot leads, if there is one that stands for a jump.
+// Exit is the address that the trap at a PC inside the slot leads to, if one there stands for a
+// jump.
 func (s *Slot) Exit(pc arch.Addr) (to arch.Addr, ok bool) {
 	for _, e := range s.Exits {
 		if pc == s.Addr+arch.Addr(e.Off) {
@@ -52,7 +53,7 @@ type Site struct {
 	Addr     arch.Addr
 	Insn     isa.Insn
 	Original []byte // the instruction
-	Break    []byte // what replaces its first bytes
+	Break    []byte // the bytes that replace its first ones
 	Kind     isa.Kind
 	Reason   string
 	Emulate  func(r *arch.Regs, m arch.Memory) error
@@ -93,8 +94,9 @@ func Analyse(m isa.ISA, code []byte, addr, near arch.Addr) (*Site, error) {
 	}, nil
 }
 
-// HasRun tells of a thread with registers r that stands where it would behind the trap here, whether it has executed the instruction
-// rather than the trap. It is not known of one that is no longer than a trap, unless it has left something to see.
+// HasRun tells of a thread with registers r that stands where it would behind the trap here,
+// whether it has executed the instruction rather than the trap. It is not known of one that is no
+// longer than a trap, unless it has left something to see.
 func (s *Site) HasRun(a *arch.Arch, r *arch.Regs, mem arch.Reader) (run, known bool) {
 	if a.BreakPC == 0 || s.Insn.Len > len(s.Break) {
 		return false, true
@@ -106,9 +108,8 @@ func (s *Site) HasRun(a *arch.Arch, r *arch.Regs, mem arch.Reader) (run, known b
 	return a.Word(word) == r[s.Insn.Pushed], true
 }
 
-// NeedsBoost tells whether a slot to run the instruction in is still to be
-// given out. Emulated instructions get one too: it is where threads go when
-// nobody is there to emulate.
+// NeedsBoost tells whether a slot to run the instruction in is still to be given out. Emulated
+// instructions get one too: threads go there when no controller is left to emulate.
 func (s *Site) NeedsBoost() bool { return s.Native && s.Boost == nil }
 
 // NeedsStep tells whether post-handlers need a slot that traps.
@@ -178,7 +179,7 @@ func (s *Site) String() string {
 	return b.String()
 }
 
-// Write is a change of some bytes: what must be there before and what is there
+// Write is a change of some bytes: the bytes that must be there before, and those that are there
 // afterwards.
 type Write struct {
 	Addr     arch.Addr
@@ -258,8 +259,7 @@ func (s *Span) Apply(b []byte) {
 	}
 }
 
-// Mismatch tells that memory does not hold what the plan was made for:
-// somebody else has changed it.
+// Mismatch tells that memory is not as planned: others have changed it.
 type Mismatch struct {
 	Addr       arch.Addr
 	Have, Want []byte

@@ -8,8 +8,7 @@ import (
 	"kprobe/internal/isa"
 )
 
-// Choice is what one byte of a jump's displacement may be: a value, or one of
-// these.
+// Choice is the set of values of one byte of a jump's displacement: one value, or one of these.
 type Choice uint16
 
 const (
@@ -17,7 +16,7 @@ const (
 	Trapping        // one that traps where an instruction begins with it: isa.Guard
 )
 
-// Reach is where a jump may lead: to From plus a displacement whose bytes, the
+// Reach is the set of addresses that a jump may lead to: From plus a displacement whose bytes, the
 // least significant first, are as Bytes says. The displacement is signed.
 type Reach struct {
 	From  arch.Addr

@@ -52,7 +52,8 @@ func TestReachFirst(t *testing.T) {
 		if ok && (at < lo || !r.has(form, at)) {
 			t.Fatalf("%v from %v at %v: first is %v", r.String(), r.From, lo, at)
 		}
-		// What is between cannot all be tried: the near part, and samples whose bytes are likely ones.
+		// Not all addresses between can be tried: these are the near part, and samples whose bytes
+		// are likely ones.
 		end := at
 		if !ok {
 			end = r.From + 1<<31

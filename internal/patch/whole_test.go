@@ -34,7 +34,8 @@ const (
 	retry   = 0x35ffffa0 // cbnz w0, -12
 )
 
-// A jump that is one instruction covers one, whatever leads to those behind it; a load exclusive keeps its place.
+// A jump that is one instruction covers one, whatever leads to those behind it; a load exclusive
+// keeps its place.
 func TestWholeJump(t *testing.T) {
 	const at = 0x400000
 	code := words(armNop, 0x54000060, addW1, 0x14000001, ldaxr, 0x94000000, 0xd63f03c0, armRet) // nop, b.eq +12, add, b +4, ldaxr, bl, blr x30, ret
@@ -64,8 +65,8 @@ func TestWholeJump(t *testing.T) {
 	}
 }
 
-// A landing pad keeps its place, and the instruction behind it has the jump, where nothing else leads there. What
-// the pad has done is taken back first, and done again in the detour.
+// A landing pad keeps its place, and the instruction behind it has the jump, where nothing else
+// leads there. The pad's effect is taken back first, and done again in the detour.
 func TestJumpBehindPad(t *testing.T) {
 	const at, detour = 0x400000, 0x500000
 	for _, c := range []struct {
@@ -184,7 +185,7 @@ func TestTries(t *testing.T) {
 	}
 }
 
-// What another instruction carries out where it stands itself (s390x: exrl, ex) has no probe.
+// An instruction that another one carries out from elsewhere (s390x: exrl, ex) has no probe.
 func TestExecuted(t *testing.T) {
 	const start = 0x400000
 	for name, c := range map[string]struct {

@@ -6,9 +6,10 @@ import (
 	"os"
 )
 
-// Present calls f with each part of a range of a process's memory that it has: whole pages, in order, that are there or swapped out (proc(5),
-// pagemap). What was never touched is left out, and not made by being looked at; with own, what is a file's or shared, too. Errors: f's; the
-// system's.
+// Present calls f with each part of a range of a process's memory that it has: whole pages, in
+// order, that are there or swapped out (proc(5), pagemap). Pages that were never touched are left
+// out, and not made by being looked at; with own, so are pages of files or shared ones. Errors:
+// f's; the system's.
 func (p Process) Present(start, end uint64, own bool, f func(from, to uint64) error) error {
 	pages, err := p.Open("pagemap")
 	if err != nil {
@@ -21,7 +22,8 @@ func (p Process) Present(start, end uint64, own bool, f func(from, to uint64) er
 	return look(pages, start, end, own, f)
 }
 
-// look reads a word of pagemap for each page, present or not: a reservation of 128 GiB takes a quarter of a second.
+// look reads a word of pagemap for each page, present or not: a reservation of 128 GiB takes a
+// quarter of a second.
 func look(pages *os.File, start, end uint64, own bool, f func(from, to uint64) error) error {
 	const word, present, swapped, file = 8, 1 << 63, 1 << 62, 1 << 61
 	page := uint64(os.Getpagesize())

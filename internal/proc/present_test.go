@@ -12,7 +12,8 @@ import (
 	"kprobe/internal/proc"
 )
 
-// TestPresent holds that both ways to look tell of the same pages: those that were written, of which some are a file's still.
+// TestPresent holds that both ways to look see the same pages: those that were written, of which
+// some are a file's still.
 func TestPresent(t *testing.T) {
 	page := uint64(os.Getpagesize())
 	pages, err := proc.Process(os.Getpid()).Open("pagemap")

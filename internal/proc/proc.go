@@ -1,9 +1,10 @@
 // Package proc reads what Linux tells of a process below /proc (proc(5)).
 //
-// A process lives as long as one of its threads does, and its first thread, whose number it has, may end before the
-// others. From then on /proc/PID tells of a zombie: it has no program, no memory, no open files, and an empty list of mappings,
-// while the process goes on. So what is a process's is read here, by a thread that has it still, and nowhere else in the
-// project is a name below /proc/PID made.
+// A process lives as long as one of its threads does, and its first thread, whose number it has,
+// may end before the others. From then on /proc/PID tells of a zombie: it has no program, no
+// memory, no open files, and an empty list of mappings, while the process goes on. So what is a
+// process's is read here, by a thread that has it still, and nowhere else in the project is a name
+// below /proc/PID made.
 package proc
 
 import (
@@ -26,10 +27,11 @@ type Thread int
 // File is the name of a thread's file.
 func (t Thread) File(name string) string { return fmt.Sprintf("/proc/%d/%s", t, name) }
 
-// HasMemory tells a thread that runs a program from one of the kernel's, and from one whose end is only to be
-// reported.
+// HasMemory tells a thread that runs a program from one of the kernel's, and from one whose end is
+// only to be reported.
 func (t Thread) HasMemory() bool {
-	// A thread without memory has no program either. This is one call, and to read the file takes four.
+	// A thread without memory has no program either. This is one call, and to read the file takes
+	// four.
 	var program [1]byte
 	if n, err := syscall.Readlink(t.File("exe"), program[:]); err == nil && n > 0 {
 		return true
@@ -60,8 +62,9 @@ func Field(status []byte, name string) (string, error) {
 	return "", fmt.Errorf("%w: %s", ErrNoField, name)
 }
 
-// Stat are the fields of a thread's stat file from the state on, nil where the thread is gone. What proc(5) numbers
-// 3 is the first: the name before it may hold anything, so they are counted from its end.
+// Stat are the fields of a thread's stat file from the state on, nil where the thread is gone. The
+// first is number 3 of proc(5). The name before it may hold anything, so fields are counted from
+// the name's end.
 func (t Thread) Stat() []string {
 	b, err := ReadFile(t.File("stat"), 1<<10)
 	if err != nil {
@@ -98,13 +101,14 @@ func (p Process) Dir() string { return fmt.Sprintf("/proc/%d", p) }
 // ThreadsDir is the folder with an entry for each thread.
 func (p Process) ThreadsDir() string { return Thread(p).File("task") }
 
-// ThreadFile is the name of a file of a thread of this very process: another process's is not found by it, and some are found
-// here only.
+// ThreadFile is the name of a file of a thread of this very process: another process's is not found
+// by it, and some are found here only.
 func (p Process) ThreadFile(tid int, name string) string {
 	return fmt.Sprintf("/proc/%d/task/%d/%s", p, tid, name)
 }
 
-// Children lists the processes that a thread of this one has started, and that have not been waited for.
+// Children lists the processes that a thread of this one has started, and that have not been waited
+// for.
 func (p Process) Children(tid int) (all []int) {
 	list, _ := os.ReadFile(p.ThreadFile(tid, "children"))
 	for _, child := range strings.Fields(string(list)) {
@@ -140,8 +144,8 @@ func All() ([]int, error) {
 	return Numbers(dir)
 }
 
-// WithMemory is a thread that has the process's memory: another one, where the first has ended. It is 0 where there
-// is none, as of a process that has ended, and of a thread of the kernel.
+// WithMemory is a thread that has the process's memory: another one, where the first has ended. It
+// is 0 where there is none, as of a process that has ended, and of a thread of the kernel.
 func (p Process) WithMemory() Thread {
 	if Thread(p).HasMemory() {
 		return Thread(p)
@@ -154,7 +158,8 @@ func (p Process) WithMemory() Thread {
 	return Thread(tids[i])
 }
 
-// File is the name of the process's file, of a thread that has it; that thread may have ended when the name is used (see Try).
+// File is the name of the process's file, of a thread that has it; that thread may have ended when
+// the name is used (see Try).
 func (p Process) File(name string) string {
 	if t := p.WithMemory(); t != 0 {
 		return t.File(name)
@@ -162,8 +167,9 @@ func (p Process) File(name string) string {
 	return Thread(p).File(name)
 }
 
-// Try calls use with the name of the process's file, and again with that of another thread's if the first had no
-// memory when use was done: what it saw may be nobody's then. It answers what use did at last.
+// Try calls use with the name of the process's file. It calls it again with that of another
+// thread's if the first thread had no memory when use was done: then the file may have had no
+// content. It answers the last answer of use.
 func (p Process) Try(name string, use func(file string) error) error {
 	for t := Thread(p); ; {
 		err := use(t.File(name))
@@ -206,8 +212,8 @@ func (p Process) Name() (string, error) {
 	return strings.TrimSuffix(string(b), "\n"), err
 }
 
-// Start is when a process was started, in clock ticks since boot, which names it for good together with its number: 0 if
-// it is gone, or all its threads have ended.
+// Start is the time when a process was started, in clock ticks since boot. Together with its number
+// it names the process for good. It is 0 if the process is gone, or all its threads have ended.
 func (p Process) Start() uint64 {
 	const start = 22 - 3
 	stat := Thread(p).Stat()

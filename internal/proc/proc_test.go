@@ -49,7 +49,7 @@ func TestProcessWithoutItsFirstThread(t *testing.T) {
 	}
 }
 
-// What has ended has no start, and its files are errors.
+// A process that has ended has no start, and its files are errors.
 func TestEndedProcess(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Start(); err != nil {
@@ -86,7 +86,8 @@ func firstAddress(t *testing.T, maps string) (at int64) {
 	return at
 }
 
-// Nobody else makes names below /proc/PID: that one would be of the first thread, whether it lives or not.
+// No other package makes names below /proc/PID: such a name is the first thread's, whether that
+// lives or not.
 func TestOneWayIntoProc(t *testing.T) {
 	named := regexp.MustCompile(`"/proc/%d|"/proc/" ?\+`)
 	may := map[string]string{

@@ -32,8 +32,8 @@ const (
 // pagemapScan is _IOWR('f', 16, struct pm_scan_arg).
 const pagemapScan = 3<<30 | uint(unsafe.Sizeof(scanArg{}))<<16 | 'f'<<8 | 16
 
-// scan asks for the pages by PAGEMAP_SCAN, which passes over ranges without page tables. Errors: f's; the system's; ErrUnsupported where
-// the kernel does not know the request.
+// scan asks for the pages by PAGEMAP_SCAN, which passes over ranges without page tables. Errors:
+// f's; the system's; ErrUnsupported where the kernel does not know the request.
 func scan(pages *os.File, start, end uint64, own bool, f func(from, to uint64) error) error {
 	page := uint64(os.Getpagesize())
 	regions := make([]region, 1024)

@@ -17,8 +17,8 @@ func (ts *Threads[P]) Restore(m arch.Memory) error {
 	return err
 }
 
-// CleanChild takes all of ours out of a child that was born with a copy of the target's memory. It has not run
-// yet. failed is told of what could not be done.
+// CleanChild takes all of ours out of a child that was born with a copy of the target's memory. It
+// has not run yet. failed gets the errors of steps that could not be done.
 func (ts *Threads[P]) CleanChild(c target.Child, failed func(error)) {
 	on := ts.on
 	failed(ts.Restore(c))
@@ -37,10 +37,10 @@ func (ts *Threads[P]) CleanChild(c target.Child, failed func(error)) {
 	}
 }
 
-// Unseen makes the frozen target look as if it had never been probed: a program that dies of a signal may leave a
-// core file, which shall have the program's text, its return addresses, and its threads where they stand in its own
-// code. It has not long to live, so what we know of it stays as it is: like a child's, its memory is nothing that
-// we will come back to.
+// Unseen makes the frozen target look as if it had never been probed: a program that dies of a
+// signal may leave a core file, which shall have the program's text, its return addresses, and its
+// threads where they stand in its own code. It has not long to live, so what we know of it stays as
+// it is: like a child's, its memory is nothing that we will come back to.
 func (ts *Threads[P]) Unseen() (err error) {
 	on, a := ts.on, ts.on.Arch
 	err = ts.Restore(on.T)

@@ -21,7 +21,7 @@ func (ts *Threads[P]) Evacuate() (stuck bool, err error) {
 		}
 	}
 	trapped := make(map[target.Thread]int) // index into Stops; the PCs are set back
-	merged := make(map[target.Thread]bool) // what was sent to them may stand for a trap as well (package stops)
+	merged := make(map[target.Thread]bool) // a signal that was sent to them may stand for a trap as well (package stops)
 	for i, st := range on.Owner.Stops {
 		switch {
 		case st.Back:
@@ -73,7 +73,8 @@ func (ts *Threads[P]) Evacuate() (stuck bool, err error) {
 				ts.takeFault(th)
 			}
 			if pt := on.Points.At(arch.Addr(r[a.PC])); pt != nil && pt.Live && pt.Outer {
-				// It is in front of the detour's programs, and came there by a trap: its handlers have run.
+				// It is in front of the detour's programs, and came there by a trap: its handlers
+				// have run.
 				ts.Take(th, pt, arch.Addr(r[a.SP]), false)
 			}
 		}
@@ -82,8 +83,8 @@ func (ts *Threads[P]) Evacuate() (stuck bool, err error) {
 	return on.T.Stuck() > 0, err
 }
 
-// ranIntoOurs tells whether a thread that stands behind an address, with a signal that was sent to it, has come to a trap of ours there
-// and to nothing else.
+// ranIntoOurs tells whether a thread that stands behind an address, with a signal that was sent to
+// it, has come to a trap of ours there and to nothing else.
 func (ts *Threads[P]) ranIntoOurs(at arch.Addr, r *arch.Regs) bool {
 	on := ts.on
 	if pt := on.Points.At(at); pt != nil {
@@ -121,8 +122,9 @@ func (ts *Threads[P]) Retire(pts []*probed.Point[P]) {
 	})
 }
 
-// Vacate is Evacuate, with what retired detours have that nobody is in any more. Errors: target.ErrNotNow, while
-// programs of some probes run, or may be come back to.
+// Vacate is Evacuate. It also takes the counts and drops the memory of retired detours that no
+// thread is in any more. Errors: target.ErrNotNow, while programs of some probes run, or may be
+// come back to.
 func (ts *Threads[P]) Vacate(ps []P) error {
 	_, err := ts.Evacuate()
 	ts.within.Collect()
@@ -133,9 +135,10 @@ func (ts *Threads[P]) Vacate(ps []P) error {
 	return err
 }
 
-// Drain waits until no program of probes that were taken off runs, and no call under way will come back to one.
-// Threads leave programs by themselves, and the calls' return addresses are put back as soon as nobody
-// stands in the detour. Errors: target.ErrNotNow, where a thread does not come out; the target's.
+// Drain waits until no program of probes that were taken off runs, and no call under way will come
+// back to one. Threads leave programs by themselves, and the calls' return addresses are put back
+// as soon as no thread stands in the detour. Errors: target.ErrNotNow, where a thread does not come
+// out; the target's.
 func (ts *Threads[P]) Drain(ps []P) error {
 	return ts.on.Owner.Insist(func(bool) error {
 		ts.on.View.RLock()
@@ -181,8 +184,9 @@ func (ts *Threads[P]) TakenOff(jumps probed.List[P]) {
 	ts.enter(jumps)
 }
 
-// enter has threads go into the detours of jumps that have just been taken away, if they stand where the jump was, behind a
-// landing pad: by that they have come to the probe, where a trap may be now, and would not come to it again.
+// enter has threads go into the detours of jumps that have just been taken away, if they stand
+// where the jump was, behind a landing pad: by that they have come to the probe, where a trap may
+// be now, and would not come to it again.
 func (ts *Threads[P]) enter(jumps probed.List[P]) {
 	on := ts.on
 	for _, th := range on.T.Threads() {
@@ -202,7 +206,8 @@ func (ts *Threads[P]) enter(jumps probed.List[P]) {
 	}
 }
 
-// takeFault takes back the fault of a thread in a detour to which nothing had happened there: it was ours.
+// takeFault takes back the fault of a thread in a detour to which nothing had happened there: it
+// was ours.
 func (ts *Threads[P]) takeFault(th target.Thread) {
 	for i, st := range ts.on.Owner.Stops {
 		if st.Thread == th && st.Kind == target.StopSignal && ts.on.OwnFault(st) {
@@ -230,8 +235,8 @@ func (ts *Threads[P]) takeFaults(jumps probed.List[P]) {
 	}
 }
 
-// leaveHandler leads the threads of the frozen target out of the lifeline's handler. One that is about to get a signal is left to
-// the service of that stop.
+// leaveHandler leads the threads of the frozen target out of the lifeline's handler. One that is
+// about to get a signal is left to the service of that stop.
 func (ts *Threads[P]) leaveHandler() {
 	on := ts.on
 	for _, th := range on.T.Threads() {

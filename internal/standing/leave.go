@@ -7,10 +7,10 @@ import (
 	"kprobe/target"
 )
 
-// TakeAway takes what is left of a session out of the frozen target: first what
-// leads to our memory, then the memory. gate gives a kernel its handler of traps back, others
-// takes out the rest that is ours. It can be called again. Errors: target.ErrNotNow while a thread may need
-// the memory that goes, unless anyhow; those of the steps; what others have put into the text.
+// TakeAway takes the rest of a session out of the frozen target: first all ways that lead to our
+// memory, then the memory. gate gives a kernel its handler of traps back, others takes out the rest
+// that is ours. It can be called again. Errors: target.ErrNotNow while a thread may need the memory
+// that goes, unless anyhow; those of the steps; bytes that others have put into the text.
 func (ts *Threads[P]) TakeAway(anyhow bool, gate, others func() error) error {
 	on := ts.on
 	if on.T.Stuck() > 0 && !anyhow {
@@ -46,7 +46,8 @@ func (ts *Threads[P]) TakeAway(anyhow bool, gate, others func() error) error {
 	return errors.Join(foreign, on.Leave())
 }
 
-// giveCopiesBack has the target share its text with other processes again. If that fails, nothing but memory is lost: it is only told.
+// giveCopiesBack has the target share its text with other processes again. If that fails, nothing
+// but memory is lost: it is only told.
 func (ts *Threads[P]) giveCopiesBack() {
 	on := ts.on
 	if t, ok := on.T.(target.Reverter); ok && on.T.Stuck() == 0 {

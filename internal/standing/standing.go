@@ -1,6 +1,6 @@
-// Package standing knows of the threads that stand in code of ours: in slots, in detours, on the trampoline, or
-// in front of handlers that have run. They are moved to where the program thinks they are, before anybody can see
-// otherwise, and before the code goes.
+// Package standing knows of the threads that stand in code of ours: in slots, in detours, on the
+// trampoline, or in front of handlers that have run. They are moved to where the program thinks
+// they are, before anybody can see otherwise, and before the code goes.
 //
 //	standing.go  executions that a signal took away
 //	evacuate.go  threads of the target, before code of ours goes
@@ -19,7 +19,7 @@ import (
 	"kprobe/target"
 )
 
-// Threads are those of one session's target. What they do belongs to the owner thread.
+// Threads are the threads of one session's target. Their work belongs to the owner thread.
 type Threads[P comparable] struct {
 	on     *ground.Ground[P]
 	within *within.Within[P]
@@ -43,10 +43,10 @@ type execution[P any] struct {
 	sp    arch.Addr // tells the call from every other one that is under way
 }
 
-// away is who is away from such a pass.
+// away is a thread that is away from such a pass.
 type away struct {
 	th     target.Thread
-	inside bool // what runs inside the target has run too
+	inside bool // the part that runs inside the target has run too
 }
 
 // New knows of none yet.
@@ -54,15 +54,15 @@ func New[P comparable](on *ground.Ground[P], w *within.Within[P], c Calls) *Thre
 	return &Threads[P]{on: on, within: w, calls: c, taken: make(map[execution[P]]away)}
 }
 
-// Take notes that a thread was taken away from its pass through a point, after the handlers; inside tells that what
-// runs inside the target has run, too.
+// Take notes that a thread was taken away from its pass through a point, after the handlers; inside
+// tells that what runs inside the target has run, too.
 func (ts *Threads[P]) Take(th target.Thread, pt *probed.Point[P], sp arch.Addr, inside bool) {
 	ts.taken[execution[P]{pt, sp}] = away{th, inside}
 }
 
-// Back tells whether a thread that comes to a point was taken away from this very pass. It is not away any
-// more then. The signal may have made a scheduler in the program (Go's preempts so) go on with the call on another
-// thread.
+// Back tells whether a thread that comes to a point was taken away from this very pass. It is not
+// away any more then. The signal may have made a scheduler in the program (Go's preempts so) go on
+// with the call on another thread.
 func (ts *Threads[P]) Back(th target.Thread, pt *probed.Point[P], sp arch.Addr) (back, inside bool) {
 	if len(ts.taken) == 0 {
 		return false, false
@@ -78,9 +78,9 @@ func (ts *Threads[P]) Back(th target.Thread, pt *probed.Point[P], sp arch.Addr) 
 	return back, back && it.inside
 }
 
-// Renew is for a point of the frozen target that has handlers now, and had none. Meanwhile a thread that was away from
-// a pass may have come through unseen: what the handlers see next there is another pass. One that stands in
-// front of the point still has not.
+// Renew is for a point of the frozen target that has handlers now, and had none. Meanwhile a thread
+// that was away from a pass may have come through unseen. So the handlers count its next pass there
+// as another one. A thread that stands in front of the point still has not come through.
 func (ts *Threads[P]) Renew(pt *probed.Point[P]) {
 	a := ts.on.Arch
 	maps.DeleteFunc(ts.taken, func(e execution[P], by away) bool {

@@ -12,9 +12,9 @@ import (
 	"kprobe/target"
 )
 
-// Lifeline is what keeps the target alive should this controller die, by SIGKILL even,
-// with breakpoints in place. It is there before the first of them and goes after the
-// last. Targets that can have none do nothing here.
+// Lifeline keeps the target alive should this controller die, by SIGKILL even, with breakpoints in
+// place. It is there before the first of them and goes after the last. Targets that can have none
+// do nothing here.
 type Lifeline struct {
 	t       target.Target
 	alloc   target.Allocator
@@ -92,7 +92,8 @@ func (l *Lifeline) Plan(a *arch.Arch, need int, find func(size int) (arch.Addr, 
 	return true, nil
 }
 
-// Writes are where Start, and then lists of so many entries, write for the first time what was planned.
+// Writes are the ranges that Start, and then lists of so many entries, write for the first time in
+// the planned memory.
 func (l *Lifeline) Writes(need int) (rs []arch.Range) {
 	part := l.plannedPart
 	if part.End == 0 {
@@ -170,8 +171,8 @@ func (l *Lifeline) install() (err error) {
 	return err
 }
 
-// entriesAt is where the next list of entries goes: in the newest part, in the
-// half where the last one is not. Should we die while we write it, that one holds.
+// entriesAt is the address of the next list of entries: in the newest part, in the half where the
+// last one is not. Should we die while we write it, the last one holds.
 func (l *Lifeline) entriesAt() (at arch.Addr, half int) {
 	half = 1 - l.half
 	at = l.parts[len(l.parts)-1].Start + arch.Addr(half*lifeline.EntriesSize(l.room))
@@ -183,7 +184,7 @@ func (l *Lifeline) entriesAt() (at arch.Addr, half int) {
 
 // noting tells the lifeline which places are, or are about to be, armed.
 type noting struct {
-	lists []lifeline.Write // where nobody looks yet
+	lists []lifeline.Write // memory to which nothing leads yet
 	head  []lifeline.Write // the word on them
 	half  int
 }
@@ -256,11 +257,11 @@ func (l *Lifeline) NoteFrame(sp, real arch.Addr, under func() (n int, calls iter
 	return l.t.WriteAt(w.Addr, w.New)
 }
 
-// End takes the lifeline away; the target is frozen and its text its own. It can be
-// called again. Errors: target.ErrNotNow while a thread is in the handler. With anyhow the memory stays for it.
+// End takes the lifeline away; the target is frozen and its text its own. It can be called again.
+// Errors: target.ErrNotNow while a thread is in the handler. With anyhow the memory stays for it.
 //
-// The action stays, too, as long as it may be tried again: a thread that is led out makes single steps, and for the trap of each the
-// kernel makes SIG_DFL of a SIG_IGN.
+// The action stays, too, as long as it may be tried again: a thread that is led out makes single
+// steps, and for the trap of each the kernel makes SIG_DFL of a SIG_IGN.
 func (l *Lifeline) End(anyhow bool) error {
 	if !l.On() {
 		return nil
@@ -289,9 +290,9 @@ func (l *Lifeline) Holds(pc arch.Addr) bool {
 	return slices.ContainsFunc(l.parts, func(r arch.Range) bool { return r.Contains(pc) })
 }
 
-// inhabited tells whether a thread of the frozen target is in the handler: the program was sent its trap signal, or has run into a
-// trap of its own, and the handler is about to do what the program has asked for. Nothing else leads back there: a thread
-// gets no other signal while it is in there.
+// inhabited tells whether a thread of the frozen target is in the handler: the program was sent its
+// trap signal, or has run into a trap of its own, and the handler is about to do what the program
+// has asked for. Nothing else leads back there: a thread gets no other signal while it is in there.
 func (l *Lifeline) inhabited() bool {
 	return slices.ContainsFunc(l.t.Threads(), func(th target.Thread) bool {
 		var r arch.Regs
@@ -299,10 +300,11 @@ func (l *Lifeline) inhabited() bool {
 	})
 }
 
-// LeadOut has a stopped thread go on to the end of the handler, if it is in there, which is not far. signal is what the
-// thread is about to get: it gets that behind the handler, for no frame of a signal may lead back to memory that goes with the
-// session. left is another signal that stopped it on the way. It answers false for a thread that is elsewhere, or on a target that cannot lead it.
-// Errors: as target.Driver.
+// LeadOut has a stopped thread go on to the end of the handler, if it is in there, which is not
+// far. signal is the signal that the thread is about to get. It gets that behind the handler, for
+// no frame of a signal may lead back to memory that goes with the session. left is another signal
+// that stopped it on the way. It answers false for a thread that is elsewhere, or on a target that
+// cannot lead it. Errors: as target.Driver.
 func (l *Lifeline) LeadOut(th target.Thread, pc arch.Addr, signal int) (led bool, left int, err error) {
 	driver, ok := l.t.(target.Driver)
 	if !ok || !l.Holds(pc) {
@@ -317,21 +319,21 @@ func (l *Lifeline) LeadOut(th target.Thread, pc arch.Addr, signal int) (led bool
 	return true, left, err
 }
 
-// Forced tells whether the trap signal that a thread is reported for, and that was sent to it, stands for a trap that it has met as well. The
-// thread blocked the signal then.
+// Forced tells whether the trap signal that a thread is reported for, and that was sent to it,
+// stands for a trap that it has met as well. The thread blocked the signal then.
 func (l *Lifeline) Forced(th target.Thread) bool { return l.On() && l.catcher.TrapForced(th) }
 
 // isOurs tells an action that leads to the handler from one that the program has set itself since.
 func (l *Lifeline) isOurs(a target.Action) bool { return l.trap.IsHandler(a) }
 
-// Forget is for a target that has executed another program: nothing is left of the
-// lifeline. That the signal is ignored is what programs inherit, which a handler in its place kept from this one.
+// Forget is for a target that has executed another program: nothing is left of the lifeline.
+// Programs inherit that the signal is ignored. A handler in its place kept that from this one.
 func (l *Lifeline) Forget() {
 	l.inherits = l.On() && l.t.Arch().Order.Uint64(l.old[:]) == sigIgn
 	l.trap, l.parts = nil, nil
 }
 
-// sigIgn is what an action's first word is instead of a handler, where the signal is ignored.
+// sigIgn is an action's first word, in place of a handler, where the signal is ignored.
 const sigIgn = 1
 
 // ignore is the action of a program that has inherited to ignore a signal.
@@ -360,9 +362,9 @@ func (l *Lifeline) LeaveIn(c target.Child) error {
 	return err
 }
 
-// Keep keeps the handler in place, if the trap that a thread is reported for made the
-// kernel take it away, or if it took away what the program has set itself since. That is what our
-// handler then does on traps that are not ours.
+// Keep keeps the handler in place. The trap that a thread is reported for may have made the kernel
+// take it away, or take away an action that the program has set itself since. Our handler then does
+// that action on traps that are not ours.
 func (l *Lifeline) Keep(th target.Thread) {
 	if !l.On() {
 		return
@@ -374,9 +376,9 @@ func (l *Lifeline) Keep(th target.Thread) {
 	l.report(err)
 }
 
-// Ignored tells whether the trap signal that a thread is about to get was sent and must not reach the
-// program, which ignored it before our traps made the kernel end that. One that our own handler sends
-// ends the program as it would have ended.
+// Ignored tells whether the trap signal that a thread is about to get was sent and must not reach
+// the program, which ignored it before our traps made the kernel end that. One that our own handler
+// sends ends the program as it would have ended.
 func (l *Lifeline) Ignored(th target.Thread) bool {
 	var r arch.Regs
 	faulter, ok := l.t.(target.Faulter)

@@ -32,8 +32,8 @@ type Writer struct {
 	written  map[arch.Addr]bool // pages of text
 }
 
-// Gate is told which traps stand in the text, while the target is frozen: of one before it is written,
-// and when it has been taken out.
+// Gate is told which traps stand in the text, while the target is frozen: of one before it is
+// written, and when it has been taken out.
 type Gate interface {
 	LeadTrap(*inside.Detour) bool // false: there is no room
 	LeaveTrap(at arch.Addr)
@@ -58,7 +58,7 @@ func (w *Writer) Written() (rs []arch.Range) {
 	return rs
 }
 
-// Armed is what stands at a place that waits for its threads.
+// Armed is the kind of text at a place that waits for its threads.
 func (w *Writer) Armed() Kind {
 	if w.beside != nil {
 		return Beside
@@ -66,12 +66,12 @@ func (w *Writer) Armed() Kind {
 	return Trap
 }
 
-// Rewrite is a change of the text at places: what is known of it, and done, before the
-// target stands still. Jumps go first: other places may be under them.
+// Rewrite is a change of the text at places: the part that is known and done before the target
+// stands still. Jumps go first: other places may be under them.
 type Rewrite struct {
 	w      *Writer
 	steps  [2]step
-	noting *noting // nil: nothing changes for whoever restores
+	noting *noting // nil: nothing changes for a recovery
 }
 
 // step is a part of a rewrite, and what is to be written for it.
@@ -81,8 +81,8 @@ type step struct {
 	breaks  []Change // that the target keeps beside its memory
 }
 
-// Plan plans changes. all are the places that there will be, with the detours that they will have, and whether
-// anything of ours is to stand there.
+// Plan plans changes. all are the places that there will be, with the detours that they will have,
+// and whether anything of ours is to stand there.
 func (w *Writer) Plan(changes []Change, all iter.Seq2[*Place, bool]) *Rewrite {
 	r := &Rewrite{w: w}
 	notes := w.unnoted
@@ -120,8 +120,9 @@ func (st *step) plan() {
 	st.spans = patch.Spans(ws, mem.LeastPage)
 }
 
-// Instead has something else come to some places than was planned. Only these are planned anew: there may be very many others, and the
-// target stands. A lifeline knows what it must of a place, whatever stands there.
+// Instead has something else come to some places than was planned. Only these are planned anew:
+// there may be very many others, and the target stands. A lifeline knows what it must of a place,
+// whatever stands there.
 func (r *Rewrite) Instead(to map[*Place]Kind) {
 	for i := range r.steps {
 		r.steps[i].instead(to)
@@ -153,7 +154,7 @@ func (st *step) instead(to map[*Place]Kind) {
 	st.breaks = append(st.breaks, other.breaks...)
 }
 
-// Changes are those that it makes, in order.
+// Changes are the changes that it makes, in order.
 func (r *Rewrite) Changes() []Change { return slices.Concat(r.steps[0].changes, r.steps[1].changes) }
 
 // HasAhead tells whether Ahead has anything to do.
@@ -172,8 +173,8 @@ func (r *Rewrite) Stale() bool {
 	return false
 }
 
-// CarryOut is the rest, all or nothing, in the frozen target. Errors: EBUSY where somebody
-// else has changed bytes; EIO; the target's.
+// CarryOut is the rest, all or nothing, in the frozen target. Errors: EBUSY where others have
+// changed bytes; EIO; the target's.
 func (r *Rewrite) CarryOut() error {
 	w := r.w
 	if n := r.noting; n != nil {

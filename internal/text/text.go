@@ -18,7 +18,7 @@ import (
 	"kprobe/internal/patch"
 )
 
-// Kind is what stands in the program's code at a place.
+// Kind is the kind of text in the program's code at a place.
 type Kind uint8
 
 const (
@@ -36,7 +36,7 @@ type Place struct {
 	Addr   arch.Addr
 	Site   *patch.Site
 	Detour *inside.Detour // where programs run; nil: no probe has one
-	Text   Kind           // what stands there
+	Text   Kind           // the text there now
 }
 
 // over are the bytes that stand over the program's own, and where they begin.
@@ -66,15 +66,15 @@ func (p *Place) hidden(at arch.Addr, n int) []byte {
 	return code[at-start:][:n]
 }
 
-// Stands is what of ours stands there, over what of the program's own.
+// Stands is our text at the place, over the program's own bytes.
 func (p *Place) Stands() patch.Write {
 	at, ours := p.over(p.Text)
 	return patch.Write{Addr: at, Old: p.hidden(at, len(ours)), New: ours}
 }
 
-// Entries are what a lifeline has to know of the place: the trap, and what else is there with a
-// jump. In that there may be traps where instructions began, in which a thread would be that comes
-// to the middle of it.
+// Entries are the facts that a lifeline has to know of the place: the trap, and the other bytes
+// that come with a jump. In the jump there may be traps where instructions began: a thread that
+// comes to the middle of it meets one.
 func (p *Place) Entries() (es []lifeline.Entry) {
 	if p.Site.Boost == nil {
 		return nil
@@ -139,7 +139,7 @@ func (p *Place) With(d *inside.Detour) *Place {
 	return &with
 }
 
-// write is what makes one text another.
+// write is the write that makes one text another.
 func (c Change) write() patch.Write {
 	p := c.after()
 	have, old := p.over(c.From)

@@ -123,7 +123,7 @@ func TestAllOrNone(t *testing.T) {
 	}
 }
 
-// What somebody else has written is his.
+// Bytes that others have written are theirs.
 func TestForeignByte(t *testing.T) {
 	c, ps := nops(t, base, base+4)
 	w := NewWriter(c, nil, new(sync.Mutex), func(error) {})
@@ -149,7 +149,7 @@ type vanished struct{ *code }
 
 func (vanished) ReadAt(arch.Addr, []byte) error { return syscall.EFAULT }
 
-// Code that was unmapped since it was looked at is told of as that.
+// Code that was unmapped since it was looked at is reported as unmapped.
 func TestVanishedCode(t *testing.T) {
 	c, ps := nops(t, base+1)
 	w := NewWriter(vanished{c}, nil, new(sync.Mutex), func(error) {})

@@ -26,7 +26,7 @@ type stop struct {
 	Names      []string
 }
 
-// script has gdb run a program, stop it at instructions that nobody has chosen, and tell what it sees.
+// script has gdb run a program, stop it at random instructions, and tell what it sees.
 const script = `
 import gdb, json
 gdb.execute("set pagination off")
@@ -165,7 +165,7 @@ func programs() []program {
 	}
 }
 
-// TestWalksAsGDB compares whole stacks at instructions that nobody has chosen: in the midst of prologues and
+// TestWalksAsGDB compares whole stacks at random instructions: in the midst of prologues and
 // epilogues, in stubs of the PLT, in libc and its assembly, under a signal.
 func TestWalksAsGDB(t *testing.T) {
 	n, part, every := 300, 1, 1

@@ -11,15 +11,15 @@ import (
 // Index tells for each stretch of code which table is for it, sorted by address.
 type Index []Code
 
-// Code is where a file's code is mapped.
+// Code is the mapping of a file's code.
 type Code struct {
 	Start, End uint64
-	Base       uint64 // what the table's rows count from, there
-	Table      *Table // nil: nothing is told of it
+	Base       uint64 // the base of the table's rows, there
+	Table      *Table // nil: its frames are not described
 }
 
-// IndexOf is that of all that is mapped. Tables that were not made yet are made, which takes some milliseconds for
-// a megabyte of code.
+// IndexOf is the index of all mapped code. Tables that were not made yet are made, which takes some
+// milliseconds for a megabyte of code.
 func IndexOf(s *symbol.Space) Index {
 	var x Index
 	for _, m := range s.Modules() {

@@ -27,8 +27,8 @@ func (x *Indexes) Of(space *symbol.Space) Index {
 
 const blockSize = 1024
 
-// InBlocks reads memory in blocks, each once: a stack's words lie close to each other. What is read as a
-// whole may be read so.
+// InBlocks reads memory in blocks, each once: a stack's words lie close to each other. It is for
+// memory that may be read as a whole.
 func InBlocks[A ~uint64](read func(addr A, p []byte) error) func(addr uint64, p []byte) error {
 	blocks := make(map[uint64][]byte)
 	return func(addr uint64, p []byte) error {

@@ -1,6 +1,6 @@
-// Package unwind walks stacks of x86-64: from where a thread is to its caller, and on. The tables that
-// lead the way are made once of each file, in a form that code in the target could search as well (none does yet): a row is
-// 8 bytes, and there is nothing else to follow.
+// Package unwind walks stacks of x86-64: from where a thread is to its caller, and on. The tables
+// that lead the way are made once of each file, in a form that code in the target could search as
+// well (none does yet): a row is 8 bytes, and there is nothing else to follow.
 //
 //	table.go  rules of a file as bytes
 //	index.go  which file is where, as bytes
@@ -15,8 +15,8 @@ import (
 	"kprobe/symbol"
 )
 
-// A table is a header, for each page of its code the number of the first row that is not before it, with one
-// more at the end, and the rows. A row holds from its place to the next row's.
+// A table is a header, for each page of its code the number of the first row that is not before it,
+// with one more at the end, and the rows. A row holds from its place to the next row's.
 const (
 	TableRows  = 0 // how many there are; 4 bytes
 	TablePages = 4 // 4 bytes
@@ -29,9 +29,10 @@ const (
 	PageShift = 10
 )
 
-// A rule is 4 bytes: what the CFA is told by (symbol.FrameBase), where the caller's frame pointer is
-// (symbol.SavedFP), each 4 bits, where in the frame that is, in words from the CFA, a signed byte, and what is added
-// for the CFA: words, but bytes in a PLT, 2 signed bytes.
+// Rule is 4 bytes. From the lowest bits on they are: the base of the CFA (symbol.FrameBase) and the
+// place of the caller's frame pointer (symbol.SavedFP), 4 bits each; the offset of that place from
+// the CFA, in words, a signed byte; and the number that is added for the CFA, in words, but bytes
+// in a PLT, 2 signed bytes.
 type Rule uint32
 
 const (
@@ -62,11 +63,12 @@ func (r Rule) plt() uint64            { return uint64(r >> ruleOff) }
 
 // Table is a file's rules.
 type Table struct {
-	Base  uint64 // in the file: what rows count from
+	Base  uint64 // in the file: the base of the rows
 	Bytes []byte
 }
 
-// TableOf makes a file's table, once; nil where nothing is told of its code. It is for all to read.
+// TableOf makes a file's table, once; nil where the file does not describe its frames. It is for
+// all to read.
 func TableOf(f *symbol.File) *Table {
 	type key struct{}
 	return f.Memo(key{}, func() any { return tableOf(f.FrameRows()) }).(*Table)

@@ -6,7 +6,7 @@ import (
 	"kprobe/symbol"
 )
 
-// Regs are what a walk begins with.
+// Regs are the registers that a walk begins with.
 type Regs struct{ PC, SP, FP uint64 }
 
 // End tells why a walk has ended.
@@ -16,7 +16,7 @@ const (
 	AtBottom   End = iota // at the thread's first function
 	AtLimit               // there are more frames than were asked for
 	Unreadable            // the stack cannot be read there
-	Downwards             // what should be the caller's frame lies below
+	Downwards             // the supposed caller's frame lies below
 	NotTold               // the code's tables tell of its caller by registers that are not followed, or it changes stacks
 	NotKnown              // the code is in no file, and keeps no frame pointers
 	FPLost                // the frame is told by the frame pointer, which is not known any more
@@ -36,22 +36,22 @@ func (e End) String() string {
 	}[e]
 }
 
-// Walk is how a stack is walked.
+// Walk says how a stack is walked.
 type Walk struct {
 	Index Index
 
 	// Read reads the target's memory. An error ends the walk.
 	Read func(addr uint64, p []byte) error
 
-	// Real answers where a return address leads that lies at a place on the stack: another one where
-	// return probes have swapped it. False: it is known to be swapped, and not for what.
+	// Real answers where a return address leads that lies at a place on the stack: another one
+	// where return probes have swapped it. False: it is known to be swapped, and not for what.
 	Real func(place, ret uint64) (uint64, bool)
 
-	// Limit is how many frames are wanted.
+	// Limit is the number of frames that are wanted.
 	Limit int
 }
 
-// lowest is below all code: such an address is what runtimes put where there is no caller.
+// lowest is below all code: runtimes put such an address where there is no caller.
 const lowest = 4096
 
 // From walks from a thread's registers: the first frame is its PC, all others are return addresses.
@@ -103,7 +103,7 @@ func (w *Walk) From(r Regs) (pcs []uint64, end End) {
 		}
 		likely := rule.base() == symbol.LikelyFP
 		switch {
-		case ret < lowest && likely: // it was no frame: what begins a thread says so by a frame pointer of 0
+		case ret < lowest && likely: // it was no frame: the code that begins a thread says so by a frame pointer of 0
 			return pcs, NotKnown
 		case ret < lowest:
 			return pcs, AtBottom
@@ -127,7 +127,8 @@ func (w *Walk) From(r Regs) (pcs []uint64, end End) {
 	}
 }
 
-// registersAt are where the registers of what was interrupted are, -1 for what is not there.
+// registersAt are the offsets of the interrupted code's registers, -1 for a register that is not
+// there.
 type registersAt struct{ fp, sp, pc, cs int64 }
 
 var interrupted = map[symbol.FrameBase]registersAt{
@@ -136,7 +137,8 @@ var interrupted = map[symbol.FrameBase]registersAt{
 	symbol.OfInterrupt: {fp: -1, sp: 24, pc: 0, cs: 8},
 }
 
-// interruption makes r what was interrupted. user tells that it was a program, and a kernel's stack ends there.
+// interruption makes r what was interrupted. user tells that it was a program, and a kernel's stack
+// ends there.
 func (w *Walk) interruption(r *Regs, at registersAt, rule Rule) (user, ok bool) {
 	const ring = 3
 	base := r.SP + rule.off()
