@@ -10,12 +10,10 @@ import (
 	"kprobe/internal/gen"
 )
 
-// Merge puts the records of many rings, and events that were made without, in order of
-// time. While one ring is read, others get records older than those that it will have by
-// then. So what is newer than all of one look at the rings waits for the next: what is older
-// than that has been recorded by then.
-//
-// It allocates nothing for an event but texts that are new.
+// Merge puts the records of many rings, and events that were made without, in order of time. While
+// one ring is read, others get records older than those that it will have by then. So records that
+// are newer than the whole of one look at the rings wait for the next: all older ones have been
+// recorded by then. It allocates nothing for an event but texts that are new.
 type Merge struct {
 	sink  func(*event.Event)
 	keys  []key

@@ -13,7 +13,7 @@ import (
 	"kprobe/event"
 )
 
-// Account is what a file says besides events.
+// Account is the content of a file besides events.
 type Account struct {
 	Head   Head
 	End    *End // nil: the file breaks off
@@ -62,7 +62,7 @@ func Read(r io.Reader, sink func(*event.Event)) (*Account, error) {
 	return &f.account, nil
 }
 
-// file is what was read so far.
+// file is the part of a file that was read so far.
 type file struct {
 	account Account
 	sink    func(*event.Event)
@@ -97,7 +97,7 @@ func (f *file) space(id uint32) *space {
 	return s
 }
 
-// block takes one block. Those of kinds that are unknown are passed over.
+// block takes one block. Blocks of unknown kinds are passed over.
 func (f *file) block(k kind, payload []byte) error {
 	switch k {
 	case kindHead:

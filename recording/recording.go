@@ -1,4 +1,4 @@
-// Package recording keeps what probes record as it was recorded: in a file, from which
+// Package recording keeps the records of probes as they were recorded: in a file, from which
 // the events are made later, or for the moment until it is known which event comes next.
 //
 //	rings --Space.Records--> Writer --file--> Read --+
@@ -21,11 +21,11 @@ import (
 	"kprobe/internal/gen"
 )
 
-// magic begins a file. Whoever changes the form of blocks, or what their values mean,
-// changes the version in it.
+// magic begins a file. A change of the form of blocks, or of the meaning of their values, changes
+// the version in it.
 const magic = "kprobe01"
 
-// kind is what a block is.
+// kind is the sort of a block.
 type kind uint32
 
 const (
@@ -41,7 +41,7 @@ const (
 	kindEnd                     // End
 )
 
-// Head is what a file is about.
+// Head describes a recording: when, where and of what it was made.
 type Head struct {
 	Began       time.Time
 	Host        string
@@ -65,7 +65,8 @@ type Loss struct {
 // mostLosses are told apart; of more, the last one takes what comes.
 const mostLosses = 1000
 
-// AppendLoss adds a loss. What follows a loss of the same definition at once is one with it.
+// AppendLoss adds a loss. A loss that follows one of the same definition at once becomes one with
+// it.
 func AppendLoss(all []Loss, l Loss) []Loss {
 	for i := len(all) - 1; i >= 0; i-- {
 		o := &all[i]
@@ -77,7 +78,7 @@ func AppendLoss(all []Loss, l Loss) []Loss {
 	return append(all, l)
 }
 
-// Place is what the cookie in a record stands for: a probe.
+// Place is the probe that the cookie in a record stands for.
 type Place struct {
 	Group, Name string // of the event
 	Return      bool   // a return probe's
@@ -88,7 +89,7 @@ type Place struct {
 
 // Names tell what records have as numbers.
 type Names interface {
-	// Place is that of a cookie, nil where there is none.
+	// Place is the probe of a cookie, nil where there is none.
 	Place(cookie uint64) *Place
 	// Symbol is "symbol+0xoff/0xsize", or "" for an address in no symbol.
 	Symbol(addr arch.Addr) string
@@ -96,13 +97,13 @@ type Names interface {
 	Comm(tid int) string
 }
 
-// Stream is what one program records, whatever thread runs it.
+// Stream holds the records of one program, whatever thread runs it.
 type Stream struct {
 	*gen.Format
 	Names
 
-	// Faulty is called with the cookie of an event of which an argument could not be read;
-	// nil: nobody asks.
+	// Faulty is called with the cookie of an event of which an argument could not be read; nil: it
+	// is not called.
 	Faulty func(cookie uint64)
 
 	id     uint32

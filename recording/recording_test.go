@@ -16,7 +16,7 @@ import (
 	"kprobe/spec"
 )
 
-// program is what a definition would have made: an entry with a number, an address and a
+// program is the format that a definition would have made: an entry with a number, an address and a
 // text, and a return.
 func program(t testing.TB, ret bool) *gen.Format {
 	t.Helper()
@@ -81,7 +81,7 @@ func record(r *rand.Rand, f *gen.Format, at uint64, tid int) []byte {
 // between. each is told every block; look, that a look at a process is over.
 func session(r *rand.Rand, formats [2]*gen.Format, each func(process, stream int, block []byte), handler func(process int, e *event.Event), look func(process int, last bool)) {
 	now := uint64(1000)
-	var late [2][3][]byte // what a ring got while others were read
+	var late [2][3][]byte // records that a ring got while others were read
 	for n := range 20 {
 		for process := range 2 {
 			for thread := range 3 {
@@ -159,8 +159,8 @@ func lines(t testing.TB, file []byte) (got []string, a *Account) {
 	return got, a
 }
 
-// A recording prints what was printed live: the same lines in the same order, which is that of
-// time within each process.
+// A recording prints the same lines as were printed live, in the same order, which is that of time
+// within each process.
 func TestReportIsTrace(t *testing.T) {
 	for seed := range uint64(5) {
 		live, file := both(t, seed, Options{})
@@ -199,7 +199,7 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-// Whatever somebody has made of a file, reading it ends, with an error or without.
+// However a file is damaged, reading it ends, with an error or without.
 func TestDamaged(t *testing.T) {
 	_, file := both(t, 2, Options{})
 	r := rand.New(rand.NewPCG(2, 2))

@@ -24,7 +24,7 @@ const (
 	parts     = 16 // of what is kept: so much goes at once
 )
 
-// Options are what a recording may be besides a file of everything.
+// Options make a recording other than a file of everything.
 type Options struct {
 	// Keep is about how many bytes of records are kept, the newest, which are written by
 	// Close; 0 writes all of them as they come.
@@ -44,7 +44,7 @@ type Writer struct {
 	mu     sync.Mutex
 	spaces uint32
 	ids    uint32 // of streams
-	meta   []byte // what records need to be read; in a file it stands between them
+	meta   []byte // blocks that records need to be read; in a file they stand between them
 	chunk  []byte
 	handed time.Time // when the last chunk was handed over
 	kept   [][]byte  // chunks, the oldest first
@@ -141,7 +141,8 @@ func blockHead(dst []byte, k kind, n int) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(k))
 }
 
-// records adds a block of records; where only the newest are kept, in pieces that can go one by one.
+// records adds a block of records; where only the newest are kept, in pieces that can go one by
+// one.
 func (w *Writer) records(id uint32, block []byte) {
 	if w.opts.Keep == 0 {
 		w.chunk, w.meta = append(w.chunk, w.meta...), w.meta[:0]
@@ -162,8 +163,8 @@ func (w *Writer) piece(id uint32, block []byte) {
 	w.cut(chunkSize)
 }
 
-// fitting is the length of the first records of a block that together have at most so many bytes; of one
-// record at least.
+// fitting is the length of the first records of a block that together have at most so many bytes;
+// of one record at least.
 func fitting(block []byte, most int) (n int) {
 	for rec := range bpf.Records(block) {
 		next := n + layout.RecordHeader + (len(rec)+7)&^7
@@ -221,7 +222,7 @@ func (w *Writer) fire(name string) {
 	}
 }
 
-// Space is what names mean in one process, or one kernel.
+// Space gives names their meaning in one process, or one kernel.
 type Space struct {
 	w  *Writer
 	id uint32

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What a real kernel (6.1) answered. These tables are the measure: where they
-// and anything that is written about the interface disagree, they are right.
+// A real kernel's (6.1) answers. These tables are the measure: where they and any text about the
+// interface disagree, they are right.
 
 // complete fills in what a kernel does before it shows a definition.
 func complete(s *Spec) {

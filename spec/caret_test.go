@@ -215,7 +215,7 @@ var refusals = []refusal{
 	{BadRefcntSuffix, "p /bin/x:1(2)^%return", syscall.EINVAL, uprobes},
 	{BadRefcntSuffix, "p x:1(2)^3", syscall.EINVAL, process},
 
-	// The first of each are those of the kernel's own test of these errors.
+	// The first of each kind come from the kernel's own test of these errors.
 	{BadAccessFmt, "w ^symbol", syscall.EINVAL, process},
 	{BadAccessFmt, "w:^libc.so.6:environ", syscall.EINVAL, process},
 	{BadAccessType, "w ^a@symbol", syscall.EINVAL, process},
@@ -360,7 +360,7 @@ func TestAcceptedArguments(t *testing.T) {
 		"%ax", "@f", "@0x1234", "@f+10", "@f-10", "$stack", "$stack0", "$stack1", "$comm",
 		"+0(%ax)", "-0(%ax)", "+10($stack)", "+10(@f-10)", "+10(+10(+10(%ax)))",
 		"name=%ax", "%ax:x16", "$comm:string", "+0($stack):string",
-		// The rest is the catalogue's: what stands right beside a refusal.
+		// The rest comes from the catalogue: definitions that stand right beside a refusal.
 		"+u8(%di):ustring", "-u8(%di)", `\42`, `\-1:s8`, `\0xffffffffffffffff`, `\"text"`, `\"a:b":string`, `\1:string`,
 		"+0(%ax):string[1]", "+0(%ax):u8[64]", "@f:b8@8/16", "+0(%ax):char[4]", "$stack0:symstr", "%ip:symbol",
 		"$arg1:u32", "$COMM", "$stack2048", long(32) + "=%ax", nest(14, "%ax"), nest(12, "@f"), nest(13, "%si") + ":x8[4]", nest(13, "%di") + ":b1@0/8",

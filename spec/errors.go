@@ -104,10 +104,9 @@ const (
 	NoEvent    Code = "NO_EVENT"    // nothing to remove under that name
 )
 
-// catalogue holds each code's message and errno. Where a kernel was seen to
-// say it, the message is the kernel's, because programs read error_log; the
-// others are our own words. An errno is what a write of the definition gives,
-// unless the cause brings its own (ErrorAt).
+// catalogue holds each code's message and errno. Where a kernel was seen to say it, the message is
+// the kernel's, because programs read error_log; the others are our own words. The errno is that of
+// a write of the definition, unless the cause brings its own (ErrorAt).
 var catalogue = map[Code]struct {
 	message string
 	errno   syscall.Errno
@@ -208,7 +207,7 @@ func (c Code) Message() string {
 	return string(c)
 }
 
-// errno is what a refused write gives for the code.
+// errno is the code's errno for a refused write.
 func (c Code) errno() syscall.Errno {
 	if e, ok := catalogue[c]; ok {
 		return e.errno
@@ -277,7 +276,7 @@ const (
 // where the next one would stand.
 func PartArg(i int) Part { return partArg + wholeArg + Part(argKinds*i) }
 
-// PartFetch is what argument i reads, behind its name.
+// PartFetch is the fetch of argument i, behind its name.
 func PartFetch(i int) Part { return partArg + argBody + Part(argKinds*i) }
 
 // PartType is argument i's type; where none is written, PartFetch.
@@ -286,8 +285,7 @@ func PartType(i int) Part { return partArg + argType + Part(argKinds*i) }
 // PartField is the name of field j of argument i's member accesses.
 func PartField(i, j int) Part { return partArg + argField + Part(argKinds*(i+maxParts*j)) }
 
-// source is what a Spec remembers of its text: the re-joined line, and where
-// its parts begin in it.
+// source is the text of a Spec: the re-joined line, and where its parts begin in it.
 type source struct {
 	line         string
 	group, event int

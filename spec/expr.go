@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// ExprOp is what an Expr does.
+// ExprOp is the operation of an Expr.
 type ExprOp uint8
 
 const (
@@ -132,7 +132,8 @@ func (p *exprParser) next() {
 
 func wordByte(c byte) bool { return isAlpha(c) || isDigit(c) || c >= 0x80 }
 
-// pointed is the length of a number with a point, or with an exponent of ten, that a text begins with, and an f behind it; 0 where none is there.
+// pointed is the length of a number with a point, or with an exponent of ten, that a text begins
+// with, and an f behind it; 0 where none is there.
 func pointed(text string) int {
 	digits := func(i int) int {
 		for i < len(text) && isDigit(text[i]) {

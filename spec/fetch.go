@@ -303,8 +303,8 @@ func (p *parser) maxStack() uint64 {
 	return 1<<63 - 1
 }
 
-// memory is what follows "@": ADDR, "+" FILEOFFS, or SYM [("+"|"-") OFFS]. at
-// is where the "@" stands: all errors point at it.
+// memory parses the part behind "@": ADDR, "+" FILEOFFS, or SYM [("+"|"-") OFFS]. at is where the
+// "@" stands: all errors point at it.
 func (p *parser) memory(text string, at int, f *Fetch) error {
 	var ok bool
 	switch {
@@ -379,7 +379,7 @@ func (p *parser) deref(text string, at int, src *argSource, f *Fetch) error {
 	return nil
 }
 
-// immediate is what follows a backslash: a number or a quoted text.
+// immediate parses the part behind a backslash: a number or a quoted text.
 func (p *parser) immediate(text string, at int, f *Fetch) error {
 	if body, ok := strings.CutPrefix(text, `"`); ok {
 		f.Op = ImmStr

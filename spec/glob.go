@@ -168,8 +168,8 @@ func plainBytes(symbol string) []bool {
 	return plain
 }
 
-// operators are those of C++ whose names hold characters that mean something
-// in places, longest first.
+// operators are the operators of C++ whose names hold characters that mean something in places,
+// longest first.
 var operators = []string{
 	"->*", "<=>", "<<=", ">>=",
 	"->", "++", "--", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "+=", "-=",

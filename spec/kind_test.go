@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A place alone is what beginners write: the error says what a definition of it is.
+// Beginners write a place alone: the error shows a definition of it.
 func TestPlaceAlone(t *testing.T) {
 	for _, line := range []string{"app:add", "python3:main x", "redis-server:call"} {
 		_, err := Parse(line, Process)

@@ -8,7 +8,7 @@ import "strings"
 //	  Command: p:bad8 vfs_read %zz
 //	                           ^
 //
-// prefix is what stands before ": error: ": trace_kprobe or trace_uprobe, after
+// prefix is the text before ": error: ": trace_kprobe or trace_uprobe, after
 // "[    2.425057] " where the time is wanted. Codes for which the kernel keeps
 // no entry give "".
 func (e *SyntaxError) Log(prefix string) string {

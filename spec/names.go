@@ -14,14 +14,14 @@ const (
 	wprobeGroup = "wprobes"
 )
 
-// Names gives the group and the event that a definition goes by, made up as
-// the kernel does where none was given: p_SYMBOL_OFFSET, r_SYMBOL_OFFSET,
-// p_0xADDR, and for a file's offset p_BASE_0xOFFSET, with "p" even for return
-// probes; a watchpoint's is SYMBOL, or wprobe. What cannot stand in an identifier becomes "_".
+// Names gives the group and the event that a definition goes by, made up as the kernel does where
+// none was given: p_SYMBOL_OFFSET, r_SYMBOL_OFFSET, p_0xADDR, and for a file's offset
+// p_BASE_0xOFFSET, with "p" even for return probes; a watchpoint's is SYMBOL, or wprobe. A
+// character that cannot stand in an identifier becomes "_".
 //
-// The kernel cuts longer names at 63 bytes. Names of C++ and Rust reach that
-// soon, and two probes with the same name would be one event; hence a name
-// that has to be cut ends in a hash of the whole.
+// The kernel cuts longer names at 63 bytes. Names of C++ and Rust reach that soon, and two probes
+// with the same name would be one event; hence a name that has to be cut ends in a hash of the
+// whole.
 func (s *Spec) Names() (group, event string) {
 	group, event = s.Group, s.Event
 	if group == "" {

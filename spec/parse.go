@@ -10,8 +10,8 @@ import (
 type Dialect uint8
 
 const (
-	// Process is for a live process: kernel and file offset forms, and places
-	// in mapped files by symbol. What only a kernel has (%pd, %pD) is refused.
+	// Process is for a live process: kernel and file offset forms, and places in mapped files by
+	// symbol. Types that only a kernel has (%pd, %pD) are refused.
 	Process Dialect = iota
 	Kprobes         // the kernel's kprobe_events
 	Uprobes         // the kernel's uprobe_events
@@ -33,8 +33,7 @@ const (
 // longBody replaces maxBody for processes, where one C++ symbol takes more.
 const longBody = 1024
 
-// Options is what a parser has to know of the machine. The zero value is for
-// processes on x86-64.
+// Options tell a parser about the machine. The zero value is for processes on x86-64.
 type Options struct {
 	Dialect Dialect
 
@@ -105,10 +104,10 @@ type word struct {
 	at   int
 }
 
-// split cuts a line at blanks and drops the comment. In the kernel's dialects
-// "#" begins a comment wherever it stands, and quotes mean nothing. With
-// quotes, blanks between quotes do not cut, and "#" counts at the beginning of
-// a word only (Rust has {closure#0}); and blanks between parentheses do not cut ("(struct foo *)p").
+// split cuts a line at blanks and drops the comment. In the kernel's dialects "#" begins a comment
+// wherever it stands, and quotes mean nothing. With quotes, blanks between quotes do not cut, and
+// "#" counts at the beginning of a word only (Rust has {closure#0}); and blanks between parentheses
+// do not cut ("(struct foo *)p").
 func split(line string, quotes bool) []word {
 	if !quotes {
 		line, _, _ = strings.Cut(line, "#")
@@ -123,8 +122,8 @@ func split(line string, quotes bool) []word {
 		n := 0
 		for n < len(line) && strings.IndexByte(blanks, line[n]) < 0 {
 			if quotes && line[n] == '"' {
-				// An opening quote without its partner is a plain character here;
-				// whoever needs it closed complains with the right caret.
+				// An opening quote without its partner is a plain character here; a caller that
+				// needs it closed complains with the right caret.
 				n += strings.IndexByte(line[n+1:], '"') + 1
 			}
 			if quotes && line[n] == '(' {

@@ -135,8 +135,8 @@ func (p *parser) fileOffset(text string, at int) error {
 //	| MODULE ":" OFFSET ["(" REFCTR ")"] ["%return"]
 //	| [MODULE ":"] SYMBOL ["@" VERSION] ["+" OFFS] ["%return"].
 //
-// MODULE and SYMBOL may be in quotes, a quote inside doubled; without, they are told apart by the first
-// colon that is not one of a pair (C++, Rust: "::").
+// MODULE and SYMBOL may be in quotes, a quote inside doubled; without, they are told apart by the
+// first colon that is not one of a pair (C++, Rust: "::").
 func (p *parser) processPlace(w word) error {
 	pl := &p.s.Place
 	if i := offsetColon(w.text); i > 0 && !strings.Contains(w.text[:i], `"`) {
@@ -273,7 +273,7 @@ func (pl *Place) text() string {
 	return pl.watching(prefix + pl.tail(quote(pl.Symbol)))
 }
 
-// tail is what follows MODULE: of a place, with the symbol as it is given.
+// tail is the part of a place behind MODULE:, with the symbol as it is given.
 func (pl *Place) tail(symbol string) string {
 	if pl.HasFileOff {
 		text := "0x" + leftPad(pl.FileOff)

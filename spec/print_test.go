@@ -202,8 +202,8 @@ func TestPrintedReadsBack(t *testing.T) {
 	}
 }
 
-// What a kernel shows back is the argument as it was written; what the caller
-// changes since is printed anew.
+// A kernel shows the argument back as it was written. An argument that the caller has changed since
+// is printed anew.
 func TestArgumentsPrintAsWritten(t *testing.T) {
 	s, err := Parse("p:e f a=+0x10(%di):x8 %ax @010", Process)
 	if err != nil {

@@ -25,8 +25,8 @@ func Append(existing []*Spec, s *Spec) error {
 	return nil
 }
 
-// differ finds the first argument whose field in the record differs; -1 if all
-// agree. Of bitfields the container counts: that is what is recorded.
+// differ finds the first argument whose field in the record differs; -1 if all agree. Of bitfields
+// the container counts: it is the field that is recorded.
 func differ(a, b []Arg) int {
 	for i := range min(len(a), len(b)) {
 		x, y := &a[i], &b[i]
@@ -41,7 +41,7 @@ func differ(a, b []Arg) int {
 	return -1
 }
 
-// sameArgs tells whether the first arguments of a are those of b.
+// sameArgs tells whether the first arguments of a equal those of b.
 func sameArgs(a, b []Arg) bool {
 	if len(a) < len(b) {
 		return false

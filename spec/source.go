@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Condition is what stands behind "if": an expression over the definition's arguments, the
-// variables at its place, $retval, comm, pid and tid. A hit counts where it is not 0.
+// Condition is the part behind "if": an expression over the definition's arguments, the variables
+// at its place, $retval, comm, pid and tid. A hit counts where it is not 0.
 type Condition struct {
 	Text string // as it was written
 	Expr *Expr
 }
 
-// sourceFetch reads what only a program's debug data can place: an expression, or $locals. It answers
-// false for what is something else.
+// sourceFetch reads what only a program's debug data can place: an expression, or $locals. It
+// answers false for what is something else.
 func (p *parser) sourceFetch(text string, at int, f *Fetch) (ok bool, err error) {
 	retval, field := strings.CutPrefix(text, "$retval")
 	switch {
@@ -88,8 +88,8 @@ func (c *Condition) equal(o *Condition) bool {
 	return c.Expr.Equal(o.Expr)
 }
 
-// grouped is how far a parenthesis at the beginning of text reaches, its end included: blanks in
-// it do not end a word ("(struct foo *)p"). 0 where it is not closed.
+// grouped is the length of a parenthesis at the beginning of text, its end included: blanks in it
+// do not end a word ("(struct foo *)p"). 0 where it is not closed.
 func grouped(text string) int {
 	depth := 0
 	for i := range len(text) {

@@ -38,9 +38,9 @@
 // which of this is allowed: the kernel's two have no quotes, no VERSION, and
 // each only its own places; processes have no %pd and %pD.
 //
-// Read parse.go for lines, place.go, glob.go and watch.go for places, fetch.go and
-// types.go for arguments, expr.go and source.go for expressions, errors.go for what can be wrong, print.go for the
-// way back, siblings.go for several definitions of one name.
+// Read parse.go for lines, place.go, glob.go and watch.go for places, fetch.go and types.go for
+// arguments, expr.go and source.go for expressions, errors.go for what can be wrong, print.go for
+// the way back, siblings.go for several definitions of one name.
 package spec
 
 import (
@@ -89,15 +89,14 @@ func (s *Spec) Equal(o *Spec) bool {
 		})
 }
 
-// Place is where a probe goes. Exactly one of Symbol, HasAddr and HasFileOff
-// says so.
+// Place says where a probe goes. Exactly one of Symbol, HasAddr and HasFileOff says so.
 type Place struct {
-	// Module is what stands before the colon: a path, a mapped file's base
-	// name, or (kernel) a module's name. "" where none was given.
+	// Module is the part before the colon: a path, a mapped file's base name, or (kernel) a
+	// module's name. "" where none was given.
 	Module string
 
 	Symbol  string // may be a glob: see IsGlob
-	Exact   bool   // written in quotes: what would be wildcards in Symbol is not
+	Exact   bool   // written in quotes: Symbol has no wildcards
 	Version string // of SYMBOL@VERSION (a version of the symbol, or "plt"); "" where none was given
 	Offset  uint64 // added to Symbol, bytes; a Watch's may be negative, and wraps
 
@@ -124,7 +123,7 @@ type Arg struct {
 	Type  Type
 }
 
-// Op is what a Fetch reads.
+// Op is the kind of thing that a Fetch reads.
 type Op uint8
 
 const (
@@ -151,7 +150,7 @@ const (
 	Compute              // Name of Inner and Other, as DWARF names operations; load is the N bytes that Inner reads
 )
 
-// Fetch is where an argument's value comes from.
+// Fetch is the source of an argument's value.
 type Fetch struct {
 	Op     Op
 	Name   string
@@ -167,8 +166,8 @@ type Fetch struct {
 	Expr   *Expr   // Expression
 }
 
-// Guard is what must be so for that there is anything to be read: an element is there if there are so many, what a
-// variant has if it is that one.
+// Guard is a condition for a part to be there: an element is there if there are so many, a
+// variant's part if it is that variant.
 type Guard struct {
 	Of    *Fetch
 	Size  int    // bytes of Of
@@ -205,7 +204,7 @@ type Field struct {
 	Name  string
 }
 
-// Base is how a value is read and printed.
+// Base says how a value is read and printed.
 type Base uint8
 
 const (
@@ -229,8 +228,8 @@ const (
 // Named tells the types whose values may have names: those of enumerations.
 func (b Base) Named() bool { return b == Enumeration || b == UnsignedEnum }
 
-// Type is an argument's type. Written is what the definition said, "" where it
-// said nothing and the default (x64) holds.
+// Type is an argument's type. Written is the definition's text, "" where it has none and the
+// default (x64) holds.
 type Type struct {
 	Written string // without the array part
 	Base    Base
@@ -242,11 +241,12 @@ type Type struct {
 
 	Enum *Enum // of an enumeration: its names
 
-	// Most is how many bytes text has that no NUL need end, as an array of characters; 0: a NUL ends it.
+	// Most is the length of a text that needs no NUL at its end, as an array of characters; 0: a
+	// NUL ends it.
 	Most int
 
-	// Counted tells that there are as many elements, or bytes of text, as the fetch's Count or End says; Array is
-	// then the most that are read.
+	// Counted tells that there are as many elements, or bytes of text, as the fetch's Count or End
+	// says; Array is then the most that are read.
 	Counted bool
 }
 

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Definitions of watchpoints (the kernel's Documentation/trace/wprobetrace.rst)
-// have data for a place. The kernel's registers are nobody's there; a thread of a
-// process that has accessed data has its own, so here they can be fetched.
+// Definitions of watchpoints (the kernel's Documentation/trace/wprobetrace.rst) have data for a
+// place. In the kernel the registers there have no owner; a thread of a process that has accessed
+// data has its own, so here they can be fetched.
 
 // The kernel's defaults.
 const (

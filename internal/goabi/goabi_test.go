@@ -110,7 +110,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// memory is what pointers point to.
+// memory has the texts that pointers point to.
 type memory map[arch.Addr]string
 
 func (m memory) ReadAt(a arch.Addr, p []byte) error {
@@ -155,7 +155,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// What the table says of this release is what its debugging information says.
+// The table's offset for this release equals that of its debugging information.
 func TestGoidTable(t *testing.T) {
 	path := testprog.Build(t, "gostorm")
 	f, err := elf.Open(path)

@@ -9,14 +9,14 @@ import (
 	"kprobe/internal/cabi"
 )
 
-// Machine is what ABIInternal has on a machine (abi-internal.md of the Go compiler).
+// Machine has the registers of ABIInternal on a machine (abi-internal.md of the Go compiler).
 type Machine struct {
 	Ints   []arch.Reg // for integers, in order
 	floats []int      // for floating point numbers, by the number of the vector register
 	g      arch.Reg   // the current goroutine's descriptor
 
-	// Frame is what a caller leaves at the stack pointer for the function's own use, in bytes; arguments on the stack
-	// are behind it, and behind a return address.
+	// Frame is the number of bytes that a caller leaves at the stack pointer for the function's own
+	// use; arguments on the stack are behind it, and behind a return address.
 	Frame int
 }
 
@@ -35,7 +35,7 @@ var machines = map[*arch.Arch]*Machine{
 	},
 }
 
-// On is what a machine has. The error says that Go's conventions are not known there.
+// On is the record of a machine. The error says that Go's conventions are not known there.
 func On(a *arch.Arch) (*Machine, error) {
 	if m := machines[a]; m != nil {
 		return m, nil
@@ -53,16 +53,15 @@ func Serves(a *arch.Arch) error {
 type ABI uint8
 
 const (
-	Internal ABI = iota // what compiled code uses: registers first
-	ABI0                // what assembly uses: all on the stack
+	Internal ABI = iota // compiled code's: registers first
+	ABI0                // assembly's: all on the stack
 )
 
-// Arguments finds where a function has arguments of these types: they are told
-// in Go's own types, with arch.Addr for all pointers, maps, channels and
-// functions; isPointer tells further types that stand for pointers. Integer registers
-// count by Ints. Places on the stack count from past the return address and Frame. size is
-// what the arguments take there, from which results of ABI0 follow.
-// Errors: for types that only mean something in the program itself.
+// Arguments finds where a function has arguments of these types. They are given in Go's own types,
+// with arch.Addr for all pointers, maps, channels and functions; isPointer tells further types that
+// stand for pointers. Integer registers count by Ints. Places on the stack count from past the
+// return address and Frame. size is the number of bytes that the arguments take there, from which
+// results of ABI0 follow. Errors: for types that only mean something in the program itself.
 func (m *Machine) Arguments(abi ABI, types []reflect.Type, isPointer func(reflect.Type) bool) (vs []cabi.Value, size int, err error) {
 	return m.assign(abi, types, 0, isPointer)
 }
@@ -179,8 +178,8 @@ func known(t reflect.Type) error {
 	return nil
 }
 
-// MaxText is how much is read of a string or slice, in bytes: what one argument
-// may say, with the whole of the program's memory within its reach.
+// MaxText is the largest number of bytes that is read of a string or slice: one argument has the
+// whole of the program's memory within its reach.
 const MaxText = 64 << 10
 
 // Fill makes a value of what the program has: raw is its image in memory, to

@@ -19,7 +19,7 @@ import (
 	"kprobe/arch"
 )
 
-// Runtime is what must be known of a program's runtime to find its goroutines.
+// Runtime holds the facts about a program's runtime that lead to its goroutines.
 type Runtime struct {
 	Version string // of Go, as the build info has it: "go1.26.8"
 
@@ -29,8 +29,8 @@ type Runtime struct {
 	a    *arch.Arch
 }
 
-// Offsets are where a thread has its current goroutine, from the thread pointer, and where a
-// goroutine's descriptor has its id; 0 where that is not known, and for a nil Runtime.
+// Offsets are the offset of a thread's current goroutine from the thread pointer, and that of the
+// id in a goroutine's descriptor; 0 where it is not known, and for a nil Runtime.
 func (rt *Runtime) Offsets() (current int32, id int) {
 	if rt == nil {
 		return 0, 0
@@ -61,8 +61,8 @@ const (
 	statusFromGoid = -8
 )
 
-// goidOffsets is where goid is since a minor release of Go 1, on 64-bit machines.
-// 1.23 brought syscallbp, 1.25 dropped gobuf.ret.
+// goidOffsets has the offset of goid since a minor release of Go 1, on 64-bit machines. 1.23
+// brought syscallbp, 1.25 dropped gobuf.ret.
 var goidOffsets = []struct {
 	since  int
 	offset uint64
@@ -86,9 +86,9 @@ const (
 // ErrNoTLS is why the goroutines of some programs cannot be found.
 var ErrNoTLS = errors.New("where the program keeps its current goroutine is not known")
 
-// Read reads a program's file. Errors: that of a file that is no Go program for
-// this machine; ErrNoTLS on x86-64, where code of C and assembly has no register for it. Elsewhere memory has it in programs with C
-// code only, and it is taken from the register alone.
+// Read reads a program's file. Errors: that of a file that is no Go program for this machine;
+// ErrNoTLS on x86-64, where code of C and assembly has no register for it. Elsewhere memory has it
+// in programs with C code only, and it is taken from the register alone.
 func Read(r io.ReaderAt, a *arch.Arch) (*Runtime, error) {
 	m, err := On(a)
 	if err != nil {

@@ -124,9 +124,9 @@ func (im *Image) checkBoundary(loc symbol.Loc) error {
 	}
 }
 
-// ownTrap tells a trap that the text has of its own from a breakpoint that somebody
-// put there: then the file has something else in its place, or, where there is no file
-// of it, somebody is known to write there.
+// ownTrap tells a trap that the text has of its own from a breakpoint that was put there.
+// The file has something else in a breakpoint's place. Of text that others rewrite, as a kernel's,
+// the target knows it (target.Reserver).
 func (im *Image) ownTrap(m *symbol.Module, addr uint64) (own, known bool) {
 	if t, ok := im.t.(target.Reserver); ok {
 		return t.OwnTrap(arch.Addr(addr)), true

@@ -9,13 +9,14 @@ import (
 	"kprobe/target"
 )
 
-// codes is where code is mapped, for any goroutine at any time.
+// codes has the places where code is mapped, for any goroutine at any time.
 type codes struct {
 	files []arch.Range // of files, when the image was last looked at
 	all   []arch.Range // all that may be executed, when that was last asked for
 }
 
-// Files is where code of files is mapped, in order of address, as of the last Look. Anybody may ask at any time.
+// Files are the ranges where code of files is mapped, in order of address, as of the last Look. Any
+// goroutine may ask at any time.
 func (im *Image) Files() []arch.Range {
 	if c := im.codes.Load(); c != nil {
 		return c.files
@@ -39,8 +40,8 @@ func ranges(maps []symbol.Mapping, of func(symbol.Mapping) bool) (rs []arch.Rang
 	return rs
 }
 
-// Origin tells where calls come from. It may be asked at any time; that of a program holds until the program
-// executes another.
+// Origin tells where calls come from. It may be asked at any time; that of a program holds until
+// the program executes another.
 func (im *Image) Origin() *returns.Origin {
 	in := func(rs []arch.Range, a arch.Addr) bool {
 		return slices.ContainsFunc(rs, func(r arch.Range) bool { return r.Contains(a) })
@@ -62,7 +63,7 @@ func (im *Image) Origin() *returns.Origin {
 		return in(all, a)
 	}
 	if _, kernel := im.t.(target.Machine); kernel {
-		o.Code = func(arch.Addr) bool { return true } // what a kernel compiles as it runs (BPF) is in no list
+		o.Code = func(arch.Addr) bool { return true } // code that a kernel compiles as it runs (BPF) is in no list
 	}
 	return o
 }

@@ -12,11 +12,9 @@ import (
 )
 
 // A file is read once, whatever the number of processes that have it mapped: the children of a
-// shell have all the same libraries. What has been found out about it (names, calls, where jumps
-// may stand) is kept with it.
-//
-// It is known by what the file system says of it, not by its name. One that has been written to since
-// is another.
+// shell have all the same libraries. Facts that were found out about it (names, calls, where jumps
+// may stand) are kept with it. It is known by the file system's data about it, not by its name. One
+// that has been written to since is another.
 type knownFile struct {
 	is   fs.FileInfo
 	at   time.Time // of its last change
@@ -24,8 +22,8 @@ type knownFile struct {
 	file *symbol.File
 }
 
-// known are the files used last, as long as any image is in use. Files are open, and nobody
-// expects that of a program that has closed its sessions.
+// known are the files used last, as long as any image is in use. Files are open, and a program that
+// has closed its sessions should have none open.
 var known struct {
 	mu    sync.Mutex
 	files []knownFile // the latest last
@@ -54,11 +52,12 @@ func (im *Image) Close() {
 	}
 }
 
-// keep is how many are kept when no process has them any more.
+// keep is the number of files that are kept when no process has them any more.
 const keep = 32
 
-// readFile reads a mapped file, or finds it read already. It takes f over. Only where the target sees the
-// file system that we see are files shared: separate debug files are looked for below its root.
+// readFile reads a mapped file, or finds it read already. It takes f over. Only where the target
+// sees the file system that we see are files shared: separate debug files are looked for below its
+// root.
 func readFile(f target.File, path, root string) (*symbol.File, error) {
 	open := func() (*symbol.File, error) {
 		return symbol.Open(f, &symbol.Options{Path: path, Debug: symbol.DebugFinder(root)})

@@ -52,7 +52,8 @@ func (im *Image) Function(name string) (symbol.Loc, error) {
 	return loc, err
 }
 
-// Symbol finds a function as Function does, or the variable where no function has that name. Errors: as Place.
+// Symbol finds a function as Function does, or the variable where no function has that name.
+// Errors: as Place.
 func (im *Image) Symbol(name string) (symbol.Loc, error) {
 	loc, err := im.Function(name)
 	if other := (*symbol.NotFoundError)(nil); errors.As(err, &other) && other.IsData {
@@ -61,7 +62,8 @@ func (im *Image) Symbol(name string) (symbol.Loc, error) {
 	return loc, err
 }
 
-// Data finds n bytes of data as Place finds code; later lets an address pass where nothing is mapped yet. Errors: as Place.
+// Data finds n bytes of data as Place finds code; later lets an address pass where nothing is
+// mapped yet. Errors: as Place.
 func (im *Image) Data(name string, addr arch.Addr, offset uint64, n int, later bool) (symbol.Loc, error) {
 	loc := symbol.Loc{Addr: uint64(addr)}
 	if addr == 0 {
@@ -130,10 +132,10 @@ func RangeOf(m *symbol.Module, at arch.Addr) arch.Range {
 	return arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
 }
 
-// Padding finds an address that is code, so that a return there can be fetched, and that
-// nothing executes: behind a function of the program, or kernel, itself, which stays. Compilers that fill up with
-// something else than traps leave none; then the module of a place may have some, until that is unloaded.
-// Errors: ENOMEM.
+// Padding finds an address that is code, so that a return there can be fetched, and that nothing
+// executes: behind a function of the program, or kernel, itself, which stays. Compilers that fill
+// up with something else than traps leave none; then the module of a place may have some, until
+// that is unloaded. Errors: ENOMEM.
 func (im *Image) Padding(near symbol.Loc) (arch.Addr, error) {
 	for _, m := range []*symbol.Module{im.Program(), near.Module} {
 		for i := 0; m != nil && i < len(m.Mappings); i++ {

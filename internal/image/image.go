@@ -3,18 +3,18 @@
 // not be probed. It reads, and changes nothing.
 //
 // A batch may have thousands of probes on some dozens of pages, so each fact is asked for
-// once and holds from one Look to the next. Nothing relies on its being still so: every
-// write compares first.
+// once and holds from one Look to the next. Nothing relies on a fact that may be old:
+// every write compares first.
 //
 //	image.go      what is mapped, and the files
 //	find.go       places by name and by address
-//	resolver.go   what indirect functions stand for
+//	resolver.go   the functions that indirect functions stand for
 //	code.go       where code is mapped
 //	analyse.go    whether, and how, an instruction can be probed
-//	forbidden.go  what must not be
+//	forbidden.go  places that must not be probed
 //
-// All of it is for one goroutine at a time but Goroutines, Schedules, Files, Origin and Chosen, which
-// answer anybody at any time.
+// All of it is for one goroutine at a time but Goroutines, Schedules, Files, Origin and Chosen,
+// which answer anybody at any time.
 package image
 
 import (
@@ -92,7 +92,7 @@ func (im *Image) Look() (removed []*symbol.Module, err error) {
 		return nil, &errno.Error{Errno: syscall.ESRCH, Err: err}
 	}
 	im.use()
-	im.decoded = nil // other code may be there, or somebody's breakpoints
+	im.decoded = nil // there may be other code, or foreign breakpoints
 	im.maps, im.pages = maps, mem.NewPages(im.own)
 	im.shadowStack = sync.OnceValue(im.hasShadowStack)
 	_, removed = im.Space.Update(maps)

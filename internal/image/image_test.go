@@ -84,7 +84,7 @@ func TestAnalyse(t *testing.T) {
 	}
 }
 
-// Shared memory is somebody else's text too.
+// Shared memory is other processes' text too.
 func TestShared(t *testing.T) {
 	p := anonymous([]byte{0x55})
 	p.maps[0].Shared = true
@@ -123,7 +123,8 @@ func TestReadOnce(t *testing.T) {
 	}
 }
 
-// A trampoline outlives the first function that needs it: it is not in a module that may be unloaded, if the program itself has room.
+// A trampoline outlives the first function that needs it: it is not in a module that may be
+// unloaded, if the program itself has room.
 func TestPaddingOfTheProgram(t *testing.T) {
 	for _, room := range []bool{true, false} {
 		p := anonymous([]byte{0x55, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc})
@@ -154,8 +155,8 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// On arm64 there is no probe between a load and a store exclusive; and what is far from its module's
-// start is judged by where it is.
+// On arm64 there is no probe between a load and a store exclusive; and what is far from its
+// module's start is judged by where it is.
 func TestAnalyseARM64(t *testing.T) {
 	var code []byte
 	for _, w := range []uint32{0x11000421, 0x885ffc41, 0x11000421, 0x8800fc41, 0xd65f03c0} { // add, ldaxr, add, stlxr, ret

@@ -8,9 +8,10 @@ import (
 	"kprobe/symbol"
 )
 
-// An indirect function's symbol has the address of its resolver, a function that chooses the implementation. The answer is not always
-// stored: dlsym gives it to its caller alone, and the dynamic linker relocates a library after it has told debuggers of it. So a probe
-// that waits for an indirect function learns the answer where the resolver returns.
+// An indirect function's symbol has the address of its resolver, a function that chooses the
+// implementation. The answer is not always stored: dlsym gives it to its caller alone, and the
+// dynamic linker relocates a library after it has told debuggers of it. So a probe that waits for
+// an indirect function learns the answer where the resolver returns.
 
 // resolver names a resolver in a process. A library that is loaded again is another module.
 type resolver struct {
@@ -29,7 +30,8 @@ type resolvers struct {
 	asked  map[resolver]bool
 }
 
-// Resolver gives the returns of the resolver that a name stands for, the first time that it is asked for it; none for another name.
+// Resolver gives the returns of the resolver that a name stands for, the first time that it is
+// asked for it; none for another name.
 func (im *Image) Resolver(name string) (locs []symbol.Loc) {
 	loc, err := im.named(name, symbol.Func)
 	if err != nil || loc.Func.Kind != symbol.IFunc || loc.Module == nil || loc.Func.Size == 0 {
@@ -65,8 +67,8 @@ func (im *Image) Resolver(name string) (locs []symbol.Loc) {
 	return locs
 }
 
-// Chosen notes the answer of a resolver, at one of the returns that Resolver gave; other places are ignored. It may be called at any
-// time.
+// Chosen notes the answer of a resolver, at one of the returns that Resolver gave; other places are
+// ignored. It may be called at any time.
 func (im *Image) Chosen(at symbol.Loc, implementation uint64) {
 	if at.Func.Kind != symbol.IFunc {
 		return

@@ -1,6 +1,7 @@
-// Package machine has one record for each machine that a target can be of. A record names
-// every part that probing takes there. Each part belongs to a package of its own; what a
-// machine lacks is refused by that package, with the reason that the record shows.
+// Package machine has one record for each machine that a target can be of: its architecture, the
+// machine of its ELF files, and its instructions. Parts asks for everything else that probing takes
+// there. Each part belongs to a package of its own. A part that a machine lacks is refused by that
+// package, with the reason that Parts shows.
 //
 // Adding a machine begins with a line in the table below; docs/PORTING.md has the order
 // of the rest.
@@ -71,10 +72,10 @@ func OfELF(e elf.Machine, class elf.Class, order binary.ByteOrder) (*Machine, er
 	return nil, errno.New(syscall.ENOTSUP, "no instruction set for files of %v, %v, %v", e, class, order)
 }
 
-// Part is something that probing takes on a machine, beyond its instructions.
+// Part is one of the parts that probing takes on a machine, beyond its instructions.
 type Part struct {
 	Name  string
-	Gives string // what users have of it
+	Gives string // the abilities that users get from it
 	Err   error  // why it is not there; nil where it is
 }
 
@@ -110,7 +111,8 @@ func Programs(a *arch.Arch) error {
 	return inject.Runs(a)
 }
 
-// Calls tells whether programs can run inside targets of a machine when functions return; the error says what is missing.
+// Calls tells whether programs can run inside targets of a machine when functions return; the error
+// says what is missing.
 func Calls(a *arch.Arch) error {
 	if err := Programs(a); err != nil {
 		return err

@@ -32,7 +32,8 @@ func TestEveryMachineHasARecord(t *testing.T) {
 	}
 }
 
-// Where live processes are probed, a trap is told from a signal that somebody sent by the number of its exception.
+// Where live processes are probed, a trap is told from a signal that another process sent by the
+// number of its exception.
 func TestTrapsAreKnown(t *testing.T) {
 	for _, m := range All() {
 		if lifeline.Serves(m.Arch) == nil && m.Arch.BreakTrap == 0 {

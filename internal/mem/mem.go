@@ -1,5 +1,5 @@
-// Package mem reads another program's memory: words, texts, pages that are asked for
-// once, padding between functions. What it reads from is the caller's.
+// Package mem reads another program's memory: words, texts, pages that are asked for once, padding
+// between functions. The caller brings the reader.
 package mem
 
 import (
@@ -9,9 +9,9 @@ import (
 	"kprobe/arch"
 )
 
-// LeastPage is the smallest page of any machine, and every other is some of these: what lies in one of them is
-// there as a whole or not at all, so memory is read by it. What is mapped is of the target's own pages: see
-// target.Allocator.
+// LeastPage is the smallest page of any machine. Every larger page is some of these. So the bytes
+// in one of them are there as a whole or not at all, and memory is read by it. Memory is mapped in
+// the target's own pages: see target.Allocator.
 const LeastPage = 4096
 
 // Word reads a word as wide as the machine's pointers. Errors: the reader's.
@@ -51,7 +51,7 @@ func Text(m arch.Reader, addr arch.Addr, max int) (string, error) {
 	return string(out), nil
 }
 
-// Pages are those of a program as they were when they were first asked for.
+// Pages are the pages of a program as they were when they were first asked for.
 type Pages struct {
 	from arch.Reader
 	seen map[arch.Addr][]byte // nil where there is no memory

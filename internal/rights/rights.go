@@ -1,5 +1,7 @@
-// Package rights knows which programs have more rights than the process that executes them: those of a set-user-ID or set-group-ID file, and of one with
-// capabilities (execve(2)). The kernel gives none of these to a process whose tracer may not trace any process (CAP_SYS_PTRACE), and says nothing.
+// Package rights knows which programs have more rights than the process that executes them: those
+// of a set-user-ID or set-group-ID file, and of one with capabilities (execve(2)). The kernel gives
+// none of these to a process whose tracer may not trace any process (CAP_SYS_PTRACE), and says
+// nothing.
 package rights
 
 import (
@@ -14,16 +16,16 @@ import (
 	"kprobe/internal/proc"
 )
 
-// File is what decides, of a file.
+// File has the facts about a file that decide.
 type File struct {
 	Mode     fs.FileMode
 	UID, GID uint64
-	NoSuid   bool   // it is where such files have no rights (mount(8))
+	NoSuid   bool   // such files have no rights where it is (mount(8))
 	Caps     []byte // its attribute security.capability
 }
 
-// Gains says which rights a process would get if it executed a file, and nobody traced it; "" for none more than it has. Where it is in another user
-// namespace than this process, that is not known.
+// Gains says which rights a process would get if it executed a file without a tracer; "" for none
+// more than it has. Where it is in another user namespace than this process, that is not known.
 func (f *File) Gains(pid int) string {
 	if f.Mode&(fs.ModeSetuid|fs.ModeSetgid) == 0 && len(f.Caps) == 0 {
 		return "" // most have none, and that is quickly known
@@ -52,7 +54,7 @@ func (f *File) permitted() (caps uint64) {
 	word := func(i int) uint64 { return uint64(binary.LittleEndian.Uint32(f.Caps[4*i:])) }
 	caps = word(1)
 	switch of := word(0) & revision; {
-	case of == second && len(f.Caps) >= 20, of == third && len(f.Caps) >= 24 && word(5) == 0: // else they are those of another namespace
+	case of == second && len(f.Caps) >= 20, of == third && len(f.Caps) >= 24 && word(5) == 0: // else they belong to another namespace
 		return caps | word(3)<<32
 	case of == third:
 		return 0

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What a process would gain is what it does not have yet, of what the file gives where it lies.
+// A process gains the rights that the file gives where it lies, less those that it has already.
 func TestGains(t *testing.T) {
 	self, user, group := os.Getpid(), uint64(os.Geteuid()), uint64(os.Getegid())
 	const all = fs.FileMode(0o755)

@@ -8,10 +8,10 @@ import (
 	"kprobe/internal/patch"
 )
 
-// arenaSize is what is mapped at a time, unless more is needed at once.
+// arenaSize is the number of bytes that are mapped at a time, unless more is needed at once.
 const arenaSize = 256 << 10
 
-// granule is what slots are aligned to, so that an index finds them.
+// granule is the alignment of slots, by which an index finds them.
 const granule = 16
 
 // Arena is a range of slots in the target, with an index from address to slot.
@@ -22,8 +22,8 @@ type Arena[P any] struct {
 	mapped bool
 }
 
-// piece is the index of some granules of an arena, which is made when the first of their slots is: most
-// arenas have few.
+// piece is the index of some granules of an arena, which is made when the first of their slots is:
+// most arenas have few.
 type piece[P any] [pieceSize]Ref[P]
 
 const pieceSize = 256
@@ -76,8 +76,8 @@ func (a *Arena[P]) Enter(ref Ref[P]) {
 	}
 }
 
-// granules are the entries of the index that size bytes at an address have, those that there are or,
-// made, all.
+// granules are the entries of the index that size bytes at an address have, those that there are
+// or, made, all.
 func (a *Arena[P]) granules(at arch.Addr, size int, made bool) iter.Seq[*Ref[P]] {
 	return func(yield func(*Ref[P]) bool) {
 		first := int(at-a.Addr) / granule
@@ -110,7 +110,7 @@ func (r *Room[P]) At(pc arch.Addr) (Ref[P], bool) {
 	return Ref[P]{}, false
 }
 
-// AtBreak tells whether a PC is that of the trap behind the instruction.
+// AtBreak tells whether a PC is at the trap behind the instruction.
 func (r Ref[P]) AtBreak(pc arch.Addr) bool {
 	return r.Slot.BreakAt >= 0 && pc == r.Slot.Addr+arch.Addr(r.Slot.BreakAt)
 }

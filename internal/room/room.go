@@ -20,19 +20,19 @@ import (
 	"kprobe/target"
 )
 
-// UserFloor is where the memory of programs may begin.
+// UserFloor is the lowest address that the memory of programs may have.
 const UserFloor = arch.Addr(0x10000)
 
-// Room is our memory in one target. P is what a slot serves.
+// Room is our memory in one target. P is the owner of a slot.
 //
-// What a batch of probes needs is planned while the target runs, is mapped when it stands
+// The memory for a batch of probes is planned while the target runs, is mapped when it stands
 // still, and then is adopted, or dropped.
 type Room[P any] struct {
 	// Floor and Limit are between which memory may be mapped.
 	Floor, Limit arch.Addr
 
-	// Others are ranges that are taken although the target does not list them, and Taken
-	// is told of each that is given out.
+	// Others are ranges that are taken although the target does not list them. Taken is called with
+	// each range that is given out.
 	Others func() []arch.Range
 	Taken  func(arch.Range)
 
@@ -101,8 +101,9 @@ func (r *Room[P]) FindAbove(from arch.Addr, size int) (arch.Addr, error) {
 	return at, nil
 }
 
-// FindPreferring is Find for what need not be near anything, but lies there by custom: it is above where there is no such place. Detours lie at
-// places that their jumps choose, and a hundred thousand of them leave no large piece near the text. Errors: as Find.
+// FindPreferring is Find for what need not be near anything, but lies there by custom: it is above
+// where there is no such place. Detours lie at places that their jumps choose, and a hundred
+// thousand of them leave no large piece near the text. Errors: as Find.
 func (r *Room[P]) FindPreferring(near arch.Range, size int) (arch.Addr, error) {
 	at, err := r.Find(near, size)
 	if errors.Is(err, syscall.ENOMEM) {
@@ -131,7 +132,8 @@ func (r *Room[P]) Occupied() ([]arch.Range, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Where the program has nothing, a sanitizer may be about to map all. Else it has done that, or there is none.
+	// Where the program has nothing, a sanitizer may be about to map all. Else it has done that, or
+	// there is none.
 	used, claimed := []arch.Range{r.shadow}, r.shadow.End > 0
 	for _, m := range maps {
 		u := arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}

@@ -94,7 +94,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Where single pages lie all about, as detours do, a large piece is found further away by whoever may have it there.
+// Where single pages lie all about, as detours do, a large piece is found further away for a caller
+// that may have it there.
 func TestStrewn(t *testing.T) {
 	m, r := newRoom()
 	const gap = 1 << 20
@@ -116,7 +117,7 @@ func TestStrewn(t *testing.T) {
 	}
 }
 
-// What is found is of the target's pages, with a free one of them on both sides.
+// Memory that is found is of the target's pages, with a free one of them on both sides.
 func TestLargePages(t *testing.T) {
 	for _, page := range []arch.Addr{4 << 10, 16 << 10, 64 << 10} {
 		m, r := newRoom()
@@ -142,8 +143,8 @@ func TestLargePages(t *testing.T) {
 	}
 }
 
-// Nothing of ours is where a sanitizer may be about to have its shadow; where it has that, or the program has something there, what is
-// free is free.
+// Nothing of ours is where a sanitizer may be about to have its shadow; where it has that, or the
+// program has something there, what is free is free.
 func TestShadow(t *testing.T) {
 	m, r := newRoom()
 	m.maps = []symbol.Mapping{{Start: 0x400000, End: 0x500000}, {Start: 0x502000, End: 0x7fe00000}}
@@ -157,7 +158,7 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// A slot that was given back is nobody's, and is given out again.
+// A slot that was given back has no owner, and is given out again.
 func TestGive(t *testing.T) {
 	_, r := newRoom()
 	a, at, err := r.Take(near, 1)

@@ -8,7 +8,7 @@ import (
 	"kprobe/internal/patch"
 )
 
-// Slots are those of one site: one that leads back by itself, and one that ends in a
+// Slots are the slots of one site: one that leads back by itself, and one that ends in a
 // breakpoint, as the site needs them.
 type Slots[P any] struct{ boost, step *Arena[P] }
 

@@ -25,7 +25,7 @@ type Sampler struct {
 	flat  []byte // a record that goes over a ring's end, in one piece
 }
 
-// ring is what the kernel writes samples of one processor to.
+// ring is the memory that the kernel writes samples of one processor to.
 type ring struct {
 	mem  []byte
 	page *unix.PerfEventMmapPage
@@ -37,10 +37,10 @@ const (
 	stackSize = 8 << 10 // of each sample
 )
 
-// Open begins to take samples of a process's threads: of those that it has now, and those that they start.
-// machine is the program's, by the name that package arch has for it. Errors:
-// EACCES where the kernel lets this user have none, ENOENT where the machine has no such event, ENOTSUP
-// where registers are not known.
+// Open begins to take samples of a process's threads: of those that it has now, and those that they
+// start. machine is the program's, by the name that package arch has for it. Errors: EACCES where
+// the kernel lets this user have none, ENOENT where the machine has no such event, ENOTSUP where
+// registers are not known.
 func Open(pid int, machine string, e Event) (s *Sampler, err error) {
 	of := machines[machine]
 	if of == nil {
@@ -140,7 +140,8 @@ func online() (all []int, err error) {
 	return all, nil
 }
 
-// Read gives what was sampled since the last time, processor by processor. A sample is good until use returns.
+// Read gives what was sampled since the last time, processor by processor. A sample is good until
+// use returns.
 func (s *Sampler) Read(use func(*Sample) error) error {
 	one := Sample{of: s.of}
 	for _, r := range s.rings {
@@ -177,7 +178,7 @@ func (s *Sampler) bytes(r ring, at, n uint64) []byte {
 	return s.flat
 }
 
-// Lost is how many samples found no room so far.
+// Lost is the number of samples that found no room so far.
 func (s *Sampler) Lost() uint64 { return s.lost }
 
 // Close ends it.

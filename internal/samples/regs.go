@@ -2,14 +2,14 @@ package samples
 
 import "strconv"
 
-// registers are those that samples have on one machine.
+// registers describes the registers in the samples of one machine.
 type registers struct {
-	mask uint64         // of linux/perf_event.h: what to ask for
+	mask uint64         // the registers to ask for, as linux/perf_event.h has them
 	at   map[string]int // where each stands in a sample, by the name that struct pt_regs has in programs
 	sp   string
 }
 
-// machines are those whose registers are known (asm/perf_regs.h).
+// machines has the machines whose registers are known (asm/perf_regs.h).
 var machines = map[string]*registers{
 	// Of the segments cs and ss: of a 64-bit program the kernel has no others.
 	"amd64": {0xff0fff, map[string]int{

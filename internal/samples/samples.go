@@ -6,7 +6,7 @@ package samples
 
 import "encoding/binary"
 
-// Event is what is counted, by the kernel's numbers.
+// Event is an event that is counted, by the kernel's numbers.
 type Event struct {
 	Type   uint32 // Software or Hardware
 	Config uint64 // which one of its kind
@@ -48,8 +48,8 @@ func (s *Sample) Stack(addr uint64, to []byte) bool {
 	return true
 }
 
-// parse reads the body of a record that Open asks for; false for one without registers, as of a thread of
-// the kernel, or of a program of another word.
+// parse reads the body of a record that Open asks for; false for one without registers, as of a
+// thread of the kernel, or of a program of another word.
 func parse(b []byte, s *Sample) bool {
 	const native = 2 // PERF_SAMPLE_REGS_ABI_64
 	if len(b) < 32 {

@@ -1,11 +1,11 @@
-// Package text is what stands in a program's code at the places that are probed: how it
-// is changed, all or none, and the lifeline that knows of it, should this controller die.
+// Package text changes a program's code at the places that are probed, all or none, and keeps the
+// lifeline that knows of it, should this controller die.
 //
-//	text.go      what may stand at a place
-//	rewrite.go   how that is changed
-//	lifeline.go  what keeps the target alive if nobody is left to serve its traps
+//	text.go      the kinds of text that may stand at a place
+//	rewrite.go   how text is changed
+//	lifeline.go  keeps the target alive if no controller is left to serve its traps
 //
-// What should stand where is the caller's to say.
+// The caller says which text should stand where.
 package text
 
 import (
