@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A place that was found is found again in each process that has the same file mapped, wherever; and in no other
-// file of that name.
+// A place that was found is found again in each process that has the same file mapped, wherever;
+// and in no other file of that name.
 func TestAgain(t *testing.T) {
 	file, other := new(File), new(File)
 	none := func() []byte { return nil }

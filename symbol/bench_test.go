@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What a session pays: nothing to open, once for a name or an address, and next
-// to nothing after that.
+// The price of a session: nothing to open, once for a name or an address, and next to nothing after
+// that.
 func BenchmarkFile(b *testing.B) {
 	for name, path := range map[string]string{"libc": libcPath, "node": "/usr/bin/node"} {
 		r, err := os.Open(path)

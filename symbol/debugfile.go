@@ -124,11 +124,11 @@ func sensibleXZ(b []byte) bool {
 	return at+2 < len(block) && block[1]&3 == 0 && block[at] == 0x21 && block[at+1] == 1 && block[at+2] <= maxDict
 }
 
-// debugRoot is where distributions install debug files.
+// debugRoot is the folder where distributions install debug files.
 const debugRoot = "/usr/lib/debug"
 
-// MoreDebug are debug files, and folders that have such as /usr/lib/debug has them, or by their names alone: a program that is told of
-// them sets it before it opens files.
+// MoreDebug are debug files, and folders that have such files as /usr/lib/debug has them, or by
+// their names alone. A program that is given them sets it before it opens files.
 var MoreDebug []string
 
 var errNoDebugFile = errors.New("no debug file")
@@ -176,8 +176,8 @@ func DebugFinder(root string) func(buildID []byte, debuglink string, crc uint32)
 	}
 }
 
-// openDebugFile opens path if it is the debug file asked for. The caller's
-// reader keeps it open; it is closed when nobody refers to it any more.
+// openDebugFile opens path if it is the debug file asked for. The caller's reader keeps it open; it
+// is closed when nothing refers to it any more.
 func openDebugFile(path string, buildID []byte, crc uint32) (io.ReaderAt, bool) {
 	// Opening something else than a regular file could wait for ever.
 	if fi, err := os.Stat(path); err != nil || !fi.Mode().IsRegular() {

@@ -28,7 +28,8 @@ func (f *File) lookupDemangled(name string) []Symbol {
 // mangled is the key of what allMangled answers.
 type mangled struct{}
 
-// allMangled are the symbols of mangled names: a library of C has none, and is asked for many names that it does not have.
+// allMangled are the symbols of mangled names: a library of C has none, and is asked for many names
+// that it does not have.
 func (f *File) allMangled() any {
 	var all []*Symbol
 	t := f.table()

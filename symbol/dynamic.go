@@ -331,9 +331,10 @@ func (f *File) classify(raw rawSym, name string) (Symbol, bool) {
 	return sym, true
 }
 
-// localEntry is how far behind a function's symbol the instruction is that every call of it comes to. On
-// ppc64le callers of the same file leave out the first ones, which set the register for its data:
-// the symbol says how many (ELFv2 ABI, section 3.4.1, "Symbol Values"). A probe at the symbol itself would miss them.
+// localEntry is the distance from a function's symbol to the instruction that every call of it
+// comes to. On ppc64le callers of the same file leave out the first ones, which set the register
+// for its data: the symbol says how many (ELFv2 ABI, section 3.4.1, "Symbol Values"). A probe at
+// the symbol itself would miss them.
 func (f *File) localEntry(other byte) uint64 {
 	if n := other >> 5; f.elf.Machine == elf.EM_PPC64 && n >= 2 && n < 7 {
 		return 1 << n

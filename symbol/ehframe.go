@@ -7,9 +7,9 @@ import (
 	"sort"
 )
 
-// .eh_frame is what every x86-64 program keeps however much it is stripped:
-// unwinding needs it at run time. Here it serves for the bounds of functions
-// and for whether exceptions pass through them; framerules.go reads its register rules.
+// Every x86-64 program keeps .eh_frame however much it is stripped: unwinding needs it at run time.
+// Here it serves for the bounds of functions and for whether exceptions pass through them;
+// framerules.go reads its register rules.
 
 // fde is one frame description entry: one function, or a cold part of one.
 type fde struct {
@@ -20,7 +20,7 @@ type fde struct {
 	uncalled   bool   // it begins without a return address
 }
 
-// cie is what the entries that refer to it share.
+// cie holds the facts that the entries which refer to it share.
 type cie struct {
 	ptrEnc, lsdaEnc byte
 	sized           bool   // "z": entries have augmentation data
@@ -28,7 +28,7 @@ type cie struct {
 	persEnc         byte
 	codeAlign       uint64
 	dataAlign       int64
-	returns         uint64 // the register, or its stand-in, that the return address is told of as
+	returns         uint64 // the register, or its stand-in, that has the return address
 	rules           []byte // the call frame instructions that all begin with
 }
 
@@ -182,7 +182,7 @@ func (f *File) readFrames() *frames {
 	return c.entries(s != nil)
 }
 
-// entries reads a table. whole tells that its end is that of c, and not where it says so.
+// entries reads a table. whole tells that it ends where c does, and not where it says so.
 func (c *cursor) entries(whole bool) *frames {
 	fr := &frames{}
 	cies := map[uint64]*cie{}
@@ -231,8 +231,8 @@ func (c *cursor) entries(whole bool) *frames {
 	return fr
 }
 
-// common is where the common entry is that the entry at a position belongs to; false where it is
-// one itself.
+// common is the position of the common entry that the entry at a position belongs to; false where
+// it is one itself.
 func (c *cursor) common(idPos uint64) (at uint64, ok bool) {
 	id := uint64(c.u32())
 	if c.debug {
@@ -360,9 +360,10 @@ func (f *File) HasLSDA(vaddr uint64) bool {
 	return ok && e.lsda != 0
 }
 
-// Uncalled tells whether the code at a virtual address begins without a return address, by its entry in
-// .eh_frame: a program's start, what a new thread or context begins with. Such code is jumped or returned to, and
-// what is on its stack, or in the link register, is no place that it came from.
+// Uncalled tells whether the code at a virtual address begins without a return address, by its
+// entry in .eh_frame: a program's start, what a new thread or context begins with. Such code is
+// jumped or returned to, and what is on its stack, or in the link register, is no place that it
+// came from.
 func (f *File) Uncalled(vaddr uint64) bool {
 	e, ok := f.frameAt(vaddr)
 	return ok && e.start == vaddr && e.uncalled

@@ -16,8 +16,8 @@ import (
 
 // Options tell how a file is opened. Nil and the zero value are the default.
 type Options struct {
-	// Path is where the file was found. It is used in error messages and to
-	// find the debug file that a debug link names.
+	// Path is the path at which the file was found. It is used in error messages and to find the
+	// debug file that a debug link names.
 	Path string
 
 	// Debug finds the separate debug file of a file without .symtab, by its
@@ -27,7 +27,7 @@ type Options struct {
 	Debug func(buildID []byte, debuglink string, crc uint32) (io.ReaderAt, error)
 }
 
-// Segment is a PT_LOAD program header: what the loader maps.
+// Segment is a PT_LOAD program header: a part of the file that the loader maps.
 type Segment struct {
 	Off, Vaddr, Filesz, Memsz uint64
 	Flags                     elf.ProgFlag
@@ -59,7 +59,7 @@ type File struct {
 	memos sync.Map // by their keys: func() any
 }
 
-// Memo is what find finds out about the file, which is asked once for each key, whoever asks. It
+// Memo is the result of find, which is called once for each key, whatever the number of callers. It
 // lives as long as the file does, and is for all to read.
 func (f *File) Memo(key any, find func() any) any {
 	once, ok := f.memos.Load(key)
@@ -136,7 +136,7 @@ func (f *File) Path() string { return f.opt.Path }
 // Machine is the instruction set the file is for.
 func (f *File) Machine() elf.Machine { return f.elf.Machine }
 
-// Order is that of the file's bytes, and its machine's.
+// Order is the order of the file's bytes, and its machine's.
 func (f *File) Order() binary.ByteOrder { return f.elf.ByteOrder }
 
 // Class tells 32 from 64 bits.
@@ -163,9 +163,9 @@ func (f *File) Interp() string {
 	return ""
 }
 
-// ThreadStorage is how far below the thread pointer the thread-local storage of a program lies on machines
-// that have it there (x86), in bytes; false for libraries, of which only the loader knows it, and where
-// there is none.
+// ThreadStorage is the distance, in bytes, of a program's thread-local storage below the thread
+// pointer, on machines that have it there (x86). It is false where there is none, and for
+// libraries, of which only the loader knows it.
 func (f *File) ThreadStorage() (uint64, bool) {
 	for _, p := range f.elf.Progs {
 		if p.Type == elf.PT_TLS && f.Interp() != "" || p.Type == elf.PT_TLS && f.Type() == elf.ET_EXEC {
@@ -179,8 +179,8 @@ func (f *File) ThreadStorage() (uint64, bool) {
 // Segments are the parts of the file that the loader maps, in file order.
 func (f *File) Segments() []Segment { return slices.Clone(f.segments) }
 
-// Text is where code is: the executable sections, or, in a file without section
-// headers, the executable segments. Sorted by address.
+// Text are the ranges of code: the executable sections, or, in a file without section headers, the
+// executable segments. Sorted by address.
 func (f *File) Text() []Range { return slices.Clone(f.text) }
 
 func (f *File) textRanges() []Range {
@@ -293,8 +293,8 @@ func (f *File) readBuildID() []byte {
 	return nil
 }
 
-// notes yields the file's ELF notes, those of segments first, and what they are aligned to. A debug file may
-// have kept its notes only as a section.
+// notes yields the file's ELF notes, those of segments first, and what they are aligned to. A debug
+// file may have kept its notes only as a section.
 func (f *File) notes(yield func(b []byte, align uint64) bool) {
 	for _, p := range f.elf.Progs {
 		if p.Type == elf.PT_NOTE {
@@ -315,7 +315,7 @@ func (f *File) notes(yield func(b []byte, align uint64) bool) {
 // note finds GNU's note of a type among ELF notes; nil for none.
 func (f *File) note(b []byte, align uint64, want uint32) []byte {
 	if align != 8 {
-		align = 4 // what every producer but .note.gnu.property's means
+		align = 4 // the meaning of every producer but .note.gnu.property's
 	}
 	pad := func(n uint64) uint64 { return (n + align - 1) &^ (align - 1) }
 	for len(b) >= 12 {
@@ -334,8 +334,9 @@ func (f *File) note(b []byte, align uint64, want uint32) []byte {
 	return nil
 }
 
-// MayBeGuarded tells whether the file's code of arm64 may be mapped guarded (PROT_BTI), so that an indirect
-// branch must lead to a landing pad: it is marked as made for that. What is no code of arm64 is not.
+// MayBeGuarded tells whether the file's code of arm64 may be mapped guarded (PROT_BTI), so that an
+// indirect branch must lead to a landing pad: it is marked as made for that. It is false for other
+// machines' code.
 func (f *File) MayBeGuarded() bool {
 	const (
 		ntGNUPropertyType0 = 5

@@ -7,12 +7,14 @@ import (
 	"slices"
 )
 
-// What finds a function's caller at each instruction: the call frame instructions of .eh_frame
-// and .debug_frame (DWARF 5, section 6.4), Go's own table of stack depths, or a kernel's (orc.go). Of all registers only those are
-// followed that lead further: the stack pointer, the frame pointer and the return address.
+// Tables that find a function's caller at each instruction: the call frame instructions of
+// .eh_frame and .debug_frame (DWARF 5, section 6.4), Go's own table of stack depths, or a kernel's
+// (orc.go). Of all registers only those are followed that lead further: the stack pointer, the
+// frame pointer and the return address.
 
 // FrameRule tells where a function's caller is at one of its instructions, on x86-64. The canonical
-// frame address (CFA) is the caller's stack pointer behind the return; the return address is below it.
+// frame address (CFA) is the caller's stack pointer behind the return; the return address is below
+// it.
 type FrameRule struct {
 	CFA FrameBase
 	Off int64 // of CFA: bytes
@@ -21,27 +23,27 @@ type FrameRule struct {
 	FPOff int64 // InFrame: from the CFA, bytes
 }
 
-// FrameBase is what a frame's address is told by.
+// FrameBase is the register, or the place, that a frame's address counts from.
 type FrameBase uint8
 
 const (
-	NoFrame     FrameBase = iota // nothing is told of this code
+	NoFrame     FrameBase = iota // no table describes this code
 	Outermost                    // there is no caller
 	FromSP                       // the stack pointer + Off
 	FromFP                       // the frame pointer + Off
 	FromPointer                  // the word at the frame pointer + Off: a stack that was aligned anew
 	InPLT                        // the stack pointer + 8, and 8 more from byte Off of the 16 of its entry on
 	OfSignal                     // a signal's frame is at the stack pointer: the registers are in it
-	OtherRule                    // what is told uses registers that are not followed, or the code changes stacks
-	LikelyFP                     // the frame pointer + Off, if the code keeps one: nothing is told of it
+	OtherRule                    // the rule uses registers that are not followed, or the code changes stacks
+	LikelyFP                     // the frame pointer + Off, if the code keeps one: no table says so
 
 	// Of kernels.
 	FromSPPointer // the word at the stack pointer, + Off: it leads to another stack
 	OfRegs        // all registers of what was interrupted are at the stack pointer + Off, a struct pt_regs
-	OfInterrupt   // what a processor stores is there: where it was interrupted, and the stack
+	OfInterrupt   // words that a processor stores are there: where it was interrupted, and the stack
 )
 
-// SavedFP is where the caller's frame pointer is.
+// SavedFP is the place of the caller's frame pointer.
 type SavedFP uint8
 
 const (
@@ -57,8 +59,9 @@ type FrameRow struct {
 	Rule FrameRule
 }
 
-// FrameRows are the rules for all code, sorted by address, of files for x86-64; none for others. Between
-// functions that have rules there are rows without a frame. They are made anew at each call.
+// FrameRows are the rules for all code, sorted by address, of files for x86-64; none for others.
+// Between functions that have rules there are rows without a frame. They are made anew at each
+// call.
 func (f *File) FrameRows() []FrameRow {
 	if rows := f.readORC(); rows != nil { // a kernel's
 		return slices.CompactFunc(rows, func(a, b FrameRow) bool { return a.Rule == b.Rule })
@@ -96,7 +99,7 @@ func (f *File) ReturnsFromSignal(vaddr uint64) bool {
 	})
 }
 
-// restorerRows are those of such code in a stretch of text of which no table tells.
+// restorerRows are the rows of such code in a stretch of text that no table describes.
 func (f *File) restorerRows(text Range, told func(uint64) FrameBase) (rows []FrameRow) {
 	b, err := f.readVaddr(text.Start, text.End-text.Start)
 	if err != nil {
@@ -117,8 +120,8 @@ func (f *File) restorerRows(text Range, told func(uint64) FrameBase) (rows []Fra
 	return rows
 }
 
-// likelyRows says of code that no table tells of what is likely: at a function's first instruction the
-// return address is on top of the stack, and behind its beginning a frame pointer leads to it.
+// likelyRows says of code that no table tells of what is likely: at a function's first instruction
+// the return address is on top of the stack, and behind its beginning a frame pointer leads to it.
 func (f *File) likelyRows(rows []FrameRow) []FrameRow {
 	likely := FrameRule{CFA: LikelyFP, Off: 16, FP: InFrame, FPOff: -16}
 	for i := range rows {
@@ -165,8 +168,8 @@ func (f *File) likelyRows(rows []FrameRow) []FrameRow {
 		}
 		more = append(more, FrameRow{at, likely})
 	}
-	// Static programs have stubs, too, of their IFUNCs, and no table tells of them. Up to the jump's end a stub has
-	// pushed nothing.
+	// Static programs have stubs, too, of their IFUNCs, and no table tells of them. Up to the
+	// jump's end a stub has pushed nothing.
 	for _, s := range f.stubs() {
 		if at := ruleAt(s.addr); at == NoFrame || at == LikelyFP {
 			more = append(more, FrameRow{s.addr, FrameRule{CFA: FromSP, Off: 8}}, FrameRow{s.addr + uint64(s.jump), likely})
@@ -211,7 +214,7 @@ func (f *File) readDebugFrames() *frames {
 		if s := g.section(".debug_frame"); s != nil && s.Type != elf.SHT_NOBITS && s.Size > 0 && s.Size < maxRead {
 			if b, err := s.Data(); err == nil {
 				fr := (&cursor{f: f, b: b, debug: true}).entries(true)
-				// What the linker has thrown away stays, at address 0.
+				// Entries that the linker has thrown away stay, at address 0.
 				fr.fdes = slices.DeleteFunc(fr.fdes, func(e fde) bool { _, ok := f.textAt(e.start); return !ok })
 				return fr
 			}
@@ -249,7 +252,7 @@ const (
 	returnBelow = -8 // where the return address is, from the CFA
 )
 
-// frameState is where a function's instructions have led.
+// frameState is the state that a function's instructions have led to.
 type frameState struct {
 	reg  uint64
 	off  int64
@@ -258,7 +261,7 @@ type frameState struct {
 	fp, ra registerRule
 }
 
-// registerRule is where a register of the caller is.
+// registerRule is the place of a register of the caller.
 type registerRule struct {
 	how  registerHow
 	off  int64
@@ -304,7 +307,8 @@ type ruleMachine struct {
 	row   func(*frameState) // gets what is true from loc on
 }
 
-// ruleUndefined has a register's value in the caller be lost: the return address's, where there is no caller.
+// ruleUndefined has a register's value in the caller be lost: the return address's, where there is
+// no caller.
 const ruleUndefined = 0x07
 
 // beginsUncalled tells whether a function has no return address at its first instruction.

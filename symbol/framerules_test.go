@@ -36,7 +36,7 @@ func ruleAt(rows []FrameRow, addr uint64) FrameRule {
 // returnRule is the number of x86-64's return address.
 const returnRule = 16
 
-// Every row is what another reader of the same tables says.
+// Every row equals that of another reader of the same tables.
 func TestFrameRulesAreDelves(t *testing.T) {
 	libs, err := filepath.Glob("/lib/x86_64-linux-gnu/libc.so.6")
 	if err != nil || len(libs) == 0 {
@@ -151,7 +151,7 @@ func TestGoFrameRulesAreItsDebugData(t *testing.T) {
 	compared := 0
 	for _, r := range debug {
 		have := ruleAt(rows, r.Addr)
-		if have.CFA != FromSP || r.Rule.CFA != FromSP { // code that changes stacks, and what nobody calls
+		if have.CFA != FromSP || r.Rule.CFA != FromSP { // code that changes stacks, and code that is not called
 			continue
 		}
 		compared++

@@ -7,11 +7,11 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-// Match finds the functions whose names a glob matches: "*" any text, "?" any
-// one byte, "[a-z]" and "[!a-z]" classes, "\" takes the next byte as it is. A
-// pattern with "::" is matched with C++ and Rust names without parameters, one that
-// has a parenthesis with those that have them, too. PLT stubs and nameless functions
-// match only patterns that ask for them: those that end in "@plt" or begin with "sub_".
+// Match finds the functions whose names a glob matches: "*" any text, "?" any one byte, "[a-z]" and
+// "[!a-z]" classes, "\" takes the next byte as it is. A pattern with "::" is matched with C++ and
+// Rust names without parameters, one that has a parenthesis with names that have them, too. PLT
+// stubs and nameless functions match only patterns that ask for them, by "@plt" at the end or
+// "sub_" at the beginning.
 func (f *File) Match(glob string) []Symbol {
 	plt := strings.HasSuffix(glob, pltSuffix)
 	nameless := strings.HasPrefix(glob, subPrefix)
@@ -36,8 +36,9 @@ func (f *File) Match(glob string) []Symbol {
 	return syms
 }
 
-// MatchReadable finds functions of C++ and Rust by the names that their sources have, spaces apart: those that a glob matches, with or
-// without their parameters. A name without wildcards and parameters is that of all overloads.
+// MatchReadable finds functions of C++ and Rust by the names that their sources have, spaces apart:
+// those that a glob matches, with or without their parameters. A name without wildcards and
+// parameters finds all overloads.
 func (f *File) MatchReadable(glob string) (syms []Symbol) {
 	if !HasGlob(glob) {
 		return slices.DeleteFunc(f.lookupDemangled(Literal(glob)), func(s Symbol) bool { return s.Kind == Data || s.Source == Plt })

@@ -17,9 +17,10 @@ import (
 	"time"
 )
 
-// JIT names code that a process compiles while it runs, from the files that runtimes write of it for perf: the map
-// perf-PID.map (node --perf-basic-prof), and jitdump files, which the process maps (node --perf-prof). They are
-// read on as they grow. Files that are not the process's user's or root's are not read: anybody may put one there.
+// JIT names code that a process compiles while it runs, from the files that runtimes write of it
+// for perf: the map perf-PID.map (node --perf-basic-prof), and jitdump files, which the process
+// maps (node --perf-prof). They are read on as they grow. Files that are not the process's user's
+// or root's are not read: anybody may put one there.
 type JIT struct {
 	pid int
 
@@ -42,7 +43,7 @@ type jitFile struct {
 	path  string // as the process names it
 	from  string // as it is read here
 	dump  bool
-	at    int64            // what is read
+	at    int64            // offset up to which it has been read
 	order binary.ByteOrder // of a dump; nil: its header is not read yet
 }
 
@@ -84,7 +85,7 @@ func (j *JIT) look() {
 	if j.pid <= 0 || time.Since(j.looked) < jitPause {
 		return
 	}
-	defer func() { j.looked = time.Now() }() // what takes long is not done all the time
+	defer func() { j.looked = time.Now() }() // a long reading is not repeated all the time
 	for _, f := range j.found() {
 		if !slices.ContainsFunc(j.files, func(o *jitFile) bool { return o.path == f.path }) {
 			j.files = append(j.files, f)
@@ -176,7 +177,8 @@ func (j *JIT) add(start, size uint64, name, file string) {
 	j.codes = append(j.codes, jitCode{start, start + size, j.read, name, file})
 }
 
-// readMap reads lines "ADDRESS SIZE NAME", numbers in hexadecimal; a line that is not whole yet is left for later.
+// readMap reads lines "ADDRESS SIZE NAME", numbers in hexadecimal; a line that is not whole yet is
+// left for later.
 func (j *JIT) readMap(r *bufio.Reader, f *jitFile) {
 	for {
 		line, err := r.ReadString('\n')

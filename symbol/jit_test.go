@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestJITMap reads a map of this process as it grows: later code lies over older code, and what is no line is passed over.
+// TestJITMap reads a map of this process as it grows: later code lies over older code, and what is
+// no line is passed over.
 func TestJITMap(t *testing.T) {
 	path := fmt.Sprintf("/tmp/perf-%d.map", os.Getpid())
 	t.Cleanup(func() { os.Remove(path) })

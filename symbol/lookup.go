@@ -86,8 +86,8 @@ func (f *File) pick(name string, want func(*Symbol) bool) []Symbol {
 	return syms
 }
 
-// cloneSuffixes are what compilers append to the name of a function that they
-// have split or specialised, before an optional number.
+// cloneSuffixes are the suffixes that compilers append to the name of a function that they have
+// split or specialised, before an optional number.
 var cloneSuffixes = []string{".isra", ".constprop", ".part", ".cold", ".lto_priv", ".llvm", ".clone", ".localalias"}
 
 // isClone tells whether suffix is a sequence of such: ".part.0.constprop.1".

@@ -16,7 +16,7 @@ type Mapping struct {
 	Dev                       string // "major:minor" in hexadecimal, as in the text
 	Inode                     uint64 // 0 for memory without a file
 	Path                      string // "" for anonymous memory; "[vdso]", "[stack]", "[heap]", "[anon:NAME]"
-	Deleted                   bool   // the file has been unlinked; Path is what it was
+	Deleted                   bool   // the file has been unlinked; Path is its former path
 	Data                      bool   // it is a module that has no code: variables of a kernel's CPU
 }
 

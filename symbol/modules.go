@@ -7,12 +7,10 @@ import (
 	"strings"
 )
 
-// groupModules finds the modules among mappings. A module is what has code
-// mapped from a file; a file that is only read through memory is none.
-//
-// Mappings of one file belong together when the same bias explains them, wherever they
-// lie: a program may put other memory over a part of a file that is loaded (its own
-// text on huge pages), and may map a part of a file a second time.
+// groupModules finds the modules among mappings. A module has code mapped from a file; a file that
+// is only read through memory is none. Mappings of one file belong together when the same bias
+// explains them, wherever they lie: a program may put other memory over a part of a file that is
+// loaded (its own text on huge pages), and may map a part of a file a second time.
 func groupModules(maps []Mapping, open func(Mapping) opened) []*Module {
 	maps = slices.Clone(maps)
 	slices.SortFunc(maps, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) })

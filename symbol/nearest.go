@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Nearest gives up to n function names that someone who wrote name may have
-// meant, the likeliest first: clones of it, names it is the beginning of, names
-// a few letters away.
+// Nearest gives up to n function names that may be meant by name, the likeliest first: clones of
+// it, names it is the beginning of, names a few letters away.
 func (f *File) Nearest(name string, n int) []string {
 	var near nearest
 	for i := range f.table().funcs {

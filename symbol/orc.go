@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// ORC is a kernel's own table of where callers are (arch/x86/include/asm/orc_types.h): of each stretch of code, by
-// its distance from its place in one array, what stands at the same place in another.
+// ORC is a kernel's own table of where callers are (arch/x86/include/asm/orc_types.h): of each
+// stretch of code, by its distance from its place in one array, what stands at the same place in
+// another.
 const (
 	orcPlaces = ".orc_unwind_ip"
 	orcRows   = ".orc_unwind"
@@ -15,7 +16,7 @@ const (
 // The sizes of ORC, in bytes.
 const (
 	ORCPlaceSize = 4 // of a place: its distance from itself
-	ORCRowSize   = 6 // of a row: what is added to the base, the same of the frame pointer's, the two bases, and the kind
+	ORCRowSize   = 6 // of a row: the number added to the base, that of the frame pointer's base, the two bases, and the kind
 )
 
 // The bases of ORC that lead further.
@@ -39,8 +40,8 @@ var (
 // orcLast is set where a stack ends, before 6.4 (in 6.3 one bit further).
 const orcLast = 1<<2 | 1<<3
 
-// TellsOfGoneCode tells whether FrameRows tells also of code that is not mapped as such any more: a kernel gives back what
-// only its start needs, and its first task has been called from there.
+// TellsOfGoneCode tells whether FrameRows tells also of code that is not mapped as such any more: a
+// kernel gives back what only its start needs, and its first task has been called from there.
 func (f *File) TellsOfGoneCode() bool { return f.section(orcRows) != nil }
 
 // readORC reads the table, nil where there is none.
@@ -84,7 +85,8 @@ func orcKindsOf(b []byte) orcKinds {
 	return orcKindsBefore
 }
 
-// rule is that of one row. Of registers other than the stack and frame pointer none is followed.
+// rule is the rule of one row. Of registers other than the stack and frame pointer none is
+// followed.
 func (k orcKinds) rule(b []byte) FrameRule {
 	off, fpOff := int64(int16(uint16(b[0])|uint16(b[1])<<8)), int64(int16(uint16(b[2])|uint16(b[3])<<8))
 	base, fp, kind := b[4]&0xf, b[4]>>4, b[5]&k.mask

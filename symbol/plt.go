@@ -21,8 +21,9 @@ type stub struct {
 	slot uint64 // of the GOT: the jump goes where it leads
 }
 
-// stubs are those of all tables. Each is one indirect jump through a GOT slot; so they are found by their jumps,
-// which holds for every layout that linkers have come up with (lazy, .plt.sec for IBT, .plt.got).
+// stubs are the stubs of all tables. Each is one indirect jump through a GOT slot; so they are
+// found by their jumps, which holds for every layout that linkers have come up with (lazy, .plt.sec
+// for IBT, .plt.got).
 func (f *File) stubs() []stub {
 	var slot func(jump []byte, next uint64) (uint64, bool)
 	switch f.elf.Machine {
@@ -72,8 +73,8 @@ func (f *File) stubs() []stub {
 	return all
 }
 
-// pltSymbols names the stubs of the procedure linkage table. No symbol table has them; the relocation of a stub's slot
-// names the function.
+// pltSymbols names the stubs of the procedure linkage table. No symbol table has them; the
+// relocation of a stub's slot names the function.
 func (f *File) pltSymbols() []Symbol {
 	rs := f.relocs()
 	var plt []Symbol
@@ -94,8 +95,9 @@ func isPLT(section string) bool {
 	return section == ".plt" || strings.HasPrefix(section, ".plt.") || section == ".iplt"
 }
 
-// stubSize is how far apart the stubs of a section are: 16 bytes, but 8 where there is no code to bind lazily
-// (.plt.got without IBT, the IFUNCs of a static program). Where no entry size is told, the alignment tells it.
+// stubSize is the distance between the stubs of a section: 16 bytes, but 8 where there is no code
+// to bind lazily (.plt.got without IBT, the IFUNCs of a static program). Where no entry size is
+// told, the alignment tells it.
 func stubSize(s *elf.Section) int {
 	if s.Entsize == 8 || s.Entsize == 0 && s.Addralign == 8 {
 		return 8

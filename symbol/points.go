@@ -44,11 +44,10 @@ func (f *File) Constants() []Range {
 	return apart
 }
 
-// CodePoints are the addresses in code that something else than code refers
-// to, sorted: words of data (function pointers, jump tables of addresses, the
-// labels of computed gotos) and the landing pads of exceptions. The addends of
-// relocations are words of data too: their tables are loaded. What looks like an
-// address by chance is among the points.
+// CodePoints are the addresses in code that something else than code refers to, sorted: words of
+// data (function pointers, jump tables of addresses, the labels of computed gotos) and the landing
+// pads of exceptions. The addends of relocations are words of data too: their tables are loaded. A
+// word that looks like an address by chance is among the points.
 func (f *File) CodePoints() []uint64 {
 	var points []uint64
 	if len(f.text) == 0 {
@@ -118,7 +117,7 @@ func (f *File) landingPads(e fde, b []byte, add func(uint64)) uint64 {
 		c.value(enc) // the call site's start and size
 		c.value(enc)
 		pad := c.value(enc)
-		c.leb(false) // what to do there
+		c.leb(false) // the action there
 		if pad != 0 && !c.bad {
 			add(start + pad)
 		}

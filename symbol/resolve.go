@@ -19,7 +19,7 @@ type Loc struct {
 	Size   uint64  // Func.Size
 }
 
-// Start is where Func starts in the process, End the first address after it.
+// Start is the address of Func in the process.
 func (l Loc) Start() uint64 { return l.Addr - l.Off }
 
 // End is the first address after Func in the process.
@@ -70,18 +70,17 @@ type Query struct {
 	Kind   Kind   // Func finds functions and IFUNCs, IFunc only these, Data variables
 }
 
-// suggestions is how many names an error proposes.
+// suggestions is the number of names that an error proposes.
 const suggestions = 5
 
-// Resolve finds what a query names. It must be one address: aliases of the same
-// address are one, the default version of a symbol hides older ones, and stubs
-// of the PLT are not the functions they lead to. Else, as in the kernel, it is an
-// error, because a probe on one of several functions is not what anybody asked
-// for. The result has one element; it is a slice because Match's has more.
+// Resolve finds the place that a query names. It must be one address: aliases of the same address
+// are one, the default version of a symbol hides older ones, and stubs of the PLT are not the
+// functions they lead to. Else, as in the kernel, it is an error, because a probe on one of several
+// functions is a guess. The result has one element; it is a slice because Match's has more.
 //
-// Where the function is an IFUNC, Loc.Func.Kind says so and the location is the
-// resolver's: what it resolved to stands in the GOT slots of its callers, see
-// File.ImportSlots and File.IRelatives.
+// Where the function is an IFUNC, Loc.Func.Kind says so and the location is the resolver's: the GOT
+// slots of its callers have the address that it resolved to, see File.ImportSlots and
+// File.IRelatives.
 //
 // Errors: *NoModuleError, *NotFoundError, *AmbiguousError; or the module's Err.
 func (s *Space) Resolve(q Query) ([]Loc, error) {
@@ -223,7 +222,7 @@ func (s *Space) match(module string, find func(*File) []Symbol) []Loc {
 type NotFoundError struct {
 	Name    string
 	Module  string   // as asked for; "" for all
-	Nearest []string // what may have been meant, likeliest first
+	Nearest []string // names that may be meant, likeliest first
 	IsData  bool     // a function was looked for, and the name is a variable's
 	NoData  bool     // a variable was looked for, and the symbols there are of functions only
 }

@@ -71,9 +71,9 @@ type opened struct {
 	err  error
 }
 
-// Update makes the space what maps says, and returns the modules that came and
-// went. A module that stays, which is one of the same file at the same address,
-// stays the same *Module, with its file open and its symbols read. The list is the space's from then on.
+// Update makes the space what maps says, and returns the modules that came and went. A module that
+// stays, which is one of the same file at the same address, stays the same *Module, with its file
+// open and its symbols read. The list is the space's from then on.
 func (s *Space) Update(maps []Mapping) (added, removed []*Module) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *Space) Update(maps []Mapping) (added, removed []*Module) {
 	for _, found := range groupModules(maps, func(m Mapping) opened {
 		id := idOf(&m)
 		o, ok := files[id]
-		if !ok || o.file == nil && !tried[id] { // what failed last time may work now
+		if !ok || o.file == nil && !tried[id] { // a file that failed last time may work now
 			o.file, o.err = s.open(m)
 			files[id], tried[id] = o, true
 		}
@@ -205,7 +205,7 @@ func (s *Space) ModulesNamed(name string) []*Module {
 	return found
 }
 
-// programFolders are where a program without a path is looked for.
+// programFolders are the folders where a program without a path is looked for.
 var programFolders = []string{"/usr/local/sbin/", "/usr/local/bin/", "/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"}
 
 func (m *Module) soname() string {

@@ -18,7 +18,7 @@ const (
 	Plt       Source = "plt"       // a stub that jumps to an import, "NAME@plt"
 )
 
-// Kind is what a symbol stands for.
+// Kind is the kind of thing that a symbol stands for.
 type Kind uint8
 
 const (
@@ -85,9 +85,8 @@ func (s *Symbol) end() uint64 {
 	return ^uint64(0)
 }
 
-// compareAlias orders symbols of one address by how well they name it: what a
-// programmer would call the function comes first, "malloc" before
-// "__libc_malloc" and "fini@plt" last.
+// compareAlias orders symbols of one address by how well they name it: the name that a programmer
+// would use comes first, "malloc" before "__libc_malloc" and "fini@plt" last.
 func compareAlias(a, b *Symbol) int {
 	better := func(x, y bool) int {
 		switch {
@@ -137,8 +136,8 @@ func underscores(name string) int {
 	return len(name) - len(strings.TrimLeft(name, "_"))
 }
 
-// Range is the addresses from Start up to, not including, End, as a file has them: where it is loaded they are
-// its Bias higher, and arch.Range is of those.
+// Range is the addresses from Start up to, not including, End, as a file has them: where it is
+// loaded they are its Bias higher, and arch.Range is of those.
 type Range struct{ Start, End uint64 }
 
 // Contains tells whether addr is in the range.

@@ -18,8 +18,8 @@ type table struct {
 	reach []uint64
 }
 
-// symbolFile is what a .symtab is read from, and the file that its symbols are
-// about: they differ for separate debug files.
+// symbolFile is the file that a .symtab is read from, and the file that its symbols are about: they
+// differ for separate debug files.
 type symbolFile struct {
 	from, about *File
 }
@@ -44,8 +44,8 @@ func (f *File) readTable() *table {
 	return t
 }
 
-// staticSymbols are those that only a linker or debugger needs, from the first
-// source that has any: they say the same, each stripped from the one before.
+// staticSymbols are the symbols that only a linker or debugger needs, from the first source that
+// has any: the sources say the same, each stripped from the one before.
 func (f *File) staticSymbols() []Symbol {
 	if syms := f.symtab(symbolFile{f, f}, Symtab); syms != nil {
 		return syms

@@ -10,10 +10,9 @@ type unwindFact struct {
 	reason string
 }
 
-// A return probe that replaces the return address hides the caller from
-// whoever unwinds the stack. That is harmless in C, and ends a program that
-// throws through the frame; so before a return address is touched, the question
-// is whether anything in the module may unwind.
+// A return probe that replaces the return address hides the caller from code that unwinds the
+// stack. That is harmless in C, and ends a program that throws through the frame. So before a
+// return address is touched, the question is whether anything in the module may unwind.
 
 // unwindImports are functions that only code which throws, catches or cleans
 // up calls.
@@ -122,8 +121,8 @@ func (f *File) personalityName(c *cie) (name string, addr uint64) {
 	return "", addr
 }
 
-// catches tells whether a function has a table of types to catch. One under C's
-// personality never has: what it cleans up, it cleans up for all.
+// catches tells whether a function has a table of types to catch. One under C's personality never
+// has: it cleans up for all.
 func (f *File) catches(e fde) bool {
 	b, err := f.restOf(e.lsda, 16)
 	if e.lsda == 0 || err != nil {

@@ -12,13 +12,14 @@ import (
 type StaticProbe struct {
 	Provider, Name string
 	Vaddr          uint64 // of the instruction
-	Semaphore      uint64 // address of 2 bytes that count who wants the probe; 0 for none
+	Semaphore      uint64 // address of 2 bytes that count the users of the probe; 0 for none
 	Args           string // where the arguments are: "-4@%edi 8@16(%rsp)"
 }
 
 const maxNotes = 64 << 20
 
-// StaticProbes are the file's, in the order of its notes. A note that makes no sense counts as none.
+// StaticProbes are the file's, in the order of its notes. A note that makes no sense counts as
+// none.
 func (f *File) StaticProbes() (found []StaticProbe) {
 	s := f.elf.Section(".note.stapsdt")
 	if s == nil || s.Type != elf.SHT_NOTE || s.Size > maxNotes {
@@ -73,7 +74,8 @@ type StaticArg struct {
 	Size   int // bytes: 1, 2, 4 or 8
 	Signed bool
 
-	// A constant; or a register, by the name of all of it ("rdi"); or memory at Base + Value + Index*Scale.
+	// A constant; or a register, by the name of all of it ("rdi"); or memory at Base + Value +
+	// Index*Scale.
 	Value  int64
 	Base   string
 	Index  string

@@ -14,7 +14,7 @@
 //	forbidden.go  places that must not be probed
 //
 // All of it is for one goroutine at a time but Goroutines, Schedules, Files, Origin and Chosen,
-// which answer anybody at any time.
+// which answer any goroutine at any time.
 package image
 
 import (

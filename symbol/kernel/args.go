@@ -44,8 +44,8 @@ func (t *Types) function(name string) (*btf.FuncProto, error) {
 	return nil, fmt.Errorf("function %s has no prototype", name)
 }
 
-// Offset is where a member of a struct is, and how large, both in bytes: of
-// "task_struct" and "thread.sp", say.
+// Offset is the offset of a member of a struct, and its size, both in bytes: of "task_struct" and
+// "thread.sp", say.
 func (t *Types) Offset(tag, path string) (off, size int, err error) { return t.field(tag, path) }
 
 // Size is the size of a struct in bytes; 0 for one that is not known.
@@ -57,12 +57,10 @@ func (t *Types) Size(tag string) int {
 	return int(s.Size)
 }
 
-// Bind gives the arguments of a definition in a function, off bytes from its
-// start, in terms that need no type information: a parameter's name becomes $argN,
-// each -> and . a dereference at an offset, $arg* all parameters; an argument by
-// name gets the type that it has in C. What asks for nothing stays as it is.
-//
-// Errors: *spec.SyntaxError, with the kernel's codes.
+// Bind gives the arguments of a definition in a function, off bytes from its start, in terms that
+// need no type information. A parameter's name becomes $argN, each -> and . a dereference at an
+// offset, $arg* all parameters; an argument by name gets the type that it has in C. An argument
+// without such names stays as it is. Errors: *spec.SyntaxError, with the kernel's codes.
 func (t *Types) Bind(sp *spec.Spec, function string, off uint64) ([]spec.Arg, error) {
 	b := &binder{types: t, sp: sp, function: function, entry: off == 0 || sp.Kind == spec.Return}
 	var out []spec.Arg
@@ -90,8 +88,7 @@ func (b *binder) fail(code spec.Code, part spec.Part, err error) error {
 	return b.sp.ErrorAt(code, part, err)
 }
 
-// value is what a fetch gives: its C type, and where in it the bits are if it is
-// a bit-field.
+// value is the result of a fetch: its C type, and where in it the bits are if it is a bit-field.
 type value struct {
 	fetch    spec.Fetch
 	typ      btf.Type
@@ -243,7 +240,7 @@ func (b *binder) access(v *value, j int, field spec.Field) error {
 	if err != nil {
 		return b.fail(spec.NoBtfField, spec.PartField(b.i, j), nil)
 	}
-	if field.Arrow { // what was fetched until now is a pointer
+	if field.Arrow { // the value so far is a pointer
 		inner := v.fetch
 		v.fetch = spec.Fetch{Op: spec.Deref, Inner: &inner}
 	}

@@ -58,9 +58,9 @@ func (k *Kernel) Blacklist() ([]arch.Blocked, error) {
 // maxReturnBlacklist bounds the walk over a list that ends with a zero; real ones have one entry.
 const maxReturnBlacklist = 64
 
-// ReturnBlacklist lists the functions whose returns the kernel's own probes refuse (struct kretprobe_blackpoint):
-// those that come back on another stack than they were called on. Of a kernel without such a list, it
-// is what machines have in common.
+// ReturnBlacklist lists the functions whose returns the kernel's own probes refuse (struct
+// kretprobe_blackpoint): they come back on another stack than they were called on. A kernel without
+// such a list gets those that all machines have.
 func (k *Kernel) ReturnBlacklist() ([]Symbol, error) {
 	at, ok := k.table.Addr("kretprobe_blacklist")
 	if !ok {
@@ -138,10 +138,9 @@ func (k *Kernel) area(r arch.Range) []arch.Blocked {
 	return out
 }
 
-// Blacklisted tells whether and why an address must not be probed, by a list
-// that Blacklist gave. Beyond the list, it is what the kernel looks at as well:
-// .kprobes.text, and what a compiler split off a function that is on the list
-// (foo.constprop.0 of foo).
+// Blacklisted tells whether and why an address must not be probed, by a list that Blacklist gave.
+// Beyond the list it looks where the kernel looks as well: .kprobes.text, and parts that a compiler
+// split off a function that is on the list (foo.constprop.0 of foo).
 func (k *Kernel) Blacklisted(list []arch.Blocked, addr arch.Addr) (arch.Blocked, bool) {
 	find := func(addr arch.Addr) (arch.Blocked, bool) {
 		for _, b := range list {

@@ -1,7 +1,6 @@
-// Package kernel reads what a Linux kernel knows about itself out of its memory,
-// without its help: its symbols with KASLR, its modules, its types, where it must
-// not be probed, and where it patches its own text. The memory is guest RAM, a
-// debugger's view of it, or a kernel in a file.
+// Package kernel reads a Linux kernel's knowledge of itself out of its memory, without its help:
+// its symbols with KASLR, its modules, its types, where it must not be probed, and where it patches
+// its own text. The memory is guest RAM, a debugger's view of it, or a kernel in a file.
 //
 //	find.go       RAM or a file -> the kallsyms tables in it, and where the image lies
 //	kallsyms.go   the tables -> symbols: both orders, all encodings of addresses
@@ -30,12 +29,12 @@
 // Memory of a guest may hold anything, and it changes while it is read. Tables
 // are taken for what they seem only if their parts prove each other; sizes are
 // checked before anything is allocated; lists are followed only as far as each
-// entry points back. What cannot be read is an error, never an empty answer: a
+// entry points back. Memory that cannot be read is an error, never an empty answer: a
 // blacklist that is too short would kill the guest.
 //
-// # What is not there
+// # Limits
 //
 // Kernels without CONFIG_KALLSYMS_ALL name functions only: of these, modules and
-// the tables of patched text cannot be found, and those who ask are told. So it is
-// with what needs BTF where there is none. Of 32-bit kernels only symbols are read.
+// the tables of patched text cannot be found, and a caller gets an error. So it is with
+// everything that needs BTF where there is none. Of 32-bit kernels only symbols are read.
 package kernel

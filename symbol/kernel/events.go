@@ -9,17 +9,17 @@ import (
 	"kprobe/arch"
 )
 
-// Event is one of the kernel's trace events, /sys/kernel/tracing/events/SYSTEM/NAME: a tracepoint, and how a record is made
-// of what it tells.
+// Event is one of the kernel's trace events, /sys/kernel/tracing/events/SYSTEM/NAME: a tracepoint,
+// and how a record is made of what it tells.
 type Event struct {
 	System, Name string
 	Record       string    // the structure of its records: trace_event_raw_CLASS
 	File         arch.Addr // its struct trace_event_file of the trace that there is in any case
-	On           bool      // somebody has switched it on there
+	On           bool      // it was switched on there
 }
 
-// EventBuffer says where struct trace_event_buffer, which trace_event_buffer_commit is called with for each
-// record, has the event's File and the record: bytes from its beginning.
+// EventBuffer says where struct trace_event_buffer, which trace_event_buffer_commit is called with
+// for each record, has the event's File and the record: bytes from its beginning.
 type EventBuffer struct{ File, Entry int }
 
 const (
@@ -29,7 +29,8 @@ const (
 	maxEventName = 128
 )
 
-// Events lists them, by system and name: of the kernel and of its modules, those that are tracepoints. Errors: ErrNoTypes; no symbols of data.
+// Events lists them, by system and name: of the kernel and of its modules, those that are
+// tracepoints. Errors: ErrNoTypes; no symbols of data.
 func (k *Kernel) Events() (all []Event, b EventBuffer, err error) {
 	types, err := k.Types()
 	if err != nil {

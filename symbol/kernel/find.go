@@ -27,7 +27,7 @@ const (
 	winBefore  = 16 << 20 // the arrays before the token table are some 5 MB of a large kernel
 	winBehind  = 8 << 20
 	winTokens  = 64 << 10 // more than a token table and its index
-	maxFound   = 8        // kernels in one memory: what the boot loader left of an older copy
+	maxFound   = 8        // kernels in one memory: the boot loader may leave parts of an older copy
 	maxSuspect = 32       // token tables without a kernel: each costs a search
 )
 
@@ -50,8 +50,9 @@ func Find(r io.ReaderAt, size int64, a *arch.Arch) (found []Found, err error) {
 	return found, nil
 }
 
-// FindRunning searches as Find does, for the kernel that runs, by what mem shows where its symbols are. What lies behind it is not read:
-// that may be most of a large memory, and a stub is asked for it piece by piece.
+// FindRunning searches as Find does, for the kernel that runs: mem shows that its symbols are where
+// it is. Memory behind it is not read: that may be most of a large memory, and a stub is asked for
+// it piece by piece.
 func FindRunning(r io.ReaderAt, size int64, a *arch.Arch, mem arch.Reader) (running *Found, err error) {
 	n := 0
 	err = search(r, size, a, func(f *Found) bool {
@@ -69,7 +70,8 @@ func FindRunning(r io.ReaderAt, size int64, a *arch.Arch, mem arch.Reader) (runn
 	return nil, err
 }
 
-// search finds kernels, and asks at each whether to go on. An error says that there is none, or that r cannot be read.
+// search finds kernels, and asks at each whether to go on. An error says that there is none, or
+// that r cannot be read.
 func search(r io.ReaderAt, size int64, a *arch.Arch, more func(*Found) bool) error {
 	suspects, missing := 0, errNoTables
 	buf := make([]byte, chunk+len(digits))
@@ -230,7 +232,7 @@ type Piece struct {
 	arch.Range
 }
 
-// Size is what Find takes.
+// Size is the length of the piece, for Find.
 func (r Piece) Size() int64 { return int64(r.End - r.Start) }
 
 // ReadAt implements io.ReaderAt.

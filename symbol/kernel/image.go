@@ -13,10 +13,9 @@ import (
 	"kprobe/arch"
 )
 
-// Image is a kernel in a file: a vmlinux, or what a boot loader loads, bzImage
-// or Image, compressed or not. Its addresses are those it was linked for; a
-// relocatable kernel of arm64 is linked for 0. Variables have the values that
-// they have before the kernel runs.
+// Image is a kernel in a file: a vmlinux, or a file for a boot loader, bzImage or Image, compressed
+// or not. It has the addresses it was linked for; a relocatable kernel of arm64 is linked for 0.
+// Variables have the values that they have before the kernel runs.
 type Image struct {
 	Table *Table
 	r     io.ReaderAt
@@ -95,8 +94,8 @@ func openPlain(r io.ReaderAt, size int64, a *arch.Arch) (*Image, error) {
 	return im, nil
 }
 
-// textOffset is where the text is in a kernel that is just its bytes: at the
-// beginning, or where the header says that makes an EFI program of it.
+// textOffset is the offset of the text in a kernel that is just its bytes: at the beginning, or
+// where the header says that makes an EFI program of it.
 func textOffset(r io.ReaderAt) uint64 {
 	var b [4]byte
 	if readFull(r, b[:], 0x3c) != nil {
@@ -124,7 +123,7 @@ func (im *Image) ReadAt(addr arch.Addr, p []byte) error {
 	return fmt.Errorf("nothing of the kernel's file is at %v", addr)
 }
 
-// elfSymbols are those of a .symtab, as nm and System.map have them.
+// elfSymbols are the symbols of a .symtab, as nm and System.map have them.
 func elfSymbols(f *elf.File) []Symbol {
 	all, err := f.Symbols()
 	if err != nil || len(all) > maxSymbols {

@@ -142,7 +142,7 @@ func TestImageErrors(t *testing.T) {
 	}
 }
 
-// A vmlinux with .symtab: what nm says is what is read.
+// A vmlinux with .symtab: the same symbols are read as nm prints.
 func TestELF(t *testing.T) {
 	dir := t.TempDir()
 	src := &strings.Builder{}

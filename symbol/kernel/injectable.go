@@ -13,9 +13,9 @@ var ErrNoInjection = errors.New("the kernel keeps no list of the functions that 
 // maxInjectable bounds the walk over a list of functions; real ones have some hundred.
 const maxInjectable = 1 << 14
 
-// Injectable lists the functions that the kernel itself allows to be replaced by an error (ALLOW_ERROR_INJECTION), those of
-// loaded modules too: the kernel's own list, as it is now, since the tables that it was made of are freed with the rest
-// of init. Errors: ErrNoInjection.
+// Injectable lists the functions that the kernel itself allows to be replaced by an error
+// (ALLOW_ERROR_INJECTION), those of loaded modules too: the kernel's own list, as it is now, since
+// the tables that it was made of are freed with the rest of init. Errors: ErrNoInjection.
 func (k *Kernel) Injectable() ([]arch.Range, error) {
 	head, ok := k.table.Addr("error_injection_list")
 	if !ok {

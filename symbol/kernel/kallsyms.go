@@ -30,7 +30,7 @@ import (
 // num_syms names must meet every marker and end where the markers begin, and the
 // addresses must rise. No chance data passes.
 
-// encoding is how addresses are kept.
+// encoding is the form in which addresses are kept.
 type encoding string
 
 const (
@@ -40,7 +40,7 @@ const (
 	placeRelative encoding = "place-relative" // 32 signed bits to be added to the place of the offset itself, since 7.0
 )
 
-// tables is where the arrays were found. Places are offsets in the window.
+// tables has the places where the arrays were found, as offsets in the window.
 type tables struct {
 	tokens    [256]string
 	tokenAt   int // of token_table
@@ -59,7 +59,7 @@ type window struct {
 	b     []byte
 	order binary.ByteOrder
 	ptr   int // bytes of a pointer
-	unit  int // what the arrays are aligned to
+	unit  int // the alignment of the arrays
 	steps int // taken by the search for names: memory may be made to look like tables everywhere
 }
 
@@ -75,8 +75,8 @@ var (
 	errNoNames  = errors.New("a kallsyms token table, but no names (kallsyms_names) and markers below it that fit each other")
 )
 
-// digits is what every token table holds: the names of a kernel have all ten,
-// so each keeps its own token, and "0" is the 48th.
+// digits are in every token table: the names of a kernel have all ten, so each keeps its own token,
+// and "0" is the 48th.
 var digits = []byte("0\x001\x002\x003\x004\x005\x006\x007\x008\x009\x00")
 
 func (w *window) align(at int) int { return (at + w.unit - 1) &^ (w.unit - 1) }
@@ -132,7 +132,7 @@ func (w *window) findNames(t *tables) error {
 			if w.u(p, width) != 0 || !w.rising(p+width, 0, width) {
 				continue
 			}
-			run := 1 // what follows the markers may look like more of them
+			run := 1 // the bytes behind the markers may look like more of them
 			for run < maxSymbols/256 && w.rising(p+run*width, w.u(p+(run-1)*width, width), width) {
 				run++
 			}
@@ -206,8 +206,8 @@ func (w *window) walk(names, n, p, width int) bool {
 	return w.align(at) == p
 }
 
-// findAddresses finds the addresses and how they are encoded. What tells is that
-// kallsyms is sorted: read in a wrong way, they are not.
+// findAddresses finds the addresses and their encoding. The proof is that kallsyms is sorted: read
+// in a wrong way, the addresses are not.
 func (w *window) findAddresses(t *tables) error {
 	try := func(enc encoding, at int, base uint64) bool {
 		size := 4
@@ -295,8 +295,8 @@ func (w *window) symbols(t *tables) ([]Symbol, error) {
 	return syms, nil
 }
 
-// parse reads the tables around the digits at z. By its place alone a table may be aligned to more than it has to
-// be, so the alignment is right with which all tables are found.
+// parse reads the tables around the digits at z. By its place alone a table may be aligned to more
+// than it has to be, so the alignment is right with which all tables are found.
 func (w *window) parse(z int) (t *tables, syms []Symbol, err error) {
 	best := -1
 	for _, unit := range []int{w.ptr, 4} {
@@ -305,7 +305,7 @@ func (w *window) parse(z int) (t *tables, syms []Symbol, err error) {
 		if e == nil {
 			return got, gotSyms, nil
 		}
-		if step > best { // who came farthest tells best what is missing
+		if step > best { // the attempt that came farthest tells best what is missing
 			best, err = step, e
 		}
 	}

@@ -27,7 +27,7 @@ type form struct {
 
 func (f form) arch() *arch.Arch { return &arch.Arch{Name: "test", Order: f.order, PtrSize: f.ptr} }
 
-// forms are what releases of x86-64, arm64, s390x and of 32-bit machines have.
+// forms are the forms of releases of x86-64, arm64, s390x and of 32-bit machines.
 var forms = []form{
 	{"4.4 amd64", binary.LittleEndian, 8, absolute, false, false, true, false},
 	{"4.14 amd64", binary.LittleEndian, 8, percpuMixed, false, false, true, false},
@@ -224,7 +224,7 @@ func (im *image) write(syms []Symbol, at uint64) {
 	}
 }
 
-// junk is what else is in memory: noise, in which digits stand as in a token table.
+// junk fills memory with noise, in which digits stand as in a token table.
 func (im *image) junk(r *rand.Rand, n int) {
 	for im.Len()%8 != 0 {
 		im.WriteByte(0xff)
@@ -450,7 +450,7 @@ func checkTable(t *testing.T, table *Table) {
 	table.Sections()
 }
 
-// foreignMachines are those besides x86-64 whose kernels are read, whole guests.
+// foreignMachines are the machines besides x86-64 whose kernels are read, whole guests.
 var foreignMachines = []*arch.Arch{
 	{Name: "arm64", Order: binary.LittleEndian, PtrSize: 8},
 	{Name: "s390x", Order: binary.BigEndian, PtrSize: 8},

@@ -10,9 +10,8 @@ import (
 	"kprobe/arch"
 )
 
-// Kernel is a live kernel, or one in an Image, with all that its memory tells.
-// Its methods may be called by several goroutines. What they answer is of the
-// last Update, where it is of modules.
+// Kernel is a live kernel, or one in an Image, with all that its memory tells. Its methods may be
+// called by several goroutines. Answers about modules are those of the last Update.
 type Kernel struct {
 	arch  *arch.Arch
 	mem   arch.Reader
@@ -20,16 +19,15 @@ type Kernel struct {
 	types *Types // nil without BTF, or without symbols that say where it is
 
 	search sync.Once // for BTF without symbols
-	hidden *Types    // what it found
+	hidden *Types    // the types that it found
 
 	mu      sync.Mutex
 	modules []*Module
 	patched *patched // nil when it has to be read again
 }
 
-// Open reads what there is to know of the kernel with these symbols: its types
-// and its modules. A kernel without type information, or whose modules cannot be
-// found, can be opened: what needs them says so.
+// Open reads the types and the modules of the kernel with these symbols. A kernel without type
+// information, or whose modules cannot be found, can be opened: a method that needs them says so.
 func Open(t *Table, mem arch.Reader, a *arch.Arch) (*Kernel, error) {
 	k := &Kernel{arch: a, mem: mem, table: t}
 	var err error
@@ -47,8 +45,8 @@ func (k *Kernel) Table() *Table { return k.table }
 
 func (k *Kernel) view() *view { return &view{mem: k.mem, arch: k.arch} }
 
-// Modules are those that were loaded at the last Update, in the kernel's order:
-// the last loaded first. The slice is shared: do not modify it.
+// Modules are the modules that were loaded at the last Update, in the kernel's order: the last
+// loaded first. The slice is shared: do not modify it.
 func (k *Kernel) Modules() []*Module {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"kprobe/arch"
 )
 
-// Leads are the places in the kernel's own text, or a module's, whichever an address is in, that something may lead to which is no relative branch
-// there: what its tables say (exception fixups, jump labels), each word of data that is such an
-// address, and each 4 bytes of text that are one when extended, as operands of x86 kernels
-// are. A few of these are so by chance. data is where jump tables may be.
-//
-// What is elsewhere, in modules or in the kernel, leads to functions, and so do those words that come later.
+// Leads are the places in the kernel's own text, or a module's, whichever an address is in, that
+// something may lead to other than a relative branch there. These are the addresses in its tables
+// (exception fixups, jump labels), each word of data that is such an address, and each 4 bytes of
+// text that are one when extended, as operands of x86 kernels are. A few of these are so by chance.
+// data has the ranges where jump tables may be. Words elsewhere, in modules or in the kernel, lead
+// to functions, and so do words that come later.
 func (k *Kernel) Leads(into arch.Addr) (data []arch.Range, points []arch.Addr, err error) {
 	text, data, places, err := k.pieces(into)
 	if err != nil {
@@ -54,8 +54,9 @@ func (k *Kernel) Leads(into arch.Addr) (data []arch.Range, points []arch.Addr, e
 	return data, slices.Compact(points), nil
 }
 
-// pieces are the text that an address is in, and the data that belongs to it. places is where in that a module has the addresses of its calls of
-// ftrace: nothing goes there by them, and the kernel gives its own back after the boot.
+// pieces are the text that an address is in, and the data that belongs to it. places is where in
+// that a module has the addresses of its calls of ftrace: nothing goes there by them, and the
+// kernel gives its own back after the boot.
 func (k *Kernel) pieces(into arch.Addr) (text arch.Range, data []arch.Range, places arch.Range, err error) {
 	for _, m := range k.Modules() {
 		if !m.Text.Contains(into) {

@@ -269,7 +269,7 @@ func testBlacklist(t *testing.T, v *vm.VM, k *Kernel, im *Image) {
 			t.Errorf("%s: %v %q", name, ok, b.Reason)
 		}
 	}
-	// What was split off a function that is on the list: any such part.
+	// A part that was split off a function that is on the list: any such part.
 	for _, s := range k.Table().Symbols() {
 		base, _, split := strings.Cut(s.Name, ".")
 		if !split || !s.Code() || s.Name != base+".cold" {
@@ -286,8 +286,8 @@ func testBlacklist(t *testing.T, v *vm.VM, k *Kernel, im *Image) {
 	}
 }
 
-// What is patched: ftrace's sites are the functions that the guest can trace, the
-// tables of the boot image are those in memory, and the guest's own probes are seen.
+// Text that the kernel patches: ftrace's sites are the functions that the guest can trace, the
+// tables of the boot image equal those in memory, and the guest's own probes are seen.
 func testPatched(t *testing.T, v *vm.VM, k *Kernel, im *Image) {
 	sites, err := k.Sites()
 	if err != nil {
@@ -439,7 +439,7 @@ func testTypes(t *testing.T, v *vm.VM, k *Kernel, _ *Image) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"swapper/0", "0", "swapper/0", "Linux"} {
-		// What the fetch reads when the first argument is init_task.
+		// The address that the fetch reads when the first argument is init_task.
 		view := k.view()
 		var read func(f *spec.Fetch) arch.Addr
 		read = func(f *spec.Fetch) arch.Addr {

@@ -15,7 +15,7 @@ import (
 // be found: it has none (CONFIG_MODULES), or it hides them (CONFIG_KALLSYMS_ALL).
 var ErrNoModules = errors.New("the kernel's list of modules cannot be found")
 
-// State is what a module is about to be.
+// State is a module's stage of loading or unloading.
 type State uint32
 
 // As enum module_state has them.
@@ -65,13 +65,13 @@ func (m *Module) Contains(addr arch.Addr) bool {
 	return false
 }
 
-// String is the module's line in /proc/modules, without who uses it.
+// String is the module's line in /proc/modules, without its users.
 func (m *Module) String() string {
 	return fmt.Sprintf("%s %d %v %v", m.Name, m.Size, m.State, m.Addr)
 }
 
-// layout is where things are in struct module, in bytes; none for what is not
-// known. All but the first three differ from release to release.
+// layout has the offsets in struct module, in bytes; none for a member that is not known. All but
+// the first three differ from release to release.
 type layout struct {
 	state, list, name int
 	parts             []partLayout
@@ -81,8 +81,8 @@ type layout struct {
 	size              int // of the whole
 }
 
-// partLayout is where a struct module says that a part of it is. text tells that
-// the part begins with text.
+// partLayout has the offsets at which a struct module describes a part of it. text tells that the
+// part begins with text.
 type partLayout struct {
 	base, size, textSize int
 	text, init           bool
@@ -167,11 +167,10 @@ func (k *Kernel) typedLayout() (layout, error) {
 	return l, nil
 }
 
-// guessLayout takes struct module apart without type information. What does not
-// change is its beginning: the state, the list, the name. The rest is searched
-// in the module that head leads to, and proved by itself: its symbols must have
-// __this_module, and it must be at the struct; and this lies in the core part.
-// The layout is the one up to 6.3; of later kernels it is not known.
+// guessLayout takes struct module apart without type information. Its beginning does not change:
+// the state, the list, the name. The rest is searched in the module that head leads to, and proved
+// by itself: its symbols must have __this_module, and it must be at the struct; and this lies in
+// the core part. The layout is the one up to 6.3; of later kernels it is not known.
 func (k *Kernel) guessLayout(head arch.Addr) (layout, error) {
 	ptr := k.arch.PtrSize
 	l := layout{list: ptr, name: 3 * ptr, syms: none, kallsyms: none}
@@ -319,7 +318,7 @@ func (l layout) module(v *view, at arch.Addr) *Module {
 	return m
 }
 
-// text is what stands before the first NUL, if it is printable; else "".
+// text is the text before the first NUL, if it is printable; else "".
 func text(b []byte) string {
 	for i, c := range b {
 		if c == 0 {

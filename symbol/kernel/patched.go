@@ -8,7 +8,7 @@ import (
 	"kprobe/arch"
 )
 
-// Owner is who, beside us, writes or knows a piece of the kernel's text.
+// Owner is the part of the kernel that, beside us, writes or knows a piece of its text.
 type Owner string
 
 const (
@@ -26,8 +26,8 @@ const (
 	Paravirt    Owner = "paravirt call"
 )
 
-// Site is a piece of text that is somebody's: bytes from Addr on that he may
-// rewrite at any time, all at once, as what he believes to be one instruction.
+// Site is a piece of text that has an owner: bytes from Addr on that the owner may rewrite at any
+// time, all at once, and takes for one instruction.
 type Site struct {
 	Addr  arch.Addr
 	Len   int
@@ -42,7 +42,7 @@ type Fixup struct{ Insn, Fixup arch.Addr }
 // its symbols are of functions only.
 var ErrNoData = errors.New("the kernel's symbols are of functions only (CONFIG_KALLSYMS_ALL is off)")
 
-// patched is what the tables say. Of a jump label Len is 0 until it is asked for.
+// patched is the content of the tables. Of a jump label Len is 0 until it is asked for.
 type patched struct {
 	sites   []Site
 	fixups  []Fixup
@@ -61,9 +61,8 @@ var sizes = map[string]struct{ ftraceAt, ftrace, jump, call, bug int }{
 // maxSite is longer than any Site.
 const maxSite = 256
 
-// Foreign lists the sites that the bytes from start up to end touch: who wants
-// to write there must do as the owner says, or leave them. Errors: ErrNoData,
-// ErrNoTypes, where they cannot be known.
+// Foreign lists the sites that the bytes from start up to end touch: a writer must do there as the
+// owner says, or leave them. Errors: ErrNoData, ErrNoTypes, where they cannot be known.
 func (k *Kernel) Foreign(start, end arch.Addr) ([]Site, error) {
 	p, err := k.readPatched()
 	if err != nil {
@@ -111,7 +110,7 @@ func (k *Kernel) Fixups() ([]Fixup, error) {
 	return p.fixups, nil
 }
 
-// FixupsIn are those whose instruction lies from start up to end.
+// FixupsIn are the fixups whose instruction lies from start up to end.
 func (k *Kernel) FixupsIn(start, end arch.Addr) ([]Fixup, error) {
 	all, err := k.Fixups()
 	from := sort.Search(len(all), func(i int) bool { return all[i].Insn >= start })
@@ -201,7 +200,7 @@ func (r *tableReader) at(start arch.Addr, n uint64, size int, each func(b []byte
 	}
 }
 
-// relative is where an offset, of 4 bytes and from its own place, leads.
+// relative is the address that an offset leads to, of 4 bytes and from its own place.
 func (r *tableReader) relative(b []byte, place arch.Addr) arch.Addr {
 	return place + arch.Addr(int64(int32(r.v.num(b, 4))))
 }
@@ -288,7 +287,7 @@ func (r *tableReader) trampolines(t *Table) {
 		r.add(s.Addr, n.call, StaticCall)
 	}
 	for _, s := range t.Match("bpf_dispatcher_*_func") {
-		if s.Name != "bpf_dispatcher_nop_func" { // an ordinary function, for who has no dispatcher
+		if s.Name != "bpf_dispatcher_nop_func" { // an ordinary function, for callers without a dispatcher
 			r.add(s.Addr, n.call, Dispatcher)
 		}
 	}
@@ -357,8 +356,8 @@ func (r *tableReader) ftrace(init bool) {
 	r.err = fmt.Errorf("ftrace's pages: %w", errChanged)
 }
 
-// addFtrace adds the site of a record. Where that is known to be inside of the site, one at a function's first
-// instruction is of a kernel that keeps its records in another way.
+// addFtrace adds the site of a record. Where that is known to be inside of the site, one at a
+// function's first instruction is of a kernel that keeps its records in another way.
 func (r *tableReader) addFtrace(ip arch.Addr) {
 	n := sizes[r.k.arch.Name]
 	if _, off, ok := r.k.table.At(ip); ok && off == 0 && n.ftraceAt != 0 {

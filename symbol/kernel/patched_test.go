@@ -7,8 +7,8 @@ import (
 	"kprobe/arch"
 )
 
-// A record of ftrace is about the call's second instruction on riscv64. In older kernels it is about the first: that is
-// told, and none of their sites is guessed.
+// A record of ftrace is about the call's second instruction on riscv64. In older kernels it is
+// about the first: that is told, and none of their sites is guessed.
 func TestFtraceRecords(t *testing.T) {
 	const text, fn = 0x1000, 0x1100
 	table := kernelTable([]Symbol{{Name: "_stext", Addr: text, Type: 'T'}, {Name: "fn", Addr: fn, Type: 'T'}, {Name: "_etext", Addr: 0x2000, Type: 'T'}})

@@ -79,7 +79,7 @@ func newTable(syms []Symbol, end arch.Addr) *Table {
 func kernelTable(syms []Symbol) *Table {
 	t := newTable(syms, 0)
 	last := len(syms) - 1
-	for _, name := range []string{"_end", "_etext"} { // what ends the last symbol, the kernel asks too
+	for _, name := range []string{"_end", "_etext"} { // the kernel, too, asks for these to end the last symbol
 		if end, ok := t.Addr(name); ok && last >= 0 && end > syms[last].Addr {
 			t.bounds.End = end
 			for i := last; i >= 0 && syms[i].Addr == syms[last].Addr; i-- {
@@ -100,8 +100,9 @@ func kernelTable(syms []Symbol) *Table {
 	return t
 }
 
-// PerCPU are the variables that each CPU has of its own, as those of the CPU with a number, whose memory is at base
-// (an entry of __per_cpu_offset), and where they lie. Their names end in the CPU's: runqueues.cpu0.
+// PerCPU are the variables that each CPU has of its own, as those of the CPU with a number, whose
+// memory is at base (an entry of __per_cpu_offset), and where they lie. Their names end in the
+// CPU's: runqueues.cpu0.
 func (t *Table) PerCPU(cpu int, base arch.Addr) (*Table, arch.Range, bool) {
 	start, ok1 := t.Addr("__per_cpu_start")
 	end, ok2 := t.Addr("__per_cpu_end")

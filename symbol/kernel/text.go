@@ -19,12 +19,10 @@ const maxLine = 4096
 // with every option, have some 400,000.
 const maxSymbols = 1 << 21
 
-// ReadText reads a list of symbols: /proc/kallsyms, or a System.map, whose
-// addresses are those of a kernel that KASLR did not move (see Table.Slide).
-// Lines of modules are the second result, by module.
-//
-// Errors: a line that is no symbol, with its number; a list whose addresses are
-// all 0, as the kernel shows it to who may not see them (kptr_restrict).
+// ReadText reads a list of symbols: /proc/kallsyms, or a System.map, which has the addresses of a
+// kernel that KASLR did not move (see Table.Slide). Lines of modules are the second result, by
+// module. Errors: a line that is no symbol, with its number; a list whose addresses are all 0, as
+// the kernel shows it to users who may not see them (kptr_restrict).
 func ReadText(r io.Reader) (*Table, map[string]*Table, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, maxLine)

@@ -122,7 +122,7 @@ func FuzzText(f *testing.F) {
 		for _, m := range modules {
 			checkTable(t, m)
 		}
-		// What is printed is read back as the same.
+		// A printed list is read back as the same.
 		var out bytes.Buffer
 		table.WriteTo(&out)
 		if again, _, err := ReadText(bytes.NewReader(out.Bytes())); err == nil && len(again.Symbols()) != len(table.Symbols()) {

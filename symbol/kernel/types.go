@@ -37,7 +37,7 @@ func (k *Kernel) readTypes() (*Types, error) {
 	return parseTypes(b, nil, k.arch)
 }
 
-// parseTypes parses BTF; base is what a module's stands on.
+// parseTypes parses BTF; base has the types that a module's refer to.
 func parseTypes(b []byte, base *Types, a *arch.Arch) (t *Types, err error) {
 	if len(b) > maxBTF {
 		return nil, fmt.Errorf("BTF of %d bytes", len(b))

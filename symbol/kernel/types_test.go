@@ -105,7 +105,7 @@ func bound(t *testing.T, types *Types, def string) (*spec.Spec, []spec.Arg) {
 	return sp, append([]spec.Arg{}, args...)
 }
 
-// What cannot be bound is told by the kernel's code, at the caret.
+// An argument that cannot be bound is refused by the kernel's code, at the caret.
 func TestBindErrors(t *testing.T) {
 	types, err := parseTypes(compiled(t, "args.c", binary.LittleEndian), nil, arch.AMD64)
 	if err != nil {
@@ -162,7 +162,7 @@ func TestBindErrors(t *testing.T) {
 	}
 }
 
-// Damaged type information is refused, or does not hang who uses it.
+// Damaged type information is refused, or does not hang its users.
 func FuzzTypes(f *testing.F) {
 	good := [][]byte{compiled(f, "args.c", binary.LittleEndian), compiled(f, "args.c", binary.BigEndian), compiled(f, "kernel64.c", binary.LittleEndian)}
 	whole, _ := fakeKernel(f, 2)

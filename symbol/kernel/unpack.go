@@ -69,8 +69,8 @@ func packed(b []byte) []int {
 	return places[:min(len(places), maxTries)]
 }
 
-// unpack unpacks what b begins with. What follows the packed data is not
-// looked at; so what was unpacked counts, even with an error.
+// unpack unpacks the data at the beginning of b. The bytes behind the packed data are not looked
+// at; so the unpacked data counts, even with an error.
 func unpack(b []byte) (plain []byte, name string, err error) {
 	for _, m := range methods {
 		if !bytes.HasPrefix(b, []byte(m.magic)) {

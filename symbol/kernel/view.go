@@ -64,9 +64,8 @@ func (v *view) cstring(addr arch.Addr, max int) string {
 	return string(b)
 }
 
-// list walks a struct list_head and gives the address of each entry's, and what is
-// there, size bytes that begin with the list_head. Each must be followed by who it
-// points to: next's prev. An entry is one read.
+// list walks a struct list_head. It gives the address of each entry's list_head, and size bytes of
+// the entry from there on. The next entry's prev must point back to each. An entry is one read.
 func (v *view) list(head arch.Addr, size, max int, each func(at arch.Addr, entry []byte)) {
 	ptr := v.arch.PtrSize
 	b := make([]byte, size)
