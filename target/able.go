@@ -1,24 +1,25 @@
 package target
 
-// What code of ours inside a target stands on, and only some targets tell. Each is asked for once, as the
-// interfaces beside Target are.
+// The things in a target that our code inside it needs, and that only some targets tell. Each is
+// asked for once, as the interfaces beside Target are.
 
 // Clocked is a target whose processor has a counter that its kernel tells the time by.
 type Clocked interface {
-	// CounterClock is how the counter becomes nanoseconds: base + counter*mult >> shift, with a product of 128
-	// bits. boot is what CLOCK_BOOTTIME is ahead. Errors: the time is not told by the counter.
+	// CounterClock gives the numbers that turn the counter into nanoseconds: base + counter*mult >>
+	// shift, with a product of 128 bits. CLOCK_BOOTTIME is ahead by boot. Errors: the time is not
+	// told by the counter.
 	CounterClock() (base, mult uint64, shift uint8, boot uint64, err error)
 }
 
 // Counting is a target whose counter can be read for a program that may not.
 type Counting interface {
-	// Counter is what it shows now.
+	// Counter is its value now.
 	Counter() uint64
 }
 
-// Owned is a target that is somebody's.
+// Owned is a target that has an owner.
 type Owned interface {
-	// Owner is whose; 0 and 0 where that cannot be read.
+	// Owner is the owner's ids; 0 and 0 where they cannot be read.
 	Owner() (uid, gid uint32)
 }
 
@@ -34,13 +35,15 @@ type BaseReader interface {
 	UserFSBase() bool
 }
 
-// ThreadPointed is a target whose thread pointers are in a register that is not among the general ones.
+// ThreadPointed is a target whose thread pointers are in a register that is not among the general
+// ones.
 type ThreadPointed interface {
 	// ThreadPointer is a stopped thread's.
 	ThreadPointer(th Thread) (uint64, error)
 }
 
-// Borrower is a target in which a child of vfork may run with its parent's memory and thread pointer.
+// Borrower is a target in which a child of vfork may run with its parent's memory and thread
+// pointer.
 type Borrower interface {
 	// Borrows tells whether a thread is such a child, and which thread waits for it.
 	Borrows(th Thread) (lender Thread, ok bool)
@@ -54,8 +57,8 @@ type Ender interface {
 
 // Mortal is a target that can be told at once that its controller has died.
 type Mortal interface {
-	// Living has a word of shared memory, at an offset in ours, be marked when the controller dies, before
-	// the target is let go. There is one such word.
+	// Living has a word of shared memory, at an offset in ours, be marked when the controller dies,
+	// before the target is let go. There is one such word.
 	Living(ours []byte, offset int) error
 }
 

@@ -6,9 +6,9 @@ import (
 	"kprobe/arch"
 )
 
-// Page tables as AArch64 walks them with 48 or fewer bits of address (Arm
-// Architecture Reference Manual, D8, "The AArch64 Virtual Memory System
-// Architecture"). The registers are those of exception level 1, by QEMU's names.
+// Page tables as AArch64 walks them with 48 or fewer bits of address (Arm Architecture Reference
+// Manual, D8, "The AArch64 Virtual Memory System Architecture"). The registers are those of
+// exception level 1, by QEMU's names.
 const (
 	arm64Enabled = 1 << 0 // of SCTLR: addresses are translated
 

@@ -8,11 +8,11 @@ import (
 	"kprobe/target"
 )
 
-// A machine may be reset under us. Its stub does not say so, and keeps our
-// breakpoints: what is there then is another kernel, or none yet, and whatever we
-// know of the old one is wrong. So a caller who knows what only this boot has in its
-// memory says it here. It is looked at after each stop and before each change, and,
-// because a new kernel may never come to an old breakpoint, every now and then.
+// A machine may be reset under us. Its stub does not say so, and keeps our breakpoints: then
+// another kernel is there, or none yet, and all our knowledge of the old one is wrong. So a caller
+// that knows memory which only this boot has gives it here. It is looked at after each stop and
+// before each change, and, because a new kernel may never come to an old breakpoint, every now and
+// then.
 
 // Fact is memory of a kernel that stays as it is as long as that runs, and that
 // the next boot has not.
@@ -21,13 +21,13 @@ type Fact struct {
 	Bytes []byte
 }
 
-// pulse is how long a machine runs before it is looked at. A stop for that takes
-// about a millisecond.
+// pulse is the time that a machine runs before it is looked at. A stop for that takes about a
+// millisecond.
 const pulse = time.Second
 
-// Identify makes facts what the machine is known by from now on. Where they do not
-// hold any more it has been reset: it is let go, without breakpoints, and ErrGone
-// says why. Nothing is written into it.
+// Identify makes facts the mark of this boot from now on. Where they do not hold any more the
+// machine has been reset: it is let go, without breakpoints, and ErrGone says why. Nothing is
+// written into it.
 func (t *Target) Identify(facts []Fact) {
 	t.c.enter()
 	defer t.c.leave()
@@ -103,7 +103,7 @@ func (t *Target) holds() (bool, error) {
 // lets it go.
 func (t *Target) letReset() error {
 	for a := range t.breaks {
-		t.putBreak('z', a) // what cannot be taken out is the stub's end, or was not there
+		t.putBreak('z', a) // a breakpoint that cannot be taken out is the stub's end, or was not there
 	}
 	clear(t.breaks)
 	t.detach()
@@ -120,7 +120,7 @@ func (t *Target) change(f func() error) error {
 	})
 }
 
-// due is when the running machine is to be looked at; never, for the zero time.
+// due is the time when the running machine is to be looked at; never, for the zero time.
 func (t *Target) due() time.Time {
 	if at := t.look.Load(); at != 0 {
 		return time.Unix(0, at)

@@ -15,22 +15,21 @@ import (
 	"kprobe/target"
 )
 
-// conn is the line to a stub. What comes in is sorted into answers and stop
-// reports by a goroutine of its own; everything else is done by one caller at a
-// time, between enter and leave.
+// conn is the line to a stub. A goroutine of its own sorts the packets that come in into answers
+// and stop reports; everything else is done by one caller at a time, between enter and leave.
 type conn struct {
 	line     net.Conn
 	patience time.Duration
 
 	mu      sync.Mutex
 	change  sync.Cond // of anything below
-	busy    bool      // somebody is between enter and leave
+	busy    bool      // a caller is between enter and leave
 	asking  bool      // and waits for an answer
 	answers []string
 	stops   []string
 	err     error // why nothing will come in any more
 	ended   bool  // that is since the stub has hung up
-	silent  bool  // nobody wants acknowledgements
+	silent  bool  // acknowledgements are not wanted
 	ahead   bool  // the stub takes several requests in one write
 	last    []byte
 }
@@ -89,7 +88,7 @@ func (c *conn) sort(data string) {
 		c.stops = append(c.stops, data)
 	case c.asking:
 		c.answers = append(c.answers, data)
-	case strings.HasPrefix(data, "O"): // what the target prints on its stub's console
+	case strings.HasPrefix(data, "O"): // text that the target prints on its stub's console
 	default:
 		c.stops = append(c.stops, data) // the answer E.. to a request to go on
 	}
@@ -125,8 +124,8 @@ func (c *conn) leave() {
 	c.mu.Unlock()
 }
 
-// await takes the first entry of a queue. A stub that does not answer in time is
-// given up: what came later would be taken for the answer to something else.
+// await takes the first entry of a queue. A stub that does not answer in time is given up: a later
+// packet would be taken for the answer to something else.
 func (c *conn) await(queue *[]string, what string) (string, error) {
 	end := time.Now().Add(c.patience)
 	alarm := time.AfterFunc(c.patience, func() {
@@ -199,9 +198,9 @@ func (c *conn) interrupt() error {
 	return c.err
 }
 
-// whileDeaf calls f while a stub at a unix socket reads nothing: it has read all that it was sent, and has not
-// reported a stop, which it goes on from only when that is acknowledged. stopped tells that it has
-// reported one; then, and while there is something to read, f is not called.
+// whileDeaf calls f while a stub at a unix socket reads nothing: it has read all that it was sent,
+// and has not reported a stop, which it goes on from only when that is acknowledged. stopped tells
+// that it has reported one; then, and while there is something to read, f is not called.
 func (c *conn) whileDeaf(f func() error) (stopped bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -73,8 +73,8 @@ func (d *description) read(name string, document func(string) (string, error), d
 	if err != nil {
 		return err
 	}
-	// The order of a <target>'s features and includes is that of the registers'
-	// numbers, so it is read piece by piece.
+	// The order of a <target>'s features and includes is the order of the registers' numbers, so it
+	// is read piece by piece.
 	dec := xml.NewDecoder(strings.NewReader(text))
 	for {
 		tok, err := dec.Token()
@@ -138,8 +138,8 @@ func (d *description) size() int {
 	return last.at + last.size
 }
 
-// get reads a register out of an answer to g; a register wider than 64 bits gives
-// its low ones. A stub may cut the answer short: what is missing is not known.
+// get reads a register out of an answer to g; a register wider than 64 bits gives its low ones. A
+// stub may cut the answer short: a register that is missing is not known.
 func (d *description) get(a *arch.Arch, g []byte, r *register) (uint64, bool) {
 	if r == nil || r.size == 0 || r.at+r.size > len(g) {
 		return 0, false

@@ -26,26 +26,29 @@ type Options struct {
 	// bzImage, a copy of /proc/kallsyms), for package target/kernel.
 	Symbols string
 
-	// OverrideAny lets programs give results in place of any function of a kernel, for package target/kernel; else of those only
-	// that the kernel lists as such that may be made to fail. Callers of the others may not be made for that.
+	// OverrideAny lets programs give results in place of any function of a kernel, for package
+	// target/kernel; else of those only that the kernel lists as such that may be made to fail.
+	// Callers of the others may not be made for that.
 	OverrideAny bool
 
 	// Arch is the machine, for a stub that does not say.
 	Arch *arch.Arch
 
-	// Hold leaves the target standing where Dial fails: what is in it must be put back before it may go on.
+	// Hold leaves the target standing where Dial fails: all that is in it must be put back before
+	// it may go on.
 	Hold bool
 
-	// Patience is how long the stub may take to answer before it is given up: a
-	// minute, unless said otherwise.
+	// Patience is the time that the stub may take to answer before it is given up: a minute, unless
+	// said otherwise.
 	Patience time.Duration
 }
 
-// ErrStands tells of an error of Dial's that the target may stand still, since the stub did not take the goodbye.
+// ErrStands tells of an error of Dial's that the target may stand still, since the stub did not
+// take the goodbye.
 var ErrStands = errors.New("it may stand now, as nothing has told it to go on")
 
-// Dial connects to a stub: unix:PATH, tcp:HOST:PORT or HOST:PORT. The target
-// stands until Wait is called first. The error names what a stub lacks, or ErrStands; otherwise the target goes on.
+// Dial connects to a stub: unix:PATH, tcp:HOST:PORT or HOST:PORT. The target stands until Wait is
+// called first. The error names what a stub lacks, or ErrStands; otherwise the target goes on.
 func Dial(address string, o *Options) (*Target, error) {
 	if o == nil {
 		o = &Options{}
@@ -86,7 +89,8 @@ func Dial(address string, o *Options) (*Target, error) {
 	return t, nil
 }
 
-// decline says goodbye to a target that the call has stopped, and that is not taken. The error says why, and whether it stands.
+// decline says goodbye to a target that the call has stopped, and that is not taken. The error says
+// why, and whether it stands.
 func (t *Target) decline(why error, hold bool) error {
 	if t.stopsForUs() && (hold || t.sayGoodbye() != nil && t.stopsForUs()) {
 		why = fmt.Errorf("%w; %w", why, ErrStands)
@@ -95,7 +99,8 @@ func (t *Target) decline(why error, hold bool) error {
 	return why
 }
 
-// stopsForUs tells whether it is the call that has stopped the target: it is still there, and hears calls while it runs.
+// stopsForUs tells whether it is the call that has stopped the target: it is still there, and hears
+// calls while it runs.
 func (t *Target) stopsForUs() bool { return !t.has.deaf && !t.over && !t.c.hasEnded() }
 
 // sayGoodbye is detach at any moment of the greeting.
@@ -114,7 +119,7 @@ func (t *Target) greet(o *Options) error {
 	}
 	t.has.deaf = answer == ""
 	offers := make(map[string]bool)
-	t.has.packet = 400 // what the manual lets every client assume
+	t.has.packet = 400 // the size that the manual lets every client assume
 	for _, f := range strings.Split(answer, ";") {
 		offers[f] = true
 		if size, ok := strings.CutPrefix(f, "PacketSize="); ok {

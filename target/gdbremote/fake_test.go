@@ -17,8 +17,8 @@ import (
 	"kprobe/target"
 )
 
-// fakeStub answers requests by what they begin with; nil is no answer at all.
-// What is not in the table gets the empty answer: "I do not know that".
+// fakeStub answers requests by their beginnings; nil is no answer at all. A request that is not in
+// the table gets the empty answer: "I do not know that".
 func fakeStub(t *testing.T, answers map[string]string, heard ...func(request string, answers map[string]string)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -135,7 +135,8 @@ func TestWhatStubsLack(t *testing.T) {
 	}
 }
 
-// A target that is not taken is let go by its number, where it has one; that it stands is said where it may, and is so where that is asked for.
+// A target that is not taken is let go by its number, where it has one; that it stands is said
+// where it may, and is so where that is asked for.
 func TestGoodbyeOfOneThatIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		report, goodbye, answer string
@@ -172,7 +173,7 @@ func TestGoodbyeOfOneThatIsRefused(t *testing.T) {
 		}
 		mu.Unlock()
 	}
-	// What is named is opened before the call.
+	// A file that is named is opened before the call.
 	var call *net.OpError
 	if _, err := Dial("unix:/nowhere", &Options{RAM: "/none"}); !errors.Is(err, fs.ErrNotExist) || errors.As(err, &call) {
 		t.Errorf("neither memory nor stub: %v", err)

@@ -39,7 +39,7 @@ func (t *Target) related(th target.Thread, report string) (ok bool, err error) {
 		case "vforkdone":
 			return true, t.lift(-1)
 		case "exec":
-			// Nobody has breakpoints in what is there now.
+			// The program that is there now has no breakpoints.
 			clear(t.breaks)
 			t.sharers = 0
 			t.ids = map[target.Thread]string{th: t.ids[th]}
@@ -89,8 +89,8 @@ func (t *Target) sharesMemory(th target.Thread) bool {
 	return false
 }
 
-// outgrown lets a program and such a child go, without breakpoints: in its memory
-// they would end the one whom nobody watches.
+// outgrown lets a program and such a child go, without breakpoints: in the memory that the two
+// share they would end the one that is not watched.
 func (t *Target) outgrown(child string) error {
 	err := t.lift(1)
 	if err == nil {

@@ -17,9 +17,9 @@ import (
 // mostFile bounds what is read of a file.
 const mostFile = 1 << 29
 
-// hostIO does a request that is answered F and a number, and gives that and what
-// is attached. The stub's own error numbers are no host's: what is refused is
-// not there. Errors: errUnknown, fs.ErrNotExist, wrapped.
+// hostIO makes a request whose answer is F and a number, and gives that and the attached bytes. The
+// stub's own error numbers are no host's, so a refused file counts as not there. Errors:
+// errUnknown, fs.ErrNotExist, wrapped.
 func (t *Target) hostIO(request string) (n int, attached string, err error) {
 	answer, err := t.c.ask("vFile:" + request)
 	if err != nil {
@@ -64,7 +64,7 @@ func (t *Target) file(name string) ([]byte, error) {
 	return nil, fmt.Errorf("%s, where the stub runs, is too large", name)
 }
 
-// readlink is what a symbolic link there leads to.
+// readlink is the path that a symbolic link there leads to.
 func (t *Target) readlink(name string) (string, error) {
 	_, to, err := t.hostIO("readlink:" + hex.EncodeToString([]byte(name)))
 	return to, err

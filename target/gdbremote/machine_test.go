@@ -82,8 +82,8 @@ func serve(t *testing.T, v *vm.VM, g *gdbremote.Target, command string, stop fun
 	}
 }
 
-// What the stub reads, what the RAM file reads through our page walk, and what
-// the guest says about itself agree; and a write is seen by the guest's next fetch.
+// The stub's reads, the RAM file's through our page walk, and the guest's own text agree; and a
+// write is seen by the guest's next fetch.
 func TestMachineMemory(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	at := guestSymbol(t, v, "linux_banner")

@@ -30,8 +30,8 @@ func (t *Target) ReadUser(addr arch.Addr, p []byte) error {
 	})
 }
 
-// WriteAt writes p at addr, whole or with an error. It is the stub that writes:
-// it knows who may have translated the code that was there.
+// WriteAt writes p at addr, whole or with an error. The stub does the write: it knows which CPUs
+// may have translated the code that was there.
 func (t *Target) WriteAt(addr arch.Addr, p []byte) error {
 	return t.change(func() error {
 		return memoryError("write", addr, p, t.write(addr, p))
@@ -179,8 +179,8 @@ type ram struct {
 	*paging
 }
 
-// openRAM finds out where the machine has a file: what the CPU is about
-// to execute must be there. Errors: it is not this machine's memory.
+// openRAM finds out where the machine has a file: the bytes that the CPU is about to execute must
+// be there. Errors: it is not this machine's memory.
 func (t *Target) openRAM(f *os.File) error {
 	st, err := f.Stat()
 	if err == nil {

@@ -43,8 +43,7 @@ const (
 
 var errTooLong = errors.New("a packet without end")
 
-// next reads as far as the next token. What stands between packets is noise and
-// is passed over.
+// next reads as far as the next token. Bytes between packets are noise and are passed over.
 func next(r *bufio.Reader) (token, string, error) {
 	for {
 		c, err := r.ReadByte()

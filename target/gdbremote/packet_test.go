@@ -75,7 +75,7 @@ func (b neverEnding) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// What is framed comes out again, and whatever comes in does no harm.
+// A framed text comes out again, and no input does harm.
 func FuzzPacket(f *testing.F) {
 	for _, s := range []string{"", "OK", "$#}*", "0* ", "T05thread:p01.01;", "}\x03", "*", "0*\x1f", "m0,\xff"} {
 		f.Add(s)

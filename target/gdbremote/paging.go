@@ -11,7 +11,7 @@ import (
 // pageSize is the smallest page of all machines here.
 const pageSize = 4096
 
-// paging is how a machine finds its memory.
+// paging says how a machine finds its memory.
 type paging struct {
 	// translate finds the physical address that the current CPU gives to one of
 	// the kernel's. Errors: EFAULT; ENOTSUP for a mode that no kernel here uses.
@@ -44,7 +44,8 @@ var pagings = map[*arch.Arch]*paging{
 	arch.S390X:   {translate: s390xTranslate, user: s390xUser, bases: []uint64{0}, hole: span{0, s390xOwn}, inKernel: s390xInKernel},
 }
 
-// Walks says why no kernel of a machine can be probed: it is not known how that finds its memory. nil where it is.
+// Walks says why no kernel of a machine can be probed: it is not known how that finds its memory.
+// nil where it is.
 func Walks(a *arch.Arch) error {
 	if pagings[a] == nil {
 		return fmt.Errorf("kernels of %s are not probed: how they find their memory is not known here", a.Name)

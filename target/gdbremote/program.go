@@ -19,10 +19,9 @@ import (
 	"kprobe/target"
 )
 
-// What is mapped in a program is known to the system that it runs on. gdbserver
-// reads that system's files for us. QEMU's user mode does not, but tells what the
-// program was started with (its auxiliary vector), and thereby where the program's
-// own file lies; that file is one of this host. Libraries are not seen there.
+// The mappings of a program are known to the system that it runs on. gdbserver reads that system's
+// files for us. QEMU's user mode does not, but tells the program's auxiliary vector, and thereby
+// where the program's own file lies; that file is one of this host. Libraries are not seen there.
 
 // programMaps lists what is mapped in a program. Errors: the stub tells neither.
 func (t *Target) programMaps() (maps []symbol.Mapping, err error) {
@@ -66,8 +65,8 @@ func (t *Target) started() ([]symbol.Mapping, error) {
 	return t.segments(name, f, aux)
 }
 
-// checkWords compares the machine with the program's own words: a description does not tell in which order
-// a machine has its bytes, and some have either.
+// checkWords compares the machine with the program's own words: a description does not tell in
+// which order a machine has its bytes, and some have either.
 func (t *Target) checkWords() error {
 	if !t.program {
 		return nil
@@ -82,8 +81,9 @@ func (t *Target) checkWords() error {
 	return nil
 }
 
-// Fresh tells whether the program has not run yet, as gdbserver and QEMU hold one that they start; its thread is owed a
-// Resume then. It stands before the first instruction of its dynamic linker, or of its own where it has none.
+// Fresh tells whether the program has not run yet, as gdbserver and QEMU hold one that they start;
+// its thread is owed a Resume then. It stands before the first instruction of its dynamic linker,
+// or of its own where it has none.
 func (t *Target) Fresh() (th target.Thread, begun, ok bool) {
 	t.c.enter()
 	defer t.c.leave()
@@ -105,7 +105,8 @@ func (t *Target) Fresh() (th target.Thread, begun, ok bool) {
 	return t.current, false, true
 }
 
-// begins is where the program's first instruction is. A linker's is told by its ELF header, which is mapped.
+// begins is the address of the program's first instruction. A linker's is told by its ELF header,
+// which is mapped.
 func (t *Target) begins(aux map[uint64]uint64) (arch.Addr, error) {
 	linker := aux[auxBase]
 	if linker == 0 {
@@ -118,7 +119,7 @@ func (t *Target) begins(aux map[uint64]uint64) (arch.Addr, error) {
 	return arch.Addr(linker + t.arch.Word(b)), nil
 }
 
-// elfEntry is where an ELF header tells the file's first instruction (e_entry).
+// elfEntry is the offset in an ELF header of the address of the file's first instruction (e_entry).
 const elfEntry = 24
 
 // The entries of an auxiliary vector that are of use here (Linux's uapi/linux/auxvec.h).
@@ -129,7 +130,7 @@ const (
 	auxExecFn   = 31
 )
 
-// auxiliary reads a vector of pairs of words: what, and its value.
+// auxiliary reads a vector of pairs of words: the kind of an entry, and its value.
 func (t *Target) auxiliary(vector string) map[uint64]uint64 {
 	word := func(b []byte) uint64 {
 		if t.arch.PtrSize == 4 {
@@ -217,8 +218,8 @@ type opened struct{ *bytes.Reader }
 
 func (opened) Close() error { return nil }
 
-// Root is "": paths are those of the system where the stub runs. Debug files are
-// looked for here; they are the right ones if their build ids are.
+// Root is "": paths are those of the system where the stub runs. Debug files are looked for here;
+// they are the right ones if their build ids are.
 func (t *Target) Root() string { return "" }
 
 // Realpath follows the symbolic links of a path.
@@ -259,7 +260,7 @@ func (t *Target) Comm(th target.Thread) (name string) {
 	return name
 }
 
-// CPU is -1: what a program's thread runs on is not known.
+// CPU is -1: the CPU of a program's thread is not known.
 func (t *Target) CPU(target.Thread) int { return -1 }
 
 // ThreadPID is the program's process.

@@ -11,7 +11,7 @@ import (
 	"kprobe/target"
 )
 
-// What real stubs make of the protocol, each with what is done about it. The
+// The ways of real stubs with the protocol, each with our way around it. The
 // versions are those that were tried: QEMU 7.2, gdbserver 13.1.
 //
 //   - The first question. QEMU, when a client connects to a running machine, stops
@@ -38,7 +38,7 @@ import (
 //   - A step in QEMU's machines runs with interrupts and timers held back, so
 //     it ends behind the instruction and not in an interrupt's handler.
 //   - A step at a breakpoint. QEMU passes it, gdbserver reports it again for ever: step
-//     takes the breakpoint out meanwhile. Nobody else runs then.
+//     takes the breakpoint out meanwhile. No other thread runs then.
 //   - Continuing at a breakpoint reports it again at once, without moving: where
 //     a thread is meant to go on there, it must be stepped.
 //   - Several CPUs at breakpoints. One is reported, the others with the next "c":
@@ -58,16 +58,15 @@ import (
 //     translates by itself, and machineStopped leads a program over our breakpoint.
 //   - Code that is written into the file of a guest's RAM is not seen by code that
 //     QEMU has translated already: WriteAt lets the stub write.
-//   - Interrupts. QEMU's user mode reads nothing while the program runs, so it takes
-//     them as signals only: interrupt sends one to the process that listens at
-//     the socket, which must be a unix socket for that to be known. A system call
-//     that the program waits in fails with EINTR then, since QEMU does not
-//     restart it: a program that does not expect that must be probed before it
-//     runs. And a signal that comes while it reads from its socket, or has been woken there and did
-//     not run yet, makes it lose the connection, and let the program run. So interrupt waits until all that was
-//     sent has been read, and keeps the acknowledgement of a stop that is just being reported: QEMU
-//     waits for that in another way, which a signal does not hurt. gdbserver
-//     passes them on to the program's process group, and so to nobody if the
+//   - Interrupts. QEMU's user mode reads nothing while the program runs, so it takes them as
+//     signals only: interrupt sends one to the process that listens at the socket, which must be a
+//     unix socket for that to be known. A system call that the program waits in fails with EINTR
+//     then, since QEMU does not restart it: a program that does not expect that must be probed
+//     before it runs. And a signal that comes while it reads from its socket, or has been woken
+//     there and did not run yet, makes it lose the connection, and let the program run. So
+//     interrupt waits until all that was sent has been read, and keeps the acknowledgement of a
+//     stop that is just being reported: QEMU waits for that in another way, which a signal does not
+//     hurt. gdbserver passes them on to the program's process group, and so to no process if the
 //     program was attached to and leads no group: start it with setsid.
 //   - Threads of QEMU's user mode are not held when one stops. Another may report in
 //     the place of the one that is stepped, whose own report comes late: a trap at
@@ -76,13 +75,13 @@ import (
 //     when something else stopped it first: programStopped swallows as many as were sent, and
 //     drain waits for the rest before it is let go, for it would die of them.
 //   - D wants the process's number where thread ids have one.
-//   - kgdb (tried: Linux 6.1 with kgdboc on a serial line) is refused. It has no qSupported, and so no
-//     description, and no vCont. Its threads are the CPUs, from fffffffe down, and all tasks. What
-//     decides is that it reads its line only while the machine stands: one that runs hears no interrupt, so
-//     a session could neither add a probe nor take its own out, nor leave.
+//   - kgdb (tried: Linux 6.1 with kgdboc on a serial line) is refused. It has no qSupported, and so
+//     no description, and no vCont. Its threads are the CPUs, from fffffffe down, and all tasks.
+//     The reason is that it reads its line only while the machine stands: one that runs hears no
+//     interrupt, so a session could neither add a probe nor take its own out, nor leave.
 
-// stepPatience is how often a step that did nothing is tried again. One that
-// does nothing so often is an instruction that jumps to itself.
+// stepPatience is the number of times that a step is tried again which did nothing. One that does
+// nothing so often is an instruction that jumps to itself.
 const stepPatience = 32
 
 // machineEnded is the signal by which QEMU says that the guest has switched
@@ -113,13 +112,13 @@ func machineOf(d *description) *arch.Arch {
 	return nil
 }
 
-// drain lets a program without breakpoints run until it has met the interrupts that are on their way to it. One that
-// does not come soon has met a stub that did not pass it on.
+// drain lets a program without breakpoints run until it has met the interrupts that are on their
+// way to it. One that does not come soon has met a stub that did not pass it on.
 func (t *Target) drain() error {
 	const soon, tries = 100 * time.Millisecond, 8
 	for try := 0; t.program && t.swallow > 0 && !t.over && try < tries; try++ {
 		for _, st := range t.queue {
-			if st.Kind == target.StopSignal { // nobody will take it any more
+			if st.Kind == target.StopSignal { // it will not be taken any more
 				t.signals[st.Thread] = gdbSignal(st.Signal)
 			}
 		}
@@ -185,7 +184,7 @@ func (t *Target) checkHearing() error {
 	return nil
 }
 
-// deafPatience is how long QEMU may take to read that the program is to run.
+// deafPatience is the time that QEMU may take to read that the program is to run.
 const deafPatience = 10 * time.Second
 
 // interrupt stops the target, unless it stops by itself.

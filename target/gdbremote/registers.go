@@ -82,7 +82,7 @@ func (t *Target) askAll(threads []target.Thread) error {
 }
 
 func decodeRegisters(answer string) (registers, error) {
-	// What cannot be read is x: a register that is not there just now.
+	// x stands for a digit that cannot be read: the register is not there just now.
 	r, err := hex.DecodeString(strings.ReplaceAll(answer, "x", "0"))
 	if err != nil || len(r) == 0 {
 		return nil, refused("g", answer)
@@ -90,7 +90,7 @@ func decodeRegisters(answer string) (registers, error) {
 	return r, nil
 }
 
-// Regs reads a thread's registers. What the stub does not show is 0.
+// Regs reads a thread's registers. A register that the stub does not show is 0.
 func (t *Target) Regs(th target.Thread, r *arch.Regs) error {
 	return t.still(func() error {
 		g, err := t.registers(th)
@@ -143,8 +143,8 @@ func (t *Target) setRegister(g registers, row *register, v uint64) error {
 	return t.c.command("G" + hex.EncodeToString(g))
 }
 
-// Register reads a register by the stub's name for it, such as cr3: those that
-// only a machine has. A register wider than 64 bits gives its low ones.
+// Register reads a register by the stub's name for it, such as cr3, which only a machine has. A
+// register wider than 64 bits gives its low ones.
 func (t *Target) Register(th target.Thread, name string) (v uint64, err error) {
 	err = t.still(func() error {
 		v, err = t.register(th, name)

@@ -7,8 +7,9 @@ import (
 	"kprobe/arch"
 )
 
-// Page tables as RISC-V walks them (The RISC-V Instruction Set Manual, volume II, 20240411, chapters 10.3 to
-// 10.6, and 13 of Svnapot): three, four or five levels of 9 bits each. One space holds the kernel and a program.
+// Page tables as RISC-V walks them (The RISC-V Instruction Set Manual, volume II, 20240411,
+// chapters 10.3 to 10.6, and 13 of Svnapot): three, four or five levels of 9 bits each. One space
+// holds the kernel and a program.
 const (
 	riscvBare   = 0 // modes, in the upper 4 bits of satp: no translation
 	riscvSv39   = 8 // and one level more for each number more

@@ -11,8 +11,8 @@ import (
 	"kprobe/target"
 )
 
-// stopped takes in a stop report: who stands where, and what the engine is to
-// hear of it.
+// stopped takes in a stop report: which threads stand where, and which stops the engine is to hear
+// of.
 func (t *Target) stopped(report string) error {
 	t.running = false
 	t.look.Store(0)
@@ -71,9 +71,8 @@ func (t *Target) reporter(report string) (th target.Thread, err error) {
 	return th, nil
 }
 
-// machineStopped looks at every CPU: several may have come to a breakpoint at
-// once, and only one is reported. What else stops a machine is nobody's business
-// here, but for its end.
+// machineStopped looks at every CPU: several may have come to a breakpoint at once, and only one is
+// reported. Other stops of a machine do not matter here, but for its end.
 func (t *Target) machineStopped(report string, signal int) error {
 	t.swallow = 0
 	if signal == machineEnded {
@@ -188,8 +187,8 @@ func (t *Target) halted() error {
 	return nil
 }
 
-// step lets th carry out one instruction. Its own breakpoint is taken out for
-// that while nobody else can pass.
+// step lets th carry out one instruction. Its own breakpoint is taken out for that while no other
+// thread can pass.
 func (t *Target) step(th target.Thread) error {
 	id, ok := t.ids[th]
 	if !ok {

@@ -1,8 +1,7 @@
-// Package gdbremote probes what stands behind a GDB stub: a whole machine with
-// its kernel (QEMU), whose threads are CPUs, or a program (gdbserver,
-// QEMU's user mode). It speaks the GDB remote serial protocol, as the GDB manual's
-// appendix "GDB Remote Serial Protocol" has it; what real stubs make of that is in
-// quirks.go.
+// Package gdbremote probes targets behind a GDB stub: a whole machine with its kernel (QEMU), whose
+// threads are CPUs, or a program (gdbserver, QEMU's user mode). It speaks the GDB remote serial
+// protocol, as the GDB manual's appendix "GDB Remote Serial Protocol" has it; quirks.go has the
+// ways of real stubs with it.
 //
 //	packet.go       packets and their bytes
 //	conn.go         the line: requests, answers, stop reports
@@ -26,17 +25,16 @@
 //
 // # Leaving
 //
-// A stub keeps breakpoints when its client vanishes, and QEMU keeps the guest
-// stopped. Close takes everything out and says goodbye; Dial finds what one who did
-// not has left, and removes it.
+// A stub keeps breakpoints when its client vanishes, and QEMU keeps the guest stopped. Close takes
+// everything out and says goodbye. Dial finds and removes what a client without a goodbye has left.
 //
 // # Known dangers
 //
-// A stub has one client at a time: for a second one Dial fails after a while, and
-// QEMU, which takes the call when the first has gone, stops the guest for it: the
-// next client lets it go on. A guest that is reset keeps its breakpoints, which
-// may be in the middle of anything then, and its stub does not say so: who can tell
-// one boot from the next is to say how (boot.go).
+// A stub has one client at a time: for a second one Dial fails after a while. QEMU takes that call
+// when the first client has gone, and stops the guest for it: the next client lets it go on.
+//
+// A guest that is reset keeps its breakpoints, which may be in the middle of anything then, and its
+// stub does not say so. A caller that can tell one boot from the next has to say how (boot.go).
 package gdbremote
 
 import (
@@ -78,7 +76,7 @@ type Target struct {
 
 	woken bool // guarded by c.mu
 
-	// What follows is for who is between c.enter and c.leave.
+	// The following fields are for a caller between c.enter and c.leave.
 	ids     map[target.Thread]string // as the stub writes them
 	running bool
 	frozen  bool
@@ -86,7 +84,7 @@ type Target struct {
 	closed  bool
 	parted  bool          // with nothing of ours left in it
 	reason  error         // why it is over, if not by its own end
-	facts   []Fact        // what this boot of a machine is known by
+	facts   []Fact        // the facts that identify this boot of a machine
 	queue   []target.Stop // not handed out yet
 	owed    map[target.Thread]bool
 	signals map[target.Thread]int // to be delivered, in GDB's numbers
@@ -98,16 +96,16 @@ type Target struct {
 	chosen  target.Thread // of the last Hg request
 	regs    map[target.Thread]registers
 	witness target.Thread        // the CPU that has shown the facts while it stands as it does
-	single  map[*register]uint64 // of the chosen thread: those that are not in regs
+	single  map[*register]uint64 // of the chosen thread: registers that are not in regs
 }
 
-// features are what a stub can do.
+// features are the abilities of a stub.
 type features struct {
 	vCont    bool // it can let threads go on one by one
 	binary   bool // X
 	whole    bool // G only, no P
 	physical bool // Qqemu.PhyMemMode
-	deaf     bool // it hears nobody while the target runs: see quirks.go, "kgdb"
+	deaf     bool // it hears no client while the target runs: see quirks.go, "kgdb"
 	listener int  // the stub's own process, where it takes interrupts as signals only; else 0
 	packet   int  // longest packet, in bytes
 }
@@ -156,7 +154,7 @@ func (t *Target) IsMachine() bool { return !t.program }
 func (t *Target) Run(f func()) {
 	t.run.Lock()
 	defer t.run.Unlock()
-	runtime.LockOSThread() // whose number tells who is inside
+	runtime.LockOSThread() // the thread's number tells whether a caller is inside
 	defer runtime.UnlockOSThread()
 	t.owner.Store(host.Thread())
 	defer t.owner.Store(0)
@@ -234,7 +232,7 @@ func (t *Target) poll() (st target.Stop, ok bool, err error) {
 	if t.over {
 		return st, false, t.gone()
 	}
-	if err := t.c.dead(); err != nil { // who is owed a Resume gets none any more
+	if err := t.c.dead(); err != nil { // a thread that is owed a Resume gets none any more
 		t.over, t.reason = true, err // or its memory could still be read, where that is shared
 		return st, false, err
 	}
@@ -360,7 +358,7 @@ func (t *Target) Requeue(st target.Stop) error {
 	return nil
 }
 
-// Freeze stops the target and reports who stands at a breakpoint.
+// Freeze stops the target and reports the threads that stand at a breakpoint.
 func (t *Target) Freeze() (stops []target.Stop, err error) {
 	err = t.still(func() error {
 		t.frozen = true
@@ -517,11 +515,10 @@ func (t *Target) Maps() ([]symbol.Mapping, error) {
 	return nil, nil
 }
 
-// SetMaps makes f what Maps answers: what is mapped in a machine is known to its
-// kernel only.
+// SetMaps makes f the answer of Maps: only a machine's kernel knows the machine's mappings.
 func (t *Target) SetMaps(f func() ([]symbol.Mapping, error)) { t.maps.Store(&f) }
 
-// Monitor gives a command to what the stub is part of, such as QEMU's monitor.
+// Monitor gives a command to the program that the stub is part of, such as QEMU's monitor.
 // Errors: the stub has none.
 func (t *Target) Monitor(command string) (out string, err error) {
 	err = t.still(func() error {
@@ -548,7 +545,8 @@ func (t *Target) Close() error {
 	return err
 }
 
-// HangUp ends the connection without a goodbye: the target stands, and so does what the stub has of ours.
+// HangUp ends the connection without a goodbye: the target stands, and so does what the stub has of
+// ours.
 func (t *Target) HangUp() {
 	t.c.enter()
 	defer t.c.leave()
@@ -556,7 +554,7 @@ func (t *Target) HangUp() {
 	t.c.fail(target.ErrGone)
 }
 
-// part is the goodbye. Nobody is left to say it to if the target is gone.
+// part says goodbye. If the target is gone, it says nothing.
 func (t *Target) part() error {
 	if t.over {
 		return nil

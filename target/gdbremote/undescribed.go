@@ -11,9 +11,9 @@ import (
 	"kprobe/symbol"
 )
 
-// QEMU describes no registers of MIPS. Its user mode runs here, though: the machine is that of the program
-// that its process has mapped, and the answer to g has the registers in GDB's order, each as wide as the machine
-// (QEMU's target/mips/gdbstub.c).
+// QEMU describes no registers of MIPS. Its user mode runs here, though: the machine is that of the
+// program that its process has mapped, and the answer to g has the registers in GDB's order, each
+// as wide as the machine (QEMU's target/mips/gdbstub.c).
 
 // undescribed are the machines whose registers are known without a description.
 var undescribed = []struct {

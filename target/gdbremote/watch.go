@@ -13,12 +13,14 @@ import (
 	"kprobe/target"
 )
 
-// A stub watches data by virtual address: Z2 for writes, Z3 for reads, Z4 for both. A stop's report has the address of
-// the data, with a word for the kind. QEMU and gdbserver stop behind the instruction. Of several that one instruction has
-// set off, one is reported: so data is watched once, and watchers that want the same share it.
+// A stub watches data by virtual address: Z2 for writes, Z3 for reads, Z4 for both. A stop's report
+// has the address of the data, with a word for the kind. QEMU and gdbserver stop behind the
+// instruction. Of several that one instruction has set off, one is reported: so data is watched
+// once, and watchers that want the same share it.
 
-// Watches are as many as the stub is asked for at a time: a program's processor has four. An emulator
-// has no limit; one that uses the processor's says so when it has no more.
+// Watches is the number of data that the stub is asked to watch at a time: a program's processor
+// has four. An emulator has no limit; a stub that uses the processor's registers says so when it
+// has no more.
 func (t *Target) Watches() (int, error) {
 	if t.program {
 		return 4, nil
@@ -29,8 +31,8 @@ func (t *Target) Watches() (int, error) {
 // WatchesReads: a stub can be asked for reads alone. One that cannot do it refuses.
 func (t *Target) WatchesReads() bool { return true }
 
-// Watch watches these data and no others. Errors: ENOSPC, the stub has no more; ENOTSUP, it has none; EBUSY, a part of the
-// same data is watched in another way.
+// Watch watches these data and no others. Errors: ENOSPC, the stub has no more; ENOTSUP, it has
+// none; EBUSY, a part of the same data is watched in another way.
 func (t *Target) Watch(ws []target.Watch) error {
 	for i, w := range ws {
 		for _, o := range ws[:i] {
@@ -98,7 +100,8 @@ func watchRequest(verb byte, w target.Watch) string {
 	return fmt.Sprintf("%c%c,%x,%d", verb, kind, uint64(w.Addr), w.Len)
 }
 
-// accessedBy are the watches that a stop's report is about, and whether it is about any access at all.
+// accessedBy are the watches that a stop's report is about, and whether it is about any access at
+// all.
 func (t *Target) accessedBy(report string) (set uint, accessed bool) {
 	for _, field := range strings.Split(report[min(3, len(report)):], ";") {
 		name, value, _ := strings.Cut(field, ":")

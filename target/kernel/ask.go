@@ -15,9 +15,10 @@ import (
 	"kprobe/target"
 )
 
-// Some things only the kernel itself can do well: to switch one of its trace events on it takes mutexes, changes static keys
-// and calls, and waits for its CPUs, and how differs from version to version. So we have it do that: a task that
-// begins a system call, or a piece of work of its own, and so may sleep and holds no lock, calls a function of the kernel's first.
+// Some things only the kernel itself can do well: to switch one of its trace events on it takes
+// mutexes, changes static keys and calls, and waits for its CPUs, and how differs from version to
+// version. So we have it do that: a task that begins a system call, or a piece of work of its own,
+// and so may sleep and holds no lock, calls a function of the kernel's first.
 //
 //	the task           call  __x64_sys_read ─┐ we stop it here, once, and change
 //	                                          │ its instruction pointer, its stack and three registers
@@ -25,7 +26,8 @@ import (
 //	                           │ returns
 //	code in the window         └► keeps the result, puts the registers back ─► __x64_sys_read
 //
-// The task needs us no more from where it was stopped: should we be killed then, it finds its way by itself.
+// The task needs us no more from where it was stopped: should we be killed then, it finds its way
+// by itself.
 type asks struct {
 	one  sync.Mutex // held for the whole of one
 	want atomic.Pointer[ask]
@@ -38,7 +40,7 @@ type ask struct {
 	args   [3]uint64
 	placed []arch.Addr   // breakpoints that wait for a task; the owner's
 	taken  chan struct{} // closed when a task is on its way
-	over   atomic.Bool   // nobody waits for it any more
+	over   atomic.Bool   // its caller does not wait for it any more
 }
 
 // The page of the window that it takes, at its end, before the journal.
@@ -47,22 +49,23 @@ const (
 	askDone   = 512 // a word: 1 when it is done
 	askResult = 520
 	askTexts  = 1024
-	askEvents = 2048 // the trace events that are on for us, for who comes after us: SYSTEM\0NAME\0 each
+	askEvents = 2048 // the trace events that are on for us, for a later controller: SYSTEM\0NAME\0 each
 )
 
 // stopAsk is a stop of a task that can be asked.
 const stopAsk target.StopKind = 255
 
-// askable are functions that tasks begin often, in which they may sleep: system calls, and for a machine that makes none, what its
-// own threads do each second.
+// askable are functions that tasks begin often, in which they may sleep: system calls, and for a
+// machine that makes none, what its own threads do each second.
 var askable = []string{
 	"__x64_sys_read", "__x64_sys_write", "__x64_sys_openat", "__x64_sys_close", "__x64_sys_poll", "__x64_sys_ppoll", "__x64_sys_select", "__x64_sys_pselect6",
 	"__x64_sys_epoll_wait", "__x64_sys_futex", "__x64_sys_nanosleep", "__x64_sys_clock_nanosleep", "__x64_sys_wait4", "__x64_sys_rt_sigaction", "__x64_sys_newfstatat",
 	"__x64_sys_brk", "__x64_sys_mmap", "vmstat_update", "vmstat_shepherd", "wb_workfn",
 }
 
-// SetEvent switches one of the kernel's trace events on or off, as a write to its file in /sys/kernel/tracing does. The machine runs. It may be
-// called by any goroutine, but for a handler. Errors: the context's; ENOTSUP, no code of ours can be in this kernel.
+// SetEvent switches one of the kernel's trace events on or off, as a write to its file in
+// /sys/kernel/tracing does. The machine runs. It may be called by any goroutine, but for a handler.
+// Errors: the context's; ENOTSUP, no code of ours can be in this kernel.
 func (t *Target) SetEvent(ctx context.Context, system, name string, on bool) error {
 	t.asks.one.Lock()
 	defer t.asks.one.Unlock()
@@ -98,7 +101,7 @@ func (t *Target) setEvent(ctx context.Context, system, name string, on bool) err
 	return err
 }
 
-// notedEvents are those that the window says are on.
+// notedEvents are the events that are on, by the window's note.
 func (t *Target) notedEvents() (all [][2]string) {
 	parts := strings.Split(string(t.window.bytes(t.askPage())[askEvents:]), "\x00")
 	for ; len(parts) > 1 && parts[0] != ""; parts = parts[2:] {
@@ -135,8 +138,9 @@ func (t *Target) forgetEvent(system, name string) {
 	copy(mem, left[:cap(left)])
 }
 
-// switchOffLeft has the kernel switch those off that a controller left on which was killed. The machine stands, before and after.
-// What it does not do in time stays: a record more, now and then, in the kernel's own trace.
+// switchOffLeft has the kernel switch events off that a killed controller has left on. The machine
+// stands, before and after. An event that it does not switch off in time stays: a record more, now
+// and then, in the kernel's own trace.
 func (t *Target) switchOffLeft() {
 	all := t.notedEvents()
 	if len(all) == 0 {
@@ -212,20 +216,22 @@ func (t *Target) ask(ctx context.Context, function string, n uint64, texts ...st
 	return binary.LittleEndian.Uint64(mem[askResult:]), nil
 }
 
-// askPage is where it is in the kernel.
+// askPage is the page of asks in the kernel.
 func (t *Target) askPage() arch.Range { return askPageOf(t.window.at.End) }
 
-// askPageOf is where it is in a window that ends there.
+// askPageOf is the page of asks in a window that ends there.
 func askPageOf(end arch.Addr) arch.Range {
 	return arch.Range{Start: end - journalSize - askSize, End: end - journalSize}
 }
 
-// askCode is the part of it that tasks run. What is behind it they only point at, and stacks are full of old pointers.
+// askCode is the part of it that tasks run. They only point at the bytes behind it, and stacks are
+// full of old pointers.
 func askCode(page arch.Range) arch.Range {
 	return arch.Range{Start: page.Start, End: page.Start + askDone}
 }
 
-// lookForAsks puts the breakpoints of an ask in, and takes those out that nobody waits for. The owner's.
+// lookForAsks puts the breakpoints of an ask in, and takes those out whose caller does not wait any
+// more. The owner's.
 func (t *Target) lookForAsks() error {
 	a := t.asks.want.Load()
 	switch {
@@ -270,8 +276,8 @@ func (t *Target) endAsk(a *ask) error {
 	return errors.Join(errs...)
 }
 
-// asked deals with a task at such a breakpoint: the first makes the call, all others go on. A probe of the engine's at the same place is
-// told of as ever.
+// asked deals with a task at such a breakpoint: the first makes the call, all others go on. A probe
+// of the engine's at the same place is reported as ever.
 func (t *Target) asked(st target.Stop) (target.Stop, bool, error) {
 	th := st.Thread
 	at := t.notices.held[th]
@@ -303,11 +309,13 @@ func (t *Target) divert(th target.Thread, at arch.Addr, a *ask) error {
 		return err
 	}
 	page := t.askPage()
-	// By the stub, not by our mapping: QEMU must know that what it has translated of the page is no more.
+	// By the stub, not by our mapping: QEMU must know that what it has translated of the page is no
+	// more.
 	if err := t.Target.WriteAt(page.Start, t.wayBack(page, at, &r)); err != nil {
 		return err
 	}
-	// At a function's entry the stack is 8 bytes off a multiple of 16, and so it shall be at the other's.
+	// At a function's entry the stack is 8 bytes off a multiple of 16, and so it shall be at the
+	// other's.
 	sp := r[arch.SP] - 16
 	if err := t.Target.WriteAt(arch.Addr(sp), binary.LittleEndian.AppendUint64(nil, uint64(page.Start))); err != nil {
 		return err
@@ -317,8 +325,8 @@ func (t *Target) divert(th target.Thread, at arch.Addr, a *ask) error {
 	return t.SetRegs(th, &r)
 }
 
-// wayBack is code that keeps the result, puts all registers back that a call may change, says that it is done, and goes on where
-// the task was.
+// wayBack is code that keeps the result, puts all registers back that a call may change, says that
+// it is done, and goes on where the task was.
 func (t *Target) wayBack(page arch.Range, at arch.Addr, r *arch.Regs) (code []byte) {
 	imm := func(op string, v uint64) {
 		code = binary.LittleEndian.AppendUint64(append(code, op...), v)

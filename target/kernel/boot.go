@@ -9,20 +9,18 @@ import (
 	"kprobe/target/gdbremote"
 )
 
-// boot tells one boot of a kernel from all others: what was noted of another is of no
-// use, and would be a wrong write. It is made of what the kernel has from the dice and
-// from the clock, where it can be found: the canaries of its first two tasks, the
-// nanosecond at which the second was born, and where it has its memory. The two tasks
-// live as long as the kernel does.
-//
-// A kernel that names functions only has none of these; if it does not move itself
-// either (nokaslr), its boots look the same here.
+// boot tells one boot of a kernel from all others: notes on another boot are of no use, and would
+// lead to a wrong write. It is made of things that the kernel has from the dice and from the clock,
+// where they can be found: the canaries of its first two tasks, the nanosecond at which the second
+// was born, and where it has its memory. The two tasks live as long as the kernel does. A kernel
+// that names functions only has none of these; if it does not move itself either (nokaslr), its
+// boots look the same here.
 type boot [16]byte
 
-// telling is how many of the facts are looked at in every stop: a canary is proof alone.
+// telling is the number of facts that are looked at in every stop: a canary is proof alone.
 const telling = 2
 
-// facts are what identify this boot, the most telling first. All of them stay as they are.
+// facts identify this boot, the most telling first. All of them stay as they are.
 func (t *Target) facts() (facts []gdbremote.Fact) {
 	fact := func(at arch.Addr, size int) {
 		b := make([]byte, size)
@@ -54,8 +52,8 @@ func (t *Target) facts() (facts []gdbremote.Fact) {
 			fact(at, t.Arch().PtrSize)
 		}
 	}
-	// One piece of data or text that nobody patches, for its address: the banner, or
-	// where traps come to.
+	// One piece of data or text that is never patched, for its address: the banner, or the entry of
+	// traps.
 	for _, name := range []string{"linux_banner", "vectors", "pgm_check_handler"} {
 		if at, ok := table.Addr(name); ok {
 			fact(at, 64)

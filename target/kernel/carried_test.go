@@ -69,8 +69,8 @@ func (c *cable) cut() {
 	c.ends = nil
 }
 
-// A controller vanishes while the guest's own return probe has one of our return addresses: the next
-// puts the real one back, where the guest keeps it, or as soon as it is there again.
+// A controller vanishes while the guest's own return probe has one of our return addresses: the
+// next puts the real one back, where the guest keeps it, or as soon as it is there again.
 func TestVanishedWhileTheGuestKeeps(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	run(t, v, "cd "+tracing+"; echo 'r:x pipe_read' >kprobe_events; echo 1 >events/kprobes/x/enable")
@@ -92,7 +92,8 @@ func TestVanishedWhileTheGuestKeeps(t *testing.T) {
 			if len(hook) != 1 || !ok {
 				t.Fatalf("the guest's return probes are not what they were: %v", hook)
 			}
-			// Here an address has been taken from its slot and is in none of the task's records yet.
+			// Here an address has been taken from its slot and is in none of the task's records
+			// yet.
 			between := behindCall(t, k, hook[0].Addr, prepare)
 			rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "pipe_read"}}
 			entered := make(chan struct{}, 100)

@@ -6,10 +6,10 @@ import (
 	"kprobe/arch"
 )
 
-// carriers are the kernel's functions that take return addresses from their slots to
-// where Kept finds them, or back. On the way an address is in a register, or in a
-// variable, where nobody finds it. At their first instructions none is on its way yet: who is
-// to return to one of the trampolines may sleep before that.
+// carriers are the kernel's functions that take return addresses from their slots to where Kept
+// finds them, or back. On the way an address is in a register, or in a variable, where it cannot be
+// found. At their first instructions no address is on its way yet: a task that is to return to one
+// of the trampolines may sleep before that.
 var carriers = []string{
 	// return probes of the guest's own, since 5.18
 	"rethook_hook", "arch_rethook_prepare", "arch_rethook_trampoline", "arch_rethook_trampoline_callback", "rethook_trampoline_handler",
@@ -20,8 +20,8 @@ var carriers = []string{
 	"function_graph_enter", "prepare_ftrace_return", "ftrace_graph_caller", "ftrace_graph_func", "return_to_handler", "ftrace_return_to_handler",
 }
 
-// trampolines are where the kernel has functions return to whose return address it keeps: one for its own
-// return probes, one for its graph tracer.
+// trampolines are the addresses to which functions return while the kernel keeps their return
+// addresses: one for its own return probes, one for its graph tracer.
 func (t *Target) trampolines() (at []arch.Addr) {
 	for _, names := range [][]string{
 		{"arch_rethook_trampoline", "__kretprobe_trampoline", "kretprobe_trampoline"},
@@ -40,8 +40,8 @@ func (t *Target) trampolines() (at []arch.Addr) {
 // Keeps tells whether an address is one of the trampolines.
 func (t *Target) Keeps(word arch.Addr) bool { return slices.Contains(t.trampolines(), word) }
 
-// Carried tells whether somebody is in one of the carriers: a CPU, or a task that was
-// interrupted there. Where the kernel's tasks are not known, nothing is.
+// Carried tells whether one of the carriers is under way: on a CPU, or in a task that was
+// interrupted there. Where the kernel's tasks are not known, none is.
 func (t *Target) Carried() bool {
 	s, err := t.findStacks()
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"kprobe/target"
 )
 
-// The clock of a kernel's own tracer (sched_clock, trace_clock "local") is the processor's counter, by
-// factors that it keeps for each CPU (Linux: struct cyc2ns).
+// The clock of a kernel's own tracer (sched_clock, trace_clock "local") is the processor's counter,
+// by factors that it keeps for each CPU (Linux: struct cyc2ns).
 
-// CounterClock is how the counter becomes that time, in nanoseconds: base +
+// CounterClock gives the numbers that turn the counter into that time, in nanoseconds: base +
 // (counter * mult) >> shift. Errors: in words, where the kernel has no such clock.
 func (t *Target) CounterClock() (base, mult uint64, shift uint8, boot uint64, err error) {
 	const (
@@ -44,8 +44,8 @@ func (t *Target) CounterClock() (base, mult uint64, shift uint8, boot uint64, er
 	return base, mult, shift, 0, nil
 }
 
-// Time is that clock's time now, as a reported CPU reads it: it carries out one
-// instruction, which reads the counter.
+// Time is that clock's time now, as a reported CPU reads it: it carries out one instruction, which
+// reads the counter.
 func (t *Target) Time(th target.Thread) (time.Duration, error) {
 	base, mult, shift, _, err := t.CounterClock()
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	symbols "kprobe/symbol/kernel"
 )
 
-// What kprobes.txt says of processes and kernels alike. Not in there, since they are
-// signals here and not there: faults of probed instructions (TestFaultHandlers). And all CPUs
-// stand at a stop, so handlers never run at the same time.
+// The rules of kprobes.txt for processes and kernels alike. Faults of probed instructions are left
+// out, since they are signals in a process (TestFaultHandlers). And all CPUs stand at a stop, so
+// handlers never run at the same time.
 func TestConform(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	run(t, v, "insmod /conform.ko")

@@ -20,7 +20,8 @@ func quiet(t testing.TB, v *vm.VM) {
 	}
 }
 
-// A probe of the guest's own comes among the instructions that ours has a copy of: it is not passed by.
+// A probe of the guest's own comes among the instructions that ours has a copy of: it is not passed
+// by.
 func TestGuestsProbeBehind(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	s, _ := openWindow(t, v)
@@ -34,7 +35,7 @@ func TestGuestsProbeBehind(t *testing.T) {
 	}
 	optimized(t, s, 1)
 	const tracing = "cd /sys/kernel/tracing; "
-	run(t, v, "echo 0 >/proc/sys/debug/kprobes-optimization") // what is optimized is put back some time later only
+	run(t, v, "echo 0 >/proc/sys/debug/kprobes-optimization") // optimized probes are put back some time later only
 	defer v.Run("echo 1 >/proc/sys/debug/kprobes-optimization")
 	off := tracing + "echo 0 >events/kprobes/x/enable; echo >kprobe_events"
 	defer v.Run(off)
@@ -55,8 +56,8 @@ func TestGuestsProbeBehind(t *testing.T) {
 	quiet(t, v)
 }
 
-// What is there changes all the time while two CPUs come there: a breakpoint of the stub's and a jump, by turns, with
-// and without a handler of ours. Each pass counts once.
+// The text changes all the time while two CPUs come there: a breakpoint of the stub's and a jump,
+// by turns, with and without a handler of ours. Each pass counts once.
 func TestJumpsComeAndGo(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	s, _ := openWindow(t, v)

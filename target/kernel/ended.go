@@ -6,8 +6,9 @@ import (
 	"kprobe/arch"
 )
 
-// Over tells of stack slots whether nobody comes back to what is there: the stack has been left as far as that, or is no
-// task's any more. While a CPU stands on a stack of another kind than tasks and interrupts have, that is not known.
+// Over tells of stack slots whether no task comes back to them: the stack has been left as far as
+// that, or is no task's any more. While a CPU stands on a stack of another kind than tasks and
+// interrupts have, that is not known.
 func (t *Target) Over() (func(slot arch.Addr) bool, error) {
 	s, err := t.findStacks()
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"kprobe/target/kernel"
 )
 
-// switchesEvents has the kernel switch a trace event on and off itself, while it has work and while it has none, as its own
-// files show.
+// switchesEvents has the kernel switch a trace event on and off itself, while it has work and while
+// it has none, as its own files show.
 func switchesEvents(t *testing.T, v *vm.VM, k *kernel.Target) {
 	t.Helper()
 	all, at, err := k.Kernel().Events()
@@ -73,8 +73,8 @@ func TestSetEvent(t *testing.T) {
 	sane(t, v)
 }
 
-// The trace events that a script has switched on do not stay on when its controller is killed: its guardian has the kernel
-// switch them off, or, where that is killed too, who comes next.
+// The trace events that a script has switched on do not stay on when its controller is killed: its
+// guardian has the kernel switch them off, or, where that is killed too, the next controller does.
 func TestEventsOfAKilledController(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	command := testprog.Command(t, "kprobe/cmd/kprobe")

@@ -11,8 +11,8 @@ import (
 	"kprobe/internal/vm/vmtest"
 )
 
-// worked are functions of the kernel's, and how often the work below calls each.
-// Nobody else does.
+// worked are functions of the kernel's, and the number of times that the work below calls each.
+// Nothing else calls them.
 var worked = []struct {
 	name  string
 	calls uint64

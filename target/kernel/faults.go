@@ -5,9 +5,9 @@ import (
 	"kprobe/target"
 )
 
-// faultEntries are where a CPU of x86-64 comes when an instruction of the kernel's faults, since 5.8: by the number of
-// the trap, and whether the CPU tells more of it by a word on the stack. What has a stack of its own, or is no fault, is
-// not here.
+// faultEntries are the addresses to which a CPU of x86-64 comes when an instruction of the kernel's
+// faults, since 5.8: by the number of the trap, and whether the CPU tells more of it by a word on
+// the stack. Exceptions with a stack of their own, and those that are no fault, are not here.
 var faultEntries = []struct {
 	name string
 	trap int
@@ -19,10 +19,12 @@ var faultEntries = []struct {
 	{"asm_exc_simd_coprocessor_error", 19, false}, {"asm_exc_control_protection", 21, true},
 }
 
-// resumeFlag is RF, which a CPU sets in the flags that it saves at a fault: the instruction will be tried again.
+// resumeFlag is RF, which a CPU sets in the flags that it saves at a fault: the instruction will be
+// tried again.
 const resumeFlag = 1 << 16
 
-// Excepted looks at where the CPU is: at the very first instruction of a handler the other registers are as they were.
+// Excepted looks at where the CPU is: at the very first instruction of a handler the other
+// registers are as they were.
 func (t *Target) Excepted(th target.Thread, r *arch.Regs) (trap int, at arch.Regs, ok bool) {
 	switch t.Arch() {
 	case arch.AMD64:
@@ -58,8 +60,8 @@ func (t *Target) exceptedAMD64(r *arch.Regs) (trap int, at arch.Regs, ok bool) {
 	return 0, at, false
 }
 
-// exceptedARM64: the CPU has put the program counter and the flags into registers of the system's. The number of a trap is
-// the class of the exception.
+// exceptedARM64: the CPU has put the program counter and the flags into registers of the system's.
+// The number of a trap is the class of the exception.
 func (t *Target) exceptedARM64(th target.Thread, r *arch.Regs) (trap int, at arch.Regs, ok bool) {
 	const (
 		ownStack = 0x200 // in the table of handlers: of the kernel's own exceptions, on the stack that it had

@@ -10,9 +10,10 @@ import (
 	"kprobe/internal/vm/vmtest"
 )
 
-// An instruction of the kernel's that faults is told to its fault-handler, with the trap's number and the registers that it had. One that
-// has been dealt with goes on where the handler says, and the kernel is not told; else the kernel's own table mends it. Neither is
-// done, so no post-handler runs.
+// An instruction of the kernel's that faults is told to its fault-handler, with the trap's number
+// and the registers that it had. One that has been dealt with goes on where the handler says, and
+// the kernel is not told; else the kernel's own table mends it. Neither is done, so no post-handler
+// runs.
 func TestFaultHandlers(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	run(t, v, "dmesg -c >/dev/null")
@@ -24,7 +25,7 @@ func TestFaultHandlers(t *testing.T) {
 	nowhere := func(a uint64) bool { return a < 1<<16 }
 	rounds := []bool{false, true}
 	if testing.Short() {
-		rounds = rounds[1:] // what others fault at is not dealt with, even then
+		rounds = rounds[1:] // faults of others are not dealt with, even then
 	}
 	for i, deals := range rounds {
 		dealt := 0
@@ -36,7 +37,7 @@ func TestFaultHandlers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range fixups {
-			// What these functions return is told by registers that are right at the fault.
+			// The results of these functions depend on registers that are right at the fault.
 			if sym, _, ok := k.At(f.Insn); !ok || !strings.HasPrefix(sym.Name, "clear_user_") && !strings.HasPrefix(sym.Name, "copy_user_") && !strings.HasPrefix(sym.Name, "strncpy_from_user") {
 				continue
 			}
@@ -99,8 +100,8 @@ func TestFaultHandlers(t *testing.T) {
 	sane(t, v)
 }
 
-// On arm64, too: the number is the class of the exception. What a handler makes of a fault, here that nothing was written, is all that
-// the kernel learns of it.
+// On arm64, too: the number is the class of the exception. The kernel learns of a fault only the
+// handler's result, here that nothing was written.
 func TestFaultHandlersOfARM64(t *testing.T) {
 	v := vmtest.Shared(t, "arm64")
 	s := open(t, v, v.RAM())

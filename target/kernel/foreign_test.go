@@ -23,7 +23,7 @@ var foreign = []struct {
 	sizes   []int // of the instructions that a function begins with
 	second  int   // where another probe can be
 	inside  uint64
-	comm    string // what is known of the task
+	comm    string // the task's name
 	returns bool
 	opens   string // opens a file by the name in its second argument
 

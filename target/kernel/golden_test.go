@@ -67,7 +67,7 @@ func TestGuestsOwnFiles(t *testing.T) {
 	}
 }
 
-// lines are those of a text in an order that does not depend on a hash.
+// lines are the lines of a text in an order that does not depend on a hash.
 func lines(text string) []string {
 	all := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	slices.Sort(all)

@@ -16,9 +16,10 @@ import (
 	"kprobe/target/gdbremote"
 )
 
-// A stub keeps its breakpoints when its client dies, and the machine stands at the next one. So a guardian
-// process (internal/guardian) is there before the stub is called. When the controller has died, it does what the next
-// client would: it connects, puts back what was left (Dial), and lets the machine go (Close).
+// A stub keeps its breakpoints when its client dies, and the machine stands at the next one. So a
+// guardian process (internal/guardian) is there before the stub is called. When the controller has
+// died, it does what the next client would: it connects, puts back what was left (Dial), and lets
+// the machine go (Close).
 const guardianName = "kprobe-machine-guardian"
 
 func init() {
@@ -57,13 +58,14 @@ type guarded struct {
 	*guardian.Guardian
 	lock *os.File
 	to   record
-	left []byte // the record of somebody who has died, and whose guardian has too
+	left []byte // the record of a controller that has died, and whose guardian has too
 }
 
-// guardianPatience is how long the guardian of one that has died may take.
+// guardianPatience is the time that the guardian of a dead controller may take.
 const guardianPatience = 30 * time.Second
 
-// guardMachine locks a machine and has it guarded. Errors: EBUSY, somebody of this user probes it.
+// guardMachine locks a machine and has it guarded. Errors: EBUSY, another session of this user
+// probes it.
 func guardMachine(address string, o *gdbremote.Options) (*guarded, error) {
 	path, err := machineFile(address, "lock")
 	if err != nil {
@@ -85,7 +87,7 @@ func guardMachine(address string, o *gdbremote.Options) (*guarded, error) {
 	return g, nil
 }
 
-// take takes the lock. Who has it and lives is in the way; the guardian of one that has died is waited for.
+// take takes the lock. A live holder is in the way; the guardian of a dead one is waited for.
 func (g *guarded) take() error {
 	for end := time.Now().Add(guardianPatience); ; time.Sleep(10 * time.Millisecond) {
 		err := unix.Flock(int(g.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -110,7 +112,7 @@ func (g *guarded) start() error {
 	if err != nil {
 		return err
 	}
-	// It has the lock as well: nobody else gets in before it has done its work.
+	// It has the lock as well: no other session gets in before it has done its work.
 	if g.Guardian, err = guardian.Start(guardianName, nil, g.lock); err != nil {
 		return err
 	}
@@ -156,7 +158,8 @@ func (g *guarded) notDialed(failed error) {
 	g.nothing()
 }
 
-// nothing ends what was not begun. What somebody before has left there is left still.
+// nothing ends a guard that was not begun. The record that an earlier controller has left there is
+// left still.
 func (g *guarded) nothing() {
 	g.lock.Truncate(0)
 	g.lock.WriteAt(g.left, 0)

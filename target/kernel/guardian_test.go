@@ -22,8 +22,8 @@ import (
 	"kprobe/target/kernel"
 )
 
-// A controller that is killed at any moment, attaching and leaving included, leaves a machine that goes on by
-// itself, with nothing of ours in its text: nobody connects but its guardian.
+// A controller that is killed at any moment, attaching and leaving included, leaves a machine that
+// goes on by itself, with nothing of ours in its text: only its guardian connects.
 func TestGuardian(t *testing.T) {
 	rounds := 10
 	if os.Getenv("SOAK") != "" {
@@ -85,7 +85,7 @@ func TestGuardian(t *testing.T) {
 	sane(t, v)
 }
 
-// killBoth kills a controller, and its guardian first: what they leave is for the next one.
+// killBoth kills a controller, and its guardian first: the next one has to put all back.
 func killBoth(t testing.TB, controller *exec.Cmd) {
 	t.Helper()
 	guardian := 0
@@ -108,7 +108,7 @@ func killBoth(t testing.TB, controller *exec.Cmd) {
 	}
 }
 
-// known is what is known of a machine's controllers.
+// known is the record of a machine's controllers.
 func known(t testing.TB, v *vm.VM) *kernel.Machine {
 	t.Helper()
 	all, err := kernel.Machines()

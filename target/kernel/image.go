@@ -28,7 +28,7 @@ type image struct {
 	table  *kernel.Table
 	gone   []arch.Range // where no symbol is a variable: since the kernel has started, or ever
 
-	// callers is where the table of callers is; nil where there can be none.
+	// callers finds the table of callers; nil where there can be none.
 	callers func() (kernel.ORC, bool)
 }
 
@@ -41,7 +41,7 @@ func kernelImage(k *kernel.Kernel) image {
 		}
 	}
 	if !k.HasData() {
-		im.gone = append(im.gone, im.bounds) // what is not code only marks where code ends (_etext)
+		im.gone = append(im.gone, im.bounds) // a symbol that is not code only marks the end of code (_etext)
 	}
 	for _, r := range [][2]string{{"__init_begin", "__init_end"}, {"__per_cpu_start", "__per_cpu_end"}} {
 		start, ok1 := t.Addr(r[0])
@@ -53,7 +53,8 @@ func kernelImage(k *kernel.Kernel) image {
 	return im
 }
 
-// cpuImages are the CPUs' own memory, an image for each, with the variables that each CPU has of its own: runqueues.cpu0.
+// cpuImages are the CPUs' own memory, an image for each, with the variables that each CPU has of
+// its own: runqueues.cpu0.
 func (t *Target) cpuImages() (images []image) {
 	cpus, err := t.perCPU()
 	if err != nil {
@@ -72,8 +73,8 @@ func (t *Target) moduleImage(m *kernel.Module) image {
 		callers: func() (kernel.ORC, bool) { return t.kernel.ModuleORC(m) }}
 }
 
-// isGone tells whether a symbol is a variable's that is not there, or not any more: the kernel gives what only its start needs back, and the pattern
-// for the CPUs' own variables with it.
+// isGone tells whether a symbol is a variable's that is not there, or not any more: the kernel
+// gives what only its start needs back, and the pattern for the CPUs' own variables with it.
 func (im image) isGone(s *kernel.Symbol) bool {
 	if s.Code() {
 		return false
@@ -133,7 +134,8 @@ func (t *Target) Realpath(string) string { return "" }
 // IsProgram tells the kernel itself from its modules.
 func (t *Target) IsProgram(m symbol.Mapping) bool { return m.Path == vmlinux }
 
-// memoryFile is a file of which the parts behind its head are memory: they are read when they are wanted.
+// memoryFile is a file of which the parts behind its head are memory: they are read when they are
+// wanted.
 type memoryFile struct {
 	head  []byte
 	parts []part
@@ -170,8 +172,8 @@ func (f memoryFile) ReadAt(p []byte, off int64) (n int, err error) {
 
 func (memoryFile) Close() error { return nil }
 
-// file writes the image's headers and symbols as an ELF file, whose one segment
-// stands for memory: its bytes are not in the file. The caller appends the bytes of orc's two arrays, in their order.
+// file writes the image's headers and symbols as an ELF file, whose one segment stands for memory:
+// its bytes are not in the file. The caller appends the bytes of orc's two arrays, in their order.
 func (im image) file(a *arch.Arch, orc kernel.ORC) []byte {
 	const (
 		ehSize, phSize, shSize, symSize = 64, 56, 64, 24

@@ -63,8 +63,8 @@ func text(t testing.TB, k *kernel.Target) []byte {
 	return all
 }
 
-// sameText makes sure that the text is what it was, but for what the kernel itself switches over: jump
-// labels and static calls, at any time.
+// sameText makes sure that the text is as before, but for places that the kernel itself switches
+// over: jump labels and static calls, at any time.
 func sameText(t testing.TB, k *kernel.Target, before []byte) {
 	t.Helper()
 	now := text(t, k)
@@ -107,8 +107,8 @@ func counters(t testing.TB, s *kprobe.Session, functions ...string) []*kprobe.Kp
 	return ps
 }
 
-// optimized waits until so many probes are jumps. What tasks are in the way of, or
-// the kernel itself, is tried again, so it takes its time.
+// optimized waits until so many probes are jumps. A jump that tasks are in the way of, or the
+// kernel itself, is tried again, so it takes its time.
 func optimized(t testing.TB, s *kprobe.Session, want int) {
 	t.Helper()
 	testprog.UntilNil(t, "probes are jumps", testprog.Here, func() error {
@@ -256,8 +256,8 @@ func TestCountThousand(t *testing.T) {
 	}
 }
 
-// Events that are recorded in the guest have what the guest's own tracer says of the same
-// calls: task, CPU, time and registers. Those of a stop fit in between.
+// Events that are recorded in the guest equal those of the guest's own tracer for the same calls:
+// task, CPU, time and registers. Those of a stop fit in between.
 func TestTraceInside(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	s, _ := openWindow(t, v)

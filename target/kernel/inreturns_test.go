@@ -100,8 +100,9 @@ func TestReturnsCount(t *testing.T) {
 	}
 }
 
-// What functions return, and what they were called with, recorded at their returns without a stop of the machine, is what the guest's own probes on their
-// callers record in the same run: task by task, in order, on two CPUs, where the functions sleep too.
+// Results of functions, and the arguments that they were called with, are recorded at their returns
+// without a stop of the machine. They equal the records of the guest's own probes on their callers
+// in the same run: task by task, in order, on two CPUs, where the functions sleep too.
 func TestReturnsRecorded(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	run(t, v, "dmesg -c >/dev/null")
@@ -195,7 +196,7 @@ func TestReturnsRecorded(t *testing.T) {
 	sane(t, v)
 }
 
-// What is in a row of TestReturnsWhileTheySleep's books.
+// The columns of a row of TestReturnsWhileTheySleep's books.
 const (
 	bookEntered = iota
 	bookSame    // returns to which the private data of their own calls came
@@ -204,7 +205,8 @@ const (
 	bookColumns
 )
 
-// Tasks sleep in a function while its return probes are limited, vetoed, disabled, enabled and removed.
+// Tasks sleep in a function while its return probes are limited, vetoed, disabled, enabled and
+// removed.
 func TestReturnsWhileTheySleep(t *testing.T) {
 	const function = "pipe_read"
 	v := vmtest.Shared(t, "amd64")
@@ -333,7 +335,7 @@ func TestReturnsWhileTheySleep(t *testing.T) {
 	sane(t, v)
 }
 
-// A task that ends inside of a function gives its instance back, if somebody lacks it.
+// A task that ends inside of a function gives its instance back, if another task lacks it.
 func TestReturnsOfTheDead(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	s, _ := openCounting(t, v)
@@ -365,8 +367,8 @@ func TestReturnsOfTheDead(t *testing.T) {
 	}
 }
 
-// A controller that is killed while tasks sleep in functions whose returns it records in the guest: they come back, with
-// its jumps and without.
+// A controller that is killed while tasks sleep in functions whose returns it records in the guest:
+// they come back, with its jumps and without.
 func TestReturnsOfTheKilled(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	memory := memoryOf(t, v)
@@ -433,7 +435,7 @@ func TestReturnsCovered(t *testing.T) {
 	rnd.Shuffle(len(sites), func(i, j int) { sites[i], sites[j] = sites[j], sites[i] })
 	const most = 300
 	n, served := 0, 0
-	others := make(map[arch.Addr]bool) // what a function begins with may be the kernel's to change for another cause, too
+	others := make(map[arch.Addr]bool) // the beginning of a function may be the kernel's to change for another cause, too
 	for _, site := range sites {
 		others[site.Addr] = others[site.Addr] || site.Owner != symbols.Ftrace
 	}

@@ -12,8 +12,8 @@ import (
 	"kprobe/symbol/kernel"
 )
 
-// The journal is the end of the window: what of the kernel's text is not its own, and how
-// it was, and which entries of its page tables are ours. Who comes after a controller
+// The journal is the end of the window: the pieces of the kernel's text that are not its own, the
+// bytes that they had, and the entries of its page tables that are ours. The controller after one
 // that was killed finds it there, since the device's memory lives as long as the guest.
 //
 //	0   magic
@@ -24,7 +24,7 @@ import (
 //	64  records of 64 bytes: u64 address, a multiple of 16, 0 for a free record;
 //	    16 bytes of text as they were, and twice as they may be now. Those that are the
 //	    same three times are not ours: the kernel may have changed them since.
-//	    u64 of which module's text it is: see moduleOf
+//	    u64 the module that the text belongs to: see moduleOf
 const (
 	journalMagic = "kprobe\x00\x02"
 	journalBoot  = 32 // where the identity is
@@ -80,7 +80,8 @@ func (j *journal) intend(addr arch.Addr, module uint64, have, want []byte) error
 	return nil
 }
 
-// moduleOf tells a module that is loaded from others, and from those that come to the same place later: 0 for the kernel's own text.
+// moduleOf tells a module that is loaded from others, and from those that come to the same place
+// later: 0 for the kernel's own text.
 func (t *Target) moduleOf(addr arch.Addr) uint64 {
 	for _, m := range t.kernel.Modules() {
 		if m.Text.Contains(addr) {
@@ -97,7 +98,7 @@ func pieces(r []byte) (old, was, is []byte) {
 	return r[8 : 8+granule], r[8+granule : 8+2*granule], r[8+2*granule : 8+3*granule]
 }
 
-// settle tells that a piece was written. What has nothing of ours any more is forgotten.
+// settle tells that a piece was written. A piece that has nothing of ours any more is forgotten.
 func (j *journal) settle(addr arch.Addr) {
 	at, ok := j.records[addr]
 	if !ok {
@@ -168,8 +169,8 @@ func (t *Target) recover() error {
 	if _, _, err := t.kernel.Update(); err != nil && !errors.Is(err, kernel.ErrNoModules) { // for moduleOf
 		return err
 	}
-	// The way from traps to detours goes last: of a trap that is still there, or that a CPU has just executed,
-	// the kernel knows nothing.
+	// The way from traps to detours goes last: of a trap that is still there, or that a CPU has
+	// just executed, the kernel knows nothing.
 	handler := t.function(trapHandler)
 	err := t.putBack(func(r arch.Range) bool { return r.Start >= handler.End || r.End <= handler.Start })
 	if err == nil && t.window.journal.has(handler) {
@@ -193,7 +194,7 @@ func (t *Target) recover() error {
 	return nil
 }
 
-// has tells whether a journal that is somebody else's knows of text in a range.
+// has tells whether another controller's journal knows of text in a range.
 func (j *journal) has(r arch.Range) bool {
 	for at := recordSize; at < len(j.b); at += recordSize {
 		if addr := arch.Addr(binary.LittleEndian.Uint64(j.b[at:])); addr != 0 && addr+granule > r.Start && addr < r.End {
@@ -214,7 +215,7 @@ func (t *Target) putBack(asked func(arch.Range) bool) error {
 			continue
 		}
 		if module := binary.LittleEndian.Uint64(r[recordSize-8:]); module != 0 && module != t.moduleOf(addr) {
-			binary.LittleEndian.PutUint64(r, 0) // it has been unloaded since, and what is there is somebody else's
+			binary.LittleEndian.PutUint64(r, 0) // it has been unloaded since, and other text is there
 			continue
 		}
 		old, was, is := pieces(r)
@@ -243,8 +244,8 @@ func (t *Target) putBack(asked func(arch.Range) bool) error {
 	return errors.Join(errs...)
 }
 
-// unmapLeft takes the window out of the page tables that a controller left there. Nothing
-// leads to it any more, but somebody may be on his way out.
+// unmapLeft takes the window out of the page tables that a controller left there. Nothing leads to
+// it any more, but a task may be on its way out.
 func (t *Target) unmapLeft() error {
 	start, end, ok := t.leftWindow()
 	if !ok {
@@ -261,7 +262,7 @@ func (t *Target) unmapLeft() error {
 	return t.Target.WriteAt(arch.Addr(binary.LittleEndian.Uint64(j[8:])), make([]byte, 8*(end-start)/entrySize))
 }
 
-// leftWindow is where the window is that a controller left in the page tables.
+// leftWindow is the range of the window that a controller left in the page tables.
 func (t *Target) leftWindow() (start, end arch.Addr, ok bool) {
 	j := t.window.journal.b
 	table, first := arch.Addr(binary.LittleEndian.Uint64(j[8:])), binary.LittleEndian.Uint64(j[16:])

@@ -7,7 +7,8 @@ import (
 	"kprobe/arch"
 )
 
-// What is the kernel's own beside a byte of ours may change while ours is there: it is not taken for ours then.
+// The kernel's own byte beside a byte of ours may change while ours is there: it is not taken for
+// ours then.
 func TestJournalKnowsItsBytes(t *testing.T) {
 	j := journal{b: make([]byte, journalSize)}
 	j.begin(boot{}, 0, 0, 0)

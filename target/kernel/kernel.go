@@ -1,20 +1,19 @@
-// Package kernel is a live Linux kernel as a target: a machine behind a GDB stub
-// (target/gdbremote) that its own tables describe (symbol/kernel). The kernel and its
-// modules are what is mapped, their symbols the files, CPUs the threads. No help
-// of the guest is needed. Breakpoints are the stub's: they change none of its bytes.
-// A machine that is reset is not the target any more (boot.go).
+// Package kernel is a live Linux kernel as a target: a machine behind a GDB stub (target/gdbremote)
+// that its own tables describe (symbol/kernel). The kernel and its modules are the mappings, their
+// symbols the files, CPUs the threads. No help of the guest is needed. Breakpoints are the stub's:
+// they change none of its bytes. A machine that is reset is not the target any more (boot.go).
 //
 // Where the guest has a device whose memory we share, code of ours can run in it, next to
 // the kernel's:
 //
 //	window.go    the memory, and how it comes next to the kernel
-//	rewrite.go   who else writes text, and how he is let
+//	rewrite.go   the others that write text, and how they are let
 //	resting.go   where tasks rest, so that nothing is changed under them
 //	traps.go     where trap instructions come to
-//	journal.go   what the next one puts back if we are killed
+//	journal.go   notes by which the next controller restores the text if we are killed
 //	settle.go    letting it run until something holds
 //	clock.go     the kernel's time
-//	ask.go       what the kernel does itself when we ask for it
+//	ask.go       things that the kernel does itself when we ask for them
 package kernel
 
 import (
@@ -61,15 +60,15 @@ type Target struct {
 	blocked []arch.Blocked
 }
 
-// Dial connects to the stub of a machine and finds the kernel in its memory: in
-// the file that holds it (Options.RAM), else through the stub, which takes
-// seconds. Options.Symbols are taken instead, if they prove to be this kernel's. The guest stands meanwhile, until Wait is called first.
+// Dial connects to the stub of a machine and finds the kernel in its memory: in the file that holds
+// it (Options.RAM), else through the stub, which takes seconds. Options.Symbols are taken instead,
+// if they prove to be this kernel's. The guest stands meanwhile, until Wait is called first.
 //
 // From here to Close a guardian process watches: should this one be killed, it
 // puts back what is left and lets the machine go.
 //
-// Errors: as gdbremote.Dial, the machine goes on unless they are gdbremote.ErrStands; no kernel is found; EBUSY, another process of
-// this user probes it.
+// Errors: as gdbremote.Dial, the machine goes on unless they are gdbremote.ErrStands; no kernel is
+// found; EBUSY, another process of this user probes it.
 func Dial(address string, o *gdbremote.Options) (*Target, error) {
 	if o == nil {
 		o = &gdbremote.Options{}
@@ -90,7 +89,7 @@ func Dial(address string, o *gdbremote.Options) (*Target, error) {
 // dial is Dial without a guardian. Where it fails the machine goes on, if it can (mayGoOn).
 func dial(address string, o *gdbremote.Options) (*Target, error) {
 	fail := func(err error) error { return fmt.Errorf("kernel behind %s: %w", address, err) }
-	w, err := openWindow(o.Window) // what is named is looked at before the machine is stopped for it
+	w, err := openWindow(o.Window) // the named files are looked at before the machine is stopped
 	if err == nil {
 		err = readable(o.Symbols)
 	}
@@ -117,8 +116,9 @@ func dial(address string, o *gdbremote.Options) (*Target, error) {
 	return nil, errors.Join(err, t.Close())
 }
 
-// mayGoOn tells whether a machine may go on when Dial fails: not one with return addresses that somebody else has swapped,
-// whose breakpoints are no more. Where its memory was searched and no kernel runs, a reset took them all.
+// mayGoOn tells whether a machine may go on when Dial fails: not one with return addresses that
+// another controller has swapped, whose breakpoints are no more. Where its memory was searched and
+// no kernel runs, a reset took them all.
 func (t *Target) mayGoOn() bool {
 	_, err := os.Stat(t.swaps.path)
 	return err != nil || t.ram != nil && t.kernel == nil
@@ -144,8 +144,8 @@ func readable(path string) error {
 	return err
 }
 
-// moves are where a machine's kernels lie, wherever they move themselves: of x86-64
-// by the least alignment that they can be built with (CONFIG_PHYSICAL_ALIGN).
+// moves are the places of machines' kernels, wherever they move themselves: of x86-64 by the least
+// alignment that they can be built with (CONFIG_PHYSICAL_ALIGN).
 var moves = map[string]*kernel.Moves{
 	"amd64": {Start: 0xffff_ffff_8000_0000, End: 0xffff_ffff_c000_0000, Step: 2 << 20},
 }
@@ -219,11 +219,10 @@ func (t *Target) findInRAM(path string) (running *kernel.Found, err error) {
 	return kernel.FindRunning(t.ram, st.Size(), t.Arch(), t.Target)
 }
 
-// Place is where it is.
+// Place is the target's address.
 func (t *Target) Place() string { return t.place }
 
-// Kernel is what is known of the kernel. The guest runs on: ask Update for what
-// has changed.
+// Kernel has the facts about the kernel. The guest runs on: ask Update for changes.
 func (t *Target) Kernel() *kernel.Kernel { return t.kernel }
 
 // ReadAt fills p from addr, whole or with an error. The kernel's own memory is
@@ -287,8 +286,9 @@ func (t *Target) Unreturnable(at arch.Addr) string {
 	return ""
 }
 
-// Unreplaceable says why the function at an address must not be given a result without being run: as the kernel has
-// it for its own programs, unless the caller wants to be asked nothing (Options.OverrideAny).
+// Unreplaceable says why the function at an address must not be given a result without being run:
+// as the kernel has it for its own programs, unless the caller wants to be asked nothing
+// (Options.OverrideAny).
 func (t *Target) Unreplaceable(at arch.Addr) string {
 	if t.overrideAny {
 		return ""

@@ -36,8 +36,9 @@ func TestMain(m *testing.M) {
 	vmtest.Main(m)
 }
 
-// canTrap tells a guest where traps can be served inside. Where 4 bytes of a kernel's text are by chance an address behind the beginning of its own
-// handler of traps, no jump may stand there (symbol/kernel, Leads), and probes stop instead: so it was in two boots of 13.
+// canTrap tells a guest where traps can be served inside. Where 4 bytes of a kernel's text are by
+// chance an address behind the beginning of its own handler of traps, no jump may stand there
+// (symbol/kernel, Leads), and probes stop instead: so it was in two boots of 13.
 func canTrap(t testing.TB, v *vm.VM) bool {
 	t.Helper()
 	k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM(), Window: v.Window()})

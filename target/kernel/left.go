@@ -17,8 +17,9 @@ import (
 	"kprobe/target/gdbremote"
 )
 
-// record is what the lock of a machine holds: who probes it, and how it is found. It is gone when all is put back, so a record
-// whose lock nobody has is of a controller that died, as its guardian did.
+// record is the content of a machine's lock: the controller that probes it, and the way to the
+// machine. It is gone when all is put back. So a record whose lock is free is of a controller that
+// died, as its guardian did.
 type record struct {
 	Controller int    // its pid; 0 if it lives, but left the rest to its guardian
 	Start      uint64 // clock ticks since boot: with the pid it names the process for good
@@ -43,7 +44,7 @@ func recordOf(address string, o *gdbremote.Options) record {
 	return r
 }
 
-// options are those that Dial was given.
+// options are the options that Dial was given.
 func (r record) options() *gdbremote.Options {
 	all := arch.All()
 	if i := slices.IndexFunc(all, func(a *arch.Arch) bool { return a.Name == r.Machine }); i >= 0 {
@@ -76,8 +77,8 @@ func readRecord(path string) (r record, err error) {
 	return r, err
 }
 
-// Gone tells of an error of Dial's, or of Recover's, that there is no stub any more, and so no machine. A file that is not there is
-// another thing.
+// Gone tells of an error of Dial's, or of Recover's, that there is no stub any more, and so no
+// machine. A file that is not there is another thing.
 func Gone(err error) bool {
 	var call *net.OpError
 	return errors.As(err, &call) && (errors.Is(call, fs.ErrNotExist) || errors.Is(call, syscall.ECONNREFUSED))
@@ -115,8 +116,8 @@ func Machines() ([]Machine, error) {
 	return all, err
 }
 
-// Recover does for a machine what its guardian would have done: it puts back what is left, and lets it go. Errors: as Dial; Gone
-// tells of one that there is no machine any more.
+// Recover does for a machine what its guardian would have done: it puts back what is left, and lets
+// it go. Errors: as Dial; Gone tells of one that there is no machine any more.
 func (m Machine) Recover() error {
 	if m.Stands {
 		return m.letGo()
@@ -128,7 +129,8 @@ func (m Machine) Recover() error {
 	return t.Close()
 }
 
-// letGo lets a machine go on that nothing is left in. To be let go it need not be one that can be probed.
+// letGo lets a machine go on that nothing is left in. To be let go it need not be one that can be
+// probed.
 func (m Machine) letGo() error {
 	o := &gdbremote.Options{Arch: m.record.options().Arch}
 	g, err := guardMachine(m.Address, o)

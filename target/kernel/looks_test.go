@@ -10,8 +10,9 @@ import (
 	"kprobe/internal/vm/vmtest"
 )
 
-// Each place of a kernel is looked at once until it is a trap that is led to its detour: a probe's, a return probe's
-// entry and each of its exits, and the place of the gate, which is asked for first in whether there can be one.
+// Each place of a kernel is looked at once until it is a trap that is led to its detour: a probe's,
+// a return probe's entry and each of its exits, and the place of the gate, which is asked for first
+// in whether there can be one.
 func TestEachPlaceIsAnalysedOnce(t *testing.T) {
 	m, err := machine.Of(arch.AMD64)
 	if err != nil {

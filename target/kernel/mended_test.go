@@ -12,8 +12,9 @@ import (
 	"kprobe/trace"
 )
 
-// Where the kernel mends a fault by the instruction's address, that must fault nowhere else: such a place can be
-// counted, by a stop, and no program runs there. One that repeats is one hit, however often it is stepped.
+// Where the kernel mends a fault by the instruction's address, that must fault nowhere else: such a
+// place can be counted, by a stop, and no program runs there. One that repeats is one hit, however
+// often it is stepped.
 func TestMendedFaults(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	if out := run(t, v, "ktraps faults 3"); strings.TrimSpace(out) != "21" {
@@ -36,7 +37,7 @@ func TestMendedFaults(t *testing.T) {
 		case strings.HasPrefix(sym.Name, "clear_user_"):
 			zeros = kp
 		case testing.Short() && strings.HasPrefix(sym.Name, "copy_user_"):
-			continue // what every call of the guest's runs, with a stop each
+			continue // functions that every call of the guest's runs, with a stop each
 		case sym.Name != "read_zero" && !strings.HasPrefix(sym.Name, "copy_user_") && !strings.HasPrefix(sym.Name, "strncpy_from_user"):
 			continue
 		}

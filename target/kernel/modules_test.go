@@ -59,7 +59,7 @@ func TestModuleComesAndGoes(t *testing.T) {
 				t.Errorf("%s: %d hits after %d rounds", turns[i].SymbolName, p.Hits(), round+1)
 			}
 		}
-		// What is gone stays gone, as in the kernel: new probes wait for the next.
+		// A probe that is gone stays gone, as in the kernel: new probes wait for the next module.
 		if err := s.Unregister(kp, rp); err != nil {
 			t.Fatal(err)
 		}
@@ -83,8 +83,9 @@ func listText(s *kprobe.Session) string {
 	return b.String()
 }
 
-// A module's functions count without a stop, returns too, as long as it is loaded: to the end of its very last function. What
-// stands in its text is out when its memory is freed, so what comes to the same place is not touched.
+// A module's functions count without a stop, returns too, as long as it is loaded: to the end of
+// its very last function. Our bytes are out of its text when its memory is freed, so the code that
+// comes to the same place is not touched.
 func TestModuleInside(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	run(t, v, "dmesg -c >/dev/null")
@@ -150,7 +151,7 @@ func TestModuleInside(t *testing.T) {
 		if err := s.Unregister(probes[0], probes[1], probes[2], rp); err != nil {
 			t.Fatal(err)
 		}
-		// The same place, and nobody probes it.
+		// The same place, without probes.
 		run(t, v, "insmod /conform.ko")
 		if got := run(t, v, work); got != want {
 			t.Errorf("after probes %q, before %q", got, want)
@@ -174,8 +175,9 @@ func optimizedAny(s *kprobe.Session) bool {
 	return false
 }
 
-// A controller that was killed has left its text in a module, which works, and comes out when the next one looks; but not where the module has
-// been unloaded since, and another one is in its place.
+// A controller that was killed has left its text in a module, which works, and comes out when the
+// next one looks; but not where the module has been unloaded since, and another one is in its
+// place.
 func TestModuleOfOneThatWasKilled(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	const parameter = "/sys/module/conform/parameters/round"
@@ -219,7 +221,7 @@ func TestModuleOfOneThatWasKilled(t *testing.T) {
 		if got := run(t, v, work); got != want {
 			t.Errorf("left alone: %q, want %q", got, want)
 		}
-		if unloaded { // somebody who knows of nothing takes the stub's breakpoints out: nobody is told of the module
+		if unloaded { // another client that knows of nothing takes the stub's breakpoints out: the module is not noticed
 			g, err := gdbremote.Dial(v.Stub(), nil)
 			if err != nil {
 				t.Fatal(err)

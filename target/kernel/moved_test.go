@@ -8,9 +8,9 @@ import (
 	"kprobe/internal/vm/vmtest"
 )
 
-// Jumps over several instructions, behind functions' entries that are run through on two CPUs all the
-// time: they count what jumps at the entries count, the guest's work comes out as ever, and
-// its text is as before.
+// Jumps over several instructions, behind functions' entries that are run through on two CPUs all
+// the time: they count what jumps at the entries count, the guest's work comes out as ever, and its
+// text is as before.
 func TestCountMoved(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	s, k := openWindow(t, v)
@@ -57,7 +57,7 @@ func TestCountMoved(t *testing.T) {
 	if hits < 4*5000 {
 		t.Errorf("%d hits", hits)
 	}
-	// One by one they go and come again, while nobody knows what runs.
+	// One by one they go and come again, at any moment of the work.
 	done := make(chan error)
 	go func() {
 		for _, p := range behind[:3] {

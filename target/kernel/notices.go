@@ -11,12 +11,12 @@ import (
 // notices are breakpoints of our own, on functions that the kernel passes when
 // something happens that the engine must know: a stop there is told by its kind.
 type notices struct {
-	begun  bool // those that there are in any case
+	begun  bool // the breakpoints that there are in any case
 	kinds  map[arch.Addr]target.StopKind
 	theirs map[arch.Addr]bool          // the engine's breakpoints at the same places
 	turned map[arch.Addr]string        // modules by their struct: the last of turns that they came to while we were there
-	held   map[target.Thread]arch.Addr // who was told of, and stands there
-	told   map[target.Thread]bool      // who is to be told of again, as a trap
+	held   map[target.Thread]arch.Addr // threads that were reported, and where they stand
+	told   map[target.Thread]bool      // threads that are to be reported again, as a trap
 }
 
 // begins and frees are the two of turns. Their argument is the struct module.
@@ -87,7 +87,8 @@ func (t *Target) Freeze() ([]target.Stop, error) {
 	return stops, err
 }
 
-// noticed tells a stop at a breakpoint of ours as what it means; served is one that concerns nobody else.
+// noticed gives a stop at a breakpoint of ours its meaning; served tells that it concerns no other
+// part.
 func (t *Target) noticed(st target.Stop) (_ target.Stop, served bool, err error) {
 	n := &t.notices
 	if st.Kind != target.StopTrap || len(n.kinds) == 0 {
@@ -131,7 +132,8 @@ func (t *Target) turn(at, module arch.Addr) {
 	}
 }
 
-// leaving tells whether a module is about to be freed. Its code may run until then, though it is being unloaded. mu is held.
+// leaving tells whether a module is about to be freed. Its code may run until then, though it is
+// being unloaded. mu is held.
 func (t *Target) leaving(m *kernel.Module) bool {
 	if _, told := t.kernel.Table().Addr(frees); !told {
 		return m.State == kernel.Going

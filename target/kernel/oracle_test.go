@@ -173,8 +173,8 @@ func choose(t testing.TB, v *vm.VM, k *target.Target, n int, rnd *rand.Rand) []s
 	return chosen
 }
 
-// column finds what is compared in a line of the trace file: not its flags, which
-// we do not have, its time, and the task's name, which is that of the task's end.
+// column finds the parts of a line of the trace file that are compared: not its flags, which we do
+// not have, its time, and the task's name, which is that of the task's end.
 var column = regexp.MustCompile(`^\s*\S+-(\d+)\s+(\[\d+\]) \S+ +[\d.]+: (\w+): (.*)$`)
 
 // Two return probes on a call: where it goes back to is, for the guest's, where
@@ -199,10 +199,10 @@ func byEvent(t testing.TB, lines []string) map[stream][]string {
 	return out
 }
 
-// The guest's own kprobes are the oracle. Of functions chosen at random, entry and
-// return are probed by the guest and by us in the same run of the same work, and
-// each line is the same: task, CPU, place, every register, return value. What comes
-// first to a function's entry is our breakpoint, then the guest's call.
+// The guest's own kprobes are the oracle. Of functions chosen at random, entry and return are
+// probed by the guest and by us in the same run of the same work, and each line is the same: task,
+// CPU, place, every register, return value. At a function's entry our breakpoint comes first, then
+// the guest's call.
 func TestOracle(t *testing.T) {
 	n := 200
 	if testing.Short() {
@@ -211,8 +211,8 @@ func TestOracle(t *testing.T) {
 	oracle(t, n, func(t testing.TB, v *vm.VM) *kprobe.Session { return open(t, v, v.RAM()) })
 }
 
-// The same where returns are recorded by programs, at the functions' exits. At their entries the guest's own
-// probes are in the way of jumps.
+// The same where returns are recorded by programs, at the functions' exits. At their entries the
+// guest's own probes are in the way of jumps.
 func TestOracleInside(t *testing.T) {
 	n := 50
 	if testing.Short() {

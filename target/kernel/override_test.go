@@ -18,7 +18,8 @@ import (
 	"kprobe/target/kernel"
 )
 
-// openOverriding is openCounting for programs that may override any function, or the listed ones only.
+// openOverriding is openCounting for programs that may override any function, or the listed ones
+// only.
 func openOverriding(t testing.TB, v *vm.VM, unlisted bool) (*kprobe.Session, *counting) {
 	t.Helper()
 	k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM(), Window: v.Window(), OverrideAny: unlisted})
@@ -39,7 +40,8 @@ func openOverriding(t testing.TB, v *vm.VM, unlisted bool) (*kprobe.Session, *co
 	return s, c
 }
 
-// deny loads a program that overrides whatever function a task of a name of less than four letters calls, with -EPERM.
+// deny loads a program that overrides whatever function a task of a name of less than four letters
+// calls, with -EPERM.
 func deny(t testing.TB, s *kprobe.Session, comm string) *kprobe.Program {
 	t.Helper()
 	insns, err := bpftest.Assemble(fmt.Sprintf(`r6 = r1; *(u64 *)(r10 -16) = 0; *(u64 *)(r10 -8) = 0; r1 = r10; r1 += -16; r2 = 16; call get_current_comm;
@@ -59,8 +61,9 @@ func deny(t testing.TB, s *kprobe.Session, comm string) *kprobe.Program {
 	return p
 }
 
-// A program gives a result in place of a kernel's function, which is not run: by a trap that the guest takes, by a jump, and
-// after a stop. Who is not meant has the function's own, and so have all when the probe has gone.
+// A program gives a result in place of a kernel's function, which is not run: by a trap that the
+// guest takes, by a jump, and after a stop. Tasks that are not meant get the function's own result,
+// and so do all when the probe has gone.
 func TestOverride(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	run(t, v, "dmesg -c >/dev/null")
@@ -109,7 +112,8 @@ func TestOverride(t *testing.T) {
 	optimizedProbes(t, s)
 	check("a jump", true, true, false, p)
 
-	// What the function does next is for others only; its returns, of those who ran it.
+	// The function's next instruction runs for others only; its returns are those of tasks that ran
+	// it.
 	behind := &kprobe.Kprobe{SymbolName: inner, Program: kprobe.CountOnly}
 	own, denied := 0, 0
 	rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: f}, Handler: func(_ *kprobe.KretprobeInstance, r *kprobe.Regs) int {

@@ -23,13 +23,12 @@ func (t *Target) Bind(sp *spec.Spec, at symbol.Loc) ([]spec.Arg, error) {
 	return types.Bind(sp, at.Func.Name, at.Off)
 }
 
-// Reserved tells why an instruction that begins at addr must be left alone: as in
-// the kernel (check_kprobe_address_safe), because somebody rewrites it whenever he
-// pleases, and what was displaced would be what he wrote before. A function's entry
-// that ftrace has is not refused: it is a NOP, or a call that the guest asked for.
-//
-// Where the kernel's symbols are of functions only this cannot be known, and is not
-// refused: behind a stub the text stays as it is, so nothing is overwritten.
+// Reserved tells why an instruction that begins at addr must be left alone. As in the kernel
+// (check_kprobe_address_safe), it is because its owner rewrites it at any time, and a displaced
+// instruction would be an earlier one. A function's entry that ftrace has is not refused: it is a
+// NOP, or a call that the guest asked for. Where the kernel's symbols are of functions only this
+// cannot be known, and is not refused: behind a stub the text stays as it is, so nothing is
+// overwritten.
 func (t *Target) Reserved(addr arch.Addr) (syscall.Errno, string) {
 	t.mu.Lock()
 	blocked := t.blocked
@@ -57,9 +56,9 @@ func (t *Target) Reserved(addr arch.Addr) (syscall.Errno, string) {
 	return 0, ""
 }
 
-// OwnTrap tells a trap instruction of the kernel's own from one that somebody has
-// put there: its text has some behind returns and jumps, where nothing may run into,
-// and who else writes there is known. Who of a breakpoint is not, is somebody else.
+// OwnTrap tells a trap instruction of the kernel's own from one that was put there. The kernel's
+// text has some behind returns and jumps, where nothing may run into. The writers of text are
+// known. So a trap at a place without a writer is the kernel's own.
 func (t *Target) OwnTrap(addr arch.Addr) bool {
 	sites, err := t.kernel.Foreign(addr, addr+1)
 	return err == nil && len(sites) == 0

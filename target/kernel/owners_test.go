@@ -17,8 +17,8 @@ import (
 	"kprobe/trace"
 )
 
-// What the kernel rewrites is refused, with its name and the errno that the
-// guest's own kprobes have; functions' entries are not, though ftrace has them.
+// Text that the kernel rewrites is refused, with its owner's name and the errno that the guest's
+// own kprobes have; functions' entries are not, though ftrace has them.
 func TestReserved(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	s := open(t, v, v.RAM())
@@ -60,7 +60,7 @@ func TestReserved(t *testing.T) {
 			t.Errorf("no %s was tried", o)
 		}
 	}
-	// What a compiler split off a function that is on the list is on none.
+	// A part that a compiler split off a function that is on the list is on none.
 	split := 0
 	for _, sym := range k.Table().Symbols() {
 		base, isCold := strings.CutSuffix(sym.Name, ".cold")
@@ -79,7 +79,7 @@ func TestReserved(t *testing.T) {
 	if split == 0 {
 		t.Error("no function on the list was split")
 	}
-	// The guest probes itself: what is there is its own.
+	// The guest probes itself: the trap there is its own.
 	run(t, v, "echo 'p:x vfs_write+5' >"+events+" && echo 1 >/sys/kernel/tracing/events/kprobes/x/enable")
 	err = s.RegisterKprobe(&kprobe.Kprobe{SymbolName: "vfs_write", Offset: 5})
 	if !errors.Is(err, syscall.EBUSY) {

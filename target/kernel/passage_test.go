@@ -9,8 +9,9 @@ import (
 	"kprobe/internal/vm/vmtest"
 )
 
-// Beside a call of ftrace's at the same entry, be it for the guest's own probes or its tracer, programs miss no call and no return, on two
-// CPUs at once, and the guest's own miss none either. The probes are there first: the call comes in the place of what their detour knows.
+// Beside a call of ftrace's at the same entry, be it for the guest's own probes or its tracer,
+// programs miss no call and no return, on two CPUs at once, and the guest's own miss none either.
+// The probes are there first: the call comes in the place of what their detour knows.
 func TestCallOfFtraceAtTheSameEntry(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	run(t, v, "dmesg -c >/dev/null")

@@ -13,9 +13,9 @@ import (
 	"kprobe/trace"
 )
 
-// Memory is read in the guest, without a stop: what the guest's own probes read of the same calls, and where
-// there is no memory a fault is told, not taken. The guest's work on two CPUs comes out as
-// ever.
+// Memory is read in the guest, without a stop: the same values as the guest's own probes read of
+// the same calls. Where there is no memory a fault is told, not taken. The guest's work on two CPUs
+// comes out as ever.
 func TestReadsInside(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	s, _ := openWindow(t, v)
@@ -54,7 +54,8 @@ func TestReadsInside(t *testing.T) {
 	if err := tr.Add(
 		"p:o do_sys_openat2 name=+0(%si):ustring",
 		"p:d vfs_open name=path->dentry->d_name.name:string",
-		// A page that no task has, nobody's half of the address space, both ends of the kernel's; and of the user's buffer, zeros.
+		// A page that no task has, the unused half of the address space, both ends of the kernel's;
+		// and of the user's buffer, zeros.
 		"p:b write_null +0(%dx):x64 +0x1000000000000000(%si):string @0x8000000000000000:x8 @0xfffffffffffff000:string +0(%si):x8",
 	); err != nil {
 		t.Fatal(err)

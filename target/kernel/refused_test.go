@@ -74,7 +74,8 @@ func TestRefusalLetsGo(t *testing.T) {
 	run(t, v, "true")
 }
 
-// A machine whose stub hears nobody, since it has another client, may stand later for a call that was given up. That is known, and mended.
+// A machine whose stub hears no second client, since it has another one, may stand later for a call
+// that was given up. That is known, and mended.
 func TestRefusalThatNobodyHeard(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	g, err := gdbremote.Dial(v.Stub(), nil)
@@ -105,8 +106,8 @@ func TestRefusalThatNobodyHeard(t *testing.T) {
 	run(t, v, "true")
 }
 
-// A machine in which return addresses are swapped does not go on before they are back: nothing but the breakpoints that a greeting
-// takes out would stop it where they lead to.
+// A machine in which return addresses are swapped does not go on before they are back: nothing but
+// the breakpoints that a greeting takes out would stop it where they lead to.
 func TestRefusalOfOneThatMustNotGoOn(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	cmd := exec.Command(testprog.Command(t, "kprobe/cmd/kprobe"), "trace", "-k", v.Stub(), "--ram", v.RAM(), "--no-summary", "r:woke pipe_read", "p:slept pipe_read")

@@ -17,8 +17,8 @@ import (
 	"kprobe/target/kernel"
 )
 
-// releases are Debian's kernels of five years: a soak tries them all, else it is stable's, which stays in the
-// archive for years.
+// releases are Debian's kernels of five years: a soak tries them all, else it is stable's, which
+// stays in the archive for years.
 func releases() []string {
 	if os.Getenv("SOAK") == "" {
 		return []string{"6.12"}
@@ -26,8 +26,8 @@ func releases() []string {
 	return []string{"5.10", "6.1", "6.12", "6.12-amd64", "6.12-rt-amd64", "6.16", "6.17", "6.18", "6.19", "7.0", "7.1", "7.2", "7.3"}
 }
 
-// In each kernel probes are stops, traps in the guest and jumps, and returns are seen, in one session after
-// another; nothing stays, and the kernel has no complaints.
+// In each kernel probes are stops, traps in the guest and jumps, and returns are seen, in one
+// session after another; nothing stays, and the kernel has no complaints.
 func TestReleases(t *testing.T) {
 	testprog.Long(t, "it fetches kernels beside the gate's own")
 	for _, version := range releases() {
@@ -113,7 +113,8 @@ func inModule(t *testing.T, s *kprobe.Session, v *vm.VM, w *watchful) {
 	}
 }
 
-// mayFail compares what the kernel allows to be made to fail with its own file; without such a list it has no such file.
+// mayFail compares what the kernel allows to be made to fail with its own file; without such a list
+// it has no such file.
 func mayFail(t *testing.T, v *vm.VM, k *kernel.Target) {
 	t.Helper()
 	own := strings.Fields(run(t, v, "sed 's/[+ \t].*//' /sys/kernel/debug/error_injection/list 2>/dev/null || true"))
@@ -215,7 +216,7 @@ func threeWays(t *testing.T, v *vm.VM) {
 	if n := inside[at[0]].Hits(); n < 20000 {
 		t.Errorf("%d calls of vfs_write", n)
 	}
-	for _, p := range pairs { // who prints may be between the two
+	for _, p := range pairs { // the task that prints may be between the two
 		testprog.Until(t, p[0].Addr.String()+" and what is behind it were executed equally often", v.PID(), func() bool { return p[0].Hits() == p[1].Hits() })
 	}
 	switchesEvents(t, v, k)

@@ -8,8 +8,9 @@ import (
 	"kprobe/internal/vm/vmtest"
 )
 
-// A probe on a module that is unloaded is gone, though nobody unregisters it: what comes to the same place runs as if
-// nothing had been there. A stub keeps a breakpoint by its address, whatever is there.
+// A probe on a module that is unloaded is gone, though it was never unregistered: code that comes
+// to the same place runs as if nothing had been there. A stub keeps a breakpoint by its address,
+// whatever is there.
 func TestModuleComesAgain(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	run(t, v, "dmesg -c >/dev/null")

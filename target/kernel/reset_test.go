@@ -144,7 +144,7 @@ func TestResetWhileItStands(t *testing.T) {
 			if err := s.RegisterKprobe(kp); err != nil {
 				t.Fatal(err)
 			}
-			run(t, v, "(sleep 0.1; sync) >/dev/null 2>&1 &") // nobody waits for it: the console is the reset's
+			run(t, v, "(sleep 0.1; sync) >/dev/null 2>&1 &") // it is not waited for: the console is the reset's
 			<-in
 			reset(t, v, func() { close(out); <-s.Done() })
 			if err := s.Close(); err != nil {
@@ -157,8 +157,8 @@ func TestResetWhileItStands(t *testing.T) {
 	}
 }
 
-// What a controller left that was killed is void after a reset: the next one writes
-// nothing of it, and is not kept from its work by it.
+// Notes that a killed controller left are void after a reset: the next one writes nothing of them,
+// and is not kept from its work by them.
 func TestResetAfterKilled(t *testing.T) {
 	v := reboots(t, "nokaslr") // where all that was noted could be taken for the new kernel's
 	shared := []string{"-k", v.Stub(), "--ram", v.RAM(), "--window", v.Window()}
@@ -190,7 +190,7 @@ func TestResetAfterKilled(t *testing.T) {
 			}
 			killBoth(t, cmd)
 			cmd.Wait()
-			// It may stand, at once or where one of the old breakpoints is met. Whoever comes then
+			// It may stand, at once or where one of the old breakpoints is met. The next client
 			// lets it go. There may be a kernel, or none yet.
 			up, over := make(chan bool), make(chan bool)
 			reset(t, v, func() {

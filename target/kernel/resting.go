@@ -10,7 +10,8 @@ import (
 	"kprobe/target"
 )
 
-// stacks is how to find every stack of a kernel that a task may go on from.
+// stacks has the offsets and addresses by which every stack of a kernel is found that a task may go
+// on from.
 type stacks struct {
 	size           int       // of a task's
 	first          arch.Addr // of all tasks: init_task
@@ -94,8 +95,8 @@ func (t *Target) pointer(at arch.Addr) arch.Addr {
 	return arch.Addr(t.number(at, t.Arch().PtrSize))
 }
 
-// each calls f for the stack of every task, idle ones too, and for those that interrupts are served on. live is
-// from where on somebody will come back to what is there: below, calls are over.
+// each calls f for the stack of every task, idle ones too, and for those that interrupts are served
+// on. From live on the words are still in use: below, calls are over.
 func (s *stacks) each(t *Target, f func(r arch.Range, live arch.Addr) error) error {
 	cpus, err := t.perCPU()
 	if err != nil {
@@ -140,7 +141,7 @@ func (s *stacks) each(t *Target, f func(r arch.Range, live arch.Addr) error) err
 	})
 }
 
-// standing is how a CPU stands.
+// standing is the state of a CPU that stands.
 type standing struct {
 	task arch.Addr // that it runs
 	sp   arch.Addr
@@ -166,8 +167,8 @@ func (s *stacks) live(t *Target, task arch.Addr, r arch.Range, stand map[int]*st
 	return r.Start
 }
 
-// eachTask calls f for every task, idle ones too, and those that end: a task is off the kernel's list before it
-// is off its CPU, and may be interrupted there.
+// eachTask calls f for every task, idle ones too, and those that end: a task is off the kernel's
+// list before it is off its CPU, and may be interrupted there.
 func (s *stacks) eachTask(t *Target, f func(task arch.Addr) error) error {
 	seen := make(map[arch.Addr]bool)
 	task := func(at arch.Addr) error {
@@ -218,8 +219,8 @@ func (s *stacks) eachTask(t *Target, f func(task arch.Addr) error) error {
 
 var errRewriting = errors.New("the kernel is rewriting its text")
 
-// Resting looks at every word of every stack, as far as it is in use. A CPU that stands on a stack of another
-// kind (of an exception, of the entry from user mode) is a reason to come again later.
+// Resting looks at every word of every stack, as far as it is in use. A CPU that stands on a stack
+// of another kind (of an exception, of the entry from user mode) is a reason to come again later.
 func (t *Target) Resting(in func(arch.Addr) bool) (found []arch.Addr, err error) {
 	s, err := t.findStacks()
 	if err != nil {
@@ -271,7 +272,8 @@ func (t *Target) Resting(in func(arch.Addr) bool) (found []arch.Addr, err error)
 	return found, nil
 }
 
-// readers are the functions that the kernel's own probes read memory with, since 5.8, and its tracers stacks.
+// readers are the functions that the kernel's own probes read memory with, since 5.8, and its
+// tracers stacks.
 func (t *Target) readers() (r target.Readers) {
 	for to, name := range map[*arch.Addr]string{
 		&r.Kernel: "copy_from_kernel_nofault", &r.KernelText: "strncpy_from_kernel_nofault",
@@ -309,7 +311,7 @@ func (t *Target) perCPU() (map[int]arch.Addr, error) {
 	return bases, nil
 }
 
-// CPUs is how code of ours knows its CPU: by its number, which is in the CPU's own memory.
+// CPUs tells how code of ours knows its CPU: by its number, which is in the CPU's own memory.
 func (t *Target) CPUs() (c target.CPUs, err error) {
 	number, ok := t.kernel.Table().Addr("cpu_number")
 	if !ok { // 6.2 to 6.14 in a structure

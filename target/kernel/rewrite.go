@@ -9,11 +9,10 @@ import (
 	"kprobe/target"
 )
 
-// rewriters are the functions by which the kernel begins to rewrite, or to look
-// at, text that we may have jumps on: ftrace's calls at functions' entries, and
-// its own kprobes. The stub's breakpoints on them give us the time to put the text
-// back first. What others rewrite (jump labels, static calls, lock prefixes) is
-// never covered by a jump.
+// rewriters are the functions by which the kernel begins to rewrite, or to look at, text that we
+// may have jumps on: ftrace's calls at functions' entries, and its own kprobes. The stub's
+// breakpoints on them give us the time to put the text back first. Text that others rewrite (jump
+// labels, static calls, lock prefixes) is never covered by a jump.
 var rewriters = []string{"ftrace_modify_all_code", "register_kprobe"}
 
 // rewriting are the functions that a rewriter works in, or that it is a part of.

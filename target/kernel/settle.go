@@ -7,8 +7,8 @@ import (
 	"kprobe/target"
 )
 
-// settle lets the machine run, a little at a time, until something holds while it stands. Nothing of it is
-// reported: whoever stands at a breakpoint of ours is for the caller to lead on.
+// settle lets the machine run, a little at a time, until something holds while it stands. Nothing
+// of it is reported: the caller has to lead on threads that stand at a breakpoint of ours.
 func (t *Target) settle(holds func() bool) error {
 	const most = 5_000 // times: a busy host runs the machine seldom, and so they take longer there
 	for times := 0; !holds(); times++ {

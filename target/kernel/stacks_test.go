@@ -18,14 +18,14 @@ import (
 	"kprobe/symbol/kernel"
 )
 
-// Stacks are those that the guest's own probes of the same functions print for the same work, through system calls, page
-// faults, interrupts, their stack, and kernel threads.
+// Stacks equal those that the guest's own probes of the same functions print for the same work,
+// through system calls, page faults, interrupts, their stack, and kernel threads.
 func TestStacksAreTheGuests(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	s := open(t, v, v.RAM())
 	k := s.Target().(interface{ Kernel() *kernel.Kernel }).Kernel()
-	// The first four run when they are called for, in the guest's own time; the others where they interrupt, which may be the
-	// guest's tracer itself, whose trampolines nobody's tables tell of.
+	// The first four run when they are called for, in the guest's own time; the others where they
+	// interrupt. That may be the guest's tracer itself, whose trampolines no table describes.
 	places := []string{"uptime_proc_show", "vma_interval_tree_insert", "ksys_sync", "hrtimer_wakeup", "delayed_work_timer_fn", "vmstat_update"}
 	called, certain := 3, 4
 	const alone = "version_proc_show" // a return address that is swapped would end the guest's own walk
@@ -79,7 +79,8 @@ func TestStacksAreTheGuests(t *testing.T) {
 		run(t, v, fmt.Sprintf(cd+"echo 'p:own/s%d %s' >>kprobe_events; echo stacktrace >events/own/s%d/trigger", i, name, i))
 	}
 	run(t, v, cd+"echo 1 >options/sym-offset; echo 0 >tracing_on; echo >trace; echo 1 >events/own/enable")
-	// The guest misses a timer that interrupts another probe of its own, so it sleeps more than once.
+	// The guest misses a timer that interrupts another probe of its own, so it sleeps more than
+	// once.
 	run(t, v, cd+"echo 1 >tracing_on; cat /proc/uptime >/dev/null; cat /proc/uptime /proc/version >/dev/null; sync; for i in 1 2 3 4 5 6; do usleep 50000; done; echo 0 >tracing_on")
 	out := pack(t, v, cd+"cat trace")
 	undo()
@@ -105,8 +106,9 @@ func TestStacksAreTheGuests(t *testing.T) {
 	}
 }
 
-// Programs' stacks are walked in the guest without a stop: at a function's beginning, by a jump, in its middle, by a trap, and
-// where it has returned, they are what is walked at stops there. What follows frame pointers is refused.
+// Programs' stacks are walked in the guest without a stop: at a function's beginning, by a jump, in
+// its middle, by a trap, and where it has returned. They equal the stacks that are walked at stops
+// there. A program that follows frame pointers is refused.
 func TestStacksInside(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	run(t, v, "dmesg -c >/dev/null")

@@ -14,12 +14,12 @@ import (
 	"kprobe/target"
 )
 
-// swaps are what whoever comes after us needs to know if we are killed. The stub
+// swaps are the notes that the next controller needs if we are killed. The stub
 // keeps our breakpoints, and they are found there; but a return address that was
 // swapped for a trampoline's is nowhere else. A file holds them, with a line for
 // each swap; it is gone when all is put back.
 //
-//	PID START BOOT         the controller, 0 if it has let go; the boot that it probes: see boot.go
+//	PID START BOOT         the controller, 0 if it has let go; the boot that it probes (boot.go)
 //	SLOT REAL TRAMPOLINE   hexadecimal
 type swaps struct {
 	path string
@@ -40,7 +40,7 @@ func machineFile(address, what string) (string, error) {
 	return filepath.Join(dir, fmt.Sprintf("%.12x.%s", sha256.Sum256([]byte(Place(address))), what)), nil
 }
 
-// Place is a stub's address as whoever is in another folder would give it.
+// Place is a stub's address as a controller in another folder would give it.
 func Place(address string) string {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		if abs, err := filepath.Abs(path); err == nil {
@@ -157,8 +157,8 @@ func (t *Target) swapBack() error {
 	return os.Remove(t.swaps.path)
 }
 
-// mend puts swaps back. While the kernel may be on its way with an address it is let run a
-// little; whoever comes to a trampoline meanwhile stops there.
+// mend puts swaps back. While the kernel may be on its way with an address it is let run a little;
+// a task that comes to a trampoline meanwhile stops there.
 func (t *Target) mend(all map[arch.Addr]swap) (err error) {
 	for _, sw := range all {
 		if err := t.Target.SetBreak(sw.trampoline); err != nil {
@@ -174,8 +174,8 @@ func (t *Target) mend(all map[arch.Addr]swap) (err error) {
 	return errors.Join(failed, err)
 }
 
-// mendWhatIsThere puts back those that are found, and takes them from all. What is left has returned
-// long ago, or is carried.
+// mendWhatIsThere puts back the swaps that are found, and takes them from all. The others have
+// returned long ago, or are carried.
 func (t *Target) mendWhatIsThere(all map[arch.Addr]swap) error {
 	for _, cpu := range t.Threads() {
 		var r arch.Regs

@@ -7,8 +7,8 @@ import (
 	"kprobe/target"
 )
 
-// current is how to find the task that a CPU runs, and where in it is what
-// events tell. Zero where the kernel does not say: it has no type information.
+// current says how to find the task that a CPU runs, and the task's members that events show. Zero
+// where the kernel does not say: it has no type information.
 type current struct {
 	variable       arch.Addr // in the CPUs' own memory
 	offsets        arch.Addr // of that memory, one for each CPU
@@ -16,11 +16,11 @@ type current struct {
 	comm, commSize arch.Addr
 	cred, uid, gid arch.Addr // cred is 0 where they are not known
 
-	// of is how a CPU tells by itself, where it does.
+	// of asks the CPU itself, where it can tell.
 	of func(*Target, target.Thread) (arch.Addr, error)
 }
 
-// registers are how kernels of some machines keep the current task in a register.
+// registers has the machines whose kernels keep the current task in a register.
 var registers = map[*arch.Arch]func(*Target, target.Thread) (arch.Addr, error){
 	// SP_EL0, the program's stack pointer, is free for it as long as the CPU is in
 	// the kernel (exception level 1 and above: bits 2 and 3 of the state).

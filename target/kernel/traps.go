@@ -10,16 +10,16 @@ import (
 	"kprobe/internal/asm/x86"
 )
 
-// What a kernel does with trap instructions in itself (x86, since 5.8): asm_exc_int3
-// makes the registers a struct pt_regs on the stack and calls exc_int3 with its address, which first
-// asks whether it is the kernel's own rewriting of text (poke_int3_handler), and then everybody else.
-// What is done behind the call comes back to what the struct says.
+// A kernel's way with trap instructions in itself (x86, since 5.8): asm_exc_int3 makes the
+// registers a struct pt_regs on the stack and calls exc_int3 with its address. That first asks
+// whether the trap belongs to the kernel's own rewriting of text (poke_int3_handler), and then all
+// others. The code behind the call restores the registers from the struct.
 const (
 	trapEntry   = "asm_exc_int3"
 	trapHandler = "exc_int3"
 )
 
-// TrapHandler is where a trap in the kernel comes to.
+// TrapHandler is the address that a trap in the kernel comes to.
 func (t *Target) TrapHandler() (arch.Addr, error) {
 	if err := t.windowless(); err != nil {
 		return 0, err
@@ -50,7 +50,7 @@ func (t *Target) TrapHandler() (arch.Addr, error) {
 	return 0, fmt.Errorf("%s does not call %s", trapEntry, trapHandler)
 }
 
-// function is where a function's code is; zeros where there is none, or several.
+// function is the range of a function's code; zeros where there is none, or several.
 func (t *Target) function(name string) arch.Range {
 	all := t.kernel.Lookup(name)
 	if len(all) != 1 || all[0].Size == 0 {
@@ -70,9 +70,9 @@ func (t *Target) entryText() (arch.Range, error) {
 }
 
 // Passing tells whether a CPU may be on the way from a trap to its handler, or from there back. All
-// of that is with interrupts masked, so it is over soon, and no sleeping task is there; what comes
-// nevertheless (NMI) has a stack of its own. A return there may be made by a function (a thunk), which has nothing on
-// the stack but where it goes back to, and perhaps a word above.
+// of that is with interrupts masked, so it is over soon, and no sleeping task is there; an NMI,
+// which comes nevertheless, has a stack of its own. A return there may be made by a function (a
+// thunk), which has nothing on the stack but its return address, and perhaps a word above.
 func (t *Target) Passing() bool {
 	entry, err := t.entryText()
 	handler := t.function(trapHandler)

@@ -48,7 +48,8 @@ func openWatchful(t testing.TB, v *vm.VM) (*kprobe.Session, *watchful) {
 	return s, w
 }
 
-// openUnchecked is that while the guest's text is not what it will be.
+// openUnchecked is openWatchful without the comparison of the text at the end: for a guest whose
+// text is not in its last state yet.
 func openUnchecked(t testing.TB, v *vm.VM) (*kprobe.Session, *watchful) {
 	t.Helper()
 	k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM(), Window: v.Window()})
@@ -79,8 +80,8 @@ func sameLater(t testing.TB, v *vm.VM, before []byte) {
 	}
 }
 
-// inText waits until all probes but those that cannot are traps or jumps in the kernel's text. It answers
-// how many are traps.
+// inText waits until all probes but those that cannot are traps or jumps in the kernel's text. It
+// answers how many are traps.
 func inText(t testing.TB, s *kprobe.Session, w *watchful, ps []*kprobe.Kprobe) (traps int) {
 	t.Helper()
 	jumps := make(map[arch.Addr]bool)
@@ -108,8 +109,8 @@ func inText(t testing.TB, s *kprobe.Session, w *watchful, ps []*kprobe.Kprobe) (
 	return traps
 }
 
-// straight are the pairs of a function's instructions of which the second runs exactly as often as the first:
-// it comes next, and nothing else leads there.
+// straight are the pairs of a function's instructions of which the second runs exactly as often as
+// the first: it comes next, and nothing else leads there.
 func straight(t testing.TB, s *kprobe.Session, name string) (at []arch.Addr, pairs [][2]arch.Addr) {
 	t.Helper()
 	loc, err := s.Lookup(name)
@@ -147,8 +148,8 @@ func straight(t testing.TB, s *kprobe.Session, name string) (at []arch.Addr, pai
 	return at, sure
 }
 
-// Every instruction of real functions counts, where it can, by a trap that is served in the guest, with no stop, and
-// then by jumps and traps side by side. None is missed and none is counted twice.
+// Every instruction of real functions counts, where it can, by a trap that is served in the guest,
+// with no stop, and then by jumps and traps side by side. None is missed and none is counted twice.
 func TestTraps(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	want := run(t, v, fileWork)
@@ -229,8 +230,8 @@ func TestTraps(t *testing.T) {
 	quiet(t, v)
 }
 
-// What is there changes all the time while two CPUs come there: a breakpoint of the stub's, a trap, a jump, by turns, with
-// and without a handler of ours. Each pass counts once.
+// The text changes all the time while two CPUs come there: a breakpoint of the stub's, a trap, a
+// jump, by turns, with and without a handler of ours. Each pass counts once.
 func TestTrapsComeAndGo(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	s, w := openWatchful(t, v)
@@ -279,13 +280,14 @@ func TestTrapsComeAndGo(t *testing.T) {
 	quiet(t, v)
 }
 
-// trapped are the places of a function where a trap can be served in the guest: with optimization off, one will be.
+// trapped are the places of a function where a trap can be served in the guest: with optimization
+// off, one will be.
 func trapped(t testing.TB, s *kprobe.Session, name string) (ps []*kprobe.Kprobe) {
 	t.Helper()
 	return places(t, s, name, func(e kprobe.PlanEntry) bool { return e.Trap == "inside" })
 }
 
-// unjumpable are those of them that can be no jump. Not every function has one.
+// unjumpable are the places of a function that can be no jump. Not every function has one.
 func unjumpable(t testing.TB, s *kprobe.Session, name string) (ps []*kprobe.Kprobe) {
 	t.Helper()
 	return places(t, s, name, func(e kprobe.PlanEntry) bool {
@@ -293,7 +295,8 @@ func unjumpable(t testing.TB, s *kprobe.Session, name string) (ps []*kprobe.Kpro
 	})
 }
 
-// places are counting probes at the instructions of a function whose plans are wanted: at least one.
+// places are counting probes at the instructions of a function whose plans are wanted: at least
+// one.
 func places(t testing.TB, s *kprobe.Session, name string, wanted func(kprobe.PlanEntry) bool) (ps []*kprobe.Kprobe) {
 	t.Helper()
 	at, _ := straight(t, s, name)
@@ -312,8 +315,8 @@ func places(t testing.TB, s *kprobe.Session, name string, wanted func(kprobe.Pla
 	return ps
 }
 
-// A controller that is killed leaves traps that work, and the next one takes them out while CPUs are on their way
-// through them.
+// A controller that is killed leaves traps that work, and the next one takes them out while CPUs
+// are on their way through them.
 func TestTrapsOfOneThatWasKilled(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	var defs []string
@@ -355,7 +358,8 @@ func TestTrapsOfOneThatWasKilled(t *testing.T) {
 		}()
 		run(t, v, "rm -f /tmp/stop; for i in 1 2; do { while ! test -f /tmp/stop; do dd if=/dev/zero of=/dev/null bs=1 count=1000 2>/tmp/dd$i; done; touch /tmp/done$i; } >/dev/null 2>&1 & done")
 		testprog.Receive(t, "a traced line of "+cmd.String(), v.PID(), seen)
-		// Of a breakpoint of the stub's the machine would stand at the next hit. Memory does not show those.
+		// Of a breakpoint of the stub's the machine would stand at the next hit. Memory does not
+		// show those.
 		testprog.Until(t, "traps in the text", v.PID(), func() bool {
 			for _, at := range sites {
 				b, err := v.Monitor(fmt.Sprintf("x/1xb %#x", uint64(at)))

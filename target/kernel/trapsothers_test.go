@@ -19,20 +19,22 @@ import (
 // schedstats is a file that switches static keys in functions that run all the time.
 const schedstats = "/proc/sys/kernel/sched_schedstats"
 
-// switched are functions around those keys, and what a load of processes that wake each other runs besides.
+// switched are functions around those keys, and what a load of processes that wake each other runs
+// besides.
 var switched = []string{"enqueue_task_fair", "dequeue_task_fair", "try_to_wake_up", "pipe_write", "pipe_read"}
 
-// ownKprobe and ownFtrace have the guest probe ksys_sync itself: the first among the instructions that a jump in front of it
-// would move.
+// ownKprobe and ownFtrace have the guest probe ksys_sync itself: the first among the instructions
+// that a jump in front of it would move.
 var (
 	ownKprobe = change{"kprobe", "echo p:x ksys_sync+9 >kprobe_events; echo 1 >events/kprobes/x/enable", "echo 0 >events/kprobes/x/enable; echo >kprobe_events"}
 	ownFtrace = change{"ftrace", "echo ksys_sync >set_ftrace_filter; echo function >current_tracer", "echo nop >current_tracer; echo >set_ftrace_filter"}
 )
 
-// change is what the guest does to its text, and how that ends.
+// change is one way in which the guest changes its text, and how that ends.
 type change struct{ name, on, off string }
 
-// rewriting boots a guest that can rewrite its text while its CPUs are busy, and has its own probes be traps.
+// rewriting boots a guest that can rewrite its text while its CPUs are busy, and has its own probes
+// be traps.
 func rewriting(t testing.TB) *vm.VM {
 	t.Helper()
 	v := vmtest.Boot(t, vm.Config{CPUs: 2, Turns: true, Files: vmtest.Files(t)})
@@ -40,8 +42,8 @@ func rewriting(t testing.TB) *vm.VM {
 	return v
 }
 
-// counts makes probes that count, at every instruction of functions where a trap can be served in the guest; sure are pairs of
-// them that run equally often. The text is nobody's to rewrite meanwhile.
+// counts makes probes that count, at every instruction of functions where a trap can be served in
+// the guest; sure are pairs of them that run equally often. The text is not rewritten meanwhile.
 func counts(t testing.TB, s *kprobe.Session, functions []string) (ps []*kprobe.Kprobe, sure [][2]*kprobe.Kprobe) {
 	t.Helper()
 	probe := make(map[arch.Addr]*kprobe.Kprobe)
@@ -62,8 +64,8 @@ func counts(t testing.TB, s *kprobe.Session, functions []string) (ps []*kprobe.K
 	return ps, sure
 }
 
-// alike makes sure that two places were passed equally often. When probes come or go, a CPU may be between the two, in a
-// task, and in interrupts that it serves.
+// alike makes sure that two places were passed equally often. When probes come or go, a CPU may be
+// between the two, in a task, and in interrupts that it serves.
 func alike(t testing.TB, how string, p [2]*kprobe.Kprobe) {
 	t.Helper()
 	const between = 2 * 2 * 3 // CPUs, times, levels
@@ -73,8 +75,9 @@ func alike(t testing.TB, how string, p [2]*kprobe.Kprobe) {
 	}
 }
 
-// While the gate is there, traps that are not ours go the way that they always did: those of programs, of the guest's own
-// probes, and of its rewriting of text. And one of ours may come in the middle of anything, an NMI too.
+// While the gate is there, traps that are not ours go the way that they always did: those of
+// programs, of the guest's own probes, and of its rewriting of text. And one of ours may come in
+// the middle of anything, an NMI too.
 func TestTrapsOfOthers(t *testing.T) {
 	v := rewriting(t)
 	s, w := openWatchful(t, v)
@@ -146,7 +149,8 @@ func TestTrapsOfOthers(t *testing.T) {
 	quiet(t, v)
 }
 
-// Gates and traps come and go, as do probes of the guest's own, while it rewrites its text and both CPUs run through all of that.
+// Gates and traps come and go, as do probes of the guest's own, while it rewrites its text and both
+// CPUs run through all of that.
 func TestGatesComeAndGo(t *testing.T) {
 	v := rewriting(t)
 	var before []byte
@@ -156,7 +160,8 @@ func TestGatesComeAndGo(t *testing.T) {
 		s, w := openUnchecked(t, v)
 		defer s.Close()
 		before = text(t, w.Target)
-		// While they give way they are stops: with too many in functions that run all the time, little else would be done.
+		// While they give way they are stops: with too many in functions that run all the time,
+		// little else would be done.
 		const every = 24
 		_, all := counts(t, s, switched)
 		for i := 0; i < len(all); i += every {
@@ -229,8 +234,8 @@ func hit(t testing.TB, s *kprobe.Session, w *watchful, ps []*kprobe.Kprobe) {
 	})
 }
 
-// The guest's own probes are the oracle: where ours are traps, in the same work, they count what ours count, and ours stop
-// nothing.
+// The guest's own probes are the oracle: where ours are traps, in the same work, they count what
+// ours count, and ours stop nothing.
 func TestTrapsAreTheGuests(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	run(t, v, fileWork)

@@ -17,8 +17,9 @@ import (
 	"kprobe/trace"
 )
 
-// A variable of the kernel's that a program has it write and read: each access is told of, with what is there then, and by
-// whom; writes, reads and both are told apart, and nothing is told of when the session is over.
+// A variable of the kernel's that a program has it write and read: each access is reported, with
+// the value then, and the task; writes, reads and both are told apart, and nothing is reported when
+// the session is over.
 func TestWatchKernel(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	s := open(t, v, v.RAM())
@@ -88,7 +89,8 @@ func TestWatchKernel(t *testing.T) {
 	}
 }
 
-// Variables are known by name, also those that each CPU has of its own, to stops and to what runs in the guest.
+// Variables are known by name, also those that each CPU has of its own, to stops and to what runs
+// in the guest.
 func TestVariables(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	for _, inside := range []bool{false, true} {
@@ -104,7 +106,8 @@ func TestVariables(t *testing.T) {
 		if err := tr.Add("p:e ksys_sync n=@nr_cpu_ids:u32 j=@jiffies:u64 c0=@cpu_number.cpu0:u32 c1=@cpu_number.cpu1:u32"); err != nil {
 			t.Fatal(err)
 		}
-		// What is the pattern for the CPUs, or was thrown away when the kernel had started, is no variable.
+		// A name is no variable if it is the pattern for the CPUs, or was thrown away when the
+		// kernel had started.
 		for _, name := range []string{"cpu_number", "__per_cpu_load"} {
 			if err := tr.Add("p ksys_sync x=@" + name + ":u32"); !errors.Is(err, syscall.ENOENT) {
 				t.Errorf("%s: %v", name, err)

@@ -32,7 +32,7 @@ type window struct {
 	journal journal
 }
 
-// piece is what was asked for of it.
+// piece is a part of it that was asked for.
 type piece struct {
 	arch.Range
 	shared bool // we have another mapping of it
@@ -46,11 +46,11 @@ const (
 	imageEntries = 512
 	entrySize    = 2 << 20
 
-	// present, writable, accessed, dirty, large; executable, and not global: what a CPU
-	// remembers of it goes with the next switch of its page tables.
+	// present, writable, accessed, dirty, large; executable, and not global: a CPU forgets it with
+	// the next switch of its page tables.
 	entryFlags = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<7
 
-	// watermark is how much of the window's end says whose it is, for a moment.
+	// watermark is the number of bytes at the window's end that mark it as ours, for a moment.
 	watermark = 16
 )
 
@@ -88,7 +88,8 @@ func (w *window) mmap(off int64, size int) ([]byte, error) {
 
 var errNoWindow = errors.New("the guest has no memory for code of ours: it needs an ivshmem-plain device, as kprobe vm has it, and we its file")
 
-// windowless says why no code of ours can be in the guest. No device is asked for where none would help.
+// windowless says why no code of ours can be in the guest. No device is asked for where none would
+// help.
 func (t *Target) windowless() error {
 	switch {
 	case t.Arch() != arch.AMD64:
@@ -105,7 +106,7 @@ func (t *Target) Window() (start, end arch.Addr, err error) {
 		return 0, 0, err
 	}
 	if w := t.window; w.at.Start == 0 {
-		// What could not be taken out again is not put in.
+		// Memory that could not be taken out again is not put in.
 		if _, err := t.findStacks(); err != nil {
 			return 0, 0, err
 		}
@@ -183,7 +184,7 @@ func freeEntries(table []byte, n int) int {
 // memoryLine is one of QEMU's about a piece of the guest's physical memory.
 var memoryLine = regexp.MustCompile(`(?m)^\s*([0-9a-f]{16})-([0-9a-f]{16}) \(prio \d+, ram\)`)
 
-// devices are where the guest has memory of a size; one of them is the device's.
+// devices are the places where the guest has memory of a size; one of them is the device's.
 func (t *Target) devices(size int) (places []uint64, err error) {
 	list, err := t.Monitor("info mtree -f")
 	if err != nil {
@@ -224,8 +225,8 @@ func (w *window) bytes(r arch.Range) []byte {
 	return w.mem[r.Start-w.at.Start : r.End-w.at.Start]
 }
 
-// Free takes it back. Code becomes zeros; what was shared stays readable for us until
-// somebody is given it again.
+// Free takes it back. Code becomes zeros; memory that was shared stays readable for us until it is
+// given out again.
 func (t *Target) Free(addr arch.Addr, size int) error {
 	w := t.window
 	r := arch.Range{Start: addr, End: addr + arch.Addr(size)}
@@ -259,7 +260,8 @@ func (t *Target) Reshare(arch.Addr, []byte) error { return syscall.ENOTSUP }
 // Unshare gives up our side of a Share.
 func (t *Target) Unshare(ours []byte) error { return os.NewSyscallError("munmap", unix.Munmap(ours)) }
 
-// closeWindow takes it out of the kernel's page tables. What is still in use stays, and that is an error.
+// closeWindow takes it out of the kernel's page tables. A piece that is still in use stays, and
+// that is an error.
 func (t *Target) closeWindow() (err error) {
 	w := t.window
 	if w == nil || w.file == nil {
