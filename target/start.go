@@ -1,6 +1,6 @@
 package target
 
-// Start is how far a program is that was just started: its only thread waits and is owed a
+// Start says how far a program is that was just started: its only thread waits and is owed a
 // Resume, before the first instruction of its program unless that has begun.
 type Start struct {
 	Thread    Thread
@@ -9,7 +9,8 @@ type Start struct {
 	Withheld error // as a Stop's
 }
 
-// StartOf asks a target for it, before the target is served: that lets go what nobody holds.
+// StartOf asks a target for it, before the target is served: serving lets go threads that are not
+// held.
 func StartOf(t Target) (s Start) {
 	if f, ok := t.(Starter); ok {
 		s.Thread, s.Begun, s.OK = f.Fresh()

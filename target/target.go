@@ -1,19 +1,18 @@
-// Package target is the one small interface between the engine and whatever
-// it probes: a Linux process (target/ptrace) or a machine behind a GDB stub.
-// A backend moves bytes, registers and stops; it never learns what a probe or
-// a handler is. What only some backends can do is a separate small
-// interface, asked for once when a session opens.
+// Package target is the one small interface between the engine and the things it probes: a Linux
+// process (target/ptrace) or a machine behind a GDB stub. A backend moves bytes, registers and
+// stops; it never learns what a probe or a handler is. An ability that only some backends have is a
+// separate small interface, asked for once when a session opens.
 //
 // # Threads of control
 //
-// A target is owned by one thread of the host (ptrace demands it). Run lends
-// that thread to the engine; every method must be called from inside Run,
-// except Wake, ReadAt, WriteAt and Maps, which any goroutine may call.
+// A target is owned by one thread of the host (ptrace demands it). Run lends that thread to the
+// engine; every method must be called from inside Run, except Wake, ReadAt, WriteAt and Maps, which
+// any goroutine may call.
 //
 // # The life of a thread of the target
 //
-// A thread is running, reported (Wait or Freeze handed out a Stop of it, and
-// the engine owes it a Resume) or held (stopped by Freeze, until Thaw).
+// A thread is running, reported (Wait or Freeze handed out a Stop of it, and the engine owes it a
+// Resume) or held (stopped by Freeze, until Thaw).
 package target
 
 import (
@@ -35,8 +34,8 @@ type gone struct{}
 func (gone) Error() string { return "the target is gone" }
 func (gone) Unwrap() error { return syscall.ESRCH }
 
-// ErrNotNow is returned by what a thread of the target must do for us, where
-// each waits for something else (a vfork child) just now. Thaw, and try again.
+// ErrNotNow is returned by methods for which a thread of the target must act, where each waits for
+// something else (a vfork child) just now. Thaw, and try again.
 var ErrNotNow = errors.New("no thread of the target can act now")
 
 // Thread identifies a thread of the target: a kernel thread id, or a vCPU.
@@ -53,7 +52,7 @@ const (
 	StopFork                       // Thread made Child, a process with a copy of the memory
 	StopExec                       // the program was replaced; only Thread is left
 	StopSpawn                      // Thread, a process apart (vfork's child), executed a program and is Child now; no Resume is owed
-	StopLoad                       // what is mapped has changed, or is about to
+	StopLoad                       // the mappings have changed, or are about to
 	StopThreadExit                 // Thread is gone; no Resume is owed
 	StopExit                       // the whole target is gone; no Resume is owed
 	StopRewrite                    // Thread is about to rewrite text, and must find its own bytes there when it goes on; see Machine
@@ -67,7 +66,7 @@ func (k StopKind) String() string { return stopNames[k] }
 type Stop struct {
 	Kind   StopKind
 	Thread Thread
-	Signal int   // StopSignal: its number; StopTrap: what to deliver if the trap is not ours
+	Signal int   // StopSignal: its number; StopTrap: the signal to deliver if the trap is not ours
 	Back   bool  // StopTrap: the PC has been set back to the trap instruction already
 	Child  Child // StopFork, StopSpawn
 	Status Exit  // StopExit
@@ -78,7 +77,7 @@ type Stop struct {
 	Among    uint // StopAccess: bits of those of which one was accessed, where the processor did not say which
 }
 
-// Exit is how a process ended.
+// Exit is the way in which a process ended.
 type Exit struct {
 	Code   int // exit status; -1 where a signal ended it
 	Signal int // the signal that ended it, else 0
@@ -168,11 +167,11 @@ type Target interface {
 
 // Allocator is a target in which memory can be mapped.
 type Allocator interface {
-	// PageSize is the unit in which it is mapped, a power of two: 4096 bytes, and on arm64 16384 or 65536
-	// where its kernel was built so. Addresses and sizes below are multiples of it.
+	// PageSize is the unit in which it is mapped, a power of two: 4096 bytes, and on arm64 16384 or
+	// 65536 where its kernel was built so. Addresses and sizes below are multiples of it.
 	PageSize() int
-	// Alloc maps size bytes of private, executable memory at addr, which the
-	// caller knows to be free; the target is frozen. Errors: EEXIST where something is mapped there already.
+	// Alloc maps size bytes of private, executable memory at addr, which the caller knows to be
+	// free; the target is frozen. Errors: EEXIST where something is mapped there already.
 	Alloc(addr arch.Addr, size int) error
 	// Free undoes an Alloc; the target is frozen.
 	Free(addr arch.Addr, size int) error
@@ -193,8 +192,8 @@ type Need struct {
 
 // Reverter is a target that has a page of a file for itself once it has been written to.
 type Reverter interface {
-	// Revert has it share such pages with others again, where they are what the file has; the target is frozen. Pages that are something
-	// else stay. Errors: why it could not be done.
+	// Revert has it share such pages with others again, where they are what the file has; the
+	// target is frozen. Pages that are something else stay. Errors: why it could not be done.
 	Revert(written []arch.Range) error
 }
 
@@ -213,16 +212,18 @@ type Sharer interface {
 
 // Grower is a Sharer whose memory need not all be there at once.
 type Grower interface {
-	// Resize has the first size bytes be there of what was shared: less than before only where no thread has touched the rest. A thread that
-	// touches what is not there gets SIGBUS, and a program that locks all of its memory does not make it.
+	// Resize has the first size bytes be there of what was shared: less than before only where no
+	// thread has touched the rest. A thread that touches what is not there gets SIGBUS, and a
+	// program that locks all of its memory does not make it.
 	Resize(ours []byte, size int) error
-	// Written is how many bytes of it exist.
+	// Written is the number of its bytes that exist.
 	Written(ours []byte) int
 }
 
 // Heir is a target in which controllers that were killed may have left code of theirs.
 type Heir interface {
-	// GiveBackLeft unmaps it where no thread can come to it. The target is frozen, and nothing leads to this controller's yet.
+	// GiveBackLeft unmaps it where no thread can come to it. The target is frozen, and nothing
+	// leads to this controller's yet.
 	GiveBackLeft()
 }
 
@@ -235,8 +236,9 @@ type Pool interface {
 
 // Pooler is a Sharer that can have a Pool, too.
 type Pooler interface {
-	// SharePool maps a pool at addr, which the caller knows to be free; the target is frozen. Forked children share it too.
-	// Errors: as Alloc; ENOTSUP, EPERM, where the target is in another container, or another user's.
+	// SharePool maps a pool at addr, which the caller knows to be free; the target is frozen.
+	// Forked children share it too. Errors: as Alloc; ENOTSUP, EPERM, where the target is in
+	// another container, or another user's.
 	SharePool(addr arch.Addr, p Pool) error
 }
 
@@ -269,7 +271,7 @@ type Keeper interface {
 	Carried() bool
 }
 
-// Move is how a driven thread goes on.
+// Move says how a driven thread goes on.
 type Move uint8
 
 const (
@@ -280,35 +282,37 @@ const (
 
 // Driver is a target whose threads can be led on, one at a time.
 type Driver interface {
-	// Drive lets a thread that is reported for a signal go on as next says, and
-	// stops it again each time; other signals than those of its own faults, and the
-	// one that it is reported for (0: none), wait meanwhile. next may change the registers; fault is the
-	// signal that the thread's last instruction got, else 0. In the end the thread is
-	// resumed, and gets what has waited. Errors: ErrGone.
+	// Drive lets a thread that is reported for a signal go on as next says, and stops it again each
+	// time; other signals than those of its own faults, and the one that it is reported for (0:
+	// none), wait meanwhile. next may change the registers; fault is the signal that the thread's
+	// last instruction got, else 0. In the end the thread is resumed, and gets what has waited.
+	// Errors: ErrGone.
 	Drive(th Thread, signal int, next func(r *arch.Regs, fault int) Move) error
 }
 
-// Lapser is a target whose threads do for us what we cannot: one may have had to leave the stop that
-// it was reported for.
+// Lapser is a target whose threads do for us what we cannot: one may have had to leave the stop
+// that it was reported for.
 type Lapser interface {
 	// Lapsed tells whether th has left the stop for a signal, which it will be reported for
 	// once more or has got. It is owed its Resume, and nothing else.
 	Lapsed(th Thread) bool
 
-	// Ready tells whether a thread of the frozen target can do so with nothing to lose, should we die
-	// meanwhile. Where all are about to be given signals none can; they will soon have them.
+	// Ready tells whether a thread of the frozen target can do so with nothing to lose, should we
+	// die meanwhile. Where all are about to be given signals none can; they will soon have them.
 	Ready() bool
 }
 
 // Caller is a target that is changed by calls which its own threads make for us.
 type Caller interface {
-	// Together has all calls that f asks for made in one go. The target is frozen. Errors: f's; the target's.
+	// Together has all calls that f asks for made in one go. The target is frozen. Errors: f's; the
+	// target's.
 	Together(f func() error) error
 }
 
 // Stander is a target whose threads may all wait for us, as a child's do that has just been born.
 type Stander interface {
-	// Stands tells whether they do, and nothing but an end of theirs is still to be reported. It is asked on the owner thread.
+	// Stands tells whether they do, and nothing but an end of theirs is still to be reported. It is
+	// asked on the owner thread.
 	Stands() bool
 	// MayStand is false where they do not. Anybody may ask.
 	MayStand() bool
@@ -321,11 +325,12 @@ type Nursery interface {
 	// write the threads' registers, and the memory. A vfork child, which goes on as
 	// its parent while that sleeps, is not told of.
 	OnBirth(f func(born, parent Thread))
-	// Population is how many threads there are, whether they stand or run. It is asked by the owner thread.
+	// Population is the number of threads, whether they stand or run. It is asked by the owner
+	// thread.
 	Population() int
 }
 
-// Action is what a process does on a signal, as its kernel has it.
+// Action is a process's action on a signal, as its kernel has it.
 type Action [32]byte
 
 // Catcher is a target in which a handler for the trap signal can be installed,
@@ -334,8 +339,8 @@ type Action [32]byte
 type Catcher interface {
 	TrapAction() (Action, error)
 	SetTrapAction(Action) error
-	// ReturnTrapAction undoes that: old is the program's action again, unless it has set itself another one since. ours
-	// tells of an action whether it is that of a handler of ours.
+	// ReturnTrapAction undoes that: old is the program's action again, unless it has set itself
+	// another one since. ours tells of an action whether it is a handler of ours.
 	ReturnTrapAction(ours func(Action) bool, old Action) error
 	// TrapHandler makes the action that runs code in the target instead of old,
 	// the program's own, which the code may call.
@@ -344,10 +349,11 @@ type Catcher interface {
 	// made the kernel take it away. It answers what the program has set itself since then,
 	// instead, if it has, as far as that can be told.
 	KeepTrapAction(th Thread) (own *Action, err error)
-	// TrapForced tells whether a thread that is reported for a signal which was sent to it, and that stands where it would after
-	// a trap, has met that trap, while it blocked the signal.
+	// TrapForced tells whether a thread that is reported for a signal which was sent to it, and
+	// that stands where it would after a trap, has met that trap, while it blocked the signal.
 	TrapForced(th Thread) bool
-	// IgnoresTraps tells whether the program may have ignored the signal until it met one of our traps.
+	// IgnoresTraps tells whether the program may have ignored the signal until it met one of our
+	// traps.
 	IgnoresTraps() bool
 }
 
@@ -355,14 +361,14 @@ type Catcher interface {
 type Dumper interface {
 	// Dumps tells whether the process will, if a thread that is stopped gets a signal.
 	Dumps(th Thread, signal int) bool
-	// Outlives tells whether it will not die of a fault of a thread that is stopped, only because it is traced: then the fault
-	// comes again and again.
+	// Outlives tells whether it will not die of a fault of a thread that is stopped, only because
+	// it is traced: then the fault comes again and again.
 	Outlives(th Thread, signal int) bool
 }
 
-// Guarded is a target that can be restored by somebody else if the controller
-// dies: Guard is called before the first byte changes, with the place and the
-// number of the session's lifeline, and Unguard after the last one is back.
+// Guarded is a target that a guardian can restore if the controller dies: Guard is called before
+// the first byte changes, with the place and the number of the session's lifeline, and Unguard
+// after the last one is back.
 type Guarded interface {
 	Guard(base arch.Addr, id uint64) error
 	Unguard()
@@ -386,7 +392,8 @@ type Watch struct {
 
 // Watcher is a target that stops threads after they have accessed certain data.
 type Watcher interface {
-	// Watches is how many data can be watched at a time. Errors: ENOTSUP, why there is no more to them here.
+	// Watches is the number of data that can be watched at a time. Errors: ENOTSUP, why there are
+	// no more here.
 	Watches() (int, error)
 	// Watch watches these and no others, on every thread that there is and will
 	// be; the target is frozen. Errors: all is watched as before.
@@ -398,7 +405,7 @@ type Watcher interface {
 // Fault describes a signal that an instruction raised.
 type Fault struct {
 	Trap int       // the machine's trap number (x86: 13 general protection, 14 page fault, ...)
-	Addr arch.Addr // what the signal handler will be told: data address or instruction address
+	Addr arch.Addr // the address that the signal handler will be told: of the data or of the instruction
 	Sync bool      // raised by the thread's own instruction, not sent by someone
 	Insn bool      // Addr is the address of the instruction itself
 }
@@ -465,11 +472,11 @@ type Reserver interface {
 type Machine interface {
 	Switcher
 
-	// Window is where Alloc and Share find memory, and nowhere else. It is made by the
+	// Window is the range where Alloc and Share find memory, and nowhere else. It is made by the
 	// first call. Errors: in words, why there is none.
 	Window() (start, end arch.Addr, err error)
 
-	// CPUs is how code knows the CPU that it runs on. Errors: in words.
+	// CPUs tells how code knows the CPU that it runs on. Errors: in words.
 	CPUs() (CPUs, error)
 
 	// Resting finds those addresses, among the ones that in is true for, where a task
@@ -477,53 +484,57 @@ type Machine interface {
 	// too few. Errors: in words, why that cannot be told now.
 	Resting(in func(arch.Addr) bool) ([]arch.Addr, error)
 
-	// Over tells of slots of stacks whether no call is under way whose return address would be there: its task has
-	// ended. It holds while the target is frozen. Errors: in words, why that cannot be told now.
+	// Over tells of slots of stacks whether no call is under way whose return address would be
+	// there: its task has ended. It holds while the target is frozen. Errors: in words, why that
+	// cannot be told now.
 	Over() (func(slot arch.Addr) bool, error)
 
 	// Traced tells whether the kernel's own tracer is called from an address, where a function
-	// begins. What that may change there is nobody's: the flags, and registers that
-	// functions neither keep nor are given anything in.
+	// begins. The registers that such a call may change are free there: the flags, and registers
+	// that functions neither keep nor are given anything in.
 	Traced(addr arch.Addr) bool
 
-	// Unreturnable says why the return of the function that begins at an address must not be probed; "" where it may be.
+	// Unreturnable says why the return of the function that begins at an address must not be
+	// probed; "" where it may be.
 	Unreturnable(entry arch.Addr) string
 
-	// Unreplaceable says why no program may give a result in place of the function that begins at an address; "" where one may.
+	// Unreplaceable says why no program may give a result in place of the function that begins at
+	// an address; "" where one may.
 	Unreplaceable(entry arch.Addr) string
 
-	// Leads are the addresses in the text of the kernel or a module, of that which an address is in, that more than relative branches there
-	// may lead to. data is where tables of distances may be. Errors: in words.
+	// Leads are the addresses in the text of the kernel or a module, of that which an address is
+	// in, that more than relative branches there may lead to. data is where tables of distances may
+	// be. Errors: in words.
 	Leads(into arch.Addr) (data []arch.Range, points []arch.Addr, err error)
 
-	// Pinned says why the instructions of a stretch of text must run where they stand: the kernel knows the fault or
-	// the trap of one by its address; "" where they may run elsewhere.
+	// Pinned says why the instructions of a stretch of text must run where they stand: the kernel
+	// knows the fault or the trap of one by its address; "" where they may run elsewhere.
 	Pinned(start, end arch.Addr) string
 
-	// Excepted tells whether a CPU that was to execute one instruction has come to the kernel's handler of faults instead, and then by which
-	// trap (its number), and which registers the CPU had at the instruction.
+	// Excepted tells whether a CPU that was to execute one instruction has come to the kernel's
+	// handler of faults instead, and then by which trap (its number), and which registers the CPU
+	// had at the instruction.
 	Excepted(th Thread, r *arch.Regs) (trap int, at arch.Regs, ok bool)
 
-	// Owned says why bytes of text cannot be overwritten now: they are somebody's who
-	// does not tell before he rewrites them; "" where they can. Of who does there will
-	// be a StopRewrite.
+	// Owned says why bytes of text cannot be overwritten now: their owner does not tell before it
+	// rewrites them; "" where they can. An owner that tells causes a StopRewrite.
 	Owned(start, end arch.Addr) string
 }
 
 // Trapper is a machine in which traps that are written into the kernel's text can be led to code of
 // ours, with no stop.
 type Trapper interface {
-	// TrapHandler is the kernel's own function that all of them come to, with interrupts masked. Its argument is the address of
-	// the registers, in the order of Linux's struct pt_regs, and where these say is gone on. Errors: in
-	// words, why there is none that is known.
+	// TrapHandler is the kernel's own function that all of them come to, with interrupts masked.
+	// Its argument is the address of the registers, in the order of Linux's struct pt_regs, and
+	// where these say is gone on. Errors: in words, why there is none that is known.
 	TrapHandler() (arch.Addr, error)
 
-	// Passing tells whether a CPU may be on its way from a trap to there, or back from there. The target is
-	// frozen. It will be at its end soon.
+	// Passing tells whether a CPU may be on its way from a trap to there, or back from there. The
+	// target is frozen. It will be at its end soon.
 	Passing() bool
 }
 
-// CPUs is what code in a kernel reads, all of it relative to its CPU's base (gs).
+// CPUs has the offsets that code in a kernel reads, all of them relative to its CPU's base (gs).
 type CPUs struct {
 	Number  int32 // offset of the CPU's number, 4 bytes
 	Numbers []int // of each CPU that there is or will be
@@ -535,13 +546,14 @@ type CPUs struct {
 
 	Readers Readers
 
-	// Carriers are what the kernel itself puts in the place of return addresses, at most two.
+	// Carriers are the addresses that the kernel itself puts in the place of return addresses, at
+	// most two.
 	Carriers []arch.Addr
 }
 
-// Readers are functions of a kernel that read memory which may not be there: its own and the task's,
-// bytes and text, called with destination, source and size. Zeros where it has no such. Stack, which may be 0 alone, reads the addresses on a
-// stack, from registers on.
+// Readers are functions of a kernel that read memory which may not be there: its own and the
+// task's, bytes and text, called with destination, source and size. Zeros where it has no such.
+// Stack, which may be 0 alone, reads the addresses on a stack, from registers on.
 type Readers struct{ Kernel, KernelText, User, UserText, Stack arch.Addr }
 
 // Switcher is a target whose threads, CPUs, run one task after another.

@@ -44,7 +44,7 @@ func (t *Target) CounterClock() (base, mult uint64, shift uint8, boot uint64, er
 	return base, mult, shift, 0, nil
 }
 
-// Time is that clock's time now, as a reported CPU reads it: it carries out one instruction, which
+// Time reads the clock now, as a reported CPU reads it: it carries out one instruction, which
 // reads the counter.
 func (t *Target) Time(th target.Thread) (time.Duration, error) {
 	base, mult, shift, _, err := t.CounterClock()

@@ -4,8 +4,8 @@ package ptrace
 
 import "kprobe/target"
 
-// What the engine asks a process for. It asks by type, so a method that lost its name would be missed by nobody:
-// here the compiler misses it.
+// The abilities that the engine asks of a process. It asks by type, so a method that lost its name
+// would not be missed: here the compiler misses it.
 var _ interface {
 	target.Target
 	target.Allocator

@@ -9,8 +9,8 @@ import (
 	"kprobe/target"
 )
 
-// Afford implements target.Limited: a page that is written to for the first time counts in the process's control group, also one of its text,
-// of which it has a copy of its own then.
+// Afford implements target.Limited: a page that is written to for the first time counts in the
+// process's control group, also one of its text, of which it has a copy of its own then.
 func (p *Process) Afford(n target.Need) error {
 	left, ok := memcg.Of(p.pid)
 	if !ok {
@@ -18,15 +18,16 @@ func (p *Process) Afford(n target.Need) error {
 	}
 	threads, err := proc.Process(p.pid).Threads()
 	if err != nil {
-		return nil // it ends, and whoever goes on will be told
+		return nil // it ends, and the next step is told so
 	}
 	return left.Afford(uint64(n.Bytes+len(threads)*n.Each) + p.firstWritten(n.Written))
 }
 
-// tableSpan is how much memory one page of a page table leads to, on all machines with pages of 4 KiB.
+// tableSpan is the memory that one page of a page table leads to, on all machines with pages of 4
+// KiB.
 const tableSpan = 2 << 20
 
-// firstWritten is what memory it takes to write to some ranges, with the page tables for it.
+// firstWritten is the memory that a write to some ranges takes, with the page tables for it.
 func (p *Process) firstWritten(written []arch.Range) uint64 {
 	page := arch.Addr(p.PageSize())
 	pages := p.pagesOf(written)

@@ -11,8 +11,9 @@ import (
 	"kprobe/internal/testprog"
 )
 
-// A process that stands is not asked twice for what cannot have changed: a list of mappings that is as it was is not taken apart again, and a
-// thread that was found without filters has none as long as nobody runs.
+// A process that stands is not asked twice for facts that cannot have changed: a list of mappings
+// that is as it was is not taken apart again, and a thread that was found without filters has none
+// as long as no thread runs.
 func TestAskedOnce(t *testing.T) {
 	p, err := Start([]string{testprog.Build(t, "threads", "-O2"), "4"}, nil)
 	if err != nil {

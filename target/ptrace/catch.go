@@ -63,10 +63,12 @@ func (p *Process) ReturnTrapAction(ours func(target.Action) bool, old target.Act
 	return p.replaceTrapAction(old, func(now target.Action) bool { return ours(now) || p.tookAway(now) })
 }
 
-// tookAway tells of an action whether it is what the kernel has left of the last that was set.
+// tookAway tells of an action whether it is the rest that the kernel leaves of the last that was
+// set.
 func (p *Process) tookAway(now target.Action) bool { return isDefault(now) && sameBut(now, p.action) }
 
-// replaceTrapAction sets it, where what there is may go: nil is whatever it is.
+// replaceTrapAction sets it, if may agrees that the action there now may go; a nil may agrees to
+// all.
 func (p *Process) replaceTrapAction(a target.Action, may func(now target.Action) bool) error {
 	if p.frozen {
 		p.putAside(trapsOnly)
@@ -92,12 +94,12 @@ func (p *Process) replaceTrapAction(a target.Action, may func(now target.Action)
 	return nil
 }
 
-// KeepTrapAction puts the action back if the kernel has taken it away: it does that
-// when a thread that blocks SIGTRAP, or a process that ignores it, meets a trap, to make sure that
-// the process dies of it. The thread blocks the signal again. th is reported for a trap.
+// KeepTrapAction puts the action back if the kernel has taken it away. The kernel does that when a
+// thread that blocks SIGTRAP, or a process that ignores it, meets a trap, to make sure that the
+// process dies of it. The thread blocks the signal again. th is reported for a trap.
 //
-// It answers what the program itself has set meanwhile, if that is what was taken away: it is not put
-// back here. All that is left of it is that it is none of ours, so it is taken for SIG_IGN.
+// It answers the action that the program itself has set meanwhile, if that was taken away: it is
+// not put back here. All that is left of it is that it is none of ours, so it is taken for SIG_IGN.
 func (p *Process) KeepTrapAction(th target.Thread) (own *target.Action, err error) {
 	t := p.threads[int(th)]
 	if t == nil || !p.catches() || !p.trapActionLost(t) {
@@ -126,11 +128,12 @@ func (p *Process) KeepTrapAction(th target.Thread) (own *target.Action, err erro
 	return &now, nil
 }
 
-// unmerge parts two signals that the kernel has made one. A thread has blocked SIGTRAP, one waited for it, and it met a trap: the
-// kernel queues no second one, so it unblocks the signal and delivers the one that waited, as a trap's. The thread is
-// set back to its trap, and blocks the signal again, which goes back to where it waited, with all that is known
-// of it. It answers whether that was so; the report is over then. The blocking comes first: should we die at any moment from then
-// on, nothing is lost.
+// unmerge parts two signals that the kernel has made one. A thread has blocked SIGTRAP, one waited
+// for it, and it met a trap: the kernel queues no second one, so it unblocks the signal and
+// delivers the one that waited, as a trap's. The thread is set back to its trap, and blocks the
+// signal again, which goes back to where it waited, with all that is known of it. It answers
+// whether that was so; the report is over then. The blocking comes first: should we die at any
+// moment from then on, nothing is lost.
 func (p *Process) unmerge(t *thread) (merged bool, err error) {
 	var info tracee.Siginfo
 	var r tracee.Registers
@@ -160,8 +163,9 @@ func (p *Process) unmerge(t *thread) (merged bool, err error) {
 	return true, p.volunteered(t, err)
 }
 
-// TrapForced implements target.Catcher. The kernel has taken the action away then. It may have done so for a trap before, which was not looked
-// at, of a thread that blocked the signal then: that it does not since then is seen by its mask.
+// TrapForced implements target.Catcher. The kernel has taken the action away then. It may have done
+// so for a trap before, which was not looked at, of a thread that blocked the signal then: that it
+// does not since then is seen by its mask.
 func (p *Process) TrapForced(th target.Thread) bool {
 	t := p.threads[int(th)]
 	if t == nil || !p.catches() || p.unseen > 0 && t.maskKnown && t.mask&(1<<(unix.SIGTRAP-1)) == 0 || trapCaught(t.tgid) {
@@ -171,19 +175,19 @@ func (p *Process) TrapForced(th target.Thread) bool {
 	return true
 }
 
-// IgnoresTraps tells whether a SIGTRAP that somebody has sent, and that is about to end the process, would
+// IgnoresTraps tells whether a SIGTRAP that was sent, and that is about to end the process, would
 // not have reached it unprobed: its action may have been SIG_IGN until a trap of ours was met.
 func (p *Process) IgnoresTraps() bool {
 	return p.catches() && p.unseen > 0 && !trapCaught(p.pid)
 }
 
-// What an Action's first word may be instead of a handler.
+// The values of an Action's first word that are no handler.
 const sigDfl, sigIgn = 0, 1
 
 func isDefault(a target.Action) bool { return binary.NativeEndian.Uint64(a[:]) == sigDfl }
 
-// sameBut tells whether two actions differ in their handlers at most: the rest is what the kernel
-// leaves of one that it takes away.
+// sameBut tells whether two actions differ in their handlers at most: the kernel leaves the rest of
+// an action that it takes away.
 func sameBut(a, b target.Action) bool { return string(a[8:]) == string(b[8:]) }
 
 // blockTrap has a thread block SIGTRAP again, which the kernel has unblocked for the trap.
@@ -196,12 +200,12 @@ func (p *Process) blockTrap(t *thread) error {
 	return tracee.RegsError(err)
 }
 
-// trapActionLost is asked at every hit, so it looks closer only where it may be so:
-// a thread that blocked the signal, and is reported for it nevertheless, has another
-// mask than at its last hit. That a mask comes twice is seen nearly everywhere else;
-// but those that block what instructions raise are made by libc and Go over and over. A program that
-// ignores the signal shows no sign of it, so once in a while a look is taken anyway; and at
-// every hit of a program that has done one of both.
+// trapActionLost is asked at every hit, so it looks closer only where it may be so: a thread that
+// blocked the signal, and is reported for it nevertheless, has another mask than at its last hit.
+// That a mask comes twice is seen nearly everywhere else; but those that block what instructions
+// raise are made by libc and Go over and over. A program that ignores the signal shows no sign of
+// it, so once in a while a look is taken anyway; and at every hit of a program that has done one of
+// both.
 func (p *Process) trapActionLost(t *thread) bool {
 	mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
 	if err != nil {
@@ -224,7 +228,7 @@ func (p *Process) trapActionLost(t *thread) bool {
 // ownFaults are the signals that instructions raise.
 const ownFaults = 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGFPE-1)
 
-// lookAgain is how long an action may be gone unseen: a look takes some microseconds.
+// lookAgain is the time that an action may be gone unseen: a look takes some microseconds.
 const lookAgain = 5 * time.Millisecond
 
 // catches tells whether the action that was set is a handler.
@@ -265,19 +269,17 @@ func (p *Process) keepFrozen(stops []target.Stop) error {
 		p.unseen = 0
 	}
 	if again := slices.ContainsFunc(stops[back+1:], func(s target.Stop) bool { return s.Back }); again || back < 0 || err != nil {
-		return err // who of them has blocked the signal cannot be told
+		return err // it cannot be told which of them has blocked the signal
 	}
 	return p.blockTrap(p.threads[int(stops[back].Thread)])
 }
 
-// TrapHandler makes the action that runs code in the target on SIGTRAP: on the
-// alternate stack where the thread has one, since small stacks (Go's) have no
-// room for a signal frame.
-//
-// The signal is not blocked while the code runs: another signal's handler may come
-// in between, and a thread that meets a trap with SIGTRAP blocked is lost without
-// a tracer. What the code calls, the program's own handler, may still run when our
-// memory goes; so it returns to the program's own code, where that is to be had.
+// TrapHandler makes the action that runs code in the target on SIGTRAP: on the alternate stack
+// where the thread has one, since small stacks (Go's) have no room for a signal frame. The signal
+// is not blocked while the code runs: another signal's handler may come in between, and a thread
+// that meets a trap with SIGTRAP blocked is lost without a tracer. The code calls the program's own
+// handler, which may still run when our memory goes; so it returns to the program's own code, where
+// that is to be had.
 func (p *Process) TrapHandler(handler, restorer arch.Addr, old target.Action) target.Action {
 	const saSiginfo, saRestorer, saOnstack, saRestart, saNodefer = 0x4, 0x04000000, 0x08000000, 0x10000000, 0x40000000
 	order := binary.NativeEndian
@@ -298,9 +300,9 @@ func (p *Process) TrapHandler(handler, restorer arch.Addr, old target.Action) ta
 	return a
 }
 
-// withScratch lends some writable memory of the frozen target for a call: on a thread's
-// stack, past its red zone, put back afterwards. Where that ends there, which only the call tells, another thread's that stands
-// has some.
+// withScratch lends some writable memory of the frozen target for a call: on a thread's stack, past
+// its red zone, put back afterwards. Where that ends there, which only the call tells, another
+// thread's that stands has some.
 func (p *Process) withScratch(t *thread, f func(at arch.Addr) error) error {
 	if t == nil {
 		return p.nobody()

@@ -10,8 +10,8 @@ import (
 	"kprobe/target"
 )
 
-// dumping are the signals whose default action is to dump core (signal(7)). SIGTRAP is not
-// among them: what becomes of it is the lifeline's affair while there are probes.
+// dumping are the signals whose default action is to dump core (signal(7)). SIGTRAP is not among
+// them: while there are probes the lifeline deals with it.
 const dumping = 1<<(unix.SIGQUIT-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGABRT-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGFPE-1) |
 	1<<(unix.SIGSEGV-1) | 1<<(unix.SIGXCPU-1) | 1<<(unix.SIGXFSZ-1) | 1<<(unix.SIGSYS-1)
 
@@ -22,16 +22,16 @@ func (p *Process) Dumps(th target.Thread, signal int) bool {
 	return ends && !init
 }
 
-// Outlives tells whether a stopped thread's fault will not end the process although it does by default. That is so of the
-// init process of a namespace while it is traced (force_sig_info_to_task in kernel/signal.c): the kernel drops the signal,
-// and the instruction faults again, for ever.
+// Outlives tells whether a stopped thread's fault will not end the process although it does by
+// default. That is so of the init process of a namespace while it is traced (force_sig_info_to_task
+// in kernel/signal.c): the kernel drops the signal, and the instruction faults again, for ever.
 func (p *Process) Outlives(th target.Thread, signal int) bool {
 	ends, init := p.byDefault(th, signal)
 	return ends && init
 }
 
-// byDefault tells whether a signal ends a process, core dumped, and whether this is the init process of its namespace, which it
-// does not end so easily.
+// byDefault tells whether a signal ends a process, core dumped, and whether this is the init
+// process of its namespace, which it does not end so easily.
 func (p *Process) byDefault(th target.Thread, signal int) (ends, init bool) {
 	if signal < 1 || signal > 64 || dumping>>(signal-1)&1 == 0 {
 		return false, false

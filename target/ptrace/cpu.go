@@ -47,7 +47,7 @@ func (n *pinning) served(p *Process, t *thread) {
 	n.next = min(2*max(n.next, pinOften), pinSeldom)
 }
 
-// CPU is where a thread runs, or ran last.
+// CPU is the CPU on which a thread runs, or ran last.
 func (p *Process) CPU(th target.Thread) int {
 	if p.OnOwner() {
 		if t := p.threads[int(th)]; t != nil {

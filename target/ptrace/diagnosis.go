@@ -4,9 +4,9 @@ import "strings"
 
 // Check is one condition for probing a process.
 type Check struct {
-	Name string // what was looked at
+	Name string // the thing that was looked at
 	OK   bool
-	Says string // what was found; where it is an obstacle, the cure too
+	Says string // the finding; where it is an obstacle, the cure too
 }
 
 // Diagnosis tells whether this user can probe a process, and if not, why.
@@ -22,7 +22,7 @@ func (d Diagnosis) OK() bool {
 	return true
 }
 
-// Obstacle is what stands in the way, in one line; "" for nothing.
+// Obstacle lists the obstacles, in one line; "" for none.
 func (d Diagnosis) Obstacle() string {
 	var bad []string
 	for _, c := range d {

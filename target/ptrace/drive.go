@@ -17,14 +17,14 @@ import (
 // unblockable are the signals that the kernel takes out of a mask.
 const unblockable = 1<<(unix.SIGKILL-1) | 1<<(unix.SIGSTOP-1)
 
-// Drive leads a reported thread on. A signal that it is given while it blocks it
-// goes back to where it waited, with all that is known of it (ptrace(2), of
-// signal-delivery-stops): so that the thread gets it when it is let go. A real-time signal would come behind
-// those of its number that were sent until the thread runs: it is queued ahead of them, or kept by us.
+// Drive leads a reported thread on. A signal that it is given while it blocks it goes back to where
+// it waited, with all that is known of it (ptrace(2), of signal-delivery-stops): so that the thread
+// gets it when it is let go. A real-time signal would come behind those of its number that were
+// sent until the thread runs: it is queued ahead of them, or kept by us.
 //
-// Should we die meanwhile, the lifeline gives the thread its mask back as soon as it traps. That
-// it soon does: a report which is unread becomes its signal, a thread in a program has a
-// trap where that ends, and any other has the flag for single steps in its registers, on x86. Elsewhere the
+// Should we die meanwhile, the lifeline gives the thread its mask back as soon as it traps. That it
+// soon does: a report which is unread becomes its signal, a thread in a program has a trap where
+// that ends, and any other has the flag for single steps in its registers, on x86. Elsewhere the
 // guardian gives it its mask back.
 func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int) target.Move) (err error) {
 	t := p.threads[int(th)]
@@ -64,7 +64,8 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 		return err
 	}
 	give, fault := signal, 0
-	// One SIGTRAP that was sent is kept until the end, for it is what tells of the steps, too. No more than one would wait.
+	// One SIGTRAP that was sent is kept until the end, for the same signal reports the steps, too.
+	// No more than one would wait.
 	var trap *tracee.Siginfo
 	if give == int(unix.SIGTRAP) {
 		give, trap = 0, new(tracee.Siginfo)
@@ -170,9 +171,10 @@ func (p *Process) drive(t *thread, how, signal int) (fault int, err error) {
 	}
 }
 
-// leaveUnread takes note of a report that Drive leaves with the kernel. The one before may have been put aside, by a Wait while its
-// handlers ran: were this one not known, the next Wait would take it for the thread's next stop. The registers have the mark of a
-// trap that has been dealt with, whatever the report is for.
+// leaveUnread takes note of a report that Drive leaves with the kernel. The one before may have
+// been put aside, by a Wait while its handlers ran: were this one not known, the next Wait would
+// take it for the thread's next stop. The registers have the mark of a trap that has been dealt
+// with, whatever the report is for.
 func (p *Process) leaveUnread(t *thread) {
 	t.trapped, t.dealt = true, false
 	if !slices.Contains(p.unread, t) {

@@ -10,15 +10,14 @@ import (
 	"kprobe/target"
 )
 
-// A child is born traced by the thread that traces its parent, and the kernel
-// knows no way to hand a tracee over: between the one tracer's detach and the
-// other's attach it runs. A signal that stops it would be seen by its parent. So
-// it is sent round a small loop of ours meanwhile, in memory of its own. It blocks all
-// signals there: a handler would run before the first probe, and come back to the loop when
-// nobody takes the child out any more.
+// A child is born traced by the thread that traces its parent, and the kernel knows no way to hand
+// a tracee over: between the one tracer's detach and the other's attach it runs. A signal that
+// stops it would be seen by its parent. So it is sent round a small loop of ours meanwhile, in
+// memory of its own. It blocks all signals there: a handler would run before the first probe, and
+// come back to the loop when no tracer takes the child out any more.
 
-// Follow lets the child go into the loop. What it answers attaches to it, on
-// another owner thread, and takes it out again.
+// Follow lets the child go into the loop. The function that it answers attaches to it, on another
+// owner thread, and takes it out again.
 func (c *child) Follow() (func() (target.Target, error), error) {
 	if c.inExec {
 		if c.parent.arch == nil { // its program is of no machine that we know
@@ -121,9 +120,9 @@ func (p *Process) fetch(l *tracee.Loop) error {
 	return nil
 }
 
-// alone tells that nobody else has the memory of a process that has run nothing but the loop since it
-// was born, or executed its program: nothing but a signal handler, where it is late, which would have made a
-// thread or a child. So not all processes need be looked at.
+// alone tells that no other process has the memory of a process that has run nothing but the loop
+// since it was born, or executed its program. If that was late, it may have run a signal handler,
+// which would have had to make a thread or a child. So not all processes need be looked at.
 func (p *Process) alone() bool {
 	tids, err := listTasks(p.pid)
 	if err != nil || len(tids) != 1 {

@@ -16,7 +16,7 @@ import (
 	"kprobe/target"
 )
 
-// slowStop is how long Freeze waits before it asks why a thread does not stop.
+// slowStop is the time that Freeze waits before it asks why a thread does not stop.
 const slowStop = 20 * time.Millisecond
 
 // Freeze stops all threads. It is quick for threads that run or sleep
@@ -28,7 +28,7 @@ func (p *Process) Freeze() ([]target.Stop, error) {
 	}
 	stops, err := p.stopAll()
 	if err == nil && !p.gone {
-		p.keepFrozen(stops) // what fails is tried again when the trap is served
+		p.keepFrozen(stops) // a step that fails is tried again when the trap is served
 	}
 	return stops, err
 }
@@ -80,8 +80,8 @@ func (p *Process) stopAll() (stops []target.Stop, err error) {
 	}
 }
 
-// freezeWholly is Freeze for those who can go on only when every task has stopped:
-// no other can be detached from, or looked at. It tries for a while.
+// freezeWholly is Freeze for callers that can go on only when every task has stopped: no other can
+// be detached from, or looked at. It tries for a while.
 func (p *Process) freezeWholly() ([]target.Stop, error) {
 	const longest = 50 * time.Millisecond
 	stops, err := p.Freeze()
@@ -95,8 +95,8 @@ func (p *Process) freezeWholly() ([]target.Stop, error) {
 	return stops, err
 }
 
-// kickEvery kicks the owner thread out of its wait, again and again until it is told to stop: a kick that comes just before the
-// wait begins is lost.
+// kickEvery kicks the owner thread out of its wait, again and again until it is told to stop: a
+// kick that comes just before the wait begins is lost.
 func (p *Process) kickEvery(pause time.Duration) (stop func()) {
 	tick, over := time.NewTicker(pause), make(chan struct{})
 	go func() {
@@ -125,7 +125,7 @@ func (p *Process) awaitsUs() bool {
 	return false
 }
 
-// nowComplete ends the first freeze only when nobody is missing.
+// nowComplete ends the first freeze only when no thread is missing.
 func (p *Process) nowComplete() (again bool, err error) {
 	if p.complete || p.newborn {
 		return false, nil
@@ -147,7 +147,7 @@ func (p *Process) interruptAll() (one *thread) {
 			err := tracee.Request(unix.PTRACE_INTERRUPT, t.tid, 0, 0)
 			if err == unix.ESRCH && !exists(p.pid, t.tid) {
 				p.vanished(t)
-				return p.interruptAll() // who waited for it in vfork, too
+				return p.interruptAll() // the thread that waited for it in vfork, too
 			}
 			t.asked = err == nil // else again, at the next alarm
 		}
@@ -201,7 +201,7 @@ func (p *Process) onlySleepers() bool {
 	for _, t := range p.threads {
 		if t.state == running && t.vfork == 0 {
 			switch taskState(p.pid, t.tid) {
-			case 'D', 'Z', 'X', 0: // a leader that has ended is told of when its threads have, too
+			case 'D', 'Z', 'X', 0: // a leader that has ended is reported when its threads have, too
 			default:
 				return false
 			}
@@ -259,9 +259,9 @@ func (p *Process) settle(t *thread) bool {
 	if t.blocked.HideInterruption(t.tid, p.abi(), &r) {
 		return true
 	}
-	// Our wish may have overtaken a trap that the thread has executed already.
-	// A frozen target must not keep one back: the engine could remove the
-	// probe, and the signal would then kill the program. One that the thread blocks was sent to it, and is not reported.
+	// Our wish may have overtaken a trap that the thread has executed already. A frozen target must
+	// not keep one back: the engine could remove the probe, and the signal would then kill the
+	// program. One that the thread blocks was sent to it, and is not reported.
 	if p.frozen && p.ranIntoTrap(r.PC()) && signalPending(p.pid, t.tid, unix.SIGTRAP) && !blocksTraps(t.tid) {
 		return p.reportFirst(t)
 	}

@@ -21,7 +21,7 @@ type gadgets struct {
 	pops int       // words that are taken off the stack in between
 	back arch.Addr // rt_sigreturn; 0 where there is none, or no return leads to it
 
-	callCode, backCode string // what was there
+	callCode, backCode string // the bytes there
 }
 
 // within tells whether one of them lies in a range.
@@ -38,9 +38,9 @@ func holds(m arch.Memory, at arch.Addr, code string) bool {
 	return m.ReadAt(at, b) == nil && string(b) == code
 }
 
-// gadgets finds them in executable memory m, which is the process's or its child's, but for what is about to be unmapped.
-// Every libc has both, and Go's runtime; for i386 the kernel's vDSO. Where all of these have probes, those of our own trap
-// handler serve.
+// gadgets finds them in executable memory m, which is the process's or its child's, but for what is
+// about to be unmapped. Every libc has both, and Go's runtime; for i386 the kernel's vDSO. Where
+// all of these have probes, those of our own trap handler serve.
 func (p *Process) gadgets(m arch.Memory, unmapped arch.Range) (gadgets, error) {
 	if p.found.in(m) && !p.found.within(unmapped) {
 		return p.found, nil
@@ -76,7 +76,8 @@ func (p *Process) gadgets(m arch.Memory, unmapped arch.Range) (gadgets, error) {
 
 func isFileless(m symbol.Mapping) bool { return m.Inode == 0 && m.Path != "[vdso]" }
 
-// search is what has been found so far; best is which of the ABI's entries, their number for none.
+// search is the result so far; best is the index of one of the ABI's entries, their number for
+// none.
 type search struct {
 	found gadgets
 	best  int
@@ -116,14 +117,14 @@ func (p *Process) search(mem arch.Memory, maps []symbol.Mapping, remembered bool
 	return s
 }
 
-// places are where a mapping has the instructions, as offsets into it, -1 for not at all.
+// places are the offsets at which a mapping has the instructions, -1 for not at all.
 type places struct {
 	entries  [maxEntries]int
 	back     int
 	backCode string
 }
 
-// maxEntries is how many ways to enter the kernel an ABI has at most.
+// maxEntries is the largest number of ways to enter the kernel that an ABI has.
 const maxEntries = 8
 
 // fileText is a piece of a file that processes have mapped as their text.
@@ -133,8 +134,8 @@ type fileText struct {
 	inode, offset, size uint64
 }
 
-// scanned are the places in the text of files: the children of a shell have the same libraries. What is
-// remembered is only where to look.
+// scanned are the places in the text of files: the children of a shell have the same libraries. It
+// keeps places to look at, and nothing that is believed without a look.
 var scanned struct {
 	sync.Mutex
 	places map[fileText]places
@@ -168,8 +169,8 @@ func (p *Process) recall(mem arch.Memory, m symbol.Mapping) (places, bool) {
 	return in, true
 }
 
-// scan looks for the first of each in a mapping, and remembers them; not those of text that has probes, which are not
-// the file's.
+// scan looks for the first of each in a mapping, and remembers them; not those of text that has
+// probes, which are not the file's.
 func (p *Process) scan(mem arch.Memory, m symbol.Mapping) places {
 	a := p.abi()
 	in := places{back: -1}
@@ -205,7 +206,7 @@ func (p *Process) scan(mem arch.Memory, m symbol.Mapping) places {
 	return in
 }
 
-// indexAligned is where code is in b that instructions may begin at; -1 for nowhere.
+// indexAligned is the offset of code in b at which instructions may begin; -1 for none.
 func indexAligned(b []byte, code string, align int) int {
 	for from := 0; ; {
 		i := bytes.Index(b[from:], []byte(code))

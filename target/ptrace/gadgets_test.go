@@ -106,7 +106,7 @@ func TestGadgetsAreRemembered(t *testing.T) {
 	right("when they seem to have none")
 }
 
-// Who has threads or children is not alone with its memory, perhaps.
+// A process that has threads or children is perhaps not alone with its memory.
 func TestAlone(t *testing.T) {
 	if p := attached(t, runs(t, "sleep", "1000")); !p.alone() {
 		t.Error("a process that has made nobody is not alone")
@@ -116,7 +116,7 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// That a thread has no filter holds as long as nobody runs.
+// A thread found without a filter has none as long as no thread runs.
 func TestFilterIsAskedForAgain(t *testing.T) {
 	p := attached(t, runs(t, "sleep", "1000"))
 	p.Run(func() {
@@ -137,8 +137,8 @@ func TestFilterIsAskedForAgain(t *testing.T) {
 	})
 }
 
-// A probe may take the instructions that calls are made with. Then others are borrowed, and a program that has none left
-// is told of: nothing else is executed in their place.
+// A probe may take the instructions that calls are made with. Then others are borrowed, and a
+// program that has none left is refused with a reason: nothing else is executed in their place.
 func TestGadgetsMayBeProbed(t *testing.T) {
 	pid := runs(t, "sleep", "1000")
 	p := attached(t, pid)
@@ -181,7 +181,7 @@ func TestGadgetsMayBeProbed(t *testing.T) {
 		}
 		t.Logf("%d were borrowed, one after the other", len(was))
 	})
-	// What it says of its file is not said of others': there it has them all.
+	// Facts about its file are not taken for other files': there it has them all.
 	second := attached(t, runs(t, "sleep", "1000"))
 	if g, err := second.gadgets(second, arch.Range{}); err != nil || g.back == 0 {
 		t.Errorf("another process has %+v, %v", g, err)

@@ -19,19 +19,19 @@ import (
 type guarded struct {
 	*guardian.Guardian
 	journal *lifeline.Journal // nil while there is nothing to restore
-	late    bool              // it did not answer in time: what it says from now on is not waited for
+	late    bool              // it did not answer in time: later answers are not waited for
 }
 
 func (g *guarded) tell(what string, of any) error {
 	return g.Tell(fmt.Appendf(nil, "%s %v\n", what, of))
 }
 
-// Guard has the process restored if this controller dies: the journal is
-// written and a guardian is told of it. It must be called before the first
-// byte changes; base is where the Trap of the session id is going to be.
+// Guard has the process restored if this controller dies: the journal is written and a guardian is
+// told of it. It must be called before the first byte changes; the Trap of the session id is going
+// to be at base.
 func (p *Process) Guard(base arch.Addr, id uint64) error {
 	self := os.Getpid()
-	program, _ := programID(p.pid) // who may trace it may ask that
+	program, _ := programID(p.pid) // a tracer of it may ask that
 	j := &lifeline.Journal{
 		PID: p.pid, Start: lifeline.StartTime(p.pid), BuildID: program,
 		Base: base, ID: id, Serial: id,
@@ -60,8 +60,9 @@ func (p *Process) Guard(base arch.Addr, id uint64) error {
 	return nil
 }
 
-// know waits until the guardian knows of a journal, so that there is none without one. What it was told, it knows when it runs
-// next: on a busy machine the controller may have been killed by then, and nothing disarmed.
+// know waits until the guardian knows of a journal, so that there is none without one. The guardian
+// learns a message when it runs next: on a busy machine the controller may have been killed by
+// then, and nothing disarmed.
 func (g *guarded) know(journal string) error {
 	err := g.tell(tellGuard, strconv.Quote(journal))
 	if err != nil || g.late {
@@ -79,7 +80,7 @@ func (p *Process) engageGuardian() error {
 		return err
 	}
 	for g := spares.Take(); g != nil; g = spares.Take() {
-		if p.holdBy(g) == nil { // else somebody has killed it
+		if p.holdBy(g) == nil { // else it has been killed
 			return nil
 		}
 	}
@@ -98,7 +99,8 @@ func (p *Process) engageGuardian() error {
 	return err
 }
 
-// holdBy has a guardian hold the owner thread, if it can (see hold). Errors: it has ended; then it is let go of.
+// holdBy has a guardian hold the owner thread, if it can (see hold). Errors: it has ended; then it
+// is let go of.
 func (p *Process) holdBy(g *guardian.Guardian) error {
 	allowTracing(g.PID())
 	of := &guarded{Guardian: g}
@@ -123,7 +125,8 @@ func (p *Process) Unguard() {
 	}
 }
 
-// releaseGuardian lets the guardian go when the owner thread ends: to restore what is left, or to the next process.
+// releaseGuardian lets the guardian go when the owner thread ends: to restore what is left, or to
+// the next process.
 func (p *Process) releaseGuardian() {
 	g := p.guardian
 	switch {

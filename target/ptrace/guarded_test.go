@@ -17,7 +17,8 @@ import (
 	"kprobe/internal/testprog"
 )
 
-// A guardian whose process is let go is the next one's. One that has been killed meanwhile is nobody's.
+// A guardian whose process is let go serves the next one. One that has been killed meanwhile serves
+// none.
 func TestGuardianIsUsedAgain(t *testing.T) {
 	keep := spares.Keep
 	spares.Keep = 5 * time.Minute // longer than this takes on any machine
@@ -57,8 +58,8 @@ func TestGuardianIsUsedAgain(t *testing.T) {
 	}
 }
 
-// Before the first byte changes, the guardian knows what to put back: it has not only been told. Else a controller that is
-// killed early on a busy machine leaves its traps.
+// Before the first byte changes, the guardian knows what to put back: it has not only been told.
+// Else a controller that is killed early on a busy machine leaves its traps.
 func TestGuardianKnowsFirst(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "rets", "-O2"))
 	target, err := Attach(p.Pid)
@@ -70,7 +71,7 @@ func TestGuardianKnowsFirst(t *testing.T) {
 	}
 	target.Unguard()
 	guardian := target.guardian.PID()
-	if err := syscall.Kill(guardian, syscall.SIGSTOP); err != nil { // what it is told now, it does not know
+	if err := syscall.Kill(guardian, syscall.SIGSTOP); err != nil { // messages from now on are not known to it
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Kill(guardian, syscall.SIGCONT) })
@@ -98,7 +99,8 @@ func TestGuardianKnowsFirst(t *testing.T) {
 	}
 }
 
-// A guardian that is taken and put back is kept as long as any: it is not let go by the timer of the time before.
+// A guardian that is taken and put back is kept as long as any: it is not let go by the timer of
+// the time before.
 func TestSpareGuardianIsKeptAnew(t *testing.T) {
 	g, err := guardian.Start(guardianName, nil)
 	if err != nil {
@@ -125,7 +127,8 @@ func TestSpareGuardianIsKeptAnew(t *testing.T) {
 	s.Take()
 }
 
-// Who attaches while a guardian puts back what a controller has left waits for it. Another tracer is named, and not waited for.
+// An attach waits for a guardian that puts back what a controller has left. Another tracer is
+// named, and not waited for.
 func TestAttachWaitsForGuardians(t *testing.T) {
 	tracing := func(name string) (pid int) {
 		p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))

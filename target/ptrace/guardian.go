@@ -22,22 +22,23 @@ import (
 	"kprobe/internal/proc"
 )
 
-// guardianName is how a guardian of a process is called (internal/guardian).
+// guardianName is the name of a guardian of a process (internal/guardian).
 const guardianName = "kprobe-guardian"
 
 func init() {
 	guardian.Role(guardianName, func([]string) { guard(os.Stdin) })
 }
 
-// What a guardian is told, a line each. It is for one process at a time, and for another one when that is over: to
-// start a program for each child of a family costs more than all else that is done for a child.
+// The messages to a guardian, a line each. It is for one process at a time, and for another one
+// when that is over: to start a program for each child of a family costs more than all else that is
+// done for a child.
 const (
 	tellHold  = "hold"  // the thread that owns the process: to be held at its end (see hold)
 	tellGuard = "guard" // the journal of what is to be restored when the controller ends; it answers that it knows
 	tellOver  = "over"  // everything is back
 )
 
-// duty is what a guardian was told.
+// duty holds a guardian's orders.
 type duty struct {
 	journal atomic.Pointer[string] // nil while there is nothing to restore
 	owners  chan int
@@ -67,7 +68,7 @@ func (d *duty) listen(in io.Reader) {
 
 // guard is a guardian's life: it holds one owner thread after the other, until the controller ends.
 func guard(in io.Reader) {
-	runtime.LockOSThread() // who traces is a thread
+	runtime.LockOSThread() // a tracer is a thread
 	d := &duty{owners: make(chan int, 1), died: make(chan struct{})}
 	go d.listen(in)
 	for {
@@ -128,6 +129,7 @@ func concerns(j *lifeline.Journal) (bool, error) {
 	return err == nil && id == j.BuildID, err
 }
 
-// tries is how long is tried what does not depend on us alone: the kernel may still be busy with the end of the tracer
-// before. Where it depends on what the target does, it is the target's time (see kprobe/internal/patience).
+// tries is the time for which a step is tried again that does not depend on us alone: the kernel
+// may still be busy with the end of the tracer before. Where it depends on the target, it is the
+// target's time (see kprobe/internal/patience).
 const tries = 10 * time.Second

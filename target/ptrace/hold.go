@@ -16,16 +16,16 @@ import (
 	"kprobe/internal/tracee"
 )
 
-// A controller that is killed does not die at once: the guardian traces its owner
-// thread, and the kernel stops a traced thread at the gate of its end
-// (PTRACE_EVENT_EXIT), SIGKILL or not, before it lets go of those that it traces.
-// While it is held there, the target's threads are still traced: each that meets a
-// trap waits. So the traps can be taken away before anybody runs into one that
-// nobody serves. Only then is the thread let die.
+// A controller that is killed does not die at once: the guardian traces its owner thread, and the
+// kernel stops a traced thread at the gate of its end (PTRACE_EVENT_EXIT), SIGKILL or not, before
+// it lets go of the threads that it traces. While it is held there, the target's threads are still
+// traced: each that meets a trap waits. So the traps can be taken away before any thread runs into
+// one that is not served. Only then is the owner thread let die.
 
-// hold attends the controller's owner thread until that has ended, and calls last
-// when it is about to. It is ready when it has begun, and when it: a debugger may have been there first. Then what the
-// target has is its trap handler alone, until the controller's end is noticed.
+// hold attends the controller's owner thread until that has ended, and calls last when it is about
+// to. It says that it is ready when it has begun, and also when it could not: a debugger may have
+// been there first. Then the target has its trap handler alone, until the controller's end is
+// noticed.
 func hold(tid int, last func()) {
 	err := seizeOwner(tid)
 	guardian.Ready()
@@ -82,8 +82,8 @@ func seizeOwner(tid int) error {
 // Elsewhere the kernel knows no such call.
 func allowTracing(pid int) { unix.Prctl(unix.PR_SET_PTRACER, uintptr(pid), 0, 0, 0) }
 
-// disarmLeft takes the traps away that a controller leaves which is about to end.
-// What cannot be done here is left for the recovery that follows.
+// disarmLeft takes the traps away that a controller leaves which is about to end. Traps that cannot
+// be taken away here are left for the recovery that follows.
 func disarmLeft(journal string) error {
 	j, err := lifeline.Load(journal)
 	if err != nil {

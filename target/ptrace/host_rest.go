@@ -4,8 +4,9 @@ package ptrace
 
 import "kprobe/internal/tracee"
 
-// programsHere is what runs on this system.
+// programsHere names the machine of this system's programs.
 func programsHere() string { return tracee.ProgramsOf }
 
-// watchesHere is nothing here: whether these machines have watchpoints at all, the table of machines tells.
+// watchesHere is nothing here: whether these machines have watchpoints at all, the table of
+// machines tells.
 func watchesHere() error { return nil }

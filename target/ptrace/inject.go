@@ -15,11 +15,11 @@ import (
 	"kprobe/target"
 )
 
-// PageSize is that of the kernel, which is the process's and ours.
+// PageSize is the kernel's, which is the process's and ours.
 func (p *Process) PageSize() int { return os.Getpagesize() }
 
-// Alloc maps memory in the process: readable and executable, private. A forked
-// child has it too, which keeps the child alive if nobody is there to clean it.
+// Alloc maps memory in the process: readable and executable, private. A forked child has it too,
+// which keeps the child alive if no tracer is there to clean it.
 func (p *Process) Alloc(addr arch.Addr, size int) error {
 	t := p.volunteer(p.pid)
 	if t != nil && !t.unfiltered && !(p.away == t && p.calling.unfiltered) {
@@ -101,8 +101,9 @@ func (p *Process) call(t *thread, nr uint64, args ...uint64) (uint64, error) {
 	return result, p.called(t, c, err)
 }
 
-// Together has one thread of the frozen process make all the system calls that f asks for: it is led away from where it
-// stands, and back, once for all. Errors: f's; that the thread was not led back. It implements target.Caller.
+// Together has one thread of the frozen process make all the system calls that f asks for: it is
+// led away from where it stands, and back, once for all. Errors: f's; that the thread was not led
+// back. It implements target.Caller.
 func (p *Process) Together(f func() error) error {
 	t := p.volunteer(p.pid)
 	if t == nil || p.away != nil || !p.frozen {
@@ -127,7 +128,7 @@ func (p *Process) lead(t *thread) (*call, error) {
 		return nil, err
 	}
 	if t.trapped && t.fault == nil {
-		// What the signal is about goes with the call, if the signal does.
+		// The details of the signal go with the call, if the signal does.
 		if f, err := p.Fault(target.Thread(t.tid)); err == nil {
 			t.fault = &f
 		}
@@ -173,19 +174,18 @@ func (p *Process) volunteered(t *thread, err error) error {
 //	syscall; ret               the call, with all signals blocked
 //	mov $15, %eax; syscall     rt_sigreturn, where the return leads to
 //
-// We stop it at both ends of the call, and have it make the next, or put its registers back, so that the
-// return is never executed; unless we die. Then the task goes on by itself: it
-// makes the call, returns, and finds on its stack a signal frame with all that it
-// had before. That is why registers are changed before the mask of blocked
-// signals, and go back after it: between the two the task is already, or still,
-// on its way to that frame.
+// We stop it at both ends of the call, and have it make the next, or put its registers back, so
+// that the return is never executed; unless we die. Then the task goes on by itself: it makes the
+// call, returns, and finds on its stack a signal frame with all that it had before. That is why
+// registers are changed before the mask of blocked signals, and go back after it: between the two
+// the task is already, or still, on its way to that frame.
 type call struct {
 	abi       *tracee.ABI
 	tid, tgid int
 	dealt     bool // the task is reported for a trap's signal, and will not get it
 	gadgets   gadgets
 	frame     arch.Addr // 0: no memory for one
-	alone     bool      // nobody else runs meanwhile
+	alone     bool      // no other thread runs meanwhile
 	memory    arch.Memory
 
 	away   bool // it has been led to where it makes calls
@@ -193,7 +193,7 @@ type call struct {
 	mask   uint64
 	lost   tracee.Lost
 	ready  tracee.Registers // it makes a call with these, and the call's own
-	waits  unix.Signal      // what it is reported for, and is given again in the end; 0 for none
+	waits  unix.Signal      // the signal it is reported for, and is given again in the end; 0 for none
 	info   tracee.Siginfo   // of that
 	undo   func()           // takes the frame away
 	failed error            // it makes no further calls
@@ -268,7 +268,8 @@ func (c *call) make(nr uint64, args []uint64) (result uint64, err error) {
 	return r.Result(), nil
 }
 
-// look notes what the task has, and answers the registers that it is to make a call with, but for the call's own.
+// look notes what the task has, and answers the registers that it is to make a call with, but for
+// the call's own.
 func (c *call) look() (r tracee.Registers, err error) {
 	if err = tracee.GetRegs(c.tid, &c.saved); err != nil {
 		return r, tracee.RegsError(err)
@@ -301,12 +302,12 @@ func (c *call) look() (r tracee.Registers, err error) {
 	return r, nil
 }
 
-// leave leads the task away. A signal that is given to a thread which blocks it goes back to where it waited, with all that
-// is known of it (ptrace(2), of signal-delivery-stops).
+// leave leads the task away. A signal that is given to a thread which blocks it goes back to where
+// it waited, with all that is known of it (ptrace(2), of signal-delivery-stops).
 func (c *call) leave(r *tracee.Registers) error {
 	if c.waits != 0 && c.info.HappensAgain(&c.saved, c.memory) {
-		// Its signal goes with the report. Whoever goes on with the thread, we or nobody,
-		// goes on with the instruction that faults.
+		// Its signal goes with the report. The thread goes on with the instruction that faults,
+		// whether we are there or not.
 		read(c.tid)
 		c.waits, c.lapsed = 0, true
 	}
@@ -321,7 +322,7 @@ func (c *call) leave(r *tracee.Registers) error {
 	return nil
 }
 
-// end leads the task back. Errors: target.ErrGone; what could not be put back.
+// end leads the task back. Errors: target.ErrGone; those of a part that could not be put back.
 func (c *call) end() (err error) {
 	if c.undo != nil {
 		defer c.undo()
@@ -347,8 +348,8 @@ func (c *call) end() (err error) {
 	return err
 }
 
-// putArgs writes the call's arguments to memory: to the frame, where the call's registers r lead to one, else below the
-// task's own stack.
+// putArgs writes the call's arguments to memory: to the frame, where the call's registers r lead to
+// one, else below the task's own stack.
 func (c *call) putArgs(r *tracee.Registers, args []uint64) (undo func(), err error) {
 	at := scratchBelow(c.saved.SP(), c.abi.Machine) - argsRoom
 	if r.SP() != c.saved.SP() {
@@ -365,7 +366,7 @@ func (c *call) putArgs(r *tracee.Registers, args []uint64) (undo func(), err err
 	return func() { c.memory.WriteAt(at, before) }, c.memory.WriteAt(at, b)
 }
 
-// argsRoom is what six arguments take.
+// argsRoom is the number of bytes that six arguments take.
 const argsRoom = 6 * 8
 
 // putFrame writes the frame, and sets the stack pointer of the call's registers r to
@@ -376,7 +377,7 @@ const argsRoom = 6 * 8
 func (c *call) putFrame(r *tracee.Registers, saved tracee.Registers, mask uint64) (undo func(), err error) {
 	at := c.frame
 	if at == 0 && c.alone {
-		at = scratchBelow(saved.SP(), c.abi.Machine) // what the call is told of may lie there (withScratch)
+		at = scratchBelow(saved.SP(), c.abi.Machine) // the call's arguments may lie there (withScratch)
 		f, err := c.abi.FrameFor(c.tid, at, c.gadgets.back, saved, mask)
 		if err != nil {
 			return nil, err
@@ -443,7 +444,7 @@ func (c *call) stopAgain(waits unix.Signal, info *tracee.Siginfo) error {
 				return err
 			}
 			if c.last.StopSignal() == callStop {
-				c.lapsed = true // somebody else has had it, and the thread is on its way to the frame
+				c.lapsed = true // another thread has had it, and this one is on its way to the frame
 				return c.skip()
 			}
 		}
@@ -458,7 +459,7 @@ func (c *call) stopAgain(waits unix.Signal, info *tracee.Siginfo) error {
 			return err
 		}
 	}
-	// Of other signals only one waits at a time: what was sent meanwhile is the same.
+	// Of other signals only one waits at a time: one that was sent meanwhile is the same.
 	return tracee.Insist(func() error { return tracee.TransferSiginfo(unix.PTRACE_SETSIGINFO, c.tid, info) })
 }
 

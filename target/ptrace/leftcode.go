@@ -10,10 +10,12 @@ import (
 	"kprobe/internal/lifeline"
 )
 
-// A controller that is killed leaves code of ours in the process: the lifeline, slots, detours and what they call. The recovery
-// gives that back where no thread can come to it any more, and else leaves a note (lifeline.Left) for the next controller.
+// A controller that is killed leaves code of ours in the process: the lifeline, slots, detours and
+// what they call. The recovery gives that back where no thread can come to it any more, and else
+// leaves a note (lifeline.Left) for the next controller.
 
-// codeOf are the mappings with code of a dead session's, whose jumps stand in the text still. The process is frozen.
+// codeOf are the mappings with code of a dead session's, whose jumps stand in the text still. The
+// process is frozen.
 func (p *Process) codeOf(j *lifeline.Journal, found *lifeline.Found) (code []arch.Range) {
 	places := found.Places(j.Base)
 	for _, e := range found.Entries {
@@ -56,6 +58,6 @@ func (p *Process) GiveBackLeft() {
 		}
 	}
 	if len(all) > 0 {
-		p.Together(func() error { return leftover.FreeCode(p, all, p.fresh) }) // what stays is for the next one
+		p.Together(func() error { return leftover.FreeCode(p, all, p.fresh) }) // the rest is for the next session
 	}
 }

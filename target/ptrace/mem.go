@@ -62,8 +62,8 @@ func (p *Process) withMem(do func(*os.File) error) error {
 	}
 }
 
-// transfer moves bytes by a method of the file and never by its bare number: that may be another
-// file's, somebody's else, as soon as this one has been closed.
+// transfer moves bytes by a method of the file and never by its bare number: the number may be
+// another file's, of another part of the program, as soon as this one has been closed.
 func transfer(f *os.File, addr arch.Addr, b []byte, op func(*os.File, []byte, int64) (int, error), call, verb string) error {
 	if len(b) == 0 {
 		return nil

@@ -11,15 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isEmulated tells that QEMU carries out the machine's instructions: a machine that is one says who has made it.
+// isEmulated tells that QEMU carries out the machine's instructions: an emulated machine names its
+// maker.
 var isEmulated = sync.OnceValue(func() bool {
 	b, _ := os.ReadFile("/proc/sysinfo")
 	return bytes.Contains(b, []byte("QEMU"))
 })
 
-// writeMemory writes to a process's memory file. QEMU (up to 8.1) forgets what it has translated of the first byte of a
-// write of the kernel's, and goes on with what it has of the others. So where code may have been before, each halfword
-// is written by itself.
+// writeMemory writes to a process's memory file. QEMU (up to 8.1) forgets what it has translated of
+// the first byte of a write of the kernel's, and goes on with what it has of the others. So where
+// code may have been before, each halfword is written by itself.
 func writeMemory(f *os.File, b []byte, at int64) (int, error) {
 	old := make([]byte, len(b))
 	if !isEmulated() {

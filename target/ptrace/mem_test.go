@@ -12,8 +12,8 @@ import (
 	"kprobe/target/ptrace"
 )
 
-// A process that ends has no memory from some moment on, though it is still there. Whoever reads or writes
-// then is told that it has ended, and not of a file's end.
+// A process that ends has no memory from some moment on, though it is still there. A read or write
+// then answers that it has ended, and not a file's end.
 func TestMemoryOfAnEndedProcess(t *testing.T) {
 	prog := testprog.Start(t, testprog.Build(t, "threads", "-O2"), "4")
 	p, err := ptrace.Attach(prog.Pid)

@@ -37,15 +37,15 @@ func Diagnose(pid int) Diagnosis {
 	return Diagnosis{{Name: "system", Says: "processes can be probed on Linux on x86-64, arm64, ppc64le, riscv64 and s390x only"}}
 }
 
-// ErrNothing is what Recover tells of a process that has nothing to restore.
+// ErrNothing is Recover's error for a process that has nothing to restore.
 var ErrNothing = lifeline.ErrNothing
 
-// Recovered is what Recover did about one process.
+// Recovered is the result of Recover for one process.
 type Recovered struct {
 	PID int
 	Err error // nil where its text was restored
 
-	Stays string // what stays mapped then, and why; "" where nothing that is large does
+	Stays string // the memory that stays mapped then, and why; "" where nothing that is large does
 }
 
 // Recover finds nothing on a system where no process can have been probed.

@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program may probe a child of its own, and wait for it as well (os/exec.Cmd.Wait). The kernel gives such a wait the
-// child's stops, too, since the tracer is a thread of the same process: the wait ends as if the child had, and the owner
-// thread would wait for ever for a report that is gone, with the child stopped. So a wait that is under way is refused,
-// and for later ones the owner thread looks now and then whether a task has stopped without a report.
+// A program may probe a child of its own, and wait for it as well (os/exec.Cmd.Wait). The kernel
+// gives such a wait the child's stops, too, since the tracer is a thread of the same process: the
+// wait ends as if the child had, and the owner thread would wait for ever for a report that is
+// gone, with the child stopped. So a wait that is under way is refused, and for later ones the
+// owner thread looks now and then whether a task has stopped without a report.
 
-// looksForStolen is how often it does so.
+// looksForStolen is the time between two such looks.
 const looksForStolen = 20 * time.Millisecond
 
 // ownChild tells whether a process is a child of this very program.

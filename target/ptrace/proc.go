@@ -93,7 +93,7 @@ func openOf(pid int, name string, flag int) (f *os.File, err error) {
 	return f, err
 }
 
-// statusOf reads one line of what is told of a process, by a thread that has its memory.
+// statusOf reads one line of a process's status file, by a thread that has its memory.
 func statusOf(pid int, field string) (v string, err error) {
 	err = proc.Process(pid).Try("status", func(file string) error {
 		b, err := tracee.ReadFile(file)
@@ -136,8 +136,8 @@ func statusField(pid, tid int, field string) (string, error) {
 	return proc.Field(b, field)
 }
 
-// statFields are the fields of a task's stat file from the state on: none where the task is gone, and where that cannot be told, a state
-// that no task has.
+// statFields are the fields of a task's stat file from the state on: none where the task is gone,
+// and where that cannot be told, a state that no task has.
 func statFields(pid, tid int) []string {
 	b, err := tracee.TaskFile(pid, tid, "stat")
 	if err != nil && procError(err) != unix.ESRCH {
@@ -200,8 +200,8 @@ func (p *Process) Ending(th target.Thread) bool {
 	return err == nil && n&exiting != 0
 }
 
-// Borrows tells whether a thread is a child of vfork that has the memory still, and with it the thread pointer, of
-// the thread that waits for it: which that is.
+// Borrows tells whether a thread is a child of vfork that has the memory still, and with it the
+// thread pointer, of the thread that waits for it: which that is.
 func (p *Process) Borrows(th target.Thread) (lender target.Thread, ok bool) {
 	t := p.threads[int(th)]
 	if t == nil || t.parent == nil || t.parent.vfork != t.tid {
@@ -210,7 +210,7 @@ func (p *Process) Borrows(th target.Thread) (lender target.Thread, ok bool) {
 	return target.Thread(t.parent.tid), true
 }
 
-// file is where the kernel tells about the process's memory: of a task that has it.
+// file is the path at which the kernel tells about the process's memory: of a task that has it.
 func (p *Process) file(name string) string { return proc.Process(p.pid).File(name) }
 
 // Maps lists the mappings of the process. The list is shared: callers only read it.
@@ -240,17 +240,18 @@ func (p *Process) Maps() ([]symbol.Mapping, error) {
 	return maps, err
 }
 
-// mapsRoom is where such lists are read: most programs' fit.
+// mapsRoom keeps buffers to read such lists in: most programs' fit.
 var mapsRoom = sync.Pool{New: func() any { b := make([]byte, 0, 12<<10); return &b }}
 
-// listed is what the kernel listed last as mapped, and that as it was read. Many look, and most of them at what the one before has seen.
+// listed is the kernel's last list of mappings, as text and parsed. Many callers look, and most of
+// them find the list that the one before has seen.
 type listed struct {
 	text string
 	maps []symbol.Mapping
 }
 
-// Root is the target's root directory as we can reach it: what it sees under
-// a path may be another file than what we do (mount namespaces, chroot).
+// Root is the target's root directory as we can reach it: under one path it may see another file
+// than we do (mount namespaces, chroot).
 func (p *Process) Root() string { return p.file("root") }
 
 // Realpath resolves a path in the target's file system. Links are followed by

@@ -40,16 +40,16 @@ import (
 	"kprobe/target"
 )
 
-// seizeOptions: children and new threads are born traced and stopped, before
-// they can run into a trap with nobody there.
+// seizeOptions: children and new threads are born traced and stopped, before they can run into a
+// trap that is not served.
 const seizeOptions = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK |
 	unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACEEXEC |
-	// A stop at the end of a system call that nobody has read when the tracer
-	// dies would become a SIGTRAP; marked as what it is, it becomes nothing.
+	// A stop at the end of a system call that is unread when the tracer dies would become a
+	// SIGTRAP; marked as such a stop, it becomes nothing.
 	unix.PTRACE_O_TRACESYSGOOD
 
-// Process is a live process. It implements target.Target and the optional
-// interfaces of that package that are about processes; it has no exported method beside theirs but Exited.
+// Process is a live process. It implements target.Target and the optional interfaces of that
+// package that are about processes; it has no exported method beside theirs but Exited.
 type Process struct {
 	pid     int
 	arch    *arch.Arch
@@ -90,7 +90,7 @@ type Process struct {
 	found gadgets      // in the target, once looked for
 	fresh []arch.Range // code that was mapped for us: see GiveBackLeft
 	dead  arch.Addr    // where memory for a call's frame was last: see deadMemory
-	seen  []byte       // what was read there
+	seen  []byte       // the bytes that were read there
 
 	away    *thread // it makes calls for us, one after the other: see Together
 	calling *call
@@ -149,12 +149,12 @@ type thread struct {
 	rseq arch.Addr // see cpuOf; 0 where not known
 }
 
-// Attach seizes every thread of a running process. The process goes on
-// running and has not been changed. Errors wrap the errno and name the
-// obstacle (see Diagnose). They are ESRCH for a process that is not there, or has ended
-// meanwhile, whatever it was that failed for that. While a guardian puts back what a
-// controller that died has left there, it is waited for, for some seconds. A child of this program must not be waited
-// for before Close: such a wait takes what its tracer is told (see ownchild.go). EBUSY: one is under way.
+// Attach seizes every thread of a running process. The process goes on running and has not been
+// changed. Errors wrap the errno and name the obstacle (see Diagnose). They are ESRCH for a process
+// that is not there, or has ended meanwhile, whatever it was that failed for that. While a guardian
+// puts back what a controller that died has left there, it is waited for, for some seconds. A child
+// of this program must not be waited for before Close: such a wait takes what its tracer is told
+// (see ownchild.go). EBUSY: one is under way.
 func Attach(pid int) (*Process, error) {
 	const longest = 100 * time.Millisecond
 	most := patience.Of(pid, tries)
@@ -225,9 +225,9 @@ func Look(pid int) (*Process, error) {
 	return p, nil
 }
 
-// Start runs a program and stops it before its first instruction. Its
-// standard files are those of attr, or the controller's own. It is a child of the
-// controller: a caller who lets it go with Close waits for its end, as for any child.
+// Start runs a program and stops it before its first instruction. Its standard files are those of
+// attr, or the controller's own. It is a child of the controller: a caller that lets it go with
+// Close waits for its end, as for any child.
 func Start(argv []string, attr *os.ProcAttr) (*Process, error) {
 	if len(argv) == 0 {
 		return nil, fmt.Errorf("start: no program given: %w", unix.EINVAL)
@@ -328,14 +328,15 @@ func (p *Process) OnOwner() bool { return unix.Gettid() == p.owner }
 func (p *Process) missed() (found bool, err error) {
 	for _, t := range p.threads {
 		if t.tgid != p.pid && t.state != running && !p.sharesMemory(t.tgid, 0) {
-			// It executed a program between the look and the call, last time. A signal that it stopped for is its own.
+			// It executed a program between the look and the call, last time. A signal that it
+			// stopped for is its own.
 			var info tracee.Siginfo
 			if is, err := tracee.ReportedFor(t.tid, &info); err != nil || !is {
 				info.Signo = 0
 			}
 			tracee.Insist(func() error { return tracee.Request(unix.PTRACE_DETACH, t.tid, 0, uint64(info.Signo)) })
 			p.forget(t)
-			found = true // who waited for it has to stop now
+			found = true // the thread that waited for it has to stop now
 		}
 	}
 	known := len(p.threads)
@@ -413,8 +414,9 @@ func (p *Process) letGo() {
 	p.detachAll()
 }
 
-// detachAll lets all threads go. One that did not stop is let go by the end of the owner thread: it may have come to
-// a stop since then, for a signal that it would lose by being detached from without it.
+// detachAll lets all threads go. One that did not stop is let go by the end of the owner thread: it
+// may have come to a stop since then, for a signal that it would lose by being detached from
+// without it.
 func (p *Process) detachAll() {
 	p.unwatch()
 	for _, t := range p.threads {
@@ -455,7 +457,8 @@ func (p *Process) Close() error {
 	p.stopOwner()
 	p.releaseGuardian()
 	p.files.Range(func(_, f any) bool { f.(*os.File).Close(); return true })
-	// Until the owner thread has ended, who waits for the process may be told of stops that are not theirs.
+	// Until the owner thread has ended, a wait for the process may get stops that are not meant for
+	// it.
 	for most := patience.Of(os.Getpid(), tries); slow && exists(os.Getpid(), p.owner) && !most.Spent(); {
 		time.Sleep(time.Millisecond)
 	}

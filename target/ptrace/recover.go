@@ -21,16 +21,15 @@ import (
 	"kprobe/target"
 )
 
-// ErrNothing is what Recover tells of a process that has nothing to restore: it is
-// gone, another has its pid, it executes another program by now, or its text is
-// back already.
+// ErrNothing is Recover's error for a process that has nothing to restore: it is gone, another has
+// its pid, it executes another program by now, or its text is back already.
 var ErrNothing = lifeline.ErrNothing
 
-// Recovered is what Recover did about one process.
+// Recovered is the result of Recover for one process.
 type Recovered struct {
 	PID   int
 	Err   error  // nil where its text was restored
-	Stays string // what stays mapped then, and why; "" where nothing that is large does
+	Stays string // the memory that stays mapped then, and why; "" where nothing that is large does
 }
 
 // Recover restores the processes whose controller has died and whose guardian
@@ -58,11 +57,11 @@ func Recover(pid int) ([]Recovered, error) {
 	return all, errors.Join(errs...)
 }
 
-// recoverJournal restores a process and its children, and tries again, while it may,
-// where that cannot be done now: another tracer is there, the one before is still
-// about to end, or all threads wait for a vfork child. Whatever else fails is tried a
-// few times: a thread that did not obey may do so when it has gone on. What is restored
-// already is not touched again. The journal goes when nothing is left.
+// recoverJournal restores a process and its children. It tries again, while it may, where that
+// cannot be done now: another tracer is there, the one before is still about to end, or all threads
+// wait for a vfork child. Any other failure is tried again a few times: a thread that did not obey
+// may do so when it has gone on. Parts that are restored already are not touched again. The journal
+// goes when nothing is left.
 func recoverJournal(j *lifeline.Journal, may func() bool) (stays string, err error) {
 	retry := func(j *lifeline.Journal, stays *string) error {
 		const longest = time.Second
@@ -154,7 +153,8 @@ func recoverOnce(j *lifeline.Journal, stays *string) error {
 	return err
 }
 
-// giveBack has the frozen process share its text with others again, and unmaps what a session had in common with it. It answers what stays, and why.
+// giveBack has the frozen process share its text with others again, and unmaps what a session had
+// in common with it. It answers what stays, and why.
 func (p *Process) giveBack(j *lifeline.Journal) (stays string) {
 	found, err := lifeline.Read(p.arch, j.Base, p.ReadAt)
 	if err != nil {
@@ -164,7 +164,7 @@ func (p *Process) giveBack(j *lifeline.Journal) (stays string) {
 	for i, e := range found.Entries {
 		text[i] = arch.Range{Start: e.Addr, End: e.Addr + arch.Addr(max(e.Len, 1))}
 	}
-	p.Revert(text) // what it cannot, stays its own
+	p.Revert(text) // pages that it cannot give back stay the process's own
 	return leftover.GiveBack(p, "/memfd:"+memoryName(j.ID), found.Harmless(j.Base), func() error {
 		stops, err := p.freezeWholly()
 		p.passOn(stops)
@@ -225,8 +225,8 @@ func (p *Process) restore(j *lifeline.Journal) error {
 	}
 	p.undrive(found.Driven)
 	err = p.unwatchLeft()
-	// This takes the traps' signals from their threads, before there is nobody who
-	// would know what they are for.
+	// This takes the traps' signals from their threads, as long as their handler is there to
+	// recognize them.
 	if err == nil && !found.Stays(p.arch) {
 		handler := lifeline.HandlerOf(j.Base)
 		p.action = p.TrapHandler(handler, lifeline.RestorerOf(j.Base), found.Old)
@@ -244,8 +244,9 @@ func (p *Process) restore(j *lifeline.Journal) error {
 	return errors.Join(errs...)
 }
 
-// skipCalls leads threads past the call that the dead controller was about to have them make: on to the frame with all
-// that they had before (see call). Made later, it would change what has been restored.
+// skipCalls leads threads past the call that the dead controller was about to have them make: on to
+// the frame with all that they had before (see call). Made later, it would change what has been
+// restored.
 func (p *Process) skipCalls() {
 	for tid, t := range p.threads {
 		var r tracee.Registers
@@ -259,9 +260,9 @@ func (p *Process) skipCalls() {
 	}
 }
 
-// ledTo is where a thread goes after a call that a controller has it make next, and its registers r are as they are
-// there then; 0 where that is not what it is about to do. A signal handler that makes a call of its own has a frame too,
-// but not one of ours.
+// ledTo is the address to which a thread goes after a call that a controller has it make next, and
+// its registers r are as they are there then; 0 where it is not about to make such a call. A signal
+// handler that makes a call of its own has a frame too, but not one of ours.
 func (p *Process) ledTo(r *tracee.Registers) arch.Addr {
 	a := p.abi()
 	for _, e := range a.Entries[:len(a.Entries)-1] { // the last one does not return
@@ -278,9 +279,9 @@ func (p *Process) ledTo(r *tracee.Registers) arch.Addr {
 	return 0
 }
 
-// restoreBytes puts an instruction back, if our trap or jump is still there. The trap at
-// the end of a slot becomes a jump: a thread may be in the slot, or come back to
-// it from a signal handler, when there is nobody to serve traps any more.
+// restoreBytes puts an instruction back, if our trap or jump is still there. The trap at the end of
+// a slot becomes a jump: a thread may be in the slot, or come back to it from a signal handler,
+// when traps are not served any more.
 func (p *Process) restoreBytes(e lifeline.Entry) error {
 	have := make([]byte, e.Len)
 	if len(have) == 0 || p.ReadAt(e.Addr, have) != nil {
@@ -289,7 +290,7 @@ func (p *Process) restoreBytes(e lifeline.Entry) error {
 	trap := bytes.HasPrefix(have, p.arch.Break)
 	if jump, ok := e.Bypass(p.arch); ok {
 		if !trap {
-			return nil // it is that jump already
+			return nil // that jump is there already
 		}
 		return p.WriteAt(e.Addr, jump)
 	}
@@ -311,9 +312,9 @@ func (p *Process) restoreReturn(sp, trampoline, real arch.Addr) {
 	p.WriteAt(sp, b)
 }
 
-// dealWith takes the signal off a stop for a trap that needs nobody any more: of
-// a thread that was set back to it, and runs what is in the trap's place by now,
-// the instruction or a jump; or that the tracer before us has dealt with; or of its step.
+// dealWith takes the signal off a stop for a trap that needs no server any more. Such a thread was
+// set back to the trap, and runs the code in the trap's place by now, the instruction or a jump. Or
+// the tracer before us has dealt with the trap. Or the trap is that of the thread's step.
 func (p *Process) dealWith(st *target.Stop, driven lifeline.Driven) {
 	if st.Kind != target.StopTrap {
 		return
@@ -325,7 +326,8 @@ func (p *Process) dealWith(st *target.Stop, driven lifeline.Driven) {
 }
 
 // stepped tells whether a thread that was told to make single steps is reported for one, which may
-// have been that into the handler for the one before: then the kernel tells of a signal that there is not.
+// have been that into the handler for the one before: then the kernel tells of a signal that there
+// is not.
 func (p *Process) stepped(th target.Thread) bool {
 	var info tracee.Siginfo
 	var r tracee.Registers

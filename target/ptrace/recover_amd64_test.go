@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A step is known for one whatever a hypervisor makes of its code, and nothing else is taken for one.
+// A step is known for one whatever a hypervisor makes of its code, and nothing else is taken for
+// one.
 func TestForStep(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -52,12 +52,13 @@ func (p *Process) SetFaultAddr(th target.Thread, addr arch.Addr) error {
 	return tracee.TransferSiginfo(unix.PTRACE_SETSIGINFO, int(th), &s)
 }
 
-// Vector reads vector register n, as far as functions take arguments in it. Errors: EINVAL, there is none of that number.
+// Vector reads vector register n, as far as functions take arguments in it. Errors: EINVAL, there
+// is none of that number.
 func (p *Process) Vector(th target.Thread, n int, v *[16]byte) error {
 	return tracee.Vector(int(th), n, v)
 }
 
-// SetVector writes vector register n; what it has beyond 16 bytes stays.
+// SetVector writes vector register n; the part beyond 16 bytes stays.
 func (p *Process) SetVector(th target.Thread, n int, v *[16]byte) error {
 	return tracee.SetVector(int(th), n, v)
 }

@@ -7,7 +7,7 @@ import (
 	"kprobe/target"
 )
 
-// ThreadPointer is what programs find a thread's own by, of a stopped thread.
+// ThreadPointer is the register by which programs find a thread's own data, of a stopped thread.
 func (p *Process) ThreadPointer(th target.Thread) (pointer uint64, err error) {
 	return tracee.ThreadPointer(int(th))
 }

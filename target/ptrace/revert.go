@@ -15,11 +15,13 @@ import (
 	"kprobe/symbol"
 )
 
-// mostReverted is how many pages are compared, 64 MiB at least: the process stands meanwhile, for some tens of milliseconds.
+// mostReverted is the number of pages that are compared, 64 MiB at least: the process stands
+// meanwhile, for some tens of milliseconds.
 const mostReverted = 1 << 14
 
-// Revert implements target.Reverter. A page of text that probes were in is the process's alone, and counts in its control group, until it is
-// given up. Then the kernel has it read the file's, which is the same, byte for byte.
+// Revert implements target.Reverter. A page of text that probes were in is the process's alone, and
+// counts in its control group, until it is given up. Then the kernel has it read the file's, which
+// is the same, byte for byte.
 func (p *Process) Revert(written []arch.Range) error {
 	maps, err := p.Maps()
 	if err != nil {
@@ -96,8 +98,8 @@ func (p *Process) pagesOf(rs []arch.Range) (pages []arch.Addr) {
 	return slices.Compact(pages)
 }
 
-// ownOf are those of some pages, and of what lies between them, that are there and the process's alone. Those that are close to each other are
-// looked at together.
+// ownOf are the pages that are there and the process's alone, of some pages and those between them.
+// Pages that are close to each other are looked at together.
 func (p *Process) ownOf(pages []arch.Addr, page arch.Addr) map[arch.Addr]bool {
 	own := make(map[arch.Addr]bool)
 	for len(pages) > 0 {

@@ -20,9 +20,10 @@ static int dirty(int n) { volatile char b[1024]; memset((void *)b, 0x5a, sizeof 
 int main(int argc, char **argv) { volatile char *b = alloca(16 * argc); b[0] = dirty(400); puts("ready"); fflush(stdout); getchar(); return b[0] == 7; }
 `
 
-// Where no memory is dead, the frame of a call goes to its thread's own stack, and leaves alone what the call is told of
-// there: an action that is set is the one that is had. (They met at one of four alignments: the frame ended in the mark of its
-// vector registers, which became the lower half of the trap handler's address.)
+// Where no memory is dead, the frame of a call goes to its thread's own stack, and leaves the
+// call's arguments there alone: the action that was set is the one that is read back. (They met at
+// one of four alignments: the frame ended in the mark of its vector registers, which became the
+// lower half of the trap handler's address.)
 func TestActionBesideFrame(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "deep.c"), []byte(deepOnce), 0o644); err != nil {
@@ -67,7 +68,8 @@ func actionIsKept(t *testing.T, prog *testprog.Proc) {
 	})
 }
 
-// A thread may stand where its stack has no room for what a call is told of: then another's has, whoever makes the call.
+// A thread may stand where its stack has no room for a call's arguments. Then another thread's
+// stack has it, whichever thread makes the call.
 func TestScratchAtTheEndOfAStack(t *testing.T) {
 	prog := testprog.Start(t, testprog.Build(t, "cramped", "-O2"))
 	prog.Round("start")

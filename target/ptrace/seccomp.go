@@ -18,8 +18,8 @@ import (
 // the kernel and run here on the very arguments, allows them. To read it takes
 // CAP_SYS_ADMIN (ptrace(2), PTRACE_SECCOMP_GET_FILTER).
 
-// filtersAllow refuses calls that the filters of a stopped task do not allow. none tells that it has
-// no filters: nobody gives it one while the whole process stands still.
+// filtersAllow refuses calls that the filters of a stopped task do not allow. none tells that it
+// has no filters: it gets none while the whole process stands still.
 func filtersAllow(tid int, calls ...*seccomp.Input) (none bool, err error) {
 	for index := 0; ; index++ {
 		filter, err := readFilter(tid, index)
@@ -42,9 +42,11 @@ func filtersAllow(tid int, calls ...*seccomp.Input) (none bool, err error) {
 	}
 }
 
-// sleepOn keeps a stopped task from being killed for restart_syscall(2). The program does not make that call: by it the kernel goes on
-// with a call that has a time limit, when a stop has interrupted it. A filter may not know of it, and then ends the process after any
-// stop. So where it does not allow the call, or cannot be read, the interrupted one is made anew, with its time limit anew.
+// sleepOn keeps a stopped task from being killed for restart_syscall(2). The program does not make
+// that call: by it the kernel goes on with a call that has a time limit, when a stop has
+// interrupted it. A filter may not know of it, and then ends the process after any stop. So where
+// it does not allow the call, or cannot be read, the interrupted one is made anew, with its time
+// limit anew.
 func (p *Process) sleepOn(t *thread, r *tracee.Registers) {
 	in := p.abi().RestartInput(*r)
 	if in == nil {

@@ -35,8 +35,8 @@ func (p *Process) Share(addr arch.Addr, size int) (ours []byte, err error) {
 	return ours, err
 }
 
-// Reshare gives the process, which executes another program, what it shared with
-// us before, at the same address. What we have of it stays where it is.
+// Reshare gives the process, which executes another program, the memory that it shared with us
+// before, at the same address. Our side of it stays where it is.
 func (p *Process) Reshare(addr arch.Addr, ours []byte) error {
 	return p.shared(addr, len(ours), func(f *os.File) (*byte, error) {
 		at := unsafe.SliceData(ours)
@@ -61,9 +61,10 @@ func (p *Process) Reshare(addr arch.Addr, ours []byte) error {
 	})
 }
 
-// copyWritten writes the pages of shared memory that exist to a file: those that the file behind it has (lseek(2), SEEK_DATA).
-// What was never written to is not read either: that would make it. Most of some gigabytes never is, and to ask for each
-// page (mincore(2)) costs more than all else that an exec does.
+// copyWritten writes the pages of shared memory that exist to a file: those that the file behind it
+// has (lseek(2), SEEK_DATA). Pages that were never written to are not read either: a read would
+// make them. Most of some gigabytes never is, and to ask for each page (mincore(2)) costs more than
+// all else that an exec does.
 func copyWritten(to, behind *os.File, ours []byte) error {
 	for end := int64(0); ; {
 		start, err := behind.Seek(end, unix.SEEK_DATA)
@@ -91,7 +92,7 @@ func (p *Process) Resize(ours []byte, size int) error {
 	return behind.(*os.File).Truncate(int64(size))
 }
 
-// Written implements target.Grower: it is what the file behind the memory takes.
+// Written implements target.Grower: it is the size of the file behind the memory.
 func (p *Process) Written(ours []byte) int {
 	behind, ok := p.files.Load(unsafe.SliceData(ours))
 	if !ok {
@@ -153,7 +154,8 @@ func (p *Process) sharedBy(addr arch.Addr, size int, ours func(*os.File) (*byte,
 	return p.mapped(addr, size, err)
 }
 
-// mapped sees to memory that the process has in common with us, or of which err tells why it should not have.
+// mapped sees to memory that the process has in common with us, or of which err tells why it should
+// not have.
 func (p *Process) mapped(addr arch.Addr, size int, err error) error {
 	var refused refusal
 	switch {
@@ -167,8 +169,8 @@ func (p *Process) mapped(addr arch.Addr, size int, err error) error {
 	return err
 }
 
-// SharePool maps memory that other processes have, too. The process attaches it by its number: it needs no descriptor,
-// and none is left behind if we die in the middle.
+// SharePool maps memory that other processes have, too. The process attaches it by its number: it
+// needs no descriptor, and none is left behind if we die in the middle.
 func (p *Process) SharePool(addr arch.Addr, m target.Pool) (err error) {
 	size := len(m.Ours())
 	defer func() {
@@ -223,7 +225,7 @@ func (p *Process) OnBirth(f func(born, parent target.Thread)) { p.onBirth = f }
 // Population implements target.Nursery.
 func (p *Process) Population() int { return len(p.threads) }
 
-// What programs inside a process need of it.
+// The abilities of a process that programs inside it need.
 var _ interface {
 	target.Sharer
 	target.Grower
@@ -304,10 +306,12 @@ func (p *Process) memoryFile() (fd uint64, err error) {
 	return fd, err
 }
 
-// memoryName is what shared memory of a session is called: who finds a descriptor of that knows whose it is.
+// memoryName is the name of a session's shared memory: a descriptor of it shows which session it
+// belongs to.
 func memoryName(session uint64) string { return fmt.Sprintf("kprobe-%x", session) }
 
-// closeMemoryFile closes the descriptor that a process was given for a moment, by a controller that died in that.
+// closeMemoryFile closes the descriptor that a process was given for a moment, by a controller that
+// died in that.
 func (p *Process) closeMemoryFile(session uint64) error {
 	dir, err := openOf(p.pid, "fd", os.O_RDONLY)
 	if procError(err) == unix.ESRCH {

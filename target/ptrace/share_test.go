@@ -16,8 +16,8 @@ import (
 	"kprobe/target/ptrace"
 )
 
-// What one of the two writes the other reads, and the process has no descriptor
-// more than before.
+// A word that one of the two writes is read by the other, and the process has no descriptor more
+// than before.
 func TestShare(t *testing.T) {
 	const size = 3 << 20
 	prog := testprog.Start(t, testprog.Build(t, "threads", "-O2"), "4")

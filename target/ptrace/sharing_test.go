@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that has ended shares no memory with others that have none: a recovery of it was refused for ever, since a thread of
-// the kernel's could not be seized.
+// A process that has ended shares no memory with others that have none: a recovery of it was
+// refused for ever, since a thread of the kernel's could not be seized.
 func TestEndedShareNoMemory(t *testing.T) {
 	ended := func() int {
 		c := exec.Command("true")
@@ -32,8 +32,9 @@ func TestEndedShareNoMemory(t *testing.T) {
 	}
 }
 
-// A process that shared the memory when it was looked at, and has executed a program when it is seized, is let go again with the signal
-// that it stopped for. It stayed a thread of the target's, in whose name calls are made and whose action for SIGTRAP is changed.
+// A process that shared the memory when it was looked at, and has executed a program when it is
+// seized, is let go again with the signal that it stopped for. It stayed a thread of the target's,
+// in whose name calls are made and whose action for SIGTRAP is changed.
 func TestStrangerIsLetGoWithItsSignal(t *testing.T) {
 	sleeper := func() *exec.Cmd {
 		c := exec.Command("sleep", "1000")

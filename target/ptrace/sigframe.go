@@ -15,12 +15,12 @@ import (
 	"kprobe/symbol"
 )
 
-// frameRoom is what a frame takes at most, in whole pages.
+// frameRoom is the largest size of a frame, in whole pages.
 const frameRoom = tracee.MostVector + 4096
 
-// frameAt is where a call's frame goes; 0 where there is no place. While threads
-// run, only memory of our own will do. A frozen process has some that is dead, and
-// what is our own may be what the call unmaps.
+// frameAt is the address for a call's frame; 0 where there is no place. While threads run, only
+// memory of our own will do. A frozen process has some that is dead, and the call may unmap our
+// own.
 func (p *Process) frameAt() arch.Addr {
 	if p.frozen {
 		return p.deadMemory()
@@ -31,12 +31,11 @@ func (p *Process) frameAt() arch.Addr {
 	return p.guardian.journal.Base + lifeline.CallRoomAt
 }
 
-// deadMemory finds memory of the frozen process that nobody uses, for a frame:
-// at the far end of the first thread's stack, which the kernel maps in advance and
-// most programs never reach. It must lie below every stack pointer, and hold
-// zeros only: who has been there and is away, on another stack, left something. If
-// there is none such, a frame of ours whose thread has done with it will do. It is
-// 0 where there is none at all.
+// deadMemory finds memory of the frozen process that is not in use, for a frame: at the far end of
+// the first thread's stack, which the kernel maps in advance and most programs never reach. It must
+// lie below every stack pointer, and hold zeros only: a thread that has been there and is away, on
+// another stack, left something. If there is none such, a frame of ours whose thread has done with
+// it will do. It is 0 where there is none at all.
 func (p *Process) deadMemory() arch.Addr {
 	if p.seen == nil {
 		p.seen = make([]byte, frameRoom)

@@ -11,8 +11,8 @@ import (
 	"kprobe/internal/tracee"
 )
 
-// A child of vfork may execute a program just while it is seized, and the kernel reports no exec then. The thread that waited for it
-// goes on, and can be stopped like any other.
+// A child of vfork may execute a program just while it is seized, and the kernel reports no exec
+// then. The thread that waited for it goes on, and can be stopped like any other.
 func TestChildExecutesWhileItIsSeized(t *testing.T) {
 	prog := testprog.Start(t, testprog.Build(t, "vforks", "-O2"))
 	prog.Send("1")
@@ -38,7 +38,7 @@ func TestChildExecutesWhileItIsSeized(t *testing.T) {
 	}
 	p.Run(func() {
 		child := p.threads[p.threads[prog.Pid].vfork]
-		// As a tracer that comes too late for it, we are told of no exec.
+		// Like a tracer that comes too late for it, we do not hear of the exec.
 		if err := tracee.Request(unix.PTRACE_SETOPTIONS, child.tid, 0, seizeOptions&^unix.PTRACE_O_TRACEEXEC); err != nil {
 			t.Error(err)
 		}

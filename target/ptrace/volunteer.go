@@ -13,11 +13,11 @@ import (
 	"kprobe/target"
 )
 
-// A controller may die at any moment of a call that a thread makes for it (see call).
-// What the thread was about to be told of then must not be lost, nor told otherwise than
-// it was. So the thread is chosen by how little there is to lose.
+// A controller may die at any moment of a call that a thread makes for it (see call). A report that
+// the thread was about to get must not be lost then, nor come in other words. So the thread is
+// chosen by how little there is to lose.
 
-// readiness is how well a thread can make a call for us, the best first.
+// readiness says how well a thread can make a call for us, the best first.
 type readiness int
 
 const (
@@ -49,8 +49,8 @@ func (p *Process) volunteer(pid int) (best *thread) {
 	return best
 }
 
-// nobody is ErrNotNow, with the reason where that may last: a thread in vfork goes on when its child has executed a
-// program or ended, and no signal wakes it before.
+// nobody is ErrNotNow, with the reason where that may last: a thread in vfork goes on when its
+// child has executed a program or ended, and no signal wakes it before.
 func (p *Process) nobody() error {
 	for _, t := range p.threads {
 		if t.tgid == p.pid && t.vfork != 0 {
@@ -104,10 +104,10 @@ func (p *Process) enterGroupStop(t *thread) error {
 	return err
 }
 
-// ahead queues a real-time signal, which a thread was reported for, as the thread's own: these come before the
-// process's, in the order in which they were sent. false: others of its number are there already, or
-// the kernel queues none with what is told of this one (rt_tgsigqueueinfo(2)). Should we die before the thread is let
-// go on without it, it gets the signal twice.
+// ahead queues a real-time signal, which a thread was reported for, as the thread's own: these come
+// before the process's, in the order in which they were sent. false: others of its number are there
+// already, or the kernel queues none with the details of this one (rt_tgsigqueueinfo(2)). Should we
+// die before the thread is let go on without it, it gets the signal twice.
 func ahead(t *thread, signo int, info *tracee.Siginfo) bool {
 	if waits(t.tid, signo) {
 		return false

@@ -17,8 +17,8 @@ import (
 	"kprobe/target/ptrace"
 )
 
-// A process whose only thread waits in vfork can do nothing for us, and the error says for whom it waits. It is
-// let go as it was.
+// A process whose only thread waits in vfork can do nothing for us, and the error says for whom it
+// waits. It is let go as it was.
 func TestNobodyButAThreadInVfork(t *testing.T) {
 	prog := testprog.Start(t, testprog.Build(t, "vforked", "-O2"))
 	prog.Send("1")
@@ -50,8 +50,8 @@ func TestNobodyButAThreadInVfork(t *testing.T) {
 	prog.Expect("outer 5")
 }
 
-// A kick that comes before the wait that it is meant for is lost; the freeze does not wait for ever then for a thread that
-// cannot stop.
+// A kick that comes before the wait that it is meant for is lost; the freeze does not wait for ever
+// then for a thread that cannot stop.
 func TestFreezeSurvivesALostKick(t *testing.T) {
 	prog := testprog.Start(t, testprog.Build(t, "vforked", "-O2"))
 	prog.Send("1")

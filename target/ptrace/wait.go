@@ -16,8 +16,8 @@ import (
 	"kprobe/target"
 )
 
-// Wait blocks until a thread stops for a reason that concerns the engine, or
-// until Wake. What concerns only the bookkeeping of threads is dealt with here.
+// Wait blocks until a thread stops for a reason that concerns the engine, or until Wake. Stops that
+// concern only the bookkeeping of threads are dealt with here.
 func (p *Process) Wait() (target.Stop, error) {
 	defer p.waiting.Store(busy)
 	for {
@@ -49,7 +49,7 @@ func (p *Process) Wait() (target.Stop, error) {
 		switch err {
 		case nil:
 			if tid == 0 {
-				continue // nobody was killed
+				continue // no process was killed
 			}
 			if s, ok := p.event(tid, ws); ok {
 				return s, nil
@@ -69,19 +69,18 @@ func (p *Process) Wait() (target.Stop, error) {
 	}
 }
 
-// putAside takes note of the reports whose threads have not gone on: else the
-// kernel would give the same ones again.
+// putAside takes note of the reports whose threads have not gone on: else the kernel would give the
+// same ones again.
 //
-// Until then a report is left with the kernel, for this reason: a thread that
-// is about to be given a signal, a trap's for one, is given it if its tracer
-// dies, but only while nobody has waited for that stop. A trap that has been
-// waited for would be lost with us, and the thread would run on behind the
-// breakpoint, in the middle of an instruction. So the owner thread serves a
-// trap first, and then waits for the next stop.
+// Until then a report is left with the kernel, for this reason. A thread that is about to be given
+// a signal, a trap's for one, is given it if its tracer dies, but only while that stop has not been
+// waited for. A trap that has been waited for would be lost with us, and the thread would run on
+// behind the breakpoint, in the middle of an instruction. So the owner thread serves a trap first,
+// and then waits for the next stop.
 //
-// A frozen target's reports stay unread until they are served, but for this: no
-// trap's signal may be left when the handler for it goes. Before that, all
-// threads have been moved to where they go on without.
+// A frozen target's reports stay unread until they are served, with one exception: no trap's signal
+// may be left when the handler for it goes. Before that, all threads have been moved to where they
+// go on without.
 func (p *Process) putAside(which reports) {
 	p.unread = slices.DeleteFunc(p.unread, func(t *thread) bool {
 		if t.state == running {
@@ -126,9 +125,9 @@ func (p *Process) undeal(tid int) bool {
 // have been killed while it was stopped.
 func read(tid int) { tracee.WaitReportBy(unix.P_PID, tid, unix.WSTOPPED|unix.WNOHANG) }
 
-// bury takes the report of an end, so that the task's parent gets it. Of a child of this
-// very program there is one report only, which is for who waits for that child: an
-// os/exec.Cmd, say.
+// bury takes the report of an end, so that the task's parent gets it. Of a child of this very
+// program there is one report only. It is for the code that waits for that child: an os/exec.Cmd,
+// say.
 func (p *Process) bury(tid int) {
 	if tid == p.pid && !p.started && ownChild(tid) {
 		return
@@ -204,7 +203,7 @@ func (p *Process) event(tid int, ws unix.WaitStatus) (target.Stop, bool) {
 	return target.Stop{}, false
 }
 
-// release lets a thread go on whose stop concerned nobody, or holds it.
+// release lets a thread go on whose stop does not concern the engine, or holds it.
 func (p *Process) release(t *thread) {
 	switch {
 	case t.owed:
@@ -253,8 +252,8 @@ func (p *Process) ended(t *thread, ws unix.WaitStatus) (target.Stop, bool) {
 	return target.Stop{Kind: target.StopThreadExit, Thread: target.Thread(t.tid)}, true
 }
 
-// wasLast tells of a thread that has ended whether it was the last one of a process whose leader had ended before we came: that one's
-// end is not told to us.
+// wasLast tells of a thread that has ended whether it was the last one of a process whose leader
+// had ended before we came: that one's end is not told to us.
 func (p *Process) wasLast(ended *thread) bool {
 	if ended.tgid != p.pid {
 		return false
@@ -267,8 +266,8 @@ func (p *Process) wasLast(ended *thread) bool {
 	return isOver(p.pid)
 }
 
-// takesNumber notes that the process's number is that of another thread now: one of a process whose leader had ended before we came
-// has executed a program.
+// takesNumber notes that another thread has the process's number now: a thread of a process whose
+// leader had ended before we came has executed a program.
 func (p *Process) takesNumber() *thread {
 	t := &thread{tid: p.pid, tgid: p.pid}
 	p.threads[p.pid] = t
@@ -283,8 +282,9 @@ func (p *Process) vanished(t *thread) {
 	}
 }
 
-// forget drops a task that has ended, or has left the memory that it shared: the thread that waited for it in vfork, if there is
-// one, runs again. Until all are let go (detachAll), no task leaves p.threads by another way.
+// forget drops a task that has ended, or has left the memory that it shared: the thread that waited
+// for it in vfork, if there is one, runs again. Until all are let go (detachAll), no task leaves
+// p.threads by another way.
 func (p *Process) forget(t *thread) {
 	delete(p.threads, t.tid)
 	p.comms.Delete(t.tid)
@@ -332,7 +332,7 @@ func (p *Process) born(t *thread, ev int) (target.Stop, bool) {
 	if n.tgid != p.pid && !p.sharesMemory(tid, ev) {
 		t.state = reported
 		if p.frozen {
-			// Nobody may touch its registers here, and a frozen thread's may be.
+			// Its registers must not be touched here, and a frozen thread's may be.
 			t.owed = true
 			p.passEvent(t)
 		}
@@ -351,9 +351,10 @@ func (p *Process) born(t *thread, ev int) (target.Stop, bool) {
 	return target.Stop{}, false
 }
 
-// sharesMemory tells whether a new process runs in the target's own memory,
-// as vfork children do until they exec. Such a one is served like a thread. A first thread that has ended has no
-// memory, and would be found alike with all tasks that have none: the kernel's threads, and others that have ended.
+// sharesMemory tells whether a new process runs in the target's own memory, as vfork children do
+// until they exec. Such a one is served like a thread. A first thread that has ended has no memory,
+// and would be found alike with all tasks that have none: the kernel's threads, and others that
+// have ended.
 func (p *Process) sharesMemory(tid, ev int) bool {
 	const kcmpVM = 1
 	r, _, errno := unix.RawSyscall6(unix.SYS_KCMP, uintptr(proc.Process(p.pid).WithMemory()), uintptr(tid), kcmpVM, 0, 0, 0)

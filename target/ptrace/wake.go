@@ -12,10 +12,9 @@ import (
 	"kprobe/internal/futex"
 )
 
-// wakeSignal interrupts the owner thread's wait4. It is one of the real-time
-// signals, which the Go runtime catches and ignores where nobody asked for
-// them. The runtime's handlers restart system calls, so that flag is taken
-// off for this one signal.
+// wakeSignal interrupts the owner thread's wait4. It is one of the real-time signals, which the Go
+// runtime catches and ignores where the program did not ask for them. The runtime's handlers
+// restart system calls, so that flag is taken off for this one signal.
 const wakeSignal = 60
 
 // sigaction is the kernel's, for rt_sigaction.
@@ -28,9 +27,8 @@ const (
 	saRestart   = 0x10000000
 )
 
-// armWakeSignal also takes SIGCHLD for mere stops off the controller: the
-// kernel would send one for each hit, some microseconds of signal handling
-// that nobody asked for. wait4 needs none.
+// armWakeSignal also takes SIGCHLD for mere stops off the controller: the kernel would send one for
+// each hit, some microseconds of signal handling for nothing. wait4 needs none.
 var armWakeSignal = sync.OnceFunc(func() {
 	changeFlags(wakeSignal, func(f uint64) uint64 { return f &^ saRestart })
 	changeFlags(int(unix.SIGCHLD), func(f uint64) uint64 { return f | saNoCldStop })
@@ -52,8 +50,9 @@ const (
 	standing              // for woken alone: see Stands
 )
 
-// Wake makes Wait return StopWoken. An owner thread that is not about to wait, or there already, finds out by itself: a
-// signal costs it a stop, since its guardian traces it. Who wakes it before it has heard of somebody else needs no second one.
+// Wake makes Wait return StopWoken. An owner thread that is not about to wait, or there already,
+// finds out by itself: a signal costs it a stop, since its guardian traces it. A second Wake before
+// it has heard of the first does nothing.
 func (p *Process) Wake() {
 	if p.woken.Swap(1) != 0 {
 		return
@@ -68,12 +67,12 @@ func (p *Process) Wake() {
 	}
 }
 
-// How long a signal may take to end the owner thread's wait, at first and at last. Each costs a stop, so on a busy machine there must
-// not be more of them than its guardian can serve.
+// How long a signal may take to end the owner thread's wait, at first and at last. Each costs a
+// stop, so on a busy machine there must not be more of them than its guardian can serve.
 const soonest, latest = time.Millisecond, 20 * time.Millisecond
 
-// insist sends another signal after a while, unless the n-th Wake has been heard by then: one that lands between Wait's check and
-// its system call is lost.
+// insist sends another signal after a while, unless the n-th Wake has been heard by then: one that
+// lands between Wait's check and its system call is lost.
 func (p *Process) insist(n uint32, after time.Duration) {
 	time.AfterFunc(after, func() {
 		if p.wakes.Load() == n && p.woken.Load() != 0 && p.waiting.Load() == inWait && p.kick() == nil {
@@ -85,8 +84,8 @@ func (p *Process) insist(n uint32, after time.Duration) {
 // MayStand implements target.Stander.
 func (p *Process) MayStand() bool { return p.waiting.Load() != inWait }
 
-// Stands tells whether no thread of the process can report anything but that it was killed: all wait for us. A child that is
-// followed stands so while its probes are placed.
+// Stands tells whether no thread of the process can report anything but that it was killed: all
+// wait for us. A child that is followed stands so while its probes are placed.
 func (p *Process) Stands() bool {
 	for _, t := range p.threads {
 		if t.state == running {
@@ -96,7 +95,7 @@ func (p *Process) Stands() bool {
 	return len(p.threads) > 0 && len(p.early) == 0 && len(p.backlog) == 0 && !p.gone
 }
 
-// longestRest is how soon it is noticed that a process which stands was killed.
+// longestRest is the time in which it is noticed that a process which stands was killed.
 const longestRest = 20 * time.Millisecond
 
 func (p *Process) kick() error { return unix.Tgkill(unix.Getpid(), p.owner, wakeSignal) }

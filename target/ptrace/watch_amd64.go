@@ -42,7 +42,8 @@ func setDebugRegister(tid, n int, v uint64) error {
 
 var _ target.Watcher = (*Process)(nil) // on the other machines it is none
 
-// Watches is how many data the processor can watch at a time. Errors: ENOTSUP, its debug registers do not work.
+// Watches is the number of data that the processor can watch at a time. Errors: ENOTSUP, its debug
+// registers do not work.
 func (p *Process) Watches() (int, error) { return len(p.watch.addr), debugRegistersWork() }
 
 // WatchesReads: x86-64 has writes, and both.
@@ -99,8 +100,8 @@ func debugRegistersFor(ws []target.Watch) (r debugRegisters, err error) {
 	return r, nil
 }
 
-// setDebugRegisters brings a stopped thread's registers up to date. What fails is
-// tried again at its next stop. Errors: not for a thread that is gone.
+// setDebugRegisters brings a stopped thread's registers up to date. A register that cannot be set
+// is tried again at its next stop. Errors: not for a thread that is gone.
 func (p *Process) setDebugRegisters(t *thread) error {
 	if t.watch == p.version {
 		return nil
@@ -126,8 +127,8 @@ func (p *Process) setDebugRegisters(t *thread) error {
 	return err
 }
 
-// askAccess makes the report of a trap that of an access, if it is one. It costs
-// two system calls and more, so nobody is asked before something is watched.
+// askAccess makes the report of a trap that of an access, if it is one. It costs two system calls
+// and more, so no thread is asked before something is watched.
 func (p *Process) askAccess(s *target.Stop) {
 	if !p.watched {
 		return
@@ -147,8 +148,8 @@ func (p *Process) askAccess(s *target.Stop) {
 	setDebugRegister(tid, drStatus, 0)
 }
 
-// accessed reads out of DR6 what was accessed. Where the processor did not own up to the access (see tracee.ForStep), it is
-// what is watched, if that is one, else among those.
+// accessed reads out of DR6 which data were accessed. Where the processor did not own up to the
+// access (see tracee.ForStep), it is the watched data if there is one, else one of them.
 func (r *debugRegisters) accessed(status uint64, owned bool) (these, among uint) {
 	var on uint
 	for i := range r.addr {
@@ -171,7 +172,7 @@ func (p *Process) accessPending(t *thread) bool {
 		return false
 	}
 	mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
-	return err == nil && mask&(1<<(unix.SIGTRAP-1)) == 0 // else it is one that somebody sent
+	return err == nil && mask&(1<<(unix.SIGTRAP-1)) == 0 // else the signal was sent
 }
 
 // unwatch clears the registers of all threads that we let go.

@@ -15,8 +15,8 @@ import (
 	"kprobe/target"
 )
 
-// Under a hypervisor in another one, processors of Intel's report one access of some million as a breakpoint, and DR6 does
-// not say of what. The program would be killed by that signal.
+// Under a hypervisor in another one, processors of Intel's report one access of some million as a
+// breakpoint, and DR6 does not say of what. The program would be killed by that signal.
 func TestAccessNotOwnedUpTo(t *testing.T) {
 	testprog.Watches.Need(t)
 	path := testprog.Build(t, "watched", "-O2", "-no-pie")
@@ -28,7 +28,8 @@ func TestAccessNotOwnedUpTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	// accessed is what is told of the next access, once as it is, and once with a signal of that code.
+	// accessed is the report of the next access, once as it is, and once with a signal of that
+	// code.
 	accessed := func(code int32, ws ...target.Watch) (owned, unowned target.Stop) {
 		p.Run(func() {
 			watch(t, p, ws...)
@@ -77,7 +78,7 @@ func TestAccessNotOwnedUpTo(t *testing.T) {
 			t.Errorf("%s, not owned up to: %+v", c.name, unowned)
 		}
 	}
-	// What the program is sent by itself is its own, whatever it looks like.
+	// A signal that the program is sent otherwise is its own, whatever it looks like.
 	p.Run(func() {
 		watch(t, p, counter)
 		prog.Send("unowned")

@@ -7,15 +7,15 @@ import (
 )
 
 // Data of processes is not watched on these machines, so Process is no target.Watcher there.
+// arm64's kernel has watchpoint registers for each thread (Arm ARM, D2.10), but under QEMU threads
+// are stopped for accesses near the watched data, too, and nothing tells a read from a write: a
+// wrong count is worse than none. On riscv64 Linux offers no debug registers to a tracer
+// (PTRACE_GETHBPREGS is EIO, up to 7.2). s390x has one range for each thread (program event
+// recording), of stores only, and QEMU (7.2) reports none to a program.
 //
-// arm64's kernel has watchpoint registers for each thread (Arm ARM, D2.10), but under QEMU threads are stopped for
-// accesses near what is watched, too, and nothing tells a read from a write: what counts wrong is worse than what is
-// not there. On riscv64 Linux offers no debug registers to a tracer (PTRACE_GETHBPREGS is EIO, up to 7.2). s390x has one
-// range for each thread (program event recording), of stores only, and QEMU (7.2) reports none to a program.
-//
-// The rest of this file is what the package asks of every machine.
+// The rest of this file is the part that the package asks of every machine.
 
-// debugRegisters are those of a thread that we have set: none.
+// debugRegisters are the registers of a thread that we have set: none.
 type debugRegisters struct{}
 
 func (p *Process) setDebugRegisters(*thread) error { return nil }

@@ -11,14 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tried is the word that debugRegistersWork watches. It is no variable of a function's: a stack may move.
+// tried is the word that debugRegistersWork watches. It is no variable of a function's: a stack may
+// move.
 var tried atomic.Uint64
 
-// debugRegistersWork tells whether the debug registers of this system report what they are set for. Under
-// some hypervisors they can be set, read back as they were set, and report nothing, to any debugger: a
-// watchpoint would count no access, without a word. So this process watches a word of its own, once, by the
-// kernel's perf events (perf_event_open(2), PERF_TYPE_BREAKPOINT), and writes to it. Where the kernel lends
-// nobody such an event, nothing is known against them.
+// debugRegistersWork tells whether the debug registers of this system report the accesses they are
+// set for. Under some hypervisors they can be set, read back as they were set, and report nothing,
+// to any debugger: a watchpoint would count no access, without a word. So this process watches a
+// word of its own, once, by the kernel's perf events (perf_event_open(2), PERF_TYPE_BREAKPOINT),
+// and writes to it. Where the kernel lends this process no such event, nothing is known against
+// them.
 var debugRegistersWork = sync.OnceValue(func() error {
 	runtime.LockOSThread() // the event is this thread's
 	defer runtime.UnlockOSThread()

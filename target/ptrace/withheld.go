@@ -13,13 +13,14 @@ import (
 // Withheld implements target.Withholder.
 func (p *Process) Withheld() error {
 	if !p.started {
-		return nil // what it executed under us was told of then, and of what was before nobody knows why
+		return nil // a program that it executed under us was told of then, and why an earlier one lacks rights is not known
 	}
 	return withheld(p.pid)
 }
 
-// withheld tells of a process that has executed a program with less rights than the program's file gives: it would gain some yet. nil where it has
-// them all. What cannot be looked at is not told of.
+// withheld tells of a process that has executed a program with less rights than the program's file
+// gives: it would gain some yet. nil where it has them all. A file that cannot be looked at is not
+// told of.
 func withheld(pid int) error {
 	name := proc.Thread(pid).File("exe")
 	f, err := rights.Look(name)

@@ -1,5 +1,5 @@
-// Package targettest is one suite that every kind of target passes: what
-// target.Target and its abilities promise, asked of a live one.
+// Package targettest is one suite that every kind of target passes: the promises of target.Target
+// and its abilities, asked of a live one.
 package targettest
 
 import (
@@ -18,7 +18,7 @@ import (
 type Subject struct {
 	Target target.Target
 	Code   arch.Addr // an instruction that Poke runs once, and nothing else
-	Data   arch.Addr // 64 bytes that nobody looks at, writable
+	Data   arch.Addr // 64 bytes that are not looked at, writable
 	Bad    arch.Addr // where nothing is mapped
 
 	// Poke has the target run Code, and returns when it has gone on behind it.
@@ -55,7 +55,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 type suite struct {
 	Subject
 	breaker  target.Breaker // nil: breakpoints are written
-	original []byte         // what one is written over
+	original []byte         // the bytes that a breakpoint is written over
 }
 
 // inside calls f on the target's own thread.
@@ -88,8 +88,8 @@ func (s *suite) frozen(f func() error) error {
 	return err
 }
 
-// serve has the target poked meanwhile, and hands its traps to hit. What else is
-// reported is the target's own affair.
+// serve has the target poked meanwhile, and hands its traps to hit. Other reports are the target's
+// own affair.
 func (s *suite) serve(hit func(target.Stop) error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -166,7 +166,7 @@ func (s *suite) memory() error {
 		if err != nil || !bytes.Equal(got, pattern) {
 			return fmt.Errorf("%q was written, %q read (%v)", pattern, got, err)
 		}
-		// Text is written like data, and in the end it is what it was.
+		// Text is written like data, and in the end it is as before.
 		code := make([]byte, 1)
 		if err := t.ReadAt(s.Code, code); err != nil {
 			return err
@@ -387,7 +387,7 @@ func (s *suite) owner() error {
 	return nil
 }
 
-// close: what is still set goes with it, and the target goes on.
+// close: all that is still set goes with it, and the target goes on.
 func (s *suite) close(t *testing.T) {
 	if s.breaker != nil {
 		if err := s.inside(s.arm); err != nil {
