@@ -95,7 +95,7 @@ func TestCore(t *testing.T) {
 				}
 			}
 			put(24, int32(42))      // low
-			put(28, uint32(9<<3|5)) // mode, beside what is unused
+			put(28, uint32(9<<3|5)) // mode, beside unused fields
 			put(32, uint64(0x1100)) // first
 			put(0x100+8, uint64(0x1180))
 			put(0x100+20, int32(6379))

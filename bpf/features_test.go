@@ -79,8 +79,8 @@ int ask(void *ctx)
 char LICENSE[] SEC("license") = "GPL";
 `
 
-// Objects that ask what there is are told, and need not be able to do what they are told is not
-// there.
+// Objects that ask what there is get an answer, and need not be able to use things that they are
+// told are missing.
 func TestFeatures(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "p.bpf.c")
 	if err := os.WriteFile(file, []byte(featureObject), 0o644); err != nil {

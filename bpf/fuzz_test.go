@@ -27,7 +27,7 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// Whatever the verifier accepts runs without a fault.
+// Every program that the verifier accepts runs without a fault.
 func FuzzVerify(f *testing.F) {
 	for seed := range 20 {
 		r := rand.New(rand.NewPCG(uint64(seed), 3))

@@ -78,10 +78,10 @@ func (s *MapSpec) OfMaps() bool { return s.is(arrayOfMaps, hashOfMaps) }
 // OfPrograms tells whether the map has the programs that tail calls lead to: which, SetTail says.
 func (s *MapSpec) OfPrograms() bool { return s.is(progArray) }
 
-// SetInner puts another map into a map of maps, while programs look it up: one that was in it when
-// the programs were loaded, or, where the object puts none there, any of the shape that the object
-// has. "" takes out what is there. Errors: ErrNotExist for no such map, or a key that there is not;
-// ErrFull, ErrBusy, ErrInvalid.
+// SetInner puts another map into a map of maps, while programs look it up. It must have been in it
+// when the programs were loaded, or, where the object puts none there, have the shape that the
+// object gives. "" takes the map there out. Errors: ErrNotExist for no such map, or a key that the
+// map of maps does not have; ErrFull, ErrBusy, ErrInvalid.
 func (m *Map) SetInner(key []byte, inner string) error {
 	d := m.Spec.Declared
 	if !m.Spec.OfMaps() || len(key) != int(m.Spec.KeySize) {
@@ -110,7 +110,7 @@ func (m *Map) Inner(key []byte) (string, error) {
 	return "", m.fail("inner map", ENOENT)
 }
 
-// fillInner puts in what is there from the beginning.
+// fillInner puts in the maps that are there from the beginning.
 func (m *Map) fillInner() error {
 	for key, inner := range m.Spec.Declared.Entries {
 		k := make([]byte, max(4, m.Spec.KeySize))
@@ -122,8 +122,8 @@ func (m *Map) fillInner() error {
 	return nil
 }
 
-// inner tells whether a call works on what a map of maps has, and that is no LPM trie: one is
-// looked up another way.
+// inner tells whether a call works on a map out of a map of maps that is no LPM trie: one is looked
+// up another way.
 func (e *edit) inner(pc int) bool {
 	at, ok := e.maker(pc, R1)
 	return ok && e.p.Insns[at].IsCall(CallHelper) && e.p.Insns[at].Imm == FnMapLookupElem &&

@@ -24,7 +24,8 @@ const (
 	RingBuf        MapType = 27
 )
 
-// The words of trace_printk's records, and what is not taken over into them.
+// The words of trace_printk's records, and the bounds of a record: text and values beyond them are
+// left out.
 const (
 	PrintkThread = printk.Thread
 	PrintkLen    = printk.Len

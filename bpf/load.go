@@ -142,7 +142,7 @@ func mapSpec(s *ebpf.MapSpec) (*MapSpec, error) {
 		m.MaxEntries = max(MinRing, uint32(1)<<bits.Len32(m.MaxEntries-1)) // a loader rounds up, too
 	}
 	if err := m.loadable(); err != nil {
-		return nil, err // a kind that there is not may have contents that there are not
+		return nil, err // a map of an unknown kind may have unknown contents
 	}
 	if m.is(progArray, arrayOfMaps, hashOfMaps) {
 		return m, m.entries(s)

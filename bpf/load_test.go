@@ -225,7 +225,7 @@ SEC("uprobe/f") int p(void *ctx) { __u32 zero = 0; return bpf_map_lookup_elem(&m
 	}
 }
 
-// An allocation tracker: records, a hash of what is out, stacks.
+// An allocation tracker: records, a hash of memory that is not freed yet, stacks.
 func TestAllocations(t *testing.T) {
 	for _, version := range versions {
 		l := verified(t, load(t, "testdata/alloc.bpf.c", version))

@@ -37,7 +37,8 @@ type origin struct {
 	session bool
 }
 
-// lower replaces what the engines do not have. others finds the programs that tail calls lead to.
+// lower replaces instructions that the engines do not have. others finds the programs that tail
+// calls lead to.
 func (p *Program) lower(others func(name string) *Program) error {
 	kfuncs := maps.Clone(p.origin.kfuncs)
 	p.Insns, p.Lines, p.Made, p.frames = slices.Clone(p.origin.insns), slices.Clone(p.origin.lines), 0, false
@@ -404,8 +405,8 @@ func (e *edit) source(slot int, reg uint8) (load int, ok bool) {
 	return load, ok && e.p.Insns[load].Wide()
 }
 
-// maker finds the instruction that made what a register has at a slot, on every path: in the
-// straight code before, or as the only thing that the function ever puts there.
+// maker finds the instruction that made a register's value at a slot, on every path: in the
+// straight code before, or as the only instruction that ever sets it in the function.
 func (e *edit) maker(slot int, reg uint8) (pc int, ok bool) {
 	start, end := e.function(slot)
 	joined := e.targets()

@@ -308,8 +308,8 @@ func getStackid(c *Context) []Insn {
 }
 
 // getStack is get_stack(ctx, buf, size, flags): the PC, then the return addresses of the chain of
-// frame pointers, as get_stackid has them, and the answer is their bytes. Where a function begins,
-// what it returns to is at the stack pointer.
+// frame pointers, as get_stackid has them. The answer is their bytes. Where a function begins, its
+// return address is at the stack pointer.
 func getStack(c *Context, k Kind) []Insn {
 	const at, fp, frame, sp = -8, -16, -32, -40 // the bytes so far, the frame pointer, what it points at; the stack pointer at an entry, else 0
 	w := &coder{}

@@ -69,9 +69,9 @@ func (m memory) equal(off uint64, b []byte) bool {
 	return true
 }
 
-// Bind lays the layout over memory: the controller's mapping of what the target has
-// at base. Both must be aligned to 64 bytes, the memory Size bytes long. Init
-// makes its first contents.
+// Bind lays the layout over memory: the controller's mapping of the memory that the target has at
+// base. Both must be aligned to 64 bytes, the memory Size bytes long. Init makes its first
+// contents.
 func (l *Layout) Bind(mem []byte, base uint64) (*Segment, error) {
 	switch {
 	case uint64(len(mem)) < l.Size:
@@ -318,8 +318,8 @@ func (m *Map) Update(key, value []byte, flags uint64) error {
 	return m.fail("update", m.update(key, value, flags, 0, true))
 }
 
-// Delete removes a key. Errors: ErrNotExist, ErrBusy; ErrInvalid for what has no
-// keys that come and go.
+// Delete removes a key. Errors: ErrNotExist, ErrBusy; ErrInvalid for a map whose keys do not come
+// and go.
 func (m *Map) Delete(key []byte) error {
 	key, ok := m.key(key)
 	if !ok {

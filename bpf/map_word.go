@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// AddWord adds to the word at off of an array's element, in one step with whatever the target's
-// threads do to it. Errors: no such element or word.
+// AddWord adds to the word at off of an array's element. It is one step, atomic with those of the
+// target's threads. Errors: no such element or word.
 func (m *Map) AddWord(key []byte, off int, n uint64) error {
 	elem, err := m.element(key)
 	if err != nil {

@@ -24,8 +24,8 @@ func context(r *rand.Rand) []byte {
 	return b
 }
 
-// The generator is right, the verifier accepts what is right, and the interpreter
-// does what the verifier has proved: it never faults.
+// The generator is right, the verifier accepts right programs, and the interpreter does as the
+// verifier has proved: it never faults.
 func TestRandomProgramsRun(t *testing.T) {
 	n := 3000
 	if testing.Short() {

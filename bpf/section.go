@@ -45,7 +45,7 @@ func ParseSection(name string) (s Section, err error) {
 	return s, nil
 }
 
-// insteadOf says what serves in place of a kind of program that there is not.
+// insteadOf says which kind of program serves in place of one that is not supported.
 func insteadOf(base string) string {
 	switch base {
 	case "tracepoint", "tp", "raw_tracepoint", "raw_tp", "tp_btf":

@@ -3,8 +3,8 @@ package bpf
 import "maps"
 
 // A program of a .session section runs where a function is entered and where it returns, and asks
-// which it is. Here it is two programs, in each of which the answer is a number, so that what is
-// for the other one falls away.
+// which of the two it is. Here it is two programs, in each of which the answer is a number, so that
+// the other one's code falls away.
 
 // entry is the half for the entry of a program of a .session section, which is the half for the
 // return from then on.

@@ -46,8 +46,8 @@ func (c *Collection) AllowWrites() {
 	}
 }
 
-// ParseSignal reads a record of SignalsMap. The target can write there: it is for that process
-// alone, whatever it says. Errors: ErrInvalid.
+// ParseSignal reads a record of SignalsMap. The target can write there: the signal is for that
+// process alone, whatever the record says. Errors: ErrInvalid.
 func ParseSignal(record []byte) (Signal, error) {
 	if len(record) != signalSize {
 		return Signal{}, errno(EINVAL)

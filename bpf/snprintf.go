@@ -133,7 +133,8 @@ func (e *edit) ownText(pc int, at int16) (off int16, size int32, ok bool) {
 	return off, size, size > 0
 }
 
-// fills is the register that has the address of what a helper fills; its size is in the next.
+// fills is the register with the address of the memory that a helper fills; the next one has its
+// size.
 func fills(helper int32) (reg uint8, ok bool) {
 	switch h := Helpers[helper]; {
 	case helper == fnSnprintf || helper == fnCopyFromUser:

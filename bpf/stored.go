@@ -66,7 +66,7 @@ const (
 
 func cellSize(value uint32) uint32 { return uint32(roundUp(uint64(value), 8)) }
 
-// declare makes a map of such a kind what it is stored as; other maps stay as they are.
+// declare gives a map of such a kind the form in which it is stored; other maps stay as they are.
 func (s *MapSpec) declare(extra uint64) error {
 	d := &Declared{Type: s.Type, KeySize: s.KeySize, ValueSize: s.ValueSize, MaxEntries: s.MaxEntries, Extra: extra}
 	switch s.Type {
@@ -81,7 +81,7 @@ func (s *MapSpec) wrong(format string, a ...any) error {
 	return fmt.Errorf("bpf: map %q: %s", s.Name, fmt.Sprintf(format, a...))
 }
 
-// store works out what a declared map is stored as.
+// store works out the form in which a declared map is stored.
 func (s *MapSpec) store() error {
 	d := s.Declared
 	if d == nil {
@@ -165,7 +165,7 @@ func (m *Map) key(key []byte) ([]byte, bool) {
 	return key, true
 }
 
-// cells goes over what is in a queue or a stack.
+// cells goes over the values of a queue or a stack.
 func (m *Map) cells(yield func([]byte, [][]byte) bool) {
 	if !m.Spec.is(Queue, Stack) {
 		return
@@ -341,7 +341,7 @@ func (m *Map) longest(key []byte) (elem uint32, ok bool) {
 	return 0, false
 }
 
-// entries takes what the object has in a program array or a map of maps.
+// entries takes the object's entries of a program array or a map of maps.
 func (s *MapSpec) entries(spec *ebpf.MapSpec) error {
 	d := s.Declared
 	d.Entries = map[uint32]string{}
@@ -380,7 +380,7 @@ func (c *Collection) SetTail(array string, index uint32, program string) error {
 	return c.lower()
 }
 
-// Unfit says that a map is none that a helper works on, and what does.
+// Unfit says that a helper does not work on this kind of map, and which helpers do.
 func (s *MapSpec) Unfit() string {
 	use := ""
 	switch {

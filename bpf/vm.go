@@ -213,9 +213,9 @@ func (vm *VM) Memory(addr, n uint64) []byte {
 	return part(addr, n, vm.Segment.poolBase, vm.Segment.pool)
 }
 
-// own is memory that the program may touch, nil for all other: its stack, its
-// context, one value of a map, an open record. It looks at what the verifier has
-// proved once more; compiled code does not.
+// own is memory that the program may touch, nil for all other: its stack, its context, one value of
+// a map, an open record. It checks once more the facts that the verifier has proved; compiled code
+// does not.
 func (vm *VM) own(addr, n uint64) []byte {
 	m := vm.mapOf(addr)
 	if m == nil {

@@ -265,7 +265,7 @@ var zeros = func() (s string) {
 	return s
 }()
 
-// A proof of another program is no reason to touch what is not the program's.
+// A proof of another program is no reason to touch memory that is not the program's.
 func TestFaults(t *testing.T) {
 	for _, text := range []string{
 		"r1 = 0x41414141 ll; r0 = *(u64 *)(r1 +0); exit",

@@ -7,7 +7,7 @@ import (
 	"kprobe/arch"
 )
 
-// flat is the cheapest memory there is, so that what is measured is ours.
+// flat is the cheapest memory there is, so that the time measured is ours.
 type flat [2 * pageSize]byte
 
 func (m *flat) ReadAt(addr arch.Addr, p []byte) error {

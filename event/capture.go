@@ -8,9 +8,9 @@ import (
 	"kprobe/spec"
 )
 
-// UserMemory is memory of a kernel whose programs have address spaces of their
-// own, where an address alone does not tell what is meant (s390x). It is read where
-// a definition says so: +u0(FETCH), ustring.
+// UserMemory is memory of a kernel whose programs have address spaces of their own, where an
+// address alone does not tell which one is meant (s390x). It is read where a definition says so:
+// +u0(FETCH), ustring.
 type UserMemory interface {
 	arch.Reader
 	// ReadUser is ReadAt for the program that was interrupted by the hit.
@@ -195,7 +195,7 @@ func (c *Capture) follow(f *fetch, ctx *Context) (word uint64, ok bool) {
 	return word, true
 }
 
-// value makes one value of a word, or of what lies at it.
+// value makes one value of a word, or of the memory at it.
 func (c *Capture) value(v *Value, f *fetch, ctx *Context, word uint64) {
 	ok := true
 	switch f.sink {

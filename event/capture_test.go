@@ -286,8 +286,8 @@ func (g *generator) typ() spec.Type {
 	return t
 }
 
-// machines are x86-64 and what it is not: narrow, big-endian, arguments on
-// the stack or return addresses in a register.
+// machines are x86-64 and machines unlike it: narrow, big-endian, arguments on the stack or return
+// addresses in a register.
 func machines() []*arch.Arch {
 	narrow, big := *arch.AMD64, *arch.AMD64
 	narrow.Name, narrow.PtrSize, narrow.Args = "386", 4, nil
@@ -345,8 +345,8 @@ func checkCapture(t *testing.T, data []byte) int {
 	return len(args)
 }
 
-// checkPrint holds an event's forms to what is promised of any event: text
-// without a character that does not print; JSON that gives the values back.
+// checkPrint holds an event's forms to the promises for any event: text without a character that
+// does not print; JSON that gives the values back.
 func checkPrint(t *testing.T, e *Event) {
 	t.Helper()
 	for _, r := range string(e.AppendText(nil)) {

@@ -12,7 +12,7 @@ import (
 // A condition is worked out with numbers of 64 bits, as C does with long: each argument is extended
 // from its own size by its own sign. Two operands are compared, divided and shifted as unsigned
 // numbers if one of them is an unsigned one of 64 bits. With a floating-point number they are such.
-// A comparison with what could not be read does not hold, nor does one with what was divided by 0.
+// A comparison does not hold if a side could not be read, or was divided by 0.
 
 // Condition decides which hits count.
 type Condition struct {
@@ -29,8 +29,8 @@ const (
 )
 
 // CompileIf is Compile for a definition with a condition: the arguments from shown on are for the
-// condition only, and no event has them. Errors: as Compile's; and that the condition compares what
-// cannot be compared.
+// condition only, and no event has them. Errors: as Compile's; and that the condition compares
+// values that cannot be compared.
 func CompileIf(args []spec.Arg, shown int, cond *Condition, a *arch.Arch, r Resolver) (*Capture, error) {
 	c, err := Compile(args, a, r)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *Capture) KindOf(e *spec.Expr) Kind {
 	return Number
 }
 
-// check refuses what makes no sense.
+// check refuses expressions that make no sense.
 func (c *Capture) check(e *spec.Expr) error {
 	if k, ok := c.cond.Leaf[e]; ok {
 		if k >= 0 && c.fetches[k].typ.Array != 0 {

@@ -19,7 +19,7 @@ func most(t *spec.Type) int {
 	return maxText
 }
 
-// counted captures what lies at begin, as much as its count says. ok: begin could be read.
+// counted captures the elements from begin on, as many as its count says. ok: begin could be read.
 func (c *Capture) counted(v *Value, f *fetch, ctx *Context, begin uint64, ok bool) {
 	size := max(1, f.typ.Size)
 	n, counts := c.follow(f.count, ctx)
@@ -36,7 +36,7 @@ func (c *Capture) counted(v *Value, f *fetch, ctx *Context, begin uint64, ok boo
 	}
 }
 
-// room is memory for what is read at this hit, until the next is read.
+// room is memory for the bytes that are read at this hit, until the next read.
 func (ctx *Context) room(n int) []byte {
 	ctx.text = slices.Grow(ctx.text[:0], n)[:n]
 	return ctx.text

@@ -64,7 +64,7 @@ type Value struct {
 
 	Of uint64 // Elems, or the bytes of Text, are the first of so many; 0: they are all
 
-	Parts  []Value // of what Fold has put together, not nil; Tagged: Text says what it is
+	Parts  []Value // the parts that Fold has put together, not nil; Tagged: Text names the variant
 	Tagged bool
 
 	Frames []Frame // of a stack, the innermost first; Text is why there are no more, "" at its end

@@ -8,7 +8,7 @@ import (
 	"kprobe/spec"
 )
 
-// Fold puts the parts of values together that have such: structs, and what else is read as several
+// Fold puts the parts of values together: of structs, and of all else that is read as several
 // arguments. The values that it makes share memory with those that it is given.
 func Fold(args []Value) []Value {
 	for i := range args {

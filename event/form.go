@@ -32,8 +32,8 @@ func (c *Capture) Form() Form {
 	return form
 }
 
-// AppendTo makes the value of a hit of what was read elsewhere, as Capture.AppendTo does of
-// what it reads itself. The room that dst has is used again, and what its values had as
+// AppendTo makes the value of a hit of a raw value that was read elsewhere, as Capture.AppendTo
+// does of values that it reads itself. The room that dst has is used again, and so are its values'
 // elements. name is Resolver.Name.
 func (f *FormArg) AppendTo(dst []Value, raw *Raw, name func(arch.Addr) string) []Value {
 	dst = slices.Grow(dst, 1)[:len(dst)+1]

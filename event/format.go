@@ -61,7 +61,7 @@ func (f *format) field(typ, name string, size int, signed bool) {
 	f.off += size
 }
 
-// prints appends to the print format and to the list of what it refers to.
+// prints appends to the print format and to the list of fields that it refers to.
 func (f *format) prints(text string, refs ...string) {
 	f.text.WriteString(text)
 	for _, r := range refs {

@@ -65,8 +65,8 @@ func (m *Merge) add(k key) {
 	m.seen = max(m.seen, k.at)
 }
 
-// Emit ends a look at the rings: it hands over what no older record can come before, and in
-// the end everything.
+// Emit ends a look at the rings: it hands over all events that no older record can come before, and
+// in the end everything.
 func (m *Merge) Emit(last bool) {
 	order := func(a, b key) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.off, b.off)) }
 	if !slices.IsSortedFunc(m.keys, order) { // it is, of one thread

@@ -62,7 +62,7 @@ type Loss struct {
 	From, To time.Duration // on the clock of the events
 }
 
-// mostLosses are told apart; of more, the last one takes what comes.
+// mostLosses are told apart; further ones are added to the last.
 const mostLosses = 1000
 
 // AppendLoss adds a loss. A loss that follows one of the same definition at once becomes one with

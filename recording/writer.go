@@ -21,7 +21,7 @@ const (
 	chunkSize = 1 << 20 // bytes that are written at once
 	waiting   = 32      // chunks that may wait for the disk: then the rings fill up
 	idle      = 100 * time.Millisecond
-	parts     = 16 // of what is kept: so much goes at once
+	parts     = 16 // of the records that are kept: so much goes at once
 )
 
 // Options make a recording other than a file of everything.
@@ -90,7 +90,7 @@ func (w *Writer) write() {
 	}
 }
 
-// Close writes what is held back, and the account. No more may come then.
+// Close writes the records that are held back, and the account. No more may come then.
 func (w *Writer) Close(end End) error {
 	w.mu.Lock()
 	if w.closed {
@@ -199,7 +199,7 @@ func (w *Writer) cut(most int) {
 	}
 }
 
-// handOver gives the file what has gathered.
+// handOver gives the file the records that have gathered.
 func (w *Writer) handOver() {
 	w.handed = time.Now()
 	w.chunk, w.meta = append(w.chunk, w.meta...), w.meta[:0]

@@ -10,7 +10,7 @@ import (
 // A real kernel's (6.1) answers. These tables are the measure: where they and any text about the
 // interface disagree, they are right.
 
-// complete fills in what a kernel does before it shows a definition.
+// complete fills in a definition as a kernel does before it shows it.
 func complete(s *Spec) {
 	if s.Kind == Return && s.MaxActive == 0 {
 		s.MaxActive = 10

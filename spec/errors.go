@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Code names what is wrong with a definition. The names are the kernel's own
-// and stable: scripts may match them.
+// Code names a mistake in a definition. The names are the kernel's own and stable: scripts may
+// match them.
 type Code string
 
 // The codes that text alone can raise, and those that need the system and come
@@ -96,8 +96,8 @@ const (
 	BadCondition    Code = "BAD_CONDITION"
 )
 
-// Codes of our own, for what the kernel refuses with an errno and nothing in
-// error_log. They too leave no entry there: Log gives "".
+// Codes of our own, for definitions that the kernel refuses with an errno and nothing in error_log.
+// They too leave no entry there: Log gives "".
 const (
 	BadCommand Code = "BAD_COMMAND" // no definition of this dialect
 	NoPlace    Code = "NO_PLACE"    // the place is missing
@@ -215,8 +215,8 @@ func (c Code) errno() syscall.Errno {
 	return syscall.EINVAL
 }
 
-// SyntaxError is a refused definition. errors.Is finds its Errno, and through
-// Err what the caller of ErrorAt gave as the cause.
+// SyntaxError is a refused definition. errors.Is finds its Errno, and through Err the cause that
+// the caller of ErrorAt gave.
 type SyntaxError struct {
 	Code   Code
 	Offset int    // bytes into Line; up to len(Line)+1, where something is missing
@@ -225,7 +225,7 @@ type SyntaxError struct {
 	Err    error // the cause, or nil
 }
 
-// Error says in one line what is wrong, where, and by which code.
+// Error names the mistake in one line, its place and its code.
 func (e *SyntaxError) Error() string {
 	where := "at its end"
 	if e.Offset < len(e.Line) {

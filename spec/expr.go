@@ -52,7 +52,7 @@ type Expr struct {
 	At   int // where it begins in the text
 }
 
-// ExprError says what is wrong in an expression, and where.
+// ExprError is a mistake in an expression, with its place.
 type ExprError struct {
 	At     int // bytes into the text
 	Reason string
@@ -355,7 +355,7 @@ func (p *exprParser) primary() *Expr {
 	return p.fail("%q cannot stand here", tok)
 }
 
-// unquote takes quotes off, and backslashes of what they protect.
+// unquote takes the quotes off, and the backslashes in front of protected characters.
 func unquote(tok string) string {
 	var b strings.Builder
 	for i := 1; i < len(tok)-1; i++ {

@@ -173,7 +173,8 @@ func (p *parser) command() error {
 	return p.failKind(0, BadCommand)
 }
 
-// failKind refuses what begins with no kind of probe. To a place alone it says what is missing.
+// failKind refuses a line that begins with no kind of probe. For a place alone it says what is
+// missing.
 func (p *parser) failKind(at int, code Code) error {
 	err := &SyntaxError{Code: code, Offset: at, Line: p.src.line, Errno: code.errno()}
 	if verb := p.words[0].text; p.Dialect == Process && strings.Contains(verb, ":") && isAlpha(verb[0]) {
@@ -237,7 +238,7 @@ func (p *parser) define(verb string) error {
 	return p.args(words)
 }
 
-// maxActive reads what stands between the verb and its colon.
+// maxActive reads the number between the verb and its colon.
 func (p *parser) maxActive(digits string) error {
 	switch {
 	case digits == "":

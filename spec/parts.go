@@ -6,8 +6,8 @@ package spec
 const (
 	PartSep = "\x1f"
 
-	// PartTag tells what there is: a number, of which 0 is that there is nothing, or a name, which
-	// the parts that there are then have in their ways.
+	// PartTag tells which variant is there: a number, of which 0 stands for none, or a name. The
+	// parts of a variant have that name in their ways.
 	PartTag = "?"
 
 	// PartCount tells how many elements there are; "#N" that it counts what N make an element of.

@@ -101,8 +101,7 @@ func offsetColon(text string) int {
 	return i
 }
 
-// fileOffset reads what follows PATH: in filePlace. The order of its errors is
-// the kernel's.
+// fileOffset reads the part behind PATH: in filePlace. The order of its errors is the kernel's.
 func (p *parser) fileOffset(text string, at int) error {
 	pl := &p.s.Place
 	if i := strings.IndexByte(text, '('); i >= 0 {
@@ -164,7 +163,7 @@ func (p *parser) processPlace(w word) error {
 		name, rest, quoted = cutQuoted(rest[i+1:])
 	}
 
-	// Behind an operator's name its characters mean what they mean elsewhere.
+	// Behind an operator's name its characters have their usual meaning.
 	skip := 0
 	if !quoted {
 		skip = afterOperator(rest)

@@ -43,7 +43,7 @@ func (s *Spec) String() string {
 	return b.String()
 }
 
-// argText prints argument i, as it was written where that is still what it is.
+// argText prints argument i, as it was written where that is still right.
 func (s *Spec) argText(i int) string {
 	a := &s.Args[i]
 	body := a.body()

@@ -21,8 +21,8 @@ func canonical(s *Spec) *Spec {
 	return &c
 }
 
-// roundTrip checks that a definition reads back from its text as what it is:
-// from the arguments as written, and from those that print.go writes.
+// roundTrip checks that a definition reads back from its text as the same: from the arguments as
+// written, and from those that print.go writes.
 func roundTrip(t *testing.T, s *Spec, o Options) {
 	t.Helper()
 	made := *s

@@ -54,10 +54,10 @@ func sameArgs(a, b []Arg) bool {
 	return true
 }
 
-// Remove gives existing without what the deletion d names: all of an event, or
-// of a group ("-:GROUP/"), or of those the ones at d's place, which record d's
-// arguments first. An event without a group is looked for in every group.
-// Where nothing is found the error is NoEvent with ENOENT.
+// Remove gives existing without the definitions that the deletion d names. These are all of an
+// event, or of a group ("-:GROUP/"), or those at d's place that record d's arguments first. An
+// event without a group is looked for in every group. Where nothing is found the error is NoEvent
+// with ENOENT.
 func Remove(existing []*Spec, d *Spec) ([]*Spec, error) {
 	var rest []*Spec
 	for _, s := range existing {

@@ -13,8 +13,8 @@ type Condition struct {
 	Expr *Expr
 }
 
-// sourceFetch reads what only a program's debug data can place: an expression, or $locals. It
-// answers false for what is something else.
+// sourceFetch reads a fetch that only a program's debug data can place: an expression, or $locals.
+// It answers false for any other.
 func (p *parser) sourceFetch(text string, at int, f *Fetch) (ok bool, err error) {
 	retval, field := strings.CutPrefix(text, "$retval")
 	switch {

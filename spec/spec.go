@@ -55,7 +55,7 @@ const (
 	Probe  Kind = 'p' // fires before the instruction at the place
 	Return Kind = 'r' // fires when the function at the place returns
 	Watch  Kind = 'w' // fires after an access to the data at the place
-	Delete Kind = '-' // removes what was defined under the name
+	Delete Kind = '-' // removes the definition of that name
 )
 
 // Spec is one definition.

@@ -93,8 +93,7 @@ func (p *parser) array(typed string, at int, a *Arg) (name string, err error) {
 	return typed[:open], nil
 }
 
-// agree checks that the type suits what is fetched, and that the whole fits
-// the kernel's fetch program.
+// agree checks that the type suits the fetch, and that the whole fits the kernel's fetch program.
 func (p *parser) agree(a *Arg, at, typ int) error {
 	op := a.Fetch.Op
 	memory := op == Deref || op == Abs || op == Sym || op == FileOff ||

@@ -57,7 +57,7 @@ func (p *parser) watchPlace(w word) error {
 	return nil
 }
 
-// dataOffset cuts the offset off what is watched. A negative one wraps.
+// dataOffset cuts the offset off the data's name. A negative one wraps.
 func (p *parser) dataOffset(text string, at int) (rest string, offset uint64, err error) {
 	quoted := strings.LastIndexByte(text, '"') + 1
 	i := quoted + strings.LastIndexAny(text[quoted:], "+-")
@@ -82,7 +82,7 @@ func isWatch(place string) bool {
 	return found && (access == "" || access == "r" || access == "w" || access == "rw")
 }
 
-// watching puts around an address what is watched for there, if it is data.
+// watching puts the kind of access around an address, if it is data.
 func (pl *Place) watching(address string) string {
 	if pl.Access == "" {
 		return address

@@ -44,7 +44,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// A look that sees what the last one saw changes nothing, and makes nothing.
+// A look that sees the same as the last one changes nothing, and makes nothing.
 func TestUpdateOfTheSame(t *testing.T) {
 	text, err := os.Open("/proc/self/maps")
 	if err != nil {

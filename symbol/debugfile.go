@@ -14,9 +14,9 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// Distributions strip what they ship and put the symbols elsewhere: Debian in
-// files found by build ID or debug link, Fedora (also) as an xz-compressed ELF
-// file in section .gnu_debugdata, with the functions that .dynsym lacks.
+// Distributions strip the files that they ship and put the symbols elsewhere: Debian in files found
+// by build ID or debug link, Fedora (also) as an xz-compressed ELF file in section .gnu_debugdata,
+// with the functions that .dynsym lacks.
 
 // findDebug opens the separate debug file, else the MiniDebugInfo.
 func (f *File) findDebug() (symbolFile, Source) {

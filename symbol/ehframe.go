@@ -37,8 +37,8 @@ type frames struct {
 	cies []*cie // that an entry refers to
 }
 
-// Pointer encodings (Linux Standard Base, DWARF extensions): a format in the
-// low four bits, what it is relative to in the next three.
+// Pointer encodings (Linux Standard Base, DWARF extensions): a format in the low four bits, the
+// base that it is relative to in the next three.
 const (
 	encULEB, encU2, encU4, encU8 = 0x01, 0x02, 0x03, 0x04
 	encSLEB, encS2, encS4, encS8 = 0x09, 0x0a, 0x0b, 0x0c
@@ -100,7 +100,7 @@ func (c *cursor) cstring() string {
 	return string(c.b[start : c.pos-1])
 }
 
-// pointer reads an encoded pointer. A null one is 0 whatever it is relative to.
+// pointer reads an encoded pointer. A null one is 0 whatever its base is.
 func (c *cursor) pointer(enc byte) uint64 {
 	if enc == encOmit {
 		return 0
@@ -323,7 +323,7 @@ func (c *cursor) readCIE(pos uint64) *cie {
 	return common
 }
 
-// readFDE reads what follows the CIE pointer of an entry.
+// readFDE reads the part of an entry behind its CIE pointer.
 func (c *cursor) readFDE(common *cie) (fde, bool) {
 	e := fde{cie: common}
 	e.start = c.pointer(common.ptrEnc)
@@ -361,8 +361,8 @@ func (f *File) HasLSDA(vaddr uint64) bool {
 }
 
 // Uncalled tells whether the code at a virtual address begins without a return address, by its
-// entry in .eh_frame: a program's start, what a new thread or context begins with. Such code is
-// jumped or returned to, and what is on its stack, or in the link register, is no place that it
+// entry in .eh_frame: a program's start, the first code of a new thread or context. Such code is
+// jumped or returned to, and the word on its stack, or in the link register, is no place that it
 // came from.
 func (f *File) Uncalled(vaddr uint64) bool {
 	e, ok := f.frameAt(vaddr)

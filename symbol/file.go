@@ -69,8 +69,8 @@ func (f *File) Memo(key any, find func() any) any {
 	return once.(func() any)()
 }
 
-// Limits on what a file may claim. They are far above real files and far below
-// what would hurt; a claim is also checked against the bytes that are there.
+// Limits on a file's claims. They are far above real files and far below sizes that would hurt; a
+// claim is also checked against the bytes that are there.
 const (
 	maxRead     = 1 << 30
 	maxSections = 1 << 16
@@ -293,8 +293,8 @@ func (f *File) readBuildID() []byte {
 	return nil
 }
 
-// notes yields the file's ELF notes, those of segments first, and what they are aligned to. A debug
-// file may have kept its notes only as a section.
+// notes yields the file's ELF notes, those of segments first, and their alignment. A debug file may
+// have kept its notes only as a section.
 func (f *File) notes(yield func(b []byte, align uint64) bool) {
 	for _, p := range f.elf.Progs {
 		if p.Type == elf.PT_NOTE {
@@ -396,11 +396,11 @@ func (f *File) read(off, n uint64) ([]byte, error) {
 	return b, nil
 }
 
-// Bytes are n bytes of what the loader maps at a virtual address, as they are in the file.
-// Errors: there are no such bytes in one segment of the file.
+// Bytes are n bytes that the loader maps at a virtual address, as they are in the file. Errors:
+// there are no such bytes in one segment of the file.
 func (f *File) Bytes(vaddr, n uint64) ([]byte, error) { return f.readVaddr(vaddr, n) }
 
-// readVaddr reads n bytes of what the loader maps at vaddr.
+// readVaddr reads n bytes that the loader maps at vaddr.
 func (f *File) readVaddr(vaddr, n uint64) ([]byte, error) {
 	for _, s := range f.segments {
 		if d := vaddr - s.Vaddr; vaddr >= s.Vaddr && d < s.Filesz && n <= s.Filesz-d {
@@ -410,8 +410,8 @@ func (f *File) readVaddr(vaddr, n uint64) ([]byte, error) {
 	return nil, errNoBytes
 }
 
-// restOf reads what the loader maps from vaddr to the end of its segment, at
-// most limit bytes.
+// restOf reads the bytes that the loader maps from vaddr to the end of its segment, at most limit
+// of them.
 func (f *File) restOf(vaddr, limit uint64) ([]byte, error) {
 	for _, s := range f.segments {
 		if d := vaddr - s.Vaddr; vaddr >= s.Vaddr && d < s.Filesz {

@@ -39,7 +39,7 @@ const (
 
 	// Of kernels.
 	FromSPPointer // the word at the stack pointer, + Off: it leads to another stack
-	OfRegs        // all registers of what was interrupted are at the stack pointer + Off, a struct pt_regs
+	OfRegs        // all registers of the interrupted code are at the stack pointer + Off, a struct pt_regs
 	OfInterrupt   // words that a processor stores are there: where it was interrupted, and the stack
 )
 
@@ -120,7 +120,7 @@ func (f *File) restorerRows(text Range, told func(uint64) FrameBase) (rows []Fra
 	return rows
 }
 
-// likelyRows says of code that no table tells of what is likely: at a function's first instruction
+// likelyRows gives likely rows for code that no table describes: at a function's first instruction
 // the return address is on top of the stack, and behind its beginning a frame pointer leads to it.
 func (f *File) likelyRows(rows []FrameRow) []FrameRow {
 	likely := FrameRule{CFA: LikelyFP, Off: 16, FP: InFrame, FPOff: -16}
@@ -304,7 +304,7 @@ type ruleMachine struct {
 	loc   uint64
 	begin frameState
 	stack []frameState
-	row   func(*frameState) // gets what is true from loc on
+	row   func(*frameState) // gets the state from loc on
 }
 
 // ruleUndefined has a register's value in the caller be lost: the return address's, where there is

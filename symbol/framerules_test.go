@@ -121,7 +121,7 @@ func TestFrameRulesAreDelves(t *testing.T) {
 	}
 }
 
-// Go's own table says what the linker writes of it for debuggers.
+// Go's own table agrees with the linker's data for debuggers.
 func TestGoFrameRulesAreItsDebugData(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "prog")
 	source := filepath.Join(t.TempDir(), "main.go")
@@ -164,7 +164,7 @@ func TestGoFrameRulesAreItsDebugData(t *testing.T) {
 	}
 }
 
-// A program's start has no return address, and what it calls has one.
+// A program's start has no return address, and the functions that it calls have one.
 func TestUncalled(t *testing.T) {
 	for _, flags := range [][]string{{"-O2"}, {"-O2", "-m32"}, {"-O2", "-static"}} {
 		if runtime.GOARCH != "amd64" && slices.Contains(flags, "-m32") {

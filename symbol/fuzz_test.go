@@ -69,8 +69,8 @@ func fuzzSeeds(f testing.TB) [][]byte {
 	return seeds
 }
 
-// FuzzOpen opens damaged files and asks them everything. Nothing may panic or
-// run away, and what is answered must hold together.
+// FuzzOpen opens damaged files and asks them everything. Nothing may panic or run away, and the
+// answers must hold together.
 func FuzzOpen(f *testing.F) {
 	for _, seed := range fuzzSeeds(f) {
 		f.Add(seed)
@@ -133,7 +133,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// The seeds must be what they are meant to be, or the fuzzing looks elsewhere.
+// The seeds must be of the intended kind, or the fuzzing looks elsewhere.
 func TestFuzzSeeds(t *testing.T) {
 	var versions, names, lsda, goFuncs, mini, ifuncs int
 	for _, seed := range fuzzSeeds(t) {

@@ -80,7 +80,7 @@ func (j *JIT) At(addr uint64) (name string, off uint64, file string, ok bool) {
 	return c.name, addr - c.start, c.file, true
 }
 
-// look reads what there is more than was read.
+// look reads the parts of files that are new since the last look.
 func (j *JIT) look() {
 	if j.pid <= 0 || time.Since(j.looked) < jitPause {
 		return
@@ -140,7 +140,7 @@ func (j *JIT) found() (all []*jitFile) {
 	return all
 }
 
-// readOn reads what a file has more than was read of it.
+// readOn reads the part of a file that has not been read yet.
 func (j *JIT) readOn(f *jitFile) {
 	in, err := os.OpenFile(f.from, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

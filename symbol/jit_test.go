@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestJITMap reads a map of this process as it grows: later code lies over older code, and what is
-// no line is passed over.
+// TestJITMap reads a map of this process as it grows: later code lies over older code, and text
+// that is no line is passed over.
 func TestJITMap(t *testing.T) {
 	path := fmt.Sprintf("/tmp/perf-%d.map", os.Getpid())
 	t.Cleanup(func() { os.Remove(path) })
@@ -74,7 +74,7 @@ func TestJITDump(t *testing.T) {
 		for _, n := range []uint32{1, dumpHead + 8, 62, 0, 4711} {
 			b = order.AppendUint32(b, n)
 		}
-		b = append(b, make([]byte, 8+8+8)...) // time, flags, and what a later version may add
+		b = append(b, make([]byte, 8+8+8)...) // time, flags, and fields that a later version may add
 		record := func(id uint32, body []byte) {
 			b = order.AppendUint32(b, id)
 			b = order.AppendUint32(b, uint32(recordHead+len(body)))

@@ -108,7 +108,7 @@ func FuzzParseMaps(f *testing.F) {
 		var again strings.Builder
 		for _, m := range maps {
 			if strings.ContainsAny(m.Path, "\r\\") || strings.HasSuffix(m.Path, deletedSuffix) {
-				return // not what the kernel writes, or ambiguous there too
+				return // not a line of the kernel's, or ambiguous there too
 			}
 			again.WriteString(format(m))
 		}
@@ -116,7 +116,7 @@ func FuzzParseMaps(f *testing.F) {
 		if err != nil || !reflect.DeepEqual(back, maps) {
 			t.Fatalf("%q\nwas %+v\nis  %+v, %v", again.String(), maps, back, err)
 		}
-		// Whatever is mapped, grouping it must end well.
+		// Any list of mappings can be grouped.
 		s := NewSpace(func(Mapping) (*File, error) { return nil, os.ErrPermission })
 		s.Update(maps)
 		for _, m := range s.Modules() {

@@ -110,8 +110,8 @@ func (m *Module) add(mapping Mapping) {
 	m.End = mapping.End
 }
 
-// isPart tells whether what is mapped is a part of one segment, of a file that has several:
-// no loader does that.
+// isPart tells whether the mappings are a part of one segment, of a file that has several: no
+// loader does that.
 func (m *Module) isPart() bool {
 	if m.File == nil || len(m.File.segments) == 1 {
 		return false
@@ -127,8 +127,8 @@ func (m *Module) isPart() bool {
 	return backed <= 1
 }
 
-// cover adds executable memory of other kinds that lies where the module's code belongs: its
-// program has put that there in the place of what the loader had mapped.
+// cover adds executable memory of other kinds that lies where the module's code belongs: the
+// program has put it there in the place of the loader's mapping.
 func (m *Module) cover(others []Mapping) {
 	if m.File == nil || m.partial {
 		return
@@ -159,8 +159,7 @@ func (m *Module) contains(addr uint64) bool {
 // Loaded tells whether a mapping shows the module's file, as the loader mapped it.
 func (m *Module) Loaded(mapping *Mapping) bool { return idOf(mapping) == idOf(&m.Mappings[0]) }
 
-// reserveBSS extends the module over the memory that its file says it needs
-// beyond what is mapped from the file.
+// reserveBSS extends the module over the memory that its file needs beyond its mappings.
 func (m *Module) reserveBSS() {
 	if m.File == nil || m.partial {
 		return

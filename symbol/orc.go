@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// ORC is a kernel's own table of where callers are (arch/x86/include/asm/orc_types.h): of each
-// stretch of code, by its distance from its place in one array, what stands at the same place in
-// another.
+// ORC is a kernel's own table of where callers are (arch/x86/include/asm/orc_types.h). One array
+// has, for each stretch of code, its distance from the entry's own place; another has the row, at
+// the same index.
 const (
 	orcPlaces = ".orc_unwind_ip"
 	orcRows   = ".orc_unwind"

@@ -2,7 +2,7 @@ package symbol
 
 import "testing"
 
-// A kernel's table is read in both of its forms, which only what is in it tells apart.
+// A kernel's table is read in both of its forms, which only its content tells apart.
 func TestORC(t *testing.T) {
 	const sp, fp, atSP = 5, 4, 9
 	row := func(off int16, fpOff int16, base, fpBase, kind byte) []byte {

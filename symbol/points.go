@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// ReadAt reads what the loader maps at a virtual address, before relocation; whole
-// or error.
+// ReadAt reads the bytes that the loader maps at a virtual address, before relocation; whole or
+// error.
 func (f *File) ReadAt(vaddr uint64, p []byte) error {
 	b, err := f.readVaddr(vaddr, uint64(len(p)))
 	copy(p, b)

@@ -37,8 +37,8 @@ var relocTable = map[elf.Machine]relocTypes{
 	},
 }
 
-// IRelative is a slot that the loader fills with what a resolver returns: the
-// address of the implementation that an IFUNC chose on this CPU.
+// IRelative is a slot that the loader fills with a resolver's result: the address of the
+// implementation that an IFUNC chose on this CPU.
 type IRelative struct {
 	Slot     uint64 // vaddr of the address-sized word
 	Resolver uint64 // vaddr of the function that chooses

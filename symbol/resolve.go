@@ -132,7 +132,7 @@ func find(modules []*Module, q Query, lookup func(*File, string) []Symbol) []Loc
 // accepts tells whether a query of kind k finds symbols of kind have.
 func (k Kind) accepts(have Kind) bool { return k == have || k == Func && have == IFunc }
 
-// hideOldVersions keeps what a program linked today would get, if that is there.
+// hideOldVersions keeps the symbol that a program linked today would get, if that is there.
 func hideOldVersions(syms []Symbol) []Symbol {
 	current := func(s Symbol) bool { return s.Version == "" || s.Default }
 	if slices.ContainsFunc(syms, current) {
@@ -159,7 +159,7 @@ func (m *Module) appendLoc(locs []Loc, sym Symbol) []Loc {
 	return append(locs, l)
 }
 
-// plus moves the location. Behind its symbol's end it belongs to what is there.
+// plus moves the location. Behind its symbol's end it belongs to the symbol there.
 func (l Loc) plus(off uint64, s *Space) Loc {
 	l.Addr += off
 	l.Off += off
@@ -347,7 +347,7 @@ func (s *Space) Again(l Loc) (Loc, error) {
 	return Loc{}, s.noModule(l.Module.Path)
 }
 
-// same tells whether two files are one, by what is known of them. Either may be nil.
+// same tells whether two files are one, by the facts known of them. Either may be nil.
 func (f *File) same(o *File) bool {
 	if f == nil || o == nil || f == o {
 		return f != nil && f == o

@@ -215,8 +215,8 @@ func (m *Module) soname() string {
 	return m.File.Soname()
 }
 
-// stemOf is a library's name without ".so" and version: "libc" of "libc.so.6".
-// It is "" for what is no library, so that no program is found by half its name.
+// stemOf is a library's name without ".so" and version: "libc" of "libc.so.6". It is "" for a file
+// that is no library, so that no program is found by half its name.
 func stemOf(name string) string {
 	if i := strings.Index(name, ".so"); i > 0 && (len(name) == i+3 || name[i+3] == '.') {
 		return name[:i]

@@ -136,7 +136,7 @@ func TestDebugFiles(t *testing.T) {
 	})
 }
 
-// Without any symbols, functions are what the unwind entries say they are.
+// Without any symbols, the unwind entries give the functions.
 func TestStrippedBounds(t *testing.T) {
 	for _, flags := range [][]string{{"-O1"}, {"-O1", "-static"}} {
 		prog := build(t, "gcc", "prog.c", cProgram, flags...)

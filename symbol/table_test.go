@@ -208,7 +208,7 @@ int main(void) { return 0; }`
 	if s, ok := f.FuncAt(framed.Addr + 20); ok {
 		t.Errorf("%s is in the padding", s.Label())
 	}
-	// Nothing says where bare ends but what comes after it.
+	// Only the next function tells where bare ends.
 	next := f.Lookup("main")[0].Addr
 	if next > bare.Addr && bare.Addr+bare.Size != next {
 		t.Errorf("bare has %d bytes, main is %d behind it", bare.Size, next-bare.Addr)
@@ -242,8 +242,8 @@ func compareRange(a, b Range) int {
 	return int(int64(a.End - b.End))
 }
 
-// cProgram has what a symbol table can trip over: static functions, aliases,
-// variables, an IFUNC, a label in assembly, a function without a size.
+// cProgram has the things that a symbol table can trip over: static functions, aliases, variables,
+// an IFUNC, a label in assembly, a function without a size.
 const cProgram = `
 #include <stdio.h>
 #include <string.h>
@@ -265,7 +265,7 @@ int main(int argc, char **argv) {
 }
 `
 
-// variants are the ways to link a C program that change what this package reads.
+// variants are the ways to link a C program that change the files for this package.
 var variants = map[string][]string{
 	"pie":       {"-O1", "-fcf-protection=none"},
 	"no-pie":    {"-O1", "-no-pie"},

@@ -98,8 +98,8 @@ type Child interface {
 	arch.Memory
 	Regs(r *arch.Regs) error
 	SetRegs(r *arch.Regs) error
-	// Free unmaps what the child has from an Alloc in its parent, and
-	// ReturnTrapAction undoes what a Catcher did there.
+	// Free unmaps the child's copy of an Alloc in its parent, and ReturnTrapAction undoes a
+	// Catcher's work there.
 	Free(addr arch.Addr, size int) error
 	ReturnTrapAction(ours func(Action) bool, old Action) error
 	Detach() error
@@ -153,11 +153,11 @@ type Target interface {
 	Regs(th Thread, r *arch.Regs) error
 	SetRegs(th Thread, r *arch.Regs) error
 
-	// Memory is the target's. WriteAt writes read-only memory too, and what it
-	// writes into text is seen by the next fetch.
+	// Memory is the target's. WriteAt writes read-only memory too, and the next fetch sees its
+	// writes into text.
 	arch.Memory
 
-	// Maps lists what is mapped now, in order of address.
+	// Maps lists the present mappings, in order of address.
 	Maps() ([]symbol.Mapping, error)
 
 	// Close lets the target go for good, running. The engine has put
@@ -179,7 +179,8 @@ type Allocator interface {
 
 // Limited is a target that is ended when it wants more memory than it may have.
 type Limited interface {
-	// Afford tells whether it can have what is needed. Anybody may ask. Errors: ENOMEM, in numbers.
+	// Afford tells whether it can have the memory. Any goroutine may ask. Errors: ENOMEM, in
+	// numbers.
 	Afford(Need) error
 }
 
@@ -192,8 +193,8 @@ type Need struct {
 
 // Reverter is a target that has a page of a file for itself once it has been written to.
 type Reverter interface {
-	// Revert has it share such pages with others again, where they are what the file has; the
-	// target is frozen. Pages that are something else stay. Errors: why it could not be done.
+	// Revert has it share such pages with others again, where they equal the file's; the target is
+	// frozen. Other pages stay. Errors: why it could not be done.
 	Revert(written []arch.Range) error
 }
 
@@ -203,8 +204,8 @@ type Sharer interface {
 	// readable and writable by both; the target is frozen. Forked children share
 	// it too. Errors: as Alloc.
 	Share(addr arch.Addr, size int) (ours []byte, err error)
-	// Reshare gives a target that has executed another program what it shared before
-	// at addr, with its contents. Ours stays where it is. Errors: as Alloc.
+	// Reshare gives a target that has executed another program the memory that it shared before at
+	// addr, with its contents. Ours stays where it is. Errors: as Alloc.
 	Reshare(addr arch.Addr, ours []byte) error
 	// Unshare gives up our side; the target's goes by Free.
 	Unshare(ours []byte) error
@@ -212,9 +213,9 @@ type Sharer interface {
 
 // Grower is a Sharer whose memory need not all be there at once.
 type Grower interface {
-	// Resize has the first size bytes be there of what was shared: less than before only where no
-	// thread has touched the rest. A thread that touches what is not there gets SIGBUS, and a
-	// program that locks all of its memory does not make it.
+	// Resize has the first size bytes of the shared memory exist: less than before only where no
+	// thread has touched the rest. A thread that touches memory that does not exist gets SIGBUS,
+	// and a program that locks all of its memory does not make it.
 	Resize(ours []byte, size int) error
 	// Written is the number of its bytes that exist.
 	Written(ours []byte) int
@@ -290,8 +291,8 @@ type Driver interface {
 	Drive(th Thread, signal int, next func(r *arch.Regs, fault int) Move) error
 }
 
-// Lapser is a target whose threads do for us what we cannot: one may have had to leave the stop
-// that it was reported for.
+// Lapser is a target whose threads act for us: one may have had to leave the stop that it was
+// reported for.
 type Lapser interface {
 	// Lapsed tells whether th has left the stop for a signal, which it will be reported for
 	// once more or has got. It is owed its Resume, and nothing else.
@@ -320,10 +321,9 @@ type Stander interface {
 
 // Nursery is a target that tells of new threads.
 type Nursery interface {
-	// OnBirth has f called, on the owner thread, for each thread that is born from
-	// now on, before its first instruction; parent is stopped too. It may read and
-	// write the threads' registers, and the memory. A vfork child, which goes on as
-	// its parent while that sleeps, is not told of.
+	// OnBirth has f called, on the owner thread, for each thread that is born from now on, before
+	// its first instruction; parent is stopped too. It may read and write the threads' registers,
+	// and the memory. A vfork child, which goes on as its parent while that sleeps, is left out.
 	OnBirth(f func(born, parent Thread))
 	// Population is the number of threads, whether they stand or run. It is asked by the owner
 	// thread.
@@ -345,9 +345,9 @@ type Catcher interface {
 	// TrapHandler makes the action that runs code in the target instead of old,
 	// the program's own, which the code may call.
 	TrapHandler(handler, restorer arch.Addr, old Action) Action
-	// KeepTrapAction sets the last action anew if the trap that th is reported for
-	// made the kernel take it away. It answers what the program has set itself since then,
-	// instead, if it has, as far as that can be told.
+	// KeepTrapAction sets the last action anew if the trap that th is reported for made the kernel
+	// take it away. It answers the action that the program has set itself since then, instead, if
+	// it has, as far as that can be told.
 	KeepTrapAction(th Thread) (own *Action, err error)
 	// TrapForced tells whether a thread that is reported for a signal which was sent to it, and
 	// that stands where it would after a trap, has met that trap, while it blocked the signal.

@@ -525,7 +525,7 @@ func (g *generator) mapStatement() {
 	g.fresh(bpf.R2, bpf.R3, bpf.R4, bpf.R5)
 }
 
-// ifNull begins what is done where R0 is not NULL.
+// ifNull begins the code for an R0 that is not NULL.
 func (g *generator) ifNull() (at int) {
 	g.emit(bpf.Insn{Op: bpf.ClassJMP | bpf.Jeq, Dst: bpf.R0})
 	return len(g.out) - 1

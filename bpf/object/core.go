@@ -12,13 +12,13 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Missing is the first of the helpers' numbers that no helper has: a call of one stands where a
-// program uses what is not here. See Types.Lacks.
+// Missing is the first of the numbers that no helper has: a call of one stands where a program uses
+// a thing that is not here. See Types.Lacks.
 const Missing = 0xbad3000
 
-// Relocate applies CO-RE relocations, in insns too: the fields of struct pt_regs, whose words are
-// named, and of what is among the target's types. A program that asks whether there is something,
-// and is told no, may use it all the same where it never comes to; one that does not ask is
+// Relocate applies CO-RE relocations, in insns too: of the fields of struct pt_regs, whose words
+// are named, and of the target's types. A program that asks whether there is something, and is told
+// no, may have code that uses it, as long as no path comes there. A program that does not ask is
 // refused.
 func Relocate(insns asm.Instructions, words []string, target *Types) (asm.Instructions, error) {
 	var relos []*btf.CORERelocation

@@ -49,10 +49,10 @@ func Kconfig(types *btf.Spec, weak map[string]bool) ([]byte, error) {
 	return value, nil
 }
 
-// Readable is an object as the library that reads it understands it. That one has no weak maps, as
-// usdt.bpf.h defines, nor weak settings; and does not tell which setting an instruction loads:
-// where in the section that is, is written into the instruction. The names of what was weak are
-// told, too.
+// Readable is an object as the library that reads it understands it. The library has no weak maps,
+// as usdt.bpf.h defines, nor weak settings. Nor does it tell which setting an instruction loads: so
+// the setting's offset in the section is written into the instruction. The names of weak symbols
+// are returned, too.
 func Readable(r io.ReaderAt, types *btf.Spec) (_ io.ReaderAt, weak map[string]bool, err error) {
 	object, err := io.ReadAll(io.NewSectionReader(r, 0, maxSection))
 	if err != nil {

@@ -17,8 +17,8 @@ type Field struct {
 	Width       int
 }
 
-// Field reads a conversion, false for one that the kernel's helper does not know, or that there is
-// not here.
+// Field reads a conversion, false for one that the kernel's helper does not know, or that is not
+// supported here.
 func (c *Conversion) Field(word int) (f Field, ok bool) {
 	f.Verb = c.Verb
 	how := strings.TrimLeft(c.How, "0+- ")

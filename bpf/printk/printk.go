@@ -114,7 +114,7 @@ func Conversions(format string) func(yield func(Conversion) bool) {
 			case c.Verb != 'p':
 			case strings.HasPrefix(format, "ks") || strings.HasPrefix(format, "us"):
 				c.Verb, c.Tail, format = 's', format[:2], format[2:]
-			default: // %px, %pK, and what the kernel makes of addresses: here they are shown as they are
+			default: // %px, %pK, and the kernel's ways to hide addresses: here they are shown as they are
 				tail := strings.TrimLeftFunc(format, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
 				c.Tail, format = format[:len(format)-len(tail)], tail
 			}

@@ -46,7 +46,7 @@ func word(n int) regset { return regset{words: 1 << n} }
 // flow holds the facts that are true just before each instruction.
 type flow struct {
 	live  []regset // will be read before it is written
-	exact []regset // and what it holds may decide something
+	exact []regset // and its content may decide something
 	fills []uint64 // of the function: stack words that are loaded as a whole
 }
 

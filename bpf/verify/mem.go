@@ -71,8 +71,8 @@ func (v *verifier) reach(pc int, reg uint8, x *value, off, size int64, write boo
 	return lo, hi, nil
 }
 
-// access is reach for an instruction: it also holds that the stack and the context
-// are used aligned, and notes what is touched.
+// access is reach for an instruction: it also holds that the stack and the context are used
+// aligned, and notes the memory that is touched.
 func (v *verifier) access(s *state, pc int, reg uint8, i bpf.Insn, write bool) (x *value, lo, hi int64, err error) {
 	x = &s.top().regs[reg]
 	lo, hi, err = v.reach(pc, reg, x, int64(i.Off), int64(i.Size()), write)
@@ -114,7 +114,7 @@ func at(f *callFrame, off int64) (*stack8, int) {
 	return &f.stack[bpf.MaxStack/8-1-n/8], int(n % 8)
 }
 
-// load follows a load and says what it gives.
+// load follows a load and returns the value.
 func (v *verifier) load(s *state, pc int, i bpf.Insn) (got value, err error) {
 	x, lo, hi, err := v.access(s, pc, i.Src, i, false)
 	if err != nil {
@@ -196,8 +196,8 @@ func (v *verifier) store(s *state, pc int, i bpf.Insn, what value) error {
 	return nil
 }
 
-// fill makes stack bytes data. Where it is not certain that these are the bytes, what
-// was never written stays so, and a pointer too.
+// fill makes stack bytes data. Where it is not certain that these are the bytes, a byte that was
+// never written stays so, and a pointer too.
 func (v *verifier) fill(f *callFrame, lo, hi int64, now uint8, certain bool) {
 	for off := lo; off < hi; off++ {
 		w, k := at(f, off)

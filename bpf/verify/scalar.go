@@ -360,7 +360,7 @@ func refine(i bpf.Insn, taken bool, a, b *scalar) bool {
 	return ok && a.settle() && b.settle()
 }
 
-// meet narrows both to what they may have in common.
+// meet narrows both to the numbers that they may have in common.
 func meet(a, b *scalar, half bool) bool {
 	umin4, umax4 := max(a.umin4, b.umin4), min(a.umax4, b.umax4)
 	smin4, smax4 := max(a.smin4, b.smin4), min(a.smax4, b.smax4)

@@ -163,7 +163,7 @@ func (s *state) release(ref uint32) {
 	}
 }
 
-// drop takes a record off the list of what is open.
+// drop takes a record off the list of open records.
 func (s *state) drop(ref uint32) {
 	for i, r := range s.records {
 		if r.ref == ref {

@@ -202,7 +202,7 @@ func (v *verifier) widen(s *state) {
 	}
 }
 
-// widen makes a number one that covers what it may become when it goes on as it has since was.
+// widen makes a number a set that covers its further values if it goes on as it has since was.
 func (v *value) widen(was *value) {
 	if v.kind != isNumber || was.kind != isNumber || was.num.holds(&v.num) {
 		return
@@ -438,8 +438,7 @@ func (s *state) known(p *value, null bool) {
 	})
 }
 
-// learn puts what a comparison told into the registers, and into all that hold
-// the same number.
+// learn puts a comparison's result into the registers, and into all that hold the same number.
 func (s *state) learn(i bpf.Insn, a value, na scalar, b value, nb scalar) {
 	f := s.top()
 	put := func(reg uint8, old value, now scalar) {
@@ -527,7 +526,7 @@ func (v *verifier) stackFrom(fn int) int {
 	return deep(fn)
 }
 
-// describe says what a value is.
+// describe names a value's kind.
 func (v *verifier) describe(x *value) string {
 	s := ""
 	switch x.kind {

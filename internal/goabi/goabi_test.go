@@ -37,7 +37,8 @@ func show(vs []cabi.Value) string {
 	return strings.Join(out, " ")
 }
 
-// Each machine has registers of its own, more or fewer, and all count on with what follows.
+// Each machine has registers of its own, more or fewer, and all count on with the rest of the
+// arguments.
 func TestArgumentsOfMachines(t *testing.T) {
 	type nine [9]string
 	types := []reflect.Type{reflect.TypeFor[float32](), reflect.TypeFor[struct {
@@ -81,8 +82,8 @@ func TestArguments(t *testing.T) {
 		{func(int8, [1]int16, [0]int, empty) {}, Internal, "i0 i1 +0 +0", 0},
 		{func(mixed, bool) {}, Internal, "i0,f0@4,i1@8,i2@16 i3", 0},
 		{func(complex64, complex128) {}, Internal, "f0,f1@4 f2,f3@8", 0},
-		// A value that does not fit in what is left goes to the stack whole, a
-		// smaller one behind it still has registers.
+		// A value that does not fit in the remaining registers goes to the stack whole, a smaller
+		// one behind it still has registers.
 		{func(a, b, c, d string, e []byte, f int8, g string) {}, Internal, "i0,i1@8 i2,i3@8 i4,i5@8 i6,i7@8 +0 i8 +24", 40},
 		{func(a, b, c, d, e, f, g, h, i, j float64, k, l, m, n, o, p float32) {}, Internal,
 			"f0 f1 f2 f3 f4 f5 f6 f7 f8 f9 f10 f11 f12 f13 f14 +0", 4},

@@ -182,8 +182,8 @@ func known(t reflect.Type) error {
 // whole of the program's memory within its reach.
 const MaxText = 64 << 10
 
-// Fill makes a value of what the program has: raw is its image in memory, to
-// which strings and slices add what they refer to. Errors: that of memory.
+// Fill makes a value of the program's data: raw is its image in memory, to which strings and slices
+// add the memory that they refer to. Errors: that of memory.
 func Fill(a *arch.Arch, v reflect.Value, raw []byte, m arch.Reader) error {
 	t := v.Type()
 	if cabi.Fixed(t) {
@@ -235,8 +235,7 @@ func Fill(a *arch.Arch, v reflect.Value, raw []byte, m arch.Reader) error {
 	return nil
 }
 
-// text reads what a string or slice refers to: a pointer and a count of
-// elements of this size.
+// text reads the elements of a string or slice: a pointer and a count of elements of this size.
 func text(a *arch.Arch, raw []byte, size int, m arch.Reader) ([]byte, error) {
 	n := a.Order.Uint64(raw[a.PtrSize:])
 	b := make([]byte, min(n, uint64(MaxText/size))*uint64(size))

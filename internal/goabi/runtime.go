@@ -119,7 +119,7 @@ func Read(r io.ReaderAt, a *arch.Arch) (*Runtime, error) {
 	return rt, nil
 }
 
-// minorOf is 26 for "go1.26.8" and for "go1.26rc1", 0 for what is no release.
+// minorOf is 26 for "go1.26.8" and for "go1.26rc1", 0 for a text that is no release.
 func minorOf(version string) int {
 	rest, ok := strings.CutPrefix(version, "go1.")
 	if !ok {

@@ -57,9 +57,9 @@ func Await(in io.Reader) (died bool) {
 	return n == 0
 }
 
-// Ready tells the controller, in the guardian, that what was asked for is done. See Guardian.Wait.
-// The controller may have died: os.Stdout would end this process then (os/signal, SIGPIPE), before
-// it has done what it is for.
+// Ready tells the controller, in the guardian, that its request is done. See Guardian.Wait. The
+// controller may have died: os.Stdout would end this process then (os/signal, SIGPIPE), before it
+// has done its work.
 func Ready() { syscall.Write(syscall.Stdout, []byte{0}) }
 
 // File is, in the guardian, one of the files that Start was given.
@@ -69,7 +69,7 @@ func File(i int) *os.File { return os.NewFile(uintptr(firstFile+imageFiles+i), "
 const firstFile = 3
 
 // Start starts a guardian, with more files if it needs them. Its standard error is ours, its
-// standard input what it is told. Errors: those of program, and the system's.
+// standard input our messages. Errors: those of program, and the system's.
 func Start(role string, args []string, files ...*os.File) (*Guardian, error) {
 	path, image, err := program()
 	if err != nil {
@@ -142,8 +142,8 @@ func (g *Guardian) Over() {
 	g.Leave()
 }
 
-// Leave lets the guardian do what it would if this process had died: nothing, where there is
-// nothing to put back.
+// Leave lets the guardian act as if this process had died: it does nothing where there is nothing
+// to put back.
 func (g *Guardian) Leave() {
 	g.pipe.Close()
 	g.ready.Close()

@@ -72,8 +72,8 @@ func inMemory(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// load copies of a program what is executed. Symbols and debug information stay out: the file has a
-// hole there.
+// load copies the parts of a program that are executed. Symbols and debug information stay out: the
+// file has a hole there.
 func load(image, exe *os.File, f *elf.File) error {
 	fi, err := exe.Stat()
 	if err == nil {

@@ -193,7 +193,7 @@ func session(t *testing.T, program string, pid int, said, end string) {
 	}
 }
 
-// guardianIs checks what the one child of a controller is called.
+// guardianIs checks the name of the one child of a controller.
 func guardianIs(t *testing.T, controller int, name string) {
 	t.Helper()
 	found := ""

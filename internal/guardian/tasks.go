@@ -121,7 +121,7 @@ func (m *memory) head(at uint64) (head, bool) {
 	return *(*head)(pointer(at)), true
 }
 
-// pointer is to what the linker has placed: no collector moves it.
+// pointer is a pointer to memory that the linker has placed: no collector moves it.
 func pointer(at uint64) unsafe.Pointer {
 	p := uintptr(at)
 	return *(*unsafe.Pointer)(unsafe.Pointer(&p))

@@ -42,7 +42,7 @@ func TestNeeded(t *testing.T) {
 	}
 }
 
-// Only what is called like a package's initialisation is taken for one.
+// Only a function with the name of a package's initialisation is taken for one.
 func TestInitName(t *testing.T) {
 	for name, want := range map[string]string{
 		"main.init": "main", "os.init.0": "os", "gopkg.in/yaml%2ev3.init.12": "gopkg.in/yaml%2ev3", "a/b.init": "a/b",

@@ -42,7 +42,7 @@ func (im *Image) Again(loc symbol.Loc) (symbol.Loc, error) {
 	return loc, symbolError(err)
 }
 
-// Function finds a function by name. An indirect function (IFUNC) stands for what the
+// Function finds a function by name. An indirect function (IFUNC) stands for the function that the
 // dynamic linker has bound it to. Errors: as Place.
 func (im *Image) Function(name string) (symbol.Loc, error) {
 	loc, err := im.named(name, symbol.Func)

@@ -11,8 +11,8 @@ import (
 	"kprobe/target"
 )
 
-// Forbid finds out what must not be probed, but for what is looked for at each address
-// anew, and adds some more. Errors: EIO.
+// Forbid finds the places that must not be probed, and adds some more. Some sorts are left out here
+// and looked for at each address anew. Errors: EIO.
 func (im *Image) Forbid(more []arch.Blocked) error {
 	var all []arch.Blocked
 	if t, ok := im.t.(target.Blacklister); ok {
@@ -50,7 +50,7 @@ func (im *Image) Forbidden(addr arch.Addr) (arch.Blocked, bool) {
 	return untouchable.SigreturnAt(im.Arch, im.Text, addr)
 }
 
-// AllForbidden lists what must not be probed, in order of address. The whole text is
+// AllForbidden lists the ranges that must not be probed, in order of address. The whole text is
 // searched for signal trampolines.
 func (im *Image) AllForbidden() ([]arch.Blocked, error) {
 	all := slices.Clone(*im.forbidden.Load())

@@ -81,8 +81,8 @@ func New(t target.Target, own arch.Reader, inPlace bool) (*Image, error) {
 	return im, nil
 }
 
-// Look looks at what is mapped now. It answers which modules are not there any more.
-// Errors: ESRCH.
+// Look looks at the present mappings. It answers which modules are not there any more. Errors:
+// ESRCH.
 func (im *Image) Look() (removed []*symbol.Module, err error) {
 	maps, err := im.t.Maps()
 	if err == nil && len(maps) == 0 { // it is ending, which takes no module away from it
@@ -104,8 +104,7 @@ func (im *Image) Look() (removed []*symbol.Module, err error) {
 	return removed, nil
 }
 
-// open opens what a mapping shows. The kernel's own module is in no file but wholly
-// in memory.
+// open opens the file of a mapping. The kernel's own module is in no file but wholly in memory.
 func (im *Image) open(m symbol.Mapping) (*symbol.File, error) {
 	if strings.HasPrefix(m.Path, "[") {
 		image := make([]byte, m.End-m.Start)
@@ -178,8 +177,8 @@ func (im *Image) Schedules() bool { return im.schedules.Load() }
 // Goroutines tells how they are found; nil where they cannot be.
 func (im *Image) Goroutines() *goabi.Runtime { return im.golang.Load() }
 
-// Replaced forgets what is known of a program that has executed another, until that has
-// been looked at.
+// Replaced forgets the facts about a program that has executed another, until that has been looked
+// at.
 func (im *Image) Replaced() { im.golang.Store(nil) }
 
 // findGoroutines learns how to find the goroutines of a Go program.

@@ -155,7 +155,7 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// On arm64 there is no probe between a load and a store exclusive; and what is far from its
+// On arm64 there is no probe between a load and a store exclusive; and a place far from its
 // module's start is judged by where it is.
 func TestAnalyseARM64(t *testing.T) {
 	var code []byte

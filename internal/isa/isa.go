@@ -1,8 +1,6 @@
-// Package isa says what is asked of a machine's instructions: how long is
-// one, what does it refer to, can it run somewhere else. It is about bytes
-// only: it knows neither targets nor probes. Each machine has a folder below it.
-//
-// It imports arch and nothing else of the project.
+// Package isa is the interface to a machine's instructions: how long is one, what does it refer to,
+// can it run somewhere else. It is about bytes only: it knows neither targets nor probes. Each
+// machine has a folder below it. It imports arch and nothing else of the project.
 package isa
 
 import (
@@ -99,14 +97,11 @@ type Verdict struct {
 	Kind   Kind
 	Reason string // for Refuse: why; for Emulate and fixed-up copies: the work that was done, else ""
 
-	// Code, when Kind is Copy, runs at the slot address that Place was given:
-	// it does exactly what the instruction does and then goes on, by itself,
-	// at the right original address. The first Body bytes are the
-	// instruction's work, the rest is the jump back; Body is len(Code) where
-	// the work itself leaves (return, jump, call).
-	//
-	// Code may be set with Kind Emulate too, where both ways exist. A call's on ppc64le lacks the
-	// link, which the lifeline's handler does.
+	// Code, when Kind is Copy, runs at the slot address that Place was given: it does the
+	// instruction's work exactly and then goes on, by itself, at the right original address. The
+	// first Body bytes are the instruction's work, the rest is the jump back; Body is len(Code)
+	// where the work itself leaves (return, jump, call). Code may be set with Kind Emulate too,
+	// where both ways exist. A call's on ppc64le lacks the link, which the lifeline's handler sets.
 	Code []byte
 	Body int
 
@@ -169,8 +164,8 @@ type JumpForm struct {
 	Whole int
 
 	// KeepsLandings tells that no jump may stand where a landing pad is, in code that is mapped so
-	// that the CPU would refuse an indirect branch to it. Undo is code that takes back what the pad
-	// has done, for a jump behind it; none where it does nothing.
+	// that the CPU would refuse an indirect branch to it. Undo is code that takes back the pad's
+	// effect, for a jump behind it; none where the pad does nothing.
 	KeepsLandings bool
 	Undo          func(pad []byte) []byte
 

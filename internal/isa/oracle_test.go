@@ -201,7 +201,7 @@ func TestOracle(t *testing.T) {
 				var target arch.Addr
 				m := o.target.FindStringSubmatch(text)
 				if strings.HasPrefix(text, "bp") {
-					m = nil // a hint for what may come
+					m = nil // a hint for later instructions
 				}
 				if m != nil {
 					v, err := strconv.ParseInt(m[1], 0, 64)

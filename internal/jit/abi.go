@@ -59,10 +59,10 @@ import (
 //	DF   clear
 //
 // and finds the result in edx:eax. The context is x86-64's, as a 64-bit kernel has it for a 32-bit
-// program too: an object that was compiled for that runs here unchanged. The program keeps ebp and esp. A
-// helper has its arguments in R1 to R5 and puts its answer into R0; it may change R0 to R5, all
-// general registers but ebp and esp, and the status flags. Here nothing is out of a call's reach, as it
-// may be on x86-64: addresses wrap around.
+// program too: an object that was compiled for that runs here unchanged. The program keeps ebp and
+// esp. A helper has its arguments in R1 to R5 and puts its answer into R0; it may change R0 to R5,
+// all general registers but ebp and esp, and the status flags. Here nothing is out of a call's
+// reach, as it may be on x86-64: addresses wrap around.
 
 // # arm64
 //
@@ -144,8 +144,8 @@ const (
 	// runs; else 0.
 	StateTask = StateRegs - 8
 
-	// StateComm is the thread's name: 15 bytes at most, and NULs. 16 bytes, behind what is
-	// used at every hit.
+	// StateComm is the thread's name: 15 bytes at most, and NULs. 16 bytes, behind the words that
+	// every hit uses.
 	StateComm = StateFree + 80
 
 	// StateContext is the program's own: where its context is, 8 bytes. Which programs keep

@@ -75,9 +75,9 @@ func (c *compiler) compile() error {
 // later puts code that seldom runs behind the function.
 func (c *compiler) later(f func()) { c.rare = append(c.rare, f) }
 
-// function compiles one function. The stack of all lies in one piece below the
-// outermost's R10, as the interpreter has it, and what is pushed below that; so R10
-// is set up once, and moved around a call by what the caller uses of the stack.
+// function compiles one function. The stack of all lies in one piece below the outermost's R10, as
+// the interpreter has it, and pushed registers below that. So R10 is set up once, and moved around
+// a call by the size of the stack that the caller uses.
 func (c *compiler) function(f *function) error {
 	c.bind(f.entry)
 	for _, r := range f.saved {

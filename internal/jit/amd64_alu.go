@@ -64,7 +64,7 @@ func (c *compiler) arithmetic(i int) (next int, err error) {
 	return next, nil
 }
 
-// move is mov, and what is done to the copy next where one instruction can do both.
+// move is mov, and the next operation on the copy where one instruction can do both.
 func (c *compiler) move(i int) (next int, err error) {
 	in := c.insns[i]
 	dst, src, n := regs[in.Dst], regs[in.Src], size(in)
@@ -130,8 +130,8 @@ func (c *compiler) withCopy(j, n int, dst, src x86.Reg) bool {
 	return true
 }
 
-// lowHalf makes one move of a shift to the left by 32 at slot i, of what is in
-// src, and the shift back that follows.
+// lowHalf makes one move of a shift of src to the left by 32 at slot i, and the shift back that
+// follows.
 func (c *compiler) lowHalf(i int, dst, src x86.Reg) (next int, ok bool) {
 	left := c.insns[i]
 	j := c.follow(i)
@@ -388,13 +388,10 @@ func (c *compiler) multiply(i, n int, dst x86.Reg, d uint64, mod bool) {
 	}
 }
 
-// reciprocal gives what to multiply x by instead of dividing it by d, no power of
-// two: with hi the upper half of x*m,
-//
-//	x/d = hi >> shift, or, with add, (hi + (x-hi)>>1) >> shift
-//
-// (Granlund and Montgomery, Division by Invariant Integers using Multiplication,
-// PLDI 1994). For x and d of 4 bytes hi is the quotient.
+// reciprocal gives the factor that x is multiplied by instead of being divided by d, no power of
+// two: with hi the upper half of x*m, x/d = hi >> shift, or, with add, (hi + (x-hi)>>1) >> shift
+// (Granlund and Montgomery, Division by Invariant Integers using Multiplication, PLDI 1994). For x
+// and d of 4 bytes hi is the quotient.
 func reciprocal(n int, d uint64) (m uint64, shift uint8, add bool) {
 	if n == 4 {
 		return ^uint64(0)/d + 1, 0, false

@@ -201,7 +201,7 @@ func (a *asm) shiftImm(size int, op x86.Shift, dst x86.Reg, n uint8) {
 	}
 }
 
-// shiftCL shifts by cl, modulo the width. The flags may stay what they were.
+// shiftCL shifts by cl, modulo the width. The flags may stay as they were.
 func (a *asm) shiftCL(size int, op x86.Shift, dst x86.Reg) {
 	a.emit(size, x86.OpShiftCL, x86.Reg(op), x86.In(dst))
 	a.wrote(dst)

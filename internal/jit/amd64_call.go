@@ -129,8 +129,8 @@ func (c *compiler) call(i int) (next int) {
 	case bpf.FnKtimeGetNs:
 		c.clock()
 	case bpf.FnRingbufSubmit, bpf.FnRingbufDiscard:
-		// The word before the record says that it is being written. Its reader
-		// sees what was stored before first: this machine stores in order.
+		// The word before the record says that it is being written. Its reader sees earlier stores
+		// first: this machine stores in order.
 		if word := x86.At(x86.RDI, -layout.RecordHeader); call.Helper.ID == bpf.FnRingbufSubmit {
 			c.aluImm(4, x86.Xor, word, math.MinInt32) // RecordBusy
 		} else {
@@ -360,7 +360,7 @@ func (c *compiler) scale(dst x86.Reg, n int32) { c.mulImm(8, dst, dst, n) }
 // commSize is the room that programs have for a name, mostly.
 const commSize = 16
 
-// comm copies the thread's name to where rdi points. The last byte is a NUL whatever is there.
+// comm copies the thread's name to where rdi points. The last byte is a NUL in any case.
 func (c *compiler) comm() {
 	c.load(8, x86.RAX, x86.At(x86.R12, StateComm))
 	c.store(8, x86.At(x86.RDI, 0), x86.RAX)

@@ -23,7 +23,7 @@ func (a *asm64) operate(n int, op uint8, dst, x, y gpr) { a.rrr(n, plain64[op], 
 
 func (a *asm64) addProduct(sum, x, y gpr) { a.rrrr(8, a64Madd, sum, x, y, sum) }
 
-// arithmetic compiles an ALU instruction. The machine clears the upper half of what has 32 bits,
+// arithmetic compiles an ALU instruction. The machine clears the upper half of a result of 32 bits,
 // shifts modulo the width, divides by zero to zero and the least number by -1 to itself, all as
 // eBPF has it.
 func (a *asm64) arithmetic(in bpf.Insn) error {

@@ -32,7 +32,7 @@ func newCompilation(p *bpf.Proof, env *Env, to assembler, link linker) compilati
 	return compilation{out: to, proof: p, env: env, insns: p.Program.Insns, code: &Code{Context: p.Context, link: link}}
 }
 
-// plan finds out what the functions keep, whether any uses R10, and whether anything is
+// plan finds out which registers the functions keep, whether any uses R10, and whether anything is
 // called. inlined is as for analyse.
 func (c *compilation) plan(inlined func(slot int) (args regSet, inline bool)) (calls bool) {
 	for range c.insns { // the first labels are the slots

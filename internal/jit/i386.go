@@ -412,7 +412,7 @@ func (c *narrow) bound() {
 	c.bind(inside)
 }
 
-// inlined says whether a helper call is compiled in place, and what it reads.
+// inlined says whether a helper call is compiled in place, and which registers it reads.
 func (c *narrow) inlined(i int) (args regSet, inline bool) {
 	call := c.proof.Calls[i]
 	if _, ok := answers[call.Helper.ID]; ok {

@@ -115,7 +115,7 @@ func (b *builder) begin() {
 	b.add(bpf.Insn{Op: bpf.ClassST | bpf.ModeMem | bpf.SizeDW, Dst: bpf.R10, Off: -8})
 }
 
-// end answers what was folded.
+// end answers the number that was folded.
 func (b *builder) end() {
 	b.add(bpf.Insn{Op: bpf.ClassLDX | bpf.ModeMem | bpf.SizeDW, Dst: 0, Src: bpf.R10, Off: -8}, bpf.Insn{Op: bpf.ClassJMP | bpf.Exit})
 }
@@ -272,8 +272,7 @@ func TestFarJumps(t *testing.T) {
 	compare(t, m, start(t, m, programs...))
 }
 
-// Loads and stores of all sizes through all registers, and what is done in
-// memory in one instruction.
+// Loads and stores of all sizes through all registers, and operations on memory by one instruction.
 func TestMemory(t *testing.T) {
 	m := harness(t)
 	rng := rand.New(rand.NewPCG(5, 6))

@@ -35,8 +35,8 @@ type analysis struct {
 	skip   map[int]bool
 }
 
-// analyse finds what is wanted. arguments says which registers the code of a
-// helper call will read; skip are slots that are not compiled in any case.
+// analyse finds the registers that are wanted. arguments says which registers the code of a helper
+// call will read; skip are slots that are not compiled in any case.
 func analyse(p *bpf.Proof, arguments func(slot int) (args regSet, inline bool), skip map[int]bool) analysis {
 	insns := p.Program.Insns
 	a := analysis{live: make([]regSet, len(insns)), dead: make([]bool, len(insns)), target: targets(p), skip: skip}

@@ -97,7 +97,7 @@ func TestSoakRandomPrograms(t *testing.T) {
 	t.Logf("%d programs agree", done)
 }
 
-// Whatever the verifier accepts, compiled or interpreted, does the same.
+// A program that the verifier accepts does the same, compiled or interpreted.
 func FuzzCompile(f *testing.F) {
 	for _, p := range programs {
 		f.Add(bpf.Marshal(bpftest.MustAssemble(p.text, testMaps...)), uint64(1))

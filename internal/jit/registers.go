@@ -25,8 +25,8 @@ type places struct {
 	nowhere    uint64       // an address that is none
 }
 
-// encoder writes a machine's instructions. Sizes are in bytes, 4 or 8, and what has 4 clears the
-// upper half of its result.
+// encoder writes a machine's instructions. Sizes are in bytes, 4 or 8, and an operation of 4 clears
+// the upper half of its result.
 type encoder interface {
 	assembler
 	places() *places
@@ -133,8 +133,8 @@ func (c *compiler64) moveStack(n int) {
 }
 
 // prologue: the stack of all functions lies in one piece below the outermost's R10, as the
-// interpreter has it, and what is kept below that. Nothing lies below the stack pointer, where a
-// signal's frame may come.
+// interpreter has it, and the registers that are kept below that. Nothing lies below the stack
+// pointer, where a signal's frame may come.
 func (c *compiler64) prologue(f *function) {
 	c.a.bind(f.entry)
 	if f.outermost && c.frame {

@@ -49,7 +49,7 @@ func (c *compiler64) call(i int) {
 	switch call.Helper.ID {
 	case bpf.FnMapLookupElem:
 		c.lookup(call.Map)
-	case bpf.FnGetCurrentComm: // the last byte is a NUL whatever is there
+	case bpf.FnGetCurrentComm: // the last byte is a NUL in any case
 		to := c.regs[bpf.R1]
 		c.a.load(8, false, c.s0, c.state, StateComm)
 		c.a.load(8, false, c.s1, c.state, StateComm+8)
@@ -58,8 +58,8 @@ func (c *compiler64) call(i int) {
 		c.a.store(1, c.zero, to, commSize-1)
 		c.a.constant(result, 0)
 	case bpf.FnRingbufSubmit, bpf.FnRingbufDiscard:
-		// The word before the record says that it is being written. Its reader sees what was
-		// stored before first.
+		// The word before the record says that it is being written. Its reader sees earlier stores
+		// first.
 		flip := uint32(layout.RecordBusy)
 		if call.Helper.ID == bpf.FnRingbufDiscard {
 			flip |= layout.RecordDiscard

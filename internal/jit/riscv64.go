@@ -17,8 +17,8 @@ const (
 
 	rvS0, rvS1, rvS2 gpr = 5, 6, 7 // t0 to t2
 
-	// The encoder's own: t3 for what leads to memory or code that is far, and for the second of
-	// what is compared; t4 for the first.
+	// The encoder's own: t3 for addresses of memory or code that is far, and for the second operand
+	// of a comparison; t4 for the first.
 	rvOwn, rvFirst gpr = 28, 29
 )
 

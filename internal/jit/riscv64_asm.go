@@ -107,7 +107,7 @@ func (a *asmRV) storeRelease(r, base gpr) {
 	a.store(4, r, base, 0)
 }
 
-// amo is dst = what is at base, and that becomes it op src.
+// amo is dst = the word at base, and that word becomes it op src.
 func (a *asmRV) amo(n int, op uint32, dst, src, base gpr) {
 	a.rrr(rv64.Amo|log2(n)<<12|op, dst, base, src)
 }

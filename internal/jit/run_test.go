@@ -432,7 +432,7 @@ func (r *run) decode(t testing.TB, b []byte) {
 	r.left = bytes.Clone(b[:r.job.Segment])
 }
 
-// check says what the compiled program did otherwise than the interpreter.
+// check describes the first difference between the compiled program and the interpreter.
 func (r *run) check() error {
 	j := &r.job
 	switch {

@@ -1,8 +1,6 @@
-// Package jumps says of a file's code where jumps can replace instructions: it
-// asks symbol what is known of the file and patch what follows from it. It
-// touches no target.
-//
-// It imports symbol, patch, isa (the interface only) and arch.
+// Package jumps finds the places of a file's code where jumps can replace instructions: symbol
+// knows the file, and patch draws the conclusions. It touches no target. It imports symbol, patch,
+// isa (the interface only) and arch.
 package jumps
 
 import (

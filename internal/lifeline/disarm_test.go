@@ -7,8 +7,8 @@ import (
 	"kprobe/internal/testprog/qemurun"
 )
 
-// Each state that a controller can die in, and what a running program may have
-// done to it.
+// Each state that a controller can die in, and the ways in which a running program may have changed
+// it.
 func TestDisarm(t *testing.T) {
 	const base, slot, back, trampoline = 0x10000, 0x20000, 0x3010, 0x21000
 	probe := func(at arch.Addr, own ...byte) Entry {
@@ -162,8 +162,8 @@ func TestDisarmWithoutReach(t *testing.T) {
 	}
 }
 
-// A function that returns to the trampoline when its trap is no more comes to its caller, with what
-// it returns.
+// A function that returns to the trampoline when its trap is no more comes to its caller, with its
+// result.
 func TestReturnerOfRISCV64(t *testing.T) {
 	const base, trampoline, stack, caller = 0x40000000, 0x50000000, 0x60008000, 0x40ff0000
 	tr, err := NewTrap(arch.RISCV64, base, 1)

@@ -152,7 +152,7 @@ func (j *Journal) Child(pid int) *Journal {
 	return &c
 }
 
-const nobody = -1 // owns what there is not
+const nobody = -1 // owns things that are not there
 
 func owner(path string) int {
 	if fi, err := os.Lstat(path); err == nil {

@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// List is a file that shows a session's probes to other processes. Its name
-// says what is probed and by whom, processes by pid and start time, so that
-// one left behind is known for it.
+// List is a file that shows a session's probes to other processes. Its name has the target and the
+// controller, processes by pid and start time, so that a list left behind is known for it.
 type List struct {
 	path  string
 	saved string

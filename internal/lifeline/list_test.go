@@ -103,7 +103,7 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A list that says what it said is not written again, and one that does not is.
+// A list with an unchanged text is not written again, and one with a new text is.
 func TestListIsWrittenWhenItChanges(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	l := NewList(Process(os.Getpid()))

@@ -40,7 +40,7 @@ func (c *Pages) page(at arch.Addr) []byte {
 	return b
 }
 
-// Read reads what is there, or is going to be.
+// Read reads the bytes that are there, or are going to be.
 func (c *Pages) Read(at arch.Addr, b []byte) error {
 	page, off := c.page(at), int(at&(codePage-1))
 	if page == nil || off+len(b) > len(page) {

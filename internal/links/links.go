@@ -157,8 +157,8 @@ func (l *Links[P]) Switch(ps []P, off bool, flags, more change.Part) error {
 	return c.Insist(l.kit.On.Owner)
 }
 
-// Everywhere carries a change out that concerns what stands at all points. Errors: those of the
-// parts; then nothing has changed.
+// Everywhere carries out a change that concerns the text at all points. Errors: those of the parts;
+// then nothing has changed.
 func (l *Links[P]) Everywhere(what string, ps ...change.Part) error {
 	c := &change.Change{What: what, Parts: ps, Text: l.kit.Rewriting(func() probed.List[P] { return l.kit.On.Points.List })}
 	return c.Do(l.kit.On.Owner)

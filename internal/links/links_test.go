@@ -300,7 +300,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A mark takes out of a batch what has come in since, and nothing else.
+// A mark takes out of a batch all that has come in since, and nothing else.
 func TestMark(t *testing.T) {
 	e := start(t)
 	b := e.links.Batch()
@@ -356,8 +356,8 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// Threads that stand in what goes are moved first: one in the slot, one in front of its handlers,
-// and one that is nowhere in ours stays.
+// Threads that stand in memory that goes are moved first: one in the slot, one in front of its
+// handlers. One that stands in no memory of ours stays.
 func TestEvacuated(t *testing.T) {
 	e := start(t)
 	a := &probe{name: "a", post: true}

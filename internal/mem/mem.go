@@ -30,9 +30,9 @@ func PutWord(m arch.Memory, a *arch.Arch, addr arch.Addr, v uint64) error {
 	return m.WriteAt(addr, b[:a.PtrSize])
 }
 
-// Text reads what a zero byte ends, at most max bytes of it; in pieces that end with a
-// page, so that text just before an unmapped page is read. Errors: the reader's, with
-// what was read before.
+// Text reads a text that a zero byte ends, at most max bytes of it; in pieces that end with a page,
+// so that text just before an unmapped page is read. Errors: the reader's, with the part that was
+// read before.
 func Text(m arch.Reader, addr arch.Addr, max int) (string, error) {
 	var out []byte
 	buf := make([]byte, 256)

@@ -153,7 +153,7 @@ func TestPlanAhead(t *testing.T) {
 	}
 }
 
-// checkAhead holds a plan to what it promises, of whatever code that is.
+// checkAhead holds a plan to its promises, for any code.
 func checkAhead(t *testing.T, j *patch.Jump, site arch.Addr, code []byte, flow *patch.Flow) {
 	t.Helper()
 	if len(j.Ways) == 0 {

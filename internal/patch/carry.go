@@ -10,7 +10,7 @@ import (
 	"kprobe/arch"
 )
 
-// ErrLost tells that what was written does not read back.
+// ErrLost tells that written bytes do not read back.
 var ErrLost = errors.New("what was written does not read back")
 
 // Carry carries spans out: compare, write, read back. On the first failure all earlier writes are

@@ -8,12 +8,10 @@ import (
 	"kprobe/internal/isa"
 )
 
-// Detours gives out places for detours in one target. Most jumps may lead to
-// many places, and their detours stand side by side. A jump whose displacement is
-// mostly given (Pun) leads to a stub instead, a jump on a page of its own where
-// there happens to be room, and that leads to a detour among the others.
-//
-// Nothing is mapped here: Areas tells what is to be.
+// Detours gives out places for detours in one target. Most jumps may lead to many places, and their
+// detours stand side by side. A jump whose displacement is mostly given (Pun) leads to a stub
+// instead: a jump on a page of its own, where there happens to be room, that leads to a detour
+// among the others. Nothing is mapped here: Areas tells which ranges are to be mapped.
 type Detours struct {
 	m     isa.ISA
 	guard *guardSet

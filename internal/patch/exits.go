@@ -33,8 +33,8 @@ type Exit struct {
 	Kind ExitKind
 }
 
-// Part is a run of a function's instructions: the function itself, or what
-// the compiler moved out of the way of it (NAME.cold).
+// Part is a run of a function's instructions: the function itself, or a part that the compiler
+// moved out of its way (NAME.cold).
 type Part struct {
 	Addr arch.Addr
 	Code []byte
@@ -69,8 +69,8 @@ func (e *Exits) Code(a arch.Addr) []byte {
 	return nil
 }
 
-// Check asks about the instruction of each exit, and what follows it. Errors: the first that
-// is not right.
+// Check asks about the instruction of each exit, and the bytes behind it. Errors: the first that is
+// not right.
 func (e *Exits) Check(right func(code []byte) bool) error {
 	for _, x := range e.Sites {
 		if !right(e.Code(x.Addr)) {

@@ -241,7 +241,7 @@ func TestExitsBehindLandingPad(t *testing.T) {
 	}
 }
 
-// Whatever the bytes are: no panic, and an analysis that is consistent.
+// For any bytes: no panic, and an analysis that is consistent.
 func FuzzFindExits(f *testing.F) {
 	f.Add([]byte("\x74\x01\xc3\xc2\x08\x00"), uint16(3))
 	f.Add([]byte("\x0f\x84\x00\x00\x00\x00\xc3\xff\xe0"), uint16(6))

@@ -75,7 +75,7 @@ func NewSweep(m isa.ISA, text []Part, funcs []arch.Addr) *Sweep {
 	return s
 }
 
-// Flow adds what else tells where control can go: an image's data and points.
+// Flow adds the other places to which control can go: an image's data and points.
 func (s *Sweep) Flow(im *Image) *Flow {
 	f := &Flow{text: slices.Clone(s.text)}
 	for i := range f.text {
@@ -137,9 +137,9 @@ func (f *Flow) IsInsn(a arch.Addr) bool {
 	return t != nil && t.insn[i/64]>>(i%64)&1 != 0
 }
 
-// sweep decodes a text from function to function and marks what its
-// instructions refer to. It gives the operands outside of text of functions
-// that jump to computed addresses: jump tables are among them.
+// sweep decodes a text from function to function and marks the addresses that its instructions
+// refer to. It gives the operands outside of text of functions that jump to computed addresses:
+// jump tables are among them.
 func (f *Flow) sweep(m isa.ISA, t *flowText, funcs []arch.Addr) (bases []arch.Addr) {
 	i, _ := slices.BinarySearch(funcs, t.Addr)
 	funcs = funcs[i:]

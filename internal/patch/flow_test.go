@@ -115,7 +115,7 @@ func (p *program) funcStarts(a arch.Addr) bool {
 	return ok && s.Addr == uint64(a)
 }
 
-// Known finds the first and nothing outside of what it is asked for.
+// Known finds the first and nothing outside of the range that it is asked for.
 func TestFlowKnown(t *testing.T) {
 	code := make([]byte, 400)
 	for i := range code {

@@ -87,7 +87,7 @@ type Tactic uint8
 const (
 	Whole   Tactic = iota // the instruction, with filler behind it, is long enough
 	Guarded               // others move with it; where they were, bytes trap
-	Pun                   // the displacement's last bytes are what follows, unchanged
+	Pun                   // the displacement's last bytes are the following bytes of the text, unchanged
 	Moved                 // others move with it, and where they were no byte traps (Flow.Unguarded)
 	Ahead                 // others in front of it move, and have the jump (PlanAhead)
 	Behind                // a landing pad stays, and the instruction behind it has the jump
@@ -227,7 +227,7 @@ func (j *Jump) behind(b *Body, i int) {
 }
 
 // Passed tells that there is no way but with bytes that are given (Pun), and that nothing is known
-// to lead to the site but what is in front of it: then one ahead of it is better.
+// to lead to the site but the code in front of it: then a jump ahead of it is better.
 func (j *Jump) Passed() bool { return !j.known && len(j.Ways) > 0 && j.Ways[0].Tactic == Pun }
 
 // PlanAlone is PlanJump where nothing is known but the instruction itself. If that has
@@ -300,7 +300,7 @@ func (j *Jump) ways(form *isa.JumpForm, taken, free int, inner []int) []Way {
 	return ways
 }
 
-// reach says what the displacement's bytes may be.
+// reach gives the possible values of the displacement's bytes.
 func (j *Jump) reach(form *isa.JumpForm, lead, free int, inner []int) Reach {
 	r := anywhere(j.Addr + arch.Addr(lead+form.Len()))
 	if form.Whole > 0 {

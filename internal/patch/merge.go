@@ -20,8 +20,7 @@ func Merge[T any](a, b []T, order func(a, b T) int) []T {
 	return append(append(all, a...), b...)
 }
 
-// Overlay copies what lies at an address into p, which lies at base, where they
-// meet.
+// Overlay copies the bytes b at an address into p, which lies at base, where they meet.
 func Overlay(p []byte, base, at arch.Addr, b []byte) {
 	for i, c := range b {
 		if a := at + arch.Addr(i); a >= base && a-base < arch.Addr(len(p)) {

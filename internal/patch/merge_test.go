@@ -19,7 +19,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// Every way in which a breakpoint's bytes and what is read can meet.
+// Every way in which a breakpoint's bytes and a read can meet.
 func TestOverlay(t *testing.T) {
 	const base, size = 100, 4
 	for n := 1; n <= 6; n++ {

@@ -241,7 +241,7 @@ func Without(spans []Span, ws []Write) []Span {
 	return slices.DeleteFunc(spans, func(s Span) bool { return len(s.Writes) == 0 })
 }
 
-// Check compares what was read of a span with what its writes expect.
+// Check compares a span's bytes in memory with those that its writes expect.
 func (s *Span) Check(have []byte) error {
 	for _, w := range s.Writes {
 		at := have[w.Addr-s.Addr:][:len(w.Old)]
@@ -252,7 +252,7 @@ func (s *Span) Check(have []byte) error {
 	return nil
 }
 
-// Apply puts the new bytes into what was read.
+// Apply puts the new bytes into those that were read.
 func (s *Span) Apply(b []byte) {
 	for _, w := range s.Writes {
 		copy(b[w.Addr-s.Addr:], w.New)

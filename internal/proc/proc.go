@@ -1,9 +1,9 @@
-// Package proc reads what Linux tells of a process below /proc (proc(5)).
+// Package proc reads Linux's files about a process below /proc (proc(5)).
 //
 // A process lives as long as one of its threads does, and its first thread, whose number it has,
 // may end before the others. From then on /proc/PID tells of a zombie: it has no program, no
-// memory, no open files, and an empty list of mappings, while the process goes on. So what is a
-// process's is read here, by a thread that has it still, and nowhere else in the project is a name
+// memory, no open files, and an empty list of mappings, while the process goes on. So files about a
+// process are read here, by a thread that has them still, and nowhere else in the project is a name
 // below /proc/PID made.
 package proc
 
@@ -73,7 +73,7 @@ func (t Thread) Stat() []string {
 	return Stat(b)
 }
 
-// Stat splits what a stat file says (Thread.Stat).
+// Stat splits the text of a stat file (Thread.Stat).
 func Stat(b []byte) []string {
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 {

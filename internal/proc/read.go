@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// ReadFile is os.ReadFile for the small files of /proc, of which there are many: it does without
-// what the Go runtime does to wait for a file that is opened, for /proc never waits. Most have less
-// than most bytes.
+// ReadFile is os.ReadFile for the small files of /proc, of which there are many. It leaves out the
+// Go runtime's preparations to wait for a file that is opened, for /proc never waits. Most have
+// less than most bytes.
 func ReadFile(name string, most int) ([]byte, error) {
 	return ReadInto(make([]byte, 0, most), name)
 }

@@ -28,7 +28,7 @@ type piece[P any] [pieceSize]Ref[P]
 
 const pieceSize = 256
 
-// Ref is a slot, the instruction that runs in it, and what it serves.
+// Ref is a slot, the instruction that runs in it, and the slot's owner.
 type Ref[P any] struct {
 	Of   P
 	Site *patch.Site

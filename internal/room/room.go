@@ -172,7 +172,7 @@ func Explain(err error) error {
 // Planned tells whether arenas are planned.
 func (r *Room[P]) Planned() bool { return len(r.planned) > 0 }
 
-// MapPlanned maps what is planned. Errors: as Map; a part may be mapped then.
+// MapPlanned maps the planned memory. Errors: as Map; a part may be mapped then.
 func (r *Room[P]) MapPlanned() error {
 	for _, a := range r.planned {
 		if err := r.Map(a.span()); err != nil {
@@ -190,8 +190,8 @@ func (r *Room[P]) Adopt() bool {
 	return some
 }
 
-// Drop gives up what is planned. Of that which has been mapped already it has frozen run
-// a function in the frozen target, which unmaps it.
+// Drop gives up the planned memory. For the part that has been mapped already it has frozen run a
+// function in the frozen target, which unmaps it.
 func (r *Room[P]) Drop(frozen func(func() error) error) {
 	dropped := r.planned
 	r.planned = nil

@@ -143,8 +143,8 @@ func TestLargePages(t *testing.T) {
 	}
 }
 
-// Nothing of ours is where a sanitizer may be about to have its shadow; where it has that, or the
-// program has something there, what is free is free.
+// Nothing of ours is where a sanitizer may be about to have its shadow. Once the shadow is there,
+// or memory of the program, the free rest may be used.
 func TestShadow(t *testing.T) {
 	m, r := newRoom()
 	m.maps = []symbol.Mapping{{Start: 0x400000, End: 0x500000}, {Start: 0x502000, End: 0x7fe00000}}

@@ -19,9 +19,9 @@ func (s *Slots[P]) of(site *patch.Site, step bool) (**Arena[P], **patch.Slot) {
 	return &s.boost, &site.Boost
 }
 
-// Plan finds a place for a slot, where the function that is given can assemble it, and
-// answers what is to be written there. more is how many are wanted in all. Errors: as
-// Take; EINVAL where the instruction cannot run there.
+// Plan finds a place for a slot, where the function that is given can assemble it, and answers the
+// write. more is the number of slots that are wanted in all. Errors: as Take; EINVAL where the
+// instruction cannot run there.
 func (s *Slots[P]) Plan(r *Room[P], site *patch.Site, step bool, near arch.Range, more int, assemble func(at arch.Addr) error) (patch.Write, error) {
 	a, at, err := r.Take(near, more)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Slots[P]) Release(site *patch.Site) {
 	}
 }
 
-// Enter has addresses in the slots lead to what they serve.
+// Enter has addresses in the slots lead to their owner.
 func (s *Slots[P]) Enter(site *patch.Site, p P) {
 	for _, step := range []bool{false, true} {
 		if arena, slot := s.of(site, step); *arena != nil && *slot != nil {

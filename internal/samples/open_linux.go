@@ -96,7 +96,7 @@ func Open(pid int, machine string, e Event) (s *Sampler, err error) {
 	return s, nil
 }
 
-// refusal says what can be done about the kernel's answer.
+// refusal adds a remedy to the kernel's answer.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
@@ -140,8 +140,8 @@ func online() (all []int, err error) {
 	return all, nil
 }
 
-// Read gives what was sampled since the last time, processor by processor. A sample is good until
-// use returns.
+// Read gives the samples since the last time, processor by processor. A sample is good until use
+// returns.
 func (s *Sampler) Read(use func(*Sample) error) error {
 	one := Sample{of: s.of}
 	for _, r := range s.rings {

@@ -38,7 +38,7 @@ func (s *Sample) Reg(name string) uint64 {
 	return s.regs[i]
 }
 
-// Stack copies memory of the sampled stack, as it was. It is false for what is not within it.
+// Stack copies memory of the sampled stack, as it was. It is false for addresses outside of it.
 func (s *Sample) Stack(addr uint64, to []byte) bool {
 	off := addr - s.Reg(s.of.sp)
 	if off > uint64(len(s.stack)) || uint64(len(to)) > uint64(len(s.stack))-off {

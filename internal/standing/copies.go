@@ -37,10 +37,10 @@ func (ts *Threads[P]) CleanChild(c target.Child, failed func(error)) {
 	}
 }
 
-// Unseen makes the frozen target look as if it had never been probed: a program that dies of a
+// Unseen makes the frozen target look as if it had never been probed. A program that dies of a
 // signal may leave a core file, which shall have the program's text, its return addresses, and its
-// threads where they stand in its own code. It has not long to live, so what we know of it stays as
-// it is: like a child's, its memory is nothing that we will come back to.
+// threads where they stand in its own code. It has not long to live, so our knowledge of it stays
+// as it is: as with a child, we will not come back to its memory.
 func (ts *Threads[P]) Unseen() (err error) {
 	on, a := ts.on, ts.on.Arch
 	err = ts.Restore(on.T)

@@ -119,9 +119,8 @@ func (l *Lifeline) Drop() {
 	l.planned, l.plannedPart = nil, arch.Range{}
 }
 
-// Start maps and fills what was planned; the target is frozen. It is complete before the
-// program's signal action leads there. Errors: those of alloc, which maps memory; the
-// target's.
+// Start maps and fills the planned memory; the target is frozen. It is complete before the
+// program's signal action leads there. Errors: those of alloc, which maps memory; the target's.
 func (l *Lifeline) Start(alloc func(arch.Range) error) error {
 	if l.plannedPart.End == 0 {
 		return nil
@@ -291,8 +290,8 @@ func (l *Lifeline) Holds(pc arch.Addr) bool {
 }
 
 // inhabited tells whether a thread of the frozen target is in the handler: the program was sent its
-// trap signal, or has run into a trap of its own, and the handler is about to do what the program
-// has asked for. Nothing else leads back there: a thread gets no other signal while it is in there.
+// trap signal, or has run into a trap of its own, and the handler is about to do as the program has
+// asked. Nothing else leads back there: a thread gets no other signal while it is in there.
 func (l *Lifeline) inhabited() bool {
 	return slices.ContainsFunc(l.t.Threads(), func(th target.Thread) bool {
 		var r arch.Regs
@@ -392,7 +391,7 @@ func (l *Lifeline) Ignored(th target.Thread) bool {
 // adopt makes an action the program's.
 func (l *Lifeline) adopt(own target.Action) error {
 	if l.trap.IsHandler(own) {
-		return nil // the program has put back what it had read
+		return nil // the program has put back the action that it had read
 	}
 	if err := put(l.t, l.trap.SetOld(own)); err != nil {
 		return err

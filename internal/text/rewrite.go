@@ -39,9 +39,9 @@ type Gate interface {
 	LeaveTrap(at arch.Addr)
 }
 
-// NewWriter makes the writer of a target that is in its own hands yet. view is locked
-// for every change of what places say, beside keeps breakpoints if memory is not to be
-// written; report is told what no call can return.
+// NewWriter makes the writer of a target that has only its own text yet. view is locked for every
+// change of a place's state. beside keeps breakpoints if memory is not to be written. report gets
+// errors that no call can return.
 func NewWriter(t target.Target, beside target.Breaker, view sync.Locker, report func(error)) *Writer {
 	return &Writer{t: t, beside: beside, view: view, report: report, Lifeline: newLifeline(t, report), written: make(map[arch.Addr]bool)}
 }
@@ -74,7 +74,7 @@ type Rewrite struct {
 	noting *noting // nil: nothing changes for a recovery
 }
 
-// step is a part of a rewrite, and what is to be written for it.
+// step is a part of a rewrite, with its writes.
 type step struct {
 	changes []Change
 	spans   []patch.Span
@@ -120,9 +120,9 @@ func (st *step) plan() {
 	st.spans = patch.Spans(ws, mem.LeastPage)
 }
 
-// Instead has something else come to some places than was planned. Only these are planned anew:
-// there may be very many others, and the target stands. A lifeline knows what it must of a place,
-// whatever stands there.
+// Instead changes the plan for some places. Only these are planned anew: there may be very many
+// others, and the target stands. A lifeline has the same entries for a place, whatever stands
+// there.
 func (r *Rewrite) Instead(to map[*Place]Kind) {
 	for i := range r.steps {
 		r.steps[i].instead(to)
@@ -255,8 +255,8 @@ func (w *Writer) leave(cs []Change, failed error) {
 	}
 }
 
-// setBreaks brings the breakpoints that the target keeps to what they should be. On the
-// first failure what was done is undone.
+// setBreaks brings the breakpoints that the target keeps to their new state. On the first failure
+// all that was done is undone.
 func (w *Writer) setBreaks(cs []Change) (err error) {
 	set := func(p *Place, k Kind) error {
 		if k == Beside {

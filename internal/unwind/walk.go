@@ -137,8 +137,8 @@ var interrupted = map[symbol.FrameBase]registersAt{
 	symbol.OfInterrupt: {fp: -1, sp: 24, pc: 0, cs: 8},
 }
 
-// interruption makes r what was interrupted. user tells that it was a program, and a kernel's stack
-// ends there.
+// interruption makes r the registers of the code that was interrupted. user tells that it was a
+// program, and a kernel's stack ends there.
 func (w *Walk) interruption(r *Regs, at registersAt, rule Rule) (user, ok bool) {
 	const ring = 3
 	base := r.SP + rule.off()

@@ -119,8 +119,7 @@ func (b *binder) bind(a spec.Arg) ([]spec.Arg, error) {
 	return []spec.Arg{a}, nil
 }
 
-// inner binds what is dereferenced: it may be a variable, below any number of
-// dereferences.
+// inner binds the pointer of a dereference: it may be a variable, below any number of dereferences.
 func (b *binder) inner(f *spec.Fetch) (*spec.Fetch, error) {
 	if f == nil {
 		return nil, nil

@@ -29,10 +29,10 @@ var areas = map[string][]string{
 	"riscv64": {".irqentry.text"},
 }
 
-// Blacklist lists what must not be probed. A kernel with CONFIG_KPROBES keeps
-// the list itself, and this is it, in its order. Of one without, or that has not
-// come so far, it is made as that would: of the tables and sections it is built
-// with. A kernel without CONFIG_KPROBES marks fewer functions.
+// Blacklist lists the ranges that must not be probed. A kernel with CONFIG_KPROBES keeps the list
+// itself, and this is it, in its order. Of one without, or that has not come so far, it is made as
+// the kernel would make it: of the tables and sections it is built with. A kernel without
+// CONFIG_KPROBES marks fewer functions.
 func (k *Kernel) Blacklist() ([]arch.Blocked, error) {
 	v := k.view()
 	head, ok := k.table.Addr("kprobe_blacklist")
@@ -99,7 +99,7 @@ func (k *Kernel) blocked(start, end arch.Addr, reason string) arch.Blocked {
 	return b
 }
 
-// makeBlacklist does what the kernel does when it comes up.
+// makeBlacklist makes the list as the kernel does when it comes up.
 func (k *Kernel) makeBlacklist(v *view) ([]arch.Blocked, error) {
 	var out []arch.Blocked
 	if t, ok := k.table.between("__start_kprobe_blacklist", "__stop_kprobe_blacklist"); ok && k.hasInit(v) {

@@ -10,7 +10,7 @@ import (
 )
 
 // Event is one of the kernel's trace events, /sys/kernel/tracing/events/SYSTEM/NAME: a tracepoint,
-// and how a record is made of what it tells.
+// and how a record is made of its arguments.
 type Event struct {
 	System, Name string
 	Record       string    // the structure of its records: trace_event_raw_CLASS

@@ -53,13 +53,11 @@ func isText(b []byte) bool {
 	return err == nil
 }
 
-// Place finds where the kernel in mem runs that the file is of, among the addresses
-// that kernels of its machine may be moved to, and proves it: of an image, the banner and
-// the build's notes must be there to the byte; of a list, what each exported symbol's
-// entry in the kernel's own table says must be what the list says. where is nil for a
-// machine of which it is not known: then it must be where the file says.
-//
-// Errors: it is the file of another kernel; nothing proves that it is not.
+// Place finds where the file's kernel runs in mem, among the addresses that kernels of its machine
+// may be moved to, and proves it. Of an image, the banner and the build's notes must be there to
+// the byte. Of a list, each entry of the kernel's own table of exported symbols must agree with the
+// list. where is nil for a machine of which it is not known: then the kernel must be where the file
+// says. Errors: it is the file of another kernel; nothing proves that it is not.
 func (f *File) Place(mem arch.Reader, a *arch.Arch, where *Moves) (*Table, error) {
 	if a.PtrSize != 8 {
 		return nil, fmt.Errorf("symbols of %s: of kernels of %s no place can be proved", f.name, a.Name)
@@ -95,7 +93,7 @@ type Moves struct {
 	Step       uint64
 }
 
-// slides are by what a symbol can have been moved.
+// slides are the distances by which a symbol can have been moved.
 func (m *Moves) slides(addr arch.Addr) (all []uint64) {
 	all = []uint64{0}
 	if m == nil {

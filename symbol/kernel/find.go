@@ -13,8 +13,8 @@ import (
 type Found struct {
 	Table *Table
 
-	// Bias leads from a place in what was searched to a virtual address, where
-	// HasBias. The image lies in one piece in RAM, so it holds for all of it.
+	// Bias leads from a place in the searched memory to a virtual address, where HasBias. The image
+	// lies in one piece in RAM, so it holds for all of it.
 	Bias    uint64
 	HasBias bool
 
@@ -131,8 +131,8 @@ func findAt(r io.ReaderAt, size, z int64, a *arch.Arch) (f Found, sure bool, err
 	return f, true, nil
 }
 
-// readWindow reads what there is around z. It begins at a multiple of a page,
-// because the arrays are aligned.
+// readWindow reads the memory around z. It begins at a multiple of a page, because the arrays are
+// aligned.
 func readWindow(r io.ReaderAt, size, z, before, behind int64, a *arch.Arch) (*window, int64, error) {
 	base := max(z-before, 0) &^ 0xfff
 	b := make([]byte, min(z+behind, size)-base)
@@ -150,9 +150,8 @@ func readFull(r io.ReaderAt, b []byte, pos int64) error {
 	return err
 }
 
-// findBias finds where the image lies, by what the kernel's first task says of
-// itself: init_task is its own real_parent, parent and group_leader, three
-// pointers to itself.
+// findBias finds where the image lies, by the kernel's first task: init_task is its own
+// real_parent, parent and group_leader, three pointers to itself.
 func (f *Found) findBias(r io.ReaderAt, size int64, a *arch.Arch) {
 	task, ok := f.Table.Addr("init_task")
 	if !ok || a.PtrSize != 8 {

@@ -141,7 +141,7 @@ func elfSymbols(f *elf.File) []Symbol {
 	return syms
 }
 
-// nmType is the letter that nm prints for a symbol; 0 for what has no address.
+// nmType is the letter that nm prints for a symbol; 0 for a symbol without an address.
 func nmType(f *elf.File, s elf.Symbol) byte {
 	if t := elf.ST_TYPE(s.Info); t == elf.STT_FILE || t == elf.STT_SECTION {
 		return 0

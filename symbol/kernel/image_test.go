@@ -76,8 +76,7 @@ func packer(t testing.TB, name string, b []byte) []byte {
 	return out.Bytes()
 }
 
-// A kernel is found in a boot image, whatever it was packed with, and what else
-// stands there.
+// A kernel is found in a boot image, however it was packed, and whatever else stands there.
 func TestPacked(t *testing.T) {
 	f := forms[9] // arm64: without percpu
 	plain, syms := plainKernel(t, f)
@@ -234,7 +233,7 @@ func FuzzLZ4(f *testing.F) {
 	})
 }
 
-// Damaged boot images are refused, or are what they were but for the damage.
+// Damaged boot images are refused, or are as before but for the damage.
 func FuzzImage(f *testing.F) {
 	plain, _ := plainKernel(f, forms[3])
 	var boots [][]byte

@@ -277,8 +277,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// A guest may fill its memory with token tables that belong to nothing, or with
-// kernels: the search ends, and says what it found.
+// A guest may fill its memory with token tables that belong to nothing, or with kernels: the search
+// ends, and tells its finds.
 func TestCrowd(t *testing.T) {
 	f := forms[3]
 	im := &image{form: f}
@@ -369,7 +369,7 @@ func TestPlace(t *testing.T) {
 			return int(min(a.Addr-b.Addr, 1))
 		})
 		im.write(syms, virtual-start)
-		for range 300 { // the log has the banner too, and a window needs what follows
+		for range 300 { // the log has the banner too, and a window needs the bytes behind it
 			im.junk(r, 4096)
 			fmt.Fprintf(im, "Linux version 9.9")
 		}
@@ -386,8 +386,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// damage changes bytes of a copy of b: edits are places, four bytes, and what to
-// put there. A fuzzer finds more with few bytes to change than with many.
+// damage changes bytes of a copy of b: edits are places, four bytes, and the bytes to put there. A
+// fuzzer finds more with few bytes to change than with many.
 func damage(b, edits []byte) []byte {
 	b = bytes.Clone(b)
 	for ; len(edits) >= 5 && len(b) > 0; edits = edits[5:] {
@@ -401,8 +401,8 @@ func damage(b, edits []byte) []byte {
 	return b
 }
 
-// Of a table that was damaged anywhere nothing is read that is not so: either it
-// is refused, or the damage was in what a name or an address says.
+// A table that was damaged anywhere is refused, or read rightly but for the damaged name or
+// address.
 func FuzzFind(f *testing.F) {
 	images := make([][]byte, len(forms))
 	for i, form := range forms {

@@ -163,8 +163,8 @@ func (t *Table) between(start, end string) (arch.Range, bool) {
 	return arch.Range{Start: a, End: b}, ok1 && ok2 && a < b
 }
 
-// IsText tells whether an address is in text that can be probed: the kernel's
-// without what is freed after boot, or a loaded module's.
+// IsText tells whether an address is in text that can be probed: the kernel's without the part that
+// is freed after boot, or a loaded module's.
 func (k *Kernel) IsText(addr arch.Addr) bool {
 	for _, m := range k.Modules() {
 		if m.Text.Contains(addr) {
@@ -176,7 +176,7 @@ func (k *Kernel) IsText(addr arch.Addr) bool {
 	return ok && text.Contains(addr) && !init.Contains(addr)
 }
 
-// byAddr sorts what has an address.
+// byAddr sorts a list by address.
 func byAddr[T any](xs []T, addr func(*T) arch.Addr) {
 	slices.SortStableFunc(xs, func(a, b T) int {
 		switch x, y := addr(&a), addr(&b); {

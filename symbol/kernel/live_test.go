@@ -29,8 +29,8 @@ func run(t testing.TB, v *vm.VM, command string) string {
 	return out
 }
 
-// TestGuest boots Debian's kernel, with KASLR, and compares what is read from its
-// RAM with what it says itself.
+// TestGuest boots Debian's kernel, with KASLR, and compares the facts read from its RAM with those
+// in its own files.
 func TestGuest(t *testing.T) {
 	k, err := vm.Fetch("amd64", "")
 	if err != nil {
@@ -412,8 +412,8 @@ func testPatched(t *testing.T, v *vm.VM, k *Kernel, im *Image) {
 	}
 }
 
-// The type information is the guest's own, byte by byte, and what it says of
-// structures is true of memory.
+// The type information is the guest's own, byte by byte, and its offsets in structures are true of
+// memory.
 func testTypes(t *testing.T, v *vm.VM, k *Kernel, _ *Image) {
 	at, _ := k.Table().between("__start_BTF", "__stop_BTF")
 	raw := make([]byte, at.End-at.Start)
@@ -500,7 +500,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// sameAsGuest boots a guest and compares what it says, its RAM and its image.
+// sameAsGuest boots a guest and compares its own files, its RAM and its image.
 func sameAsGuest(t *testing.T, im *Image, a *arch.Arch) {
 	v := vmtest.Boot(t, vm.Config{Machine: a.Name})
 	ram, size := openFile(t, v.RAM())

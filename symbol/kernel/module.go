@@ -206,8 +206,8 @@ func (k *Kernel) guessLayout(head arch.Addr) (layout, error) {
 	return l, nil
 }
 
-// Update looks which modules are loaded now, and tells what is new and what has
-// gone. One that was loaded again elsewhere is both. Errors: ErrNoModules.
+// Update looks which modules are loaded now, and tells which are new and which have gone. One that
+// was loaded again elsewhere is both. Errors: ErrNoModules.
 func (k *Kernel) Update() (loaded, gone []*Module, err error) {
 	now, err := k.readModules()
 	if err != nil {
@@ -219,7 +219,7 @@ func (k *Kernel) Update() (loaded, gone []*Module, err error) {
 		if old := sameModule(k.modules, m); old == nil {
 			loaded = append(loaded, m)
 		} else if old.State == m.State {
-			now[i] = old // with what is known of it
+			now[i] = old // with the facts known of it
 		}
 	}
 	for _, m := range k.modules {
@@ -354,7 +354,7 @@ func (m *Module) symbols(v *view, at arch.Addr, exported map[arch.Addr]bool) *Ta
 		if letter := s.Type | 0x20; letter < 'a' || letter > 'z' || s.Name == "" {
 			continue
 		}
-		// Only what is exported has a capital, whatever the symbol's binding.
+		// Only exported symbols have a capital, whatever the symbol's binding.
 		s.Type |= 0x20
 		if exported[s.Addr] {
 			s.Type &^= 0x20

@@ -204,7 +204,7 @@ func TestGuestProbes(t *testing.T) {
 	}
 }
 
-// hostile is memory that has whatever is asked for, and always something else.
+// hostile is memory that has an answer at every address, and always another one.
 type hostile struct {
 	fake
 	noise []byte
@@ -224,7 +224,7 @@ func (h *hostile) ReadAt(addr arch.Addr, p []byte) error {
 	return nil
 }
 
-// Whatever a guest has in its memory, asking for everything comes to an end.
+// A walk over a guest's memory comes to an end, whatever is in it.
 func FuzzHostile(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0, 1, 0xff, 0xff, 0xff, 0xff, 0x10, 0, 0, 0x81, 0xff})

@@ -49,8 +49,8 @@ type patched struct {
 	targets []arch.Addr // of jump labels, jumps now or not
 }
 
-// sizes are bytes of what is rewritten on a machine. ftraceAt is where that
-// begins, seen from the address in ftrace's record.
+// sizes are the bytes that are rewritten on a machine. ftraceAt is their beginning, seen from the
+// address in ftrace's record.
 var sizes = map[string]struct{ ftraceAt, ftrace, jump, call, bug int }{
 	"amd64":   {0, 5, 5, 5, 2},
 	"arm64":   {-4, 8, 4, 4, 4}, // two NOPs: one for the return address, one for the call
@@ -182,7 +182,7 @@ func (k *Kernel) hasInit(v *view) bool {
 	return ok && v.u32(state) < freeing && v.err == nil
 }
 
-// tableReader collects what the tables say.
+// tableReader collects the entries of the tables.
 type tableReader struct {
 	k *Kernel
 	v *view
@@ -234,7 +234,7 @@ func (r *tableReader) jumpLabel(b []byte, place, text arch.Addr) {
 	r.targets = append(r.targets, r.relative(b[4:], place+4))
 }
 
-// entrySize is sizeof of an entry, or what it is in kernels of these years.
+// entrySize is sizeof of an entry, or its size in kernels of these years.
 func (r *tableReader) entrySize(tag string, usual int) int {
 	if s, err := r.k.types.structure(tag); err == nil && s.Size >= 4 {
 		return int(s.Size)
@@ -313,8 +313,8 @@ func (r *tableReader) bootOnly() {
 	})
 }
 
-// ftrace reads the records of function entries that ftrace keeps of the kernel
-// and its modules, or before it has made them, what it makes them of.
+// ftrace reads the records of function entries that ftrace keeps of the kernel and its modules.
+// Before it has made them, it reads the table that ftrace makes them of.
 func (r *tableReader) ftrace(init bool) {
 	first, ok := r.k.table.Addr("ftrace_pages_start")
 	if !ok {

@@ -15,8 +15,8 @@ import (
 // module names stay below the rest.
 const maxLine = 4096
 
-// maxSymbols bounds what is kept of a list that never ends. The largest kernels,
-// with every option, have some 400,000.
+// maxSymbols bounds the part that is kept of a list that never ends. The largest kernels, with
+// every option, have some 400,000.
 const maxSymbols = 1 << 21
 
 // ReadText reads a list of symbols: /proc/kallsyms, or a System.map, which has the addresses of a

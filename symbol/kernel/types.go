@@ -112,8 +112,8 @@ func (k *Kernel) searchTypes() *Types {
 	return nil
 }
 
-// typesAt reads what looks like BTF: a header of 24 bytes, behind it the types,
-// and behind them the names. like tells that the header is so, whatever follows.
+// typesAt reads memory that looks like BTF: a header of 24 bytes, behind it the types, and behind
+// them the names. like tells that the header is so, whether the rest is or not.
 func (k *Kernel) typesAt(at arch.Addr) (t *Types, like bool) {
 	const header = 24
 	v := k.view()
@@ -143,8 +143,8 @@ func (k *Kernel) typesAt(at arch.Addr) (t *Types, like bool) {
 // ModuleTypes is the type information of a module, which is the kernel's as well.
 // Errors: ErrNoTypes.
 func (k *Kernel) ModuleTypes(m *Module) (*Types, error) {
-	// The module's own pointer to it is gone once it is loaded; the list of what
-	// the kernel keeps for /sys/kernel/btf is not.
+	// The module's own pointer to it is gone once it is loaded; the kernel's list for
+	// /sys/kernel/btf is not.
 	head, ok := k.table.Addr("btf_modules")
 	var list, module, in, data, size int
 	err := k.types.offsets("btf_module", map[string]*int{"list": &list, "module": &module, "btf": &in})

@@ -179,7 +179,7 @@ func unlz4(b []byte) ([]byte, error) {
 		if !ok || back == 0 || back > len(out) || len(out)+repeat > lz4Block {
 			return nil, errLZ4
 		}
-		for from := len(out) - back; repeat > 0; { // the copy may overlap what it writes
+		for from := len(out) - back; repeat > 0; { // the copy may overlap its source
 			n := min(repeat, len(out)-from)
 			out = append(out, out[from:from+n]...)
 			repeat -= n

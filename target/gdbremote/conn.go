@@ -50,7 +50,7 @@ func dial(address string, patience time.Duration) (*conn, error) {
 	return c, nil
 }
 
-// receive sorts what comes in, until the line is dead.
+// receive sorts the packets that come in, until the line is dead.
 func (c *conn) receive() {
 	r := bufio.NewReaderSize(c.line, 1<<16)
 	for {
@@ -241,8 +241,8 @@ func (c *conn) ask(request string) (string, error) {
 	return c.await(&c.answers, request)
 }
 
-// monitor gives the stub a command for the program that it is part of, and
-// answers what that prints.
+// monitor gives the stub a command for the program that it is part of, and answers the command's
+// output.
 func (c *conn) monitor(command string) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -360,7 +360,7 @@ func (c *conn) hasEnded() bool {
 	return c.ended
 }
 
-// dropStops forgets what was reported so far.
+// dropStops forgets the reports so far.
 func (c *conn) dropStops() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -37,15 +37,15 @@ type xmlRegister struct {
 	Number string `xml:"regnum,attr"`
 }
 
-// Bounds on what a stub may say; real machines have some hundred registers.
+// Bounds on a stub's description; real machines have some hundred registers.
 const (
 	maxRegisters = 4096
 	maxBits      = 1 << 16
 	maxDepth     = 8
 )
 
-// parseDescription reads target.xml and what it includes; document fetches one
-// by its name. Registers are numbered in order unless they say otherwise.
+// parseDescription reads target.xml and the documents that it includes; document fetches one by its
+// name. Registers are numbered in order unless they say otherwise.
 func parseDescription(document func(name string) (string, error)) (*description, error) {
 	d := &description{byName: make(map[string]*register)}
 	if err := d.read("target.xml", document, 0); err != nil {

@@ -111,7 +111,7 @@ func (t *Target) sayGoodbye() error {
 	return t.detach()
 }
 
-// greet learns what the stub can do, and what it has.
+// greet learns the stub's abilities and registers.
 func (t *Target) greet(o *Options) error {
 	answer, err := t.c.ask("qSupported:multiprocess+;swbreak+;hwbreak+;vContSupported+;xmlRegisters=i386" + families)
 	if err != nil {
@@ -178,12 +178,12 @@ func (t *Target) greet(o *Options) error {
 	return t.checkAbilities()
 }
 
-// checkAbilities: a stub that lacks what no probe can do without shall say so now.
+// checkAbilities refuses a stub that lacks an ability which every probe needs.
 func (t *Target) checkAbilities() error {
 	if _, err := t.registers(t.current); err != nil {
 		return err
 	}
-	answer, err := t.c.ask("z0,0,1") // taking out what is not there is an error, or none
+	answer, err := t.c.ask("z0,0,1") // taking out a breakpoint that is not there is an error, or none
 	if err == nil && answer == "" {
 		err = errors.New("it has no breakpoints (no Z0)")
 	}

@@ -180,8 +180,7 @@ func TestGoodbyeOfOneThatIsRefused(t *testing.T) {
 	}
 }
 
-// One that stops answering, or goes, is an error and no hang, whatever it was
-// asked.
+// A stub that stops answering, or goes, is an error and no hang, at any request.
 func TestStubsThatVanish(t *testing.T) {
 	for _, how := range []string{"hang", "close"} {
 		for request := range complete() {

@@ -14,7 +14,7 @@ import (
 // Files where the stub runs (GDB manual, "Host I/O Packets"). gdbserver has them;
 // QEMU's user mode since 8.1, and not the one that was tried.
 
-// mostFile bounds what is read of a file.
+// mostFile bounds the bytes that are read of a file.
 const mostFile = 1 << 29
 
 // hostIO makes a request whose answer is F and a number, and gives that and the attached bytes. The

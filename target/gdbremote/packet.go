@@ -10,7 +10,7 @@ import (
 // hexadecimal. In DATA a } is followed by a byte with bit 5 flipped, and X*N
 // stands for N-28 times X (GDB manual, "Overview" of the remote protocol).
 
-// maxPacket bounds what a stub can make us keep. Real ones announce 4 to 128 KiB.
+// maxPacket bounds the bytes of a stub that are kept. Real ones announce 4 to 128 KiB.
 const maxPacket = 1 << 20
 
 // frame appends a packet that holds data.
@@ -61,7 +61,7 @@ func next(r *bufio.Reader) (token, string, error) {
 	}
 }
 
-// readPacket reads what follows a $.
+// readPacket reads the packet behind a $.
 func readPacket(r *bufio.Reader) (token, string, error) {
 	var raw []byte
 	var sum byte

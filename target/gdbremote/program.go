@@ -23,7 +23,7 @@ import (
 // files for us. QEMU's user mode does not, but tells the program's auxiliary vector, and thereby
 // where the program's own file lies; that file is one of this host. Libraries are not seen there.
 
-// programMaps lists what is mapped in a program. Errors: the stub tells neither.
+// programMaps lists the mappings of a program. Errors: the stub tells neither.
 func (t *Target) programMaps() (maps []symbol.Mapping, err error) {
 	err = t.still(func() error {
 		text, err := t.file(fmt.Sprintf("/proc/%d/maps", t.process))

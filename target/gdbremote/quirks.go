@@ -156,7 +156,7 @@ func (t *Target) detach() error {
 	return t.c.command("D")
 }
 
-// sweep takes out what a client that is no more has left. See "Leftovers".
+// sweep takes out the breakpoints that a client has left which is no more. See "Leftovers".
 func (t *Target) sweep() error {
 	if t.program {
 		return nil

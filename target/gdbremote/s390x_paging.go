@@ -50,8 +50,8 @@ func (t *Target) s390xIn(space string, addr arch.Addr) (uint64, error) {
 	if asce&asceReal != 0 {
 		return uint64(addr), nil
 	}
-	// Regions of three sizes, then segments of 1 MiB: 11 bits each. Above what the
-	// first table spans there is nothing.
+	// Regions of three sizes, then segments of 1 MiB: 11 bits each. Above the span of the first
+	// table there is nothing.
 	level := int(asce >> 2 & asceTable)
 	if uint64(addr)>>(20+11*(level+1)) != 0 {
 		return 0, syscall.EFAULT

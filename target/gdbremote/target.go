@@ -282,7 +282,7 @@ func (t *Target) gone() error {
 	return target.ErrGone
 }
 
-// forget drops what is known of threads while they stand.
+// forget drops the facts about threads while they stand.
 func (t *Target) forget() {
 	clear(t.regs)
 	clear(t.single)
@@ -503,8 +503,7 @@ func (t *Target) Step(th target.Thread) error {
 	return t.change(func() error { return t.step(th) })
 }
 
-// Maps lists what is mapped: of a program what its system says, of a machine what
-// was said to SetMaps.
+// Maps lists the mappings: of a program those that its system tells, of a machine those of SetMaps.
 func (t *Target) Maps() ([]symbol.Mapping, error) {
 	if f := t.maps.Load(); f != nil {
 		return (*f)()
@@ -545,8 +544,8 @@ func (t *Target) Close() error {
 	return err
 }
 
-// HangUp ends the connection without a goodbye: the target stands, and so does what the stub has of
-// ours.
+// HangUp ends the connection without a goodbye: the target stands, and our breakpoints stay in the
+// stub.
 func (t *Target) HangUp() {
 	t.c.enter()
 	defer t.c.leave()

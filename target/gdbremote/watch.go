@@ -51,7 +51,7 @@ func (t *Target) Watch(ws []target.Watch) error {
 	})
 }
 
-// changeWatches takes out what is watched no more before it asks for what is new.
+// changeWatches takes out old watches before it asks for new ones.
 func (t *Target) changeWatches(ws []target.Watch) error {
 	new := make([]target.Watch, max(len(ws), len(t.watches)))
 	copy(new, ws)

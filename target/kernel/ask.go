@@ -56,7 +56,7 @@ const (
 const stopAsk target.StopKind = 255
 
 // askable are functions that tasks begin often, in which they may sleep: system calls, and for a
-// machine that makes none, what its own threads do each second.
+// machine that makes none, functions that its own threads call each second.
 var askable = []string{
 	"__x64_sys_read", "__x64_sys_write", "__x64_sys_openat", "__x64_sys_close", "__x64_sys_poll", "__x64_sys_ppoll", "__x64_sys_select", "__x64_sys_pselect6",
 	"__x64_sys_epoll_wait", "__x64_sys_futex", "__x64_sys_nanosleep", "__x64_sys_clock_nanosleep", "__x64_sys_wait4", "__x64_sys_rt_sigaction", "__x64_sys_newfstatat",
@@ -309,8 +309,7 @@ func (t *Target) divert(th target.Thread, at arch.Addr, a *ask) error {
 		return err
 	}
 	page := t.askPage()
-	// By the stub, not by our mapping: QEMU must know that what it has translated of the page is no
-	// more.
+	// By the stub, not by our mapping: QEMU must know that its translations of the page are void.
 	if err := t.Target.WriteAt(page.Start, t.wayBack(page, at, &r)); err != nil {
 		return err
 	}

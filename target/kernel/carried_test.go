@@ -18,8 +18,8 @@ import (
 	"kprobe/target/kernel"
 )
 
-// cable is a line to a guest's stub that can be cut: the stub sees what it sees of a client that
-// was killed.
+// cable is a line to a guest's stub that can be cut: to the stub that looks like a client that was
+// killed.
 type cable struct {
 	address string
 	mu      sync.Mutex

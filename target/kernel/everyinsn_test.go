@@ -64,7 +64,7 @@ func TestEveryInstruction(t *testing.T) {
 				}
 			}}
 			if e := s.Plan(kp); e.Verdict == "refuse" {
-				// Traps that nothing runs into, and what the kernel rewrites.
+				// Traps that nothing runs into, and text that the kernel rewrites.
 				if why := e.Reason; in.Flow != isa.Break && !strings.Contains(why, "the kernel has a ") {
 					t.Errorf("%v", e)
 				}

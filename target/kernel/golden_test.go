@@ -15,8 +15,8 @@ import (
 	"kprobe/trace"
 )
 
-// The guest's own files are what ours must look like: its list of the same probes,
-// and what its error_log says of the same mistakes.
+// Ours must look like the guest's own files: its list of the same probes, and its error_log for the
+// same mistakes.
 func TestGuestsOwnFiles(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	run(t, v, "insmod /dummy.ko")

@@ -18,15 +18,16 @@ import (
 
 // A stub keeps its breakpoints when its client dies, and the machine stands at the next one. So a
 // guardian process (internal/guardian) is there before the stub is called. When the controller has
-// died, it does what the next client would: it connects, puts back what was left (Dial), and lets
-// the machine go (Close).
+// died, it does the next client's work: it connects, puts everything back (Dial), and lets the
+// machine go (Close).
 const guardianName = "kprobe-machine-guardian"
 
 func init() {
 	guardian.Role(guardianName, func([]string) { guard(os.Stdin) })
 }
 
-// guard waits, in the guardian, for the controller to end. First comes what that dials.
+// guard waits, in the guardian, for the controller to end. First comes the address that the
+// controller dials.
 func guard(in io.Reader) {
 	r := bufio.NewReader(in)
 	var to record

@@ -90,7 +90,7 @@ func (im image) isGone(s *kernel.Symbol) bool {
 // inode tells one image from another, and from the same loaded elsewhere.
 func (im image) inode() uint64 { return uint64(im.bounds.Start) }
 
-// mappings are the text, and what is around it.
+// mappings are the text, and the memory around it.
 func (im image) mappings() []symbol.Mapping {
 	var ms []symbol.Mapping
 	add := func(r arch.Range, exec bool) {

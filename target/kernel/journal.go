@@ -53,8 +53,8 @@ func (j *journal) begin(b boot, entries arch.Addr, first uint64, n int) {
 	copy(j.b, journalMagic)
 }
 
-// intend notes what is about to be written at an address that is a multiple of 16.
-// Errors: ENOSPC.
+// intend notes a write that is about to be made at an address that is a multiple of 16. Errors:
+// ENOSPC.
 func (j *journal) intend(addr arch.Addr, module uint64, have, want []byte) error {
 	at, ok := j.records[addr]
 	if !ok {
@@ -113,8 +113,7 @@ func (j *journal) settle(addr arch.Addr) {
 	}
 }
 
-// WriteAt keeps the journal of what it writes into the kernel, and notes swapped
-// return addresses.
+// WriteAt keeps the journal of its writes into the kernel, and notes swapped return addresses.
 func (t *Target) WriteAt(addr arch.Addr, p []byte) error {
 	if err := t.noteSwap(addr, p); err != nil {
 		return err
@@ -156,7 +155,7 @@ func (t *Target) WriteAt(addr arch.Addr, p []byte) error {
 	})
 }
 
-// recover puts back what a controller left that was killed. The guest stands.
+// recover restores the text that a killed controller left. The guest stands.
 func (t *Target) recover() error {
 	j := t.window.journal.b
 	if !bytes.HasPrefix(j, []byte(journalMagic)) {

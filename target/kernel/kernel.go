@@ -56,7 +56,7 @@ type Target struct {
 
 	mu    sync.Mutex
 	files map[string]image // by the path of the mapping
-	// blocked is the kernel's list of what must not be probed, as last asked for.
+	// blocked is the kernel's list of places that must not be probed, as last asked for.
 	blocked []arch.Blocked
 }
 
@@ -174,7 +174,7 @@ func (t *Target) find(o *gdbremote.Options) error {
 	return nil
 }
 
-// table finds the kernel's symbols, and makes t.memory what the rest is read from.
+// table finds the kernel's symbols, and sets t.memory, from which the rest is read.
 func (t *Target) table(o *gdbremote.Options) (*kernel.Table, error) {
 	t.memory = t.Target
 	if o.Symbols != "" {
@@ -263,7 +263,7 @@ func (t *Target) Close() error {
 	return err
 }
 
-// BlackList is the kernel's own list of what must not be probed.
+// BlackList is the kernel's own list of places that must not be probed.
 func (t *Target) BlackList() ([]arch.Blocked, error) {
 	list, err := t.kernel.Blacklist()
 	if err == nil {

@@ -93,11 +93,11 @@ func TestLeavingCallsThatTheGuestKeeps(t *testing.T) {
 	}
 }
 
-// A controller that is ended while probes are in place, calls under way: by the
-// signals that it heeds, and by the one that it cannot. The next one finds what is left.
+// A controller that is ended while probes are in place, calls under way: by the signals that it
+// heeds, and by the one that it cannot. The next one finds the rest.
 func TestLeavingBySignal(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
-	// The command would ignore what is ignored here, as nohup has it.
+	// The command would ignore signals that are ignored here, as nohup has it.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	defer signal.Stop(caught)

@@ -116,8 +116,8 @@ func Machines() ([]Machine, error) {
 	return all, err
 }
 
-// Recover does for a machine what its guardian would have done: it puts back what is left, and lets
-// it go. Errors: as Dial; Gone tells of one that there is no machine any more.
+// Recover does the guardian's work for a machine: it puts everything back, and lets the machine go.
+// Errors: as Dial; Gone tells that the machine is not there any more.
 func (m Machine) Recover() error {
 	if m.Stands {
 		return m.letGo()

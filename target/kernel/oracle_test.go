@@ -26,7 +26,7 @@ import (
 
 const tracing = "/sys/kernel/tracing"
 
-// The registers at a function's entry, all of them, and what a function returns.
+// The registers at a function's entry, all of them, and a function's result.
 var (
 	entryArgs  = allRegisters("ax", "bx", "cx", "dx", "si", "di", "bp", "sp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "flags")
 	returnArgs = "ret=$retval:x64 " + allRegisters("bx", "bp", "sp", "r12", "r13", "r14", "r15")
@@ -93,7 +93,7 @@ func calls(t testing.TB, v *vm.VM, names []string, numbers []int, everybody bool
 	return list
 }
 
-// pack has the guest compress what a command prints: its console is slow.
+// pack has the guest compress a command's output: its console is slow.
 func pack(t testing.TB, v *vm.VM, command string) string {
 	t.Helper()
 	packed, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(run(t, v, "("+command+") | gzip -1 | base64"), "\n", ""))
@@ -314,8 +314,8 @@ func compare(t *testing.T, v *vm.VM, some []string, sum string, open func(testin
 	for key, got := range ours {
 		want := theirs[key]
 		same += len(want)
-		// Its kprobes miss what happens in an interrupt while another one is at work;
-		// that they count. We miss nothing.
+		// Its kprobes miss hits in an interrupt while another one is at work; they count them. We
+		// miss nothing.
 		more := slices.DeleteFunc(slices.Clone(got), func(line string) bool {
 			found := len(want) > 0 && want[0] == line
 			if found {

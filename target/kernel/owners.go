@@ -33,7 +33,7 @@ func (t *Target) Reserved(addr arch.Addr) (syscall.Errno, string) {
 	t.mu.Lock()
 	blocked := t.blocked
 	t.mu.Unlock()
-	if b, bad := t.kernel.Blacklisted(blocked, addr); bad { // also what the list implies
+	if b, bad := t.kernel.Blacklisted(blocked, addr); bad { // also places that the list implies
 		return syscall.EINVAL, b.Reason
 	}
 	sites, err := t.kernel.Foreign(addr, addr+1)

@@ -42,7 +42,7 @@ func runs(t testing.TB, v *vm.VM) bool {
 	return strings.Contains(status, "running")
 }
 
-// A machine that is not taken goes on, whatever it is refused for, and nothing is left to do.
+// A machine that is not taken goes on, whatever the reason, and nothing is left to do.
 func TestRefusalLetsGo(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	none := filepath.Join(t.TempDir(), "none")

@@ -113,8 +113,8 @@ func inModule(t *testing.T, s *kprobe.Session, v *vm.VM, w *watchful) {
 	}
 }
 
-// mayFail compares what the kernel allows to be made to fail with its own file; without such a list
-// it has no such file.
+// mayFail compares the functions that the kernel allows to fail with its own file; without such a
+// list it has no such file.
 func mayFail(t *testing.T, v *vm.VM, k *kernel.Target) {
 	t.Helper()
 	own := strings.Fields(run(t, v, "sed 's/[+ \t].*//' /sys/kernel/debug/error_injection/list 2>/dev/null || true"))
@@ -141,7 +141,7 @@ func mayFail(t *testing.T, v *vm.VM, k *kernel.Target) {
 	t.Logf("%d functions may be made to fail", len(list))
 }
 
-// threeWays has one session with probes of each kind, and looks at what it leaves.
+// threeWays has one session with probes of each kind, and looks at its traces in the guest.
 func threeWays(t *testing.T, v *vm.VM) {
 	k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM(), Window: v.Window()})
 	if err != nil {

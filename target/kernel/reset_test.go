@@ -33,9 +33,9 @@ func reset(t testing.TB, v *vm.VM, meanwhile func()) {
 	}
 }
 
-// A machine that is reset under a session ends it, with one error that says so. The new
-// kernel, which may be at the same addresses or not, finds none of our breakpoints, and
-// the next session knows it as what it is.
+// A machine that is reset under a session ends it, with one error that says so. The new kernel,
+// which may be at the same addresses or not, finds none of our breakpoints, and the next session
+// knows it for a new one.
 func TestReset(t *testing.T) {
 	kernels := map[string][]gdbremote.Options{"nokaslr": {{RAM: "ram", Window: "window"}, {}}, "": {{RAM: "ram"}}}
 	if testing.Short() {
@@ -110,8 +110,8 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// A machine that is reset while a handler has it stand is not written to, whatever was known
-// of it before.
+// A machine that is reset while a handler has it stand is not written to, though its text was known
+// before.
 func TestResetWhileItStands(t *testing.T) {
 	v := reboots(t, "nokaslr")
 	for name, change := range map[string]func(*kernel.Target, *kprobe.Regs) error{

@@ -16,8 +16,8 @@ type stacks struct {
 	size           int       // of a task's
 	first          arch.Addr // of all tasks: init_task
 	tasks          arch.Addr // offsets in a task: of the list of processes,
-	signal, thread arch.Addr // of what a process's threads share, and of their list there
-	head           arch.Addr // of that list, in what they share
+	signal, thread arch.Addr // of the part that a process's threads share, and of their list there
+	head           arch.Addr // of that list, in the shared part
 	stack          arch.Addr
 	running, saved arch.Addr // whether a CPU has it, and if none, its stack pointer
 	queues, idle   arch.Addr // of a CPU's own: its run queue; in that, its idle task

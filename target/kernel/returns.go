@@ -23,7 +23,7 @@ var keepers = []keeper{
 	{of: "ret_stack", node: "ftrace_ret_stack", ret: "ret", slot: "retp", depth: "curr_ret_stack"},
 }
 
-// maxRecords bounds what is followed: memory may be anything.
+// maxRecords bounds the records that are followed: memory may be anything.
 const maxRecords = 1 << 10
 
 // Kept tells where the kernel keeps a return address that stood in a slot. Nothing

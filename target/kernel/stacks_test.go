@@ -210,7 +210,7 @@ func TestStacksInside(t *testing.T) {
 	sane(t, v)
 }
 
-// guestStacks counts the callers, by function, of what a trace file shows.
+// guestStacks counts the callers, by function, in a trace file.
 func guestStacks(trace string) map[string]map[string]int {
 	found := make(map[string]map[string]int)
 	pending := make(map[string]string) // by CPU, as another one's event may come between an event and its stack

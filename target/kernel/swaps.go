@@ -50,7 +50,7 @@ func Place(address string) string {
 	return address
 }
 
-// noteSwap notes what is about to be written, if it is a trampoline's address.
+// noteSwap notes a write that is about to be made, if it is of a trampoline's address.
 func (t *Target) noteSwap(addr arch.Addr, p []byte) error {
 	if len(p) != t.Arch().PtrSize {
 		return nil
@@ -123,8 +123,8 @@ func (s *swaps) leave() error {
 	return err
 }
 
-// swapBack puts back what a controller left that is no more. The machine stands,
-// and has no breakpoints.
+// swapBack restores the return addresses that a controller left which is no more. The machine
+// stands, and has no breakpoints.
 func (t *Target) swapBack() error {
 	f, err := os.Open(t.swaps.path)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"kprobe/target/kernel"
 )
 
-// Where no memory is shared, a file says what the kernel's symbols are; one of another
-// kernel is refused, and the guest goes on.
+// Where no memory is shared, a file has the kernel's symbols; one of another kernel is refused, and
+// the guest goes on.
 func TestSymbolsFromFile(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
 	files := []string{v.Kernel.Image()}

@@ -19,8 +19,8 @@ import (
 // schedstats is a file that switches static keys in functions that run all the time.
 const schedstats = "/proc/sys/kernel/sched_schedstats"
 
-// switched are functions around those keys, and what a load of processes that wake each other runs
-// besides.
+// switched are functions around those keys, and functions that run besides in a load of processes
+// that wake each other.
 var switched = []string{"enqueue_task_fair", "dequeue_task_fair", "try_to_wake_up", "pipe_write", "pipe_read"}
 
 // ownKprobe and ownFtrace have the guest probe ksys_sync itself: the first among the instructions

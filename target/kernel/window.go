@@ -241,7 +241,7 @@ func (t *Target) Free(addr arch.Addr, size int) error {
 	return nil
 }
 
-// Share is Alloc of what we have too.
+// Share is Alloc of memory that we have too.
 func (t *Target) Share(addr arch.Addr, size int) ([]byte, error) {
 	if err := t.Alloc(addr, size); err != nil {
 		return nil, err

@@ -30,8 +30,8 @@ func tracerOf(pid int) int {
 	return thread
 }
 
-// restoring tells whether a guardian traces a process: the controller has died, and what it has
-// left is being put back.
+// restoring tells whether a guardian traces a process: the controller has died, and the process is
+// being restored.
 func restoring(pid int) bool {
 	tracer := tracerOf(pid)
 	return tracer != 0 && guardian.Is(proc.Process(tracer).Read)

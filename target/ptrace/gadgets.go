@@ -38,9 +38,9 @@ func holds(m arch.Memory, at arch.Addr, code string) bool {
 	return m.ReadAt(at, b) == nil && string(b) == code
 }
 
-// gadgets finds them in executable memory m, which is the process's or its child's, but for what is
-// about to be unmapped. Every libc has both, and Go's runtime; for i386 the kernel's vDSO. Where
-// all of these have probes, those of our own trap handler serve.
+// gadgets finds them in executable memory m, which is the process's or its child's, but not in the
+// range that is about to be unmapped. Every libc has both, and Go's runtime; for i386 the kernel's
+// vDSO. Where all of these have probes, those of our own trap handler serve.
 func (p *Process) gadgets(m arch.Memory, unmapped arch.Range) (gadgets, error) {
 	if p.found.in(m) && !p.found.within(unmapped) {
 		return p.found, nil
@@ -148,7 +148,7 @@ func (p *Process) fileTextOf(m symbol.Mapping) (fileText, bool) {
 	return fileText{p.abi(), m.Path, m.Inode, m.Off, m.End - m.Start}, m.Inode != 0 && !m.Write
 }
 
-// recall answers what is remembered of a mapping, if that is so there.
+// recall answers the remembered places of a mapping, if they are still right.
 func (p *Process) recall(mem arch.Memory, m symbol.Mapping) (places, bool) {
 	key, ok := p.fileTextOf(m)
 	if !ok {

@@ -93,7 +93,7 @@ func TestGadgetsAreRemembered(t *testing.T) {
 	}
 	scanned.Unlock()
 	right("when they have them elsewhere")
-	// And now they have none of what they have.
+	// And now the remembered places have none.
 	scanned.Lock()
 	for key, in := range scanned.places {
 		in = places{back: -1}
@@ -188,7 +188,7 @@ func TestGadgetsMayBeProbed(t *testing.T) {
 	}
 }
 
-// A thread that is stopped by what it executes in place of a call is left as it was, at once.
+// A thread that is stopped by an instruction in place of a call is left as it was, at once.
 func TestCallThatTraps(t *testing.T) {
 	pid := runs(t, "sleep", "1000")
 	p := attached(t, pid)

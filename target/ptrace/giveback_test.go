@@ -12,7 +12,7 @@ import (
 )
 
 // Memory that a process had in common with a dead controller is taken out when nothing leads there:
-// no register, and no word of what the process has written.
+// no register, and no word that the process has written.
 func TestMemoryInUseStays(t *testing.T) {
 	const size = 3 << 20
 	prog := testprog.Start(t, testprog.Build(t, "threads", "-O2"), "4")

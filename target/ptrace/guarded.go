@@ -125,8 +125,8 @@ func (p *Process) Unguard() {
 	}
 }
 
-// releaseGuardian lets the guardian go when the owner thread ends: to restore what is left, or to
-// the next process.
+// releaseGuardian lets the guardian go when the owner thread ends: to restore the process, or to
+// the next one.
 func (p *Process) releaseGuardian() {
 	g := p.guardian
 	switch {

@@ -34,7 +34,7 @@ func init() {
 // done for a child.
 const (
 	tellHold  = "hold"  // the thread that owns the process: to be held at its end (see hold)
-	tellGuard = "guard" // the journal of what is to be restored when the controller ends; it answers that it knows
+	tellGuard = "guard" // the journal by which the target is restored when the controller ends; it answers that it knows
 	tellOver  = "over"  // everything is back
 )
 
@@ -89,7 +89,7 @@ func guard(in io.Reader) {
 	}
 }
 
-// restore puts back what a dead controller left.
+// restore restores the process that a dead controller left.
 func restore(journal string) {
 	j, err := lifeline.Load(journal)
 	if errors.Is(err, fs.ErrNotExist) {

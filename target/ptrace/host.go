@@ -11,7 +11,7 @@ import (
 	"kprobe/internal/tracee"
 )
 
-// DiagnoseHost tells what this user can do on this system at all, whatever the process.
+// DiagnoseHost tells what this user can do on this system at all, with any process.
 func DiagnoseHost() Diagnosis {
 	var d Diagnosis
 	add := func(name string, ok bool, format string, args ...any) {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programsHere is tracee.ProgramsOf without what this system does not run: a kernel may have been
-// built, or told, to run no 32-bit programs.
+// programsHere is tracee.ProgramsOf without those that this system does not run: a kernel may have
+// been built, or told, to run no 32-bit programs.
 func programsHere() string {
 	if err := runs32(); err != nil {
 		return fmt.Sprintf("x86-64 (none of i386 runs here: %v)", err)

@@ -58,7 +58,8 @@ func (p *Process) Free(addr arch.Addr, size int) error {
 	return nil
 }
 
-// keepOff has a thread make its next call with instructions that are not in what that call unmaps.
+// keepOff has a thread make its next call with instructions that are not in the range which that
+// call unmaps.
 func (p *Process) keepOff(t *thread, unmapped arch.Range) error {
 	g, err := p.gadgets(p, unmapped)
 	if err != nil || t == nil || p.away != t || p.calling.gadgets == g || !p.calling.gadgets.within(unmapped) {
@@ -268,8 +269,8 @@ func (c *call) make(nr uint64, args []uint64) (result uint64, err error) {
 	return r.Result(), nil
 }
 
-// look notes what the task has, and answers the registers that it is to make a call with, but for
-// the call's own.
+// look notes the task's registers and state, and answers the registers that it is to make a call
+// with, but for the call's own.
 func (c *call) look() (r tracee.Registers, err error) {
 	if err = tracee.GetRegs(c.tid, &c.saved); err != nil {
 		return r, tracee.RegsError(err)

@@ -14,8 +14,8 @@ import (
 )
 
 // A thread makes a call for us that is about to be given a signal, and another one of that number
-// is sent meanwhile: only one of both waits. The program is told what the first was sent with, as
-// it would be without us.
+// is sent meanwhile: only one of both waits. The program gets the details of the first, as it would
+// without us.
 func TestCallKeepsWhatASignalWasSentWith(t *testing.T) {
 	prog := testprog.Start(t, testprog.Build(t, "values", "-O2"))
 	p, err := Attach(prog.Pid)

@@ -11,7 +11,7 @@ import (
 )
 
 // A controller that is killed leaves code of ours in the process: the lifeline, slots, detours and
-// what they call. The recovery gives that back where no thread can come to it any more, and else
+// their routines. The recovery gives that back where no thread can come to it any more, and else
 // leaves a note (lifeline.Left) for the next controller.
 
 // codeOf are the mappings with code of a dead session's, whose jumps stand in the text still. The
@@ -19,7 +19,7 @@ import (
 func (p *Process) codeOf(j *lifeline.Journal, found *lifeline.Found) (code []arch.Range) {
 	places := found.Places(j.Base)
 	for _, e := range found.Entries {
-		const most = 12 // bytes of a jump, with what may stand before it
+		const most = 12 // bytes of a jump, with those that may stand before it
 		have := make([]byte, most)
 		if e.Len == 0 || p.ReadAt(e.Addr, have) != nil {
 			continue

@@ -207,7 +207,7 @@ func (c *child) remote(nr uint64, args ...uint64) (uint64, error) {
 	return c.calling.make(nr, args)
 }
 
-// back leads the child back to where it was born, with what it had there.
+// back leads the child back to where it was born, with the registers that it had there.
 func (c *child) back() error {
 	if c.calling == nil {
 		return nil

@@ -18,9 +18,9 @@ var isEmulated = sync.OnceValue(func() bool {
 	return bytes.Contains(b, []byte("QEMU"))
 })
 
-// writeMemory writes to a process's memory file. QEMU (up to 8.1) forgets what it has translated of
-// the first byte of a write of the kernel's, and goes on with what it has of the others. So where
-// code may have been before, each halfword is written by itself.
+// writeMemory writes to a process's memory file. QEMU (up to 8.1) forgets its translation of the
+// first byte of a write of the kernel's, and keeps those of the others. So where code may have been
+// before, each halfword is written by itself.
 func writeMemory(f *os.File, b []byte, at int64) (int, error) {
 	old := make([]byte, len(b))
 	if !isEmulated() {

@@ -29,7 +29,7 @@ func Start(argv []string, attr *os.ProcAttr) (*Process, error) {
 	return nil, fmt.Errorf("start: needs Linux on x86-64, arm64, ppc64le, riscv64 or s390x: %w", errors.ErrUnsupported)
 }
 
-// DiagnoseHost says why nothing can be probed here but what a stub is in front of.
+// DiagnoseHost says why nothing can be probed here but targets behind a stub.
 func DiagnoseHost() Diagnosis { return Diagnose(0) }
 
 // Diagnose says why nothing can be probed here.

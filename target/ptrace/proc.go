@@ -301,9 +301,8 @@ func (p *Process) ownPID() string {
 	return strconv.Itoa(p.pid)
 }
 
-// OpenMapped opens the file behind a mapping: by its path in the target's
-// own file system where that is still the same file, else through the kernel's
-// links to what is really mapped.
+// OpenMapped opens the file behind a mapping: by its path in the target's own file system where
+// that is still the same file, else through the kernel's links to the mapped files.
 func (p *Process) OpenMapped(m symbol.Mapping) (target.File, error) {
 	of := cmp.Or(proc.Process(p.pid).WithMemory(), proc.Thread(p.pid)) // asked once: a family's files are opened again and again
 	tries := []string{

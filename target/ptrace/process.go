@@ -269,8 +269,8 @@ func newProcess(pid int, a *arch.Arch) *Process {
 func (p *Process) ownerLoop(ready chan struct{}) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {
-		// The main thread does not end with its goroutine; whatever it had not let go
-		// of would stay traced. Another is made while this one is taken.
+		// The main thread does not end with its goroutine; the threads that it had not let go of
+		// would stay traced. Another is made while this one is taken.
 		go p.ownerLoop(ready)
 		<-ready
 		runtime.UnlockOSThread()
@@ -404,7 +404,7 @@ func (p *Process) bornSeized(tid int) bool {
 	return err == nil && tracer == fmt.Sprint(p.owner) // the tracer is a thread, not its process
 }
 
-// letGo detaches from whatever was seized; used where attaching fails half way.
+// letGo detaches from all threads that were seized; used where attaching fails half way.
 func (p *Process) letGo() {
 	if len(p.threads) == 0 {
 		return

@@ -122,9 +122,9 @@ func copies(j *lifeline.Journal) (all []*lifeline.Journal) {
 	return all
 }
 
-// recoverOnce puts back what a dead controller left: the text, the return
-// addresses on the stacks, the program's own action on SIGTRAP. The slots stay
-// mapped: a thread may stand in one, and a signal frame may lead back to it.
+// recoverOnce restores a process after a dead controller: the text, the return addresses on the
+// stacks, the program's own action on SIGTRAP. The slots stay mapped: a thread may stand in one,
+// and a signal frame may lead back to it.
 func recoverOnce(j *lifeline.Journal, stays *string) error {
 	if is, err := concerns(j); err != nil {
 		return fmt.Errorf("process %d cannot be looked into any more: %w", j.PID, err)
@@ -153,8 +153,8 @@ func recoverOnce(j *lifeline.Journal, stays *string) error {
 	return err
 }
 
-// giveBack has the frozen process share its text with others again, and unmaps what a session had
-// in common with it. It answers what stays, and why.
+// giveBack has the frozen process share its text with others again, and unmaps the memory that a
+// session had in common with it. It answers which memory stays, and why.
 func (p *Process) giveBack(j *lifeline.Journal) (stays string) {
 	found, err := lifeline.Read(p.arch, j.Base, p.ReadAt)
 	if err != nil {
@@ -245,8 +245,8 @@ func (p *Process) restore(j *lifeline.Journal) error {
 }
 
 // skipCalls leads threads past the call that the dead controller was about to have them make: on to
-// the frame with all that they had before (see call). Made later, it would change what has been
-// restored.
+// the frame with all that they had before (see call). Made later, it would change parts that have
+// been restored.
 func (p *Process) skipCalls() {
 	for tid, t := range p.threads {
 		var r tracee.Registers
@@ -325,9 +325,9 @@ func (p *Process) dealWith(st *target.Stop, driven lifeline.Driven) {
 	}
 }
 
-// stepped tells whether a thread that was told to make single steps is reported for one, which may
-// have been that into the handler for the one before: then the kernel tells of a signal that there
-// is not.
+// stepped tells whether a thread that was told to make single steps is reported for one. That may
+// have been the step into the handler for the one before: then the kernel reports a signal that
+// does not exist.
 func (p *Process) stepped(th target.Thread) bool {
 	var info tracee.Siginfo
 	var r tracee.Registers

@@ -64,8 +64,8 @@ func TestFilterVerdicts(t *testing.T) {
 	}
 }
 
-// Whatever the kernel hands out, the answer comes, and says no where it does not
-// end in a verdict.
+// For any filter that the kernel hands out, the answer comes, and says no where it does not end in
+// a verdict.
 func FuzzFilter(f *testing.F) {
 	f.Add([]byte{0x20, 0, 0, 0, 0, 0, 0, 0, 0x15, 0, 0, 1, 9, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0xff, 0x7f, 6, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte{5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff})

@@ -244,7 +244,7 @@ type robustList struct {
 // futex that the owner thread holds. There is one such word.
 func (p *Process) Living(ours []byte, offset int) error {
 	word := (*uint32)(unsafe.Pointer(&ours[offset]))
-	p.robust.next = unsafe.Pointer(&p.robust) // an empty list, but for what is pending
+	p.robust.next = unsafe.Pointer(&p.robust) // an empty list, but for the pending entry
 	p.robust.pending = unsafe.Pointer(word)
 	if err := faults.At("set_robust_list", 0); err != nil {
 		return err

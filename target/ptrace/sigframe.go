@@ -50,8 +50,8 @@ func (p *Process) deadMemory() arch.Addr {
 		if !isStack(m) {
 			continue
 		}
-		// Always the same places, however far the stack has grown, so that what a
-		// frame has left is found whole.
+		// Always the same places, however far the stack has grown, so that the rest of an earlier
+		// frame is found whole.
 		for at := arch.Addr(m.Start + (m.End-m.Start)%frameRoom); at < arch.Addr(m.End); at += frameRoom {
 			switch {
 			case !p.isUnused(at, b):
@@ -90,9 +90,9 @@ func (p *Process) isUnused(at arch.Addr, b []byte) bool {
 	return true
 }
 
-// isDoneWith tells what a frame has left. Its thread may be away on another stack,
-// in the handler of a signal that came before it returned to the frame; but then it
-// still has nearly all signals blocked, as during a call.
+// isDoneWith tells whether bytes are the rest of a frame that is not needed any more. Its thread
+// may be away on another stack, in the handler of a signal that came before it returned to the
+// frame; but then it still has nearly all signals blocked, as during a call.
 func (p *Process) isDoneWith(b []byte) bool {
 	note, ok := bytes.CutPrefix(b[p.abi().Note:], []byte(tracee.FrameMark))
 	if !ok {

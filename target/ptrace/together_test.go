@@ -16,9 +16,9 @@ import (
 	"kprobe/target"
 )
 
-// Several calls that a thread makes in one go do what each does alone, one that is refused keeps no
-// other from being made, and the thread has what it had before. Meanwhile it is led away once: its
-// registers lead to the frame all the time.
+// Several calls that a thread makes in one go do the same as each alone, one that is refused keeps
+// no other from being made, and the thread has its registers of before. Meanwhile it is led away
+// once: its registers lead to the frame all the time.
 func TestCallsTogether(t *testing.T) {
 	prog := testprog.Start(t, testprog.Build(t, "threads", "-O2"), "4")
 	want := prog.Round("100")

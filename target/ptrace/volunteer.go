@@ -23,7 +23,7 @@ type readiness int
 const (
 	free      readiness = iota // stands in its program's code
 	inCall                     // of its own, which is restarted
-	faulting                   // is to be told of a fault that happens again by itself
+	faulting                   // is to be given a fault that happens again by itself
 	signalled                  // is to be given a signal, which has to wait
 	forgetful                  // in a call that would fail (see tracee.ABI.ForgetsCall)
 	unfit
@@ -66,7 +66,7 @@ func (p *Process) readiness(t *thread) readiness {
 	is, err := tracee.ReportedFor(t.tid, &info)
 	switch {
 	case err != nil || tracee.GetRegs(t.tid, &r) != nil:
-		return signalled // whatever it is, the call will tell
+		return signalled // whatever it is, the call will show it
 	case !is && !r.InCall(p):
 		return free
 	case !is || info.TrapIsOver(t.tid, p, t.dealt || r.IsDealt(t.tid, t.back)):

@@ -164,9 +164,8 @@ func (r *debugRegisters) accessed(status uint64, owned bool) (these, among uint)
 	return 0, on
 }
 
-// accessPending tells whether a thread that has stopped at our wish has accessed
-// what is watched and not reported it yet. That signal must not outlast the
-// watching, or the handler for it.
+// accessPending tells whether a thread that has stopped at our wish has accessed watched data and
+// not reported it yet. That signal must not outlast the watching, or the handler for it.
 func (p *Process) accessPending(t *thread) bool {
 	if !p.frozen || !p.watched || !signalPending(p.pid, t.tid, unix.SIGTRAP) {
 		return false
@@ -187,7 +186,7 @@ func (p *Process) unwatch() {
 	}
 }
 
-// unwatchLeft clears what a dead controller has left. Where a thread cannot be
+// unwatchLeft clears the registers that a dead controller has left set. Where a thread cannot be
 // stopped, and its registers are set, the handler that its traps need must stay.
 func (p *Process) unwatchLeft() error {
 	left := false

@@ -14,7 +14,7 @@ import (
 	"kprobe/target"
 )
 
-// Subject is a live target, and what the suite must know of it.
+// Subject is a live target, and the facts about it that the suite needs.
 type Subject struct {
 	Target target.Target
 	Code   arch.Addr // an instruction that Poke runs once, and nothing else
@@ -334,7 +334,7 @@ func (s *suite) step() error {
 	return s.frozen(s.disarm)
 }
 
-// readers: any goroutine may read, whatever the target does.
+// readers: any goroutine may read, at any state of the target.
 func (s *suite) readers() error {
 	want := make([]byte, 16)
 	if err := s.Target.ReadAt(s.Code, want); err != nil {

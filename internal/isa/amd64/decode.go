@@ -2,8 +2,8 @@ package amd64
 
 import "kprobe/internal/isa"
 
-// maxLen is the longest instruction: the processor faults on the sixteenth
-// byte, whatever it is (Intel SDM vol. 2, 2.3.11).
+// maxLen is the longest instruction: the processor faults on the sixteenth byte of any (Intel SDM
+// vol. 2, 2.3.11).
 const maxLen = 15
 
 // Decode reads the instruction at the start of code, in 64-bit code (mode 64)
@@ -50,7 +50,7 @@ func Decode(code []byte, mode int) (i Inst, err error) {
 		pp = 1
 	}
 
-	// The opcode, and with it what follows.
+	// The opcode, and with it the form of the rest.
 	var a attr
 	switch b {
 	default:

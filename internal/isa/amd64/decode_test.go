@@ -16,8 +16,8 @@ import (
 // Tests look at the maps themselves, before anything is decoded.
 func init() { built.Do(build) }
 
-// TestDecode reads testdata/decode.golden: mode, bytes, then what the decoder
-// says of them. objdump judges lengths; this holds what it does not show.
+// TestDecode reads testdata/decode.golden: mode, bytes, then the decoder's result. objdump judges
+// lengths; this holds the parts that objdump does not show.
 func TestDecode(t *testing.T) {
 	f, err := os.Open("testdata/decode.golden")
 	if err != nil {
@@ -85,7 +85,7 @@ func TestDecodeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds what is true of all bytes.
+// FuzzDecode holds the rules that are true of all bytes.
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{
 		"f30f1efa", "c5f877", "488b0501020304", "e801020304", "66666666666666660f1f840000000000",
@@ -126,7 +126,7 @@ func FuzzDecode(f *testing.F) {
 // effectFlagsNever are flags that only popf and its like write.
 const effectFlagsNever = FlagTF | FlagIF
 
-// checkInst tells what is wrong with a decoded instruction.
+// checkInst describes the first mistake in a decoded instruction.
 func checkInst(i Inst, code []byte, mode int) string {
 	n := int(i.Len)
 	switch {

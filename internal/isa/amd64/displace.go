@@ -43,8 +43,8 @@ func (m *machine) Displace(code []byte, pc, at arch.Addr) (isa.Verdict, error) {
 	return all, nil
 }
 
-// leaves tells that control does not run on from an instruction's copy to
-// what follows the copy. A call comes back to the original place.
+// leaves tells that control does not run on from an instruction's copy to the code behind the copy.
+// A call comes back to the original place.
 func leaves(f isa.Flow) bool {
 	switch f {
 	case isa.Jump, isa.IndirectJump, isa.Call, isa.IndirectCall, isa.Return:

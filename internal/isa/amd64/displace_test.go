@@ -14,8 +14,8 @@ import (
 	"kprobe/internal/isa"
 )
 
-// displaced runs instructions in their place, with traps behind them, and as
-// Displace makes them, and says what is wrong.
+// displaced runs instructions in their place, with traps behind them, and as Displace makes them,
+// and describes the first difference.
 func (w *world) displaced(t *testing.T, n *native, code []byte, s *state) error {
 	t.Helper()
 	v, err := w.machine().Displace(code, w.instrAt, w.near)
@@ -146,7 +146,7 @@ func TestDisplaceRefuses(t *testing.T) {
 	}
 }
 
-// Every guard traps whatever follows it, where it stands, and changes nothing.
+// Every guard traps whatever bytes follow it, where it stands, and changes nothing.
 func TestGuardsTrap(t *testing.T) {
 	const sigill, sigsegv = 4, 11
 	for _, w := range here(t, lowWorld, highWorld, world32) {

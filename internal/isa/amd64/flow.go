@@ -28,8 +28,8 @@ var flowRows = []struct {
 	{isa.Next, "c7 ff", "00 01 78 79 ae c7"},
 }
 
-// classify sets the flow of an instruction that has attrFlow, and corrects
-// what its ModRM byte changes of the attributes.
+// classify sets the flow of an instruction that has attrFlow, and corrects attributes that depend
+// on its ModRM byte.
 func (i *Inst) classify(a attr, long bool) attr {
 	if i.Map > Map0F || i.Enc != Legacy {
 		return a

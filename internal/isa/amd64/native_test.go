@@ -177,7 +177,7 @@ func (w *world) open(t testing.TB) *native {
 	return n
 }
 
-// getToKnow finds out what the system gets wrong of what a processor does, as some hypervisors do.
+// getToKnow finds out in which ways the system departs from a processor, as some hypervisors do.
 func (n *native) getToKnow(t testing.TB, w *world) {
 	s := w.random(n, rand.New(rand.NewPCG(1, 1)))
 	nop := piece{w.instrAt, []byte{0x90}}
@@ -320,9 +320,9 @@ func (w *world) random(n *native, rng *rand.Rand) *state {
 	return s
 }
 
-// Offsets in the vector state (the standard form of xsave, Intel SDM vol. 1,
-// 13.4): x87 control and tags, ST0, XMM0, the header, the upper halves of YMM0
-// and on, and where Linux tells what the CPU has.
+// Offsets in the vector state (the standard form of xsave, Intel SDM vol. 1, 13.4): x87 control and
+// tags, ST0, XMM0, the header, the upper halves of YMM0 and on, and the word in which Linux tells
+// the CPU's features.
 const (
 	vecTags, vecLastInsn, vecLastEnd = 4, 6, 24
 	vecST, vecXMM, vecHeader, vecYMM = 32, 160, 512, 576
@@ -350,7 +350,7 @@ func (s *state) randomVector(rng *rand.Rand) {
 	binary.LittleEndian.PutUint64(v[vecHeader:], features&7)
 }
 
-// differs says what a program could tell apart, "" if nothing.
+// differs names the differences that a program could see, "" if there are none.
 func (s *state) differs(o *state) string {
 	for _, r := range userRegs {
 		if s.regs[r] != o.regs[r] && !bothNull(r, s.regs[r], o.regs[r]) {
@@ -396,8 +396,8 @@ func firstDifference(a, b []byte, vector bool) int {
 	return -1
 }
 
-// translate turns a state that was found in or behind the slot into what the
-// program must be shown, by the verdict's marks.
+// translate turns a state that was found in or behind the slot into the state that the program must
+// be shown, by the verdict's marks.
 func translate(before, after *state, slot arch.Addr, v *isa.Verdict, ptrSize int) error {
 	off := int(after.regs[arch.IP] - uint64(slot))
 	if off < 0 || off >= len(v.Code) {

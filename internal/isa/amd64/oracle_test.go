@@ -411,8 +411,8 @@ func tally(counts map[string]int) string {
 	return strings.Join(s, ", ")
 }
 
-// The corpus: programs of the distribution, which setup installs, the Go tool,
-// and what is built here for what those lack.
+// The corpus: programs of the distribution, which setup installs, the Go tool, and programs built
+// here with instructions that those lack.
 func TestObjdump(t *testing.T) {
 	programs := []string{
 		"/lib/x86_64-linux-gnu/libc.so.6",

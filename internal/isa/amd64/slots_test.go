@@ -406,8 +406,8 @@ func (w *world) aim(code []byte, rng *rand.Rand) {
 	binary.LittleEndian.PutUint32(code[in.PCRelOff:], uint32(rel))
 }
 
-// trial runs the instruction from the state s every way that its verdict
-// allows, and says what is wrong. It gives the verdict of the near slot.
+// trial runs the instruction from the state s every way that its verdict allows, and describes the
+// first mistake. It gives the verdict of the near slot.
 func (w *world) trial(t *testing.T, n *native, code []byte, s *state) (isa.Verdict, error) {
 	t.Helper()
 	near, err := w.machine().Place(code, w.instrAt, w.near)

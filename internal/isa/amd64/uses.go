@@ -61,7 +61,7 @@ type Uses struct {
 	Exact bool
 }
 
-// Uses tells what the instruction reads and writes. code holds its bytes.
+// Uses lists the registers that the instruction reads and writes. code holds its bytes.
 func (i *Inst) Uses(code []byte) Uses {
 	e := effectOf(i)
 	if long := i.AddrSize == 8 || i.AddrSize == 4 && i.Prefix&PrefixAddrSize != 0; !long && i.Map == MapOneByte && i.Opcode == 0x63 {

@@ -120,5 +120,5 @@ func undo(pad []byte) []byte {
 // JumpForm is the form of b.
 func (machine) JumpForm() *isa.JumpForm { return jumpForm }
 
-// Reach leaves a MiB of b's for the size of what is reached.
+// Reach leaves a MiB of b's reach for the size of the memory that is reached.
 func (machine) Reach() arch.Addr { return a64.BranchReach - 1<<20 }

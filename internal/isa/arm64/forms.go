@@ -11,7 +11,7 @@ import (
 type form struct {
 	mask, value uint32
 	flow        isa.Flow
-	offset      func(w uint32) int64 // from the instruction to what it refers to; nil: to nothing
+	offset      func(w uint32) int64 // distance from the instruction to the address that it refers to; nil: it refers to none
 	page        bool                 // the offset counts from the page of the instruction
 
 	refuse  string // why it cannot be probed; "" where it can
@@ -93,7 +93,7 @@ var ofGroup = func() (of [16][]*form) {
 	return of
 }()
 
-// usual is the form of what has none of its own.
+// usual is the form of instructions without one of their own.
 var usual = &form{}
 
 func formOf(w uint32) *form {

@@ -33,9 +33,9 @@ func word(code []byte) (uint32, error) {
 	return w, nil
 }
 
-// allocated tells whether an encoding's group holds instructions (table C4-1). In the group
-// of branches, exceptions and system instructions it must be one that is known: a new
-// kind of branch must not be taken for what goes on with the next instruction.
+// allocated tells whether an encoding's group holds instructions (table C4-1). In the group of
+// branches, exceptions and system instructions it must be one that is known: a new kind of branch
+// must not be taken for an instruction that goes on with the next one.
 func allocated(w uint32) bool {
 	switch group(w) {
 	case 0:

@@ -132,14 +132,14 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%08x is taken for %+v", word, in)
 		}
 	}
-	// A call of what the link register has, in a slot, would lose it; on registers it does not.
+	// A call by the link register, in a slot, would lose the register; on registers it does not.
 	v, _ := ISA.Place([]byte{0xc0, 0x03, 0x3f, 0xd6}, 0x400000, 0x4000000)
 	if v.Kind != isa.Emulate || len(v.Code) != 0 {
 		t.Errorf("blr x30: %v, % x", v.Kind, v.Code)
 	}
 }
 
-// Several in a row, and what they refer to out of a branch's reach.
+// Several in a row, and addresses that they refer to out of a branch's reach.
 func TestDisplace(t *testing.T) {
 	code := func(words ...uint32) (b []byte) {
 		for _, w := range words {

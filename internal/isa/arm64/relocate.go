@@ -79,8 +79,8 @@ func moved(w uint32, f *form, pc, at arch.Addr) *sequence {
 	return s
 }
 
-// leaves tells that control does not run on from an instruction to what follows it in a
-// slot. A call comes back to the original place.
+// leaves tells that control does not run on from an instruction to the code behind it in a slot. A
+// call comes back to the original place.
 func leaves(f isa.Flow) bool {
 	switch f {
 	case isa.Jump, isa.IndirectJump, isa.Call, isa.IndirectCall, isa.Return:

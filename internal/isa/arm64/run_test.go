@@ -158,7 +158,7 @@ func (w *world) code(at uint64, code []byte, f func()) {
 	w.m.Write(at, traps[:len(code)])
 }
 
-// Every class does elsewhere, and on registers, what it does where it stands.
+// Every class does the same elsewhere, and on registers, as where it stands.
 func TestElsewhere(t *testing.T) {
 	w := newWorld(t, 1)
 	rounds := 60

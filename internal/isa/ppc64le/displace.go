@@ -62,8 +62,8 @@ func (p power) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 	return in, err
 }
 
-// isRelative tells of a prefix whether what it belongs to counts from its own address: R, of the
-// types 0 and 2.
+// isRelative tells of a prefix whether its instruction counts from its own address: R, of the types
+// 0 and 2.
 func isRelative(w uint32) bool { return w>>20&1 == 1 && w>>24&1 == 0 }
 
 // offset are the 34 bits of an instruction with a prefix: 18 in the one word, 16 in the other.

@@ -196,7 +196,7 @@ func goes(s qemurun.PPC64LEState, v *isa.Verdict, at arch.Addr) qemurun.PPC64LES
 	return s
 }
 
-// Every class does elsewhere, and on registers, what it does where it stands.
+// Every class does the same elsewhere, and on registers, as where it stands.
 func TestElsewhere(t *testing.T) {
 	w := newWorld(t, 1)
 	rounds := 60

@@ -13,7 +13,7 @@ type form struct {
 	flow        isa.Flow
 	monitor     isa.Monitor
 	landing     bool
-	offset      func(i insn) int64 // from the instruction to what it refers to; nil: to nothing
+	offset      func(i insn) int64 // distance from the instruction to the address that it refers to; nil: it refers to none
 
 	refuse  string // why it cannot be probed; "" where it can
 	done    string // the work done in its stead, in a plan's words; "" for a copy
@@ -86,7 +86,7 @@ var compressed = []form{
 	{mask: 0xf003, value: 0x8002, done: reckons, emulate: shortMove},  // c.mv
 }
 
-// usual is the form of what has none of its own.
+// usual is the form of instructions without one of their own.
 var usual = &form{}
 
 // opcodes are the major opcodes of 4 bytes (table 70, "RISC-V base opcode map") that belong to
@@ -101,7 +101,7 @@ var opcodes = func() (known uint32) {
 	return known
 }()
 
-// formOf finds an instruction's; nil for what is none that is known.
+// formOf finds an instruction's form; nil for an encoding that is not known.
 func formOf(i insn) *form {
 	forms := compressed
 	if i.size == 4 {
@@ -122,8 +122,8 @@ func formOf(i insn) *form {
 	return usual
 }
 
-// reserved tells compressed encodings that are kept for what is to come (27.8, "RVC Instruction Set
-// Listings").
+// reserved tells compressed encodings that are kept for later extensions (27.8, "RVC Instruction
+// Set Listings").
 func reserved(i insn) bool {
 	if i.size == 4 {
 		return false

@@ -93,7 +93,7 @@ func (machine) Displace(code []byte, pc, at arch.Addr) (isa.Verdict, error) {
 // JumpForm is nil: a jump that reaches its detour takes two instructions and a register.
 func (machine) JumpForm() *isa.JumpForm { return nil }
 
-// Reach is auipc's, less a margin for the size of what is reached.
+// Reach is auipc's, less a margin for the size of the memory that is reached.
 func (machine) Reach() arch.Addr { return 1<<31 - 1<<20 }
 
 // Jump assembles jal x0. Errors: isa.ErrRange beyond 1 MiB.

@@ -175,7 +175,7 @@ func (w *world) tame(s sample) (i insn, f *form, ok bool) {
 	return i, f, to != instrAt && to >= textAt && to < textAt+area
 }
 
-// awayFrom has no register lead to the instruction itself, or to data, of what it may jump by.
+// awayFrom keeps the registers of a jump from leading to the instruction itself, or to data.
 func awayFrom(i insn, f *form, s *qemurun.RISCV64State) {
 	switch f.flow {
 	case isa.IndirectJump, isa.IndirectCall, isa.Return:
@@ -198,7 +198,7 @@ func awayFrom(i insn, f *form, s *qemurun.RISCV64State) {
 	}
 }
 
-// Every class does elsewhere, and on registers, what it does where it stands.
+// Every class does the same elsewhere, and on registers, as where it stands.
 func TestElsewhere(t *testing.T) {
 	w := newWorld(t, 1)
 	rounds := 60

@@ -9,7 +9,7 @@ import "kprobe/arch"
 // gpr is a general register.
 func gpr(n uint64) arch.Reg { return arch.S390X.SP - 15 + arch.Reg(n) }
 
-// condition tells whether an instruction branches, and does what else it does.
+// condition tells whether an instruction branches, and does the rest of its work.
 type condition func(i insn, r *arch.Regs) bool
 
 // destination computes the address of a branch that is taken.
@@ -55,8 +55,7 @@ func countedHigh(i insn, r *arch.Regs) bool {
 	return r[n]>>32 != 0
 }
 
-// high adds an increment, and compares with what is in the odd register of a pair, or in the same
-// one.
+// high adds an increment, and compares with the odd register of a pair, or with the same one.
 func high(i insn, r *arch.Regs) bool {
 	n, by := i.field(8, 4), i.field(12, 4)
 	with := int32(r[gpr(by|1)])

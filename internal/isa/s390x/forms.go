@@ -14,7 +14,7 @@ type form struct {
 	rel      int // bytes of the offset, in halfwords, that begins at the third byte; 0: none
 	register int // bit at which the number of the register begins that it branches to; 0: none
 
-	executes bool // it carries out what stands where it refers to
+	executes bool // it carries out the instruction that it refers to
 
 	masked bool // bits 8 to 11 say for which conditions
 
@@ -23,7 +23,7 @@ type form struct {
 	done    string // the work done in its stead, in a plan's words; "" for a copy
 	emulate func(i insn, pc, target arch.Addr, r *arch.Regs)
 	when    condition                                       // it branches: instead of emulate
-	where   destination                                     // it branches to; nil: to what it refers to
+	where   destination                                     // it branches to; nil: to the address that it refers to
 	move    func(s *sequence, i insn, pc, target arch.Addr) // nil: a copy, or of branches what moveBranch makes
 }
 

@@ -83,7 +83,7 @@ func (f *form) decoded(i insn) isa.Insn {
 		}
 	}
 	if f.register != 0 && i.field(f.register, 4) == 0 {
-		in.Flow = isa.Next // it branches to what a register holds, and that is not 0
+		in.Flow = isa.Next // it branches to a register's address, and that is not 0
 	}
 	if i.bits>>32 == 0x07fe {
 		in.Flow = isa.Return

@@ -171,7 +171,7 @@ func (w *world) with(at arch.Addr, code []byte, f func()) {
 	w.m.Write(uint64(at), traps[:len(code)])
 }
 
-// tame has what refers to an address refer to what is mapped, and keeps branches away from the
+// tame has operands that are addresses refer to mapped memory, and keeps branches away from the
 // instruction itself, and from data. false where it is none of its class.
 func (w *world) tame(s sample, from *qemurun.S390XState) (i insn, f form, ok bool) {
 	bits := w.r.Uint64()&^s.mask&(1<<48-1) | s.value
@@ -218,7 +218,7 @@ func regsOf(s *qemurun.S390XState) (r arch.Regs) {
 	return r
 }
 
-// Every class does elsewhere, and on registers, what it does where it stands.
+// Every class does the same elsewhere, and on registers, as where it stands.
 func TestElsewhere(t *testing.T) {
 	w := newWorld(t, 1)
 	rounds := 60
