@@ -28,7 +28,7 @@ var kernelMapTypes = map[MapType]string{
 	RingBuf: "RINGBUF", taskStorage: "TASK_STORAGE", BloomFilter: "BLOOM_FILTER",
 }
 
-// ownTypes are the types of a kernel by which objects ask what it has.
+// ownTypes are the kernel's types by which objects ask for helpers and kinds of maps.
 var ownTypes = sync.OnceValue(func() []btf.Type {
 	helpers, kinds := &btf.Enum{Name: "bpf_func_id", Size: 4}, &btf.Enum{Name: "bpf_map_type", Size: 4}
 	ids := append(slices.Clone(madeHelpers), slices.Collect(maps.Keys(Helpers))...)

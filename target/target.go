@@ -484,9 +484,9 @@ type Machine interface {
 	// too few. Errors: in words, why that cannot be told now.
 	Resting(in func(arch.Addr) bool) ([]arch.Addr, error)
 
-	// Over tells of slots of stacks whether no call is under way whose return address would be
-	// there: its task has ended. It holds while the target is frozen. Errors: in words, why that
-	// cannot be told now.
+	// Over tells of slots of stacks whether no call is under way that has its return address there:
+	// the stack has been left as far as that, or its task has ended. It holds while the target is
+	// frozen. Errors: in words, why that cannot be told now.
 	Over() (func(slot arch.Addr) bool, error)
 
 	// Traced tells whether the kernel's own tracer is called from an address, where a function

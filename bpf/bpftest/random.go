@@ -84,7 +84,7 @@ func (g *generator) pick(of ...uint8) uint8 { return of[g.r.IntN(len(of))] }
 
 func (g *generator) num() uint8 { return g.pick(g.nums...) }
 
-// imm is a number where arithmetic is interesting.
+// imm is a number at which arithmetic has its corner cases.
 func (g *generator) imm() int32 {
 	switch g.r.IntN(5) {
 	case 0:

@@ -50,9 +50,9 @@ func Find(r io.ReaderAt, size int64, a *arch.Arch) (found []Found, err error) {
 	return found, nil
 }
 
-// FindRunning searches as Find does, for the kernel that runs: mem shows that its symbols are where
-// it is. Memory behind it is not read: that may be most of a large memory, and a stub is asked for
-// it piece by piece.
+// FindRunning searches as Find does, for the kernel that runs: mem must have it at the addresses of
+// its symbols. Memory behind it is not read: that may be most of a large memory, and a stub is
+// asked for it piece by piece.
 func FindRunning(r io.ReaderAt, size int64, a *arch.Arch, mem arch.Reader) (running *Found, err error) {
 	n := 0
 	err = search(r, size, a, func(f *Found) bool {
@@ -212,7 +212,7 @@ func selfPointer(r io.ReaderAt, pos int64, a *arch.Arch, want uint64) (uint64, b
 
 var errNotRunning = errors.New("the kernel's symbols were found, but its memory is not where they say")
 
-// live tells whether the kernel runs, by what mem shows where its symbols are.
+// live tells whether the kernel runs: mem has it at the addresses of its symbols.
 func (f *Found) live(mem arch.Reader) bool {
 	if banner, ok := f.Table.Addr("linux_banner"); ok {
 		var b [len(bannerText)]byte

@@ -4,7 +4,7 @@ package ptrace
 
 import "kprobe/internal/tracee"
 
-// programsHere names the machine of this system's programs.
+// programsHere names the programs that run on this system.
 func programsHere() string { return tracee.ProgramsOf }
 
 // watchesHere is nothing here: whether these machines have watchpoints at all, the table of

@@ -34,7 +34,7 @@ func (p *Process) Alloc(addr arch.Addr, size int) error {
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE, ^uint64(0), 0)
 	var refused refusal
 	if err != nil && !errors.As(err, &refused) {
-		// It may have been made nevertheless, where nothing was mapped before.
+		// The mapping may have been made nevertheless, where nothing was mapped before.
 		p.remote(p.volunteer(p.pid), p.abi().Munmap, uint64(addr), uint64(size))
 	}
 	if err != nil {
