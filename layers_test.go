@@ -148,6 +148,7 @@ var layers = []layer{
 	{"script/plan", []string{"script/point", "script/settings", "script/syntax", "script/types", "bpf"}},
 	{"script/cdecl", []string{"script/headers", "script/syntax", "script/types"}},
 	{"script/compile", []string{"script/asm", "script/cdecl", "script/headers", "script/imports", "script/plan", "script/machine", "script/point", "script/settings", "script/macro", "script/syntax", "script/types", "bpf"}},
+	{"script/builtin", []string{"script/compile", "script/plan", "script/point", "script/settings", "script/syntax", "script/types", "bpf"}},
 	{"script/output", []string{"script/types"}},
 	{"script/debug", []string{"script/machine", "script/point", "script/types", "arch", "symbol", "source", "source/bind"}},
 
@@ -162,7 +163,7 @@ var layers = []layer{
 	{"trace", []string{".", "arch", "spec", "symbol", "event", "bpf", "internal/gen", "recording", "source", "source/bind"}},
 	{"graph", []string{"event", "spec", "symbol"}},
 	{"view", []string{"arch", "event", "spec", "graph"}}, // pictures and files for others
-	{"script", []string{".", "arch", "symbol", "bpf", "bpf/verify", "script/calls", "script/imports", "script/syntax", "script/types", "script/compile", "script/debug", "script/machine", "script/output", "script/plan", "script/point", "internal/guardian", "internal/host", "internal/missed", "internal/proc", "internal/samples", "internal/isa", "internal/isa/*"}},
+	{"script", []string{".", "arch", "symbol", "bpf", "bpf/verify", "script/builtin", "script/calls", "script/imports", "script/syntax", "script/types", "script/compile", "script/debug", "script/machine", "script/output", "script/plan", "script/point", "internal/guardian", "internal/host", "internal/missed", "internal/proc", "internal/samples", "internal/isa", "internal/isa/*"}},
 	{"internal/conform", []string{".", "arch", "internal/testprog"}}, // tests, of every kind of target
 	{"internal/vm", []string{"internal/host"}},
 	{"internal/vm/*", []string{"internal/vm", "internal/testprog"}},

@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/user"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -492,4 +494,14 @@ func (r *Run) stack(id uint64, t *types.Type, named func(uint64, bool) string) s
 		}
 	}
 	return b.String()
+}
+
+// userName is a user's name, or the number where there is none.
+func userName(id uint32) string {
+	text := strconv.FormatUint(uint64(id), 10)
+	u, err := user.LookupId(text)
+	if err != nil {
+		return text
+	}
+	return u.Username
 }

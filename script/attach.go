@@ -3,19 +3,15 @@ package script
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"kprobe"
 	"kprobe/arch"
 	"kprobe/bpf"
-	"kprobe/script/debug"
 	"kprobe/script/plan"
 	"kprobe/script/point"
 	"kprobe/symbol"
@@ -228,133 +224,28 @@ func (t *target) isNew(program string, cookie uint64, loc symbol.Loc, addr arch.
 	return true
 }
 
-// spots finds the places of an attach point in what the target has mapped.
-func (t *target) spots(pt *point.Point) (all []spot, err error) {
-	space := t.session.Symbols()
+// spots finds the places of an attach point in what the target has mapped: each kind has its file.
+func (t *target) spots(pt *point.Point) ([]spot, error) {
 	module := t.module(pt.Target)
-	inFile := func(m *symbol.Module, vaddr uint64) {
-		loc, addr := located(space, vaddr+m.Bias)
-		all = append(all, spot{loc: loc, addr: addr, text: pt.Text})
-	}
 	switch {
 	case pt.Event != nil:
-		name := point.EventCommit
-		if pt.Raw {
-			name = pt.Event.Maker()
-		}
-		return []spot{{name: name, text: pt.Text}}, nil
+		return atEvent(pt), nil
 	case pt.Static != nil:
-		for _, m := range space.ModulesNamed(module) {
-			inFile(m, pt.Static.Vaddr)
-			if at := arch.Addr(pt.Static.Semaphore + m.Bias); pt.Static.Semaphore != 0 && !slices.Contains(t.semaphores, at) {
-				t.semaphores = append(t.semaphores, at)
-			}
-		}
-		if len(all) == 0 {
-			return nil, notMapped(module)
-		}
-		return all, nil
+		return t.atStatic(pt, module)
 	case pt.Watch != nil: // for execution
 		return []spot{{name: pt.Function, addr: arch.Addr(pt.Address), text: pt.Text}}, nil
 	case pt.HasAddr:
-		if len(space.ModulesNamed(module)) == 0 && t.r.pool != nil {
-			return nil, notMapped(module)
-		}
-		for _, m := range space.ModulesNamed(module) {
-			if pt.Virtual && isText(m, pt.Address) {
-				inFile(m, pt.Address)
-			}
-		}
-		if len(all) > 0 {
-			return all, nil
-		}
-		for _, loc := range space.AtFileOffset(module, pt.Address) {
-			if loc.Module != nil && isText(loc.Module, loc.Addr-loc.Module.Bias) {
-				all = append(all, spot{loc: loc, text: pt.Text})
-			}
-		}
-		if len(all) == 0 {
-			return nil, sentence(fmt.Sprintf("Could not resolve address: %s:%#x", pt.Target, pt.Address))
-		}
-		return all, nil
+		return t.atAddress(pt, module)
 	case pt.Many() || pt.Source || hasGlob(module):
-		at := []string{pt.Provider}
-		if pt.Target != "" {
-			at = append(at, pt.Target)
-		}
-		for _, m := range t.modules(module) {
-			found := space.Match
-			if pt.Source {
-				found = space.MatchReadable
-			}
-			for _, loc := range found(m, pt.Name().Pattern) {
-				if loc.Func.Source == symbol.Plt || loc.Func.Kind == symbol.IFunc {
-					continue
-				}
-				if pt.Offset > 0 {
-					if pt.Offset >= loc.Size {
-						return nil, outside(pt, loc.Size)
-					}
-					inFile(loc.Module, loc.Addr-loc.Module.Bias+pt.Offset)
-					continue
-				}
-				all = append(all, spot{loc: loc, text: strings.Join(append(at, debug.Told(loc.Func, pt.Name())), ":")})
-			}
-		}
-		if len(all) == 0 {
-			if module != "" && !hasGlob(module) && len(space.ModulesNamed(module)) == 0 {
-				return nil, notMapped(module)
-			}
-			if !symbol.HasGlob(pt.Name().Pattern) {
-				return nil, sentence(fmt.Sprintf("Could not resolve symbol: %s:%s", pt.Target, pt.Function))
-			}
-			return nil, noMatches(pt)
-		}
-		return all, nil
+		return t.atPattern(pt, module)
 	}
-	full := pt.Function
-	if strings.Contains(module, ":") { // a name would be cut there
-		return t.spotIn(module, pt)
-	}
-	if module != "" {
-		full = module + ":" + full
-	}
-	var absent *symbol.NoModuleError
-	loc, err := t.function(full)
-	switch {
-	case err != nil && (!errors.As(err, &absent) || pt.OfKernel()): // a module that the kernel has not may never come
-		return nil, sentence(fmt.Sprintf("Could not resolve symbol: %s:%s: %v", pt.Target, pt.Function, err))
-	case err == nil && loc.Size > 0 && pt.Offset >= loc.Size:
-		return nil, outside(pt, loc.Size)
-	}
-	return []spot{{name: full, offset: pt.Offset, text: pt.Text}}, nil
+	return t.atFunction(pt, module)
 }
 
-// spotIn is a function's place in a mapped file: a process that maps it later is looked at again then.
-func (t *target) spotIn(module string, pt *point.Point) ([]spot, error) {
-	space := t.session.Symbols()
-	if len(space.ModulesNamed(module)) == 0 {
-		return nil, notMapped(module)
-	}
-	found, err := space.Resolve(symbol.Query{Module: module, Symbol: pt.Function, Offset: pt.Offset})
-	switch {
-	case err != nil:
-		return nil, sentence(fmt.Sprintf("Could not resolve symbol: %s:%s: %v", pt.Target, pt.Function, err))
-	case found[0].Off != pt.Offset:
-		return nil, sentence(fmt.Sprintf("Offset outside the function bounds ('%s')", pt.Function))
-	case found[0].Func.Kind == symbol.IFunc:
-		return nil, fmt.Errorf("%s chooses its function when the program starts, and the path of its file has a colon", pt.Function)
-	}
-	return []spot{{loc: found[0], text: pt.Text}}, nil
-}
-
-// function finds one that is mapped.
-func (t *target) function(name string) (symbol.Loc, error) {
-	loc, err := t.session.Lookup(name)
-	if err == nil && loc.Func.Kind == symbol.Data {
-		err = &symbol.NotFoundError{Name: name, IsData: true}
-	}
-	return loc, err
+// inFile is the place of an attach point at an address of a mapped file.
+func (t *target) inFile(pt *point.Point, m *symbol.Module, vaddr uint64) spot {
+	loc, addr := located(t.session.Symbols(), vaddr+m.Bias)
+	return spot{loc: loc, addr: addr, text: pt.Text}
 }
 
 // located is a place that outlives the program, or where no function is known, an address.
@@ -363,11 +254,6 @@ func located(space *symbol.Space, at uint64) (symbol.Loc, arch.Addr) {
 		return loc, 0
 	}
 	return symbol.Loc{}, arch.Addr(at)
-}
-
-// isText tells whether an address of a file is in its code.
-func isText(m *symbol.Module, vaddr uint64) bool {
-	return m.File != nil && slices.ContainsFunc(m.File.Text(), func(r symbol.Range) bool { return r.Contains(vaddr) })
 }
 
 // maxActive is how many calls can be under way in a function whose return is probed: in a kernel of all tasks, in a process of each
@@ -429,17 +315,4 @@ func (t *target) modules(pattern string) []string {
 		}
 	}
 	return all
-}
-
-// userName is a user's name, or the number where there is none.
-func userName(id uint32) string {
-	text := strconv.FormatUint(uint64(id), 10)
-	u, err := user.LookupId(text)
-	if err != nil {
-		if os.IsNotExist(err) {
-			return text
-		}
-		return text
-	}
-	return u.Username
 }

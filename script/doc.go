@@ -25,6 +25,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/bpf/verify"
+	"kprobe/script/builtin"
 	"kprobe/script/compile"
 	"kprobe/script/machine"
 	"kprobe/script/output"
@@ -118,7 +119,7 @@ func Compile(text string, o Options) (*Script, error) {
 	if symbolOf == nil && !o.Kernel {
 		symbolOf = kernelSymbol
 	}
-	plan, err := compile.Compile(&syntax.Source{Name: o.Name, Text: text},
+	plan, err := compile.Compile(&syntax.Source{Name: o.Name, Text: text}, builtin.Library(),
 		compile.Options{Params: params, Named: named, Unsafe: o.Unsafe, CPID: o.CPID, Kernel: o.Kernel, Several: o.Several, Told: o.Told, Headers: o.included(), Header: o.header, Target: machine.Of(o.Machine), Settings: o.Settings, Debug: debug, Types: known,
 			Import: imported, Variable: debug.variable, Events: o.Events, Lines: debug.lines, Inlined: debug.inlined, CPUs: o.CPUs, KernelSymbol: symbolOf,
 			Program: programOf(o.PID),

@@ -10,30 +10,30 @@ import (
 // the record.
 
 // recordOf finds the record, and goes to the program's end where it is another event's.
-func (g *generator) recordOf(e *point.Event) {
-	if g.at[0].Raw {
-		g.context(g.machine.Args[0])
+func (g *Generator) recordOf(e *point.Event) {
+	if g.At[0].Raw {
+		g.Context(g.Machine.Args[0])
 		g.Imm(bpf.R1, e.File)
-		g.IfReg(bpf.Jne, bpf.R0, bpf.R1, g.end)
+		g.IfReg(bpf.Jne, bpf.R0, bpf.R1, g.End)
 		return
 	}
-	g.call = g.temp()
+	g.Call = g.Temp()
 	word := func(at int) {
-		g.context(g.machine.Args[0])
+		g.Context(g.Machine.Args[0])
 		g.AluImm(bpf.Add, bpf.R0, int32(at))
-		g.readTarget(types.Uint64)
+		g.ReadTarget(types.Uint64)
 	}
 	word(e.In.File)
 	g.Imm(bpf.R1, e.File)
-	g.IfReg(bpf.Jne, bpf.R0, bpf.R1, g.end)
+	g.IfReg(bpf.Jne, bpf.R0, bpf.R1, g.End)
 	word(e.In.Entry)
-	g.Store(g.call, bpf.R0)
+	g.Store(g.Call, bpf.R0)
 }
 
 // recordPart leaves in R0 the address of a member of the record, or of what it says is behind.
-func (g *generator) recordPart(p *point.Param) {
+func (g *Generator) recordPart(p *point.Param) {
 	address := func() {
-		g.Load(bpf.R0, g.call, 8, false)
+		g.Load(bpf.R0, g.Call, 8, false)
 		g.AluImm(bpf.Add, bpf.R0, int32(p.Offset))
 	}
 	address()
@@ -41,8 +41,8 @@ func (g *generator) recordPart(p *point.Param) {
 		return
 	}
 	const offset = 0xffff // and above it the length
-	g.readTarget(types.Uint32)
+	g.ReadTarget(types.Uint32)
 	g.AluImm(bpf.And, bpf.R0, offset)
-	g.Load(bpf.R1, g.call, 8, false)
+	g.Load(bpf.R1, g.Call, 8, false)
 	g.Alu(bpf.Add, bpf.R0, bpf.R1)
 }

@@ -17,23 +17,23 @@ type fnInfo struct {
 	busy   bool        // its code is being made
 }
 
-func (c *checker) fn(f *syntax.Fn) {
-	if c.fns[f.Name] != nil || functions[f.Name] != nil {
-		c.errorf(f, "Redefinition of function: %s", f.Name)
+func (c *Checker) fn(f *syntax.Fn) {
+	if c.fns[f.Name] != nil || c.lib.Functions[f.Name] != nil {
+		c.Errorf(f, "Redefinition of function: %s", f.Name)
 		return
 	}
 	info := &fnInfo{fn: f, result: types.NoType}
 	for _, p := range f.Params {
-		info.params = append(info.params, &variable{name: p.Name, typ: types.NoType, set: true, given: true})
+		info.params = append(info.params, &variable{name: p.Name, Typ: types.NoType, set: true, Given: true})
 	}
 	c.fns[f.Name] = info
 	c.fnOrder = append(c.fnOrder, f.Name)
 }
 
 // fnBody finds the types of a function's parameters, its result, and its body.
-func (c *checker) fnBody(info *fnInfo) {
-	c.at, c.scopes, c.fnAt = nil, nil, info
-	defer func() { c.fnAt = nil }()
+func (c *Checker) fnBody(info *fnInfo) {
+	c.At, c.scopes, c.FnAt = nil, nil, info
+	defer func() { c.FnAt = nil }()
 	c.open()
 	for _, p := range info.params {
 		c.scopes[0][p.name] = p
@@ -45,7 +45,7 @@ func (c *checker) fnBody(info *fnInfo) {
 		}
 	}
 	for i, p := range info.fn.Params {
-		set(&info.params[i].typ, c.typeOf(p.Type))
+		set(&info.params[i].Typ, c.typeOf(p.Type))
 	}
 	if r := info.fn.Result; r.Name == "void" && r.Stars == 0 {
 		set(&info.result, types.VoidT)
@@ -54,39 +54,39 @@ func (c *checker) fnBody(info *fnInfo) {
 	}
 	c.block(info.fn.Body)
 	c.shut()
-	if k := info.result.Kind; k != types.Void && k != types.None && !c.first && !syntax.Returns(info.fn.Body, c.constant) {
-		c.errorf(info.fn, "Not all code paths returned a value")
+	if k := info.result.Kind; k != types.Void && k != types.None && !c.First && !syntax.Returns(info.fn.Body, c.Constant) {
+		c.Errorf(info.fn, "Not all code paths returned a value")
 	}
 }
 
 // returns looks at a return within a function.
-func (c *checker) returns(s *syntax.Jump) {
+func (c *Checker) returns(s *syntax.Jump) {
 	t := types.VoidT
 	if s.Value != nil {
-		t = c.expr(s.Value)
+		t = c.Expr(s.Value)
 	}
-	want := c.fnAt.result
+	want := c.FnAt.result
 	switch {
 	case t.Kind == types.None || want.Kind == types.None:
 	case (t.Kind == types.Void) != (want.Kind == types.Void), t.Kind != types.Void && !c.fits(want, t, s.Value):
-		c.errorf(s, "Function %s is of type %s, cannot return %s", c.fnAt.fn.Name, want.Declared(), t)
+		c.Errorf(s, "Function %s is of type %s, cannot return %s", c.FnAt.fn.Name, want.Declared(), t)
 	}
 }
 
 // fnCall looks at a call.
-func (c *checker) fnCall(x *syntax.Call, info *fnInfo) *types.Type {
+func (c *Checker) fnCall(x *syntax.Call, info *fnInfo) *types.Type {
 	if len(x.Args) < len(info.params) {
-		c.errorf(x, "Function `%s` requires %d arguments, got only %d", x.Name, len(info.params), len(x.Args))
+		c.Errorf(x, "Function `%s` requires %d arguments, got only %d", x.Name, len(info.params), len(x.Args))
 		return nil
 	}
 	if len(x.Args) > len(info.params) {
-		c.errorf(x, "Function `%s` requires %d arguments, got %d", x.Name, len(info.params), len(x.Args))
+		c.Errorf(x, "Function `%s` requires %d arguments, got %d", x.Name, len(info.params), len(x.Args))
 		return nil
 	}
 	for i, a := range x.Args {
-		t, p := c.expr(a), info.params[i]
-		if t.Kind != types.None && p.typ.Kind != types.None && !c.fits(p.typ, t, a) {
-			c.errorf(a, "Expected %s for argument `%s` got %s", p.typ.Declared(), p.name, t)
+		t, p := c.Expr(a), info.params[i]
+		if t.Kind != types.None && p.Typ.Kind != types.None && !c.fits(p.Typ, t, a) {
+			c.Errorf(a, "Expected %s for argument `%s` got %s", p.Typ.Declared(), p.name, t)
 		}
 	}
 	return info.result
@@ -94,22 +94,22 @@ func (c *checker) fnCall(x *syntax.Call, info *fnInfo) *types.Type {
 
 // ret is where a return within a function goes.
 type ret struct {
-	end  label
-	to   place
+	end  Label
+	to   Place
 	info *fnInfo
 }
 
 // callFn puts a function's body here; its result is left in to.
-func (g *generator) callFn(x *syntax.Call, to place) {
+func (g *Generator) callFn(x *syntax.Call, to Place) {
 	info := g.fns[x.Name]
 	if info.busy {
-		g.errorf(x, "%s() calls itself: functions are put in where they are called", x.Name)
+		g.Errorf(x, "%s() calls itself: functions are put in where they are called", x.Name)
 		return
 	}
-	var args []place
+	var args []Place
 	for i, a := range x.Args {
-		p := g.room(info.params[i].typ.Slot())
-		g.into(a, p, info.params[i].typ)
+		p := g.Room(info.params[i].Typ.Slot())
+		g.Into(a, p, info.params[i].Typ)
 		args = append(args, p)
 	}
 	info.busy = true
@@ -134,26 +134,26 @@ func (g *generator) callFn(x *syntax.Call, to place) {
 }
 
 // leave is a return.
-func (g *generator) leave(s *syntax.Jump) {
+func (g *Generator) leave(s *syntax.Jump) {
 	if len(g.returns) == 0 {
-		if s.Value != nil && g.at[0].Provider == "test" { // others' results mean nothing
-			g.number(s.Value)
+		if s.Value != nil && g.At[0].Provider == "test" { // others' results mean nothing
+			g.Number(s.Value)
 			g.Emit(bpf.Insn{Op: bpf.ClassJMP | bpf.Exit})
 			return
 		}
-		g.GoTo(g.end)
+		g.GoTo(g.End)
 		return
 	}
 	r := g.returns[len(g.returns)-1]
 	if s.Value != nil && r.info.result.Kind != types.Void {
-		g.into(s.Value, r.to, r.info.result)
+		g.Into(s.Value, r.to, r.info.result)
 	}
 	g.GoTo(r.end)
 }
 
 // fnNumber leaves a function's result in R0.
-func (g *generator) fnNumber(x *syntax.Call) {
-	to := g.room(8)
+func (g *Generator) fnNumber(x *syntax.Call) {
+	to := g.Room(8)
 	g.callFn(x, to)
 	g.Load(bpf.R0, to, 8, false)
 }

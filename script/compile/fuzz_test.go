@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"kprobe/bpf/verify"
+	"kprobe/script/builtin"
 	"kprobe/script/compile"
 	"kprobe/script/syntax"
 )
@@ -38,7 +39,7 @@ func corpus(t testing.TB) (all []string) {
 // is refused with a place in the text.
 func compiles(t *testing.T, text string) {
 	src := &syntax.Source{Name: "stdin", Text: text}
-	plan, err := compile.Compile(src, compile.Options{Params: []string{"1", "x"}, Unsafe: true})
+	plan, err := compile.Compile(src, builtin.Library(), compile.Options{Params: []string{"1", "x"}, Unsafe: true})
 	if err != nil {
 		all, ok := err.(syntax.Errors)
 		if !ok || len(all) == 0 {

@@ -10,142 +10,142 @@ import (
 	"kprobe/script/types"
 )
 
-// number leaves a scalar's value in R0, extended to the word.
-func (g *generator) number(x syntax.Expr) {
-	if n, ok := g.constant(x); ok {
+// Number leaves a scalar's value in R0, extended to the word.
+func (g *Generator) Number(x syntax.Expr) {
+	if n, ok := g.Constant(x); ok {
 		g.Imm(bpf.R0, n)
 		return
 	}
-	if text, ok := g.stringLiteral(x); ok {
+	if text, ok := g.StringLiteral(x); ok {
 		g.Imm(bpf.R0, types.Word(text != "")) // as a condition: whether there is text
 		return
 	}
-	t := g.types[x]
+	t := g.Types[x]
 	defer g.during(x)()
-	if g.inTarget(x) {
-		g.scoped(func() { g.targetNumber(x, t) })
+	if g.InTarget(x) {
+		g.Scoped(func() { g.targetNumber(x, t) })
 		return
 	}
 	switch x := x.(type) {
 	case *syntax.Ident:
 		g.builtin(x)
 	case *syntax.Var:
-		g.Load(bpf.R0, g.variable(g.uses[x]), 8, false)
+		g.Load(bpf.R0, g.Variable(g.Uses[x]), 8, false)
 	case *syntax.Map:
-		g.scoped(func() { g.mapNumber(x) })
+		g.Scoped(func() { g.mapNumber(x) })
 	case *syntax.Unary:
-		g.scoped(func() { g.unaryNumber(x, t) })
+		g.Scoped(func() { g.unaryNumber(x, t) })
 	case *syntax.Binary:
-		g.scoped(func() { g.binaryNumber(x, t) })
+		g.Scoped(func() { g.binaryNumber(x, t) })
 	case *syntax.Ternary:
 		other, end := g.NewLabel(), g.NewLabel()
 		if x.Then == nil {
-			g.number(x.Cond)
+			g.Number(x.Cond)
 			g.IfImm(bpf.Jne, bpf.R0, 0, end)
-			g.number(x.Else)
+			g.Number(x.Else)
 			g.Put(end)
 			return
 		}
-		g.condition(x.Cond, other)
-		g.number(x.Then)
+		g.Condition(x.Cond, other)
+		g.Number(x.Then)
 		g.GoTo(end)
 		g.Put(other)
-		g.number(x.Else)
+		g.Number(x.Else)
 		g.Put(end)
 	case *syntax.Call:
-		g.scoped(func() { g.callNumber(x) })
+		g.Scoped(func() { g.callNumber(x) })
 	case *syntax.Cast:
-		switch from := g.types[x.X]; from.Kind {
+		switch from := g.Types[x.X]; from.Kind {
 		case types.String: // to a boolean: whether there is text
-			g.Load(bpf.R0, g.memory(x.X), 1, false)
-			g.fit(t)
+			g.Load(bpf.R0, g.Memory(x.X), 1, false)
+			g.Fit(t)
 		case types.Array:
-			g.Load(bpf.R0, g.memory(x.X), t.Size, t.Signed)
+			g.Load(bpf.R0, g.Memory(x.X), t.Size, t.Signed)
 		default:
-			g.number(x.X)
-			g.fit(t)
+			g.Number(x.X)
+			g.Fit(t)
 		}
 	case *syntax.Comptime:
-		g.number(x.X)
+		g.Number(x.X)
 	case *syntax.Block:
-		g.scoped(func() {
+		g.Scoped(func() {
 			for _, s := range x.Stmts {
 				g.declared(s)
-				g.scoped(func() { g.stmt(s) })
+				g.Scoped(func() { g.stmt(s) })
 			}
-			g.number(x.Value)
+			g.Number(x.Value)
 		})
 	case *syntax.Field:
 		if syntax.IsArgs(x.X) {
 			g.argNumber(x.Name)
 			return
 		}
-		g.scoped(func() {
+		g.Scoped(func() {
 			p, f := g.part(x)
 			size := 8
-			if g.types[x.X].Name != "" {
+			if g.Types[x.X].Name != "" {
 				size = max(f.Type.Size, 1)
 			}
 			if f.BitSize > 0 {
-				g.bitField(f, func(dst place) { g.CopyBytes(dst, p, f.Bytes()) })
+				g.bitField(f, func(dst Place) { g.CopyBytes(dst, p, f.Bytes()) })
 				return
 			}
 			g.Load(bpf.R0, p, size, f.Type.Signed)
 		})
 	case *syntax.Index:
 		if f := g.parts[x]; f != nil {
-			g.number(f)
+			g.Number(f)
 			return
 		}
-		g.scoped(func() { g.element2(x, t) })
+		g.Scoped(func() { g.element2(x, t) })
 	default:
-		g.errorf(x, "this has no value")
+		g.Errorf(x, "this has no value")
 	}
 }
 
 // element2 leaves in R0 an element of an array, or a byte of a string, that the script keeps. What is
 // not there is 0.
-func (g *generator) element2(x *syntax.Index, t *types.Type) {
-	own := g.types[x.X]
-	if n, ok := g.constant(x.I); ok {
-		g.Load(bpf.R0, g.memory(x.X).Plus(int(n)*t.Size), max(t.Size, 1), t.Signed)
+func (g *Generator) element2(x *syntax.Index, t *types.Type) {
+	own := g.Types[x.X]
+	if n, ok := g.Constant(x.I); ok {
+		g.Load(bpf.R0, g.Memory(x.X).Plus(int(n)*t.Size), max(t.Size, 1), t.Signed)
 		return
 	}
 	n := own.Len
 	if own.Kind == types.String {
 		n = own.Size
 	}
-	p := g.memory(x.X)
+	p := g.Memory(x.X)
 	none, end := g.NewLabel(), g.NewLabel()
 	g.bounded(x, n, none)
 	g.AluImm(bpf.Mul, bpf.R0, int32(t.Size))
 	g.Addr(bpf.R1, p)
 	g.Alu(bpf.Add, bpf.R1, bpf.R0)
-	g.Load(bpf.R0, cell(bpf.R1, 0), max(t.Size, 1), t.Signed)
+	g.Load(bpf.R0, Cell(bpf.R1, 0), max(t.Size, 1), t.Signed)
 	g.GoTo(end)
 	g.Put(none)
 	g.Imm(bpf.R0, 0)
 	g.Put(end)
 }
 
-// readTarget reads a scalar of the target at the address in R0.
-func (g *generator) readTarget(t *types.Type) {
-	p := g.temp()
-	g.storeImmKeeping(p)
+// ReadTarget reads a scalar of the target at the address in R0.
+func (g *Generator) ReadTarget(t *types.Type) {
+	p := g.Temp()
+	g.StoreImmKeeping(p)
 	g.Mov(bpf.R3, bpf.R0)
 	g.Addr(bpf.R1, p)
 	g.Imm(bpf.R2, uint64(max(t.Size, 1)))
-	g.read(false)
+	g.Fetch(false)
 	g.Load(bpf.R0, p, max(t.Size, 1), t.Signed)
 }
 
-// storeImmKeeping clears a word and leaves R0 as it is.
-func (g *generator) storeImmKeeping(p place) {
+// StoreImmKeeping clears a word and leaves R0 as it is.
+func (g *Generator) StoreImmKeeping(p Place) {
 	g.Emit(bpf.Insn{Op: bpf.ClassST | bpf.ModeMem | bpf.SizeDW, Dst: p.Base, Off: int16(p.Off)})
 }
 
-// fit cuts R0 to the width of a type.
-func (g *generator) fit(t *types.Type) {
+// Fit cuts R0 to the width of a type.
+func (g *Generator) Fit(t *types.Type) {
 	switch {
 	case t.Kind == types.Bool:
 		end, one := g.NewLabel(), g.NewLabel()
@@ -165,23 +165,23 @@ func (g *generator) fit(t *types.Type) {
 }
 
 // mapNumber reads a map's number: 0 where there is none.
-func (g *generator) mapNumber(x *syntax.Map) {
-	m := g.maps[x.Name]
+func (g *Generator) mapNumber(x *syntax.Map) {
+	m := g.Maps[x.Name]
 	if x.Key == nil {
-		g.MapValue(bpf.R1, m.index, 0)
-		g.mapWord(m.value, cell(bpf.R1, plan.KeylessHeader))
+		g.MapValue(bpf.R1, m.Index, 0)
+		g.MapWord(m.Value, Cell(bpf.R1, plan.KeylessHeader))
 		return
 	}
 	none := g.NewLabel()
-	g.lookup(m, g.key(m, x.Key))
+	g.Lookup(m, g.Key(m, x.Key))
 	g.absent(none)
 	g.Mov(bpf.R1, bpf.R0)
-	g.mapWord(m.value, cell(bpf.R1, 0))
+	g.MapWord(m.Value, Cell(bpf.R1, 0))
 	g.Put(none)
 }
 
-// mapWord reads the number that a map's value stands for.
-func (g *generator) mapWord(t *types.Type, p place) {
+// MapWord reads the number that a map's value stands for.
+func (g *Generator) MapWord(t *types.Type, p Place) {
 	switch t.Kind {
 	case types.Avg:
 		g.Load(bpf.R0, p.Plus(8), 8, false)
@@ -196,7 +196,7 @@ func (g *generator) mapWord(t *types.Type, p place) {
 	}
 }
 
-func (g *generator) unaryNumber(x *syntax.Unary, t *types.Type) {
+func (g *Generator) unaryNumber(x *syntax.Unary, t *types.Type) {
 	switch x.Op {
 	case "&":
 		g.Imm(bpf.R0, g.standsFor(x))
@@ -205,34 +205,34 @@ func (g *generator) unaryNumber(x *syntax.Unary, t *types.Type) {
 			g.step(x, m)
 			return
 		}
-		v := g.uses[x.X.(*syntax.Var)]
-		p := g.variable(v)
-		by := v.typ.Stride()
+		v := g.Uses[x.X.(*syntax.Var)]
+		p := g.Variable(v)
+		by := v.Typ.Stride()
 		if x.Op == "--" {
 			by = -by
 		}
 		g.Load(bpf.R0, p, 8, false)
-		old := g.save()
+		old := g.Save()
 		g.AluImm(bpf.Add, bpf.R0, by)
-		g.fit(v.typ)
+		g.Fit(v.Typ)
 		g.Store(p, bpf.R0)
 		if x.Post {
 			g.Load(bpf.R0, old, 8, false)
 		}
 	case "!":
-		g.number(x.X)
-		g.flag(func(yes label) { g.IfImm(bpf.Jeq, bpf.R0, 0, yes) })
+		g.Number(x.X)
+		g.Flag(func(yes Label) { g.IfImm(bpf.Jeq, bpf.R0, 0, yes) })
 	case "-":
-		g.number(x.X)
+		g.Number(x.X)
 		g.Emit(bpf.Insn{Op: bpf.ClassALU64 | bpf.Neg, Dst: bpf.R0})
 	case "~":
-		g.number(x.X)
+		g.Number(x.X)
 		g.AluImm(bpf.Xor, bpf.R0, -1)
 	}
 }
 
-// flag leaves 1 in R0 where test goes to yes, else 0.
-func (g *generator) flag(test func(yes label)) {
+// Flag leaves 1 in R0 where test goes to yes, else 0.
+func (g *Generator) Flag(test func(yes Label)) {
 	yes, end := g.NewLabel(), g.NewLabel()
 	test(yes)
 	g.Imm(bpf.R0, 0)
@@ -242,13 +242,13 @@ func (g *generator) flag(test func(yes label)) {
 	g.Put(end)
 }
 
-func (g *generator) binaryNumber(x *syntax.Binary, t *types.Type) {
-	a, b := g.types[x.X], g.types[x.Y]
+func (g *Generator) binaryNumber(x *syntax.Binary, t *types.Type) {
+	a, b := g.Types[x.X], g.Types[x.Y]
 	switch {
 	case x.Op == "&&":
 		no, end := g.NewLabel(), g.NewLabel()
-		g.condition(x.X, no)
-		g.condition(x.Y, no)
+		g.Condition(x.X, no)
+		g.Condition(x.Y, no)
 		g.Imm(bpf.R0, 1)
 		g.GoTo(end)
 		g.Put(no)
@@ -256,14 +256,14 @@ func (g *generator) binaryNumber(x *syntax.Binary, t *types.Type) {
 		g.Put(end)
 		return
 	case x.Op == "||":
-		g.flag(func(yes label) {
+		g.Flag(func(yes Label) {
 			for _, side := range []syntax.Expr{x.X, x.Y} {
-				g.number(side)
+				g.Number(side)
 				g.IfImm(bpf.Jne, bpf.R0, 0, yes)
 			}
 		})
 		return
-	case !a.Scalar() && !g.counts(x.X, a):
+	case !a.Scalar() && !g.Counts(x.X, a):
 		g.equal(x, a, b)
 		return
 	}
@@ -275,48 +275,48 @@ func (g *generator) binaryNumber(x *syntax.Binary, t *types.Type) {
 		if types.Unsigned(both) {
 			jump = jumps[0]
 		}
-		g.flag(func(yes label) { g.IfReg(jump, bpf.R0, bpf.R1, yes) })
+		g.Flag(func(yes Label) { g.IfReg(jump, bpf.R0, bpf.R1, yes) })
 		return
 	}
 	g.reckon(x.Op, t, x.X, x.Y)
 }
 
 // operands leaves x in R0 and y in R1.
-func (g *generator) operands(x, y syntax.Expr) {
-	if n, ok := g.constant(y); ok {
-		g.number(x)
+func (g *Generator) operands(x, y syntax.Expr) {
+	if n, ok := g.Constant(y); ok {
+		g.Number(x)
 		g.Imm(bpf.R1, n)
 		return
 	}
-	g.number(x)
-	left := g.save()
-	g.number(y)
+	g.Number(x)
+	left := g.Save()
+	g.Number(y)
 	g.Mov(bpf.R1, bpf.R0)
 	g.Load(bpf.R0, left, 8, false)
 	g.drop()
 }
 
 // reckon leaves x op y in R0.
-func (g *generator) reckon(op string, t *types.Type, x, y syntax.Expr) {
+func (g *Generator) reckon(op string, t *types.Type, x, y syntax.Expr) {
 	g.operands(x, y)
 	if by := t.Stride(); by > 1 {
 		number := bpf.R1
-		if g.types[y].Kind == types.Pointer {
+		if g.Types[y].Kind == types.Pointer {
 			number = bpf.R0
 		}
 		g.AluImm(bpf.Mul, number, by)
 	}
-	noSign := types.Unsigned(types.JoinInts(types.Numeric(g.types[x]), types.Numeric(g.types[y])))
+	noSign := types.Unsigned(types.JoinInts(types.Numeric(g.Types[x]), types.Numeric(g.Types[y])))
 	if op == ">>" {
-		noSign = types.Unsigned(types.Numeric(g.types[x]))
+		noSign = types.Unsigned(types.Numeric(g.Types[x]))
 	}
 	g.divide(op, noSign, y)
 }
 
 // divide is operate; where y may be 0 a division by it gives 1, and is counted. The result comes without a
 // jump, so that what follows is one way to the verifier.
-func (g *generator) divide(op string, noSign bool, y syntax.Expr) {
-	if n, ok := g.constant(y); op != "/" && op != "%" || ok && n != 0 {
+func (g *Generator) divide(op string, noSign bool, y syntax.Expr) {
+	if n, ok := g.Constant(y); op != "/" && op != "%" || ok && n != 0 {
 		g.operate(op, noSign)
 		return
 	}
@@ -341,9 +341,9 @@ func (g *generator) divide(op string, noSign bool, y syntax.Expr) {
 }
 
 // bounded leaves an array's index in R0. Of one that is beyond its elements the program goes on at none, and it is counted.
-func (g *generator) bounded(x *syntax.Index, elements int, none label) {
+func (g *Generator) bounded(x *syntax.Index, elements int, none Label) {
 	there := g.NewLabel()
-	g.number(x.I)
+	g.Number(x.I)
 	g.IfImm(bpf.Jlt, bpf.R0, int32(elements), there)
 	g.count(plan.Loss{At: x.At(), Elements: elements})
 	g.GoTo(none)
@@ -351,25 +351,25 @@ func (g *generator) bounded(x *syntax.Index, elements int, none label) {
 }
 
 // count counts what goes wrong.
-func (g *generator) count(l plan.Loss) {
+func (g *Generator) count(l plan.Loss) {
 	g.MapValue(bpf.R1, g.losses, g.loss(l))
 	g.Imm(bpf.R2, 1)
-	g.AtomicAdd(cell(bpf.R1, 0), bpf.R2, false)
+	g.AtomicAdd(Cell(bpf.R1, 0), bpf.R2, false)
 }
 
 // loss is where among the words of the losses' map one is counted.
-func (g *generator) loss(l plan.Loss) int {
+func (g *Generator) loss(l plan.Loss) int {
 	at, known := g.lossAt[l]
 	if !known {
-		g.plan.Losses = append(g.plan.Losses, &l)
-		at = 8 * len(g.plan.Losses)
+		g.Plan.Losses = append(g.Plan.Losses, &l)
+		at = 8 * len(g.Plan.Losses)
 		g.lossAt[l] = at
 	}
 	return at
 }
 
 // operate leaves R0 op R1 in R0.
-func (g *generator) operate(op string, noSign bool) {
+func (g *Generator) operate(op string, noSign bool) {
 	i := bpf.Insn{Op: bpf.ClassALU64 | operations[op] | bpf.SrcX, Dst: bpf.R0, Src: bpf.R1}
 	if !noSign {
 		switch op {
@@ -383,21 +383,21 @@ func (g *generator) operate(op string, noSign bool) {
 }
 
 // equal compares strings, buffers and tuples: all their bytes, as long as both have some.
-func (g *generator) equal(x *syntax.Binary, a, b *types.Type) {
+func (g *Generator) equal(x *syntax.Binary, a, b *types.Type) {
 	t := types.Join(a, b)
-	pa, pb := g.memory(x.X), g.memory(x.Y)
+	pa, pb := g.Memory(x.X), g.Memory(x.Y)
 	n := min(a.Slot(), b.Slot())
 	if a.Kind != types.String {
-		ca, cb := g.room(t.Slot()), g.room(t.Slot())
-		g.convert(ca, t, pa, a)
-		g.convert(cb, t, pb, b)
+		ca, cb := g.Room(t.Slot()), g.Room(t.Slot())
+		g.Convert(ca, t, pa, a)
+		g.Convert(cb, t, pb, b)
 		pa, pb, n = ca, cb, t.Slot()
 	}
 	g.same(pa, pb, n, x.Op == "==")
 }
 
 // same leaves in R0 whether n bytes are equal, or with want false whether they differ.
-func (g *generator) same(a, b place, n int, want bool) {
+func (g *Generator) same(a, b Place, n int, want bool) {
 	differ, end := g.NewLabel(), g.NewLabel()
 	for i := 0; i < n; i += 8 {
 		g.Load(bpf.R0, a.Plus(i), 8, false)
@@ -415,12 +415,12 @@ func (g *generator) same(a, b place, n int, want bool) {
 	g.Put(end)
 }
 
-// into writes an expression's value as type t to memory.
-func (g *generator) into(x syntax.Expr, dst place, t *types.Type) {
-	own := g.types[x]
+// Into writes an expression's value as type t to memory.
+func (g *Generator) Into(x syntax.Expr, dst Place, t *types.Type) {
+	own := g.Types[x]
 	switch x := x.(type) {
 	case *syntax.Str:
-		g.text(dst, x.Value, t.Slot())
+		g.Text(dst, x.Value, t.Slot())
 		return
 	case *syntax.Tuple:
 		g.elements(x.Elems, nil, dst, t)
@@ -431,51 +431,51 @@ func (g *generator) into(x syntax.Expr, dst place, t *types.Type) {
 	case *syntax.Ternary:
 		if !own.Scalar() && x.Then != nil {
 			other, end := g.NewLabel(), g.NewLabel()
-			g.condition(x.Cond, other)
-			g.into(x.Then, dst, t)
+			g.Condition(x.Cond, other)
+			g.Into(x.Then, dst, t)
 			g.GoTo(end)
 			g.Put(other)
-			g.into(x.Else, dst, t)
+			g.Into(x.Else, dst, t)
 			g.Put(end)
 			return
 		}
 	case *syntax.Block:
-		g.scoped(func() {
+		g.Scoped(func() {
 			for _, s := range x.Stmts {
 				g.declared(s)
-				g.scoped(func() { g.stmt(s) })
+				g.Scoped(func() { g.stmt(s) })
 			}
-			g.into(x.Value, dst, t)
+			g.Into(x.Value, dst, t)
 		})
 		return
 	}
 	if t.Scalar() {
-		if n, known := g.constant(x); known && own.Kind == types.Int && t.Kind == types.Int {
+		if n, known := g.Constant(x); known && own.Kind == types.Int && t.Kind == types.Int {
 			g.Imm(bpf.R0, types.Truncate(n, t))
 		} else {
-			g.number(x)
-			g.fit(t)
+			g.Number(x)
+			g.Fit(t)
 		}
 		g.Store(dst, bpf.R0)
 		return
 	}
-	g.scoped(func() {
-		g.convert(dst, t, g.memory(x), own)
+	g.Scoped(func() {
+		g.Convert(dst, t, g.Memory(x), own)
 	})
 }
 
-func (g *generator) elements(xs []syntax.Expr, names []string, dst place, t *types.Type) {
+func (g *Generator) elements(xs []syntax.Expr, names []string, dst Place, t *types.Type) {
 	for i, x := range xs {
 		f := t.Fields[i]
 		if names != nil {
 			f = t.Fields[t.Field(names[i])]
 		}
-		g.into(x, dst.Plus(f.Offset), f.Type)
+		g.Into(x, dst.Plus(f.Offset), f.Type)
 	}
 }
 
-// text writes a string that is known.
-func (g *generator) text(dst place, s string, n int) {
+// Text writes a string that is known.
+func (g *Generator) Text(dst Place, s string, n int) {
 	b := make([]byte, n)
 	copy(b[:n-1], s)
 	for i := 0; i < n; i += 8 {
@@ -483,14 +483,14 @@ func (g *generator) text(dst place, s string, n int) {
 	}
 }
 
-// convert copies a value to a type that holds it.
-func (g *generator) convert(dst place, t *types.Type, src place, from *types.Type) {
+// Convert copies a value to a type that holds it.
+func (g *Generator) Convert(dst Place, t *types.Type, src Place, from *types.Type) {
 	if (t.Kind == types.Tuple || t.Kind == types.Record) && !types.Same(t, from) {
 		for i, f := range t.Fields {
 			if t.Kind == types.Record {
 				i = from.Field(f.Name)
 			}
-			g.convert(dst.Plus(f.Offset), f.Type, src.Plus(from.Fields[i].Offset), from.Fields[i].Type)
+			g.Convert(dst.Plus(f.Offset), f.Type, src.Plus(from.Fields[i].Offset), from.Fields[i].Type)
 		}
 		return
 	}
@@ -512,45 +512,45 @@ func (g *generator) convert(dst place, t *types.Type, src place, from *types.Typ
 	}
 }
 
-// memory gives the place of a value that is more than a word.
-func (g *generator) memory(x syntax.Expr) place {
-	t := g.types[x]
+// Memory gives the place of a value that is more than a word.
+func (g *Generator) Memory(x syntax.Expr) Place {
+	t := g.Types[x]
 	defer g.during(x)()
-	if g.inTarget(x) {
+	if g.InTarget(x) {
 		return g.targetMemory(x, t)
 	}
 	switch x := x.(type) {
 	case *syntax.Var:
-		return g.variable(g.uses[x])
+		return g.Variable(g.Uses[x])
 	case *syntax.Field:
 		if syntax.IsArgs(x.X) {
-			dst := g.room(t.Slot())
-			g.argInto(g.at[0].Param(x.Name), dst)
+			dst := g.Room(t.Slot())
+			g.argInto(g.At[0].Param(x.Name), dst)
 			return dst
 		}
 		p, _ := g.part(x)
-		if g.types[x.X].Name == "" {
+		if g.Types[x.X].Name == "" {
 			return p
 		}
-		dst := g.room(t.Slot()) // in a structure of C, others follow at once
+		dst := g.Room(t.Slot()) // in a structure of C, others follow at once
 		g.Zero(dst, t.Slot())
-		g.CopyBytes(dst, p, g.stored[x].Size)
+		g.CopyBytes(dst, p, g.Stored[x].Size)
 		return dst
 	case *syntax.Index:
 		if f := g.parts[x]; f != nil {
-			return g.memory(f)
+			return g.Memory(f)
 		}
-		if n, ok := g.constant(x.I); ok && t.Size%8 == 0 {
-			return g.memory(x.X).Plus(int(n) * t.Size)
+		if n, ok := g.Constant(x.I); ok && t.Size%8 == 0 {
+			return g.Memory(x.X).Plus(int(n) * t.Size)
 		}
 	case *syntax.Comptime:
-		return g.memory(x.X)
+		return g.Memory(x.X)
 	case *syntax.Cast:
-		dst := g.room(t.Slot())
-		from := g.types[x.X]
+		dst := g.Room(t.Slot())
+		from := g.Types[x.X]
 		switch {
 		case t.Kind == types.Array && from.Scalar():
-			g.number(x.X)
+			g.Number(x.X)
 			if cut := int32(64 - 8*min(t.Size, 8)); cut > 0 {
 				g.AluImm(bpf.Lsh, bpf.R0, cut)
 				g.AluImm(bpf.Rsh, bpf.R0, cut)
@@ -558,74 +558,62 @@ func (g *generator) memory(x syntax.Expr) place {
 			g.Zero(dst, t.Slot())
 			g.Store(dst, bpf.R0)
 		case t.Kind == types.Array:
-			g.convert(dst, types.StringOf(t.Slot()-1), g.memory(x.X), from)
+			g.Convert(dst, types.StringOf(t.Slot()-1), g.Memory(x.X), from)
 		default:
-			g.into(x.X, dst, t)
+			g.Into(x.X, dst, t)
 		}
 		return dst
 	case *syntax.Map:
-		return g.mapMemory(x, t)
+		return g.MapMemory(x, t)
 	case *syntax.Call:
-		dst := g.room(t.Slot())
-		g.scoped(func() { g.callMemory(x, dst, t) })
+		dst := g.Room(t.Slot())
+		g.Scoped(func() { g.callMemory(x, dst, t) })
 		return dst
 	case *syntax.Positional:
-		dst := g.room(t.Slot())
-		g.text(dst, g.opts.Params[x.N-1], t.Slot())
+		dst := g.Room(t.Slot())
+		g.Text(dst, g.Opts.Params[x.N-1], t.Slot())
 		return dst
 	case *syntax.Ident:
-		if x.Name == "args" {
-			return g.argsMemory(t)
-		}
-		dst := g.room(t.Slot())
-		switch x.Name {
-		case "comm":
-			g.Zero(dst, t.Slot())
-			g.Addr(bpf.R1, dst)
-			g.Imm(bpf.R2, 16)
-			g.Helper(bpf.FnGetCurrentComm)
-		case "probe":
-			name, _ := g.probeName()
-			g.text(dst, name, t.Slot())
-		case "probetype":
-			g.text(dst, g.at[0].Type(), t.Slot())
-		default:
-			g.errorf(x, "%s is not supported yet", x.Name)
+		dst := g.Room(t.Slot())
+		if v := g.lib.Values[x.Name]; v != nil && v.Memory != nil {
+			v.Memory(g, x, dst, t)
+		} else {
+			g.Errorf(x, "%s is not supported yet", x.Name)
 		}
 		return dst
 	case *syntax.Str, *syntax.Tuple, *syntax.Record, *syntax.Ternary, *syntax.Block:
-		dst := g.room(t.Slot())
-		g.into(x, dst, t)
+		dst := g.Room(t.Slot())
+		g.Into(x, dst, t)
 		return dst
 	}
-	g.errorf(x, "a value of type '%s' is not supported here yet", t)
-	return g.room(t.Slot())
+	g.Errorf(x, "a value of type '%s' is not supported here yet", t)
+	return g.Room(t.Slot())
 }
 
-// mapMemory copies a map's value; zeros where there is none.
-func (g *generator) mapMemory(x *syntax.Map, t *types.Type) place {
-	m := g.maps[x.Name]
-	dst := g.room(t.Slot())
-	g.scoped(func() {
+// MapMemory copies a map's value; zeros where there is none.
+func (g *Generator) MapMemory(x *syntax.Map, t *types.Type) Place {
+	m := g.Maps[x.Name]
+	dst := g.Room(t.Slot())
+	g.Scoped(func() {
 		if x.Key == nil {
-			g.MapValue(regValue, m.index, 0)
-			g.Copy(dst, cell(regValue, plan.KeylessHeader), t.Slot())
+			g.MapValue(RegValue, m.Index, 0)
+			g.Copy(dst, Cell(RegValue, plan.KeylessHeader), t.Slot())
 			return
 		}
-		key := g.key(m, x.Key)
+		key := g.Key(m, x.Key)
 		g.Zero(dst, t.Slot())
 		none := g.NewLabel()
-		g.lookup(m, key)
+		g.Lookup(m, key)
 		g.absent(none)
-		g.Mov(regValue, bpf.R0)
-		g.Copy(dst, cell(regValue, 0), t.Slot())
+		g.Mov(RegValue, bpf.R0)
+		g.Copy(dst, Cell(RegValue, 0), t.Slot())
 		g.Put(none)
 	})
 	return dst
 }
 
 // part is the place of a field, and the field.
-func (g *generator) part(x *syntax.Field) (place, types.Field) {
-	p, f := g.memory(x.X), g.fieldOf(x)
+func (g *Generator) part(x *syntax.Field) (Place, types.Field) {
+	p, f := g.Memory(x.X), g.fieldOf(x)
 	return p.Plus(f.Offset), f
 }

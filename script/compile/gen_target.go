@@ -14,15 +14,15 @@ import (
 
 // Values that lie in the target's memory: what pointers point to.
 
-// read calls the helper that reads at R3, up to a NUL or not. Of a kernel's target an address of its own half is the
+// Fetch calls the helper that reads at R3, up to a NUL or not. Of a kernel's target an address of its own half is the
 // kernel's, any other that of the process that is under way.
-func (g *generator) read(str bool) {
+func (g *Generator) Fetch(str bool) {
 	user, kernel := int32(bpf.FnProbeReadUser), int32(bpf.FnProbeReadKernel)
 	if str {
 		user, kernel = bpf.FnProbeReadUserStr, bpf.FnProbeReadKernelStr
 	}
 	name := map[bool]string{false: "probe_read_user", true: "probe_read_user_str"}[str]
-	if !g.opts.Kernel {
+	if !g.Opts.Kernel {
 		g.Helper(user)
 		g.failed(name)
 		return
@@ -39,32 +39,32 @@ func (g *generator) read(str bool) {
 }
 
 // failed tells of a helper whose result, in R0, is an error, where that is asked for. It keeps no register.
-func (g *generator) failed(name string) {
-	if !g.opts.Told {
+func (g *Generator) failed(name string) {
+	if !g.Opts.Told {
 		return
 	}
 	fine := g.NewLabel()
 	g.IfImm(bpf.Jsge, bpf.R0, 0, fine)
-	g.scoped(func() {
-		rec := g.room(plan.RecordArgs + 8)
+	g.Scoped(func() {
+		rec := g.Room(plan.RecordArgs + 8)
 		g.Store(rec.Plus(plan.RecordArgs), bpf.R0)
-		g.emitRecord(&plan.Action{At: g.doing, Kind: plan.Failed, Format: name, Args: []*types.Type{types.Int64}}, rec, plan.RecordArgs+8)
+		g.EmitRecord(&plan.Action{At: g.doing, Kind: plan.Failed, Format: name, Args: []*types.Type{types.Int64}}, rec, plan.RecordArgs+8)
 	})
 	g.Put(fine)
 }
 
 // absent is where a map has no element for a key: told of where that is asked for. R0 is 0 at none.
-func (g *generator) absent(none label) {
-	if !g.opts.Told {
+func (g *Generator) absent(none Label) {
+	if !g.Opts.Told {
 		g.IfImm(bpf.Jeq, bpf.R0, 0, none)
 		return
 	}
 	there := g.NewLabel()
 	g.IfImm(bpf.Jne, bpf.R0, 0, there)
-	g.scoped(func() {
-		rec := g.room(plan.RecordArgs + 8)
+	g.Scoped(func() {
+		rec := g.Room(plan.RecordArgs + 8)
 		g.StoreImm(rec.Plus(plan.RecordArgs), 0)
-		g.emitRecord(&plan.Action{At: g.doing, Kind: plan.Failed, Format: "map_lookup_elem", Args: []*types.Type{types.Int64}}, rec, plan.RecordArgs+8)
+		g.EmitRecord(&plan.Action{At: g.doing, Kind: plan.Failed, Format: "map_lookup_elem", Args: []*types.Type{types.Int64}}, rec, plan.RecordArgs+8)
 	})
 	g.Imm(bpf.R0, 0)
 	g.GoTo(none)
@@ -72,61 +72,61 @@ func (g *generator) absent(none label) {
 }
 
 // during makes x what messages of its code are about, until the function that comes back is called.
-func (g *generator) during(x syntax.Expr) func() {
+func (g *Generator) during(x syntax.Expr) func() {
 	before := g.doing
 	g.doing = x.At()
 	return func() { g.doing = before }
 }
 
-// inTarget tells whether an expression names memory of the target.
-func (g *generator) inTarget(x syntax.Expr) bool {
+// InTarget tells whether an expression names memory of the target.
+func (g *Generator) InTarget(x syntax.Expr) bool {
 	switch x := x.(type) {
 	case *syntax.Unary:
 		return x.Op == "*"
 	case *syntax.Field:
-		t := g.types[x.X]
-		return t.Kind == types.Pointer || t.Kind == types.Record && g.inTarget(x.X)
+		t := g.Types[x.X]
+		return t.Kind == types.Pointer || t.Kind == types.Record && g.InTarget(x.X)
 	case *syntax.Index:
-		t := g.types[x.X]
-		return t.Kind == types.Pointer || t.Kind == types.Array && g.inTarget(x.X)
+		t := g.Types[x.X]
+		return t.Kind == types.Pointer || t.Kind == types.Array && g.InTarget(x.X)
 	}
 	return false
 }
 
-// address leaves in R0 where in the target the expression's value lies.
-func (g *generator) address(x syntax.Expr) {
+// Address leaves in R0 where in the target the expression's value lies.
+func (g *Generator) Address(x syntax.Expr) {
 	switch x := x.(type) {
 	case *syntax.Unary:
-		g.number(x.X)
+		g.Number(x.X)
 	case *syntax.Field:
 		f := g.fieldOf(x)
-		if g.types[x.X].Kind == types.Pointer {
-			g.number(x.X)
+		if g.Types[x.X].Kind == types.Pointer {
+			g.Number(x.X)
 		} else {
-			g.address(x.X)
+			g.Address(x.X)
 		}
 		if f.Offset != 0 {
 			g.AluImm(bpf.Add, bpf.R0, int32(f.Offset))
 		}
 	case *syntax.Index:
-		size := int32(max(g.types[x].Size, 1))
-		if g.types[x.X].Kind == types.Pointer {
-			g.number(x.X)
+		size := int32(max(g.Types[x].Size, 1))
+		if g.Types[x.X].Kind == types.Pointer {
+			g.Number(x.X)
 		} else {
-			g.address(x.X)
+			g.Address(x.X)
 		}
-		n, known := g.constant(x.I)
+		n, known := g.Constant(x.I)
 		if known && n*uint64(size) <= math.MaxInt32 {
 			if n > 0 {
 				g.AluImm(bpf.Add, bpf.R0, int32(n)*size)
 			}
 			return
 		}
-		at, none, end := g.save(), g.NewLabel(), g.NewLabel()
-		if t := g.types[x.X]; t.Kind == types.Array && t.Len > 0 && !known {
+		at, none, end := g.Save(), g.NewLabel(), g.NewLabel()
+		if t := g.Types[x.X]; t.Kind == types.Array && t.Len > 0 && !known {
 			g.bounded(x, t.Len, none)
 		} else {
-			g.number(x.I)
+			g.Number(x.I)
 		}
 		g.AluImm(bpf.Mul, bpf.R0, size)
 		g.Load(bpf.R1, at, 8, false)
@@ -140,8 +140,8 @@ func (g *generator) address(x syntax.Expr) {
 }
 
 // fieldOf finds a structure's member.
-func (g *generator) fieldOf(x *syntax.Field) types.Field {
-	t := g.types[x.X]
+func (g *Generator) fieldOf(x *syntax.Field) types.Field {
+	t := g.Types[x.X]
 	if t.Kind == types.Pointer {
 		t = t.Elem
 	}
@@ -154,30 +154,30 @@ func (g *generator) fieldOf(x *syntax.Field) types.Field {
 }
 
 // targetNumber leaves a scalar of the target's memory in R0.
-func (g *generator) targetNumber(x syntax.Expr, t *types.Type) {
+func (g *Generator) targetNumber(x syntax.Expr, t *types.Type) {
 	if g.referred(x, t) {
 		return
 	}
-	g.address(x)
+	g.Address(x)
 	if f, ok := x.(*syntax.Field); ok {
 		if f := g.fieldOf(f); f.BitSize > 0 {
-			g.bitField(f, func(dst place) {
+			g.bitField(f, func(dst Place) {
 				g.Mov(bpf.R3, bpf.R0)
 				g.Addr(bpf.R1, dst)
 				g.Imm(bpf.R2, uint64(f.Bytes()))
-				g.read(false)
+				g.Fetch(false)
 			})
 			return
 		}
 	}
-	g.readTarget(t)
+	g.ReadTarget(t)
 }
 
 // bitField leaves a bit-field in R0, as C reads it. fill puts its bytes into memory that is cleared; until then R0 is what it was.
-func (g *generator) bitField(f types.Field, fill func(dst place)) {
-	p := g.room(16)
-	g.storeImmKeeping(p)
-	g.storeImmKeeping(p.Plus(8))
+func (g *Generator) bitField(f types.Field, fill func(dst Place)) {
+	p := g.Room(16)
+	g.StoreImmKeeping(p)
+	g.StoreImmKeeping(p.Plus(8))
 	fill(p)
 	g.Load(bpf.R0, p, 8, false)
 	if f.Bytes() > 8 {
@@ -191,7 +191,7 @@ func (g *generator) bitField(f types.Field, fill func(dst place)) {
 }
 
 // bits takes a bit-field out of the word in R0, which has all of it.
-func (g *generator) bits(f types.Field) {
+func (g *Generator) bits(f types.Field) {
 	op := uint8(bpf.Rsh)
 	if f.Type.Signed {
 		op = bpf.Arsh
@@ -201,29 +201,29 @@ func (g *generator) bits(f types.Field) {
 }
 
 // targetMemory copies a structure, array or string of the target.
-func (g *generator) targetMemory(x syntax.Expr, t *types.Type) place {
+func (g *Generator) targetMemory(x syntax.Expr, t *types.Type) Place {
 	if v := g.variableAt(x); v != nil {
-		return g.variable(v)
+		return g.Variable(v)
 	}
-	dst := g.room(t.Slot())
+	dst := g.Room(t.Slot())
 	if off, ok := g.inContext(x); ok {
 		g.Zero(dst, t.Slot())
 		for i := 0; i < t.Slot() && g.hasContext(off+i, 8) && off%8 == 0; i += 8 {
-			g.Load(bpf.R0, cell(regCtx, off+i), 8, false)
+			g.Load(bpf.R0, Cell(RegCtx, off+i), 8, false)
 			g.Store(dst.Plus(i), bpf.R0)
 		}
 		return dst
 	}
-	g.scoped(func() {
-		g.address(x)
-		from := g.save()
+	g.Scoped(func() {
+		g.Address(x)
+		from := g.Save()
 		g.Zero(dst, t.Slot())
 		g.Addr(bpf.R1, dst)
-		n := g.stored[x].Size
+		n := g.Stored[x].Size
 		g.Imm(bpf.R2, uint64(n))
 		g.Load(bpf.R3, from, 8, false)
-		g.read(t.Kind == types.String) // then nothing of what is behind its NUL
-		if !g.stored[x].Chars {
+		g.Fetch(t.Kind == types.String) // then nothing of what is behind its NUL
+		if !g.Stored[x].Chars {
 			return
 		}
 		// It may fill its array: the last character is read by itself, and nothing behind it.
@@ -233,7 +233,7 @@ func (g *generator) targetMemory(x syntax.Expr, t *types.Type) place {
 		g.Imm(bpf.R2, 1)
 		g.Load(bpf.R3, from, 8, false)
 		g.AluImm(bpf.Add, bpf.R3, int32(n-1))
-		g.read(false)
+		g.Fetch(false)
 		g.Put(whole)
 	})
 	return dst

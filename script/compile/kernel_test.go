@@ -5,6 +5,7 @@ import (
 
 	"kprobe/bpf"
 	"kprobe/bpf/verify"
+	"kprobe/script/builtin"
 	"kprobe/script/compile"
 	"kprobe/script/syntax"
 )
@@ -13,7 +14,7 @@ import (
 func TestReads(t *testing.T) {
 	for _, kernel := range []bool{false, true} {
 		src := &syntax.Source{Name: "stdin", Text: "kprobe:f { print((*(uint64 *)arg0, str(arg1))) }"}
-		plan, err := compile.Compile(src, compile.Options{Kernel: kernel})
+		plan, err := compile.Compile(src, builtin.Library(), compile.Options{Kernel: kernel})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,31 +5,30 @@ import (
 	"math/big"
 	"slices"
 	"strconv"
-	"strings"
 
 	"kprobe/script/syntax"
 	"kprobe/script/types"
 )
 
 // overflows refuses what literals alone come to where 64 bits do not hold it.
-func (c *checker) overflows(x *syntax.Binary) {
+func (c *Checker) overflows(x *syntax.Binary) {
 	a, okA := c.written(x.X)
 	b, okB := c.written(x.Y)
 	if !okA || !okB {
-		n, known := c.constant(x.Y)
-		if _, both := c.constant(x.X); both && known && n == 0 && c.boolean(x) && (x.Op == "/" || x.Op == "%") {
-			c.errorf(x, "division by zero: unable to fold literals")
+		n, known := c.Constant(x.Y)
+		if _, both := c.Constant(x.X); both && known && n == 0 && c.boolean(x) && (x.Op == "/" || x.Op == "%") {
+			c.Errorf(x, "division by zero: unable to fold literals")
 		}
 		return
 	}
 	if what := types.Overflow(x.Op, a, b); what != "" {
-		c.errorf(x, "%s", what)
+		c.Errorf(x, "%s", what)
 	}
 }
 
 // written is the number that is made of literals alone. Those that are not negative have no sign, and so has what they come to.
-func (c *checker) written(x syntax.Expr) (*big.Int, bool) {
-	n, ok := c.literalNumber(x)
+func (c *Checker) written(x syntax.Expr) (*big.Int, bool) {
+	n, ok := c.LiteralNumber(x)
 	if !ok {
 		return nil, false
 	}
@@ -52,20 +51,20 @@ func (c *checker) written(x syntax.Expr) (*big.Int, bool) {
 			}
 		}
 	}
-	if int64(n) < 0 && !c.unsigned(x) {
+	if int64(n) < 0 && !c.Unsigned(x) {
 		return big.NewInt(int64(n)), true
 	}
 	return new(big.Int).SetUint64(n), true
 }
 
 // boolean tells of an operation on two truth values, whose result is one.
-func (c *checker) boolean(x *syntax.Binary) bool {
-	a, b := c.types[x.X], c.types[x.Y]
+func (c *Checker) boolean(x *syntax.Binary) bool {
+	a, b := c.Types[x.X], c.Types[x.Y]
 	return a != nil && b != nil && a.Kind == types.Bool && b.Kind == types.Bool
 }
 
 // same compares what is known before the script runs: texts, numbers, and tuples of them.
-func (c *checker) same(x, y syntax.Expr) (same, known bool) {
+func (c *Checker) same(x, y syntax.Expr) (same, known bool) {
 	a, okA := x.(*syntax.Tuple)
 	b, okB := y.(*syntax.Tuple)
 	if okA && okB {
@@ -79,32 +78,32 @@ func (c *checker) same(x, y syntax.Expr) (same, known bool) {
 		}
 		return same, known
 	}
-	textA, okA := c.stringLiteral(x)
-	textB, okB := c.stringLiteral(y)
+	textA, okA := c.StringLiteral(x)
+	textB, okB := c.StringLiteral(y)
 	if okA != okB {
-		_, other := c.constant(x)
-		_, and := c.constant(y)
+		_, other := c.Constant(x)
+		_, and := c.Constant(y)
 		return false, other || and
 	}
 	if okA {
 		return textA == textB, true
 	}
-	n, okA := c.constant(x)
-	m, okB := c.constant(y)
+	n, okA := c.Constant(x)
+	m, okB := c.Constant(y)
 	return n == m, okA && okB
 }
 
 // literalOr is the type of a number that is made of literals alone, else t.
-func (c *checker) literalOr(x syntax.Expr, t *types.Type) *types.Type {
-	if n, ok := c.literalNumber(x); ok && t != nil && t.Kind == types.Int {
-		return types.LiteralOf(n, int64(n) < 0 && !c.unsigned(x))
+func (c *Checker) literalOr(x syntax.Expr, t *types.Type) *types.Type {
+	if n, ok := c.LiteralNumber(x); ok && t != nil && t.Kind == types.Int {
+		return types.LiteralOf(n, int64(n) < 0 && !c.Unsigned(x))
 	}
 	return t
 }
 
-// unsigned tells of a constant with its highest bit set that this is no sign.
-func (c *checker) unsigned(x syntax.Expr) bool {
-	n, ok := c.constant(x)
+// Unsigned tells of a constant with its highest bit set that this is no sign.
+func (c *Checker) Unsigned(x syntax.Expr) bool {
+	n, ok := c.Constant(x)
 	if !ok || int64(n) >= 0 {
 		return false
 	}
@@ -112,16 +111,16 @@ func (c *checker) unsigned(x syntax.Expr) bool {
 	case *syntax.Int:
 		return true
 	case *syntax.Positional:
-		return c.opts.Params[x.N-1][0] != '-'
+		return c.Opts.Params[x.N-1][0] != '-'
 	case *syntax.Cast:
 		t := c.castTo(x)
 		return t != nil && !t.Signed
 	case *syntax.Comptime:
-		return c.unsigned(x.X)
+		return c.Unsigned(x.X)
 	case *syntax.Block:
-		return c.unsigned(x.Value)
+		return c.Unsigned(x.Value)
 	case *syntax.Call:
-		t := c.types[x]
+		t := c.Types[x]
 		return t != nil && t.Kind == types.Int && !t.Signed
 	case *syntax.Unary, *syntax.Binary:
 		if v, ok := c.written(x); ok {
@@ -135,23 +134,23 @@ func (c *checker) unsigned(x syntax.Expr) bool {
 }
 
 // unsignedPair tells that two constants are reckoned with as unsigned numbers: one of them is one, and none is negative.
-func (c *checker) unsignedPair(x *syntax.Binary) bool {
-	a, _ := c.constant(x.X)
-	b, _ := c.constant(x.Y)
-	ua, ub := c.unsigned(x.X), c.unsigned(x.Y)
+func (c *Checker) unsignedPair(x *syntax.Binary) bool {
+	a, _ := c.Constant(x.X)
+	b, _ := c.Constant(x.Y)
+	ua, ub := c.Unsigned(x.X), c.Unsigned(x.Y)
 	if x.Op == "<<" || x.Op == ">>" {
 		return ua
 	}
 	return ua && (ub || int64(b) >= 0) || ub && int64(a) >= 0
 }
 
-// literalNumber is the value of what is written in numbers alone.
-func (c *checker) literalNumber(x syntax.Expr) (uint64, bool) {
+// LiteralNumber is the value of what is written in numbers alone.
+func (c *Checker) LiteralNumber(x syntax.Expr) (uint64, bool) {
 	switch x := x.(type) {
 	case *syntax.Int:
 		return x.Value, true
 	case *syntax.Positional:
-		return c.constant(x)
+		return c.Constant(x)
 	case *syntax.Ident:
 		if c.constantOf(x.Name); c.Enums[x.Name] != nil {
 			return 0, false
@@ -159,21 +158,21 @@ func (c *checker) literalNumber(x syntax.Expr) (uint64, bool) {
 		n, ok := c.Consts[x.Name]
 		return n, ok
 	case *syntax.Unary:
-		if _, ok := c.literalNumber(x.X); ok && x.Op != "!" {
-			return c.constant(x)
+		if _, ok := c.LiteralNumber(x.X); ok && x.Op != "!" {
+			return c.Constant(x)
 		}
 	case *syntax.Binary:
-		_, okX := c.literalNumber(x.X)
-		_, okY := c.literalNumber(x.Y)
+		_, okX := c.LiteralNumber(x.X)
+		_, okY := c.LiteralNumber(x.Y)
 		if okX && okY {
-			return c.constant(x)
+			return c.Constant(x)
 		}
 	}
 	return 0, false
 }
 
-// constant is the value of an expression that is known before the script runs.
-func (c *checker) constant(x syntax.Expr) (uint64, bool) {
+// Constant is the value of an expression that is known before the script runs.
+func (c *Checker) Constant(x syntax.Expr) (uint64, bool) {
 	switch x := x.(type) {
 	case *syntax.Int:
 		return x.Value, true
@@ -182,32 +181,32 @@ func (c *checker) constant(x syntax.Expr) (uint64, bool) {
 	case *syntax.Positional:
 		switch {
 		case x.N == 0:
-			return uint64(len(c.opts.Params)), true
-		case x.N > len(c.opts.Params):
+			return uint64(len(c.Opts.Params)), true
+		case x.N > len(c.Opts.Params):
 			return 0, true
 		}
-		text := c.opts.Params[x.N-1]
+		text := c.Opts.Params[x.N-1]
 		if n, err := strconv.ParseInt(text, 0, 64); err == nil {
 			return uint64(n), true
 		}
 		n, err := strconv.ParseUint(text, 0, 64)
 		return n, err == nil
 	case *syntax.Ident:
-		if x.Name == "has_cpid" {
-			return types.Word(c.opts.CPID != 0), true
+		if v := c.lib.Values[x.Name]; v != nil && v.Known != nil {
+			return v.Known(c), true
 		}
 		c.constantOf(x.Name)
 		n, ok := c.Consts[x.Name]
 		return n, ok
 	case *syntax.Comptime:
-		return c.constant(x.X)
+		return c.Constant(x.X)
 	case *syntax.Field:
 		if elem := element(x); elem != nil {
-			return c.constant(elem)
+			return c.Constant(elem)
 		}
 	case *syntax.Cast:
 		if t := c.castTo(x); t != nil && (t.Kind == types.Int || t.Kind == types.Bool || t.Kind == types.Enum) {
-			n, ok := c.constant(x.X)
+			n, ok := c.Constant(x.X)
 			if t.Kind == types.Bool {
 				return types.Word(n != 0), ok
 			}
@@ -215,10 +214,10 @@ func (c *checker) constant(x syntax.Expr) (uint64, bool) {
 		}
 	case *syntax.Block:
 		if len(x.Stmts) == 0 && x.Value != nil {
-			return c.constant(x.Value)
+			return c.Constant(x.Value)
 		}
 	case *syntax.Unary:
-		n, ok := c.constant(x.X)
+		n, ok := c.Constant(x.X)
 		switch x.Op {
 		case "-":
 			return -n, ok
@@ -234,8 +233,8 @@ func (c *checker) constant(x syntax.Expr) (uint64, bool) {
 		if holds, ok := c.textual(x); ok {
 			return types.Word(holds), true
 		}
-		a, okA := c.constant(x.X)
-		b, okB := c.constant(x.Y)
+		a, okA := c.Constant(x.X)
+		b, okB := c.Constant(x.Y)
 		if okA && okB {
 			n, ok := types.Fold(x.Op, a, b, !c.unsignedPair(x))
 			if c.boolean(x) {
@@ -244,33 +243,17 @@ func (c *checker) constant(x syntax.Expr) (uint64, bool) {
 			return n, ok
 		}
 	case *syntax.Ternary:
-		n, ok := c.constant(x.Cond)
+		n, ok := c.Constant(x.Cond)
 		switch {
 		case !ok || n != 0 && x.Then == nil:
 			return n, ok
 		case n != 0:
-			return c.constant(x.Then)
+			return c.Constant(x.Then)
 		}
-		return c.constant(x.Else)
+		return c.Constant(x.Else)
 	case *syntax.Call:
-		switch {
-		case x.Name == "getopt":
-			return c.option(x)
-		case x.Name == "kfunc_exist" || x.Name == "kfunc_allowed":
-			return 0, true
-		case x.Name == "default_str_length":
-			return uint64(c.set.MaxStrlen), true
-		case x.Name == "sizeof" && len(x.Args) == 1:
-			if t := c.sized(x.Args[0]); t != nil && t.Kind != types.None {
-				return uint64(t.Sizeof()), true
-			}
-		case x.Name == "offsetof" && len(x.Args) == 2:
-			if t := c.sized(x.Args[0]); t != nil && t.Kind != types.None {
-				off, member := c.memberOffset(x, t, x.Args[1])
-				return off, member != nil
-			}
-		case strings.HasPrefix(x.Name, "is_"):
-			return c.answer(x)
+		if f := c.lib.Functions[x.Name]; f != nil && f.Known != nil && f.Least <= len(x.Args) && len(x.Args) <= f.Most {
+			return f.Known(c, x)
 		}
 	}
 	return 0, false
@@ -294,27 +277,27 @@ func element(x *syntax.Field) syntax.Expr {
 }
 
 // isKnown tells the constants: numbers, texts, and tuples of them.
-func (c *checker) isKnown(x syntax.Expr) bool {
+func (c *Checker) isKnown(x syntax.Expr) bool {
 	if t, ok := x.(*syntax.Tuple); ok {
 		return !slices.ContainsFunc(t.Elems, func(e syntax.Expr) bool { return !c.isKnown(e) })
 	}
-	_, number := c.constant(x)
-	_, text := c.stringLiteral(x)
+	_, number := c.Constant(x)
+	_, text := c.StringLiteral(x)
 	return number || text
 }
 
 // textual is && or || of constants, texts among them: a text holds unless it is empty.
-func (c *checker) textual(x *syntax.Binary) (holds, known bool) {
+func (c *Checker) textual(x *syntax.Binary) (holds, known bool) {
 	if x.Op != "&&" && x.Op != "||" {
 		return false, false
 	}
 	texts := 0
 	truth := func(x syntax.Expr) (bool, bool) {
-		if text, ok := c.stringLiteral(x); ok {
+		if text, ok := c.StringLiteral(x); ok {
 			texts++
 			return text != "", true
 		}
-		n, ok := c.constant(x)
+		n, ok := c.Constant(x)
 		return n != 0, ok
 	}
 	a, okA := truth(x.X)
@@ -322,23 +305,23 @@ func (c *checker) textual(x *syntax.Binary) (holds, known bool) {
 	return a && b || x.Op == "||" && (a || b), okA && okB && texts > 0
 }
 
-// sized is the type of what sizeof and the like were asked about, when it has been looked at.
-func (c *checker) sized(x syntax.Expr) *types.Type {
+// Sized is the type of what sizeof and the like were asked about, when it has been looked at.
+func (c *Checker) Sized(x syntax.Expr) *types.Type {
 	if arg, ok := x.(*syntax.TypeArg); ok {
 		return c.typeOf(arg.Type)
 	}
-	return cmp.Or(c.stored[x], c.types[x])
+	return cmp.Or(c.Stored[x], c.Types[x])
 }
 
 // sameText compares what is text before the script runs, and types.
-func (c *checker) sameText(x *syntax.Binary) (same, known bool) {
+func (c *Checker) sameText(x *syntax.Binary) (same, known bool) {
 	if x.Op != "==" && x.Op != "!=" {
 		return false, false
 	}
 	a, okA := x.X.(*syntax.Call)
 	b, okB := x.Y.(*syntax.Call)
 	if okA && okB && a.Name == "typeinfo" && b.Name == "typeinfo" && len(a.Args) == 1 && len(b.Args) == 1 {
-		ta, tb := c.sized(a.Args[0]), c.sized(b.Args[0])
+		ta, tb := c.Sized(a.Args[0]), c.Sized(b.Args[0])
 		if ta == nil || tb == nil || ta.Kind == types.None || tb.Kind == types.None {
 			return false, false
 		}
@@ -347,8 +330,8 @@ func (c *checker) sameText(x *syntax.Binary) (same, known bool) {
 	if _, tuple := x.X.(*syntax.Tuple); tuple {
 		return c.same(x.X, x.Y)
 	}
-	textA, okA := c.stringLiteral(x.X)
-	textB, okB := c.stringLiteral(x.Y)
+	textA, okA := c.StringLiteral(x.X)
+	textB, okB := c.StringLiteral(x.Y)
 	if okA != okB { // a text is no number
 		return false, c.isKnown(x.X) && c.isKnown(x.Y)
 	}

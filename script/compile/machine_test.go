@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"kprobe/bpf/verify"
+	"kprobe/script/builtin"
 	"kprobe/script/compile"
 	"kprobe/script/machine"
 	"kprobe/script/syntax"
@@ -28,7 +29,7 @@ func TestMachines(t *testing.T) {
 		{machine.ARM64, `uprobe:/a:f { print(reg("di")) }`, 0, "'di' is not a valid register on this architecture (aarch64)"},
 		{machine.ARM64, `tracepoint:syscalls:sys_enter_read { print(1) }`, 0, "tracepoint probes are on programs of x86_64, and this one is of aarch64"},
 	} {
-		plan, err := compile.Compile(&syntax.Source{Name: "stdin", Text: tt.text}, compile.Options{Target: tt.m})
+		plan, err := compile.Compile(&syntax.Source{Name: "stdin", Text: tt.text}, builtin.Library(), compile.Options{Target: tt.m})
 		if tt.refused != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.refused) {
 				t.Errorf("%s: %v; want %s", tt.text, err, tt.refused)

@@ -13,34 +13,34 @@ import (
 // What args has at an attach point.
 
 // resolve finds the types of parameters. What a pointer points to may be known to the script alone.
-func (c *checker) resolve(params []point.Param) []point.Param {
+func (c *Checker) resolve(params []point.Param) []point.Param {
 	all := make([]point.Param, len(params))
 	for i, p := range params {
 		if all[i] = p; p.Type == nil {
-			all[i].Type = types.OfC(p.C, c.known)
+			all[i].Type = types.OfC(p.C, c.Known)
 		}
 	}
 	return all
 }
 
 // arg is the type of args.NAME: all points must have one, of types that go together.
-func (c *checker) arg(x *syntax.Field) *types.Type {
-	c.types[x.X] = types.NoType
+func (c *Checker) arg(x *syntax.Field) *types.Type {
+	c.Types[x.X] = types.NoType
 	if c.outside(x, "args") {
 		return nil
 	}
 	var t *types.Type
-	for _, pt := range c.at {
+	for _, pt := range c.At {
 		p := pt.Param(x.Name)
 		switch {
 		case len(pt.Params) == 0:
 			c.noArgs(x, pt)
 			return nil
 		case p == nil:
-			c.errorf(x, "Can't find function parameter %s: %s has none of that name", x.Name, pt.Text)
+			c.Errorf(x, "Can't find function parameter %s: %s has none of that name", x.Name, pt.Text)
 			return nil
 		case p.Err != nil:
-			c.errorf(x, "args.%s cannot be read at %s: %v", x.Name, pt.Text, p.Err)
+			c.Errorf(x, "args.%s cannot be read at %s: %v", x.Name, pt.Text, p.Err)
 			return nil
 		case t == nil:
 			t = p.Type
@@ -50,7 +50,7 @@ func (c *checker) arg(x *syntax.Field) *types.Type {
 				j = types.Uint64
 			}
 			if t = j; t == nil {
-				c.errorf(x, "args.%s is not of one type at all of the attach points", x.Name)
+				c.Errorf(x, "args.%s is not of one type at all of the attach points", x.Name)
 				return nil
 			}
 		}
@@ -59,22 +59,22 @@ func (c *checker) arg(x *syntax.Field) *types.Type {
 }
 
 // noArgs says why there is no args.
-func (c *checker) noArgs(x syntax.Node, pt *point.Point) {
+func (c *Checker) noArgs(x syntax.Node, pt *point.Point) {
 	if pt.Syscall != nil {
-		c.errorf(x, "args: the system calls that %s matches have parameters of their own: name the calls one by one, or use raw_syscalls:sys_enter", pt.Text)
+		c.Errorf(x, "args: the system calls that %s matches have parameters of their own: name the calls one by one, or use raw_syscalls:sys_enter", pt.Text)
 		return
 	}
 	if pt.NoParams != "" {
-		c.errorf(x, "%s", pt.NoParams)
+		c.Errorf(x, "%s", pt.NoParams)
 		return
 	}
-	c.errorf(x, "The args builtin is not supported yet with '%s' probes", pt.Provider)
+	c.Errorf(x, "The args builtin is not supported yet with '%s' probes", pt.Provider)
 }
 
-// args is the type of all of them: a record.
-func (c *checker) args(x *syntax.Ident) *types.Type {
+// Args is the type of all of them: a record.
+func (c *Checker) Args(x *syntax.Ident) *types.Type {
 	var t *types.Type
-	for _, pt := range c.at {
+	for _, pt := range c.At {
 		if len(pt.Params) == 0 {
 			c.noArgs(x, pt)
 			return nil
@@ -83,14 +83,14 @@ func (c *checker) args(x *syntax.Ident) *types.Type {
 		var elems []*types.Type
 		for _, p := range pt.Params {
 			if p.Err != nil {
-				c.errorf(x, "args as a whole cannot be read at %s, name a member: %v", pt.Text, p.Err)
+				c.Errorf(x, "args as a whole cannot be read at %s, name a member: %v", pt.Text, p.Err)
 				return nil
 			}
 			names, elems = append(names, p.Name), append(elems, p.Type)
 		}
 		own := types.TupleOf(names, elems...)
 		if t != nil && !types.Same(t, own) {
-			c.errorf(x, "args is not of one type at all of the attach points: name a member")
+			c.Errorf(x, "args is not of one type at all of the attach points: name a member")
 			return nil
 		}
 		t = own
@@ -99,30 +99,30 @@ func (c *checker) args(x *syntax.Ident) *types.Type {
 }
 
 // argNumber leaves args.NAME in R0.
-func (g *generator) argNumber(name string) {
-	switch p := g.at[0].Param(name); {
+func (g *Generator) argNumber(name string) {
+	switch p := g.At[0].Param(name); {
 	case p.Record:
 		g.recordPart(p)
 		if !p.Behind {
-			g.readTarget(p.Type)
+			g.ReadTarget(p.Type)
 		}
 	case p.Call:
-		g.Load(bpf.R0, g.call, 8, false)
-	case len(p.Regs) == 0 && !g.at[0].AtReturn():
-		g.scoped(func() {
-			g.context(g.machine.SP)
+		g.Load(bpf.R0, g.Call, 8, false)
+	case len(p.Regs) == 0 && !g.At[0].AtReturn():
+		g.Scoped(func() {
+			g.Context(g.Machine.SP)
 			g.AluImm(bpf.Add, bpf.R0, int32(p.Stack))
-			g.readTarget(p.Type)
+			g.ReadTarget(p.Type)
 		})
 	default:
 		g.paramWord(p, 0)
-		g.fit(types.IntOf(p.Type.Size, p.Type.Signed)) // what is above it in the register is anything
+		g.Fit(types.IntOf(p.Type.Size, p.Type.Signed)) // what is above it in the register is anything
 	}
 }
 
 // paramWord leaves the i-th word of a parameter in R0.
-func (g *generator) paramWord(p *point.Param, i int) {
-	if s := g.at[0].Syscall; s != nil && s.Kernel {
+func (g *Generator) paramWord(p *point.Param, i int) {
+	if s := g.At[0].Syscall; s != nil && s.Kernel {
 		g.callWord(p.Regs[i])
 		return
 	}
@@ -130,8 +130,8 @@ func (g *generator) paramWord(p *point.Param, i int) {
 }
 
 // atEntry leaves a word in R0. At a return it is what the program at the entry has kept of it for this one call.
-func (g *generator) atEntry(w point.Word) {
-	if !g.at[0].Behind() {
+func (g *Generator) atEntry(w point.Word) {
+	if !g.At[0].Behind() {
 		g.entryWord(w)
 		return
 	}
@@ -140,46 +140,46 @@ func (g *generator) atEntry(w point.Word) {
 		i = len(g.kept)
 		g.kept = append(g.kept, w)
 	}
-	g.Mov(bpf.R1, regCtx)
+	g.Mov(bpf.R1, RegCtx)
 	g.Imm(bpf.R2, uint64(8*(i+1)))
 	g.Helper(bpf.FnCallData)
-	g.Load(bpf.R0, cell(bpf.R0, 8*i), 8, false)
+	g.Load(bpf.R0, Cell(bpf.R0, 8*i), 8, false)
 }
 
 // entryWord leaves a word in R0 where the function is entered.
-func (g *generator) entryWord(w point.Word) {
+func (g *Generator) entryWord(w point.Word) {
 	if w.Reg != "" {
-		g.context(w.Reg)
+		g.Context(w.Reg)
 		return
 	}
-	g.scoped(func() {
-		g.context(g.machine.SP)
+	g.Scoped(func() {
+		g.Context(g.Machine.SP)
 		g.AluImm(bpf.Add, bpf.R0, int32(w.Stack))
-		g.readTarget(types.Uint64)
+		g.ReadTarget(types.Uint64)
 	})
 }
 
 // keeper is the program that runs where the function is entered: it keeps the words that the one at the return
 // asks for in the call's own data.
-func (g *generator) keeper(name string, words []point.Word) *bpf.Program {
+func (g *Generator) keeper(name string, words []point.Word) *bpf.Program {
 	g.Asm = asm.Asm{}
 	g.lines, g.stack, g.scratch, g.deepest = nil, 0, 0, 0
-	g.Mov(regCtx, bpf.R1)
+	g.Mov(RegCtx, bpf.R1)
 	g.Imm(bpf.R2, uint64(8*len(words)))
 	g.Helper(bpf.FnCallData)
-	g.Mov(regValue, bpf.R0)
+	g.Mov(RegValue, bpf.R0)
 	for i, w := range words {
 		g.entryWord(w)
-		g.Store(cell(regValue, 8*i), bpf.R0)
+		g.Store(Cell(RegValue, 8*i), bpf.R0)
 	}
 	g.Imm(bpf.R0, 0)
 	g.Emit(bpf.Insn{Op: bpf.ClassJMP | bpf.Exit})
 	g.Link()
-	return &bpf.Program{Name: name, Insns: g.Insns, Maps: g.plan.Specs, Kind: bpf.Kprobe, Context: g.machine.Context}
+	return &bpf.Program{Name: name, Insns: g.Insns, Maps: g.Plan.Specs, Kind: bpf.Kprobe, Context: g.Machine.Context}
 }
 
 // argInto writes a member to memory.
-func (g *generator) argInto(p *point.Param, dst place) {
+func (g *Generator) argInto(p *point.Param, dst Place) {
 	if p.Type.Scalar() {
 		g.argNumber(p.Name)
 		g.Store(dst, bpf.R0)
@@ -191,7 +191,7 @@ func (g *generator) argInto(p *point.Param, dst place) {
 		g.Mov(bpf.R3, bpf.R0)
 		g.Addr(bpf.R1, dst)
 		g.Imm(bpf.R2, uint64(p.Type.Size))
-		g.read(false)
+		g.Fetch(false)
 		return
 	}
 	for i := range (p.Type.Size + 7) / 8 {
@@ -204,11 +204,9 @@ func (g *generator) argInto(p *point.Param, dst place) {
 	}
 }
 
-// argsMemory puts all of args into memory.
-func (g *generator) argsMemory(t *types.Type) place {
-	dst := g.room(t.Slot())
-	for i := range g.at[0].Params {
-		g.argInto(&g.at[0].Params[i], dst.Plus(t.Fields[i].Offset))
+// ArgsInto writes all of args to memory.
+func (g *Generator) ArgsInto(dst Place, t *types.Type) {
+	for i := range g.At[0].Params {
+		g.argInto(&g.At[0].Params[i], dst.Plus(t.Fields[i].Offset))
 	}
-	return dst
 }

@@ -13,54 +13,54 @@ import (
 
 // Numbers that stand for what no pointer of the target points to.
 const (
-	ctxAddress      = 0xffffc90000000000
+	CtxAddress      = 0xffffc90000000000
 	variableAddress = 0xffffc90000001000 // of the first; of maps
 	mapAddress      = 0xffff888000000000
 )
 
 const ctxName = "ctx"
 
-// ctx is the type of the builtin: a pointer to registers at functions, to nothing that is known elsewhere.
-func (c *checker) ctx() *types.Type {
+// Ctx is the type of the builtin: a pointer to registers at functions, to nothing that is known elsewhere.
+func (c *Checker) Ctx() *types.Type {
 	t := types.PointerTo(nil)
-	if len(c.at) > 0 && c.at[0].Inside() && c.at[0].Syscall == nil {
-		t = types.PointerTo(c.known("struct pt_regs"))
+	if len(c.At) > 0 && c.At[0].Inside() && c.At[0].Syscall == nil {
+		t = types.PointerTo(c.Known("struct pt_regs"))
 	}
 	t.Name = ctxName
 	return t
 }
 
 // reference is the type of &$x and &@x.
-func (c *checker) reference(x *syntax.Unary) *types.Type {
-	c.stable(x, "unstable_addr")
+func (c *Checker) reference(x *syntax.Unary) *types.Type {
+	c.Stable(x, "unstable_addr")
 	switch of := x.X.(type) {
 	case *syntax.Var:
-		if v := c.find(of.Name); v != nil {
-			v.given = true // by whoever gets the pointer
+		if v := c.Find(of.Name); v != nil {
+			v.Given = true // by whoever gets the pointer
 		}
-		t := c.expr(of)
+		t := c.Expr(of)
 		if t.Kind == types.None {
-			c.errorf(x, "No type available for variable %s", of.Name)
+			c.Errorf(x, "No type available for variable %s", of.Name)
 			return nil
 		}
 		p := types.PointerTo(t.Plain())
-		p.Name = fmt.Sprintf("&%d", c.numberOf(c.uses[of]))
+		p.Name = fmt.Sprintf("&%d", c.numberOf(c.Uses[of]))
 		return p
 	case *syntax.Map:
-		if m := c.mapOf(of.Name, of); m.value.Kind == types.None {
-			c.errorf(x, "Undefined map: %s", of.Name)
-			if c.final {
+		if m := c.MapOf(of.Name, of); m.Value.Kind == types.None {
+			c.Errorf(x, "Undefined map: %s", of.Name)
+			if c.Final {
 				m.first = nil // told
 			}
 		}
 		return types.PointerTo(nil)
 	}
-	c.errorf(x, "addresses are those of variables and maps")
+	c.Errorf(x, "addresses are those of variables and maps")
 	return nil
 }
 
 // numberOf tells variables apart whose addresses are taken.
-func (c *checker) numberOf(v *variable) int {
+func (c *Checker) numberOf(v *variable) int {
 	for i, o := range c.taken {
 		if o == v {
 			return i
@@ -71,21 +71,21 @@ func (c *checker) numberOf(v *variable) int {
 }
 
 // standsFor is the number that &$x or &@x is.
-func (g *generator) standsFor(x *syntax.Unary) uint64 {
+func (g *Generator) standsFor(x *syntax.Unary) uint64 {
 	if v, ok := x.X.(*syntax.Var); ok {
-		return variableAddress + 8*uint64(g.numberOf(g.uses[v]))
+		return variableAddress + 8*uint64(g.numberOf(g.Uses[v]))
 	}
-	return mapAddress + 4096*uint64(g.maps[x.X.(*syntax.Map).Name].index)
+	return mapAddress + 4096*uint64(g.Maps[x.X.(*syntax.Map).Name].Index)
 }
 
 // variableAt is the variable that *x reads; nil where that is memory of the target.
-func (g *generator) variableAt(x syntax.Expr) *variable {
+func (g *Generator) variableAt(x syntax.Expr) *variable {
 	u, ok := x.(*syntax.Unary)
 	if !ok || u.Op != "*" {
 		return nil
 	}
 	for i, v := range g.taken {
-		if g.types[u.X].Kind == types.Pointer && g.types[u.X].Name == fmt.Sprintf("&%d", i) {
+		if g.Types[u.X].Kind == types.Pointer && g.Types[u.X].Name == fmt.Sprintf("&%d", i) {
 			return v
 		}
 	}
@@ -93,10 +93,10 @@ func (g *generator) variableAt(x syntax.Expr) *variable {
 }
 
 // referred leaves in R0 what is read through such a pointer; false where x is memory of the target.
-func (g *generator) referred(x syntax.Expr, t *types.Type) bool {
+func (g *Generator) referred(x syntax.Expr, t *types.Type) bool {
 	if v := g.variableAt(x); v != nil {
-		g.Load(bpf.R0, g.variable(v), 8, false)
-		g.fit(t)
+		g.Load(bpf.R0, g.Variable(v), 8, false)
+		g.Fit(t)
 		return true
 	}
 	off, ok := g.inContext(x)
@@ -111,30 +111,30 @@ func (g *generator) referred(x syntax.Expr, t *types.Type) bool {
 			return true
 		}
 		f.BitOff += 8 * (off % 8)
-		g.bitField(f, func(dst place) { g.Copy(dst, cell(regCtx, off/8*8), (f.Bytes()+7)&^7) })
+		g.bitField(f, func(dst Place) { g.Copy(dst, Cell(RegCtx, off/8*8), (f.Bytes()+7)&^7) })
 		return true
 	}
 	if off/8 != (off+size-1)/8 || !g.hasContext(off, size) {
 		g.Imm(bpf.R0, 0) // nothing is there
 		return true
 	}
-	g.Load(bpf.R0, cell(regCtx, off/8*8), 8, false)
+	g.Load(bpf.R0, Cell(RegCtx, off/8*8), 8, false)
 	if shift := int32(8 * (off % 8)); shift > 0 {
 		g.AluImm(bpf.Rsh, bpf.R0, shift)
 	}
-	g.fit(t)
+	g.Fit(t)
 	return true
 }
 
 // hasContext tells whether that many bytes of the program's context are there.
-func (g *generator) hasContext(off, size int) bool {
-	return off >= 0 && off+size <= ptRegs.Size && g.inside() && g.at[0].Syscall == nil
+func (g *Generator) hasContext(off, size int) bool {
+	return off >= 0 && off+size <= ptRegs.Size && g.Inside() && g.At[0].Syscall == nil
 }
 
 // inContext tells of an expression that reads through ctx how far behind it that is.
-func (g *generator) inContext(x syntax.Expr) (off int, ok bool) {
+func (g *Generator) inContext(x syntax.Expr) (off int, ok bool) {
 	through := func(p syntax.Expr) (int, bool) {
-		if t := g.types[p]; t.Kind == types.Pointer {
+		if t := g.Types[p]; t.Kind == types.Pointer {
 			return 0, t.Name == ctxName
 		}
 		return g.inContext(p)
@@ -148,9 +148,9 @@ func (g *generator) inContext(x syntax.Expr) (off int, ok bool) {
 		off, ok = through(x.X)
 		return off + g.fieldOf(x).Offset, ok
 	case *syntax.Index:
-		n, known := g.constant(x.I)
+		n, known := g.Constant(x.I)
 		off, ok = through(x.X)
-		return off + int(n)*g.types[x].Size, ok && known && n < 1<<16
+		return off + int(n)*g.Types[x].Size, ok && known && n < 1<<16
 	}
 	return 0, false
 }

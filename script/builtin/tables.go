@@ -1,0 +1,136 @@
+package builtin
+
+import (
+	"kprobe/bpf"
+	"kprobe/script/compile"
+	"kprobe/script/plan"
+	"kprobe/script/types"
+)
+
+// What the language names: one record each says what it takes, what checks it and what makes its code.
+
+// values are names that are values.
+var values = map[string]value{
+	"pid":       {typ: types.Uint32, number: generator.identity},
+	"tid":       {typ: types.Uint32, number: generator.identity},
+	"uid":       {typ: types.Uint64, number: generator.identity},
+	"gid":       {typ: types.Uint64, number: generator.identity},
+	"username":  {typ: &types.Type{Kind: types.User, Size: 8}, number: generator.identity},
+	"comm":      {typ: types.StringOf(16), memory: generator.comm},
+	"cpu":       {typ: types.Uint64, number: helped(bpf.FnGetSmpProcessorID)},
+	"rand":      {typ: types.Uint32, number: helped(bpf.FnGetPrandomU32)},
+	"nsecs":     {typ: types.Uint64, number: helped(bpf.FnKtimeGetBootNs)},
+	"elapsed":   {typ: types.Uint64, number: generator.elapsed},
+	"jiffies":   {typ: types.Uint64, number: generator.jiffies},
+	"ncpus":     {check: checker.ncpus, number: known(func(g generator) uint64 { return g.checks().cpus() })},
+	"numaid":    {check: checker.numaid, number: known(func(generator) uint64 { return 0 })},
+	"cpid":      {check: checker.cpid, number: known(func(g generator) uint64 { return uint64(g.Opts.CPID) })},
+	"has_cpid":  {typ: types.BoolT, known: hasCPID},
+	"usermode":  {typ: types.Uint8, number: known(func(g generator) uint64 { return types.Word(!g.Opts.Kernel) })},
+	"cgroup":    {check: checker.cgroup, number: generator.cgroup},
+	"curtask":   {check: checker.curtask, number: helped(bpf.FnGetCurrentTask)},
+	"ustack":    {check: checker.wholeStack, number: generator.wholeStack},
+	"kstack":    {check: checker.wholeStack, number: generator.wholeStack},
+	"ctx":       {alone: true, atProbe: true, check: checker.ctxHere, number: known(func(generator) uint64 { return compile.CtxAddress })},
+	"args":      {alone: true, atProbe: true, check: checker.Args, memory: generator.allArgs},
+	"retval":    {atProbe: true, check: checker.retval, number: generator.retval},
+	"func":      {atProbe: true, check: checker.function, number: generator.function},
+	"probe":     {check: checker.probe, number: generator.probeNumber, memory: generator.probeText},
+	"probetype": {check: checker.probeType, memory: generator.probeType, text: typeText},
+}
+
+// functions are names that something is asked of in parentheses.
+var functions = map[string]*function{
+	"count":   gathered(0, 0, is(&types.Type{Kind: types.Count, Size: 8})),
+	"sum":     gathered(1, 1, gathers(types.Sum)),
+	"avg":     gathered(1, 1, gathers(types.Avg)),
+	"stats":   gathered(1, 1, gathers(types.Stats)),
+	"min":     gathered(1, 1, gathers(types.Min)),
+	"max":     gathered(1, 1, gathers(types.Max)),
+	"hist":    gathered(1, 2, checker.hist),
+	"lhist":   gathered(4, 4, checker.lhist),
+	"tseries": gathered(3, 4, checker.tseries),
+
+	"printf":        acting(1, 64, checker.printf, formatted(plan.Printf)),
+	"errorf":        acting(1, 64, checker.printf, formatted(plan.Errorf)),
+	"warnf":         acting(1, 64, checker.printf, formatted(plan.Warnf)),
+	"debugf":        acting(1, 4, checker.printf, nothing),
+	"system":        acting(1, 64, checker.printf, formatted(plan.System)),
+	"cat":           acting(1, 64, checker.printf, formatted(plan.Cat)),
+	"time":          acting(0, 1, checker.clock, generator.clock),
+	"print":         acting(1, 3, checker.print, generator.print),
+	"clear":         acting(1, 1, checker.wholeMap, ofMap(plan.Clear)),
+	"zero":          acting(1, 1, checker.wholeMap, ofMap(plan.Zero)),
+	"exit":          acting(0, 1, checker.exit, generator.exit),
+	"override":      acting(1, 1, checker.override, generator.override),
+	"static_assert": acting(1, 2, checker.staticAssert, nothing),
+	"fail":          acting(1, 64, checker.fail, nothing),
+	"assert":        acting(1, 2, checker.assert, generator.assert),
+	"assert_str":    acting(1, 1, checker.assertText, nothing),
+	"signal":        acting(1, 1, checker.signal, generator.signal),
+	"signal_thread": acting(1, 1, checker.signal, generator.signal),
+	"join":          acting(1, 2, checker.join, generator.join),
+	"unwatch":       acting(1, 1, checker.unwatch, generator.unwatch),
+
+	"delete":     numbered(1, 2, checker.deletes, generator.deletes).acts(generator.deleteOnly),
+	"has_key":    numbered(2, 2, checker.hasKey, generator.hasKey),
+	"find":       numbered(3, 3, checker.findKey, generator.find),
+	"len":        numbered(1, 1, checker.length, generator.length),
+	"write_user": numbered(2, 2, checker.writeUser, generator.writeUser).acts(generator.only),
+
+	"nsecs":        numbered(0, 1, checker.nsecs, generator.nsecs),
+	"pid":          numbered(0, 1, checker.pidOf, generator.identityOf),
+	"tid":          numbered(0, 1, checker.pidOf, generator.identityOf),
+	"ustack":       numbered(0, 2, checker.stack, generator.stackOf),
+	"kstack":       numbered(0, 2, checker.stack, generator.stackOf),
+	"reg":          numbered(1, 1, checker.reg, generator.reg),
+	"kaddr":        numbered(1, 1, checker.kaddr, generator.kaddr),
+	"uaddr":        numbered(1, 1, checker.uaddr, generator.uaddr),
+	"percpu_kaddr": numbered(1, 2, checker.percpuKaddr, generator.percpu),
+	"cgroupid":     numbered(1, 1, checker.cgroupID, generator.cgroupID),
+	"macaddr":      numbered(1, 1, checker.macaddr, generator.macaddr),
+	"is_err":       numbered(1, 1, checker.isErr, generator.isErr),
+	"bswap":        numbered(1, 1, checker.bswap, generator.bswap),
+
+	"usym":         numbered(1, 1, addressed(types.USym), generator.last),
+	"ksym":         numbered(1, 1, addressed(types.KSym), generator.last),
+	"strerror":     numbered(1, 1, worded(""), generator.last),
+	"signal_name":  numbered(1, 1, worded("signal"), generator.last),
+	"syscall_name": numbered(1, 1, worded("syscall"), generator.last),
+	"strftime":     numbered(2, 2, checker.strftime, generator.last),
+	"cgroup_path":  numbered(1, 2, checker.cgroupPath, generator.first),
+	"kptr":         numbered(1, 1, checker.space, generator.first),
+	"uptr":         numbered(1, 1, checker.space, generator.first),
+
+	"str":         written(1, 2, checker.str, generator.str).tells(checker.cut),
+	"buf":         written(1, 2, checker.buf, generator.buffer),
+	"ntop":        written(1, 2, checker.ntop, generator.inet),
+	"pton":        written(1, 1, checker.pton, generator.pton),
+	"typeinfo":    written(1, 1, checker.typeinfo, generator.typeinfo),
+	"getopt":      written(1, 3, checker.getopt, generator.getopt).knows(checker.option),
+	"strlen":      numbered(1, 1, checker.strlen, generator.strlen),
+	"strcap":      numbered(1, 1, checker.strlen, generator.strcap),
+	"strncmp":     numbered(3, 3, checker.strncmp, generator.strncmp),
+	"strcontains": numbered(2, 2, checker.strcontains, generator.search),
+	"strstr":      numbered(2, 2, checker.strcontains, generator.search),
+	"memcmp":      numbered(3, 3, checker.memcmp, generator.memcmp),
+
+	"sizeof":              constant(1, checker.sizeof, checker.sizeOf).leaves(generator.constantNumber),
+	"offsetof":            constant(2, checker.offsetof, checker.offsetOf),
+	"is_scalar":           constant(1, checker.question, checker.isScalar),
+	"is_integer":          constant(1, checker.question, ofType(func(t *types.Type) bool { return t.Kind == types.Int })),
+	"is_unsigned_integer": constant(1, checker.question, ofType(func(t *types.Type) bool { return t.Kind == types.Int && !t.Signed })),
+	"is_str":              constant(1, checker.question, ofType(func(t *types.Type) bool { return t.Kind == types.String })),
+	"is_ptr":              constant(1, checker.question, ofType(func(t *types.Type) bool { return t.Kind == types.Pointer })),
+	"is_array":            constant(1, checker.question, ofType(func(t *types.Type) bool { return t.Kind == types.Array })),
+	"is_literal":          constant(1, checker.question, checker.isLiteral),
+	"kfunc_exist":         constant(1, checker.kernelFunction, no),
+	"kfunc_allowed":       constant(1, checker.kernelFunction, no),
+	"default_str_length":  constant(0, checker.defaultLength, checker.stringLength),
+	"container_of":        {least: 3, most: 3}, // written otherwise: see package macro
+
+	"path":          refused(1, 2, "path() is for what the kernel calls while it holds a file"),
+	"skboutput":     refused(4, 4, "packets of the network are none of what a probe here sees"),
+	"socket_cookie": refused(1, 1, "sockets are none of what a probe here sees"),
+	"globmatch":     refused(2, 2, "patterns are not matched in a probe yet: strcontains and strncmp are there"),
+}
