@@ -66,6 +66,10 @@ func (t *target) arm() error {
 	if len(t.fresh) == 0 {
 		return nil
 	}
+	// First: a program may make a probe's arguments only while its semaphore is up, and pass the probe in any case.
+	if err := t.session.RaiseSemaphores(t.semaphores...); err != nil {
+		return err
+	}
 	err := t.session.Register(t.fresh...)
 	var b *kprobe.BatchError
 	if errors.As(err, &b) {
@@ -77,7 +81,7 @@ func (t *target) arm() error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(t.takeOut(), t.session.RaiseSemaphores(t.semaphores...))
+	err = t.takeOut()
 	t.probes = append(t.probes, t.fresh...)
 	if err == nil {
 		err = t.switchOn()
