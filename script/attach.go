@@ -3,6 +3,7 @@ package script
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -284,6 +285,9 @@ func (t *target) module(target string) string {
 			if real, err := filepath.EvalSymlinks(abs); err == nil && len(space.ModulesNamed(real)) > 0 {
 				return real
 			}
+			if m := t.linked(abs); m != "" && len(space.ModulesNamed(abs)) == 0 {
+				return m
+			}
 			return abs
 		}
 		return target
@@ -303,6 +307,21 @@ func (t *target) module(target string) string {
 		}
 	}
 	return target
+}
+
+// linked is the name by which a process has mapped a file, where that is another than the file's own here; "" for none.
+func (t *target) linked(file string) string {
+	pid := t.r.pidOf(t)
+	is, err := os.Stat(file)
+	if err != nil || pid == 0 {
+		return ""
+	}
+	for _, m := range t.session.Symbols().Modules() {
+		if slices.ContainsFunc(m.Mappings, func(part symbol.Mapping) bool { return part.Path == m.Path && sameFile(pid, part, is) }) {
+			return m.Path
+		}
+	}
+	return ""
 }
 
 // modules are the mapped files that a glob names, or the one.

@@ -215,6 +215,28 @@ func TestUsers(t *testing.T) {
 	}
 }
 
+// A process that has mapped the file by another name is one of those who have mapped it: by a link here, as by what another namespace
+// of mounts calls it.
+func TestUsersOfALinkedFile(t *testing.T) {
+	program := copied(t, "threads")
+	link := filepath.Join(filepath.Dir(program), "linked")
+	ok(t, os.Link(program, link))
+	text := "uprobe:" + program + ":hammer_add { @[probe] = count() }"
+	u := script.UsersOf("x", text)
+	defer u.Close()
+	p := testprog.Start(t, link)
+	if pids, err := u.Look(); err != nil || len(pids) != 1 || pids[0] != p.Pid {
+		t.Fatalf("found: %v, want %d, %v", pids, p.Pid, err)
+	}
+	s := startSeveral(t, text, true)
+	s.join(p.Pid)
+	s.wait()
+	p.Round("10")
+	if out := s.close(); !strings.HasPrefix(out, "@[uprobe:"+program+":hammer_add]: ") && !strings.Contains(out, "\n@[uprobe:"+program+":hammer_add]: ") {
+		t.Errorf("prints %q", out)
+	}
+}
+
 // A newcomer is told of as soon as it opens the file.
 func TestUsersAreTold(t *testing.T) {
 	program := copied(t, "threads")

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"kprobe/internal/guardian"
@@ -16,11 +17,12 @@ import (
 	"kprobe/symbol"
 )
 
-// Users are the processes of this user, for root of everybody, that have mapped the code of one of the files that a
+// Users are the processes of this user, for root of everybody, that have mapped the code of one of the files, by whatever name, that a
 // script's probes on functions and static probes name: who says no process means these, those that come later too.
 type Users struct {
 	Files []string
 
+	are    []os.FileInfo // those of Files that are here
 	seen   map[int]*mapper
 	opened <-chan struct{}
 	close  func()
@@ -51,6 +53,11 @@ func UsersOf(name, text string) *Users {
 		return nil
 	}
 	u := &Users{Files: files, own: own, seen: map[int]*mapper{}}
+	for _, name := range files {
+		if is, err := os.Stat(name); err == nil {
+			u.are = append(u.are, is)
+		}
+	}
 	u.opened, u.close = opens(files)
 	return u
 }
@@ -148,7 +155,18 @@ func (u *Users) maps(pid int) bool {
 		return false
 	}
 	maps, err := symbol.ParseMaps(bytes.NewReader(text))
-	return err == nil && slices.ContainsFunc(maps, func(m symbol.Mapping) bool { return m.Exec && slices.Contains(u.Files, m.Path) })
+	return err == nil && slices.ContainsFunc(maps, func(m symbol.Mapping) bool {
+		return m.Exec && (slices.Contains(u.Files, m.Path) || slices.ContainsFunc(u.are, func(is os.FileInfo) bool { return sameFile(pid, m, is) }))
+	})
+}
+
+// sameFile tells whether a process has mapped a file, by whatever name: a link of it, or what another namespace of mounts calls it.
+func sameFile(pid int, m symbol.Mapping, is os.FileInfo) bool {
+	if st, ok := is.Sys().(*syscall.Stat_t); !ok || st.Ino != m.Inode {
+		return false
+	}
+	of, err := os.Stat(proc.Process(pid).File("root" + m.Path))
+	return err == nil && os.SameFile(of, is)
 }
 
 // probedFiles are the paths of the files that the script's attach points name. One that is no file here
