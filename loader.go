@@ -168,13 +168,14 @@ func (s *Session) goneWith(removed []*symbol.Module) {
 		}
 		s.report(s.watches.Remove(unmapped))
 		s.links.Lose(lost, func(p *Kprobe) {
-			p.point = nil
 			if p.gone.Store(!p.Patient || !p.lasts()); !p.gone.Load() {
+				p.Loc = p.point.Loc // another copy of the file is not what it waits for
 				p.unplace()
 				s.pending = append(s.pending, p)
 			} else if !p.as().internal() {
 				s.report(named(p, fail(syscall.ENOENT, "its code has been unmapped")))
 			}
+			p.point = nil
 		})
 		s.threads.Retire(lost)
 		return nil

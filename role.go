@@ -95,7 +95,7 @@ func (plain) find(s *Session, p *Kprobe) (symbol.Loc, error) {
 			return loc, err
 		}
 	}
-	return s.on.Image.Place(p.SymbolName, p.Addr, p.Offset)
+	return s.on.Image.PlaceAfter(p.Loc, p.SymbolName, p.Addr, p.Offset)
 }
 
 func (plain) place(p *Kprobe) (loc symbol.Loc, ok bool) {

@@ -172,9 +172,33 @@ func (p *parser) typeColon(body string) int {
 	find := singleColon
 	if p.Dialect != Process {
 		find = func(s string) int { return strings.IndexByte(s, ':') }
+	} else if strings.Contains(body, "@") {
+		find = symbolColon
 	}
 	if i := find(body[skip:]); i >= 0 {
 		return skip + i
+	}
+	return -1
+}
+
+// symbolColon finds the colon before the type of a body with a symbol: @SYM, @LIB:SYM, +8(@LIB:SYM).
+func symbolColon(body string) int {
+	from := strings.LastIndexByte(body, ')') + 1
+	first := singleColon(body[from:])
+	if first < 0 {
+		return -1
+	}
+	first += from
+	second := singleColon(body[first+1:])
+	switch name := body[from:first]; {
+	case from > 0 || !strings.HasPrefix(name, "@") || len(name) > 1 && (isDigit(name[1]) || name[1] == '+'):
+		return first
+	case second >= 0:
+		return first + 1 + second
+	case strings.Contains(name, "/") || strings.Contains(name, ".so"):
+		return -1
+	case types[strings.SplitN(body[first+1:], "[", 2)[0]] != (Type{}) || strings.Contains(body[first+1:], "@"): // a bit-field is b4@0/32
+		return first
 	}
 	return -1
 }
@@ -328,6 +352,12 @@ func (p *parser) memory(text string, at int, f *Fetch) error {
 		return p.fail(at, SymOnUprobe)
 	}
 	f.Op = Sym
+	module := ""
+	if i := singleColon(text); i > 0 && p.Dialect == Process { // LIB:SYM
+		if module, text = text[:i+1], text[i+1:]; strings.ContainsAny(module, `"()`) {
+			return p.fail(at, BadMemAddr)
+		}
+	}
 	if i := strings.IndexAny(text, "+-"); i >= 0 {
 		if f.N, ok = parseInt(text[i:]); !ok {
 			return p.fail(at, BadMemAddr)
@@ -341,7 +371,7 @@ func (p *parser) memory(text string, at int, f *Fetch) error {
 	if !isWord(text, more) {
 		return p.fail(at, BadMemAddr)
 	}
-	f.Name = text
+	f.Name = module + text
 	return nil
 }
 

@@ -29,7 +29,7 @@ func (l Loc) End() uint64 { return l.Start() + l.Size }
 // A function without a name is "sub_2a310", by its address in the file; where no
 // symbol is known, it is the address.
 func (l Loc) String() string {
-	if !l.known() {
+	if !l.Known() {
 		return fmt.Sprintf("%#x", l.Addr)
 	}
 	return fmt.Sprintf("%s+%#x/%#x", l.Func.Label(), l.Off, l.Size)
@@ -47,7 +47,7 @@ func (l Loc) Offset() string {
 // Place is the location as a definition names it: "libc.so.6:malloc+0x10". It
 // resolves to the same location while the symbol is the only one of its name.
 func (l Loc) Place() string {
-	if !l.known() {
+	if !l.Known() {
 		return fmt.Sprintf("%#x", l.Addr)
 	}
 	place := l.Func.FullName()
@@ -60,7 +60,8 @@ func (l Loc) Place() string {
 	return place
 }
 
-func (l Loc) known() bool { return l.Func.Name != "" || l.Func.Source != "" }
+// Known tells whether the address is in code or data that has a name, or at least bounds.
+func (l Loc) Known() bool { return l.Func.Name != "" || l.Func.Source != "" }
 
 // Query is a name to resolve.
 type Query struct {
@@ -68,6 +69,8 @@ type Query struct {
 	Symbol string // as File.Lookup takes it
 	Offset uint64 // added to the symbol's address
 	Kind   Kind   // Func finds functions and IFUNCs, IFunc only these, Data variables
+
+	Was *Module // where it was before, if so: see Again
 }
 
 // suggestions is the number of names that an error proposes.
@@ -84,9 +87,9 @@ const suggestions = 5
 //
 // Errors: *NoModuleError, *NotFoundError, *AmbiguousError; or the module's Err.
 func (s *Space) Resolve(q Query) ([]Loc, error) {
-	modules := s.Modules()
+	modules := s.modulesAfter(q.Was)
 	if q.Module != "" {
-		modules = s.ModulesNamed(q.Module)
+		modules = s.named(modules, q.Module)
 		if len(modules) == 0 {
 			return nil, s.noModule(q.Module)
 		}
@@ -268,7 +271,11 @@ func (e *AmbiguousError) Error() string {
 	const most = 8
 	var places []string
 	for _, l := range e.Candidates[:min(most, len(e.Candidates))] {
-		places = append(places, fmt.Sprintf("%s (%#x)", l.Place(), l.Addr))
+		place := l.Place()
+		if l.Module != nil && slices.ContainsFunc(e.Candidates, func(o Loc) bool { return o.Addr != l.Addr && o.Place() == place }) {
+			place = strings.Replace(place, l.Module.Name, l.Module.Path, 1)
+		}
+		places = append(places, fmt.Sprintf("%s (%#x)", place, l.Addr))
 	}
 	if more := len(e.Candidates) - most; more > 0 {
 		places = append(places, fmt.Sprintf("%d more", more))
@@ -334,7 +341,7 @@ func SplitName(s string) (module, name string) {
 // same file. One whose module is mapped still is answered as it is. Errors: *NoModuleError where
 // the file is not mapped, or another has its name now.
 func (s *Space) Again(l Loc) (Loc, error) {
-	modules := s.Modules()
+	modules := s.modulesAfter(l.Module)
 	if l.Module == nil || slices.Contains(modules, l.Module) {
 		return l, nil
 	}

@@ -21,6 +21,9 @@ type Module struct {
 	Mappings   []Mapping // as they were when the module was first seen
 	Special    bool      // made by the kernel: "[vdso]"
 
+	in         *Space // that has found it, in the round came, and missed it in the round gone
+	came, gone uint64
+
 	// A part of a file that the program has mapped once more, as V8 maps node's built-in
 	// functions near the code that it compiles. It has no other place than its mappings.
 	partial bool
@@ -38,6 +41,7 @@ type Space struct {
 	open func(Mapping) (*File, error)
 
 	mu      sync.RWMutex
+	round   uint64    // of Update
 	modules []*Module // sorted by Start, disjoint
 	maps    []Mapping // that they were found in
 }
@@ -83,6 +87,7 @@ func (s *Space) Update(maps []Mapping) (added, removed []*Module) {
 		return nil, nil
 	}
 	s.maps = maps
+	s.round++
 
 	// A file is forgotten with its last module: an inode number that is free
 	// may come back as another file.
@@ -107,6 +112,7 @@ func (s *Space) Update(maps []Mapping) (added, removed []*Module) {
 		id := idOf(&found.Mappings[0])
 		i := slices.IndexFunc(old[id], func(m *Module) bool { return m.sameAs(found) })
 		if i < 0 {
+			found.in, found.came = s, s.round
 			now = append(now, found)
 			added = append(added, found)
 			continue
@@ -116,6 +122,9 @@ func (s *Space) Update(maps []Mapping) (added, removed []*Module) {
 		now = append(now, kept)
 	}
 	for _, gone := range old {
+		for _, m := range gone {
+			m.gone = s.round
+		}
 		removed = append(removed, gone...)
 	}
 	byStart := func(a, b *Module) int { return cmp.Compare(a.Start, b.Start) }
@@ -137,6 +146,18 @@ func (s *Space) Modules() []*Module {
 	return slices.Clone(s.modules)
 }
 
+// modulesAfter are the modules that a place in a module may come back in: all, or, when that has gone, those that were not there
+// then. Another copy of its file that stays is not it.
+func (s *Space) modulesAfter(was *Module) []*Module {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	modules := slices.Clone(s.modules)
+	if was == nil || was.in != s {
+		return modules
+	}
+	return slices.DeleteFunc(modules, func(m *Module) bool { return m != was && m.came < was.gone })
+}
+
 // ModuleAt is the module whose memory contains an address; nil for none.
 func (s *Space) ModuleAt(addr uint64) *Module {
 	s.mu.RLock()
@@ -155,8 +176,9 @@ func (s *Space) ModuleAt(addr uint64) *Module {
 // ("libc.so", "libc"). The first that finds anything answers. Several results
 // are one file that is loaded several times, or files of one name; nothing is
 // found by a name without version that several files share.
-func (s *Space) ModulesNamed(name string) []*Module {
-	modules := s.Modules()
+func (s *Space) ModulesNamed(name string) []*Module { return s.named(s.Modules(), name) }
+
+func (s *Space) named(modules []*Module, name string) []*Module {
 	pick := func(match func(*Module) bool) []*Module {
 		var found []*Module
 		for _, m := range modules {
@@ -234,6 +256,18 @@ func MappingAt(maps []Mapping, addr uint64) *Mapping {
 		return nil
 	}
 	return &maps[i]
+}
+
+// Copies tells whether modules of the same name are mapped beside one, and whether of the same path.
+func (s *Space) Copies(of *Module) (name, path bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, m := range s.modules {
+		if m != of && m.Name == of.Name && !m.partial && !of.partial && !m.Special {
+			name, path = true, path || m.Path == of.Path
+		}
+	}
+	return name, path
 }
 
 // Defining lists the modules that have a function of a name themselves.

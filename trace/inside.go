@@ -111,7 +111,7 @@ func (n *names) Place(cookie uint64) *recording.Place {
 		t := n.r.at[cookie]
 		at := t.at()
 		p = &recording.Place{Group: t.group, Name: t.name, Return: t.rp != nil,
-			Addr: arch.Addr(at.Addr), Func: shown(&at.Func), Off: at.Off, Size: at.Size}
+			Addr: arch.Addr(at.Addr), Func: t.tr.function(at), Off: at.Off, Size: at.Size}
 		n.r.places[cookie] = p
 	}
 	return p
@@ -270,6 +270,21 @@ func (tr *Tracer) flush() {
 		<-g.done
 		tr.losses = append(tr.losses, g.losses...)
 		tr.gather = nil
+	}
+}
+
+// forgetNames has what comes from now on named by what is mapped now.
+func (tr *Tracer) forgetNames() {
+	g := tr.gather
+	if g == nil {
+		return
+	}
+	tr.read(false)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	clear(g.symbols)
+	for _, r := range tr.recorders {
+		clear(r.places)
 	}
 }
 

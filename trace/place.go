@@ -67,7 +67,7 @@ func (at located) probe(sp *spec.Spec, active int) kprobe.Probe {
 	case spec.Watch:
 		return &kprobe.Watchpoint{
 			Kp:  kprobe.Kprobe{SymbolName: at.name, Offset: at.off, Addr: addr},
-			Len: sp.Place.Length, Access: accesses[sp.Place.Access],
+			Len: sp.Place.Length, Access: accesses[sp.Place.Access], Later: at.raw,
 		}
 	case spec.Return:
 		return &kprobe.Kretprobe{
@@ -135,7 +135,19 @@ func locate(s *kprobe.Session, sp *spec.Spec, of extent) ([]located, error) {
 		err = &symbol.NotFoundError{Name: full, IsData: true}
 	}
 	var absent *symbol.NoModuleError
+	var several *symbol.AmbiguousError
 	switch {
+	case errors.As(err, &several) && copies(several, pl) != nil:
+		var found []located
+		for _, loc := range copies(several, pl) {
+			if pl.Offset >= max(loc.Size, 1) {
+				return nil, fail(syscall.EILSEQ, "%s is %d bytes long", pl.Symbol, loc.Size)
+			}
+			loc.Addr += pl.Offset
+			loc.Off += pl.Offset
+			found = append(found, inSource(s, sp, located{loc: loc, off: pl.Offset}, of)...)
+		}
+		return found, nil
 	case err == nil:
 		if pl.Offset >= max(loc.Size, 1) {
 			return nil, fail(syscall.EILSEQ, "%s is %d bytes long", pl.Symbol, loc.Size)
@@ -200,11 +212,20 @@ func glob(space *symbol.Space, pl spec.Place) ([]located, error) {
 type resolver struct {
 	space  *symbol.Space
 	module string // of the place: "same file" of @+OFFSET
+	own    *symbol.Module
 }
 
 func (r resolver) Symbol(name string) (arch.Addr, error) {
 	module, name := symbol.SplitName(name)
 	locs, failed := r.space.Resolve(symbol.Query{Module: module, Symbol: name, Kind: symbol.Data})
+	var several *symbol.AmbiguousError
+	if errors.As(failed, &several) { // of copies of one file, it is that of the place's own
+		own := slices.IndexFunc(several.Candidates, func(l symbol.Loc) bool { return l.Module == r.own })
+		if own >= 0 && (module != "" || copies(several, spec.Place{}) != nil) {
+			return arch.Addr(several.Candidates[own].Addr), nil
+		}
+		return 0, fmt.Errorf("%w: @FILE:%s tells which", failed, name)
+	}
 	if failed != nil {
 		var err error
 		if locs, err = r.space.Resolve(symbol.Query{Module: module, Symbol: name}); err != nil {

@@ -43,7 +43,7 @@ func inSource(s *kprobe.Session, sp *spec.Spec, at located, of extent) []located
 }
 
 func copyOf(f bind.Found) located {
-	return located{loc: f.Loc, raw: true, at: f.At, inlined: f.Note(), doubt: f.Doubt}
+	return located{loc: f.Loc, at: f.At, inlined: f.Note(), doubt: f.Doubt}
 }
 
 // bySource finds a function that has no symbol of its own: all of it is inlined, or several have the name, and

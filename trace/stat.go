@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/bits"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -22,6 +23,7 @@ type Stat struct {
 	tr     *Tracer // finds places
 	strict bool
 	probes []*traced
+	specs  []*spec.Spec
 
 	mu      sync.Mutex // Remap comes at any time
 	waiting []*spec.Spec
@@ -71,6 +73,7 @@ func NewStat(s *kprobe.Session, strict bool, defs ...string) (*Stat, error) {
 	if len(specs) == 0 {
 		return nil, fail(syscall.EINVAL, "no definitions given")
 	}
+	st.specs = specs
 	_, err := st.add(specs, func(err error) bool { return false })
 	return st, err
 }
@@ -87,8 +90,11 @@ func (st *Stat) add(specs []*spec.Spec, passed func(error) bool) (left []LeftOut
 			waiting = append(waiting, sp)
 		case err != nil && !passed(err):
 			return nil, err
+		case err != nil && slices.Contains(st.waiting, sp):
+			st.specs = slices.DeleteFunc(slices.Clone(st.specs), func(o *spec.Spec) bool { return o == sp })
 		}
 		left = append(left, out...)
+		ts = unprobed(ts, st.probes)
 		for _, t := range ts {
 			t.kprobe().Optional = !st.strict
 			if t.rp != nil {
@@ -100,6 +106,7 @@ func (st *Stat) add(specs []*spec.Spec, passed func(error) bool) (left []LeftOut
 		fresh = append(fresh, ts...)
 	}
 	st.waiting = waiting
+	st.tr.loads.look(st.tr.space)
 	if err := st.measure(timed); err != nil {
 		return nil, err
 	}
@@ -119,13 +126,19 @@ func (st *Stat) Remap() (left []LeftOut, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	look(st.probes)
-	if len(st.waiting) == 0 {
-		return nil, nil
-	}
 	if err := st.s.Refresh(); err != nil {
 		return nil, ended(st.s, err)
 	}
-	left, failed := st.add(st.waiting, func(e error) bool { err = errors.Join(err, e); return true })
+	var over []*traced
+	if st.probes, over = surplus(st.probes); len(over) > 0 {
+		err = st.s.Unregister(probesOf(over)...)
+	}
+	placed := slices.DeleteFunc(slices.Clone(st.specs), func(sp *spec.Spec) bool { return slices.Contains(st.waiting, sp) })
+	specs := slices.Concat(st.waiting, grown(st.tr.space, st.tr.loads.look(st.tr.space), placed, st.probes))
+	if len(specs) == 0 {
+		return nil, ended(st.s, err)
+	}
+	left, failed := st.add(specs, func(e error) bool { err = errors.Join(err, e); return true })
 	return left, ended(st.s, errors.Join(err, failed))
 }
 
@@ -239,21 +252,10 @@ func (st *Stat) Rows() ([]StatRow, error) {
 	var rows []StatRow
 	for _, t := range st.probes {
 		r := StatRow{Name: t.name, Place: t.where()}
-		if t.rp == nil {
-			r.Hits, r.Missed = t.kp.Hits(), t.kp.NMissed()
-			rows = append(rows, r)
-			continue
-		}
-		r.Hits, r.Missed = t.rp.Hits(), t.rp.NMissed()
-		r.Latency = make([]uint64, buckets)
-		first := t.timed * buckets
-		for i := 0; i < buckets && r.Hits > 0; i++ { // most of a library's functions are not called, and each bucket is a read
-			key := binary.LittleEndian.AppendUint32(nil, uint32(first+i))
-			sum, err := t.times.Lookup(key) // not Threads: there may be thousands, most of which have written nothing
-			if err != nil {
+		for _, o := range t.all() {
+			if err := r.add(o); err != nil {
 				return nil, err
 			}
-			r.Latency[i] = binary.LittleEndian.Uint64(sum)
 		}
 		rows = append(rows, r)
 	}
@@ -261,6 +263,29 @@ func (st *Stat) Rows() ([]StatRow, error) {
 		rows = append(rows, StatRow{Name: c.Name, Place: c.Place})
 	}
 	return rows, nil
+}
+
+// add adds what became of a probe's hits.
+func (r *StatRow) add(t *traced) error {
+	if t.rp == nil {
+		r.Hits, r.Missed = r.Hits+t.kp.Hits(), r.Missed+t.kp.NMissed()
+		return nil
+	}
+	hits := t.rp.Hits()
+	r.Hits, r.Missed = r.Hits+hits, r.Missed+t.rp.NMissed()
+	if r.Latency == nil {
+		r.Latency = make([]uint64, buckets)
+	}
+	first := t.timed * buckets
+	for i := 0; i < buckets && hits > 0; i++ { // most of a library's functions are not called, and each bucket is a read
+		key := binary.LittleEndian.AppendUint32(nil, uint32(first+i))
+		sum, err := t.times.Lookup(key) // not Threads: there may be thousands, most of which have written nothing
+		if err != nil {
+			return err
+		}
+		r.Latency[i] += binary.LittleEndian.Uint64(sum)
+	}
+	return nil
 }
 
 // Close takes the definitions out of work. Rows tells the last figures still.

@@ -66,6 +66,7 @@ type Tracer struct {
 
 	mu      sync.Mutex   // Remap comes at any time
 	waiting []*spec.Spec // for their files
+	loads   loads
 
 	s      *kprobe.Session
 	space  *symbol.Space
@@ -96,9 +97,11 @@ type traced struct {
 	kp      *kprobe.Kprobe     // of a p line
 	rp      *kprobe.Kretprobe  // of an r line
 	wp      *kprobe.Watchpoint // of a w line
+	later   bool               // which waits for memory
 	timed   int                // of a Stat: which of its histograms
 	times   *bpf.Map           // and in which map
 	asks    string             // what it has in common with those that share its program
+	merged  []*traced          // see surplus
 	bound   string             // what it asks for, with the names of variables bound
 }
 
@@ -137,7 +140,7 @@ func (t *traced) compile(at symbol.Loc) ([]spec.Arg, error) {
 
 // captureOf compiles arguments, and the condition with what it looks at, which it adds to them.
 func (t *traced) captureOf(args []spec.Arg, a *arch.Arch, at symbol.Loc) (*event.Capture, []spec.Arg, error) {
-	r := resolver{t.tr.space, t.spec.Place.Module}
+	r := resolver{t.tr.space, t.spec.Place.Module, at.Module}
 	if t.spec.If == nil {
 		c, err := event.Compile(args, a, r)
 		return c, args, err
@@ -259,6 +262,7 @@ func (tr *Tracer) Add(defs ...string) error {
 		return false
 	})
 	tr.specs, tr.probes = specs, append(tr.probes, fresh...)
+	tr.loads.look(tr.space)
 	tr.waiting = slices.DeleteFunc(waiting, func(sp *spec.Spec) bool { return !slices.Contains(specs, sp) })
 	if len(tr.waiting) > 0 {
 		tr.startGather() // before there are handlers
@@ -393,6 +397,7 @@ func (tr *Tracer) traced(sp *spec.Spec, at located, several bool) (*traced, erro
 		p.PreHandler = t.hit
 	case *kprobe.Watchpoint:
 		t.wp = p
+		t.later = p.Later && tr.s.ReadMem(p.Kp.Addr, make([]byte, 1)) != nil
 		p.Handler = t.accessed
 	case *kprobe.Kretprobe:
 		t.rp = p
@@ -543,6 +548,10 @@ func (t *traced) at() symbol.Loc {
 // where is the place in tables.
 func (t *traced) where() string {
 	if at := t.at(); at.Addr != 0 {
+		if which := t.tr.copyOf(at); which != "" {
+			at.Module = nil
+			return which + placeOf(at)
+		}
 		return placeOf(at)
 	}
 	return unmapped(t.spec)
@@ -553,7 +562,7 @@ func (t *traced) event(regs *kprobe.Regs, at symbol.Loc) *event.Event {
 	return &event.Event{
 		Time: t.tr.now(regs), CPU: max(0, regs.CPU()), PID: task.PID, TID: task.TID, Comm: regs.Comm(),
 		Group: t.group, Name: t.name,
-		Func: shown(&at.Func), Off: at.Off, Size: at.Size,
+		Func: t.tr.function(at), Off: at.Off, Size: at.Size,
 	}
 }
 
@@ -622,17 +631,12 @@ func (tr *Tracer) Counts() []event.Count {
 	var cs []event.Count
 	for _, t := range tr.probes {
 		c := event.Count{Name: t.name, Place: t.where()}
-		c.Missed[event.Fault] = t.faults.Load()
-		c.Missed[event.Lost] = t.lost()
-		if t.rp != nil {
-			c.Hits = t.rp.Hits()
-			c.Missed[event.NoInstance] = t.rp.NMissed()
-			lost := t.rp.Lost()
-			c.Missed[event.Unwound], c.Missed[event.Longjmp] = lost.Unwound, lost.Longjmp
-			c.Missed[event.Goexit], c.Missed[event.Exited] = lost.Goexit, lost.Exited
-		} else {
-			c.Hits = t.kprobe().Hits()
-			c.Missed[event.Recursion] = t.kprobe().NMissed()
+		for _, o := range t.all() {
+			n := o.count()
+			c.Hits += n.Hits
+			for i := range n.Missed {
+				c.Missed[i] += n.Missed[i]
+			}
 		}
 		cs = append(cs, c)
 	}

@@ -25,7 +25,7 @@ func pending(s *kprobe.Session, sp *spec.Spec) bool {
 	if pl.Module == "" || len(s.Symbols().ModulesNamed(pl.Module)) > 0 {
 		return false
 	}
-	return pl.IsGlob() || pl.HasFileOff && isLibrary(pl.Module) || pl.Symbol != "" && sp.Kind != spec.Watch && bind.Needs(sp)
+	return pl.IsGlob() || pl.HasFileOff && isLibrary(pl.Module) || pl.Symbol != "" && sp.Kind != spec.Watch && (bind.Needs(sp) || bind.Plain(sp))
 }
 
 // unbound tells the error of an indirect function that nothing in the process has been bound to yet.
@@ -51,9 +51,13 @@ func awaited(sp *spec.Spec) string {
 type Awaited struct {
 	Place, File string
 	Mapped      bool
+	Data        bool // nothing is mapped at the address that is watched
 }
 
 func (a Awaited) String() string {
+	if a.Data {
+		return a.Place + " waits: nothing is mapped there yet"
+	}
 	if a.Mapped {
 		return a.Place + " waits: it is an indirect function, and nothing in the process is bound to it yet"
 	}
@@ -62,6 +66,9 @@ func (a Awaited) String() string {
 
 // Never says it at the end.
 func (a Awaited) Never() string {
+	if a.Data {
+		return a.Place + " had no access: nothing was mapped there at the beginning"
+	}
 	if a.Mapped {
 		return a.Place + " had no place: it is an indirect function, and nothing in the process was bound to it meanwhile"
 	}
@@ -89,8 +96,11 @@ func waiting(s *kprobe.Session, specs []*spec.Spec, ts []*traced) (all []Awaited
 		add(sp)
 	}
 	for _, t := range ts {
-		if t.at().Addr == 0 && t.wp == nil {
+		switch {
+		case t.wp == nil && t.at().Addr == 0:
 			add(t.spec)
+		case t.wp != nil && t.later && t.wp.Hits() == 0:
+			all = append(all, Awaited{Place: fmt.Sprintf("%#x", t.spec.Place.Addr), Data: true})
 		}
 	}
 	return all
@@ -116,10 +126,16 @@ func (tr *Tracer) Remap() ([]LeftOut, error) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	look(tr.probes)
-	if len(tr.waiting) == 0 {
-		return nil, nil
+	if err := tr.s.Refresh(); err != nil {
+		return nil, ended(tr.s, err)
 	}
-	var fresh []*traced
+	tr.forgetNames()
+	var over []*traced
+	if tr.probes, over = surplus(tr.probes); len(over) > 0 {
+		if err := tr.unregister(over); err != nil {
+			return nil, ended(tr.s, err)
+		}
+	}
 	fresh, left, err := tr.arrived()
 	if len(fresh) == 0 {
 		return left, err
@@ -138,24 +154,25 @@ func (tr *Tracer) Remap() ([]LeftOut, error) {
 	return left, err
 }
 
-// arrived takes those definitions out of the waiting whose file is mapped now, and makes their probes.
+// arrived takes those definitions out of the waiting whose file is mapped now, and makes their probes, and those for further copies of
+// files.
 func (tr *Tracer) arrived() (fresh []*traced, left []LeftOut, err error) {
 	var still []*spec.Spec
-	if err := tr.s.Refresh(); err != nil {
-		return nil, nil, ended(tr.s, err)
-	}
-	for _, sp := range tr.waiting {
+	placed := slices.DeleteFunc(slices.Clone(tr.specs), func(sp *spec.Spec) bool { return slices.Contains(tr.waiting, sp) })
+	more := grown(tr.space, tr.loads.look(tr.space), placed, tr.probes)
+	for _, sp := range slices.Concat(tr.waiting, more) {
 		ts, out, failed := tr.prepare(sp)
 		switch {
 		case errors.Is(failed, errPending):
 			still = append(still, sp)
 		case failed != nil:
 			err = errors.Join(err, failed)
+			tr.specs = slices.DeleteFunc(tr.specs, func(o *spec.Spec) bool { return o == sp && slices.Contains(tr.waiting, sp) })
 		}
 		fresh, left = append(fresh, ts...), append(left, out...)
 	}
 	tr.waiting = still
-	return fresh, left, err
+	return unprobed(fresh, tr.probes), left, err
 }
 
 // ended forgets an error of a session that is over.

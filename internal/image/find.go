@@ -17,14 +17,19 @@ var ErrUnbound = errno.New(syscall.EADDRNOTAVAIL, "nothing in the process has bo
 // Place finds the code that a probe is on: at an address or, where that is 0, in a
 // function. Errors: ENOENT, EADDRNOTAVAIL, EILSEQ, EINVAL.
 func (im *Image) Place(name string, addr arch.Addr, offset uint64) (symbol.Loc, error) {
+	return im.PlaceAfter(symbol.Loc{}, name, addr, offset)
+}
+
+// PlaceAfter is Place for what was somewhere before: where that was unmapped, the name is looked for in what was mapped since.
+func (im *Image) PlaceAfter(was symbol.Loc, name string, addr arch.Addr, offset uint64) (symbol.Loc, error) {
 	if addr != 0 {
 		loc, ok := im.Space.At(uint64(addr) + offset)
-		if !ok {
+		if made := loc.Module == nil && im.executable(arch.Addr(loc.Addr)); !ok && !made { // made: the program compiles as it runs
 			return loc, errno.New(syscall.EINVAL, "%v is in no mapped file and in no executable memory", addr)
 		}
 		return loc, nil
 	}
-	loc, err := im.Function(name)
+	loc, err := im.function(name, was.Module)
 	if err != nil || offset == 0 {
 		return loc, err
 	}
@@ -44,8 +49,10 @@ func (im *Image) Again(loc symbol.Loc) (symbol.Loc, error) {
 
 // Function finds a function by name. An indirect function (IFUNC) stands for the function that the
 // dynamic linker has bound it to. Errors: as Place.
-func (im *Image) Function(name string) (symbol.Loc, error) {
-	loc, err := im.named(name, symbol.Func)
+func (im *Image) Function(name string) (symbol.Loc, error) { return im.function(name, nil) }
+
+func (im *Image) function(name string, was *symbol.Module) (symbol.Loc, error) {
+	loc, err := im.named(name, symbol.Func, was)
 	if err == nil && loc.Func.Kind == symbol.IFunc {
 		return im.bound(loc)
 	}
@@ -57,7 +64,7 @@ func (im *Image) Function(name string) (symbol.Loc, error) {
 func (im *Image) Symbol(name string) (symbol.Loc, error) {
 	loc, err := im.Function(name)
 	if other := (*symbol.NotFoundError)(nil); errors.As(err, &other) && other.IsData {
-		return im.named(name, symbol.Data)
+		return im.named(name, symbol.Data, nil)
 	}
 	return loc, err
 }
@@ -68,7 +75,7 @@ func (im *Image) Data(name string, addr arch.Addr, offset uint64, n int, later b
 	loc := symbol.Loc{Addr: uint64(addr)}
 	if addr == 0 {
 		var err error
-		if loc, err = im.named(name, symbol.Data); err != nil {
+		if loc, err = im.named(name, symbol.Data, nil); err != nil {
 			return loc, err
 		}
 	}
@@ -81,9 +88,9 @@ func (im *Image) Data(name string, addr arch.Addr, offset uint64, n int, later b
 	return loc, nil
 }
 
-func (im *Image) named(name string, kind symbol.Kind) (symbol.Loc, error) {
+func (im *Image) named(name string, kind symbol.Kind, was *symbol.Module) (symbol.Loc, error) {
 	module, name := symbol.SplitName(name)
-	locs, err := im.Space.Resolve(symbol.Query{Module: module, Symbol: name, Kind: kind})
+	locs, err := im.Space.Resolve(symbol.Query{Module: module, Symbol: name, Kind: kind, Was: was})
 	if err != nil {
 		return symbol.Loc{}, symbolError(err)
 	}

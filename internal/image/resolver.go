@@ -33,7 +33,7 @@ type resolvers struct {
 // Resolver gives the returns of the resolver that a name stands for, the first time that it is
 // asked for it; none for another name.
 func (im *Image) Resolver(name string) (locs []symbol.Loc) {
-	loc, err := im.named(name, symbol.Func)
+	loc, err := im.named(name, symbol.Func, nil)
 	if err != nil || loc.Func.Kind != symbol.IFunc || loc.Module == nil || loc.Func.Size == 0 {
 		return nil
 	}

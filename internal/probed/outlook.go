@@ -1,6 +1,7 @@
 package probed
 
 import (
+	"cmp"
 	"slices"
 
 	"kprobe/arch"
@@ -125,7 +126,7 @@ func (o *Outlook[P]) optimizable(pt *Point[P]) string {
 	case o.Unoptimized:
 		return "optimization is off"
 	case !d.Optimizable():
-		return d.Reason
+		return cmp.Or(d.Reason, "the code around it is not known")
 	}
 	if o.outside(pt) {
 		return "a handler runs outside the target"

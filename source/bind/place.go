@@ -38,7 +38,7 @@ func (f *Found) Note() string {
 var errNoSource = &source.NotFoundError{What: "no mapped file has debug data"}
 
 // each asks the mapped files that have debug data, in order of address, which puts the program first, until
-// one answers. The error is the last that knows the name.
+// one answers, and those of its name. The error is the last that knows the name.
 func each(space *symbol.Space, module string, ask func(*symbol.Module, *source.File) ([]Found, error)) ([]Found, error) {
 	modules := space.Modules()
 	if module != "" {
@@ -46,8 +46,10 @@ func each(space *symbol.Space, module string, ask func(*symbol.Module, *source.F
 	}
 	var last error = errNoSource
 	var why error
+	var all []Found
+	var answered *symbol.Module
 	for _, m := range modules {
-		if m.File == nil {
+		if m.File == nil || answered != nil && m.Name != answered.Name { // copies of the file that has answered do so, too
 			continue
 		}
 		d, err := Of(m.File)
@@ -59,12 +61,16 @@ func each(space *symbol.Space, module string, ask func(*symbol.Module, *source.F
 		}
 		found, err := ask(m, d)
 		if err == nil {
-			return found, nil
+			all, answered = append(all, found...), m
+			continue
 		}
 		var nf *source.NotFoundError
 		if last == error(errNoSource) || errors.As(err, &nf) && nf.Known {
 			last = err
 		}
+	}
+	if answered != nil {
+		return all, nil
 	}
 	if last == error(errNoSource) && why != nil {
 		return nil, why
