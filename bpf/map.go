@@ -395,3 +395,21 @@ func (m *Map) All() iter.Seq2[[]byte, [][]byte] {
 		}
 	}
 }
+
+// Words copies elements of an array of words, from the first on, each as Lookup gives it: those of all threads added
+// up. Errors: ErrNotExist where the array has not so many, ErrInvalid.
+func (m *Map) Words(first uint32, sums []uint64) error {
+	if !m.Spec.array() || m.Spec.Inside() || m.Spec.ValueSize != 8 {
+		return m.fail("words", EINVAL)
+	}
+	if n := uint64(len(sums)); n > uint64(m.elems) || uint64(first) > uint64(m.elems)-n {
+		return m.fail("words", ENOENT)
+	}
+	clear(sums)
+	for s := range m.writtenSlots() {
+		for i := range sums {
+			sums[i] += atomic.LoadUint64(m.mem.u64(m.valueOff(first+uint32(i), s)))
+		}
+	}
+	return nil
+}

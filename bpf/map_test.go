@@ -503,3 +503,30 @@ func TestArrangeRefuses(t *testing.T) {
 		}
 	}
 }
+
+// Words of an array are what Lookup gives of each, in one call.
+func TestWords(t *testing.T) {
+	m := segment(t, &MapSpec{Name: "m", Type: PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 9})
+	for i := range uint32(9) {
+		for slot := range 3 {
+			m.update(word4(i), word8(uint64(i)<<(8*slot)), UpdateAny, slot, false)
+		}
+	}
+	got := []uint64{1, 2, 3, 4} // what was there before is no part of it
+	if err := m.Words(5, got); err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range got {
+		if v, _ := m.Lookup(word4(uint32(5 + i))); binary.LittleEndian.Uint64(v) != n {
+			t.Errorf("element %d: %#x, by itself %x", 5+i, n, v)
+		}
+	}
+	if err := m.Words(6, got); !errors.Is(err, ErrNotExist) {
+		t.Errorf("beyond the end: %v", err)
+	}
+	for _, other := range []*MapSpec{{Name: "m", Type: Array, KeySize: 4, ValueSize: 4, MaxEntries: 9}, {Name: "m", Type: Hash, KeySize: 4, ValueSize: 8, MaxEntries: 9}} {
+		if err := segment(t, other).Words(0, got); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%v: %v", other.Type, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -238,6 +239,19 @@ func TestSummary(t *testing.T) {
 	}
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+	many := slices.Concat(counts, make([]Count, 340))
+	out.Reset()
+	if err := WriteSummary(&out, many, 2500*time.Millisecond); err != nil || out.String() != want+"340 probes were not hit\n" {
+		t.Errorf("with silent ones %v:\n%s", err, &out)
+	}
+	out.Reset()
+	if err := WriteSummary(&out, many[2:], time.Second); err != nil || out.String() != "340 probes were not hit\n" {
+		t.Errorf("of silent ones alone %v:\n%s", err, &out)
+	}
+	out.Reset()
+	if err := WriteSummary(&out, many[2:2+Few], time.Second); err != nil || strings.Count(out.String(), "\n") != 1+Few+1 {
+		t.Errorf("of few %v:\n%s", err, &out)
 	}
 	if n := counts[1].NMissed(); n != 43 {
 		t.Errorf("NMissed = %d, want recursion and no instance: 43", n)

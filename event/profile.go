@@ -51,14 +51,20 @@ func WriteProfile(w io.Writer, counts []Count) error {
 // WriteSummary writes a table for people: for every probe what d brought, and
 // in a column each the causes for which hits are missing or incomplete; none
 // for a cause that did not occur. A total follows where there is more than one
-// probe.
+// probe. A pattern may have placed thousands of probes: of many, those that nothing came of are a
+// number below the table.
 func WriteSummary(w io.Writer, counts []Count, d time.Duration) error {
+	counts, silent := heard(counts)
 	total := Count{Name: "total"}
 	for _, c := range counts {
 		total.Hits += c.Hits
 		for i, n := range c.Missed {
 			total.Missed[i] += n
 		}
+	}
+	if len(counts) == 0 && silent > 0 {
+		_, err := fmt.Fprintf(w, "%d probes were not hit\n", silent)
+		return err
 	}
 	rows := [][]string{{"probe", "place", "hits", "hits/s"}}
 	var causes []Cause
@@ -88,7 +94,28 @@ func WriteSummary(w io.Writer, counts []Count, d time.Duration) error {
 		}
 		fmt.Fprintln(out)
 	}
+	if silent > 0 {
+		fmt.Fprintf(out, "%d probes were not hit\n", silent)
+	}
 	return out.Flush()
+}
+
+// Few probes are all shown in a table, whatever came of them.
+const Few = 20
+
+// heard leaves out the probes without a hit or a miss, where there are many probes.
+func heard(counts []Count) (rest []Count, silent int) {
+	if len(counts) <= Few {
+		return counts, 0
+	}
+	for _, c := range counts {
+		if c.Hits == 0 && c.Missed == [Causes]uint64{} {
+			silent++
+			continue
+		}
+		rest = append(rest, c)
+	}
+	return rest, silent
 }
 
 func (c *Count) row(d time.Duration, causes []Cause) []string {

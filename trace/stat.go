@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"encoding/binary"
 	"errors"
 	"math/bits"
 	"slices"
@@ -273,19 +272,32 @@ func (r *StatRow) add(t *traced) error {
 	}
 	hits := t.rp.Hits()
 	r.Hits, r.Missed = r.Hits+hits, r.Missed+t.rp.NMissed()
+	if err := t.readTimes(hits); err != nil {
+		return err
+	}
 	if r.Latency == nil {
 		r.Latency = make([]uint64, buckets)
 	}
-	first := t.timed * buckets
-	for i := 0; i < buckets && hits > 0; i++ { // most of a library's functions are not called, and each bucket is a read
-		key := binary.LittleEndian.AppendUint32(nil, uint32(first+i))
-		sum, err := t.times.Lookup(key) // not Threads: there may be thousands, most of which have written nothing
-		if err != nil {
-			return err
-		}
-		r.Latency[i] += binary.LittleEndian.Uint64(sum)
+	for i, calls := range t.latency {
+		r.Latency[i] += calls
 	}
 	return nil
+}
+
+// readTimes reads the histogram again where it is not that of so many calls. Most of a pattern's functions are not called
+// in an interval.
+func (t *traced) readTimes(calls uint64) error {
+	if t.latency == nil {
+		t.latency = make([]uint64, buckets)
+	}
+	known := uint64(0)
+	for _, n := range t.latency {
+		known += n
+	}
+	if known == calls {
+		return nil
+	}
+	return t.times.Words(uint32(t.timed*buckets), t.latency)
 }
 
 // Close takes the definitions out of work. Rows tells the last figures still.

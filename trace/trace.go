@@ -100,6 +100,7 @@ type traced struct {
 	later   bool               // which waits for memory
 	timed   int                // of a Stat: which of its histograms
 	times   *bpf.Map           // and in which map
+	latency []uint64           // what was read of it last
 	asks    string             // what it has in common with those that share its program
 	merged  []*traced          // see surplus
 	bound   string             // what it asks for, with the names of variables bound

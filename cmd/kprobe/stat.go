@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kprobe/event"
 	"kprobe/symbol"
 	"kprobe/trace"
 )
@@ -134,9 +135,8 @@ func (r *statRequest) stat(w io.Writer, defs []string) (err error) {
 
 // writeStat prints the rows; of many, those that were hit, the most hit first; and below them the histograms of those that have one.
 func writeStat(to io.Writer, rows []trace.StatRow, took time.Duration, all bool) error {
-	const few = 20 // so many are all shown, and in their order
 	silent := 0
-	if len(rows) > few {
+	if len(rows) > event.Few { // so many are all shown, and in their order
 		slices.SortStableFunc(rows, func(a, b trace.StatRow) int { return cmp.Compare(b.Hits, a.Hits) })
 		if !all {
 			silent = len(rows)
@@ -181,7 +181,7 @@ func histogram(counts []uint64) string {
 	var b strings.Builder
 	for i := first; i <= last; i++ {
 		from := time.Duration(1) << min(i, 62)
-		fmt.Fprintf(&b, "%10v and more %10d  %s\n", from, counts[i], strings.Repeat("#", int((counts[i]*width+most-1)/most)))
+		fmt.Fprintf(&b, "%10s and more %10d  %s\n", event.Took(from), counts[i], strings.Repeat("#", int((counts[i]*width+most-1)/most)))
 	}
 	return b.String()
 }

@@ -35,6 +35,7 @@ that is drawn anew every second, sorted and filtered by keys:
   up, down      choose a row; its times and its callers are drawn below
   left, right   sort by another column
   /             show only places that have the text that follows, up to Enter
+  a             show the places without a hit, too, or hide them; few are always shown
   space         hold still, or go on
   q             the end
 
@@ -95,7 +96,10 @@ func (r *topRequest) top(defs []string) (err error) {
 		screen.notice = fmt.Sprintf("%d places cannot be probed", len(left))
 	}
 	draw, keys := func(passed time.Duration) error { return screen.print(os.Stdout, passed, r.rows) }, (<-chan string)(nil)
-	if host.Terminal(os.Stdin.Fd()) && host.Terminal(os.Stdout.Fd()) {
+	terminal := host.Terminal(os.Stdin.Fd()) && host.Terminal(os.Stdout.Fd())
+	counts := countBeside(stats, terminal)
+	defer counts.close() // when the terminal is as it was: its user does not wait for it
+	if terminal {
 		back, err := host.Keys(os.Stdin.Fd())
 		if err != nil {
 			return err
@@ -113,44 +117,48 @@ func (r *topRequest) top(defs []string) (err error) {
 	}
 	tick := time.NewTicker(r.interval)
 	defer tick.Stop()
-	var before []trace.StatRow
-	last := time.Now()
-	callers := callersOf{stats: stats}
-	for ended := false; ; {
+	return screen.live(happening{keys, tick.C, signals, late, over}, counts, draw)
+}
+
+// happening has the events of a screen that lives.
+type happening struct {
+	keys    <-chan string
+	tick    <-chan time.Time
+	signals <-chan os.Signal
+	late    <-chan time.Time
+	over    <-chan struct{}
+}
+
+// live shows counts and answers keys, up to the end.
+func (s *screen) live(h happening, counts *beside, draw func(passed time.Duration) error) error {
+	for {
 		select {
-		case k := <-keys:
-			if screen.key(k) {
+		case k := <-h.keys:
+			if s.key(k) {
 				return nil
 			}
-			if err := screen.draw(os.Stdout); err != nil {
+			if err := draw(0); err != nil {
 				return err
 			}
 			continue
-		case <-tick.C:
-		case <-signals:
-			ended = true
-		case <-late:
-			ended = true
-		case <-over:
-			ended = true
-		}
-		if screen.paused && !ended {
+		case now := <-counts.got:
+			s.rows, s.callers = now.rows, now.callers
+			if err := errors.Join(now.err, draw(now.passed)); err != nil {
+				return err
+			}
 			continue
+		case <-h.tick:
+			if !s.paused {
+				counts.want(s.selected)
+			}
+			continue
+		case <-h.signals:
+		case <-h.late:
+		case <-h.over:
 		}
-		now, err := rowsOf(stats)
-		if err != nil {
-			return err
-		}
-		passed := time.Since(last)
-		last = time.Now()
-		screen.rows = topRows(now, before, passed)
-		before = now
-		if keys != nil {
-			screen.callers = callers.of(screen.selected)
-		}
-		if err := draw(passed); err != nil || ended {
-			return err
-		}
+		now := counts.last()
+		s.rows = now.rows
+		return errors.Join(now.err, draw(now.passed))
 	}
 }
 
@@ -199,12 +207,12 @@ func rowsOf(stats []*trace.Stat) (rows []trace.StatRow, err error) {
 // print prints the busiest places of an interval, at most so many, for who has no terminal.
 func (s *screen) print(to io.Writer, passed time.Duration, most int) error {
 	w := bufio.NewWriter(to)
-	fmt.Fprintf(w, "%s  %.1fs\n%s\n", time.Now().Format("15:04:05"), passed.Seconds(), topTitles(-1))
+	fmt.Fprintf(w, "%s  %.1fs\n%s\n", time.Now().Format("15:04:05"), passed.Seconds(), allColumns().titles(-1))
 	for i, row := range s.shown() {
 		if row.rate == 0 || i == most {
 			break
 		}
-		fmt.Fprintf(w, "  %s\n", topLine(&row))
+		fmt.Fprintf(w, "  %s\n", allColumns().line(&row))
 	}
 	fmt.Fprintln(w)
 	return w.Flush()

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"kprobe/event"
 	"kprobe/symbol"
 	"kprobe/trace"
 )
@@ -80,6 +82,18 @@ func percentile(counts []uint64, n uint64, part float64) time.Duration {
 	return 0
 }
 
+// read are the readable names of places: to make one costs microseconds, and a key may need all of them.
+var read sync.Map
+
+func readable(place string) string {
+	if name, ok := read.Load(place); ok {
+		return name.(string)
+	}
+	name := symbol.ReadablePlace(place)
+	read.Store(place, name)
+	return name
+}
+
 // topColumns are what can be sorted by.
 var topColumns = []struct {
 	title string
@@ -93,23 +107,24 @@ var topColumns = []struct {
 	{"average", 9, func(r *topRow) string { return r.time(r.took.average) }, func(a, b *topRow) int { return cmp.Compare(b.took.average, a.took.average) }},
 	{"p50", 9, func(r *topRow) string { return r.time(r.took.p50) }, func(a, b *topRow) int { return cmp.Compare(b.took.p50, a.took.p50) }},
 	{"p99", 9, func(r *topRow) string { return r.time(r.took.p99) }, func(a, b *topRow) int { return cmp.Compare(b.took.p99, a.took.p99) }},
-	{"max", 9, func(r *topRow) string { return r.time(r.took.most) }, func(a, b *topRow) int { return cmp.Compare(b.took.most, a.took.most) }},
-	{"place", 0, func(r *topRow) string { return symbol.ReadablePlace(r.place) }, func(a, b *topRow) int { return cmp.Compare(a.place, b.place) }},
+	{"max", 9, (*topRow).most, func(a, b *topRow) int { return cmp.Compare(b.took.most, a.took.most) }},
+	{"place", 0, func(r *topRow) string { return readable(r.place) }, func(a, b *topRow) int { return cmp.Compare(a.place, b.place) }},
 }
 
-// time is a time in three digits.
+// time is one of the row's times, where it is timed.
 func (r *topRow) time(d time.Duration) string {
-	switch {
-	case !r.timed:
+	if !r.timed {
 		return "-"
-	case d < time.Microsecond:
-		return fmt.Sprintf("%dns", d)
-	case d < time.Millisecond:
-		return fmt.Sprintf("%.3gus", float64(d)/1e3)
-	case d < time.Second:
-		return fmt.Sprintf("%.3gms", float64(d)/1e6)
 	}
-	return fmt.Sprintf("%.3gs", d.Seconds())
+	return event.Took(d)
+}
+
+// most is the end of the histogram's last power of 2: no call took longer.
+func (r *topRow) most() string {
+	if !r.timed || r.took.most == 0 {
+		return r.time(0)
+	}
+	return "<" + event.Took(r.took.most)
 }
 
 // screen is what top shows, and what keys have made of it.
@@ -121,15 +136,19 @@ type screen struct {
 	selected string // the place
 	first    int    // row that is on the screen
 	paused   bool
+	silent   bool // places without a hit are shown, too
 	notice   string
 	callers  calledBy
 }
 
-// shown are the rows that the filter leaves, sorted.
+// shown are the rows that the filter leaves, sorted. Of many places those without a hit are shown when they are asked for.
 func (s *screen) shown() []topRow {
 	var rows []topRow
 	for _, r := range s.rows {
-		if strings.Contains(r.place, s.filter) || strings.Contains(symbol.ReadablePlace(r.place), s.filter) || strings.Contains(r.name, s.filter) {
+		if s.hides(&r) {
+			continue
+		}
+		if strings.Contains(r.place, s.filter) || strings.Contains(readable(r.place), s.filter) || strings.Contains(r.name, s.filter) {
 			rows = append(rows, r)
 		}
 	}
@@ -137,6 +156,18 @@ func (s *screen) shown() []topRow {
 		return cmp.Or(topColumns[s.sort].less(&a, &b), cmp.Compare(b.hits, a.hits), cmp.Compare(a.place, b.place))
 	})
 	return rows
+}
+
+func (s *screen) hides(r *topRow) bool { return !s.silent && r.hits == 0 && len(s.rows) > event.Few }
+
+// hidden counts the places that are not shown, since they have no hit.
+func (s *screen) hidden() (n int) {
+	for i := range s.rows {
+		if s.hides(&s.rows[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 // The keys, as readKeys names them.
@@ -179,6 +210,9 @@ func (s *screen) key(k string) (end bool) {
 	case " ":
 		s.paused = !s.paused
 		return false
+	case "a":
+		s.silent = !s.silent
+		return false
 	case "/":
 		s.typing, s.filter = true, ""
 		return false
@@ -212,7 +246,7 @@ func (s *screen) lines(width, height int) []string {
 	}
 	var below []string
 	if len(rows) > 0 && rows[at].timed && rows[at].hits > 0 {
-		below = append(below, "", symbol.ReadablePlace(rows[at].place)+" takes")
+		below = append(below, "", readable(rows[at].place)+" takes")
 		below = append(below, strings.Split(strings.TrimRight(histogram(rows[at].counts), "\n"), "\n")...)
 		below = below[:min(len(below), height/2)]
 	}
@@ -220,9 +254,12 @@ func (s *screen) lines(width, height int) []string {
 		room := max(0, height-4-len(below)) // of some rows
 		below = append(below, s.callers.lines(min(room, mostCallers+2))...)
 	}
-	head := fmt.Sprintf("%d places", len(rows))
-	if len(rows) != len(s.rows) {
-		head += fmt.Sprintf(" of %d", len(s.rows))
+	head, hidden := fmt.Sprintf("%d places", len(rows)), s.hidden()
+	if len(rows)+hidden != len(s.rows) {
+		head += fmt.Sprintf(" of %d", len(s.rows)-hidden)
+	}
+	if hidden > 0 {
+		head += fmt.Sprintf("   %d silent", hidden)
 	}
 	switch {
 	case s.typing:
@@ -236,22 +273,20 @@ func (s *screen) lines(width, height int) []string {
 	if s.notice != "" {
 		head += "   " + s.notice
 	}
-	out := []string{head + "   q quit, arrows move and sort, / filter, space pause", topTitles(s.sort)}
+	const keys = "q quit, arrows move and sort, / filter, space pause, a all"
+	c := columnsOf(width, s.sort)
+	out := []string{head + "   " + keys, c.titles(s.sort)}
 	room := max(1, height-len(out)-len(below))
 	s.first = min(max(s.first, at-room+1), at, max(0, len(rows)-room))
 	for i := max(0, s.first); i < min(len(rows), s.first+room); i++ {
-		out = append(out, mark(i == at)+topLine(&rows[i]))
+		out = append(out, mark(i == at)+c.line(&rows[i]))
 	}
 	for len(out) < height-len(below) {
 		out = append(out, "")
 	}
 	out = append(out, below...)
 	for i, l := range out {
-		if r := []rune(strings.Map(printable, l)); len(r) > width {
-			out[i] = string(r[:width])
-		} else {
-			out[i] = string(r)
-		}
+		out[i] = cut(strings.Map(printable, l), width)
 	}
 	return out
 }
@@ -261,33 +296,4 @@ func mark(selected bool) string {
 		return "> "
 	}
 	return "  "
-}
-
-// topTitles is the line above the rows, with a mark at what they are sorted by; -1 for none.
-func topTitles(sorted int) string {
-	line := "  "
-	for i, c := range topColumns {
-		title := c.title
-		if i == sorted {
-			title += "*"
-		}
-		if c.width == 0 {
-			line += "  " + title
-		} else {
-			line += fmt.Sprintf("%*s", c.width, title)
-		}
-	}
-	return line
-}
-
-func topLine(r *topRow) string {
-	line := ""
-	for _, c := range topColumns {
-		if c.width == 0 {
-			line += "  " + c.text(r)
-		} else {
-			line += fmt.Sprintf("%*s", c.width, c.text(r))
-		}
-	}
-	return line
 }

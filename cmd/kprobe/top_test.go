@@ -66,7 +66,7 @@ func TestScreen(t *testing.T) {
 		return lines, selected
 	}
 	lines, selected := look()
-	if selected != "lib:f4999" || !strings.Contains(lines[0], "5000 places") || !strings.Contains(lines[1], "hits/s*") ||
+	if selected != "lib:f4999" || !strings.Contains(lines[0], "4999 places   1 silent") || !strings.Contains(lines[1], "hits/s*") ||
 		!slices.ContainsFunc(lines, func(l string) bool { return l == "lib:f4999 takes" }) {
 		t.Errorf("%q", lines)
 	}
@@ -85,13 +85,14 @@ func TestScreen(t *testing.T) {
 	for _, k := range []string{"/", "0", "0", "7", "7", "7", keyErase, keyEnter} {
 		s.key(k)
 	}
-	if lines, selected = look(); selected != "lib:f0077" || !strings.Contains(lines[0], "1 places of 5000   filter: 0077") {
+	if lines, selected = look(); selected != "lib:f0077" || !strings.Contains(lines[0], "1 places of 4999   1 silent   filter: 0077") {
 		t.Errorf("filtered: %q %q", selected, lines[0])
 	}
 	s.key(keyEsc)
 	for topColumns[s.sort].title != "place" {
 		s.key(keyRight)
 	}
+	s.key("a")
 	s.selected = ""
 	if _, selected = look(); selected != "lib:f0000" {
 		t.Errorf("by place %q", selected)
@@ -111,6 +112,96 @@ func TestScreen(t *testing.T) {
 		s.lines(size[0], size[1])
 	}
 	(&screen{}).lines(80, 24)
+}
+
+// On a narrow terminal the place comes first, with the figures that are sorted by and most needed; what is cut says so.
+func TestScreenIsNarrow(t *testing.T) {
+	now, before := places(3)
+	now[2].Place = "library.so.1:" + strings.Repeat("long", 30)
+	s := &screen{sort: 1, rows: topRows(now, before, time.Second)}
+	for _, c := range []struct {
+		width, sort int
+		titles      string
+	}{
+		{120, 1, "hits hits/s* share average p50 p99 max place"},
+		{98, 1, "hits hits/s* share average p50 p99 max place"},
+		{97, 1, "place hits hits/s* share average p50 p99 max"},
+		{70, 1, "place hits/s* average p50 p99"},
+		{70, 6, "place hits/s average p99 max*"},
+		{50, 1, "place hits/s* p99"},
+		{40, 7, "place* p99"},
+		{25, 1, "place"},
+	} {
+		s.sort = c.sort
+		lines := s.lines(c.width, 10)
+		if got := strings.Join(strings.Fields(lines[1]), " "); got != c.titles {
+			t.Errorf("%d wide: %q, want %q", c.width, got, c.titles)
+		}
+		if c.width < 98 && !strings.HasPrefix(lines[2][2:], "lib") {
+			t.Errorf("%d wide: %q", c.width, lines[2])
+		}
+		for _, l := range lines {
+			if n := len([]rune(l)); n > c.width || strings.Contains(l, "longlong") && !strings.Contains(l, "…") {
+				t.Errorf("%d wide: %d: %q", c.width, n, l)
+			}
+		}
+	}
+}
+
+// Of many places those without a hit are shown when they are asked for; few are always shown.
+func TestScreenHidesSilentPlaces(t *testing.T) {
+	now, before := places(340)
+	for i := 14; i < len(now); i++ {
+		now[i].Hits, before[i].Hits = 0, 0
+	}
+	s := &screen{sort: 1, rows: topRows(now, before, time.Second)}
+	for _, shown := range []string{"13 places   327 silent   q", "340 places   q", "13 places   327 silent   q"} {
+		if head := s.lines(120, 400)[0]; !strings.HasPrefix(head, shown) {
+			t.Errorf("%q, want %q", head, shown)
+		}
+		s.key("a")
+	}
+	s.rows = s.rows[14:34]
+	if head := s.lines(120, 400)[0]; !strings.HasPrefix(head, "20 places   q") {
+		t.Errorf("few: %q", head)
+	}
+}
+
+// A key is answered while counts are being read, however long that takes.
+func TestKeysDoNotWaitForCounts(t *testing.T) {
+	begun, goOn := make(chan bool), make(chan bool)
+	counts := readBeside(func(string) figures {
+		begun <- true
+		<-goOn
+		return figures{}
+	})
+	keys, tick, drawn, ended := make(chan string), make(chan time.Time), make(chan string, 100), make(chan error)
+	s := &screen{}
+	go func() {
+		ended <- s.live(happening{keys: keys, tick: tick}, counts, func(time.Duration) error {
+			drawn <- s.lines(80, 10)[0]
+			return nil
+		})
+	}()
+	tick <- time.Time{}
+	<-begun
+	for _, k := range []string{"/", "f"} {
+		keys <- k
+		<-drawn
+	}
+	keys <- "o"
+	if head := testprog.Receive(t, "the filter is drawn", 0, drawn); !strings.Contains(head, "filter: fo_") {
+		t.Errorf("%q", head)
+	}
+	keys <- keyEnter
+	<-drawn
+	keys <- "q"
+	if err := testprog.Receive(t, "q ends it", 0, ended); err != nil {
+		t.Error(err)
+	}
+	close(goOn)
+	counts.close()
+	counts.close() // twice does no harm
 }
 
 // Callers are shown of the row that is chosen, and of no other, within the screen.
@@ -158,7 +249,7 @@ func TestTopWithoutTerminal(t *testing.T) {
 	r := k.Result()
 	most := "" // of the intervals that they came in, the last
 	for _, l := range r.Lines {
-		if f := strings.Fields(l); len(f) == 8 && f[2] == "100.0%" && f[7] == "jumpers:jumper" {
+		if f := strings.Fields(l); len(f) > 8 && f[2] == "100.0%" && f[len(f)-1] == "jumpers:jumper" {
 			most = f[0]
 		}
 	}
