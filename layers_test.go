@@ -89,6 +89,7 @@ var layers = []layer{
 	{"internal/debuginfod", nil},
 	{"internal/patience", []string{"internal/proc"}},
 	{"internal/testprog", []string{"internal/patience", "internal/proc"}},
+	{"internal/testprog/browser", []string{"internal/testprog"}}, // to look at pages
 	{"internal/testprog/cmd/tally", []string{"internal/testprog"}},
 	{"internal/testprog/cases", []string{"internal/proc", "internal/testprog"}},
 	{"internal/testprog/cmd/cases", []string{"internal/testprog/cases"}},
@@ -160,14 +161,15 @@ var layers = []layer{
 	{"recording", []string{"arch", "event", "bpf", "bpf/layout", "internal/gen"}},
 
 	// 5: users of the engine. Nothing below imports them.
-	{"trace", []string{".", "arch", "spec", "symbol", "event", "bpf", "internal/gen", "recording", "source", "source/bind"}},
+	{"trace", []string{".", "arch", "spec", "symbol", "event", "bpf", "internal/gen", "internal/samples", "recording", "source", "source/bind"}},
 	{"graph", []string{"event", "spec", "symbol"}},
 	{"view", []string{"arch", "event", "spec", "graph"}}, // pictures and files for others
+	{"view/live", nil}, // a page that lives, served: it knows figures and names, not where they come from
 	{"script", []string{".", "arch", "symbol", "bpf", "bpf/verify", "script/builtin", "script/calls", "script/imports", "script/syntax", "script/types", "script/compile", "script/debug", "script/machine", "script/output", "script/plan", "script/point", "internal/guardian", "internal/host", "internal/missed", "internal/proc", "internal/samples", "internal/isa", "internal/isa/*"}},
 	{"internal/conform", []string{".", "arch", "internal/testprog"}}, // tests, of every kind of target
 	{"internal/vm", []string{"internal/host"}},
 	{"internal/vm/*", []string{"internal/vm", "internal/testprog"}},
-	{"cmd/*", []string{".", "trace", "recording", "view", "graph", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "internal/*", "script", "script/*", "source", "source/*"}},
+	{"cmd/*", []string{".", "trace", "recording", "view", "view/*", "graph", "arch", "spec", "symbol", "bpf", "event", "target", "target/*", "internal/*", "script", "script/*", "source", "source/*"}},
 	{"examples/*", []string{".", "target/*"}},
 	{"test/harness", []string{".", "arch", "bpf", "bpf/bpftest", "symbol", "target/ptrace", "internal/lifeline", "internal/machine", "internal/proc", "internal/testprog"}},
 }

@@ -12,12 +12,17 @@ import (
 // the stack's own end was reached. A kernel's stack ends where a program was interrupted or has called it.
 // Errors: ENOTSUP of anything but x86-64.
 func (r *Regs) Stack(limit int) (pcs []uint64, end string, err error) {
-	s := r.s
+	return r.s.StackFrom(uint64(r.PC()), uint64(r.SP()), r.r[arch.AMD64.FP], r.s.ReadMem, limit)
+}
+
+// StackFrom walks, as Regs.Stack does, from registers that were taken elsewhere, in memory as read gives it. A return address that was
+// swapped then, and whose call has returned since, ends the walk: end says so. Errors: ENOTSUP of anything but x86-64.
+func (s *Session) StackFrom(pc, sp, fp uint64, read func(arch.Addr, []byte) error, limit int) (pcs []uint64, end string, err error) {
 	if s.on.Arch != arch.AMD64 {
 		return nil, "", fail(syscall.ENOTSUP, "stacks are walked of x86-64 only")
 	}
-	w := unwind.Walk{Index: s.stacks.Of(s.on.Image.Space), Limit: limit, Read: unwind.InBlocks(s.ReadMem), Real: s.realReturn}
-	pcs, why := w.From(unwind.Regs{PC: uint64(r.PC()), SP: uint64(r.SP()), FP: r.r[arch.AMD64.FP]})
+	w := unwind.Walk{Index: s.stacks.Of(s.on.Image.Space), Limit: limit, Read: unwind.InBlocks(read), Real: s.calls.Real}
+	pcs, why := w.From(unwind.Regs{PC: pc, SP: sp, FP: fp})
 	return pcs, why.String(), nil
 }
 
@@ -39,10 +44,4 @@ func (s *Session) Snapshot(f func(*Regs)) (err error) {
 		}
 		return nil
 	})
-}
-
-// realReturn is the program's own return address of a call; false where nothing is known of it.
-func (s *Session) realReturn(place, ret uint64) (uint64, bool) {
-	real := s.calls.ComesBackTo(arch.Addr(place), arch.Addr(ret))
-	return uint64(real), !s.calls.IsTrampoline(real)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,8 @@ type topRequest struct {
 	duration time.Duration
 	interval time.Duration
 	rows     int
+	page     bool     // --web
+	places   []string // as they were asked for
 }
 
 func topCommand() *cobra.Command {
@@ -41,14 +44,19 @@ that is drawn anew every second, sorted and filtered by keys:
 
 PLACE is a function, or a pattern, whose calls are timed; or a whole definition of stat,
 such as 'p libc.so.6:malloc', which only counts. Times are as exact as a histogram by powers
-of 2 has them. Without a terminal the busiest places are printed every second.`,
+of 2 has them. Without a terminal the busiest places are printed every second.
+
+With --web the table is a page instead, with the calls' times over time and the stacks of what runs, for a browser on
+this machine: the link that is printed opens it, and nothing else does. The page stays when the counting has ended.`,
 		Example: `  kprobe top -p 1234 'nginx:ngx_http_*'
+  kprobe top -p 1234 --web 'app:*'
   kprobe top -p 1234 -i 5s 'p libc.so.6:*' libc.so.6:read | tee log`,
 		RunE: func(c *cobra.Command, args []string) error {
 			rest, err := r.processes(args)
 			if err != nil {
 				return err
 			}
+			r.places = slices.Clone(rest)
 			for i, place := range rest {
 				if !strings.Contains(place, " ") {
 					rest[i] = "r " + place
@@ -71,6 +79,7 @@ of 2 has them. Without a terminal the busiest places are printed every second.`,
 	f := c.Flags()
 	f.DurationVarP(&r.duration, "duration", "d", 0, "end after `TIME`, such as 10s or 1m30s")
 	f.DurationVarP(&r.interval, "interval", "i", time.Second, "draw anew every `TIME`")
+	f.BoolVar(&r.page, "web", false, "serve a page that lives, on loopback, and print its link")
 	f.IntVarP(&r.rows, "rows", "n", 20, "without a terminal: print at most `N` places")
 	return c
 }
@@ -95,6 +104,12 @@ func (r *topRequest) top(defs []string) (err error) {
 	if len(left) > 0 {
 		screen.notice = fmt.Sprintf("%d places cannot be probed", len(left))
 	}
+	tick := time.NewTicker(r.interval)
+	defer tick.Stop()
+	happening := happening{tick: tick.C, signals: signals, late: late, over: over}
+	if r.page {
+		return r.web(os.Stdout, &t, stats, screen.notice, happening)
+	}
 	draw, keys := func(passed time.Duration) error { return screen.print(os.Stdout, passed, r.rows) }, (<-chan string)(nil)
 	terminal := host.Terminal(os.Stdin.Fd()) && host.Terminal(os.Stdout.Fd())
 	counts := countBeside(stats, terminal)
@@ -115,9 +130,8 @@ func (r *topRequest) top(defs []string) (err error) {
 	} else if err := warnLeftOut(left); err != nil {
 		return err
 	}
-	tick := time.NewTicker(r.interval)
-	defer tick.Stop()
-	return screen.live(happening{keys, tick.C, signals, late, over}, counts, draw)
+	happening.keys = keys
+	return screen.live(happening, counts, draw)
 }
 
 // happening has the events of a screen that lives.

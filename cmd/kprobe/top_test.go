@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -272,4 +275,42 @@ func TestStatIntervals(t *testing.T) {
 		t.Errorf("%s", r)
 	}
 	checkUntouched(t, p.Pid)
+}
+
+// With --web the page has what the table would have, and ends when the target does.
+func TestTopWeb(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
+	k := testprog.StartCmd(t, tool(t, "top", "--web", "-i", "50ms", "-p", fmt.Sprint(p.Pid), "jumpers:jumper"))
+	link := k.Line()
+	if !regexp.MustCompile(`^http://127\.0\.0\.1:\d+/\?token=\w{20,}$`).MatchString(link) {
+		t.Fatalf("%q", link)
+	}
+	page, err := http.Get(strings.Replace(link, "/?", "/events?", 1))
+	if err != nil || page.StatusCode != http.StatusOK {
+		t.Fatal(err, page)
+	}
+	defer page.Body.Close()
+	in := bufio.NewScanner(page.Body)
+	in.Buffer(nil, 1<<20)
+	next := func(kind string) (data string) {
+		t.Helper()
+		for in.Scan() {
+			if got, ok := strings.CutPrefix(in.Text(), "event: "); ok && got == kind && in.Scan() {
+				return in.Text()
+			}
+		}
+		t.Fatalf("no event %q", kind)
+		return ""
+	}
+	if start := next("start"); !strings.Contains(start, fmt.Sprintf(`"title":"jumpers %d"`, p.Pid)) || !strings.Contains(start, `"places":"jumpers:jumper"`) {
+		t.Error(start)
+	}
+	p.Round("1000")
+	for !strings.Contains(next("interval"), `"h":1000`) {
+	}
+	p.CloseStdin()
+	next("end")
+	if r := k.Result(); !r.OK() || r.Stderr != "" && !strings.Contains(r.Stderr, "samples") {
+		t.Errorf("%s", r)
+	}
 }

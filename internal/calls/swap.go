@@ -203,6 +203,12 @@ func (u *UnderWay[I]) ComesBackTo(slot, ret arch.Addr) arch.Addr {
 	return u.comesBackTo(slot, ret)
 }
 
+// Real is the program's own return address of a call whose slot holds ret; false where ret is ours, and nothing is known of the call.
+func (u *UnderWay[I]) Real(slot, ret uint64) (uint64, bool) {
+	real := u.ComesBackTo(arch.Addr(slot), arch.Addr(ret))
+	return uint64(real), !u.IsTrampoline(real) && !u.world.Returns(real)
+}
+
 // comesBackTo is where a call with a stack slot comes back to in the program, where the slot holds ret:
 // detours and the controller may have swapped it, in any order.
 func (u *UnderWay[I]) comesBackTo(sp, ret arch.Addr) arch.Addr {

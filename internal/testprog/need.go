@@ -33,3 +33,12 @@ func Long(t testing.TB, why string) {
 
 // Gate tells whether "make test" runs, and not somebody's test by hand.
 func Gate() bool { return os.Getenv("KPROBE_GATE") != "" }
+
+// NeedBrowser ends a test that looks at a page where there is no browser to look with. It is too large for the set-up
+// to install: so the machine does not have it, even where CI is set.
+func NeedBrowser(t testing.TB, found bool) {
+	t.Helper()
+	if !found {
+		t.Skip(NotHere + "a Chromium, to look at pages with")
+	}
+}
