@@ -20,7 +20,7 @@ import (
 // JIT names code that a process compiles while it runs, from the files that runtimes write of it
 // for perf: the map perf-PID.map (node --perf-basic-prof), and jitdump files, which the process
 // maps (node --perf-prof). They are read on as they grow. Files that are not the process's user's
-// or root's are not read: anybody may put one there.
+// or root's are not read: any user may put one there.
 type JIT struct {
 	pid int
 

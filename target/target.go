@@ -315,7 +315,7 @@ type Stander interface {
 	// Stands tells whether they do, and nothing but an end of theirs is still to be reported. It is
 	// asked on the owner thread.
 	Stands() bool
-	// MayStand is false where they do not. Anybody may ask.
+	// MayStand is false where they do not. Any goroutine may ask.
 	MayStand() bool
 }
 
@@ -406,7 +406,7 @@ type Watcher interface {
 type Fault struct {
 	Trap int       // the machine's trap number (x86: 13 general protection, 14 page fault, ...)
 	Addr arch.Addr // the address that the signal handler will be told: of the data or of the instruction
-	Sync bool      // raised by the thread's own instruction, not sent by someone
+	Sync bool      // raised by the thread's own instruction, not sent
 	Insn bool      // Addr is the address of the instruction itself
 }
 
@@ -453,7 +453,7 @@ type Blacklister interface {
 
 // Placed is a target that is no process of this host.
 type Placed interface {
-	// Place says where it is, in the same words for everybody on this host.
+	// Place says where it is, in the same words for all users of this host.
 	Place() string
 }
 

@@ -77,7 +77,7 @@ func MakeDir() (string, error) {
 	return dir, nil
 }
 
-// dirs are the places to look in: this user's, and for root everybody's, of this pid namespace.
+// dirs are the places to look in: this user's, and for root all users', of this pid namespace.
 func dirs() []string {
 	if os.Getuid() == 0 {
 		all, _ := filepath.Glob(filepath.Join(os.TempDir(), "kprobe-*"))
@@ -164,7 +164,7 @@ func owner(path string) int {
 }
 
 // Journals finds the journals that there are: for pid, or for every process
-// where pid is 0; this user's, and for root everybody's.
+// where pid is 0; this user's, and for root all users'.
 func Journals(pid int) ([]string, error) {
 	var all []string
 	for _, dir := range dirs() {

@@ -65,8 +65,7 @@ type Listed struct {
 	List       string // as it was saved
 }
 
-// Lists finds the lists of the sessions on a subject: this user's, and for
-// root everybody's.
+// Lists finds the lists of the sessions on a subject: this user's, and for root all users'.
 func Lists(on Subject) []Listed {
 	var all []Listed
 	for _, dir := range dirs() {

@@ -1,6 +1,6 @@
 // Package standing knows of the threads that stand in code of ours: in slots, in detours, on the
 // trampoline, or in front of handlers that have run. They are moved to where the program thinks
-// they are, before anybody can see otherwise, and before the code goes.
+// they are, before the program or a tool can see otherwise, and before the code goes.
 //
 //	standing.go  executions that a signal took away
 //	evacuate.go  threads of the target, before code of ours goes

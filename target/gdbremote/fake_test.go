@@ -22,7 +22,7 @@ import (
 func fakeStub(t *testing.T, answers map[string]string, heard ...func(request string, answers map[string]string)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
-	answers = maps.Clone(answers) // the caller may change his for the next one
+	answers = maps.Clone(answers) // the caller may change its own for the next one
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)

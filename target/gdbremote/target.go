@@ -437,7 +437,7 @@ func (t *Target) listThreads() error {
 }
 
 // belongs learns the stub's number of the process from a thread's name. The first that is told, in
-// Dial, stays: anybody may ask for it at any time, and a child's thread has its own.
+// Dial, stays: any goroutine may ask for it at any time, and a child's thread has its own.
 func (t *Target) belongs(pid int) {
 	if t.process == 0 && pid != 0 {
 		t.process = pid

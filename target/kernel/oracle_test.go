@@ -41,7 +41,7 @@ func allRegisters(names ...string) string {
 }
 
 // called tells how often a function was called while the guest did its work once:
-// by that, and by everybody else.
+// by that, and by all other tasks.
 type called struct {
 	name        string
 	work, other int
@@ -63,7 +63,7 @@ func traceable(t testing.TB, v *vm.VM) []string {
 }
 
 // calls has the guest's tracer count the calls of some functions while the work is
-// done; those of others only if everybody is meant.
+// done; those of other tasks only if everybody is set.
 func calls(t testing.TB, v *vm.VM, names []string, numbers []int, everybody bool) []called {
 	t.Helper()
 	run(t, v, "cd "+tracing+"; echo function-fork >trace_options; echo >set_ftrace_filter")

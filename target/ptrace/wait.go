@@ -162,7 +162,7 @@ func (p *Process) event(tid int, ws unix.WaitStatus) (target.Stop, bool) {
 		return p.ended(t, ws)
 	}
 	if t.state == running {
-		t.state = held // stopped, and not yet anybody's
+		t.state = held // stopped, and not yet handed out
 	}
 	t.fault, t.lapsed = nil, false
 	t.asked = false // whatever the stop is for, the kernel takes an interruption for served

@@ -203,7 +203,7 @@ func (p *placement) onRegisters(what string, emulate emulation) isa.Verdict {
 	return isa.Verdict{Kind: isa.Emulate, Reason: what, Code: p.code, Body: len(p.code), Marks: p.marks, Emulate: emulate}
 }
 
-// slotless is for what only emulation does right.
+// slotless is for work that only emulation does right.
 func slotless(what string, emulate emulation) isa.Verdict {
 	return isa.Verdict{Kind: isa.Emulate, Reason: what, Emulate: emulate}
 }
