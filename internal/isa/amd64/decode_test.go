@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"kprobe/arch"
 	"kprobe/internal/isa"
 )
 
@@ -201,4 +202,45 @@ func BenchmarkDecode(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/insn")
+}
+
+// Assemblers fill the space between i386 functions with lea of a register into itself. The same
+// bytes cut a register to 32 bits in 64-bit mode.
+func TestPaddingOfI386(t *testing.T) {
+	for _, tt := range []struct {
+		code string
+		fill bool
+	}{
+		{"8d742600", true},
+		{"8d7600", true},
+		{"8db42600000000", true},
+		{"8db600000000", true},
+		{"8dbc2700000000", true},
+		{"2e8d742600", true},
+		{"8d36", true},
+		{"8d642400", true},          // lea 0(%esp),%esp
+		{"8d742601", false},         // 1(%esi)
+		{"8d7700", false},           // %edi into %esi
+		{"8d740600", false},         // 0(%esi,%eax)
+		{"8d3425ffffffff", false},   // an address
+		{"8d2d00000000", false},     // lea 0,%ebp
+		{"8d2c2500000000", false},   // the same by a SIB byte
+		{"668d742600", false},       // 16 bits of it
+		{"8db42600000001", false},   // far away
+		{"678d7400", false},         // lea 0(%si),%si: the upper half is lost
+		{"8b742600", false},         // mov
+		{"c4e2790f0600", false},     // AVX
+		{"0fb6b42600000000", false}, // movzx
+	} {
+		code, err := hex.DecodeString(tt.code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range []*arch.Arch{arch.I386, arch.AMD64} {
+			in, err := New(a).Decode(code, 0x1000)
+			if want := tt.fill && a == arch.I386; err == nil && in.Nop != want || err != nil && tt.fill {
+				t.Errorf("%s: % x: fills %v, %v; want %v", a.Name, code, in.Nop, err, want)
+			}
+		}
+	}
 }

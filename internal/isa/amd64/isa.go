@@ -31,7 +31,7 @@ func (m *machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 	if err != nil {
 		return isa.Insn{}, err
 	}
-	out := isa.Insn{Len: int(in.Len), Flow: in.Flow, Nop: in.nop(), Repeats: in.repeats(), Landing: in.landing()}
+	out := isa.Insn{Len: int(in.Len), Flow: in.Flow, Nop: in.nop() || m.mode == 32 && in.copiesItself(code), Repeats: in.repeats(), Landing: in.landing()}
 	out.Pushed, out.Pushes = in.pushes()
 	if in.PCRel {
 		out.PCRel = true
@@ -44,6 +44,25 @@ func (m *machine) Decode(code []byte, pc arch.Addr) (isa.Insn, error) {
 // nop tells the instructions that compilers pad with.
 func (i *Inst) nop() bool {
 	return i.Enc == Legacy && (i.Map == MapOneByte && i.Opcode == 0x90 && i.Rex&rexB == 0 || i.Map == Map0F && i.Opcode == 0x1f)
+}
+
+// copiesItself tells lea of a register into itself, such as lea 0(%esi,%eiz,1),%esi: the padding of
+// assemblers for i386, older processors of which do not know 0F 1F.
+func (i *Inst) copiesItself(code []byte) bool {
+	if i.Enc != Legacy || i.Map != MapOneByte || i.Opcode != 0x8d || i.Prefix&(PrefixOpSize|PrefixAddrSize) != 0 {
+		return false
+	}
+	reg, base, indexed := i.ModRM>>3&7, i.ModRM&7, false
+	if i.HasSIB {
+		base, indexed = i.SIB&7, i.SIB>>3&7 != 4
+	}
+	if base == 5 && i.ModRM>>6 == 0 { // an address
+		return false
+	}
+	for _, b := range code[i.DispOff : i.DispOff+i.DispSize] {
+		indexed = indexed || b != 0
+	}
+	return base == reg && !indexed
 }
 
 // pushes tells the one byte that pushes a register, but for the stack pointer.
