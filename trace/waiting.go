@@ -25,7 +25,12 @@ func pending(s *kprobe.Session, sp *spec.Spec) bool {
 	if pl.Module == "" || len(s.Symbols().ModulesNamed(pl.Module)) > 0 {
 		return false
 	}
-	return pl.IsGlob() || pl.HasFileOff && isLibrary(pl.Module) || pl.Symbol != "" && sp.Kind != spec.Watch && (bind.Needs(sp) || bind.Plain(sp))
+	return pl.IsGlob() || pl.HasFileOff && isLibrary(pl.Module) || pl.Symbol != "" && sp.Kind != spec.Watch && (bind.Needs(sp) || bind.Plain(sp) || slices.ContainsFunc(sp.Args, func(a spec.Arg) bool { return hasSymbol(&a.Fetch) }))
+}
+
+// hasSymbol tells whether a variable is told by its symbol, whose file may come together with the place's.
+func hasSymbol(f *spec.Fetch) bool {
+	return f != nil && (f.Op == spec.Sym || hasSymbol(f.Inner))
 }
 
 // unbound tells the error of an indirect function that nothing in the process has been bound to yet.

@@ -71,7 +71,7 @@ func TestWatchDefinition(t *testing.T) {
 		"w w@^no_such_variable:4": {spec.BadAccessAddr, syscall.ENOENT},
 		"w ^r@other:4":            {spec.BadAccessType, syscall.ENOTSUP},
 		"w w@^other+1:4":          {spec.BadAccessAddr, syscall.EINVAL},
-		"w w@^0x10000:4":          {spec.BadAccessAddr, syscall.EINVAL},
+		"w w@^0x10001:4":          {spec.BadAccessAddr, syscall.EINVAL},
 		"w w@block:4\nw w@block+4:4\nw w@^block+8:4": {spec.FailRegProbe, syscall.ENOSPC},
 	} {
 		at := strings.IndexByte(def, '^') - strings.LastIndexByte(def, '\n') - 1

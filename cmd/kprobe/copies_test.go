@@ -144,9 +144,7 @@ int main(void) {
 		*data = ((int (*)(int))code)(i);
 }
 `)
-	p := testprog.Start(t, path)
-	p.Expect("ready")
-	return p
+	return testprog.Start(t, path)
 }
 
 // TestCodeInNoFile holds that code which a program makes is probed by its address.
@@ -157,7 +155,7 @@ func TestCodeInNoFile(t *testing.T) {
 		p.Send("go")
 		p.Wait()
 		r := k.Result()
-		if !r.OK() || !rowHas(r.Stderr, "twice", "3") || verb[0] == "trace" && count(r.Lines, "twice: (0x20000000) arg1=3") != 1 {
+		if !r.OK() || !rowHas(strings.Join(r.Lines, "\n")+"\n"+r.Stderr, "twice", "3") || verb[0] == "trace" && count(r.Lines, "twice: (0x20000000) arg1=3") != 1 {
 			t.Errorf("%v: %v", verb, r)
 		}
 	}
