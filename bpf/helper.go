@@ -110,6 +110,7 @@ const (
 	// Not the kernel's.
 	FnCallData = 0x6b70
 	FnCallWord = 0x6b73
+	FnVector   = 0x6b74
 	FnMapNext  = 0x6b71
 	FnMapWalk  = 0x6b72
 )
@@ -146,11 +147,13 @@ const MaxCallData = 4096
 //	call_data(ctx, size)                      address of size bytes that belong to this one call of the probed function
 //	call_word()                               the same of 8 bytes; what bpf_session_cookie becomes
 //
+//	vector(n)                                 8 bytes of a vector register of x86-64's processes: from
+//	                                          1 on the lower and the upper half of each
 //	map_next(map, key, size, from)            the key of the next element of a hash from number from on,
 //	                                          and that number plus 1; 0 at the end
 //	map_walk(map, position, key)              address of the next element's value, its key in key; NULL at the end
 //
-// The last four are ours alone; map_next is for programs of kind Controller, and begins with from
+// The last five are ours alone; map_next is for programs of kind Controller, and begins with from
 // 0. A walk over a map sees elements that are there all the time; it may see those that come or go
 // meanwhile. A return probe's program at the entry and the one at the return get the same bytes,
 // all zeros at the entry, whatever other calls are under way. In C:
@@ -195,6 +198,7 @@ func init() {
 		{FnMapWalk, "map_walk", []Arg{ArgMap, ArgPosition, ArgKeyOut}, RetValue},
 		{FnCallData, "call_data", []Arg{ArgCtx, ArgConst}, RetData},
 		{FnCallWord, "call_word", nil, RetData},
+		{FnVector, "vector", []Arg{ArgConst}, RetNumber},
 		{FnMapNext, "map_next", []Arg{ArgMap, ArgMemOut, ArgSize, ArgAny}, RetNumber},
 	} {
 		Helpers[h.ID] = &h

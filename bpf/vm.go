@@ -64,6 +64,7 @@ type Env struct {
 	Write  func(addr uint64, p []byte) error // the same, for programs that may write
 	Now    func(helper int32) uint64         // FnKtimeGetNs, FnKtimeGetBootNs or FnKtimeGetCoarseNs
 	Random func() uint32
+	Vector func(half uint64) uint64 // what vector gives of a half, from 0 on; nil: 0
 	Trace  func(Printk)
 }
 

@@ -123,6 +123,10 @@ func (vm *VM) call(slot int) (bad string) {
 		if r[R0] = env.CallDataAddr; len(env.CallData) < 8 {
 			return fmt.Sprintf("call_word: the call has %d bytes", len(env.CallData))
 		}
+	case FnVector:
+		if answer(0); env.Vector != nil {
+			r[R0] = env.Vector(r[R1] - 1)
+		}
 	case FnGetCurrentComm:
 		if dst := mem(r[R1], r[R2]); bad == "" {
 			clear(dst)

@@ -2,6 +2,7 @@ package event
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 
 	"kprobe/arch"
@@ -43,6 +44,9 @@ type Context struct {
 	// kernel that a definition points at is therefore read around the word that was
 	// asked for.)
 	Mem arch.Reader
+
+	// Vector reads a vector register; nil: none is known.
+	Vector func(n int) ([16]byte, error)
 
 	Comm string // the thread's name, for $comm
 
@@ -150,6 +154,15 @@ func (c *Capture) capture(v *Value, f *fetch, ctx *Context, elems []Value) {
 	}
 }
 
+// vector is half of a vector register.
+func (ctx *Context) vector(n uint64) (uint64, bool) {
+	if ctx.Vector == nil {
+		return 0, false
+	}
+	v, err := ctx.Vector(int(n / 2))
+	return binary.LittleEndian.Uint64(v[n%2*8:]), err == nil
+}
+
 // follow takes the argument's word from its source and along its hops.
 func (c *Capture) follow(f *fetch, ctx *Context) (word uint64, ok bool) {
 	switch f.src {
@@ -159,6 +172,10 @@ func (c *Capture) follow(f *fetch, ctx *Context) (word uint64, ok bool) {
 		word = ctx.Regs[f.reg]
 	case LoadData:
 		word = uint64(ctx.Data)
+	case LoadVector:
+		if word, ok = ctx.vector(f.n); !ok {
+			return 0, false
+		}
 	case LoadComputed:
 		if word, ok = f.computed.number(c, ctx); !ok {
 			return 0, false

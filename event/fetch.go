@@ -176,6 +176,8 @@ func (c *Capture) walk(f *fetch, x *spec.Fetch, depth int) error {
 		return fmt.Errorf("%s %w", x.Expr, ErrTypeInfo)
 	case spec.AllArgs, spec.Locals:
 		return fmt.Errorf("%s %w", x, ErrTypeInfo)
+	case spec.Vector:
+		f.src, f.n = LoadVector, uint64(x.N)
 	case spec.Compute:
 		return c.compute(f, x, f.nested)
 	case spec.Plus:

@@ -63,6 +63,7 @@ const (
 	LoadText                       // nothing is read: a constant text
 	LoadData                       // where a watched access's data is
 	LoadStack                      // the addresses of the callers
+	LoadVector                     // half of a vector register at the hit: Load.N/2, the upper half where that is odd
 	LoadComputed                   // Load.Op of Load.A and Load.B
 	LoadThread                     // the ids of process and thread: tgid << 32 | tid. No definition has it; filters do
 )

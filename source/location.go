@@ -13,7 +13,7 @@ type Op uint8
 const (
 	OpConst   Op = iota // N
 	OpAddr              // N: an address of the file, to which where it is loaded is added
-	OpReg               // the register of DWARF's number N
+	OpReg               // the register of DWARF's number N, from byte Size on
 	OpEntry             // A, as it was when the function was entered
 	OpThread            // the address of N in the thread's storage of the module
 	OpLoad              // the Size bytes at A

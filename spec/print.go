@@ -144,6 +144,8 @@ func (f *Fetch) String() string {
 		return text
 	case Imm:
 		return fmt.Sprintf(`\%d`, f.N)
+	case Vector:
+		return fmt.Sprintf("%%xmm%d%s", f.N/2, [...]string{"", ".high"}[f.N&1])
 	case Compute:
 		text := f.Name + "("
 		if f.Name == "load" {

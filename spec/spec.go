@@ -147,6 +147,7 @@ const (
 	StackTrace           // stack: the functions that were called, up to here
 	Plus                 // Inner + N, which is not read: of what names have been turned into
 	Maybe                // Inner, or 0 where Guard does not hold: of these, and read through only
+	Vector               // 8 bytes of vector register N/2: the lower ones, or with an odd N the upper ones
 	Compute              // Name of Inner and Other, as DWARF names operations; load is the N bytes that Inner reads
 )
 

@@ -576,6 +576,7 @@ func (t *traced) emit(e *event.Event, regs *kprobe.Regs, w *work) {
 		}
 	}
 	w.ctx.Regs, w.ctx.Comm, w.ctx.TID, w.ctx.PID = regs.Raw(), e.Comm, e.TID, e.PID
+	w.ctx.Vector = regs.Vector
 	w.ctx.Stack = func() ([]uint64, string) {
 		pcs, end, err := regs.Stack(cmp.Or(t.tr.Depth, MaxStack))
 		if err != nil {

@@ -501,7 +501,7 @@ func (v *verifier) note(pc int, c *bpf.HelperCall, inContext bool) error {
 // answers is the set of a helper's possible results; size is that of the memory it was given.
 func answers(id int32, size int64) scalar {
 	switch id {
-	case bpf.FnKtimeGetNs, bpf.FnKtimeGetBootNs, bpf.FnKtimeGetCoarseNs, bpf.FnGetCurrentPidTgid, bpf.FnGetCurrentUidGid, bpf.FnGetCurrentTask, bpf.FnGetFuncIP, bpf.FnGetAttachCookie:
+	case bpf.FnKtimeGetNs, bpf.FnKtimeGetBootNs, bpf.FnKtimeGetCoarseNs, bpf.FnGetCurrentPidTgid, bpf.FnGetCurrentUidGid, bpf.FnGetCurrentTask, bpf.FnGetFuncIP, bpf.FnGetAttachCookie, bpf.FnVector:
 		return anything
 	case bpf.FnGetPrandomU32, bpf.FnGetSmpProcessorID:
 		return unsigned(0, math.MaxUint32)

@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -55,5 +56,48 @@ func TestComputed(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A vector register's halves are the same in a program as at a stop, alone and in what is computed.
+func TestVectors(t *testing.T) {
+	h := &hit{memory: newTarget(rand.New(rand.NewPCG(5, 5)))}
+	vector := func(n int) (v [16]byte, err error) {
+		for i := range v {
+			v[i] = byte(16*n + i)
+		}
+		return v, nil
+	}
+	h.vector = func(n uint64) uint64 {
+		v, _ := vector(int(n / 2))
+		return binary.LittleEndian.Uint64(v[n%2*8:])
+	}
+	var args []spec.Arg
+	for n := range int64(32) {
+		half := spec.Fetch{Op: spec.Vector, N: n}
+		upper := spec.Fetch{Op: spec.Compute, Name: "shr", Inner: &half, Other: &spec.Fetch{Op: spec.Imm, N: 32}}
+		args = append(args, spec.Arg{Name: fmt.Sprintf("v%d", n), Fetch: half, Type: spec.Type{Written: "x64", Base: spec.Hex, Size: 8}},
+			spec.Arg{Name: fmt.Sprintf("f%d", n), Fetch: upper, Type: spec.Type{Written: "f32", Base: spec.Float, Size: 4}})
+	}
+	c, err := event.Compile(args, arch.AMD64, h.memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := Compile("e", bpf.Kprobe, arch.AMD64, c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := c.Run(&event.Context{Regs: &h.regs, Mem: h.memory, Vector: vector})
+	got, ok := h.run(t, tr)
+	for i := range want {
+		if !ok || want[i].Fault || got[i].Fault || got[i].Bits != want[i].Bits {
+			t.Errorf("%s: %v in a program, %v at a stop", args[i].Name, got, want)
+		}
+	}
+	if v := want[4].Bits; v != 0x1716151413121110 {
+		t.Errorf("the lower half of the second is %#x", v)
+	}
+	if _, err := Compile("e", bpf.Kprobe, arch.I386, c, Options{}); err == nil {
+		t.Error("a program of i386 reads them")
 	}
 }

@@ -88,6 +88,7 @@ type hit struct {
 	regs   arch.Regs
 	entry  arch.Regs // of the function's entry, where the hit is its return
 	memory target
+	vector func(n uint64) uint64
 }
 
 func newHit(r *rand.Rand, m target) *hit {
@@ -120,7 +121,8 @@ func (h *hit) run(t testing.TB, tr *Tracer) (values []event.Value, ok bool) {
 		t.Fatal(err)
 	}
 	vm := &bpf.VM{Proof: proof, Segment: seg, StackTop: 1 << 41, Ctx: 1 << 42, Env: bpf.Env{Comm: "redis-server", PidTgid: 1000<<32 | 1001, Slot: 1,
-		Read: func(addr uint64, p []byte) error { return h.memory.ReadAt(arch.Addr(addr), p) }}}
+		Vector: h.vector,
+		Read:   func(addr uint64, p []byte) error { return h.memory.ReadAt(arch.Addr(addr), p) }}}
 	if tr.Entry != nil {
 		vm.Env.CallData, vm.Env.CallDataAddr = make([]byte, tr.Data()), 1<<43
 		if proof, err = verify.Program(tr.Entry); err != nil {

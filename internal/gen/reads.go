@@ -66,6 +66,11 @@ func (c *context) reads(l *event.Load) error {
 	switch l.Source {
 	case event.LoadComputed, event.LoadConst, event.LoadComm, event.LoadThread:
 		return nil
+	case event.LoadVector:
+		if c.arch != arch.AMD64 {
+			return errors.New("vector registers are known to programs of x86-64")
+		}
+		return nil
 	case event.LoadReg, event.LoadEntry:
 		if c.word(l.Reg) < 0 {
 			return fmt.Errorf("register %s is not in a program's context", c.arch.RegName(l.Reg))

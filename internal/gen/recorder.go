@@ -505,6 +505,10 @@ func (g *writer) word(f *event.Load, elem int) {
 		g.computedWord(f, elem)
 	case event.LoadReg:
 		g.load(bpf.R3, bpf.R6, g.ctx.Word*g.ctx.word(f.Reg))
+	case event.LoadVector:
+		g.set(bpf.R1, int32(f.N+1))
+		g.call(bpf.FnVector)
+		g.mov(bpf.R3, bpf.R0)
 	case event.LoadThread:
 		g.call(bpf.FnGetCurrentPidTgid)
 		g.mov(bpf.R3, bpf.R0)

@@ -35,6 +35,8 @@ func (c *compiler) inlined(i int) (args regSet, inline bool) {
 		if c.inlinedReserve(call) {
 			return 0, true
 		}
+	case bpf.FnVector:
+		return 0, call.Const[0] <= halves
 	case bpf.FnKtimeGetNs:
 		return 0, c.env.Clock != nil
 	case bpf.FnGetCurrentComm:
@@ -94,6 +96,24 @@ func (c *compiler) inlinedReserve(call *bpf.HelperCall) bool {
 // recordSize is the room in the ring that a reserved record takes.
 func recordSize(call *bpf.HelperCall) uint64 { return layout.RecordHeader + (call.Const[1]+7)&^7 }
 
+// halves are those of the vector registers that every processor has.
+const halves = 2 * 16
+
+// vector takes half of a vector register to rax. The detour and its programs leave these alone, so it is the target's. Its upper half comes by
+// way of the word below the stack, as no instruction of every processor has it directly.
+func (c *compiler) vector(half uint64) {
+	const slot = -8
+	xmm := x86.Reg(half / 2)
+	if half%2 == 0 {
+		c.asm.code = append(c.asm.code, 0x66) // movq rax, xmm
+		c.emit(8, x86.OpMovqXMM, xmm, x86.In(x86.RAX))
+	} else {
+		c.emit(4, x86.OpMovhps, xmm, x86.At(x86.RSP, slot))
+		c.load(8, x86.RAX, x86.At(x86.RSP, slot))
+	}
+	c.wrote(x86.RAX)
+}
+
 // call compiles the call of a helper at a slot, and answers the next slot.
 func (c *compiler) call(i int) (next int) {
 	call := c.proof.Calls[i]
@@ -126,6 +146,8 @@ func (c *compiler) call(i int) (next int) {
 		}
 	case bpf.FnGetSmpProcessorID:
 		c.loadGS(x86.RAX, *c.env.CPU)
+	case bpf.FnVector:
+		c.vector(call.Const[0] - 1)
 	case bpf.FnKtimeGetNs:
 		c.clock()
 	case bpf.FnRingbufSubmit, bpf.FnRingbufDiscard:

@@ -2,6 +2,7 @@ package bind_test
 
 import (
 	"bufio"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,6 +40,7 @@ type stop struct {
 	PC       uint64
 	Func     string
 	Regs     map[string]uint64
+	Vectors  []uint64 // two halves of each
 	Vars     []struct {
 		Name string
 		V    told
@@ -203,6 +205,13 @@ func (p *program) stops(t *testing.T, n int, see func(*process, *stop)) {
 	}
 }
 
+// vector is one of a stop's vector registers.
+func (s *stop) vector(n int) (v [16]byte, err error) {
+	binary.LittleEndian.PutUint64(v[:], s.Vectors[2*n])
+	binary.LittleEndian.PutUint64(v[8:], s.Vectors[2*n+1])
+	return v, nil
+}
+
 // regs are a stop's registers.
 func (s *stop) regs() *arch.Regs {
 	var out arch.Regs
@@ -230,7 +239,7 @@ func (p *process) read(s *stop, expr string) (event.Value, error) {
 	if err != nil {
 		return event.Value{}, err
 	}
-	vs := c.Run(&event.Context{Regs: s.regs(), Mem: p})
+	vs := c.Run(&event.Context{Regs: s.regs(), Mem: p, Vector: s.vector})
 	if len(vs) != 1 {
 		return event.Value{}, fmt.Errorf("it has %d parts", len(vs))
 	}

@@ -44,7 +44,10 @@ var dwarfRegs = map[elf.Machine][]string{
 	elf.EM_S390:    {"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"},
 }
 
-func (s *Site) register(n uint64) (*spec.Fetch, error) {
+func (s *Site) register(n uint64, from int) (*spec.Fetch, error) {
+	if s.vector(n) {
+		return &spec.Fetch{Op: spec.Vector, N: int64(n-firstVector)*2 + int64(from/8)}, nil
+	}
 	names := dwarfRegs[s.Data.Machine]
 	if n >= uint64(len(names)) {
 		return nil, errors.New("it is in a register for floating-point numbers, or another that is not read")
@@ -54,6 +57,32 @@ func (s *Site) register(n uint64) (*spec.Fetch, error) {
 	}
 	return &spec.Fetch{Op: spec.Reg, Name: names[n]}, nil
 }
+
+// firstVector is x86-64's first vector register, of 16 that every processor has, by DWARF's number.
+const firstVector, vectors = 17, 16
+
+// vector tells a vector register that is read.
+func (s *Site) vector(n uint64) bool {
+	return s.Data.Machine == elf.EM_X86_64 && s.Arch == arch.AMD64 && firstVector <= n && n < firstVector+vectors
+}
+
+// halves takes apart what is in a vector register, of which programs read 8 bytes at a time.
+func (s *Site) halves(p source.Piece) []source.Piece {
+	e := p.Value
+	if e == nil || e.Op != source.OpReg || !s.vector(e.N) || p.Bits <= 64 {
+		return []source.Piece{p}
+	}
+	half := func(from int, bits uint64) source.Piece {
+		return source.Piece{Bits: bits, Location: source.Location{Value: &source.Expr{Op: source.OpReg, N: e.N, Size: from}}}
+	}
+	out := []source.Piece{half(0, 64), half(8, min(p.Bits, 128)-64)}
+	if p.Bits > 128 {
+		out = append(out, source.Piece{Bits: p.Bits - 128})
+	}
+	return out
+}
+
+var errWide = errors.New("it is in a vector register, of which the first 16 bytes are read")
 
 // plus is a fetch's value + n.
 func plus(f *spec.Fetch, n uint64) *spec.Fetch {
@@ -105,7 +134,7 @@ func (s *Site) lower(e *source.Expr) (*spec.Fetch, error) {
 	case source.OpAddr:
 		return &spec.Fetch{Op: spec.Imm, N: int64(e.N + s.Bias)}, nil
 	case source.OpReg:
-		return s.register(e.N)
+		return s.register(e.N, e.Size)
 	case source.OpEntry:
 		if s.Entry {
 			return s.lower(e.A)
@@ -182,6 +211,8 @@ func (s *Site) place(l source.Location, t dwarf.Type) (value, error) {
 	switch {
 	case l.Memory != nil:
 		v.addr, err = s.lower(l.Memory)
+	case l.Value != nil && t != nil && len(s.halves(source.Piece{Bits: uint64(8 * max(0, t.Size())), Location: l})) > 1:
+		v.pieces, v.lack = s.halves(source.Piece{Bits: uint64(8 * t.Size()), Location: l}), errWide
 	case l.Value != nil:
 		v.val, err = s.lower(l.Value)
 	case len(l.Bytes) > 0 && len(l.Bytes) <= 8:
@@ -195,7 +226,9 @@ func (s *Site) place(l source.Location, t dwarf.Type) (value, error) {
 		}
 		v.val = &spec.Fetch{Op: spec.Imm, N: int64(n)}
 	case len(l.Pieces) > 0:
-		v.pieces = l.Pieces
+		for _, p := range l.Pieces {
+			v.pieces = append(v.pieces, s.halves(p)...)
+		}
 	default:
 		err = errors.New("it is a constant of more than 8 bytes, which is not printed")
 	}
@@ -214,6 +247,9 @@ func (s *Site) part(v value, off, size int64, t dwarf.Type) (value, error) {
 		}
 		if out.at+out.bits > 64 {
 			return out, errors.New("it is not wholly in the register that it should be in")
+		}
+		if _, float := source.Plain(t).(*dwarf.FloatType); float && out.at != 0 && s.Arch.PtrSize == 8 { // it is no bit-field
+			out.val, out.at = s.compute("shr", out.val, &spec.Fetch{Op: spec.Imm, N: out.at}), 0
 		}
 		return out, nil
 	}

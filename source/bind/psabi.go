@@ -28,7 +28,7 @@ const (
 var errUnknown = errors.New("how it is passed is not known")
 
 // errInFloating says where a value is: its place is known.
-var errInFloating = errors.New("it is in a register for floating-point numbers, which is not read")
+var errInFloating = errors.New("it is on the x87's stack, which is not read")
 
 // merge is the class of a word that has parts of two.
 func merge(a, b class) class {
@@ -237,6 +237,7 @@ type allotment struct {
 // place is an argument's place at its function's first instruction.
 type place struct {
 	regs    []arch.Reg // one for each word; NoReg for what is in a vector register
+	halves  []int      // of vector registers, one for each word: their number twice, and one more for the upper half; -1 for another's
 	stacked bool
 	at      int64 // from the stack pointer
 	address bool  // only its address is there
@@ -310,17 +311,30 @@ func (a *allotment) next(t dwarf.Type) (place, error) {
 		a.stack = at + (size+7)/8*8
 		return place{stacked: true, at: int64(s.Arch.PtrSize) + at, address: byAddress}, nil
 	}
-	p := place{address: byAddress}
-	for _, c := range cs {
-		if c == integer {
-			p.regs = append(p.regs, s.Arch.Args[a.ints])
-			a.ints++
-			continue
-		}
-		p.regs = append(p.regs, arch.NoReg)
-	}
-	a.vectors += vectors
+	p := inRegisters(cs, s.Arch.Args[a.ints:], a.vectors)
+	p.address = byAddress
+	a.ints, a.vectors = a.ints+ints, a.vectors+vectors
 	return p, nil
+}
+
+// inRegisters places words of some classes in the next of the registers for integers, and of those for vectors.
+func inRegisters(cs []class, ints []arch.Reg, vector int) (p place) {
+	half := 2*vector - 1 // of the last
+	for _, c := range cs {
+		reg, in := arch.NoReg, -1
+		switch c {
+		case integer:
+			reg, ints = ints[0], ints[1:]
+		case sse:
+			half = (half + 2) / 2 * 2
+			in = half
+		case sseUp:
+			half++
+			in = half
+		}
+		p.regs, p.halves = append(p.regs, reg), append(p.halves, in)
+	}
+	return p
 }
 
 // inTurn places what every convention places alike: integers and pointers, each in the next register.
@@ -331,7 +345,8 @@ func (a *allotment) inTurn(t dwarf.Type) (place, error) {
 	case a.lost != nil:
 		return place{}, a.lost
 	case float && s.Arch == arch.AMD64 && t.Size() <= 8: // it has registers of its own
-		return place{regs: []arch.Reg{arch.NoReg}}, nil
+		a.vectors++
+		return inRegisters([]class{sse}, nil, a.vectors-1), nil
 	case isAggregate(t) || hasFloat(t) || t.Size() > int64(s.Arch.PtrSize) || a.ints >= len(s.Arch.Args):
 		return place{}, a.lose(errUnknown)
 	}
@@ -340,13 +355,10 @@ func (a *allotment) inTurn(t dwarf.Type) (place, error) {
 }
 
 // inWords makes a value of the registers that have its words.
-func (s *Site) inWords(t dwarf.Type, regs []arch.Reg) (value, error) {
-	if !slices.ContainsFunc(regs, func(r arch.Reg) bool { return r != arch.NoReg }) {
-		return value{}, errInFloating
-	}
+func (s *Site) inWords(t dwarf.Type, at place) (value, error) {
 	v := value{typ: t, lack: errInFloating}
 	left := t.Size()
-	for _, reg := range regs {
+	for i, reg := range at.regs {
 		piece := source.Piece{Bits: uint64(8 * min(8, left))}
 		left -= 8
 		if reg != arch.NoReg {
@@ -358,8 +370,13 @@ func (s *Site) inWords(t dwarf.Type, regs []arch.Reg) (value, error) {
 				return value{}, fmt.Errorf("register %s has no number", s.Arch.RegName(reg))
 			}
 			piece.Location.Value = &source.Expr{Op: source.OpReg, N: uint64(n)}
+		} else if h := at.halves[i]; h >= 0 {
+			piece.Location.Value = &source.Expr{Op: source.OpReg, N: firstVector + uint64(h/2), Size: 8 * (h % 2)}
 		}
 		v.pieces = append(v.pieces, piece)
+	}
+	if len(v.pieces) == 1 && v.pieces[0].Known() && !isAggregate(t) {
+		return s.place(v.pieces[0].Location, t)
 	}
 	return v, nil
 }

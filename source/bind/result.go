@@ -55,17 +55,10 @@ func (b *binder) resultC(t dwarf.Type, ret *spec.Fetch) (value, error) {
 		return value{}, fmt.Errorf("a %s is returned in two registers, which are not put together", typeName(t))
 	case !slices.ContainsFunc(cs, func(c class) bool { return c != none }):
 		return value{typ: t, val: &spec.Fetch{Op: spec.Imm}}, nil
-	case !slices.Contains(cs, integer):
-		return value{}, errors.New("it is returned in a floating-point register, which is not read")
+	case slices.Contains(cs, x87):
+		return value{}, errInFloating
 	}
-	regs, left := make([]arch.Reg, len(cs)), []arch.Reg{b.site.Arch.Ret, arch.DX}
-	for i, c := range cs {
-		regs[i] = arch.NoReg
-		if c == integer {
-			regs[i], left = left[0], left[1:]
-		}
-	}
-	return b.site.inWords(t, regs)
+	return b.site.inWords(t, inRegisters(cs, []arch.Reg{b.site.Arch.Ret, arch.DX}, 0))
 }
 
 func isAggregate(t dwarf.Type) bool {
@@ -190,8 +183,8 @@ func (s *Site) passedIn(l source.Location) (arch.Reg, bool) {
 	if l.Value == nil || l.Value.Op != source.OpReg {
 		return arch.NoReg, false
 	}
-	f, err := s.register(l.Value.N)
-	if err != nil {
+	f, err := s.register(l.Value.N, 0)
+	if err != nil || f.Op != spec.Reg {
 		return arch.NoReg, false
 	}
 	return s.Arch.RegByName(f.Name)
@@ -222,8 +215,8 @@ func (s *Site) passedAt(l source.Location) (int64, bool) {
 	if !s.Arch.RetAddrOnStack || e == nil || e.Op != source.OpAdd || e.A.Op != source.OpReg || e.B.Op != source.OpConst {
 		return 0, false
 	}
-	f, err := s.register(e.A.N)
-	if err != nil {
+	f, err := s.register(e.A.N, 0)
+	if err != nil || f.Op != spec.Reg {
 		return 0, false
 	}
 	reg, _ := s.Arch.RegByName(f.Name)
@@ -252,7 +245,7 @@ func (b *binder) atEntry(name string) (value, error, bool) {
 		case p.Regs != nil && at.regs == nil: // as debug data has it, which knows more
 			return value{}, nil, false
 		case at.regs != nil:
-			v, err := b.site.inWords(p.Type, at.regs)
+			v, err := b.site.inWords(p.Type, at)
 			return v, err, true
 		case p.Err == nil:
 			return value{typ: p.Type, addr: stack()}, nil, true

@@ -95,7 +95,7 @@ func (w *parts) value(path string, v value, depth int) bool {
 		most := int64(maxElems)
 		if v.addr == nil {
 			most = maxWords
-			if w.site.Data.IsVector(t) || t.Size() > maxWords {
+			if t.Size() > maxWords {
 				return false
 			}
 		}
@@ -106,9 +106,13 @@ func (w *parts) value(path string, v value, depth int) bool {
 		w.number(below(path, spec.PartCount), &spec.Fetch{Op: spec.Imm, N: t.Count})
 		size := max(0, t.Type.Size())
 		for i := range min(t.Count, most) {
-			if e, err := w.site.part(v, i*size, size, t.Type); err == nil {
-				w.part(below(path, fmt.Sprintf("[%d]", i)), e, depth+1)
+			name := below(path, fmt.Sprintf("[%d]", i))
+			e, err := w.site.part(v, i*size, size, t.Type)
+			if err != nil { // its place among the others is kept
+				w.add(said(name, "<"+err.Error()+">"))
+				continue
 			}
+			w.part(name, e, depth+1)
 		}
 		return true
 	case *dwarf.PtrType:

@@ -84,7 +84,8 @@ while n < conf["Stops"]:
         continue  # gdb hides an inlined copy at its first instruction
     n += 1
     regs = {r: reg(f, r) for r in names}
-    print(json.dumps(dict(PID=pid, PC=pc, TID=gdb.selected_thread().ptid[1], Func=str(f.name()), Regs=regs, Vars=variables(f, gdb.block_for_pc(pc)))), file=out, flush=True)
+    vectors = [int(f.read_register("xmm%d" % i)["v2_int64"][k]) & 2**64 - 1 for i in range(16) for k in range(2)]
+    print(json.dumps(dict(PID=pid, PC=pc, TID=gdb.selected_thread().ptid[1], Func=str(f.name()), Regs=regs, Vectors=vectors, Vars=variables(f, gdb.block_for_pc(pc)))), file=out, flush=True)
     back.readline()
 out.close()
 if gdb.selected_inferior().pid:
