@@ -44,11 +44,15 @@ func (x *Sampled) Read(sink func(tid int, stack []event.Frame, end string)) erro
 			sink(one.TID, []event.Frame{{Addr: arch.Addr(pc)}}, "")
 			return nil
 		}
-		pcs, end, err := x.s.StackFrom(pc, one.Reg("rsp"), one.Reg("rbp"), func(addr arch.Addr, p []byte) error {
-			if one.Stack(uint64(addr), p) {
-				return nil
+		sp := one.Reg("rsp")
+		pcs, end, err := x.s.StackFrom(pc, sp, one.Reg("rbp"), func(addr arch.Addr, p []byte) error {
+			// The thread has gone on: of its stack only what was copied then is true. Below the stack pointer nothing is asked for,
+			// but memory is read in blocks.
+			below := min(uint64(len(p)), max(sp, uint64(addr))-uint64(addr))
+			if !one.Stack(uint64(addr)+below, p[below:]) {
+				return syscall.EFAULT
 			}
-			return x.s.ReadMem(addr, p)
+			return nil
 		}, MaxStack)
 		if err != nil {
 			return err

@@ -10,40 +10,48 @@ import (
 	"kprobe/trace"
 )
 
-// The stacks of what runs go from the code that runs to main, whether calls on the way are timed, and their return addresses
-// swapped, or not. What is not known is told, and no address of ours is shown as a function.
+// The stacks of what runs are those of that moment, though the thread has gone on when they are read: each function is called
+// by one that calls it, whether calls on the way are timed, and their return addresses swapped, or not. What is not known is told.
 func TestSampled(t *testing.T) {
-	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
+	p := testprog.Start(t, testprog.Build(t, "callers", "-O2"))
 	s := attach(t, p.Pid, nil)
 	x, err := trace.NewSampled(s)
 	testprog.Need(t, "samples of the kernel's counters", err == nil)
 	defer x.Close()
+	callers := map[string][]string{"work": {"often", "seldom"}, "often": {"main"}, "seldom": {"main"}}
 	look := func() (whole, cut int) {
 		t.Helper()
 		testprog.Until(t, "the program is sampled", p.Pid, func() bool {
-			p.Round("200000")
+			p.Round("1000000")
 			ok(t, x.Read(func(tid int, stack []event.Frame, end string) {
-				if tid != p.Pid {
-					t.Errorf("thread %d", tid)
+				var names []string
+				for i := range stack {
+					names = append(names, stack[i].Name())
 				}
-				last := stack[len(stack)-1].Name()
+				for i := range names[:len(names)-1] {
+					if known := callers[names[i]]; known != nil && !slices.Contains(known, names[i+1]) {
+						t.Errorf("%s is called by %s: %q", names[i], names[i+1], names)
+					}
+				}
 				switch {
-				case slices.ContainsFunc(stack, func(f event.Frame) bool { return f.Name() == "main" }):
+				case tid != p.Pid:
+					t.Errorf("thread %d", tid)
+				case slices.Contains(names, "main"):
 					whole++
-				case end != "" || len(stack) == 1 || strings.Contains(last, "start"):
+				case end != "" || len(stack) == 1 || strings.Contains(names[len(names)-1], "start"):
 					cut++
 				default:
-					t.Errorf("%v ends with no word", stack)
+					t.Errorf("%q ends with no word", names)
 				}
 			}))
-			return whole > 0 && whole+cut > 5
+			return whole+cut > 30
 		})
 		return whole, cut
 	}
 	if whole, cut := look(); cut > whole {
 		t.Errorf("%d stacks to main, and %d others", whole, cut)
 	}
-	st, err := trace.NewStat(s, false, "r jumper")
+	st, err := trace.NewStat(s, false, "r often", "r work")
 	ok(t, err)
 	look()
 	ok(t, st.Close())
