@@ -56,7 +56,7 @@ func (f *Flame) Mark(e *event.Event, depth int) { f.Tree.Mark(e, depth) }
 var flamePage string
 
 type flameData struct {
-	Title   string        `json:"title"`
+	About   about         `json:"about"`
 	Threads []flameThread `json:"threads"`
 	Names   []string      `json:"names"`
 	Dropped int           `json:"dropped"` // calls that are not in the order of time
@@ -76,8 +76,8 @@ type flameNode struct {
 }
 
 // WriteHTML writes the graph as one page that needs nothing else.
-func (f *Flame) WriteHTML(to io.Writer, title string) error {
-	d := flameData{Title: title, Names: f.list, Dropped: f.drops, Threads: []flameThread{}}
+func (f *Flame) WriteHTML(to io.Writer, a About) error {
+	d := flameData{About: a.page(), Names: f.list, Dropped: f.drops, Threads: []flameThread{}}
 	var first time.Duration
 	for i, c := range f.calls {
 		if i == 0 || c.start < first {

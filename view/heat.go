@@ -2,12 +2,10 @@ package view
 
 import (
 	_ "embed"
-	"encoding/json"
 	"io"
 	"maps"
 	"math/bits"
 	"slices"
-	"strings"
 	"time"
 
 	"kprobe/graph"
@@ -78,7 +76,7 @@ var heatPage string
 
 // heatData is what the page draws.
 type heatData struct {
-	Title string     `json:"title"`
+	About about      `json:"about"`
 	Width int64      `json:"width"` // of a column, ns
 	Rows  int        `json:"rows"`
 	Funcs []heatFunc `json:"funcs"`
@@ -90,8 +88,8 @@ type heatFunc struct {
 }
 
 // WriteHTML writes the heat map as one page that needs nothing else.
-func (h *Heat) WriteHTML(to io.Writer, title string) error {
-	d := heatData{Title: title, Width: int64(h.width), Rows: heatRows, Funcs: []heatFunc{}}
+func (h *Heat) WriteHTML(to io.Writer, a About) error {
+	d := heatData{About: a.page(), Width: int64(h.width), Rows: heatRows, Funcs: []heatFunc{}}
 	for _, name := range slices.Sorted(maps.Keys(h.funcs)) {
 		f := heatFunc{Name: name}
 		for x, c := range h.funcs[name] {
@@ -104,14 +102,4 @@ func (h *Heat) WriteHTML(to io.Writer, title string) error {
 		d.Funcs = append(d.Funcs, f)
 	}
 	return writePage(to, heatPage, d)
-}
-
-// writePage puts data into a page. JSON of package json has no character that ends a script.
-func writePage(to io.Writer, page string, data any) error {
-	b, err := json.Marshal(data)
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(to, strings.Replace(page, "/*DATA*/null", string(b), 1))
-	return err
 }

@@ -9,6 +9,7 @@
 //	pprof.go     a profile for go tool pprof
 //	perfetto.go  a trace for ui.perfetto.dev
 //	heat.go      latency over time, one HTML file
+//	about.go     what both pages say of themselves, and how they look
 //	proto.go     the wire format of the two before
 package view
 

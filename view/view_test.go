@@ -298,16 +298,17 @@ func TestPages(t *testing.T) {
 		f.Add(s)
 		h.Add(s)
 	}, f.Mark)
+	seen := About{Process: "server 12", Asked: "p x", Began: time.Unix(1e9, 0), Took: time.Second, Events: 11}
 	for name, write := range map[string]func(*bytes.Buffer) error{
-		"flame": func(b *bytes.Buffer) error { return f.WriteHTML(b, "p x") },
-		"heat":  func(b *bytes.Buffer) error { return h.WriteHTML(b, "p x") },
+		"flame": func(b *bytes.Buffer) error { return f.WriteHTML(b, seen) },
+		"heat":  func(b *bytes.Buffer) error { return h.WriteHTML(b, seen) },
 	} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil {
 			t.Fatal(err)
 		}
 		page := b.String()
-		if strings.Count(page, "</script>") != 1 || strings.Contains(page, "/*DATA*/null") || !strings.Contains(page, `const data = {"title":"p x"`) {
+		if strings.Count(page, "</script>") != 1 || strings.Contains(page, "/*DATA*/null") || !strings.Contains(page, `const data = {"about":{"process":"server 12","asked":"p x"`) {
 			t.Errorf("%s: %s", name, page)
 		}
 		if regexp.MustCompile(`https?:|src=|href=|@import|fetch\(`).MatchString(page) {

@@ -113,7 +113,7 @@ func (r *graphRequest) graph(places []string) (err error) {
 		err = errors.Join(err, failed)
 	}
 	if drawn != nil {
-		err = errors.Join(err, drawn.close(strings.Join(places, ", "), began))
+		err = errors.Join(err, drawn.close(places, began, t.counts(), false))
 	}
 	if !r.noSummary {
 		err = errors.Join(err, t.calls.summary(os.Stderr, t.counts(), took), writeLosses(os.Stderr, t.losses()))
@@ -298,8 +298,11 @@ func (c *calls) work() {
 		for i := range events { // with the lock: Blind grows where children are followed
 			e := &events[i]
 			c.graph.Take(e)
-			if c.drawn != nil && c.drawn.first < 0 {
-				c.drawn.first = e.Time
+			if c.drawn != nil {
+				if c.drawn.first < 0 {
+					c.drawn.first = e.Time
+				}
+				c.drawn.about.Events++
 			}
 			last = max(last, e.Time)
 		}

@@ -2,8 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,29 +43,29 @@ type drawing struct {
 	flame    *view.Flame
 	heat     *view.Heat
 	perfetto *view.Perfetto
-	finish   []func(title string, began time.Time, took time.Duration) error
+	finish   []func(a view.About) error
 
 	first, last time.Duration // of the events
+	about       view.About
+	processes   map[int]string // their names
+	stacks      bool           // some events have stacks: threads were stopped for them
+	timed       bool           // there are calls
 }
 
 // begin creates the files, so that one that cannot be is told before anything is traced.
 // returning is what view.NewCalls knows by it.
 func (p *pictures) begin(returning ...arch.Addr) (*drawing, error) {
-	d := &drawing{flame: view.NewFlame(), heat: view.NewHeat(), first: -1}
+	d := &drawing{flame: view.NewFlame(), heat: view.NewHeat(), first: -1, processes: make(map[int]string)}
 	d.calls = view.NewCalls(d.call, d.other, returning...)
 	for _, f := range []struct {
 		name  string
-		write func(w io.Writer, title string, began time.Time, took time.Duration) error
+		write func(w io.Writer, a view.About) error
 	}{
-		{p.flame, func(w io.Writer, title string, _ time.Time, _ time.Duration) error {
-			return d.flame.WriteHTML(w, title)
-		}},
-		{p.heat, func(w io.Writer, title string, _ time.Time, _ time.Duration) error { return d.heat.WriteHTML(w, title) }},
-		{p.folded, func(w io.Writer, _ string, _ time.Time, _ time.Duration) error { return d.flame.Tree.WriteFolded(w) }},
-		{p.pprof, func(w io.Writer, _ string, began time.Time, took time.Duration) error {
-			return d.flame.Tree.WritePprof(w, began, took)
-		}},
-		{p.perfetto, func(io.Writer, string, time.Time, time.Duration) error { return d.perfetto.Flush() }},
+		{p.flame, d.flame.WriteHTML},
+		{p.heat, d.heat.WriteHTML},
+		{p.folded, func(w io.Writer, _ view.About) error { return d.flame.Tree.WriteFolded(w) }},
+		{p.pprof, func(w io.Writer, a view.About) error { return d.flame.Tree.WritePprof(w, a.Began, a.Took) }},
+		{p.perfetto, func(io.Writer, view.About) error { return d.perfetto.Flush() }},
 	} {
 		if f.name == "" {
 			continue
@@ -73,8 +77,8 @@ func (p *pictures) begin(returning ...arch.Addr) (*drawing, error) {
 		if f.name == p.perfetto {
 			d.perfetto = view.NewPerfetto(file)
 		}
-		d.finish = append(d.finish, func(title string, began time.Time, took time.Duration) error {
-			return errors.Join(f.write(file, title, began, took), file.Close())
+		d.finish = append(d.finish, func(a view.About) error {
+			return errors.Join(f.write(file, a), file.Close())
 		})
 	}
 	return d, nil
@@ -88,10 +92,37 @@ func (d *drawing) take(e *event.Event) {
 		d.first = e.Time
 	}
 	d.last = e.Time
+	d.about.Events++
+	for i := range e.Args {
+		d.stacks = d.stacks || e.Args[i].Frames != nil
+	}
 	d.calls.Take(e)
 }
 
+// note takes in whose event or call it is.
+func (d *drawing) note(pid, tid int, comm string) {
+	if d.processes[pid] == "" || pid == tid {
+		d.processes[pid] = comm
+	}
+}
+
+// process names those that were drawn.
+func (d *drawing) process() string {
+	pids := slices.Sorted(maps.Keys(d.processes))
+	var all []string
+	for _, pid := range pids[:min(2, len(pids))] {
+		all = append(all, strings.TrimSpace(fmt.Sprintf("%s %d", d.processes[pid], pid)))
+	}
+	name := strings.Join(all, ", ")
+	if more := len(pids) - 2; more > 0 {
+		name += fmt.Sprintf(" and %d more", more)
+	}
+	return name
+}
+
 func (d *drawing) call(s *graph.Span) {
+	d.timed = true
+	d.note(s.PID, s.TID, s.Comm)
 	d.flame.Add(s)
 	d.heat.Add(s)
 	if d.perfetto != nil {
@@ -100,19 +131,26 @@ func (d *drawing) call(s *graph.Span) {
 }
 
 func (d *drawing) other(e *event.Event, depth int) {
+	d.note(e.PID, e.TID, e.Comm)
 	d.flame.Mark(e, depth)
 	if d.perfetto != nil {
 		d.perfetto.Mark(e)
 	}
 }
 
-// close writes what is to be written in the end.
-func (d *drawing) close(title string, began time.Time) error {
+// close writes what is to be written in the end. counts are those of the probes, and stops tells that each hit has stopped its thread.
+func (d *drawing) close(asked []string, began time.Time, counts []event.Count, stops bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	a := d.about
+	a.Process, a.Asked, a.Began, a.Took = d.process(), strings.Join(asked, ", "), began, max(0, d.last-d.first)
+	a.Stopped = d.timed && (stops || d.stacks)
+	for _, c := range counts {
+		a.Lost += c.Missed[event.Lost]
+	}
 	var errs []error
 	for _, f := range d.finish {
-		errs = append(errs, f(title, began, d.last-d.first))
+		errs = append(errs, f(a))
 	}
 	return errors.Join(errs...)
 }

@@ -148,6 +148,7 @@ func TestWaitForReader(t *testing.T) {
 func TestPictures(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{"--flame", dir + "/flame.html", "--heat", dir + "/heat.html", "--folded", dir + "/folded", "--pprof", dir + "/pprof", "--perfetto", dir + "/perfetto"}
+	told := regexp.MustCompile(`"about":\{"process":"jumpers \d+","asked":"p:in jumpers:jumper n=%si, r:out jumpers:jumper got=\$retval","began":\d+,"took":\d+,"events":600,"lost":0,"stopped":false\}`)
 	drawn := func(r testprog.Result) {
 		t.Helper()
 		if !r.OK() {
@@ -155,7 +156,7 @@ func TestPictures(t *testing.T) {
 		}
 		for i := 1; i < len(files); i += 2 {
 			b, err := os.ReadFile(files[i])
-			if err != nil || len(b) == 0 || i < 4 && !strings.Contains(string(b), `"jumper"`) || i == 5 && !strings.HasPrefix(string(b), "jumpers-") {
+			if err != nil || len(b) == 0 || i < 4 && (!strings.Contains(string(b), `"jumper"`) || !told.Match(b)) || i == 5 && !strings.HasPrefix(string(b), "jumpers-") {
 				t.Errorf("%s: %d bytes, %v", files[i], len(b), err)
 			}
 			os.Remove(files[i])
@@ -179,4 +180,16 @@ func TestPictures(t *testing.T) {
 	}
 	drawn(r)
 	checkUntouched(t, p.Pid)
+
+	// Where stacks of the same recording stop the thread in its calls, the page says so; where there are no calls, nothing is longer by it.
+	for file, stopped := range map[string]bool{
+		recorded(t, n, append(defs, "p:st jumpers:jumper stack")...): true, recorded(t, n, "p:st jumpers:jumper stack"): false,
+	} {
+		page := dir + "/stops.html"
+		r := run(t, "report", "--flame", page, file)
+		b, err := os.ReadFile(page)
+		if err != nil || !r.OK() || strings.Contains(string(b), `"stopped":true`) != stopped {
+			t.Errorf("stopped %v, and not so in the page: %v %s", stopped, err, r)
+		}
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -102,7 +101,7 @@ func (r *reportRequest) report(name string) (err error) {
 		return errors.Join(out.Flush(), fmt.Errorf("%s: %w", name, err))
 	}
 	if drawn != nil {
-		if err := drawn.close(strings.Join(account.Head.Definitions, ", "), account.Head.Began); err != nil {
+		if err := drawn.close(account.Head.Definitions, account.Head.Began, countsOf(account), false); err != nil {
 			return err
 		}
 	}
@@ -128,6 +127,19 @@ func returningIn(in *os.File) ([]arch.Addr, error) {
 	}
 	_, err := in.Seek(0, io.SeekStart)
 	return slices.Collect(maps.Keys(seen)), err
+}
+
+// countsOf are the counts of a recording: of one that breaks off, as far as its losses tell.
+func countsOf(a *recording.Account) (counts []event.Count) {
+	if a.End != nil {
+		return a.End.Counts
+	}
+	for _, l := range a.Losses {
+		c := event.Count{Name: l.Name}
+		c.Missed[event.Lost] = l.N
+		counts = append(counts, c)
+	}
+	return counts
 }
 
 // writeAccount prints what was counted while it was recorded.

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -155,7 +154,7 @@ func (r *traceRequest) trace(defs []string) (err error) {
 		err = errors.Join(err, failed)
 	}
 	if drawn != nil {
-		err = errors.Join(err, drawn.close(strings.Join(defs, ", "), began))
+		err = errors.Join(err, drawn.close(defs, began, t.counts(), r.stops))
 	}
 	if !r.noSummary {
 		err = errors.Join(err, r.summary(os.Stderr, t, out, took))
