@@ -100,6 +100,17 @@ func TestNoTarget(t *testing.T) {
 	if _, _, _, err := run(text, script.Options{}, nil, nil); err == nil || !strings.Contains(err.Error(), "say in which process") {
 		t.Error(err)
 	}
+	for text, want := range map[string]string{"kprobe:vfs_read { }": "--kernel DIR, or KPROBE_KERNEL=DIR in the environment", "tracepoint:syscalls:sys_enter_read { }": "say of which process"} {
+		if _, _, _, err := run(text, script.Options{}, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for text, want := range map[string]bool{"k:f { }": true, "fexit:f, begin { }": true, "t:syscalls:sys_enter_read { }": true, "k:f { } u:f:g { }": false, "begin { }": false,
+		"profile:hz:9 { }": false, "rt:x { } w:0x1:8:w { }": false, "usdt:f:g { }": false, "k:f {": false} {
+		if script.WantsKernel("x", text) != want {
+			t.Errorf("%s wants a kernel: %t", text, !want)
+		}
+	}
 	out, told, _, err := run("config = { missing_probes = warn }"+text, script.Options{Quiet: true}, nil, nil)
 	if err != nil || out != "4\n\n\n" || told != "WARNING: Unable to attach probe: uprobe:f:g: there is no target\n" {
 		t.Errorf("%q %q %v", out, told, err)

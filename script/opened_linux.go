@@ -7,11 +7,11 @@ import (
 )
 
 // opens tells when somebody opens one of some files, as who executes it or maps it does: inotify(7). close ends it. Where that cannot be
-// told, nothing ever is.
-func opens(files []string) (opened <-chan struct{}, close func()) {
+// told, nothing ever is. all says that it is told of each file.
+func opens(files []string) (opened <-chan struct{}, all bool, close func()) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	if err != nil {
-		return nil, func() {}
+		return nil, false, func() {}
 	}
 	var watches []uint32
 	for _, name := range files {
@@ -21,7 +21,7 @@ func opens(files []string) (opened <-chan struct{}, close func()) {
 	}
 	if len(watches) == 0 {
 		unix.Close(fd)
-		return nil, func() {}
+		return nil, false, func() {}
 	}
 	var over atomic.Bool
 	c := make(chan struct{}, 1)
@@ -37,7 +37,7 @@ func opens(files []string) (opened <-chan struct{}, close func()) {
 			}
 		}
 	}()
-	return c, func() {
+	return c, len(watches) == len(files), func() {
 		over.Store(true)
 		for _, w := range watches {
 			unix.InotifyRmWatch(fd, w) // which is an event, too

@@ -3,4 +3,6 @@
 package script
 
 // opens tells nothing here.
-func opens([]string) (opened <-chan struct{}, close func()) { return nil, func() {} }
+func opens([]string) (opened <-chan struct{}, all bool, close func()) {
+	return nil, false, func() {}
+}

@@ -106,7 +106,7 @@ func (s *Script) Start(session *kprobe.Session) (r *Run, err error) {
 			err = r.lookInFiles(true)
 		}
 	case session == nil && needed > 0 && s.opts.Suite == "" && s.plan.Settings.MissingProbes == "error":
-		return nil, errors.New("the script has probes on functions: say in which process, by -p PID, or -c COMMAND")
+		return nil, s.targetless()
 	case session == nil || len(inside.Programs) == 0:
 		r.segment, err = alone(s.plan.Specs)
 	default:
@@ -236,6 +236,21 @@ func (s *Script) fits(session *kprobe.Session) error {
 		return fmt.Errorf("%s is about a kernel, and the target is a process", inKernel.Text)
 	}
 	return nil
+}
+
+// targetless says that a script has no target, and how it gets the one that it needs.
+func (s *Script) targetless() error {
+	for _, p := range s.plan.Probes {
+		for _, pt := range p.Points {
+			if pt.OfKernelAlone() {
+				return fmt.Errorf("%s is about a kernel, and that of this system cannot be probed: \"kprobe vm --dir DIR\" starts a guest, and --kernel DIR, or KPROBE_KERNEL=DIR in the environment, names it", pt.Text)
+			}
+			if pt.Syscall != nil {
+				return fmt.Errorf("%s: say of which process, by -p PID or -c COMMAND, or of which kernel, by --kernel DIR (\"kprobe vm --dir DIR\" starts one)", pt.Text)
+			}
+		}
+	}
+	return errors.New("the script has probes on functions: say in which process, by -p PID, or -c COMMAND")
 }
 
 // tellAttached says how many probes there are: of several processes, in the one that has most, or as many as their files have places.

@@ -237,6 +237,28 @@ func TestUsersOfALinkedFile(t *testing.T) {
 	}
 }
 
+// A process that runs for long, and maps the file only now, is found, too.
+func TestUsersWhoMapLater(t *testing.T) {
+	lib := testprog.Build(t, "dlib", "-O2", "-shared", "-fPIC")
+	u := script.UsersOf("x", "uprobe:"+lib+":dlib_call { }")
+	defer u.Close()
+	p := testprog.Start(t, testprog.Build(t, "dl", "-O2"), lib)
+	if pids, err := u.Look(); err != nil || len(pids) != 0 {
+		t.Fatalf("found: %v, %v", pids, err)
+	}
+	u.Settle()
+	p.Round("open")
+	ctx := testprog.Context(t, "who has mapped the file is found", testprog.Here)
+	for found := false; !found; {
+		if u.Wait(ctx); ctx.Err() != nil {
+			t.Fatal("it was not found")
+		}
+		pids, err := u.Look()
+		ok(t, err)
+		found = len(pids) == 1 && pids[0] == p.Pid
+	}
+}
+
 // A newcomer is told of as soon as it opens the file.
 func TestUsersAreTold(t *testing.T) {
 	program := copied(t, "threads")

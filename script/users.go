@@ -13,6 +13,7 @@ import (
 	"kprobe/internal/guardian"
 	"kprobe/internal/host"
 	"kprobe/internal/proc"
+	"kprobe/script/point"
 	"kprobe/script/syntax"
 	"kprobe/symbol"
 )
@@ -28,7 +29,9 @@ type Users struct {
 	close  func()
 	letGo  func()    // those that are about to execute a file
 	own    string    // this program
+	all    bool      // all files that are here are watched
 	until  time.Time // somebody has opened a file just now
+	due    bool      // who has done so may be any process, and may not have been looked at since
 	costs  time.Duration
 }
 
@@ -58,7 +61,7 @@ func UsersOf(name, text string) *Users {
 			u.are = append(u.are, is)
 		}
 	}
-	u.opened, u.close = opens(files)
+	u.opened, u.all, u.close = opens(files)
 	return u
 }
 
@@ -80,24 +83,29 @@ func (u *Users) Executed(seen func(pid int)) (err error) {
 	return err
 }
 
-// Users are looked for when one of the files was opened, and for a while on, until who did so has mapped it; and, in case that was
-// not told, from time to time: never so often that it takes more than one part in seldom of a processor.
+// Users are looked for when one of the files was opened, and for a while on, until who did so has mapped it: never so often that it
+// takes more than one part in seldom of a processor. Where not all files can be watched, and a little later in any case, they are
+// looked for from time to time; where nobody has opened any for long, rarely.
 const (
 	briefly = 30 * time.Millisecond
 	often   = time.Millisecond
 	sparse  = 50 * time.Millisecond
+	rare    = time.Second
 	seldom  = 20
 )
 
 // Wait waits until it is time for another Look, or the context ends.
 func (u *Users) Wait(ctx context.Context) {
 	wait := sparse
-	if time.Now().Before(u.until) {
+	switch now := time.Now(); {
+	case now.Before(u.until):
 		wait = often
+	case u.all && now.After(u.until.Add(settles)):
+		wait = rare
 	}
 	select {
 	case <-u.opened:
-		u.until = time.Now().Add(briefly)
+		u.until, u.due = time.Now().Add(briefly), true
 	case <-time.After(max(wait, seldom*u.costs)):
 	case <-ctx.Done():
 	}
@@ -112,6 +120,8 @@ func (u *Users) Look() (pids []int, err error) {
 	}
 	here := make(map[int]bool, len(all))
 	now := time.Now()
+	due := u.due
+	u.due = due && now.Before(u.until)
 	defer func() { u.costs = time.Since(now) }()
 	for _, pid := range all {
 		here[pid] = true
@@ -127,7 +137,7 @@ func (u *Users) Look() (pids []int, err error) {
 			p = &mapper{exe: exe, until: now.Add(settles)}
 			u.seen[pid] = p
 		}
-		if !p.found && now.Before(p.until) && exe != u.own && u.maps(pid) && !guardian.Is(proc.Process(pid).Read) {
+		if !p.found && (due || now.Before(p.until)) && exe != u.own && u.maps(pid) && !guardian.Is(proc.Process(pid).Read) {
 			p.found = true
 			pids = append(pids, pid)
 		}
@@ -167,6 +177,29 @@ func sameFile(pid int, m symbol.Mapping, is os.FileInfo) bool {
 	}
 	of, err := os.Stat(proc.Process(pid).File("root" + m.Path))
 	return err == nil && os.SameFile(of, is)
+}
+
+// WantsKernel tells whether a script has probes on a kernel, and none that only a process can have.
+func WantsKernel(name, text string) bool {
+	f, err := syntax.Parse(&syntax.Source{Name: name, Text: text})
+	if err != nil {
+		return false
+	}
+	wants := false
+	for _, it := range f.Items {
+		p, ok := it.(*syntax.Probe)
+		if !ok {
+			continue
+		}
+		for _, at := range p.Points {
+			pt := point.Point{Provider: syntax.Providers[syntax.SplitPoint(at.Text)[0]]}
+			if pt.OfProcess() || strings.HasSuffix(pt.Provider, "watchpoint") {
+				return false
+			}
+			wants = wants || pt.OfKernel()
+		}
+	}
+	return wants
 }
 
 // probedFiles are the paths of the files that the script's attach points name. One that is no file here

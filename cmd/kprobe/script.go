@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -167,6 +168,9 @@ func (r *scriptRequest) listing(w io.Writer, patterns []string) error {
 		pid = r.pids[0]
 	}
 	list := func(pattern string) ([]string, error) { return script.List(pattern, r.verbose, pid) }
+	if pid == 0 && r.kernel.at == "" && slices.ContainsFunc(patterns, func(p string) bool { return script.WantsKernel("pattern", p+" { }") }) {
+		r.kernel.at = os.Getenv(kernelPlace)
+	}
 	if r.kernel.at != "" {
 		s, err := r.kernel.look()
 		if err != nil {
@@ -234,6 +238,9 @@ func (r *scriptRequest) run(args []string) (err error) {
 		return asBpftraceSays("USAGE: Cannot use both -c and -p.")
 	case r.command != "" && r.kernel.at != "", len(r.pids) > 0 && r.kernel.at != "":
 		return errors.New("either -p, -c or -k")
+	}
+	if len(r.pids) == 0 && r.command == "" && r.kernel.at == "" && script.WantsKernel(name, text) {
+		r.kernel.at = os.Getenv(kernelPlace)
 	}
 	dst, end, err := create(r.output)
 	if err != nil {
@@ -386,6 +393,9 @@ func (r *scriptRequest) work(s *script.Script, session *kprobe.Session, program 
 	}
 	return code, errors.Join(err, closing)
 }
+
+// kernelPlace is a variable of the environment: -k of scripts that have probes on a kernel, and name no target.
+const kernelPlace = "KPROBE_KERNEL"
 
 // notify is a variable of the environment, and the line that bpftrace prints where it is set once the probes are there: what
 // starts bpftrace and then the program that it is to see waits for that.

@@ -137,6 +137,22 @@ func TestScriptSuites(t *testing.T) {
 	}
 }
 
+// Scripts that are about a kernel have the one that the environment names, where they name none; others do not look for it.
+func TestKernelOfTheEnvironment(t *testing.T) {
+	place := "unix:" + filepath.Join(t.TempDir(), "none")
+	t.Setenv("KPROBE_KERNEL", place)
+	for _, args := range [][]string{{"-e", "kprobe:f { }"}, {"-l", "kprobe:f*"}} {
+		if r := run(t, append([]string{"script"}, args...)...); r.OK() || !strings.Contains(r.Stderr, place[5:]) {
+			t.Errorf("%q: %v", args, r)
+		}
+	}
+	for _, args := range [][]string{{"-e", "begin { exit() }"}, {"-e", "kprobe:f { }", "--help"}, {"-l", "interval:*"}} {
+		if r := run(t, append([]string{"script"}, args...)...); !r.OK() {
+			t.Errorf("%q: %v", args, r)
+		}
+	}
+}
+
 // --probe-filter lets some probes through: of patterns those functions, and what is the script's own always. --help tells of a script's
 // options, unless the script has one of that name.
 func TestScriptFilterAndHelp(t *testing.T) {
