@@ -66,7 +66,7 @@ func (s *Session) load(c *bpf.Collection, pool *Pool) (_ *Programs, err error) {
 	ps := &Programs{s: s, arch: s.on.Arch, pool: pool, tgid: s.within.TGID()}
 	var own inside.Memory
 	if layout.Size > 0 {
-		if ps.maps, err = s.within.Share(int(layout.Size), layout.Written); err != nil {
+		if ps.maps, err = s.within.Share(int(layout.Size), layout.SizeFor); err != nil {
 			return nil, err
 		}
 		own = ps.maps.Memory

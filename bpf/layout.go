@@ -122,7 +122,9 @@ type geometry struct {
 	index, keys, values             uint64
 	keyStride, valueStride          uint32
 	slotStride                      uint64
-	size                            uint64 // of the whole map
+	each                            uint64 // of that, what is this map's
+	size                            uint64 // of what all slots share
+	end                             uint64 // of the whole map
 }
 
 func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }
@@ -180,8 +182,7 @@ func (s *MapSpec) place(slots int) geometry {
 			g.ringSize = perfRing
 		}
 		g.keys = at
-		g.slotStride = layout.RingData + uint64(g.ringSize)
-		g.values = take(g.slotStride * uint64(slots))
+		g.each = layout.RingData + uint64(g.ringSize)
 		g.size = at
 		return g
 	case s.hash():
@@ -200,16 +201,16 @@ func (s *MapSpec) place(slots int) geometry {
 	g.valueStride = uint32(roundUp(uint64(s.ValueSize), 8))
 	values := uint64(g.elems) * uint64(g.valueStride)
 	if s.perCPU() {
-		g.slots = uint32(slots)
-		g.slotStride = roundUp(values, segmentAlign)
-		values = g.slotStride * uint64(slots)
+		g.slots, g.each = uint32(slots), roundUp(values, segmentAlign)
+	} else {
+		g.values = take(values)
 	}
-	g.values = take(values)
 	g.size = at
 	return g
 }
 
-// Layout says where maps lie in a segment.
+// Layout says where maps lie in a segment. What thread slots have for themselves is behind all that they share, one slot after the
+// other, so that a segment can grow with the threads that there are. The last slot, the controller's own, is the first there.
 type Layout struct {
 	Maps  []*MapSpec
 	Slots int      // thread slots
@@ -217,8 +218,10 @@ type Layout struct {
 	Size  uint64   // of the whole segment
 	Pool  uint64   // of the pool; 0 where there is none
 
-	inPool []bool // of each map, whether it lies there
-	geo    []geometry
+	inPool  []bool // of each map, whether it lies there
+	geo     []geometry
+	slotted uint64 // where the slots begin
+	each    uint64 // how long one is
 }
 
 // Arrange gives every map its place in one segment, for that many thread slots. The result depends
@@ -237,7 +240,7 @@ func arrange(maps []*MapSpec, slots int, pooled func(*MapSpec) bool) (*Layout, e
 			return nil, err
 		}
 		g := s.place(slots)
-		size := &l.Size
+		size := &l.slotted
 		if pooled(s) {
 			size = &l.Pool
 		}
@@ -245,22 +248,47 @@ func arrange(maps []*MapSpec, slots int, pooled func(*MapSpec) bool) (*Layout, e
 		l.inPool = append(l.inPool, size == &l.Pool)
 		l.geo = append(l.geo, g)
 		*size += g.size
-		if g.size > maxSegment || *size > maxSegment {
-			return nil, fmt.Errorf("bpf: map %q (%v) takes %d bytes with %d thread slots: more than %d", s.Name, s.Type, g.size, slots, uint64(maxSegment))
+		l.each += g.each
+		if all := g.size + g.each*uint64(slots); all > maxSegment || *size > maxSegment || l.each*uint64(slots) > maxSegment {
+			return nil, fmt.Errorf("bpf: map %q (%v) takes %d bytes with %d thread slots: more than %d", s.Name, s.Type, all, slots, uint64(maxSegment))
+		}
+	}
+	l.Size = l.slotted + uint64(slots)*l.each
+	first := l.slotted
+	if slots > 1 {
+		first += l.each
+	}
+	for i := range l.geo {
+		g := &l.geo[i]
+		g.end = g.size
+		if g.each > 0 {
+			g.values, g.slotStride, g.end = first-l.Offs[i], l.each, l.Size-l.Offs[i]
+			first += g.each
 		}
 	}
 	return l, nil
 }
 
-// Written is the most of the segment, in bytes, that so many threads write to. A slot without a
-// thread is not written to.
-func (l *Layout) Written(threads int) (n uint64) {
-	for i, g := range l.geo {
-		if !l.inPool[i] {
-			n += g.size - uint64(max(0, l.Slots-threads))*g.slotStride
-		}
+// SizeFor is the size of the part of the segment that so many threads, and the controller, write
+// to: the rest need not exist.
+func (l *Layout) SizeFor(threads int) uint64 {
+	return l.slotted + uint64(min(1+threads, l.Slots))*l.each
+}
+
+// holds tells whether the byte at a distance from a map's header is the map's.
+func (g *geometry) holds(off uint64) bool {
+	return off < g.size || g.each > 0 && off < g.end && off >= g.first() && (off-g.first())%g.slotStride < g.each
+}
+
+// first is the offset of the values, or of the rings: those of the last slot are the lowest.
+func (g *geometry) first() uint64 { return g.values + g.slotOff(int(g.slots)-1) }
+
+// slotOff tells the distance from slot 0 to another slot: the last one is before it.
+func (g *geometry) slotOff(slot int) uint64 {
+	if slot > 0 && slot == int(g.slots)-1 {
+		slot = -1
 	}
-	return n
+	return uint64(slot) * g.slotStride
 }
 
 // Values is the offset of a map's value 0, slot 0, in the segment. An array's inlined lookup uses

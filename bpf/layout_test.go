@@ -31,12 +31,12 @@ func TestArrangeGolden(t *testing.T) {
 	}
 	fmt.Fprintf(&b, "segment %d\n", l.Size)
 	const want = `counts  at 0      elems 10 slots 1 buckets 0 ring 0 index 128 keys 128+0 values 128+16+0 size 320
-hist    at 320    elems 65 slots 3 buckets 0 ring 0 index 128 keys 128+0 values 128+8+576 size 1856
-start   at 2176   elems 200 slots 1 buckets 25 ring 0 index 128 keys 1728+16 values 4928+8+0 size 6528
-top     at 8704   elems 16 slots 3 buckets 2 ring 0 index 128 keys 256+8 values 384+16+256 size 1152
-events  at 9856   elems 0 slots 3 buckets 0 ring 4096 index 128 keys 128+0 values 128+0+4224 size 12800
-perf    at 22656  elems 0 slots 3 buckets 0 ring 65536 index 128 keys 128+0 values 128+0+65664 size 197120
-stacks  at 219776 elems 6 slots 1 buckets 0 ring 0 index 128 keys 192+0 values 192+80+0 size 704
+hist    at 320    elems 65 slots 3 buckets 0 ring 0 index 128 keys 128+0 values 78720+8+70720 size 128
+start   at 448    elems 200 slots 1 buckets 25 ring 0 index 128 keys 1728+16 values 4928+8+0 size 6528
+top     at 6976   elems 16 slots 3 buckets 2 ring 0 index 128 keys 256+8 values 72640+16+70720 size 384
+events  at 7360   elems 0 slots 3 buckets 0 ring 4096 index 128 keys 128+0 values 72512+0+70720 size 128
+perf    at 7488   elems 0 slots 3 buckets 0 ring 65536 index 128 keys 128+0 values 76608+0+70720 size 128
+stacks  at 7616   elems 6 slots 1 buckets 0 ring 0 index 128 keys 192+0 values 192+80+0 size 704
 segment 220480
 `
 	if b.String() != want {

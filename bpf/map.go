@@ -133,7 +133,7 @@ func (s *Segment) init(which func(m int) bool) error {
 // Map is the map of index i.
 func (s *Segment) Map(i int) *Map {
 	mem, at := s.room(i)
-	return &Map{Spec: s.Maps[i], Addr: s.Base + s.Offs[i], geometry: s.geo[i], given: s.Given, mem: mem[at : at+s.geo[i].size]}
+	return &Map{Spec: s.Maps[i], Addr: s.Base + s.Offs[i], geometry: s.geo[i], given: s.Given, mem: mem[at : at+s.geo[i].end]}
 }
 
 // Map is one map in a segment, used by the target at the same time. The geometry is worked out here
@@ -176,7 +176,7 @@ func (m *Map) fail(what string, e errno) error {
 
 // valueOff is the offset of an element's value from the header.
 func (m *Map) valueOff(elem uint32, slot int) uint64 {
-	return m.values + uint64(slot)*m.slotStride + uint64(elem)*uint64(m.valueStride)
+	return m.values + m.slotOff(slot) + uint64(elem)*uint64(m.valueStride)
 }
 
 // value copies an element's value of one slot.

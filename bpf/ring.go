@@ -11,7 +11,7 @@ import (
 )
 
 // ringOff is the offset of a thread slot's ring from the header.
-func (m *Map) ringOff(slot int) uint64 { return m.values + uint64(slot)*m.slotStride }
+func (m *Map) ringOff(slot int) uint64 { return m.values + m.slotOff(slot) }
 
 // reserve is ringbuf_reserve by the thread that owns the slot: the offset of n
 // bytes from the map's header, behind a record word that says busy.

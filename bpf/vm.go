@@ -234,10 +234,10 @@ func (vm *VM) own(addr, n uint64) []byte {
 		}
 		return nil
 	}
-	if off < m.values {
+	if off < m.first() {
 		return nil
 	}
-	in := off - m.values
+	in := off - m.first()
 	if m.slotStride != 0 {
 		in %= m.slotStride
 	}
@@ -253,7 +253,7 @@ func (vm *VM) mapOf(addr uint64) *Map {
 		return nil
 	}
 	for i, off := range vm.Segment.Offs {
-		if addr-vm.Segment.Base-off < vm.Segment.geo[i].size {
+		if vm.Segment.geo[i].holds(addr - vm.Segment.Base - off) {
 			return vm.Segment.Map(i)
 		}
 	}

@@ -25,7 +25,7 @@ type Owned interface {
 
 // Locker is a target that may keep its memory from being swapped out.
 type Locker interface {
-	// LocksMemory tells whether it does: all that is mapped may be there at once then.
+	// LocksMemory tells whether it does, or may, and has a limit for that which addresses of ours may reach.
 	LocksMemory() bool
 }
 

@@ -213,10 +213,15 @@ type Sharer interface {
 
 // Grower is a Sharer whose memory need not all be there at once.
 type Grower interface {
-	// Resize has the first size bytes of the shared memory exist: less than before only where no
-	// thread has touched the rest. A thread that touches memory that does not exist gets SIGBUS,
-	// and a program that locks all of its memory does not make it.
-	Resize(ours []byte, size int) error
+	// ShareSome is Share, and only the first bytes exist. A thread that touches memory that does
+	// not exist gets SIGBUS, and a program that locks all of its memory does not make it.
+	ShareSome(addr arch.Addr, size, there int) (ours []byte, err error)
+	// Extend makes a part of what was shared, of which no byte exists, memory that grows by itself:
+	// the target has it at addr. The target is frozen. Errors: as Alloc; then none of it exists.
+	Extend(addr arch.Addr, part []byte, there int) error
+	// Resize has the first bytes exist of what was shared, or of a part: less than before only
+	// where no thread has touched the rest.
+	Resize(ours []byte, there int) error
 	// Written is the number of its bytes that exist.
 	Written(ours []byte) int
 }

@@ -42,7 +42,7 @@ var helperRoutines = map[int32]string{
 var names = map[string]int64{
 	"AREA_CODE": areaCode, "AREA_HEAD": areaHead, "AREA_TABLE": areaTable, "AREA_CAREFUL": areaCareful,
 
-	"HEAD_DEAD": headDead, "HEAD_TGID": headTgid, "HEAD_NEXT": headNext, "HEAD_MAX": headMax, "HEAD_STATES": headStates, "HEAD_STRIDE": headStride,
+	"HEAD_DEAD": headDead, "HEAD_TGID": headTgid, "HEAD_NEXT": headNext, "HEAD_MAX": headMax, "HEAD_STATES": headStates, "HEAD_STRIDE": headStride, "HEAD_SPAN": headSpan, "HEAD_HELD": headHeld, "GROUP_SHIFT": groupShift, "GROUP_MASK": groupStates - 1,
 	"HEAD_SINK": headSink, "HEAD_OTHER": headOther, "HEAD_TRACE": headTrace, "HEAD_READ_TEXT": headReadText, "HEAD_UID_GID": headUIDGID,
 	"HEAD_CURRENT": headCurrent, "HEAD_CRED": headCurrent + 4, "HEAD_UID": headUID, "HEAD_GID": headUID + 4,
 	"HEAD_CLOCK_BASE": headClock, "HEAD_CLOCK_MULT": headClock + 8, "HEAD_CLOCK_SHIFT": headClock + 16, "HEAD_CLOCK_BOOT": headClock + 24,

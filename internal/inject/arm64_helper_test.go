@@ -74,7 +74,7 @@ func foreignHost(t testing.TB, l Layout) *host {
 
 // headParts are the parts of a segment's head that threads with some keys work with: all of it where one of them is known by its id.
 func headParts(s *Segment, keys ...uint64) [][2]int {
-	parts := [][2]int{{0, headTable}, {s.sinkAt(), s.awayAt()}}
+	parts := [][2]int{{0, headTable}, {s.sinkAt(), s.sinkAt() + s.stride()}}
 	for _, key := range keys {
 		if key == 0 {
 			return [][2]int{{0, s.awayAt()}}

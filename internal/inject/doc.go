@@ -9,13 +9,13 @@
 // prepares it; its memory exists only where it is touched.
 //
 //	head      the word that says whether the controller lives; the table of threads
-//	the sink  a state for threads that get none: what is counted there was lost
 //	away      calls that lie in no other of their thread's
 //	the pool  calls that are on lists, and the private data of calls
 //	extra     maps and rings (package bpf)
+//	the sink  a state for threads that get none: what is counted there was lost
 //	state 0   ... private stack | frame | state | instances | counters
 //	state 1   ...                       ^ what r12 holds while programs run (jit.StateReg)
-//	...       as many as may be given out: what is behind them need not be there (states.go)
+//	...       as many as may be given out: what is behind them need not be there (states.go, layout.go)
 //
 // A thread finds its state by a key that is one word of it, its fs base or what
 // is as good (ThreadKey): a multiplication, one look into the table, one comparison. Nothing on

@@ -258,7 +258,7 @@ func (h *host) compiled(text string, l *bpf.Layout) Program {
 // maps puts maps into the segment's extra memory.
 func (h *host) maps(specs ...*bpf.MapSpec) *bpf.Segment {
 	h.Helper()
-	l, err := bpf.Arrange(specs, h.seg.Threads)
+	l, err := bpf.Arrange(specs, h.seg.Threads+1)
 	if err != nil {
 		h.Fatal(err)
 	}

@@ -77,7 +77,11 @@ func (l Layout) poolSize() int {
 	case l.Slots:
 		return l.slotsSize()
 	}
-	return roundUp(ownersSize+calls*nodeSize, pageSize) + calls*MaxData
+	size := roundUp(ownersSize+calls*nodeSize, pageSize)
+	if !l.Grouped {
+		size += calls * MaxData
+	}
+	return size
 }
 
 func (s *Segment) initPool() {
@@ -91,7 +95,7 @@ func (s *Segment) initPool() {
 	}
 	s.put(poolGoroutines, uint64(s.Addr)+uint64(at))
 	s.put(poolCalls, uint64(s.Addr)+uint64(at+ownersSize))
-	s.put(poolData, uint64(s.Addr)+uint64(s.extraAt()-calls*MaxData))
+	s.put(poolData, uint64(s.Addr)+uint64(s.dataAt()))
 	s.put(poolNext, uint64(calls)<<32)
 }
 

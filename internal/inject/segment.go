@@ -24,8 +24,8 @@ const (
 	headDead      = headAlive + 3
 	headNext      = 16 // the first state that was never given out; 4 bytes
 	headMax       = 20 // how many may be given out; 4 bytes: see Allow
-	headStates    = 24 // address of state 0
-	headStride    = 32 // from one state to the next
+	headStates    = 24 // address of the sink; state 0 is the next one
+	headStride    = 32 // from one state of a group to the next
 	headTgid      = 40 // the process's id in the upper half
 	headUIDGID    = 48 // the group's id in the upper half
 	headTrace     = 56 // address of the map that trace_printk writes to, 0 if there is none
@@ -34,10 +34,12 @@ const (
 	headSink      = 128
 	headOther     = 144                          // see SetOther
 	headReadsBase = 152                          // see ReadsBase; 1 byte
+	headHeld      = 156                          // slots of threads that maps have memory for, or more than there are; 4 bytes
 	headProof     = 160                          // a word that is nowhere else
 	headReadText  = 168                          // of what reads text in a kernel, 0 in processes: see Area.ReadsText
 	headCurrent   = 176                          // Task.Current, and behind it Cred, 0 in processes; 4 bytes each
 	headUID       = 184                          // Task.UID, and behind it GID; 4 bytes each
+	headSpan      = 248                          // from one group of states to the next
 	headShared    = 256                          // keys that are of several threads, and then 0
 	headAnyShared = headShared + 8*(maxShared+1) // anyPointer where there are more
 	headSlots     = 192                          // see slots.go
@@ -170,39 +172,6 @@ const (
 	CPU                   // the number that a kernel has in 4 bytes of each CPU's own: see "Kernels" in the package's description
 )
 
-// Layout is the size of a segment.
-type Layout struct {
-	Threads  int  // states: threads that can be in probes at once
-	Counters int  // words of each state
-	Away     int  // calls that can be away at once, more or less: a power of two (away.go)
-	Calls    int  // calls that can be under way at once, of those that the pool is for
-	Slots    bool // these are found by their stack slots (slots.go); Calls is a power of two then
-	Gate     bool // there is a table of traps: see traps.go
-	Extra    int  // bytes behind all that, for maps and rings
-}
-
-func (l Layout) stride() int { return roundUp(stackSize+stateCounters+8*l.Counters, pageSize) }
-
-// The offsets of the parts, in their order: the sink, the table of calls that are away, the pool of calls, a machine's traps with maps and
-// rings behind them, and the states.
-func (l Layout) sinkAt() int { return roundUp(l.tableEnd(), pageSize) }
-func (l Layout) awayAt() int { return l.sinkAt() + l.stride() }
-func (l Layout) poolAt() int { return l.awayAt() + l.awaySize() }
-func (l Layout) extraAt() int {
-	if l.Gate {
-		return roundUp(l.trapsAt()+trapsSize, pageSize)
-	}
-	return l.trapsAt()
-}
-
-func (l Layout) statesAt() int { return roundUp(l.extraAt()+l.Extra, pageSize) }
-
-// Size is how many bytes of address space the segment takes; memory only where it is touched.
-func (l Layout) Size() int { return l.SizeFor(l.Threads) }
-
-// SizeFor is the size of the segment with so many states, in bytes: the rest is not used until more are given out.
-func (l Layout) SizeFor(states int) int { return l.statesAt() + states*l.stride() }
-
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
 // hashFactor is of the other tables' hashes.
@@ -215,8 +184,6 @@ type Segment struct {
 	Addr    arch.Addr // in the target
 	machine *machine
 	mem     []byte // the controller's mapping of it
-	first   int    // where in it state 0 is
-	step    int    // from one to the next
 
 	goroutines bool // may be owners
 	careful    atomic.Bool
@@ -225,8 +192,12 @@ type Segment struct {
 	spare      []int       // states that no entry leads to
 	freed      []int       // entries whose thread has ended, and that have its state perhaps
 	tids       []uint32    // of states that were assigned, by number; 0 where only the state itself knows
-	allow      func(states int) bool
+	allow      func(states, lanes int) bool
+	widen      func(states, lanes int) error
 	agreed     int // states that it has agreed to
+	tight      int // so many times it is not asked for spare ones: there was no memory for them
+	lanes      int // that are there
+	held       int // see Hold
 }
 
 // NewSegment prepares a fresh (zeroed) mapping that the target has at addr, but for the states of
@@ -241,12 +212,13 @@ func NewSegment(a *arch.Arch, l Layout, addr arch.Addr, mem []byte, tgid int) (*
 	if len(mem) < l.Size() {
 		return nil, fmt.Errorf("a segment of %d bytes in %d", l.Size(), len(mem))
 	}
-	s := &Segment{Layout: l, Addr: addr, machine: m, mem: mem, first: l.statesAt() + stackSize, step: l.stride(), stale: make(map[int]int)}
+	s := &Segment{Layout: l, Addr: addr, machine: m, mem: mem, lanes: 1, stale: make(map[int]int)}
 	copy(mem, Magic)
-	s.put(headStates, uint64(s.stateAddr(0)))
+	s.put(headStates, uint64(s.stateAddr(l.Threads)))
 	s.put(headStride, uint64(l.stride()))
+	s.put(headSpan, uint64(l.span()))
 	s.put(headTgid, uint64(tgid)<<32)
-	atomic.StoreUint32(s.word32(headMax), uint32(l.Threads))
+	s.limit(l.Threads)
 	s.put(headSink+8, uint64(s.stateAddr(l.Threads)))
 	s.put(headProof, rand.Uint64())
 	s.initAway()
@@ -306,15 +278,15 @@ func (s *Segment) newState() int {
 // state is the offset of state i, stateAddr its address in the target. The sink has the number behind the last one.
 func (s *Segment) state(i int) int {
 	if i == s.Threads {
-		return s.sinkAt() + stackSize
+		i = -1
 	}
-	return s.first + i*s.step
+	return s.place(i+1) + stackSize
 }
 
 // numberOf is the number of the state at an address.
 func (s *Segment) numberOf(addr uint64) int {
-	if at := s.offset(addr); at >= s.first {
-		return (at - s.first) / s.step
+	if at := s.offset(addr) - s.statesAt(); at >= s.stride() {
+		return at/s.span()<<groupShift + at%s.span()/s.stride() - 1
 	}
 	return s.Threads
 }

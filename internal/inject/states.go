@@ -9,37 +9,75 @@ import (
 // are the segment's last part, so their memory need not be there before it is of use: the file behind it grows. The
 // controller asks before it gives out more states than were agreed to; a thread that enters itself does not.
 
-// ahead are so many states that are asked for beyond those that are needed.
-const ahead = 8
+const (
+	// Spare are so many states that are there beyond those that are needed, since a thread that enters itself cannot ask. When there are
+	// fewer, it is asked for more, ahead of the need.
+	Spare = 8
+	ahead = 32
+)
 
-// Allow has more states given out only as allow agrees to that, which is asked by how many there would be. States may be taken
-// by threads that enter themselves whatever it says. Before any is given out.
-func (s *Segment) Allow(states int, allow func(states int) bool) {
-	s.allow = allow
+// Allow has more states given out only as allow agrees to that, which is asked by how many there would be, and in how many lanes. States may
+// be taken by threads that enter themselves whatever it says. widen has more lanes of so many states be there. Before any is given out.
+func (s *Segment) Allow(states int, allow func(states, lanes int) bool, widen func(states, lanes int) error) {
+	s.allow, s.widen = allow, widen
 	s.limit(states)
 }
 
 // Allowed is the number of states that may be given out.
 func (s *Segment) Allowed() int { return int(atomic.LoadUint32(s.word32(headMax))) }
 
+// Hold says that maps may have values of so many slots' threads, of a program that the target executed before.
+func (s *Segment) Hold(slots int) {
+	s.held = slots
+	s.limit(s.Allowed())
+}
+
 func (s *Segment) limit(states int) {
+	atomic.StoreUint32(s.word32(headHeld), uint32(max(states, s.held)))
 	atomic.StoreUint32(s.word32(headMax), uint32(min(states, s.Threads)))
 }
 
-// Reserve sees to it that n states more can be given out; false where that is not agreed to.
+// Reserve sees to it that n states more can be given out, and some beyond these; false where that is not agreed to.
 func (s *Segment) Reserve(n int) bool {
 	need := min(s.given()+n, s.Threads)
-	if s.allow == nil || need <= s.agreed {
+	if s.allow == nil || min(need+Spare, s.Threads) <= s.agreed {
 		return true
 	}
-	for _, states := range []int{min(need+ahead, s.Threads), need} {
-		if s.allow(states) {
+	for _, more := range []int{ahead, Spare, 0} {
+		states := min(need+more, s.Threads)
+		if states <= s.agreed {
+			break
+		}
+		if more > 0 && s.tight > 0 {
+			s.tight--
+			continue
+		}
+		if s.allow(states, s.lanes) {
 			s.agreed = states
 			s.limit(max(states, s.Allowed()))
-			return true
+			break
+		}
+		s.tight = ahead
+	}
+	return need <= s.agreed
+}
+
+// Reach sees to it that a counter is there. Errors: those of widen.
+func (s *Segment) Reach(n int) error {
+	if !s.Grouped {
+		return nil
+	}
+	lanes := s.laneOf(n) + 1
+	if lanes <= s.lanes {
+		return nil
+	}
+	if s.widen != nil {
+		if err := s.widen(s.Allowed(), lanes); err != nil {
+			return err
 		}
 	}
-	return false
+	s.lanes = lanes
+	return nil
 }
 
 // leave notes an entry whose thread has ended. Those that other threads have taken since, or that are noted twice, are forgotten some time.

@@ -213,6 +213,9 @@ func (b *Batch) Detour(w Want) (*Detour, error) {
 		return nil, err
 	}
 	if r := w.Return; r != nil {
+		if err = b.data(r.Data); err != nil {
+			return nil, err
+		}
 		if d.Detour.Return.Entry, err = b.uses(a, r.Entry); err != nil {
 			return nil, err
 		}
@@ -237,7 +240,18 @@ func (b *Batch) Detour(w Want) (*Detour, error) {
 	return d, b.settle(d)
 }
 
+// data has memory be there for so much private data of calls.
+func (b *Batch) data(size int) error {
+	if size == 0 {
+		return nil
+	}
+	return b.in.needs(inject.DataPart)
+}
+
 func (b *Batch) enter(d *Detour, a *area, e Return) error {
+	if err := b.data(e.Data); err != nil {
+		return err
+	}
 	r, err := b.returnsOf(e.Owner)
 	if err != nil {
 		return err

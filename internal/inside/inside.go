@@ -92,13 +92,14 @@ type Config struct {
 type Room struct {
 	Threads, Counters, Away, Calls int
 
-	Slots bool // calls are found by their stack slots: a kernel's
-	Gate  bool // traps can be led to detours without a stop: a kernel's
+	Slots   bool // calls are found by their stack slots: a kernel's
+	Gate    bool // traps can be led to detours without a stop: a kernel's
+	Grouped bool // memory comes as it is needed
 }
 
 // Processes have room for all that they may need: memory is taken as it is used, and what is
-// reserved is addresses, 136 GiB of them.
-var Processes = Room{Threads: inject.MaxThreads, Counters: 1 << 20, Away: 64 << 10, Calls: 32 << 10}
+// reserved is addresses, 130 GiB of them.
+var Processes = Room{Threads: inject.MaxThreads, Counters: inject.MaxCounters, Away: 64 << 10, Calls: 32 << 10, Grouped: true}
 
 // fewThreads are as many as have room where addresses are dear.
 const fewThreads = 1023
@@ -106,8 +107,8 @@ const fewThreads = 1023
 // narrow is for processes whose addresses have 32 bits: 60 MiB of them, and more for more threads.
 var narrow = Room{Threads: 255, Counters: 8 << 10, Away: 16 << 10, Calls: 4 << 10}
 
-// least is for processes that may not have more addresses (RLIMIT_AS), or that keep all
-// of their memory locked: there what is reserved is taken at once. 36 MiB, and more for more threads.
+// least is for processes that may not have more addresses (RLIMIT_AS), or not have more of them locked (RLIMIT_MEMLOCK): there what is reserved
+// is taken at once. 36 MiB, and more for more threads.
 var least = Room{Threads: 255, Counters: 4 << 10, Away: 16 << 10, Calls: 4 << 10}
 
 // For is a room that a process with so many threads fits in, and three times as many more.
@@ -128,7 +129,7 @@ func (r Room) Less(threads int) (Room, bool) {
 		r.Threads = fewThreads
 	case r.Counters > 32<<10:
 		r.Counters = 32 << 10
-	case r.Counters > least.Counters && r != least.For(threads):
+	case r.Grouped && r != least.For(threads):
 		return least.For(threads), true
 	default:
 		return least, true
@@ -138,7 +139,7 @@ func (r Room) Less(threads int) (Room, bool) {
 
 // traceLayout is the ring for what programs print.
 func (r Room) traceLayout() *bpf.Layout {
-	l, err := bpf.Arrange([]*bpf.MapSpec{bpf.TraceMap()}, r.Threads)
+	l, err := bpf.Arrange([]*bpf.MapSpec{bpf.TraceMap()}, r.Threads+1)
 	if err != nil {
 		panic(err)
 	}
@@ -146,17 +147,31 @@ func (r Room) traceLayout() *bpf.Layout {
 }
 
 func (r Room) layout() inject.Layout {
-	return inject.Layout{Threads: r.Threads, Counters: r.Counters, Away: r.Away, Calls: r.Calls, Slots: r.Slots, Gate: r.Gate, Extra: int(r.traceLayout().Size)}
+	return inject.Layout{Threads: r.Threads, Counters: r.Counters, Away: r.Away, Calls: r.Calls, Slots: r.Slots, Gate: r.Gate,
+		Extra: int(r.traceLayout().Size), Grouped: r.Grouped}
 }
 
 // Size is that of the memory that the target and its controller share, in bytes.
 func (r Room) Size() int { return r.layout().Size() }
 
+// SizeFor is as far as it is used by so many threads at first.
+func (r Room) SizeFor(threads int) int {
+	l := r.layout()
+	if !r.Grouped {
+		return l.Size()
+	}
+	at, _ := l.Group(0)
+	return at + l.GroupFor(0, min(threads+inject.Spare, r.Threads), 1)
+}
+
 // Inside is the account. It belongs to whoever plans; Find and what it answers may
 // be used at the same time by the one who serves the target's stops.
 type Inside struct {
 	Seg     *inject.Segment
-	Printed *bpf.Map // the ring of what programs print
+	Printed *bpf.Map // the ring of what programs print; nil until one is there that does
+
+	// More has a part of the segment be there that is needed from now on; nil where all of it is. Errors: the target's.
+	More func(inject.Part) error
 
 	cfg       Config
 	arch      *arch.Arch
@@ -185,14 +200,6 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []arch.Range) (*Inside,
 	if err != nil {
 		return nil, err
 	}
-	trace, err := c.Room.traceLayout().Bind(seg.Extra(), uint64(seg.ExtraAddr()))
-	if err == nil {
-		err = trace.Init()
-	}
-	if err != nil {
-		return nil, err
-	}
-	seg.SetTrace(arch.Addr(trace.Map(0).Addr))
 	seg.SetUser(c.UID, c.GID)
 	if c.cpus != nil {
 		seg.SetTask(c.Key.Task)
@@ -222,9 +229,44 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []arch.Range) (*Inside,
 	if c.Slots == nil {
 		c.Slots = new(Slots)
 	}
+	seg.Hold(c.Slots.Count())
 	c.Slots.follow(seg)
-	trace.Given = c.Slots.Count
-	return &Inside{Seg: seg, Printed: trace.Map(0), cfg: c, arch: c.ISA.Arch(), places: patch.NewDetours(c.ISA, occupied, c.Floor, c.Limit, c.Page)}, nil
+	return &Inside{Seg: seg, cfg: c, arch: c.ISA.Arch(), places: patch.NewDetours(c.ISA, occupied, c.Floor, c.Limit, c.Page)}, nil
+}
+
+// SizeFor tells how far so many threads use the memory in common at first.
+func (in *Inside) SizeFor(threads int) int { return in.cfg.Room.SizeFor(threads) }
+
+// PrintedFor tells how long the ring is that so many threads print to.
+func (in *Inside) PrintedFor(threads int) int { return int(in.cfg.Room.traceLayout().SizeFor(threads)) }
+
+// needs has a part of the segment be there.
+func (in *Inside) needs(p inject.Part) error {
+	if in.More == nil {
+		return nil
+	}
+	return in.More(p)
+}
+
+// prints has the ring be there for what programs print.
+func (in *Inside) prints() error {
+	if in.Printed != nil {
+		return nil
+	}
+	if err := in.needs(inject.ExtraPart); err != nil {
+		return err
+	}
+	trace, err := in.cfg.Room.traceLayout().Bind(in.Seg.Extra(), uint64(in.Seg.ExtraAddr()))
+	if err == nil {
+		err = trace.Init()
+	}
+	if err != nil {
+		return err
+	}
+	trace.Given = in.cfg.Slots.Count
+	in.Seg.SetTrace(arch.Addr(trace.Map(0).Addr))
+	in.Printed = trace.Map(0)
+	return nil
 }
 
 // Leave says that the memory which target and controller share is about to be given up.
@@ -251,7 +293,7 @@ func (in *Inside) Avoid(r arch.Range) { in.places.Lose(r) }
 
 // Spare is how many counters can still be given out. A probe takes one, with a program two,
 // a return probe eight.
-func (in *Inside) Spare() int { return in.cfg.Room.Counters - in.next + len(in.unused) }
+func (in *Inside) Spare() int { return in.Seg.Left(in.next) + len(in.unused) }
 
 // counter gives out a counter.
 func (in *Inside) counter() (int, error) {
@@ -260,15 +302,30 @@ func (in *Inside) counter() (int, error) {
 		in.unused = in.unused[:n-1]
 		return c, nil
 	}
-	if in.next == in.cfg.Room.Counters {
-		return 0, fmt.Errorf("all %d counters are in use", in.next)
+	return in.counters(1)
+}
+
+// counters gives out so many that never were, one behind the other: the first. Errors: there are no more.
+func (in *Inside) counters(n int) (int, error) {
+	first, ok := in.Seg.Next(in.next, n)
+	if !ok {
+		return 0, fmt.Errorf("all %d counters are in use", in.cfg.Room.Counters)
 	}
-	in.next++
-	return in.next - 1, nil
+	if err := in.Seg.Reach(first); err != nil {
+		return 0, err
+	}
+	for c := in.next; c < first && in.Seg.Left(c) > in.Seg.Left(c+1); c++ {
+		in.unused = append(in.unused, c) // what is left of the piece before
+	}
+	in.next = first + n
+	return first, nil
 }
 
 // ReadPrinted takes what programs have printed since it was last asked for.
 func (in *Inside) ReadPrinted() (lines []bpf.Printk, err error) {
+	if in.Printed == nil {
+		return nil, nil
+	}
 	ring, err := bpf.NewReader(in.Printed)
 	for err == nil {
 		var rec bpf.Record

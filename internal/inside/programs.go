@@ -223,6 +223,11 @@ func (b *Batch) code(p *Program, a *area) (*copied, error) {
 	}
 	c := &copied{size: len(p.code.Bytes), of: p, area: a}
 	var err error
+	if p.callsHelper(bpf.FnTracePrintk) || p.callsHelper(bpf.FnTraceVprintk) {
+		if err = b.in.prints(); err != nil {
+			return nil, err
+		}
+	}
 	if c.at, err = b.place(around(a.near, a.Addr, a.Size()), c.size); err != nil {
 		return nil, err
 	}

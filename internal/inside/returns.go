@@ -1,7 +1,6 @@
 package inside
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 
@@ -78,12 +77,9 @@ func (in *Inside) newReturns(owner *Owner) (*Returns, error) {
 		in.returns.unused = in.returns.unused[:n-1]
 		return r, nil
 	}
-	if in.next+returnsCounters > in.cfg.Room.Counters {
-		return nil, fmt.Errorf("all %d counters are in use", in.next)
-	}
-	r.first = in.next
-	in.next += returnsCounters
-	return r, nil
+	var err error
+	r.first, err = in.counters(returnsCounters)
+	return r, err
 }
 
 // closeReturns takes an account's counters back, which nothing refers to any more.

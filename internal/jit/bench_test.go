@@ -36,7 +36,7 @@ func times(b *testing.B, r *run) {
 // mapWorld is a world with maps, on thread slot 1 of 2.
 func mapWorld(t testing.TB, maps ...*bpf.MapSpec) *world {
 	t.Helper()
-	l, err := bpf.Arrange(maps, 2)
+	l, err := bpf.Arrange(maps, 3) // the last is no thread's
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,6 +36,10 @@ var (
 	RunTimes = &Faculty{name: "run times of threads", try: countsRunTimes}
 	// MemoryGroups are control groups that count memory: root may make one, where such groups are mounted.
 	MemoryGroups = &Faculty{name: "control groups of memory", try: makesMemoryGroups}
+	// LocksMemory is to keep any amount of memory from being swapped out: root may, unless it is confined.
+	LocksMemory = &Faculty{name: "locked memory", try: func(testing.TB) error { return hasCapability(14, "CAP_IPC_LOCK") }}
+	// RaisesLimits is to give a process more than it may give itself: root may, unless it is confined.
+	RaisesLimits = &Faculty{name: "raised limits", try: func(testing.TB) error { return hasCapability(24, "CAP_SYS_RESOURCE") }}
 	// HoldsPrograms is to be asked before somebody executes a program: root may, unless it is confined.
 	HoldsPrograms = &Faculty{name: "fanotify that asks for leave", try: holdsPrograms}
 )
@@ -133,4 +138,16 @@ func readsFSBase(t testing.TB) error {
 		return errors.New("/proc/cpuinfo does not name fsgsbase")
 	}
 	return nil
+}
+
+func hasCapability(bit int, name string) error {
+	line, err := statusLine("/proc/self", "CapEff")
+	if err != nil {
+		return err
+	}
+	caps, err := strconv.ParseUint(line, 16, 64)
+	if err == nil && caps>>bit&1 == 0 {
+		err = errors.New(name + " is needed")
+	}
+	return err
 }

@@ -3,25 +3,30 @@ package within
 import (
 	"fmt"
 	"sync"
+	"time"
 
+	"kprobe/arch"
+	"kprobe/internal/inject"
 	"kprobe/target"
 )
 
-// Threads that begin later need memory, too: a state of the segment each, and what they write to in maps and rings. The segment's file
-// grows as states are given out, so no more of its addresses lead to memory than may be of use: a program that locks all of its memory does not
-// make all the gigabytes that are reserved. A control group that has no memory left for one more thread gives it none: its hits
-// are missed then, which each command tells, and why is told once.
+// Threads that begin later need memory, too: a state of the segment each, and what they write to in maps and rings. The files behind
+// that grow as states and counters are given out, so no more of its addresses lead to memory than may be of use: a program that locks all
+// of its memory does not make all the gigabytes that are reserved. A control group that has no memory left for one more thread gives
+// it none: its hits are missed then, which each command tells, and why is told once.
 
 // growth is what there is to know of it. Shares come and go while threads are born.
 type growth struct {
 	mu      sync.Mutex
 	shares  []*Share
-	size    int // of the segment, as far as it is there
+	size    int         // of the segment, as far as it is there
+	groups  map[int]int // of those of its groups that have files of their own
+	wanted  int         // states, whose groups should have
+	due     bool        // and they have not yet
+	extra   int         // of the ring for what programs print, 0 where that is not there at all
 	refused bool
+	parts   [2]bool // of the segment, that are there
 }
-
-// atOnce are so many states whose memory is there from the beginning: a thread that enters itself cannot ask.
-const atOnce = 1023
 
 // grows has the segment grow with the threads. No state was given out yet.
 func (w *Within[P]) grows() error {
@@ -29,43 +34,203 @@ func (w *Within[P]) grows() error {
 	if !ok {
 		return nil
 	}
-	w.growth.size = w.Seg.SizeFor(min(atOnce, w.Seg.Threads))
-	if err := g.Resize(w.ours, w.growth.size); err != nil {
+	threads := w.population()
+	w.growth.mu.Lock()
+	w.growth.size, w.growth.groups, w.growth.wanted = w.on.Room.Round(w.SizeFor(threads)), make(map[int]int), manyTimes*threads
+	w.growth.extra, w.growth.parts = 0, [2]bool{}
+	w.growth.mu.Unlock()
+	if err := w.separate(g); err != nil {
 		return err
 	}
-	w.Seg.Allow(atOnce, func(states int) bool {
-		err := w.grow(g, states)
+	w.More = func(p inject.Part) error { return w.more(g, p) }
+	first := min(inject.Spare, w.Seg.Threads)
+	if err := w.fill(first); err != nil {
+		return err
+	}
+	w.Seg.Allow(first, func(states, lanes int) bool {
+		err := w.grow(g, states, lanes)
 		if err != nil && !w.growth.refused {
 			w.growth.refused = true
 			w.on.Report(fmt.Errorf("hits of threads that begin now are missed where programs run, or are counted inside: %w", err))
 		}
 		return err == nil
-	})
+	}, func(states, lanes int) error { return w.lengthen(g, states, lanes) })
 	return nil
 }
 
-// grow makes room for so many states, if the target can have the memory that their threads write to. Errors: ENOMEM, in numbers; the target's.
-func (w *Within[P]) grow(g target.Grower, states int) error {
+// grow makes room for so many states and their counters, if the target can have the memory that their threads write to. Errors: ENOMEM, in
+// numbers; the target's.
+func (w *Within[P]) grow(g target.Grower, states, lanes int) error {
 	w.growth.mu.Lock()
-	defer w.growth.mu.Unlock()
 	need := headWritten + states*threadWrites - g.Written(w.ours)
+	for i := range w.growth.groups {
+		need -= g.Written(w.group(i))
+	}
 	for _, s := range w.growth.shares {
 		if s.pool == nil {
-			need += int(s.written(states)) - g.Written(s.Ours)
+			need += int(s.sizeFor(states)) - g.Written(s.Ours)
 		}
 	}
+	w.growth.mu.Unlock()
 	if err := w.on.Owner.Afford(target.Need{Bytes: max(0, need)}); err != nil {
 		return err
 	}
-	size := w.Seg.SizeFor(states)
-	if size <= w.growth.size {
+	if err := w.fill(states); err != nil {
+		return err
+	}
+	return w.lengthen(g, states, lanes)
+}
+
+// lengthen has so many states and lanes of the segment be there.
+func (w *Within[P]) lengthen(g target.Grower, states, lanes int) error {
+	w.growth.mu.Lock()
+	defer w.growth.mu.Unlock()
+	size := 0
+	for i := range w.Seg.Groups(states) {
+		n := w.Seg.GroupFor(i, states, lanes)
+		was, own := w.growth.groups[i]
+		if !own {
+			at, _ := w.Seg.Group(i)
+			size = at + n
+			continue
+		}
+		if err := w.resize(g, w.group(i), &was, n); err != nil {
+			return err
+		}
+		w.growth.groups[i] = was
+	}
+	if err := w.resize(g, w.ours, &w.growth.size, size); err != nil {
+		return err
+	}
+	w.ahead(states)
+	if w.growth.extra == 0 {
 		return nil
 	}
-	err := g.Resize(w.ours, size)
+	at, size, _ := w.Seg.Part(inject.ExtraPart)
+	return w.resize(g, w.ours[at:at+size], &w.growth.extra, w.PrintedFor(states))
+}
+
+// manyTimes as many threads as there are have groups of states with files of their own. When there may soon be more threads than that,
+// further groups get them. Threads that are quicker have theirs in the segment's, which is long then.
+const manyTimes = 4
+
+// separate gives the groups that are wanted files of their own, but for those that are in use. The target is frozen.
+func (w *Within[P]) separate(g target.Grower) error {
+	if !w.Seg.Grouped {
+		return nil
+	}
+	w.growth.mu.Lock()
+	wanted := w.Seg.Groups(min(w.growth.wanted, w.Seg.Threads))
+	w.growth.mu.Unlock()
+	for i := 1; i < wanted; i++ {
+		at, size := w.Seg.Group(i)
+		if _, own := w.growth.groups[i]; own || at < w.growth.size {
+			continue
+		}
+		if err := g.Extend(w.shared.Start+arch.Addr(at), w.ours[at:at+size], 0); err != nil {
+			return err
+		}
+		w.growth.mu.Lock()
+		w.growth.groups[i] = 0
+		w.growth.mu.Unlock()
+	}
+	return nil
+}
+
+// ahead has groups be wanted before so many threads have begun that all there are may be in use. The lock is held.
+func (w *Within[P]) ahead(states int) {
+	if !w.Seg.Grouped || w.Seg.Groups(2*states) <= w.Seg.Groups(w.growth.wanted) {
+		return
+	}
+	w.growth.wanted, w.growth.due = manyTimes*states, true
+	time.AfterFunc(0, w.world.Doubted)
+}
+
+// separateLate does what ahead has asked for. Errors: the target's.
+func (w *Within[P]) separateLate() error {
+	g, ok := w.on.T.(target.Grower)
+	w.growth.mu.Lock()
+	due := w.growth.due
+	w.growth.due = false
+	w.growth.mu.Unlock()
+	if !ok || !due || !w.Some() {
+		return nil
+	}
+	return w.on.Owner.Frozen(func() error { return w.separate(g) })
+}
+
+// group is the memory of a group of states.
+func (w *Within[P]) group(i int) []byte {
+	at, size := w.Seg.Group(i)
+	return w.ours[at : at+size]
+}
+
+// held counts the threads' slots that maps may have.
+func (w *Within[P]) held() int {
+	if !w.Some() {
+		return w.slots.Count()
+	}
+	return max(w.Seg.Allowed(), w.slots.Count())
+}
+
+// fill has what so many threads write to in maps and rings be there.
+func (w *Within[P]) fill(threads int) error {
+	g, ok := w.on.T.(target.Grower)
+	if !ok {
+		return nil
+	}
+	w.growth.mu.Lock()
+	defer w.growth.mu.Unlock()
+	for _, s := range w.growth.shares {
+		if s.pool != nil {
+			continue
+		}
+		if err := w.resize(g, s.Ours, &s.there, int(s.sizeFor(threads))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resize has so much be there, if less was. The lock is held.
+func (w *Within[P]) resize(g target.Grower, ours []byte, was *int, size int) error {
+	size = min(w.on.Room.Round(size), len(ours))
+	if size <= *was {
+		return nil
+	}
+	err := g.Resize(ours, size)
 	if err == nil {
-		w.growth.size = size
+		*was = size
 	}
 	return err
+}
+
+// more has a part of the segment be there, from now on.
+func (w *Within[P]) more(g target.Grower, p inject.Part) error {
+	at, size, ok := w.Seg.Part(p)
+	if !ok {
+		return nil
+	}
+	return w.on.Owner.Frozen(func() error {
+		if w.growth.parts[p] {
+			return nil
+		}
+		there := size
+		if p == inject.ExtraPart {
+			there = w.on.Room.Round(w.PrintedFor(w.Seg.Allowed()))
+		}
+		err := g.Extend(w.shared.Start+arch.Addr(at), w.ours[at:at+size], there)
+		if err != nil {
+			return err
+		}
+		w.growth.mu.Lock()
+		defer w.growth.mu.Unlock()
+		w.growth.parts[p] = true
+		if p == inject.ExtraPart {
+			w.growth.extra = there
+		}
+		return nil
+	})
 }
 
 // has says which shares there are.

@@ -125,11 +125,11 @@ func (w *Within[P]) Arrange(serves func(*arch.Arch) error) error {
 	if err := w.on.Owner.Afford(target.Need{Bytes: headWritten, Each: threadWrites}); err != nil {
 		return err
 	}
-	addr, ours, err := w.share(c.Room.Size())
 	threads := w.population()
+	addr, ours, err := w.share(c.Room.Size(), c.Room.SizeFor(threads))
 	for less, ok := c.Room.Less(threads); tooLarge(err) && ok; less, ok = less.Less(threads) {
 		c.Room = less
-		addr, ours, err = w.share(c.Room.Size())
+		addr, ours, err = w.share(c.Room.Size(), c.Room.SizeFor(threads))
 	}
 	if err != nil {
 		return err
@@ -257,9 +257,13 @@ const (
 	longest  = 10 * time.Second
 )
 
-// Reconsider has detours find out quickly who runs there, once the program has begun: see inside.Trust. Where
+// Reconsider has memory be there for threads that may begin soon, and detours find out quickly who runs there, once the program has begun: see
+// inside.Trust. Where
 // they cannot yet, World.Doubted is told later on.
 func (w *Within[P]) Reconsider() error {
+	if err := w.separateLate(); err != nil {
+		return err
+	}
 	if w.on.Kind.OnCPUs() || !w.Careful() {
 		return nil
 	}
@@ -286,20 +290,24 @@ type Share struct {
 	arch *arch.Arch  // that has a use for it
 	pool target.Pool // nil where it is this target's alone
 
-	written func(threads int) uint64 // what so many write to
+	sizeFor func(threads int) uint64 // as far as so many write to it
+	there   int                      // so much of it is
 }
 
-// Share maps some: zeros, of which so many threads write so many bytes. Errors: the target's, explained.
-func (w *Within[P]) Share(size int, written func(threads int) uint64) (*Share, error) {
-	all := written(0)
-	if err := w.on.Owner.Afford(target.Need{Bytes: int(all), Each: int(written(1) - all)}); err != nil {
+// Share maps some: zeros, to the first of which so many threads write. Errors: the target's, explained.
+func (w *Within[P]) Share(size int, sizeFor func(threads int) uint64) (*Share, error) {
+	all := sizeFor(0)
+	if err := w.on.Owner.Afford(target.Need{Bytes: int(all), Each: int(sizeFor(1) - all)}); err != nil {
 		return nil, err
 	}
-	addr, ours, err := w.share(size)
+	there := w.on.Room.Round(int(sizeFor(w.held())))
+	addr, ours, err := w.share(size, there)
 	if err != nil {
 		return nil, err
 	}
-	return w.keep(&Share{inside.Memory{Addr: addr, Ours: ours}, w.on.Arch, nil, written}), nil
+	s := &Share{inside.Memory{Addr: addr, Ours: ours}, w.on.Arch, nil, sizeFor, there}
+	w.keep(s)
+	return s, w.fill(w.held())
 }
 
 // SharePool maps a pool. Errors: the target's, explained; ENOTSUP where it can have none.
@@ -312,13 +320,14 @@ func (w *Within[P]) SharePool(p target.Pool) (*Share, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.keep(&Share{inside.Memory{Addr: addr, Ours: p.Ours()}, w.on.Arch, p, nil}), nil
+	s := &Share{Memory: inside.Memory{Addr: addr, Ours: p.Ours()}, arch: w.on.Arch, pool: p}
+	w.keep(s)
+	return s, nil
 }
 
-func (w *Within[P]) keep(s *Share) *Share {
+func (w *Within[P]) keep(s *Share) {
 	w.shares = append(w.shares, s)
 	w.growth.has(slices.Clone(w.shares))
-	return s
 }
 
 // Unshare unmaps it; nil is none.
@@ -356,8 +365,13 @@ func (w *Within[P]) lose(s *Share) {
 	w.growth.has(slices.Clone(w.shares))
 }
 
-func (w *Within[P]) share(size int) (addr arch.Addr, ours []byte, err error) {
+// share maps memory of which the first bytes are there, or all of it.
+func (w *Within[P]) share(size, there int) (addr arch.Addr, ours []byte, err error) {
 	addr, err = w.find(size, func(addr arch.Addr) (err error) {
+		if g, ok := w.sharer.(target.Grower); ok {
+			ours, err = g.ShareSome(addr, w.on.Room.Round(size), w.on.Room.Round(there))
+			return err
+		}
 		ours, err = w.sharer.Share(addr, w.on.Room.Round(size))
 		return err
 	})

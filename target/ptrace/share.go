@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync/atomic"
 	"unsafe"
 
@@ -24,7 +23,12 @@ import (
 // closed again: so neither of us needs a name that the other can see, and other
 // namespaces are no obstacle. Its pages exist once they are written to.
 func (p *Process) Share(addr arch.Addr, size int) (ours []byte, err error) {
-	err = p.shared(addr, size, func(f *os.File) (*byte, error) {
+	return p.ShareSome(addr, size, size)
+}
+
+// ShareSome implements target.Grower: the file ends where what is there ends.
+func (p *Process) ShareSome(addr arch.Addr, size, there int) (ours []byte, err error) {
+	err = p.shared(addr, size, there, unix.MAP_FIXED_NOREPLACE, func(f *os.File) (*byte, error) {
 		ours, err = unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
 		return unsafe.SliceData(ours), os.NewSyscallError("mmap", err)
 	})
@@ -38,7 +42,7 @@ func (p *Process) Share(addr arch.Addr, size int) (ours []byte, err error) {
 // Reshare gives the process, which executes another program, the memory that it shared with us
 // before, at the same address. Our side of it stays where it is.
 func (p *Process) Reshare(addr arch.Addr, ours []byte) error {
-	return p.shared(addr, len(ours), func(f *os.File) (*byte, error) {
+	return p.shared(addr, len(ours), len(ours), unix.MAP_FIXED_NOREPLACE, func(f *os.File) (*byte, error) {
 		at := unsafe.SliceData(ours)
 		behind, ok := p.files.Load(at)
 		if !ok {
@@ -52,12 +56,24 @@ func (p *Process) Reshare(addr arch.Addr, ours []byte) error {
 		if err := copyWritten(f, behind.(*os.File), ours); err != nil {
 			return at, err
 		}
-		e := mmap(uintptr(unsafe.Pointer(at)), uintptr(len(ours)),
-			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE|unix.MAP_FIXED, f.Fd(), 0)
-		if e != 0 {
-			return at, os.NewSyscallError("mmap", e)
-		}
-		return at, nil
+		return at, mapOver(ours, f)
+	})
+}
+
+// mapOver has a file be behind our side of shared memory.
+func mapOver(ours []byte, f *os.File) error {
+	e := mmap(uintptr(unsafe.Pointer(unsafe.SliceData(ours))), uintptr(len(ours)),
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE|unix.MAP_FIXED, f.Fd(), 0)
+	if e != 0 {
+		return os.NewSyscallError("mmap", e)
+	}
+	return nil
+}
+
+// Extend implements target.Grower: the part has a file of its own.
+func (p *Process) Extend(addr arch.Addr, part []byte, there int) error {
+	return p.shared(addr, len(part), there, unix.MAP_FIXED, func(f *os.File) (*byte, error) {
+		return unsafe.SliceData(part), mapOver(part, f)
 	})
 }
 
@@ -84,12 +100,12 @@ func copyWritten(to, behind *os.File, ours []byte) error {
 }
 
 // Resize implements target.Grower: the file behind the memory has that size.
-func (p *Process) Resize(ours []byte, size int) error {
+func (p *Process) Resize(ours []byte, there int) error {
 	behind, ok := p.files.Load(unsafe.SliceData(ours))
 	if !ok {
 		return os.ErrClosed
 	}
-	return behind.(*os.File).Truncate(int64(size))
+	return behind.(*os.File).Truncate(int64(there))
 }
 
 // Written implements target.Grower: it is the size of the file behind the memory.
@@ -107,16 +123,16 @@ func (p *Process) Written(ours []byte) int {
 
 // shared has the process make a memory file and map it, and us map it by ours in
 // between, which answers where. We keep the file, to know what of it exists.
-func (p *Process) shared(addr arch.Addr, size int, ours func(*os.File) (*byte, error)) (err error) {
+func (p *Process) shared(addr arch.Addr, size, there, how int, ours func(*os.File) (*byte, error)) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("share %d bytes at %v with process %d: %w", size, addr, p.pid, err)
 		}
 	}()
-	return p.Together(func() error { return p.sharedBy(addr, size, ours) })
+	return p.Together(func() error { return p.sharedBy(addr, size, there, how, ours) })
 }
 
-func (p *Process) sharedBy(addr arch.Addr, size int, ours func(*os.File) (*byte, error)) (err error) {
+func (p *Process) sharedBy(addr arch.Addr, size, there, how int, ours func(*os.File) (*byte, error)) (err error) {
 	fd, err := p.memoryFile()
 	if err != nil {
 		return err
@@ -140,7 +156,7 @@ func (p *Process) sharedBy(addr arch.Addr, size int, ours func(*os.File) (*byte,
 			before.(*os.File).Close()
 		}
 	}()
-	if err := f.Truncate(int64(size)); err != nil {
+	if err := f.Truncate(int64(there)); err != nil {
 		return err
 	}
 	if err := faults.At("mmap", 0); err != nil {
@@ -150,7 +166,7 @@ func (p *Process) sharedBy(addr arch.Addr, size int, ours func(*os.File) (*byte,
 		return err
 	}
 	err = p.remote(p.volunteer(p.pid), p.abi().Mmap, uint64(addr), uint64(size), unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_SHARED|unix.MAP_FIXED_NOREPLACE|unix.MAP_NORESERVE, fd, 0)
+		uint64(unix.MAP_SHARED|unix.MAP_NORESERVE|how), fd, 0)
 	return p.mapped(addr, size, err)
 }
 
@@ -213,9 +229,13 @@ func (p *Process) Unshare(ours []byte) error {
 	if w := uintptr(p.robust.pending); len(ours) > 0 && w >= uintptr(unsafe.Pointer(&ours[0])) && w-uintptr(unsafe.Pointer(&ours[0])) < uintptr(len(ours)) {
 		p.robust.pending = nil
 	}
-	if f, ok := p.files.LoadAndDelete(unsafe.SliceData(ours)); ok {
-		f.(*os.File).Close()
-	}
+	p.files.Range(func(at, f any) bool {
+		if o := uintptr(unsafe.Pointer(at.(*byte))) - uintptr(unsafe.Pointer(unsafe.SliceData(ours))); o < uintptr(len(ours)) {
+			p.files.Delete(at)
+			f.(*os.File).Close()
+		}
+		return true
+	})
 	return os.NewSyscallError("munmap", unix.Munmap(ours))
 }
 
@@ -265,11 +285,29 @@ func (p *Process) Owner() (uid, gid uint32) {
 	return st.Uid, st.Gid
 }
 
-// LocksMemory tells whether the process keeps memory from being swapped out (mlockall(2)): it may
-// keep all that is mapped later, too, and then that is there at once.
+// LocksMemory tells whether the process keeps memory from being swapped out (mlockall(2)), or may, and may so keep only a
+// part of its addresses (RLIMIT_MEMLOCK): those of mappings count, be there memory behind them or not.
 func (p *Process) LocksMemory() bool {
-	locked, err := statusOf(p.pid, "VmLck")
-	return err == nil && !strings.HasPrefix(locked, "0 ")
+	const little = 64 << 20 // of ours, that it may lock with its own
+	var most unix.Rlimit
+	if unix.Prlimit(p.pid, unix.RLIMIT_MEMLOCK, nil, &most) == nil && most.Cur == unix.RLIM_INFINITY {
+		return false
+	}
+	var may, locks, size uint64
+	for field, to := range map[string]*uint64{"CapEff": &may, "VmLck": &locks, "VmSize": &size} {
+		format := "%d"
+		if to == &may {
+			format = "%x"
+		}
+		is, err := statusOf(p.pid, field)
+		if err == nil {
+			_, err = fmt.Sscanf(is, format, to)
+		}
+		if err != nil {
+			return false
+		}
+	}
+	return may>>unix.CAP_IPC_LOCK&1 == 0 && (locks > 0 || size<<10+little <= most.Cur)
 }
 
 // UserFSBase tells whether programs may read their fs base (rdfsbase): the kernel

@@ -18,6 +18,7 @@ import (
 type memory interface {
 	target.Allocator
 	target.Sharer
+	target.Grower
 }
 
 // coarse is a process whose kernel has larger pages than this machine's: what is not of whole pages is told of.
@@ -52,6 +53,22 @@ func (c *coarse) Free(at arch.Addr, size int) error {
 func (c *coarse) Share(at arch.Addr, size int) ([]byte, error) {
 	c.whole("share", at, size)
 	return c.memory.Share(at, size)
+}
+
+func (c *coarse) ShareSome(at arch.Addr, size, there int) ([]byte, error) {
+	c.whole("share", at, size)
+	c.whole("of what is shared, use", at, there)
+	return c.memory.ShareSome(at, size, there)
+}
+
+func (c *coarse) Extend(at arch.Addr, part []byte, there int) error {
+	c.whole("extend", at, len(part))
+	return c.memory.Extend(at, part, there)
+}
+
+func (c *coarse) Resize(ours []byte, there int) error {
+	c.whole("resize", 0, there)
+	return c.memory.Resize(ours, there)
 }
 
 // All that a session maps is of whole pages of the target's: slots, the lifeline, jumps and what they count in.

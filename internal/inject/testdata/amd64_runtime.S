@@ -72,9 +72,15 @@ mine:	mov	rsi, [rip+start-AREA_CODE+AREA_HEAD]
 	lea	edi, [rax+1]
 	lock cmpxchg [rsi+HEAD_NEXT], edi
 	jne	1b
-	mov	edi, eax
+	push	rax
+	mov	eax, edi		# the sink is the first
+	shr	eax, GROUP_SHIFT
+	imul	rax, [rsi+HEAD_SPAN]
+	and	edi, GROUP_MASK
 	imul	rdi, [rsi+HEAD_STRIDE]
+	add	rdi, rax
 	add	rdi, [rsi+HEAD_STATES]
+	pop	rax
 	# What Segment.initState does, and in its order: until the first free instance is there this
 	# is no state to others, and until the entry has it to no signal handler of this thread's.
 	mov	[rdi+STATE_SLOT], rax
@@ -1076,8 +1082,14 @@ new:	mov	rbp, r9
 	imul	r9, rbp
 	add	r9, [rdi+HDR_VALUES]
 	add	r9, rdi
-6:	cmp	ebx, [rdi+HDR_SLOTS]
-	jae	8f
+	sub	r9, [rdi+HDR_SLOT_STRIDE]	# the controller's first
+	mov	edx, [rdi+HDR_SLOTS]
+	dec	edx
+	mov	rcx, [rip+start-AREA_CODE+AREA_HEAD]
+	cmp	edx, [rcx+HEAD_HELD]
+	cmova	edx, [rcx+HEAD_HELD]
+6:	cmp	ebx, edx
+	ja	8f
 	xor	ecx, ecx
 7:	mov	qword ptr [r9+rcx], 0
 	add	ecx, 8

@@ -119,9 +119,15 @@ mine:	ldr	x5, [x6, #8]
 	ldr	w4, [x3, #HEAD_MAX]
 	cmp	w2, w4
 	b.hs	none
-	ldr	x4, [x3, #HEAD_STRIDE]
+	add	w4, w2, #1		// the sink is the first
+	lsr	w8, w4, #GROUP_SHIFT
+	and	w4, w4, #GROUP_MASK
+	ldr	x5, [x3, #HEAD_SPAN]
+	mul	x8, x8, x5
+	ldr	x5, [x3, #HEAD_STRIDE]
+	madd	x8, x4, x5, x8
 	ldr	x5, [x3, #HEAD_STATES]
-	madd	x5, x2, x4, x5
+	add	x5, x5, x8
 	// What Segment.initState does, and in its order: until the first free instance is there this
 	// is no state to others, and until the entry has it to no signal handler of this thread's.
 	str	x2, [x5, #STATE_SLOT]
@@ -790,8 +796,15 @@ new:	sub	x21, x13, x0
 	add	x9, x13, #BUCKET_USED
 	strb	wzr, [x9, x4]
 	PLACE_OF x8, x21, HDR_VALUE_STRIDE, HDR_VALUES
-	ldr	w10, [x0, #HDR_SLOTS]	// zero the values of all threads
+	ldr	w10, [x0, #HDR_SLOTS]	// zero the values of all threads, and first the controller's
+	sub	w10, w10, #1
+	ldr	x11, area+AREA_HEAD
+	ldr	w12, [x11, #HEAD_HELD]
+	cmp	w10, w12
+	csel	w10, w10, w12, ls
+	add	w10, w10, #1
 	ldr	x11, [x0, #HDR_SLOT_STRIDE]
+	sub	x8, x8, x11
 7:	cbz	w10, 9f
 	mov	x12, #0
 8:	str	xzr, [x8, x12]

@@ -111,9 +111,15 @@ mine:	SEGMENT	esi
 	lea	edi, [eax+1]
 	lock cmpxchg [esi+HEAD_NEXT], edi
 	jne	1b
-	mov	edi, eax
+	push	eax
+	mov	eax, edi		# the sink is the first
+	shr	eax, GROUP_SHIFT
+	imul	eax, [esi+HEAD_SPAN]
+	and	edi, GROUP_MASK
 	imul	edi, [esi+HEAD_STRIDE]
+	add	edi, eax
 	add	edi, [esi+HEAD_STATES]
+	pop	eax
 	mov	[edi+STATE_SLOT], eax
 	mov	eax, [esi+HEAD_TGID+4]
 	mov	[edi+STATE_PID_TGID+4], eax
@@ -958,9 +964,16 @@ new:	mov	byte ptr [ebx+ecx+BUCKET_USED], 0
 	imul	ebx, [edi+HDR_VALUE_STRIDE]
 	add	ebx, [edi+HDR_VALUES]
 	add	ebx, edi
+	sub	ebx, [edi+HDR_SLOT_STRIDE]	# the controller's first
+	SEGMENT	eax
+	mov	ecx, [edi+HDR_SLOTS]
+	dec	ecx
+	cmp	ecx, [eax+HEAD_HELD]
+	cmova	ecx, [eax+HEAD_HELD]
+	mov	[ebp+T_TRIES], ecx
 	xor	edx, edx
-5:	cmp	edx, [edi+HDR_SLOTS]
-	jae	6f
+5:	cmp	edx, [ebp+T_TRIES]
+	ja	6f
 	mov	ecx, [edi+HDR_VALUE_STRIDE]
 	shr	ecx, 2
 	xor	eax, eax

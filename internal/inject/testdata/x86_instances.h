@@ -243,10 +243,15 @@ state:	cmp	ebp, [BX+HEAD_NEXT]
 	jae	last
 	cmp	ebp, [BX+HEAD_MAX]
 	jae	last
+	inc	ebp			# the sink is the first
+	mov	esi, ebp
+	shr	esi, GROUP_SHIFT
+	imul	SI, [BX+HEAD_SPAN]
 	mov	edi, ebp
+	and	edi, GROUP_MASK
 	imul	DI, [BX+HEAD_STRIDE]
+	add	DI, SI
 	add	DI, [BX+HEAD_STATES]
-	inc	ebp
 	mov	SI, [DI+STATE_CALLS]
 	test	SI, SI
 	jz	state			# just being made

@@ -4,9 +4,13 @@
 //
 // Each thread has a stack of STACK KiB (64). A round with count N begins N threads, which wait for each
 // other; then each calls crowd_leaf 3 times, and they wait again. A round "N churn" has N threads come and go, 50 at
-// a time, which each do the same. A round prints "calls CALLS SUM".
+// a time, which each do the same. A round prints "calls CALLS SUM". A round "HOW lock" calls mlockall(HOW), and prints "locked 0" if that worked. A
+// round "N limit" has the program lock N bytes at most from then on, without root's rights.
 #include "prog.h"
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 PROBED unsigned long crowd_leaf(unsigned long a, long i) { BARRIER(); return a * 2862933555777941757UL + (unsigned long)i; }
 
@@ -40,6 +44,17 @@ int main(int argc, char **argv)
 		unsigned long sum = 0;
 		void *one;
 
+		if (strstr(command, "lock")) {
+			printf("locked %d\n", mlockall((int)n));
+			continue;
+		}
+		if (strstr(command, "limit")) {
+			struct rlimit most = { (rlim_t)n, (rlim_t)n };
+			int failed = setrlimit(RLIMIT_MEMLOCK, &most) || setuid(65534);
+
+			printf("limited %d\n", failed);
+			continue;
+		}
 		alone = strstr(command, "churn") != NULL;
 		if (n > most && !alone)
 			return 2;

@@ -1,0 +1,188 @@
+package inject
+
+// Layout is the size of a segment.
+type Layout struct {
+	Threads  int  // states: threads that can be in probes at once
+	Counters int  // of each state
+	Away     int  // calls that can be away at once, more or less: a power of two (away.go)
+	Calls    int  // calls that can be under way at once, of those that the pool is for
+	Slots    bool // these are found by their stack slots (slots.go); Calls is a power of two then
+	Gate     bool // there is a table of traps: see traps.go
+	Extra    int  // bytes for maps and rings
+	Grouped  bool // memory comes as it is needed: see below
+}
+
+// States lie in groups, the sink before the first of them all. Where the layout is Grouped, a state is a small piece of each of its
+// group's lanes: the first lane has what threads work with and their first counters, the others have further counters. All pieces of
+// a state are equally far apart, so code adds the same number to any state's address. So little memory is there for few
+// threads and few counters, though there may be many of both.
+//
+//	group 0   lane 0   sink | state 0 | state 1 | ...
+//	          lane 1   its further counters | those of state 0 | ...
+//	          ...
+//	group 1   lane 0   state 255 | ...
+//
+// The segment's file ends behind the last piece in use (SizeFor), and a group may have a file of its own. What lies behind the states, private data of calls and rings, is
+// there when something has a use for it (Part).
+const (
+	groupShift  = 8
+	groupStates = 1 << groupShift
+	pieceSize   = 32 << 10
+	laneSize    = groupStates * pieceSize
+	pieceHolds  = pieceSize / 8
+
+	partAlign = 64 << 10 // what parts are mapped by, on any machine
+)
+
+// firstHolds are the counters of a state that are in the first lane.
+const firstHolds = (pieceSize - stackSize - stateCounters) / 8
+
+// MaxCounters is the most that a Grouped layout can have: all of a state's are within 2 GiB.
+const MaxCounters = firstHolds + (1<<31/laneSize-1)*pieceHolds
+
+// stride leads from one state of a group to the next, span from a group to the next.
+func (l Layout) stride() int {
+	if l.Grouped {
+		return pieceSize
+	}
+	return roundUp(stackSize+stateCounters+8*l.Counters, pageSize)
+}
+
+func (l Layout) span() int { return l.allLanes() * groupStates * l.stride() }
+
+func (l Layout) allLanes() int {
+	if !l.Grouped || l.Counters <= firstHolds {
+		return 1
+	}
+	return 1 + (l.Counters-firstHolds+pieceHolds-1)/pieceHolds
+}
+
+// place is where the n-th state begins, where the sink is the first: its private stack.
+func (l Layout) place(n int) int {
+	return l.statesAt() + n>>groupShift*l.span() + n&(groupStates-1)*l.stride()
+}
+
+// The offsets of the parts, in their order: the table of calls that are away, the pool of calls, a machine's traps with maps and
+// rings behind them, and the states.
+func (l Layout) sinkAt() int { return l.statesAt() }
+func (l Layout) awayAt() int { return roundUp(l.tableEnd(), pageSize) }
+func (l Layout) poolAt() int { return l.awayAt() + l.awaySize() }
+
+// The private data of calls is behind the pool's, or behind the states.
+func (l Layout) dataAt() int {
+	if l.Grouped {
+		return roundUp(l.SizeFor(l.Threads, l.allLanes()), partAlign)
+	}
+	return l.poolAt() + roundUp(ownersSize+l.Calls*nodeSize, pageSize)
+}
+
+func (l Layout) extraAt() int {
+	switch {
+	case l.Grouped:
+		return roundUp(l.dataAt()+l.Calls*MaxData, partAlign)
+	case l.Gate:
+		return roundUp(l.trapsAt()+trapsSize, pageSize)
+	}
+	return l.trapsAt()
+}
+
+func (l Layout) statesAt() int {
+	if l.Grouped {
+		return roundUp(l.trapsAt(), partAlign)
+	}
+	return roundUp(l.extraAt()+l.Extra, pageSize)
+}
+
+// Size counts the bytes of address space that the segment takes; memory only where it is touched.
+func (l Layout) Size() int {
+	if l.Grouped {
+		return roundUp(l.extraAt()+l.Extra, partAlign)
+	}
+	return l.SizeFor(l.Threads, 1)
+}
+
+// SizeFor is the size of the segment with so many states and lanes, in bytes: the rest is not used until more are given out.
+func (l Layout) SizeFor(states, lanes int) int {
+	return l.place(states) + (lanes-1)*laneSize + l.stride()
+}
+
+// Groups counts the groups that so many states are in.
+func (l Layout) Groups(states int) int { return states>>groupShift + 1 }
+
+// Group is where a group is, and how long.
+func (l Layout) Group(g int) (at, size int) { return l.place(g << groupShift), l.span() }
+
+// GroupFor is as far as a group is used when there are so many states and lanes.
+func (l Layout) GroupFor(g, states, lanes int) int {
+	n := min(states+1-g<<groupShift, groupStates)
+	if n <= 0 {
+		return 0
+	}
+	return (lanes-1)*laneSize + n*l.stride()
+}
+
+// Part is one that is there only when something has a use for it.
+type Part uint8
+
+const (
+	DataPart  Part = iota // private data of calls
+	ExtraPart             // maps and rings
+)
+
+// Part is where one is, and how long; ok is false where it always is there.
+func (l Layout) Part(p Part) (at, size int, ok bool) {
+	if p == DataPart {
+		return l.dataAt(), l.extraAt() - l.dataAt(), l.Grouped
+	}
+	return l.extraAt(), l.Size() - l.extraAt(), l.Grouped
+}
+
+// Counters are numbered by where they are, so the numbers of a Grouped layout have gaps.
+
+// Next is the first number from n on that begins count counters in one piece; false where there is none.
+func (l Layout) Next(n, count int) (int, bool) {
+	if !l.Grouped {
+		return n, n+count <= l.Counters
+	}
+	for lane := l.laneOf(n); lane < l.allLanes(); lane++ {
+		first, end := l.numbers(lane)
+		if n = max(n, first); n+count <= end {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// Left counts the counters from number n on.
+func (l Layout) Left(n int) int {
+	if !l.Grouped {
+		return l.Counters - n
+	}
+	lane := l.laneOf(n)
+	if lane >= l.allLanes() {
+		return 0
+	}
+	first, end := l.numbers(lane)
+	return end - max(n, first) + (l.allLanes()-lane-1)*pieceHolds
+}
+
+// laneOf is the lane that the first counter from n on is in.
+func (l Layout) laneOf(n int) int {
+	if n < firstHolds {
+		return 0
+	}
+	lane := (stackSize + counter(n)) / laneSize
+	if _, end := l.numbers(lane); n >= end {
+		lane++
+	}
+	return lane
+}
+
+// numbers are those of a lane's counters: the first, and what is behind the last.
+func (l Layout) numbers(lane int) (first, end int) {
+	if lane == 0 {
+		return 0, firstHolds
+	}
+	first = (lane*laneSize - stackSize - stateCounters) / 8
+	return first, first + pieceHolds
+}
