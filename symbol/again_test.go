@@ -81,3 +81,33 @@ func TestUpdateOfTheSame(t *testing.T) {
 		t.Error("what could not be read is not tried again")
 	}
 }
+
+// A place whose copy of a file has gone comes back in a copy that came after that, by its name too. Another that was there before has places
+// of its own.
+func TestAgainOfCopies(t *testing.T) {
+	file := new(File)
+	file.buildID = func() []byte { return nil }
+	module := func(bias, came uint64) *Module {
+		return &Module{Path: "/lib/libx.so", Name: "libx.so", Bias: bias, Start: bias, End: bias + 0x1000, File: file, came: came, Mappings: []Mapping{{Start: bias, End: bias + 0x1000}}}
+	}
+	before, after := module(0x1000, 2), module(0x7000, 5)
+	gone := module(0x4000, 1)
+	s := &Space{modules: []*Module{before}}
+	gone.in, gone.gone = s, 5
+	loc := Loc{Addr: 0x4234, Module: gone, Off: 0x34}
+	var absent *NoModuleError
+	if got, err := s.Again(loc); !errors.As(err, &absent) {
+		t.Errorf("in the other copy: %+v, %v", got, err)
+	}
+	if got, err := s.Resolve(Query{Module: "libx.so", Symbol: "f", Was: gone}); !errors.As(err, &absent) {
+		t.Errorf("by name in the other copy: %+v, %v", got, err)
+	}
+	s.modules = append(s.modules, after)
+	if got, err := s.Again(loc); err != nil || got.Module != after || got.Addr != 0x7234 {
+		t.Errorf("in the one that came: %+v, %v", got, err)
+	}
+	elsewhere := &Space{modules: []*Module{before}}
+	if got, err := elsewhere.Again(loc); err != nil || got.Module != before {
+		t.Errorf("in another process: %+v, %v", got, err)
+	}
+}
