@@ -1,8 +1,11 @@
 package trace_test
 
 import (
+	"errors"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kprobe/event"
@@ -16,7 +19,10 @@ func TestSampled(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "callers", "-O2"))
 	s := attach(t, p.Pid, nil)
 	x, err := trace.NewSampled(s)
-	testprog.Need(t, "samples of the kernel's counters", err == nil)
+	if runtime.GOARCH != "amd64" && errors.Is(err, syscall.ENOTSUP) {
+		return // stacks are walked there only
+	}
+	ok(t, err)
 	defer x.Close()
 	callers := map[string][]string{"work": {"often", "seldom"}, "often": {"main"}, "seldom": {"main"}}
 	look := func() (whole, cut int) {
