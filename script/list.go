@@ -166,6 +166,25 @@ func listProviders(provider, rest string, verbose bool, pid int) (all []string, 
 		}
 		all = append(all, some...)
 	}
+	if len(of) > 3 { // of no files
+		k, err := systemKernel()
+		if err != nil {
+			return all, nil // it does not show them to everybody
+		}
+		pattern := provider
+		if rest != "" {
+			pattern += ":" + rest
+		}
+		some, err := k.list(pattern, verbose)
+		if err != nil {
+			return nil, err
+		}
+		there := map[string]bool{}
+		for _, name := range all {
+			there[name] = true
+		}
+		all = append(all, slices.DeleteFunc(some, func(name string) bool { return there[name] })...)
+	}
 	return all, nil
 }
 

@@ -31,6 +31,19 @@ func (k Listed) List(pattern string, verbose bool) (all []string, err error) {
 	if k.Types != nil && isStruct(pattern) {
 		return listStructs(debug.OfKernel(k.Types), pattern, verbose)
 	}
+	all, err = k.list(pattern, verbose)
+	provider, _, parted := strings.Cut(pattern, ":")
+	if full, ok := syntax.Providers[provider]; ok {
+		provider = full
+	}
+	if err == nil && len(all) == 0 && !slices.Contains(kernelProviders, provider) && parted {
+		return List(pattern, verbose, 0)
+	}
+	return all, err
+}
+
+// list is List of what only a kernel has.
+func (k Listed) list(pattern string, verbose bool) (all []string, err error) {
 	provider, rest, parted := strings.Cut(pattern, ":")
 	if full, ok := syntax.Providers[provider]; ok {
 		provider = full
@@ -62,9 +75,6 @@ func (k Listed) List(pattern string, verbose bool) (all []string, err error) {
 				}
 			}
 		}
-	}
-	if len(all) == 0 && !slices.Contains(kernelProviders, provider) && parted {
-		return List(pattern, verbose, 0)
 	}
 	return all, nil
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"kprobe/symbol"
 )
@@ -12,8 +13,10 @@ import (
 const traceable = "/sys/kernel/tracing/available_filter_functions"
 
 // systemKernel is the kernel that runs, as far as it shows its functions and types. Its functions can be listed; to be probed a
-// kernel has to be behind a stub.
-func systemKernel() (Listed, error) {
+// kernel has to be behind a stub. It is read once: that takes a while.
+var systemKernel = sync.OnceValues(readSystemKernel)
+
+func readSystemKernel() (Listed, error) {
 	k := Listed{}
 	if text, err := os.ReadFile(traceable); err == nil {
 		for line := range strings.Lines(string(text)) {

@@ -2,6 +2,7 @@ package script_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,6 +56,11 @@ func TestListSystem(t *testing.T) {
 	}
 	if all, err := script.List("kprobe:no_such_function*", false, 0); err != nil || len(all) != 0 {
 		t.Errorf("%q %v", all, err)
+	}
+	for pattern, want := range map[string]string{"*vfs_read": "kprobe:vfs_read", "k*:vfs_read": "kretprobe:vfs_read", "s*:page-f*": "software:page-faults:"} {
+		if all, err := script.List(pattern, false, 0); err != nil || !slices.Contains(all, want) {
+			t.Errorf("%s: %q without %s, %v", pattern, all, want, err)
+		}
 	}
 	all, err := script.List("fentry:vfs_read", true, 0)
 	ok(t, err)
