@@ -125,9 +125,36 @@ func aboutBpftrace() error {
 Build
   version: %s (kprobe)
   LLVM: none
+  libdw (DWARF support): yes
 
 Programs run inside processes, and inside kernels behind a stub. Nothing is asked
-of the system's kernel: no feature of it is needed.
+of the system's kernel: no feature of it is needed. Probes on a kernel need --kernel.
+
+Kernel helpers
+  probe_read: yes
+  probe_read_str: yes
+  probe_read_user: yes
+  probe_read_user_str: yes
+  probe_read_kernel: yes
+  probe_read_kernel_str: yes
+  get_current_cgroup_id: yes
+  send_signal: yes
+  override_return: yes
+  get_boot_ns: yes
+  dpath: no
+  skboutput: no
+
+Kernel features
+  Loop support: yes
+  btf: yes
+  uprobe refcount (depends on Build:bcc bpf_attach_uprobe refcount): yes
+
+Probe types
+  kprobe: yes
+  tracepoint: yes
+  perf_event: yes
+  fentry: yes
+  iter: no
 `, unix.ByteSliceToString(u.Sysname[:]), unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Version[:]), unix.ByteSliceToString(u.Machine[:]), bpftraceVersion)
 	return err
 }

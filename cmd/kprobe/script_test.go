@@ -85,6 +85,9 @@ func TestScript(t *testing.T) {
 			t.Errorf("%q: %s, %v", tt.args, out, err)
 		}
 	}
+	if out, err := exec.Command(link, "--info").Output(); err != nil || !strings.Contains(string(out), "\n  send_signal: yes\n") || !strings.Contains(string(out), "\n  iter: no\n") {
+		t.Errorf("%s, %v", out, err)
+	}
 	out, err := exec.Command(link, "-V").Output()
 	if err != nil || !strings.HasPrefix(string(out), "bpftrace v") {
 		t.Errorf("%q, %v", out, err)
