@@ -62,12 +62,6 @@ int main(void)
 {
 	long n = 1000;
 
-#ifdef PASSING // -DPASSING: a probe that is passed whether its semaphore is up or not, without end
-	printf("ready\n");
-	fflush(stdout);
-	for (;;)
-		guarded(statics_guarded_semaphore, "some text");
-#endif
 	while (next_round(&n)) {
 		unsigned long sum = 0;
 		long wanted = 0;
