@@ -99,7 +99,10 @@ func TestOnlyTheLinkOpens(t *testing.T) {
 		{"/../../etc/passwd?token=" + s.token, "", nil, 404},
 	} {
 		r := get(t, s, c.path, c.host, c.header...)
-		body, _ := io.ReadAll(r.Body)
+		var body []byte
+		if r.StatusCode != 200 { // events have no end
+			body, _ = io.ReadAll(r.Body)
+		}
 		if r.StatusCode != c.want && !(c.want == 404 && r.StatusCode == 403) {
 			t.Errorf("%s at %q %q: %d, want %d", c.path, c.host, c.header, r.StatusCode, c.want)
 		}
