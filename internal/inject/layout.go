@@ -12,18 +12,20 @@ type Layout struct {
 	Grouped  bool // memory comes as it is needed: see below
 }
 
-// States lie in groups, the sink before the first of them all. Where the layout is Grouped, a state is a small piece of each of its
-// group's lanes: the first lane has what threads work with and their first counters, the others have further counters. All pieces of
-// a state are equally far apart, so code adds the same number to any state's address. So little memory is there for few
-// threads and few counters, though there may be many of both.
+// States lie in groups, and the sink lies before the first state. In a Grouped layout a state is a
+// small piece of each of its group's lanes: the first lane has the words that threads work with and
+// their first counters, the others have further counters. All pieces of a state are equally far
+// apart, so code adds the same number to any state's address. So few threads and few counters take
+// little memory, though there is room for many of both.
 //
 //	group 0   lane 0   sink | state 0 | state 1 | ...
 //	          lane 1   its further counters | those of state 0 | ...
 //	          ...
 //	group 1   lane 0   state 255 | ...
 //
-// The segment's file ends behind the last piece in use (SizeFor), and a group may have a file of its own. What lies behind the states, private data of calls and rings, is
-// there when something has a use for it (Part).
+// The segment's file ends behind the last piece in use (SizeFor), and a group may have a file of its
+// own. Behind the states are the private data of calls, and rings. They exist from the moment that
+// something has a use for them (Part).
 const (
 	groupShift  = 8
 	groupStates = 1 << groupShift
@@ -34,7 +36,7 @@ const (
 	partAlign = 64 << 10 // what parts are mapped by, on any machine
 )
 
-// firstHolds are the counters of a state that are in the first lane.
+// firstHolds counts the counters of a state in the first lane.
 const firstHolds = (pieceSize - stackSize - stateCounters) / 8
 
 // MaxCounters is the most that a Grouped layout can have: all of a state's are within 2 GiB.
@@ -57,13 +59,13 @@ func (l Layout) allLanes() int {
 	return 1 + (l.Counters-firstHolds+pieceHolds-1)/pieceHolds
 }
 
-// place is where the n-th state begins, where the sink is the first: its private stack.
+// place is the offset of the n-th state, which begins with its private stack. The sink is number 0.
 func (l Layout) place(n int) int {
 	return l.statesAt() + n>>groupShift*l.span() + n&(groupStates-1)*l.stride()
 }
 
-// The offsets of the parts, in their order: the table of calls that are away, the pool of calls, a machine's traps with maps and
-// rings behind them, and the states.
+// The offsets of the parts, in their order: the table of calls that are away, the pool of calls, a
+// machine's traps with maps and rings behind them, and the states.
 func (l Layout) sinkAt() int { return l.statesAt() }
 func (l Layout) awayAt() int { return roundUp(l.tableEnd(), pageSize) }
 func (l Layout) poolAt() int { return l.awayAt() + l.awaySize() }
@@ -101,7 +103,8 @@ func (l Layout) Size() int {
 	return l.SizeFor(l.Threads, 1)
 }
 
-// SizeFor is the size of the segment with so many states and lanes, in bytes: the rest is not used until more are given out.
+// SizeFor is the size of the segment with so many states and lanes, in bytes: the rest is not used
+// until more are given out.
 func (l Layout) SizeFor(states, lanes int) int {
 	return l.place(states) + (lanes-1)*laneSize + l.stride()
 }
@@ -109,10 +112,10 @@ func (l Layout) SizeFor(states, lanes int) int {
 // Groups counts the groups that so many states are in.
 func (l Layout) Groups(states int) int { return states>>groupShift + 1 }
 
-// Group is where a group is, and how long.
+// Group gives the offset and the size of a group.
 func (l Layout) Group(g int) (at, size int) { return l.place(g << groupShift), l.span() }
 
-// GroupFor is as far as a group is used when there are so many states and lanes.
+// GroupFor is the size of the part of a group that is used with so many states and lanes.
 func (l Layout) GroupFor(g, states, lanes int) int {
 	n := min(states+1-g<<groupShift, groupStates)
 	if n <= 0 {
@@ -121,7 +124,7 @@ func (l Layout) GroupFor(g, states, lanes int) int {
 	return (lanes-1)*laneSize + n*l.stride()
 }
 
-// Part is one that is there only when something has a use for it.
+// Part is a part of the segment that exists only when something has a use for it.
 type Part uint8
 
 const (
@@ -129,7 +132,7 @@ const (
 	ExtraPart             // maps and rings
 )
 
-// Part is where one is, and how long; ok is false where it always is there.
+// Part gives the offset and the size of a part; ok is false where it always exists.
 func (l Layout) Part(p Part) (at, size int, ok bool) {
 	if p == DataPart {
 		return l.dataAt(), l.extraAt() - l.dataAt(), l.Grouped
@@ -137,9 +140,10 @@ func (l Layout) Part(p Part) (at, size int, ok bool) {
 	return l.extraAt(), l.Size() - l.extraAt(), l.Grouped
 }
 
-// Counters are numbered by where they are, so the numbers of a Grouped layout have gaps.
+// A counter's number tells its offset, so the numbers of a Grouped layout have gaps.
 
-// Next is the first number from n on that begins count counters in one piece; false where there is none.
+// Next is the first number from n on that begins count counters in one piece; false where there is
+// none.
 func (l Layout) Next(n, count int) (int, bool) {
 	if !l.Grouped {
 		return n, n+count <= l.Counters
@@ -166,7 +170,7 @@ func (l Layout) Left(n int) int {
 	return end - max(n, first) + (l.allLanes()-lane-1)*pieceHolds
 }
 
-// laneOf is the lane that the first counter from n on is in.
+// laneOf is the lane of the first counter from n on.
 func (l Layout) laneOf(n int) int {
 	if n < firstHolds {
 		return 0
@@ -178,7 +182,7 @@ func (l Layout) laneOf(n int) int {
 	return lane
 }
 
-// numbers are those of a lane's counters: the first, and what is behind the last.
+// numbers gives the first number of a lane's counters, and the number behind the last.
 func (l Layout) numbers(lane int) (first, end int) {
 	if lane == 0 {
 		return 0, firstHolds

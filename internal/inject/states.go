@@ -5,19 +5,21 @@ import (
 	"sync/atomic"
 )
 
-// States are given out one after the other, here and by the routine find in the target, and never more than headMax says. The states
-// are the segment's last part, so their memory need not be there before it is of use: the file behind it grows. The
-// controller asks before it gives out more states than were agreed to; a thread that enters itself does not.
+// States are given out one after the other, here and by the routine find in the target, and never
+// more than headMax says. Their memory need not exist before it is of use: the file behind it grows.
+// The controller asks before it gives out more states than were agreed to; a thread that enters
+// itself does not.
 
 const (
-	// Spare are so many states that are there beyond those that are needed, since a thread that enters itself cannot ask. When there are
-	// fewer, it is asked for more, ahead of the need.
+	// Spare counts the states that exist beyond the needed ones, since a thread that enters itself
+	// cannot ask. When there are fewer, the controller asks for more, ahead of the need.
 	Spare = 8
 	ahead = 32
 )
 
-// Allow has more states given out only as allow agrees to that, which is asked by how many there would be, and in how many lanes. States may
-// be taken by threads that enter themselves whatever it says. widen has more lanes of so many states be there. Before any is given out.
+// Allow has more states given out only where allow agrees to so many states, of so many lanes.
+// Threads that enter themselves may take up to states of them, whatever allow says. widen makes
+// memory for more lanes of so many states. Allow is called before any state is given out.
 func (s *Segment) Allow(states int, allow func(states, lanes int) bool, widen func(states, lanes int) error) {
 	s.allow, s.widen = allow, widen
 	s.limit(states)
@@ -26,7 +28,8 @@ func (s *Segment) Allow(states int, allow func(states, lanes int) bool, widen fu
 // Allowed is the number of states that may be given out.
 func (s *Segment) Allowed() int { return int(atomic.LoadUint32(s.word32(headMax))) }
 
-// Hold says that maps may have values of so many slots' threads, of a program that the target executed before.
+// Hold says that maps may have values of so many slots' threads, of a program that the target
+// executed before.
 func (s *Segment) Hold(slots int) {
 	s.held = slots
 	s.limit(s.Allowed())
@@ -37,7 +40,8 @@ func (s *Segment) limit(states int) {
 	atomic.StoreUint32(s.word32(headMax), uint32(min(states, s.Threads)))
 }
 
-// Reserve sees to it that n states more can be given out, and some beyond these; false where that is not agreed to.
+// Reserve sees to it that n more states can be given out, and some beyond these; false where that is
+// not agreed to.
 func (s *Segment) Reserve(n int) bool {
 	need := min(s.given()+n, s.Threads)
 	if s.allow == nil || min(need+Spare, s.Threads) <= s.agreed {

@@ -10,22 +10,23 @@ import (
 	"kprobe/target"
 )
 
-// Threads that begin later need memory, too: a state of the segment each, and what they write to in maps and rings. The files behind
-// that grow as states and counters are given out, so no more of its addresses lead to memory than may be of use: a program that locks all
-// of its memory does not make all the gigabytes that are reserved. A control group that has no memory left for one more thread gives
-// it none: its hits are missed then, which each command tells, and why is told once.
+// Threads that begin later need memory, too: each has a state of the segment, and its parts of maps
+// and rings. The files behind these grow as states and counters are given out. So no more addresses
+// lead to memory than may be of use, and a program that locks all of its memory does not make all
+// the gigabytes that are reserved. A control group may have no memory left for one more thread. Its
+// hits are missed then: each command tells that, and the reason is told once.
 
-// growth is what there is to know of it. Shares come and go while threads are born.
+// growth has the sizes of the files as they are now. Shares come and go while threads are born.
 type growth struct {
 	mu      sync.Mutex
 	shares  []*Share
-	size    int         // of the segment, as far as it is there
-	groups  map[int]int // of those of its groups that have files of their own
-	wanted  int         // states, whose groups should have
-	due     bool        // and they have not yet
-	extra   int         // of the ring for what programs print, 0 where that is not there at all
+	size    int         // of the segment's own file
+	groups  map[int]int // of each group that has a file of its own
+	wanted  int         // states: their groups should have files of their own
+	due     bool        // and some have none yet
+	extra   int         // of the ring for what programs print, 0 before it exists
 	refused bool
-	parts   [2]bool // of the segment, that are there
+	parts   [2]bool // the parts of the segment that exist
 }
 
 // grows has the segment grow with the threads. No state was given out yet.
@@ -58,8 +59,8 @@ func (w *Within[P]) grows() error {
 	return nil
 }
 
-// grow makes room for so many states and their counters, if the target can have the memory that their threads write to. Errors: ENOMEM, in
-// numbers; the target's.
+// grow makes room for so many states and their counters, if the target can have the memory that
+// their threads write to. Errors: ENOMEM, in numbers; the target's.
 func (w *Within[P]) grow(g target.Grower, states, lanes int) error {
 	w.growth.mu.Lock()
 	need := headWritten + states*threadWrites - g.Written(w.ours)
@@ -81,7 +82,7 @@ func (w *Within[P]) grow(g target.Grower, states, lanes int) error {
 	return w.lengthen(g, states, lanes)
 }
 
-// lengthen has so many states and lanes of the segment be there.
+// lengthen makes memory for so many states and lanes of the segment.
 func (w *Within[P]) lengthen(g target.Grower, states, lanes int) error {
 	w.growth.mu.Lock()
 	defer w.growth.mu.Unlock()
@@ -110,23 +111,18 @@ func (w *Within[P]) lengthen(g target.Grower, states, lanes int) error {
 	return w.resize(g, w.ours[at:at+size], &w.growth.extra, w.PrintedFor(states))
 }
 
-// manyTimes as many threads as there are have groups of states with files of their own. When there may soon be more threads than that,
-// further groups get them. Threads that are quicker have theirs in the segment's, which is long then.
+// manyTimes is for the threads to come: the groups of so many times the threads that there are have
+// files of their own. Further groups get them when there may soon be more threads. If threads begin
+// faster than that, their states are in the segment's own file, which is long then.
 const manyTimes = 4
 
-// separate gives the groups that are wanted files of their own, but for those that are in use. The target is frozen.
+// separate makes a file for each group that is wanted and not in use yet. The target is frozen.
 func (w *Within[P]) separate(g target.Grower) error {
 	if !w.Seg.Grouped {
 		return nil
 	}
-	w.growth.mu.Lock()
-	wanted := w.Seg.Groups(min(w.growth.wanted, w.Seg.Threads))
-	w.growth.mu.Unlock()
-	for i := 1; i < wanted; i++ {
+	for _, i := range w.together() {
 		at, size := w.Seg.Group(i)
-		if _, own := w.growth.groups[i]; own || at < w.growth.size {
-			continue
-		}
 		if err := g.Extend(w.shared.Start+arch.Addr(at), w.ours[at:at+size], 0); err != nil {
 			return err
 		}
@@ -137,7 +133,20 @@ func (w *Within[P]) separate(g target.Grower) error {
 	return nil
 }
 
-// ahead has groups be wanted before so many threads have begun that all there are may be in use. The lock is held.
+// together lists the groups that are wanted, have no file of their own, and are not in use.
+func (w *Within[P]) together() (groups []int) {
+	w.growth.mu.Lock()
+	defer w.growth.mu.Unlock()
+	for i := 1; i < w.Seg.Groups(min(w.growth.wanted, w.Seg.Threads)); i++ {
+		at, _ := w.Seg.Group(i)
+		if _, own := w.growth.groups[i]; !own && at >= w.growth.size {
+			groups = append(groups, i)
+		}
+	}
+	return groups
+}
+
+// ahead asks for further groups before those that exist are all in use. The lock is held.
 func (w *Within[P]) ahead(states int) {
 	if !w.Seg.Grouped || w.Seg.Groups(2*states) <= w.Seg.Groups(w.growth.wanted) {
 		return
@@ -173,7 +182,7 @@ func (w *Within[P]) held() int {
 	return max(w.Seg.Allowed(), w.slots.Count())
 }
 
-// fill has what so many threads write to in maps and rings be there.
+// fill makes the memory that so many threads write to in maps and rings.
 func (w *Within[P]) fill(threads int) error {
 	g, ok := w.on.T.(target.Grower)
 	if !ok {
@@ -192,7 +201,7 @@ func (w *Within[P]) fill(threads int) error {
 	return nil
 }
 
-// resize has so much be there, if less was. The lock is held.
+// resize makes memory longer, if it was shorter than that. The lock is held.
 func (w *Within[P]) resize(g target.Grower, ours []byte, was *int, size int) error {
 	size = min(w.on.Room.Round(size), len(ours))
 	if size <= *was {
@@ -205,14 +214,17 @@ func (w *Within[P]) resize(g target.Grower, ours []byte, was *int, size int) err
 	return err
 }
 
-// more has a part of the segment be there, from now on.
+// more makes a part of the segment exist from now on.
 func (w *Within[P]) more(g target.Grower, p inject.Part) error {
 	at, size, ok := w.Seg.Part(p)
 	if !ok {
 		return nil
 	}
 	return w.on.Owner.Frozen(func() error {
-		if w.growth.parts[p] {
+		w.growth.mu.Lock()
+		is := w.growth.parts[p]
+		w.growth.mu.Unlock()
+		if is {
 			return nil
 		}
 		there := size
