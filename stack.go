@@ -15,8 +15,9 @@ func (r *Regs) Stack(limit int) (pcs []uint64, end string, err error) {
 	return r.s.StackFrom(uint64(r.PC()), uint64(r.SP()), r.r[arch.AMD64.FP], r.s.ReadMem, limit)
 }
 
-// StackFrom walks, as Regs.Stack does, from registers that were taken elsewhere, in memory as read gives it. A return address that was
-// swapped then, and whose call has returned since, ends the walk: end says so. Errors: ENOTSUP of anything but x86-64.
+// StackFrom walks as Regs.Stack does, but from registers that were taken elsewhere, in the memory
+// that read reads. The walk ends at a return address that was swapped and whose call has returned
+// since: end says so. Errors: ENOTSUP on all machines but x86-64.
 func (s *Session) StackFrom(pc, sp, fp uint64, read func(arch.Addr, []byte) error, limit int) (pcs []uint64, end string, err error) {
 	if s.on.Arch != arch.AMD64 {
 		return nil, "", fail(syscall.ENOTSUP, "stacks are walked of x86-64 only")

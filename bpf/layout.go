@@ -122,7 +122,7 @@ type geometry struct {
 	index, keys, values             uint64
 	keyStride, valueStride          uint32
 	slotStride                      uint64
-	each                            uint64 // of that, what is this map's
+	each                            uint64 // this map's part of it
 	size                            uint64 // of what all slots share
 	end                             uint64 // of the whole map
 }
@@ -209,8 +209,9 @@ func (s *MapSpec) place(slots int) geometry {
 	return g
 }
 
-// Layout says where maps lie in a segment. What thread slots have for themselves is behind all that they share, one slot after the
-// other, so that a segment can grow with the threads that there are. The last slot, the controller's own, is the first there.
+// Layout says where maps lie in a segment. Each thread slot has a part of its own, behind the
+// memory that all slots share. These parts follow one another, so that a segment can grow with the
+// threads. The last slot is the controller's, and its part comes first.
 type Layout struct {
 	Maps  []*MapSpec
 	Slots int      // thread slots

@@ -215,8 +215,8 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// A process that has mapped the file by another name is one of those who have mapped it: by a link here, as by what another namespace
-// of mounts calls it.
+// A process may have mapped the file by another name, such as a link: it is probed, too. A name in
+// another namespace of mounts is found the same way.
 func TestUsersOfALinkedFile(t *testing.T) {
 	program := copied(t, "threads")
 	link := filepath.Join(filepath.Dir(program), "linked")

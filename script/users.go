@@ -18,8 +18,9 @@ import (
 	"kprobe/symbol"
 )
 
-// Users are the processes of this user, for root of everybody, that have mapped the code of one of the files, by whatever name, that a
-// script's probes on functions and static probes name: who says no process means these, those that come later too.
+// Users are the processes of this user, of everybody for root, that have mapped the code of one of
+// the files that a script's probes name, by whatever name. A script that names no process is for
+// these, and for those that come later.
 type Users struct {
 	Files []string
 
@@ -83,9 +84,10 @@ func (u *Users) Executed(seen func(pid int)) (err error) {
 	return err
 }
 
-// Users are looked for when one of the files was opened, and for a while on, until who did so has mapped it: never so often that it
-// takes more than one part in seldom of a processor. Where not all files can be watched, and a little later in any case, they are
-// looked for from time to time; where nobody has opened any for long, rarely.
+// Users are looked for from the moment that one of the files is opened until the process that
+// opened it has mapped it. The search never takes more than one part in seldom of a processor.
+// Where not all files can be watched, it is repeated from time to time, and rarely where no file
+// was opened for long.
 const (
 	briefly = 30 * time.Millisecond
 	often   = time.Millisecond
@@ -170,7 +172,8 @@ func (u *Users) maps(pid int) bool {
 	})
 }
 
-// sameFile tells whether a process has mapped a file, by whatever name: a link of it, or what another namespace of mounts calls it.
+// sameFile tells whether a mapping is of a file, by whatever name: a link, or a name in another
+// namespace of mounts.
 func sameFile(pid int, m symbol.Mapping, is os.FileInfo) bool {
 	if st, ok := is.Sys().(*syscall.Stat_t); !ok || st.Ino != m.Inode {
 		return false

@@ -82,8 +82,8 @@ func TestUpdateOfTheSame(t *testing.T) {
 	}
 }
 
-// A place whose copy of a file has gone comes back in a copy that came after that, by its name too. Another that was there before has places
-// of its own.
+// A place whose copy of a file was unmapped comes back in a copy that came later, by its name too.
+// A copy that was there before has places of its own.
 func TestAgainOfCopies(t *testing.T) {
 	file := new(File)
 	file.buildID = func() []byte { return nil }

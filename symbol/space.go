@@ -146,8 +146,9 @@ func (s *Space) Modules() []*Module {
 	return slices.Clone(s.modules)
 }
 
-// modulesAfter are the modules that a place in a module may come back in: all, or, when that has gone, those that were not there
-// then. Another copy of its file that stays is not it.
+// modulesAfter lists the modules that a place of a module may come back in: all of them, or, where
+// the module was unmapped, those that came later. Another copy of its file that stays is not among
+// them.
 func (s *Space) modulesAfter(was *Module) []*Module {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -99,7 +99,8 @@ func unprobed(fresh, probes []*traced) []*traced {
 	})
 }
 
-// surplus takes out probes of copies that were unmapped and that have all come back where one did. The others' counts are kept by it.
+// surplus takes out probes of unmapped copies where several of them have come back in one copy. The
+// probe that stays keeps the others' counts.
 func surplus(probes []*traced) (left, over []*traced) {
 	first := map[place]*traced{}
 	for _, t := range probes {
@@ -119,8 +120,8 @@ func surplus(probes []*traced) (left, over []*traced) {
 // all is a probe with those whose counts it keeps.
 func (t *traced) all() []*traced { return append([]*traced{t}, t.merged...) }
 
-// function is the name of the function at a place in events: as its source has it, with its file where another one of that name is mapped,
-// and where that lies if it is the same file.
+// function names the function at a place in events as its source has it. The file is added where
+// another function of that name is mapped, and the address where that is of the same file.
 func (tr *Tracer) function(at symbol.Loc) string {
 	if !at.Known() {
 		return ""

@@ -9,8 +9,8 @@ import (
 	"kprobe/internal/samples"
 )
 
-// Sampled has the stacks of a process's threads while they run, by the kernel's clock of each thread: nothing is stopped for
-// it. Its methods are not safe for concurrent use.
+// Sampled has the stacks of a process's threads while they run, by the kernel's clock of each
+// thread: no thread stops for it. Its methods are not safe for concurrent use.
 type Sampled struct {
 	s     *kprobe.Session
 	taken *samples.Sampler

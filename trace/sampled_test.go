@@ -13,8 +13,9 @@ import (
 	"kprobe/trace"
 )
 
-// The stacks of what runs are those of that moment, though the thread has gone on when they are read: each function is called
-// by one that calls it, whether calls on the way are timed, and their return addresses swapped, or not. What is not known is told.
+// A sample's stack is the stack of its moment, though the thread has gone on when it is read. Each
+// function is called by a real caller of it, whether calls on the way are timed, with swapped
+// return addresses, or not. A walk that ends early says so.
 func TestSampled(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "callers", "-O2"))
 	s := attach(t, p.Pid, nil)

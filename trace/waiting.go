@@ -159,8 +159,8 @@ func (tr *Tracer) Remap() ([]LeftOut, error) {
 	return left, err
 }
 
-// arrived takes those definitions out of the waiting whose file is mapped now, and makes their probes, and those for further copies of
-// files.
+// arrived makes the probes of waiting definitions whose file is mapped now, and of further copies
+// of files.
 func (tr *Tracer) arrived() (fresh []*traced, left []LeftOut, err error) {
 	var still []*spec.Spec
 	placed := slices.DeleteFunc(slices.Clone(tr.specs), func(sp *spec.Spec) bool { return slices.Contains(tr.waiting, sp) })

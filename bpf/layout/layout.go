@@ -19,9 +19,9 @@
 // Per-CPU maps are per thread: one value per thread slot, the slot being the
 // index of the thread's state (internal/inject). HdrSlots is their number and 1 for
 // all other maps, whose HdrSlotStride is 0, so that one formula fits both. The last slot is no
-// thread's: its values are in front of slot 0's. All maps of a segment have one HdrSlotStride, so that
-// one slot's values of all of them lie together, and what is behind need not be there. Two slots
-// share no cache line. A slot that changes hands keeps its values: they are counts,
+// thread's: its values are in front of slot 0's. All maps of a segment have one HdrSlotStride. So one
+// slot's values of all of them lie together, and the memory behind the last slot in use need not
+// exist. Two slots share no cache line. A slot that changes hands keeps its values: they are counts,
 // added up when read.
 //
 // # Hash

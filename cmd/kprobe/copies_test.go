@@ -10,8 +10,9 @@ import (
 	"kprobe/internal/testprog"
 )
 
-// copier loads, calls and unloads copies of a library, as its arguments say: 0=PATH loads, 0+PATH into a namespace of its own, 0- unloads, 0
-// calls, each of a copy by its number. A call prints what was passed, and the number of the calls of that copy.
+// copier loads, calls and unloads copies of a library, as its arguments say: 0=PATH loads, 0+PATH
+// loads into a namespace of its own, 0- unloads, and 0 calls. The number is the copy's. A call
+// prints its argument and the number of that copy's calls.
 func copier(t *testing.T) string {
 	t.Helper()
 	return gcc(t, "copier", `
@@ -38,8 +39,8 @@ int main(int argc, char **argv) {
 `, "-ldl")
 }
 
-// TestCopies holds that each copy of a library is probed, those too that are mapped later and once more, and once each, with the variables
-// of the copy, and that events and tables say which it was.
+// TestCopies holds that each copy of a library is probed once, also a copy that is mapped later or
+// again, with its own variables. Events and tables say which copy it was.
 func TestCopies(t *testing.T) {
 	const text = `
 int copy_calls;
@@ -110,7 +111,8 @@ __attribute__((noinline, noclone)) int copy_call(int n) { copy_calls++; __asm__ 
 	}
 }
 
-// TestSymbolOfTwoFiles holds that a name which two files have is told, with what tells which, and is read from the one that is named.
+// TestSymbolOfTwoFiles holds that a name of two files is refused with the way to choose one, and
+// that the chosen one is read.
 func TestSymbolOfTwoFiles(t *testing.T) {
 	const text = "int copy_calls; int copy_call(int n) { copy_calls++; return n; }"
 	lib, other := gcc(t, "libcopy.so", text, "-shared", "-fPIC"), gcc(t, "libother.so", text, "-shared", "-fPIC")

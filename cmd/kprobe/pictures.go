@@ -138,7 +138,8 @@ func (d *drawing) other(e *event.Event, depth int) {
 	}
 }
 
-// close writes what is to be written in the end. counts are those of the probes, and stops tells that each hit has stopped its thread.
+// close writes the end of the picture. counts belong to the probes, and stops tells that each hit
+// has stopped its thread.
 func (d *drawing) close(asked []string, began time.Time, counts []event.Count, stops bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

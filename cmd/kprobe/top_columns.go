@@ -27,8 +27,9 @@ func allColumns() (c columns) {
 	return c
 }
 
-// columnsOf are the columns of lines of a width. On a narrow terminal the place comes first, which tells what a row is about, and the figures
-// that are sorted by and most needed follow while there is room.
+// columnsOf gives the columns of lines of a width. On a narrow terminal the place comes first, since
+// it tells the row's subject. The figure that rows are sorted by and the most needed ones follow
+// while there is room.
 func columnsOf(width, sorted int) columns {
 	if width >= 2+figuresWide+2+leastPlace {
 		return allColumns()

@@ -117,7 +117,8 @@ func TestScreen(t *testing.T) {
 	(&screen{}).lines(80, 24)
 }
 
-// On a narrow terminal the place comes first, with the figures that are sorted by and most needed; what is cut says so.
+// On a narrow terminal the place comes first, with the figure that rows are sorted by and the most
+// needed ones; a name that is cut says so.
 func TestScreenIsNarrow(t *testing.T) {
 	now, before := places(3)
 	now[2].Place = "library.so.1:" + strings.Repeat("long", 30)

@@ -58,7 +58,7 @@ func (r *topRequest) web(out io.Writer, t *tracing, stats []*trace.Stat, notice 
 	return nil
 }
 
-// titleOf names what is counted.
+// titleOf names the processes and kernels that are probed.
 func titleOf(sessions []*kprobe.Session) string {
 	var all []string
 	for _, s := range sessions {

@@ -203,7 +203,8 @@ func (u *UnderWay[I]) ComesBackTo(slot, ret arch.Addr) arch.Addr {
 	return u.comesBackTo(slot, ret)
 }
 
-// Real is the program's own return address of a call whose slot holds ret; false where ret is ours, and nothing is known of the call.
+// Real is the program's own return address of a call whose slot holds ret. It is false where ret is
+// ours and nothing is known of the call.
 func (u *UnderWay[I]) Real(slot, ret uint64) (uint64, bool) {
 	real := u.ComesBackTo(arch.Addr(slot), arch.Addr(ret))
 	return uint64(real), !u.IsTrampoline(real) && !u.world.Returns(real)

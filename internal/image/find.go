@@ -20,7 +20,8 @@ func (im *Image) Place(name string, addr arch.Addr, offset uint64) (symbol.Loc, 
 	return im.PlaceAfter(symbol.Loc{}, name, addr, offset)
 }
 
-// PlaceAfter is Place for what was somewhere before: where that was unmapped, the name is looked for in what was mapped since.
+// PlaceAfter is Place for a probe that had a place before. If that was unmapped, the name is looked
+// for in the modules that were mapped since.
 func (im *Image) PlaceAfter(was symbol.Loc, name string, addr arch.Addr, offset uint64) (symbol.Loc, error) {
 	if addr != 0 {
 		loc, ok := im.Space.At(uint64(addr) + offset)

@@ -6,7 +6,7 @@ import (
 	"kprobe/internal/jit"
 )
 
-// TestCountersHaveTheirPlaces has each counter of each state be in memory that is nobody else's, and there when so many states and lanes are.
+// Each counter of each state has memory of its own, which exists when so many states and lanes do.
 func TestCountersHaveTheirPlaces(t *testing.T) {
 	l := Layout{Threads: 600, Counters: firstHolds + 2*pieceHolds + 1, Away: 1 << 10, Calls: 64, Extra: 1 << 16, Grouped: true}
 	if l.allLanes() != 4 {
@@ -24,7 +24,7 @@ func TestCountersHaveTheirPlaces(t *testing.T) {
 			t.Fatalf("%d counters from %d on, and %d from the next one, %d", l.Left(n), n, l.Left(next), next)
 		}
 		n = next
-		// Where the piece is that has it: no state begins, and no other counter of another state is, in it.
+		// It is in a piece in which no state begins and no other state has a counter.
 		at := stackSize + counter(n)
 		if lane := at / laneSize; at%laneSize+8 > pieceSize || lane == 0 && at < stackSize+stateCounters || lane != l.laneOf(n) {
 			t.Fatalf("counter %d is at %#x of its state, and in lane %d", n, at, l.laneOf(n))

@@ -107,8 +107,8 @@ const fewThreads = 1023
 // narrow is for processes whose addresses have 32 bits: 60 MiB of them, and more for more threads.
 var narrow = Room{Threads: 255, Counters: 8 << 10, Away: 16 << 10, Calls: 4 << 10}
 
-// least is for processes that may not have more addresses (RLIMIT_AS), or not have more of them locked (RLIMIT_MEMLOCK): there what is reserved
-// is taken at once. 36 MiB, and more for more threads.
+// least is for processes that may not have more addresses (RLIMIT_AS), or not have more of them
+// locked (RLIMIT_MEMLOCK): reserved addresses count at once there. 36 MiB, and more for more threads.
 var least = Room{Threads: 255, Counters: 4 << 10, Away: 16 << 10, Calls: 4 << 10}
 
 // For is a room that a process with so many threads fits in, and three times as many more.
@@ -237,7 +237,7 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []arch.Range) (*Inside,
 // SizeFor tells how far so many threads use the memory in common at first.
 func (in *Inside) SizeFor(threads int) int { return in.cfg.Room.SizeFor(threads) }
 
-// PrintedFor tells how long the ring is that so many threads print to.
+// PrintedFor gives the size of the ring that so many threads print to, in bytes.
 func (in *Inside) PrintedFor(threads int) int { return int(in.cfg.Room.traceLayout().SizeFor(threads)) }
 
 // needs has a part of the segment be there.
@@ -315,7 +315,7 @@ func (in *Inside) counters(n int) (int, error) {
 		return 0, err
 	}
 	for c := in.next; c < first && in.Seg.Left(c) > in.Seg.Left(c+1); c++ {
-		in.unused = append(in.unused, c) // what is left of the piece before
+		in.unused = append(in.unused, c) // the rest of the piece before
 	}
 	in.next = first + n
 	return first, nil

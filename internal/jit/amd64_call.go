@@ -99,8 +99,9 @@ func recordSize(call *bpf.HelperCall) uint64 { return layout.RecordHeader + (cal
 // halves are those of the vector registers that every processor has.
 const halves = 2 * 16
 
-// vector takes half of a vector register to rax. The detour and its programs leave these alone, so it is the target's. Its upper half comes by
-// way of the word below the stack, as no instruction of every processor has it directly.
+// vector puts half of a vector register into rax. The detour and its programs leave these registers
+// alone, so the value is the target's. The upper half goes through the word below the stack, since
+// no instruction of every processor moves it directly.
 func (c *compiler) vector(half uint64) {
 	const slot = -8
 	xmm := x86.Reg(half / 2)

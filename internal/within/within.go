@@ -257,9 +257,9 @@ const (
 	longest  = 10 * time.Second
 )
 
-// Reconsider has memory be there for threads that may begin soon, and detours find out quickly who runs there, once the program has begun: see
-// inside.Trust. Where
-// they cannot yet, World.Doubted is told later on.
+// Reconsider makes memory for threads that may begin soon. Once the program has begun, detours find
+// out quickly which thread runs there (inside.Trust); where they cannot yet, World.Doubted is told
+// later on.
 func (w *Within[P]) Reconsider() error {
 	if err := w.separateLate(); err != nil {
 		return err

@@ -108,7 +108,7 @@ func ofType(holds func(*types.Type) bool) func(checker, *syntax.Call) (uint64, b
 	}
 }
 
-// no answers what is so of nothing.
+// no answers a question of which no argument can be true here.
 func no(checker, *syntax.Call) (uint64, bool) { return 0, true }
 
 // kernelFunction is a question about the kernel's functions for programs: none of them can be called here.
@@ -117,12 +117,12 @@ func (c checker) kernelFunction(x *syntax.Call) *types.Type {
 	return types.BoolT
 }
 
-// defaultLength is how long a string of the target may be.
+// defaultLength checks default_str_length: the value of the setting max_strlen.
 func (c checker) defaultLength(*syntax.Call) *types.Type {
 	return types.LiteralOf(uint64(c.Set.MaxStrlen), false)
 }
 
-// stringLength is how long a string of the target may be.
+// stringLength gives the most bytes that a string of the target may have.
 func (c checker) stringLength(*syntax.Call) (uint64, bool) { return uint64(c.Set.MaxStrlen), true }
 
 // typeinfo is a record of a type's names and number.

@@ -1,5 +1,5 @@
-// Package builtin has what scripts may name: values such as pid, and functions such as str. One record of tables.go is all there is
-// to each. How a value is shown is decided by its type.
+// Package builtin has the names of the language: values such as pid, and functions such as str.
+// Each has one record in tables.go. A value's type decides how it is shown.
 package builtin
 
 import (

@@ -6,8 +6,8 @@ import (
 	"kprobe/script/types"
 )
 
-// Value is all there is to a name that is a value, with or without parentheses behind it. How it is shown is decided by its type:
-// package output shows each kind of types in one way.
+// Value is a name that is a value, with or without parentheses behind it. Its type decides how it
+// is shown: package output shows each kind of types in one way.
 type Value struct {
 	Type   *types.Type                                         // of what is there everywhere
 	Check  func(*Checker, *syntax.Ident) *types.Type           // of what is not: refuses it, or has its type

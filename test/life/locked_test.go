@@ -12,8 +12,9 @@ import (
 	"kprobe/test/harness"
 )
 
-// A program that locks all of its memory (databases do) takes in what it has in common with us. That is as much as its threads and
-// probes need, and not all that is reserved: whether it is probed before or after, with maps and rings of threads, and with what programs print.
+// A program that locks all of its memory (databases do) takes in the memory that it shares with us.
+// That is as much as its threads and probes need, and not all that is reserved, whether it is
+// probed before or after, with maps and rings of threads, and with programs that print.
 func TestLockedMemory(t *testing.T) {
 	testprog.LocksMemory.Need(t)
 	for _, tt := range []struct {

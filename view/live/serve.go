@@ -89,8 +89,9 @@ func (s *Server) Close() error {
 	return err
 }
 
-// checked lets a request through that has the token, and that means this server: a page elsewhere whose name leads here (DNS
-// rebinding) sends its own name, and one that sends its request to us sends its origin.
+// checked lets a request through that has the token and is meant for this server. A page elsewhere
+// whose name leads here (DNS rebinding) sends its own name as the host. A page that sends its
+// request here sends its origin.
 func (s *Server) checked(next http.Handler) http.Handler {
 	want := sha256.Sum256([]byte(s.token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -140,7 +141,8 @@ func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(whole)) // the browser has gone, else
 }
 
-// events sends what there is, and what comes, as server-sent events: "start" before the first interval, "end" after the last.
+// events sends the intervals so far, and each new one, as server-sent events: "start" before the
+// first, "end" after the last.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	if !s.enter() {
 		http.Error(w, "so many pages are open that no more are served", http.StatusServiceUnavailable)
