@@ -49,8 +49,7 @@ func Example() {
 	e.Return, e.RetAddr, e.RetSym, e.Args = true, 0xffffffff8134d95b, "ksys_read+0x6b/0xf0", nil
 	fmt.Printf("%s\n", e.AppendJSON(nil))
 	// Output:
-	// head-145 [001] ..... 3.747170: open: (do_sys_openat2+0x0/0x170) dfd=-100 file="/etc/hosts"
-	// how=(fault) max=18446744073709551615 two={'/','e'}
+	// head-145     [001] .....     3.747170: open: (do_sys_openat2+0x0/0x170) dfd=-100 file="/etc/hosts" how=(fault) max=18446744073709551615 two={'/','e'}
 	// {"time_ns":3747170000,"cpu":1,"pid":144,"tid":145,"comm":"head","group":"kprobes","event":"open","kind":"p","addr":"0xffffffff8134a350","func":"do_sys_openat2","off":0,"size":368,"args":{"dfd":-100,"file":"/etc/hosts","how":null,"max":18446744073709551615,"two":["/","e"]}}
 	// {"time_ns":3747170000,"cpu":1,"pid":144,"tid":145,"comm":"head","group":"kprobes","event":"open","kind":"r","addr":"0xffffffff8134a350","func":"do_sys_openat2","off":0,"size":368,"ret_addr":"0xffffffff8134d95b","ret":"ksys_read+0x6b/0xf0","args":{}}
 }

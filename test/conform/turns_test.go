@@ -98,6 +98,10 @@ var openToHandlers = map[string]func(*caller, *kprobe.Regs) error{
 	"Session.Optimization": func(c *caller, _ *kprobe.Regs) error { return holds(c.s.Optimization()) },
 	"Session.Pending":      func(c *caller, _ *kprobe.Regs) error { return holds(slices.Contains(c.s.Pending(), "libnone.so:f")) },
 	"Session.ReadMem":      func(c *caller, r *kprobe.Regs) error { return c.s.ReadMem(r.SP(), make([]byte, 8)) },
+	"Session.StackFrom": func(c *caller, r *kprobe.Regs) error {
+		pcs, _, err := c.s.StackFrom(uint64(r.PC()), uint64(r.SP()), r.Get(arch.AMD64.FP), c.s.ReadMem, 8)
+		return errors.Join(err, holds(len(pcs) > 0))
+	},
 	"Session.Symbols": func(c *caller, _ *kprobe.Regs) error {
 		loc, ok := c.s.Symbols().At(uint64(c.k.Addr))
 		return holds(ok && loc.Func.Name != "")

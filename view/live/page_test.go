@@ -279,10 +279,8 @@ func fitting(t *testing.T, b *browser.Browser) {
 // With nothing to show the page says so.
 func little(t *testing.T, b *browser.Browser) {
 	_, empty := opened(t, b, 0, 0, 1280, 800)
+	empty.Until("it says that there is nothing yet", "document.getElementById('more').textContent === 'the first figures are on their way'")
 	empty.Keep("live-empty")
-	if got := empty.Text("#more"); got != "the first figures are on their way" {
-		t.Errorf("%q", got)
-	}
 	_, p := opened(t, b, 2, 0, 1280, 800)
 	p.Keep("live-little")
 	fits(t, p)
