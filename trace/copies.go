@@ -1,10 +1,12 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
 
+	"kprobe/arch"
 	"kprobe/event"
 	"kprobe/source"
 	"kprobe/spec"
@@ -70,11 +72,28 @@ func grown(space *symbol.Space, fresh []*symbol.Module, specs []*spec.Spec, prob
 		return yes
 	}
 	for _, sp := range specs {
-		if sp.Kind != spec.Watch && !sp.Place.HasAddr && fits(sp) {
+		if !sp.Place.HasAddr && fits(sp) {
 			out = append(out, sp)
 		}
 	}
 	return out
+}
+
+// unwatched are the further copies of a watched variable: the processor has few watchpoints, and the
+// definition has one of them.
+func unwatched(space *symbol.Space, sp *spec.Spec, probes []*traced) (left []LeftOut) {
+	_, err := space.Resolve(symbol.Query{Module: sp.Place.Module, Symbol: sp.Place.Symbol, Kind: symbol.Data})
+	var several *symbol.AmbiguousError
+	if !errors.As(err, &several) || copies(several, sp.Place) == nil {
+		return nil
+	}
+	for _, loc := range several.Candidates {
+		addr := arch.Addr(loc.Addr + sp.Place.Offset)
+		if !slices.ContainsFunc(probes, func(t *traced) bool { return t.spec == sp && t.kprobe().Addr == addr }) {
+			left = append(left, LeftOut{sp.Text(), loc, errors.New("only the copy that was mapped first is watched")})
+		}
+	}
+	return left
 }
 
 // place is where a definition is at work.

@@ -143,6 +143,7 @@ func (tr *Tracer) Remap() ([]LeftOut, error) {
 	}
 	fresh, left, err := tr.arrived()
 	if len(fresh) == 0 {
+		tr.leftOut = append(tr.leftOut, left...)
 		return left, err
 	}
 	if !tr.Strict {
@@ -166,6 +167,10 @@ func (tr *Tracer) arrived() (fresh []*traced, left []LeftOut, err error) {
 	placed := slices.DeleteFunc(slices.Clone(tr.specs), func(sp *spec.Spec) bool { return slices.Contains(tr.waiting, sp) })
 	more := grown(tr.space, tr.loads.look(tr.space), placed, tr.probes)
 	for _, sp := range slices.Concat(tr.waiting, more) {
+		if sp.Kind == spec.Watch && slices.Contains(more, sp) {
+			left = append(left, unwatched(tr.space, sp, tr.probes)...)
+			continue
+		}
 		ts, out, failed := tr.prepare(sp)
 		switch {
 		case errors.Is(failed, errPending):

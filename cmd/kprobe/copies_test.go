@@ -39,15 +39,20 @@ int main(int argc, char **argv) {
 `, "-ldl")
 }
 
-// TestCopies holds that each copy of a library is probed once, also a copy that is mapped later or
-// again, with its own variables. Events and tables say which copy it was.
-func TestCopies(t *testing.T) {
-	const text = `
+// copied is the library that copier has copies of. It counts the calls of each.
+func copied(t *testing.T) string {
+	t.Helper()
+	return gcc(t, "libcopy.so", `
 int copy_calls;
 static inline int copy_inner(int n) { return n * 3; }
 __attribute__((noinline, noclone)) int copy_call(int n) { copy_calls++; __asm__ volatile("" : "+r"(n)); return copy_inner(n); }
-`
-	lib := gcc(t, "libcopy.so", text, "-shared", "-fPIC")
+`, "-shared", "-fPIC")
+}
+
+// TestCopies holds that each copy of a library is probed once, also a copy that is mapped later or
+// again, with its own variables. Events and tables say which copy it was.
+func TestCopies(t *testing.T) {
+	lib := copied(t)
 	other := filepath.Join(t.TempDir(), "libcopy.so")
 	b, err := os.ReadFile(lib)
 	if err == nil {
@@ -107,6 +112,27 @@ __attribute__((noinline, noclone)) int copy_call(int n) { copy_calls++; __asm__ 
 		}
 		if hits != 5 {
 			t.Errorf("stat: %d hits of %s, not 5: %v", hits, row, r)
+		}
+	}
+}
+
+// TestWatchedCopies holds that a further copy of a watched variable is told, and that the copy is
+// unmapped.
+func TestWatchedCopies(t *testing.T) {
+	testprog.Watches.Need(t)
+	lib, path := copied(t), copier(t)
+	const further, gone = "only the copy that was mapped first is watched", "its data has been unmapped"
+	for _, how := range []struct {
+		steps           []string
+		writes          int
+		told, otherwise string
+	}{
+		{[]string{"0=" + lib, "0", "1+" + lib, "1", "0"}, 2, further, gone},
+		{[]string{"0=" + lib, "0", "0-", "0=" + lib, "0"}, 1, gone, further},
+	} {
+		r := run(t, append([]string{"trace", "w:ev w@libcopy.so:copy_calls:4", "--", path}, how.steps...)...)
+		if n := count(r.Lines, ": ev: "); !r.OK() || n != how.writes || !strings.Contains(r.Stderr, how.told) || strings.Contains(r.Stderr, how.otherwise) {
+			t.Errorf("%v: %d events, not %d\n%v", how.steps, n, how.writes, r)
 		}
 	}
 }
