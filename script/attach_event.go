@@ -4,7 +4,8 @@ import "kprobe/script/point"
 
 // Attach points at trace events of a kernel: tracepoint and rawtracepoint.
 
-// atEvent is where the kernel hands on a record, of whichever event, or where it makes one of this event.
+// atEvent gives the function that hands on the records of all events, or for a raw point the one
+// that makes the records of this event.
 func atEvent(pt *point.Point) []spot {
 	name := point.EventCommit
 	if pt.Raw {

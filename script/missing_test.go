@@ -57,7 +57,7 @@ func TestMissingPatterns(t *testing.T) {
 		if tt.refusal == "" && (err != nil || told != "" || out != "\n\n@: 10\n") || tt.refusal != "" && (err == nil || !strings.HasPrefix(err.Error(), whole.Replace(tt.refusal)) || !strings.HasPrefix(told, whole.Replace(tt.told))) {
 			t.Errorf("%s prints %q and tells %q, %v", text, out, told, err)
 		}
-		// For whoever maps the file it is the same, before anybody does.
+		// It is the same without a target, before any process has mapped the file.
 		var errors strings.Builder
 		c, err := script.Compile(text, script.Options{Several: true, Newcomers: true, Errors: &errors, Quiet: true})
 		ok(t, err)

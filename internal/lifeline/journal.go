@@ -152,7 +152,7 @@ func (j *Journal) Child(pid int) *Journal {
 	return &c
 }
 
-const nobody = -1 // owns things that are not there
+const nobody = -1 // the owner of a file that does not exist
 
 func owner(path string) int {
 	if fi, err := os.Lstat(path); err == nil {

@@ -37,7 +37,7 @@ func (c checker) offsetof(x *syntax.Call) *types.Type {
 	return types.Uint64
 }
 
-// offsetOf is where the member lies that offsetof is asked about.
+// offsetOf gives the offset of the member that offsetof names.
 func (c checker) offsetOf(x *syntax.Call) (uint64, bool) {
 	if t := c.Sized(x.Args[0]); t != nil && t.Kind != types.None {
 		off, member := c.memberOffset(x, t, x.Args[1])
@@ -46,7 +46,7 @@ func (c checker) offsetOf(x *syntax.Call) (uint64, bool) {
 	return 0, false
 }
 
-// memberOffset is where a member lies; what it is is the second result.
+// memberOffset gives the offset of a member, and its type.
 func (c checker) memberOffset(x *syntax.Call, t *types.Type, path syntax.Expr) (uint64, *types.Type) {
 	name, off := "", uint64(0)
 	switch p := path.(type) {

@@ -90,7 +90,7 @@ func (g generator) deleteOnly(x *syntax.Call) {
 	g.Scoped(func() { g.Number(x); g.undeleted(x) })
 }
 
-// undeleted tells of a delete, whose answer nobody wants, that found nothing.
+// undeleted tells of a delete that found nothing, where the script does not use its answer.
 func (g generator) undeleted(x *syntax.Call) {
 	there := g.NewLabel()
 	g.IfImm(bpf.Jne, bpf.R0, 0, there)

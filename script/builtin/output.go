@@ -130,7 +130,7 @@ func (c checker) join(x *syntax.Call) *types.Type {
 	return types.VoidT
 }
 
-// joinMost is how many strings join shows, and joinSize the bytes of each.
+// joinMost is the number of strings that join shows, and joinSize the number of bytes of each.
 const (
 	joinMost = 16
 	joinSize = 1024

@@ -286,7 +286,7 @@ func (g *Generator) Scoped(f func()) {
 	g.stack, g.scratch = stack, scratch
 }
 
-// Variable is where a variable lies: numbers on the stack, as long as there is much of it.
+// Variable gives the place of a variable. Numbers lie on the stack while half of it is free.
 func (g *Generator) Variable(v *variable) Place {
 	p, ok := g.places[v]
 	if !ok {

@@ -36,7 +36,7 @@ func (c *Checker) reference(x *syntax.Unary) *types.Type {
 	switch of := x.X.(type) {
 	case *syntax.Var:
 		if v := c.Find(of.Name); v != nil {
-			v.Given = true // by whoever gets the pointer
+			v.Given = true // the pointer may be used to write to it
 		}
 		t := c.Expr(of)
 		if t.Kind == types.None {

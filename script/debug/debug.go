@@ -103,7 +103,7 @@ func (d *Data) Constant(name string) (value uint64, t *types.Type, ok bool) {
 	return 0, nil, false
 }
 
-// Variable is where a variable lies, as symbols have it, and its size.
+// Variable gives the address and the size of a variable, as symbols have them.
 func (d *Data) Variable(name string) (addr, size uint64, err error) {
 	all := d.file.Lookup(name)
 	if len(all) == 0 {

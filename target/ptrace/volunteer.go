@@ -49,8 +49,9 @@ func (p *Process) volunteer(pid int) (best *thread) {
 	return best
 }
 
-// nobody is ErrNotNow, with the reason where that may last: a thread in vfork goes on when its
-// child has executed a program or ended, and no signal wakes it before.
+// nobody is the error that no thread can act now: ErrNotNow, with the reason where that may last. A
+// thread in vfork goes on when its child has executed a program or ended, and no signal wakes it
+// before.
 func (p *Process) nobody() error {
 	for _, t := range p.threads {
 		if t.tgid == p.pid && t.vfork != 0 {

@@ -487,8 +487,9 @@ int main(void)
 	}
 }
 
-// What waits for an indirect function is armed when its resolver has chosen, whoever asks that: dlsym keeps the answer to itself, and a
-// library is relocated after debuggers have been told of it. It is the same when the library is loaded once more.
+// A probe that waits for an indirect function is armed when its resolver has chosen. Nothing else
+// tells of the choice: dlsym keeps the answer to itself, and a library is relocated after debuggers
+// have been told of it. It is the same when the library is loaded once more.
 func TestConformIndirectFunctionLater(t *testing.T) {
 	lib := harness.Compile(t, "libchosen.so", `
 static int here(int a) { BARRIER(); return a * 2 + 101; }
