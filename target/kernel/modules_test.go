@@ -216,6 +216,11 @@ func TestModuleOfOneThatWasKilled(t *testing.T) {
 			b = strings.TrimSpace(b)
 			return strings.HasSuffix(b, "0xe9") || strings.HasSuffix(b, "0xcc")
 		})
+		// It is written while the machine stands, and a machine whose controller and guardian are
+		// killed then stands until the next client. So it has to run before.
+		if got := run(t, v, work); got != want {
+			t.Errorf("at work: %q, want %q", got, want)
+		}
 		killBoth(t, cmd)
 		cmd.Wait()
 		if got := run(t, v, work); got != want {
