@@ -41,6 +41,8 @@ func TestGuardian(t *testing.T) {
 	command := testprog.Command(t, "kprobe/cmd/kprobe")
 	place := []string{"-k", v.Stub(), "--ram", v.RAM(), "--window", v.Window()}
 	run(t, v, "dmesg -c >/dev/null; rm -f /tmp/stop; while ! test -f /tmp/stop; do cat /proc/version >/dev/null; sync; done >/dev/null 2>&1 &")
+	// Each call of it that comes out wrong is the doing of a probe, or of its end.
+	run(t, v, "for i in 1 2; do ksteady /tmp/stop >/tmp/steady$i & done")
 	defer run(t, v, "touch /tmp/stop")
 	rnd := testprog.Rand(t)
 	var stood []time.Duration
@@ -64,7 +66,9 @@ func TestGuardian(t *testing.T) {
 		}
 		drained := make(chan struct{})
 		go func() { io.Copy(io.Discard, out); close(drained) }()
-		time.Sleep(time.Duration(rnd.Int64N(int64(2 * time.Second))))
+		after := time.Duration(rnd.Int64N(int64(2 * time.Second)))
+		t.Logf("round %d: %s is killed after %v", i, strings.Join(args, " "), after)
+		time.Sleep(after)
 		cmd.Process.Signal(syscall.SIGKILL)
 		began := time.Now()
 		run(t, v, "cat /proc/version") // it comes past the probes
@@ -80,6 +84,10 @@ func TestGuardian(t *testing.T) {
 	t.Logf("until the machine answered, %d rounds: half within %v, all within %v", rounds, stood[len(stood)/2], stood[len(stood)-1])
 	if on := strings.TrimSpace(run(t, v, "cat "+tracing+"/events/sched/enable")); on != "0" {
 		t.Errorf("trace events of the guest are on: %s", on)
+	}
+	run(t, v, "touch /tmp/stop; while pidof ksteady >/dev/null; do sleep 0.1; done")
+	if got := run(t, v, "cat /tmp/steady*"); got != "steady\nsteady\n" {
+		t.Errorf("what system calls answered: %s", got)
 	}
 	sameLater(t, v, before)
 	sane(t, v)

@@ -25,10 +25,11 @@ func TestMain(m *testing.M) {
 		}
 		dummy := k.Dir + "/lib/modules/" + k.Release + "/kernel/drivers/net/dummy.ko"
 		return map[string]string{
-			"/bin/kwork":  testprog.Build(t, "kwork", "-O2", "-static"),
-			"/bin/ktraps": testprog.Build(t, "ktraps", "-O2", "-static"),
-			"/dummy.ko":   dummy,
-			"/conform.ko": testprog.BuildModule(t, "conform", dummy),
+			"/bin/kwork":   testprog.Build(t, "kwork", "-O2", "-static"),
+			"/bin/ksteady": testprog.Build(t, "ksteady", "-O2", "-static"),
+			"/bin/ktraps":  testprog.Build(t, "ktraps", "-O2", "-static"),
+			"/dummy.ko":    dummy,
+			"/conform.ko":  testprog.BuildModule(t, "conform", dummy),
 		}
 	}
 	vmtest.Suits = canTrap
