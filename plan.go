@@ -66,11 +66,15 @@ func (s *Session) plan(p Probe, kp *Kprobe, refused func(error) PlanEntry) PlanE
 	if err := s.usable(); err != nil {
 		return refused(err)
 	}
+	if err := claim(kp); err != nil {
+		return refused(err)
+	}
+	defer kp.claimed.Store(false)
 	if err := p.prepare(s); err != nil {
 		return refused(err)
 	}
 	defer p.release(s)
-	loc, err := kp.as().find(s, kp)
+	loc, err := kp.as().find(s)
 	var absent *symbol.NoModuleError
 	switch {
 	case errors.As(err, &absent):

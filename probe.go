@@ -29,9 +29,9 @@ func (s *Session) Register(ps ...Probe) error {
 		}
 	}
 	for i, p := range kps {
-		if !p.claimed.CompareAndSwap(false, true) {
+		if err := claim(p); err != nil {
 			unclaim(kps[:i])
-			return &BatchError{i, named(p, fail(syscall.EINVAL, "it is registered already"))}
+			return &BatchError{i, err}
 		}
 	}
 	for i, p := range ps {
@@ -57,8 +57,17 @@ func (s *Session) Register(ps ...Probe) error {
 	return err
 }
 
-// unclaim lets others register probes. A probe is claimed from before anything of it is
+// claim takes a probe for a call that registers or plans it. A probe is claimed from before anything of it is
 // looked at until after its removal: nobody else can come in between, in this session or another.
+// Errors: EINVAL.
+func claim(p *Kprobe) error {
+	if !p.claimed.CompareAndSwap(false, true) {
+		return named(p, fail(syscall.EINVAL, "it is registered already"))
+	}
+	return nil
+}
+
+// unclaim lets others register probes.
 func unclaim(ps []*Kprobe) {
 	for _, p := range ps {
 		p.claimed.Store(false)

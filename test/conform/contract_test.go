@@ -290,3 +290,33 @@ func TestPanicsAreTold(t *testing.T) {
 		t.Errorf("said %d times: %s", n, said)
 	}
 }
+
+// A plan of a probe that is registered says so, as registering it again would, and leaves the probe alone.
+func TestPlanOfRegistered(t *testing.T) {
+	p, s := harness.Jumper(t, nil)
+	entered, returned := 0, 0
+	jp := &kprobe.Jprobe{Kp: kprobe.Kprobe{SymbolName: "jumper"}, Entry: func(a int64) { entered++ }}
+	rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "jumper"}, Handler: func(*kprobe.KretprobeInstance, *kprobe.Regs) int {
+		returned++
+		return 0
+	}}
+	counter := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "jumper"}, Program: kprobe.CountOnly}
+	kp := &kprobe.Kprobe{SymbolName: "jumper", Program: kprobe.CountOnly}
+	all := []kprobe.Probe{jp, rp, counter, kp}
+	harness.OK(t, s.Register(all...))
+	p.Round("3")
+	for _, probe := range all {
+		e := s.Plan(probe)
+		harness.Errno(t, e.Err, syscall.EINVAL)
+		if e.Verdict != "refuse" || !strings.Contains(e.Reason, "registered already") {
+			t.Errorf("%T: %v", probe, e)
+		}
+	}
+	p.Round("3")
+	harness.Settle(t, s)
+	if entered != 6 || returned != 6 || rp.Hits() != 6 || counter.Hits() != 6 || kp.Hits() != 6 {
+		t.Errorf("handlers saw %d calls and %d returns; counts %d, %d and %d, all 6", entered, returned, rp.Hits(), counter.Hits(), kp.Hits())
+	}
+	harness.OK(t, s.Unregister(all...))
+	harness.Ends(t, p)
+}
