@@ -15,7 +15,7 @@ import (
 
 // batch is what one registration is going to do.
 type batch struct {
-	*links.Batch[*Kprobe]
+	*links.Batch
 	watches []*Watchpoint
 	wait    []*Kprobe // whose file is not mapped yet
 }
@@ -50,7 +50,8 @@ func (s *Session) register(ps []*Kprobe) (err error) {
 	if err != nil {
 		return err
 	}
-	if p, some := b.PostInside(); some && !s.on.Kind.Posts() {
+	if q, some := b.PostInside(); some && !s.on.Kind.Posts() {
+		p := of(q)
 		return &BatchError{max(0, slices.Index(ps, p)), named(p, errPostInside)}
 	}
 	walks := s.watchWalks(b)
@@ -59,12 +60,12 @@ func (s *Session) register(ps []*Kprobe) (err error) {
 	for _, p := range ps {
 		s.serial++
 		if p.last != nil {
-			p.last.within.Disown(p)
+			p.last.within.Disown(&p.probe)
 		}
 		p.last, p.order = s, s.serial
-		p.leaving.Store(false)
+		p.probe.Leaving.Store(false)
 		p.in.Store(s)
-		p.gone.Store(false)
+		p.probe.Gone.Store(false)
 		p.hits.Store(0)
 		p.missed.Store(0)
 		p.said.Store(false)
@@ -96,7 +97,7 @@ func (s *Session) prepareAll(b *batch, ps []*Kprobe) (left []*Kprobe, err error)
 		if err != nil && p.Otherwise != nil && p.runsInside() {
 			b.Back(before)
 			p.Otherwise(err)
-			if err = p.as().anew(s, p); err == nil {
+			if err = p.as().anew(s); err == nil {
 				err = s.prepare(b, p)
 			}
 		}
@@ -149,7 +150,7 @@ func checkNew(p *Kprobe) error {
 
 // prepare takes one probe as far as its plan, or lets it wait for its file.
 func (s *Session) prepare(b *batch, p *Kprobe) error {
-	loc, err := p.as().find(s, p)
+	loc, err := p.as().find(s)
 	if err != nil {
 		var absent *symbol.NoModuleError
 		if p.lasts() && (errors.As(err, &absent) || p.Patient && (errors.Is(err, syscall.ENOENT) || errors.Is(err, image.ErrUnbound))) {
@@ -161,7 +162,7 @@ func (s *Session) prepare(b *batch, p *Kprobe) error {
 	if err := p.as().fits(s, b, loc); err != nil {
 		return err
 	}
-	return p.as().join(s, b, p, loc)
+	return p.as().join(s, b, loc)
 }
 
 var errPostInside = fail(syscall.ENOTSUP, "a program and a post-handler at one instruction of a kernel")

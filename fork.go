@@ -111,8 +111,8 @@ func (s *Session) begun() bool {
 	clear(s.jprobes)
 	s.pending, s.tracers = nil, traced.Search{}
 	for _, p := range s.probes {
-		p.point = nil
-		if p.gone.Store(!p.lasts() || p.any((*Program).lost)); !p.gone.Load() { // else with the address, or the program's maps
+		p.probe.Point = nil
+		if p.probe.Gone.Store(!p.lasts() || p.any((*Program).lost)); !p.probe.Gone.Load() { // else with the address, or the program's maps
 			p.unplace()
 			s.pending = append(s.pending, p)
 		}

@@ -3,6 +3,7 @@ package kprobe
 import (
 	"kprobe/internal/calls"
 	"kprobe/internal/mistakes"
+	"kprobe/internal/probed"
 	"kprobe/internal/stops"
 	"kprobe/target"
 )
@@ -11,10 +12,10 @@ import (
 type handlers struct{ s *Session }
 
 // server serves a session's stops.
-type server = stops.Server[*Kprobe, *Regs, *KretprobeInstance]
+type server = stops.Server[*Regs, *KretprobeInstance]
 
 func newServer(s *Session) *server {
-	return stops.New(stops.Parts[*Kprobe, *Regs, *KretprobeInstance]{
+	return stops.New(stops.Parts[*Regs, *KretprobeInstance]{
 		On: s.on, Within: s.within, Threads: s.threads, Calls: s.calls, Watched: s.watches,
 		Handlers: handlers{s}, Concurrent: s.opts.Concurrent,
 	})
@@ -29,12 +30,13 @@ func (hs handlers) View(th target.Thread) *Regs {
 	return r
 }
 
-func (hs handlers) Before(ps []*Kprobe, r *Regs) bool {
-	for _, p := range ps {
-		if !p.active() {
+func (hs handlers) Before(ps []*probed.Probe, r *Regs) bool {
+	for _, q := range ps {
+		if !q.Active() {
 			continue
 		}
-		if !p.runsInside() {
+		p := of(q)
+		if !q.Inside() {
 			p.hits.Add(1) // the others count where they run
 		}
 		if p.PreHandler != nil && hs.s.call(p, r, false) != 0 {
@@ -44,19 +46,20 @@ func (hs handlers) Before(ps []*Kprobe, r *Regs) bool {
 	return true
 }
 
-func (hs handlers) After(ps []*Kprobe, r *Regs) {
+func (hs handlers) After(ps []*probed.Probe, r *Regs) {
 	for _, p := range ps {
-		if p.active() && p.PostHandler != nil {
-			hs.s.call(p, r, true)
+		if p.Active() && p.Post() {
+			hs.s.call(of(p), r, true)
 		}
 	}
 }
 
 // Passed: what only counts is counted here, and other programs have missed the hit; a return that is not armed is missed as well.
-func (handlers) Passed(ps []*Kprobe) {
-	for _, p := range ps {
+func (handlers) Passed(ps []*probed.Probe) {
+	for _, q := range ps {
+		p := of(q)
 		switch {
-		case !p.active() || !p.runsInside():
+		case !q.Active() || !q.Inside():
 		case p.as().returns() != nil:
 			p.as().returns().note(calls.Missed)
 		case p.Program == CountOnly:
@@ -67,9 +70,9 @@ func (handlers) Passed(ps []*Kprobe) {
 	}
 }
 
-func (hs handlers) Faulted(ps []*Kprobe, r *Regs, trap int) bool {
-	for _, p := range ps {
-		if p.FaultHandler != nil && p.active() && hs.s.callFault(p, r, trap) != 0 {
+func (hs handlers) Faulted(ps []*probed.Probe, r *Regs, trap int) bool {
+	for _, q := range ps {
+		if p := of(q); p.FaultHandler != nil && q.Active() && hs.s.callFault(p, r, trap) != 0 {
 			return true
 		}
 	}
@@ -81,7 +84,7 @@ func (hs handlers) Returned(over []*calls.Call[*KretprobeInstance], r *Regs) {
 	s := hs.s
 	for i := len(over) - 1; i >= 0; i-- {
 		rp := over[i].Instance.Rp
-		if rp.Kp.leaving.Load() {
+		if rp.Kp.probe.Leaving.Load() {
 			s.calls.Lose(over[i], calls.Unregistered)
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"kprobe/internal/args"
 	"kprobe/internal/cabi"
 	"kprobe/internal/mem"
+	"kprobe/internal/probed"
 	"kprobe/symbol"
 )
 
@@ -112,30 +113,36 @@ func (j *Jprobe) prepare(s *Session) error {
 			return err
 		}
 	}
-	j.Kp.role = asJprobe{j: j}
+	j.Kp.probe.Role = asJprobe{plain{&j.Kp}, j, s}
 	j.Kp.PostHandler, j.Kp.FaultHandler = nil, nil
 	return nil
 }
 
 func (j *Jprobe) release(s *Session) {
-	j.Kp.role, j.Kp.PreHandler = nil, nil
+	j.Kp.probe.Role, j.Kp.PreHandler = plain{&j.Kp}, nil
 }
 
 // asJprobe is the role of a Kprobe that a jprobe is made of.
 type asJprobe struct {
 	plain
 	j *Jprobe
+	s *Session
 }
 
 func (asJprobe) letter() byte         { return 'j' }
-func (asJprobe) trails() bool         { return true }
+func (asJprobe) Trails() bool         { return true }
 func (r asJprobe) release(s *Session) { r.j.release(s) }
 
-func (r asJprobe) linked(s *Session, pt *point) { s.jprobes[pt.Addr] = r.j }
+// Linked claims the function.
+func (r asJprobe) Linked() {
+	r.plain.Linked()
+	r.s.jprobes[r.p.Addr] = r.j
+}
 
-// unlinked gives up the claim to the function.
-func (r asJprobe) unlinked(s *Session) {
-	maps.DeleteFunc(s.jprobes, func(_ arch.Addr, o *Jprobe) bool { return o == r.j })
+// Unlinked gives up the claim.
+func (r asJprobe) Unlinked() {
+	r.plain.Unlinked()
+	maps.DeleteFunc(r.s.jprobes, func(_ arch.Addr, o *Jprobe) bool { return o == r.j })
 }
 
 func (r asJprobe) fits(s *Session, b *batch, loc symbol.Loc) error {
@@ -143,7 +150,7 @@ func (r asJprobe) fits(s *Session, b *batch, loc symbol.Loc) error {
 		return fail(syscall.EINVAL, "a jprobe must be at a function's entry, and %s is not", loc)
 	}
 	at := arch.Addr(loc.Addr)
-	isOne := func(q *Kprobe) bool { _, j := q.role.(asJprobe); return j }
+	isOne := func(q *probed.Probe) bool { _, j := q.Role.(asJprobe); return j }
 	if s.jprobes[at] != nil || slices.ContainsFunc(b.Others(at), isOne) {
 		return fail(syscall.EEXIST, "%s has a jprobe already", loc)
 	}

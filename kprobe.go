@@ -7,6 +7,7 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/inside"
+	"kprobe/internal/probed"
 	"kprobe/symbol"
 )
 
@@ -79,19 +80,16 @@ type Kprobe struct {
 	hits, missed atomic.Uint64
 	said         atomic.Bool // that a handler panicked
 
-	claimed atomic.Bool             // by a Register that is under way, or has succeeded
+	claimed atomic.Bool             // by a Register or Plan that is under way, or a Register that has succeeded
 	in      atomic.Pointer[Session] // that it is registered in
-	leaving atomic.Bool             // it is being unregistered: no handler begins any more
 
-	last    *Session  // that it was registered in, and which may have counts of it still
-	point   *point    // nil while pending, and a watchpoint's
-	role    role      // nil: plain
-	hidden  bool      // of the session's own making: no list shows it
-	given   arch.Addr // Addr as the caller had it
-	placed  bool      // Addr is where the probe is
-	gone    atomic.Bool
-	order   uint64 // of registration
-	refusal error  // why the last batch went without it
+	probe   probed.Probe // the engine's; its Role is what the probe works for (role.go)
+	last    *Session     // that it was registered in, and which may have counts of it still
+	hidden  bool         // of the session's own making: no list shows it
+	given   arch.Addr    // Addr as the caller had it
+	placed  bool         // Addr is where the probe is
+	order   uint64       // of registration
+	refusal error        // why the last batch went without it
 }
 
 // isFound tells whether a place was given that had been found.
@@ -113,7 +111,7 @@ func (p *Kprobe) where() string {
 
 // unplace forgets where a probe was.
 func (p *Kprobe) unplace() {
-	p.point = nil
+	p.probe.Point = nil
 	if p.placed {
 		p.Addr, p.placed = p.given, false
 	}
@@ -127,11 +125,11 @@ func (p *Kprobe) Hits() uint64 {
 // counted is what was counted inside the target.
 func (p *Kprobe) counted() (t inside.Tally) {
 	s := p.in.Load()
-	if s == nil && p.role == nil {
+	if _, own := p.as().(plain); s == nil && own {
 		s = p.last
 	}
 	if s != nil && p.runsInside() {
-		return s.within.Counted(p)
+		return s.within.Counted(&p.probe)
 	}
 	return t
 }
@@ -148,12 +146,6 @@ func (p *Kprobe) Registered() bool { return p.in.Load() != nil }
 // Refusal is why the batch that it was last registered with went without an Optional
 // probe; nil where it did not.
 func (p *Kprobe) Refusal() error { return p.refusal }
-
-// disabled is asked by handlers' goroutines too, while the owner thread switches.
-func (p *Kprobe) disabled() bool { return atomic.LoadUint32(&p.Flags)&FlagDisabled != 0 }
-
-// active tells whether the handlers are to run.
-func (p *Kprobe) active() bool { return !p.disabled() && !p.gone.Load() && !p.leaving.Load() }
 
 // RegisterKprobe places one probe (kprobes.txt 4.1). It is effective when the
 // call returns; the target is stopped for some microseconds. A name in a file
@@ -172,6 +164,9 @@ func (s *Session) RegisterKprobes(ps []*Kprobe) error { return s.Register(probes
 func (p *Kprobe) kprobe() *Kprobe { return p }
 
 func (p *Kprobe) prepare(s *Session) error {
+	if p.probe.Role == nil {
+		p.probe.Role = plain{p}
+	}
 	switch {
 	case p.Program == nil:
 		return nil

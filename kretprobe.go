@@ -12,6 +12,7 @@ import (
 	"kprobe/internal/inside"
 	"kprobe/internal/kind"
 	"kprobe/internal/machine"
+	"kprobe/internal/probed"
 	"kprobe/internal/returns"
 	"kprobe/symbol"
 )
@@ -147,8 +148,8 @@ func (rp *Kretprobe) prepare(s *Session) error {
 	rp.owner = &inside.Owner{Settled: rp.tally}
 	rp.nmissed.Store(0)
 	rp.returned.Store(0)
-	rp.watch.Reset(rp.MaxActive, rp.Kp.leaving.Load)
-	rp.Kp.role = asReturn{rp: rp}
+	rp.watch.Reset(rp.MaxActive, rp.Kp.probe.Leaving.Load)
+	rp.Kp.probe.Role = asReturn{plain{&rp.Kp}, rp}
 	rp.Kp.PostHandler, rp.Kp.FaultHandler = nil, nil
 	if rp.Program != nil {
 		return nil
@@ -185,7 +186,7 @@ func (rp *Kretprobe) checkPrograms(s *Session) error {
 }
 
 func (rp *Kretprobe) release(s *Session) {
-	rp.Kp.role, rp.Kp.PreHandler = nil, nil
+	rp.Kp.probe.Role, rp.Kp.PreHandler = plain{&rp.Kp}, nil
 	s.within.Settle(rp.owner)
 	s.calls.Orphan(&rp.watch)
 }
@@ -200,9 +201,19 @@ func (asReturn) letter() byte          { return 'r' }
 func (r asReturn) returns() *Kretprobe { return r.rp }
 func (r asReturn) release(s *Session)  { r.rp.release(s) }
 
-func (r asReturn) anew(s *Session, _ *Kprobe) error { return r.rp.prepare(s) }
+func (r asReturn) Swaps() bool            { return r.rp.plan.Swaps() }
+func (asReturn) Misses() bool             { return true }
+func (r asReturn) Account() *inside.Owner { return r.rp.owner }
 
-func (r asReturn) work(*Kprobe) (program, entry *Program) { return r.rp.Program, r.rp.EntryProgram }
+func (r asReturn) Unwound() {
+	if r.Swaps() {
+		r.rp.watch.Lose(calls.Unwound, 1)
+	}
+}
+
+func (r asReturn) anew(s *Session) error { return r.rp.prepare(s) }
+
+func (r asReturn) work() (program, entry *Program) { return r.rp.Program, r.rp.EntryProgram }
 
 func (r asReturn) fits(s *Session, b *batch, loc symbol.Loc) error {
 	if !s.on.Image.IsEntry(loc) {
@@ -219,29 +230,29 @@ func (rp *Kretprobe) besideAnother(s *Session, b *batch, loc symbol.Loc) bool {
 	if rp.Program == nil {
 		return false
 	}
-	return slices.ContainsFunc(b.Others(arch.Addr(loc.Addr)), func(p *Kprobe) bool {
-		o := p.as().returns()
-		return p.swaps() && o.Program != nil && (o.MaxActive != rp.MaxActive ||
+	return slices.ContainsFunc(b.Others(arch.Addr(loc.Addr)), func(p *probed.Probe) bool {
+		o := of(p).as().returns()
+		return p.Swaps() && o.Program != nil && (o.MaxActive != rp.MaxActive ||
 			rp.Engine == EngineAuto && (o.EntryProgram != nil || rp.EntryProgram != nil))
 	})
 }
 
-func (r asReturn) join(s *Session, b *batch, p *Kprobe, loc symbol.Loc) error {
-	if err := r.plain.join(s, b, p, loc); err != nil {
+func (r asReturn) join(s *Session, b *batch, loc symbol.Loc) error {
+	if err := r.plain.join(s, b, loc); err != nil {
 		return err
 	}
 	return s.prepareExits(b, r.rp)
 }
 
-func (r asReturn) want(w *inside.Want, p *Kprobe, entry arch.Addr) error {
-	rp := r.rp
-	ret := inside.Return{Owner: rp.owner, MaxActive: rp.MaxActive, Data: rp.insideData(), Entry: use(rp.EntryProgram, entry, p.Cookie)}
+func (r asReturn) Want(w *inside.Want, entry arch.Addr) error {
+	rp, cookie := r.rp, r.p.Cookie
+	ret := inside.Return{Owner: rp.owner, MaxActive: rp.MaxActive, Data: rp.insideData(), Entry: use(rp.EntryProgram, entry, cookie)}
 	ret.Veto = len(ret.Entry) > 0
 	if !rp.plan.Swaps() {
 		w.Enters = append(w.Enters, ret)
 		return nil
 	}
-	ret.Programs = use(rp.Program, entry, p.Cookie)
+	ret.Programs = use(rp.Program, entry, cookie)
 	if o := w.Return; o != nil { // one call for all, and each probe has its part of the data; see besideAnother
 		for _, us := range [][]inside.Use{ret.Entry, ret.Programs} {
 			for i := range us {
@@ -258,10 +269,10 @@ func (r asReturn) want(w *inside.Want, p *Kprobe, entry arch.Addr) error {
 	return nil
 }
 
-func (asReturn) tally(d *inside.Detour) inside.Tally { return d.Tally() }
+func (asReturn) Tally(d *inside.Detour) inside.Tally { return d.Tally() }
 
-// fold: the account of calls whose exits are probed outlives detours.
-func (r asReturn) fold(_ *Kprobe, d *inside.Detour) {
+// Fold: the account of calls whose exits are probed outlives detours.
+func (r asReturn) Fold(d *inside.Detour) {
 	if r.rp.plan.Swaps() {
 		r.rp.tally(d.Tally())
 	}

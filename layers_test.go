@@ -133,7 +133,7 @@ var layers = []layer{
 	{"internal/parts", []string{"arch", "internal/change", "internal/errno", "internal/ground", "internal/image", "internal/inside", "internal/machine", "internal/mem", "internal/patch", "internal/probed", "internal/room", "internal/text", "internal/within"}},
 	{"internal/listing", []string{"arch", "symbol", "internal/probed", "internal/text"}},
 	{"internal/links", []string{"arch", "symbol", "internal/change", "internal/errno", "internal/inside", "internal/machine", "internal/parts", "internal/patch", "internal/probed", "internal/text"}},
-	{"internal/standing", []string{"arch", "symbol", "target", "internal/ground", "internal/patch", "internal/probed", "internal/within"}},
+	{"internal/standing", []string{"arch", "symbol", "target", "internal/errno", "internal/ground", "internal/patch", "internal/probed", "internal/within"}},
 	{"internal/stops", []string{"arch", "target", "internal/calls", "internal/ground", "internal/inside", "internal/isa", "internal/lifeline", "internal/probed", "internal/room", "internal/standing", "internal/text", "internal/within"}},
 	{"internal/optimize", []string{"arch", "symbol", "target", "internal/change", "internal/image", "internal/inside", "internal/parts", "internal/patch", "internal/probed", "internal/text", "internal/within"}},
 

@@ -31,8 +31,7 @@ func (e ListEntry) String() string { return listing.Entry(e).String() }
 // change that is complete: a handler may ask for it at any time, and waits for nobody.
 func (s *Session) List() []ListEntry {
 	es := []ListEntry{}
-	state := func(p *Kprobe) (gone, disabled bool) { return p.gone.Load(), p.disabled() }
-	for _, e := range s.shown.Load().Entries(&s.on.View, s.OnCPUs(), state) {
+	for _, e := range s.shown.Load().Entries(&s.on.View, s.OnCPUs()) {
 		es = append(es, ListEntry(e))
 	}
 	return es
@@ -43,7 +42,7 @@ func (s *Session) List() []ListEntry {
 func (s *Session) Pending() []string { return slices.Clone(s.shown.Load().Pending) }
 
 // shown is the list as others than the owner may ask for it.
-type shown = listing.Shown[*Kprobe]
+type shown = listing.Shown
 
 // publish makes the list be what it is now. mu is held.
 func (s *Session) publish() {
@@ -52,16 +51,16 @@ func (s *Session) publish() {
 		if p.hidden {
 			continue
 		}
-		r := listing.Probe[*Kprobe]{Of: p, Point: p.point, Row: listing.Row{Addr: p.Addr, Kind: p.as().letter(), Name: p.SymbolName, Offset: p.Offset}}
-		if r.Loc, r.Placed = p.as().place(p); !r.Placed && !p.gone.Load() {
+		r := listing.Probe{Of: &p.probe, Point: p.probe.Point, Row: listing.Row{Addr: p.Addr, Kind: p.as().letter(), Name: p.SymbolName, Offset: p.Offset}}
+		if r.Loc, r.Placed = p.as().place(); !r.Placed && !p.probe.Gone.Load() {
 			continue
 		}
-		if p.point != nil {
-			r.Rank = slices.Index(p.point.Probes, p)
+		if p.probe.Point != nil {
+			r.Rank = slices.Index(p.probe.Point.Probes, &p.probe)
 		}
 		if rp := p.as().returns(); rp != nil {
 			for _, x := range rp.exits {
-				r.Exits = append(r.Exits, x.point)
+				r.Exits = append(r.Exits, x.probe.Point)
 			}
 		}
 		l.Probes = append(l.Probes, r)

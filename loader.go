@@ -9,6 +9,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/image"
 	"kprobe/internal/linker"
+	"kprobe/internal/probed"
 	"kprobe/internal/traced"
 	"kprobe/symbol"
 	"kprobe/target"
@@ -163,19 +164,20 @@ func (s *Session) goneWith(removed []*symbol.Module) {
 	}
 	s.on.Owner.Frozen(func() error {
 		for _, w := range unmapped {
-			w.Kp.gone.Store(true)
+			w.Kp.probe.Gone.Store(true)
 			s.report(named(&w.Kp, fail(syscall.ENOENT, "its data has been unmapped")))
 		}
 		s.report(s.watches.Remove(unmapped))
-		s.links.Lose(lost, func(p *Kprobe) {
-			if p.gone.Store(!p.Patient || !p.lasts()); !p.gone.Load() {
-				p.Loc = p.point.Loc // another copy of the file is not what it waits for
+		s.links.Lose(lost, func(q *probed.Probe) {
+			p := of(q)
+			if p.probe.Gone.Store(!p.Patient || !p.lasts()); !p.probe.Gone.Load() {
+				p.Loc = p.probe.Point.Loc // another copy of the file is not what it waits for
 				p.unplace()
 				s.pending = append(s.pending, p)
 			} else if !p.as().internal() {
 				s.report(named(p, fail(syscall.ENOENT, "its code has been unmapped")))
 			}
-			p.point = nil
+			p.probe.Point = nil
 		})
 		s.threads.Retire(lost)
 		return nil
@@ -198,14 +200,18 @@ func (s *Session) armPending() {
 		case errors.Is(err, syscall.ENOENT), errors.Is(err, image.ErrUnbound):
 			s.pending = append(s.pending, p)
 		default:
-			p.gone.Store(true)
+			p.probe.Gone.Store(true)
 			s.report(named(p, err))
 		}
 	}
 	s.pending = append(s.pending, b.wait...)
 	if err := s.apply(b); err != nil {
 		s.report(err)
-		s.pending = append(s.pending, slices.DeleteFunc(b.Probes, func(p *Kprobe) bool { return p.as().internal() })...)
+		for _, q := range b.Probes {
+			if p := of(q); !p.as().internal() {
+				s.pending = append(s.pending, p)
+			}
+		}
 		for _, w := range b.watches {
 			s.pending = append(s.pending, &w.Kp)
 		}

@@ -1,14 +1,12 @@
 package kprobe
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
 	"syscall"
 
 	"kprobe/internal/parts"
-	"kprobe/target"
 )
 
 // unregister removes probes in one stop. Bad entries get Addr 0, as the
@@ -45,11 +43,11 @@ func (s *Session) unregister(ps []*Kprobe) (err error) {
 // remove takes probes off their points. A point without probes goes.
 func (s *Session) remove(ps []*Kprobe) error {
 	var err error
-	s.silence(ps)
+	s.links.Silence(probesOf(ps))
 	ps = withExits(ps) // which go on to see calls end, unreported, until they are gone
 	if !s.exited.Load() && len(ps) > 0 {
 		err = s.takeOff(ps)
-		s.drain(ps)
+		s.threads.Drain(probesOf(ps))
 	}
 	going := make(map[*Kprobe]bool, len(ps))
 	for _, p := range ps {
@@ -59,8 +57,7 @@ func (s *Session) remove(ps []*Kprobe) error {
 	s.pending = slices.DeleteFunc(s.pending, func(p *Kprobe) bool { return going[p] })
 	s.on.Owner.Grace()
 	for _, p := range ps { // not before: a handler may just have looked at it
-		p.unplace()
-		p.as().unlinked(s)
+		p.as().Unlinked()
 		p.as().release(s)
 		p.in.Store(nil)
 		p.claimed.Store(false)
@@ -69,37 +66,10 @@ func (s *Session) remove(ps []*Kprobe) error {
 	return err
 }
 
-// silence has no handler of some probes begin any more, whatever becomes of their removal.
-// Handlers that run on the owner thread have ended when it returns; grace waits for others.
-func (s *Session) silence(ps []*Kprobe) {
-	leave := func() {
-		for _, p := range ps {
-			p.leaving.Store(true)
-		}
-	}
-	if !s.on.Owner.Do(leave) {
-		leave() // there is no owner any more
-	}
-}
-
-// drain waits until no program of probes that were taken off runs any more. A kernel's CPUs cannot be waited for.
-func (s *Session) drain(ps []*Kprobe) {
-	if s.on.Kind.OnCPUs() || !slices.ContainsFunc(ps, (*Kprobe).runsInside) {
-		return
-	}
-	err := s.threads.Drain(ps)
-	switch {
-	case errors.Is(err, target.ErrNotNow):
-		s.report(fail(0, "a thread has not come out of a program of a probe that was unregistered"))
-	case !errors.Is(err, syscall.ESRCH):
-		s.report(err)
-	}
-}
-
 // takeOff takes probes off their points.
 func (s *Session) takeOff(ps []*Kprobe) error {
 	defer s.optimizeSoon()
-	return s.links.Leave(ps, func(gone []*point) error {
+	return s.links.Leave(probesOf(ps), func(gone []*point) error {
 		s.countEnded(ps)
 		s.threads.Retire(gone)
 		return s.watches.Remove(watchpointsOf(ps))
@@ -117,7 +87,7 @@ func (s *Session) setDisabled(ps []*Kprobe, off bool) (err error) {
 		if p == nil || p.in.Load() != s {
 			return fail(syscall.EINVAL, "not registered here")
 		}
-		if p.gone.Load() && !off {
+		if p.probe.Gone.Load() && !off {
 			return named(p, fail(syscall.EINVAL, "it is gone"))
 		}
 	}
@@ -159,7 +129,7 @@ func (s *Session) switchTo(ps []*Kprobe, off bool) error {
 		})
 	}, Was: func() { s.setFlags(ps, func(p *Kprobe) uint32 { return was[p] }) }}
 	defer s.optimizeSoon()
-	return s.links.Switch(ps, off, flags, s.watching())
+	return s.links.Switch(probesOf(ps), off, flags, s.watching())
 }
 
 // setFlags changes the flags of probes, and what follows from them at their points.
@@ -168,8 +138,8 @@ func (s *Session) setFlags(ps []*Kprobe, to func(*Kprobe) uint32) {
 	defer s.on.View.Unlock()
 	for _, p := range ps {
 		atomic.StoreUint32(&p.Flags, to(p))
-		if p.point != nil {
-			s.on.Points.Refresh(p.point)
+		if p.probe.Point != nil {
+			s.on.Points.Refresh(p.probe.Point)
 		}
 	}
 }

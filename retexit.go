@@ -43,18 +43,18 @@ type asExit struct {
 
 func (asExit) internal() bool { return true }
 
-// trails: the entry may be the exit, too.
-func (asExit) trails() bool { return true }
+// Trails: the entry may be the exit, too.
+func (asExit) Trails() bool { return true }
 
-func (r asExit) work(*Kprobe) (program, entry *Program) { return r.rp.Program, nil }
+func (r asExit) work() (program, entry *Program) { return r.rp.Program, nil }
 
-func (r asExit) want(w *inside.Want, _ *Kprobe, _ arch.Addr) error {
+func (r asExit) Want(w *inside.Want, _ arch.Addr) error {
 	w.Exits = append(w.Exits, inside.Exit{Owner: r.rp.owner, Again: r.kind == patch.Restart, Programs: use(r.rp.Program, r.rp.plan.Exits.Parts[0].Addr, r.rp.Kp.Cookie)})
 	return nil
 }
 
-func (asExit) tally(d *inside.Detour) inside.Tally { return d.Tally() }
-func (asExit) fold(*Kprobe, *inside.Detour)        {}
+func (asExit) Tally(d *inside.Detour) inside.Tally { return d.Tally() }
+func (asExit) Fold(*inside.Detour)                 {}
 
 // chooseEngine decides how the returns of a function are noticed. beside tells that its return address is swapped
 // already, for a program of another probe. Errors: ENOTSUP.
@@ -75,7 +75,7 @@ func (rp *Kretprobe) Exits() (probed, jumps int) {
 	if s == nil {
 		return 0, 0
 	}
-	return s.shown.Load().Exits(&s.on.View, &rp.Kp)
+	return s.shown.Load().Exits(&s.on.View, &rp.Kp.probe)
 }
 
 // prepareExits adds the probes on a function's exits to the batch that its
@@ -98,12 +98,13 @@ func (s *Session) prepareExits(b *batch, rp *Kretprobe) error {
 			return err
 		}
 		e := &exit{rp, x.Kind, pt}
-		p := &Kprobe{Addr: x.Addr, Flags: rp.Kp.Flags, role: asExit{exit: e}}
+		p := &Kprobe{Addr: x.Addr, Flags: rp.Kp.Flags}
+		p.probe.Role = asExit{plain{p}, e}
 		if rp.Program == nil {
 			p.PreHandler = e.hit
 		}
 		rp.exits = append(rp.exits, p)
-		b.Add(p, pt)
+		b.Add(&p.probe, pt)
 	}
 	return nil
 }

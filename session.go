@@ -75,7 +75,7 @@ type Options struct {
 //
 // Lock order: mu, then the calls', then view (doc.go).
 type Session struct {
-	on   *ground.Ground[*Kprobe]
+	on   *ground.Ground
 	opts Options
 	cpus int
 
@@ -94,18 +94,18 @@ type Session struct {
 	loader  *loader
 	tracers traced.Search
 
-	within    *within.Within[*Kprobe]
-	kit       *parts.Kit[*Kprobe]
-	links     *links.Links[*Kprobe]
+	within    *within.Within
+	kit       *parts.Kit
+	links     *links.Links
 	programs  []*Programs
 	raised    placing.Semaphores // of static probes
-	optimizer *optimize.Optimizer[*Kprobe]
+	optimizer *optimize.Optimizer
 	waiting   bool // optimize is about to run
 
 	watches *watched.Registers[*Watchpoint]
 
 	// What follows belongs to the owner thread.
-	threads *standing.Threads[*Kprobe]
+	threads *standing.Threads
 	server  *server
 	scratch Regs // of the hit being served, unless Concurrent
 
@@ -125,7 +125,7 @@ type Session struct {
 	shown   atomic.Pointer[shown]
 	reports later.Queue[error] // to Options.Report
 
-	reclaimer *within.Reclaimer[*Kprobe]
+	reclaimer *within.Reclaimer
 	state     *lifeline.List
 }
 
@@ -239,10 +239,10 @@ func newSession(t target.Target, o *Options) (*Session, error) {
 	s.vectors, _ = t.(target.Vectors)
 	s.tasks, _ = t.(target.Tasks)
 	s.watches = watched.New(t, s.on.Owner, &s.on.View, watchRules{s})
-	s.calls = calls.New[*KretprobeInstance](within.TargetOf(s.on, func() *within.Within[*Kprobe] { return s.within }), t.Arch())
+	s.calls = calls.New[*KretprobeInstance](within.TargetOf(s.on, func() *within.Within { return s.within }), t.Arch())
 	s.within = within.New(s.on, s.calls, rules{s})
-	s.kit = &parts.Kit[*Kprobe]{On: s.on, Within: s.within, Calls: s.calls, Probes: rules{s}}
-	s.links = links.New(s.kit, rules{s})
+	s.kit = &parts.Kit{On: s.on, Within: s.within, Calls: s.calls}
+	s.links = links.New(s.kit)
 	s.threads = standing.New(s.on, s.within, s.calls)
 	s.server = newServer(s)
 	s.optimizer = optimize.New(s.kit, func() { s.optimize() })

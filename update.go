@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"kprobe/bpf"
+	"kprobe/internal/probed"
 )
 
 // UpdateProgram gives a registered probe another program, while it is hit: each hit runs the one
@@ -24,14 +25,14 @@ func (s *Session) UpdateProgram(p *Kprobe, program *Program) (err error) {
 	if err := program.fits(s, bpf.Kprobe, 0); err != nil {
 		return named(p, err)
 	}
-	pt, was := p.point, p.Program
+	pt, was := p.probe.Point, p.Program
 	set := func(to *Program) { s.on.Owner.On(func() { p.Program = to }) }
 	set(program)
 	if pt != nil {
 		err = p.checkPlace(s, pt.Loc, pt.Pinned)
 	}
-	if err == nil && pt != nil && p.active() { // else it is for when it has a place, and is on
-		err = s.redetour(pointList{pt}, map[*point][]*Kprobe{pt: s.on.Points.Inside(pt.Probes)})
+	if err == nil && pt != nil && p.probe.Active() { // else it is for when it has a place, and is on
+		err = s.redetour(pointList{pt}, map[*point][]*probed.Probe{pt: s.on.Points.Inside(pt.Probes)})
 	}
 	if err != nil {
 		set(was)
@@ -40,11 +41,11 @@ func (s *Session) UpdateProgram(p *Kprobe, program *Program) (err error) {
 }
 
 // redetour gives points other detours.
-func (s *Session) redetour(pts pointList, after map[*point][]*Kprobe) error {
+func (s *Session) redetour(pts pointList, after map[*point][]*probed.Probe) error {
 	defer s.optimizeSoon()
 	return s.kit.Redetour(pts, after)
 }
 
 // IsEnabled tells whether the probe is registered, and neither disabled nor gone. The
 // session's switch (Enabled) is not asked.
-func (p *Kprobe) IsEnabled() bool { return p.Registered() && p.active() }
+func (p *Kprobe) IsEnabled() bool { return p.Registered() && p.probe.Active() }

@@ -6,6 +6,7 @@ import (
 
 	"kprobe/internal/calls"
 	"kprobe/internal/inside"
+	"kprobe/internal/probed"
 	"kprobe/internal/returns"
 )
 
@@ -49,17 +50,20 @@ func (s *Session) watchWalks(b *batch) (added []*Kprobe) {
 		}
 	}
 	for _, name := range returns.Everywhere(s.on.Image.Space, returns.Unwinders) {
-		add(&Kprobe{SymbolName: name, PreHandler: func(_ *Kprobe, regs *Regs) int {
+		p := &Kprobe{SymbolName: name, PreHandler: func(_ *Kprobe, regs *Regs) int {
 			s.endCalls(regs, s.unswap(regs))
 			return 0
-		}})
+		}}
+		if p.prepare(s) == nil {
+			add(p)
+		}
 	}
 	return added
 }
 
 // swaps tells whether the batch has a return probe that swaps return addresses.
 func (b *batch) swaps() bool {
-	return slices.ContainsFunc(b.Probes, (*Kprobe).swaps)
+	return slices.ContainsFunc(b.Probes, (*probed.Probe).Swaps)
 }
 
 // unswapped is a return address that is in its place while its stack is walked.

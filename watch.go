@@ -98,12 +98,12 @@ func (w *Watchpoint) prepare(s *Session) error {
 	case w.Access > Read:
 		return fail(syscall.EINVAL, "no such access")
 	}
-	w.Kp.role = asWatch{w: w}
+	w.Kp.probe.Role = asWatch{plain{&w.Kp}, w}
 	w.Kp.PreHandler, w.Kp.PostHandler, w.Kp.FaultHandler = nil, nil, nil
 	return nil
 }
 
-func (w *Watchpoint) release(*Session) { w.Kp.role = nil }
+func (w *Watchpoint) release(*Session) { w.Kp.probe.Role = plain{&w.Kp} }
 
 // asWatch is the role of a Kprobe that a watchpoint is made of.
 type asWatch struct {
@@ -115,14 +115,15 @@ func (asWatch) letter() byte           { return 'w' }
 func (r asWatch) watches() *Watchpoint { return r.w }
 func (r asWatch) release(s *Session)   { r.w.release(s) }
 
-func (r asWatch) find(s *Session, p *Kprobe) (symbol.Loc, error) {
+func (r asWatch) find(s *Session) (symbol.Loc, error) {
+	p := r.p
 	return s.on.Image.Data(p.SymbolName, p.Addr, p.Offset, r.w.Len, r.w.Later)
 }
 
-func (r asWatch) place(p *Kprobe) (symbol.Loc, bool) { return r.w.loc, p.placed }
+func (r asWatch) place() (symbol.Loc, bool) { return r.w.loc, r.p.placed }
 
 // join plans that one of the processor's is going to be the watchpoint's.
-func (r asWatch) join(s *Session, b *batch, _ *Kprobe, loc symbol.Loc) error {
+func (r asWatch) join(s *Session, b *batch, loc symbol.Loc) error {
 	if !s.watches.Spare(len(b.watches)) {
 		return fail(syscall.ENOSPC, "all %d debug registers are in use", s.watches.Len())
 	}
@@ -140,7 +141,7 @@ func (s *Session) watching(more ...*Watchpoint) *watched.Change[*Watchpoint] {
 type watchRules struct{ s *Session }
 
 func (r watchRules) Data(w *Watchpoint) (target.Watch, bool) {
-	return target.Watch{Addr: arch.Addr(w.loc.Addr), Len: w.Len, Write: w.Access == Write, Read: w.Access == Read}, !r.s.on.Points.Disarmed && w.Kp.active()
+	return target.Watch{Addr: arch.Addr(w.loc.Addr), Len: w.Len, Write: w.Access == Write, Read: w.Access == Read}, !r.s.on.Points.Disarmed && w.Kp.probe.Active()
 }
 
 func (watchRules) Placed(w *Watchpoint) {

@@ -22,10 +22,10 @@ import (
 	"kprobe/target"
 )
 
-// Ground is that of one session; P is its probes. What the owner thread changes (points, rooms, what stands in the
+// Ground is that of one session. What the owner thread changes (points, rooms, what stands in the
 // text, the machine) it changes with View held, and others hold View to read. The owner itself reads
 // without it.
-type Ground[P any] struct {
+type Ground struct {
 	T     target.Target
 	Alloc target.Allocator // nil: no slots, only emulation
 	Owner *owner.Owner
@@ -36,8 +36,8 @@ type Ground[P any] struct {
 	Image *image.Image
 
 	View   sync.RWMutex
-	Room   *room.Room[*probed.Point[P]]
-	Points *probed.Table[P]
+	Room   *room.Room[*probed.Point]
+	Points *probed.Table
 	Text   *text.Writer  // what stands at them
 	Beyond []*text.Place // and what stands elsewhere
 
@@ -50,15 +50,15 @@ type Ground[P any] struct {
 
 // New has nothing in the target yet. serve is owner.New's; what errors are to be told of report is.
 // Errors: those of image.New.
-func New[P any](t target.Target, concurrent bool, serve func(target.Stop), rules probed.Rules[P], report func(error)) (*Ground[P], error) {
-	g := &Ground[P]{T: t, Kind: kind.Of(t), Owner: owner.New(t, concurrent, serve), Report: report}
+func New(t target.Target, concurrent bool, serve func(target.Stop), rules probed.Rules, report func(error)) (*Ground, error) {
+	g := &Ground{T: t, Kind: kind.Of(t), Owner: owner.New(t, concurrent, serve), Report: report}
 	g.Alloc, _ = t.(target.Allocator)
 	beside, _ := t.(kind.Beside) // nil: probes are written into the target's memory
-	g.Room = room.New[*probed.Point[P]](t)
+	g.Room = room.New[*probed.Point](t)
 	g.Text = text.NewWriter(t, beside, &g.View, report)
 	g.Points = probed.NewTable(g.Text, rules)
 	var err error
-	if g.Image, err = image.New(t, own[P]{g}, g.Kind.InPlace()); err != nil {
+	if g.Image, err = image.New(t, own{g}, g.Kind.InPlace()); err != nil {
 		return nil, err
 	}
 	g.LearnMachine()
@@ -66,7 +66,7 @@ func New[P any](t target.Target, concurrent bool, serve func(target.Stop), rules
 }
 
 // LearnMachine takes over what the image says of the machine.
-func (g *Ground[P]) LearnMachine() {
+func (g *Ground) LearnMachine() {
 	g.View.Lock()
 	defer g.View.Unlock()
 	g.Arch, g.ISA = g.Image.Arch, g.Image.ISA
@@ -75,7 +75,7 @@ func (g *Ground[P]) LearnMachine() {
 
 // Read reads the target's memory as the program wrote it: where probes have
 // put breakpoints, the original bytes are seen. Errors: EFAULT.
-func (g *Ground[P]) Read(addr arch.Addr, p []byte) error {
+func (g *Ground) Read(addr arch.Addr, p []byte) error {
 	if err := g.T.ReadAt(addr, p); err != nil {
 		return err
 	}
@@ -90,10 +90,10 @@ func (g *Ground[P]) Read(addr arch.Addr, p []byte) error {
 }
 
 // Own is the program's own memory, as Read has it.
-func (g *Ground[P]) Own() arch.Reader { return own[P]{g} }
+func (g *Ground) Own() arch.Reader { return own{g} }
 
 // Forbid has the image know what must not be probed: our own code, too.
-func (g *Ground[P]) Forbid() error {
+func (g *Ground) Forbid() error {
 	var more []arch.Blocked
 	for _, a := range g.Room.Spans() {
 		more = append(more, arch.Blocked{Start: a.Start, End: a.End, Symbol: "[kprobe]", Reason: "it is the probes' own code"})
@@ -103,7 +103,7 @@ func (g *Ground[P]) Forbid() error {
 
 // Strayed finds where a thread goes on that came to a trap which is no probe's: to the middle of a jump,
 // or to the end of a slot from which no jump reaches.
-func (g *Ground[P]) Strayed(pc arch.Addr) (arch.Addr, bool) {
+func (g *Ground) Strayed(pc arch.Addr) (arch.Addr, bool) {
 	if ref, ok := g.Room.At(pc); ok {
 		return ref.Slot.Exit(pc)
 	}
@@ -112,7 +112,7 @@ func (g *Ground[P]) Strayed(pc arch.Addr) (arch.Addr, bool) {
 
 // TakesProgram tells whether a program can run in front of an instruction, which then runs elsewhere: pinned says why it must not. One that
 // replaces the function has to be at its entry, where the stack is as the caller left it. Errors: ENOTSUP, EINVAL.
-func (g *Ground[P]) TakesProgram(at symbol.Loc, pinned string, replaces bool) error {
+func (g *Ground) TakesProgram(at symbol.Loc, pinned string, replaces bool) error {
 	known := at.Func.Name != "" || at.Func.Size != 0
 	switch {
 	case pinned != "":
@@ -129,13 +129,13 @@ func (g *Ground[P]) TakesProgram(at symbol.Loc, pinned string, replaces bool) er
 }
 
 // Near is the module that a point is in: what belongs to the point is to be near it.
-func (g *Ground[P]) Near(pt *probed.Point[P]) arch.Range {
+func (g *Ground) Near(pt *probed.Point) arch.Range {
 	return image.RangeOf(pt.Loc.Module, pt.Addr)
 }
 
 // JumpAt finds out how a jump could stand at a point; nil where nothing is known
 // of the code around it.
-func (g *Ground[P]) JumpAt(pt *probed.Point[P]) *patch.Jump {
+func (g *Ground) JumpAt(pt *probed.Point) *patch.Jump {
 	if pt.Notify {
 		return nil
 	}
@@ -143,11 +143,11 @@ func (g *Ground[P]) JumpAt(pt *probed.Point[P]) *patch.Jump {
 }
 
 // Probed tells whether there is a point at an address.
-func (g *Ground[P]) Probed(a arch.Addr) bool { return g.Points.At(a) != nil }
+func (g *Ground) Probed(a arch.Addr) bool { return g.Points.At(a) != nil }
 
 // Standing is what stands at a point, for others than the owner: a kernel's tracer may have
 // its jump give way at any time.
-func (g *Ground[P]) Standing(pt *probed.Point[P]) text.Kind {
+func (g *Ground) Standing(pt *probed.Point) text.Kind {
 	g.View.RLock()
 	defer g.View.RUnlock()
 	return pt.Text
@@ -155,7 +155,7 @@ func (g *Ground[P]) Standing(pt *probed.Point[P]) text.Kind {
 
 // Unchanged tells whether what a point's detour has a copy of is there, under what is ours. In a kernel others
 // rewrite text as well, and what they put there must be carried out, not what was there before.
-func (g *Ground[P]) Unchanged(pt *probed.Point[P]) bool {
+func (g *Ground) Unchanged(pt *probed.Point) bool {
 	at, code := pt.Displaced()
 	have := make([]byte, len(code))
 	return g.Read(at, have) == nil && string(have) == string(code)
@@ -163,7 +163,7 @@ func (g *Ground[P]) Unchanged(pt *probed.Point[P]) bool {
 
 // Leave unmaps what we mapped. What a thread that cannot be stopped may
 // still run in stays: it works without us. Errors: those of room.Leave.
-func (g *Ground[P]) Leave() error {
+func (g *Ground) Leave() error {
 	if g.T.Stuck() > 0 {
 		return nil
 	}
@@ -173,14 +173,14 @@ func (g *Ground[P]) Leave() error {
 }
 
 // Alive has an error be reported that is no news if the target was killed meanwhile.
-func (g *Ground[P]) Alive(err error) {
+func (g *Ground) Alive(err error) {
 	if err != nil && !errors.Is(err, target.ErrGone) {
 		g.Report(err)
 	}
 }
 
 // OwnFault tells whether a signal comes from the thread's own instruction.
-func (g *Ground[P]) OwnFault(st target.Stop) bool {
+func (g *Ground) OwnFault(st target.Stop) bool {
 	faulter, ok := g.T.(target.Faulter)
 	if !ok {
 		return false
@@ -189,20 +189,20 @@ func (g *Ground[P]) OwnFault(st target.Stop) bool {
 	return err == nil && f.Sync
 }
 
-type own[P any] struct{ *Ground[P] }
+type own struct{ *Ground }
 
-func (o own[P]) ReadAt(addr arch.Addr, p []byte) error { return o.Read(addr, p) }
+func (o own) ReadAt(addr arch.Addr, p []byte) error { return o.Read(addr, p) }
 
 // End says that the session is about to be closed. A registration that is being planned asks Ended at each place, and gives up. A
 // handler may not close a session.
-func (g *Ground[P]) End() {
+func (g *Ground) End() {
 	if !g.Owner.InHandler() {
 		g.ending.Store(true)
 	}
 }
 
 // Ended is owner.ErrClosed after End.
-func (g *Ground[P]) Ended() error {
+func (g *Ground) Ended() error {
 	if g.ending.Load() {
 		return owner.ErrClosed
 	}

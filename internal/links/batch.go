@@ -22,41 +22,41 @@ import (
 )
 
 // Batch is the plan of one registration.
-type Batch[P comparable] struct {
-	Probes []P // to be linked to their points, in order
+type Batch struct {
+	Probes []*probed.Probe // to be linked to their points, in order
 
-	l      *Links[P]
-	at     map[P]*probed.Point[P]
-	joined map[arch.Addr][]P  // Probes by where they are going to be
-	fresh  []*probed.Point[P] // points that do not exist yet
-	byAddr map[arch.Addr]*probed.Point[P]
-	links  map[*probed.Point[P]][]P // the probes that will be on points, where these change
-	linked []*probed.Point[P]       // these, in order, so that nothing is sorted or looked up while the target stands
-	with   [][]P                    // and what will be on each
-	met    []*probed.Point[P]       // those of them that exist already
-	points probed.List[P]           // all there will be
+	l      *Links
+	at     map[*probed.Probe]*probed.Point
+	joined map[arch.Addr][]*probed.Probe // Probes by where they are going to be
+	fresh  []*probed.Point               // points that do not exist yet
+	byAddr map[arch.Addr]*probed.Point
+	links  map[*probed.Point][]*probed.Probe // the probes that will be on points, where these change
+	linked []*probed.Point                   // these, in order, so that nothing is sorted or looked up while the target stands
+	with   [][]*probed.Probe                 // and what will be on each
+	met    []*probed.Point                   // those of them that exist already
+	points probed.List                       // all there will be
 }
 
 // Batch is one with nothing in it.
-func (l *Links[P]) Batch() *Batch[P] {
-	return &Batch[P]{l: l, at: make(map[P]*probed.Point[P]), joined: make(map[arch.Addr][]P), byAddr: make(map[arch.Addr]*probed.Point[P])}
+func (l *Links) Batch() *Batch {
+	return &Batch{l: l, at: make(map[*probed.Probe]*probed.Point), joined: make(map[arch.Addr][]*probed.Probe), byAddr: make(map[arch.Addr]*probed.Point)}
 }
 
 // Empty tells whether nothing is to be done.
-func (b *Batch[P]) Empty() bool { return len(b.Probes)+len(b.fresh) == 0 }
+func (b *Batch) Empty() bool { return len(b.Probes)+len(b.fresh) == 0 }
 
 // Add has a probe be on a point.
-func (b *Batch[P]) Add(p P, pt *probed.Point[P]) {
+func (b *Batch) Add(p *probed.Probe, pt *probed.Point) {
 	b.Probes = append(b.Probes, p)
 	b.at[p] = pt
 	b.joined[pt.Addr] = append(b.joined[pt.Addr], p)
 }
 
 // At is the point that a probe of the batch is going to be on, nil for none.
-func (b *Batch[P]) At(p P) *probed.Point[P] { return b.at[p] }
+func (b *Batch) At(p *probed.Probe) *probed.Point { return b.at[p] }
 
 // Point finds or plans the probe point at a place. Errors: those of the analysis.
-func (b *Batch[P]) Point(loc symbol.Loc) (*probed.Point[P], error) {
+func (b *Batch) Point(loc symbol.Loc) (*probed.Point, error) {
 	addr, on := arch.Addr(loc.Addr), b.l.kit.On
 	if pt := on.Points.At(addr); pt != nil {
 		return pt, nil
@@ -68,7 +68,7 @@ func (b *Batch[P]) Point(loc symbol.Loc) (*probed.Point[P], error) {
 	if err != nil {
 		return nil, err
 	}
-	pt := &probed.Point[P]{Place: text.Place{Addr: addr, Site: site}, Loc: loc, Pinned: b.l.Pinned(site)}
+	pt := &probed.Point{Place: text.Place{Addr: addr, Site: site}, Loc: loc, Pinned: b.l.Pinned(site)}
 	b.fresh = append(b.fresh, pt)
 	b.byAddr[addr] = pt
 	return pt, nil
@@ -76,7 +76,7 @@ func (b *Batch[P]) Point(loc symbol.Loc) (*probed.Point[P], error) {
 
 // Site is the result of the analysis of a place, that of the point there: the first caller has the
 // place analysed. Errors: those of the analysis.
-func (b *Batch[P]) Site(loc symbol.Loc) (*patch.Site, error) {
+func (b *Batch) Site(loc symbol.Loc) (*patch.Site, error) {
 	pt, err := b.Point(loc)
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (b *Batch[P]) Site(loc symbol.Loc) (*patch.Site, error) {
 
 // Others are the probes that are at an address, or are going to be. Each probe of a batch may ask,
 // and a batch may have a hundred thousand: so the batch is not gone through for it.
-func (b *Batch[P]) Others(at arch.Addr) (ps []P) {
+func (b *Batch) Others(at arch.Addr) (ps []*probed.Probe) {
 	if pt := b.l.kit.On.Points.At(at); pt != nil {
 		ps = slices.Clone(pt.Probes)
 	}
@@ -97,10 +97,10 @@ func (b *Batch[P]) Others(at arch.Addr) (ps []P) {
 type Mark struct{ probes, fresh int }
 
 // Mark is the batch's state now.
-func (b *Batch[P]) Mark() Mark { return Mark{len(b.Probes), len(b.fresh)} }
+func (b *Batch) Mark() Mark { return Mark{len(b.Probes), len(b.fresh)} }
 
 // Back takes out of the batch all probes that have come in since a mark.
-func (b *Batch[P]) Back(m Mark) {
+func (b *Batch) Back(m Mark) {
 	for _, p := range b.Probes[m.probes:] {
 		at := b.at[p].Addr
 		b.joined[at] = b.joined[at][:len(b.joined[at])-1] // one for each: the probes that came last
@@ -114,13 +114,12 @@ func (b *Batch[P]) Back(m Mark) {
 
 // PostInside is a probe of the batch with which a program and a post-handler meet at one point; ok
 // is false for none.
-func (b *Batch[P]) PostInside() (p P, ok bool) {
-	rules := b.l.probes
-	meet := make(map[*probed.Point[P]][2]bool)
+func (b *Batch) PostInside() (p *probed.Probe, ok bool) {
+	meet := make(map[*probed.Point][2]bool)
 	for _, p := range b.Probes {
 		pt := b.at[p]
 		for _, q := range append(slices.Clip(pt.Probes), p) {
-			meet[pt] = [2]bool{meet[pt][0] || rules.Post(q), meet[pt][1] || rules.Inside(q)}
+			meet[pt] = [2]bool{meet[pt][0] || q.Post(), meet[pt][1] || q.Inside()}
 		}
 		if meet[pt] == [2]bool{true, true} {
 			return p, true
@@ -130,31 +129,31 @@ func (b *Batch[P]) PostInside() (p P, ok bool) {
 }
 
 // needs lists the slots that linking the batch's probes asks for.
-func (b *Batch[P]) needs() []parts.Need[P] {
-	var ns []parts.Need[P]
+func (b *Batch) needs() []parts.Need {
+	var ns []parts.Need
 	for _, pt := range b.fresh {
 		if pt.Site.NeedsBoost() {
-			ns = append(ns, parts.Need[P]{Point: pt})
+			ns = append(ns, parts.Need{Point: pt})
 		}
 	}
-	asked := make(map[*probed.Point[P]]bool)
+	asked := make(map[*probed.Point]bool)
 	for _, p := range b.Probes {
 		pt := b.at[p]
-		if b.l.probes.Post(p) && pt.Site.NeedsStep() && !asked[pt] {
+		if p.Post() && pt.Site.NeedsStep() && !asked[pt] {
 			asked[pt] = true
-			ns = append(ns, parts.Need[P]{Point: pt, Step: true})
+			ns = append(ns, parts.Need{Point: pt, Step: true})
 		}
 	}
 	return ns
 }
 
 // altered are the points that come with the batch, and those at which other probes will be then.
-func (b *Batch[P]) altered() probed.List[P] { return slices.Concat(b.fresh, b.met) }
+func (b *Batch) altered() probed.List { return slices.Concat(b.fresh, b.met) }
 
 // swapped is the point of the first return probe that swaps return addresses by a handler; nil for
 // none.
-func (b *Batch[P]) swapped() *probed.Point[P] {
-	i := slices.IndexFunc(b.Probes, func(p P) bool { return b.l.probes.Swaps(p) && !b.l.probes.Inside(p) })
+func (b *Batch) swapped() *probed.Point {
+	i := slices.IndexFunc(b.Probes, func(p *probed.Probe) bool { return p.Swaps() && !p.Inside() })
 	if i < 0 {
 		return nil
 	}
@@ -163,10 +162,10 @@ func (b *Batch[P]) swapped() *probed.Point[P] {
 
 // inside tells, for each point that the batch brings probes to which run inside
 // the target, which of these it will have.
-func (b *Batch[P]) inside() map[*probed.Point[P]][]P {
-	after := make(map[*probed.Point[P]][]P)
+func (b *Batch) inside() map[*probed.Point][]*probed.Probe {
+	after := make(map[*probed.Point][]*probed.Probe)
 	for _, p := range slices.Backward(b.Probes) { // the newest first
-		if b.l.probes.Inside(p) && b.l.probes.Active(p) {
+		if p.Inside() && p.Active() {
 			after[b.at[p]] = append(after[b.at[p]], p)
 		}
 	}
@@ -178,23 +177,23 @@ func (b *Batch[P]) inside() map[*probed.Point[P]][]P {
 
 // plan plans which probes will be on which points, newest first, as the kernel
 // does; jprobes stay last, and the exits of return probes.
-func (b *Batch[P]) plan(d *parts.Detours[P]) *probed.Outlook[P] {
-	b.links = make(map[*probed.Point[P]][]P, len(b.fresh))
+func (b *Batch) plan(d *parts.Detours) *probed.Outlook {
+	b.links = make(map[*probed.Point][]*probed.Probe, len(b.fresh))
 	for _, p := range b.Probes {
 		pt := b.at[p]
 		ps, seen := b.links[pt]
 		if !seen && pt.Live {
 			ps = pt.Probes
 		}
-		if b.l.probes.Trails(p) {
+		if p.Trails() {
 			ps = append(ps[:len(ps):len(ps)], p)
 		} else {
-			ps = append([]P{p}, ps...)
+			ps = append([]*probed.Probe{p}, ps...)
 		}
 		b.links[pt] = ps
 	}
-	b.linked = slices.SortedFunc(maps.Keys(b.links), probed.ByAddr[P])
-	b.with, b.met = make([][]P, len(b.linked)), nil
+	b.linked = slices.SortedFunc(maps.Keys(b.links), probed.ByAddr)
+	b.with, b.met = make([][]*probed.Probe, len(b.linked)), nil
 	for i, pt := range b.linked {
 		b.with[i] = b.links[pt]
 		if b.byAddr[pt.Addr] != pt {
@@ -202,12 +201,12 @@ func (b *Batch[P]) plan(d *parts.Detours[P]) *probed.Outlook[P] {
 		}
 	}
 	table := b.l.kit.On.Points
-	b.points = patch.Merge(table.List, b.fresh, probed.ByAddr[P])
-	return &probed.Outlook[P]{Table: table, Points: b.points, Probes: b.links, Stays: d.Stays}
+	b.points = patch.Merge(table.List, b.fresh, probed.ByAddr)
+	return &probed.Outlook{Table: table, Points: b.points, Probes: b.links, Stays: d.Stays}
 }
 
 // changing are the points where the text changes with a batch.
-func (b *Batch[P]) changing(d *parts.Detours[P]) probed.List[P] {
+func (b *Batch) changing(d *parts.Detours) probed.List {
 	changing := slices.AppendSeq(slices.Clone(b.fresh), maps.Keys(b.links))
 	for _, pt := range b.fresh {
 		changing = append(changing, b.l.kit.On.Points.Covering(pt.Addr)...)
@@ -216,31 +215,30 @@ func (b *Batch[P]) changing(d *parts.Detours[P]) probed.List[P] {
 }
 
 // home is the memory that the target shares with us, where a batch's probes run inside it.
-type home[P comparable] struct {
+type home struct {
 	change.Nothing
-	b *Batch[P]
+	b *Batch
 }
 
-func (h *home[P]) Plan() error {
-	rules := h.b.l.probes
-	if slices.ContainsFunc(h.b.Probes, func(p P) bool { return rules.Inside(p) && rules.Active(p) }) {
+func (h *home) Plan() error {
+	if slices.ContainsFunc(h.b.Probes, func(p *probed.Probe) bool { return p.Inside() && p.Active() }) {
 		return h.b.l.kit.Within.Arrange(machine.Detours)
 	}
 	return nil
 }
 
 // linking are a batch's probes on their points.
-type linking[P comparable] struct {
+type linking struct {
 	change.Nothing
-	b   *Batch[P]
-	old map[*probed.Point[P]][]P // the points that there were
+	b   *Batch
+	old map[*probed.Point][]*probed.Probe // the points that there were
 }
 
-func (x *linking[P]) Commit() error {
+func (x *linking) Commit() error {
 	b, on := x.b, x.b.l.kit.On
 	on.View.Lock()
 	defer on.View.Unlock()
-	x.old = make(map[*probed.Point[P]][]P)
+	x.old = make(map[*probed.Point][]*probed.Probe)
 	for i, pt := range b.linked {
 		if pt.Live {
 			x.old[pt] = pt.Probes
@@ -249,7 +247,8 @@ func (x *linking[P]) Commit() error {
 		on.Points.Refresh(pt)
 	}
 	for _, p := range b.Probes {
-		b.l.probes.Linked(p, b.at[p])
+		p.Point = b.at[p]
+		p.Linked()
 	}
 	for _, pt := range b.fresh {
 		pt.Live = true
@@ -258,12 +257,13 @@ func (x *linking[P]) Commit() error {
 	return nil
 }
 
-func (x *linking[P]) Undo() {
+func (x *linking) Undo() {
 	b, on := x.b, x.b.l.kit.On
 	on.View.Lock()
 	defer on.View.Unlock()
 	for _, p := range b.Probes {
-		b.l.probes.Unlinked(p)
+		p.Point = nil
+		p.Unlinked()
 	}
 	for pt, probes := range x.old {
 		pt.Probes = probes
@@ -280,24 +280,24 @@ func (x *linking[P]) Undo() {
 // ever meets a trap there. That is quicker, and a thread that meets none cannot die of one that is
 // not served any more. At the others there are traps, and jumps later where they can be (package
 // optimize): where a thread stands under the jump, or where others rewrite the text.
-type arriving[P comparable] struct {
+type arriving struct {
 	change.Nothing
-	b    *Batch[P]
-	d    *parts.Detours[P]
-	text *probed.Rewriting[P]
+	b    *Batch
+	d    *parts.Detours
+	text *probed.Rewriting
 
 	room *inside.Vacancy
 }
 
 // look has an outlook hope for jumps.
-func (x *arriving[P]) look(o *probed.Outlook[P]) *probed.Outlook[P] {
+func (x *arriving) look(o *probed.Outlook) *probed.Outlook {
 	o.First = x.d.First
 	o.Hope = x.hopes
 	return o
 }
 
 // hopes tells whether a point may have its jump at once.
-func (x *arriving[P]) hopes(pt *probed.Point[P]) bool {
+func (x *arriving) hopes(pt *probed.Point) bool {
 	if x.b.l.kit.On.Kind.Shared() || x.b.byAddr[pt.Addr] != pt {
 		return false
 	}
@@ -306,16 +306,16 @@ func (x *arriving[P]) hopes(pt *probed.Point[P]) bool {
 
 // later: a thread that does not stop may be under any of the jumps, which would all be traps for
 // now. Most wait for a child of vfork, and that executes its program soon.
-func (x *arriving[P]) later() bool {
+func (x *arriving) later() bool {
 	return len(x.text.Firsts()) > 0 && x.b.l.kit.On.T.Stuck() > 0
 }
 
-func (x *arriving[P]) Plan() error {
+func (x *arriving) Plan() error {
 	x.room = nil
 	return nil
 }
 
-func (x *arriving[P]) Commit() (err error) {
+func (x *arriving) Commit() (err error) {
 	ds := x.text.Firsts()
 	if len(ds) == 0 {
 		return nil
@@ -328,15 +328,15 @@ func (x *arriving[P]) Commit() (err error) {
 }
 
 // Undo: the detours that threads were moved to are not there then.
-func (x *arriving[P]) Undo() {
+func (x *arriving) Undo() {
 	if x.room != nil {
 		x.b.l.kit.On.Alive(x.room.Undo(x.b.l.kit.On.T))
 	}
 }
 
-func (x *linking[P]) Lines() (ls []string) {
+func (x *linking) Lines() (ls []string) {
 	for _, p := range x.b.Probes {
-		ls = append(ls, fmt.Sprintf("%s on %v", x.b.l.probes.Line(p), x.b.at[p].Addr))
+		ls = append(ls, fmt.Sprintf("%s on %v", p.Line(), x.b.at[p].Addr))
 	}
 	return ls
 }

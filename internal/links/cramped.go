@@ -16,10 +16,10 @@ import (
 // such thread would die there, should no controller be left to serve its fault. No trap takes the
 // jump's place, since a signal's handler needs more of that stack. Errors: those of the parts; then
 // nothing has changed.
-func (l *Links[P]) LeaveCramped(ds []*inside.Detour) error {
+func (l *Links) LeaveCramped(ds []*inside.Detour) error {
 	on := l.kit.On
-	var ps []P
-	var pts []*probed.Point[P]
+	var ps []*probed.Probe
+	var pts []*probed.Point
 	for _, pt := range on.Points.List {
 		if pt.Detour == nil || !slices.ContainsFunc(ds, pt.Detour.Needs) {
 			continue
@@ -37,7 +37,7 @@ func (l *Links[P]) LeaveCramped(ds []*inside.Detour) error {
 		on.View.Lock()
 		defer on.View.Unlock()
 		for _, p := range ps {
-			l.probes.Gone(p, gone)
+			p.Gone.Store(gone)
 		}
 		for _, pt := range pts {
 			on.Points.Refresh(pt)

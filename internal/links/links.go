@@ -15,56 +15,37 @@ import (
 )
 
 // Links are the links of one session between probes and points.
-type Links[P comparable] struct {
-	kit    *parts.Kit[P]
-	probes Probes[P]
-}
-
-// Probes answers the questions about probes that this package asks.
-type Probes[P any] interface {
-	Active(P) bool // its handlers, or its program, are to run
-	Inside(P) bool // its work is done in the target
-	Post(P) bool   // it has a post-handler
-	Trails(P) bool // it comes after the others at its point
-	Swaps(P) bool  // it swaps return addresses
-	Gone(P, bool)  // it is told that it is gone for good, or not after all
-	// Point is the point that a probe is on; nil where it is on none. Linked tells it of its point,
-	// Unlinked that it has lost it, or has not got it after all: Ground.View is held.
-	Point(P) *probed.Point[P]
-	Linked(P, *probed.Point[P])
-	Unlinked(P)
-	Line(P) string // for a change's lines
-}
+type Links struct{ kit *parts.Kit }
 
 // New has the links of a session's probes.
-func New[P comparable](kit *parts.Kit[P], probes Probes[P]) *Links[P] { return &Links[P]{kit, probes} }
+func New(kit *parts.Kit) *Links { return &Links{kit} }
 
 // Pinned says why an instruction must run where it stands; "" where it need not.
-func (l *Links[P]) Pinned(site *patch.Site) string {
+func (l *Links) Pinned(site *patch.Site) string {
 	return l.kit.On.Kind.Pinned(site.Addr, site.Addr+arch.Addr(len(site.Original)))
 }
 
 // Apply carries a batch out, with more that has to be done in the same stop. Errors: those of the
 // parts; then nothing has changed.
-func (l *Links[P]) Apply(b *Batch[P], more change.Part) error {
+func (l *Links) Apply(b *Batch, more change.Part) error {
 	k := l.kit
-	slices.SortFunc(b.fresh, probed.ByAddr[P])
+	slices.SortFunc(b.fresh, probed.ByAddr)
 	after := b.inside()
 	k.Around(b.fresh, after)
-	d := &parts.Detours[P]{Kit: k, After: after, Taken: func(a arch.Addr) bool { return k.On.Probed(a) || b.byAddr[a] != nil }, Over: k.On.Ended}
-	w := k.Rewriting(func() probed.List[P] { return b.changing(d) })
-	at := &arriving[P]{b: b, d: d, text: w}
-	w.As = func() *probed.Outlook[P] { return at.look(b.plan(d)) }
+	d := &parts.Detours{Kit: k, After: after, Taken: func(a arch.Addr) bool { return k.On.Probed(a) || b.byAddr[a] != nil }, Over: k.On.Ended}
+	w := k.Rewriting(func() probed.List { return b.changing(d) })
+	at := &arriving{b: b, d: d, text: w}
+	w.As = func() *probed.Outlook { return at.look(b.plan(d)) }
 	c := &change.Change{
 		What: "register",
 		Parts: []change.Part{
-			&home[P]{b: b},
-			&parts.Slots[P]{Kit: k, Needs: b.needs(), At: b.altered},
-			&parts.Trampoline[P]{Kit: k, Near: b.swapped()},
+			&home{b: b},
+			&parts.Slots{Kit: k, Needs: b.needs(), At: b.altered},
+			&parts.Trampoline{Kit: k, Near: b.swapped()},
 			d,
-			&parts.Lifeline[P]{Kit: k, More: func() int { return probed.List[P](b.fresh).Entries() + d.Entries() }},
+			&parts.Lifeline{Kit: k, More: func() int { return probed.List(b.fresh).Entries() + d.Entries() }},
 			more,
-			&linking[P]{b: b},
+			&linking{b: b},
 			at,
 		},
 		Text: w,
@@ -76,16 +57,29 @@ func (l *Links[P]) Apply(b *Batch[P], more change.Part) error {
 	return c.Insist(k.On.Owner)
 }
 
+// Silence has no handler of some probes begin any more, whatever becomes of their removal.
+// Handlers that run on the owner thread have ended when it returns; owner.Grace waits for others.
+func (l *Links) Silence(ps []*probed.Probe) {
+	leave := func() {
+		for _, p := range ps {
+			p.Leaving.Store(true)
+		}
+	}
+	if !l.kit.On.Owner.Do(leave) {
+		leave() // there is no owner any more
+	}
+}
+
 // Leave takes probes off their points. The other programs there that run inside the target get
 // other detours. parted is called in the stop, with the points that have no probe any more. Errors:
 // parted's; those of text that could not be put back.
-func (l *Links[P]) Leave(ps []P, parted func(gone []*probed.Point[P]) error) error {
+func (l *Links) Leave(ps []*probed.Probe, parted func(gone []*probed.Point) error) error {
 	k, on := l.kit, l.kit.On
 	pts := l.points(ps)
 	going := set(ps)
-	after := make(map[*probed.Point[P]][]P)
-	left := make(map[*probed.Point[P]][]P, len(pts))
-	leaves := func(p P) bool { return going[p] }
+	after := make(map[*probed.Point][]*probed.Probe)
+	left := make(map[*probed.Point][]*probed.Probe, len(pts))
+	leaves := func(p *probed.Probe) bool { return going[p] }
 	for _, pt := range pts {
 		if pt.Detour != nil {
 			after[pt] = slices.DeleteFunc(on.Points.Inside(pt.Probes), leaves)
@@ -97,8 +91,8 @@ func (l *Links[P]) Leave(ps []P, parted func(gone []*probed.Point[P]) error) err
 		ps, some := left[pt]
 		return pt != nil && (!some || len(ps) > 0 || pt.Notify)
 	}
-	k.Around(slices.DeleteFunc(slices.Clone(pts), func(pt *probed.Point[P]) bool { return taken(pt.Addr) }), after)
-	d := &parts.Detours[P]{Kit: k, After: after, Taken: taken}
+	k.Around(slices.DeleteFunc(slices.Clone(pts), func(pt *probed.Point) bool { return taken(pt.Addr) }), after)
+	d := &parts.Detours{Kit: k, After: after, Taken: taken}
 	unlink := func() {
 		on.View.Lock()
 		defer on.View.Unlock()
@@ -108,10 +102,10 @@ func (l *Links[P]) Leave(ps []P, parted func(gone []*probed.Point[P]) error) err
 		}
 	}
 	var ended error
-	w := k.Rewriting(func() probed.List[P] { return d.With(pts) })
+	w := k.Rewriting(func() probed.List { return d.With(pts) })
 	w.Singly = true
-	w.As = func() *probed.Outlook[P] {
-		return &probed.Outlook[P]{Table: on.Points, Points: on.Points.List, Probes: left, Stays: d.Stays}
+	w.As = func() *probed.Outlook {
+		return &probed.Outlook{Table: on.Points, Points: on.Points.List, Probes: left, Stays: d.Stays}
 	}
 	c := &change.Change{
 		What:  "unregister",
@@ -127,7 +121,7 @@ func (l *Links[P]) Leave(ps []P, parted func(gone []*probed.Point[P]) error) err
 }
 
 // empty are the points that nothing is at any more.
-func empty[P any](pts []*probed.Point[P]) (gone []*probed.Point[P]) {
+func empty(pts []*probed.Point) (gone []*probed.Point) {
 	for _, pt := range pts {
 		if len(pt.Probes) == 0 && pt.Text == text.Own && !pt.Notify {
 			gone = append(gone, pt)
@@ -138,34 +132,34 @@ func empty[P any](pts []*probed.Point[P]) (gone []*probed.Point[P]) {
 
 // Switch switches probes off or on. The part flags does that, and more has to be done in the same
 // stop. Errors: those of the parts; then nothing has changed.
-func (l *Links[P]) Switch(ps []P, off bool, flags, more change.Part) error {
+func (l *Links) Switch(ps []*probed.Probe, off bool, flags, more change.Part) error {
 	switched := set(ps)
-	after := make(map[*probed.Point[P]][]P)
+	after := make(map[*probed.Point][]*probed.Probe)
 	for _, p := range ps {
-		if pt := l.probes.Point(p); pt != nil && l.probes.Inside(p) {
-			after[pt] = slices.DeleteFunc(slices.Clone(pt.Probes), func(q P) bool {
-				return !l.probes.Inside(q) || switched[q] && off || !switched[q] && !l.probes.Active(q)
+		if pt := p.Point; pt != nil && p.Inside() {
+			after[pt] = slices.DeleteFunc(slices.Clone(pt.Probes), func(q *probed.Probe) bool {
+				return !q.Inside() || switched[q] && off || !switched[q] && !q.Active()
 			})
 		}
 	}
 	pts := l.points(ps)
 	c := &change.Change{
 		What:  "switch",
-		Parts: []change.Part{&parts.Detours[P]{Kit: l.kit, After: after, Taken: l.kit.On.Probed}, flags, more},
-		Text:  l.kit.Rewriting(func() probed.List[P] { return pts }),
+		Parts: []change.Part{&parts.Detours{Kit: l.kit, After: after, Taken: l.kit.On.Probed}, flags, more},
+		Text:  l.kit.Rewriting(func() probed.List { return pts }),
 	}
 	return c.Insist(l.kit.On.Owner)
 }
 
 // Everywhere carries out a change that concerns the text at all points. Errors: those of the parts;
 // then nothing has changed.
-func (l *Links[P]) Everywhere(what string, ps ...change.Part) error {
-	c := &change.Change{What: what, Parts: ps, Text: l.kit.Rewriting(func() probed.List[P] { return l.kit.On.Points.List })}
+func (l *Links) Everywhere(what string, ps ...change.Part) error {
+	c := &change.Change{What: what, Parts: ps, Text: l.kit.Rewriting(func() probed.List { return l.kit.On.Points.List })}
 	return c.Do(l.kit.On.Owner)
 }
 
 // In are the points that are in some modules.
-func (l *Links[P]) In(modules []*symbol.Module) (pts []*probed.Point[P]) {
+func (l *Links) In(modules []*symbol.Module) (pts []*probed.Point) {
 	for _, pt := range l.kit.On.Points.List {
 		if slices.Contains(modules, pt.Loc.Module) {
 			pts = append(pts, pt)
@@ -178,7 +172,7 @@ func (l *Links[P]) In(modules []*symbol.Module) (pts []*probed.Point[P]) {
 // addresses now is not the code that was probed. Only where the code is still there the text is put
 // back first, for the sake of the notes on it. gone is called with each probe there, with
 // Ground.View held. The target is frozen.
-func (l *Links[P]) Lose(pts []*probed.Point[P], gone func(P)) {
+func (l *Links) Lose(pts []*probed.Point, gone func(*probed.Probe)) {
 	if on := l.kit.On; on.Kind.Announced() {
 		for _, pt := range pts {
 			pt.Unready()
@@ -201,19 +195,19 @@ func (l *Links[P]) Lose(pts []*probed.Point[P], gone func(P)) {
 }
 
 // points lists the points that probes are on, each once, in order.
-func (l *Links[P]) points(ps []P) []*probed.Point[P] {
-	var pts []*probed.Point[P]
+func (l *Links) points(ps []*probed.Probe) []*probed.Point {
+	var pts []*probed.Point
 	for _, p := range ps {
-		if pt := l.probes.Point(p); pt != nil {
+		if pt := p.Point; pt != nil {
 			pts = append(pts, pt)
 		}
 	}
-	slices.SortFunc(pts, probed.ByAddr[P])
+	slices.SortFunc(pts, probed.ByAddr)
 	return slices.Compact(pts)
 }
 
-func set[P comparable](ps []P) map[P]bool {
-	in := make(map[P]bool, len(ps))
+func set(ps []*probed.Probe) map[*probed.Probe]bool {
+	in := make(map[*probed.Probe]bool, len(ps))
 	for _, p := range ps {
 		in[p] = true
 	}

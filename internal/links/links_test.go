@@ -11,7 +11,6 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/change"
 	"kprobe/internal/ground"
-	"kprobe/internal/inside"
 	"kprobe/internal/links"
 	"kprobe/internal/parts"
 	"kprobe/internal/probed"
@@ -131,42 +130,53 @@ func (p *process) Resume(th target.Thread, _ int) error {
 	return nil
 }
 
-// probe is one with handlers.
+// probe is one with handlers, which does nothing inside.
 type probe struct {
+	probed.Probe
 	name              string
 	post, trails, off bool
-	pt                *probed.Point[*probe]
 }
 
-// rules answer the engine's questions about probes. None runs inside.
+// known is the probe as the engine knows it.
+func (p *probe) known() *probed.Probe {
+	p.Role = role{probe: p}
+	return &p.Probe
+}
+
+func known(ps []*probe) (all []*probed.Probe) {
+	for _, p := range ps {
+		all = append(all, p.known())
+	}
+	return all
+}
+
+// role answers for a probe.
+type role struct {
+	probed.Role // a question that no handler's probe is asked panics
+	*probe
+}
+
+func (r role) Disabled() bool { return r.off }
+func (role) Inside() bool     { return false }
+func (r role) Post() bool     { return r.post }
+func (r role) Trails() bool   { return r.trails }
+func (role) Swaps() bool      { return false }
+func (role) Linked()          {}
+func (role) Unlinked()        {}
+func (r role) Line() string   { return r.name }
+
+// rules answer the engine's questions about the session.
 type rules struct {
-	threads func() *standing.Threads[*probe]
+	threads func() *standing.Threads
 }
 
-func (rules) Active(p *probe) bool                          { return !p.off }
-func (rules) Inside(*probe) bool                            { return false }
-func (rules) Post(p *probe) bool                            { return p.post }
-func (rules) Trails(p *probe) bool                          { return p.trails }
-func (rules) Swaps(*probe) bool                             { return false }
-func (rules) Gone(*probe, bool)                             {}
-func (rules) Forbidden(arch.Addr) bool                      { return false }
-func (rules) OnCPUs() bool                                  { return false }
-func (rules) Gateless() string                              { return "no gate" }
-func (r rules) Taken(jumps probed.List[*probe])             { r.threads().TakenOff(jumps) }
-func (r rules) Renewed(pt *probed.Point[*probe])            { r.threads().Renew(pt) }
-func (rules) Point(p *probe) *probed.Point[*probe]          { return p.pt }
-func (rules) Linked(p *probe, pt *probed.Point[*probe])     { p.pt = pt }
-func (rules) Unlinked(p *probe)                             { p.pt = nil }
-func (rules) Line(p *probe) string                          { return p.name }
-func (rules) Misses(*probe) bool                            { return false }
-func (rules) Named(p *probe, err error) error               { return err }
-func (rules) Want(*inside.Want, *probe, arch.Addr) error    { return nil }
-func (rules) Account(*probe) *inside.Owner                  { return nil }
-func (rules) Tally(*probe, *inside.Detour) (t inside.Tally) { return t }
-func (rules) Fold(*probe, *inside.Detour)                   {}
-func (rules) Unwound(*probe)                                {}
-func (rules) Comm(target.Thread) string                     { return "" }
-func (rules) Doubted()                                      {}
+func (rules) Forbidden(arch.Addr) bool   { return false }
+func (rules) OnCPUs() bool               { return false }
+func (rules) Gateless() string           { return "no gate" }
+func (r rules) Taken(jumps probed.List)  { r.threads().TakenOff(jumps) }
+func (r rules) Renewed(pt *probed.Point) { r.threads().Renew(pt) }
+func (rules) Comm(target.Thread) string  { return "" }
+func (rules) Doubted()                   {}
 
 // none are no calls under way.
 type none struct{ at arch.Addr }
@@ -183,9 +193,9 @@ func (*none) Forget()                                             {}
 // engine is as much of one as handlers need, on a page of push %rbp, push %rbp ...
 type engine struct {
 	*process
-	on      *ground.Ground[*probe]
-	links   *links.Links[*probe]
-	threads *standing.Threads[*probe]
+	on      *ground.Ground
+	links   *links.Links
+	threads *standing.Threads
 }
 
 const push = 0x55
@@ -193,9 +203,9 @@ const push = 0x55
 func start(t *testing.T) *engine {
 	p := &process{t: t, mem: map[arch.Addr][]byte{code: bytes.Repeat([]byte{push}, page)}, threads: map[target.Thread]*arch.Regs{}}
 	e := &engine{process: p}
-	r := rules{func() *standing.Threads[*probe] { return e.threads }}
+	r := rules{func() *standing.Threads { return e.threads }}
 	var err error
-	e.on, err = ground.New(p, false, nil, probed.Rules[*probe](r), func(err error) {
+	e.on, err = ground.New(p, false, nil, r, func(err error) {
 		if err != nil {
 			t.Errorf("reported: %v", err)
 		}
@@ -207,8 +217,8 @@ func start(t *testing.T) *engine {
 		t.Fatal(err)
 	}
 	calls := new(none)
-	w := within.New(e.on, calls, within.World[*probe](r))
-	e.links = links.New(&parts.Kit[*probe]{On: e.on, Within: w, Calls: calls, Probes: r}, links.Probes[*probe](r))
+	w := within.New(e.on, calls, r)
+	e.links = links.New(&parts.Kit{On: e.on, Within: w, Calls: calls})
 	e.threads = standing.New(e.on, w, calls)
 	return e
 }
@@ -221,13 +231,13 @@ func (e *engine) register(at arch.Addr, ps ...*probe) error {
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		b.Add(p, pt)
+		b.Add(p.known(), pt)
 	}
 	return e.links.Apply(b, change.Nothing{})
 }
 
 func (e *engine) leave(ps ...*probe) error {
-	return e.links.Leave(ps, func(gone []*probed.Point[*probe]) error {
+	return e.links.Leave(known(ps), func(gone []*probed.Point) error {
 		e.threads.Retire(gone)
 		return nil
 	})
@@ -243,10 +253,10 @@ func (e *engine) own(at arch.Addr) byte {
 	return b[0]
 }
 
-func names(pt *probed.Point[*probe]) string {
+func names(pt *probed.Point) string {
 	var ns []string
 	for _, p := range pt.Probes {
-		ns = append(ns, p.name)
+		ns = append(ns, p.Line())
 	}
 	return strings.Join(ns, " ")
 }
@@ -261,14 +271,14 @@ func TestProbesOfAPoint(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := names(a.pt); got != "c b a j" || a.pt != c.pt {
+	if got := names(a.Point); got != "c b a j" || a.Point != c.Point {
 		t.Errorf("%q", got)
 	}
 	if e.text(code+8) != 0xcc || e.own(code+8) != push {
 		t.Errorf("text %#x, own %#x", e.text(code+8), e.own(code+8))
 	}
-	if err := e.leave(b, j); err != nil || names(a.pt) != "c a" || e.text(code+8) != 0xcc {
-		t.Errorf("%q, text %#x, %v", names(a.pt), e.text(code+8), err)
+	if err := e.leave(b, j); err != nil || names(a.Point) != "c a" || e.text(code+8) != 0xcc {
+		t.Errorf("%q, text %#x, %v", names(a.Point), e.text(code+8), err)
 	}
 	if err := e.leave(a, c); err != nil || len(e.on.Points.List) != 0 || e.text(code+8) != push {
 		t.Errorf("%d points, text %#x, %v", len(e.on.Points.List), e.text(code+8), err)
@@ -289,14 +299,14 @@ func TestRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		batch.Add(&probe{name: "x"}, pt)
+		batch.Add((&probe{name: "x"}).known(), pt)
 	}
-	batch.Add(b, batch.At(batch.Probes[0]))
+	batch.Add(b.known(), batch.At(batch.Probes[0]))
 	if err := e.links.Apply(batch, change.Nothing{}); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("%v", err)
 	}
-	if b.pt != nil || names(a.pt) != "a" || len(e.on.Points.List) != 1 || e.text(code+100) != push || e.text(code+8) != 0xcc {
-		t.Errorf("%v, %q, %d points", b.pt, names(a.pt), len(e.on.Points.List))
+	if b.Point != nil || names(a.Point) != "a" || len(e.on.Points.List) != 1 || e.text(code+100) != push || e.text(code+8) != 0xcc {
+		t.Errorf("%v, %q, %d points", b.Point, names(a.Point), len(e.on.Points.List))
 	}
 }
 
@@ -309,7 +319,7 @@ func TestMark(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.Add(p, pt)
+		b.Add(p.known(), pt)
 	}
 	first, second, third := new(probe), &probe{post: true}, new(probe)
 	add(first, code)
@@ -317,7 +327,7 @@ func TestMark(t *testing.T) {
 	add(second, code+1)
 	add(third, code)
 	b.Back(m)
-	if len(b.Probes) != 1 || b.At(first) == nil || b.At(second) != nil || len(b.Others(code)) != 1 || len(b.Others(code+1)) != 0 {
+	if len(b.Probes) != 1 || b.At(&first.Probe) == nil || b.At(&second.Probe) != nil || len(b.Others(code)) != 1 || len(b.Others(code+1)) != 0 {
 		t.Errorf("%d probes", len(b.Probes))
 	}
 	if err := e.links.Apply(b, change.Nothing{}); err != nil || e.text(code) != 0xcc || e.text(code+1) != push {
@@ -331,10 +341,10 @@ func (e *engine) turn(t *testing.T, off bool, ps ...*probe) {
 	set := &parts.State{Set: func() {
 		for _, p := range ps {
 			p.off = off
-			e.on.Points.Refresh(p.pt)
+			e.on.Points.Refresh(p.Point)
 		}
 	}}
-	if err := e.links.Switch(ps, off, set, change.Nothing{}); err != nil {
+	if err := e.links.Switch(known(ps), off, set, change.Nothing{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -365,7 +375,7 @@ func TestEvacuated(t *testing.T) {
 	if err := errors.Join(e.register(code+8, a), e.register(code+20, other)); err != nil {
 		t.Fatal(err)
 	}
-	slot := a.pt.Site.Step
+	slot := a.Point.Site.Step
 	if slot == nil {
 		t.Fatal("no slot for a post-handler")
 	}
@@ -390,7 +400,7 @@ func TestEvacuated(t *testing.T) {
 	if slices.Sort(e.resumed); !slices.Equal(e.resumed, []target.Thread{2, 3}) {
 		t.Errorf("resumed: %v", e.resumed)
 	}
-	if other.pt.Text != text.Trap || e.text(code+20) != 0xcc {
+	if other.Point.Text != text.Trap || e.text(code+20) != 0xcc {
 		t.Error("the other probe has lost its trap")
 	}
 }
@@ -403,19 +413,19 @@ func TestBack(t *testing.T) {
 	if err := e.register(code, a); err != nil {
 		t.Fatal(err)
 	}
-	e.threads.Take(1, a.pt, 0x7000, true)
-	if back, _ := e.threads.Back(1, a.pt, 0x6000); back {
+	e.threads.Take(1, a.Point, 0x7000, true)
+	if back, _ := e.threads.Back(1, a.Point, 0x6000); back {
 		t.Error("another call is taken for the one that is away")
 	}
-	if back, inside := e.threads.Back(1, a.pt, 0x7000); !back || !inside {
+	if back, inside := e.threads.Back(1, a.Point, 0x7000); !back || !inside {
 		t.Error("it has come back, and would be served again")
 	}
-	if back, _ := e.threads.Back(1, a.pt, 0x7000); back {
+	if back, _ := e.threads.Back(1, a.Point, 0x7000); back {
 		t.Error("it comes a second time, and would not be served")
 	}
-	e.threads.Take(1, a.pt, 0x7000, false)
+	e.threads.Take(1, a.Point, 0x7000, false)
 	e.threads.Ended(1)
-	if back, _ := e.threads.Back(1, a.pt, 0x7000); back {
+	if back, _ := e.threads.Back(1, a.Point, 0x7000); back {
 		t.Error("its thread has ended, and comes back")
 	}
 }
@@ -432,16 +442,16 @@ func TestBackUnseen(t *testing.T) {
 	stands := func(th target.Thread, pc arch.Addr, sp uint64) {
 		e.process.threads[th] = &arch.Regs{}
 		e.process.threads[th][arch.AMD64.PC], e.process.threads[th][arch.AMD64.SP] = uint64(pc), sp
-		e.threads.Take(th, a.pt, arch.Addr(sp), false)
+		e.threads.Take(th, a.Point, arch.Addr(sp), false)
 	}
 	stands(1, code, 0x7000)
 	stands(2, code+20, 0x9000)
 	e.turn(t, true, a)
 	e.turn(t, false, a)
-	if back, _ := e.threads.Back(2, a.pt, 0x9000); back {
+	if back, _ := e.threads.Back(2, a.Point, 0x9000); back {
 		t.Error("it went through unseen, and its next pass would not be served")
 	}
-	if back, _ := e.threads.Back(1, a.pt, 0x7000); !back {
+	if back, _ := e.threads.Back(1, a.Point, 0x7000); !back {
 		t.Error("it stands in front of the point, and would be served twice")
 	}
 }
@@ -470,7 +480,7 @@ func TestCleanChild(t *testing.T) {
 	for at, b := range e.mem {
 		c.mem[at] = slices.Clone(b)
 	}
-	c.process.threads[1][arch.AMD64.PC] = uint64(a.pt.Site.Boost.Addr)
+	c.process.threads[1][arch.AMD64.PC] = uint64(a.Point.Site.Boost.Addr)
 	e.threads.CleanChild(c, func(err error) {
 		if err != nil {
 			t.Error(err)

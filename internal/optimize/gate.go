@@ -23,17 +23,17 @@ import (
 
 // gate is that jump, and what it leads to. It is there from the first time that a point needs it
 // until the session leaves.
-type gate[P comparable] struct {
-	kit     *parts.Kit[P]
+type gate struct {
+	kit     *parts.Kit
 	place   *text.Place // nil: it is not there
 	trapper target.Trapper
 	why     *string // why there can be none, or ""; nil while that was not asked
 
-	found *probed.Point[P] // the place for it, from Gateless until plan
+	found *probed.Point // the place for it, from Gateless until plan
 }
 
 // handler finds the place for a gate, once. Errors: in words, why there can be none.
-func (g *gate[P]) handler() (pt *probed.Point[P], err error) {
+func (g *gate) handler() (pt *probed.Point, err error) {
 	if g.found != nil {
 		return g.found, nil
 	}
@@ -58,12 +58,12 @@ func (g *gate[P]) handler() (pt *probed.Point[P], err error) {
 	if err != nil {
 		return nil, err
 	}
-	g.found = &probed.Point[P]{Place: text.Place{Addr: at, Site: site}, Loc: loc}
+	g.found = &probed.Point{Place: text.Place{Addr: at, Site: site}, Loc: loc}
 	return g.found, nil
 }
 
 // Gateless says why traps cannot be led to detours; "" where they can.
-func (o *Optimizer[P]) Gateless() string {
+func (o *Optimizer) Gateless() string {
 	g := &o.gate
 	if g.why == nil {
 		pt, err := g.handler()
@@ -78,7 +78,7 @@ func (o *Optimizer[P]) Gateless() string {
 }
 
 // refuse has the gate's absence be explained by an error; nil: there may be one.
-func (g *gate[P]) refuse(err error) {
+func (g *gate) refuse(err error) {
 	why := ""
 	if err != nil {
 		why = err.Error()
@@ -87,7 +87,7 @@ func (g *gate[P]) refuse(err error) {
 }
 
 // plan makes what the gate leads to, where nothing comes to yet. Errors: in words.
-func (g *gate[P]) plan() error {
+func (g *gate) plan() error {
 	if g.place != nil {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (g *gate[P]) plan() error {
 	}
 	g.found = nil // the next gate, if there is one, is in a kernel that may have changed
 	on := g.kit.On
-	alone := &parts.Alone[P]{Detours: parts.Detours[P]{Kit: g.kit}, Point: pt, Adopted: func() {
+	alone := &parts.Alone{Detours: parts.Detours{Kit: g.kit}, Point: pt, Adopted: func() {
 		g.place, g.trapper = &pt.Place, on.T.(target.Trapper)
 		on.Beyond = []*text.Place{g.place}
 	}}
@@ -107,7 +107,7 @@ func (g *gate[P]) plan() error {
 
 // raise puts the gate in its place, if it is not. It answers whether it is there, and else whether that may
 // be different soon. The target is frozen.
-func (g *gate[P]) raise() (up, again bool) {
+func (g *gate) raise() (up, again bool) {
 	if g.place == nil || g.place.Text == text.Jump {
 		return g.place != nil, false
 	}
@@ -120,13 +120,13 @@ func (g *gate[P]) raise() (up, again bool) {
 	return g.place.Text == text.Jump, v != nil && v.Again
 }
 
-func (g *gate[P]) become(to text.Kind) error {
+func (g *gate) become(to text.Kind) error {
 	return g.kit.On.Text.Plan([]text.Change{{Place: g.place, From: g.place.Text, To: to}}, func(func(*text.Place, bool) bool) {}).CarryOut()
 }
 
 // CloseGate gives the kernel its handler of traps back. The target is frozen, and no trap is led any
 // more. Errors: ErrNotNow, while somebody may be on his way from one.
-func (o *Optimizer[P]) CloseGate() error {
+func (o *Optimizer) CloseGate() error {
 	g := &o.gate
 	if g.place == nil {
 		return nil
@@ -149,8 +149,8 @@ func (o *Optimizer[P]) CloseGate() error {
 
 // leads finds the points that can be traps in the kernel's text now, and whether there may be more soon. The
 // target is frozen.
-func (g *gate[P]) leads(pts []*probed.Point[P]) (led map[*probed.Point[P]]bool, again bool) {
-	led = make(map[*probed.Point[P]]bool)
+func (g *gate) leads(pts []*probed.Point) (led map[*probed.Point]bool, again bool) {
+	led = make(map[*probed.Point]bool)
 	if len(pts) == 0 {
 		return led, false
 	}
@@ -169,7 +169,7 @@ func (g *gate[P]) leads(pts []*probed.Point[P]) (led map[*probed.Point[P]]bool, 
 
 // TrapAt says how a kernel's trap at a point could be served, if its work is done in the target: "inside", or
 // "none: " and why it would be a stop. "" in other targets.
-func (o *Optimizer[P]) TrapAt(pt *probed.Point[P]) string {
+func (o *Optimizer) TrapAt(pt *probed.Point) string {
 	k := o.kit.On.Kind
 	if !k.Shared() {
 		return ""

@@ -36,9 +36,9 @@ const giveWayDelay = time.Second
 const longestPause = time.Minute
 
 // Optimizer is that of one session.
-type Optimizer[P comparable] struct {
-	kit   *parts.Kit[P]
-	gate  gate[P]
+type Optimizer struct {
+	kit   *parts.Kit
+	gate  gate
 	again func()
 	stuck bool // a thread that cannot be looked at has kept all jumps from being made
 
@@ -47,16 +47,16 @@ type Optimizer[P comparable] struct {
 }
 
 // New has no gate yet. again is called, on a goroutine of its own, when Run may do more than it could.
-func New[P comparable](kit *parts.Kit[P], again func()) *Optimizer[P] {
-	return &Optimizer[P]{kit: kit, gate: gate[P]{kit: kit}, again: again}
+func New(kit *parts.Kit, again func()) *Optimizer {
+	return &Optimizer{kit: kit, gate: gate{kit: kit}, again: again}
 }
 
 // Forget is for a target that has executed another program, or was let go: nothing of ours is there.
-func (o *Optimizer[P]) Forget() { o.gate.place, o.gate.found = nil, nil }
+func (o *Optimizer) Forget() { o.gate.place, o.gate.found = nil, nil }
 
 // Run makes jumps of the traps that can be, as the target is now. It answers whether anything was tried, and
 // whether to look again soon, because detours are others by now.
-func (o *Optimizer[P]) Run() (tried, again bool) {
+func (o *Optimizer) Run() (tried, again bool) {
 	o.stuck = false
 	on := o.kit.On
 	if err := o.kit.Within.Reconsider(); !errors.Is(err, syscall.ESRCH) {
@@ -74,14 +74,14 @@ func (o *Optimizer[P]) Run() (tried, again bool) {
 }
 
 // Stuck tells whether the last Run has made no jump since a thread could not be looked at, such as one in vfork.
-func (o *Optimizer[P]) Stuck() bool { return o.stuck }
+func (o *Optimizer) Stuck() bool { return o.stuck }
 
 // jumps makes jumps, and traps that are led, of what stands at points. It answers whether anything was tried.
-func (o *Optimizer[P]) jumps() bool {
+func (o *Optimizer) jumps() bool {
 	on := o.kit.On
 	soon := on.Points.Present()
-	soon.Hope = func(*probed.Point[P]) bool { return true }
-	v := &vacating[P]{o: o, soon: soon}
+	soon.Hope = func(*probed.Point) bool { return true }
+	v := &vacating{o: o, soon: soon}
 	gated := false
 	for _, pt := range on.Points.List {
 		have, want := on.Standing(pt), soon.Wanted(pt)
@@ -103,8 +103,8 @@ func (o *Optimizer[P]) jumps() bool {
 			on.Report(fmt.Errorf("traps in the kernel stay stops: %w", err))
 		}
 	}
-	v.text = o.kit.Rewriting(func() probed.List[P] { return v.pts })
-	v.text.As = func() *probed.Outlook[P] { return soon }
+	v.text = o.kit.Rewriting(func() probed.List { return v.pts })
+	v.text.As = func() *probed.Outlook { return soon }
 	c := &change.Change{What: "optimize", Parts: []change.Part{v}, Text: v.text, Over: on.Ended}
 	if err := c.Do(on.Owner); !errors.Is(err, syscall.ESRCH) {
 		on.Report(err)
@@ -114,7 +114,7 @@ func (o *Optimizer[P]) jumps() bool {
 
 // JumpAt says how a jump could stand at a point, or "none: " and why it could not. "" where the target has nothing
 // to jump to.
-func (o *Optimizer[P]) JumpAt(pt *probed.Point[P]) string {
+func (o *Optimizer) JumpAt(pt *probed.Point) string {
 	if !o.kit.Within.Can() {
 		return ""
 	}
@@ -127,7 +127,7 @@ func (o *Optimizer[P]) JumpAt(pt *probed.Point[P]) string {
 
 // JumpAtReturns is JumpAt for a function's return in a kernel: a program would run there if all of them can be. site
 // has a place analysed, unless it was.
-func (o *Optimizer[P]) JumpAtReturns(entry *probed.Point[P], site func(symbol.Loc) (*patch.Site, error)) string {
+func (o *Optimizer) JumpAtReturns(entry *probed.Point, site func(symbol.Loc) (*patch.Site, error)) string {
 	const none = "none: "
 	on := o.kit.On
 	plan, err := o.kit.Within.PlanReturns(entry.Loc, within.Asked{Program: true, Site: site})
@@ -144,7 +144,7 @@ func (o *Optimizer[P]) JumpAtReturns(entry *probed.Point[P], site func(symbol.Lo
 		if err != nil {
 			return none + err.Error()
 		}
-		if why := o.JumpAt(&probed.Point[P]{Place: text.Place{Addr: x.Addr, Site: at}, Loc: loc}); strings.HasPrefix(why, none) {
+		if why := o.JumpAt(&probed.Point{Place: text.Place{Addr: x.Addr, Site: at}, Loc: loc}); strings.HasPrefix(why, none) {
 			return fmt.Sprintf("%s, at %v, where it returns", why, x.Addr)
 		}
 	}
@@ -153,16 +153,16 @@ func (o *Optimizer[P]) JumpAtReturns(entry *probed.Point[P], site func(symbol.Lo
 
 // vacating finds out which of the traps can become jumps, or traps that are led, now: nobody is in what a
 // jump would displace.
-type vacating[P comparable] struct {
+type vacating struct {
 	change.Nothing
-	o          *Optimizer[P]
-	soon       *probed.Outlook[P]
-	pts, jumps probed.List[P]
+	o          *Optimizer
+	soon       *probed.Outlook
+	pts, jumps probed.List
 	detours    []*inside.Detour // the jumps'
-	text       *probed.Rewriting[P]
+	text       *probed.Rewriting
 }
 
-func (v *vacating[P]) Commit() error {
+func (v *vacating) Commit() error {
 	on := v.o.kit.On
 	trapped := make(map[target.Thread]bool)
 	for _, st := range on.Owner.Stops {
@@ -176,7 +176,7 @@ func (v *vacating[P]) Commit() error {
 		pt.Optimized.Store(!room.Busy[pt.Detour])
 		pt.Refused = room.Busy[pt.Detour]
 	}
-	trapping := slices.DeleteFunc(slices.Clone(v.pts), func(pt *probed.Point[P]) bool {
+	trapping := slices.DeleteFunc(slices.Clone(v.pts), func(pt *probed.Point) bool {
 		return pt.Optimized.Load() || !v.soon.Leadable(pt)
 	})
 	led, later := v.o.gate.leads(trapping)
@@ -199,7 +199,7 @@ func (v *vacating[P]) Commit() error {
 
 // wait has jumps tried again later. A look stops the target, so there are fewer of them by and by; a look that is asked
 // for meanwhile changes nothing about it.
-func (o *Optimizer[P]) wait() {
+func (o *Optimizer) wait() {
 	if o.waiting.Swap(true) {
 		return
 	}
@@ -210,7 +210,7 @@ func (o *Optimizer[P]) wait() {
 	})
 }
 
-func (v *vacating[P]) Undo() {
+func (v *vacating) Undo() {
 	for _, pt := range v.pts {
 		pt.Unready()
 	}
@@ -218,9 +218,9 @@ func (v *vacating[P]) Undo() {
 
 // GiveWay puts the text back for a thread that is about to rewrite it. Later the
 // points have their jumps again, unless it has left something there. It is called by the owner thread.
-func (o *Optimizer[P]) GiveWay(th target.Thread) {
+func (o *Optimizer) GiveWay(th target.Thread) {
 	on := o.kit.On
-	var pts []*probed.Point[P]
+	var pts []*probed.Point
 	for _, pt := range on.Points.List {
 		if pt.Text == text.Jump || pt.Text == text.Trap {
 			pt.Unready()

@@ -11,11 +11,11 @@ import (
 // Crowded are the points that shall make do with copies of their own instructions, because there are others'
 // in their detours' copies: those that a probe of the kernel's own is on, that is. When these are gone, it is as
 // before. after is what runs inside at each.
-func (k *Kit[P]) Crowded() (pts probed.List[P], after map[*probed.Point[P]][]P) {
+func (k *Kit) Crowded() (pts probed.List, after map[*probed.Point][]*probed.Probe) {
 	if !k.On.Kind.Shared() {
 		return nil, nil
 	}
-	after = make(map[*probed.Point[P]][]P)
+	after = make(map[*probed.Point][]*probed.Probe)
 	for _, pt := range k.On.Points.List {
 		if pt.Detour == nil || pt.Detour.Way == nil && !pt.Crowded {
 			continue
@@ -34,29 +34,29 @@ func (k *Kit[P]) Crowded() (pts probed.List[P], after map[*probed.Point[P]][]P) 
 }
 
 // OwnedAt says which others may rewrite what a point's detour has a copy of; "" for none.
-func (k *Kit[P]) OwnedAt(pt *probed.Point[P]) string {
+func (k *Kit) OwnedAt(pt *probed.Point) string {
 	at, code := pt.Displaced()
 	return k.On.Kind.Owned(at, at+arch.Addr(len(code)))
 }
 
 // roomForJump tells whether a jump can stand at a kernel's point with nothing of others' displaced.
-func (k *Kit[P]) roomForJump(pt *probed.Point[P]) bool {
+func (k *Kit) roomForJump(pt *probed.Point) bool {
 	j := k.On.JumpAt(pt).Beside(func(a arch.Addr) bool { return a != pt.Addr && k.On.Probed(a) })
 	return j != nil && len(j.Without(func(span arch.Range) string { return k.On.Kind.Owned(span.Start, span.End) }).Ways) > 0
 }
 
 // Redetour gives points other detours, with what is to run inside at each. Errors: those of the change.
-func (k *Kit[P]) Redetour(pts probed.List[P], after map[*probed.Point[P]][]P) error {
+func (k *Kit) Redetour(pts probed.List, after map[*probed.Point][]*probed.Probe) error {
 	c := &change.Change{
 		What:  "other detours",
-		Parts: []change.Part{&Detours[P]{Kit: k, After: after, Taken: k.On.Probed}},
-		Text:  k.Rewriting(func() probed.List[P] { return pts }),
+		Parts: []change.Part{&Detours{Kit: k, After: after, Taken: k.On.Probed}},
+		Text:  k.Rewriting(func() probed.List { return pts }),
 	}
 	return c.Insist(k.On.Owner)
 }
 
 // Tactic tells how a jump could stand at a point; why says why none can, else it is "".
-func (k *Kit[P]) Tactic(pt *probed.Point[P]) (how patch.Tactic, why string) {
+func (k *Kit) Tactic(pt *probed.Point) (how patch.Tactic, why string) {
 	on := k.On
 	if err := machine.Detours(on.Arch); err != nil {
 		return 0, err.Error()

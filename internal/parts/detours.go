@@ -18,23 +18,23 @@ import (
 
 // Detours is a change of what probes run inside the target: planned while it
 // runs, carried out while it stands still.
-type Detours[P comparable] struct {
+type Detours struct {
 	change.Nothing
-	Kit   *Kit[P]
-	After map[*probed.Point[P]][]P // for each point where they change, which they will be
-	Taken func(arch.Addr) bool     // where points will be
-	Over  func() error             // as change.Change has it
+	Kit   *Kit
+	After map[*probed.Point][]*probed.Probe // for each point where they change, which they will be
+	Taken func(arch.Addr) bool              // where points will be
+	Over  func() error                      // as change.Change has it
 
-	batch *inside.Batch                       // nil: no change, or adopted
-	at    map[*probed.Point[P]]*inside.Detour // nil: none any more
-	pts   []*probed.Point[P]                  // these, in order: a stop of the target goes through them
-	then  []*inside.Detour                    // and what each has then
-	lost  []arch.Range                        // planned, and not to be had
+	batch *inside.Batch                    // nil: no change, or adopted
+	at    map[*probed.Point]*inside.Detour // nil: none any more
+	pts   []*probed.Point                  // these, in order: a stop of the target goes through them
+	then  []*inside.Detour                 // and what each has then
+	lost  []arch.Range                     // planned, and not to be had
 
 	planned []*inside.Detour // in order of their sites
 }
 
-func (c *Detours[P]) Plan() error {
+func (c *Detours) Plan() error {
 	k := c.Kit
 	c.batch, c.at, c.lost, c.planned, c.pts, c.then = nil, nil, nil, nil, nil, nil
 	if len(c.After) == 0 {
@@ -43,8 +43,8 @@ func (c *Detours[P]) Plan() error {
 	if err := k.checkCounters(c.After); err != nil {
 		return err
 	}
-	c.batch, c.at = k.Within.Begin(), make(map[*probed.Point[P]]*inside.Detour)
-	for _, pt := range slices.SortedFunc(maps.Keys(c.After), probed.ByAddr[P]) {
+	c.batch, c.at = k.Within.Begin(), make(map[*probed.Point]*inside.Detour)
+	for _, pt := range slices.SortedFunc(maps.Keys(c.After), probed.ByAddr) {
 		if c.Over != nil {
 			if err := c.Over(); err != nil {
 				return err
@@ -57,7 +57,7 @@ func (c *Detours[P]) Plan() error {
 		}
 		d, err := c.plan(pt, ps)
 		if err != nil {
-			return k.Probes.Named(ps[0], &errno.Error{Errno: syscall.EINVAL, Err: err})
+			return ps[0].Named(&errno.Error{Errno: syscall.EINVAL, Err: err})
 		}
 		k.Within.Runs(d, ps)
 		c.set(pt, d)
@@ -67,16 +67,16 @@ func (c *Detours[P]) Plan() error {
 	return nil
 }
 
-func (c *Detours[P]) set(pt *probed.Point[P], d *inside.Detour) {
+func (c *Detours) set(pt *probed.Point, d *inside.Detour) {
 	c.at[pt] = d
 	c.pts, c.then = append(c.pts, pt), append(c.then, d)
 }
 
 // changes tells whether a point's detour is another one then.
-func (c *Detours[P]) changes(pt *probed.Point[P]) bool { _, yes := c.After[pt]; return yes }
+func (c *Detours) changes(pt *probed.Point) bool { _, yes := c.After[pt]; return yes }
 
 // Maps maps what a change needs piece by piece: nothing leads there yet.
-func (c *Detours[P]) Maps() (fs []func() error) {
+func (c *Detours) Maps() (fs []func() error) {
 	if c.batch == nil {
 		return nil
 	}
@@ -95,14 +95,14 @@ func (c *Detours[P]) Maps() (fs []func() error) {
 	return fs
 }
 
-func (c *Detours[P]) Writes() []arch.Range {
+func (c *Detours) Writes() []arch.Range {
 	if c.batch == nil {
 		return nil
 	}
 	return ranges(c.batch.Writes)
 }
 
-func (c *Detours[P]) Fills() []func() error {
+func (c *Detours) Fills() []func() error {
 	if c.batch == nil {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (c *Detours[P]) Fills() []func() error {
 }
 
 // Commit has the jumps to old detours become traps with the text.
-func (c *Detours[P]) Commit() error {
+func (c *Detours) Commit() error {
 	if c.batch == nil {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (c *Detours[P]) Commit() error {
 	return nil
 }
 
-func (c *Detours[P]) Lines() (ls []string) {
+func (c *Detours) Lines() (ls []string) {
 	for _, d := range c.planned {
 		jump := "no jump: " + d.Reason
 		if d.Optimizable() {
@@ -135,14 +135,14 @@ func (c *Detours[P]) Lines() (ls []string) {
 }
 
 // checkCounters tells before any work is done that there are too few counters for it. Errors: ENOSPC.
-func (k *Kit[P]) checkCounters(after map[*probed.Point[P]][]P) error {
+func (k *Kit) checkCounters(after map[*probed.Point][]*probed.Probe) error {
 	need := 0
 	for pt, ps := range after {
 		if pt.Detour != nil {
 			continue // which has some, and gives them back
 		}
 		for _, p := range ps {
-			if k.Probes.Misses(p) {
+			if p.Misses() {
 				need++
 				break
 			}
@@ -155,7 +155,7 @@ func (k *Kit[P]) checkCounters(after map[*probed.Point[P]][]P) error {
 	return nil
 }
 
-func (c *Detours[P]) plan(pt *probed.Point[P], ps []P) (*inside.Detour, error) {
+func (c *Detours) plan(pt *probed.Point, ps []*probed.Probe) (*inside.Detour, error) {
 	k := c.Kit
 	w := inside.Want{Site: pt.Addr, Near: k.On.Near(pt), Code: pt.Site.Original}
 	w.Jump = k.On.JumpAt(pt).Beside(func(a arch.Addr) bool { return c.Taken(a) || k.On.Points.Ahead(a, c.changes) })
@@ -173,7 +173,7 @@ func (c *Detours[P]) plan(pt *probed.Point[P], ps []P) (*inside.Detour, error) {
 	}
 	entry := pt.Addr - arch.Addr(pt.Loc.Off)
 	for _, p := range ps {
-		if err := k.Probes.Want(&w, p, entry); err != nil {
+		if err := p.Want(&w, entry); err != nil {
 			return nil, err
 		}
 	}
@@ -182,7 +182,7 @@ func (c *Detours[P]) plan(pt *probed.Point[P], ps []P) (*inside.Detour, error) {
 
 // Around adds to a change the points whose detours run the instructions of points that
 // come or go: with a probe on these the detours must not, without they may.
-func (k *Kit[P]) Around(pts []*probed.Point[P], after map[*probed.Point[P]][]P) {
+func (k *Kit) Around(pts []*probed.Point, after map[*probed.Point][]*probed.Probe) {
 	for _, pt := range pts {
 		for _, n := range k.On.Points.Hiding(pt.Addr) {
 			if _, planned := after[n]; !planned {
@@ -193,7 +193,7 @@ func (k *Kit[P]) Around(pts []*probed.Point[P], after map[*probed.Point[P]][]P) 
 }
 
 // Entries counts what the lifeline may have to know for a change's detours.
-func (c *Detours[P]) Entries() (n int) {
+func (c *Detours) Entries() (n int) {
 	for pt, d := range c.at {
 		n += probed.Entries(&text.Place{Addr: pt.Addr, Site: pt.Site, Detour: d})
 	}
@@ -204,7 +204,7 @@ func (c *Detours[P]) Entries() (n int) {
 }
 
 // First is the detour that a point gets which has none; nil for none.
-func (c *Detours[P]) First(pt *probed.Point[P]) *inside.Detour {
+func (c *Detours) First(pt *probed.Point) *inside.Detour {
 	if pt.Detour != nil {
 		return nil
 	}
@@ -212,12 +212,12 @@ func (c *Detours[P]) First(pt *probed.Point[P]) *inside.Detour {
 }
 
 // With are points, and those that change with a change, in order.
-func (c *Detours[P]) With(pts probed.List[P]) probed.List[P] {
+func (c *Detours) With(pts probed.List) probed.List {
 	return pts.With(slices.Collect(maps.Keys(c.at))...)
 }
 
 // Drop gives a plan up of which nothing came.
-func (c *Detours[P]) Drop() {
+func (c *Detours) Drop() {
 	if c.batch == nil {
 		return
 	}
@@ -231,14 +231,14 @@ func (c *Detours[P]) Drop() {
 }
 
 // Stays tells whether a point keeps its jump, or the trap that is led: to an old detour nothing leads any more.
-func (c *Detours[P]) Stays(pt *probed.Point[P]) bool {
+func (c *Detours) Stays(pt *probed.Point) bool {
 	_, changes := c.at[pt]
 	return !changes
 }
 
 // Adopt makes a change's detours those of their points, when no jump leads
 // to the old ones any more.
-func (c *Detours[P]) Adopt() {
+func (c *Detours) Adopt() {
 	k := c.Kit
 	if c.batch == nil {
 		return
@@ -260,13 +260,13 @@ func (c *Detours[P]) Adopt() {
 }
 
 // Alone is a detour that no point has, and to which nothing leads yet: the gate's.
-type Alone[P comparable] struct {
-	Detours[P]
-	Point   *probed.Point[P] // is in no table
-	Adopted func()           // is called with Ground.View held
+type Alone struct {
+	Detours
+	Point   *probed.Point // is in no table
+	Adopted func()        // is called with Ground.View held
 }
 
-func (g *Alone[P]) Plan() error {
+func (g *Alone) Plan() error {
 	k, pt := g.Kit, g.Point
 	g.batch, g.planned = k.Within.Begin(), nil
 	d, err := g.batch.Detour(inside.Want{Site: pt.Addr, Near: k.On.Near(pt), Code: pt.Site.Original, Jump: k.On.JumpAt(pt), Gate: true})
@@ -281,7 +281,7 @@ func (g *Alone[P]) Plan() error {
 	return nil
 }
 
-func (g *Alone[P]) Adopt() {
+func (g *Alone) Adopt() {
 	g.Kit.On.View.Lock()
 	defer g.Kit.On.View.Unlock()
 	g.batch.Adopt()

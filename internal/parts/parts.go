@@ -17,7 +17,6 @@ import (
 	"kprobe/internal/errno"
 	"kprobe/internal/ground"
 	"kprobe/internal/image"
-	"kprobe/internal/inside"
 	"kprobe/internal/mem"
 	"kprobe/internal/patch"
 	"kprobe/internal/probed"
@@ -26,11 +25,10 @@ import (
 )
 
 // Kit makes the parts of one session's changes.
-type Kit[P comparable] struct {
-	On     *ground.Ground[P]
-	Within *within.Within[P]
+type Kit struct {
+	On     *ground.Ground
+	Within *within.Within
 	Calls  Calls
-	Probes Probes[P]
 }
 
 // Calls are the calls under way, which come back by a trampoline.
@@ -39,23 +37,13 @@ type Calls interface {
 	SetTrampoline(arch.Addr)
 }
 
-// Probes is what must be known of probes.
-type Probes[P any] interface {
-	// Want adds a probe's part to the detour of its point. entry is that of the function.
-	Want(w *inside.Want, p P, entry arch.Addr) error
-	// Misses tells whether a detour counts apart what the probe misses.
-	Misses(P) bool
-	// Named puts the probe's own words before an error.
-	Named(P, error) error
-}
-
 // Rewriting is a change of the text at points.
-func (k *Kit[P]) Rewriting(at func() probed.List[P]) *probed.Rewriting[P] {
-	return &probed.Rewriting[P]{Table: k.On.Points, Points: at, Report: k.On.Alive}
+func (k *Kit) Rewriting(at func() probed.List) *probed.Rewriting {
+	return &probed.Rewriting{Table: k.On.Points, Points: at, Report: k.On.Alive}
 }
 
 // fill writes what no thread comes to yet, some pages at a time.
-func (k *Kit[P]) fill(ws []patch.Write) (fs []func() error) {
+func (k *Kit) fill(ws []patch.Write) (fs []func() error) {
 	const pagesAtATime = 128
 	for spans := range slices.Chunk(patch.Spans(ws, mem.LeastPage), pagesAtATime) {
 		fs = append(fs, func() error { return patch.Fill(k.On.T, spans) })
@@ -74,22 +62,22 @@ func ranges(ws []patch.Write) []arch.Range {
 
 // Need is a slot still to be placed: one that the thread comes back from by itself, or one that ends
 // in a breakpoint.
-type Need[P any] struct {
-	Point *probed.Point[P]
+type Need struct {
+	Point *probed.Point
 	Step  bool
 }
 
 // Slots are those that points need, in the arenas that there are or in new ones.
-type Slots[P comparable] struct {
+type Slots struct {
 	change.Nothing
-	Kit   *Kit[P]
-	Needs []Need[P]
-	At    func() probed.List[P] // points that may have slots then, each once
+	Kit   *Kit
+	Needs []Need
+	At    func() probed.List // points that may have slots then, each once
 
 	writes []patch.Write
 }
 
-func (p *Slots[P]) Plan() error {
+func (p *Slots) Plan() error {
 	on := p.Kit.On
 	p.writes = nil
 	if len(p.Needs) == 0 || on.Kind.InPlace() {
@@ -112,19 +100,19 @@ func (p *Slots[P]) Plan() error {
 	return nil
 }
 
-func (p *Slots[P]) Maps() []func() error {
+func (p *Slots) Maps() []func() error {
 	if !p.Kit.On.Room.Planned() {
 		return nil
 	}
 	return []func() error{p.Kit.On.Room.MapPlanned}
 }
 
-func (p *Slots[P]) Writes() []arch.Range { return ranges(p.writes) }
+func (p *Slots) Writes() []arch.Range { return ranges(p.writes) }
 
-func (p *Slots[P]) Fills() []func() error { return p.Kit.fill(p.writes) }
+func (p *Slots) Fills() []func() error { return p.Kit.fill(p.writes) }
 
 // Adopt makes new arenas and slots known to the hit path.
-func (p *Slots[P]) Adopt() {
+func (p *Slots) Adopt() {
 	on := p.Kit.On
 	on.View.Lock()
 	defer on.View.Unlock()
@@ -137,14 +125,14 @@ func (p *Slots[P]) Adopt() {
 	}
 }
 
-func (p *Slots[P]) Drop() {
+func (p *Slots) Drop() {
 	for _, n := range p.Needs {
 		n.Point.Slots.Forget(n.Point.Site, n.Step)
 	}
 	p.Kit.On.Room.Drop(p.Kit.On.Owner.Frozen)
 }
 
-func (p *Slots[P]) Lines() (ls []string) {
+func (p *Slots) Lines() (ls []string) {
 	for _, w := range p.writes {
 		ls = append(ls, fmt.Sprintf("slot at %v: % x", w.Addr, w.New))
 	}
@@ -153,16 +141,16 @@ func (p *Slots[P]) Lines() (ls []string) {
 
 // Trampoline is the breakpoint that swapped return addresses lead to: the first return
 // probe of a session brings it.
-type Trampoline[P comparable] struct {
+type Trampoline struct {
 	change.Nothing
-	Kit  *Kit[P]
-	Near *probed.Point[P] // the first that needs it; nil: none does
+	Kit  *Kit
+	Near *probed.Point // the first that needs it; nil: none does
 
 	at    arch.Addr // 0: none is planned
 	write *patch.Write
 }
 
-func (p *Trampoline[P]) Plan() (err error) {
+func (p *Trampoline) Plan() (err error) {
 	on := p.Kit.On
 	p.at, p.write = 0, nil
 	switch {
@@ -178,14 +166,14 @@ func (p *Trampoline[P]) Plan() (err error) {
 	return err
 }
 
-func (p *Trampoline[P]) Fills() []func() error {
+func (p *Trampoline) Fills() []func() error {
 	if p.write == nil {
 		return nil
 	}
 	return p.Kit.fill([]patch.Write{*p.write})
 }
 
-func (p *Trampoline[P]) Commit() error {
+func (p *Trampoline) Commit() error {
 	if p.at == 0 {
 		return nil
 	}
@@ -202,14 +190,14 @@ func (p *Trampoline[P]) Commit() error {
 	return nil
 }
 
-func (p *Trampoline[P]) Undo() {
+func (p *Trampoline) Undo() {
 	if p.at != 0 {
 		p.Kit.Calls.SetTrampoline(0)
 		p.Kit.On.Alive(p.Kit.On.Text.Lifeline.NoteReturn(0))
 	}
 }
 
-func (p *Trampoline[P]) Lines() []string {
+func (p *Trampoline) Lines() []string {
 	if p.at == 0 {
 		return nil
 	}
@@ -217,15 +205,15 @@ func (p *Trampoline[P]) Lines() []string {
 }
 
 // Lifeline is the lifeline with room for more entries.
-type Lifeline[P comparable] struct {
+type Lifeline struct {
 	change.Nothing
-	Kit  *Kit[P]
+	Kit  *Kit
 	More func() int // entries
 
 	grows bool
 }
 
-func (p *Lifeline[P]) Plan() (err error) {
+func (p *Lifeline) Plan() (err error) {
 	on := p.Kit.On
 	p.grows, err = on.Text.Lifeline.Plan(on.Arch, on.Points.Entries()+p.More(), func(size int) (arch.Addr, error) {
 		// Any place will do; a near one is found where programs keep their mappings.
@@ -234,20 +222,20 @@ func (p *Lifeline[P]) Plan() (err error) {
 	return err
 }
 
-func (p *Lifeline[P]) Maps() []func() error {
+func (p *Lifeline) Maps() []func() error {
 	if !p.grows {
 		return nil
 	}
 	return []func() error{func() error { return p.Kit.On.Text.Lifeline.Start(p.Kit.On.Room.Map) }}
 }
 
-func (p *Lifeline[P]) Writes() []arch.Range {
+func (p *Lifeline) Writes() []arch.Range {
 	return p.Kit.On.Text.Lifeline.Writes(p.Kit.On.Points.Entries() + p.More())
 }
 
-func (p *Lifeline[P]) Drop() { p.Kit.On.Text.Lifeline.Drop() }
+func (p *Lifeline) Drop() { p.Kit.On.Text.Lifeline.Drop() }
 
-func (p *Lifeline[P]) Lines() []string {
+func (p *Lifeline) Lines() []string {
 	if !p.grows {
 		return nil
 	}

@@ -60,46 +60,50 @@ func (p *program) Frozen(f func() error) error {
 func (p *program) Insist(try func(last bool) error) error { return try(true) }
 func (p *program) Meanwhile(f func() error) error         { return f() }
 
-// probe is on or off.
-type probe struct{ off bool }
+// role is that of a probe with handlers, which is on or off.
+type role struct {
+	Role // a question that no such probe is asked panics
+	off  bool
+}
+
+func (r *role) Disabled() bool { return r.off }
+func (*role) Inside() bool     { return false }
+func (*role) Post() bool       { return false }
 
 type rules struct{}
 
-func (rules) Active(p *probe) bool     { return !p.off }
-func (rules) Inside(*probe) bool       { return false }
-func (rules) Post(*probe) bool         { return false }
 func (rules) Forbidden(arch.Addr) bool { return false }
 func (rules) OnCPUs() bool             { return false }
 func (rules) Gateless() string         { return "no gate" }
-func (rules) Taken(List[*probe])       {}
-func (rules) Renewed(*Point[*probe])   {}
+func (rules) Taken(List)               {}
+func (rules) Renewed(*Point)           {}
 
 // fixture is a program of one-byte instructions on two pages, and a table of its points.
-func fixture(t *testing.T) (*program, *Table[*probe]) {
+func fixture(t *testing.T) (*program, *Table) {
 	p := &program{b: bytes.Repeat([]byte{0x90}, 0x2000), t: t}
 	report := func(err error) {
 		if err != nil {
 			t.Errorf("reported: %v", err)
 		}
 	}
-	return p, NewTable(text.NewWriter(p, nil, new(sync.RWMutex), report), Rules[*probe](rules{}))
+	return p, NewTable(text.NewWriter(p, nil, new(sync.RWMutex), report), rules{})
 }
 
-func point(t *testing.T, p *program, a arch.Addr) *Point[*probe] {
+func point(t *testing.T, p *program, a arch.Addr) *Point {
 	code := bytes.Repeat([]byte{0x90}, 15)
 	site, err := patch.Analyse(amd64.ISA, code, a, a)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Point[*probe]{Place: text.Place{Addr: a, Site: site}}
+	return &Point{Place: text.Place{Addr: a, Site: site}}
 }
 
 // links puts points, with probes, into the table or takes them out.
 type links struct {
 	change.Nothing
-	table     *Table[*probe]
-	add, gone List[*probe]
-	old       List[*probe]
+	table     *Table
+	add, gone List
+	old       List
 }
 
 func (l *links) Commit() error {
@@ -130,15 +134,15 @@ func (l *links) Lines() []string {
 }
 
 // changeOf brings points and takes others away.
-func changeOf(table *Table[*probe], what string, add, gone List[*probe]) *change.Change {
+func changeOf(table *Table, what string, add, gone List) *change.Change {
 	l := &links{table: table, add: add, gone: gone}
-	none := map[*Point[*probe]][]*probe{}
+	none := map[*Point][]*Probe{}
 	for _, pt := range gone {
 		none[pt] = nil
 	}
-	w := &Rewriting[*probe]{Table: table, Points: func() List[*probe] { return add.With(gone...) }, Report: func(error) {}} // the text of a failed change was put back already
-	w.As = func() *Outlook[*probe] {
-		return &Outlook[*probe]{Table: table, Points: table.List.With(add...), Probes: none}
+	w := &Rewriting{Table: table, Points: func() List { return add.With(gone...) }, Report: func(error) {}} // the text of a failed change was put back already
+	w.As = func() *Outlook {
+		return &Outlook{Table: table, Points: table.List.With(add...), Probes: none}
 	}
 	return &change.Change{What: what, Parts: []change.Part{l}, Text: w}
 }
@@ -159,16 +163,16 @@ func TestChangesOfText(t *testing.T) {
 		}
 	}
 	a, b, c := point(t, p, 0x1010), point(t, p, 0x1011), point(t, p, 0x2345)
-	for _, pt := range []*Point[*probe]{a, b, c} {
-		pt.Probes = []*probe{{}}
+	for _, pt := range []*Point{a, b, c} {
+		pt.Probes = []*Probe{{Role: &role{}}}
 	}
-	b.Probes[0].off = true
-	do(changeOf(table, "register three, one of them disabled", List[*probe]{a, b, c}, nil))
-	do(changeOf(table, "unregister the first", nil, List[*probe]{a}))
-	b.Probes[0].off = false
-	do(&change.Change{What: "enable", Text: &Rewriting[*probe]{Table: table, Points: func() List[*probe] { return table.List }}})
+	b.Probes[0].Role.(*role).off = true
+	do(changeOf(table, "register three, one of them disabled", List{a, b, c}, nil))
+	do(changeOf(table, "unregister the first", nil, List{a}))
+	b.Probes[0].Role.(*role).off = false
+	do(&change.Change{What: "enable", Text: &Rewriting{Table: table, Points: func() List { return table.List }}})
 	p.b[0x2345-base] = 0xf4 // somebody's
-	do(changeOf(table, "unregister all", nil, List[*probe]{b, c}))
+	do(changeOf(table, "unregister all", nil, List{b, c}))
 
 	const file = "testdata/changes.golden"
 	if *update {
@@ -192,7 +196,7 @@ func TestRandomChanges(t *testing.T) {
 	p, table := fixture(t)
 	failed := 0
 	for range 300 {
-		var add, gone List[*probe]
+		var add, gone List
 		for range 1 + r.IntN(4) {
 			a := base + arch.Addr(r.IntN(0x40)*0x80)
 			switch pt := table.At(a); {
@@ -200,7 +204,7 @@ func TestRandomChanges(t *testing.T) {
 				gone = gone.With(pt)
 			case add.With().At(a) == nil:
 				pt = point(t, p, a)
-				pt.Probes = []*probe{{off: r.IntN(4) == 0}}
+				pt.Probes = []*Probe{{Role: &role{off: r.IntN(4) == 0}}}
 				add = add.With(pt)
 			}
 		}
@@ -217,7 +221,7 @@ func TestRandomChanges(t *testing.T) {
 		}
 		for i, b := range p.b {
 			pt := table.At(base + arch.Addr(i))
-			if armed := pt != nil && !pt.Probes[0].off; armed != (b == 0xcc) {
+			if armed := pt != nil && !pt.Probes[0].Disabled(); armed != (b == 0xcc) {
 				t.Fatalf("at %v there is %02x, and a probe: %v", base+arch.Addr(i), b, armed)
 			}
 		}
@@ -231,8 +235,8 @@ func TestRandomChanges(t *testing.T) {
 func TestOverlayAndRestore(t *testing.T) {
 	p, table := fixture(t)
 	pt := point(t, p, 0x1100)
-	pt.Probes = []*probe{{}}
-	if err := changeOf(table, "", List[*probe]{pt}, nil).Do(p); err != nil {
+	pt.Probes = []*Probe{{Role: &role{}}}
+	if err := changeOf(table, "", List{pt}, nil).Do(p); err != nil {
 		t.Fatal(err)
 	}
 	got := bytes.Clone(p.b[0x100:0x102])

@@ -9,69 +9,65 @@ import (
 	"kprobe/internal/text"
 )
 
-// Rules say what a table must know of probes and of the target.
-type Rules[P any] interface {
-	Active(P) bool // its handlers, or its program, are to run
-	Inside(P) bool // its work is done in the target
-	Post(P) bool   // it has a post-handler
-
+// Rules say what a table must know of the target.
+type Rules interface {
 	Forbidden(arch.Addr) bool // it must not be probed
 	OnCPUs() bool             // threads are CPUs: a trap can be led to its detour with no stop,
 	Gateless() string         // or why not; "" where it can
 
 	// Taken is told of jumps that have just been taken out of the frozen target's text, and Renewed
 	// of a point that has handlers outside the frozen target now, and had none.
-	Taken(List[P])
-	Renewed(*Point[P])
+	Taken(List)
+	Renewed(*Point)
 }
 
 // Table are the points of one target. What it has is changed by the owner thread with the
 // session's view held.
-type Table[P any] struct {
-	List[P]
+type Table struct {
+	List
 	Text        *text.Writer // what stands at them
 	Disarmed    bool         // the global switch is off
 	Unoptimized bool         // the switch of optimization is off
-	rules       Rules[P]
+	rules       Rules
 }
 
 // NewTable has no points yet.
-func NewTable[P any](w *text.Writer, r Rules[P]) *Table[P] { return &Table[P]{Text: w, rules: r} }
+func NewTable(w *text.Writer, r Rules) *Table { return &Table{Text: w, rules: r} }
 
 // Refresh derives what the hit path asks of a point's probes.
-func (t *Table[P]) Refresh(pt *Point[P]) {
+func (t *Table) Refresh(pt *Point) {
 	outer := slices.ContainsFunc(pt.Probes, t.outer)
 	if outer && !pt.Outer {
 		t.rules.Renewed(pt)
 	}
 	pt.Outer = outer
-	pt.Post = slices.ContainsFunc(pt.Probes, func(p P) bool { return t.rules.Active(p) && t.rules.Post(p) })
+	pt.Post = slices.ContainsFunc(pt.Probes, func(p *Probe) bool { return p.Active() && p.Post() })
 }
 
 // outer tells whether a probe has a handler that runs outside the target.
-func (t *Table[P]) outer(p P) bool { return t.rules.Active(p) && !t.rules.Inside(p) }
+func (t *Table) outer(p *Probe) bool { return p.Active() && !p.Inside() }
 
 // Inside are those of some probes that run inside the target now.
-func (t *Table[P]) Inside(ps []P) []P {
-	return slices.DeleteFunc(slices.Clone(ps), func(p P) bool { return !t.rules.Active(p) || !t.rules.Inside(p) })
+func (t *Table) Inside(ps []*Probe) []*Probe {
+	return slices.DeleteFunc(slices.Clone(ps), func(p *Probe) bool { return !p.Active() || !p.Inside() })
 }
 
 // Outlook is how things will be after a change that is being planned: which points
 // there will be, and what differs at some of them.
-type Outlook[P any] struct {
-	*Table[P]
-	Points List[P]
-	Probes map[*Point[P]][]P    // else as they are
-	Stays  func(*Point[P]) bool // whether what may stand there may still; nil: everywhere
-	Hope   func(*Point[P]) bool // whether what can stand there may, though nobody has looked yet; nil: nowhere
+type Outlook struct {
+	*Table
+	Points List
+	Probes map[*Point][]*Probe // else as they are
+	Stays  func(*Point) bool   // whether what may stand there may still; nil: everywhere
+	Hope   func(*Point) bool   // whether what can stand there may, though nobody has looked yet; nil: nowhere
 	// First is the detour that a point will have which has none; nil for none.
-	First func(*Point[P]) *inside.Detour
+	First func(*Point) *inside.Detour
 }
 
 // Present is the outlook of no change.
-func (t *Table[P]) Present() *Outlook[P] { return &Outlook[P]{Table: t, Points: t.List} }
+func (t *Table) Present() *Outlook { return &Outlook{Table: t, Points: t.List} }
 
-func (o *Outlook[P]) probesOf(pt *Point[P]) []P {
+func (o *Outlook) probesOf(pt *Point) []*Probe {
 	if ps, ok := o.Probes[pt]; ok {
 		return ps
 	}
@@ -79,12 +75,12 @@ func (o *Outlook[P]) probesOf(pt *Point[P]) []P {
 }
 
 // due tells whether anything of ours is to stand at a point.
-func (o *Outlook[P]) due(pt *Point[P]) bool {
-	return pt.Notify || !o.Disarmed && slices.ContainsFunc(o.probesOf(pt), o.rules.Active)
+func (o *Outlook) due(pt *Point) bool {
+	return pt.Notify || !o.Disarmed && slices.ContainsFunc(o.probesOf(pt), (*Probe).Active)
 }
 
 // Wanted tells what.
-func (o *Outlook[P]) Wanted(pt *Point[P]) text.Kind {
+func (o *Outlook) Wanted(pt *Point) text.Kind {
 	may := func(now bool) bool { return o.hopes(pt) || now && (o.Stays == nil || o.Stays(pt)) }
 	switch {
 	case !o.due(pt):
@@ -97,10 +93,10 @@ func (o *Outlook[P]) Wanted(pt *Point[P]) text.Kind {
 	return o.Text.Armed()
 }
 
-func (o *Outlook[P]) hopes(pt *Point[P]) bool { return o.Hope != nil && o.Hope(pt) }
+func (o *Outlook) hopes(pt *Point) bool { return o.Hope != nil && o.Hope(pt) }
 
 // first is the detour that comes to a point which has none; nil for none.
-func (o *Outlook[P]) first(pt *Point[P]) *inside.Detour {
+func (o *Outlook) first(pt *Point) *inside.Detour {
 	if pt.Detour != nil || o.First == nil {
 		return nil
 	}
@@ -108,7 +104,7 @@ func (o *Outlook[P]) first(pt *Point[P]) *inside.Detour {
 }
 
 // detour is the one that a point has then.
-func (o *Outlook[P]) detour(pt *Point[P]) *inside.Detour {
+func (o *Outlook) detour(pt *Point) *inside.Detour {
 	if first := o.first(pt); first != nil {
 		return first
 	}
@@ -116,7 +112,7 @@ func (o *Outlook[P]) detour(pt *Point[P]) *inside.Detour {
 }
 
 // optimizable says why a point keeps its trap; "" for one that may have a jump.
-func (o *Outlook[P]) optimizable(pt *Point[P]) string {
+func (o *Outlook) optimizable(pt *Point) string {
 	d := o.detour(pt)
 	switch {
 	case pt.Notify:
@@ -144,11 +140,11 @@ func (o *Outlook[P]) optimizable(pt *Point[P]) string {
 }
 
 // outside tells whether one of a point's probes has a handler that runs outside the target.
-func (o *Outlook[P]) outside(pt *Point[P]) bool {
+func (o *Outlook) outside(pt *Point) bool {
 	return slices.ContainsFunc(o.probesOf(pt), o.outer)
 }
 
 // Leadable tells whether a point may be a trap that is led to its detour.
-func (o *Outlook[P]) Leadable(pt *Point[P]) bool {
+func (o *Outlook) Leadable(pt *Point) bool {
 	return o.rules.OnCPUs() && pt.Detour != nil && !pt.Notify && !o.outside(pt) && (!o.hopes(pt) || o.rules.Gateless() == "")
 }

@@ -1,7 +1,8 @@
 // Package probed has the points of a program that are probed, in order of address, and says what
 // is to stand in the text at each: now, and after a change that is being planned. It knows
-// of probes what Rules tells.
+// of probes what their roles tell.
 //
+//	probe.go    probes, as the engine has them
 //	point.go    points, and where they are looked up
 //	outlook.go  what should stand at them
 //	rewrite.go  how the text is brought to that
@@ -22,35 +23,35 @@ import (
 	"kprobe/symbol"
 )
 
-// Point is one probed address and all the probes P on it (the kernel's aggregate). It
+// Point is one probed address and all the probes on it (the kernel's aggregate). It
 // belongs to the owner thread once it is in a table.
-type Point[P any] struct {
+type Point struct {
 	text.Place
 	Loc    symbol.Loc
-	Probes []P    // newest first; replaced, never changed in place
-	Post   bool   // an active probe has a post-handler
-	Outer  bool   // an active probe runs outside the target
-	Live   bool   // in the table
-	Notify bool   // internal: the dynamic linker's notification, or
-	Asks   bool   // the function that programs ask for a tracer with
-	Pinned string // why the instruction must run where it stands; "" where it need not
+	Probes []*Probe // newest first; replaced, never changed in place
+	Post   bool     // an active probe has a post-handler
+	Outer  bool     // an active probe runs outside the target
+	Live   bool     // in the table
+	Notify bool     // internal: the dynamic linker's notification, or
+	Asks   bool     // the function that programs ask for a tracer with
+	Pinned string   // why the instruction must run where it stands; "" where it need not
 
 	Crowded   bool        // somebody else's text was in what a jump would displace
 	Optimized atomic.Bool // the jump to the detour may stand there; changed in the stops, also while somebody plans
 	Refused   bool        // and was not possible the last time
 	Led       atomic.Bool // a trap that the gate leads to the detour may; likewise
-	Slots     room.Slots[*Point[P]]
+	Slots     room.Slots[*Point]
 }
 
 // Unready tells that neither the jump nor the trap that is led may stand there, until somebody has
 // looked.
-func (pt *Point[P]) Unready() {
+func (pt *Point) Unready() {
 	pt.Optimized.Store(false)
 	pt.Led.Store(false)
 }
 
 // Displaced is what the point's detour has a copy of, be the jump there or not.
-func (pt *Point[P]) Displaced() (at arch.Addr, code []byte) {
+func (pt *Point) Displaced() (at arch.Addr, code []byte) {
 	if d := pt.Detour; d != nil && d.Way != nil {
 		return d.Span.Start, d.Jump.Old
 	}
@@ -59,20 +60,20 @@ func (pt *Point[P]) Displaced() (at arch.Addr, code []byte) {
 
 // ByAddr is the order that points are kept in: what goes through all of them
 // while the target stands still needs no sorting.
-func ByAddr[P any](a, b *Point[P]) int { return cmp.Compare(a.Addr, b.Addr) }
+func ByAddr(a, b *Point) int { return cmp.Compare(a.Addr, b.Addr) }
 
 // List are points in order of address. The slice is replaced, never changed in place: what
 // takes the place of another is made ready while the target runs.
-type List[P any] []*Point[P]
+type List []*Point
 
 // from is the index of the first one that is not below an address.
-func (ps List[P]) from(addr arch.Addr) int {
-	i, _ := slices.BinarySearchFunc(ps, addr, func(pt *Point[P], a arch.Addr) int { return cmp.Compare(pt.Addr, a) })
+func (ps List) from(addr arch.Addr) int {
+	i, _ := slices.BinarySearchFunc(ps, addr, func(pt *Point, a arch.Addr) int { return cmp.Compare(pt.Addr, a) })
 	return i
 }
 
 // At is the one at an address, nil for none.
-func (ps List[P]) At(addr arch.Addr) *Point[P] {
+func (ps List) At(addr arch.Addr) *Point {
 	if i := ps.from(addr); i < len(ps) && ps[i].Addr == addr {
 		return ps[i]
 	}
@@ -80,7 +81,7 @@ func (ps List[P]) At(addr arch.Addr) *Point[P] {
 }
 
 // Within are those from one address on and below another.
-func (ps List[P]) Within(lo, hi arch.Addr) List[P] {
+func (ps List) Within(lo, hi arch.Addr) List {
 	if hi < lo {
 		return nil
 	}
@@ -92,12 +93,12 @@ func (ps List[P]) Within(lo, hi arch.Addr) List[P] {
 const longest = patch.LongestSpan
 
 // Around are those whose text may concern an address.
-func (ps List[P]) Around(addr arch.Addr, n int) List[P] {
+func (ps List) Around(addr arch.Addr, n int) List {
 	return ps.Within(addr-min(addr, longest), addr+arch.Addr(n)+longest)
 }
 
 // Covering are the points whose jumps depend on the bytes at an address.
-func (ps List[P]) Covering(addr arch.Addr) (all List[P]) {
+func (ps List) Covering(addr arch.Addr) (all List) {
 	for _, pt := range ps.Around(addr, 0) {
 		if pt.Text == text.Jump && pt.Detour.Under(addr) {
 			all = append(all, pt)
@@ -108,7 +109,7 @@ func (ps List[P]) Covering(addr arch.Addr) (all List[P]) {
 
 // Strayed finds where a thread goes on that came to the middle of a jump: by a
 // branch that nobody knew of, or back from a signal handler.
-func (ps List[P]) Strayed(pc arch.Addr) (arch.Addr, bool) {
+func (ps List) Strayed(pc arch.Addr) (arch.Addr, bool) {
 	for _, pt := range ps.Covering(pc) {
 		if to, ok := pt.Detour.Copy(pc); ok {
 			return to, true
@@ -119,15 +120,15 @@ func (ps List[P]) Strayed(pc arch.Addr) (arch.Addr, bool) {
 
 // Ahead tells whether the jump of a point behind an address, ahead of the point, depends on what
 // stands there. Points that change are not asked: they are planned later, and keep out of the way.
-func (ps List[P]) Ahead(a arch.Addr, changes func(*Point[P]) bool) bool {
-	return slices.ContainsFunc(ps.Within(a+1, a+longest), func(n *Point[P]) bool {
+func (ps List) Ahead(a arch.Addr, changes func(*Point) bool) bool {
+	return slices.ContainsFunc(ps.Within(a+1, a+longest), func(n *Point) bool {
 		return n.Detour != nil && n.Detour.Ahead() && a >= n.Detour.Span.Start && !changes(n)
 	})
 }
 
 // Reaches tells whether the jump of a point in front of pt depends on what stands from an
 // address on, which is in front of pt too: as it is, or of those that change as it was planned.
-func (ps List[P]) Reaches(pt, from arch.Addr, planned []*inside.Detour, changes func(*Point[P]) bool) bool {
+func (ps List) Reaches(pt, from arch.Addr, planned []*inside.Detour, changes func(*Point) bool) bool {
 	lo := from - min(from, longest)
 	for _, n := range slices.Backward(planned) {
 		if n.Site < lo {
@@ -137,13 +138,13 @@ func (ps List[P]) Reaches(pt, from arch.Addr, planned []*inside.Detour, changes 
 			return true
 		}
 	}
-	return slices.ContainsFunc(ps.Within(lo, pt), func(n *Point[P]) bool {
+	return slices.ContainsFunc(ps.Within(lo, pt), func(n *Point) bool {
 		return n.Detour != nil && n.Detour.Span.End > from && !changes(n)
 	})
 }
 
 // Hiding are the points whose detours run the instruction at an address.
-func (ps List[P]) Hiding(addr arch.Addr) (all List[P]) {
+func (ps List) Hiding(addr arch.Addr) (all List) {
 	for _, n := range ps.Within(addr-min(addr, inside.Around), addr+inside.Around) {
 		if n.Detour != nil && n.Detour.Hides(addr) {
 			all = append(all, n)
@@ -153,7 +154,7 @@ func (ps List[P]) Hiding(addr arch.Addr) (all List[P]) {
 }
 
 // Overlay puts the program's own bytes over those that were read from an address on.
-func (ps List[P]) Overlay(addr arch.Addr, p []byte) {
+func (ps List) Overlay(addr arch.Addr, p []byte) {
 	for _, pt := range ps.Around(addr, len(p)) {
 		w := pt.Stands()
 		patch.Overlay(p, addr, w.Addr, w.Old)
@@ -161,7 +162,7 @@ func (ps List[P]) Overlay(addr arch.Addr, p []byte) {
 }
 
 // RestoreIn puts the program's own bytes back in a copy of its memory, as far as ours are there.
-func (ps List[P]) RestoreIn(m arch.Memory) (err error) {
+func (ps List) RestoreIn(m arch.Memory) (err error) {
 	for _, pt := range ps {
 		w := pt.Stands()
 		have := make([]byte, len(w.New))
@@ -174,7 +175,7 @@ func (ps List[P]) RestoreIn(m arch.Memory) (err error) {
 
 // Entries counts what a lifeline may have to know of points; each may have a second trap, at the end of a
 // slot, and traps in place of the slot's jumps.
-func (ps List[P]) Entries() (n int) {
+func (ps List) Entries() (n int) {
 	for _, pt := range ps {
 		n += 2 + Entries(&pt.Place)
 		if pt.Site.Boost != nil {
@@ -195,13 +196,13 @@ func Entries(p *text.Place) int {
 }
 
 // Live are those that are still.
-func (ps List[P]) Live() List[P] {
-	return slices.DeleteFunc(slices.Clone(ps), func(pt *Point[P]) bool { return !pt.Live })
+func (ps List) Live() List {
+	return slices.DeleteFunc(slices.Clone(ps), func(pt *Point) bool { return !pt.Live })
 }
 
 // With are these points and more, each once, in order.
-func (ps List[P]) With(more ...*Point[P]) List[P] {
+func (ps List) With(more ...*Point) List {
 	all := append(slices.Clone(ps), more...)
-	slices.SortFunc(all, ByAddr[P])
+	slices.SortFunc(all, ByAddr)
 	return slices.Compact(all)
 }

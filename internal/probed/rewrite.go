@@ -12,13 +12,13 @@ import (
 )
 
 // rearming is what brings the text at some points to what it should be.
-type rearming[P any] struct {
+type rearming struct {
 	*text.Rewrite
-	pts List[P]
+	pts List
 }
 
 // rearming plans to bring the text at points to what it will have to be.
-func (o *Outlook[P]) rearming(pts List[P]) *rearming[P] {
+func (o *Outlook) rearming(pts List) *rearming {
 	cs := make([]text.Change, len(pts))
 	for i, pt := range pts {
 		cs[i] = text.Change{Place: &pt.Place, From: pt.Text, To: o.Wanted(pt)}
@@ -26,7 +26,7 @@ func (o *Outlook[P]) rearming(pts List[P]) *rearming[P] {
 			cs[i].First = o.first(pt)
 		}
 	}
-	return &rearming[P]{o.Text.Plan(cs, func(yield func(*text.Place, bool) bool) {
+	return &rearming{o.Text.Plan(cs, func(yield func(*text.Place, bool) bool) {
 		for _, pt := range o.Points {
 			place := &pt.Place
 			if first := o.first(pt); first != nil {
@@ -41,12 +41,12 @@ func (o *Outlook[P]) rearming(pts List[P]) *rearming[P] {
 
 // Rearm brings the text at some points to what it should be, all or none. The target is
 // frozen. Errors: those of text.Rewrite.
-func (t *Table[P]) Rearm(pts List[P]) error {
+func (t *Table) Rearm(pts List) error {
 	return t.carryOutAll(t.Present().rearming(pts))
 }
 
 // carryOutAll is all of it in the stop.
-func (t *Table[P]) carryOutAll(r *rearming[P]) error {
+func (t *Table) carryOutAll(r *rearming) error {
 	if r.HasAhead() {
 		if err := r.Ahead(); err != nil {
 			return err
@@ -56,20 +56,20 @@ func (t *Table[P]) carryOutAll(r *rearming[P]) error {
 }
 
 // RearmSingly is Rearm one by one, as far as that goes.
-func (t *Table[P]) RearmSingly(pts List[P]) (err error) {
+func (t *Table) RearmSingly(pts List) (err error) {
 	for _, pt := range pts {
-		err = errors.Join(err, t.Rearm(List[P]{pt}))
+		err = errors.Join(err, t.Rearm(List{pt}))
 	}
 	return err
 }
 
 // carryOut is the rest, in the stop. Where texts have changed since it was planned (they give
 // way when others rewrite them), it is planned anew.
-func (t *Table[P]) carryOut(r *rearming[P]) error {
+func (t *Table) carryOut(r *rearming) error {
 	if r.Stale() {
 		return t.Rearm(r.pts)
 	}
-	jumps := slices.DeleteFunc(slices.Clone(r.pts), func(pt *Point[P]) bool { return pt.Text != text.Jump })
+	jumps := slices.DeleteFunc(slices.Clone(r.pts), func(pt *Point) bool { return pt.Text != text.Jump })
 	if err := r.CarryOut(); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (t *Table[P]) carryOut(r *rearming[P]) error {
 		pt.Optimized.Store(pt.Text == text.Jump)
 		pt.Led.Store(pt.Text == text.Trap)
 	}
-	jumps = slices.DeleteFunc(jumps, func(pt *Point[P]) bool { return pt.Text == text.Jump })
+	jumps = slices.DeleteFunc(jumps, func(pt *Point) bool { return pt.Text == text.Jump })
 	if len(jumps) > 0 {
 		t.rules.Taken(jumps)
 	}
@@ -85,20 +85,20 @@ func (t *Table[P]) carryOut(r *rearming[P]) error {
 }
 
 // Rewriting is the text's part of a change.
-type Rewriting[P any] struct {
-	Table  *Table[P]
-	As     func() *Outlook[P] // what is planned ahead; nil: in the stop, as things are when all else is committed
-	Points func() List[P]     // where the text may change
-	Singly bool               // where not all can be changed, one by one, as far as that goes: Left says how far
+type Rewriting struct {
+	Table  *Table
+	As     func() *Outlook // what is planned ahead; nil: in the stop, as things are when all else is committed
+	Points func() List     // where the text may change
+	Singly bool            // where not all can be changed, one by one, as far as that goes: Left says how far
 	Left   error
 	Report func(error)
 
-	r    *rearming[P]
+	r    *rearming
 	late bool // it was planned in the stop
 }
 
 // Ahead is change.Text's.
-func (w *Rewriting[P]) Ahead(t change.Target) (err error) {
+func (w *Rewriting) Ahead(t change.Target) (err error) {
 	w.r, w.late = nil, false
 	if w.As == nil {
 		return nil
@@ -114,13 +114,13 @@ func (w *Rewriting[P]) Ahead(t change.Target) (err error) {
 }
 
 // Anew has the text be planned in the stop after all, as an outlook says.
-func (w *Rewriting[P]) Anew(as *Outlook[P]) {
+func (w *Rewriting) Anew(as *Outlook) {
 	w.r = as.rearming(w.Points())
 	w.late = true
 }
 
 // Refuse has traps stand, in the stop, where jumps to some detours were planned.
-func (w *Rewriting[P]) Refuse(busy map[*inside.Detour]bool) {
+func (w *Rewriting) Refuse(busy map[*inside.Detour]bool) {
 	if w.r == nil || len(busy) == 0 {
 		return
 	}
@@ -138,7 +138,7 @@ func (w *Rewriting[P]) Refuse(busy map[*inside.Detour]bool) {
 }
 
 // Firsts are, in order, the detours of the jumps that are planned together with them.
-func (w *Rewriting[P]) Firsts() (ds []*inside.Detour) {
+func (w *Rewriting) Firsts() (ds []*inside.Detour) {
 	if w.r == nil {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (w *Rewriting[P]) Firsts() (ds []*inside.Detour) {
 }
 
 // Commit is change.Text's.
-func (w *Rewriting[P]) Commit() (err error) {
+func (w *Rewriting) Commit() (err error) {
 	switch {
 	case w.late:
 		err = w.Table.carryOutAll(w.r)
@@ -169,13 +169,13 @@ func (w *Rewriting[P]) Commit() (err error) {
 }
 
 // Undo has the lifeline know what there is again, too: what was planned is about to be unmapped.
-func (w *Rewriting[P]) Undo() {
+func (w *Rewriting) Undo() {
 	w.Table.Text.Unnoted()
-	w.Report(w.Table.Rearm(slices.DeleteFunc(w.Points(), func(pt *Point[P]) bool { return !pt.Live })))
+	w.Report(w.Table.Rearm(slices.DeleteFunc(w.Points(), func(pt *Point) bool { return !pt.Live })))
 }
 
 // Writes is change.Text's: where the program's own text is written over.
-func (w *Rewriting[P]) Writes() (rs []arch.Range) {
+func (w *Rewriting) Writes() (rs []arch.Range) {
 	for _, pt := range w.Points() {
 		if pt.Text == text.Own {
 			rs = append(rs, arch.Range{Start: pt.Addr, End: pt.Addr + arch.Addr(len(pt.Site.Original))})
@@ -185,7 +185,7 @@ func (w *Rewriting[P]) Writes() (rs []arch.Range) {
 }
 
 // Lines is change.Text's.
-func (w *Rewriting[P]) Lines() (ls []string) {
+func (w *Rewriting) Lines() (ls []string) {
 	if w.r == nil {
 		return nil
 	}

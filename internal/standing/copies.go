@@ -9,7 +9,7 @@ import (
 
 // Restore puts the text and the return addresses back in a copy of the target's memory, or in
 // that of a target which is about to end.
-func (ts *Threads[P]) Restore(m arch.Memory) error {
+func (ts *Threads) Restore(m arch.Memory) error {
 	err := errors.Join(ts.on.Points.RestoreIn(m), ts.calls.Restore(m))
 	if ts.within.Some() {
 		err = errors.Join(err, ts.within.GiveBackIn(m))
@@ -19,7 +19,7 @@ func (ts *Threads[P]) Restore(m arch.Memory) error {
 
 // CleanChild takes all of ours out of a child that was born with a copy of the target's memory. It
 // has not run yet. failed gets the errors of steps that could not be done.
-func (ts *Threads[P]) CleanChild(c target.Child, failed func(error)) {
+func (ts *Threads) CleanChild(c target.Child, failed func(error)) {
 	on := ts.on
 	failed(ts.Restore(c))
 	var r arch.Regs
@@ -41,7 +41,7 @@ func (ts *Threads[P]) CleanChild(c target.Child, failed func(error)) {
 // signal may leave a core file, which shall have the program's text, its return addresses, and its
 // threads where they stand in its own code. It has not long to live, so our knowledge of it stays
 // as it is: as with a child, we will not come back to its memory.
-func (ts *Threads[P]) Unseen() (err error) {
+func (ts *Threads) Unseen() (err error) {
 	on, a := ts.on, ts.on.Arch
 	err = ts.Restore(on.T)
 	trapped := make(map[target.Thread]bool)

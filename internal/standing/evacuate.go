@@ -4,8 +4,10 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"syscall"
 
 	"kprobe/arch"
+	"kprobe/internal/errno"
 	"kprobe/internal/probed"
 	"kprobe/target"
 )
@@ -13,7 +15,7 @@ import (
 // Evacuate moves the threads of the frozen target out of the slots of points
 // that are no longer live. It answers whether some thread could not be stopped
 // for that, and what kept it from moving one that could.
-func (ts *Threads[P]) Evacuate() (stuck bool, err error) {
+func (ts *Threads) Evacuate() (stuck bool, err error) {
 	on, a := ts.on, ts.on.Arch
 	move := func(th target.Thread, r *arch.Regs) {
 		if e := on.T.SetRegs(th, r); e != nil && !errors.Is(e, target.ErrGone) {
@@ -79,13 +81,13 @@ func (ts *Threads[P]) Evacuate() (stuck bool, err error) {
 			}
 		}
 	}
-	maps.DeleteFunc(ts.taken, func(e execution[P], _ away) bool { return !e.point.Live })
+	maps.DeleteFunc(ts.taken, func(e execution, _ away) bool { return !e.point.Live })
 	return on.T.Stuck() > 0, err
 }
 
 // ranIntoOurs tells whether a thread that stands behind an address, with a signal that was sent to
 // it, has come to a trap of ours there and to nothing else.
-func (ts *Threads[P]) ranIntoOurs(at arch.Addr, r *arch.Regs) bool {
+func (ts *Threads) ranIntoOurs(at arch.Addr, r *arch.Regs) bool {
 	on := ts.on
 	if pt := on.Points.At(at); pt != nil {
 		run, known := pt.Site.HasRun(on.Arch, r, on.T)
@@ -98,7 +100,7 @@ func (ts *Threads[P]) ranIntoOurs(at arch.Addr, r *arch.Regs) bool {
 
 // Retire forgets points whose original bytes are back, after moving out every
 // thread that stands in one of their slots or in front of their handlers. The target is frozen.
-func (ts *Threads[P]) Retire(pts []*probed.Point[P]) {
+func (ts *Threads) Retire(pts []*probed.Point) {
 	if len(pts) == 0 {
 		return
 	}
@@ -125,7 +127,7 @@ func (ts *Threads[P]) Retire(pts []*probed.Point[P]) {
 // Vacate is Evacuate. It also takes the counts and drops the memory of retired detours that no
 // thread is in any more. Errors: target.ErrNotNow, while programs of some probes run, or may be
 // come back to.
-func (ts *Threads[P]) Vacate(ps []P) error {
+func (ts *Threads) Vacate(ps []*probed.Probe) error {
 	_, err := ts.Evacuate()
 	ts.within.Collect()
 	ts.on.Owner.After(ts.within.Drop)
@@ -137,10 +139,13 @@ func (ts *Threads[P]) Vacate(ps []P) error {
 
 // Drain waits until no program of probes that were taken off runs, and no call under way will come
 // back to one. Threads leave programs by themselves, and the calls' return addresses are put back
-// as soon as no thread stands in the detour. Errors: target.ErrNotNow, where a thread does not come
-// out; the target's.
-func (ts *Threads[P]) Drain(ps []P) error {
-	return ts.on.Owner.Insist(func(bool) error {
+// as soon as no thread stands in the detour. A thread that does not come out is reported. A kernel's
+// CPUs cannot be waited for.
+func (ts *Threads) Drain(ps []*probed.Probe) {
+	if ts.on.Kind.OnCPUs() || !slices.ContainsFunc(ps, func(p *probed.Probe) bool { return p.Inside() }) {
+		return
+	}
+	err := ts.on.Owner.Insist(func(bool) error {
 		ts.on.View.RLock()
 		retired := ts.within.RetiredOf(ps)
 		ts.on.View.RUnlock()
@@ -149,11 +154,17 @@ func (ts *Threads[P]) Drain(ps []P) error {
 		}
 		return ts.on.Owner.Frozen(func() error { return ts.Vacate(ps) })
 	})
+	switch {
+	case errors.Is(err, target.ErrNotNow):
+		ts.on.Report(errno.New(0, "a thread has not come out of a program of a probe that was unregistered"))
+	case !errors.Is(err, syscall.ESRCH):
+		ts.on.Report(err)
+	}
 }
 
 // GiveCallsBack puts every real return address back; the target is frozen, and the
 // trampoline is about to go. Errors: as calls.UnderWay.GiveBack.
-func (ts *Threads[P]) GiveCallsBack(anyhow bool) error {
+func (ts *Threads) GiveCallsBack(anyhow bool) error {
 	on, a := ts.on, ts.on.Arch
 	if err := ts.calls.GiveBack(anyhow, func(slot, from, to arch.Addr) { ts.within.Seg.Mend(slot, from, to) }); err != nil {
 		return err
@@ -179,7 +190,7 @@ func (ts *Threads[P]) GiveCallsBack(anyhow bool) error {
 }
 
 // TakenOff sees to threads that stand where jumps were which have just been taken away.
-func (ts *Threads[P]) TakenOff(jumps probed.List[P]) {
+func (ts *Threads) TakenOff(jumps probed.List) {
 	ts.takeFaults(jumps)
 	ts.enter(jumps)
 }
@@ -187,7 +198,7 @@ func (ts *Threads[P]) TakenOff(jumps probed.List[P]) {
 // enter has threads go into the detours of jumps that have just been taken away, if they stand
 // where the jump was, behind a landing pad: by that they have come to the probe, where a trap may
 // be now, and would not come to it again.
-func (ts *Threads[P]) enter(jumps probed.List[P]) {
+func (ts *Threads) enter(jumps probed.List) {
 	on := ts.on
 	for _, th := range on.T.Threads() {
 		var r arch.Regs
@@ -208,7 +219,7 @@ func (ts *Threads[P]) enter(jumps probed.List[P]) {
 
 // takeFault takes back the fault of a thread in a detour to which nothing had happened there: it
 // was ours.
-func (ts *Threads[P]) takeFault(th target.Thread) {
+func (ts *Threads) takeFault(th target.Thread) {
 	for i, st := range ts.on.Owner.Stops {
 		if st.Thread == th && st.Kind == target.StopSignal && ts.on.OwnFault(st) {
 			ts.on.Owner.Wake(i)
@@ -218,7 +229,7 @@ func (ts *Threads[P]) takeFault(th target.Thread) {
 
 // takeFaults takes back the faults of threads that came to the middle of jumps which have just
 // been taken away: they have not been served yet, and what faults there is gone.
-func (ts *Threads[P]) takeFaults(jumps probed.List[P]) {
+func (ts *Threads) takeFaults(jumps probed.List) {
 	on := ts.on
 	for i, st := range on.Owner.Stops {
 		var r arch.Regs
@@ -237,7 +248,7 @@ func (ts *Threads[P]) takeFaults(jumps probed.List[P]) {
 
 // leaveHandler leads the threads of the frozen target out of the lifeline's handler. One that is
 // about to get a signal is left to the service of that stop.
-func (ts *Threads[P]) leaveHandler() {
+func (ts *Threads) leaveHandler() {
 	on := ts.on
 	for _, th := range on.T.Threads() {
 		var r arch.Regs

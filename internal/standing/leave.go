@@ -11,7 +11,7 @@ import (
 // memory, then the memory. gate gives a kernel its handler of traps back, others takes out the rest
 // that is ours. It can be called again. Errors: target.ErrNotNow while a thread may need the memory
 // that goes, unless anyhow; those of the steps; bytes that others have put into the text.
-func (ts *Threads[P]) TakeAway(anyhow bool, gate, others func() error) error {
+func (ts *Threads) TakeAway(anyhow bool, gate, others func() error) error {
 	on := ts.on
 	if on.T.Stuck() > 0 && !anyhow {
 		return target.ErrNotNow // a thread that cannot be stopped may need it
@@ -48,7 +48,7 @@ func (ts *Threads[P]) TakeAway(anyhow bool, gate, others func() error) error {
 
 // giveCopiesBack has the target share its text with other processes again. If that fails, nothing
 // but memory is lost: it is only told.
-func (ts *Threads[P]) giveCopiesBack() {
+func (ts *Threads) giveCopiesBack() {
 	on := ts.on
 	if t, ok := on.T.(target.Reverter); ok && on.T.Stuck() == 0 {
 		on.Alive(t.Revert(on.Text.Written()))

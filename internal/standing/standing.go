@@ -20,11 +20,11 @@ import (
 )
 
 // Threads are the threads of one session's target. Their work belongs to the owner thread.
-type Threads[P comparable] struct {
-	on     *ground.Ground[P]
-	within *within.Within[P]
+type Threads struct {
+	on     *ground.Ground
+	within *within.Within
 	calls  Calls
-	taken  map[execution[P]]away
+	taken  map[execution]away
 }
 
 // Calls are the calls under way.
@@ -38,8 +38,8 @@ type Calls interface {
 
 // execution is one pass through a point. The handlers of those in Threads.taken
 // ran, and then a signal took the thread away from its slot or detour: it will come again.
-type execution[P any] struct {
-	point *probed.Point[P]
+type execution struct {
+	point *probed.Point
 	sp    arch.Addr // tells the call from every other one that is under way
 }
 
@@ -50,30 +50,30 @@ type away struct {
 }
 
 // New knows of none yet.
-func New[P comparable](on *ground.Ground[P], w *within.Within[P], c Calls) *Threads[P] {
-	return &Threads[P]{on: on, within: w, calls: c, taken: make(map[execution[P]]away)}
+func New(on *ground.Ground, w *within.Within, c Calls) *Threads {
+	return &Threads{on: on, within: w, calls: c, taken: make(map[execution]away)}
 }
 
 // Take notes that a thread was taken away from its pass through a point, after the handlers; inside
 // tells that what runs inside the target has run, too.
-func (ts *Threads[P]) Take(th target.Thread, pt *probed.Point[P], sp arch.Addr, inside bool) {
-	ts.taken[execution[P]{pt, sp}] = away{th, inside}
+func (ts *Threads) Take(th target.Thread, pt *probed.Point, sp arch.Addr, inside bool) {
+	ts.taken[execution{pt, sp}] = away{th, inside}
 }
 
 // Back tells whether a thread that comes to a point was taken away from this very pass. It is not
 // away any more then. The signal may have made a scheduler in the program (Go's preempts so) go on
 // with the call on another thread.
-func (ts *Threads[P]) Back(th target.Thread, pt *probed.Point[P], sp arch.Addr) (back, inside bool) {
+func (ts *Threads) Back(th target.Thread, pt *probed.Point, sp arch.Addr) (back, inside bool) {
 	if len(ts.taken) == 0 {
 		return false, false
 	}
-	this := execution[P]{pt, sp}
+	this := execution{pt, sp}
 	it, back := ts.taken[this]
 	delete(ts.taken, this)
 	if !ts.on.Image.Schedules() {
 		// Whose stack frames are gone were left by longjmp; a signal handler's
 		// own stack tells nothing about them.
-		maps.DeleteFunc(ts.taken, func(e execution[P], a away) bool { return a.th == th && sp > e.sp && ts.sameStack(sp, e.sp) })
+		maps.DeleteFunc(ts.taken, func(e execution, a away) bool { return a.th == th && sp > e.sp && ts.sameStack(sp, e.sp) })
 	}
 	return back, back && it.inside
 }
@@ -81,34 +81,34 @@ func (ts *Threads[P]) Back(th target.Thread, pt *probed.Point[P], sp arch.Addr) 
 // Renew is for a point of the frozen target that has handlers now, and had none. Meanwhile a thread
 // that was away from a pass may have come through unseen. So the handlers count its next pass there
 // as another one. A thread that stands in front of the point still has not come through.
-func (ts *Threads[P]) Renew(pt *probed.Point[P]) {
+func (ts *Threads) Renew(pt *probed.Point) {
 	a := ts.on.Arch
-	maps.DeleteFunc(ts.taken, func(e execution[P], by away) bool {
+	maps.DeleteFunc(ts.taken, func(e execution, by away) bool {
 		var r arch.Regs
 		return e.point == pt && (ts.on.T.Regs(by.th, &r) != nil || arch.Addr(r[a.PC]) != pt.Addr || arch.Addr(r[a.SP]) != e.sp)
 	})
 }
 
 // sameStack tells whether two addresses lie in one mapping.
-func (ts *Threads[P]) sameStack(a, b arch.Addr) bool {
+func (ts *Threads) sameStack(a, b arch.Addr) bool {
 	maps, err := ts.on.T.Maps()
 	return err == nil && symbol.SameMapping(maps, uint64(a), uint64(b))
 }
 
 // Ended tells of a thread that has ended: it comes back from nowhere.
-func (ts *Threads[P]) Ended(th target.Thread) {
+func (ts *Threads) Ended(th target.Thread) {
 	if !ts.on.Image.Schedules() {
-		maps.DeleteFunc(ts.taken, func(_ execution[P], a away) bool { return a.th == th })
+		maps.DeleteFunc(ts.taken, func(_ execution, a away) bool { return a.th == th })
 	}
 }
 
 // Forget is for a target that executes another program.
-func (ts *Threads[P]) Forget() { clear(ts.taken) }
+func (ts *Threads) Forget() { clear(ts.taken) }
 
 // Leave changes registers from a place in memory of ours to the same state in
 // the program. ours tells whether a thread can still go on from there, theirs
 // whether the instruction before it is one of the program's.
-func (ts *Threads[P]) Leave(r *arch.Regs) (ours func() bool, theirs bool) {
+func (ts *Threads) Leave(r *arch.Regs) (ours func() bool, theirs bool) {
 	a := ts.on.Arch
 	pc, sp := arch.Addr(r[a.PC]), arch.Addr(r[a.SP])
 	if ref, ok := ts.on.Room.At(pc); ok {
@@ -136,7 +136,7 @@ func (ts *Threads[P]) Leave(r *arch.Regs) (ours func() bool, theirs bool) {
 }
 
 // Returning tells whether a stopped thread may be behind its return and before we have seen it.
-func (ts *Threads[P]) Returning(pc arch.Addr) bool {
+func (ts *Threads) Returning(pc arch.Addr) bool {
 	return ts.calls.IsTrampoline(pc) || ts.calls.IsTrampoline(pc-arch.Addr(ts.on.Arch.BreakPC)) ||
 		ts.within.Some() && (ts.within.Busy(pc) || ts.within.Find(pc) != nil)
 }

@@ -8,7 +8,7 @@ import (
 // Accessed deals with a thread that has accessed watched data. If it stands in
 // memory of ours, the handlers see it where the program thinks it is; but it goes
 // on there: it need not be at the end of its slot (repeated string instructions).
-func (s *Server[P, V, I]) Accessed(st target.Stop) {
+func (s *Server[V, I]) Accessed(st target.Stop) {
 	h, ok := s.hit(st.Thread)
 	if !ok {
 		return
@@ -36,7 +36,7 @@ func (s *Server[P, V, I]) Accessed(st target.Stop) {
 
 // fire runs the handlers of the watchpoints in a set, and then what comes then on
 // the owner thread.
-func (s *Server[P, V, I]) fire(h *hit[P, V, I], set uint, then func()) {
+func (s *Server[V, I]) fire(h *hit[V, I], set uint, then func()) {
 	fired := s.Handlers.Accessed(set)
 	if fired == nil {
 		then()

@@ -11,7 +11,7 @@ import (
 // ftrace's call. The detour has the one that was there, so it is of no use while that lasts:
 // what only counts is counted here, and programs have missed the hit. The same holds always where the
 // instruction must run where it stands; no program is there then.
-func (s *Server[P, V, I]) passDetour(h *hit[P, V, I]) {
+func (s *Server[V, I]) passDetour(h *hit[V, I]) {
 	if !h.again {
 		s.Handlers.Passed(h.probes)
 	}
@@ -21,7 +21,7 @@ func (s *Server[P, V, I]) passDetour(h *hit[P, V, I]) {
 // stepOver lets the probed instruction have its effect where it stands, whatever
 // it is by now. What does nothing is passed over: that saves half of a hit's
 // cost, and in a kernel most functions begin with it, until its tracer makes it a call.
-func (s *Server[P, V, I]) stepOver(h *hit[P, V, I]) {
+func (s *Server[V, I]) stepOver(h *hit[V, I]) {
 	th, site := h.th, h.point.Site
 	if site.Insn.Nop && s.On.Text.Check(&h.point.Place) == nil {
 		h.setPC(site.Addr + arch.Addr(site.Insn.Len))
@@ -55,7 +55,7 @@ func (s *Server[P, V, I]) stepOver(h *hit[P, V, I]) {
 
 // excepted serves an instruction that has faulted where it stands, in place of being done: its fault-handlers are asked, and the
 // kernel's own handler, to which the CPU has come, goes on unless one has dealt with it.
-func (s *Server[P, V, I]) excepted(h *hit[P, V, I]) bool {
+func (s *Server[V, I]) excepted(h *hit[V, I]) bool {
 	trap, at, ok := s.On.Kind.Excepted(h.th, h.regs)
 	if !ok || arch.Addr(at[s.On.Arch.PC]) != h.point.Addr {
 		return false

@@ -9,7 +9,7 @@ import (
 
 // insideSignal deals with a signal that reaches a thread in code of ours that probes
 // run. It answers false for a thread that is elsewhere.
-func (s *Server[P, V, I]) insideSignal(h *hit[P, V, I], st target.Stop) bool {
+func (s *Server[V, I]) insideSignal(h *hit[V, I], st target.Stop) bool {
 	if !s.Within.Some() {
 		return false
 	}
@@ -48,7 +48,7 @@ func (s *Server[P, V, I]) insideSignal(h *hit[P, V, I], st target.Stop) bool {
 
 // mended has a thread go on whose fault was ours. Where its stack had no room for a detour it waits until the place is left
 // alone: for the next thread there may be no controller any more.
-func (s *Server[P, V, I]) mended(h *hit[P, V, I]) {
+func (s *Server[V, I]) mended(h *hit[V, I]) {
 	cramped := s.Within.Cramped()
 	if len(cramped) == 0 {
 		s.resume(h, 0)
@@ -67,7 +67,7 @@ func (s *Server[P, V, I]) mended(h *hit[P, V, I]) {
 
 // leaveCramped has places left alone that a thread's stack has had no room for, where planning may be. What is then to be done is
 // the owner thread's.
-func (s *Server[P, V, I]) leaveCramped(ds []*inside.Detour, then func()) {
+func (s *Server[V, I]) leaveCramped(ds []*inside.Detour, then func()) {
 	if len(ds) == 0 {
 		then()
 		return
@@ -81,7 +81,7 @@ func (s *Server[P, V, I]) leaveCramped(ds []*inside.Detour, then func()) {
 // servedInside is for a point with programs and post-handlers: its thread is led through
 // the detour as far as the instruction, which then is our affair, since the detour's own has
 // no stop behind it.
-func (s *Server[P, V, I]) servedInside(h *hit[P, V, I]) {
+func (s *Server[V, I]) servedInside(h *hit[V, I]) {
 	th := h.th
 	served, left := false, 0
 	err := s.On.T.SetRegs(th, h.regs)
@@ -106,7 +106,7 @@ func (s *Server[P, V, I]) servedInside(h *hit[P, V, I]) {
 }
 
 // wasServed is for a thread behind Within.Serve, and what that has answered.
-func (s *Server[P, V, I]) wasServed(h *hit[P, V, I], served bool, left int, err error) {
+func (s *Server[V, I]) wasServed(h *hit[V, I], served bool, left int, err error) {
 	th := h.th
 	switch {
 	case errors.Is(err, target.ErrGone):

@@ -10,14 +10,14 @@ import (
 // place of a NOP. The programs in the detour know nothing of that, but its end does: the copy there is of the instruction that was. So a
 // breakpoint of the target's stands at the end, as long as a thread is on its way to it, and from there a thread goes back
 // to the instruction, which is carried out where it stands.
-type passage[P comparable] struct {
-	point *probed.Point[P]
+type passage struct {
+	point *probed.Point
 	way   map[arch.Addr]bool // who is on his way, by the stack pointer: it is the same at the end
 }
 
 // passThrough has the programs of a hit run, and the instruction be done after that. It answers false where the thread is still to be
 // led past the detour.
-func (s *Server[P, V, I]) passThrough(h *hit[P, V, I]) bool {
+func (s *Server[V, I]) passThrough(h *hit[V, I]) bool {
 	end, ok := h.point.Detour.Served()
 	if !ok || h.again {
 		return false
@@ -29,9 +29,9 @@ func (s *Server[P, V, I]) passThrough(h *hit[P, V, I]) bool {
 			return false
 		}
 		if s.passages == nil {
-			s.passages = make(map[arch.Addr]*passage[P])
+			s.passages = make(map[arch.Addr]*passage)
 		}
-		p = &passage[P]{point: h.point, way: make(map[arch.Addr]bool)}
+		p = &passage{point: h.point, way: make(map[arch.Addr]bool)}
 		s.passages[end] = p
 	}
 	p.way[h.sp()] = true
@@ -41,7 +41,7 @@ func (s *Server[P, V, I]) passThrough(h *hit[P, V, I]) bool {
 }
 
 // passed deals with a thread at the end of a passage.
-func (s *Server[P, V, I]) passed(h *hit[P, V, I], p *passage[P]) {
+func (s *Server[V, I]) passed(h *hit[V, I], p *passage) {
 	end, sp, pt := h.pc(), h.sp(), p.point
 	sent := p.way[sp]
 	if delete(p.way, sp); len(p.way) == 0 {

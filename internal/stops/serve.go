@@ -9,7 +9,7 @@ import (
 )
 
 // dispatch runs the handlers, here or on a goroutine of their own.
-func (s *Server[P, V, I]) dispatch(h *hit[P, V, I]) {
+func (s *Server[V, I]) dispatch(h *hit[V, I]) {
 	if s.skipped(h) {
 		s.goOn(h)
 		return
@@ -39,7 +39,7 @@ func (s *Server[P, V, I]) dispatch(h *hit[P, V, I]) {
 
 // skipped tells that the handlers of this very execution ran before a signal
 // took the thread away; h.again, that what runs inside did too.
-func (s *Server[P, V, I]) skipped(h *hit[P, V, I]) (same bool) {
+func (s *Server[V, I]) skipped(h *hit[V, I]) (same bool) {
 	if !h.after {
 		same, h.again = s.Threads.Back(h.th, h.point, h.sp())
 	}
@@ -48,7 +48,7 @@ func (s *Server[P, V, I]) skipped(h *hit[P, V, I]) (same bool) {
 
 // handlers runs the pre-handlers, or the post-handlers. It answers false if a
 // pre-handler has moved the PC.
-func (s *Server[P, V, I]) handlers(h *hit[P, V, I]) bool {
+func (s *Server[V, I]) handlers(h *hit[V, I]) bool {
 	if h.after {
 		s.Handlers.After(h.probes, h.view)
 		return true
@@ -58,7 +58,7 @@ func (s *Server[P, V, I]) handlers(h *hit[P, V, I]) bool {
 
 // goOn lets the probed instruction have its effect: emulated, or in a slot.
 // With post-handlers the thread comes back, or they run here and now.
-func (s *Server[P, V, I]) goOn(h *hit[P, V, I]) {
+func (s *Server[V, I]) goOn(h *hit[V, I]) {
 	pt := h.point
 	site := pt.Site
 	switch {
@@ -81,7 +81,7 @@ func (s *Server[P, V, I]) goOn(h *hit[P, V, I]) {
 	case s.On.Kind.InPlace() && (site.Kind != isa.Emulate || s.On.Text.Check(&pt.Place) != nil):
 		s.stepOver(h)
 		return
-	case (site.Kind == isa.Emulate || pt.Post) && site.Emulate(h.regs, (*performed[P, V, I])(h)) == nil:
+	case (site.Kind == isa.Emulate || pt.Post) && site.Emulate(h.regs, (*performed[V, I])(h)) == nil:
 		if h.accessed == 0 {
 			s.emulated(h)
 		} else {
@@ -104,7 +104,7 @@ func (s *Server[P, V, I]) goOn(h *hit[P, V, I]) {
 }
 
 // emulated goes on behind an instruction that was emulated.
-func (s *Server[P, V, I]) emulated(h *hit[P, V, I]) {
+func (s *Server[V, I]) emulated(h *hit[V, I]) {
 	if h.point.Post {
 		h.probes, h.after = h.point.Probes, true // one may have been removed meanwhile
 		s.dispatch(h)
@@ -122,7 +122,7 @@ const (
 )
 
 // resume writes the registers back and lets the thread go on.
-func (s *Server[P, V, I]) resume(h *hit[P, V, I], signal int) {
+func (s *Server[V, I]) resume(h *hit[V, I], signal int) {
 	if signal == 0 && s.On.Text.Lifeline.Catches() {
 		h.regs[s.On.Arch.Flags] |= lifeline.Mark(s.On.Arch)
 	}
@@ -135,12 +135,12 @@ func (s *Server[P, V, I]) resume(h *hit[P, V, I], signal int) {
 }
 
 // deliver lets a thread go on, with a signal unless that is 0.
-func (s *Server[P, V, I]) deliver(th target.Thread, signal int) {
+func (s *Server[V, I]) deliver(th target.Thread, signal int) {
 	s.deliverFault(th, signal, s.On.OwnFault(target.Stop{Thread: th}))
 }
 
 // deliverFault is deliver where it is known whether the signal is for the thread's own instruction.
-func (s *Server[P, V, I]) deliverFault(th target.Thread, signal int, fault bool) {
+func (s *Server[V, I]) deliverFault(th target.Thread, signal int, fault bool) {
 	if signal == trapSignal && s.On.Text.Lifeline.Ignored(th) {
 		signal = 0
 	}
@@ -157,14 +157,14 @@ func (s *Server[P, V, I]) deliverFault(th target.Thread, signal int, fault bool)
 
 // performed is memory for the instruction of a hit. The processor does not see
 // accesses that we make, so watchpoints are looked for here.
-type performed[P comparable, V Registers, I any] hit[P, V, I]
+type performed[V Registers, I any] hit[V, I]
 
-func (h *performed[P, V, I]) ReadAt(a arch.Addr, p []byte) error {
+func (h *performed[V, I]) ReadAt(a arch.Addr, p []byte) error {
 	h.accessed |= h.by.Watched.Touched(a, len(p), false)
 	return h.by.On.T.ReadAt(a, p)
 }
 
-func (h *performed[P, V, I]) WriteAt(a arch.Addr, p []byte) error {
+func (h *performed[V, I]) WriteAt(a arch.Addr, p []byte) error {
 	h.accessed |= h.by.Watched.Touched(a, len(p), true)
 	return h.by.On.T.WriteAt(a, p)
 }

@@ -11,7 +11,7 @@ import (
 // Signalled deals with a signal that is about to reach a thread. If the thread
 // stands in a slot, it is put back where the program thinks it is, before its
 // signal handler or an unwinder can see otherwise.
-func (s *Server[P, V, I]) Signalled(st target.Stop) {
+func (s *Server[V, I]) Signalled(st target.Stop) {
 	h, ok := s.hit(st.Thread)
 	if !ok {
 		return
@@ -70,7 +70,7 @@ func (s *Server[P, V, I]) Signalled(st target.Stop) {
 
 // faulted deals with a fault of the probed instruction. The registers are
 // already those of the program at the probe's address.
-func (s *Server[P, V, I]) faulted(h *hit[P, V, I], st target.Stop, pt *probed.Point[P], f target.Fault, slotPC arch.Addr) {
+func (s *Server[V, I]) faulted(h *hit[V, I], st target.Stop, pt *probed.Point, f target.Fault, slotPC arch.Addr) {
 	h.point = pt
 	if s.Handlers.Faulted(pt.Probes, h.view, f.Trap) {
 		s.On.T.SetRegs(st.Thread, h.regs)
@@ -85,7 +85,7 @@ func (s *Server[P, V, I]) faulted(h *hit[P, V, I], st target.Stop, pt *probed.Po
 }
 
 // faultAt tells the program of a fault where it thinks that it was.
-func (s *Server[P, V, I]) faultAt(h *hit[P, V, I], slotPC arch.Addr) {
+func (s *Server[V, I]) faultAt(h *hit[V, I], slotPC arch.Addr) {
 	f, err := s.faulter.Fault(h.th)
 	if err == nil && f.Insn && f.Addr == slotPC {
 		s.faulter.SetFaultAddr(h.th, h.pc())

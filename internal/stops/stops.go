@@ -27,19 +27,19 @@ import (
 	"kprobe/target"
 )
 
-// Handlers are the session's: P are its probes, V is what their handlers see of a thread, and I are its calls' own.
-type Handlers[P, V, I any] interface {
+// Handlers are the session's: V is what they see of a thread, and I are its calls' own.
+type Handlers[V, I any] interface {
 	// View is what the handlers see of a stopped thread. It is used until the next one is asked for; where
 	// handlers run aside, each is its own.
 	View(target.Thread) V
 	// Before runs the handlers of probes before the instruction: it answers false if one has moved the PC. After
 	// runs those after it.
-	Before([]P, V) bool
-	After([]P, V)
+	Before([]*probed.Probe, V) bool
+	After([]*probed.Probe, V)
 	// Faulted runs the fault-handlers for a fault of the instruction. It answers whether one has dealt with it.
-	Faulted(ps []P, v V, trap int) bool
+	Faulted(ps []*probed.Probe, v V, trap int) bool
 	// Passed is told of probes whose detour was passed over.
-	Passed([]P)
+	Passed([]*probed.Probe)
 	// Returned runs the handlers of calls that are over, the last one's first.
 	Returned([]*calls.Call[I], V)
 	// Accessed is what is to run for data that was accessed, by register; nil where that is nothing.
@@ -48,7 +48,7 @@ type Handlers[P, V, I any] interface {
 	Among(set uint)
 	// Notified is told of a thread that has come to a point of the session's own: from now on it is the
 	// session's to let go on. It answers false where that is not so.
-	Notified(*probed.Point[P], V) bool
+	Notified(*probed.Point, V) bool
 	// Cramped has the places of detours be left alone. It is called where planning may be.
 	Cramped([]*inside.Detour)
 	// Outlived is told of a fault that would end the program if nobody traced it, and comes again for ever.
@@ -73,41 +73,41 @@ type Watched interface {
 }
 
 // Server serves the stops of one session's target.
-type Server[P comparable, V Registers, I any] struct {
-	Parts[P, V, I]
+type Server[V Registers, I any] struct {
+	Parts[V, I]
 	faulter target.Faulter // nil: what a signal comes from cannot be told
-	scratch hit[P, V, I]   // of the hit that is being served, unless handlers run aside
+	scratch hit[V, I]      // of the hit that is being served, unless handlers run aside
 
-	passages map[arch.Addr]*passage[P] // by the end of the detour
+	passages map[arch.Addr]*passage // by the end of the detour
 }
 
 // Parts are what a Server works on. Concurrent has handlers run aside.
-type Parts[P comparable, V Registers, I any] struct {
-	On         *ground.Ground[P]
-	Within     *within.Within[P]
-	Threads    *standing.Threads[P]
+type Parts[V Registers, I any] struct {
+	On         *ground.Ground
+	Within     *within.Within
+	Threads    *standing.Threads
 	Calls      Calls[I]
 	Watched    Watched
-	Handlers   Handlers[P, V, I]
+	Handlers   Handlers[V, I]
 	Concurrent bool
 }
 
 // New has served nothing yet.
-func New[P comparable, V Registers, I any](parts Parts[P, V, I]) *Server[P, V, I] {
-	s := &Server[P, V, I]{Parts: parts}
+func New[V Registers, I any](parts Parts[V, I]) *Server[V, I] {
+	s := &Server[V, I]{Parts: parts}
 	s.faulter, _ = parts.On.T.(target.Faulter)
 	return s
 }
 
 // hit is one thread's way through a probe point: trap, handlers, instruction.
-type hit[P comparable, V Registers, I any] struct {
-	by    *Server[P, V, I]
+type hit[V Registers, I any] struct {
+	by    *Server[V, I]
 	th    target.Thread
 	view  V
 	regs  *arch.Regs // the view's
-	point *probed.Point[P]
+	point *probed.Point
 	// probes are those of the point at the moment of the trap.
-	probes []P
+	probes []*probed.Probe
 	// after tells that the instruction has run and post-handlers are due.
 	after bool
 	// again tells that this execution has been served before.
@@ -118,24 +118,24 @@ type hit[P comparable, V Registers, I any] struct {
 	accessed uint
 }
 
-func (h *hit[P, V, I]) pc() arch.Addr     { return arch.Addr(h.regs[h.by.On.Arch.PC]) }
-func (h *hit[P, V, I]) setPC(a arch.Addr) { h.regs[h.by.On.Arch.PC] = uint64(a) }
-func (h *hit[P, V, I]) sp() arch.Addr     { return arch.Addr(h.regs[h.by.On.Arch.SP]) }
+func (h *hit[V, I]) pc() arch.Addr     { return arch.Addr(h.regs[h.by.On.Arch.PC]) }
+func (h *hit[V, I]) setPC(a arch.Addr) { h.regs[h.by.On.Arch.PC] = uint64(a) }
+func (h *hit[V, I]) sp() arch.Addr     { return arch.Addr(h.regs[h.by.On.Arch.SP]) }
 
 // hit is where the hit path would allocate: it reuses one hit, unless hits overlap. ok is false for a
 // thread that was killed meanwhile: its end will be reported.
-func (s *Server[P, V, I]) hit(th target.Thread) (h *hit[P, V, I], ok bool) {
+func (s *Server[V, I]) hit(th target.Thread) (h *hit[V, I], ok bool) {
 	h = &s.scratch
 	if s.Concurrent {
-		h = new(hit[P, V, I])
+		h = new(hit[V, I])
 	}
-	*h = hit[P, V, I]{by: s, th: th, view: s.Handlers.View(th)}
+	*h = hit[V, I]{by: s, th: th, view: s.Handlers.View(th)}
 	h.regs = h.view.Raw()
 	return h, s.On.T.Regs(th, h.regs) == nil
 }
 
 // Trapped finds out whose trap it is. Every exit is named.
-func (s *Server[P, V, I]) Trapped(st target.Stop) {
+func (s *Server[V, I]) Trapped(st target.Stop) {
 	h, ok := s.hit(st.Thread)
 	if !ok {
 		return
@@ -195,7 +195,7 @@ func (s *Server[P, V, I]) Trapped(st target.Stop) {
 }
 
 // stepped is the other half of a hit: the instruction has run in its slot.
-func (s *Server[P, V, I]) stepped(h *hit[P, V, I], ref room.Ref[*probed.Point[P]]) {
+func (s *Server[V, I]) stepped(h *hit[V, I], ref room.Ref[*probed.Point]) {
 	h.point, h.probes, h.after = ref.Of, ref.Of.Probes, true
 	h.setPC(ref.Slot.Next)
 	s.dispatch(h)
@@ -206,7 +206,7 @@ func (s *Server[P, V, I]) stepped(h *hit[P, V, I], ref room.Ref[*probed.Point[P]
 // thread is set back, and meets the trap when the signal's handler has run.
 //
 // Where that is not known, it is taken for the first.
-func (s *Server[P, V, I]) sent(h *hit[P, V, I], st target.Stop, pc arch.Addr, met bool) {
+func (s *Server[V, I]) sent(h *hit[V, I], st target.Stop, pc arch.Addr, met bool) {
 	if met {
 		h.setPC(pc)
 		if s.On.T.SetRegs(st.Thread, h.regs) != nil {
@@ -226,7 +226,7 @@ const (
 )
 
 // cause answers also whether it was a breakpoint.
-func (s *Server[P, V, I]) cause(st target.Stop) (c cause, breaks bool) {
+func (s *Server[V, I]) cause(st target.Stop) (c cause, breaks bool) {
 	if s.faulter == nil || st.Back {
 		return unknown, false
 	}
@@ -241,7 +241,7 @@ func (s *Server[P, V, I]) cause(st target.Stop) (c cause, breaks bool) {
 }
 
 // stray deals with a trap at no point of ours.
-func (s *Server[P, V, I]) stray(h *hit[P, V, I], pc arch.Addr, st target.Stop) {
+func (s *Server[V, I]) stray(h *hit[V, I], pc arch.Addr, st target.Stop) {
 	if s.faulter != nil {
 		f, err := s.faulter.Fault(st.Thread)
 		b := make([]byte, len(s.On.Arch.Break))
@@ -268,7 +268,7 @@ func (s *Server[P, V, I]) stray(h *hit[P, V, I], pc arch.Addr, st target.Stop) {
 }
 
 // returned deals with a thread that has come to the trampoline.
-func (s *Server[P, V, I]) returned(h *hit[P, V, I]) {
+func (s *Server[V, I]) returned(h *hit[V, I]) {
 	ret, ok := s.Calls.Returned(h.sp())
 	if !ok {
 		// Nothing is known of this call. To send the thread anywhere would be a

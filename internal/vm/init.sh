@@ -28,5 +28,8 @@ echo "@@0 0@@"
 		echo "@@$number $?@@"
 	done
 	echo "no more commands ($status), not \"$number $line\""
+	# Whether that was the console's end, or one read that came out wrong.
+	read -r -t 30 number line
+	echo "and then ($?): \"$number $line\""
 )
 poweroff -f

@@ -11,16 +11,16 @@ import (
 )
 
 // Change is part of a change: the target watches what is to be watched then, and more.
-type Change[P comparable] struct {
+type Change[W comparable] struct {
 	change.Nothing
-	Of   *Registers[P]
-	Add  []P
+	Of   *Registers[W]
+	Add  []W
 	Fail func(error) // what cannot be undone is told to it
 
 	was []target.Watch
 }
 
-func (c *Change[P]) Commit() (err error) {
+func (c *Change[W]) Commit() (err error) {
 	if len(c.Add) == 0 {
 		c.was, err = c.Of.Renew()
 		return err
@@ -34,7 +34,7 @@ func (c *Change[P]) Commit() (err error) {
 	return err
 }
 
-func (c *Change[P]) Undo() {
+func (c *Change[W]) Undo() {
 	if len(c.Add) > 0 {
 		c.takeBack()
 		return
@@ -42,7 +42,7 @@ func (c *Change[P]) Undo() {
 	c.fail(c.Of.Set(c.was))
 }
 
-func (c *Change[P]) Lines() (ls []string) {
+func (c *Change[W]) Lines() (ls []string) {
 	for _, p := range c.Add {
 		w, _ := c.Of.rules.Data(p)
 		ls = append(ls, fmt.Sprintf("watch %d bytes at %#x", w.Len, uint64(w.Addr)))
@@ -50,24 +50,24 @@ func (c *Change[P]) Lines() (ls []string) {
 	return ls
 }
 
-func (c *Change[P]) takeBack() {
+func (c *Change[W]) takeBack() {
 	c.fail(c.Of.Remove(c.Add))
 	for _, p := range c.Add {
 		c.Of.rules.Unplaced(p)
 	}
 }
 
-func (c *Change[P]) fail(err error) {
+func (c *Change[W]) fail(err error) {
 	if err != nil {
 		c.Fail(err)
 	}
 }
 
 // give gives each a register. Errors: ENOSPC.
-func (r *Registers[P]) give(ps []P) (err error) {
+func (r *Registers[W]) give(ps []W) (err error) {
 	r.view.Lock()
 	defer r.view.Unlock()
-	var none P
+	var none W
 	for _, p := range ps {
 		i := slices.Index(r.of, none)
 		if i < 0 {
@@ -81,9 +81,9 @@ func (r *Registers[P]) give(ps []P) (err error) {
 
 // Remove takes the registers of some away, in the frozen target. Accesses that were
 // reported and not served yet are nobody's now. Errors: the target's.
-func (r *Registers[P]) Remove(ps []P) error {
+func (r *Registers[W]) Remove(ps []W) error {
 	r.view.Lock()
-	var none P
+	var none W
 	for i, p := range r.of {
 		if p == none || !slices.Contains(ps, p) {
 			continue

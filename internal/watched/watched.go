@@ -18,29 +18,29 @@ import (
 )
 
 // Rules are what the registers must know of what is watched.
-type Rules[P any] interface {
+type Rules[W any] interface {
 	// Data is what the target is to watch of it, and whether it is to do so now.
-	Data(P) (w target.Watch, now bool)
+	Data(W) (w target.Watch, now bool)
 	// Placed is told of one that has got a register, Unplaced of one that has none after all.
-	Placed(P)
-	Unplaced(P)
+	Placed(W)
+	Unplaced(W)
 }
 
-// Registers are those of one target, and P is what has one. What they have is changed by the owner
+// Registers are those of one target, and W is what has one. What they have is changed by the owner
 // thread with view held.
-type Registers[P comparable] struct {
+type Registers[W comparable] struct {
 	t     target.Watcher // nil: data cannot be watched
 	none  error          // why
 	owner *owner.Owner
 	view  *sync.RWMutex
-	rules Rules[P]
-	of    []P            // by register; zero: free
+	rules Rules[W]
+	of    []W            // by register; zero: free
 	now   []target.Watch // what the target watches
 }
 
 // New has all registers free.
-func New[P comparable](t target.Target, o *owner.Owner, view *sync.RWMutex, rules Rules[P]) *Registers[P] {
-	r := &Registers[P]{owner: o, view: view, rules: rules}
+func New[W comparable](t target.Target, o *owner.Owner, view *sync.RWMutex, rules Rules[W]) *Registers[W] {
+	r := &Registers[W]{owner: o, view: view, rules: rules}
 	w, can := t.(target.Watcher)
 	if !can {
 		r.none = errors.New("the target cannot watch data")
@@ -48,36 +48,36 @@ func New[P comparable](t target.Target, o *owner.Owner, view *sync.RWMutex, rule
 	}
 	var n int
 	if n, r.none = w.Watches(); r.none == nil {
-		r.t, r.of, r.now = w, make([]P, n), make([]target.Watch, n)
+		r.t, r.of, r.now = w, make([]W, n), make([]target.Watch, n)
 	}
 	return r
 }
 
 // Can tells why the target cannot watch data; nil where it can.
-func (r *Registers[P]) Can() error { return r.none }
+func (r *Registers[W]) Can() error { return r.none }
 
 // Reads tells whether it can watch for reads only.
-func (r *Registers[P]) Reads() bool { return r.t != nil && r.t.WatchesReads() }
+func (r *Registers[W]) Reads() bool { return r.t != nil && r.t.WatchesReads() }
 
 // Len is how many registers there are.
-func (r *Registers[P]) Len() int { return len(r.of) }
+func (r *Registers[W]) Len() int { return len(r.of) }
 
 // Spare tells whether there is a register for one more, beside what is planned.
-func (r *Registers[P]) Spare(planned int) bool {
+func (r *Registers[W]) Spare(planned int) bool {
 	r.view.RLock()
 	defer r.view.RUnlock()
 	return planned+len(r.All()) < r.Len()
 }
 
 // All is what has registers.
-func (r *Registers[P]) All() []P {
-	var none P
-	return slices.DeleteFunc(slices.Clone(r.of), func(p P) bool { return p == none })
+func (r *Registers[W]) All() []W {
+	var none W
+	return slices.DeleteFunc(slices.Clone(r.of), func(p W) bool { return p == none })
 }
 
 // In is what is to be watched now by the registers whose bits are set.
-func (r *Registers[P]) In(set uint) (ps []P) {
-	var none P
+func (r *Registers[W]) In(set uint) (ps []W) {
+	var none W
 	for i, p := range r.of {
 		if p == none || set>>i&1 == 0 {
 			continue
@@ -91,8 +91,8 @@ func (r *Registers[P]) In(set uint) (ps []P) {
 
 // Renew has the frozen target watch what it is to watch now. It answers what it watched before, for
 // Set. Errors: the target's.
-func (r *Registers[P]) Renew() (was []target.Watch, err error) {
-	var none P
+func (r *Registers[W]) Renew() (was []target.Watch, err error) {
+	var none W
 	set := make([]target.Watch, len(r.of))
 	for i, p := range r.of {
 		if p == none {
@@ -107,7 +107,7 @@ func (r *Registers[P]) Renew() (was []target.Watch, err error) {
 }
 
 // Set has the frozen target watch a set, one for each register. Errors: the target's.
-func (r *Registers[P]) Set(set []target.Watch) error {
+func (r *Registers[W]) Set(set []target.Watch) error {
 	if slices.Equal(set, r.now) {
 		return nil
 	}
@@ -123,13 +123,13 @@ func (r *Registers[P]) Set(set []target.Watch) error {
 }
 
 // Forget is for a target that has executed another program: it watches nothing.
-func (r *Registers[P]) Forget() {
+func (r *Registers[W]) Forget() {
 	clear(r.of)
 	clear(r.now)
 }
 
 // Touched are the registers that an access concerns which the processor does not see, as bits.
-func (r *Registers[P]) Touched(a arch.Addr, n int, write bool) (set uint) {
+func (r *Registers[W]) Touched(a arch.Addr, n int, write bool) (set uint) {
 	for i, w := range r.now {
 		if w.Len > 0 && a < w.Addr+arch.Addr(w.Len) && w.Addr < a+arch.Addr(n) && (write || !w.Write) && !(write && w.Read) {
 			set |= 1 << i

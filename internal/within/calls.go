@@ -12,41 +12,41 @@ import (
 )
 
 // Target is the target as the calls under way see it (calls.World).
-type Target[P comparable] struct {
-	on *ground.Ground[P]
-	w  func() *Within[P]
+type Target struct {
+	on *ground.Ground
+	w  func() *Within
 }
 
 // TargetOf is a ground's. What is within may come later.
-func TargetOf[P comparable](on *ground.Ground[P], w func() *Within[P]) Target[P] {
-	return Target[P]{on, w}
+func TargetOf(on *ground.Ground, w func() *Within) Target {
+	return Target{on, w}
 }
 
 // Word reads a word of the program's memory.
-func (t Target[P]) Word(at arch.Addr) (arch.Addr, error) {
+func (t Target) Word(at arch.Addr) (arch.Addr, error) {
 	v, err := mem.Word(t.on.T, t.on.Arch, at)
 	return arch.Addr(v), err
 }
 
 // PutWord writes a word of the program's memory.
-func (t Target[P]) PutWord(at, v arch.Addr) error {
+func (t Target) PutWord(at, v arch.Addr) error {
 	return mem.PutWord(t.on.T, t.on.Arch, at, uint64(v))
 }
 
 // Note tells the lifeline which return address a slot has, before it is swapped.
-func (t Target[P]) Note(slot, real arch.Addr, all func() (int, iter.Seq2[arch.Addr, arch.Addr])) error {
+func (t Target) Note(slot, real arch.Addr, all func() (int, iter.Seq2[arch.Addr, arch.Addr])) error {
 	return t.on.Text.Lifeline.NoteFrame(slot, real, all)
 }
 
 // Returns tells whether calls with this return address come back into a detour.
-func (t Target[P]) Returns(ret arch.Addr) bool {
+func (t Target) Returns(ret arch.Addr) bool {
 	t.on.View.RLock()
 	defer t.on.View.RUnlock()
 	return t.w().Some() && t.w().Returns(ret)
 }
 
 // Way is where calls that come back into a detour go then, by their return address.
-func (t Target[P]) Way(slot arch.Addr) func(ret arch.Addr) arch.Addr {
+func (t Target) Way(slot arch.Addr) func(ret arch.Addr) arch.Addr {
 	t.on.View.RLock()
 	defer t.on.View.RUnlock()
 	if !t.w().Some() {
@@ -61,54 +61,54 @@ func (t Target[P]) Way(slot arch.Addr) func(ret arch.Addr) arch.Addr {
 }
 
 // Called tells whether a word may be the return address of a call.
-func (t Target[P]) Called(word arch.Addr) bool { return t.on.Image.Origin().Called(word) }
+func (t Target) Called(word arch.Addr) bool { return t.on.Image.Origin().Called(word) }
 
 // Keeps tells whether the target keeps the address of a call that returns to this one.
-func (t Target[P]) Keeps(word arch.Addr) bool {
+func (t Target) Keeps(word arch.Addr) bool {
 	k, ok := t.on.T.(target.Keeper)
 	return ok && k.Keeps(word)
 }
 
 // Kept are other places that have a return address, and Carried tells whether there may be any.
-func (t Target[P]) Kept(slot, ret arch.Addr) []arch.Addr {
+func (t Target) Kept(slot, ret arch.Addr) []arch.Addr {
 	if k, ok := t.on.T.(target.Keeper); ok {
 		return k.Kept(slot, ret)
 	}
 	return nil
 }
 
-func (t Target[P]) Carried() bool {
+func (t Target) Carried() bool {
 	k, ok := t.on.T.(target.Keeper)
 	return ok && k.Carried()
 }
 
 // Ended tells whether a goroutine has ended.
-func (t Target[P]) Ended(g arch.Addr, id uint64) bool {
+func (t Target) Ended(g arch.Addr, id uint64) bool {
 	return t.on.Image.Goroutines().Ended(g, id, t.on.T)
 }
 
 // Maps is the program's memory, PID its process.
-func (t Target[P]) Maps() ([]symbol.Mapping, error) { return t.on.T.Maps() }
-func (t Target[P]) PID() int                        { return t.on.T.PID() }
+func (t Target) Maps() ([]symbol.Mapping, error) { return t.on.T.Maps() }
+func (t Target) PID() int                        { return t.on.T.PID() }
 
 // Walked are the detours while a thread's stack is walked (calls.Detours).
-type Walked[P comparable] struct {
-	w  *Within[P]
+type Walked struct {
+	w  *Within
 	th target.Thread
 	r  *arch.Regs
 }
 
 // Walked is that of a thread which stands with these registers; they are not asked of by SwapAgain.
-func (w *Within[P]) Walked(th target.Thread, r *arch.Regs) Walked[P] { return Walked[P]{w, th, r} }
+func (w *Within) Walked(th target.Thread, r *arch.Regs) Walked { return Walked{w, th, r} }
 
 // Hold keeps the detours as they are.
-func (x Walked[P]) Hold() (release func()) {
+func (x Walked) Hold() (release func()) {
 	x.w.on.View.RLock()
 	return x.w.on.View.RUnlock
 }
 
 // Unswap puts the return addresses back that detours have swapped, but for those that are.
-func (x Walked[P]) Unswap(already []inside.Unswapped) []inside.Unswapped {
+func (x Walked) Unswap(already []inside.Unswapped) []inside.Unswapped {
 	if !x.w.Some() {
 		return nil
 	}
@@ -116,18 +116,18 @@ func (x Walked[P]) Unswap(already []inside.Unswapped) []inside.Unswapped {
 }
 
 // SwapAgain undoes that.
-func (x Walked[P]) SwapAgain(d inside.Unswapped) {
+func (x Walked) SwapAgain(d inside.Unswapped) {
 	if x.w.Some() {
 		x.w.SwapAgain(d, x.w.on.T)
 	}
 }
 
 // End says that the call was unwound, perhaps.
-func (x Walked[P]) End(d inside.Unswapped) {
+func (x Walked) End(d inside.Unswapped) {
 	if !x.w.Some() || !x.w.End(d, inside.OwnStack(x.w.on.T, x.th, x.r)) {
 		return
 	}
 	for _, p := range x.w.probes(d.Detour) {
-		x.w.world.Unwound(p)
+		p.Unwound()
 	}
 }

@@ -30,7 +30,7 @@ type growth struct {
 }
 
 // grows has the segment grow with the threads. No state was given out yet.
-func (w *Within[P]) grows() error {
+func (w *Within) grows() error {
 	g, ok := w.on.T.(target.Grower)
 	if !ok {
 		return nil
@@ -61,7 +61,7 @@ func (w *Within[P]) grows() error {
 
 // grow makes room for so many states and their counters, if the target can have the memory that
 // their threads write to. Errors: ENOMEM, in numbers; the target's.
-func (w *Within[P]) grow(g target.Grower, states, lanes int) error {
+func (w *Within) grow(g target.Grower, states, lanes int) error {
 	w.growth.mu.Lock()
 	need := headWritten + states*threadWrites - g.Written(w.ours)
 	for i := range w.growth.groups {
@@ -83,7 +83,7 @@ func (w *Within[P]) grow(g target.Grower, states, lanes int) error {
 }
 
 // lengthen makes memory for so many states and lanes of the segment.
-func (w *Within[P]) lengthen(g target.Grower, states, lanes int) error {
+func (w *Within) lengthen(g target.Grower, states, lanes int) error {
 	w.growth.mu.Lock()
 	defer w.growth.mu.Unlock()
 	size := 0
@@ -117,7 +117,7 @@ func (w *Within[P]) lengthen(g target.Grower, states, lanes int) error {
 const manyTimes = 4
 
 // separate makes a file for each group that is wanted and not in use yet. The target is frozen.
-func (w *Within[P]) separate(g target.Grower) error {
+func (w *Within) separate(g target.Grower) error {
 	if !w.Seg.Grouped {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (w *Within[P]) separate(g target.Grower) error {
 }
 
 // together lists the groups that are wanted, have no file of their own, and are not in use.
-func (w *Within[P]) together() (groups []int) {
+func (w *Within) together() (groups []int) {
 	w.growth.mu.Lock()
 	defer w.growth.mu.Unlock()
 	for i := 1; i < w.Seg.Groups(min(w.growth.wanted, w.Seg.Threads)); i++ {
@@ -147,7 +147,7 @@ func (w *Within[P]) together() (groups []int) {
 }
 
 // ahead asks for further groups before those that exist are all in use. The lock is held.
-func (w *Within[P]) ahead(states int) {
+func (w *Within) ahead(states int) {
 	if !w.Seg.Grouped || w.Seg.Groups(2*states) <= w.Seg.Groups(w.growth.wanted) {
 		return
 	}
@@ -156,7 +156,7 @@ func (w *Within[P]) ahead(states int) {
 }
 
 // separateLate does what ahead has asked for. Errors: the target's.
-func (w *Within[P]) separateLate() error {
+func (w *Within) separateLate() error {
 	g, ok := w.on.T.(target.Grower)
 	w.growth.mu.Lock()
 	due := w.growth.due
@@ -169,13 +169,13 @@ func (w *Within[P]) separateLate() error {
 }
 
 // group is the memory of a group of states.
-func (w *Within[P]) group(i int) []byte {
+func (w *Within) group(i int) []byte {
 	at, size := w.Seg.Group(i)
 	return w.ours[at : at+size]
 }
 
 // held counts the threads' slots that maps may have.
-func (w *Within[P]) held() int {
+func (w *Within) held() int {
 	if !w.Some() {
 		return w.slots.Count()
 	}
@@ -183,7 +183,7 @@ func (w *Within[P]) held() int {
 }
 
 // fill makes the memory that so many threads write to in maps and rings.
-func (w *Within[P]) fill(threads int) error {
+func (w *Within) fill(threads int) error {
 	g, ok := w.on.T.(target.Grower)
 	if !ok {
 		return nil
@@ -202,7 +202,7 @@ func (w *Within[P]) fill(threads int) error {
 }
 
 // resize makes memory longer, if it was shorter than that. The lock is held.
-func (w *Within[P]) resize(g target.Grower, ours []byte, was *int, size int) error {
+func (w *Within) resize(g target.Grower, ours []byte, was *int, size int) error {
 	size = min(w.on.Room.Round(size), len(ours))
 	if size <= *was {
 		return nil
@@ -215,7 +215,7 @@ func (w *Within[P]) resize(g target.Grower, ours []byte, was *int, size int) err
 }
 
 // more makes a part of the segment exist from now on.
-func (w *Within[P]) more(g target.Grower, p inject.Part) error {
+func (w *Within) more(g target.Grower, p inject.Part) error {
 	at, size, ok := w.Seg.Part(p)
 	if !ok {
 		return nil

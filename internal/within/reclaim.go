@@ -5,8 +5,8 @@ import "time"
 // Reclaimer looks for instances of return probes that are lost. A task of a kernel's may end inside of a
 // function: nothing tells us, and its call keeps an instance of the return probe. When a probe misses calls,
 // these are looked for. That takes a stop of the machine.
-type Reclaimer[P comparable] struct {
-	w      *Within[P]
+type Reclaimer struct {
+	w      *Within
 	change func(f func())
 	coming bool // a look
 }
@@ -17,14 +17,14 @@ const reclaimDelay = time.Second
 
 // NewReclaimer looks by change, which calls what it is given while nobody else changes the target, or not at all
 // where nobody may any more.
-func NewReclaimer[P comparable](w *Within[P], change func(f func())) *Reclaimer[P] {
-	return &Reclaimer[P]{w: w, change: change}
+func NewReclaimer(w *Within, change func(f func())) *Reclaimer {
+	return &Reclaimer{w: w, change: change}
 }
 
 // Soon has a look come, if one may be of use. It is called while nobody else changes the target.
-func (r *Reclaimer[P]) Soon() { r.after(reclaimDelay) }
+func (r *Reclaimer) Soon() { r.after(reclaimDelay) }
 
-func (r *Reclaimer[P]) after(delay time.Duration) {
+func (r *Reclaimer) after(delay time.Duration) {
 	if r.coming || !r.w.on.Kind.OnCPUs() || !r.w.Some() || len(r.w.Accounts()) == 0 {
 		return
 	}
@@ -32,7 +32,7 @@ func (r *Reclaimer[P]) after(delay time.Duration) {
 	time.AfterFunc(delay, func() { r.change(func() { r.look(delay) }) })
 }
 
-func (r *Reclaimer[P]) look(delay time.Duration) {
+func (r *Reclaimer) look(delay time.Duration) {
 	r.coming = false
 	if !r.w.Some() {
 		return

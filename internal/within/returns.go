@@ -25,7 +25,7 @@ type Asked struct {
 
 // PlanReturns decides how the returns of a function are noticed, and finds its
 // exits where that is how. Errors: ENOTSUP; EINVAL where the target itself bars it, as its own probes have it.
-func (w *Within[P]) PlanReturns(loc symbol.Loc, a Asked) (*returns.Plan, error) {
+func (w *Within) PlanReturns(loc symbol.Loc, a Asked) (*returns.Plan, error) {
 	if a.Beside && a.Engine == returns.None {
 		a.Engine = returns.Exits
 	}
@@ -50,7 +50,7 @@ func (w *Within[P]) PlanReturns(loc symbol.Loc, a Asked) (*returns.Plan, error) 
 }
 
 // atExits tells why programs cannot run at a function's exits, nil where they can.
-func (w *Within[P]) atExits(plan *returns.Plan, a Asked, loc symbol.Loc) error {
+func (w *Within) atExits(plan *returns.Plan, a Asked, loc symbol.Loc) error {
 	on, m := w.on, loc.Module
 	switch {
 	case a.Overrides:

@@ -18,20 +18,19 @@ import (
 	"kprobe/internal/ground"
 	"kprobe/internal/image"
 	"kprobe/internal/inside"
-	"kprobe/internal/probed"
 	"kprobe/internal/returns"
 	"kprobe/internal/room"
 	"kprobe/target"
 )
 
-// Within is that of one session, whose probes are P.
-type Within[P comparable] struct {
+// Within is that of one session.
+type Within struct {
 	*inside.Inside // nil until something needs it. Changed by the owner thread with Ground.View held
-	owners[P]
+	owners
 
-	on     *ground.Ground[P]
+	on     *ground.Ground
 	calls  Calls
-	world  World[P]
+	world  World
 	sharer target.Sharer // nil: the target has no memory in common with anybody
 
 	slots  inside.Slots
@@ -50,18 +49,8 @@ type Calls interface {
 	Retire(f func(redirect func(slot, from, to arch.Addr) error))
 }
 
-// World is what must be known of probes and of the session.
-type World[P any] interface {
-	// Point is where a probe is; nil where it is nowhere.
-	Point(P) *probed.Point[P]
-	// Account is what a return probe's calls are counted for; nil for other probes.
-	Account(P) *inside.Owner
-	// Tally is what a detour has counted of a probe; Fold adds it to the probe's own counts, when the
-	// detour is no more.
-	Tally(P, *inside.Detour) inside.Tally
-	Fold(P, *inside.Detour)
-	// Unwound is told of a probe whose call was unwound.
-	Unwound(P)
+// World is what must be known of the session.
+type World interface {
 	// Comm is a thread's name.
 	Comm(target.Thread) string
 	// Doubted is told that detours have become slower than they need be for long.
@@ -69,22 +58,22 @@ type World[P any] interface {
 }
 
 // New has nothing inside yet.
-func New[P comparable](on *ground.Ground[P], c Calls, world World[P]) *Within[P] {
-	w := &Within[P]{on: on, calls: c, world: world}
+func New(on *ground.Ground, c Calls, world World) *Within {
+	w := &Within{on: on, calls: c, world: world}
 	w.sharer, _ = on.T.(target.Sharer)
 	on.Room.Others, on.Room.Taken = w.unlisted, w.taken
 	return w
 }
 
 // Some tells whether there is anything inside.
-func (w *Within[P]) Some() bool { return w.Inside != nil }
+func (w *Within) Some() bool { return w.Inside != nil }
 
 // Can tells whether the target has memory that others have, too.
-func (w *Within[P]) Can() bool { return w.sharer != nil }
+func (w *Within) Can() bool { return w.sharer != nil }
 
 // unlisted is memory that the target does not list and is not to be had either:
 // that which detours will want and, in a kernel, all that they have.
-func (w *Within[P]) unlisted() (rs []arch.Range) {
+func (w *Within) unlisted() (rs []arch.Range) {
 	if w.Some() {
 		rs = w.Planned()
 	}
@@ -95,7 +84,7 @@ func (w *Within[P]) unlisted() (rs []arch.Range) {
 }
 
 // taken has detours keep out of memory that was given out.
-func (w *Within[P]) taken(r arch.Range) {
+func (w *Within) taken(r arch.Range) {
 	if w.Some() {
 		w.Avoid(r)
 	}
@@ -103,7 +92,7 @@ func (w *Within[P]) taken(r arch.Range) {
 
 // Arrange sees to the memory that the target shares with us, once a session; serves tells whether the
 // machine can. Errors: ENOTSUP; those of Share.
-func (w *Within[P]) Arrange(serves func(*arch.Arch) error) error {
+func (w *Within) Arrange(serves func(*arch.Arch) error) error {
 	on := w.on
 	if w.Some() && serves(on.Arch) == nil {
 		return nil
@@ -154,7 +143,7 @@ const (
 
 // guard sees to the lifeline, so that a guardian knows of the target before there is anything of ours in it: memory that is shared has a
 // descriptor there, for a moment.
-func (w *Within[P]) guard() error {
+func (w *Within) guard() error {
 	on := w.on
 	l := &on.Text.Lifeline
 	return on.Owner.Insist(func(bool) error {
@@ -176,7 +165,7 @@ func (w *Within[P]) guard() error {
 }
 
 // take makes the memory known to the frozen target's threads.
-func (w *Within[P]) take(in *inside.Inside, ours []byte, occupied []arch.Range) error {
+func (w *Within) take(in *inside.Inside, ours []byte, occupied []arch.Range) error {
 	t := w.on.T
 	w.Inside, w.ours = in, ours
 	in.Seg.SetOther(w.calls.Trampoline())
@@ -211,19 +200,19 @@ func (w *Within[P]) take(in *inside.Inside, ours []byte, occupied []arch.Range) 
 }
 
 // LearnFiles tells what runs inside where code of files is, after a look at it.
-func (w *Within[P]) LearnFiles() {
+func (w *Within) LearnFiles() {
 	if w.Some() {
 		w.Seg.SetFiles(w.on.Image.Files())
 	}
 }
 
 // acquaintance is what inside wants to know of threads.
-func (w *Within[P]) acquaintance(stacks []arch.Range) inside.Acquaintance {
+func (w *Within) acquaintance(stacks []arch.Range) inside.Acquaintance {
 	return inside.Acquaintance{Comm: w.world.Comm, Stacks: stacks}
 }
 
 // configure says what the target is like.
-func (w *Within[P]) configure() (c inside.Config, err error) {
+func (w *Within) configure() (c inside.Config, err error) {
 	on := w.on
 	c, err = inside.Configure(on.T, on.ISA, returns.GoProgram(on.Image.Space) != "", w.population())
 	c.Page, c.Floor, c.Limit, c.Slots = arch.Addr(on.Alloc.PageSize()), on.Room.Floor, on.Room.Limit, &w.slots
@@ -238,7 +227,7 @@ func (w *Within[P]) configure() (c inside.Config, err error) {
 }
 
 // population is how many threads the target has.
-func (w *Within[P]) population() (n int) {
+func (w *Within) population() (n int) {
 	if all, ok := w.on.T.(target.Nursery); ok {
 		w.on.Owner.On(func() { n = all.Population() })
 	}
@@ -260,7 +249,7 @@ const (
 // Reconsider makes memory for threads that may begin soon. Once the program has begun, detours find
 // out quickly which thread runs there (inside.Trust); where they cannot yet, World.Doubted is told
 // later on.
-func (w *Within[P]) Reconsider() error {
+func (w *Within) Reconsider() error {
 	if err := w.separateLate(); err != nil {
 		return err
 	}
@@ -295,7 +284,7 @@ type Share struct {
 }
 
 // Share maps some: zeros, to the first of which so many threads write. Errors: the target's, explained.
-func (w *Within[P]) Share(size int, sizeFor func(threads int) uint64) (*Share, error) {
+func (w *Within) Share(size int, sizeFor func(threads int) uint64) (*Share, error) {
 	all := sizeFor(0)
 	if err := w.on.Owner.Afford(target.Need{Bytes: int(all), Each: int(sizeFor(1) - all)}); err != nil {
 		return nil, err
@@ -311,7 +300,7 @@ func (w *Within[P]) Share(size int, sizeFor func(threads int) uint64) (*Share, e
 }
 
 // SharePool maps a pool. Errors: the target's, explained; ENOTSUP where it can have none.
-func (w *Within[P]) SharePool(p target.Pool) (*Share, error) {
+func (w *Within) SharePool(p target.Pool) (*Share, error) {
 	t, ok := w.on.T.(target.Pooler)
 	if !ok || w.on.Arch.PtrSize != 8 {
 		return nil, errno.New(syscall.ENOTSUP, "this target has no maps in common with others")
@@ -325,13 +314,13 @@ func (w *Within[P]) SharePool(p target.Pool) (*Share, error) {
 	return s, nil
 }
 
-func (w *Within[P]) keep(s *Share) {
+func (w *Within) keep(s *Share) {
 	w.shares = append(w.shares, s)
 	w.growth.has(slices.Clone(w.shares))
 }
 
 // Unshare unmaps it; nil is none.
-func (w *Within[P]) Unshare(s *Share) error {
+func (w *Within) Unshare(s *Share) error {
 	if s == nil {
 		return nil
 	}
@@ -344,7 +333,7 @@ func (w *Within[P]) Unshare(s *Share) error {
 
 // Reshare maps it in the program that the target has executed; nil is none. That of another machine waits
 // for the next. Errors: the target's, and then it is of no use any more.
-func (w *Within[P]) Reshare(s *Share) error {
+func (w *Within) Reshare(s *Share) error {
 	if s == nil || s.arch != w.on.Arch {
 		return nil
 	}
@@ -360,13 +349,13 @@ func (w *Within[P]) Reshare(s *Share) error {
 	return err
 }
 
-func (w *Within[P]) lose(s *Share) {
+func (w *Within) lose(s *Share) {
 	w.shares = slices.DeleteFunc(w.shares, func(o *Share) bool { return o == s })
 	w.growth.has(slices.Clone(w.shares))
 }
 
 // share maps memory of which the first bytes are there, or all of it.
-func (w *Within[P]) share(size, there int) (addr arch.Addr, ours []byte, err error) {
+func (w *Within) share(size, there int) (addr arch.Addr, ours []byte, err error) {
 	addr, err = w.find(size, func(addr arch.Addr) (err error) {
 		if g, ok := w.sharer.(target.Grower); ok {
 			ours, err = g.ShareSome(addr, w.on.Room.Round(size), w.on.Room.Round(there))
@@ -379,7 +368,7 @@ func (w *Within[P]) share(size, there int) (addr arch.Addr, ours []byte, err err
 }
 
 // find has memory mapped where there is room for it.
-func (w *Within[P]) find(size int, share func(arch.Addr) error) (addr arch.Addr, err error) {
+func (w *Within) find(size int, share func(arch.Addr) error) (addr arch.Addr, err error) {
 	on := w.on
 	size = on.Room.Round(size)
 	err = on.Owner.Insist(func(bool) (err error) {
@@ -402,12 +391,12 @@ func (w *Within[P]) find(size int, share func(arch.Addr) error) (addr arch.Addr,
 	return addr, nil
 }
 
-func (w *Within[P]) unshare(addr arch.Addr, ours []byte) error {
+func (w *Within) unshare(addr arch.Addr, ours []byte) error {
 	return errors.Join(w.on.Owner.Frozen(func() error { return w.on.Alloc.Free(addr, len(ours)) }), w.sharer.Unshare(ours))
 }
 
 // Held are the parts of memory that the target has for what runs inside.
-func (w *Within[P]) Held() []arch.Range {
+func (w *Within) Held() []arch.Range {
 	if !w.Some() {
 		return nil
 	}
@@ -422,7 +411,7 @@ func (w *Within[P]) Held() []arch.Range {
 
 // Leave takes what the target has for programs out of it, which is frozen. It fails while a
 // thread is in code of ours; anyhow leaves it its memory. Errors: target.ErrNotNow; the target's.
-func (w *Within[P]) Leave(anyhow bool) error {
+func (w *Within) Leave(anyhow bool) error {
 	if !w.Some() {
 		return nil
 	}
@@ -445,7 +434,7 @@ func (w *Within[P]) Leave(anyhow bool) error {
 }
 
 // LeaveIn takes what a forked child has in common with its parent out of the child.
-func (w *Within[P]) LeaveIn(c target.Child) error {
+func (w *Within) LeaveIn(c target.Child) error {
 	var r arch.Regs
 	if !w.Some() || c.Regs(&r) != nil {
 		return nil
@@ -462,7 +451,7 @@ func (w *Within[P]) LeaveIn(c target.Child) error {
 
 // Forget gives up our side of what was shared: the target has gone on without
 // it, to another program perhaps. The counts are kept. Ground.View is held, and nobody plans.
-func (w *Within[P]) Forget() error {
+func (w *Within) Forget() error {
 	if !w.Some() {
 		return nil
 	}

@@ -25,9 +25,9 @@ import (
 // A controller that is killed at any moment, attaching and leaving included, leaves a machine that
 // goes on by itself, with nothing of ours in its text: only its guardian connects.
 func TestGuardian(t *testing.T) {
-	rounds := 10
+	rounds, steady := 10, "1"
 	if os.Getenv("SOAK") != "" {
-		rounds = 100
+		rounds, steady = 100, "1 2"
 	}
 	v := vmtest.Shared(t, "amd64")
 	k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM()})
@@ -42,7 +42,7 @@ func TestGuardian(t *testing.T) {
 	place := []string{"-k", v.Stub(), "--ram", v.RAM(), "--window", v.Window()}
 	run(t, v, "dmesg -c >/dev/null; rm -f /tmp/stop; while ! test -f /tmp/stop; do cat /proc/version >/dev/null; sync; done >/dev/null 2>&1 &")
 	// Each call of it that comes out wrong is the doing of a probe, or of its end.
-	run(t, v, "for i in 1 2; do ksteady /tmp/stop >/tmp/steady$i & done")
+	run(t, v, "for i in "+steady+"; do ksteady /tmp/stop >/tmp/steady$i & done")
 	defer run(t, v, "touch /tmp/stop")
 	rnd := testprog.Rand(t)
 	var stood []time.Duration
@@ -86,7 +86,7 @@ func TestGuardian(t *testing.T) {
 		t.Errorf("trace events of the guest are on: %s", on)
 	}
 	run(t, v, "touch /tmp/stop; while pidof ksteady >/dev/null; do sleep 0.1; done")
-	if got := run(t, v, "cat /tmp/steady*"); got != "steady\nsteady\n" {
+	if got := run(t, v, "cat /tmp/steady*"); strings.Trim(got, "steady\n") != "" || got == "" {
 		t.Errorf("what system calls answered: %s", got)
 	}
 	sameLater(t, v, before)
