@@ -23,13 +23,13 @@ func isPointer(t reflect.Type) bool {
 // the variables that ptrs point to, in their order, a method's receiver first. The types
 // are those that a Jprobe's Entry may have. Errors: EINVAL for others; EFAULT.
 func (r *Regs) GoArgs(ptrs ...any) error {
-	return args.Go.Read(r.s.on.Arch, r, ptrs, false, r.pointers())
+	return args.Go.Read(r.s.on.Machine, r, ptrs, false, r.pointers())
 }
 
 // GoResults reads the results of a Go function in a return handler. Errors: as
 // GoArgs; ENOTSUP where not all of them are in registers.
 func (r *Regs) GoResults(ptrs ...any) error {
-	return args.Go.Read(r.s.on.Arch, r, ptrs, true, r.pointers())
+	return args.Go.Read(r.s.on.Machine, r, ptrs, true, r.pointers())
 }
 
 // pointers are the types that read from memory when asked to.

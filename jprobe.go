@@ -9,6 +9,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/args"
 	"kprobe/internal/cabi"
+	"kprobe/internal/machine"
 	"kprobe/internal/mem"
 	"kprobe/internal/probed"
 	"kprobe/symbol"
@@ -108,8 +109,8 @@ func (j *Jprobe) kprobe() *Kprobe {
 
 func (j *Jprobe) prepare(s *Session) error {
 	// Whose function it is, C's or Go's, is known when it has been found.
-	if _, err := compileEntry(s.on.Arch, j.Entry, args.C); err != nil {
-		if _, goErr := compileEntry(s.on.Arch, j.Entry, args.Go); goErr != nil {
+	if _, err := compileEntry(s.on.Machine, j.Entry, args.C); err != nil {
+		if _, goErr := compileEntry(s.on.Machine, j.Entry, args.Go); goErr != nil {
 			return err
 		}
 	}
@@ -154,12 +155,12 @@ func (r asJprobe) fits(s *Session, b *batch, loc symbol.Loc) error {
 	if s.jprobes[at] != nil || slices.ContainsFunc(b.Others(at), isOne) {
 		return fail(syscall.EEXIST, "%s has a jprobe already", loc)
 	}
-	return r.j.compile(s.on.Arch, loc)
+	return r.j.compile(s.on.Machine, loc)
 }
 
 // compile fits the jprobe to the function that it is on.
-func (j *Jprobe) compile(a *arch.Arch, loc symbol.Loc) error {
-	call, err := compileEntry(a, j.Entry, conventionOf(loc))
+func (j *Jprobe) compile(m *machine.Machine, loc symbol.Loc) error {
+	call, err := compileEntry(m, j.Entry, conventionOf(loc))
 	if err != nil {
 		return err
 	}
@@ -184,8 +185,8 @@ func (s *Session) DisableJprobe(j *Jprobe) error { return s.setDisabled([]*Kprob
 
 // compileEntry turns a Go function into one that fetches its arguments, found by
 // a convention.
-func compileEntry(a *arch.Arch, entry any, c args.Convention) (func(*Regs), error) {
-	f, err := c.Function(a, entry, reflect.TypeFor[*Regs](), args.Pointers{Is: isPointer})
+func compileEntry(m *machine.Machine, entry any, c args.Convention) (func(*Regs), error) {
+	f, err := c.Function(m, entry, reflect.TypeFor[*Regs](), args.Pointers{Is: isPointer})
 	if err != nil {
 		return nil, &Error{Errno: syscall.EINVAL, Reason: "a jprobe's Entry", Err: err}
 	}

@@ -11,7 +11,6 @@ import (
 	"kprobe/internal/calls"
 	"kprobe/internal/inside"
 	"kprobe/internal/kind"
-	"kprobe/internal/machine"
 	"kprobe/internal/probed"
 	"kprobe/internal/returns"
 	"kprobe/symbol"
@@ -176,8 +175,8 @@ func (rp *Kretprobe) checkPrograms(s *Session) error {
 		return fail(syscall.EINVAL, "an entry program goes with a program for the return; CountOnly will do")
 	case rp.Handler != nil || rp.EntryHandler != nil:
 		return fail(syscall.EINVAL, "a probe has programs or handlers, not both")
-	case machine.Calls(s.on.Arch) != nil:
-		return &Error{Errno: syscall.ENOTSUP, Err: machine.Calls(s.on.Arch)}
+	case s.on.Machine.WatchesCalls() != nil:
+		return &Error{Errno: syscall.ENOTSUP, Err: s.on.Machine.WatchesCalls()}
 	}
 	if err := rp.Program.fits(s, bpf.Kretprobe, rp.DataSize); err != nil || rp.EntryProgram == nil {
 		return err

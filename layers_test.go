@@ -67,7 +67,7 @@ var layers = []layer{
 	{"internal/mem", []string{"arch"}},
 	{"internal/cabi", []string{"arch", "internal/errno"}},
 	{"internal/goabi", []string{"arch", "internal/cabi"}},
-	{"internal/args", []string{"arch", "internal/cabi", "internal/errno", "internal/goabi"}},
+	{"internal/args", []string{"arch", "internal/cabi", "internal/errno", "internal/goabi", "internal/machine"}},
 	{"internal/faults", nil},
 	{"internal/pool", []string{"bpf"}},
 	{"internal/host", nil},
@@ -109,7 +109,7 @@ var layers = []layer{
 	{"internal/gen", []string{"bpf", "bpf/layout", "event", "spec", "arch"}},
 	{"internal/jit", []string{"bpf", "bpf/layout", "arch", "internal/asm/*", "internal/isa/*"}},
 	{"internal/machine", []string{"arch", "internal/isa", "internal/isa/*", "internal/cabi", "internal/goabi", "internal/untouchable", "internal/lifeline", "internal/jit", "internal/inject", "internal/errno"}}, // one record each
-	{"internal/inside", []string{"bpf", "bpf/verify", "arch", "target", "internal/isa", "internal/patch", "internal/jit", "internal/inject", "internal/returns"}},
+	{"internal/inside", []string{"bpf", "bpf/verify", "arch", "target", "internal/isa", "internal/machine", "internal/patch", "internal/jit", "internal/inject", "internal/returns"}},
 	{"internal/inject", []string{"internal/jit", "bpf", "bpf/layout", "arch", "internal/asm/*", "internal/isa", "internal/isa/*"}},
 
 	// What the engine stands on, one idea each: the program that is looked at, memory of
@@ -128,13 +128,13 @@ var layers = []layer{
 	{"internal/watched", []string{"arch", "target", "internal/change", "internal/errno", "internal/owner"}},
 	{"internal/probed", []string{"arch", "symbol", "internal/change", "internal/inside", "internal/patch", "internal/room", "internal/text"}},
 
-	{"internal/ground", []string{"arch", "symbol", "target", "internal/errno", "internal/image", "internal/isa", "internal/kind", "internal/owner", "internal/patch", "internal/probed", "internal/room", "internal/text"}},
-	{"internal/within", []string{"arch", "symbol", "target", "internal/errno", "internal/ground", "internal/image", "internal/inject", "internal/inside", "internal/mem", "internal/patch", "internal/probed", "internal/returns", "internal/room"}},
-	{"internal/parts", []string{"arch", "internal/change", "internal/errno", "internal/ground", "internal/image", "internal/inside", "internal/machine", "internal/mem", "internal/patch", "internal/probed", "internal/room", "internal/text", "internal/within"}},
+	{"internal/ground", []string{"arch", "symbol", "target", "internal/errno", "internal/image", "internal/isa", "internal/kind", "internal/machine", "internal/owner", "internal/patch", "internal/probed", "internal/room", "internal/text"}},
+	{"internal/within", []string{"arch", "symbol", "target", "internal/errno", "internal/ground", "internal/image", "internal/inject", "internal/inside", "internal/machine", "internal/mem", "internal/patch", "internal/probed", "internal/returns", "internal/room"}},
+	{"internal/parts", []string{"arch", "internal/change", "internal/errno", "internal/ground", "internal/image", "internal/inside", "internal/mem", "internal/patch", "internal/probed", "internal/room", "internal/text", "internal/within"}},
 	{"internal/listing", []string{"arch", "symbol", "internal/probed", "internal/text"}},
 	{"internal/links", []string{"arch", "symbol", "internal/change", "internal/errno", "internal/inside", "internal/machine", "internal/parts", "internal/patch", "internal/probed", "internal/text"}},
 	{"internal/standing", []string{"arch", "symbol", "target", "internal/errno", "internal/ground", "internal/patch", "internal/probed", "internal/within"}},
-	{"internal/stops", []string{"arch", "target", "internal/calls", "internal/ground", "internal/inside", "internal/isa", "internal/lifeline", "internal/probed", "internal/room", "internal/standing", "internal/text", "internal/within"}},
+	{"internal/stops", []string{"arch", "target", "internal/calls", "internal/ground", "internal/inside", "internal/isa", "internal/probed", "internal/room", "internal/standing", "internal/text", "internal/within"}},
 	{"internal/optimize", []string{"arch", "symbol", "target", "internal/change", "internal/image", "internal/inside", "internal/parts", "internal/patch", "internal/probed", "internal/text", "internal/within"}},
 
 	// Scripts become programs, and what programs send becomes text.

@@ -20,6 +20,7 @@ import (
 	"kprobe/event"
 	"kprobe/graph"
 	"kprobe/internal/goabi"
+	"kprobe/internal/machine"
 	"kprobe/internal/proc"
 	"kprobe/internal/returns"
 	"kprobe/symbol"
@@ -189,7 +190,11 @@ func runtimeOf(s *kprobe.Session) *goabi.Runtime {
 		return nil
 	}
 	defer f.Close()
-	rt, err := goabi.Read(f, s.Arch())
+	m, err := machine.Of(s.Arch())
+	if err != nil {
+		return nil
+	}
+	rt, err := goabi.Read(f, m.Arch, m.Go)
 	if err != nil || rt.Version == "" {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"kprobe/internal/cabi"
 	"kprobe/internal/errno"
 	"kprobe/internal/goabi"
+	"kprobe/internal/machine"
 )
 
 // Convention is how a function is given its arguments.
@@ -48,33 +49,32 @@ type Thread interface {
 // Places finds where arguments of these types are. isPointer tells the types
 // that stand for pointers although they are none. Errors: for types that the
 // convention has nothing like.
-func (c Convention) Places(a *arch.Arch, types []reflect.Type, isPointer func(reflect.Type) bool) ([]cabi.Value, error) {
+func (c Convention) Places(on *machine.Machine, types []reflect.Type, isPointer func(reflect.Type) bool) ([]cabi.Value, error) {
 	if c == C {
-		return cabi.Arguments(a, types, isPointer)
+		return cabi.Arguments(on.Arch, on.C, types, isPointer)
 	}
-	m, err := goabi.On(a)
-	if err != nil {
-		return nil, err
+	if on.Go == nil {
+		return nil, goabi.Missing(on.Arch)
 	}
 	abi := goabi.Internal
 	if c == GoABI0 {
 		abi = goabi.ABI0
 	}
-	vs, _, err := m.Arguments(abi, types, isPointer)
+	vs, _, err := on.Go.Arguments(abi, types, isPointer)
 	return vs, err
 }
 
 // Image puts a value together as it would lie in memory. A word more is there
 // behind it. Errors: those of memory and of vector registers.
-func (c Convention) Image(a *arch.Arch, t Thread, v cabi.Value) ([]byte, error) {
+func (c Convention) Image(on *machine.Machine, t Thread, v cabi.Value) ([]byte, error) {
+	a := on.Arch
 	raw := make([]byte, int(v.Type.Size())+a.PtrSize)
 	ints, stack := a.Args, a.StackArg(0)
 	if c != C {
-		m, err := goabi.On(a)
-		if err != nil {
-			return raw, err
+		if on.Go == nil {
+			return raw, goabi.Missing(a)
 		}
-		ints, stack = m.Ints, stack+m.Frame
+		ints, stack = on.Go.Ints, stack+on.Go.Frame
 	}
 	for _, p := range v.Pieces {
 		b := raw[p.Off:]
@@ -136,12 +136,12 @@ func Types(ptrs []any) (types []reflect.Type, err error) {
 // Read reads a function's arguments at its entry, or with results what it returns, into the variables that
 // pointers point to. Errors: EINVAL for what is no such pointer, or a type that no value can have; ENOTSUP where not all
 // of the results are in registers; those of reading memory.
-func (c Convention) Read(a *arch.Arch, t Thread, into []any, results bool, ptrs Pointers) error {
+func (c Convention) Read(on *machine.Machine, t Thread, into []any, results bool, ptrs Pointers) error {
 	types, err := Types(into)
 	if err != nil {
 		return &errno.Error{Errno: syscall.EINVAL, Err: err}
 	}
-	vs, err := c.Places(a, types, ptrs.Is)
+	vs, err := c.Places(on, types, ptrs.Is)
 	if err != nil {
 		return &errno.Error{Errno: syscall.EINVAL, Err: err}
 	}
@@ -149,7 +149,7 @@ func (c Convention) Read(a *arch.Arch, t Thread, into []any, results bool, ptrs 
 		if results && len(v.Pieces) > 0 && v.Pieces[0].Class == cabi.Stack {
 			return errno.New(syscall.ENOTSUP, "result %d is on the stack, behind arguments that are not known", i+1)
 		}
-		if err := c.Fetch(a, t, reflect.ValueOf(into[i]).Elem(), v, ptrs); err != nil {
+		if err := c.Fetch(on, t, reflect.ValueOf(into[i]).Elem(), v, ptrs); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/cabi"
+	"kprobe/internal/machine"
 )
 
 // thread has registers that are told by their number and a stack that is told by its
@@ -40,13 +41,17 @@ func TestIntegersOfEveryMachine(t *testing.T) {
 			types[i] = reflect.TypeFor[uint32]()
 		}
 		types[regs+1] = reflect.TypeFor[uint16]()
-		vs, err := C.Places(tt.a, types, func(reflect.Type) bool { return false })
+		on, err := machine.Of(tt.a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		vs, err := C.Places(on, types, func(reflect.Type) bool { return false })
 		if err != nil {
 			t.Fatalf("%s: %v", tt.a.Name, err)
 		}
 		th := thread{tt.a}
 		get := func(v cabi.Value) uint64 {
-			b, err := C.Image(tt.a, th, v)
+			b, err := C.Image(on, th, v)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +78,7 @@ func TestIntegersOfEveryMachine(t *testing.T) {
 func TestStructsOfAnotherMachine(t *testing.T) {
 	other := &arch.Arch{Name: "other", Order: arch.S390X.Order, PtrSize: 8}
 	for _, typ := range []reflect.Type{reflect.TypeFor[struct{ A, B int32 }](), reflect.TypeFor[float64]()} {
-		if _, err := C.Places(other, []reflect.Type{typ}, func(reflect.Type) bool { return false }); err == nil {
+		if _, err := C.Places(&machine.Machine{Arch: other}, []reflect.Type{typ}, func(reflect.Type) bool { return false }); err == nil {
 			t.Errorf("a %v of %s has a place", typ, other.Name)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/cabi"
 	"kprobe/internal/goabi"
+	"kprobe/internal/machine"
 )
 
 // Pointers are the types that stand for pointers although they are none.
@@ -16,30 +17,30 @@ type Pointers struct {
 }
 
 // Fetch fills one argument or result. What cannot be read stays zero. Errors: as Image.
-func (c Convention) Fetch(a *arch.Arch, t Thread, v reflect.Value, from cabi.Value, ptrs Pointers) error {
-	raw, err := c.Image(a, t, from)
+func (c Convention) Fetch(on *machine.Machine, t Thread, v reflect.Value, from cabi.Value, ptrs Pointers) error {
+	raw, err := c.Image(on, t, from)
 	if err != nil {
 		return err
 	}
 	if ptrs.Is(v.Type()) {
-		ptrs.Bind(v.Addr().Interface(), arch.Addr(a.Word(raw)))
+		ptrs.Bind(v.Addr().Interface(), arch.Addr(on.Arch.Word(raw)))
 		return nil
 	}
-	return goabi.Fill(a, v, raw, Memory{t})
+	return goabi.Fill(on.Arch, v, raw, Memory{t})
 }
 
 // Function is a Go function whose parameters stand for those of one that is probed.
 type Function struct {
 	fn         reflect.Value
 	given      bool
-	a          *arch.Arch
+	on         *machine.Machine
 	convention Convention
 	params     []cabi.Value
 }
 
 // Function fits a Go function to a convention. A parameter before all others may be of the
 // type given, and is not fetched. Errors: in words, why it cannot stand for any.
-func (c Convention) Function(a *arch.Arch, f any, given reflect.Type, ptrs Pointers) (*Function, error) {
+func (c Convention) Function(on *machine.Machine, f any, given reflect.Type, ptrs Pointers) (*Function, error) {
 	fn := reflect.ValueOf(f)
 	switch {
 	case f == nil || fn.Kind() != reflect.Func || fn.IsNil():
@@ -55,8 +56,8 @@ func (c Convention) Function(a *arch.Arch, f any, given reflect.Type, ptrs Point
 	if with {
 		types = types[1:]
 	}
-	params, err := c.Places(a, types, ptrs.Is)
-	return &Function{fn, with, a, c, params}, err
+	params, err := c.Places(on, types, ptrs.Is)
+	return &Function{fn, with, on, c, params}, err
 }
 
 // Call calls it with what a thread has at the function's entry, and with what is given.
@@ -67,7 +68,7 @@ func (f *Function) Call(t Thread, given any, ptrs Pointers) {
 	}
 	for _, p := range f.params {
 		v := reflect.New(p.Type).Elem()
-		f.convention.Fetch(f.a, t, v, p, ptrs) // what cannot be read stays zero
+		f.convention.Fetch(f.on, t, v, p, ptrs) // what cannot be read stays zero
 		in = append(in, v)
 	}
 	f.fn.Call(in)

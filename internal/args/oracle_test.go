@@ -17,6 +17,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/cabi"
+	"kprobe/internal/machine"
 	"kprobe/internal/testprog"
 )
 
@@ -252,13 +253,17 @@ func checkCall(t *testing.T, s *shown, want []reflect.Value) {
 		types = append(types, v.Type())
 	}
 	never := Pointers{Is: func(reflect.Type) bool { return false }}
-	places, err := C.Places(s.a, types, never.Is)
+	on, err := machine.Of(s.a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	places, err := C.Places(on, types, never.Is)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, v := range want {
 		got := reflect.New(v.Type()).Elem()
-		if err := C.Fetch(s.a, s, got, places[i], never); err != nil || !reflect.DeepEqual(got.Interface(), v.Interface()) {
+		if err := C.Fetch(on, s, got, places[i], never); err != nil || !reflect.DeepEqual(got.Interface(), v.Interface()) {
 			t.Errorf("argument %d of %v: %v, %v; want %v; taken from %+v", i+1, types, got, err, v, places[i].Pieces)
 		}
 	}

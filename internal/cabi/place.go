@@ -47,19 +47,12 @@ type Value struct {
 	Pieces []Piece
 }
 
-// convention is how a machine's C passes what is no integer.
-type convention struct {
-	floats      []int // the vector registers for arguments, in order
-	floatsAsInt bool  // a number without one of them goes as an integer
-	structure   func(a *allotment, t reflect.Type, size int) []Piece
-}
-
-var conventions = map[*arch.Arch]*convention{
-	arch.AMD64:   {floats: InRow(0, 8), structure: eightbytes},
-	arch.I386:    {structure: (*allotment).inMemory},
-	arch.ARM64:   {floats: InRow(0, 8), structure: aapcs64},
-	arch.RISCV64: {floats: InRow(10, 8), floatsAsInt: true, structure: lp64d},
-	arch.S390X:   {floats: []int{0, 2, 4, 6}, structure: zelf},
+// Machine is how a machine's C passes what is no integer. Integers and pointers are of every
+// machine: their registers are in arch.
+type Machine struct {
+	Floats      []int   // the vector registers for arguments, in order
+	FloatsAsInt bool    // a number without one of them goes as an integer
+	Structs     Structs // the rule for structs
 }
 
 // InRow are the numbers of n registers, from one on.
@@ -70,20 +63,16 @@ func InRow(from, n int) (list []int) {
 	return list
 }
 
-// Serves tells whether all of a machine's convention is known. Integers and pointers are
-// of every machine: their registers are in arch. The error says what is not.
-func Serves(machine *arch.Arch) error {
-	if conventions[machine] != nil {
-		return nil
-	}
-	return fmt.Errorf("how C passes floating point numbers and structs on %s is not known", machine.Name)
+// Missing says what is not known of a machine without a Machine.
+func Missing(a *arch.Arch) error {
+	return fmt.Errorf("how C passes floating point numbers and structs on %s is not known", a.Name)
 }
 
-// Arguments finds where a function of a machine has arguments of these types.
+// Arguments finds where a function of a machine has arguments of these types; m may be nil.
 // isPointer tells the types that stand for pointers although they are none. Errors:
-// for types that no C type is like.
-func Arguments(machine *arch.Arch, types []reflect.Type, isPointer func(reflect.Type) bool) ([]Value, error) {
-	a := allotment{machine: machine, convention: conventions[machine]}
+// for types that no C type is like; Missing.
+func Arguments(machine *arch.Arch, m *Machine, types []reflect.Type, isPointer func(reflect.Type) bool) ([]Value, error) {
+	a := allotment{machine: machine, Machine: m}
 	vs := make([]Value, len(types))
 	for i, t := range types {
 		vs[i].Type = t
@@ -102,14 +91,14 @@ func Arguments(machine *arch.Arch, types []reflect.Type, isPointer func(reflect.
 // allotment hands out registers and stack space in the order of parameters.
 type allotment struct {
 	machine             *arch.Arch
-	*convention         // nil where only integers are known
+	*Machine            // nil where only integers are known
 	ints, flts, stacked int
 }
 
 func one(w Where) []Piece { return []Piece{{Where: w}} }
 
 func (a *allotment) intsLeft() int   { return len(a.machine.Args) - a.ints }
-func (a *allotment) floatsLeft() int { return len(a.floats) - a.flts }
+func (a *allotment) floatsLeft() int { return len(a.Floats) - a.flts }
 
 // integer places what an integer register holds.
 func (a *allotment) integer(size int) Where {
@@ -134,8 +123,8 @@ func (a *allotment) float(size int) Where {
 	switch {
 	case a.floatsLeft() > 0:
 		a.flts++
-		return Where{Float, a.floats[a.flts-1], size}
-	case a.floatsAsInt:
+		return Where{Float, a.Floats[a.flts-1], size}
+	case a.FloatsAsInt:
 		return a.integer(size)
 	}
 	return a.word(size)
@@ -161,19 +150,19 @@ func (a *allotment) place(t reflect.Type) ([]Piece, error) {
 		}
 		return one(a.integer(size)), nil
 	case reflect.Float32, reflect.Float64:
-		if err := Serves(a.machine); err != nil {
-			return nil, err
+		if a.Machine == nil {
+			return nil, Missing(a.machine)
 		}
 		return one(a.float(int(t.Size()))), nil
 	case reflect.Struct:
-		if err := Serves(a.machine); err != nil {
-			return nil, err
+		if a.Machine == nil {
+			return nil, Missing(a.machine)
 		}
 		size := SizeOf(a.machine, t)
 		if !Fixed(t) || size == 0 {
 			return nil, fmt.Errorf("a %v has no fixed C layout", t)
 		}
-		return a.structure(a, t, size), nil
+		return a.Structs(a, t, size), nil
 	}
 	return nil, fmt.Errorf("a %v cannot stand for a C argument", t)
 }

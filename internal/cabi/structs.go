@@ -2,6 +2,12 @@ package cabi
 
 import "reflect"
 
+// Structs is a rule for structs: Eightbytes and the others of this file are all there are.
+type Structs func(a *allotment, t reflect.Type, size int) []Piece
+
+// InMemory is i386's: all lie on the stack.
+func InMemory(a *allotment, t reflect.Type, size int) []Piece { return a.inMemory(t, size) }
+
 // inMemory puts a struct on the stack.
 func (a *allotment) inMemory(t reflect.Type, size int) []Piece {
 	return one(a.memory(size, max(a.machine.PtrSize, alignOf(a.machine, t))))
@@ -50,9 +56,9 @@ func (a *allotment) scalars(t reflect.Type, off int) (list []scalar) {
 
 func (s scalar) float() bool { return s.kind == reflect.Float32 || s.kind == reflect.Float64 }
 
-// eightbytes are x86-64's: up to 16 bytes go in registers, each eightbyte in one of its
+// Eightbytes are x86-64's: up to 16 bytes go in registers, each eightbyte in one of its
 // class, all or none; larger structs lie on the stack.
-func eightbytes(a *allotment, t reflect.Type, size int) (ps []Piece) {
+func Eightbytes(a *allotment, t reflect.Type, size int) (ps []Piece) {
 	if size > 16 {
 		return a.inMemory(t, size)
 	}
@@ -77,10 +83,10 @@ func eightbytes(a *allotment, t reflect.Type, size int) (ps []Piece) {
 	return ps
 }
 
-// aapcs64 is arm64's: up to four numbers of one floating point type go in a vector register each, other structs of up to
+// AAPCS64 is arm64's: up to four numbers of one floating point type go in a vector register each, other structs of up to
 // 16 bytes in integer registers, all or none; what comes behind one that had none left has none either. Of larger
 // ones the address is passed.
-func aapcs64(a *allotment, t reflect.Type, size int) (ps []Piece) {
+func AAPCS64(a *allotment, t reflect.Type, size int) (ps []Piece) {
 	list := a.scalars(t, 0)
 	alike := list[0].float() && len(list) <= 4
 	for _, s := range list {
@@ -93,7 +99,7 @@ func aapcs64(a *allotment, t reflect.Type, size int) (ps []Piece) {
 		}
 		return ps
 	case alike:
-		a.flts = len(a.floats)
+		a.flts = len(a.Floats)
 		return a.inMemory(t, size)
 	case size > 16:
 		return a.elsewhere(size)
@@ -104,9 +110,9 @@ func aapcs64(a *allotment, t reflect.Type, size int) (ps []Piece) {
 	return a.inMemory(t, size)
 }
 
-// lp64d is RISC-V's: one or two floating point numbers, or one and an integer, go in registers of their kinds if there are;
+// LP64D is RISC-V's: one or two floating point numbers, or one and an integer, go in registers of their kinds if there are;
 // other structs of up to 16 bytes as one or two integers, of which the second may be on the stack. Of larger ones the address is passed.
-func lp64d(a *allotment, t reflect.Type, size int) (ps []Piece) {
+func LP64D(a *allotment, t reflect.Type, size int) (ps []Piece) {
 	list := a.scalars(t, 0)
 	floats := 0
 	for _, s := range list {
@@ -130,9 +136,9 @@ func lp64d(a *allotment, t reflect.Type, size int) (ps []Piece) {
 	return ps
 }
 
-// zelf is s390x's: one floating point number goes as such, other structs of the size of an integer as that. Of all others
+// ZELF is s390x's: one floating point number goes as such, other structs of the size of an integer as that. Of all others
 // the address is passed.
-func zelf(a *allotment, t reflect.Type, size int) []Piece {
+func ZELF(a *allotment, t reflect.Type, size int) []Piece {
 	inner := t
 	for inner.Kind() == reflect.Struct && inner.NumField() == 1 {
 		inner = inner.Field(0).Type

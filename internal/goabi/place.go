@@ -3,7 +3,6 @@ package goabi
 import (
 	"fmt"
 	"reflect"
-	"slices"
 
 	"kprobe/arch"
 	"kprobe/internal/cabi"
@@ -12,41 +11,21 @@ import (
 // Machine has the registers of ABIInternal on a machine (abi-internal.md of the Go compiler).
 type Machine struct {
 	Ints   []arch.Reg // for integers, in order
-	floats []int      // for floating point numbers, by the number of the vector register
-	g      arch.Reg   // the current goroutine's descriptor
+	Floats []int      // for floating point numbers, by the number of the vector register
+	G      arch.Reg   // the current goroutine's descriptor
+
+	// Apart tells that code of C and assembly has no register for the descriptor: the thread's own
+	// memory has it there.
+	Apart bool
 
 	// Frame is the number of bytes that a caller leaves at the stack pointer for the function's own
 	// use; arguments on the stack are behind it, and behind a return address.
 	Frame int
 }
 
-var machines = map[*arch.Arch]*Machine{
-	arch.AMD64: {
-		Ints:   []arch.Reg{arch.AX, arch.BX, arch.CX, arch.DI, arch.SI, arch.R8, arch.R9, arch.R10, arch.R11},
-		floats: cabi.InRow(0, 15), g: arch.R14,
-	},
-	arch.ARM64: {
-		Ints:   []arch.Reg{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
-		floats: cabi.InRow(0, 16), g: 28, Frame: 8, // for the link register
-	},
-	arch.RISCV64: {
-		Ints:   []arch.Reg{10, 11, 12, 13, 14, 15, 16, 17, 8, 9, 18, 19, 20, 21, 22, 23},
-		floats: slices.Concat(cabi.InRow(10, 8), cabi.InRow(8, 2), cabi.InRow(18, 6)), g: 27, Frame: 8,
-	},
-}
-
-// On is the record of a machine. The error says that Go's conventions are not known there.
-func On(a *arch.Arch) (*Machine, error) {
-	if m := machines[a]; m != nil {
-		return m, nil
-	}
-	return nil, fmt.Errorf("how Go passes arguments on %s is not known", a.Name)
-}
-
-// Serves is the error of On.
-func Serves(a *arch.Arch) error {
-	_, err := On(a)
-	return err
+// Missing says what is not known of a machine without a Machine.
+func Missing(a *arch.Arch) error {
+	return fmt.Errorf("how Go passes arguments on %s is not known", a.Name)
 }
 
 // ABI is one of Go's two calling conventions.
@@ -137,8 +116,8 @@ func (a *allotment) registers(t reflect.Type, off int) bool {
 func (a *allotment) take(c cabi.Class, size, off int) bool {
 	w := cabi.Where{Class: c, Size: size}
 	switch {
-	case c == cabi.Float && a.floats < len(a.m.floats):
-		w.N = a.m.floats[a.floats]
+	case c == cabi.Float && a.floats < len(a.m.Floats):
+		w.N = a.m.Floats[a.floats]
 		a.floats++
 	case c == cabi.Integer && a.ints < len(a.m.Ints):
 		w.N = a.ints

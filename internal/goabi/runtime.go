@@ -86,23 +86,22 @@ const (
 // ErrNoTLS is why the goroutines of some programs cannot be found.
 var ErrNoTLS = errors.New("where the program keeps its current goroutine is not known")
 
-// Read reads a program's file. Errors: that of a file that is no Go program for this machine;
+// Read reads a program's file; m is nil where Go's conventions are not known. Errors: that of a file that is no Go program for this machine;
 // ErrNoTLS on x86-64, where code of C and assembly has no register for it. Elsewhere memory has it
 // in programs with C code only, and it is taken from the register alone.
-func Read(r io.ReaderAt, a *arch.Arch) (*Runtime, error) {
-	m, err := On(a)
-	if err != nil {
+func Read(r io.ReaderAt, a *arch.Arch, m *Machine) (*Runtime, error) {
+	if m == nil {
 		return nil, fmt.Errorf("goroutines of %s programs: %w", a.Name, errors.ErrUnsupported)
 	}
 	f, err := elf.NewFile(r)
 	if err != nil {
 		return nil, err
 	}
-	rt := &Runtime{a: a, g: m.g}
+	rt := &Runtime{a: a, g: m.G}
 	if info, err := buildinfo.Read(r); err == nil {
 		rt.Version = info.GoVersion
 	}
-	if a == arch.AMD64 {
+	if m.Apart {
 		if rt.tls, err = tlsOffset(f); err != nil {
 			return nil, err
 		}

@@ -13,6 +13,7 @@ import (
 	"kprobe/internal/image"
 	"kprobe/internal/isa"
 	"kprobe/internal/kind"
+	"kprobe/internal/machine"
 	"kprobe/internal/owner"
 	"kprobe/internal/patch"
 	"kprobe/internal/probed"
@@ -31,9 +32,10 @@ type Ground struct {
 	Owner *owner.Owner
 	Kind  kind.Kind
 
-	Arch  *arch.Arch
-	ISA   isa.ISA
-	Image *image.Image
+	Machine *machine.Machine
+	Arch    *arch.Arch // the machine's, as ISA is
+	ISA     isa.ISA
+	Image   *image.Image
 
 	View   sync.RWMutex
 	Room   *room.Room[*probed.Point]
@@ -69,7 +71,7 @@ func New(t target.Target, concurrent bool, serve func(target.Stop), rules probed
 func (g *Ground) LearnMachine() {
 	g.View.Lock()
 	defer g.View.Unlock()
-	g.Arch, g.ISA = g.Image.Arch, g.Image.ISA
+	g.Machine, g.Arch, g.ISA = g.Image.Machine, g.Image.Arch, g.Image.ISA
 	g.Room.Become(g.Arch, g.ISA.SlotSize(), g.ISA.Reach())
 }
 

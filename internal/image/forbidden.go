@@ -47,7 +47,7 @@ func (im *Image) Forbidden(addr arch.Addr) (arch.Blocked, bool) {
 			}
 		}
 	}
-	return untouchable.SigreturnAt(im.Arch, im.Text, addr)
+	return im.Machine.Sigreturns.At(im.Arch, im.Text, addr)
 }
 
 // AllForbidden lists the ranges that must not be probed, in order of address. The whole text is
@@ -64,7 +64,7 @@ func (im *Image) AllForbidden() ([]arch.Blocked, error) {
 		}
 		text := make([]byte, m.End-m.Start)
 		if im.own.ReadAt(arch.Addr(m.Start), text) == nil {
-			all = append(all, untouchable.Sigreturns(im.Arch, text, arch.Addr(m.Start))...)
+			all = append(all, im.Machine.Sigreturns.Find(text, arch.Addr(m.Start))...)
 		}
 	}
 	slices.SortFunc(all, func(a, b arch.Blocked) int { return cmp.Compare(a.Start, b.Start) })

@@ -45,9 +45,10 @@ type Image struct {
 	own     arch.Reader
 	inPlace bool
 
-	Arch  *arch.Arch
-	ISA   isa.ISA
-	Space *symbol.Space
+	Machine *machine.Machine
+	Arch    *arch.Arch // the machine's, as ISA is
+	ISA     isa.ISA
+	Space   *symbol.Space
 
 	maps        []symbol.Mapping // in order of address
 	pages       *mem.Pages       // the program's own bytes
@@ -194,7 +195,7 @@ func (im *Image) findGoroutines() {
 		if err != nil {
 			continue
 		}
-		if rt, err := goabi.Read(f, im.Arch); err == nil {
+		if rt, err := goabi.Read(f, im.Arch, im.Machine.Go); err == nil {
 			im.golang.Store(rt)
 		}
 		f.Close()
@@ -208,7 +209,7 @@ func (im *Image) Become(a *arch.Arch) error {
 	if err != nil {
 		return err
 	}
-	im.Arch, im.ISA, im.flows = a, m.ISA, jumps.NewFinder(m.ISA)
+	im.Machine, im.Arch, im.ISA, im.flows = m, a, m.ISA, jumps.NewFinder(m.ISA)
 	im.flows.Live, _ = im.t.(jumps.Live)
 	return nil
 }

@@ -88,7 +88,7 @@ func (b *builder) entered(e *Enter, saved []arch.Reg) {
 		var vetoed func([]arch.Reg)
 		if e.Veto {
 			vetoed = func(stored []arch.Reg) {
-				b.mov(foundReg, b.m.abi.State)
+				b.mov(foundReg, b.m.code.State)
 				if b.d.Key.Kind == CPU {
 					b.call(b.d.Area.routine("free_slot"))
 				} else {
@@ -149,7 +149,7 @@ func (b *builder) exits(saved []arch.Reg) {
 // of the pool's n-th call is the n-th there.
 func (b *builder) findData(off int) {
 	b.nearby(x86.OpLoad, keyReg, b.d.Area.head())
-	b.load(scratchReg, b.m.abi.State, stateCall)
+	b.load(scratchReg, b.m.code.State, stateCall)
 	b.insn(b.word(), x86.Sub.ToReg(), x86.Of(scratchReg), mem(keyReg, poolCalls))
 	shift := byte(dataShift)
 	if b.d.Key.Kind == CPU {
@@ -160,15 +160,11 @@ func (b *builder) findData(off int) {
 	if off != 0 {
 		b.lea(scratchReg, scratchReg, off)
 	}
-	b.store(b.m.abi.State, jit.StateData, scratchReg)
+	b.store(b.m.code.State, jit.StateData, scratchReg)
 }
 
-// Leaves tells whether an instruction that leaves a function can be an Exit's: a return,
-// or a direct jump; and under which condition it does (Detour.Cond).
-func Leaves(a *arch.Arch, code []byte) (cond byte, ok bool) {
-	if a == arch.ARM64 {
-		return 0, leavesARM64(code)
-	}
+// leavesX86 is Leaves.
+func leavesX86(code []byte) (cond byte, ok bool) {
 	for len(code) > 1 {
 		switch op := code[0]; op {
 		case 0x2e, 0x3e, 0xf2, 0xf3: // hints, bnd, repz

@@ -13,7 +13,7 @@ import (
 type builder struct {
 	*asm
 	made  *generated
-	m     *machine
+	m     *Machine
 	d     *Detour
 	key   arch.Reg // scratch: the thread's key, then whatever
 	state arch.Reg // the thread's state, once found
@@ -136,7 +136,7 @@ func (b *builder) early(programs []Program) (regs []arch.Reg) {
 
 // clobbered are the registers that running programs changes.
 func (b *builder) clobbered(programs []Program) amd64.RegSet {
-	all := amd64.Reg(b.m.abi.Context) | amd64.Reg(b.m.abi.State)
+	all := amd64.Reg(b.m.code.Context) | amd64.Reg(b.m.code.State)
 	for _, p := range programs {
 		all |= p.Clobbers
 	}
@@ -500,22 +500,22 @@ func (b *builder) run(programs []Program, hits int, saved []arch.Reg, vetoed fun
 	}
 	for _, p := range programs {
 		if p.Needs&jit.NeedsFuncIP != 0 {
-			b.storeWide(b.m.abi.State, jit.StateFuncIP, uint64(p.FuncIP))
+			b.storeWide(b.m.code.State, jit.StateFuncIP, uint64(p.FuncIP))
 		}
 		if p.Needs&jit.NeedsCookie != 0 {
-			b.storeWide(b.m.abi.State, jit.StateCookie, p.Cookie)
+			b.storeWide(b.m.code.State, jit.StateCookie, p.Cookie)
 		}
 		if p.Needs&jit.NeedsData != 0 {
 			b.findData(p.Data)
 		}
-		b.lea(b.m.abi.Context, arch.SP, targetSP-frameSize)
+		b.lea(b.m.code.Context, arch.SP, targetSP-frameSize)
 		b.call(p.Entry)
 	}
 	if override && (b.now.returned || b.ends) {
-		b.setByte(b.m.abi.State, stateOverride, 0) // too late for that
+		b.setByte(b.m.code.State, stateOverride, 0) // too late for that
 	} else if override {
 		overridden := newLabel()
-		b.cmpByte(b.m.abi.State, stateOverride, 0)
+		b.cmpByte(b.m.code.State, stateOverride, 0)
 		b.jcc(x86.CondNE, overridden)
 		b.later(overridden, func() { b.override(stored, saved) })
 	}
@@ -605,15 +605,15 @@ func (b *builder) fillContext(clobbers amd64.RegSet, context uint64, saved []arc
 			stored = append(stored, r)
 		}
 	}
-	b.mov(b.m.abi.State, foundReg)
-	b.now.state = b.m.abi.State
+	b.mov(b.m.code.State, foundReg)
+	b.now.state = b.m.code.State
 	return stored
 }
 
 // reload takes the registers back from the context, and the program's stack with them.
 func (b *builder) reload(stored []arch.Reg) {
 	b.now.phase = b.now.served()
-	b.mov(foundReg, b.m.abi.State)
+	b.mov(foundReg, b.m.code.State)
 	b.now.state = foundReg
 	for _, r := range stored {
 		b.load(r, arch.SP, targetSP+word(wordOf[r]))
@@ -630,9 +630,9 @@ func (b *builder) override(stored, saved []arch.Reg) {
 		b.giveBack()
 	}
 	b.load(arch.DI, arch.SP, 0)
-	b.load(scratchReg, b.m.abi.State, stateValue)
+	b.load(scratchReg, b.m.code.State, stateValue)
 	b.store(arch.DI, b.now.reg[scratchReg].off-b.now.sp, scratchReg)
-	b.setByte(b.m.abi.State, stateOverride, 0)
+	b.setByte(b.m.code.State, stateOverride, 0)
 	b.now.shift(b.word())
 	b.now.returned, b.now.more = true, false
 	b.reload(stored)

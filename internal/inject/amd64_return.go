@@ -143,7 +143,7 @@ func (b *builder) called(not *label) {
 
 // giveBack takes the instance away again; the state is in StateReg, and the program's stack pointer on top of the private stack.
 func (b *builder) giveBack() {
-	b.mov(foundReg, b.m.abi.State)
+	b.mov(foundReg, b.m.code.State)
 	b.load(scratchReg, arch.SP, 0)
 	b.lea(scratchReg, scratchReg, -b.now.sp)
 	b.popInstance()

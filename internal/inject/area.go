@@ -60,7 +60,7 @@ func (a *Area) readerCode() ([]byte, map[int32]arch.Addr) {
 	return a.seg.readers.code(a.Addr+areaCode+arch.Addr(len(a.machine().runtime)), a.routine("keep_stack"))
 }
 
-func (a *Area) machine() *machine { return a.seg.machine }
+func (a *Area) machine() *Machine { return a.seg.machine }
 
 func (a *Area) head() arch.Addr  { return a.Addr + areaHead }
 func (a *Area) table() arch.Addr { return a.Addr + areaTable }
@@ -140,11 +140,11 @@ func (a *Area) ReadsText() {
 // keeps, when it has trapped. r are the thread's registers: programs and helpers keep that
 // of its state.
 func (s *Segment) ReturnTo(r *arch.Regs) arch.Addr {
-	return s.machine.returnTo(arch.Addr(r[s.machine.abi.State]))
+	return s.machine.returnTo(arch.Addr(r[s.machine.code.State]))
 }
 
 // BackAt is where, in memory, the address is to be kept that was in ReturnTo, before it is
 // replaced.
 func (s *Segment) BackAt(r *arch.Regs) arch.Addr {
-	return arch.Addr(r[s.machine.abi.State]) + stateBack
+	return arch.Addr(r[s.machine.code.State]) + stateBack
 }

@@ -11,14 +11,14 @@ import (
 // elsewhere: so it stays where it is, and a call is known by the stack pointer, which is the
 // same where the function is entered and where it is left.
 
-// leavesARM64 tells whether an instruction is a return by the link register, or a direct jump. Others
+// leavesARM64 is Leaves: whether an instruction is a return by the link register, or a direct jump. Others
 // lead where the link register does not say.
-func leavesARM64(code []byte) bool {
+func leavesARM64(code []byte) (cond byte, ok bool) {
 	if len(code) < 4 { // more may follow
-		return false
+		return 0, false
 	}
 	w := binary.LittleEndian.Uint32(code)
-	return w == a64.Ret || w>>26 == a64B>>26
+	return 0, w == a64.Ret || w>>26 == a64B>>26
 }
 
 // askAbout calls a routine about the call that begins or ends here; its answer is in a64Tmp. What it is asked is

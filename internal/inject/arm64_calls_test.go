@@ -85,7 +85,7 @@ func newA64Caller(t *testing.T, calls int, e Enter, withEnd bool) *a64Caller {
 		if err != nil {
 			t.Fatal(err)
 		}
-		made, err := jit.Compile(proof, &jit.Env{Machine: arch.ARM64, Segment: h.seg.ExtraAddr(), Layout: c.maps.Layout})
+		made, err := jit.ARM64.Compile(proof, &jit.Env{Segment: h.seg.ExtraAddr(), Layout: c.maps.Layout})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,7 +341,7 @@ func TestARM64CallPool(t *testing.T) {
 // What a step cannot pass is done by the controller: each pair of exclusives, where it wins and where it loses.
 func TestARM64Pairs(t *testing.T) {
 	l := Layout{Threads: 1, Counters: 1}
-	seg, err := NewSegment(arch.ARM64, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
+	seg, err := NewSegment(ARM64, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +394,7 @@ func TestARM64Leaves(t *testing.T) {
 		for _, w := range tt.words {
 			code = binary.LittleEndian.AppendUint32(code, w)
 		}
-		if cond, ok := Leaves(arch.ARM64, code); ok != tt.want || cond != 0 {
+		if cond, ok := ARM64.Leaves(code); ok != tt.want || cond != 0 {
 			t.Errorf("%x: %v, condition %#x", tt.words, ok, cond)
 		}
 	}

@@ -98,7 +98,7 @@ const a64BackAt = 8
 type armBuilder struct {
 	*output
 	d    *Detour
-	m    *machine
+	m    *Machine
 	cold []func() // code for what seldom happens, put behind the rest
 	refs []a64Ref
 	ends bool // what is written serves an Exit
@@ -314,8 +314,8 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 		b.now.phase = Running
 		return nil
 	}
-	d, state := b.d, uint32(b.m.abi.State)
-	clobbers := amd64.Reg(b.m.abi.State)
+	d, state := b.d, uint32(b.m.code.State)
+	clobbers := amd64.Reg(b.m.code.State)
 	var context uint64
 	for _, p := range programs {
 		clobbers |= p.Clobbers
@@ -334,21 +334,21 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 			b.access(a64Store, a64Tmp, a64Other, on(int(r)))
 		}
 	}
-	if reads(b.m.arch.SP) {
+	if reads(b.m.SP) {
 		b.word(a64AddImm | uint32(-b.now.sp)<<10 | a64SP<<5 | a64Tmp)
-		b.access(a64Store, a64Tmp, a64Other, on(int(b.m.arch.SP)))
+		b.access(a64Store, a64Tmp, a64Other, on(int(b.m.SP)))
 	}
-	if reads(b.m.arch.PC) {
+	if reads(b.m.PC) {
 		if b.ends {
 			b.access(a64Load, a64Tmp, a64SP, b.now.reg[a64Link].off-b.now.sp)
 		} else {
 			b.constant(a64Tmp, uint64(d.Site))
 		}
-		b.access(a64Store, a64Tmp, a64Other, on(int(b.m.arch.PC)))
+		b.access(a64Store, a64Tmp, a64Other, on(int(b.m.PC)))
 	}
 	b.word(a64GetFlags | a64Tmp)
-	b.access(a64Store, a64Tmp, a64Other, on(int(b.m.arch.Flags)))
-	b.now.flags, b.now.flagsOff = flagsInState, b.m.word(int(b.m.arch.Flags))
+	b.access(a64Store, a64Tmp, a64Other, on(int(b.m.Flags)))
+	b.now.flags, b.now.flagsOff = flagsInState, b.m.word(int(b.m.Flags))
 	b.word(a64AddImm | a64SP<<5 | a64Tmp)
 	b.access(a64Store, a64Tmp, a64Other, 0)
 	b.word(a64AddImm | a64Other<<5 | a64SP)
@@ -365,7 +365,7 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 		}
 	}
 	b.word(a64Move | a64State<<16 | state)
-	b.now.state = b.m.abi.State
+	b.now.state = b.m.code.State
 	if hits != NoCounter {
 		b.increase(state, hits)
 	}
@@ -385,7 +385,7 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 		next := newLabel()
 		b.refer(a64ADR|a64Other, next, 0, 0)
 		b.access(a64Store, a64Other, a64SP, a64BackAt)
-		b.word(a64AddImm | uint32(on(0))<<10 | a64SP<<5 | uint32(b.m.abi.Context))
+		b.word(a64AddImm | uint32(on(0))<<10 | a64SP<<5 | uint32(b.m.code.Context))
 		if !b.call(p.Entry) {
 			return fmt.Errorf("the program at %v is out of a call's reach from %v", p.Entry, d.At)
 		}
@@ -401,7 +401,7 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 			b.access(a64Load, uint32(r), a64SP, on(int(r)))
 			b.now.reg[r] = where{}
 		}
-		b.access(a64Load, a64Tmp, a64SP, on(int(b.m.arch.Flags)))
+		b.access(a64Load, a64Tmp, a64SP, on(int(b.m.Flags)))
 		b.word(a64SetFlags | a64Tmp)
 		b.now.flags = flagsInPlace
 		b.access(a64Load, a64Tmp, a64SP, 0)
@@ -410,7 +410,7 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 	}
 	if vetoed != nil {
 		veto := newLabel()
-		b.branch(a64CBNZ, uint32(b.m.abi.Result), veto)
+		b.branch(a64CBNZ, uint32(b.m.code.Result), veto)
 		b.later(veto, func() {
 			reload()
 			vetoed()

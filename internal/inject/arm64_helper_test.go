@@ -19,7 +19,7 @@ import (
 // sets the variable.
 const arm64Variable = "KPROBE_TEST_ARM64"
 
-func foreign() bool { return hostMachine == arch.ARM64 }
+func foreign() bool { return hostMachine == ARM64 }
 
 // needARM64 is for tests that run code of arm64.
 func needARM64(t testing.TB) {
@@ -60,7 +60,7 @@ func foreignHost(t testing.TB, l Layout) *host {
 	needARM64(t)
 	h := &host{TB: t, pid: 4711, foreign: qemurun.ARM64(t)}
 	var err error
-	if h.seg, err = NewSegment(arch.ARM64, l, arch.Addr(hostSegment), make([]byte, l.Size()), h.pid); err != nil {
+	if h.seg, err = NewSegment(ARM64, l, arch.Addr(hostSegment), make([]byte, l.Size()), h.pid); err != nil {
 		t.Fatal(err)
 	}
 	h.seg.SetReadsBase()

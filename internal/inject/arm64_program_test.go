@@ -67,7 +67,7 @@ func TestARM64Programs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := jit.Compile(proof, &jit.Env{Machine: arch.ARM64, Segment: h.seg.ExtraAddr(), Layout: maps.Layout})
+	made, err := jit.ARM64.Compile(proof, &jit.Env{Segment: h.seg.ExtraAddr(), Layout: maps.Layout})
 	if err != nil {
 		t.Fatal(err)
 	}

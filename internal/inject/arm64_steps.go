@@ -33,7 +33,7 @@ var pairs = []pair{
 // Atomically has a thread that stands at such a pair, with registers r, go on behind it; false where it
 // does not stand at one.
 func (a *Area) Atomically(r *arch.Regs) bool {
-	m, pc := a.machine(), arch.Addr(r[a.machine().arch.PC])
+	m, pc := a.machine(), arch.Addr(r[a.machine().Arch.PC])
 	for _, p := range pairs {
 		if off, ok := m.routines[p.at]; !ok || pc != a.Addr+areaCode+arch.Addr(off) {
 			continue
@@ -59,7 +59,7 @@ func (a *Area) Atomically(r *arch.Regs) bool {
 			}
 		}
 		r[8] = 0 // the store has not failed
-		r[m.arch.PC] = uint64(a.routine(to))
+		r[m.PC] = uint64(a.routine(to))
 		return true
 	}
 	return false

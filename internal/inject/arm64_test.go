@@ -19,7 +19,7 @@ func TestARM64Detour(t *testing.T) {
 	const page, text, ours, shared, stack = 0x1000, 0x4000_0000, 0x4100_0000, 0x10_0000_0000, 0x5000_0000
 	const site, counter = text + 0x40, 5
 	l := Layout{Threads: 1, Counters: 8}
-	seg, err := NewSegment(arch.ARM64, l, shared, make([]byte, l.Size()), 1)
+	seg, err := NewSegment(ARM64, l, shared, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestARM64DetourBehindPad(t *testing.T) {
 	const page, text, ours, shared, stack = 0x1000, 0x4000_0000, 0x4100_0000, 0x10_0000_0000, 0x5000_0000
 	const site, counter = text + 0x40, 5
 	l := Layout{Threads: 1, Counters: 8}
-	seg, err := NewSegment(arch.ARM64, l, shared, make([]byte, l.Size()), 1)
+	seg, err := NewSegment(ARM64, l, shared, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestARM64DetourBehindPad(t *testing.T) {
 // A store exclusive that has failed has counted nothing.
 func TestARM64DetourTriesAgain(t *testing.T) {
 	l := Layout{Threads: 1, Counters: 1}
-	seg, err := NewSegment(arch.ARM64, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
+	seg, err := NewSegment(ARM64, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestARM64DetourTriesAgain(t *testing.T) {
 // What they do not do is refused, not left out.
 func TestARM64DetourRefuses(t *testing.T) {
 	l := Layout{Threads: 1, Counters: 1}
-	seg, err := NewSegment(arch.ARM64, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
+	seg, err := NewSegment(ARM64, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -162,7 +162,7 @@ func (d *Detour) plain() bool {
 
 // Together tells whether the detour counts the hits of all threads in one word, and so asks nothing of a
 // thread: Segment.Uncount takes one back.
-func (d *Detour) Together() bool { return d.plain() && !d.Gate && Together(d.Area.seg.machine.arch) }
+func (d *Detour) Together() bool { return d.plain() && !d.Gate && d.Area.seg.machine.together }
 
 // generate is the detour with all that is known of it.
 func (d *Detour) generate() (*generated, error) { return d.build(false) }

@@ -9,7 +9,7 @@ import (
 // The files' code is a list that only grows: where it is full, neighbours become one with what is between them.
 func TestFiles(t *testing.T) {
 	l := testLayout
-	s, err := NewSegment(arch.AMD64, l, 0x1000_0000, make([]byte, l.Size()), 1)
+	s, err := NewSegment(AMD64, l, 0x1000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

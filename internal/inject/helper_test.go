@@ -670,7 +670,7 @@ func TestStackID(t *testing.T) {
 	chain := bufferAt + 1<<20 // frames of two words: the next frame, the return address
 	base := uint64(d.seg.ExtraAddr()) + uint64(chain)
 	context := func(ip, fp, sp uint64) uint64 {
-		c := make([]uint64, jit.ABIs[hostMachine].Words)
+		c := make([]uint64, hostMachine.code.Words)
 		if foreign() {
 			c[hostMachine.PC], c[hostMachine.FP], c[hostMachine.LR] = ip, fp, 0x1007
 		} else {

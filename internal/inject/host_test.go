@@ -49,7 +49,7 @@ const narrowVariable = "KPROBE_TEST_I386"
 
 var (
 	hostSegment = uint64(0x5100_0000_0000)
-	hostMachine = arch.AMD64
+	hostMachine = AMD64
 	hostISA     = amd64.ISA
 	hostSources = []string{"-m64", "testdata/host.c", "testdata/host_coroutines.c", "testdata/host_probed.S", "testdata/host_floor.S"}
 	hostRedZone = 128
@@ -57,18 +57,18 @@ var (
 
 func init() {
 	if os.Getenv(arm64Variable) != "" {
-		hostMachine, hostISA, hostRedZone = arch.ARM64, arm64.ISA, 0
+		hostMachine, hostISA, hostRedZone = ARM64, arm64.ISA, 0
 	}
 	if os.Getenv(narrowVariable) != "" {
-		hostSegment, hostMachine, hostISA, hostRedZone = 0x7000_0000, arch.I386, amd64.New(arch.I386), 0
-		hostState = jit.ABIs[arch.I386].State
+		hostSegment, hostMachine, hostISA, hostRedZone = 0x7000_0000, I386, amd64.New(arch.I386), 0
+		hostState = I386.code.State
 		hostSources = []string{"-m32", "testdata/host.c", "testdata/host_coroutines.c", "testdata/host_probed32.S"}
 	}
 }
 
-var hostState = jit.ABIs[arch.AMD64].State
+var hostState = AMD64.code.State
 
-func narrow() bool { return hostMachine == arch.I386 }
+func narrow() bool { return hostMachine == I386 }
 
 var hostProgram string
 
@@ -241,8 +241,8 @@ func (h *host) compiled(text string, l *bpf.Layout) Program {
 	if err != nil {
 		h.Fatal(err)
 	}
-	env := &jit.Env{Machine: hostMachine, Segment: h.seg.ExtraAddr(), Layout: l, Clock: &jit.Clock{Mult: 1 << 20, Shift: 20}}
-	code, err := jit.Compile(proof, env)
+	env := &jit.Env{Segment: h.seg.ExtraAddr(), Layout: l, Clock: &jit.Clock{Mult: 1 << 20, Shift: 20}}
+	code, err := hostMachine.code.Compile(proof, env)
 	if err != nil {
 		h.Fatal(err)
 	}

@@ -102,7 +102,7 @@ func TestKeyOfCPU(t *testing.T) {
 func TestKeysComeAndGo(t *testing.T) {
 	const threads = 100
 	l := Layout{Threads: threads, Counters: 1}
-	s, err := NewSegment(arch.AMD64, l, 0x10000, make([]byte, l.Size()), 77)
+	s, err := NewSegment(AMD64, l, 0x10000, make([]byte, l.Size()), 77)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestKeysComeAndGo(t *testing.T) {
 // or looks up now, it has one state; the second never gets that.
 func TestSharedPointer(t *testing.T) {
 	l := Layout{Threads: 100, Counters: 1}
-	s, err := NewSegment(arch.AMD64, l, 0x10000, make([]byte, l.Size()), 77)
+	s, err := NewSegment(AMD64, l, 0x10000, make([]byte, l.Size()), 77)
 	if err != nil {
 		t.Fatal(err)
 	}

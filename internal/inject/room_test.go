@@ -18,21 +18,21 @@ import (
 
 // TestDepthOfRoutines goes every way through the routines that detours call, and looks how much of the program's own stack they take.
 func TestDepthOfRoutines(t *testing.T) {
-	for a, decoder := range map[*arch.Arch]isa.ISA{arch.AMD64: amd64.ISA, arch.I386: amd64.New(arch.I386), arch.ARM64: arm64.ISA} {
-		w := &depths{TB: t, m: machines[a], isa: decoder, been: make(map[[2]int]bool)}
+	for m, decoder := range map[*Machine]isa.ISA{AMD64: amd64.ISA, I386: amd64.New(arch.I386), ARM64: arm64.ISA} {
+		w := &depths{TB: t, m: m, isa: decoder, been: make(map[[2]int]bool)}
 		for name, at := range w.m.routines {
 			// From trap_exit on they are the programs'; those of kernels' calls find them by their slots.
 			if at >= w.m.routines["trap_exit"] && w.m.routines["trap_exit"] > 0 || strings.HasSuffix(name, "_slot") {
 				continue
 			}
 			depth := 0
-			if a.RetAddrOnStack {
-				depth = a.PtrSize
+			if m.RetAddrOnStack {
+				depth = m.PtrSize
 			}
 			w.walk(at, depth)
 		}
 		if w.deepest != w.m.depth {
-			t.Errorf("%s: routines take %d bytes of the program's stack; detours make sure of %d", a.Name, w.deepest, w.m.depth)
+			t.Errorf("%s: routines take %d bytes of the program's stack; detours make sure of %d", m.Name, w.deepest, w.m.depth)
 		}
 	}
 }
@@ -40,7 +40,7 @@ func TestDepthOfRoutines(t *testing.T) {
 // depths is a way through routines.
 type depths struct {
 	testing.TB
-	m       *machine
+	m       *Machine
 	isa     isa.ISA
 	been    map[[2]int]bool // where, and how deep
 	deepest int
@@ -52,9 +52,9 @@ func (w *depths) walk(at, depth int) {
 		w.been[[2]int{at, depth}] = true
 		w.deepest = max(w.deepest, depth)
 		code := w.m.runtime[at:]
-		in, err := w.isa.Decode(code[:min(len(code), w.m.arch.MaxInsn)], arch.Addr(at))
+		in, err := w.isa.Decode(code[:min(len(code), w.m.MaxInsn)], arch.Addr(at))
 		if err != nil {
-			w.Fatalf("%s: at %#x: %v", w.m.arch.Name, at, err)
+			w.Fatalf("%s: at %#x: %v", w.m.Name, at, err)
 		}
 		grows, elsewhere := w.grows(code[:in.Len])
 		if elsewhere {
@@ -71,8 +71,8 @@ func (w *depths) walk(at, depth int) {
 			w.walk(int(in.Target), depth)
 		case isa.Call:
 			word := 0
-			if w.m.arch.RetAddrOnStack {
-				word = w.m.arch.PtrSize
+			if w.m.RetAddrOnStack {
+				word = w.m.PtrSize
 			}
 			if int(in.Target) == next { // which asks where it is, and pops that
 				depth += word
@@ -80,8 +80,8 @@ func (w *depths) walk(at, depth int) {
 			}
 			w.walk(int(in.Target), depth+word)
 		case isa.IndirectCall, isa.IndirectJump:
-			if code[0]&0xf != 0 || w.m.arch != arch.ARM64 { // ret by a register, of arm64
-				w.Fatalf("%s: at %#x: where to?", w.m.arch.Name, at)
+			if code[0]&0xf != 0 || w.m != ARM64 { // ret by a register, of arm64
+				w.Fatalf("%s: at %#x: where to?", w.m.Name, at)
 			}
 			return
 		}
@@ -91,7 +91,7 @@ func (w *depths) walk(at, depth int) {
 
 // grows is what an instruction adds to a stack; elsewhere tells that it takes another one.
 func (w *depths) grows(insn []byte) (n int, elsewhere bool) {
-	if w.m.arch == arch.ARM64 {
+	if w.m == ARM64 {
 		const sp = 31
 		v := binary.LittleEndian.Uint32(insn)
 		pair := int(int32(v<<10)>>25) * 8
@@ -102,11 +102,11 @@ func (w *depths) grows(insn []byte) (n int, elsewhere bool) {
 		case v&0xffc00000 == a64BackTwo&0xffc00000: // ldp, [sp], #n
 			n = -pair
 		case v&0x1f == sp && v&0xff000000 == a64SubImm&0xff000000, v&0x3b200000 == 0x38000000 && v>>10&1 != 0: // what else would move it
-			w.Fatalf("%s: %#x moves the stack pointer", w.m.arch.Name, v)
+			w.Fatalf("%s: %#x moves the stack pointer", w.m.Name, v)
 		}
 		return n, false
 	}
-	word, rex := w.m.arch.PtrSize, byte(0)
+	word, rex := w.m.PtrSize, byte(0)
 	for word == 8 && insn[0]&0xf0 == 0x40 || slices.Contains([]byte{0x66, 0xf0, 0xf2, 0xf3, 0x64, 0x65}, insn[0]) {
 		if insn[0]&0xf0 == 0x40 {
 			rex = insn[0]

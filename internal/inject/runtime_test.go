@@ -15,14 +15,13 @@ import (
 	"strings"
 	"testing"
 
-	"kprobe/arch"
 	"kprobe/internal/testprog"
 )
 
 var update = flag.Bool("update", false, "write the tables anew from testdata")
 
 // assembleRuntime makes the contents of a machine's tables.
-func assembleRuntime(t testing.TB, name, cc string, m *machine, flags ...string) []byte {
+func assembleRuntime(t testing.TB, name, cc string, m *Machine, flags ...string) []byte {
 	gcc, err := exec.LookPath(cc)
 	testprog.Need(t, cc+" assembles the routines", err == nil)
 	object := filepath.Join(t.TempDir(), "runtime.o")
@@ -93,9 +92,9 @@ func assembleRuntime(t testing.TB, name, cc string, m *machine, flags ...string)
 
 func TestRuntimeIsItsSource(t *testing.T) {
 	for name, want := range map[string][]byte{
-		"amd64": assembleRuntime(t, "amd64", "gcc", machines[arch.AMD64]),
-		"i386":  assembleRuntime(t, "i386", "gcc", machines[arch.I386], "-m32"),
-		"arm64": assembleRuntime(t, "arm64", "aarch64-linux-gnu-gcc", machines[arch.ARM64]),
+		"amd64": assembleRuntime(t, "amd64", "gcc", AMD64),
+		"i386":  assembleRuntime(t, "i386", "gcc", I386, "-m32"),
+		"arm64": assembleRuntime(t, "arm64", "aarch64-linux-gnu-gcc", ARM64),
 	} {
 		file := name + "_tables.go"
 		if *update {

@@ -182,7 +182,7 @@ const hashFactor = 0x9e3779b1
 type Segment struct {
 	Layout
 	Addr    arch.Addr // in the target
-	machine *machine
+	machine *Machine
 	mem     []byte // the controller's mapping of it
 
 	goroutines bool // may be owners
@@ -202,13 +202,8 @@ type Segment struct {
 
 // NewSegment prepares a fresh (zeroed) mapping that the target has at addr, but for the states of
 // threads, which are made when they are given out. tgid is
-// the target's id as its programs shall see it. Errors: a mapping that is too small; a
-// machine that has no detours.
-func NewSegment(a *arch.Arch, l Layout, addr arch.Addr, mem []byte, tgid int) (*Segment, error) {
-	m := machines[a]
-	if m == nil {
-		return nil, fmt.Errorf("no detours are made for %s", a.Name)
-	}
+// the target's id as its programs shall see it. Errors: a mapping that is too small.
+func NewSegment(m *Machine, l Layout, addr arch.Addr, mem []byte, tgid int) (*Segment, error) {
 	if len(mem) < l.Size() {
 		return nil, fmt.Errorf("a segment of %d bytes in %d", l.Size(), len(mem))
 	}

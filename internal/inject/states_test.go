@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/arch"
 	"kprobe/internal/jit"
 )
 
@@ -15,14 +14,14 @@ import (
 // sizes, with guard pages and without, in one piece or from the end of memory down; and ids.
 func TestTableHasRoom(t *testing.T) {
 	for _, m := range []struct {
-		of   *arch.Arch
+		of   *Machine
 		l    Layout
 		from uint64
 	}{
-		{arch.AMD64, Layout{Threads: 1<<14 - 1}, 0x7fff_f7d8_a740},
-		{arch.AMD64, Layout{Threads: 255}, 0x7fff_f7d8_a740},
-		{arch.I386, Layout{Threads: 1<<12 - 1}, 0xf7d8_ab40},
-		{arch.I386, Layout{Threads: 255}, 0xf7d8_ab40},
+		{AMD64, Layout{Threads: 1<<14 - 1}, 0x7fff_f7d8_a740},
+		{AMD64, Layout{Threads: 255}, 0x7fff_f7d8_a740},
+		{I386, Layout{Threads: 1<<12 - 1}, 0xf7d8_ab40},
+		{I386, Layout{Threads: 255}, 0xf7d8_ab40},
 	} {
 		keys := map[string]func(s *Segment, i int) uint64{
 			"ids":             func(s *Segment, i int) uint64 { return s.IDKey(4_000_000 + i) },
@@ -56,7 +55,7 @@ func TestTableHasRoom(t *testing.T) {
 // TestHeadHasOneWordForEach has goroutines and a kernel's ways be told of without harm to what else is known by the head.
 func TestHeadHasOneWordForEach(t *testing.T) {
 	l := Layout{Threads: 8, Counters: 8, Calls: 64}
-	s, err := NewSegment(arch.AMD64, l, 0x1000_0000, make([]byte, l.Size()), 1)
+	s, err := NewSegment(AMD64, l, 0x1000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +71,7 @@ func TestHeadHasOneWordForEach(t *testing.T) {
 // TestStatesAreUsedAgain has a hundred thousand threads come and go, fifty at a time, none with a key that was there before.
 func TestStatesAreUsedAgain(t *testing.T) {
 	l := Layout{Threads: 1000}
-	s, err := NewSegment(arch.AMD64, l, 0x1000_0000, make([]byte, l.Size()), 1)
+	s, err := NewSegment(AMD64, l, 0x1000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +100,7 @@ func TestStatesAreUsedAgain(t *testing.T) {
 // TestStatesAreAllowed has no more states be given out than is agreed to.
 func TestStatesAreAllowed(t *testing.T) {
 	l := Layout{Threads: 100}
-	s, err := NewSegment(arch.AMD64, l, 0x1000_0000, make([]byte, l.Size()), 1)
+	s, err := NewSegment(AMD64, l, 0x1000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func led(s *Segment, at arch.Addr) (to uint64, known bool) {
 // has left is known until nobody can be on his way from there, and nobody else has his entry.
 func TestTrapTable(t *testing.T) {
 	l := Layout{Threads: 1, Counters: 1, Gate: true}
-	s, err := NewSegment(arch.AMD64, l, 0x10_0000, make([]byte, l.Size()), 1)
+	s, err := NewSegment(AMD64, l, 0x10_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

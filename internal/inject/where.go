@@ -142,16 +142,16 @@ type Standing struct {
 // Reader reads the target's memory.
 type Reader func(addr arch.Addr, p []byte) error
 
-func (read Reader) word(m *machine, addr arch.Addr) (uint64, error) {
-	b := make([]byte, m.arch.PtrSize)
+func (read Reader) word(m *Machine, addr arch.Addr) (uint64, error) {
+	b := make([]byte, m.PtrSize)
 	err := read(addr, b)
-	return m.arch.Word(b), err
+	return m.Word(b), err
 }
 
 // Where tells how a thread stands that was stopped at a PC inside the detour's
 // own code. Errors: the reader's; a PC that is no instruction of the detour.
 func (d *Detour) Where(r *arch.Regs, read Reader) (*Standing, error) {
-	pc := arch.Addr(r[d.Area.seg.machine.arch.PC])
+	pc := arch.Addr(r[d.Area.seg.machine.PC])
 	a, err := d.generate()
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (d *Detour) Where(r *arch.Regs, read Reader) (*Standing, error) {
 func (d *Detour) displaced(r *arch.Regs, a *generated, t *Tail, off int) (*Standing, error) {
 	for _, m := range t.Marks {
 		if m.Off == off {
-			on := d.Area.seg.machine.arch
+			on := d.Area.seg.machine.Arch
 			s := &Standing{Phase: Displaced, Regs: *r, Resume: arch.Addr(r[on.PC])}
 			s.Regs[on.PC] = uint64(m.PC)
 			s.Regs[on.SP] += uint64(m.SP)
@@ -185,7 +185,7 @@ func (d *Detour) displaced(r *arch.Regs, a *generated, t *Tail, off int) (*Stand
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("%v is no instruction of the detour at %v", arch.Addr(r[d.Area.seg.machine.arch.PC]), d.At)
+	return nil, fmt.Errorf("%v is no instruction of the detour at %v", arch.Addr(r[d.Area.seg.machine.PC]), d.At)
 }
 
 // standing puts a thread's registers together again.
@@ -196,7 +196,7 @@ func (d *Detour) standing(r *arch.Regs, read Reader, a *generated, f *frame) (*S
 	if f.state != arch.NoReg {
 		state = r[f.state]
 	}
-	sp := r[m.arch.SP]
+	sp := r[m.SP]
 	switch f.stack {
 	case stackInKey:
 		sp = r[keyReg]
@@ -207,7 +207,7 @@ func (d *Detour) standing(r *arch.Regs, read Reader, a *generated, f *frame) (*S
 		}
 	}
 	sp -= uint64(f.sp)
-	s.Regs[m.arch.SP] = sp
+	s.Regs[m.SP] = sp
 	for reg, w := range f.reg {
 		var at uint64
 		switch w.kind {
@@ -240,7 +240,7 @@ func (d *Detour) standing(r *arch.Regs, read Reader, a *generated, f *frame) (*S
 		scratch = v
 	}
 	if m.flags != nil {
-		s.Regs[m.arch.Flags] = m.flags(f.flags, r[m.arch.Flags], scratch)
+		s.Regs[m.Flags] = m.flags(f.flags, r[m.Flags], scratch)
 	}
 	if f.tried && r[statusReg] != 0 {
 		s.Phase = Before
@@ -254,14 +254,14 @@ func (d *Detour) standing(r *arch.Regs, read Reader, a *generated, f *frame) (*S
 			s.Busy = arch.Addr(state) + stateBusy
 		}
 	}
-	s.Regs[m.arch.PC] = uint64(d.Site)
+	s.Regs[m.PC] = uint64(d.Site)
 	switch {
 	case f.returned:
-		ret, err := read.word(m, arch.Addr(sp-uint64(m.arch.PtrSize)))
+		ret, err := read.word(m, arch.Addr(sp-uint64(m.PtrSize)))
 		if err != nil {
 			return nil, err
 		}
-		s.Regs[m.arch.PC], s.Resume = ret, arch.Addr(ret)
+		s.Regs[m.PC], s.Resume = ret, arch.Addr(ret)
 	case s.Phase == Before:
 		s.Resume = d.Site
 	case f.plain:
@@ -284,7 +284,7 @@ func (d *Detour) NoRoom(r *arch.Regs, read Reader) (*Standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	off := int(arch.Addr(r[d.Area.seg.machine.arch.PC]) - d.At)
+	off := int(arch.Addr(r[d.Area.seg.machine.PC]) - d.At)
 	if !slices.Contains(a.deeper, off) {
 		return nil, nil
 	}

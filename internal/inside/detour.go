@@ -230,7 +230,7 @@ func (b *Batch) Detour(w Want) (*Detour, error) {
 		}
 	}
 	if len(w.Exits) > 0 {
-		d.Cond, _ = inject.Leaves(b.in.arch, w.Code)
+		d.Cond, _ = b.in.cfg.Machine.Detours.Leaves(w.Code)
 	}
 	for _, e := range w.Exits {
 		if err := b.exit(d, a, e); err != nil {
@@ -331,7 +331,7 @@ func (b *Batch) uses(a *area, us []Use) ([]inject.Program, error) {
 // depends on the place; without one any will do.
 func (b *Batch) settle(d *Detour) error {
 	alone := func(at arch.Addr) (*patch.Slot, error) {
-		v, err := b.in.cfg.ISA.Place(d.want.Code, d.Site, at)
+		v, err := b.in.cfg.Machine.ISA.Place(d.want.Code, d.Site, at)
 		if err == nil && len(v.Code) == 0 {
 			err = fmt.Errorf("no program can run at %v: %s", d.Site, v.Reason)
 		}
@@ -411,7 +411,7 @@ func (b *Batch) settleAt(d *Detour, j *patch.Jump, alone maker) (done bool, err 
 	d.place, d.Way = p, p.Way
 	d.Jump, d.Span = j.Write(p.Way, p.To()), j.Span(p.Way)
 	if p.Stub != 0 {
-		stub, err := b.in.cfg.ISA.Jump(p.Stub, p.Detour)
+		stub, err := b.in.cfg.Machine.ISA.Jump(p.Stub, p.Detour)
 		if err != nil {
 			return false, err
 		}

@@ -14,8 +14,8 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/inject"
-	"kprobe/internal/isa"
 	"kprobe/internal/jit"
+	"kprobe/internal/machine"
 	"kprobe/internal/patch"
 	"kprobe/target"
 )
@@ -48,7 +48,7 @@ func Wide(a *arch.Arch) arch.Addr {
 
 // Config says what the target is like.
 type Config struct {
-	ISA     isa.ISA
+	Machine *machine.Machine
 	TGID    int
 	Key     inject.ThreadKey
 	RedZone int // see inject.Detour
@@ -196,7 +196,7 @@ type Inside struct {
 // New takes over memory that target and controller share: zeros, of Size bytes.
 // occupied is the target's memory.
 func New(c Config, addr arch.Addr, ours []byte, occupied []arch.Range) (*Inside, error) {
-	seg, err := inject.NewSegment(c.ISA.Arch(), c.Room.layout(), addr, ours, c.TGID)
+	seg, err := inject.NewSegment(c.Machine.Detours, c.Room.layout(), addr, ours, c.TGID)
 	if err != nil {
 		return nil, err
 	}
@@ -214,13 +214,13 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []arch.Range) (*Inside,
 		seg.SetReaders(c.readers)
 	}
 	seg.SetCarriers(c.carriers)
-	if inject.Together(c.ISA.Arch()) {
+	if c.Machine.Detours.Together() {
 		seg.Open()
 	}
 	for _, number := range c.cpus {
 		seg.AssignCPU(number)
 	}
-	if c.readsBase && c.ISA.Arch().PtrSize == 8 {
+	if c.readsBase && c.Machine.Arch.PtrSize == 8 {
 		seg.SetReadsBase()
 	}
 	if c.Key.Kind == inject.FSSelf {
@@ -231,7 +231,7 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []arch.Range) (*Inside,
 	}
 	seg.Hold(c.Slots.Count())
 	c.Slots.follow(seg)
-	return &Inside{Seg: seg, cfg: c, arch: c.ISA.Arch(), places: patch.NewDetours(c.ISA, occupied, c.Floor, c.Limit, c.Page)}, nil
+	return &Inside{Seg: seg, cfg: c, arch: c.Machine.Arch, places: patch.NewDetours(c.Machine.ISA, occupied, c.Floor, c.Limit, c.Page)}, nil
 }
 
 // SizeFor tells how far so many threads use the memory in common at first.
@@ -507,7 +507,7 @@ func (b *Batch) place(near arch.Range, size int) (arch.Addr, error) {
 
 // area finds or plans the routines for the code of a module.
 func (b *Batch) area(near arch.Range) (*area, error) {
-	reach := b.in.cfg.ISA.Reach()
+	reach := b.in.cfg.Machine.ISA.Reach()
 	for _, areas := range [][]*area{b.in.areas, b.areas} {
 		for _, a := range areas {
 			// One that lies further off than half the reach, for there was no room nearer, serves the

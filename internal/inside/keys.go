@@ -7,8 +7,8 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/inject"
-	"kprobe/internal/isa"
 	"kprobe/internal/jit"
+	"kprobe/internal/machine"
 	"kprobe/target"
 )
 
@@ -34,8 +34,8 @@ func (c *Config) ForMachine(m target.Machine) (err error) {
 
 // Configure says what a process is like that has so many threads, or a machine before its CPUs are known, as far as it tells that
 // itself. Errors: where nothing tells its threads apart.
-func Configure(t target.Target, m isa.ISA, golang bool, threads int) (Config, error) {
-	c := Config{ISA: m, TGID: t.PID(), Key: inject.ThreadKey{Kind: inject.FSSelf}, RedZone: m.Arch().RedZone, Room: Processes}
+func Configure(t target.Target, m *machine.Machine, golang bool, threads int) (Config, error) {
+	c := Config{Machine: m, TGID: t.PID(), Key: inject.ThreadKey{Kind: inject.FSSelf}, RedZone: m.Arch.RedZone, Room: Processes}
 	if _, machine := t.(target.Machine); machine {
 		c.RedZone = 0
 	}
@@ -47,13 +47,13 @@ func Configure(t target.Target, m isa.ISA, golang bool, threads int) (Config, er
 	if t, ok := t.(target.Owned); ok {
 		c.UID, c.GID = t.Owner()
 	}
-	if m.Arch().PtrSize == 4 {
+	if m.Arch.PtrSize == 4 {
 		c.Room = narrow.For(threads)
 	}
 	if t, ok := t.(target.Locker); ok && t.LocksMemory() {
 		c.Room = least.For(threads)
 	}
-	if golang && m.Arch().PtrSize == 4 {
+	if golang && m.Arch.PtrSize == 4 {
 		return c, errors.New("what runs in a Go program of 32 bits is not known")
 	}
 	if t, ok := t.(target.Counting); ok {
@@ -62,11 +62,11 @@ func Configure(t target.Target, m isa.ISA, golang bool, threads int) (Config, er
 	if u, ok := t.(target.BaseReader); ok {
 		c.readsBase = u.UserFSBase()
 	}
-	if c.pointer = threadPointer(t, m.Arch()); c.pointer != nil {
+	if c.pointer = threadPointer(t, m.Arch); c.pointer != nil {
 		c.readsBase = true
 		if golang {
 			c.RedZone = goBelow
-			c.refuses = fmt.Errorf("in a Go program on %s probes only count inside, and run no programs: a thread there would be known by a system call at each hit", m.Arch().Name)
+			c.refuses = fmt.Errorf("in a Go program on %s probes only count inside, and run no programs: a thread there would be known by a system call at each hit", m.Arch.Name)
 		}
 		return c, nil
 	}

@@ -67,14 +67,14 @@ func (in *Inside) Proofs(c *bpf.Collection, pooled bool) ([]*bpf.Proof, *bpf.Lay
 		if err != nil {
 			return nil, nil, err
 		}
-		if p.Context.Regs == nil && in.arch == arch.ARM64 && proof.Context != 0 {
-			return nil, nil, fmt.Errorf("program %q reads its context as that of %s, and the target is of %s", p.Name, arch.AMD64.Name, in.arch.Name)
+		if err := in.cfg.Machine.Code.Fits(proof); err != nil {
+			return nil, nil, err
 		}
 		for _, call := range proof.Calls {
 			if call != nil && call.Helper.ID == bpf.FnGetCurrentTask && in.cfg.cpus == nil {
 				return nil, nil, fmt.Errorf("program %q asks for the kernel's task, and a process cannot see it: get_current_pid_tgid and get_current_comm tell who runs", p.Name)
 			}
-			if call != nil && !inject.Answers(in.arch, call.Helper.ID) {
+			if call != nil && !in.cfg.Machine.Detours.Answers(call.Helper.ID) {
 				return nil, nil, fmt.Errorf("program %q calls %s, which no program can in targets of %s", p.Name, call.Helper.Name, in.arch.Name)
 			}
 		}
@@ -109,12 +109,12 @@ func (in *Inside) Compile(proofs []*bpf.Proof, l *bpf.Layout, own, pool Memory) 
 		return nil, err
 	}
 	ps := &Programs{Maps: maps}
-	env := &jit.Env{Machine: in.arch, Segment: own.Addr, Layout: maps.Layout, Clock: in.cfg.Clock}
+	env := &jit.Env{Segment: own.Addr, Layout: maps.Layout, Clock: in.cfg.Clock}
 	if in.cfg.Key.Kind == inject.CPU {
 		env.CPU = &in.cfg.Key.Offset
 	}
 	for _, proof := range proofs {
-		code, err := jit.Compile(proof, env)
+		code, err := in.cfg.Machine.Code.Compile(proof, env)
 		if err != nil {
 			return nil, err
 		}

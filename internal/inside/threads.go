@@ -167,7 +167,7 @@ func (in *Inside) blocks(mem arch.Memory, pc arch.Addr) bool {
 	if mem.ReadAt(pc, b) != nil {
 		return true
 	}
-	insn, err := in.cfg.ISA.Decode(b, pc)
+	insn, err := in.cfg.Machine.ISA.Decode(b, pc)
 	return err != nil || insn.Flow == isa.Syscall
 }
 

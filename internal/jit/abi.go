@@ -17,7 +17,6 @@ package jit
 
 import (
 	"kprobe/arch"
-	"kprobe/bpf"
 	"kprobe/internal/isa/amd64"
 )
 
@@ -99,22 +98,6 @@ import (
 // HelperClobbers are the registers that a helper's routine may change.
 const HelperClobbers amd64.RegSet = 1<<arch.AX | 1<<arch.DI | 1<<arch.SI | 1<<arch.DX | 1<<arch.CX |
 	1<<arch.R8 | 1<<arch.R9 | 1<<arch.R10 | 1<<arch.R11
-
-// ABI is the part of the contract in which machines differ.
-type ABI struct {
-	State   arch.Reg // holds the address of the thread's state while a program runs
-	Context arch.Reg // has that of the context when it begins
-	Result  arch.Reg // has R0 when it ends, its lower half on i386
-	Words   int      // of the context, 8 bytes each
-}
-
-// ABIs has a row for each machine that programs are compiled for.
-var ABIs = map[*arch.Arch]*ABI{
-	arch.AMD64:   {State: arch.R12, Context: arch.DI, Result: arch.AX, Words: ContextWords},
-	arch.I386:    {State: arch.BP, Context: arch.AX, Result: arch.AX, Words: ContextWords},
-	arch.RISCV64: {State: arch.Reg(rvState), Context: arch.Reg(placesRV.regs[bpf.R1]), Result: arch.Reg(placesRV.regs[bpf.R0]), Words: len(bpf.RISCV64.Regs)},
-	arch.ARM64:   {State: arch.Reg(state64), Context: arch.Reg(regs64[bpf.R1]), Result: arch.Reg(regs64[bpf.R0]), Words: len(bpf.ARM64.Regs)},
-}
 
 // HelperStack is the number of bytes of the private stack that a helper's routine may use, its
 // return address included.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"testing"
 
-	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/isa/amd64"
 )
@@ -470,8 +469,8 @@ func TestHelperCalls(t *testing.T) {
 // A kernel's program asks its CPU for the number that the kernel has there.
 func TestCPUOfKernel(t *testing.T) {
 	off := int32(-0x1234)
-	code, err := Compile(trust([]bpf.Insn{{Op: bpf.ClassJMP | bpf.Call, Imm: bpf.FnGetSmpProcessorID}, {Op: bpf.ClassJMP | bpf.Exit}}),
-		&Env{Machine: arch.AMD64, CPU: &off})
+	code, err := AMD64.Compile(trust([]bpf.Insn{{Op: bpf.ClassJMP | bpf.Call, Imm: bpf.FnGetSmpProcessorID}, {Op: bpf.ClassJMP | bpf.Exit}}),
+		&Env{CPU: &off})
 	if err != nil {
 		t.Fatal(err)
 	}

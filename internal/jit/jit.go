@@ -10,8 +10,6 @@ import (
 
 // Env describes the place that a program is compiled for.
 type Env struct {
-	Machine *arch.Arch // nil is AMD64
-
 	// Segment is the target's address of the shared memory in which the maps lie
 	// as Layout says. Layout's maps are the program's, in the same order.
 	Segment arch.Addr
@@ -74,56 +72,6 @@ type linker func(field []byte, from, to arch.Addr) bool
 type Call struct {
 	Offset int   // of the field that leads there, which says nothing until linked: a rel32, A64's word, or two of RISC-V
 	Helper int32 // its number
-}
-
-// Compile makes machine code of a program that has been proved.
-//
-// Errors: the program is for another machine, its maps are not those of
-// env.Layout, or it has an instruction that the verifier should not have
-// passed.
-func Compile(p *bpf.Proof, env *Env) (*Code, error) {
-	prog := p.Program
-	machine := env.Machine
-	if machine == nil {
-		machine = arch.AMD64
-	}
-	if err := Serves(machine); err != nil {
-		return nil, fmt.Errorf("jit: program %q: %w", prog.Name, err)
-	}
-	if n := len(prog.Context.Regs); n != 0 && (n != ABIs[machine].Words || prog.Context.Word != 8) {
-		return nil, fmt.Errorf("jit: program %q has a context of %d registers of %d bytes, which is not the one for %s", prog.Name, n, prog.Context.Word, machine.Name)
-	}
-	for i, m := range prog.Maps {
-		if env.Layout == nil || i >= len(env.Layout.Maps) || env.Layout.Maps[i] != m {
-			return nil, fmt.Errorf("jit: program %q: map %d (%q) is not in its place in the layout", prog.Name, i, m.Name)
-		}
-	}
-	code, err := compilers[machine](p, env)
-	if err != nil {
-		return nil, fmt.Errorf("jit: program %q: %w", prog.Name, err)
-	}
-	return code, nil
-}
-
-// Serves tells whether programs are compiled for a machine; the error says that they are not.
-func Serves(a *arch.Arch) error {
-	if compilers[a] == nil {
-		return fmt.Errorf("programs are not compiled for %s", a.Name)
-	}
-	return nil
-}
-
-var compilers = map[*arch.Arch]func(*bpf.Proof, *Env) (*Code, error){
-	arch.AMD64: func(p *bpf.Proof, env *Env) (*Code, error) {
-		c := newCompiler(p, env)
-		return c.code, c.compile()
-	},
-	arch.I386: func(p *bpf.Proof, env *Env) (*Code, error) {
-		c := newNarrow(p, env)
-		return c.code, c.compile()
-	},
-	arch.ARM64:   compileARM64,
-	arch.RISCV64: compileRISCV64,
 }
 
 // Link gives the program's bytes for the address at, with calls of the helpers'

@@ -27,7 +27,7 @@ func TestClock(t *testing.T) {
 	} {
 		var runs []*run
 		for _, c := range []Clock{counter, clock, counter} {
-			code, err := Compile(proof, &Env{Clock: &c})
+			code, err := AMD64.Compile(proof, &Env{Clock: &c})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -55,7 +55,7 @@ func TestRefusals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Compile(proof, env)
+		return AMD64.Compile(proof, env)
 	}
 	said := func(err error, want string) {
 		t.Helper()

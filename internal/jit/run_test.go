@@ -36,7 +36,7 @@ const machineVariable = "KPROBE_TEST_MACHINE"
 
 // subject is a machine whose compiler is tested.
 type subject struct {
-	machine *arch.Arch
+	machine *Machine
 	cc      []string // builds the harness
 	run     []string // runs it
 	objdump []string
@@ -55,7 +55,7 @@ type subject struct {
 }
 
 var subjects = map[string]*subject{
-	"": {machine: arch.AMD64, cc: []string{"gcc", "-m64", "-mgeneral-regs-only"}, segment: 0x123456780000, mask: 1<<64 - 1, // no short form of a constant reaches the segment
+	"": {machine: AMD64, cc: []string{"gcc", "-m64", "-mgeneral-regs-only"}, segment: 0x123456780000, mask: 1<<64 - 1, // no short form of a constant reaches the segment
 		objdump: []string{"objdump", "-m", "i386:x86-64", "-M", "intel"},
 		names:   regNames[8], reg: func(i int) arch.Reg { return x86.Reg(i).Arch() },
 		result: int(x86.RAX), state: int(x86.R12), context: int(x86.RDI), stack: int(x86.RSP), above: 8, link: -1,
@@ -63,7 +63,7 @@ var subjects = map[string]*subject{
 			return newCompiler(p, env).inlined
 		},
 		length: lengthAt},
-	"386": {machine: arch.I386, cc: []string{"gcc", "-m32", "-mgeneral-regs-only"}, segment: 0x60000000, mask: 1<<32 - 1,
+	"386": {machine: I386, cc: []string{"gcc", "-m32", "-mgeneral-regs-only"}, segment: 0x60000000, mask: 1<<32 - 1,
 		objdump: []string{"objdump", "-m", "i386", "-M", "intel"},
 		names:   regNames[8][:8], reg: func(i int) arch.Reg { return x86.Reg(i).Arch() },
 		result: int(x86.RAX), state: int(x86.RBP), context: int(x86.RAX), stack: int(x86.RSP), above: 4 + align386, link: -1,
@@ -71,7 +71,7 @@ var subjects = map[string]*subject{
 			return newNarrow(p, env).inlined
 		},
 		length: lengthAt},
-	"arm64": {machine: arch.ARM64, cc: []string{"aarch64-linux-gnu-gcc", "-mgeneral-regs-only", "-Wl,-Ttext-segment=0xc000000"}, run: []string{"qemu-aarch64"}, segment: 0x123456780000, mask: 1<<64 - 1,
+	"arm64": {machine: ARM64, cc: []string{"aarch64-linux-gnu-gcc", "-mgeneral-regs-only", "-Wl,-Ttext-segment=0xc000000"}, run: []string{"qemu-aarch64"}, segment: 0x123456780000, mask: 1<<64 - 1,
 		objdump: []string{"aarch64-linux-gnu-objdump", "-m", "aarch64"},
 		names:   arch.ARM64.RegNames[:32], reg: func(i int) arch.Reg { return arch.Reg(i) },
 		result: int(regs64[bpf.R0]), state: int(state64), context: 0, stack: 31, link: int(link64),
@@ -80,7 +80,7 @@ var subjects = map[string]*subject{
 		},
 		length: func(testing.TB, []byte) int { return 4 }},
 	// The harness has registers that its own code would reckon addresses from at any values.
-	"riscv64": {machine: arch.RISCV64, cc: []string{"riscv64-linux-gnu-gcc", "-Wl,-Ttext-segment=0xc000000", "-Wl,--no-relax"}, run: []string{"qemu-riscv64"}, segment: 0x12345678000, mask: 1<<64 - 1,
+	"riscv64": {machine: RISCV64, cc: []string{"riscv64-linux-gnu-gcc", "-Wl,-Ttext-segment=0xc000000", "-Wl,--no-relax"}, run: []string{"qemu-riscv64"}, segment: 0x12345678000, mask: 1<<64 - 1,
 		objdump: []string{"riscv64-linux-gnu-objdump", "-m", "riscv:rv64"},
 		names:   arch.RISCV64.RegNames[:32], reg: func(i int) arch.Reg { return arch.Reg(i) },
 		result: int(placesRV.regs[bpf.R0]), state: int(rvState), context: int(placesRV.regs[bpf.R1]), stack: int(rvStack), link: int(rvLink),
@@ -105,10 +105,9 @@ var under = func() *subject {
 
 var segmentAt = under.segment
 
-// compileHere is Compile for the machine under test.
+// compileHere compiles for the machine under test.
 func compileHere(p *bpf.Proof, env *Env) (*Code, error) {
-	env.Machine = under.machine
-	return Compile(p, env)
+	return under.machine.Compile(p, env)
 }
 
 // inlinedHere tells whether a helper call is compiled in place.

@@ -14,17 +14,17 @@ import (
 //
 // A place that is not complete, as where the controller died while it wrote, stays as it is: the
 // handler knows what to do with every trap. So do jumps, which do no harm.
-func (f *Found) Disarm(a *arch.Arch, base arch.Addr, read func(arch.Addr, []byte) error) (ws []Write) {
+func (f *Found) Disarm(m *Machine, base arch.Addr, read func(arch.Addr, []byte) error) (ws []Write) {
 	traps := f.Traps()
 	// becomes plans that code stands at an address, where all but its first byte is there.
-	trap := len(a.Break)
+	trap := len(m.Break)
 	becomes := func(at arch.Addr, code []byte) {
 		have := make([]byte, len(code))
-		if len(code) < trap || read(at, have) != nil || !bytes.HasPrefix(have, a.Break) || bytes.HasPrefix(code, a.Break) {
+		if len(code) < trap || read(at, have) != nil || !bytes.HasPrefix(have, m.Break) || bytes.HasPrefix(code, m.Break) {
 			return
 		}
 		for i := trap; i < len(code); i++ {
-			another := have[i] == a.Break[0] && traps[at+arch.Addr(i)]
+			another := have[i] == m.Break[0] && traps[at+arch.Addr(i)]
 			if have[i] != code[i] && !another {
 				return
 			}
@@ -32,14 +32,14 @@ func (f *Found) Disarm(a *arch.Arch, base arch.Addr, read func(arch.Addr, []byte
 		ws = append(ws, Write{at, code[:trap]})
 	}
 	for _, e := range f.Entries {
-		if jump, ok := e.Bypass(a); ok {
+		if jump, ok := e.Bypass(m); ok {
 			becomes(e.Addr, jump)
 		} else {
 			becomes(e.Addr, bytes.Clone(e.Original[:e.Len]))
 		}
 	}
 	if f.Return != 0 {
-		becomes(f.Return, BypassReturn(a, base))
+		becomes(f.Return, m.BypassReturn(base))
 	}
 	return ws
 }

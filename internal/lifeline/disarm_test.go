@@ -17,7 +17,7 @@ func TestDisarm(t *testing.T) {
 		return e
 	}
 	end := Entry{Addr: slot + 5, Slot: back, Original: [7]byte{0xcc}, Len: 1}
-	hidden, _ := end.Bypass(arch.AMD64)
+	hidden, _ := end.Bypass(AMD64)
 	trap := func(code []byte) []byte { return append([]byte{0xcc}, code[1:]...) }
 	for _, c := range []struct {
 		name    string
@@ -48,16 +48,16 @@ func TestDisarm(t *testing.T) {
 		{"and nothing behind it", []Entry{end}, 0,
 			map[arch.Addr][]byte{slot + 5: {0xcc, 0xcc, 0xcc, 0xcc, 0xcc}}, nil},
 		{"the trampoline", nil, trampoline,
-			map[arch.Addr][]byte{trampoline: trap(BypassReturn(arch.AMD64, base))}, map[arch.Addr]byte{trampoline: 0xff}},
+			map[arch.Addr][]byte{trampoline: trap(AMD64.BypassReturn(base))}, map[arch.Addr]byte{trampoline: 0xff}},
 		{"of another session", nil, trampoline,
-			map[arch.Addr][]byte{trampoline: trap(BypassReturn(arch.AMD64, base+1))}, nil},
+			map[arch.Addr][]byte{trampoline: trap(AMD64.BypassReturn(base + 1))}, nil},
 	} {
 		m := make(memory)
 		for at, code := range c.have {
 			m.write(at, code)
 		}
 		f := &Found{Entries: c.entries, Return: c.ret}
-		got := f.Disarm(arch.AMD64, base, func(at arch.Addr, p []byte) error {
+		got := f.Disarm(AMD64, base, func(at arch.Addr, p []byte) error {
 			if _, mapped := m[at]; !mapped {
 				return ErrForeign
 			}
@@ -81,19 +81,19 @@ func TestDisarmInstructions(t *testing.T) {
 	own := []byte{0xfd, 0x7b, 0xbf, 0xa9} // stp x29, x30, [sp, #-16]!
 	end := Entry{Addr: slot + 4, Slot: text + 4, Len: 4}
 	copy(end.Original[:], brk)
-	back, ok := end.Bypass(arch.ARM64)
-	if !ok || len(back) != BypassLen(arch.ARM64) || !IsJump(arch.ARM64, back) || IsJump(arch.ARM64, own) {
+	back, ok := end.Bypass(ARM64)
+	if !ok || len(back) != ARM64.BypassLen() || !ARM64.IsJump(back) || ARM64.IsJump(own) {
 		t.Fatalf("the way back is % x, %v", back, ok)
 	}
 	m := make(memory)
 	m.write(text, brk)
 	m.write(slot, append(append([]byte{}, own...), brk...))
-	over := BypassReturn(arch.ARM64, base)
+	over := ARM64.BypassReturn(base)
 	m.write(trampoline, append(append([]byte{}, brk...), over[len(brk):]...))
 	probe := Entry{Addr: text, Slot: slot, Len: 4}
 	copy(probe.Original[:], own)
 	f := &Found{Entries: []Entry{probe, end}, Return: trampoline}
-	for _, w := range f.Disarm(arch.ARM64, base, m.read) {
+	for _, w := range f.Disarm(ARM64, base, m.read) {
 		if len(w.New) != 4 {
 			t.Errorf("% x at %v is no instruction", w.New, w.Addr)
 		}
@@ -107,7 +107,7 @@ func TestDisarmInstructions(t *testing.T) {
 		}
 	}
 	far := Entry{Addr: 0x1000, Slot: 1 << 40, Original: end.Original, Len: 4}
-	if _, ok := far.Bypass(arch.ARM64); ok {
+	if _, ok := far.Bypass(ARM64); ok {
 		t.Error("a branch reaches everywhere")
 	}
 }
@@ -128,7 +128,7 @@ func TestDisarmWithoutReach(t *testing.T) {
 		copy(e.Original[:], own)
 		return e
 	}
-	back, ok := end(slot+4, text+4).Bypass(arch.RISCV64)
+	back, ok := end(slot+4, text+4).Bypass(RISCV64)
 	if !ok || string(back) != "\x6f\x30\x0e\x80" { // jal zero, text+4, as objdump has it
 		t.Fatalf("the way back is % x, %v", back, ok)
 	}
@@ -137,17 +137,17 @@ func TestDisarmWithoutReach(t *testing.T) {
 	m.write(text+4, brk)
 	m.write(slot+4, append(append([]byte{}, brk...), back[2:]...))
 	m.write(far+4, append(append([]byte{}, brk...), brk...))
-	over := BypassReturn(arch.RISCV64, base)
+	over := RISCV64.BypassReturn(base)
 	m.write(trampoline, append(append([]byte{}, brk...), over[2:]...))
 	f := &Found{Entries: []Entry{probe(text, long[:2]), probe(text+4, short), end(slot+4, text+4)}, Return: trampoline}
-	if f.Stays(arch.RISCV64) {
+	if f.Stays(RISCV64) {
 		t.Error("the handler stays although jumps reach")
 	}
 	f.Entries = append(f.Entries, end(far+4, text+4))
-	if !f.Stays(arch.RISCV64) {
+	if !f.Stays(RISCV64) {
 		t.Error("the handler goes although a thread may come to a trap that no jump replaces")
 	}
-	for _, w := range f.Disarm(arch.RISCV64, base, m.read) {
+	for _, w := range f.Disarm(RISCV64, base, m.read) {
 		if len(w.New) != 2 {
 			t.Errorf("% x at %v is not written at once", w.New, w.Addr)
 		}
@@ -166,10 +166,7 @@ func TestDisarmWithoutReach(t *testing.T) {
 // result.
 func TestReturnerOfRISCV64(t *testing.T) {
 	const base, trampoline, stack, caller = 0x40000000, 0x50000000, 0x60008000, 0x40ff0000
-	tr, err := NewTrap(arch.RISCV64, base, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := NewTrap(RISCV64, base, 1)
 	m := qemurun.RISCV64(t)
 	size := uint64(TrapSize()+4095) &^ 4095
 	m.Map(base, size)
@@ -177,7 +174,7 @@ func TestReturnerOfRISCV64(t *testing.T) {
 	m.Map(stack-1<<15, 1<<16)
 	m.Map(caller, 4096)
 	m.Write(base, tr.Image([SigactSize]byte{}))
-	m.Write(trampoline, BypassReturn(arch.RISCV64, base))
+	m.Write(trampoline, RISCV64.BypassReturn(base))
 	m.Write(caller, arch.RISCV64.Break)
 	// Its place in the table is taken by another: the search goes on.
 	i := tr.FrameIndex(stack)

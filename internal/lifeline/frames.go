@@ -47,7 +47,7 @@ func (f *Frames) Set(sp, ret arch.Addr) (w Write, changed bool) {
 		f.taken++
 	}
 	f.sps[i], f.ret[i] = sp, ret
-	return Write{f.trap.FrameSlot(i), Frame(f.trap.machine, sp, ret)}, true
+	return Write{f.trap.FrameSlot(i), Frame(f.trap.Machine.Arch, sp, ret)}, true
 }
 
 // Rebuild plans the table anew, with these frames only: in the Trap's other
@@ -62,7 +62,7 @@ func (f *Frames) Rebuild(frames iter.Seq2[arch.Addr, arch.Addr]) []Write {
 	}
 	table := make([]byte, 0, frameSize*len(f.sps))
 	for i := range f.sps {
-		table = append(table, Frame(f.trap.machine, f.sps[i], f.ret[i])...)
+		table = append(table, Frame(f.trap.Machine.Arch, f.sps[i], f.ret[i])...)
 	}
 	return f.trap.swapTable(table)
 }

@@ -11,10 +11,7 @@ import (
 // A recovery reads back from memory what the writes have put there.
 func TestFramesAreReadBack(t *testing.T) {
 	const base = 0x10000
-	trap, err := NewTrap(arch.AMD64, base, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	trap := NewTrap(AMD64, base, 7)
 	mem := make([]byte, TrapSize())
 	write := func(w Write) { copy(mem[w.Addr-base:], w.New) }
 	write(Write{base, trap.Image([SigactSize]byte{})})
@@ -68,10 +65,7 @@ func TestFramesAreReadBack(t *testing.T) {
 
 // A session that swaps no return address needs no table of them, and one that swaps any has it.
 func TestFramesAreMadeWhenUsed(t *testing.T) {
-	trap, err := NewTrap(arch.AMD64, 0x10000, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	trap := NewTrap(AMD64, 0x10000, 1)
 	f := trap.NewFrames()
 	if f.sps != nil || f.Crowded() || f.Room() == 0 {
 		t.Errorf("a table of %d, room for %d", len(f.sps), f.Room())

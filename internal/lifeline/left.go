@@ -4,7 +4,6 @@ import (
 	"bytes"
 
 	"kprobe/arch"
-	"kprobe/internal/asm/x86"
 )
 
 // A recovery may have to leave a session's code mapped, for a thread that may come back to it. The
@@ -60,27 +59,4 @@ func ReadLeft(a *arch.Arch, base arch.Addr, read func(arch.Addr, []byte) error) 
 		code = append(code, arch.Range{Start: arch.Addr(a.Order.Uint64(list)), End: arch.Addr(a.Order.Uint64(list[8:]))})
 	}
 	return code
-}
-
-// JumpsTo is the address that a jump leads to, if one stands over a program's instructions at an
-// address.
-func JumpsTo(a *arch.Arch, at arch.Addr, code []byte) (to arch.Addr, ok bool) {
-	if !IsJump(a, code) {
-		return 0, false
-	}
-	if a == arch.ARM64 {
-		const bits = 26
-		w := int32(a.Order.Uint32(code)) << (32 - bits) >> (32 - bits)
-		return at + arch.Addr(int64(w)*4), true
-	}
-	prefixes := bytes.IndexByte(code, x86.ByteJmp)
-	end := prefixes + x86.JmpLen
-	if end > len(code) {
-		return 0, false
-	}
-	to = at + arch.Addr(end) + arch.Addr(int64(int32(a.Order.Uint32(code[prefixes+1:]))))
-	if a.PtrSize == 4 {
-		to &= 1<<32 - 1
-	}
-	return to, true
 }

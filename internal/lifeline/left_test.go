@@ -11,7 +11,7 @@ import (
 // A recovery's note is found by later sessions, once the session is over, and in no other memory.
 func TestLeft(t *testing.T) {
 	const base = 0x7000_0000
-	for _, a := range []*arch.Arch{arch.AMD64, arch.I386, arch.ARM64, arch.S390X} {
+	for _, m := range []*Machine{AMD64, I386, ARM64, S390X} {
 		mem := make([]byte, TrapSize())
 		read := func(at arch.Addr, b []byte) error {
 			if at < base || at+arch.Addr(len(b)) > base+arch.Addr(len(mem)) {
@@ -21,10 +21,7 @@ func TestLeft(t *testing.T) {
 			return nil
 		}
 		write := func(w Write) { copy(mem[w.Addr-base:], w.New) }
-		trap, err := NewTrap(a, base, 7)
-		if err != nil {
-			t.Fatal(err)
-		}
+		trap, a := NewTrap(m, base, 7), m.Arch
 		write(Write{base, trap.Image([SigactSize]byte{})})
 		for _, w := range trap.SetEntries(base+arch.Addr(tablesAt), nil) {
 			write(w)
@@ -55,23 +52,23 @@ func TestLeft(t *testing.T) {
 // A jump leads where the processor goes.
 func TestJumpsTo(t *testing.T) {
 	for _, tt := range []struct {
-		a    *arch.Arch
+		m    *Machine
 		at   arch.Addr
 		code []byte
 		to   arch.Addr
 		ok   bool
 	}{
-		{arch.AMD64, 0x40_1000, []byte{0xe9, 0xfb, 0xff, 0xff, 0xff}, 0x40_1000, true},
-		{arch.AMD64, 0x40_1000, []byte{0x2e, 0x2e, 0xe9, 0, 1, 0, 0}, 0x40_1107, true},
-		{arch.AMD64, 0x40_1000, []byte{0xe9, 0xfb, 0xff}, 0, false},
-		{arch.AMD64, 0x40_1000, []byte{0x55, 0xe9, 0, 0, 0, 0}, 0, false},
-		{arch.I386, 0x10, []byte{0xe9, 0, 0, 0, 0xf0}, 0xf000_0015, true},
-		{arch.ARM64, 0x40_1000, []byte{0xff, 0xff, 0xff, 0x17}, 0x40_0ffc, true},
-		{arch.ARM64, 0x40_1000, []byte{2, 0, 0, 0x14}, 0x40_1008, true},
-		{arch.RISCV64, 0x40_1000, []byte{2, 0, 0, 0x14}, 0, false},
+		{AMD64, 0x40_1000, []byte{0xe9, 0xfb, 0xff, 0xff, 0xff}, 0x40_1000, true},
+		{AMD64, 0x40_1000, []byte{0x2e, 0x2e, 0xe9, 0, 1, 0, 0}, 0x40_1107, true},
+		{AMD64, 0x40_1000, []byte{0xe9, 0xfb, 0xff}, 0, false},
+		{AMD64, 0x40_1000, []byte{0x55, 0xe9, 0, 0, 0, 0}, 0, false},
+		{I386, 0x10, []byte{0xe9, 0, 0, 0, 0xf0}, 0xf000_0015, true},
+		{ARM64, 0x40_1000, []byte{0xff, 0xff, 0xff, 0x17}, 0x40_0ffc, true},
+		{ARM64, 0x40_1000, []byte{2, 0, 0, 0x14}, 0x40_1008, true},
+		{RISCV64, 0x40_1000, []byte{2, 0, 0, 0x14}, 0, false},
 	} {
-		if to, ok := JumpsTo(tt.a, tt.at, tt.code); to != tt.to || ok != tt.ok {
-			t.Errorf("%s: % x at %v leads to %v, %v; want %v, %v", tt.a.Name, tt.code, tt.at, to, ok, tt.to, tt.ok)
+		if to, ok := tt.m.JumpsTo(tt.at, tt.code); to != tt.to || ok != tt.ok {
+			t.Errorf("%s: % x at %v leads to %v, %v; want %v, %v", tt.m.Name, tt.code, tt.at, to, ok, tt.to, tt.ok)
 		}
 	}
 }

@@ -10,16 +10,11 @@ package lifeline
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 
 	"kprobe/arch"
-	"kprobe/internal/asm/a64"
-	"kprobe/internal/asm/ppc64"
-	"kprobe/internal/asm/rv64"
-	"kprobe/internal/asm/x86"
 )
 
 // Magic begins the header, so that a recovery knows what it has found.
@@ -59,17 +54,8 @@ const (
 // the next instruction.
 //
 // Other machines have no need of a mark: the signal tells where the trap was, and the thread is not
-// there any more. See Mark.
+// there any more. See Machine.Mark.
 const Dealt = 1 << 16
-
-// Mark is Dealt where a machine has it, else 0.
-func Mark(a *arch.Arch) uint64 {
-	switch a {
-	case arch.AMD64, arch.I386:
-		return Dealt
-	}
-	return 0
-}
 
 // Entry is one probe point: the trap at Addr has its instruction carried out
 // at Slot, and the first Len of Original are the bytes that the trap replaced, or the
@@ -78,99 +64,6 @@ type Entry struct {
 	Addr, Slot arch.Addr
 	Original   [7]byte
 	Len        byte
-}
-
-// IsJump tells whether code begins with a jump as they are put over instructions: on x86
-// jmp rel32, with prefixes that mean nothing, and perhaps without its last bytes,
-// which were there already.
-func IsJump(a *arch.Arch, code []byte) bool {
-	switch a {
-	case arch.ARM64: // b
-		return len(code) >= 4 && code[3]>>2 == 5
-	case arch.PPC64LE, arch.RISCV64, arch.S390X:
-		return false // none is put over instructions
-	}
-	return bytes.HasPrefix(bytes.TrimLeft(code, string(rune(x86.PrefixCS))), []byte{x86.ByteJmp})
-}
-
-// BypassLen is the length of what Bypass answers.
-func BypassLen(a *arch.Arch) int {
-	switch a {
-	case arch.ARM64, arch.PPC64LE, arch.RISCV64:
-		return 4
-	case arch.S390X:
-		return 6
-	}
-	return x86.JmpLen
-}
-
-// Bypass makes the trap at the end of a slot superfluous: bytes for its address,
-// a jump to where the handler would have sent the thread. A slot has room for it,
-// since one without post-handlers has the same instruction and such a jump. ok is
-// false for the trap of a probe, and for one from which no jump reaches.
-func (e Entry) Bypass(a *arch.Arch) (jump []byte, ok bool) {
-	if !bytes.HasPrefix(e.Original[:e.Len], a.Break) {
-		return nil, false
-	}
-	switch a {
-	case arch.ARM64:
-		w, ok := a64.Branch(a64.B, e.Addr, e.Slot)
-		return binary.LittleEndian.AppendUint32(nil, w), ok
-	case arch.PPC64LE:
-		w, ok := ppc64.Branch(e.Addr, e.Slot)
-		return binary.LittleEndian.AppendUint32(nil, w), ok
-	case arch.RISCV64:
-		w, ok := rv64.Jump(e.Addr, e.Slot)
-		return binary.LittleEndian.AppendUint32(nil, w), ok
-	}
-	if a == arch.S390X {
-		const jg, reach = 0xc0f4, 1 << 32
-		d := int64(e.Slot - e.Addr)
-		if d < -reach || d >= reach {
-			return nil, false
-		}
-		return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(nil, jg), uint32(d/2)), true
-	}
-	rel, _ := x86.Rel(e.Addr+x86.JmpLen, e.Slot) // slots are within reach
-	return x86.AppendJmp(nil, rel), true
-}
-
-// BypassReturn makes the trap of the return trampoline superfluous: bytes for its
-// address, a jump to code in the Trap at base that finds the real return address.
-func BypassReturn(a *arch.Arch, base arch.Addr) (code []byte) {
-	to := uint64(base + offCode + returnerAt)
-	switch {
-	case a == arch.ARM64:
-		// Where a function returns x16 is free, and a return needs no landing pad.
-		load := []byte{0x50, 0, 0, 0x58, 0, 0x02, 0x5f, 0xd6} // ldr x16, .+8; ret x16
-		return binary.LittleEndian.AppendUint64(load, to)
-	case a == arch.PPC64LE:
-		// Where a function returns r12 and the counter are free.
-		const by = 12
-		for _, w := range append(ppc64.Load(by, to), ppc64.MoveToCTR(by), ppc64.BCTR) {
-			code = binary.LittleEndian.AppendUint32(code, w)
-		}
-		return code
-	case a == arch.RISCV64:
-		// Where a function returns t6 is free.
-		load := []byte{
-			0x97, 0x0f, 0, 0, // auipc t6, 0
-			0x83, 0xbf, 0x0f, 0x01, // ld t6, 16(t6)
-			0x82, 0x8f, 0, 0, 0, 0, 0, 0, // c.jr t6
-		}
-		return binary.LittleEndian.AppendUint64(load, to)
-	case a == arch.S390X:
-		// Where a function returns r1 is free.
-		load := []byte{
-			0xc4, 0x18, 0, 0, 0, 4, // lgrl %r1, .+8
-			0x07, 0xf1, // br %r1
-		}
-		return binary.BigEndian.AppendUint64(load, to)
-	case a.PtrSize == 4:
-		// over the return address that was popped just now
-		return append(x86.AppendPushImm(nil, uint32(to)), x86.ByteRet)
-	}
-	return x86.AppendJmpFar(nil, arch.Addr(to))
 }
 
 // Trap is the handler's memory in one target: a header with code, a hash table
@@ -183,7 +76,7 @@ type Trap struct {
 	slots  int // of the hash table, a power of two
 	table  int // which of the two is in use
 
-	machine   *arch.Arch
+	Machine   *Machine
 	entriesAt arch.Addr
 	entries   []Entry
 }
@@ -191,20 +84,9 @@ type Trap struct {
 // FrameSlots is the size of the table of swapped return addresses.
 const FrameSlots = 1 << 14
 
-// Serves tells whether there is a handler for a machine; the error says that there is none.
-func Serves(a *arch.Arch) error {
-	if handlers[a] == nil {
-		return fmt.Errorf("no trap handler for %s", a.Name)
-	}
-	return nil
-}
-
-// NewTrap plans the memory at base. Errors: for machines without a handler.
-func NewTrap(a *arch.Arch, base arch.Addr, id uint64) (*Trap, error) {
-	if err := Serves(a); err != nil {
-		return nil, err
-	}
-	return &Trap{Base: base, ID: id, slots: FrameSlots, machine: a}, nil
+// NewTrap plans the memory at base.
+func NewTrap(m *Machine, base arch.Addr, id uint64) *Trap {
+	return &Trap{Base: base, ID: id, slots: FrameSlots, Machine: m}
 }
 
 // TrapSize is the number of bytes of memory that a Trap takes at its base.
@@ -248,7 +130,7 @@ func (t *Trap) swapTable(table []byte) []Write {
 	t.table = 1 - t.table
 	return []Write{
 		{t.framesAt(), table},
-		{t.Base + offFrames, words(t.machine, uint64(t.framesAt()))},
+		{t.Base + offFrames, words(t.Machine.Arch, uint64(t.framesAt()))},
 	}
 }
 
@@ -258,7 +140,7 @@ func (t *Trap) SetOld(old [SigactSize]byte) []Write {
 }
 
 // IsHandler tells whether an action leads to the handler.
-func (t *Trap) IsHandler(a [SigactSize]byte) bool { return LeadsTo(t.machine, a, t.Handler()) }
+func (t *Trap) IsHandler(a [SigactSize]byte) bool { return LeadsTo(t.Machine.Arch, a, t.Handler()) }
 
 // LeadsTo tells whether an action of a machine's leads to a handler.
 func LeadsTo(m *arch.Arch, a [SigactSize]byte, handler arch.Addr) bool {
@@ -268,11 +150,11 @@ func LeadsTo(m *arch.Arch, a [SigactSize]byte, handler arch.Addr) bool {
 // Image has the bytes that are written at Base before anything leads there. old is the program's
 // own sigaction.
 func (t *Trap) Image(old [SigactSize]byte) []byte {
-	b := make([]byte, headerSize, headerSize+len(handlers[t.machine]))
+	b := make([]byte, headerSize, headerSize+len(t.Machine.handler))
 	copy(b, Magic)
-	copy(b[offID:], words(t.machine, t.ID, uint64(t.entriesAt), uint64(len(t.entries)), uint64(t.Return), uint64(t.framesAt()), uint64(t.slots-1)))
+	copy(b[offID:], words(t.Machine.Arch, t.ID, uint64(t.entriesAt), uint64(len(t.entries)), uint64(t.Return), uint64(t.framesAt()), uint64(t.slots-1)))
 	copy(b[offOld:], old[:])
-	return append(b, handlers[t.machine]...)
+	return append(b, t.Machine.handler...)
 }
 
 // Over plans the mark that the session whose Trap is at base has been recovered: it has no ID any
@@ -315,10 +197,10 @@ func (t *Trap) SetEntries(at arch.Addr, es []Entry) []Write {
 	t.entriesAt, t.entries = at, es
 	list := make([]byte, 0, len(es)*entrySize)
 	for _, e := range es {
-		list = append(list, words(t.machine, uint64(e.Addr), uint64(e.Slot))...)
+		list = append(list, words(t.Machine.Arch, uint64(e.Addr), uint64(e.Slot))...)
 		list = append(append(list, e.Original[:]...), e.Len)
 	}
-	ws := []Write{{t.Base + offEntries, words(t.machine, uint64(at), uint64(len(es)))}}
+	ws := []Write{{t.Base + offEntries, words(t.Machine.Arch, uint64(at), uint64(len(es)))}}
 	if len(list) > 0 {
 		ws = slices.Insert(ws, 0, Write{at, list})
 	}
@@ -330,10 +212,10 @@ func (t *Trap) SetEntries(at arch.Addr, es []Entry) []Write {
 func (t *Trap) SetReturn(at arch.Addr) (ws []Write) {
 	t.Return = at
 	if at != 0 {
-		trap := len(t.machine.Break)
-		ws = append(ws, Write{at + arch.Addr(trap), BypassReturn(t.machine, t.Base)[trap:]})
+		trap := len(t.Machine.Break)
+		ws = append(ws, Write{at + arch.Addr(trap), t.Machine.BypassReturn(t.Base)[trap:]})
 	}
-	return append(ws, Write{t.Base + offReturn, words(t.machine, uint64(at))})
+	return append(ws, Write{t.Base + offReturn, words(t.Machine.Arch, uint64(at))})
 }
 
 // FrameSlot is the address of the table's slot i.
@@ -427,9 +309,9 @@ func Read(a *arch.Arch, base arch.Addr, read func(arch.Addr, []byte) error) (*Fo
 // Stays tells whether the handler must stay when all else has been taken back: there are traps at
 // the ends of slots that nothing makes superfluous, and a thread may stand before one, or come back
 // there from a signal handler.
-func (f *Found) Stays(a *arch.Arch) bool {
+func (f *Found) Stays(m *Machine) bool {
 	return slices.ContainsFunc(f.Entries, func(e Entry) bool {
-		_, ok := e.Bypass(a)
-		return !ok && bytes.HasPrefix(e.Original[:e.Len], a.Break)
+		_, ok := e.Bypass(m)
+		return !ok && bytes.HasPrefix(e.Original[:e.Len], m.Break)
 	})
 }

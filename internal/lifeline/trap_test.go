@@ -15,16 +15,16 @@ import (
 
 func TestHandlerIsItsSource(t *testing.T) {
 	for _, tt := range []struct {
-		machine            *arch.Arch
+		machine            *Machine
 		tools, name, flag  string
 		restorer, returner []byte
 	}{
-		{arch.AMD64, "", "amd64_trap.S", "-m64", []byte{0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05}, []byte{0x48, 0x8d, 0xa4, 0x24, 0x78, 0xff, 0xff, 0xff}},
-		{arch.I386, "", "i386_trap.S", "-m32", []byte{0xb8, 0xad, 0, 0, 0, 0xcd, 0x80}, []byte{0x8d, 0x64, 0x24, 0xfc}},
-		{arch.RISCV64, "riscv64-linux-gnu-", "riscv64_trap.S", "-g0", []byte{0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0}, []byte{0x79, 0x71, 0x16, 0xe0}},
-		{arch.PPC64LE, "powerpc64le-linux-gnu-", "ppc64le_trap.S", "-g0", []byte{0xac, 0, 0, 0x38, 2, 0, 0, 0x44}, []byte{0xb0, 0xfd, 0x8c, 0x39}},
-		{arch.S390X, "s390x-linux-gnu-", "s390x_trap.S", "-march=z10", []byte{0x0a, 0xad}, []byte{0xc0, 0x50}},
-		{arch.ARM64, "aarch64-linux-gnu-", "arm64_trap.S", "-g0", []byte{0x68, 0x11, 0x80, 0xd2, 1, 0, 0, 0xd4}, []byte{0xff, 0xc3, 0x00, 0xd1}},
+		{AMD64, "", "amd64_trap.S", "-m64", []byte{0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05}, []byte{0x48, 0x8d, 0xa4, 0x24, 0x78, 0xff, 0xff, 0xff}},
+		{I386, "", "i386_trap.S", "-m32", []byte{0xb8, 0xad, 0, 0, 0, 0xcd, 0x80}, []byte{0x8d, 0x64, 0x24, 0xfc}},
+		{RISCV64, "riscv64-linux-gnu-", "riscv64_trap.S", "-g0", []byte{0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0}, []byte{0x79, 0x71, 0x16, 0xe0}},
+		{PPC64LE, "powerpc64le-linux-gnu-", "ppc64le_trap.S", "-g0", []byte{0xac, 0, 0, 0x38, 2, 0, 0, 0x44}, []byte{0xb0, 0xfd, 0x8c, 0x39}},
+		{S390X, "s390x-linux-gnu-", "s390x_trap.S", "-march=z10", []byte{0x0a, 0xad}, []byte{0xc0, 0x50}},
+		{ARM64, "aarch64-linux-gnu-", "arm64_trap.S", "-g0", []byte{0x68, 0x11, 0x80, 0xd2, 1, 0, 0, 0xd4}, []byte{0xff, 0xc3, 0x00, 0xd1}},
 	} {
 		as, err := exec.LookPath(tt.tools + "gcc")
 		testprog.Need(t, tt.tools+"gcc assembles the handler", err == nil)
@@ -42,7 +42,7 @@ func TestHandlerIsItsSource(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		code := handlers[tt.machine]
+		code := tt.machine.handler
 		if want := image[offCode:]; !bytes.Equal(code, want) {
 			for i := 0; i < len(want); i += 16 {
 				fmt.Printf("\t")
@@ -85,10 +85,7 @@ func TestWhatIsWrittenIsFound(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
 		m := make(memory)
-		tr, err := NewTrap(arch.AMD64, 0x10000, rnd.Uint64())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := NewTrap(AMD64, 0x10000, rnd.Uint64())
 		old := [SigactSize]byte{1, 2, 3}
 		m.write(tr.Base, tr.Image(old))
 		var es []Entry

@@ -222,7 +222,7 @@ type home struct {
 
 func (h *home) Plan() error {
 	if slices.ContainsFunc(h.b.Probes, func(p *probed.Probe) bool { return p.Inside() && p.Active() }) {
-		return h.b.l.kit.Within.Arrange(machine.Detours)
+		return h.b.l.kit.Within.Arrange((*machine.Machine).Counts)
 	}
 	return nil
 }

@@ -1,10 +1,10 @@
-// Package machine has one record for each machine that a target can be of: its architecture, the
-// machine of its ELF files, and its instructions. Parts asks for everything else that probing takes
-// there. Each part belongs to a package of its own. A part that a machine lacks is refused by that
-// package, with the reason that Parts shows.
+// Package machine has one record for each machine that a target can be of, in the file of its name.
+// A record has a field for each part that probing takes there. The part's package says what the part
+// is, and is handed it. A part that a machine lacks is nil, and refused with the reason that Parts
+// shows.
 //
-// Adding a machine begins with a line in the table below; docs/PORTING.md has the order
-// of the rest.
+// Adding a machine begins with a file beside amd64.go and its name in the table below;
+// docs/PORTING.md has the order of the rest.
 package machine
 
 import (
@@ -19,38 +19,30 @@ import (
 	"kprobe/internal/goabi"
 	"kprobe/internal/inject"
 	"kprobe/internal/isa"
-	"kprobe/internal/isa/amd64"
-	"kprobe/internal/isa/arm64"
-	"kprobe/internal/isa/mips"
-	"kprobe/internal/isa/ppc64le"
-	"kprobe/internal/isa/riscv64"
-	"kprobe/internal/isa/s390x"
 	"kprobe/internal/jit"
 	"kprobe/internal/lifeline"
 	"kprobe/internal/untouchable"
 )
 
-// Machine is one machine's record.
+// Machine is one machine's record: what is known of it, then the parts, each nil where the machine
+// lacks it.
 type Machine struct {
 	Arch *arch.Arch
 	ELF  elf.Machine // its files, of the architecture's byte order and word
-	ISA  isa.ISA     // lengths, verdicts, slots, emulation
-}
+	ISA  isa.ISA     // lengths, verdicts, slots, emulation; jumps, unless its JumpForm is nil
 
-var machines = []*Machine{
-	{arch.AMD64, elf.EM_X86_64, amd64.ISA},
-	{arch.I386, elf.EM_386, amd64.New(arch.I386)},
-	{arch.ARM64, elf.EM_AARCH64, arm64.ISA},
-	{arch.RISCV64, elf.EM_RISCV, riscv64.ISA},
-	{arch.S390X, elf.EM_S390, s390x.ISA},
-	{arch.PPC64LE, elf.EM_PPC64, ppc64le.ISA},
-	{arch.MIPS64LE, elf.EM_MIPS, mips.MIPS64LE},
-	{arch.MIPSLE, elf.EM_MIPS, mips.MIPSLE},
-	{arch.PPC, elf.EM_PPC, ppc64le.PPC},
+	C          *cabi.Machine          // C's arguments
+	Go         *goabi.Machine         // Go's arguments
+	Sigreturns untouchable.Sigreturns // signal frames
+	Lifeline   *lifeline.Machine      // the lifeline
+	Code       *jit.Machine           // the compiler
+	Detours    *inject.Machine        // detours, routines, calls
 }
 
 // All are the machines, the most complete first.
 func All() []*Machine { return machines }
+
+var machines = []*Machine{amd64Machine, i386Machine, arm64Machine, riscv64Machine, s390xMachine, ppc64leMachine, mips64leMachine, mipsleMachine, ppcMachine}
 
 // Of is the record of a machine. Errors: ENOTSUP.
 func Of(a *arch.Arch) (*Machine, error) {
@@ -81,18 +73,25 @@ type Part struct {
 
 // Parts are all of them, in the order in which a new machine gets them.
 func (m *Machine) Parts() []Part {
-	a := m.Arch
 	return []Part{
-		{"C's arguments", "arguments of C that are floating point numbers or structs", cabi.Serves(a)},
-		{"Go's arguments", "jprobes on Go functions", goabi.Serves(a)},
-		{"signal frames", "signal trampolines that are known and left alone", untouchable.Serves(a)},
-		{"lifeline", "live processes, which outlive a killed controller", lifeline.Serves(a)},
+		{"C's arguments", "arguments of C that are floating point numbers or structs", m.unless(m.C != nil, cabi.Missing)},
+		{"Go's arguments", "jprobes on Go functions", m.unless(m.Go != nil, goabi.Missing)},
+		{"signal frames", "signal trampolines that are known and left alone", m.unless(m.Sigreturns != nil, untouchable.Missing)},
+		{"lifeline", "live processes, which outlive a killed controller", m.unless(m.Lifeline != nil, lifeline.Missing)},
 		{"jumps", "probes that are jumps, without a stop", m.jumps()},
-		{"compiler", "programs in the target, compiled", jit.Serves(a)},
-		{"detours", "probes that count without a stop", inject.Serves(a)},
-		{"routines", "programs in the target, called by detours", inject.Runs(a)},
-		{"calls", "programs in the target at returns", inject.Watches(a)},
+		{"compiler", "programs in the target, compiled", m.compiles()},
+		{"detours", "probes that count without a stop", m.Counts()},
+		{"routines", "programs in the target, called by detours", m.calls((*inject.Machine).Runs)},
+		{"calls", "programs in the target at returns", m.calls((*inject.Machine).Watches)},
 	}
+}
+
+// unless is the reason for a part that is not there.
+func (m *Machine) unless(there bool, missing func(*arch.Arch) error) error {
+	if there {
+		return nil
+	}
+	return missing(m.Arch)
 }
 
 func (m *Machine) jumps() error {
@@ -102,32 +101,42 @@ func (m *Machine) jumps() error {
 	return nil
 }
 
-// Programs tells whether programs can run inside targets of a machine; the error says
-// what is missing.
-func Programs(a *arch.Arch) error {
-	if err := jit.Serves(a); err != nil {
+func (m *Machine) compiles() error { return m.unless(m.Code != nil, jit.Missing) }
+
+// calls asks the detours, where there are any, whether they call what it takes.
+func (m *Machine) calls(what func(*inject.Machine) error) error {
+	if err := m.Counts(); err != nil {
 		return err
 	}
-	return inject.Runs(a)
+	return what(m.Detours)
 }
 
-// Calls tells whether programs can run inside targets of a machine when functions return; the error
+// Counts tells whether probes can count inside targets of a machine, by detours; the error says
+// what is missing.
+func (m *Machine) Counts() error { return m.unless(m.Detours != nil, inject.Missing) }
+
+// RunsPrograms tells whether programs can run inside targets of a machine; the error says
+// what is missing.
+func (m *Machine) RunsPrograms() error {
+	if err := m.compiles(); err != nil {
+		return err
+	}
+	return m.calls((*inject.Machine).Runs)
+}
+
+// WatchesCalls tells whether programs can run inside targets of a machine when functions return; the error
 // says what is missing.
-func Calls(a *arch.Arch) error {
-	if err := Programs(a); err != nil {
+func (m *Machine) WatchesCalls() error {
+	if err := m.compiles(); err != nil {
 		return err
 	}
-	return inject.Watches(a)
+	return m.calls((*inject.Machine).Watches)
 }
 
-// For is Programs, or Calls for programs some of which are for returns.
-func For(returns bool) func(*arch.Arch) error {
+// For is RunsPrograms, or WatchesCalls for programs some of which are for returns.
+func For(returns bool) func(*Machine) error {
 	if returns {
-		return Calls
+		return (*Machine).WatchesCalls
 	}
-	return Programs
+	return (*Machine).RunsPrograms
 }
-
-// Detours tells whether probes can count inside targets of a machine, by detours; the error says
-// what is missing.
-func Detours(a *arch.Arch) error { return inject.Serves(a) }

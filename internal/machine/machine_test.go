@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"kprobe/arch"
-	"kprobe/internal/lifeline"
 )
 
 // Every machine has its record, and what it lacks has a reason that names the machine.
@@ -18,6 +17,9 @@ func TestEveryMachineHasARecord(t *testing.T) {
 		}
 		if m.ISA.Arch() != a {
 			t.Errorf("%s: its instructions are those of %s", a.Name, m.ISA.Arch().Name)
+		}
+		if m.Lifeline != nil && m.Lifeline.Arch != a || m.Code != nil && m.Code.Arch != a || m.Detours != nil && m.Detours.Arch != a {
+			t.Errorf("%s: a part of another machine", a.Name)
 		}
 		names := map[string]bool{}
 		for _, p := range m.Parts() {
@@ -36,7 +38,7 @@ func TestEveryMachineHasARecord(t *testing.T) {
 // number of its exception.
 func TestTrapsAreKnown(t *testing.T) {
 	for _, m := range All() {
-		if lifeline.Serves(m.Arch) == nil && m.Arch.BreakTrap == 0 {
+		if m.Lifeline != nil && m.Arch.BreakTrap == 0 {
 			t.Errorf("%s: which exception its breakpoint raises is not known", m.Arch.Name)
 		}
 	}

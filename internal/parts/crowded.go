@@ -3,7 +3,6 @@ package parts
 import (
 	"kprobe/arch"
 	"kprobe/internal/change"
-	"kprobe/internal/machine"
 	"kprobe/internal/patch"
 	"kprobe/internal/probed"
 )
@@ -58,7 +57,7 @@ func (k *Kit) Redetour(pts probed.List, after map[*probed.Point][]*probed.Probe)
 // Tactic tells how a jump could stand at a point; why says why none can, else it is "".
 func (k *Kit) Tactic(pt *probed.Point) (how patch.Tactic, why string) {
 	on := k.On
-	if err := machine.Detours(on.Arch); err != nil {
+	if err := on.Machine.Counts(); err != nil {
 		return 0, err.Error()
 	}
 	j := on.JumpAt(pt)

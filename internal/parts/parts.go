@@ -215,7 +215,7 @@ type Lifeline struct {
 
 func (p *Lifeline) Plan() (err error) {
 	on := p.Kit.On
-	p.grows, err = on.Text.Lifeline.Plan(on.Arch, on.Points.Entries()+p.More(), func(size int) (arch.Addr, error) {
+	p.grows, err = on.Text.Lifeline.Plan(on.Machine.Lifeline, on.Points.Entries()+p.More(), func(size int) (arch.Addr, error) {
 		// Any place will do; a near one is found where programs keep their mappings.
 		return on.Room.FindPreferring(image.RangeOf(on.Image.Program(), room.UserFloor), size)
 	})

@@ -3,7 +3,6 @@ package stops
 import (
 	"kprobe/arch"
 	"kprobe/internal/isa"
-	"kprobe/internal/lifeline"
 	"kprobe/internal/text"
 	"kprobe/target"
 )
@@ -26,7 +25,7 @@ func (s *Server[V, I]) dispatch(h *hit[V, I]) {
 	// happen once more. Until it is read, its signal is still there.
 	r := *h.regs
 	if s.On.Text.Lifeline.Catches() {
-		r[s.On.Arch.Flags] |= lifeline.Mark(s.On.Arch)
+		r[s.On.Arch.Flags] |= s.On.Machine.Lifeline.Mark()
 		s.On.T.SetRegs(h.th, &r)
 	}
 	s.On.Owner.Aside(func() (then func()) {
@@ -124,7 +123,7 @@ const (
 // resume writes the registers back and lets the thread go on.
 func (s *Server[V, I]) resume(h *hit[V, I], signal int) {
 	if signal == 0 && s.On.Text.Lifeline.Catches() {
-		h.regs[s.On.Arch.Flags] |= lifeline.Mark(s.On.Arch)
+		h.regs[s.On.Arch.Flags] |= s.On.Machine.Lifeline.Mark()
 	}
 	if s.On.T.SetRegs(h.th, h.regs) != nil {
 		return // killed meanwhile

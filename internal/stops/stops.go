@@ -18,7 +18,6 @@ import (
 	"kprobe/internal/calls"
 	"kprobe/internal/ground"
 	"kprobe/internal/inside"
-	"kprobe/internal/lifeline"
 	"kprobe/internal/probed"
 	"kprobe/internal/room"
 	"kprobe/internal/standing"
@@ -143,7 +142,7 @@ func (s *Server[V, I]) Trapped(st target.Stop) {
 	pc := h.pc()
 	switch {
 	case st.Back && s.On.Text.Lifeline.Catches():
-		h.regs[s.On.Arch.Flags] &^= lifeline.Mark(s.On.Arch)
+		h.regs[s.On.Arch.Flags] &^= s.On.Machine.Lifeline.Mark()
 	case !st.Back:
 		pc -= arch.Addr(s.On.Arch.BreakPC)
 	}

@@ -62,7 +62,7 @@ func (l *Lifeline) Parts() []arch.Range { return l.parts }
 // Plan makes sure that there is a lifeline with room for so many entries. A new part, if
 // one is needed, is where find finds memory that is free now; the target is not touched
 // yet. It answers whether Start has anything to do.
-func (l *Lifeline) Plan(a *arch.Arch, need int, find func(size int) (arch.Addr, error)) (bool, error) {
+func (l *Lifeline) Plan(m *lifeline.Machine, need int, find func(size int) (arch.Addr, error)) (bool, error) {
 	need += len(l.exits)
 	if !l.can() || l.On() && need <= l.room {
 		return false, nil
@@ -79,10 +79,10 @@ func (l *Lifeline) Plan(a *arch.Arch, need int, find func(size int) (arch.Addr, 
 		return false, err
 	}
 	if !l.On() {
-		trap, err := lifeline.NewTrap(a, at, uint64(time.Now().UnixNano()))
-		if err != nil {
-			return false, err
+		if m == nil {
+			return false, lifeline.Missing(l.t.Arch())
 		}
+		trap := lifeline.NewTrap(m, at, uint64(time.Now().UnixNano()))
 		if err := l.guarded.Guard(at, trap.ID); err != nil {
 			return false, &errno.Error{Errno: syscall.EIO, Reason: "no guardian for the target", Err: err}
 		}
@@ -217,7 +217,7 @@ func (l *Lifeline) note(all iter.Seq2[*Place, bool]) *noting {
 	}
 	for at := range l.exits {
 		// A trap like that at the end of a slot: behind it lies what it becomes a jump to.
-		e := lifeline.Entry{Addr: at, Slot: at + arch.Addr(lifeline.BypassLen(l.t.Arch())), Len: byte(len(l.t.Arch().Break))}
+		e := lifeline.Entry{Addr: at, Slot: at + arch.Addr(l.trap.Machine.BypassLen()), Len: byte(len(l.t.Arch().Break))}
 		copy(e.Original[:], l.t.Arch().Break)
 		es = append(es, e)
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/lifeline"
 	"kprobe/target"
 )
 
@@ -17,7 +18,9 @@ import (
 // x86-64. What else differs between the kernels' machines is in the files that are named
 // after them, which have the same functions.
 type ABI struct {
-	Machine *arch.Arch
+	Machine  *arch.Arch
+	Lifeline *lifeline.Machine
+
 	Name    string // as users know it
 	Audit   uint32 // the machine's number in seccomp's input
 	callLen uint64 // of the instruction that makes a system call, in bytes
@@ -54,6 +57,16 @@ type ABI struct {
 
 	// loop is code that passes some time, and then goes on with the registers and the mask that the loop is to end with.
 	loop func(*Loop) []byte
+}
+
+// ABIOf is the record of a machine's programs; nil where none run here.
+func ABIOf(a *arch.Arch) *ABI {
+	for _, abi := range ABIs {
+		if abi.Machine == a {
+			return abi
+		}
+	}
+	return nil
 }
 
 // entry is code that makes a system call, and takes words off the stack before it

@@ -8,11 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/lifeline"
 	"kprobe/target"
 )
 
 // ABIs are the records of the programs that this machine runs.
-var ABIs = map[*arch.Arch]*ABI{arch.AMD64: ABI64, arch.I386: abi32}
+var ABIs = []*ABI{ABI64, abi32}
 
 // ArchRegs and UserRegs carry registers between the kernel's order and ours.
 func (a *ABI) ArchRegs(u *Registers, r *arch.Regs) {
@@ -48,7 +49,7 @@ func (a *ABI) UserRegs(r *arch.Regs, u *Registers) {
 
 // ABI64 is x86-64's own.
 var ABI64 = &ABI{
-	Machine: arch.AMD64, Name: "64-bit x86-64", callLen: 2,
+	Machine: arch.AMD64, Lifeline: lifeline.AMD64, Name: "64-bit x86-64", callLen: 2,
 	Audit: 0xc000003e, // AUDIT_ARCH_X86_64
 
 	Mmap: unix.SYS_MMAP, Munmap: unix.SYS_MUNMAP, Madvise: unix.SYS_MADVISE, Sigaction: unix.SYS_RT_SIGACTION,

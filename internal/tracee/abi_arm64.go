@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/lifeline"
 	"kprobe/target"
 )
 
 // ABIs are the records of the programs that this machine runs.
-var ABIs = map[*arch.Arch]*ABI{arch.ARM64: abiARM64}
+var ABIs = []*ABI{abiARM64}
 
 // What can be probed here.
 const (
@@ -20,7 +21,7 @@ const (
 
 // abiARM64 is that of AArch64: the call's number in x8, arguments from x0 on, the result in x0.
 var abiARM64 = &ABI{
-	Machine: arch.ARM64, Name: "64-bit arm64", callLen: 4,
+	Machine: arch.ARM64, Lifeline: lifeline.ARM64, Name: "64-bit arm64", callLen: 4,
 	Audit: 0xc00000b7, // AUDIT_ARCH_AARCH64
 
 	Mmap: unix.SYS_MMAP, Munmap: unix.SYS_MUNMAP, Madvise: unix.SYS_MADVISE, Sigaction: unix.SYS_RT_SIGACTION,

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/lifeline"
 	"kprobe/target"
 )
 
@@ -16,7 +17,7 @@ import (
 // kernel/signal_32.c for what is not said here. Call numbers are those of
 // arch/x86/entry/syscalls/syscall_32.tbl.
 var abi32 = &ABI{
-	Machine: arch.I386, Name: "32-bit i386", callLen: 2,
+	Machine: arch.I386, Lifeline: lifeline.I386, Name: "32-bit i386", callLen: 2,
 	Audit: 0x40000003, // AUDIT_ARCH_I386
 
 	Mmap: 192 /* mmap2, whose offset is in pages */, Munmap: 91, Madvise: 219, Sigaction: 174,

@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/lifeline"
 	"kprobe/target"
 )
 
 // ABIs are the records of the programs that this machine runs.
-var ABIs = map[*arch.Arch]*ABI{arch.PPC64LE: abiPPC64LE}
+var ABIs = []*ABI{abiPPC64LE}
 
 // What can be probed here.
 const (
@@ -21,7 +22,7 @@ const (
 // abiPPC64LE is that of Power: the call's number in r0, arguments from r3 on, the result in r3. There are two instructions
 // for calls, which tell of errors in two ways (registers.result); ours are made by sc, which leaves LR as it is.
 var abiPPC64LE = &ABI{
-	Machine: arch.PPC64LE, Name: "64-bit ppc64le", callLen: 4,
+	Machine: arch.PPC64LE, Lifeline: lifeline.PPC64LE, Name: "64-bit ppc64le", callLen: 4,
 	Audit: 0xc0000015, // AUDIT_ARCH_PPC64LE
 
 	Mmap: unix.SYS_MMAP, Munmap: unix.SYS_MUNMAP, Madvise: unix.SYS_MADVISE, Sigaction: unix.SYS_RT_SIGACTION,

@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/lifeline"
 	"kprobe/target"
 )
 
 // ABIs are the records of the programs that this machine runs.
-var ABIs = map[*arch.Arch]*ABI{arch.RISCV64: abiRISCV64}
+var ABIs = []*ABI{abiRISCV64}
 
 // What can be probed here.
 const (
@@ -20,7 +21,7 @@ const (
 
 // abiRISCV64 is that of RV64: the call's number in a7, arguments from a0 on, the result in a0.
 var abiRISCV64 = &ABI{
-	Machine: arch.RISCV64, Name: "64-bit riscv64", callLen: 4,
+	Machine: arch.RISCV64, Lifeline: lifeline.RISCV64, Name: "64-bit riscv64", callLen: 4,
 	Audit: 0xc00000f3, // AUDIT_ARCH_RISCV64
 
 	Mmap: unix.SYS_MMAP, Munmap: unix.SYS_MUNMAP, Madvise: unix.SYS_MADVISE, Sigaction: unix.SYS_RT_SIGACTION,

@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/lifeline"
 	"kprobe/target"
 )
 
 // ABIs are the records of the programs that this machine runs.
-var ABIs = map[*arch.Arch]*ABI{arch.S390X: abiS390X}
+var ABIs = []*ABI{abiS390X}
 
 // What can be probed here.
 const (
@@ -21,7 +22,7 @@ const (
 // abiS390X is that of z/Architecture: the call's number in the instruction or, where that is 0, in r1, arguments from r2 on,
 // the result in r2. mmap takes its six in memory.
 var abiS390X = &ABI{
-	Machine: arch.S390X, Name: "64-bit s390x", callLen: 2,
+	Machine: arch.S390X, Lifeline: lifeline.S390X, Name: "64-bit s390x", callLen: 2,
 	Audit: 0x80000016, // AUDIT_ARCH_S390X
 
 	Mmap: unix.SYS_MMAP, Munmap: unix.SYS_MUNMAP, Madvise: unix.SYS_MADVISE, Sigaction: unix.SYS_RT_SIGACTION,

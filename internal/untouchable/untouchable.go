@@ -9,42 +9,21 @@ import (
 	"kprobe/arch"
 )
 
-// sigreturns are the codes that signal handlers return to. Unwinders and
-// debuggers know a signal frame by these very bytes, so none may change.
-var sigreturns = map[*arch.Arch][][]byte{
-	arch.AMD64: {
-		{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05}, // mov $15,%rax; syscall
-		{0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05},             // mov $15,%eax; syscall
-	},
-	arch.PPC64LE: {
-		{0x80, 0x00, 0x21, 0x38, 0xac, 0x00, 0x00, 0x38, 0x02, 0x00, 0x00, 0x44}, // addi r1, r1, 128; li r0, 172; sc
-	},
-	arch.RISCV64: {
-		{0x93, 0x08, 0xb0, 0x08, 0x73, 0, 0, 0}, // li a7, 139; ecall
-	},
-	arch.S390X: {
-		{0x0a, 0xad}, // svc 173
-	},
-	arch.I386: {
-		{0xb8, 0xad, 0, 0, 0, 0xcd, 0x80},       // mov $173,%eax; int $0x80
-		{0x58, 0xb8, 0x77, 0, 0, 0, 0xcd, 0x80}, // pop %eax; mov $119,%eax; int $0x80
-	},
-}
+// Sigreturns are the codes that signal handlers return to on a machine. Unwinders and
+// debuggers know a signal frame by these very bytes, so none may change. nil: they are not known.
+type Sigreturns [][]byte
 
-// Serves tells whether the signal trampolines of a machine's processes are known.
-func Serves(a *arch.Arch) error {
-	if sigreturns[a] == nil {
-		return fmt.Errorf("the code that signal handlers return to on %s is not known", a.Name)
-	}
-	return nil
+// Missing says what is not known of a machine without Sigreturns.
+func Missing(a *arch.Arch) error {
+	return fmt.Errorf("the code that signal handlers return to on %s is not known", a.Name)
 }
 
 // Read reads the target's memory.
 type Read func(addr arch.Addr, p []byte) error
 
-// SigreturnAt tells whether an address lies in a signal trampoline.
-func SigreturnAt(a *arch.Arch, read Read, addr arch.Addr) (arch.Blocked, bool) {
-	for _, code := range sigreturns[a] {
+// At tells whether an address lies in a signal trampoline, on a machine.
+func (s Sigreturns) At(a *arch.Arch, read Read, addr arch.Addr) (arch.Blocked, bool) {
+	for _, code := range s {
 		// Any instruction of it may be asked for: all have four bytes, or there is one; on x86 the last has two.
 		offs := []int{0, 1, len(code) - 2}
 		if a.MinInsn > 1 {
@@ -67,9 +46,9 @@ func sigreturn(at arch.Addr, n int) arch.Blocked {
 	return arch.Blocked{Start: at, End: at + arch.Addr(n), Symbol: "__restore_rt", Reason: "unwinders know signal frames by its bytes"}
 }
 
-// Sigreturns finds the signal trampolines in text that stands at an address.
-func Sigreturns(a *arch.Arch, text []byte, at arch.Addr) (as []arch.Blocked) {
-	for _, code := range sigreturns[a] {
+// Find finds the signal trampolines in text that stands at an address.
+func (s Sigreturns) Find(text []byte, at arch.Addr) (as []arch.Blocked) {
+	for _, code := range s {
 		for off := 0; ; {
 			i := bytes.Index(text[off:], code)
 			if i < 0 {

@@ -6,7 +6,6 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/errno"
-	"kprobe/internal/inject"
 	"kprobe/internal/patch"
 	"kprobe/internal/returns"
 	"kprobe/symbol"
@@ -67,5 +66,5 @@ func (w *Within) atExits(plan *returns.Plan, a Asked, loc symbol.Loc) error {
 			return errors.New(why)
 		}
 	}
-	return plan.Exits.Check(func(code []byte) bool { _, ok := inject.Leaves(w.on.Arch, code); return ok })
+	return plan.Exits.Check(func(code []byte) bool { _, ok := w.on.Machine.Detours.Leaves(code); return ok })
 }

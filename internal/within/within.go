@@ -18,6 +18,7 @@ import (
 	"kprobe/internal/ground"
 	"kprobe/internal/image"
 	"kprobe/internal/inside"
+	"kprobe/internal/machine"
 	"kprobe/internal/returns"
 	"kprobe/internal/room"
 	"kprobe/target"
@@ -92,16 +93,16 @@ func (w *Within) taken(r arch.Range) {
 
 // Arrange sees to the memory that the target shares with us, once a session; serves tells whether the
 // machine can. Errors: ENOTSUP; those of Share.
-func (w *Within) Arrange(serves func(*arch.Arch) error) error {
+func (w *Within) Arrange(serves func(*machine.Machine) error) error {
 	on := w.on
-	if w.Some() && serves(on.Arch) == nil {
+	if w.Some() && serves(on.Machine) == nil {
 		return nil
 	}
 	const cannot = "programs cannot run in this target"
 	if w.sharer == nil || on.Alloc == nil || !on.Kind.Memory(on.T) {
 		return errno.New(syscall.ENOTSUP, cannot)
 	}
-	if err := serves(on.Arch); err != nil {
+	if err := serves(on.Machine); err != nil {
 		return &errno.Error{Errno: syscall.ENOTSUP, Err: err}
 	}
 	c, err := w.configure()
@@ -147,7 +148,7 @@ func (w *Within) guard() error {
 	on := w.on
 	l := &on.Text.Lifeline
 	return on.Owner.Insist(func(bool) error {
-		grows, err := l.Plan(on.Arch, on.Points.Entries(), func(size int) (arch.Addr, error) {
+		grows, err := l.Plan(on.Machine.Lifeline, on.Points.Entries(), func(size int) (arch.Addr, error) {
 			return on.Room.FindPreferring(image.RangeOf(on.Image.Program(), room.UserFloor), size)
 		})
 		if err != nil || !grows {
@@ -214,7 +215,7 @@ func (w *Within) acquaintance(stacks []arch.Range) inside.Acquaintance {
 // configure says what the target is like.
 func (w *Within) configure() (c inside.Config, err error) {
 	on := w.on
-	c, err = inside.Configure(on.T, on.ISA, returns.GoProgram(on.Image.Space) != "", w.population())
+	c, err = inside.Configure(on.T, on.Machine, returns.GoProgram(on.Image.Space) != "", w.population())
 	c.Page, c.Floor, c.Limit, c.Slots = arch.Addr(on.Alloc.PageSize()), on.Room.Floor, on.Room.Limit, &w.slots
 	c.Goroutine, c.GoID = on.Image.Goroutines().Offsets()
 	if err == nil {

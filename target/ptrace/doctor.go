@@ -107,7 +107,7 @@ func Diagnose(pid int) Diagnosis {
 	case err != nil:
 		add("machine", false, "%v", err)
 	default:
-		add("machine", true, "a %s program", tracee.ABIs[a].Name)
+		add("machine", true, "a %s program", tracee.ABIOf(a).Name)
 	}
 	if f, err := statusOf(pid, "x86_Thread_features"); err == nil && strings.Contains(f, "shstk") {
 		add("shadow stack", true, "it has a shadow stack: return probes that swap the return address are refused")

@@ -82,7 +82,7 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 			unix.Tgkill(t.tgid, t.tid, unix.SIGTRAP) // by us, then: another signal comes first
 		default:
 			t.signal = int(unix.SIGTRAP)
-			r[p.arch.Flags] &^= lifeline.Mark(p.arch) // this one has not been dealt with
+			r[p.arch.Flags] &^= p.abi().Lifeline.Mark() // this one has not been dealt with
 			p.SetRegs(th, &r)
 		}
 		switch {
@@ -100,7 +100,7 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 		}
 		r[p.arch.Flags] = r[p.arch.Flags]&^tracee.TrapFlag | own
 		move := next(&r, fault)
-		r[p.arch.Flags] |= lifeline.Mark(p.arch)
+		r[p.arch.Flags] |= p.abi().Lifeline.Mark()
 		if move == target.MoveStep {
 			r[p.arch.Flags] |= tracee.TrapFlag
 		}

@@ -115,5 +115,5 @@ func disarmLeft(journal string) error {
 			text.Constant = append(text.Constant, arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)})
 		}
 	}
-	return errors.Join(err, text.Write(found.Disarm(p.arch, j.Base, text.Read)))
+	return errors.Join(err, text.Write(found.Disarm(p.abi().Lifeline, j.Base, text.Read)))
 }

@@ -24,7 +24,7 @@ func (p *Process) codeOf(j *lifeline.Journal, found *lifeline.Found) (code []arc
 		if e.Len == 0 || p.ReadAt(e.Addr, have) != nil {
 			continue
 		}
-		if to, ok := lifeline.JumpsTo(p.arch, e.Addr, have); ok {
+		if to, ok := p.abi().Lifeline.JumpsTo(e.Addr, have); ok {
 			places = append(places, to)
 		}
 	}

@@ -201,7 +201,7 @@ func (p *Process) restore(j *lifeline.Journal) error {
 		return err
 	}
 	var code []arch.Range
-	if !found.Stays(p.arch) {
+	if !found.Stays(p.abi().Lifeline) {
 		code = p.codeOf(j, found)
 	}
 	var errs []error
@@ -216,7 +216,7 @@ func (p *Process) restore(j *lifeline.Journal) error {
 	if found.Return != 0 {
 		// A thread may stand on the trampoline, or come back to it from a signal
 		// handler: the one that served its trap when we came, for one.
-		if err := p.WriteAt(found.Return, lifeline.BypassReturn(p.arch, j.Base)); err != nil {
+		if err := p.WriteAt(found.Return, p.abi().Lifeline.BypassReturn(j.Base)); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -227,7 +227,7 @@ func (p *Process) restore(j *lifeline.Journal) error {
 	err = p.unwatchLeft()
 	// This takes the traps' signals from their threads, as long as their handler is there to
 	// recognize them.
-	if err == nil && !found.Stays(p.arch) {
+	if err == nil && !found.Stays(p.abi().Lifeline) {
 		handler := lifeline.HandlerOf(j.Base)
 		p.action = p.TrapHandler(handler, lifeline.RestorerOf(j.Base), found.Old)
 		err = p.ReturnTrapAction(func(a target.Action) bool { return lifeline.LeadsTo(p.arch, a, handler) }, found.Old)
@@ -288,13 +288,13 @@ func (p *Process) restoreBytes(e lifeline.Entry) error {
 		return nil // a trap within a jump, that goes with it; or unmapped since
 	}
 	trap := bytes.HasPrefix(have, p.arch.Break)
-	if jump, ok := e.Bypass(p.arch); ok {
+	if jump, ok := e.Bypass(p.abi().Lifeline); ok {
 		if !trap {
 			return nil // that jump is there already
 		}
 		return p.WriteAt(e.Addr, jump)
 	}
-	if trap || lifeline.IsJump(p.arch, have) {
+	if trap || p.abi().Lifeline.IsJump(have) {
 		return p.WriteAt(e.Addr, e.Original[:e.Len])
 	}
 	return nil

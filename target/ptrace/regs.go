@@ -10,7 +10,7 @@ import (
 	"kprobe/target"
 )
 
-func (p *Process) abi() *tracee.ABI { return tracee.ABIs[p.arch] }
+func (p *Process) abi() *tracee.ABI { return tracee.ABIOf(p.arch) }
 
 // Regs reads the general registers of a stopped thread.
 func (p *Process) Regs(th target.Thread, r *arch.Regs) error {

@@ -1,0 +1,26 @@
+package machine
+
+import (
+	"debug/elf"
+
+	"kprobe/arch"
+	"kprobe/internal/cabi"
+	"kprobe/internal/goabi"
+	"kprobe/internal/inject"
+	"kprobe/internal/isa/arm64"
+	"kprobe/internal/jit"
+	"kprobe/internal/lifeline"
+)
+
+// arm64Machine is AArch64: all of its instructions have four bytes.
+var arm64Machine = &Machine{
+	Arch: arch.ARM64, ELF: elf.EM_AARCH64, ISA: arm64.ISA,
+	C: &cabi.Machine{Floats: cabi.InRow(0, 8), Structs: cabi.AAPCS64},
+	Go: &goabi.Machine{
+		Ints:   []arch.Reg{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+		Floats: cabi.InRow(0, 16), G: 28, Frame: 8, // for the link register
+	},
+	Lifeline: lifeline.ARM64,
+	Code:     jit.ARM64,
+	Detours:  inject.ARM64,
+}
