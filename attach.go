@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 
-	"kprobe/internal/errno"
 	"kprobe/internal/image"
 	"kprobe/internal/links"
 	"kprobe/symbol"
@@ -30,7 +29,7 @@ func (s *Session) apply(b *batch) error {
 	if err := s.links.Apply(b.Batch, s.watching(b.watches...)); err != nil {
 		return err
 	}
-	s.optimizeSoon()
+	s.optimizer.Soon()
 	s.reclaimer.Soon()
 	return nil
 }
@@ -38,10 +37,10 @@ func (s *Session) apply(b *batch) error {
 // register is the road of a probe: check, resolve, analyse and plan touch
 // nothing; apply does, in one stop of the target, all or nothing.
 func (s *Session) register(ps []*Kprobe) (err error) {
-	if err := s.beginChange(); err != nil {
+	if err := s.turns.BeginChange(); err != nil {
 		return err
 	}
-	defer s.end(&err)
+	defer s.turns.End(&err)
 	if err := s.refresh(); err != nil {
 		return err
 	}
@@ -121,24 +120,6 @@ func (s *Session) prepareAll(b *batch, ps []*Kprobe) (left []*Kprobe, err error)
 	return left, nil
 }
 
-func (s *Session) usable() error {
-	if s.closed.Load() {
-		return errClosed
-	}
-	if s.exited.Load() {
-		return errno.Gone(s.on.T.PID())
-	}
-	return nil
-}
-
-// changeable is usable for those who change the target.
-func (s *Session) changeable() error {
-	if s.looking {
-		return fail(syscall.EPERM, "the session only looks")
-	}
-	return s.usable()
-}
-
 // checkNew checks what the caller filled in.
 func checkNew(p *Kprobe) error {
 	if p.Addr != 0 && p.lasts() || p.Addr == 0 && !p.lasts() {
@@ -182,10 +163,10 @@ func (s *Session) Symbols() *symbol.Space { return s.on.Image.Space }
 // Refresh looks at what the target has mapped now. Not from a handler (EDEADLK).
 // Errors: ESRCH.
 func (s *Session) Refresh() (err error) {
-	if err := s.beginUse(); err != nil {
+	if err := s.turns.BeginUse(); err != nil {
 		return err
 	}
-	defer s.end(&err)
+	defer s.turns.End(&err)
 	return s.refresh()
 }
 
@@ -194,10 +175,10 @@ func (s *Session) Refresh() (err error) {
 // Not from a handler (EDEADLK), which has Symbols. Errors: ENOENT, EADDRNOTAVAIL;
 // EINVAL where it is bound to the kernel's code; ESRCH.
 func (s *Session) Lookup(symbolName string) (loc symbol.Loc, err error) {
-	if err := s.beginUse(); err != nil {
+	if err := s.turns.BeginUse(); err != nil {
 		return loc, err
 	}
-	defer s.end(&err)
+	defer s.turns.End(&err)
 	return s.on.Image.Symbol(symbolName)
 }
 

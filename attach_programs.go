@@ -7,6 +7,7 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/placing"
+	"kprobe/internal/turns"
 )
 
 // Placement says where a program goes, in place of what its section names: a place as
@@ -26,9 +27,9 @@ func (ps *Programs) Unplaced(told ...Placement) []string {
 // not there, and for a static probe (USDT) that no mapped file has; those of Register.
 func (ps *Programs) Attach(told ...Placement) ([]Probe, error) {
 	if ps.s.on.Owner.InHandler() {
-		return nil, errInHandler
+		return nil, turns.ErrInHandler
 	}
-	find := &placing.Finder{Space: ps.s.Symbols(), Specs: ps.set.Map(placing.UsdtSpecs), Warn: ps.s.report}
+	find := &placing.Finder{Space: ps.s.Symbols(), Specs: ps.set.Map(placing.UsdtSpecs), Warn: ps.s.turns.Report}
 	spots, err := find.All(ps.set.Specs(), told)
 	if err != nil {
 		return nil, err
@@ -42,8 +43,8 @@ func (ps *Programs) Attach(told ...Placement) ([]Probe, error) {
 		err = fmt.Errorf("program %q: %w", spots[b.Index].Program.Name, b.Err)
 	}
 	if err == nil && len(find.Semaphores) > 0 {
-		ps.s.mu.Lock()
-		defer ps.s.mu.Unlock()
+		ps.s.turns.Lock()
+		defer ps.s.turns.Unlock()
 		err = ps.s.on.Owner.Frozen(func() error { return ps.s.raised.Raise(ps.s.on.T, find.Semaphores) })
 	}
 	return all, err
@@ -72,10 +73,10 @@ func (ps *Programs) probe(at placing.Spot) Probe {
 // for. Not from a handler (EDEADLK). Errors: the target has written over the ring that it
 // was in.
 func (s *Session) Printed() (lines []bpf.Printk, err error) {
-	if err := s.begin(); err != nil {
+	if err := s.turns.Begin(); err != nil {
 		return nil, err
 	}
-	defer s.unlock()
+	defer s.turns.Unlock()
 	if !s.within.Some() {
 		return nil, nil
 	}
@@ -85,9 +86,9 @@ func (s *Session) Printed() (lines []bpf.Printk, err error) {
 // RaiseSemaphores tells the target's static probes whose semaphores are at these addresses that somebody wants them: there it
 // makes their arguments only then. Close takes it back. Not from a handler (EDEADLK). Errors: EFAULT; ESRCH.
 func (s *Session) RaiseSemaphores(at ...arch.Addr) (err error) {
-	if err := s.beginChange(); err != nil {
+	if err := s.turns.BeginChange(); err != nil {
 		return err
 	}
-	defer s.end(&err)
+	defer s.turns.End(&err)
 	return s.on.Owner.Frozen(func() error { return s.raised.Raise(s.on.T, at) })
 }

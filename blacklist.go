@@ -11,11 +11,11 @@ type BlackListEntry = arch.Blocked
 // sequences, and what the options add. The whole text is searched for signal
 // trampolines, which takes some milliseconds. Not from a handler (EDEADLK). Errors: ESRCH.
 func (s *Session) BlackList() (es []BlackListEntry, err error) {
-	if err := s.begin(); err != nil {
+	if err := s.turns.Begin(); err != nil {
 		return nil, err
 	}
-	defer s.end(&err)
-	if err := s.usable(); err != nil {
+	defer s.turns.End(&err)
+	if err := s.turns.Usable(); err != nil {
 		return nil, err
 	}
 	return s.on.Image.AllForbidden()

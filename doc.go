@@ -133,8 +133,8 @@
 //
 // # Lock order
 //
-// Session.mu (a registration or removal, planning included), then that of the calls under way, then
-// Ground.View. The owner thread takes neither mu nor anything that is held
+// the session's turns (a registration or removal, planning included), then that of the calls under way, then
+// Ground.View. The owner thread takes neither a turn nor anything that is held
 // while it is waited for; it reads what only itself changes without a lock. Nothing
 // of the user's is called with a lock held: no handler, and not Options.Report.
 package kprobe

@@ -5,7 +5,6 @@ import (
 	"syscall"
 
 	"kprobe/internal/errno"
-	"kprobe/internal/owner"
 )
 
 // Every error of this package is, by errors.Is, the errno that the kernel's
@@ -28,13 +27,6 @@ import (
 type Error = errno.Error
 
 func fail(e syscall.Errno, format string, args ...any) error { return errno.New(e, format, args...) }
-
-// errClosed is answered by every call on a session that is over.
-var errClosed = owner.ErrClosed
-
-// errInHandler: a handler runs while its thread is stopped and, by default, on
-// the very thread that a registration needs.
-var errInHandler = fail(syscall.EDEADLK, "handlers must not register, remove or switch probes")
 
 // BatchError tells which probe of a batch failed. Nothing of the batch stays
 // registered.

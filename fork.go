@@ -14,7 +14,7 @@ func (s *Session) forked(st target.Stop) {
 	c := st.Child
 	s.threads.CleanChild(c, func(err error) {
 		if err != nil {
-			s.report(fail(0, "clean child %d: %v", c.PID(), err))
+			s.turns.Report(fail(0, "clean child %d: %v", c.PID(), err))
 		}
 	})
 	s.release(c)
@@ -33,7 +33,7 @@ func (s *Session) release(c target.Child) {
 		s.notFollowed(c.PID(), err)
 	}
 	if err := c.Detach(); err != nil && !errors.Is(err, syscall.ESRCH) { // it may have been killed
-		s.report(fail(0, "let go of child %d: %v", c.PID(), err))
+		s.turns.Report(fail(0, "let go of child %d: %v", c.PID(), err))
 	}
 }
 
@@ -48,7 +48,7 @@ func (s *Session) follow(pid int, attach func() (target.Target, error)) {
 	if err != nil {
 		s.opts.family.Join(pid, nil)
 		s.notFollowed(pid, err)
-		s.tell()
+		s.turns.Tell()
 		return
 	}
 	s.opts.Follow(child)
@@ -59,7 +59,7 @@ func (s *Session) follow(pid int, attach func() (target.Target, error)) {
 // notFollowed reports what is no news if the child was killed.
 func (s *Session) notFollowed(pid int, err error) {
 	if !errors.Is(err, target.ErrGone) && !errors.Is(err, syscall.ESRCH) {
-		s.report(fail(0, "child %d is not followed: %v", pid, err))
+		s.turns.Report(fail(0, "child %d is not followed: %v", pid, err))
 	}
 }
 
@@ -81,28 +81,28 @@ func (s *Session) restart(th target.Thread) {
 	}
 }
 
-// begun is restart's part under mu; it answers false where the session is over.
+// begun is restart's part in a turn; it answers false where the session is over.
 func (s *Session) begun() bool {
-	s.mu.Lock()
-	defer s.unlock()
-	if s.closed.Load() || s.exited.Load() {
+	s.turns.Lock()
+	defer s.turns.Unlock()
+	if s.turns.Over() {
 		return false
 	}
 	s.on.Owner.Grace()
 	s.on.Owner.Do(func() {
-		// Not before: who had mu may have been planning with all that. Nothing of
+		// Not before: who had the turn may have been planning with all that. Nothing of
 		// it came into the new program, and no thread of that has run.
 		s.on.View.Lock()
 		s.on.Text.Lifeline.Forget()
 		s.optimizer.Forget()
-		s.report(s.within.Forget())
+		s.turns.Report(s.within.Forget())
 		s.raised = nil
 		s.on.Points.List = nil
 		s.on.Room.Forget()
 		s.watches.Forget()
 		s.on.View.Unlock()
 		s.on.Owner.Executed = false
-		s.report(s.on.Image.Become(s.on.T.Arch()))
+		s.turns.Report(s.on.Image.Become(s.on.T.Arch()))
 		s.on.LearnMachine()
 		s.calls.Replaced() // again: handlers that were on their way may have begun calls
 		s.calls.Become(s.on.Arch)
@@ -117,7 +117,7 @@ func (s *Session) begun() bool {
 			s.pending = append(s.pending, p)
 		}
 	}
-	s.report(s.refresh())
+	s.turns.Report(s.refresh())
 	s.placeLoader(true)
 	s.armPending()
 	return true

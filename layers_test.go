@@ -131,6 +131,7 @@ var layers = []layer{
 	{"internal/ground", []string{"arch", "symbol", "target", "internal/errno", "internal/image", "internal/isa", "internal/kind", "internal/machine", "internal/owner", "internal/patch", "internal/probed", "internal/room", "internal/text"}},
 	{"internal/within", []string{"arch", "symbol", "target", "internal/errno", "internal/ground", "internal/image", "internal/inject", "internal/inside", "internal/machine", "internal/mem", "internal/patch", "internal/probed", "internal/returns", "internal/room"}},
 	{"internal/parts", []string{"arch", "internal/change", "internal/errno", "internal/ground", "internal/image", "internal/inside", "internal/mem", "internal/patch", "internal/probed", "internal/room", "internal/text", "internal/within"}},
+	{"internal/turns", []string{"internal/errno", "internal/ground", "internal/later", "internal/owner"}},
 	{"internal/listing", []string{"arch", "symbol", "internal/probed", "internal/text"}},
 	{"internal/links", []string{"arch", "symbol", "internal/change", "internal/errno", "internal/inside", "internal/machine", "internal/parts", "internal/patch", "internal/probed", "internal/text"}},
 	{"internal/standing", []string{"arch", "symbol", "target", "internal/errno", "internal/ground", "internal/patch", "internal/probed", "internal/within"}},
@@ -155,7 +156,7 @@ var layers = []layer{
 
 	// 4: the engine. The caller passes a target in, so that none is favoured.
 	{".", []string{"arch", "symbol", "bpf", "target", "internal/errno", "internal/ground", "internal/image", "internal/calls", "internal/probed", "internal/text",
-		"internal/machine", "internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/placing", "internal/pool", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/later", "internal/listing", "internal/mistakes", "internal/names", "internal/kind", "internal/linker", "internal/links", "internal/optimize", "internal/owner", "internal/parts", "internal/standing", "internal/stops", "internal/traced", "internal/unwind", "internal/watched", "internal/within"}},
+		"internal/machine", "internal/mem", "internal/patch", "internal/inject", "internal/inside", "internal/placing", "internal/pool", "internal/lifeline", "internal/cabi", "internal/goabi", "internal/args", "internal/returns", "internal/later", "internal/listing", "internal/mistakes", "internal/names", "internal/kind", "internal/linker", "internal/links", "internal/optimize", "internal/owner", "internal/parts", "internal/standing", "internal/stops", "internal/traced", "internal/turns", "internal/unwind", "internal/watched", "internal/within"}},
 
 	// What probes record, in files and in order. It has no target.
 	{"recording", []string{"arch", "event", "bpf", "bpf/layout", "internal/gen"}},
@@ -185,7 +186,7 @@ const ownFolder = "internal/guardian"
 const (
 	maxFile    = 800
 	maxPackage = 6000 // lines of code: tests, tables, comments and blank lines apart
-	maxRoot    = 3000 // of the engine: sessions and probes; what they stand on is in packages below
+	maxRoot    = 2910 // of the engine: sessions and probes; what they stand on is in packages below
 )
 
 // source is one Go file of the project.

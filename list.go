@@ -44,7 +44,7 @@ func (s *Session) Pending() []string { return slices.Clone(s.shown.Load().Pendin
 // shown is the list as others than the owner may ask for it.
 type shown = listing.Shown
 
-// publish makes the list be what it is now. mu is held.
+// publish makes the list be what it is now. It is called in a turn.
 func (s *Session) publish() {
 	l := &shown{Program: s.on.Image.Program()}
 	for _, p := range s.probes {

@@ -30,17 +30,10 @@ type loader struct {
 // watchLoader places the probes on the dynamic linker. A program that was just
 // started runs as far as its libraries being mapped.
 func (s *Session) watchLoader(ctx context.Context, first target.Start) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	found := s.placeLoader(first.OK && !first.Begun)
-	s.loader.waiting, s.loader.waits = first.Thread, first.OK
-	if !first.OK || !found || first.Begun {
+	ready := s.beginLoading(first)
+	if ready == nil {
 		return nil // a static program, or a child: it waits where it is
 	}
-	ready := s.loader.ready
-	s.on.Owner.Do(func() { s.on.T.Resume(first.Thread, 0) })
-	s.mu.Unlock()
-	defer s.mu.Lock()
 	select {
 	case <-ready:
 	case <-s.on.Owner.Over():
@@ -49,6 +42,20 @@ func (s *Session) watchLoader(ctx context.Context, first target.Start) error {
 		return ctx.Err()
 	}
 	return nil
+}
+
+// beginLoading lets a program that was just started load its libraries. The channel is closed when it has; it is nil
+// where there is nothing to wait for.
+func (s *Session) beginLoading(first target.Start) (ready <-chan struct{}) {
+	s.turns.Lock()
+	defer s.turns.Unlock()
+	found := s.placeLoader(first.OK && !first.Begun)
+	s.loader.waiting, s.loader.waits = first.Thread, first.OK
+	if !first.OK || !found || first.Begun {
+		return nil
+	}
+	s.on.Owner.Do(func() { s.on.T.Resume(first.Thread, 0) })
+	return s.loader.ready
 }
 
 // placeLoader finds the linker's function and probes it; with entry, the
@@ -60,7 +67,7 @@ func (s *Session) placeLoader(entry bool) bool {
 	return len(locs) > 0 && s.notifyAt(locs, false)
 }
 
-// notifyAt puts probes of our own at some places: the linker's, or where programs ask for a tracer. mu is held.
+// notifyAt puts probes of our own at some places: the linker's, or where programs ask for a tracer. It is called in a turn.
 func (s *Session) notifyAt(locs []symbol.Loc, asks bool) bool {
 	b := s.newBatch()
 	for _, loc := range locs {
@@ -68,11 +75,11 @@ func (s *Session) notifyAt(locs []symbol.Loc, asks bool) bool {
 		if err == nil {
 			s.on.Owner.On(func() { pt.Notify, pt.Asks = true, asks }) // it may be a point that there was
 		} else if !asks || !errors.Is(err, syscall.EILSEQ) { // what looks like a call, in the text, may be none
-			s.report(err)
+			s.turns.Report(err)
 		}
 	}
 	err := s.apply(b)
-	s.report(err)
+	s.turns.Report(err)
 	return err == nil
 }
 
@@ -104,13 +111,13 @@ func (s *Session) mapped(th target.Thread, changed bool) {
 
 // lookAtLibraries tells whether there may be others, and whether the thread that has mapped them waits.
 func (s *Session) lookAtLibraries(th target.Thread) (changed, waits bool) {
-	s.mu.Lock()
-	defer s.unlock()
-	if s.closed.Load() || s.exited.Load() {
+	s.turns.Lock()
+	defer s.turns.Unlock()
+	if s.turns.Over() {
 		return false, true
 	}
 	if linker.Consistent(s.on.Arch, s.loader.state, s.on.T.ReadAt) {
-		s.report(s.refresh())
+		s.turns.Report(s.refresh())
 		s.watchTracers()
 		s.armPending()
 		if l := s.loader; l != nil && l.waits && l.ready != nil {
@@ -128,10 +135,10 @@ func (s *Session) lookAtLibraries(th target.Thread) (changed, waits bool) {
 // Continue lets a program that was just started run. On any other target it
 // does nothing. Errors: EDEADLK.
 func (s *Session) Continue() error {
-	if err := s.begin(); err != nil {
+	if err := s.turns.Begin(); err != nil {
 		return err
 	}
-	defer s.unlock()
+	defer s.turns.Unlock()
 	if s.loader == nil || !s.loader.waits {
 		return nil
 	}
@@ -165,9 +172,9 @@ func (s *Session) goneWith(removed []*symbol.Module) {
 	s.on.Owner.Frozen(func() error {
 		for _, w := range unmapped {
 			w.Kp.probe.Gone.Store(true)
-			s.report(named(&w.Kp, fail(syscall.ENOENT, "its data has been unmapped")))
+			s.turns.Report(named(&w.Kp, fail(syscall.ENOENT, "its data has been unmapped")))
 		}
-		s.report(s.watches.Remove(unmapped))
+		s.turns.Report(s.watches.Remove(unmapped))
 		s.links.Lose(lost, func(q *probed.Probe) {
 			p := of(q)
 			if p.probe.Gone.Store(!p.Patient || !p.lasts()); !p.probe.Gone.Load() {
@@ -175,7 +182,7 @@ func (s *Session) goneWith(removed []*symbol.Module) {
 				p.unplace()
 				s.pending = append(s.pending, p)
 			} else if !p.as().internal() {
-				s.report(named(p, fail(syscall.ENOENT, "its code has been unmapped")))
+				s.turns.Report(named(p, fail(syscall.ENOENT, "its code has been unmapped")))
 			}
 			p.probe.Point = nil
 		})
@@ -201,12 +208,12 @@ func (s *Session) armPending() {
 			s.pending = append(s.pending, p)
 		default:
 			p.probe.Gone.Store(true)
-			s.report(named(p, err))
+			s.turns.Report(named(p, err))
 		}
 	}
 	s.pending = append(s.pending, b.wait...)
 	if err := s.apply(b); err != nil {
-		s.report(err)
+		s.turns.Report(err)
 		for _, q := range b.Probes {
 			if p := of(q); !p.as().internal() {
 				s.pending = append(s.pending, p)
@@ -220,7 +227,7 @@ func (s *Session) armPending() {
 	s.listChanged()
 }
 
-// watchResolvers places hidden probes on the returns of the resolvers of those indirect functions that probes wait for. mu is held.
+// watchResolvers places hidden probes on the returns of the resolvers of those indirect functions that probes wait for. It is called in a turn.
 func (s *Session) watchResolvers() {
 	for _, p := range s.pending {
 		if returns := s.on.Image.Resolver(p.SymbolName); len(returns) > 0 {

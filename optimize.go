@@ -1,9 +1,8 @@
 package kprobe
 
 import (
-	"time"
-
 	"kprobe/internal/parts"
+	"kprobe/internal/turns"
 )
 
 // Jump optimization (kprobes.txt 1.4): a point whose probes all run inside the
@@ -11,9 +10,6 @@ import (
 // begins with a trap that leads its threads to the detour. A little later, so
 // that many go at once, the trap becomes a jump there, if nothing does by then.
 // The detour is the same, so nobody can tell but by the clock.
-
-// optimizeDelay is how long a point waits: the kernel's five ticks.
-const optimizeDelay = 20 * time.Millisecond
 
 // Optimization reads the switch (kprobes.txt 1.4.4: debug.kprobes-optimization).
 func (s *Session) Optimization() bool {
@@ -25,10 +21,10 @@ func (s *Session) Optimization() bool {
 // SetOptimization is the switch: off makes every jump a trap again and allows no
 // new ones, on lets probes be optimized. It is on at first.
 func (s *Session) SetOptimization(on bool) (err error) {
-	if err := s.beginChange(); err != nil {
+	if err := s.turns.BeginChange(); err != nil {
 		return err
 	}
-	defer s.end(&err)
+	defer s.turns.End(&err)
 	set := func(on bool) {
 		s.on.View.Lock()
 		defer s.on.View.Unlock()
@@ -36,7 +32,7 @@ func (s *Session) SetOptimization(on bool) (err error) {
 	}
 	was := s.Optimization()
 	set(on)
-	s.optimizeSoon() // without jumps, a kernel may have traps
+	s.optimizer.Soon() // without jumps, a kernel may have traps
 	if on {
 		return nil
 	}
@@ -49,35 +45,8 @@ func (s *Session) SetOptimization(on bool) (err error) {
 // at, since it sleeps uninterruptibly or waits in vfork, is waited for, but not for long. Not from a handler (EDEADLK).
 func (s *Session) WaitOptimized() error {
 	if s.on.Owner.InHandler() {
-		return errInHandler
+		return turns.ErrInHandler
 	}
-	for look := 1; s.optimize() && look < 5; look++ {
-		time.Sleep(optimizeDelay)
-	}
+	s.optimizer.Wait()
 	return nil
-}
-
-// optimizeSoon is called with mu held.
-func (s *Session) optimizeSoon() {
-	if !s.waiting && s.within.Some() {
-		s.waiting = true
-		time.AfterFunc(optimizeDelay, func() { s.optimize() })
-	}
-}
-
-// optimize makes jumps of the traps that can be, and tells whether a thread that cannot be looked at was in the way.
-func (s *Session) optimize() (stuck bool) {
-	s.changing(func() {
-		if s.waiting = false; !s.within.Some() {
-			return
-		}
-		tried, again := s.optimizer.Run()
-		if stuck = s.optimizer.Stuck(); again {
-			s.optimizeSoon()
-		}
-		if tried {
-			s.listChanged()
-		}
-	})
-	return stuck
 }

@@ -52,18 +52,18 @@ func (s *Session) Plan(p Probe) PlanEntry {
 	if kp == nil {
 		return refused(errNoProbe)
 	}
-	if err := s.begin(); err != nil {
+	if err := s.turns.Begin(); err != nil {
 		return refused(err)
 	}
 	e := s.plan(p, kp, refused)
-	if s.end(&e.Err); e.Err != nil {
+	if s.turns.End(&e.Err); e.Err != nil {
 		e.Reason = e.Err.Error()
 	}
 	return e
 }
 
 func (s *Session) plan(p Probe, kp *Kprobe, refused func(error) PlanEntry) PlanEntry {
-	if err := s.usable(); err != nil {
+	if err := s.turns.Usable(); err != nil {
 		return refused(err)
 	}
 	if err := claim(kp); err != nil {

@@ -24,10 +24,10 @@ func (r rules) OnCPUs() bool               { return r.s.on.Kind.OnCPUs() }
 func (r rules) Gateless() string           { return r.s.optimizer.Gateless() }
 
 func (r rules) Comm(th target.Thread) string { return r.s.Comm(int(th)) }
-func (r rules) Doubted()                     { r.s.optimize() }
+func (r rules) Doubted()                     { r.s.optimizer.Now() }
 
 func (hs handlers) Cramped(ds []*inside.Detour) {
-	hs.s.changing(func() { hs.s.report(hs.s.links.LeaveCramped(ds)); hs.s.listChanged() })
+	hs.s.turns.Changing(func() { hs.s.turns.Report(hs.s.links.LeaveCramped(ds)); hs.s.listChanged() })
 }
 
 // ReadMem reads the target's memory as the program wrote it: where probes have

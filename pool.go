@@ -53,7 +53,7 @@ func (ps *Programs) unlock() {
 // Free gives the memory back that a closed session's own maps have in the controller: a Map of Programs must not be used any more.
 // One of the Pool can. Errors: EBUSY where the session is not closed; of munmap(2).
 func (ps *Programs) Free() error {
-	if !ps.s.closed.Load() {
+	if !ps.s.turns.Closed.Load() {
 		return fail(syscall.EBUSY, "the session is not closed")
 	}
 	if ps.maps == nil {

@@ -1,6 +1,10 @@
 package kprobe
 
-import "syscall"
+import (
+	"syscall"
+
+	"kprobe/internal/turns"
+)
 
 // Probe is what can be registered: a *Kprobe, a *Jprobe, a *Kretprobe
 // or a *Watchpoint.
@@ -21,7 +25,7 @@ func (s *Session) Register(ps ...Probe) error {
 	}
 	kps := make([]*Kprobe, len(ps))
 	if s.on.Owner.InHandler() {
-		return errInHandler // before a probe is touched
+		return turns.ErrInHandler // before a probe is touched
 	}
 	for i, p := range ps {
 		if kps[i] = kprobeOf(p); kps[i] == nil {

@@ -52,10 +52,10 @@ func (s *Session) load(c *bpf.Collection, pool *Pool) (_ *Programs, err error) {
 	if c == nil {
 		return nil, fail(syscall.EINVAL, "no collection of programs given")
 	}
-	if err := s.beginChange(); err != nil {
+	if err := s.turns.BeginChange(); err != nil {
 		return nil, err
 	}
-	defer s.end(&err)
+	defer s.turns.End(&err)
 	if err := s.within.Arrange(machine.For(inside.AtReturns(c.Programs))); err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (s *Session) reload() {
 	s.programs = slices.DeleteFunc(s.programs, func(ps *Programs) bool {
 		ps.set.Forget()
 		err := errors.Join(s.within.Reshare(ps.maps), s.within.Reshare(ps.pooled))
-		s.report(err)
+		s.turns.Report(err)
 		return err != nil
 	})
 }

@@ -12,10 +12,10 @@ import (
 // unregister removes probes in one stop. Bad entries get Addr 0, as the
 // kernel does it; the others go all the same.
 func (s *Session) unregister(ps []*Kprobe) (err error) {
-	if err := s.begin(); err != nil {
+	if err := s.turns.Begin(); err != nil {
 		return err
 	}
-	defer s.end(&err)
+	defer s.turns.End(&err)
 	var good []*Kprobe
 	going := make(map[*Kprobe]bool, len(ps))
 	bad := 0
@@ -45,7 +45,7 @@ func (s *Session) remove(ps []*Kprobe) error {
 	var err error
 	s.links.Silence(probesOf(ps))
 	ps = withExits(ps) // which go on to see calls end, unreported, until they are gone
-	if !s.exited.Load() && len(ps) > 0 {
+	if !s.turns.Exited.Load() && len(ps) > 0 {
 		err = s.takeOff(ps)
 		s.threads.Drain(probesOf(ps))
 	}
@@ -68,7 +68,7 @@ func (s *Session) remove(ps []*Kprobe) error {
 
 // takeOff takes probes off their points.
 func (s *Session) takeOff(ps []*Kprobe) error {
-	defer s.optimizeSoon()
+	defer s.optimizer.Soon()
 	return s.links.Leave(probesOf(ps), func(gone []*point) error {
 		s.countEnded(ps)
 		s.threads.Retire(gone)
@@ -79,10 +79,10 @@ func (s *Session) takeOff(ps []*Kprobe) error {
 // setDisabled switches probes off or on (kprobes.txt 4.7, 4.8). A point stays
 // armed until all its probes are disabled.
 func (s *Session) setDisabled(ps []*Kprobe, off bool) (err error) {
-	if err := s.begin(); err != nil {
+	if err := s.turns.Begin(); err != nil {
 		return err
 	}
-	defer s.end(&err)
+	defer s.turns.End(&err)
 	for _, p := range ps {
 		if p == nil || p.in.Load() != s {
 			return fail(syscall.EINVAL, "not registered here")
@@ -91,7 +91,7 @@ func (s *Session) setDisabled(ps []*Kprobe, off bool) (err error) {
 			return named(p, fail(syscall.EINVAL, "it is gone"))
 		}
 	}
-	if err := s.changeable(); err != nil {
+	if err := s.turns.Changeable(); err != nil {
 		return err
 	}
 	defer s.listChanged()
@@ -128,7 +128,7 @@ func (s *Session) switchTo(ps []*Kprobe, off bool) error {
 			return was[p] &^ FlagDisabled
 		})
 	}, Was: func() { s.setFlags(ps, func(p *Kprobe) uint32 { return was[p] }) }}
-	defer s.optimizeSoon()
+	defer s.optimizer.Soon()
 	return s.links.Switch(probesOf(ps), off, flags, s.watching())
 }
 
@@ -155,11 +155,11 @@ func (s *Session) Enabled() bool {
 // SetEnabled is the global switch: off disarms every probe, on arms those that
 // are not disabled. The probes' own states are left alone.
 func (s *Session) SetEnabled(on bool) (err error) {
-	if err := s.beginChange(); err != nil {
+	if err := s.turns.BeginChange(); err != nil {
 		return err
 	}
-	defer s.end(&err)
-	s.optimizeSoon()
+	defer s.turns.End(&err)
+	s.optimizer.Soon()
 	set := func(on bool) {
 		s.on.View.Lock()
 		s.on.Points.Disarmed = !on

@@ -1,7 +1,6 @@
 package kprobe
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -21,25 +20,14 @@ func (e *HandlerPanic) Error() string {
 	return fmt.Sprintf("a %s of the probe at %v panicked: %v", e.Handler, e.Addr, e.Value)
 }
 
-// report has an error be told. That the target has ended meanwhile is none.
-func (s *Session) report(err error) {
-	if err != nil && s.opts.Report != nil && !errors.Is(err, errClosed) {
-		s.reports.Add(err)
-	}
-}
-
-// tell calls Report for what has come up. That was under locks and in the middle of stops, but
-// Report may ask the session things: tell is called where nothing is held.
-func (s *Session) tell() { s.reports.Give(s.opts.Report) }
-
 // panicked tells of a handler's panic; it is called where that was recovered. A session
 // that nobody asks for reports says it on standard error, once for each probe: a
 // mistake in a handler should not take silence to find.
 func (s *Session) panicked(p *Kprobe, handler string, value any) {
 	e := &HandlerPanic{p.Addr, handler, value, debug.Stack()}
 	if s.opts.Report != nil {
-		s.report(e)
-		s.tell()
+		s.turns.Report(e)
+		s.turns.Tell()
 	} else if !p.said.Swap(true) {
 		fmt.Fprintf(os.Stderr, "kprobe: %v\nMore panics of this probe are counted (NMissed), and not told.\n\n%s", e, e.Stack)
 	}

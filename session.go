@@ -24,6 +24,7 @@ import (
 	"kprobe/internal/placing"
 	"kprobe/internal/standing"
 	"kprobe/internal/traced"
+	"kprobe/internal/turns"
 	"kprobe/internal/unwind"
 	"kprobe/internal/watched"
 	"kprobe/internal/within"
@@ -73,7 +74,7 @@ type Options struct {
 // Session is one target with its probes. All methods may be called from any
 // goroutine, but not from handlers where a method says so.
 //
-// Lock order: mu, then the calls', then view (doc.go).
+// Lock order: turns, then the calls', then view (doc.go).
 type Session struct {
 	on   *ground.Ground
 	opts Options
@@ -82,9 +83,7 @@ type Session struct {
 	vectors target.Vectors
 	tasks   target.Tasks
 
-	// mu is held for the whole of a registration or removal, planning
-	// included. It makes batches follow one another.
-	mu      sync.Mutex
+	turns   turns.Turns
 	pending []*Kprobe
 	probes  []*Kprobe // registered, in order of registration
 	jprobes map[arch.Addr]*Jprobe
@@ -100,7 +99,6 @@ type Session struct {
 	programs  []*Programs
 	raised    placing.Semaphores // of static probes
 	optimizer *optimize.Optimizer
-	waiting   bool // optimize is about to run
 
 	watches *watched.Registers[*Watchpoint]
 
@@ -111,19 +109,15 @@ type Session struct {
 
 	calls *calls.UnderWay[*KretprobeInstance]
 
-	done    chan struct{} // closed when the children, too, have been handed to Options.Follow
-	closed  atomic.Bool
-	left    atomic.Bool // it has closed itself, and nobody has called Close yet
-	looking bool        // made by Look
-	exit    target.Exit
-	exited  atomic.Bool
+	done chan struct{} // closed when the children, too, have been handed to Options.Follow
+	left atomic.Bool   // it has closed itself, and nobody has called Close yet
+	exit target.Exit
 
 	names names.Names
 
 	children sync.WaitGroup // on their way to Options.Follow
 
-	shown   atomic.Pointer[shown]
-	reports later.Queue[error] // to Options.Report
+	shown atomic.Pointer[shown]
 
 	reclaimer *within.Reclaimer
 	state     *lifeline.List
@@ -161,7 +155,7 @@ func OpenContext(ctx context.Context, t target.Target, o *Options) (*Session, er
 		s.state = lifeline.NewList(on)
 	}
 	first := target.StartOf(t)
-	s.report(first.Withheld)
+	s.turns.Report(first.Withheld)
 	ready := make(chan struct{})
 	go func() {
 		defer s.on.Owner.End()
@@ -211,7 +205,7 @@ func Look(t target.Target, o *Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.looking = true
+	s.turns.Looking = true
 	s.on.Owner.End()
 	close(s.done)
 	return s, nil
@@ -230,11 +224,13 @@ func newSession(t target.Target, o *Options) (*Session, error) {
 	if o != nil {
 		s.opts = *o
 	}
+	s.turns.To = s.opts.Report
 	s.opts.family = s.opts.family.With(t.PID(), s.goWithout)
 	var err error
-	if s.on, err = ground.New(t, s.opts.Concurrent, s.handle, rules{s}, s.report); err != nil {
+	if s.on, err = ground.New(t, s.opts.Concurrent, s.handle, rules{s}, s.turns.Report); err != nil {
 		return nil, err
 	}
+	s.turns.On = s.on
 	s.on.BlackList = s.opts.BlackList
 	s.vectors, _ = t.(target.Vectors)
 	s.tasks, _ = t.(target.Tasks)
@@ -245,8 +241,8 @@ func newSession(t target.Target, o *Options) (*Session, error) {
 	s.links = links.New(s.kit)
 	s.threads = standing.New(s.on, s.within, s.calls)
 	s.server = newServer(s)
-	s.optimizer = optimize.New(s.kit, func() { s.optimize() })
-	s.reclaimer = within.NewReclaimer(s.within, s.changing)
+	s.optimizer = optimize.New(s.kit, s.turns.Changing, s.listChanged)
+	s.reclaimer = within.NewReclaimer(s.within, s.turns.Changing)
 	s.shown.Store(new(shown))
 	s.calls.Become(s.on.Arch)
 	return s, s.refresh()
@@ -271,7 +267,7 @@ func (s *Session) Done() <-chan struct{} { return s.done }
 
 // Exited tells whether the target has ended, and how.
 func (s *Session) Exited() (target.Exit, bool) {
-	if !s.exited.Load() {
+	if !s.turns.Exited.Load() {
 		return target.Exit{}, false
 	}
 	return s.exit, true
@@ -285,29 +281,29 @@ func (s *Session) LastStop() time.Duration { return s.on.Owner.LastStop() }
 // Not from a handler (EDEADLK). A second Close returns os.ErrClosed.
 func (s *Session) Close() error {
 	s.on.End()
-	if err := s.begin(); err != nil {
+	if err := s.turns.Begin(); err != nil {
 		return err
 	}
-	defer s.unlock()
-	if s.closed.Load() {
+	defer s.turns.Unlock()
+	if s.turns.Closed.Load() {
 		if s.left.CompareAndSwap(true, false) {
 			return nil
 		}
 		return os.ErrClosed
 	}
 	defer s.on.Image.Close()
-	if s.looking {
-		s.closed.Store(true)
+	if s.turns.Looking {
+		s.turns.Closed.Store(true)
 		return s.on.T.Close()
 	}
 	var err error
-	if !s.exited.Load() {
+	if !s.turns.Exited.Load() {
 		err = s.removeAll()
 	}
-	s.closed.Store(true)
+	s.turns.Closed.Store(true)
 	defer target.Free(s.on.T)
 	s.on.Owner.Finish()
-	if l := &s.on.Text.Lifeline; !l.On() || s.exited.Load() || s.on.Owner.Executed {
+	if l := &s.on.Text.Lifeline; !l.On() || s.turns.Exited.Load() || s.on.Owner.Executed {
 		l.Unguard() // else the guardian has another try when we have let go
 	}
 	s.on.Owner.Served()
@@ -327,34 +323,34 @@ func (s *Session) Close() error {
 // goes on closing, since nothing of ours may be left half way; Done tells when it is over.
 func (s *Session) CloseContext(ctx context.Context) error {
 	if s.on.Owner.InHandler() {
-		return errInHandler
+		return turns.ErrInHandler
 	}
 	return later.Wait(ctx, s.Close)
 }
 
 // loop is the owner thread's work: requests of other goroutines, and stops.
 func (s *Session) loop() {
-	defer s.tell()
+	defer s.turns.Tell()
 	for {
-		s.tell()
+		s.turns.Tell()
 		s.on.Owner.Work()
 		if st, ok := s.on.Owner.Next(); ok {
 			s.handle(st)
 			continue
 		}
-		if s.closed.Load() {
+		if s.turns.Closed.Load() {
 			return // not with a signal in hand
 		}
 		st, err := s.on.T.Wait()
 		if err != nil {
 			if err != target.ErrGone {
-				s.report(err) // it says why
+				s.turns.Report(err) // it says why
 			}
 			s.ended(target.Exit{})
 			return
 		}
 		s.handle(st)
-		if s.exited.Load() {
+		if s.turns.Exited.Load() {
 			return
 		}
 	}
@@ -378,10 +374,10 @@ func (s *Session) handle(st target.Stop) {
 	case target.StopFork:
 		s.forked(st)
 	case target.StopExec:
-		s.report(st.Withheld)
+		s.turns.Report(st.Withheld)
 		s.execed(st)
 	case target.StopSpawn:
-		s.report(st.Withheld)
+		s.turns.Report(st.Withheld)
 		s.release(st.Child)
 		fallthrough
 	case target.StopLoad:
@@ -399,7 +395,7 @@ func (s *Session) handle(st target.Stop) {
 
 func (s *Session) ended(e target.Exit) {
 	s.exit = e
-	s.exited.Store(true)
+	s.turns.Exited.Store(true)
 }
 
 func (s *Session) task(th target.Thread) Task {

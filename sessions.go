@@ -18,7 +18,7 @@ func Sessions(pid int) ([]SessionState, error) { return lifeline.Lists(lifeline.
 // kernel, by its place (target.Placed).
 func SessionsAt(place string) []SessionState { return lifeline.Lists(lifeline.Place(place)) }
 
-// listChanged shows the list as it is now, to other processes too. mu is held.
+// listChanged shows the list as it is now, to other processes too. It is called in a turn.
 func (s *Session) listChanged() {
 	s.publish()
 	if s.state == nil {

@@ -33,10 +33,10 @@ func (s *Session) Snapshot(f func(*Regs)) (err error) {
 	if f == nil {
 		return fail(syscall.EINVAL, "no function given")
 	}
-	if err := s.begin(); err != nil {
+	if err := s.turns.Begin(); err != nil {
 		return err
 	}
-	defer s.end(&err)
+	defer s.turns.End(&err)
 	return s.on.Owner.Frozen(func() error {
 		for _, th := range s.on.T.Threads() {
 			if r := (&Regs{s: s, th: th}); s.on.T.Regs(th, &r.r) == nil { // else it has ended

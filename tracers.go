@@ -10,7 +10,7 @@ import (
 // do; and a child that stops itself for such a tracer would stand still for good. So there is a probe of our own on the function
 // that they ask with, and who shall be traced is let go before the call is made.
 
-// watchTracers places that probe where the function is mapped. mu is held.
+// watchTracers places that probe where the function is mapped. It is called in a turn.
 func (s *Session) watchTracers() {
 	places := s.tracers.Places(s.on.Image.Space, s.on.Image.ISA, s.opts.Follow != nil)
 	if len(places) > 0 && !s.notifyAt(places, true) {
@@ -28,7 +28,7 @@ func (s *Session) outlived(signal int) {
 // goWithout ends a session whose process must not be traced any more.
 func (s *Session) goWithout(why string) {
 	s.left.Store(true)
-	s.report(fail(0, "process %d %s: it is let go, without its probes", s.on.T.PID(), why))
-	s.report(s.Close())
-	s.tell()
+	s.turns.Report(fail(0, "process %d %s: it is let go, without its probes", s.on.T.PID(), why))
+	s.turns.Report(s.Close())
+	s.turns.Tell()
 }

@@ -15,10 +15,10 @@ func (s *Session) UpdateProgram(p *Kprobe, program *Program) (err error) {
 	if p == nil || program == nil {
 		return errNoProbe
 	}
-	if err := s.beginChange(); err != nil {
+	if err := s.turns.BeginChange(); err != nil {
 		return err
 	}
-	defer s.end(&err)
+	defer s.turns.End(&err)
 	if _, other := p.as().(plain); p.in.Load() != s || !other || p.Program == nil {
 		return fail(syscall.EINVAL, "not a probe with a program that is registered here")
 	}
@@ -42,7 +42,7 @@ func (s *Session) UpdateProgram(p *Kprobe, program *Program) (err error) {
 
 // redetour gives points other detours.
 func (s *Session) redetour(pts pointList, after map[*point][]*probed.Probe) error {
-	defer s.optimizeSoon()
+	defer s.optimizer.Soon()
 	return s.kit.Redetour(pts, after)
 }
 

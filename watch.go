@@ -134,7 +134,7 @@ func (r asWatch) join(s *Session, b *batch, loc symbol.Loc) error {
 
 // watching is what the processor watches, as a part of a change: what is registered now, and more.
 func (s *Session) watching(more ...*Watchpoint) *watched.Change[*Watchpoint] {
-	return &watched.Change[*Watchpoint]{Of: s.watches, Add: more, Fail: s.report}
+	return &watched.Change[*Watchpoint]{Of: s.watches, Add: more, Fail: s.turns.Report}
 }
 
 // watchRules are what the debug registers must know of watchpoints.

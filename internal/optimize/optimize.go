@@ -27,6 +27,9 @@ import (
 	"kprobe/target"
 )
 
+// delay is a point's wait for its jump: the kernel's five ticks.
+const delay = 20 * time.Millisecond
+
 // giveWayDelay is how long it takes until jumps, and traps in a kernel's text, are tried again that had
 // to go.
 const giveWayDelay = time.Second
@@ -37,27 +40,55 @@ const longestPause = time.Minute
 
 // Optimizer is that of one session.
 type Optimizer struct {
-	kit   *parts.Kit
-	gate  gate
-	again func()
-	stuck bool // a thread that cannot be looked at has kept all jumps from being made
+	kit    *parts.Kit
+	gate   gate
+	turn   func(f func())
+	tried  func()
+	coming bool // a run, soon
+	stuck  bool // a thread that cannot be looked at has kept all jumps from being made
 
 	pause   time.Duration // until they are tried again
 	waiting atomic.Bool   // that has begun
 }
 
-// New has no gate yet. again is called, on a goroutine of its own, when Run may do more than it could.
-func New(kit *parts.Kit, again func()) *Optimizer {
-	return &Optimizer{kit: kit, gate: gate{kit: kit}, again: again}
+// New has no gate yet. turn calls a function while nobody else changes the target, or not at all where nobody may any
+// more. tried is called there after each attempt to make jumps.
+func New(kit *parts.Kit, turn func(f func()), tried func()) *Optimizer {
+	return &Optimizer{kit: kit, gate: gate{kit: kit}, turn: turn, tried: tried}
+}
+
+// Soon has jumps made in a little while, so that many are made at once. It is called in a turn.
+func (o *Optimizer) Soon() {
+	if !o.coming && o.kit.Within.Some() {
+		o.coming = true
+		time.AfterFunc(delay, o.Now)
+	}
+}
+
+// Now makes jumps of the traps that can be.
+func (o *Optimizer) Now() { o.turn(o.run) }
+
+// Wait makes jumps until no point waits for its own: each has it, or keeps the trap. A thread that cannot be looked at,
+// since it sleeps uninterruptibly or waits in vfork, is waited for, but not for long.
+func (o *Optimizer) Wait() {
+	for look := 1; ; look++ {
+		stuck := false
+		if o.turn(func() { o.run(); stuck = o.stuck }); !stuck || look == 5 {
+			return
+		}
+		time.Sleep(delay)
+	}
 }
 
 // Forget is for a target that has executed another program, or was let go: nothing of ours is there.
 func (o *Optimizer) Forget() { o.gate.place, o.gate.found = nil, nil }
 
-// Run makes jumps of the traps that can be, as the target is now. It answers whether anything was tried, and
-// whether to look again soon, because detours are others by now.
-func (o *Optimizer) Run() (tried, again bool) {
-	o.stuck = false
+// run makes jumps of the traps that can be, as the target is now.
+func (o *Optimizer) run() {
+	o.coming, o.stuck = false, false
+	if !o.kit.Within.Some() {
+		return
+	}
 	on := o.kit.On
 	if err := o.kit.Within.Reconsider(); !errors.Is(err, syscall.ESRCH) {
 		on.Report(err)
@@ -70,11 +101,14 @@ func (o *Optimizer) Run() (tried, again bool) {
 		}
 		on.Report(err)
 	}
-	return o.jumps(), len(pts) > 0
+	tried := o.jumps()
+	if len(pts) > 0 { // detours are others by now
+		o.Soon()
+	}
+	if tried {
+		o.tried()
+	}
 }
-
-// Stuck tells whether the last Run has made no jump since a thread could not be looked at, such as one in vfork.
-func (o *Optimizer) Stuck() bool { return o.stuck }
 
 // jumps makes jumps, and traps that are led, of what stands at points. It answers whether anything was tried.
 func (o *Optimizer) jumps() bool {
@@ -186,7 +220,7 @@ func (v *vacating) Commit() error {
 	if v.o.stuck = room.Stuck; room.Stuck {
 		v.o.wait()
 	} else if v.o.pause = 0; room.Again || later {
-		time.AfterFunc(giveWayDelay, v.o.again)
+		time.AfterFunc(giveWayDelay, v.o.Now)
 	}
 	switch {
 	case on.Kind.OnCPUs() && (len(v.jumps) < len(v.pts) || len(room.Busy) > 0):
@@ -206,7 +240,7 @@ func (o *Optimizer) wait() {
 	o.pause = min(max(2*o.pause, giveWayDelay), longestPause)
 	time.AfterFunc(o.pause, func() {
 		o.waiting.Store(false)
-		o.again()
+		o.Now()
 	})
 }
 
@@ -228,6 +262,6 @@ func (o *Optimizer) GiveWay(th target.Thread) {
 		}
 	}
 	on.Report(on.Points.Rearm(pts))
-	time.AfterFunc(giveWayDelay, o.again)
+	time.AfterFunc(giveWayDelay, o.Now)
 	on.Report(on.T.Resume(th, 0))
 }
