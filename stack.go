@@ -12,14 +12,14 @@ import (
 // the stack's own end was reached. A kernel's stack ends where a program was interrupted or has called it.
 // Errors: ENOTSUP of anything but x86-64.
 func (r *Regs) Stack(limit int) (pcs []uint64, end string, err error) {
-	return r.s.StackFrom(uint64(r.PC()), uint64(r.SP()), r.r[arch.AMD64.FP], r.s.ReadMem, limit)
+	return r.s.StackFrom(uint64(r.PC()), uint64(r.SP()), r.r[r.s.on.Arch.FP], r.s.ReadMem, limit)
 }
 
 // StackFrom walks as Regs.Stack does, but from registers that were taken elsewhere, in the memory
 // that read reads. The walk ends at a return address that was swapped and whose call has returned
 // since: end says so. Errors: ENOTSUP on all machines but x86-64.
 func (s *Session) StackFrom(pc, sp, fp uint64, read func(arch.Addr, []byte) error, limit int) (pcs []uint64, end string, err error) {
-	if s.on.Arch != arch.AMD64 {
+	if !s.on.Arch.Stacks {
 		return nil, "", fail(syscall.ENOTSUP, "stacks are walked of x86-64 only")
 	}
 	w := unwind.Walk{Index: s.stacks.Of(s.on.Image.Space), Limit: limit, Read: unwind.InBlocks(read), Real: s.calls.Real}

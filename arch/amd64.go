@@ -53,7 +53,7 @@ var (
 
 // AMD64 is x86-64 with the System V ABI.
 var AMD64 = &Arch{
-	Name: "amd64", Order: binary.LittleEndian, PtrSize: 8, MinInsn: 1, MaxInsn: 15,
+	Name: "amd64", Stacks: true, Order: binary.LittleEndian, PtrSize: 8, MinInsn: 1, MaxInsn: 15,
 	Break: []byte{0xcc}, BreakPC: 1, BreakTrap: 3,
 	RegNames: x86Names,
 	PC:       IP, SP: SP, FP: BP, Flags: FLAGS, Ret: AX, Ret2: DX,

@@ -64,6 +64,9 @@ type Arch struct {
 	// registers in, in bytes; arguments on the stack are behind it.
 	SaveArea int
 
+	// Stacks tells that stacks are walked: the rules for them are known of its registers.
+	Stacks bool
+
 	// UserEnd is where the memory of a Linux program ends.
 	UserEnd Addr
 

@@ -152,7 +152,7 @@ func (c *Capture) walk(f *fetch, x *spec.Fetch, depth int) error {
 	case spec.DataAddr:
 		f.src = LoadData
 	case spec.StackTrace:
-		if c.arch != arch.AMD64 {
+		if !c.arch.Stacks {
 			return fmt.Errorf("stacks are walked on x86-64 only, not on %s", c.arch.Name)
 		}
 		f.src = LoadStack

@@ -23,7 +23,7 @@ const samplePeriod = 10_101_010
 // NewSampled begins to take samples. Errors: ENOTSUP where the target is not a process of x86-64 on this system, EACCES where
 // the kernel lets this user have none.
 func NewSampled(s *kprobe.Session) (*Sampled, error) {
-	if local(s) == 0 || s.Arch() != arch.AMD64 {
+	if local(s) == 0 || !s.Arch().Stacks {
 		return nil, fail(syscall.ENOTSUP, "running stacks are sampled of processes of x86-64 only")
 	}
 	const taskClock = 1

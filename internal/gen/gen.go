@@ -45,8 +45,8 @@ func Compile(name string, kind bpf.Kind, a *arch.Arch, c *event.Capture, o Optio
 		return nil, err
 	}
 	tr := Trace{Name: name, Kind: kind, Arch: a, Fields: o.Fields, Ring: o.Ring}
-	if a == arch.ARM64 {
-		tr.Fields &^= FieldCPU // nothing tells a program of it
+	if !ctx.cpu {
+		tr.Fields &^= FieldCPU
 	}
 	names, loads := c.Names(), c.Loads()
 	for i := range loads {

@@ -15,17 +15,24 @@ type context struct {
 	bpf.Context
 	arch  *arch.Arch
 	names []string // of the machine's registers, as the context has them
+
+	vectors bool // a program can read vector registers
+	cpu     bool // and tell the CPU that it runs on
+}
+
+// contexts has a row for each machine whose programs capture.
+var contexts = []context{
+	{bpf.AMD64, arch.AMD64, arch.AMD64.RegNames, true, true},
+	{bpf.AMD64, arch.I386, arch.AMD64.RegNames, false, true}, // its registers have the same numbers, and places in the context
+	{bpf.ARM64, arch.ARM64, bpf.ARM64.Regs, false, false},
 }
 
 // contextOf is that of a machine; nil is AMD64. Errors: in words, for a machine that has no programs.
 func contextOf(a *arch.Arch) (*context, error) {
-	switch a {
-	case nil:
-		return &context{bpf.AMD64, arch.AMD64, arch.AMD64.RegNames}, nil
-	case arch.AMD64, arch.I386: // i386's registers have the same numbers, and places in the context
-		return &context{bpf.AMD64, a, arch.AMD64.RegNames}, nil
-	case arch.ARM64:
-		return &context{bpf.ARM64, a, bpf.ARM64.Regs}, nil
+	for i := range contexts {
+		if c := &contexts[i]; c.arch == a || a == nil {
+			return c, nil
+		}
 	}
 	return nil, fmt.Errorf("programs are not made for %s", a.Name)
 }
@@ -67,7 +74,7 @@ func (c *context) reads(l *event.Load) error {
 	case event.LoadComputed, event.LoadConst, event.LoadComm, event.LoadThread:
 		return nil
 	case event.LoadVector:
-		if c.arch != arch.AMD64 {
+		if !c.vectors {
 			return errors.New("vector registers are known to programs of x86-64")
 		}
 		return nil

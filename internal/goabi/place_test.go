@@ -39,17 +39,20 @@ func TestArgumentsOfMachines(t *testing.T) {
 	types := []reflect.Type{reflect.TypeFor[float32](), reflect.TypeFor[struct {
 		A, B, C, D, E, F, G, H string
 	}](), reflect.TypeFor[float64](), reflect.TypeFor[int8](), reflect.TypeFor[nine]()}
-	for a, want := range map[*arch.Arch]string{
-		arch.AMD64:   "f0 +0 f1 i0 +128",
-		arch.ARM64:   "f0 i0,i1@8,i2@16,i3@24,i4@32,i5@40,i6@48,i7@56,i8@64,i9@72,i10@80,i11@88,i12@96,i13@104,i14@112,i15@120 f1 +0 +8",
-		arch.RISCV64: "f10 i0,i1@8,i2@16,i3@24,i4@32,i5@40,i6@48,i7@56,i8@64,i9@72,i10@80,i11@88,i12@96,i13@104,i14@112,i15@120 f11 +0 +8",
+	for _, tt := range []struct {
+		a    *arch.Arch
+		want string
+	}{
+		{arch.AMD64, "f0 +0 f1 i0 +128"},
+		{arch.ARM64, "f0 i0,i1@8,i2@16,i3@24,i4@32,i5@40,i6@48,i7@56,i8@64,i9@72,i10@80,i11@88,i12@96,i13@104,i14@112,i15@120 f1 +0 +8"},
+		{arch.RISCV64, "f10 i0,i1@8,i2@16,i3@24,i4@32,i5@40,i6@48,i7@56,i8@64,i9@72,i10@80,i11@88,i12@96,i13@104,i14@112,i15@120 f11 +0 +8"},
 	} {
-		m, err := machine.Of(a)
+		m, err := machine.Of(tt.a)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if vs, _, err := m.Go.Arguments(goabi.Internal, types, never); err != nil || show(vs) != want {
-			t.Errorf("%s: %s, %v; want %s", a.Name, show(vs), err, want)
+		if vs, _, err := m.Go.Arguments(goabi.Internal, types, never); err != nil || show(vs) != tt.want {
+			t.Errorf("%s: %s, %v; want %s", tt.a.Name, show(vs), err, tt.want)
 		}
 	}
 	if m, err := machine.Of(arch.I386); err != nil || m.Go != nil {

@@ -127,7 +127,7 @@ func (pl *Planner) facts(fn symbol.Loc) Facts {
 	if a := pl.ISA.Arch(); a.RetAddrOnStack && len(a.Args) == 0 {
 		f.Pops = func() string { return pl.pops(fn, nil) }
 	}
-	if a := pl.ISA.Arch(); a == arch.I386 || a == arch.AMD64 && !pl.Kernel {
+	if a := pl.ISA.Arch(); a.RetAddrOnStack && (a.PtrSize == 4 || !pl.Kernel) {
 		f.KnowsCaller = pl.readsCaller(fn)
 	}
 	f.Throwers = func() string {

@@ -67,12 +67,10 @@ func (t *Target) forked(child string) error {
 // sharesMemory tells a clone whose child has the very memory and is neither a
 // thread nor vfork's: stubs tell of it as of a fork.
 func (t *Target) sharesMemory(th target.Thread) bool {
-	const (
-		clone, clone3 = 56, 435 // x86-64's numbers
-		vm            = 0x100   // CLONE_VM
-	)
+	const vm = 0x100 // CLONE_VM
+	by := on(t.arch)
 	g, err := t.registers(th)
-	if err != nil || t.arch != arch.AMD64 {
+	if err != nil || by.clone == 0 {
 		return false
 	}
 	reg := func(r arch.Reg) uint64 {
@@ -80,9 +78,9 @@ func (t *Target) sharesMemory(th target.Thread) bool {
 		return v
 	}
 	switch reg(t.arch.SyscallNo) {
-	case clone:
+	case by.clone:
 		return reg(t.arch.Args[0])&vm != 0
-	case clone3:
+	case by.clone3:
 		b := make([]byte, 8)
 		return t.read(arch.Addr(reg(t.arch.Args[0])), b) == nil && t.arch.Order.Uint64(b)&vm != 0
 	}

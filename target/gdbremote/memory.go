@@ -26,7 +26,7 @@ func (t *Target) ReadUser(addr arch.Addr, p []byte) error {
 		return t.ReadAt(addr, p)
 	}
 	return t.still(func() error {
-		return memoryError("read", addr, p, t.byPage(addr, p, pagings[t.arch].user, t.readPhysical))
+		return memoryError("read", addr, p, t.byPage(addr, p, on(t.arch).paging.user, t.readPhysical))
 	})
 }
 
@@ -193,7 +193,7 @@ func (t *Target) place(f *os.File, size uint64) (*ram, error) {
 	if err := Walks(t.arch); err != nil {
 		return nil, err
 	}
-	p := pagings[t.arch]
+	p := on(t.arch).paging
 	m := &ram{f, size, p.bases[0], p}
 	if !t.has.physical && len(p.bases) == 1 {
 		return m, nil

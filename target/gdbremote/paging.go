@@ -35,27 +35,9 @@ type paging struct {
 
 type span struct{ start, end uint64 }
 
-var pagings = map[*arch.Arch]*paging{
-	// Above 2 GiB a PC's memory lies differently from machine to machine; below
-	// 1 MiB there are devices.
-	arch.AMD64:   {translate: amd64Translate, bases: []uint64{0}, sameUpTo: 2 << 30, hole: span{0xa0000, 0x100000}},
-	arch.ARM64:   {translate: arm64Translate, bases: []uint64{1 << 30, 0}},
-	arch.RISCV64: {translate: riscv64Translate, bases: []uint64{2 << 30}},
-	arch.S390X:   {translate: s390xTranslate, user: s390xUser, bases: []uint64{0}, hole: span{0, s390xOwn}, inKernel: s390xInKernel},
-}
-
-// Walks says why no kernel of a machine can be probed: it is not known how that finds its memory.
-// nil where it is.
-func Walks(a *arch.Arch) error {
-	if pagings[a] == nil {
-		return fmt.Errorf("kernels of %s are not probed: how they find their memory is not known here", a.Name)
-	}
-	return nil
-}
-
 // translate finds the physical address of one of the kernel's. Errors: EFAULT.
 func (t *Target) translate(addr arch.Addr) (uint64, error) {
-	if p := pagings[t.arch]; p != nil {
+	if p := on(t.arch).paging; p != nil {
 		return p.translate(t, addr)
 	}
 	return 0, syscall.ENOTSUP
@@ -64,7 +46,7 @@ func (t *Target) translate(addr arch.Addr) (uint64, error) {
 // apart tells a machine whose kernel and programs have address spaces of their
 // own: the same address may be in both.
 func (t *Target) apart() bool {
-	p := pagings[t.arch]
+	p := on(t.arch).paging
 	return !t.program && p != nil && p.user != nil
 }
 
@@ -92,6 +74,6 @@ func (t *Target) elsewhere(th target.Thread) (bool, error) {
 	if !t.apart() {
 		return false, nil
 	}
-	in, err := pagings[t.arch].inKernel(t, th)
+	in, err := on(t.arch).paging.inKernel(t, th)
 	return !in, err
 }

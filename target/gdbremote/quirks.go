@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/arch"
 	"kprobe/target"
 )
 
@@ -87,30 +86,6 @@ const stepPatience = 32
 // machineEnded is the signal by which QEMU says that the guest has switched
 // itself off (SIGQUIT).
 const machineEnded = 3
-
-// machineOf finds the machine by its name in a description; QEMU and gdbserver
-// use BFD's names. Nil: it is not known.
-func machineOf(d *description) *arch.Arch {
-	switch d.machine {
-	case "i386:x86-64":
-		return arch.AMD64
-	case "aarch64":
-		return arch.ARM64
-	case "s390:64-bit":
-		return arch.S390X
-	case "riscv:rv64":
-		return arch.RISCV64
-	case "powerpc:common64":
-		return arch.PPC64LE
-	case "powerpc:common":
-		return arch.PPC
-	case "":
-		if r := d.byName["rip"]; r != nil && r.size == 8 {
-			return arch.AMD64
-		}
-	}
-	return nil
-}
 
 // drain lets a program without breakpoints run until it has met the interrupts that are on their
 // way to it. One that does not come soon has met a stub that did not pass it on.

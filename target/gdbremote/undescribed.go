@@ -15,15 +15,6 @@ import (
 // program that its process has mapped, and the answer to g has the registers in GDB's order, each
 // as wide as the machine (QEMU's target/mips/gdbstub.c).
 
-// undescribed are the machines whose registers are known without a description.
-var undescribed = []struct {
-	file elf.Machine
-	arch *arch.Arch
-}{
-	{elf.EM_MIPS, arch.MIPS64LE},
-	{elf.EM_MIPS, arch.MIPSLE},
-}
-
 // undescribed finds the machine of a stub that describes none; false if it is none of those.
 func (t *Target) undescribed() (bool, error) {
 	listener := t.c.peer()
@@ -44,14 +35,11 @@ func (t *Target) undescribed() (bool, error) {
 			continue
 		}
 		f.Close()
-		i := slices.IndexFunc(undescribed, func(u struct {
-			file elf.Machine
-			arch *arch.Arch
-		}) bool {
-			return u.file == f.Machine && u.arch.Order == f.ByteOrder && (u.arch.PtrSize == 4) == (f.Class == elf.ELFCLASS32)
+		i := slices.IndexFunc(machines, func(u *machine) bool {
+			return u.file != elf.EM_NONE && u.file == f.Machine && u.arch.Order == f.ByteOrder && (u.arch.PtrSize == 4) == (f.Class == elf.ELFCLASS32)
 		})
 		if i >= 0 {
-			t.arch = undescribed[i].arch
+			t.arch = machines[i].arch
 			t.about = inOrder(t.arch)
 			return true, t.show()
 		}

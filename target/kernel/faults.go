@@ -26,17 +26,14 @@ const resumeFlag = 1 << 16
 // Excepted looks at where the CPU is: at the very first instruction of a handler the other
 // registers are as they were.
 func (t *Target) Excepted(th target.Thread, r *arch.Regs) (trap int, at arch.Regs, ok bool) {
-	switch t.Arch() {
-	case arch.AMD64:
-		return t.exceptedAMD64(r)
-	case arch.ARM64:
-		return t.exceptedARM64(th, r)
+	if excepted := t.on().excepted; excepted != nil {
+		return excepted(t, th, r)
 	}
 	return 0, at, false
 }
 
 // exceptedAMD64: the CPU has put the program counter, the flags and the stack pointer on the stack.
-func (t *Target) exceptedAMD64(r *arch.Regs) (trap int, at arch.Regs, ok bool) {
+func (t *Target) exceptedAMD64(_ target.Thread, r *arch.Regs) (trap int, at arch.Regs, ok bool) {
 	a := t.Arch()
 	for _, e := range faultEntries {
 		entry, known := t.kernel.Table().Addr(e.name)

@@ -115,7 +115,7 @@ func (t *Target) OpenMapped(m symbol.Mapping) (target.File, error) {
 	}
 	f := memoryFile{of: t}
 	var orc kernel.ORC
-	if im.callers != nil && t.Arch() == arch.AMD64 {
+	if im.callers != nil && t.on().orc {
 		orc, _ = im.callers()
 	}
 	f.head = im.file(t.Arch(), orc)

@@ -20,28 +20,6 @@ type current struct {
 	of func(*Target, target.Thread) (arch.Addr, error)
 }
 
-// registers has the machines whose kernels keep the current task in a register.
-var registers = map[*arch.Arch]func(*Target, target.Thread) (arch.Addr, error){
-	// SP_EL0, the program's stack pointer, is free for it as long as the CPU is in
-	// the kernel (exception level 1 and above: bits 2 and 3 of the state).
-	arch.ARM64: func(t *Target, th target.Thread) (arch.Addr, error) {
-		state, err := t.Register(th, "cpsr")
-		if err != nil || state>>2&3 == 0 {
-			return 0, err
-		}
-		task, err := t.Register(th, "SP_EL0")
-		return arch.Addr(task), err
-	},
-	// tp is the program's, until the kernel has put its own there: that is an address of its half.
-	arch.RISCV64: func(t *Target, th target.Thread) (arch.Addr, error) {
-		task, err := t.Register(th, "tp")
-		if err != nil || int64(task) >= 0 {
-			return 0, err
-		}
-		return arch.Addr(task), nil
-	},
-}
-
 // findCurrent: the variable current_task, or since 6.2 the first in pcpu_hot.
 func (t *Target) findCurrent() {
 	types, err := t.kernel.Types()
@@ -61,7 +39,7 @@ func (t *Target) findCurrent() {
 	if err1 == nil && err2 == nil && err3 == nil && n == 4 && m == 4 {
 		t.current.cred, t.current.uid, t.current.gid = arch.Addr(cred), arch.Addr(uid), arch.Addr(gid)
 	}
-	if t.current.of = registers[t.Arch()]; t.current.of != nil {
+	if t.current.of = t.on().task; t.current.of != nil {
 		return
 	}
 	table := t.kernel.Table()

@@ -1,0 +1,131 @@
+package kprobe_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// Adding a machine is a record in internal/machine and what that has. So the rest of the code names
+// no machine: it asks the record, or a fact of arch.Arch.
+
+// machineFolders may name machines: they are of one each, or have a row for each.
+var machineFolders = []string{
+	"internal/machine", "internal/isa/*", "internal/lifeline", "internal/jit", "internal/inject", "internal/tracee", "internal/conform",
+}
+
+// machineFiles may, too, as they do a machine's own work or have a row for each. The list only shrinks.
+var machineFiles = []string{
+	"cmd/kprobe/insns.go",
+	"internal/gen/reads.go",
+	"script/debug/debug.go",
+	"script/machine/machine.go",
+	"script/syscalls.go",
+	"source/bind/lower.go",
+	"source/bind/place.go",
+	"source/bind/psabi.go",
+	"symbol/kernel/paged.go",
+	"target/gdbremote/machines.go",
+	"target/kernel/machines.go",
+	"trace/callers.go",
+}
+
+// machineNames are the machines' names in package arch.
+var machineNames = []string{"AMD64", "I386", "ARM64", "RISCV64", "S390X", "PPC64LE", "MIPS64LE", "MIPSLE", "PPC"}
+
+func selects(n ast.Node, pkg string, names ...string) bool {
+	s, ok := n.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	x, ok := s.X.(*ast.Ident)
+	return ok && x.Name == pkg && slices.Contains(names, s.Sel.Name)
+}
+
+// checkRecords holds that machines are named where they may be, and that none is looked up by its facts.
+func checkRecords(files []source) (broken []string) {
+	naming := map[string]bool{}
+	for _, f := range files {
+		may := f.test() || slices.Contains(machineFiles, f.path) || slices.ContainsFunc(machineFolders, func(p string) bool { return fits(p, f.dir) })
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.MapType:
+				if star, ok := n.Key.(*ast.StarExpr); ok && selects(star.X, "arch", "Arch") {
+					broken = append(broken, f.at(n.Pos())+": a map of machines; a part of a machine is in its record, internal/machine")
+				}
+			case *ast.SelectorExpr:
+				if !selects(n, "arch", machineNames...) {
+					break
+				}
+				if naming[f.path] = true; !may {
+					broken = append(broken, fmt.Sprintf("%s: %s names a machine; ask its record, internal/machine, or a fact of it", f.at(n.Pos()), f.path))
+				}
+			}
+			return true
+		})
+	}
+	for _, p := range machineFiles {
+		if !naming[p] && len(files) > 1 {
+			broken = append(broken, p+" names no machine any more: take it out of machineFiles")
+		}
+	}
+	return broken
+}
+
+func TestMachinesAreRecords(t *testing.T) {
+	files := read(t, os.DirFS("."))
+	for _, b := range checkRecords(files) {
+		t.Error(b)
+	}
+	var all []string
+	for _, f := range files {
+		if f.dir == "arch" && !f.test() {
+			all = append(all, machinesOf(f)...)
+		}
+	}
+	if slices.Sort(all); !slices.Equal(all, slices.Sorted(slices.Values(machineNames))) {
+		t.Errorf("package arch has %v, and machineNames has %v", all, machineNames)
+	}
+}
+
+// machinesOf are the names of the machines that a file of package arch declares.
+func machinesOf(f source) (names []string) {
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok || len(v.Values) != 1 {
+			return true
+		}
+		if u, ok := v.Values[0].(*ast.UnaryExpr); ok && u.Op == token.AND {
+			if c, ok := u.X.(*ast.CompositeLit); ok && fmt.Sprint(c.Type) == "Arch" {
+				names = append(names, v.Names[0].Name)
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// The rule is shown files that break it, and files that do not.
+func TestMachinesRuleIsHeld(t *testing.T) {
+	for _, tt := range []struct{ path, text, want string }{
+		{"event/x.go", `package event; var A = arch.AMD64`, "names a machine"},
+		{"event/x.go", `package event; var A = arch.AMD64.SP`, "names a machine"},
+		{"event/x.go", `package event; var A = arch.SP`, ""},
+		{"event/x_test.go", `package event; var A = arch.AMD64`, ""},
+		{"internal/isa/arm64/x.go", `package arm64; var A = arch.ARM64`, ""},
+		{"target/gdbremote/machines.go", `package gdbremote; var A = arch.ARM64`, ""},
+		{"internal/jit/x.go", `package jit; var A map[*arch.Arch]int`, "a map of machines"},
+		{"internal/jit/x_test.go", `package jit; var A = map[*arch.Arch]int{}`, "a map of machines"},
+		{"internal/jit/x.go", `package jit; var A map[string]*arch.Arch`, ""},
+	} {
+		got := checkRecords(read(t, fstest.MapFS{tt.path: {Data: []byte(tt.text)}}))
+		if ok := tt.want == "" && len(got) == 0 || tt.want != "" && len(got) == 1 && strings.Contains(got[0], tt.want); !ok {
+			t.Errorf("%s %s: got %q, want %q", tt.path, tt.text, got, tt.want)
+		}
+	}
+}
