@@ -3,8 +3,6 @@
 package tracee
 
 import (
-	"golang.org/x/sys/unix"
-
 	"kprobe/arch"
 	"kprobe/internal/lifeline"
 	"kprobe/target"
@@ -20,28 +18,16 @@ const (
 )
 
 // abiRISCV64 is that of RV64: the call's number in a7, arguments from a0 on, the result in a0.
-var abiRISCV64 = &ABI{
-	Machine: arch.RISCV64, Lifeline: lifeline.RISCV64, Name: "64-bit riscv64", callLen: 4,
+var abiRISCV64 = generic(ABI{
+	Machine: arch.RISCV64, Lifeline: lifeline.RISCV64, Name: "64-bit riscv64",
 	Audit: 0xc00000f3, // AUDIT_ARCH_RISCV64
 
-	Mmap: unix.SYS_MMAP, Munmap: unix.SYS_MUNMAP, Madvise: unix.SYS_MADVISE, Sigaction: unix.SYS_RT_SIGACTION,
-	MemfdCreate: unix.SYS_MEMFD_CREATE, Close: unix.SYS_CLOSE, Shmat: unix.SYS_SHMAT, sigreturn: unix.SYS_RT_SIGRETURN,
-	Args: func(r *Registers) [6]*uint64 {
-		return [6]*uint64{r.x(10), r.x(11), r.x(12), r.x(13), r.x(14), r.x(15)}
-	},
 	Entries: []entry{
 		{"\x73\x00\x00\x00\x82\x80", 0},         // ecall; c.ret
 		{"\x73\x00\x00\x00\x67\x80\x00\x00", 0}, // ecall; ret
 		{"\x73\x00\x00\x00", 0},
 	},
-	Back:        []string{"\x93\x08\xb0\x08\x73\x00\x00\x00"}, // li a7, 139; ecall: the vDSO has it
-	interrupted: interruptedBut((*Registers).number, unix.SYS_SEMOP, unix.SYS_ACCEPT),
-
-	restart:  unix.SYS_RESTART_SYSCALL,
-	restarts: []uint64{unix.SYS_FUTEX, unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP},
-
-	Note: 0, // in a siginfo, which nobody reads
-	top:  0,
+	Back: []string{"\x93\x08\xb0\x08\x73\x00\x00\x00"}, // li a7, 139; ecall: the vDSO has it
 
 	// The kernel's struct sigaction has no restorer here, which target.Action has in its third word.
 	ActionSize: 24,
@@ -51,4 +37,4 @@ var abiRISCV64 = &ABI{
 		copy(a[24:], b[16:24])
 		return a
 	},
-}
+})

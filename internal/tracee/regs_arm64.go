@@ -16,12 +16,10 @@ import (
 // Programs are what programs for this machine say of themselves.
 var Programs = []program{{elf.EM_AARCH64, elf.ELFCLASS64, arch.ARM64}}
 
-// Registers are a task's general ones, as its kernel has them (struct user_pt_regs): in the order of
-// arch.ARM64.
-type Registers struct {
-	x                      [31]uint64
-	stack, program, pstate uint64
-}
+// The kernel's struct user_pt_regs: x0 to x30, and then what has no number, in the order of arch.ARM64.
+const (
+	regResult, regNumber, regLink, regSP, regPC, regState, regWords = 0, 8, 30, 31, 32, 33, 34
+)
 
 // Register sets (NT_*) of PTRACE_GETREGSET and PTRACE_SETREGSET.
 const (
@@ -30,40 +28,14 @@ const (
 	setSystemCall = 0x404 // NT_ARM_SYSTEM_CALL
 )
 
-// PC is the program counter.
-func (r *Registers) PC() uint64 { return r.program }
-
-// SP is the stack pointer.
-func (r *Registers) SP() uint64     { return r.stack }
-func (r *Registers) setSP(v uint64) { r.stack = v }
-
-// Result is that of a call.
-func (r *Registers) Result() uint64 { return r.x[0] }
-
-// number is that of a call that is about to be made.
-func (r *Registers) number() uint64 { return r.x[8] }
-
-// BeginCall has them make a call.
-func (r *Registers) BeginCall(nr uint64) { r.x[8] = nr }
-
 // SetPC forgets, too, that an indirect branch led to where the task was (BTYPE): it is a
 // fault if that comes to another place than a landing pad.
 func (r *Registers) SetPC(v uint64) {
 	const btype = 3 << 10
-	if v != r.program {
-		r.pstate &^= btype
+	if v != r[regPC] {
+		r[regState] &^= btype
 	}
-	r.program = v
-}
-
-// ReturnTo makes the return of a call lead to a frame.
-func (r *Registers) ReturnTo(_ *ABI, frame, back arch.Addr, _ int) {
-	r.stack, r.x[30] = uint64(frame), uint64(back)
-}
-
-// Returns answers the frame that ReturnTo was told, and where that leads.
-func (r *Registers) Returns(*ABI, arch.Memory, int) (frame, to arch.Addr) {
-	return arch.Addr(r.SP()), arch.Addr(r.x[30])
+	r[regPC] = v
 }
 
 // SkipCall keeps a task, which is about to make a call, from making it.
@@ -79,16 +51,10 @@ func SkipCall(tid int) error {
 const callInsn = 0xd4000001
 
 // ArchRegs and UserRegs carry registers between the kernel's order and ours, which are the same.
-func (a *ABI) ArchRegs(u *Registers, r *arch.Regs) {
-	copy(r[:], u.x[:])
-	r[a.Machine.SP], r[a.Machine.PC], r[a.Machine.Flags] = u.stack, u.program, u.pstate
-}
+func (a *ABI) ArchRegs(u *Registers, r *arch.Regs) { copy(r[:], u[:]) }
 
 // UserRegs is the other way.
-func (a *ABI) UserRegs(r *arch.Regs, u *Registers) {
-	copy(u.x[:], r[:])
-	u.stack, u.program, u.pstate = r[a.Machine.SP], r[a.Machine.PC], r[a.Machine.Flags]
-}
+func (a *ABI) UserRegs(r *arch.Regs, u *Registers) { copy(u[:], r[:]) }
 
 // vectorState is the kernel's struct user_fpsimd_state.
 type vectorState struct {
@@ -199,6 +165,3 @@ func ThreadPointer(tid int) (pointer uint64, err error) {
 func loadsNumber(insn uint32) (nr uint64, ok bool) {
 	return uint64(insn >> 5 & 0xffff), insn&^(0xffff<<5|1<<31) == 0x52800008
 }
-
-// isCall tells the instruction that makes a system call.
-func isCall(insn uint32) bool { return insn == callInsn }

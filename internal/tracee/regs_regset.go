@@ -17,6 +17,31 @@ import (
 // What machines have in common whose kernels came late: their registers are read in sets (PTRACE_GETREGSET), and each
 // call is made by an instruction of four bytes.
 
+// Registers are a task's general ones, in the order of its kernel's struct. Where each is that has
+// a use, and how many there are, is the machine's: regPC, regSP, regLink, regResult, which is the
+// first argument's, too, regNumber, of a call, and regWords.
+type Registers [regWords]uint64
+
+// PC is the program counter.
+func (r *Registers) PC() uint64 { return r[regPC] }
+
+// SP is the stack pointer.
+func (r *Registers) SP() uint64       { return r[regSP] }
+func (r *Registers) setSP(v uint64)   { r[regSP] = v }
+func (r *Registers) linkReg() *uint64 { return &r[regLink] }
+
+// Result is that of a call.
+func (r *Registers) Result() uint64 { return r[regResult] }
+
+// number is that of a call that is about to be made.
+func (r *Registers) number() uint64 { return r[regNumber] }
+
+// BeginCall has them make a call.
+func (r *Registers) BeginCall(nr uint64) { r[regNumber] = nr }
+
+// isCall tells the instruction that makes a system call.
+func isCall(insn uint32) bool { return insn == callInsn }
+
 // GetRegs reads the registers of a stopped task. Errors: ESRCH, it does not stand.
 func GetRegs(tid int, r *Registers) error {
 	_, err := regset(unix.PTRACE_GETREGSET, tid, setGeneral, unsafe.Pointer(r), int(unsafe.Sizeof(*r)))

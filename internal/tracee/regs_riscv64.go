@@ -16,15 +16,9 @@ import (
 // Programs are what programs for this machine say of themselves.
 var Programs = []program{{elf.EM_RISCV, elf.ELFCLASS64, arch.RISCV64}}
 
-// Registers are a task's general ones, as its kernel has them (struct user_regs_struct): the program
-// counter, where x0 would be, and x1 to x31.
-type Registers [32]uint64
-
-func (r *Registers) x(n int) *uint64 { return &r[n] }
-
-// Registers by their use.
+// The kernel's struct user_regs_struct: the program counter, where x0 would be, and x1 to x31.
 const (
-	regRA, regSP, regResult, regNumber = 1, 2, 10, 17
+	regPC, regLink, regSP, regResult, regNumber, regWords = 0, 1, 2, 10, 17, 32
 )
 
 // Register sets (NT_*) of PTRACE_GETREGSET and PTRACE_SETREGSET.
@@ -34,25 +28,8 @@ const (
 	setVectors = 0x901 // NT_RISCV_VECTOR
 )
 
-// PC is the program counter.
-func (r *Registers) PC() uint64 { return r[0] }
-
 // SetPC writes the program counter.
-func (r *Registers) SetPC(v uint64) { r[0] = v }
-
-// SP is the stack pointer.
-func (r *Registers) SP() uint64       { return r[regSP] }
-func (r *Registers) setSP(v uint64)   { r[regSP] = v }
-func (r *Registers) linkReg() *uint64 { return &r[regRA] }
-
-// Result is that of a call.
-func (r *Registers) Result() uint64 { return r[regResult] }
-
-// number is that of a call that is about to be made.
-func (r *Registers) number() uint64 { return r[regNumber] }
-
-// BeginCall has them make a call.
-func (r *Registers) BeginCall(nr uint64) { r[regNumber] = nr }
+func (r *Registers) SetPC(v uint64) { r[regPC] = v }
 
 // callNone changes the call that a task is about to make: there is none of the number -1.
 func (r *Registers) callNone() { r.BeginCall(^uint64(0)) }
@@ -63,13 +40,13 @@ const callInsn = 0x73
 // ArchRegs and UserRegs carry registers between the kernel's order and ours.
 func (a *ABI) ArchRegs(u *Registers, r *arch.Regs) {
 	copy(r[:], u[:])
-	r[0], r[a.Machine.PC] = 0, u[0]
+	r[regPC], r[a.Machine.PC] = 0, u[regPC]
 }
 
 // UserRegs is the other way.
 func (a *ABI) UserRegs(r *arch.Regs, u *Registers) {
 	copy(u[:], r[:])
-	u[0] = r[a.Machine.PC]
+	u[regPC] = r[a.Machine.PC]
 }
 
 // floatState is the kernel's struct __riscv_d_ext_state.
@@ -154,6 +131,3 @@ func (l Lost) PutBack(tid int) error {
 func loadsNumber(insn uint32) (nr uint64, ok bool) {
 	return uint64(insn >> 20), insn&0xfffff == 0x00893
 }
-
-// isCall tells the instruction that makes a system call.
-func isCall(insn uint32) bool { return insn == callInsn }

@@ -32,8 +32,8 @@ func (a *ABI) FrameFor(tid int, _, _ arch.Addr, r Registers, mask uint64) ([]byt
 	if err := getVector(tid, &v); err != nil {
 		return nil, err
 	}
-	if r.x[8] == a.restart {
-		r.x[8] = a.restarted(tid, arch.Addr(r.program))
+	if r[regNumber] == a.restart {
+		r[regNumber] = a.restarted(tid, arch.Addr(r[regPC]))
 	}
 	le := binary.LittleEndian
 	b := make([]byte, frameLen)
@@ -41,7 +41,7 @@ func (a *ABI) FrameFor(tid int, _, _ arch.Addr, r Registers, mask uint64) ([]byt
 	le.PutUint32(b[frameStack+8:], altStackIgnored)
 	le.PutUint64(b[frameMask:], mask)
 	at := b[frameContext+8:]
-	for _, x := range append(append([]uint64{}, r.x[:]...), r.stack, r.program, r.pstate) {
+	for _, x := range r {
 		le.PutUint64(at, x)
 		at = at[8:]
 	}

@@ -32,7 +32,7 @@ func (a *ABI) FrameFor(tid int, _, _ arch.Addr, r Registers, mask uint64) ([]byt
 		return nil, err
 	}
 	if r[regNumber] == a.restart {
-		r[regNumber] = a.restarted(tid, arch.Addr(r[0]))
+		r[regNumber] = a.restarted(tid, arch.Addr(r[regPC]))
 	}
 	le := binary.LittleEndian
 	b := make([]byte, frameLen)

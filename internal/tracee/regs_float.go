@@ -7,12 +7,10 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"kprobe/arch"
 )
 
-// What machines have in common whose functions take arguments in floating point registers of 8 bytes, and return by a
-// register; floatState is each machine's set of the former.
+// What machines have in common whose functions take arguments in floating point registers of 8 bytes;
+// floatState is each machine's set of the former.
 
 func getFloat(tid int, s *floatState) error {
 	_, err := regset(unix.PTRACE_GETREGSET, tid, setFloat, unsafe.Pointer(s), int(unsafe.Sizeof(*s)))
@@ -58,15 +56,4 @@ func SkipCall(tid int) error {
 		r.callNone()
 		return SetRegs(tid, &r)
 	})
-}
-
-// ReturnTo makes the return of a call lead to a frame.
-func (r *Registers) ReturnTo(_ *ABI, frame, back arch.Addr, _ int) {
-	r.setSP(uint64(frame))
-	*r.linkReg() = uint64(back)
-}
-
-// Returns answers the frame that ReturnTo was told, and where that leads.
-func (r *Registers) Returns(*ABI, arch.Memory, int) (frame, to arch.Addr) {
-	return arch.Addr(r.SP()), arch.Addr(*r.linkReg())
 }
