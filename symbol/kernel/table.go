@@ -3,6 +3,7 @@ package kernel
 import (
 	"bufio"
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"slices"
@@ -52,14 +53,8 @@ type Table struct {
 // newTable sorts symbols and gives them sizes. end is where the last one ends,
 // 0 where that is not known.
 func newTable(syms []Symbol, end arch.Addr) *Table {
-	t := &Table{syms: syms, names: make([]int32, len(syms))}
 	slices.SortStableFunc(syms, func(a, b Symbol) int { return cmp.Compare(a.Addr, b.Addr) })
-	for i := range t.names {
-		t.names[i] = int32(i)
-	}
-	slices.SortFunc(t.names, func(i, j int32) int {
-		return cmp.Or(strings.Compare(syms[i].Name, syms[j].Name), cmp.Compare(i, j))
-	})
+	t := &Table{syms: syms, names: byName(syms)}
 	for i := len(syms) - 1; i >= 0; i-- {
 		if end > syms[i].Addr {
 			syms[i].Size = uint64(end - syms[i].Addr)
@@ -72,6 +67,32 @@ func newTable(syms []Symbol, end arch.Addr) *Table {
 		t.bounds = arch.Range{Start: syms[0].Addr, End: syms[n-1].Addr + arch.Addr(syms[n-1].Size)}
 	}
 	return t
+}
+
+// byName answers the places in syms in order of name. The names themselves lie all over the memory:
+// most of them differ in their first eight bytes, which lie side by side here.
+func byName(syms []Symbol) []int32 {
+	type entry struct {
+		head  uint64
+		place int32
+	}
+	entries := make([]entry, len(syms))
+	for i := range syms {
+		var head [8]byte
+		copy(head[:], syms[i].Name)
+		entries[i] = entry{binary.BigEndian.Uint64(head[:]), int32(i)}
+	}
+	slices.SortFunc(entries, func(a, b entry) int {
+		if a.head != b.head {
+			return cmp.Compare(a.head, b.head)
+		}
+		return cmp.Or(strings.Compare(syms[a.place].Name, syms[b.place].Name), cmp.Compare(a.place, b.place))
+	})
+	places := make([]int32, len(entries))
+	for i := range entries {
+		places[i] = entries[i].place
+	}
+	return places
 }
 
 // kernelTable makes the table of a kernel image. Symbols below its first byte

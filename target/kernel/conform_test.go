@@ -3,16 +3,13 @@ package kernel_test
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"kprobe"
 	"kprobe/arch"
 	"kprobe/internal/conform"
-	"kprobe/internal/vm"
 	"kprobe/internal/vm/vmtest"
-	symbols "kprobe/symbol/kernel"
 )
 
 // The rules of kprobes.txt for processes and kernels alike. Faults of probed instructions are left
@@ -32,7 +29,7 @@ func TestConform(t *testing.T) {
 		}
 		addresses[name] = arch.Addr(at)
 	}
-	memory := memoryOf(t, v)
+	memory := outside(t, v)
 	text := func(t testing.TB) []byte {
 		t.Helper()
 		page := make([]byte, 4096) // all of its code
@@ -77,27 +74,4 @@ func TestConform(t *testing.T) {
 			Data: addresses["init_task"], Nowhere: ^arch.Addr(4095),
 		}
 	}, conform.Briefly()...)
-}
-
-// memoryOf reads the kernel's memory with no help of the stub.
-func memoryOf(t testing.TB, v *vm.VM) arch.Reader {
-	t.Helper()
-	ram, err := os.Open(v.RAM())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ram.Close() })
-	st, err := ram.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, err := symbols.Find(ram, st.Size(), arch.AMD64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	paged, err := symbols.NewPaged(&found[0], ram)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return paged
 }

@@ -201,8 +201,14 @@ func (im image) file(a *arch.Arch, orc kernel.ORC) []byte {
 		if im.text.Contains(s.Addr) {
 			section = textSection
 		}
-		put(&syms, elf.Sym64{Name: uint32(strs.Len()), Info: elf.ST_INFO(bind, kind), Shndx: uint16(section),
-			Value: uint64(s.Addr), Size: s.Size})
+		// An elf.Sym64 by hand: put takes a fifth of attaching for so many.
+		var sym [symSize]byte
+		a.Order.PutUint32(sym[0:], uint32(strs.Len()))
+		sym[4] = elf.ST_INFO(bind, kind)
+		a.Order.PutUint16(sym[6:], uint16(section))
+		a.Order.PutUint64(sym[8:], uint64(s.Addr))
+		a.Order.PutUint64(sym[16:], s.Size)
+		syms.Write(sym[:])
 		strs.WriteString(s.Name)
 		strs.WriteByte(0)
 	}

@@ -44,8 +44,14 @@ func openWindow(t testing.TB, v *vm.VM) (*kprobe.Session, *symbols.Kernel) {
 	return s, k.Kernel()
 }
 
+// readable is a kernel whose memory can be read: a target, or one that is looked at from outside.
+type readable interface {
+	arch.Reader
+	Kernel() *symbols.Kernel
+}
+
 // text is all that we may have changed of a kernel: its code, and the page tables around.
-func text(t testing.TB, k *kernel.Target) []byte {
+func text(t testing.TB, k readable) []byte {
 	t.Helper()
 	var all []byte
 	for _, r := range [][2]string{{"_stext", "_etext"}, {"level2_kernel_pgt", "level2_fixmap_pgt"}} {
@@ -65,7 +71,7 @@ func text(t testing.TB, k *kernel.Target) []byte {
 
 // sameText makes sure that the text is as before, but for places that the kernel itself switches
 // over: jump labels and static calls, at any time.
-func sameText(t testing.TB, k *kernel.Target, before []byte) {
+func sameText(t testing.TB, k readable, before []byte) {
 	t.Helper()
 	now := text(t, k)
 	if bytes.Equal(now, before) {
@@ -84,7 +90,7 @@ func sameText(t testing.TB, k *kernel.Target, before []byte) {
 }
 
 // switchedByItself tells whether the kernel itself has a switch at an address.
-func switchedByItself(t testing.TB, k *kernel.Target, at arch.Addr) bool {
+func switchedByItself(t testing.TB, k readable, at arch.Addr) bool {
 	t.Helper()
 	sites, err := k.Kernel().Foreign(at, at+1)
 	if err != nil {

@@ -371,7 +371,7 @@ func TestReturnsOfTheDead(t *testing.T) {
 // they come back, with its jumps and without.
 func TestReturnsOfTheKilled(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
-	memory := memoryOf(t, v)
+	memory := outside(t, v)
 	k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM()})
 	if err != nil {
 		t.Fatal(err)
