@@ -195,10 +195,12 @@ func (t *Trap) SetEntries(at arch.Addr, es []Entry) []Write {
 		return 1
 	})
 	t.entriesAt, t.entries = at, es
-	list := make([]byte, 0, len(es)*entrySize)
-	for _, e := range es {
-		list = append(list, words(t.Machine.Arch, uint64(e.Addr), uint64(e.Slot))...)
-		list = append(append(list, e.Original[:]...), e.Len)
+	list := make([]byte, len(es)*entrySize)
+	for i, e := range es {
+		at := list[i*entrySize:]
+		t.Machine.Arch.Order.PutUint64(at, uint64(e.Addr))
+		t.Machine.Arch.Order.PutUint64(at[8:], uint64(e.Slot))
+		at[16+copy(at[16:], e.Original[:])] = e.Len
 	}
 	ws := []Write{{t.Base + offEntries, words(t.Machine.Arch, uint64(at), uint64(len(es)))}}
 	if len(list) > 0 {

@@ -230,6 +230,9 @@ func (p *Lifeline) Maps() []func() error {
 }
 
 func (p *Lifeline) Writes() []arch.Range {
+	if !p.grows {
+		return nil
+	}
 	return p.Kit.On.Text.Lifeline.Writes(p.Kit.On.Points.Entries() + p.More())
 }
 

@@ -40,8 +40,8 @@ func (a *Arena) Contains(addr arch.Addr) bool {
 // Take gives out n bytes, aligned to a granule; false where there is no room.
 func (a *Arena) Take(n int) (arch.Addr, bool) {
 	need := (n + granule - 1) / granule
-	if need == 0 || need > len(a.used) {
-		return 0, false
+	if need == 0 || need > len(a.used)-a.live {
+		return 0, false // a full one is not searched: each slot of a large batch comes by it
 	}
 	if at, ok := a.search(a.next, need); ok {
 		return a.give(at, need), true

@@ -192,7 +192,7 @@ func Entries(p *text.Place) int {
 	if p.Detour != nil && !p.Detour.Optimizable() {
 		return most
 	}
-	return len(p.Entries())
+	return p.Count()
 }
 
 // Live are those that are still.

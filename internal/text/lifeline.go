@@ -197,7 +197,7 @@ func (l *Lifeline) note(all iter.Seq2[*Place, bool]) *noting {
 	for p, due := range all {
 		site := p.Site
 		if p.Text != Own || due {
-			es = append(es, p.Entries()...)
+			es = p.entries(es)
 		}
 		if sl := site.Step; sl != nil {
 			e := lifeline.Entry{Addr: sl.Addr + arch.Addr(sl.BreakAt), Slot: sl.Next}

@@ -75,9 +75,18 @@ func (p *Place) Stands() patch.Write {
 // Entries are the facts that a lifeline has to know of the place: the trap, and the other bytes
 // that come with a jump. In the jump there may be traps where instructions began: a thread that
 // comes to the middle of it meets one.
-func (p *Place) Entries() (es []lifeline.Entry) {
+func (p *Place) Entries() []lifeline.Entry { return p.entries(nil) }
+
+// Count counts them.
+func (p *Place) Count() int {
+	var room [4]lifeline.Entry
+	return len(p.entries(room[:0]))
+}
+
+// entries adds them to others: a list has those of all places, and is made anew with every batch.
+func (p *Place) entries(es []lifeline.Entry) []lifeline.Entry {
 	if p.Site.Boost == nil {
-		return nil
+		return es
 	}
 	note := func(at, slot arch.Addr, n int) {
 		e := lifeline.Entry{Addr: at, Slot: slot}

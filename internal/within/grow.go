@@ -217,14 +217,11 @@ func (w *Within) resize(g target.Grower, ours []byte, was *int, size int) error 
 // more makes a part of the segment exist from now on.
 func (w *Within) more(g target.Grower, p inject.Part) error {
 	at, size, ok := w.Seg.Part(p)
-	if !ok {
+	if !ok || w.growth.has(p) {
 		return nil
 	}
 	return w.on.Owner.Frozen(func() error {
-		w.growth.mu.Lock()
-		is := w.growth.parts[p]
-		w.growth.mu.Unlock()
-		if is {
+		if w.growth.has(p) {
 			return nil
 		}
 		there := size
@@ -245,9 +242,17 @@ func (w *Within) more(g target.Grower, p inject.Part) error {
 	})
 }
 
-// has says which shares there are.
-func (g *growth) has(shares []*Share) {
+// sharing says which shares there are.
+func (g *growth) sharing(shares []*Share) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.shares = shares
+}
+
+// has tells whether a part of the segment exists. Each return probe of a batch asks, and a look is no reason to
+// stop the target.
+func (g *growth) has(p inject.Part) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.parts[p]
 }

@@ -317,7 +317,7 @@ func (w *Within) SharePool(p target.Pool) (*Share, error) {
 
 func (w *Within) keep(s *Share) {
 	w.shares = append(w.shares, s)
-	w.growth.has(slices.Clone(w.shares))
+	w.growth.sharing(slices.Clone(w.shares))
 }
 
 // Unshare unmaps it; nil is none.
@@ -352,7 +352,7 @@ func (w *Within) Reshare(s *Share) error {
 
 func (w *Within) lose(s *Share) {
 	w.shares = slices.DeleteFunc(w.shares, func(o *Share) bool { return o == s })
-	w.growth.has(slices.Clone(w.shares))
+	w.growth.sharing(slices.Clone(w.shares))
 }
 
 // share maps memory of which the first bytes are there, or all of it.
