@@ -26,7 +26,7 @@ func (s *Session) apply(b *batch) error {
 	if b.Empty() && len(b.watches) == 0 {
 		return nil
 	}
-	if err := s.links.Apply(b.Batch, s.watching(b.watches...)); err != nil {
+	if err := s.links.Apply(b.Batch, s.watching(b.watches...), s.takeBack); err != nil {
 		return err
 	}
 	s.optimizer.Soon()
@@ -35,7 +35,7 @@ func (s *Session) apply(b *batch) error {
 }
 
 // register is the road of a probe: check, resolve, analyse and plan touch
-// nothing; apply does, in one stop of the target, all or nothing.
+// nothing; apply does, in one stop of the target, or a large batch in several, all or nothing.
 func (s *Session) register(ps []*Kprobe) (err error) {
 	if err := s.turns.BeginChange(); err != nil {
 		return err

@@ -9,8 +9,8 @@
 //
 // RegisterKprobe, RegisterJprobe, RegisterKretprobe and their plurals (4.1-4.3,
 // 4.5), RegisterWatchpoint, and Register for probes of any kind together are
-// effective when they return; all probes of a batch are placed in one stop of the
-// target, or none is. So are UnregisterKprobes (4.4, 4.6), DisableKprobe and
+// effective when they return; all probes of a batch are placed, or none is, in one stop of
+// the target, more than 4,096 in several. So are UnregisterKprobes (4.4, 4.6), DisableKprobe and
 // EnableKprobe (4.7, 4.8), and SetEnabled, the global switch (appendix A). When an
 // Unregister has returned, no handler of the probe runs any more. Every
 // error is, by errors.Is and errors.As, the errno that the kernel gives; see Error.

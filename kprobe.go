@@ -156,7 +156,7 @@ func (s *Session) RegisterKprobe(p *Kprobe) error {
 	return unbatch(s.RegisterKprobes([]*Kprobe{p}))
 }
 
-// RegisterKprobes places several probes in one stop of the target
+// RegisterKprobes places several probes as Register does
 // (kprobes.txt 4.5). If one fails, none stays. Errors: *BatchError; EINVAL
 // for an empty array.
 func (s *Session) RegisterKprobes(ps []*Kprobe) error { return s.Register(probes(ps)...) }
@@ -183,7 +183,7 @@ func (p *Kprobe) release(*Session) {}
 // with Addr 0; another session's is left alone (EINVAL).
 func (s *Session) UnregisterKprobe(p *Kprobe) error { return s.UnregisterKprobes([]*Kprobe{p}) }
 
-// UnregisterKprobes removes several probes in one stop of the target
+// UnregisterKprobes removes several probes as Unregister does
 // (kprobes.txt 4.6). Entries that are not registered anywhere get Addr 0; the others
 // are removed all the same. The error, if any, tells that the target could
 // not be restored in full.

@@ -186,7 +186,7 @@ const ownFolder = "internal/guardian"
 const (
 	maxFile    = 800
 	maxPackage = 6000 // lines of code: tests, tables, comments and blank lines apart
-	maxRoot    = 2910 // of the engine: sessions and probes; what they stand on is in packages below
+	maxRoot    = 2920 // of the engine: sessions and probes; what they stand on is in packages below
 )
 
 // source is one Go file of the project.

@@ -17,7 +17,8 @@ type Probe interface {
 }
 
 // Register places probes, of any kind together, in one stop of the target
-// (kprobes.txt 4.5). If one fails that is not Optional, none stays. Errors:
+// (kprobes.txt 4.5); more than 4,096 in several, between which it runs. If one fails that
+// is not Optional, none stays. Errors:
 // *BatchError; EINVAL for no probes.
 func (s *Session) Register(ps ...Probe) error {
 	if len(ps) == 0 {
@@ -78,8 +79,8 @@ func unclaim(ps []*Kprobe) {
 	}
 }
 
-// Unregister removes probes, of any kind together, in one stop of the target
-// (kprobes.txt 4.6). When it returns, no handler of theirs runs, and none begins. Entries
+// Unregister removes probes, of any kind together, in one stop of the target, or in several as
+// Register (kprobes.txt 4.6). When it returns, no handler of theirs runs, and none begins. Entries
 // that are nil or not registered here are passed over, and get Addr 0 if they are registered
 // nowhere; the others are removed all the same. The error, if any, tells that the target could
 // not be restored in full.

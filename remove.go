@@ -7,9 +7,10 @@ import (
 	"syscall"
 
 	"kprobe/internal/parts"
+	"kprobe/internal/probed"
 )
 
-// unregister removes probes in one stop. Bad entries get Addr 0, as the
+// unregister removes probes. Bad entries get Addr 0, as the
 // kernel does it; the others go all the same.
 func (s *Session) unregister(ps []*Kprobe) (err error) {
 	if err := s.turns.Begin(); err != nil {
@@ -18,23 +19,20 @@ func (s *Session) unregister(ps []*Kprobe) (err error) {
 	defer s.turns.End(&err)
 	var good []*Kprobe
 	going := make(map[*Kprobe]bool, len(ps))
-	bad := 0
 	for _, p := range ps {
 		switch {
-		case p == nil, going[p]:
-			bad++
+		case p == nil, going[p]: // is passed over
 		case p.in.Load() != s:
 			if !p.claimed.Load() { // else it is another session's, or about to be
 				p.Addr = 0
 			}
-			bad++
 		default:
 			good = append(good, p)
 			going[p] = true
 		}
 	}
 	err = s.remove(good)
-	if err == nil && bad > 0 && len(good) == 0 {
+	if err == nil && len(ps) > 0 && len(good) == 0 {
 		err = fail(syscall.EINVAL, "not registered here")
 	}
 	return err
@@ -42,38 +40,43 @@ func (s *Session) unregister(ps []*Kprobe) (err error) {
 
 // remove takes probes off their points. A point without probes goes.
 func (s *Session) remove(ps []*Kprobe) error {
-	var err error
 	s.links.Silence(probesOf(ps))
 	ps = withExits(ps) // which go on to see calls end, unreported, until they are gone
-	if !s.turns.Exited.Load() && len(ps) > 0 {
-		err = s.takeOff(ps)
-		s.threads.Drain(probesOf(ps))
-	}
-	going := make(map[*Kprobe]bool, len(ps))
+	err := s.withdraw(probesOf(ps))
 	for _, p := range ps {
-		going[p] = true
-	}
-	s.probes = slices.DeleteFunc(s.probes, func(p *Kprobe) bool { return going[p] })
-	s.pending = slices.DeleteFunc(s.pending, func(p *Kprobe) bool { return going[p] })
-	s.on.Owner.Grace()
-	for _, p := range ps { // not before: a handler may just have looked at it
-		p.as().Unlinked()
 		p.as().release(s)
 		p.in.Store(nil)
 		p.claimed.Store(false)
 	}
+	gone := func(p *Kprobe) bool { return p.in.Load() != s }
+	s.probes, s.pending = slices.DeleteFunc(s.probes, gone), slices.DeleteFunc(s.pending, gone)
 	s.listChanged()
 	return err
 }
 
-// takeOff takes probes off their points.
-func (s *Session) takeOff(ps []*Kprobe) error {
-	defer s.optimizer.Soon()
-	return s.links.Leave(probesOf(ps), func(gone []*point) error {
-		s.countEnded(ps)
-		s.threads.Retire(gone)
-		return s.watches.Remove(watchpointsOf(ps))
-	})
+// withdraw takes probes off their points that were silenced, and waits for their handlers.
+func (s *Session) withdraw(ps []*probed.Probe) (err error) {
+	if !s.turns.Exited.Load() && len(ps) > 0 {
+		err = s.links.Leave(ps, func(ps []*probed.Probe, gone []*point) error {
+			leaving := kprobesOf(ps)
+			s.countEnded(leaving)
+			s.threads.Retire(gone)
+			return s.watches.Remove(watchpointsOf(leaving))
+		})
+		s.optimizer.Soon()
+		s.threads.Drain(ps)
+	}
+	s.on.Owner.Grace()
+	for _, p := range ps { // not before: a handler may just have looked at it
+		p.Unlinked()
+	}
+	return err
+}
+
+// takeBack withdraws the probes of a batch that have come, since others of it cannot.
+func (s *Session) takeBack(come []*probed.Probe) {
+	s.links.Silence(come)
+	s.on.Alive(s.withdraw(come))
 }
 
 // setDisabled switches probes off or on (kprobes.txt 4.7, 4.8). A point stays
@@ -105,13 +108,11 @@ func (s *Session) setDisabled(ps []*Kprobe, off bool) (err error) {
 	}
 	// The exits of a return probe go when no call is under way whose return is to be reported: that is
 	// known only when none can begin any more.
-	if err := s.switchTo(ps, off); err != nil {
-		return err
+	err = s.switchTo(ps, off)
+	if exits := s.idleExits(ps); err == nil && len(exits) > 0 {
+		err = s.switchTo(exits, off)
 	}
-	if exits := s.idleExits(ps); len(exits) > 0 {
-		return s.switchTo(exits, off)
-	}
-	return nil
+	return err
 }
 
 // switchTo does it for probes as they are given, in one stop.

@@ -8,6 +8,7 @@ import (
 	"kprobe/internal/calls"
 	"kprobe/internal/inside"
 	"kprobe/internal/patch"
+	"kprobe/internal/probed"
 	"kprobe/internal/returns"
 	"kprobe/internal/within"
 	"kprobe/symbol"
@@ -42,6 +43,8 @@ type asExit struct {
 }
 
 func (asExit) internal() bool { return true }
+
+func (r asExit) Of() *probed.Probe { return &r.rp.Kp.probe }
 
 // Trails: the entry may be the exit, too.
 func (asExit) Trails() bool { return true }

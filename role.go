@@ -70,6 +70,15 @@ func probesOf(ps []*Kprobe) []*probed.Probe {
 	return all
 }
 
+// kprobesOf are the Kprobes that the engine knows as probes.
+func kprobesOf(ps []*probed.Probe) []*Kprobe {
+	all := make([]*Kprobe, len(ps))
+	for i, p := range ps {
+		all[i] = of(p)
+	}
+	return all
+}
+
 // runsInside tells whether a probe's work is done in the target.
 func (p *Kprobe) runsInside() bool { return p.as().Inside() }
 
@@ -133,9 +142,10 @@ func (r plain) Inside() bool {
 	return program != nil
 }
 
-func (r plain) Post() bool { return r.p.PostHandler != nil }
-func (plain) Trails() bool { return false }
-func (plain) Swaps() bool  { return false }
+func (r plain) Of() *probed.Probe { return &r.p.probe }
+func (r plain) Post() bool        { return r.p.PostHandler != nil }
+func (plain) Trails() bool        { return false }
+func (plain) Swaps() bool         { return false }
 
 // Misses: what only counts hits misses none of its own.
 func (r plain) Misses() bool {
@@ -165,6 +175,7 @@ func (plain) Unwound() {}
 
 func (r plain) Linked() {
 	p := r.p
+	p.probe.Leaving.Store(false) // it was, perhaps, taken back
 	p.given, p.placed, p.Addr = p.Addr, true, p.probe.Point.Addr
 }
 

@@ -27,6 +27,7 @@ import (
 
 	"kprobe"
 	"kprobe/internal/testprog"
+	engine "kprobe/target"
 	"kprobe/target/ptrace"
 )
 
@@ -63,10 +64,35 @@ func TestMain(m *testing.M) {
 // attach opens a session on a program, with nothing between it and the engine.
 func attach(b *testing.B, p *testprog.Proc, o kprobe.Options) *kprobe.Session {
 	b.Helper()
-	t, err := ptrace.Attach(p.Pid)
+	s, _ := attachWatched(b, p, o)
+	return s
+}
+
+// stopwatch is a process that tells how long its longest stop was.
+type stopwatch struct {
+	*ptrace.Process
+	began   time.Time
+	longest time.Duration
+}
+
+func (w *stopwatch) Freeze() ([]engine.Stop, error) {
+	w.began = time.Now()
+	return w.Process.Freeze()
+}
+
+func (w *stopwatch) Thaw() error {
+	err := w.Process.Thaw()
+	w.longest = max(w.longest, time.Since(w.began))
+	return err
+}
+
+func attachWatched(b *testing.B, p *testprog.Proc, o kprobe.Options) (*kprobe.Session, *stopwatch) {
+	b.Helper()
+	process, err := ptrace.Attach(p.Pid)
 	if err != nil {
 		b.Fatal(err)
 	}
+	t := &stopwatch{Process: process}
 	o.Unlisted = true
 	o.Report = func(err error) { b.Errorf("reported: %v", err) }
 	s, err := kprobe.Open(t, &o)
@@ -78,7 +104,7 @@ func attach(b *testing.B, p *testprog.Proc, o kprobe.Options) *kprobe.Session {
 			b.Error(err)
 		}
 	})
-	return s
+	return s, t
 }
 
 // timed has a program run a round, and returns what the program says that it

@@ -174,9 +174,9 @@ func (g *Ground) Leave() error {
 	return g.Room.Leave()
 }
 
-// Alive has an error be reported that is no news if the target was killed meanwhile.
+// Alive has an error be reported that is no news if the target was killed meanwhile, or executes another program.
 func (g *Ground) Alive(err error) {
-	if err != nil && !errors.Is(err, target.ErrGone) {
+	if err != nil && !errors.Is(err, target.ErrGone) && !errors.Is(err, syscall.ESRCH) {
 		g.Report(err)
 	}
 }

@@ -1,8 +1,10 @@
 // Package links has which probes are on which points: how a batch of probes comes to them, and how
-// probes leave them, or are switched off and on, in one stop of the target each.
+// probes leave them, or are switched off and on, in one stop of the target each, or, if they are very many,
+// in several.
 //
-//	batch.go  what one registration brings, as far as it is planned
-//	links.go  the changes
+//	batch.go   what one registration brings, as far as it is planned
+//	links.go   the changes
+//	pieces.go  how many probes are cut into pieces, a stop for each
 package links
 
 import (

@@ -25,14 +25,39 @@ func (l *Links) Pinned(site *patch.Site) string {
 	return l.kit.On.Kind.Pinned(site.Addr, site.Addr+arch.Addr(len(site.Original)))
 }
 
-// Apply carries a batch out, with more that has to be done in the same stop. Errors: those of the
-// parts; then nothing has changed.
-func (l *Links) Apply(b *Batch, more change.Part) error {
+// Apply carries a batch out, a large one in pieces, with more that has to be done in the last stop. Where a
+// piece fails, back takes the probes back that have come by then. Errors: those of the parts; then nothing
+// has changed.
+func (l *Links) Apply(b *Batch, more change.Part, back func(come []*probed.Probe)) error {
+	pieces := b.pieces()
+	for i, piece := range pieces {
+		last := change.Part(change.Nothing{})
+		if i == len(pieces)-1 {
+			last = more
+		}
+		err := l.apply(piece, last, func(a arch.Addr) bool { return l.kit.On.Probed(a) || b.byAddr[a] != nil })
+		if err == nil {
+			continue
+		}
+		var come []*probed.Probe
+		for _, p := range pieces[:i] {
+			come = append(come, p.Probes...)
+		}
+		if len(come) > 0 {
+			back(come)
+		}
+		return err
+	}
+	return nil
+}
+
+// apply carries a piece of a batch out. taken are the places of all of the batch, and of what there is.
+func (l *Links) apply(b *Batch, more change.Part, taken func(arch.Addr) bool) error {
 	k := l.kit
 	slices.SortFunc(b.fresh, probed.ByAddr)
 	after := b.inside()
 	k.Around(b.fresh, after)
-	d := &parts.Detours{Kit: k, After: after, Taken: func(a arch.Addr) bool { return k.On.Probed(a) || b.byAddr[a] != nil }, Over: k.On.Ended}
+	d := &parts.Detours{Kit: k, After: after, Taken: taken, Over: k.On.Ended}
 	w := k.Rewriting(func() probed.List { return b.changing(d) })
 	at := &arriving{b: b, d: d, text: w}
 	w.As = func() *probed.Outlook { return at.look(b.plan(d)) }
@@ -70,25 +95,37 @@ func (l *Links) Silence(ps []*probed.Probe) {
 	}
 }
 
-// Leave takes probes off their points. The other programs there that run inside the target get
-// other detours. parted is called in the stop, with the points that have no probe any more. Errors:
-// parted's; those of text that could not be put back.
-func (l *Links) Leave(ps []*probed.Probe, parted func(gone []*probed.Point) error) error {
+// Leave takes probes off their points, many of them in pieces. The other programs there that run inside the
+// target get other detours. parted is called in each stop, with the probes that leave and the points that
+// have no probe any more. Errors: parted's; those of text that could not be put back; the target's, and
+// then the pieces behind stay as they are.
+func (l *Links) Leave(ps []*probed.Probe, parted func(ps []*probed.Probe, gone []*probed.Point) error) (err error) {
+	for _, piece := range l.pieces(ps, func(p *probed.Probe) *probed.Point { return p.Point }) {
+		left, e := l.leave(piece, parted)
+		if err = errors.Join(err, left, e); e != nil {
+			break
+		}
+	}
+	return err
+}
+
+// leave does it for a piece. It answers what could not be put back, which is no reason to keep the others.
+func (l *Links) leave(ps []*probed.Probe, parted func([]*probed.Probe, []*probed.Point) error) (left, err error) {
 	k, on := l.kit, l.kit.On
 	pts := l.points(ps)
 	going := set(ps)
 	after := make(map[*probed.Point][]*probed.Probe)
-	left := make(map[*probed.Point][]*probed.Probe, len(pts))
+	stay := make(map[*probed.Point][]*probed.Probe, len(pts))
 	leaves := func(p *probed.Probe) bool { return going[p] }
 	for _, pt := range pts {
 		if pt.Detour != nil {
 			after[pt] = slices.DeleteFunc(on.Points.Inside(pt.Probes), leaves)
 		}
-		left[pt] = slices.DeleteFunc(slices.Clone(pt.Probes), leaves)
+		stay[pt] = slices.DeleteFunc(slices.Clone(pt.Probes), leaves)
 	}
 	taken := func(a arch.Addr) bool {
 		pt := on.Points.At(a)
-		ps, some := left[pt]
+		ps, some := stay[pt]
 		return pt != nil && (!some || len(ps) > 0 || pt.Notify)
 	}
 	k.Around(slices.DeleteFunc(slices.Clone(pts), func(pt *probed.Point) bool { return taken(pt.Addr) }), after)
@@ -97,7 +134,7 @@ func (l *Links) Leave(ps []*probed.Probe, parted func(gone []*probed.Point) erro
 		on.View.Lock()
 		defer on.View.Unlock()
 		for _, pt := range pts {
-			pt.Probes = left[pt]
+			pt.Probes = stay[pt]
 			on.Points.Refresh(pt)
 		}
 	}
@@ -105,7 +142,7 @@ func (l *Links) Leave(ps []*probed.Probe, parted func(gone []*probed.Point) erro
 	w := k.Rewriting(func() probed.List { return d.With(pts) })
 	w.Singly = true
 	w.As = func() *probed.Outlook {
-		return &probed.Outlook{Table: on.Points, Points: on.Points.List, Probes: left, Stays: d.Stays}
+		return &probed.Outlook{Table: on.Points, Points: on.Points.List, Probes: stay, Stays: d.Stays}
 	}
 	c := &change.Change{
 		What:  "unregister",
@@ -113,11 +150,12 @@ func (l *Links) Leave(ps []*probed.Probe, parted func(gone []*probed.Point) erro
 		Parts: []change.Part{
 			d,
 			&parts.State{What: fmt.Sprintf("%d probes leave %d points", len(ps), len(pts)), Set: unlink},
-			parts.Final{Do: func() { ended = parted(empty(pts)) }},
+			parts.Final{Do: func() { ended = parted(ps, empty(pts)) }},
 		},
 		Text: w,
 	}
-	return errors.Join(c.Insist(on.Owner), w.Left, ended)
+	err = c.Insist(on.Owner)
+	return errors.Join(w.Left, ended), err
 }
 
 // empty are the points that nothing is at any more.

@@ -32,6 +32,7 @@ type process struct {
 	t       *testing.T
 	mem     map[arch.Addr][]byte // by page
 	bad     arch.Addr            // writing there fails
+	thawed  func()               // nil: nothing is to be done when it has run on
 	frozen  bool
 	threads map[target.Thread]*arch.Regs
 	stops   []target.Stop
@@ -105,6 +106,9 @@ func (p *process) Freeze() ([]target.Stop, error) {
 
 func (p *process) Thaw() error {
 	p.frozen = false
+	if p.thawed != nil {
+		p.thawed()
+	}
 	return nil
 }
 
@@ -135,6 +139,7 @@ type probe struct {
 	probed.Probe
 	name              string
 	post, trails, off bool
+	of                *probe // nil: itself
 }
 
 // known is the probe as the engine knows it.
@@ -161,9 +166,17 @@ func (role) Inside() bool     { return false }
 func (r role) Post() bool     { return r.post }
 func (r role) Trails() bool   { return r.trails }
 func (role) Swaps() bool      { return false }
-func (role) Linked()          {}
-func (role) Unlinked()        {}
-func (r role) Line() string   { return r.name }
+
+func (r role) Of() *probed.Probe {
+	if r.of != nil {
+		return r.of.known()
+	}
+	return &r.Probe
+}
+
+func (role) Linked()        {}
+func (role) Unlinked()      {}
+func (r role) Line() string { return r.name }
 
 // rules answer the engine's questions about the session.
 type rules struct {
@@ -233,11 +246,22 @@ func (e *engine) register(at arch.Addr, ps ...*probe) error {
 		}
 		b.Add(p.known(), pt)
 	}
-	return e.links.Apply(b, change.Nothing{})
+	return e.apply(b)
 }
 
-func (e *engine) leave(ps ...*probe) error {
-	return e.links.Leave(known(ps), func(gone []*probed.Point) error {
+// apply carries a batch out.
+func (e *engine) apply(b *links.Batch) error {
+	return e.links.Apply(b, change.Nothing{}, func(come []*probed.Probe) {
+		if err := e.leaveAll(come); err != nil {
+			e.t.Error(err)
+		}
+	})
+}
+
+func (e *engine) leave(ps ...*probe) error { return e.leaveAll(known(ps)) }
+
+func (e *engine) leaveAll(ps []*probed.Probe) error {
+	return e.links.Leave(ps, func(_ []*probed.Probe, gone []*probed.Point) error {
 		e.threads.Retire(gone)
 		return nil
 	})
@@ -302,7 +326,7 @@ func TestRefused(t *testing.T) {
 		batch.Add((&probe{name: "x"}).known(), pt)
 	}
 	batch.Add(b.known(), batch.At(batch.Probes[0]))
-	if err := e.links.Apply(batch, change.Nothing{}); !errors.Is(err, syscall.EIO) {
+	if err := e.apply(batch); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("%v", err)
 	}
 	if b.Point != nil || names(a.Point) != "a" || len(e.on.Points.List) != 1 || e.text(code+100) != push || e.text(code+8) != 0xcc {
@@ -330,7 +354,7 @@ func TestMark(t *testing.T) {
 	if len(b.Probes) != 1 || b.At(&first.Probe) == nil || b.At(&second.Probe) != nil || len(b.Others(code)) != 1 || len(b.Others(code+1)) != 0 {
 		t.Errorf("%d probes", len(b.Probes))
 	}
-	if err := e.links.Apply(b, change.Nothing{}); err != nil || e.text(code) != 0xcc || e.text(code+1) != push {
+	if err := e.apply(b); err != nil || e.text(code) != 0xcc || e.text(code+1) != push {
 		t.Errorf("%v", err)
 	}
 }

@@ -115,21 +115,15 @@ func (o *Optimizer) jumps() bool {
 	on := o.kit.On
 	soon := on.Points.Present()
 	soon.Hope = func(*probed.Point) bool { return true }
-	v := &vacating{o: o, soon: soon}
+	var pts probed.List
 	gated := false
 	for _, pt := range on.Points.List {
 		have, want := on.Standing(pt), soon.Wanted(pt)
-		switch {
-		case have != text.Trap && have != text.Beside || want != text.Trap && want != text.Jump || want == have:
+		if have != text.Trap && have != text.Beside || want != text.Trap && want != text.Jump || want == have {
 			continue
-		case want == text.Jump:
-			v.jumps, v.detours = append(v.jumps, pt), append(v.detours, pt.Detour)
 		}
-		v.pts = append(v.pts, pt)
+		pts = append(pts, pt)
 		gated = gated || soon.Leadable(pt) && (want == text.Trap || pt.Refused)
-	}
-	if len(v.pts) == 0 {
-		return false
 	}
 	if gated {
 		if err := o.gate.plan(); err != nil {
@@ -137,13 +131,25 @@ func (o *Optimizer) jumps() bool {
 			on.Report(fmt.Errorf("traps in the kernel stay stops: %w", err))
 		}
 	}
-	v.text = o.kit.Rewriting(func() probed.List { return v.pts })
-	v.text.As = func() *probed.Outlook { return soon }
-	c := &change.Change{What: "optimize", Parts: []change.Part{v}, Text: v.text, Over: on.Ended}
-	if err := c.Do(on.Owner); !errors.Is(err, syscall.ESRCH) {
-		on.Report(err)
+	for piece := range slices.Chunk(pts, change.AtOnce) {
+		if err := o.vacate(piece, soon); !errors.Is(err, syscall.ESRCH) {
+			on.Report(err)
+		}
 	}
-	return true
+	return len(pts) > 0
+}
+
+// vacate makes jumps, and traps that are led, of what stands at some points, in one stop. Errors: as of change.Change.
+func (o *Optimizer) vacate(pts probed.List, soon *probed.Outlook) error {
+	v := &vacating{o: o, soon: soon, pts: pts, text: o.kit.Rewriting(func() probed.List { return pts })}
+	for _, pt := range pts {
+		if soon.Wanted(pt) == text.Jump {
+			v.jumps, v.detours = append(v.jumps, pt), append(v.detours, pt.Detour)
+		}
+	}
+	v.text.As = func() *probed.Outlook { return soon }
+	c := &change.Change{What: "optimize", Parts: []change.Part{v}, Text: v.text, Over: o.kit.On.Ended}
+	return c.Do(o.kit.On.Owner)
 }
 
 // JumpAt says how a jump could stand at a point, or "none: " and why it could not. "" where the target has nothing
@@ -217,7 +223,7 @@ func (v *vacating) Commit() error {
 	for _, pt := range trapping {
 		pt.Led.Store(led[pt])
 	}
-	if v.o.stuck = room.Stuck; room.Stuck {
+	if v.o.stuck = v.o.stuck || room.Stuck; room.Stuck {
 		v.o.wait()
 	} else if v.o.pause = 0; room.Again || later {
 		time.AfterFunc(giveWayDelay, v.o.Now)

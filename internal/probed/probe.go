@@ -25,6 +25,8 @@ type Role interface {
 	Post() bool
 	// Trails tells whether it comes after the others at its point.
 	Trails() bool
+	// Of is the probe itself or, at an exit, the one at the entry of the function.
+	Of() *Probe
 	// Swaps tells whether it swaps return addresses.
 	Swaps() bool
 	// Misses tells whether a detour counts apart the hits that the probe misses.

@@ -8,5 +8,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, map[string]func(string) error{orderVariable: playTortured, serverVariable: serve})
+	harness.Main(m, map[string]func(string) error{orderVariable: playTortured, serverVariable: serve, piecesVariable: playPieces})
 }

@@ -1,0 +1,124 @@
+package scale_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kprobe"
+	"kprobe/arch"
+	"kprobe/internal/testprog"
+	"kprobe/target"
+	"kprobe/target/ptrace"
+)
+
+// observed is a process whose stops are counted, and in which one place cannot be written.
+type observed struct {
+	*ptrace.Process
+	stops int
+	bad   arch.Addr
+}
+
+func (o *observed) Freeze() ([]target.Stop, error) {
+	o.stops++
+	return o.Process.Freeze()
+}
+
+func (o *observed) WriteAt(at arch.Addr, p []byte) error {
+	if at <= o.bad && o.bad < at+arch.Addr(len(p)) {
+		return syscall.EIO
+	}
+	return o.Process.WriteAt(at, p)
+}
+
+// observe opens a session on manyfns, and makes a return probe for each of its functions.
+func observe(t *testing.T, inside bool) (*testprog.Proc, *observed, *kprobe.Session, []*kprobe.Kretprobe) {
+	p := testprog.Start(t, testprog.Build(t, "manyfns", "-O2"))
+	process, err := ptrace.Attach(p.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &observed{Process: process}
+	s, err := kprobe.Open(o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	var rps []*kprobe.Kretprobe
+	for _, l := range s.Symbols().Match("manyfns", "many_[0-9]*") {
+		rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{Addr: arch.Addr(l.Addr)}}
+		if inside {
+			rp.Program, rp.DataSize = kprobe.CountOnly, 8
+		}
+		rps = append(rps, rp)
+	}
+	return p, o, s, rps
+}
+
+// The stops of a batch are few: each has work for thousands of probes, and none is for one.
+func TestFewStops(t *testing.T) {
+	p, o, s, rps := observe(t, true)
+	const few = 60
+	for i, f := range []func() error{
+		func() error { return s.RegisterKretprobes(rps) },
+		func() error { p.Round("1"); return s.WaitOptimized() },
+		func() error { return s.UnregisterKretprobes(rps) },
+	} {
+		before := o.stops
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+		if n := o.stops - before; n > few {
+			t.Errorf("step %d for %d return probes: %d stops", i, len(rps), n)
+		}
+	}
+	for _, rp := range rps {
+		if rp.Hits() != 1 {
+			t.Fatalf("%v: %d hits", rp.Kp.SymbolName, rp.Hits())
+		}
+	}
+}
+
+// If a late piece of a large batch cannot be placed, none of it stays, and the same probes can be placed then.
+func TestLargeBatchAllOrNone(t *testing.T) {
+	for name, inside := range map[string]bool{"handlers": false, "inside": true} {
+		t.Run(name, func(t *testing.T) {
+			p, o, s, rps := observe(t, inside)
+			want := strings.Join(p.Round("1"), "\n")
+			last := slices.MaxFunc(rps, func(a, b *kprobe.Kretprobe) int { return int(int64(a.Kp.Addr) - int64(b.Kp.Addr)) })
+			o.bad = last.Kp.Addr
+			if err := s.RegisterKretprobes(rps); !errors.Is(err, syscall.EIO) {
+				t.Fatalf("a place that cannot be written: %v", err)
+			}
+			if n := len(s.List()); n != 0 {
+				t.Errorf("%d probes are listed", n)
+			}
+			if got := strings.Join(p.Round("1"), "\n"); got != want {
+				t.Errorf("it says %s, not %s", got, want)
+			}
+			diffs, err := testprog.TextDiff(p.Pid) // a probe of the session's own is on the linker
+			if diffs = slices.DeleteFunc(diffs, func(d string) bool { return !strings.Contains(d, "manyfns") }); err != nil || len(diffs) > 0 {
+				t.Errorf("its text: %v, %v", err, diffs)
+			}
+			o.bad = 0
+			if err := s.RegisterKretprobes(rps); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(p.Round("1"), "\n"); got != want {
+				t.Errorf("then it says %s, not %s", got, want)
+			}
+			for _, rp := range rps {
+				if rp.Hits() != 1 {
+					t.Fatalf("%v: %d hits", rp.Kp.Addr, rp.Hits())
+				}
+			}
+		})
+	}
+}
