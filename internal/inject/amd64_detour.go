@@ -5,7 +5,6 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/asm/x86"
-	"kprobe/internal/isa/amd64"
 	"kprobe/internal/jit"
 )
 
@@ -135,8 +134,8 @@ func (b *builder) early(programs []Program) (regs []arch.Reg) {
 }
 
 // clobbered are the registers that running programs changes.
-func (b *builder) clobbered(programs []Program) amd64.RegSet {
-	all := amd64.Reg(b.m.code.Context) | amd64.Reg(b.m.code.State)
+func (b *builder) clobbered(programs []Program) arch.RegSet {
+	all := arch.SetOf(b.m.code.Context) | arch.SetOf(b.m.code.State)
 	for _, p := range programs {
 		all |= p.Clobbers
 	}
@@ -542,7 +541,7 @@ func (b *builder) last() arch.Reg {
 
 // fillContext stores what programs read or change of the registers, switches to
 // the private stack, and says what must be loaded again afterwards.
-func (b *builder) fillContext(clobbers amd64.RegSet, context uint64, saved []arch.Reg) (stored []arch.Reg) {
+func (b *builder) fillContext(clobbers arch.RegSet, context uint64, saved []arch.Reg) (stored []arch.Reg) {
 	// What is found with the program's stack pointer.
 	for _, r := range scratch {
 		if context>>wordOf[r]&1 != 0 {

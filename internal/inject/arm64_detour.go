@@ -7,7 +7,6 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/asm/a64"
-	"kprobe/internal/isa/amd64"
 	"kprobe/internal/jit"
 )
 
@@ -315,7 +314,7 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 		return nil
 	}
 	d, state := b.d, uint32(b.m.code.State)
-	clobbers := amd64.Reg(b.m.code.State)
+	clobbers := arch.SetOf(b.m.code.State)
 	var context uint64
 	for _, p := range programs {
 		clobbers |= p.Clobbers

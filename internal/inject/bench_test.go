@@ -35,7 +35,7 @@ func BenchmarkDetours(b *testing.B) {
 	}{
 		{"count", "floor_count", h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter})},
 		{"count, flags dead", "floor_count", h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter, DeadFlags: true})},
-		{"count, flags and 2 registers dead", "floor_count", h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter, DeadFlags: true, Dead: amd64.Reg(arch.AX) | amd64.Reg(arch.R11)})},
+		{"count, flags and 2 registers dead", "floor_count", h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter, DeadFlags: true, Dead: arch.SetOf(arch.AX) | arch.SetOf(arch.R11)})},
 		{"program, full frame", "floor_registers", h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{all}})},
 		{"program, full ctx, few clobbers", "floor_registers", h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{tight}})},
 		{"program, no ctx, all clobbers", "floor_registers", h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{loose}})},

@@ -5,15 +5,14 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/isa"
-	"kprobe/internal/isa/amd64"
 	"kprobe/internal/jit"
 )
 
 // Program is a compiled program, as a detour needs to know it.
 type Program struct {
 	Entry    arch.Addr
-	Clobbers amd64.RegSet // registers that it, or what it calls, may change
-	Context  uint64       // words of its context that it reads, a bit each
+	Clobbers arch.RegSet // registers that it, or what it calls, may change
+	Context  uint64      // words of its context that it reads, a bit each
 	Needs    jit.Needs
 	FuncIP   arch.Addr // what get_func_ip answers
 	Cookie   uint64    // what get_attach_cookie answers
@@ -30,7 +29,7 @@ type Tail struct {
 
 // Scratch is what a function neither keeps nor is given anything in, by the rules of C: at an entry
 // it is dead, and so are the flags.
-const Scratch = amd64.RegSet(1<<arch.R10 | 1<<arch.R11)
+const Scratch = arch.RegSet(1<<arch.R10 | 1<<arch.R11)
 
 // NoCounter stands for a counter that nobody wants.
 const NoCounter = -1
@@ -57,7 +56,7 @@ type Detour struct {
 
 	// Dead registers and flags hold nothing that the program needs any more:
 	// each is written before it is read. A detour that only counts makes use of the registers.
-	Dead      amd64.RegSet
+	Dead      arch.RegSet
 	DeadFlags bool
 
 	// Goroutine is where a thread of a Go program keeps the address of the descriptor of

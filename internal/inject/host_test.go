@@ -226,7 +226,7 @@ func (h *host) program(f func(a *asm)) Program {
 	a.ret()
 	a.finish()
 	h.put(a.base, a.code)
-	return Program{Entry: a.base, Clobbers: amd64.RegGeneral &^ amd64.Reg(arch.R12) &^ amd64.Reg(arch.SP), Context: 1<<21 - 1}
+	return Program{Entry: a.base, Clobbers: amd64.RegGeneral &^ arch.SetOf(arch.R12) &^ arch.SetOf(arch.SP), Context: 1<<21 - 1}
 }
 
 // compiled verifies, compiles and places a program in bpftest's notation. Its maps are

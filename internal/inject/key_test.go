@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"kprobe/arch"
-	"kprobe/internal/isa/amd64"
 )
 
 // The ways to know a thread, as code.
@@ -18,15 +17,15 @@ func TestKeyCode(t *testing.T) {
 	h := startHost(t, testLayout)
 	for _, tt := range []struct {
 		key  ThreadKey
-		dead amd64.RegSet
+		dead arch.RegSet
 		want []string
 	}{
 		{ThreadKey{Kind: FSSelf}, 0, []string{"mov rcx,QWORD PTR fs:0x0"}},
-		{ThreadKey{Kind: FSSelf}, amd64.Reg(arch.R9), []string{"mov r9,QWORD PTR fs:0x0"}},
+		{ThreadKey{Kind: FSSelf}, arch.SetOf(arch.R9), []string{"mov r9,QWORD PTR fs:0x0"}},
 		{ThreadKey{Kind: FSBase}, 0, []string{"rdfsbase rcx"}},
-		{ThreadKey{Kind: FSBase}, amd64.Reg(arch.R9), []string{"rdfsbase r9"}},
+		{ThreadKey{Kind: FSBase}, arch.SetOf(arch.R9), []string{"rdfsbase r9"}},
 		{ThreadKey{Kind: GoM, Offset: 48}, 0, []string{"mov rcx,QWORD PTR fs:0xfffffffffffffff8", "mov rcx,QWORD PTR [rcx+0x30]"}},
-		{ThreadKey{Kind: CPU, Offset: 0x1234}, amd64.Reg(arch.R9) | amd64.Reg(arch.R10), []string{"mov r9d,DWORD PTR gs:0x1234", "mov r10,QWORD PTR [r10+r9*8+", "lock inc QWORD PTR [r10+"}},
+		{ThreadKey{Kind: CPU, Offset: 0x1234}, arch.SetOf(arch.R9) | arch.SetOf(arch.R10), []string{"mov r9d,DWORD PTR gs:0x1234", "mov r10,QWORD PTR [r10+r9*8+", "lock inc QWORD PTR [r10+"}},
 		{ThreadKey{Kind: CPU, Offset: -64}, 0, []string{"mov ecx,DWORD PTR gs:0xffffffffffffffc0", "mov rdx,QWORD PTR [rdx+rcx*8+"}},
 	} {
 		d := h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter, Key: tt.key, Dead: tt.dead})
@@ -69,7 +68,7 @@ func TestKeyOfGo(t *testing.T) {
 // a gs base for it.
 func TestKeyOfCPU(t *testing.T) {
 	const offset = 20
-	for _, dead := range []amd64.RegSet{0, amd64.Reg(arch.R10) | amd64.Reg(arch.R11)} {
+	for _, dead := range []arch.RegSet{0, arch.SetOf(arch.R10) | arch.SetOf(arch.R11)} {
 		h := startHost(t, testLayout)
 		d := h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter, Key: ThreadKey{Kind: CPU, Offset: offset}, Dead: dead, DeadFlags: dead != 0}))
 		if !h.seg.AssignCPU(0) || !h.seg.AssignCPU(2) || h.seg.AssignCPU(MaxCPUs) {

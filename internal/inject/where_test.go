@@ -15,7 +15,6 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/asm/x86"
-	"kprobe/internal/isa/amd64"
 )
 
 // stepper is the host's main thread under ptrace: it is made to call functions
@@ -436,9 +435,9 @@ func TestWhere(t *testing.T) {
 	}{
 		{"count", Detour{Missed: NoCounter}, nil, nil},
 		{"dead flags", Detour{Missed: NoCounter, DeadFlags: true}, nil, nil},
-		{"dead registers", Detour{Missed: NoCounter, DeadFlags: true, Dead: amd64.Reg(arch.AX) | amd64.Reg(spare)}, nil, []Phase{After}},
+		{"dead registers", Detour{Missed: NoCounter, DeadFlags: true, Dead: arch.SetOf(arch.AX) | arch.SetOf(spare)}, nil, []Phase{After}},
 		{"a new thread", Detour{Missed: NoCounter}, func() { h.seg.Release(key) }, nil},
-		{"a new thread, dead registers", Detour{Missed: NoCounter, DeadFlags: true, Dead: amd64.Reg(arch.AX) | amd64.Reg(spare)}, func() { h.seg.Release(key) }, []Phase{After}},
+		{"a new thread, dead registers", Detour{Missed: NoCounter, DeadFlags: true, Dead: arch.SetOf(arch.AX) | arch.SetOf(spare)}, func() { h.seg.Release(key) }, []Phase{After}},
 		{"programs", Detour{Programs: []Program{p, p}}, nil, nil},
 		{"programs, dead flags", Detour{Programs: []Program{few}, DeadFlags: true}, nil, nil},
 		{"return, dead flags", Detour{DeadFlags: true, Return: ret(Return{Entry: []Program{few}, Programs: []Program{p}})}, nil, nil},

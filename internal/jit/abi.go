@@ -17,7 +17,6 @@ package jit
 
 import (
 	"kprobe/arch"
-	"kprobe/internal/isa/amd64"
 )
 
 // A compiled program is a function. The detour calls it with
@@ -96,7 +95,7 @@ import (
 // and a0 to a7.
 
 // HelperClobbers are the registers that a helper's routine may change.
-const HelperClobbers amd64.RegSet = 1<<arch.AX | 1<<arch.DI | 1<<arch.SI | 1<<arch.DX | 1<<arch.CX |
+const HelperClobbers arch.RegSet = 1<<arch.AX | 1<<arch.DI | 1<<arch.SI | 1<<arch.DX | 1<<arch.CX |
 	1<<arch.R8 | 1<<arch.R9 | 1<<arch.R10 | 1<<arch.R11
 
 // HelperStack is the number of bytes of the private stack that a helper's routine may use, its

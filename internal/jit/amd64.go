@@ -6,7 +6,6 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/asm/x86"
-	"kprobe/internal/isa/amd64"
 )
 
 // eBPF's registers lie in the machine's one to one, so that almost every instruction has an
@@ -68,7 +67,7 @@ func (c *compiler) compile() error {
 	if c.frame {
 		c.code.Stack += c.proof.Stack
 	}
-	c.code.Clobbers = c.writes &^ amd64.Reg(arch.SP)
+	c.code.Clobbers = c.writes &^ arch.SetOf(arch.SP)
 	return c.done()
 }
 

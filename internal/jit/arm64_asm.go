@@ -6,7 +6,6 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/asm/a64"
-	"kprobe/internal/isa/amd64"
 )
 
 // The A64 instructions that programs are made of. Each is a word, so that a label's place is known
@@ -75,7 +74,7 @@ type asm64 struct {
 func (a *asm64) put(w uint32, writes gpr) {
 	a.code = binary.LittleEndian.AppendUint32(a.code, w)
 	if writes < 31 {
-		a.writes |= amd64.RegSet(1) << writes
+		a.writes |= arch.RegSet(1) << writes
 	}
 }
 

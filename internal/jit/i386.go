@@ -8,7 +8,6 @@ import (
 	"kprobe/bpf"
 	"kprobe/bpf/layout"
 	"kprobe/internal/asm/x86"
-	"kprobe/internal/isa/amd64"
 )
 
 // 32-bit code. Every instruction takes its operands from the thread's state, where eBPF's
@@ -52,7 +51,7 @@ func (c *narrow) compile() error {
 	if c.frame {
 		c.code.Stack += c.proof.Stack + align386
 	}
-	c.code.Clobbers = c.writes & (1<<arch.R8 - 1) &^ (amd64.Reg(arch.SP) | amd64.Reg(arch.BP))
+	c.code.Clobbers = c.writes & (1<<arch.R8 - 1) &^ (arch.SetOf(arch.SP) | arch.SetOf(arch.BP))
 	return c.done()
 }
 

@@ -5,7 +5,6 @@ import (
 
 	"kprobe/arch"
 	"kprobe/bpf"
-	"kprobe/internal/isa/amd64"
 )
 
 // Env describes the place that a program is compiled for.
@@ -53,7 +52,7 @@ type Code struct {
 
 	// Clobbers are the registers that may have changed when the program
 	// returns, or while it runs: a bit for each, by its arch.Reg on the machine.
-	Clobbers amd64.RegSet
+	Clobbers arch.RegSet
 
 	// Context has a bit for each word of the context that may be read; see
 	// ContextWords.

@@ -1,6 +1,6 @@
 package jit
 
-import "kprobe/internal/isa/amd64"
+import "kprobe/arch"
 
 // label is a place in the code that may not be known yet.
 type label int
@@ -16,7 +16,7 @@ type place struct {
 type output struct {
 	code   []byte
 	labels []place
-	writes amd64.RegSet // the general registers that are written
+	writes arch.RegSet // the general registers that are written
 }
 
 // newLabel makes a label that is put somewhere later.
@@ -25,7 +25,7 @@ func (o *output) newLabel() label {
 	return label(len(o.labels) - 1)
 }
 
-func (o *output) written() amd64.RegSet { return o.writes }
+func (o *output) written() arch.RegSet { return o.writes }
 
 // offset is the place of a label in finished code.
 func (o *output) offset(l label) int { return o.labels[l].off }

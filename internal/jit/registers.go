@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"kprobe/arch"
 	"kprobe/bpf"
-	"kprobe/internal/isa/amd64"
 )
 
 // Machines that have registers enough: eBPF's lie in theirs one to one, and almost every
@@ -21,8 +21,8 @@ type places struct {
 	zero       gpr     // reads zero
 	sp, link   gpr
 	state      gpr
-	helper     amd64.RegSet // the registers that a helper's routine may change
-	nowhere    uint64       // an address that is none
+	helper     arch.RegSet // the registers that a helper's routine may change
+	nowhere    uint64      // an address that is none
 }
 
 // encoder writes a machine's instructions. Sizes are in bytes, 4 or 8, and an operation of 4 clears
@@ -30,7 +30,7 @@ type places struct {
 type encoder interface {
 	assembler
 	places() *places
-	written() amd64.RegSet // all registers that are
+	written() arch.RegSet // all registers that are
 
 	constant(dst gpr, v uint64)
 	addConst(n int, dst, x gpr, v int64) // the stack pointer may be both

@@ -5,7 +5,6 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/asm/rv64"
-	"kprobe/internal/isa/amd64"
 )
 
 // The RISC-V instructions that programs are made of, RV64G's: none is compressed, so that each is a
@@ -38,7 +37,7 @@ type asmRV struct {
 func (a *asmRV) put(w uint32, writes gpr) {
 	a.code = binary.LittleEndian.AppendUint32(a.code, w)
 	if writes != rvZero {
-		a.writes |= amd64.RegSet(1) << writes
+		a.writes |= arch.RegSet(1) << writes
 	}
 }
 

@@ -7,25 +7,16 @@ import (
 	"kprobe/arch"
 )
 
-// RegSet is a set of registers: a bit for each general register, by its
-// arch.Reg number, and one for each other kind.
-type RegSet uint64
-
+// Kinds of registers, in sets of x86-64: the bits behind those of the general ones.
 const (
-	RegGeneral RegSet = 1<<16 - 1 // arch.AX to arch.R15
-	RegVector  RegSet = 1 << 16   // xmm, ymm, zmm and MXCSR
-	RegX87     RegSet = 1 << 17   // x87 and MMX registers, x87 control and status
-	RegMask    RegSet = 1 << 18   // AVX-512 k registers
-	RegOther   RegSet = 1 << 19   // segments and their bases, shadow stack, tiles, PKRU, ...
+	RegGeneral arch.RegSet = 1<<16 - 1 // arch.AX to arch.R15
+	RegVector  arch.RegSet = 1 << 16   // xmm, ymm, zmm and MXCSR
+	RegX87     arch.RegSet = 1 << 17   // x87 and MMX registers, x87 control and status
+	RegMask    arch.RegSet = 1 << 18   // AVX-512 k registers
+	RegOther   arch.RegSet = 1 << 19   // segments and their bases, shadow stack, tiles, PKRU, ...
 
 	regAll = RegGeneral | RegVector | RegX87 | RegMask | RegOther
 )
-
-// Reg is the set of one general register.
-func Reg(r arch.Reg) RegSet { return 1 << r }
-
-// Has tells whether general register r is in the set.
-func (s RegSet) Has(r arch.Reg) bool { return s&Reg(r) != 0 }
 
 // FlagSet is a set of flags, by their bits in EFLAGS.
 type FlagSet uint32
@@ -53,7 +44,7 @@ const (
 // too. So a register or flag that is written and not read is dead before the instruction. A flag
 // that the manuals call undefined counts as written.
 type Uses struct {
-	Reads, Writes           RegSet
+	Reads, Writes           arch.RegSet
 	FlagsRead, FlagsWritten FlagSet
 
 	// Exact tells that the instruction is in the table; otherwise the sets are everything there is.
@@ -105,8 +96,8 @@ func (i *Inst) adjust(u *Uses, code []byte) {
 			maybe = true
 		case 0x6c, 0x6d, 0x6e, 0x6f, 0xa4, 0xa5, 0xa6, 0xa7, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf:
 			if i.Prefix&(PrefixRep|PrefixRepne) != 0 {
-				u.Reads |= Reg(arch.CX)
-				u.Writes |= Reg(arch.CX)
+				u.Reads |= arch.SetOf(arch.CX)
+				u.Writes |= arch.SetOf(arch.CX)
 				maybe = true // no step at all if the count is 0
 			}
 		}
@@ -141,18 +132,18 @@ func (i *Inst) addAddress(u *Uses) {
 	}
 	if i.HasSIB {
 		if index := i.SIB >> 3 & 7; index != numSP || i.Rex&rexX != 0 {
-			u.Reads |= Reg(extended(index, i.Rex&rexX))
+			u.Reads |= arch.SetOf(extended(index, i.Rex&rexX))
 		}
 		rm = i.SIB & 7
 	}
 	if rm != numBP || mod != 0 {
-		u.Reads |= Reg(extended(rm, i.Rex&rexB))
+		u.Reads |= arch.SetOf(extended(rm, i.Rex&rexB))
 	}
 }
 
 // addressRegs16 are the registers of 16-bit addresses, by ModRM.rm; BP with
 // mod 0 is none, but one too many does no harm.
-var addressRegs16 = [8]RegSet{
+var addressRegs16 = [8]arch.RegSet{
 	1<<arch.BX | 1<<arch.SI, 1<<arch.BX | 1<<arch.DI, 1<<arch.BP | 1<<arch.SI, 1<<arch.BP | 1<<arch.DI,
 	1 << arch.SI, 1 << arch.DI, 1 << arch.BP, 1 << arch.BX,
 }
@@ -192,17 +183,17 @@ func (i *Inst) addOperand(u *Uses, o operandUse) {
 func (o operandUse) add(u *Uses, r arch.Reg, size uint8) {
 	// Writing 32 bits clears the upper half; less leaves the rest as it was.
 	if o.read || o.write && size < 4 {
-		u.Reads |= Reg(r)
+		u.Reads |= arch.SetOf(r)
 	}
 	if o.write {
-		u.Writes |= Reg(r)
+		u.Writes |= arch.SetOf(r)
 	}
 }
 
 // effect is a row of usesRows as Uses reads it.
 type effect struct {
 	operands                []operandUse
-	sets                    RegSet
+	sets                    arch.RegSet
 	flagsRead, flagsWritten FlagSet
 	flagsUndefined          FlagSet // of the written ones
 	condition               bool    // the opcode's low bits are a condition
@@ -368,7 +359,7 @@ func parseColumn(s string) (enc Enc, m Map, pps []uint8) {
 	return enc, m, pps
 }
 
-var setWords = map[string]RegSet{"vec": RegVector, "x87": RegX87, "simd": RegVector | RegX87, "mask": RegMask, "other": RegOther}
+var setWords = map[string]arch.RegSet{"vec": RegVector, "x87": RegX87, "simd": RegVector | RegX87, "mask": RegMask, "other": RegOther}
 
 var regWords = map[string]arch.Reg{
 	"AX": arch.AX, "BX": arch.BX, "CX": arch.CX, "DX": arch.DX,

@@ -20,7 +20,7 @@ func TestUses(t *testing.T) {
 	)
 	for _, c := range []struct {
 		code          string
-		reads, writes RegSet
+		reads, writes arch.RegSet
 		flags, sets   FlagSet
 	}{
 		{"\x48\x89\xd8", bx, ax, 0, 0},                        // mov rax, rbx
