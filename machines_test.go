@@ -1,10 +1,12 @@
 package kprobe_test
 
 import (
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/token"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -126,6 +128,101 @@ func TestMachinesRuleIsHeld(t *testing.T) {
 		got := checkRecords(read(t, fstest.MapFS{tt.path: {Data: []byte(tt.text)}}))
 		if ok := tt.want == "" && len(got) == 0 || tt.want != "" && len(got) == 1 && strings.Contains(got[0], tt.want); !ok {
 			t.Errorf("%s %s: got %q, want %q", tt.path, tt.text, got, tt.want)
+		}
+	}
+}
+
+// hostMachines are the machines on which processes are probed. This is the one list: where it changes,
+//
+//	go test . -run TestBuiltFor -args -built-for
+//
+// gives the files of hostFolders the build tag that follows. Those for some of the machines only say
+// which.
+var hostMachines = []string{"amd64", "arm64", "ppc64le", "riscv64", "s390x"}
+
+var writeTags = flag.Bool("built-for", false, "TestBuiltFor writes the build tags of hostMachines into files")
+
+// tagged is a file's build tag, and where it stands.
+var tagged = regexp.MustCompile(`(?m)^//go:build (.*)$`)
+
+// retag gives a file the tag of all machines, if it has that of anchor, or what is not that; and
+// tells what is wrong with any other.
+func retag(text, anchor string, machines []string) (out string, err error) {
+	m := tagged.FindStringSubmatch(text)
+	if m == nil {
+		return text, nil
+	}
+	all := "linux && (" + strings.Join(machines, " || ") + ")"
+	switch tag := m[1]; tag {
+	case "linux": // the file's name has the machine
+		return text, nil
+	case anchor:
+		return strings.Replace(text, tag, all, 1), nil
+	case "!(" + anchor + ")":
+		return strings.Replace(text, tag, "!("+all+")", 1), nil
+	default:
+		some, ok := strings.CutPrefix(tag, "linux && ")
+		named := strings.Split(strings.Trim(some, "()"), " || ")
+		switch {
+		case !ok:
+			return text, fmt.Errorf("the tag %q is none of the machines'", tag)
+		case !slices.IsSorted(named):
+			return text, fmt.Errorf("the machines of %q are out of order", tag)
+		case len(named) >= len(machines):
+			return text, fmt.Errorf("%q is not %q", tag, all)
+		}
+		for _, n := range named {
+			if !slices.Contains(machines, n) {
+				return text, fmt.Errorf("%q names %s, which is not in hostMachines", tag, n)
+			}
+		}
+		return text, nil
+	}
+}
+
+// All files for processes are built for the same machines, or for some of them.
+func TestBuiltFor(t *testing.T) {
+	files := read(t, os.DirFS("."))
+	at := slices.IndexFunc(files, func(f source) bool { return f.path == "target/ptrace/process.go" })
+	if at < 0 {
+		t.Fatal("there is no target/ptrace/process.go, whose tag is that of all machines")
+	}
+	anchor := tagged.FindStringSubmatch(string(files[at].text))[1]
+	for _, f := range files {
+		if !slices.Contains(hostFolders, f.dir) {
+			continue
+		}
+		text, err := retag(string(f.text), anchor, hostMachines)
+		switch {
+		case err != nil:
+			t.Errorf("%s: %v", f.path, err)
+		case text != string(f.text) && *writeTags:
+			if err := os.WriteFile(f.path, []byte(text), 0o644); err != nil {
+				t.Error(err)
+			}
+		case text != string(f.text):
+			t.Errorf("%s is not built for %v: go test . -run TestBuiltFor -args -built-for", f.path, hostMachines)
+		}
+	}
+}
+
+func TestTagsAreHeld(t *testing.T) {
+	const anchor = "linux && (a || b)"
+	more := []string{"a", "b", "c"}
+	for _, tt := range []struct{ tag, want string }{
+		{anchor, "linux && (a || b || c)"},
+		{"!(" + anchor + ")", "!(linux && (a || b || c))"},
+		{"linux && (b || c)", "linux && (b || c)"},
+		{"linux && c", "linux && c"},
+		{"linux && (c || b)", ""},
+		{"linux", "linux"},
+		{"linux && d", ""},
+		{"linux && (a || b || d)", ""},
+		{"darwin", ""},
+	} {
+		text, err := retag("//go:build "+tt.tag+"\n\npackage x\n", anchor, more)
+		if want := "//go:build " + tt.want + "\n\npackage x\n"; tt.want == "" && err == nil || tt.want != "" && (err != nil || text != want) {
+			t.Errorf("%s: %q, %v; want %q", tt.tag, text, err, tt.want)
 		}
 	}
 }
