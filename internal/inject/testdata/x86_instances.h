@@ -409,7 +409,8 @@ lose_away:
 
 # The call at the slot AX whose instance is SI gets one in the table, BP, 0 where there is no room. It is there when its slot is
 # put at DI. CX is what is in the slot, or was just now. What is there with this slot is over, unless calls of it jumped to each
-# other: then either this one has the slot and was jumped to from there, or one of them has it. Changes CX.
+# other: then either this one has the slot and was jumped to from there, or one of them has it. Another call of this slot that is
+# right before SI among the thread's instances was there later than what is in the table. Changes CX.
 put_away:
 	mov	byte ptr [BX+AWAY_ANY], 1
 	BUCKET
@@ -420,7 +421,11 @@ put_away:
 newest:	mov	CX, [SI+CALL_RET]
 	cmp	CX, [BX+HEAD_OTHER]
 	je	unsure
-	xor	ebp, ebp
+	cmp	AX, [SI-CALL_SIZE+CALL_SLOT]
+	jne	0f
+	cmp	CX, [SI-CALL_SIZE+CALL_BACK]
+	je	3f			# jumped to from there: so all in the table is of a time before
+0:	xor	ebp, ebp
 1:	cmp	[DI], AX
 	jne	2f
 	INSTANCE BP
