@@ -12,11 +12,14 @@ import (
 )
 
 // Runtimes that compile while they run, and live by their own faults: a JVM finds null pointers, and stops its threads, by SIGSEGV.
-// It is tried where there is one; node is what setup.sh installs.
+// It is tried where there is one, as postgres is; node is what setup.sh installs.
 func init() {
 	victims["node"] = nodeVictim
 	if _, err := exec.LookPath("java"); err == nil {
 		victims["java"] = javaVictim
+	}
+	if harness.FindPostgres() != "" {
+		victims["postgres"] = postgresVictim
 	}
 }
 
@@ -83,4 +86,14 @@ func runtimeVictim(t testing.TB, library string, each int, cmd *exec.Cmd) harnes
 		funcs = some
 	}
 	return harness.Victim{Proc: p, PID: p.Pid, Funcs: funcs, Work: []func() error{harness.Repeat(p, "2000")}}
+}
+
+// postgresVictim is the process that serves a client. Its errors are thrown by siglongjmp.
+func postgresVictim(t testing.TB) harness.Victim {
+	p := harness.StartPostgres(t)
+	p.Work()
+	want := p.Work()
+	libc := harness.Entries(t, p.Backend, harness.MappedFile(t, p.Backend, "libc.so.6"))
+	return harness.Victim{Proc: p.Server, PID: p.Backend, Funcs: libc, Returns: true,
+		Work: []func() error{func() error { return harness.Differ(p.Work(), want) }}}
 }

@@ -20,18 +20,20 @@ import (
 
 // victims are the programs, by name.
 var victims = map[string]func(testing.TB) harness.Victim{
-	"rets":    func(t testing.TB) harness.Victim { return rounds(t, "rets", true, "ret_", nil, "2") },
-	"throws":  func(t testing.TB) harness.Victim { return rounds(t, "throws", false, "throw_", nil, "40") },
-	"threads": func(t testing.TB) harness.Victim { return rounds(t, "threads", true, "", []string{"64"}, "100") },
-	"forks":   func(t testing.TB) harness.Victim { return rounds(t, "forks", true, "", nil, "2") },
-	"siginfo": func(t testing.TB) harness.Victim { return rounds(t, "siginfo", true, "si_", nil, "200") },
-	"signals": signalsVictim,
-	"go":      goVictim,
-	"python":  pythonVictim,
-	"redis":   func(t testing.TB) harness.Victim { return redisVictim(t, "--jemalloc-bg-thread", "no") },
-	blocking:  func(t testing.TB) harness.Victim { return redisVictim(t) },
-	"nginx":   nginxVictim,
-	"gohttp":  httpVictim,
+	"rets":     func(t testing.TB) harness.Victim { return rounds(t, "rets", true, "ret_", nil, "2") },
+	"throws":   func(t testing.TB) harness.Victim { return rounds(t, "throws", false, "throw_", nil, "40") },
+	"threads":  func(t testing.TB) harness.Victim { return rounds(t, "threads", true, "", []string{"64"}, "100") },
+	"forks":    func(t testing.TB) harness.Victim { return rounds(t, "forks", true, "", nil, "2") },
+	"siginfo":  func(t testing.TB) harness.Victim { return rounds(t, "siginfo", true, "si_", nil, "200") },
+	"signals":  signalsVictim,
+	"contexts": contextsVictim,
+	"bash":     bashVictim,
+	"go":       goVictim,
+	"python":   pythonVictim,
+	"redis":    func(t testing.TB) harness.Victim { return redisVictim(t, "--jemalloc-bg-thread", "no") },
+	blocking:   func(t testing.TB) harness.Victim { return redisVictim(t) },
+	"nginx":    nginxVictim,
+	"gohttp":   httpVictim,
 }
 
 // rounds is a victim of testdata's, whose own functions are probed.
@@ -58,6 +60,21 @@ func signalsVictim(t testing.TB) harness.Victim {
 	want := round()
 	v.Work = []func() error{func() error { return harness.Differ(round(), want) }}
 	return v
+}
+
+// contextsVictim's contexts end in code that is not called: a return probe of libc's that is there changes where they go on.
+func contextsVictim(t testing.TB) harness.Victim {
+	p := testprog.Start(t, testprog.Build(t, "contexts", "-O2"))
+	v := harness.Victim{Proc: p, PID: p.Pid, Returns: true, Work: []func() error{harness.Repeat(p, "2000")}}
+	v.Funcs = append(harness.Entries(t, p.Pid, harness.ProgramOf(t, p.Pid)), harness.Entries(t, p.Pid, harness.MappedFile(t, p.Pid, "libc.so.6"))...)
+	return v
+}
+
+// bashVictim forks all the time: its children have what stands in the text.
+func bashVictim(t testing.TB) harness.Victim {
+	p := harness.StartBash(t)
+	libc := harness.Entries(t, p.Pid, harness.MappedFile(t, p.Pid, "libc.so.6"))
+	return harness.Victim{Proc: p, PID: p.Pid, Funcs: libc, Returns: true, Work: []func() error{harness.Repeat(p, "3")}}
 }
 
 func goVictim(t testing.TB) harness.Victim {
