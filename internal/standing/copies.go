@@ -2,6 +2,7 @@ package standing
 
 import (
 	"errors"
+	"slices"
 
 	"kprobe/arch"
 	"kprobe/target"
@@ -40,7 +41,8 @@ func (ts *Threads) CleanChild(c target.Child, failed func(error)) {
 // Unseen makes the frozen target look as if it had never been probed. A program that dies of a
 // signal may leave a core file, which shall have the program's text, its return addresses, and its
 // threads where they stand in its own code. It has not long to live, so our knowledge of it stays
-// as it is: as with a child, we will not come back to its memory.
+// as it is: as with a child, we will not come back to its memory. Errors: target.ErrNotNow, where a thread runs what
+// detours call, and is to come back from there first. No other comes there, since the text is the program's now.
 func (ts *Threads) Unseen() (err error) {
 	on, a := ts.on, ts.on.Arch
 	err = ts.Restore(on.T)
@@ -75,5 +77,16 @@ func (ts *Threads) Unseen() (err error) {
 			err = errors.Join(err, on.T.SetRegs(th, &r))
 		}
 	}
+	if err == nil && ts.within.Some() && slices.ContainsFunc(on.T.Threads(), ts.called) {
+		err = target.ErrNotNow
+	}
 	return err
+}
+
+// called tells whether a stopped thread runs what detours call, and will go on with it: no stop of its own
+// waits to be served.
+func (ts *Threads) called(th target.Thread) bool {
+	var r arch.Regs
+	return !slices.ContainsFunc(ts.on.Owner.Stops, func(st target.Stop) bool { return st.Thread == th }) &&
+		ts.on.T.Regs(th, &r) == nil && ts.within.Busy(arch.Addr(r[ts.on.Arch.PC]))
 }

@@ -1,6 +1,8 @@
 package stops
 
 import (
+	"errors"
+
 	"kprobe/arch"
 	"kprobe/internal/isa"
 	"kprobe/internal/text"
@@ -146,12 +148,21 @@ func (s *Server[V, I]) deliverFault(th target.Thread, signal int, fault bool) {
 	if d, ok := s.On.T.(target.Dumper); ok && signal != 0 {
 		switch {
 		case d.Dumps(th, signal):
-			s.On.Alive(s.On.Owner.Freeze(s.Threads.Unseen))
+			s.unseen()
 		case fault && d.Outlives(th, signal):
 			s.Handlers.Outlived(signal)
 		}
 	}
 	s.On.T.Resume(th, signal)
+}
+
+// unseen has a target that is about to end, core dumped, look as if it had never been probed. Threads are let out of
+// what detours call, but not for ever.
+func (s *Server[V, I]) unseen() {
+	err := s.On.Owner.Insist(func(bool) error { return s.On.Owner.Freeze(s.Threads.Unseen) })
+	if !errors.Is(err, target.ErrNotNow) {
+		s.On.Alive(err)
+	}
 }
 
 // performed is memory for the instruction of a hit. The processor does not see
