@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/token"
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -223,6 +224,41 @@ func TestTagsAreHeld(t *testing.T) {
 		text, err := retag("//go:build "+tt.tag+"\n\npackage x\n", anchor, more)
 		if want := "//go:build " + tt.want + "\n\npackage x\n"; tt.want == "" && err == nil || tt.want != "" && (err != nil || text != want) {
 			t.Errorf("%s: %q, %v; want %q", tt.tag, text, err, tt.want)
+		}
+	}
+}
+
+// docs/PORTING.md lists the files that a machine has, and those that have something of each.
+func TestPortingListsTheFiles(t *testing.T) {
+	text, err := os.ReadFile("docs/PORTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile("`([^` \n]+)`").FindAllStringSubmatch(string(text), -1)
+	// listed tells whether a file is said, by its name or with MACHINE for a machine's.
+	listed := func(p string) bool {
+		return slices.ContainsFunc(said, func(m []string) bool {
+			pattern := strings.ReplaceAll(m[1], "MACHINE", "*")
+			if dir, ok := strings.CutSuffix(pattern, "/"); ok {
+				ok, _ := path.Match(dir, path.Dir(p))
+				return ok
+			}
+			ok, _ := path.Match(pattern, p)
+			return ok
+		})
+	}
+	own := regexp.MustCompile(`(^|[/_])(` + strings.Join(hostMachines[1:], "|") + `)[_./]`) // x86-64 has more of its own
+	for _, f := range read(t, os.DirFS(".")) {
+		if f.test() || f.dir == "internal/testprog" {
+			continue
+		}
+		names := false
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			names = names || n != nil && selects(n, "arch", machineNames...)
+			return true
+		})
+		if (names || own.MatchString(f.path)) && !strings.Contains(f.path, "amd64") && !strings.Contains(f.path, "i386") && !listed(f.path) {
+			t.Errorf("%s is of a machine, or names one: docs/PORTING.md does not list it", f.path)
 		}
 	}
 }

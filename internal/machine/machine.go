@@ -4,7 +4,7 @@
 // shows.
 //
 // Adding a machine begins with a file beside amd64.go and its name in the table below;
-// docs/PORTING.md has the order of the rest.
+// docs/PORTING.md has the order of the rest, and the files.
 package machine
 
 import (
