@@ -2,10 +2,10 @@
 // the target. The interpreter of package bpf defines what is right; compiled
 // code always agrees with it.
 //
-// Read abi.go, jit.go (what goes in and comes out), live.go (what a program needs not do),
-// compilation.go (what all machines have in common), amd64.go with amd64_alu.go and amd64_call.go
-// (instructions and helpers), and amd64_asm.go (how they are put together; internal/asm has their
-// bytes). i386.go and i386_alu.go make 32-bit code by the same encoder. registers.go and
+// Read abi.go, jit.go (what goes in and comes out), machine.go (in what machines differ), live.go
+// (what a program needs not do), compilation.go (what all machines have in common), amd64.go with
+// amd64_alu.go and amd64_call.go (instructions and helpers), and amd64_asm.go (how they are put
+// together; internal/asm has their bytes). i386.go and i386_alu.go make 32-bit code by the same encoder. registers.go and
 // registers_call.go are for machines with registers enough: arm64.go, arm64_alu.go and arm64_asm.go
 // have A64's part of that, and riscv64.go, riscv64_alu.go and riscv64_asm.go RISC-V's.
 //
