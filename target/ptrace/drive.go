@@ -148,15 +148,10 @@ func (p *Process) drive(t *thread, how, signal int) (fault int, err error) {
 			return 0, tracee.RegsError(err)
 		}
 		signal = 0
-		var ws unix.WaitStatus
-		for {
-			if _, ws, err = tracee.WaitReport(unix.P_PID, t.tid); err != unix.EINTR {
-				break
-			}
-		}
+		ws, err := await(t.tgid, t.tid)
 		switch {
 		case err != nil:
-			return 0, target.ErrGone
+			return 0, err
 		case !ws.Stopped():
 			return 0, target.ErrGone // its end is still to be reported
 		case int(ws)>>16 == 0:

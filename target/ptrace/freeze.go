@@ -47,7 +47,7 @@ func (p *Process) stopAll() (stops []target.Stop, err error) {
 		}
 		if !asking {
 			asking = true
-			defer p.kickEvery(slowStop)()
+			defer kickEvery(slowStop, p.kick)()
 		}
 		// One certain thread, not any: reports stay unread as long as the target
 		// is frozen (see putAside), and would be given again.
@@ -97,13 +97,13 @@ func (p *Process) freezeWholly() ([]target.Stop, error) {
 
 // kickEvery kicks the owner thread out of its wait, again and again until it is told to stop: a
 // kick that comes just before the wait begins is lost.
-func (p *Process) kickEvery(pause time.Duration) (stop func()) {
+func kickEvery(pause time.Duration, kick func() error) (stop func()) {
 	tick, over := time.NewTicker(pause), make(chan struct{})
 	go func() {
 		for {
 			select {
 			case <-tick.C:
-				p.kick()
+				kick()
 			case <-over:
 				return
 			}

@@ -497,16 +497,11 @@ func (c *call) next(how int, give, awaited unix.Signal) error {
 	if err := tracee.Insist(func() error { return tracee.Request(how, c.tid, 0, uint64(give)) }); err != nil {
 		return tracee.RegsError(err)
 	}
-	for {
-		_, ws, err := tracee.WaitReport(unix.P_PID, c.tid)
-		if err == nil {
-			c.last = ws
-			break
-		}
-		if err != unix.EINTR {
-			return target.ErrGone
-		}
+	ws, err := await(c.tgid, c.tid)
+	if err != nil {
+		return err
 	}
+	c.last = ws
 	c.unread = awaited != 0 && int(c.last)>>16 == 0 && c.last.StopSignal() == awaited
 	if !c.unread {
 		read(c.tid)
