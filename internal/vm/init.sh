@@ -23,8 +23,9 @@ echo "@@0 0@@"
 # What a command leaves running becomes a child of the first program, and a shell whose child ends while
 # it reads forgets what it has of the line. So another shell reads, whose children are the commands alone.
 (
+	echo -n sh >/proc/self/comm # which its commands have from it
 	while read -r number line; status=$?; [ $status = 0 ]; do
-		sh -c "$line" </dev/null 2>&1
+		(eval "$line") </dev/null 2>&1 # a shell of its own, and no program to load
 		echo "@@$number $?@@"
 	done
 	echo "no more commands ($status), not \"$number $line\""

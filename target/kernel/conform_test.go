@@ -48,7 +48,7 @@ func TestConform(t *testing.T) {
 				}
 				done := make(chan answer, 1)
 				go func() {
-					out, err := v.Run("echo " + round + " >" + parameter + " && cat " + parameter)
+					out, err := v.Run("echo " + round + " >" + parameter + " && while read -r line; do echo \"$line\"; done <" + parameter)
 					done <- answer{out, err}
 				}()
 				return func() []string {

@@ -4,6 +4,7 @@
 //
 //	kwork ROUNDS     does it all so often
 //	kwork child N    is what it executes: its status is N+1
+//	kwork naps N     sleeps N times
 //	kwork sleep FIFO FILE    leaves a process that reads a line from FIFO, and then
 //	                         writes it to FILE
 #define _GNU_SOURCE
@@ -199,6 +200,11 @@ int main(int argc, char **argv)
 {
 	if (argc == 4)
 		return sleeper(argv[2], argv[3]);
+	if (argc == 3 && strcmp(argv[1], "naps") == 0) {
+		for (int n = atoi(argv[2]); n > 0; n--)
+			usleep(50000);
+		return 0;
+	}
 	if (argc == 3)
 		return atoi(argv[2]) + 1;
 	for (size_t i = 0; i < sizeof data; i++)
