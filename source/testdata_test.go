@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kprobe/internal/testprog"
 )
 
 // builds are the ways in which the programs of testdata are compiled.
@@ -29,7 +31,7 @@ var builds = []struct {
 func build(t *testing.T, cc []string, name string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(name, filepath.Ext(name)))
-	run(t, cc[0], append(append([]string{}, cc[1:]...), "-o", out, filepath.Join("testdata", name))...)
+	testprog.Compile(t, out, cc, filepath.Join("testdata", name))
 	return out
 }
 

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"kprobe/internal/testprog"
 )
 
 // The tests judge the package by real files, those of the system and those
@@ -52,9 +54,8 @@ func write(t testing.TB, name, text string) string {
 func build(t testing.TB, compiler, name, text string, flags ...string) string {
 	t.Helper()
 	need(t, compiler)
-	src := write(t, name, text)
-	out := filepath.Join(filepath.Dir(src), "prog")
-	run(t, compiler, append([]string{"-o", out, src}, flags...)...)
+	out := filepath.Join(t.TempDir(), "prog")
+	testprog.CompileText(t, out, []string{compiler}, name, text, flags...)
 	return out
 }
 

@@ -17,10 +17,7 @@ func compiledSource(t *testing.T, cc ...string) string {
 	t.Helper()
 	name := cc[len(cc)-1]
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(name), filepath.Ext(name)))
-	cmd := exec.Command(cc[0], append(cc[1:len(cc)-1:len(cc)-1], "-o", out, filepath.Join("..", "..", "source", "testdata", name))...)
-	if b, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd, err, b)
-	}
+	testprog.Compile(t, out, cc[:len(cc)-1], filepath.Join("..", "..", "source", "testdata", name))
 	return out
 }
 

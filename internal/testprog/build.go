@@ -85,9 +85,7 @@ func Build(t testing.TB, name string, flags ...string) string {
 	if slices.Contains(args, "-shared") {
 		out += ".so"
 	}
-	if _, err := os.Stat(out); err == nil {
-		now := time.Now()
-		os.Chtimes(dir, now, now) // in use: see prune
+	if inUse(dir, filepath.Base(out)) {
 		return out
 	}
 
@@ -217,6 +215,16 @@ func ILP32Headers(compiler string, args []string) []string {
 		return nil
 	}
 	return []string{"-idirafter", "/usr/include/" + strings.TrimSpace(string(triple))}
+}
+
+// inUse tells whether a folder of the cache has a file, and has prune know that it was asked for.
+func inUse(dir, file string) bool {
+	if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+		return false
+	}
+	now := time.Now()
+	os.Chtimes(dir, now, now)
+	return true
 }
 
 // keep is how long a program that nobody asks for stays cached.

@@ -329,10 +329,7 @@ func TestValuesAsGDB(t *testing.T) {
 	for _, cc := range values {
 		t.Run(strings.Join(cc, " "), func(t *testing.T) {
 			p := program{path: filepath.Join(t.TempDir(), "values"), begin: "main", again: true}
-			c := exec.Command(cc[0], append(slices.Clone(cc[1:]), "-o", p.path, "testdata/values.c", "-lm")...)
-			if b, err := c.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, b)
-			}
+			testprog.Compile(t, p.path, cc, "testdata/values.c", "-lm")
 			p.asGDB(t, 60)
 		})
 	}

@@ -3,7 +3,6 @@ package harness
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -41,17 +40,9 @@ static inline int next(void)
 // Compile builds a program, or with -shared a library, from C text.
 func Compile(t testing.TB, name, source string, flags ...string) string {
 	t.Helper()
-	dir := t.TempDir()
-	c := filepath.Join(dir, name+".c")
-	if err := os.WriteFile(c, []byte(prelude+source), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	out := filepath.Join(dir, name)
-	flags = append(flags[:len(flags):len(flags)], testprog.MachineFlags()...)
-	cmd := exec.Command("gcc", append([]string{"-g", "-O2", "-pthread", "-idirafter", "/usr/include/x86_64-linux-gnu", "-o", out, c}, flags...)...)
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, msg)
-	}
+	out := filepath.Join(t.TempDir(), name)
+	testprog.CompileText(t, out, []string{"gcc", "-g", "-O2", "-pthread", "-idirafter", "/usr/include/x86_64-linux-gnu"}, name+".c", prelude+source,
+		append(flags[:len(flags):len(flags)], testprog.MachineFlags()...)...)
 	return out
 }
 
