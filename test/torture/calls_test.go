@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -58,10 +59,26 @@ func (d death) meet() (calls *atomic.Int64) {
 	return calls
 }
 
+// stack are return addresses.
+type stack [40]uintptr
+
+// namesOf are the names on stacks that were seen, by stack: a controller makes thousands of calls by
+// a few hundred ways, and to name one costs more than the call.
+var namesOf sync.Map
+
 // callers names the functions of this project that led here.
-func callers() (names string) {
-	pcs := make([]uintptr, 40)
-	for fs := runtime.CallersFrames(pcs[:runtime.Callers(4, pcs)]); ; {
+func callers() string {
+	var s stack
+	n := runtime.Callers(4, s[:])
+	names, ok := namesOf.Load(s)
+	if !ok {
+		names, _ = namesOf.LoadOrStore(s, s.names(n))
+	}
+	return names.(string)
+}
+
+func (s *stack) names(n int) (names string) {
+	for fs := runtime.CallersFrames(s[:n]); ; {
 		f, more := fs.Next()
 		if strings.HasPrefix(f.Function, "kprobe") {
 			names += fmt.Sprintf(" %s:%d", path.Base(f.Function), f.Line)
