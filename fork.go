@@ -90,7 +90,7 @@ func (s *Session) begun() bool {
 	}
 	s.on.Owner.Grace()
 	s.on.Owner.Do(func() {
-		// Not before: who had the turn may have been planning with all that. Nothing of
+		// Not before: the call that had the turn may have been planning with all that. Nothing of
 		// it came into the new program, and no thread of that has run.
 		s.on.View.Lock()
 		s.on.Text.Lifeline.Forget()

@@ -83,7 +83,7 @@ type Kprobe struct {
 	claimed atomic.Bool             // by a Register or Plan that is under way, or a Register that has succeeded
 	in      atomic.Pointer[Session] // that it is registered in
 
-	probe   probed.Probe // the engine's; its Role is what the probe works for (role.go)
+	probe   probed.Probe // the engine's, with its role (role.go)
 	last    *Session     // that it was registered in, and which may have counts of it still
 	hidden  bool         // of the session's own making: no list shows it
 	given   arch.Addr    // Addr as the caller had it

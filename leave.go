@@ -14,6 +14,7 @@ import (
 // guardian takes over (see Close).
 func (s *Session) removeAll() error {
 	s.remove(slices.Clone(s.probes)) // what it cannot put back is put back, or reported, below
+	s.threads.GiveCopiesBack()
 	var err error
 	for range 2 {
 		if err = s.on.Owner.Insist(s.leave); err == nil {
@@ -39,8 +40,7 @@ func (s *Session) leave(last bool) error {
 
 // others are the rest of what is ours in the target: watchpoints, and semaphores of static probes.
 func (s *Session) others() error {
-	_, err := s.watches.Renew()
-	if err != nil {
+	if _, err := s.watches.Renew(); err != nil {
 		return err
 	}
 	return s.raised.Lower(s.on.T)

@@ -13,7 +13,7 @@ type (
 	pointList = probed.List
 )
 
-// rules are what the engine must know of the session.
+// rules answer the engine's questions about the session.
 type rules struct{ s *Session }
 
 func (r rules) Taken(jumps pointList) { r.s.threads.TakenOff(jumps) }

@@ -23,7 +23,7 @@ import (
 	"kprobe/target"
 )
 
-// Ground is that of one session. What the owner thread changes (points, rooms, what stands in the
+// Ground belongs to one session. What the owner thread changes (points, rooms, what stands in the
 // text, the machine) it changes with View held, and others hold View to read. The owner itself reads
 // without it.
 type Ground struct {

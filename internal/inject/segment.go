@@ -553,12 +553,17 @@ func (s *Segment) addFile(start, end uint64) {
 // Other is what SetOther was told.
 func (s *Segment) Other() arch.Addr { return arch.Addr(s.get(headOther)) }
 
-// ClearCounter sets a counter to 0 that no detour refers to any more.
-func (s *Segment) ClearCounter(n int) {
-	for i := range s.given() {
-		s.put(s.state(i)+counter(n), 0)
+// ClearCounters sets counters to 0 that no detour refers to any more.
+func (s *Segment) ClearCounters(ns ...int) {
+	clear := func(state int) {
+		for _, n := range ns {
+			s.put(state+counter(n), 0)
+		}
 	}
-	s.put(s.state(s.Threads)+counter(n), 0)
+	for i := range s.given() {
+		clear(s.state(i))
+	}
+	clear(s.state(s.Threads))
 }
 
 // Given is how many states were given out. What is other states', in maps as well, was never

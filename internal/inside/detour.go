@@ -302,7 +302,7 @@ func (b *Batch) count(d *Detour) (err error) {
 func (in *Inside) giveUp(d *Detour) {
 	for _, c := range []int{d.Detour.Hits, d.Detour.Missed} {
 		if c != inject.NoCounter {
-			in.Seg.ClearCounter(c)
+			in.Seg.ClearCounters(c)
 			in.unused = append(in.unused, c)
 		}
 	}

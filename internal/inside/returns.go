@@ -82,12 +82,16 @@ func (in *Inside) newReturns(owner *Owner) (*Returns, error) {
 	return r, err
 }
 
-// closeReturns takes an account's counters back, which nothing refers to any more.
-func (in *Inside) closeReturns(r *Returns) {
-	for i := range returnsCounters {
-		in.Seg.ClearCounter(r.first + i)
+// closeReturns takes the counters of accounts back, which nothing refers to any more.
+func (in *Inside) closeReturns(rs ...*Returns) {
+	counters := make([]int, 0, returnsCounters*len(rs))
+	for _, r := range rs {
+		for i := range returnsCounters {
+			counters = append(counters, r.first+i)
+		}
+		in.returns.unused = append(in.returns.unused, r.first)
 	}
-	in.returns.unused = append(in.returns.unused, r.first)
+	in.Seg.ClearCounters(counters...)
 }
 
 // returnsOf finds or opens the account of a probe whose exits are probed.
@@ -266,12 +270,15 @@ func (in *Inside) purge() {
 			used[r] = true
 		}
 	}
-	in.returns.over = slices.DeleteFunc(in.returns.over, func(r *Returns) bool {
+	var over, left []*Returns
+	for _, r := range in.returns.over {
 		if used[r] {
-			return false
+			left = append(left, r)
+			continue
 		}
 		in.Seg.Purge(r.id())
-		in.closeReturns(r)
-		return true
-	})
+		over = append(over, r)
+	}
+	in.closeReturns(over...)
+	in.returns.over = left
 }

@@ -51,8 +51,8 @@ type Optimizer struct {
 	waiting atomic.Bool   // that has begun
 }
 
-// New has no gate yet. turn calls a function while nobody else changes the target, or not at all where nobody may any
-// more. tried is called there after each attempt to make jumps.
+// New has no gate yet. turn calls a function in a turn of its own, unless the target must not be changed any more.
+// tried is called there after each attempt to make jumps.
 func New(kit *parts.Kit, turn func(f func()), tried func()) *Optimizer {
 	return &Optimizer{kit: kit, gate: gate{kit: kit}, turn: turn, tried: tried}
 }

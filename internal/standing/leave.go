@@ -1,8 +1,11 @@
 package standing
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 
+	"kprobe/arch"
 	"kprobe/internal/patch"
 	"kprobe/target"
 )
@@ -35,7 +38,7 @@ func (ts *Threads) TakeAway(anyhow bool, gate, others func() error) error {
 		gate,
 		func() error { ts.within.Collect(); return ts.GiveCallsBack(anyhow) },
 		others,
-		func() error { ts.giveCopiesBack(); return nil },
+		func() error { ts.giveCopiesBack(on.Text.Written()); return nil },
 		func() error { return ts.within.Leave(anyhow) },
 		func() error { ts.leaveHandler(); return on.Text.Lifeline.End(anyhow) },
 	} {
@@ -46,11 +49,30 @@ func (ts *Threads) TakeAway(anyhow bool, gate, others func() error) error {
 	return errors.Join(foreign, on.Leave())
 }
 
-// giveCopiesBack has the target share its text with other processes again. If that fails, nothing
-// but memory is lost: it is only told.
-func (ts *Threads) giveCopiesBack() {
+// copiesAtOnce bounds the pages that one stop gives back: each is compared with the file, which takes some
+// 20 microseconds.
+const copiesAtOnce = 1024
+
+// GiveCopiesBack has the target share its text with other processes again, as far as that is what its
+// files have: much of it, in several stops. The rest is TakeAway's.
+func (ts *Threads) GiveCopiesBack() {
+	var written []arch.Range
+	ts.on.Owner.On(func() { written = ts.on.Text.Written() })
+	if len(written) <= copiesAtOnce {
+		return
+	}
+	slices.SortFunc(written, func(a, b arch.Range) int { return cmp.Compare(a.Start, b.Start) })
+	for piece := range slices.Chunk(written, copiesAtOnce) {
+		if ts.on.Owner.Frozen(func() error { ts.giveCopiesBack(piece); return nil }) != nil {
+			return
+		}
+	}
+}
+
+// giveCopiesBack does it for some pages. If that fails, nothing but memory is lost: it is only told.
+func (ts *Threads) giveCopiesBack(pages []arch.Range) {
 	on := ts.on
 	if t, ok := on.T.(target.Reverter); ok && on.T.Stuck() == 0 {
-		on.Alive(t.Revert(on.Text.Written()))
+		on.Alive(t.Revert(pages))
 	}
 }

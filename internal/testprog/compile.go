@@ -50,36 +50,32 @@ func CompileText(t testing.TB, out string, cc []string, name, text string, libra
 func compile(t testing.TB, out string, cc []string, about string, libraries []string, sourceIn func(work, dir string) (string, []string)) {
 	t.Helper()
 	const program = "program"
-	build := func(work, dir string) string {
-		made := filepath.Join(work, program)
+	build := func(work, dir, made string) {
 		source, flags := sourceIn(work, dir)
 		cmd := exec.Command(cc[0], slices.Concat(cc[1:], flags, []string{"-o", made, source}, libraries)...)
 		if b, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("testprog: %v: %v\n%s", cmd, err, b)
 		}
-		return made
 	}
-	var made string
-	if again(cc, libraries) {
-		version, err := versionOf(cc[0])
-		Need(t, fmt.Sprintf("compiler %s: %v", cc[0], err), err == nil)
-		key := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %s", version, cc, libraries, settingsOf(cc[0]), about))
-		dir := filepath.Join(cacheDir(t), fmt.Sprintf("%x", key[:12]))
-		if !inUse(dir, program) {
-			work := tempDir(t)
-			defer os.RemoveAll(work)
-			build(work, dir)
-			publish(t, work, dir)
-		}
-		made = filepath.Join(dir, program)
-	} else {
+	if !again(cc, libraries) {
 		dir := t.TempDir()
-		made = build(dir, dir)
+		build(dir, dir, out)
+		return
+	}
+	version, err := versionOf(cc[0])
+	Need(t, fmt.Sprintf("compiler %s: %v", cc[0], err), err == nil)
+	key := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %s", version, cc, libraries, settingsOf(cc[0]), about))
+	dir := filepath.Join(cacheDir(t), fmt.Sprintf("%x", key[:12]))
+	if !inUse(dir, program) {
+		work := tempDir(t)
+		defer os.RemoveAll(work)
+		build(work, dir, filepath.Join(work, program))
+		publish(t, work, dir)
 	}
 	// Each test has its own, which it may change. Another process writes it: a child that is just
 	// started here would have it open to be written, and it could not be executed.
-	if b, err := exec.Command("cp", made, out).CombinedOutput(); err != nil {
-		t.Fatalf("testprog: cp %s %s: %v\n%s", made, out, err, b)
+	if b, err := exec.Command("cp", filepath.Join(dir, program), out).CombinedOutput(); err != nil {
+		t.Fatalf("testprog: cp %s %s: %v\n%s", dir, out, err, b)
 	}
 }
 

@@ -1,9 +1,9 @@
-// Package turns has the calls of one session follow one another, and keeps for later what comes up
-// during a call and cannot be told there.
+// Package turns has the calls of one session follow one another, and keeps reports that come up during a
+// call until they can be handed over.
 //
 // A session does one thing after another: a call waits for the calls before it, which may wait for the
-// owner thread, or for handlers. Handlers therefore never wait: Begin refuses them, and what they may
-// ask is answered without a turn.
+// owner thread, or for handlers. Handlers therefore never wait: Begin refuses them, and their questions
+// are answered without a turn.
 package turns
 
 import (
@@ -37,7 +37,7 @@ type Turns struct {
 // Lock begins a turn of the session's own.
 func (t *Turns) Lock() { t.mu.Lock() }
 
-// Unlock ends a turn, and then tells what is to be told.
+// Unlock ends a turn, and then hands over the reports.
 func (t *Turns) Unlock() {
 	t.mu.Unlock()
 	t.Tell()
@@ -122,6 +122,6 @@ func (t *Turns) Report(err error) {
 	}
 }
 
-// Tell tells what has come up. That was under locks and in the middle of stops, and To may ask the session
-// things: Tell is called where nothing is held.
+// Tell hands the reports over. They came up under locks and in the middle of stops, and To may ask the session
+// things: so Tell is called where no lock is held.
 func (t *Turns) Tell() { t.reports.Give(t.To) }

@@ -24,7 +24,7 @@ import (
 	"kprobe/target"
 )
 
-// Within is that of one session.
+// Within belongs to one session.
 type Within struct {
 	*inside.Inside // nil until something needs it. Changed by the owner thread with Ground.View held
 	owners
@@ -50,7 +50,7 @@ type Calls interface {
 	Retire(f func(redirect func(slot, from, to arch.Addr) error))
 }
 
-// World is what must be known of the session.
+// World answers for the session.
 type World interface {
 	// Comm is a thread's name.
 	Comm(target.Thread) string
