@@ -50,7 +50,7 @@ func (s *Session) register(ps []*Kprobe) (err error) {
 		return err
 	}
 	if q, some := b.PostInside(); some && !s.on.Kind.Posts() {
-		p := of(q)
+		p := containerOf(q)
 		return &BatchError{max(0, slices.Index(ps, p)), named(p, errPostInside)}
 	}
 	walks := s.watchWalks(b)

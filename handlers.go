@@ -35,7 +35,7 @@ func (hs handlers) Before(ps []*probed.Probe, r *Regs) bool {
 		if !q.Active() {
 			continue
 		}
-		p := of(q)
+		p := containerOf(q)
 		if !q.Inside() {
 			p.hits.Add(1) // the others count where they run
 		}
@@ -49,7 +49,7 @@ func (hs handlers) Before(ps []*probed.Probe, r *Regs) bool {
 func (hs handlers) After(ps []*probed.Probe, r *Regs) {
 	for _, p := range ps {
 		if p.Active() && p.Post() {
-			hs.s.call(of(p), r, true)
+			hs.s.call(containerOf(p), r, true)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func (hs handlers) After(ps []*probed.Probe, r *Regs) {
 // Passed: what only counts is counted here, and other programs have missed the hit; a return that is not armed is missed as well.
 func (handlers) Passed(ps []*probed.Probe) {
 	for _, q := range ps {
-		p := of(q)
+		p := containerOf(q)
 		switch {
 		case !q.Active() || !q.Inside():
 		case p.as().returns() != nil:
@@ -72,7 +72,7 @@ func (handlers) Passed(ps []*probed.Probe) {
 
 func (hs handlers) Faulted(ps []*probed.Probe, r *Regs, trap int) bool {
 	for _, q := range ps {
-		if p := of(q); p.FaultHandler != nil && q.Active() && hs.s.callFault(p, r, trap) != 0 {
+		if p := containerOf(q); p.FaultHandler != nil && q.Active() && hs.s.callFault(p, r, trap) != 0 {
 			return true
 		}
 	}

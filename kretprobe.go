@@ -230,7 +230,7 @@ func (rp *Kretprobe) besideAnother(s *Session, b *batch, loc symbol.Loc) bool {
 		return false
 	}
 	return slices.ContainsFunc(b.Others(arch.Addr(loc.Addr)), func(p *probed.Probe) bool {
-		o := of(p).as().returns()
+		o := containerOf(p).as().returns()
 		return p.Swaps() && o.Program != nil && (o.MaxActive != rp.MaxActive ||
 			rp.Engine == EngineAuto && (o.EntryProgram != nil || rp.EntryProgram != nil))
 	})

@@ -176,7 +176,7 @@ func (s *Session) goneWith(removed []*symbol.Module) {
 		}
 		s.turns.Report(s.watches.Remove(unmapped))
 		s.links.Lose(lost, func(q *probed.Probe) {
-			p := of(q)
+			p := containerOf(q)
 			if p.probe.Gone.Store(!p.Patient || !p.lasts()); !p.probe.Gone.Load() {
 				p.Loc = p.probe.Point.Loc // another copy of the file is not what it waits for
 				p.unplace()
@@ -215,7 +215,7 @@ func (s *Session) armPending() {
 	if err := s.apply(b); err != nil {
 		s.turns.Report(err)
 		for _, q := range b.Probes {
-			if p := of(q); !p.as().internal() {
+			if p := containerOf(q); !p.as().internal() {
 				s.pending = append(s.pending, p)
 			}
 		}

@@ -58,7 +58,7 @@ func (s *Session) remove(ps []*Kprobe) error {
 func (s *Session) withdraw(ps []*probed.Probe) (err error) {
 	if !s.turns.Exited.Load() && len(ps) > 0 {
 		err = s.links.Leave(ps, func(ps []*probed.Probe, gone []*point) error {
-			leaving := kprobesOf(ps)
+			leaving := containersOf(ps)
 			s.countEnded(leaving)
 			s.threads.Retire(gone)
 			return s.watches.Remove(watchpointsOf(leaving))

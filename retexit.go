@@ -44,7 +44,7 @@ type asExit struct {
 
 func (asExit) internal() bool { return true }
 
-func (r asExit) Of() *probed.Probe { return &r.rp.Kp.probe }
+func (r asExit) Entry() *probed.Probe { return &r.rp.Kp.probe }
 
 // Trails: the entry may be the exit, too.
 func (asExit) Trails() bool { return true }

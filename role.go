@@ -58,8 +58,8 @@ func (p *Kprobe) as() role {
 	return p.probe.Role.(role)
 }
 
-// of is the Kprobe that the engine knows as a probe.
-func of(p *probed.Probe) *Kprobe { return p.Role.(role).kprobe() }
+// containerOf is the Kprobe that the engine knows as a probe (the kernel's container_of).
+func containerOf(p *probed.Probe) *Kprobe { return p.Role.(role).kprobe() }
 
 // probesOf are some Kprobes as the engine knows them.
 func probesOf(ps []*Kprobe) []*probed.Probe {
@@ -70,11 +70,11 @@ func probesOf(ps []*Kprobe) []*probed.Probe {
 	return all
 }
 
-// kprobesOf are the Kprobes that the engine knows as probes.
-func kprobesOf(ps []*probed.Probe) []*Kprobe {
+// containersOf are the Kprobes that the engine knows as probes.
+func containersOf(ps []*probed.Probe) []*Kprobe {
 	all := make([]*Kprobe, len(ps))
 	for i, p := range ps {
-		all[i] = of(p)
+		all[i] = containerOf(p)
 	}
 	return all
 }
@@ -142,10 +142,10 @@ func (r plain) Inside() bool {
 	return program != nil
 }
 
-func (r plain) Of() *probed.Probe { return &r.p.probe }
-func (r plain) Post() bool        { return r.p.PostHandler != nil }
-func (plain) Trails() bool        { return false }
-func (plain) Swaps() bool         { return false }
+func (r plain) Entry() *probed.Probe { return &r.p.probe }
+func (r plain) Post() bool           { return r.p.PostHandler != nil }
+func (plain) Trails() bool           { return false }
+func (plain) Swaps() bool            { return false }
 
 // Misses: what only counts hits misses none of its own.
 func (r plain) Misses() bool {

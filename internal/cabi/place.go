@@ -47,8 +47,8 @@ type Value struct {
 	Pieces []Piece
 }
 
-// Machine is how a machine's C passes what is no integer. Integers and pointers are of every
-// machine: their registers are in arch.
+// Machine has the places of C's arguments that are no integers. Integers and pointers have the registers
+// that package arch lists.
 type Machine struct {
 	Floats      []int   // the vector registers for arguments, in order
 	FloatsAsInt bool    // a number without one of them goes as an integer

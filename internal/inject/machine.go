@@ -24,7 +24,7 @@ type Machine struct {
 	fixed map[int]uint64
 	// leaves is Leaves.
 	leaves func(code []byte) (cond byte, ok bool)
-	// backAt is where a program's return address is, from where its private stack begins.
+	// backAt is the offset of a program's return address from the beginning of its private stack.
 	backAt int
 	// together is Together.
 	together bool

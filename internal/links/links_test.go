@@ -167,7 +167,7 @@ func (r role) Post() bool     { return r.post }
 func (r role) Trails() bool   { return r.trails }
 func (role) Swaps() bool      { return false }
 
-func (r role) Of() *probed.Probe {
+func (r role) Entry() *probed.Probe {
 	if r.of != nil {
 		return r.of.known()
 	}

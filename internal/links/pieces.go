@@ -23,7 +23,7 @@ func (l *Links) pieces(ps []*probed.Probe, at func(*probed.Probe) *probed.Point)
 	var starts []arch.Addr
 	for _, p := range ps {
 		start := arch.Addr(0)
-		if pt := cmp.Or(at(p.Of()), at(p)); pt != nil {
+		if pt := cmp.Or(at(p.Entry()), at(p)); pt != nil {
 			start = pt.Addr - arch.Addr(pt.Loc.Off)
 		}
 		if functions[start] == nil {

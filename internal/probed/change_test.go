@@ -60,7 +60,7 @@ func (p *program) Frozen(f func() error) error {
 func (p *program) Insist(try func(last bool) error) error { return try(true) }
 func (p *program) Meanwhile(f func() error) error         { return f() }
 
-// role is that of a probe with handlers, which is on or off.
+// role answers for a probe with handlers, which is on or off.
 type role struct {
 	Role // a question that no such probe is asked panics
 	off  bool

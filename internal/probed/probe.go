@@ -25,8 +25,8 @@ type Role interface {
 	Post() bool
 	// Trails tells whether it comes after the others at its point.
 	Trails() bool
-	// Of is the probe itself or, at an exit, the one at the entry of the function.
-	Of() *Probe
+	// Entry is, for a probe at an exit, the probe at the entry of the function; else the probe itself.
+	Entry() *Probe
 	// Swaps tells whether it swaps return addresses.
 	Swaps() bool
 	// Misses tells whether a detour counts apart the hits that the probe misses.

@@ -16,7 +16,7 @@ import (
 // to be then: 0, where they are.
 type stood struct {
 	*ptrace.Process
-	under  arch.Addr
+	under  atomic.Uint64
 	stands atomic.Bool
 	moved  atomic.Int64 // bytes, of the last stop
 }
@@ -50,8 +50,8 @@ func (p *stood) WriteAt(a arch.Addr, b []byte) error {
 
 func (p *stood) Regs(th target.Thread, r *arch.Regs) error {
 	err := p.Process.Regs(th, r)
-	if p.under != 0 && p.stands.Load() {
-		r[p.Process.Arch().PC] = uint64(p.under)
+	if under := p.under.Load(); under != 0 && p.stands.Load() {
+		r[p.Process.Arch().PC] = under
 	}
 	return err
 }
@@ -77,10 +77,10 @@ func TestOneInTheWayOfMany(t *testing.T) {
 			ps[i] = &kprobe.Kprobe{Addr: arch.Addr(all[i].Addr), Program: kprobe.CountOnly}
 			batch[i] = ps[i]
 		}
-		w.under = under
+		w.under.Store(uint64(under))
 		harness.OK(t, s.Register(batch...))
 		moved = w.moved.Load()
-		w.under = 0
+		w.under.Store(0)
 		if got := p.Round("1")[0]; got != want {
 			t.Errorf("it says %q, and before it said %q", got, want)
 		}
