@@ -38,7 +38,7 @@ func ExampleSpace_Resolve() {
 
 	_, err = space.Resolve(symbol.Query{Symbol: "runtime.gopanik"})
 	var missing *symbol.NotFoundError
-	fmt.Println(errors.Is(err, syscall.ENOENT), errors.As(err, &missing), missing.Nearest[0])
+	fmt.Println(errors.Is(err, syscall.ENOENT), errors.As(err, &missing), missing.Nearest()[0])
 	// Output:
 	// runtime.gopanic 1
 	// true true runtime.gopanic

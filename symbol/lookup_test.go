@@ -328,3 +328,16 @@ func TestEditDistance(t *testing.T) {
 		}
 	}
 }
+
+// Many a name is looked up only to see whether it is there: names like it are looked for when they are asked for.
+// To compare a name with another takes memory, so memory tells.
+func TestMissingNameIsCheap(t *testing.T) {
+	modules := []*Module{{Path: libcPath, Name: "libc.so.6", File: open(t, libcPath, false)}}
+	look := func() error { return notFound(modules, Query{Symbol: "mallco"}) }
+	if err := look(); err == nil || !strings.Contains(err.Error(), "did you mean malloc") {
+		t.Fatalf("mallco: %v", err)
+	}
+	if n := testing.AllocsPerRun(10, func() { _ = look() }); n > 30 {
+		t.Errorf("a name that is not there takes %v allocations", n)
+	}
+}

@@ -223,11 +223,24 @@ func (s *Space) match(module string, find func(*File) []Symbol) []Loc {
 
 // NotFoundError is for a name that no module looked at has. It is ENOENT.
 type NotFoundError struct {
-	Name    string
-	Module  string   // as asked for; "" for all
-	Nearest []string // names that may be meant, likeliest first
-	IsData  bool     // a function was looked for, and the name is a variable's
-	NoData  bool     // a variable was looked for, and the symbols there are of functions only
+	Name   string
+	Module string // as asked for; "" for all
+	IsData bool   // a function was looked for, and the name is a variable's
+	NoData bool   // a variable was looked for, and the symbols there are of functions only
+
+	files []*File // that have no such name
+}
+
+// Nearest gives names that may be meant, the likeliest first. They are looked for when they are asked for: that takes
+// tens of milliseconds for a large program, and many a name is looked up only to see whether it is there.
+func (e *NotFoundError) Nearest() []string {
+	var near nearest
+	for _, f := range e.files {
+		for _, name := range f.Nearest(e.Name, suggestions) {
+			near.add(e.Name, name)
+		}
+	}
+	return near.best(suggestions)
 }
 
 func (e *NotFoundError) Error() string {
@@ -241,7 +254,7 @@ func (e *NotFoundError) Error() string {
 	if e.NoData {
 		return fmt.Sprintf("no symbol %q in %s: the symbols there are of functions only, so where variables lie is not known", e.Name, where)
 	}
-	return fmt.Sprintf("no symbol %q in %s%s", e.Name, where, didYouMean(e.Nearest))
+	return fmt.Sprintf("no symbol %q in %s%s", e.Name, where, didYouMean(e.Nearest()))
 }
 
 // Unwrap gives the errno of register_kprobe.
@@ -297,18 +310,15 @@ func notFound(modules []*Module, q Query) error {
 	if q.Kind == Func && len(find(modules, Query{Symbol: q.Symbol, Kind: Data}, (*File).lookupExact)) > 0 {
 		return &NotFoundError{Name: q.Symbol, Module: q.Module, IsData: true}
 	}
-	var near nearest
-	data := q.Kind != Data
+	e := &NotFoundError{Name: q.Symbol, Module: q.Module, NoData: q.Kind == Data}
 	for _, m := range modules {
 		if m.File == nil {
 			continue
 		}
-		data = data || len(m.File.table().data) > 0
-		for _, name := range m.File.Nearest(q.Symbol, suggestions) {
-			near.add(q.Symbol, name)
-		}
+		e.files = append(e.files, m.File)
+		e.NoData = e.NoData && len(m.File.table().data) == 0
 	}
-	return &NotFoundError{Name: q.Symbol, Module: q.Module, Nearest: near.best(suggestions), NoData: !data}
+	return e
 }
 
 // noModule says which modules have names like the one asked for; also which

@@ -334,7 +334,7 @@ func checkPlugin(t *testing.T, p *process, s *Space) {
 	if _, err := s.Resolve(Query{Module: "libplugin", Symbol: "plugin_dat", Kind: Data}); !errors.As(err, &unknown) || unknown.NoData {
 		t.Errorf("plugin_dat: %v", err)
 	}
-	if _, err := s.Resolve(Query{Module: "libplugin", Symbol: "plugn"}); !errors.As(err, &unknown) || !slices.Equal(unknown.Nearest[:1], []string{"plugin"}) {
+	if _, err := s.Resolve(Query{Module: "libplugin", Symbol: "plugn"}); !errors.As(err, &unknown) || !slices.Equal(unknown.Nearest()[:1], []string{"plugin"}) {
 		t.Errorf("plugn: %v", err)
 	}
 	if locs := s.Match("libplugin", "*"); len(locs) < 3 || !slices.ContainsFunc(locs, func(l Loc) bool { return l.Func.Name == "hidden" }) {

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"errors"
 	"strings"
 	"syscall"
 
@@ -31,15 +32,20 @@ func Plan(s *kprobe.Session, def string) ([]kprobe.PlanEntry, error) {
 	}
 	var es []kprobe.PlanEntry
 	for _, at := range places {
-		if _, err := s.Lookup(at.name); at.name != "" && unbound(err) {
-			es = append(es, kprobe.PlanEntry{Place: awaited(sp), Verdict: "pending", Reason: err.Error()})
-			continue
+		if at.name != "" { // one that a pattern found has its address
+			if _, err := s.Lookup(at.name); unbound(err) {
+				es = append(es, kprobe.PlanEntry{Place: awaited(sp), Verdict: "pending", Reason: err.Error()})
+				continue
+			}
 		}
 		if at.doubt != "" {
 			es = append(es, kprobe.PlanEntry{Place: at.loc.Place(), Addr: arch.Addr(at.loc.Addr), Verdict: "not probed", Reason: at.inlined + ": " + at.doubt})
 			continue
 		}
 		e := s.Plan(at.probe(sp, maxActive(s, sp)))
+		if errors.Is(e.Err, syscall.ESRCH) { // the target has ended: nothing is said of its places
+			return nil, e.Err
+		}
 		note, err := planned(s, sp, at, len(places) > 1)
 		if err != nil {
 			return nil, err

@@ -39,6 +39,7 @@ func TestSignalsWhilePlanning(t *testing.T) {
 		{"stat", "p " + every, "--", path},
 		{"trace", "r " + every, "--", path},
 		{"script", "-c", path, "-e", script},
+		{"plan", "p " + every, "--", path},
 	} {
 		t.Run(strings.Join(args[:2], " "), func(t *testing.T) {
 			sig := syscall.SIGTERM

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -58,24 +59,18 @@ of their instructions, how many can be probed by a jump, and by which tactic:
 
 // planProgram tells it of a program, which is started for it and ends before its first instruction.
 func (r *request) planProgram(w io.Writer, defs []string) error {
-	signals := catchSignals()
-	t := tracing{placing: placingUntil(nil)}
-	defer t.placing.done(nil)
-	if err := t.start(r.program, &kprobe.Options{Report: report}); err != nil {
-		t.abort()
-		return err
+	t := tracing{placing: placingUntil(catchSignals())} // a signal ends the program
+	err := t.start(r.program, &kprobe.Options{Report: report})
+	var text string
+	if err == nil {
+		text, err = planOn(t.sessions[0], r.program[0], defs)
 	}
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-signals: // it holds nothing but the program, which is to end anyway
-			t.program.Kill()
-		case <-done:
-		}
-	}()
-	text, err := planOn(t.sessions[0], r.program[0], defs)
-	close(done)
 	t.abort()
+	err = t.placing.done(err)
+	var interrupted *interruptedError
+	if errors.As(err, &interrupted) {
+		return err // the plan of a program that was ended is wrong
+	}
 	if _, failed := io.WriteString(w, text); failed != nil {
 		return failed
 	}
