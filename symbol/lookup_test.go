@@ -329,6 +329,30 @@ func TestEditDistance(t *testing.T) {
 	}
 }
 
+// Names of C++ are proposed as the source has them, with the scopes that were left out; a clone's by its symbol.
+func TestNearestMangled(t *testing.T) {
+	src := `namespace app {
+struct Server { int handle(int *p); template <class T> T twice(T x); };
+__attribute__((noinline)) int Server::handle(int *p) { return *p * 3; }
+template <class T> __attribute__((noinline, noclone)) T Server::twice(T x) { asm volatile("" : "+r"(x)); return x + x; }
+}
+static __attribute__((noinline)) int slow(int *p, int k) { int s = 0; for (int i = 0; i < k; i++) s += p[i] * k; return s; }
+int a[64];
+int main(int c, char **v) { app::Server s; return s.handle(a) + s.twice(c) + slow(a, 40) + slow(a + c, 40); }`
+	f := open(t, build(t, "g++", "near.cc", src, "-O2"), false)
+	for name, want := range map[string]string{
+		"app::Server::handel": "app::Server::handle", "Server::handel": "app::Server::handle", "hanlde": "app::Server::handle",
+		"app::Server::handle(char)": "app::Server::handle", "app::Server::twice": "app::Server::twice<int>", "slow": "_ZL4slowPii.constprop.0",
+	} {
+		if got := f.Nearest(name, 3); len(got) == 0 || got[0] != want {
+			t.Errorf("nearest to %s: %q, want %s", name, got, want)
+		}
+	}
+	if got := f.Nearest("app::Client::handle", 3); len(got) > 0 {
+		t.Errorf("another class's: %q", got)
+	}
+}
+
 // Many a name is looked up only to see whether it is there: names like it are looked for when they are asked for.
 // To compare a name with another takes memory, so memory tells.
 func TestMissingNameIsCheap(t *testing.T) {

@@ -2,6 +2,7 @@ package symbol
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 )
@@ -10,12 +11,22 @@ import (
 // it, names it is the beginning of, names a few letters away.
 func (f *File) Nearest(name string, n int) []string {
 	var near nearest
+	near.addFrom(f, name)
+	return near.best(n)
+}
+
+// addFrom adds the functions of a file.
+func (n *nearest) addFrom(f *File, want string) {
 	for i := range f.table().funcs {
-		if s := &f.table().funcs[i]; s.Name != "" && s.Source != Plt {
-			near.add(name, s.Name)
+		s := &f.table().funcs[i]
+		switch {
+		case s.Name == "" || s.Source == Plt:
+		case isMangled(s.Name) && !isMangled(want):
+			n.addMangled(want, s.Name)
+		default:
+			n.add(want, s.Name)
 		}
 	}
-	return near.best(n)
 }
 
 // nearest collects candidates for "did you mean".
@@ -46,7 +57,7 @@ func (n *nearest) add(want, name string) {
 	} else if strings.EqualFold(strings.Trim(name, "_"), strings.Trim(want, "_")) {
 		score = scoreClone
 	} else {
-		limit := min(1+len(want)/8, 4) // more is another word
+		limit := allowed(want)
 		if d := editDistance(want, name, limit); d <= limit {
 			score = 10 * d
 		}
@@ -58,6 +69,58 @@ func (n *nearest) add(want, name string) {
 	}
 	if score >= 0 {
 		n.found = append(n.found, scored{name, score})
+	}
+}
+
+// addMangled is add for a function of C++ or Rust: it is shown, and compared, as its source has it. To demangle
+// takes tens of microseconds, so that is done only where an identifier is like the last one that is wanted.
+func (n *nearest) addMangled(want, mangled string) {
+	want, _, _ = strings.Cut(want, "(") // other parameters, perhaps
+	last := want[strings.LastIndexByte(want, ':')+1:]
+	for id := range idents(mangled) {
+		if limit := allowed(last); editDistance(last, id, limit) <= limit {
+			n.addReadable(want, mangled)
+			return
+		}
+	}
+}
+
+// addReadable adds a function by its name in the source, which may have more scopes in front and a template's
+// arguments behind. A clone goes by its symbol: it is not the function that the source has.
+func (n *nearest) addReadable(want, mangled string) {
+	bare, _, cloned := strings.Cut(demangledGlobName(mangled), " [clone ")
+	tail, _, _ := strings.Cut(bare, "<")
+	for strings.Count(tail, "::") > strings.Count(want, "::") {
+		_, tail, _ = strings.Cut(tail, "::")
+	}
+	if cloned {
+		bare = mangled
+	}
+	if d := editDistance(want, tail, allowed(want)); d <= allowed(want) {
+		n.found = append(n.found, scored{bare, 10 * d})
+	}
+}
+
+// allowed is how many letters of a name may be wrong: one with more is another name.
+func allowed(name string) int { return min(1+len(name)/8, 4) }
+
+// idents are the identifiers in a mangled name: each has its length in front.
+func idents(mangled string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for at := 0; at < len(mangled); {
+			length := 0
+			for ; at < len(mangled) && mangled[at] >= '0' && mangled[at] <= '9' && length < len(mangled); at++ {
+				length = 10*length + int(mangled[at]-'0')
+			}
+			if length == 0 || at+length > len(mangled) {
+				at++
+				continue
+			}
+			if !yield(mangled[at : at+length]) {
+				return
+			}
+			at += length
+		}
 	}
 }
 

@@ -236,9 +236,7 @@ type NotFoundError struct {
 func (e *NotFoundError) Nearest() []string {
 	var near nearest
 	for _, f := range e.files {
-		for _, name := range f.Nearest(e.Name, suggestions) {
-			near.add(e.Name, name)
-		}
+		near.addFrom(f, e.Name)
 	}
 	return near.best(suggestions)
 }
