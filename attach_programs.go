@@ -17,7 +17,7 @@ type Placement = placing.Placement
 // Unplaced names the programs that Attach leaves alone: neither their sections nor told says
 // where they go, and no tail call leads to them.
 func (ps *Programs) Unplaced(told ...Placement) []string {
-	return placing.Unplaced(ps.set.Specs(), told)
+	return placing.Unplaced(ps.ps.Specs(), told)
 }
 
 // Attach places a probe for each program whose section names a place, as
@@ -26,11 +26,11 @@ func (ps *Programs) Unplaced(told ...Placement) []string {
 // as they are: see Unplaced. Errors: EINVAL for a place that is none; ENOENT for what told names and is
 // not there, and for a static probe (USDT) that no mapped file has; those of Register.
 func (ps *Programs) Attach(told ...Placement) ([]Probe, error) {
-	if ps.s.on.Owner.InHandler() {
+	if ps.s.e.On.Owner.InHandler() {
 		return nil, turns.ErrInHandler
 	}
-	find := &placing.Finder{Space: ps.s.Symbols(), Specs: ps.set.Map(placing.UsdtSpecs), Warn: ps.s.turns.Report}
-	spots, err := find.All(ps.set.Specs(), told)
+	find := &placing.Finder{Space: ps.s.Symbols(), Specs: ps.ps.Map(placing.UsdtSpecs), Warn: ps.s.e.Turns.Report}
+	spots, err := find.All(ps.ps.Specs(), told)
 	if err != nil {
 		return nil, err
 	}
@@ -43,21 +43,19 @@ func (ps *Programs) Attach(told ...Placement) ([]Probe, error) {
 		err = fmt.Errorf("program %q: %w", spots[b.Index].Program.Name, b.Err)
 	}
 	if err == nil && len(find.Semaphores) > 0 {
-		ps.s.turns.Lock()
-		defer ps.s.turns.Unlock()
-		err = ps.s.on.Owner.Frozen(func() error { return ps.s.raised.Raise(ps.s.on.T, find.Semaphores) })
+		err = ps.s.RaiseSemaphores(find.Semaphores...)
 	}
 	return all, err
 }
 
 // probe is one of a program's kind.
 func (ps *Programs) probe(at placing.Spot) Probe {
-	program := &Program{ps.s, ps, ps.set.Program(at.Program.Name)}
+	program := ps.program(at.Program.Name)
 	kp := &Kprobe{}
-	rp := &Kretprobe{Program: program, DataSize: program.callData()}
+	rp := &Kretprobe{Program: program, DataSize: program.p.CallData()}
 	if entry := at.Program.Entry; entry != "" {
-		rp.EntryProgram = &Program{ps.s, ps, ps.set.Program(entry)}
-		rp.DataSize = max(rp.DataSize, rp.EntryProgram.callData())
+		rp.EntryProgram = ps.program(entry)
+		rp.DataSize = max(rp.DataSize, rp.EntryProgram.p.CallData())
 	}
 	var p Probe = rp
 	if at.Program.Kind == bpf.Kretprobe {
@@ -73,22 +71,16 @@ func (ps *Programs) probe(at placing.Spot) Probe {
 // for. Not from a handler (EDEADLK). Errors: the target has written over the ring that it
 // was in.
 func (s *Session) Printed() (lines []bpf.Printk, err error) {
-	if err := s.turns.Begin(); err != nil {
+	if err := s.e.Turns.Begin(); err != nil {
 		return nil, err
 	}
-	defer s.turns.Unlock()
-	if !s.within.Some() {
+	defer s.e.Turns.Unlock()
+	if !s.e.Within.Some() {
 		return nil, nil
 	}
-	return s.within.ReadPrinted()
+	return s.e.Within.ReadPrinted()
 }
 
 // RaiseSemaphores tells the target's static probes whose semaphores are at these addresses that somebody wants them: there it
 // makes their arguments only then. Close takes it back. Not from a handler (EDEADLK). Errors: EFAULT; ESRCH.
-func (s *Session) RaiseSemaphores(at ...arch.Addr) (err error) {
-	if err := s.turns.BeginChange(); err != nil {
-		return err
-	}
-	defer s.turns.End(&err)
-	return s.on.Owner.Frozen(func() error { return s.raised.Raise(s.on.T, at) })
-}
+func (s *Session) RaiseSemaphores(at ...arch.Addr) (err error) { return s.e.Raise(at...) }

@@ -1,22 +1,16 @@
 package kprobe
 
-import "kprobe/arch"
-
-// BlackListEntry is a range that must not be probed (kprobes.txt 5; 002
-// section 1.5). Registering in it is EINVAL.
-type BlackListEntry = arch.Blocked
-
 // BlackList lists what must not be probed, in order of address: the probes'
 // own code, the kernel's pages in the process, signal trampolines, restartable
 // sequences, and what the options add. The whole text is searched for signal
 // trampolines, which takes some milliseconds. Not from a handler (EDEADLK). Errors: ESRCH.
 func (s *Session) BlackList() (es []BlackListEntry, err error) {
-	if err := s.turns.Begin(); err != nil {
+	if err := s.e.Turns.Begin(); err != nil {
 		return nil, err
 	}
-	defer s.turns.End(&err)
-	if err := s.turns.Usable(); err != nil {
+	defer s.e.Turns.End(&err)
+	if err := s.e.Turns.Usable(); err != nil {
 		return nil, err
 	}
-	return s.on.Image.AllForbidden()
+	return s.e.On.Image.AllForbidden()
 }

@@ -108,24 +108,25 @@
 //	definition, text or Go struct     *spec.Spec, *Kprobe        spec/, trace/, kprobe.go, probe.go
 //	name to address, once             symbol.Loc: Kprobe.Loc,    symbol/, internal/image/
 //	                                  the point's
-//	may there be a probe?             an error and its reason    internal/image/, attach.go, role.go
+//	may there be a probe?             an error and its reason    internal/image/, internal/roles/
 //	bytes to instruction and verdict  isa.Insn, isa.Verdict      internal/isa/<machine>/
 //	what will be written where        *patch.Site, *patch.Slot   internal/patch/
 //	what should stand where           *probed.Point, text.Kind   internal/probed/
+//	the order of all this             a batch, all or nothing    internal/engine/
 //	the writing, and its undo         *change.Change             internal/change/, internal/parts/,
-//	                                                             internal/links/, remove.go,
-//	                                                             internal/text/
-//	a hit                             which probe, how to go on  internal/stops/, internal/calls/
-//	a handler                         your function              handlers.go, jprobe.go, retprobe.go,
+//	                                                             internal/links/, internal/text/
+//	a hit                             which probe, how to go on  internal/stops/, internal/calls/,
+//	                                                             internal/roles/dispatch.go
+//	a handler                         your function              handlers.go, jprobe.go, kretprobe.go,
 //	                                                             watch.go, internal/owner/
 //	or a program in the target        *Program                   program.go, internal/within/, bpf/,
 //	                                                             internal/inject/
-//	a trap becomes a jump             "[OPTIMIZED]"              optimize.go, internal/optimize/
+//	a trap becomes a jump             "[OPTIMIZED]"              switch.go, internal/optimize/
 //	an event                          *event.Event, a line       trace/, event/
 //
-// Beside it: session.go (who may do what on which thread), loader.go and fork.go
-// (libraries, children, exec), internal/text/lifeline.go and internal/lifeline (what keeps
-// a target alive whose controller dies), role.go (in what the kinds of probes differ),
+// Beside it: internal/engine (a session from its begin to its end: the owner thread's loop, libraries, children,
+// exec), internal/text/lifeline.go and internal/lifeline (what keeps
+// a target alive whose controller dies), internal/roles (in what the kinds of probes differ),
 // internal/kind (in what the kinds of targets differ),
 // internal/machine (one record per machine), errors.go. docs/ARCHITECTURE.md draws it.
 // A target is an interface, target.Target; target/ptrace is a live process, target/kernel

@@ -44,7 +44,7 @@ func TestNamesOfTheDocumentsExist(t *testing.T) {
 	for name, want := range map[string]bool{
 		"internal/stops/": true, "internal/no": false, "internal/tracee/abi_MACHINE.go": true, "internal/tracee/no_MACHINE.go": false,
 		"session.go": true, "no.go": false, "change.Change": true, "change.No": false, "No.Change": false,
-		"Session.threads": true, "Session.no": false, "Ground.View": true, "Freeze": true, "NoSuchName": false, "$argN": true, "runtime.GOARCH": true,
+		"Engine.threads": true, "Session.no": false, "Ground.View": true, "Freeze": true, "NoSuchName": false, "$argN": true, "runtime.GOARCH": true,
 	} {
 		if known(there, name) != want {
 			t.Errorf("%s is there: want %v", name, want)

@@ -2,12 +2,9 @@ package kprobe
 
 import (
 	"sync/atomic"
-	"syscall"
 
 	"kprobe/arch"
-	"kprobe/bpf"
-	"kprobe/internal/inside"
-	"kprobe/internal/probed"
+	"kprobe/internal/roles"
 	"kprobe/symbol"
 )
 
@@ -77,136 +74,30 @@ type Kprobe struct {
 	// probe is then registered. A probe without it is refused. It must not call the session.
 	Otherwise func(why error)
 
-	hits, missed atomic.Uint64
-	said         atomic.Bool // that a handler panicked
-
-	claimed atomic.Bool             // by a Register or Plan that is under way, or a Register that has succeeded
-	in      atomic.Pointer[Session] // that it is registered in
-
-	probe   probed.Probe // the engine's, with its role (role.go)
-	last    *Session     // that it was registered in, and which may have counts of it still
-	hidden  bool         // of the session's own making: no list shows it
-	given   arch.Addr    // Addr as the caller had it
-	placed  bool         // Addr is where the probe is
-	order   uint64       // of registration
-	refusal error        // why the last batch went without it
-}
-
-// isFound tells whether a place was given that had been found.
-func (p *Kprobe) isFound() bool { return p.Loc.Module != nil }
-
-// lasts tells whether the place means something in another program, too.
-func (p *Kprobe) lasts() bool { return p.SymbolName != "" || p.isFound() }
-
-// where is the place in the words that it was given in.
-func (p *Kprobe) where() string {
-	switch {
-	case p.SymbolName != "":
-		return p.SymbolName
-	case p.isFound():
-		return p.Loc.Place()
-	}
-	return p.Addr.String()
-}
-
-// unplace forgets where a probe was.
-func (p *Kprobe) unplace() {
-	p.probe.Point = nil
-	if p.placed {
-		p.Addr, p.placed = p.given, false
-	}
+	said  atomic.Bool // that a handler panicked
+	probe roles.Probe // the engine's
 }
 
 // Hits counts how often the probe's handlers ran since it was registered.
-func (p *Kprobe) Hits() uint64 {
-	return p.hits.Load() + p.counted().Hits
-}
-
-// counted is what was counted inside the target.
-func (p *Kprobe) counted() (t inside.Tally) {
-	s := p.in.Load()
-	if _, own := p.as().(plain); s == nil && own {
-		s = p.last
-	}
-	if s != nil && p.runsInside() {
-		return s.within.Counted(&p.probe)
-	}
-	return t
-}
+func (p *Kprobe) Hits() uint64 { return p.probe.Hits.Load() + p.probe.Counted().Hits }
 
 // NMissed counts the hits whose handlers could not run (kprobes.txt 5: "the
 // kprobe.nmissed member").
-func (p *Kprobe) NMissed() uint64 {
-	return p.missed.Load() + p.counted().Missed
-}
+func (p *Kprobe) NMissed() uint64 { return p.probe.Missed.Load() + p.probe.Counted().Missed }
 
 // Registered tells whether the probe is registered, pending ones included.
-func (p *Kprobe) Registered() bool { return p.in.Load() != nil }
+func (p *Kprobe) Registered() bool { return p.probe.Registered() }
+
+// IsEnabled tells whether the probe is registered, and neither disabled nor gone. The
+// session's switch (Enabled) is not asked.
+func (p *Kprobe) IsEnabled() bool { return p.Registered() && p.probe.Active() }
 
 // Refusal is why the batch that it was last registered with went without an Optional
 // probe; nil where it did not.
-func (p *Kprobe) Refusal() error { return p.refusal }
+func (p *Kprobe) Refusal() error { return p.probe.Refusal }
 
-// RegisterKprobe places one probe (kprobes.txt 4.1). It is effective when the
-// call returns; the target is stopped for some microseconds. A name in a file
-// that is not mapped yet ("libfoo.so:bar") is accepted, and the probe is armed
-// as soon as the file is. Errors: EINVAL, ENOENT, EADDRNOTAVAIL, EILSEQ,
-// EBUSY, EDEADLK, ESRCH; see Error.
-func (s *Session) RegisterKprobe(p *Kprobe) error {
-	return unbatch(s.RegisterKprobes([]*Kprobe{p}))
-}
-
-// RegisterKprobes places several probes as Register does
-// (kprobes.txt 4.5). If one fails, none stays. Errors: *BatchError; EINVAL
-// for an empty array.
-func (s *Session) RegisterKprobes(ps []*Kprobe) error { return s.Register(probes(ps)...) }
-
-func (p *Kprobe) kprobe() *Kprobe { return p }
-
-func (p *Kprobe) prepare(s *Session) error {
-	if p.probe.Role == nil {
-		p.probe.Role = plain{p}
-	}
-	switch {
-	case p.Program == nil:
-		return nil
-	case p.PreHandler != nil || p.PostHandler != nil || p.FaultHandler != nil:
-		return fail(syscall.EINVAL, "a probe has a program or handlers, not both")
-	}
-	return p.Program.fits(s, bpf.Kprobe, 0)
-}
-
-func (p *Kprobe) release(*Session) {}
-
-// UnregisterKprobe removes a probe (kprobes.txt 4.4). When the call returns,
-// none of its handlers runs, and none begins. A probe that is not registered is left
-// with Addr 0; another session's is left alone (EINVAL).
-func (s *Session) UnregisterKprobe(p *Kprobe) error { return s.UnregisterKprobes([]*Kprobe{p}) }
-
-// UnregisterKprobes removes several probes as Unregister does
-// (kprobes.txt 4.6). Entries that are not registered anywhere get Addr 0; the others
-// are removed all the same. The error, if any, tells that the target could
-// not be restored in full.
-func (s *Session) UnregisterKprobes(ps []*Kprobe) error { return s.Unregister(probes(ps)...) }
-
-// EnableKprobe lets a disabled probe's handlers run again (kprobes.txt 4.8).
-// Errors: EINVAL where it is not registered or gone.
-func (s *Session) EnableKprobe(p *Kprobe) error { return s.setDisabled([]*Kprobe{p}, false) }
-
-// DisableKprobe silences a probe (kprobes.txt 4.7). Disabling twice is fine.
-// Errors: EINVAL where it is not registered.
-func (s *Session) DisableKprobe(p *Kprobe) error { return s.setDisabled([]*Kprobe{p}, true) }
-
-// EnableKprobes and DisableKprobes do it for several in one stop.
-func (s *Session) EnableKprobes(ps []*Kprobe) error { return s.setDisabled(ps, false) }
-
-// DisableKprobes silences several probes in one stop.
-func (s *Session) DisableKprobes(ps []*Kprobe) error { return s.setDisabled(ps, true) }
-
-// unbatch takes the index off the error of a batch of one.
-func unbatch(err error) error {
-	if b, ok := err.(*BatchError); ok {
-		return b.Err
-	}
-	return err
+// asked is what the caller has filled in, but for the handlers.
+func (p *Kprobe) asked() roles.Asked {
+	return roles.Asked{Name: p.SymbolName, Offset: p.Offset, Addr: &p.Addr, Loc: &p.Loc, Flags: &p.Flags,
+		Patient: p.Patient, Optional: p.Optional, Program: p.Program.role(), Cookie: p.Cookie}
 }

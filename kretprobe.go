@@ -1,19 +1,16 @@
 package kprobe
 
 import (
-	"fmt"
-	"slices"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 
 	"kprobe/arch"
-	"kprobe/bpf"
 	"kprobe/internal/calls"
-	"kprobe/internal/inside"
+	"kprobe/internal/engine"
 	"kprobe/internal/kind"
-	"kprobe/internal/probed"
 	"kprobe/internal/returns"
-	"kprobe/symbol"
+	"kprobe/internal/roles"
 )
 
 // MaxData is the most private data a return instance can have, in bytes.
@@ -48,13 +45,23 @@ type Kretprobe struct {
 	// bytes, by the helper call_data (bpf.Helpers). See Kprobe.Program.
 	Program, EntryProgram *Program
 
-	nmissed, returned atomic.Uint64
-	watch             calls.Probe[*KretprobeInstance]
-
-	owner *inside.Owner // of the account of its calls, while it is registered
-	plan  *returns.Plan // since its function has been found
-	exits []*Kprobe     // on them
+	returns roles.Return                  // the engine's
+	engine  atomic.Pointer[engine.Engine] // that it was last prepared for
 }
+
+// Engine says how a return probe notices returns.
+type Engine uint8
+
+const (
+	// EngineAuto takes the swap where it is provably right, else the exits.
+	EngineAuto = Engine(returns.None)
+	// EngineSwap exchanges the return address on the stack, as the kernel does:
+	// one trap at the entry and one at the return.
+	EngineSwap = Engine(returns.Swap)
+	// EngineExits probes each instruction that leaves the function, and leaves
+	// the stack alone.
+	EngineExits = Engine(returns.Exits)
+)
 
 // KretprobeInstance is one call that is under way.
 type KretprobeInstance struct {
@@ -73,7 +80,8 @@ type KretprobeInstance struct {
 // NMissed counts the calls whose return was not reported because MaxActive instances were in use (kprobes.txt
 // 1.3.1), their entry handler panicked, or there was no return address to swap: the function was jumped to.
 func (rp *Kretprobe) NMissed() uint64 {
-	return rp.nmissed.Load() + rp.Kp.counted().Missed
+	_, missed := rp.returns.Lost()
+	return missed
 }
 
 // Abandoned counts the calls that never returned: the sum of those in Lost.
@@ -99,18 +107,21 @@ type Lost struct {
 
 // Lost counts the calls that were entered and not reported.
 func (rp *Kretprobe) Lost() Lost {
-	t := rp.Kp.counted()
-	var inside [calls.Losses]uint64
-	for i, n := range t.Lost {
-		inside[rp.insideLoss(i)] += n
-	}
-	n := func(why calls.Loss) uint64 { return rp.watch.Lost(why) + inside[why] }
-	return Lost{rp.nmissed.Load() + t.Missed, n(calls.Unwound), n(calls.Longjmp), n(calls.Goexit), n(calls.Exited), n(calls.Unregistered)}
+	by, missed := rp.returns.Lost()
+	return Lost{missed, by[calls.Unwound], by[calls.Longjmp], by[calls.Goexit], by[calls.Exited], by[calls.Unregistered]}
 }
 
 // Hits counts the returns that were reported.
-func (rp *Kretprobe) Hits() uint64 {
-	return rp.returned.Load() + rp.Kp.counted().Hits
+func (rp *Kretprobe) Hits() uint64 { return rp.returns.Reported() }
+
+// Exits tells how many instructions are probed at which the function may be left, where that is
+// how its returns are noticed, and at how many of them a jump leads to the probe's program.
+func (rp *Kretprobe) Exits() (probed, jumps int) {
+	e := rp.engine.Load()
+	if e == nil {
+		return 0, 0
+	}
+	return e.Exits(&rp.Kp.probe)
 }
 
 // RegisterKretprobe places one return probe (kprobes.txt 4.3). Errors: as RegisterKprobe; EINVAL where the place is not
@@ -131,41 +142,27 @@ func (rp *Kretprobe) kprobe() *Kprobe {
 }
 
 func (rp *Kretprobe) prepare(s *Session) error {
-	if err := rp.checkPrograms(s); err != nil {
+	if err := rp.checkPrograms(); err != nil {
 		return err
 	}
-	most := MaxData
-	if rp.Program != nil {
-		most = s.on.Kind.CallData()
+	most := rp.MaxActive
+	if most <= 0 {
+		most = max(10, 2*runtime.NumCPU())
 	}
-	if rp.DataSize < 0 || rp.DataSize > most {
-		return fail(syscall.E2BIG, "private data of %d bytes, at most %d are possible", rp.DataSize, most)
+	asked := rp.Kp.asked()
+	asked.Handlers = handlers{&rp.Kp}
+	err := rp.returns.Prepare(s.e.Home, &rp.Kp.probe, asked, roles.AskedReturn{MaxActive: most, DataSize: rp.DataSize,
+		Engine: returns.Engine(rp.Engine), Program: rp.Program.role(), EntryProgram: rp.EntryProgram.role(), Handlers: (*returnHandlers)(rp)})
+	if err == nil {
+		rp.MaxActive = most
+		rp.engine.Store(s.e)
+		rp.Kp.PreHandler, rp.Kp.PostHandler, rp.Kp.FaultHandler = nil, nil, nil
 	}
-	if rp.MaxActive <= 0 {
-		rp.MaxActive = max(10, 2*s.cpus)
-	}
-	rp.owner = &inside.Owner{Settled: rp.tally}
-	rp.nmissed.Store(0)
-	rp.returned.Store(0)
-	rp.watch.Reset(rp.MaxActive, rp.Kp.probe.Leaving.Load)
-	rp.Kp.probe.Role = asReturn{plain{&rp.Kp}, rp}
-	rp.Kp.PostHandler, rp.Kp.FaultHandler = nil, nil
-	if rp.Program != nil {
-		return nil
-	}
-	rp.Kp.PreHandler = func(p *Kprobe, regs *Regs) int {
-		if rp.plan.Swaps() {
-			rp.entered(p, regs)
-		} else {
-			rp.enteredForExits(p, regs)
-		}
-		return 0
-	}
-	return nil
+	return err
 }
 
 // checkPrograms holds a return probe with programs to what there can be.
-func (rp *Kretprobe) checkPrograms(s *Session) error {
+func (rp *Kretprobe) checkPrograms() error {
 	switch {
 	case rp.Program == nil && rp.EntryProgram == nil && rp.Kp.Program == nil:
 		return nil
@@ -175,106 +172,44 @@ func (rp *Kretprobe) checkPrograms(s *Session) error {
 		return fail(syscall.EINVAL, "an entry program goes with a program for the return; CountOnly will do")
 	case rp.Handler != nil || rp.EntryHandler != nil:
 		return fail(syscall.EINVAL, "a probe has programs or handlers, not both")
-	case s.on.Machine.WatchesCalls() != nil:
-		return &Error{Errno: syscall.ENOTSUP, Err: s.on.Machine.WatchesCalls()}
 	}
-	if err := rp.Program.fits(s, bpf.Kretprobe, rp.DataSize); err != nil || rp.EntryProgram == nil {
-		return err
-	}
-	return rp.EntryProgram.fits(s, bpf.Kprobe, rp.DataSize)
-}
-
-func (rp *Kretprobe) release(s *Session) {
-	rp.Kp.probe.Role, rp.Kp.PreHandler = plain{&rp.Kp}, nil
-	s.within.Settle(rp.owner)
-	s.calls.Orphan(&rp.watch)
-}
-
-// asReturn is the role of a Kprobe at the entry of a function with a return probe.
-type asReturn struct {
-	plain
-	rp *Kretprobe
-}
-
-func (asReturn) letter() byte          { return 'r' }
-func (r asReturn) returns() *Kretprobe { return r.rp }
-func (r asReturn) release(s *Session)  { r.rp.release(s) }
-
-func (r asReturn) Swaps() bool            { return r.rp.plan.Swaps() }
-func (asReturn) Misses() bool             { return true }
-func (r asReturn) Account() *inside.Owner { return r.rp.owner }
-
-func (r asReturn) Unwound() {
-	if r.Swaps() {
-		r.rp.watch.Lose(calls.Unwound, 1)
-	}
-}
-
-func (r asReturn) anew(s *Session) error { return r.rp.prepare(s) }
-
-func (r asReturn) work() (program, entry *Program) { return r.rp.Program, r.rp.EntryProgram }
-
-func (r asReturn) fits(s *Session, b *batch, loc symbol.Loc) error {
-	if !s.on.Image.IsEntry(loc) {
-		return fail(syscall.EINVAL, "a return probe must be at a function's entry, and %s is not", loc)
-	}
-	return s.chooseEngine(b, r.rp, loc, r.rp.besideAnother(s, b, loc))
-}
-
-// besideAnother tells whether a return probe with a program is to be on a function where another one has its
-// program at swapped return addresses, and they cannot share the calls: each has as many at a time as
-// it asks for, and its entry program has a say in its own only, unless the swap is asked for. Exits serve any
-// number of probes.
-func (rp *Kretprobe) besideAnother(s *Session, b *batch, loc symbol.Loc) bool {
-	if rp.Program == nil {
-		return false
-	}
-	return slices.ContainsFunc(b.Others(arch.Addr(loc.Addr)), func(p *probed.Probe) bool {
-		o := containerOf(p).as().returns()
-		return p.Swaps() && o.Program != nil && (o.MaxActive != rp.MaxActive ||
-			rp.Engine == EngineAuto && (o.EntryProgram != nil || rp.EntryProgram != nil))
-	})
-}
-
-func (r asReturn) join(s *Session, b *batch, loc symbol.Loc) error {
-	if err := r.plain.join(s, b, loc); err != nil {
-		return err
-	}
-	return s.prepareExits(b, r.rp)
-}
-
-func (r asReturn) Want(w *inside.Want, entry arch.Addr) error {
-	rp, cookie := r.rp, r.p.Cookie
-	ret := inside.Return{Owner: rp.owner, MaxActive: rp.MaxActive, Data: rp.insideData(), Entry: use(rp.EntryProgram, entry, cookie)}
-	ret.Veto = len(ret.Entry) > 0
-	if !rp.plan.Swaps() {
-		w.Enters = append(w.Enters, ret)
-		return nil
-	}
-	ret.Programs = use(rp.Program, entry, cookie)
-	if o := w.Return; o != nil { // one call for all, and each probe has its part of the data; see besideAnother
-		for _, us := range [][]inside.Use{ret.Entry, ret.Programs} {
-			for i := range us {
-				us[i].Data = o.Data
-			}
-		}
-		ret.Entry, ret.Programs = slices.Concat(o.Entry, ret.Entry), slices.Concat(o.Programs, ret.Programs)
-		ret.Veto, ret.Data = ret.Veto || o.Veto, ret.Data+o.Data
-		if ret.Data > MaxData {
-			return fmt.Errorf("the return probes there have %d bytes of private data together, at most %d are possible", ret.Data, MaxData)
-		}
-	}
-	w.Return = &ret
 	return nil
 }
 
-func (asReturn) Tally(d *inside.Detour) inside.Tally { return d.Tally() }
+// returnHandlers runs the handlers of a return probe (roles.ReturnHandlers).
+type returnHandlers Kretprobe
 
-// Fold: the account of calls whose exits are probed outlives detours.
-func (r asReturn) Fold(d *inside.Detour) {
-	if r.rp.plan.Swaps() {
-		r.rp.tally(d.Tally())
+// Entered runs the entry handler. After a panic the return is not to be reported: the private data may be
+// half of what the other handler expects.
+func (rp *returnHandlers) Entered(c *roles.Call, v *roles.View) (wanted bool) {
+	ri, ok := c.Instance.Own.(*KretprobeInstance)
+	if !ok {
+		ri = &KretprobeInstance{Rp: (*Kretprobe)(rp), Data: make([]byte, rp.DataSize)}
+		c.Instance.Own = ri
 	}
+	r := regsOf(v)
+	clear(ri.Data)
+	ri.RetAddr, ri.Entry, ri.Task, ri.Tail = c.RetAddr, rp.Kp.Addr, r.Task(), false
+	if rp.EntryHandler == nil {
+		return true
+	}
+	defer func() {
+		if e := recover(); e != nil {
+			rp.returns.Missed.Add(1)
+			handlers{&rp.Kp}.fault(r, e)
+		}
+	}()
+	return rp.EntryHandler(ri, r) == 0
+}
+
+func (rp *returnHandlers) Returned(i *roles.Instance, v *roles.View) {
+	if rp.Handler == nil {
+		return
+	}
+	r, ri := regsOf(v), i.Own.(*KretprobeInstance)
+	ri.Tail = i.Tail
+	defer handlers{&rp.Kp}.recovered(r)
+	rp.Handler(ri, r)
 }
 
 // UnregisterKretprobe removes a return probe. Calls that are under way return correctly, unreported.
@@ -287,18 +222,10 @@ func (s *Session) UnregisterKretprobes(rps []*Kretprobe) error { return s.Unregi
 
 // EnableKretprobe lets a disabled return probe fire again (kprobes.txt 4.8).
 func (s *Session) EnableKretprobe(rp *Kretprobe) error {
-	return s.setDisabled([]*Kprobe{rp.kprobe()}, false)
+	return s.setDisabled(probes([]*Kretprobe{rp}), false)
 }
 
 // DisableKretprobe silences a return probe (kprobes.txt 4.7). Calls that are under way are still reported.
 func (s *Session) DisableKretprobe(rp *Kretprobe) error {
-	return s.setDisabled([]*Kprobe{rp.kprobe()}, true)
-}
-
-// insideData is how much private data a call has for programs; none, where they ask for none.
-func (rp *Kretprobe) insideData() int {
-	if rp.Program.callData()+rp.EntryProgram.callData() == 0 {
-		return 0
-	}
-	return (rp.DataSize + 7) &^ 7
+	return s.setDisabled(probes([]*Kretprobe{rp}), true)
 }

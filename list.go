@@ -3,7 +3,6 @@ package kprobe
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"kprobe/arch"
@@ -31,7 +30,7 @@ func (e ListEntry) String() string { return listing.Entry(e).String() }
 // change that is complete: a handler may ask for it at any time, and waits for nobody.
 func (s *Session) List() []ListEntry {
 	es := []ListEntry{}
-	for _, e := range s.shown.Load().Entries(&s.on.View, s.OnCPUs()) {
+	for _, e := range s.e.List() {
 		es = append(es, ListEntry(e))
 	}
 	return es
@@ -39,39 +38,7 @@ func (s *Session) List() []ListEntry {
 
 // Pending lists the names of the probes that wait for their code to be mapped, as of
 // the last change that is complete.
-func (s *Session) Pending() []string { return slices.Clone(s.shown.Load().Pending) }
-
-// shown is the list as others than the owner may ask for it.
-type shown = listing.Shown
-
-// publish makes the list be what it is now. It is called in a turn.
-func (s *Session) publish() {
-	l := &shown{Program: s.on.Image.Program()}
-	for _, p := range s.probes {
-		if p.hidden {
-			continue
-		}
-		r := listing.Probe{Of: &p.probe, Point: p.probe.Point, Row: listing.Row{Addr: p.Addr, Kind: p.as().letter(), Name: p.SymbolName, Offset: p.Offset}}
-		if r.Loc, r.Placed = p.as().place(); !r.Placed && !p.probe.Gone.Load() {
-			continue
-		}
-		if p.probe.Point != nil {
-			r.Rank = slices.Index(p.probe.Point.Probes, &p.probe)
-		}
-		if rp := p.as().returns(); rp != nil {
-			for _, x := range rp.exits {
-				r.Exits = append(r.Exits, x.probe.Point)
-			}
-		}
-		l.Probes = append(l.Probes, r)
-	}
-	for _, p := range s.pending {
-		if !p.hidden {
-			l.Pending = append(l.Pending, p.where())
-		}
-	}
-	s.shown.Store(l)
-}
+func (s *Session) Pending() []string { return s.e.Pending() }
 
 // WriteList writes the list, a line each.
 func WriteList(w io.Writer, es []ListEntry) error {

@@ -1,8 +1,11 @@
 package kprobe
 
 import (
+	"errors"
 	"syscall"
 
+	"kprobe/internal/engine"
+	"kprobe/internal/roles"
 	"kprobe/internal/turns"
 )
 
@@ -10,10 +13,9 @@ import (
 // or a *Watchpoint.
 type Probe interface {
 	kprobe() *Kprobe // nil of a nil pointer
-	// prepare makes the Kprobe do the probe's work, and release makes it again
-	// what it was: of a failed batch, and of what has been unregistered.
+	// prepare makes the Kprobe do the probe's work, until its role is released: of a failed batch, and of what has
+	// been unregistered.
 	prepare(*Session) error
-	release(*Session)
 }
 
 // Register places probes, of any kind together, in one stop of the target
@@ -24,58 +26,67 @@ func (s *Session) Register(ps ...Probe) error {
 	if len(ps) == 0 {
 		return fail(syscall.EINVAL, "no probes given")
 	}
-	kps := make([]*Kprobe, len(ps))
-	if s.on.Owner.InHandler() {
+	if s.e.On.Owner.InHandler() {
 		return turns.ErrInHandler // before a probe is touched
 	}
+	all := make([]*roles.Probe, len(ps))
 	for i, p := range ps {
-		if kps[i] = kprobeOf(p); kps[i] == nil {
+		if all[i] = roleOf(p); all[i] == nil {
 			return &BatchError{i, errNoProbe}
 		}
 	}
-	for i, p := range kps {
-		if err := claim(p); err != nil {
-			unclaim(kps[:i])
+	for i, p := range all {
+		if err := p.Claim(ps[i].kprobe().asked()); err != nil {
+			unclaim(all[:i])
 			return &BatchError{i, err}
 		}
 	}
 	for i, p := range ps {
-		kps[i].refusal = nil
-		err := p.prepare(s)
-		if err != nil && kps[i].Otherwise != nil {
-			kps[i].Otherwise(err)
-			err = p.prepare(s)
-		}
-		if err != nil {
-			s.releaseAll(ps[:i])
-			unclaim(kps)
-			return &BatchError{i, named(kps[i], err)}
+		all[i].Refusal = nil
+		if err := prepare(s, p); err != nil {
+			for _, p := range all[:i] {
+				p.As().Release()
+			}
+			unclaim(all)
+			asked := p.kprobe().asked()
+			return &BatchError{i, asked.Named(err)}
 		}
 	}
-	err := s.register(kps)
-	for i, p := range ps {
-		if err != nil || kps[i].refusal != nil {
-			p.release(s)
-			unclaim(kps[i : i+1])
+	err := s.e.Register(all)
+	for i, p := range all {
+		if err != nil || p.Refusal != nil {
+			p.As().Release()
+			unclaim(all[i : i+1])
+		}
+	}
+	if b := (*engine.BatchError)(nil); errors.As(err, &b) {
+		return (*BatchError)(b)
+	}
+	return err
+}
+
+// prepare has a probe do its work, by handlers where it has others than the program that cannot.
+func prepare(s *Session, p Probe) error {
+	kp := p.kprobe()
+	kp.said.Store(false)
+	err := p.prepare(s)
+	if err != nil && kp.Otherwise != nil {
+		kp.Otherwise(err)
+		err = p.prepare(s)
+	}
+	if err == nil && kp.Otherwise != nil {
+		kp.probe.Otherwise = func(why error) error {
+			kp.Otherwise(why)
+			return p.prepare(s)
 		}
 	}
 	return err
 }
 
-// claim takes a probe for a call that registers or plans it. A probe is claimed from before anything of it is
-// looked at until after its removal: nobody else can come in between, in this session or another.
-// Errors: EINVAL.
-func claim(p *Kprobe) error {
-	if !p.claimed.CompareAndSwap(false, true) {
-		return named(p, fail(syscall.EINVAL, "it is registered already"))
-	}
-	return nil
-}
-
 // unclaim lets others register probes.
-func unclaim(ps []*Kprobe) {
+func unclaim(ps []*roles.Probe) {
 	for _, p := range ps {
-		p.claimed.Store(false)
+		p.Claimed.Store(false)
 	}
 }
 
@@ -85,28 +96,39 @@ func unclaim(ps []*Kprobe) {
 // nowhere; the others are removed all the same. The error, if any, tells that the target could
 // not be restored in full.
 func (s *Session) Unregister(ps ...Probe) error {
-	kps := make([]*Kprobe, len(ps))
-	for i, p := range ps {
-		kps[i] = kprobeOf(p)
-	}
-	return s.unregister(kps)
+	return s.e.Unregister(rolesOf(ps), func(i int) { ps[i].kprobe().Addr = 0 })
 }
+
+// setDisabled switches probes off or on (kprobes.txt 4.7, 4.8). A point stays
+// armed until all its probes are disabled.
+func (s *Session) setDisabled(ps []Probe, off bool) error { return s.e.Switch(rolesOf(ps), off) }
 
 // errNoProbe is answered to a nil pointer in a probe's place.
 var errNoProbe = fail(syscall.EINVAL, "no probe given")
 
-// kprobeOf is the Kprobe of any probe; nil of no probe.
-func kprobeOf(p Probe) *Kprobe {
-	if p == nil {
+// roleOf is any probe as the engine has it; nil of no probe.
+func roleOf(p Probe) *roles.Probe {
+	if p == nil || p.kprobe() == nil {
 		return nil
 	}
-	return p.kprobe()
+	return &p.kprobe().probe
 }
 
-func (s *Session) releaseAll(ps []Probe) {
-	for _, p := range ps {
-		p.release(s)
+// rolesOf is roleOf for several.
+func rolesOf(ps []Probe) []*roles.Probe {
+	all := make([]*roles.Probe, len(ps))
+	for i, p := range ps {
+		all[i] = roleOf(p)
 	}
+	return all
+}
+
+// unbatch takes the index off the error of a batch of one.
+func unbatch(err error) error {
+	if b, ok := err.(*BatchError); ok {
+		return b.Err
+	}
+	return err
 }
 
 // probes makes a batch of one kind a batch of any.

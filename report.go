@@ -26,8 +26,8 @@ func (e *HandlerPanic) Error() string {
 func (s *Session) panicked(p *Kprobe, handler string, value any) {
 	e := &HandlerPanic{p.Addr, handler, value, debug.Stack()}
 	if s.opts.Report != nil {
-		s.turns.Report(e)
-		s.turns.Tell()
+		s.e.Turns.Report(e)
+		s.e.Turns.Tell()
 	} else if !p.said.Swap(true) {
 		fmt.Fprintf(os.Stderr, "kprobe: %v\nMore panics of this probe are counted (NMissed), and not told.\n\n%s", e, e.Stack)
 	}

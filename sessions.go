@@ -1,10 +1,6 @@
 package kprobe
 
-import (
-	"strings"
-
-	"kprobe/internal/lifeline"
-)
+import "kprobe/internal/lifeline"
 
 // SessionState is a live session of some controller, as `kprobe list` shows it.
 // Its Controller is that one's pid, its List is in the kernel's format.
@@ -17,14 +13,3 @@ func Sessions(pid int) ([]SessionState, error) { return lifeline.Lists(lifeline.
 // SessionsAt finds the sessions on what is no process of this host, such as a
 // kernel, by its place (target.Placed).
 func SessionsAt(place string) []SessionState { return lifeline.Lists(lifeline.Place(place)) }
-
-// listChanged shows the list as it is now, to other processes too. It is called in a turn.
-func (s *Session) listChanged() {
-	s.publish()
-	if s.state == nil {
-		return
-	}
-	var b strings.Builder
-	WriteList(&b, s.List())
-	s.state.Save(b.String())
-}

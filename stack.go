@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"kprobe/arch"
+	"kprobe/internal/roles"
 	"kprobe/internal/unwind"
 )
 
@@ -12,17 +13,17 @@ import (
 // the stack's own end was reached. A kernel's stack ends where a program was interrupted or has called it.
 // Errors: ENOTSUP of anything but x86-64.
 func (r *Regs) Stack(limit int) (pcs []uint64, end string, err error) {
-	return r.s.StackFrom(uint64(r.PC()), uint64(r.SP()), r.r[r.s.on.Arch.FP], r.s.ReadMem, limit)
+	return r.s.StackFrom(uint64(r.PC()), uint64(r.SP()), r.v.R[r.s.e.On.Arch.FP], r.s.ReadMem, limit)
 }
 
 // StackFrom walks as Regs.Stack does, but from registers that were taken elsewhere, in the memory
 // that read reads. The walk ends at a return address that was swapped and whose call has returned
 // since: end says so. Errors: ENOTSUP on all machines but x86-64.
 func (s *Session) StackFrom(pc, sp, fp uint64, read func(arch.Addr, []byte) error, limit int) (pcs []uint64, end string, err error) {
-	if !s.on.Arch.Stacks {
+	if !s.e.On.Arch.Stacks {
 		return nil, "", fail(syscall.ENOTSUP, "stacks are walked of x86-64 only")
 	}
-	w := unwind.Walk{Index: s.stacks.Of(s.on.Image.Space), Limit: limit, Read: unwind.InBlocks(read), Real: s.calls.Real}
+	w := unwind.Walk{Index: s.stacks.Of(s.e.On.Image.Space), Limit: limit, Read: unwind.InBlocks(read), Real: s.e.Calls.Real}
 	pcs, why := w.From(unwind.Regs{PC: pc, SP: sp, FP: fp})
 	return pcs, why.String(), nil
 }
@@ -33,16 +34,12 @@ func (s *Session) Snapshot(f func(*Regs)) (err error) {
 	if f == nil {
 		return fail(syscall.EINVAL, "no function given")
 	}
-	if err := s.turns.Begin(); err != nil {
+	if err := s.e.Turns.Begin(); err != nil {
 		return err
 	}
-	defer s.turns.End(&err)
-	return s.on.Owner.Frozen(func() error {
-		for _, th := range s.on.T.Threads() {
-			if r := (&Regs{s: s, th: th}); s.on.T.Regs(th, &r.r) == nil { // else it has ended
-				f(r)
-			}
-		}
+	defer s.e.Turns.End(&err)
+	return s.e.On.Owner.Frozen(func() error {
+		s.e.Views(func(v *roles.View) bool { f(regsOf(v)); return true }, s.view)
 		return nil
 	})
 }

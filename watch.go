@@ -3,10 +3,7 @@ package kprobe
 import (
 	"syscall"
 
-	"kprobe/arch"
-	"kprobe/internal/watched"
-	"kprobe/symbol"
-	"kprobe/target"
+	"kprobe/internal/roles"
 )
 
 // Access is what a program does to data.
@@ -47,8 +44,6 @@ type Watchpoint struct {
 	// behind the one that made it, or where that jumped to; what the handler
 	// changes in regs is what the thread goes on with.
 	Handler func(w *Watchpoint, regs *Regs)
-
-	loc symbol.Loc // since it has been found; in no file, perhaps
 }
 
 // Hits counts the accesses that the handler was called for.
@@ -69,12 +64,12 @@ func (s *Session) UnregisterWatchpoint(w *Watchpoint) error { return s.Unregiste
 
 // EnableWatchpoint lets a disabled watchpoint fire again.
 func (s *Session) EnableWatchpoint(w *Watchpoint) error {
-	return s.setDisabled([]*Kprobe{w.kprobe()}, false)
+	return s.setDisabled(probes([]*Watchpoint{w}), false)
 }
 
 // DisableWatchpoint silences a watchpoint. Its debug register stays taken.
 func (s *Session) DisableWatchpoint(w *Watchpoint) error {
-	return s.setDisabled([]*Kprobe{w.kprobe()}, true)
+	return s.setDisabled(probes([]*Watchpoint{w}), true)
 }
 
 func (w *Watchpoint) kprobe() *Kprobe {
@@ -85,91 +80,26 @@ func (w *Watchpoint) kprobe() *Kprobe {
 }
 
 func (w *Watchpoint) prepare(s *Session) error {
-	none := s.watches.Can()
 	switch {
 	case w.Len != 1 && w.Len != 2 && w.Len != 4 && w.Len != 8:
 		return fail(syscall.EINVAL, "%d bytes cannot be watched, only 1, 2, 4 or 8", w.Len)
-	case none != nil:
-		return fail(syscall.ENOTSUP, "%v", none)
-	case w.Kp.Program != nil:
-		return fail(syscall.EINVAL, "an access stops its thread, so no program can serve it")
-	case w.Access == Read && !s.watches.Reads():
-		return fail(syscall.ENOTSUP, "%s cannot watch for reads only; watch for both", s.on.Arch.Name)
 	case w.Access > Read:
 		return fail(syscall.EINVAL, "no such access")
 	}
-	w.Kp.probe.Role = asWatch{plain{&w.Kp}, w}
 	w.Kp.PreHandler, w.Kp.PostHandler, w.Kp.FaultHandler = nil, nil, nil
-	return nil
+	return w.Kp.probe.PrepareData(s.e.Home, w.Kp.asked(), &roles.Data{
+		Len: w.Len, Write: w.Access == Write, Read: w.Access == Read, Later: w.Later, Fired: w.fired})
 }
 
-func (w *Watchpoint) release(*Session) { w.Kp.probe.Role = plain{&w.Kp} }
-
-// asWatch is the role of a Kprobe that a watchpoint is made of.
-type asWatch struct {
-	plain
-	w *Watchpoint
-}
-
-func (asWatch) letter() byte           { return 'w' }
-func (r asWatch) watches() *Watchpoint { return r.w }
-func (r asWatch) release(s *Session)   { r.w.release(s) }
-
-func (r asWatch) find(s *Session) (symbol.Loc, error) {
-	p := r.p
-	return s.on.Image.Data(p.SymbolName, p.Addr, p.Offset, r.w.Len, r.w.Later)
-}
-
-func (r asWatch) place() (symbol.Loc, bool) { return r.w.loc, r.p.placed }
-
-// join plans that one of the processor's is going to be the watchpoint's.
-func (r asWatch) join(s *Session, b *batch, loc symbol.Loc) error {
-	if !s.watches.Spare(len(b.watches)) {
-		return fail(syscall.ENOSPC, "all %d debug registers are in use", s.watches.Len())
-	}
-	r.w.loc = loc
-	b.watches = append(b.watches, r.w)
-	return nil
-}
-
-// watching is what the processor watches, as a part of a change: what is registered now, and more.
-func (s *Session) watching(more ...*Watchpoint) *watched.Change[*Watchpoint] {
-	return &watched.Change[*Watchpoint]{Of: s.watches, Add: more, Fail: s.turns.Report}
-}
-
-// watchRules are what the debug registers must know of watchpoints.
-type watchRules struct{ s *Session }
-
-func (r watchRules) Data(w *Watchpoint) (target.Watch, bool) {
-	return target.Watch{Addr: arch.Addr(w.loc.Addr), Len: w.Len, Write: w.Access == Write, Read: w.Access == Read}, !r.s.on.Points.Disarmed && w.Kp.probe.Active()
-}
-
-func (watchRules) Placed(w *Watchpoint) {
-	p := &w.Kp
-	p.given, p.placed, p.Addr = p.Addr, true, arch.Addr(w.loc.Addr)
-}
-
-func (watchRules) Unplaced(w *Watchpoint) { w.Kp.unplace() }
-
-// watchpointsOf are those among probes that are a watchpoint's.
-func watchpointsOf(ps []*Kprobe) []*Watchpoint {
-	var ws []*Watchpoint
-	for _, p := range ps {
-		if w := p.as().watches(); w != nil {
-			ws = append(ws, w)
-		}
-	}
-	return ws
-}
-
-func (w *Watchpoint) fired(r *Regs) {
+func (w *Watchpoint) fired(v *roles.View) {
+	r := regsOf(v)
 	defer func() {
 		if e := recover(); e != nil {
-			w.Kp.missed.Add(1)
+			w.Kp.probe.Missed.Add(1)
 			r.s.panicked(&w.Kp, "handler", e)
 		}
 	}()
-	w.Kp.hits.Add(1)
+	w.Kp.probe.Hits.Add(1)
 	if w.Handler != nil {
 		w.Handler(w, r)
 	}

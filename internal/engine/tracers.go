@@ -1,8 +1,9 @@
-package kprobe
+package engine
 
 import (
 	"fmt"
 
+	"kprobe/internal/errno"
 	"kprobe/internal/traced"
 )
 
@@ -11,24 +12,24 @@ import (
 // that they ask with, and who shall be traced is let go before the call is made.
 
 // watchTracers places that probe where the function is mapped. It is called in a turn.
-func (s *Session) watchTracers() {
-	places := s.tracers.Places(s.on.Image.Space, s.on.Image.ISA, s.opts.Follow != nil)
-	if len(places) > 0 && !s.notifyAt(places, true) {
-		s.tracers = traced.Search{}
+func (e *Engine) watchTracers() {
+	places := e.tracers.Places(e.On.Image.Space, e.On.Image.ISA, e.opts.Follow != nil)
+	if len(places) > 0 && !e.notifyAt(places, true) {
+		e.tracers = traced.Search{}
 	}
 }
 
 // outlived ends a session whose process ends by a fault as soon as nobody traces it: until then it faults for ever.
-func (s *Session) outlived(signal int) {
-	if s.left.CompareAndSwap(false, true) {
-		go s.goWithout(fmt.Sprintf("is the init process of its namespace, and ends by a fault (signal %d) only when it has no tracer", signal))
+func (e *Engine) outlived(signal int) {
+	if e.left.CompareAndSwap(false, true) {
+		go e.goWithout(fmt.Sprintf("is the init process of its namespace, and ends by a fault (signal %d) only when it has no tracer", signal))
 	}
 }
 
 // goWithout ends a session whose process must not be traced any more.
-func (s *Session) goWithout(why string) {
-	s.left.Store(true)
-	s.turns.Report(fail(0, "process %d %s: it is let go, without its probes", s.on.T.PID(), why))
-	s.turns.Report(s.Close())
-	s.turns.Tell()
+func (e *Engine) goWithout(why string) {
+	e.left.Store(true)
+	e.Turns.Report(errno.New(0, "process %d %s: it is let go, without its probes", e.On.T.PID(), why))
+	e.Turns.Report(e.Close())
+	e.Turns.Tell()
 }

@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"syscall"
+
+	"kprobe/internal/errno"
+	"kprobe/internal/image"
+	"kprobe/internal/linker"
+	"kprobe/internal/probed"
+	"kprobe/internal/roles"
+	"kprobe/symbol"
+	"kprobe/target"
+)
+
+// librariesChanged is for a thread that has mapped or unmapped something, and waits until pending probes are armed.
+func (e *Engine) librariesChanged(th target.Thread) {
+	if changed, waits := e.lookAtLibraries(th); !waits {
+		e.mapped(th, changed)
+	}
+}
+
+// mapped lets a thread go on when all is said of what it has mapped.
+func (e *Engine) mapped(th target.Thread, changed bool) {
+	if f := e.opts.Mapped; f != nil && changed {
+		f()
+	}
+	e.goOn(th)
+}
+
+// lookAtLibraries tells whether there may be others, and whether the thread that has mapped them waits.
+func (e *Engine) lookAtLibraries(th target.Thread) (changed, waits bool) {
+	e.Turns.Lock()
+	defer e.Turns.Unlock()
+	if e.Turns.Over() {
+		return false, true
+	}
+	if linker.Consistent(e.On.Arch, e.loader.state, e.On.T.ReadAt) {
+		e.Turns.Report(e.refresh())
+		e.watchTracers()
+		e.armPending()
+		if e.loader.loaded(th) {
+			return false, true
+		}
+		changed = true
+	}
+	return changed, false
+}
+
+// Refresh looks at what the target has mapped now. Not from a handler. Errors: EDEADLK, ESRCH.
+func (e *Engine) Refresh() (err error) {
+	if err := e.Turns.BeginUse(); err != nil {
+		return err
+	}
+	defer e.Turns.End(&err)
+	return e.refresh()
+}
+
+// refresh is Refresh in a turn.
+func (e *Engine) refresh() error {
+	removed, err := e.On.Image.Look()
+	if err != nil {
+		return err
+	}
+	e.goneWith(removed)
+	e.Within.LearnFiles()
+	return e.On.Forbid()
+}
+
+// goneWith marks the probes in unmapped modules. Nothing is written: what is
+// at those addresses now is not what was probed.
+func (e *Engine) goneWith(removed []*symbol.Module) {
+	lost := e.Links.In(removed)
+	e.On.View.RLock()
+	unmapped := slices.DeleteFunc(e.Watches.All(), func(p *roles.Probe) bool {
+		loc, _ := p.As().Place()
+		return !slices.Contains(removed, loc.Module)
+	})
+	e.On.View.RUnlock()
+	if len(lost)+len(unmapped) == 0 {
+		return
+	}
+	e.On.Owner.Frozen(func() error {
+		for _, p := range unmapped {
+			p.Gone.Store(true)
+			e.Turns.Report(p.Asked.Named(errno.New(syscall.ENOENT, "its data has been unmapped")))
+		}
+		e.Turns.Report(e.Watches.Remove(unmapped))
+		e.Links.Lose(lost, func(q *probed.Probe) {
+			p := roles.Of(q)
+			if p.Gone.Store(!p.Waits()); !p.Gone.Load() {
+				p.Await()
+				e.pending = append(e.pending, p)
+			} else if !p.As().Internal() {
+				e.Turns.Report(p.Asked.Named(errno.New(syscall.ENOENT, "its code has been unmapped")))
+			}
+			p.Point = nil
+		})
+		e.threads.Retire(lost)
+		return nil
+	})
+	e.listChanged()
+}
+
+// armPending tries the probes that wait for their code to be mapped.
+func (e *Engine) armPending() {
+	b := e.Batch()
+	waiting := e.pending
+	e.pending = nil
+	for _, p := range waiting {
+		if p.Foreign() {
+			e.pending = append(e.pending, p) // for the next program that is executed
+			continue
+		}
+		switch err := b.Prepare(p); {
+		case err == nil:
+		case errors.Is(err, syscall.ENOENT), errors.Is(err, image.ErrUnbound):
+			e.pending = append(e.pending, p)
+		default:
+			p.Gone.Store(true)
+			e.Turns.Report(p.Asked.Named(err))
+		}
+	}
+	e.pending = append(e.pending, b.Wait...)
+	if err := e.apply(b); err != nil {
+		e.Turns.Report(err)
+		for _, p := range roles.AllOf(b.Probes) {
+			if !p.As().Internal() {
+				e.pending = append(e.pending, p)
+			}
+		}
+		e.pending = append(e.pending, b.Watches...)
+	}
+	e.watchResolvers()
+	e.listChanged()
+}
+
+// watchResolvers places hidden probes on the returns of the resolvers of those indirect functions that probes wait for. It is called in a turn.
+func (e *Engine) watchResolvers() {
+	for _, p := range e.pending {
+		if returns := e.On.Image.Resolver(p.Name); len(returns) > 0 {
+			e.notifyAt(returns, false)
+		}
+	}
+}
