@@ -6,6 +6,7 @@ import (
 
 	"kprobe/internal/args"
 	"kprobe/internal/machine"
+	"kprobe/internal/roles"
 	"kprobe/symbol"
 )
 
@@ -67,16 +68,27 @@ func (j *Jprobe) prepare(s *Session) error {
 		}
 	}
 	j.Kp.PreHandler, j.Kp.PostHandler, j.Kp.FaultHandler = nil, nil, nil
+	h := &jprobeHandlers{handlers: handlers{&j.Kp}}
 	asked := j.Kp.asked()
-	asked.Handlers = handlers{&j.Kp}
-	j.Kp.probe.PrepareJprobe(s.e.Home, asked, func(loc symbol.Loc) error {
-		call, err := compileEntry(m, j.Entry, conventionOf(loc))
-		if err == nil {
-			j.Kp.PreHandler = func(_ *Kprobe, regs *Regs) int { call(regs); return 0 }
-		}
+	asked.Handlers = h
+	j.Kp.probe.PrepareJprobe(s.e.Home, asked, func(loc symbol.Loc) (err error) {
+		h.entry, err = compileEntry(m, j.Entry, conventionOf(loc))
 		return err
 	})
 	return nil
+}
+
+// jprobeHandlers runs a jprobe's Entry, when that has been fitted to the function.
+type jprobeHandlers struct {
+	handlers
+	entry func(*Regs)
+}
+
+func (h *jprobeHandlers) Before(v *roles.View) (moved bool) {
+	r := regsOf(v)
+	defer h.recovered(r)
+	h.entry(r)
+	return false
 }
 
 // UnregisterJprobe removes a jprobe.

@@ -189,7 +189,7 @@ const ownFolder = "internal/guardian"
 const (
 	maxFile    = 800
 	maxPackage = 6000 // lines of code: tests, tables, comments and blank lines apart
-	maxRoot    = 1055 // of the API: what it does is in packages below
+	maxRoot    = 1067 // of the API: what it does is in packages below
 )
 
 // source is one Go file of the project.

@@ -86,9 +86,12 @@ func (w *Watchpoint) prepare(s *Session) error {
 	case w.Access > Read:
 		return fail(syscall.EINVAL, "no such access")
 	}
-	w.Kp.PreHandler, w.Kp.PostHandler, w.Kp.FaultHandler = nil, nil, nil
-	return w.Kp.probe.PrepareData(s.e.Home, w.Kp.asked(), &roles.Data{
+	err := w.Kp.probe.PrepareData(s.e.Home, w.Kp.asked(), &roles.Data{
 		Len: w.Len, Write: w.Access == Write, Read: w.Access == Read, Later: w.Later, Fired: w.fired})
+	if err == nil {
+		w.Kp.PreHandler, w.Kp.PostHandler, w.Kp.FaultHandler = nil, nil, nil
+	}
+	return err
 }
 
 func (w *Watchpoint) fired(v *roles.View) {
