@@ -103,6 +103,7 @@ var layers = []layer{
 
 	// 3: plans and code, still without a target to touch.
 	{"internal/patch", []string{"internal/isa", "arch"}},
+	{"internal/planned", []string{"arch"}}, // the words for it
 	{"internal/returns", []string{"internal/patch", "internal/isa", "symbol", "arch"}},
 	{"internal/jumps", []string{"internal/patch", "internal/isa", "symbol", "arch"}},
 	{"internal/btftext", nil}, // values by BTF
@@ -118,7 +119,7 @@ var layers = []layer{
 	{"internal/image", []string{"arch", "symbol", "target", "internal/errno", "internal/isa", "internal/machine", "internal/mem", "internal/patch", "internal/jumps", "internal/returns", "internal/goabi", "internal/untouchable"}},
 	{"internal/calls", []string{"arch", "symbol", "internal/errno", "target", "internal/mem", "internal/patch", "internal/returns"}},
 	{"internal/room", []string{"arch", "target", "internal/errno", "internal/patch"}},
-	{"internal/kind", []string{"arch", "target", "internal/isa", "internal/patch", "internal/inject", "internal/inside"}},
+	{"internal/kind", []string{"arch", "target", "internal/isa", "internal/patch", "internal/planned", "internal/inject", "internal/inside"}},
 	{"internal/owner", []string{"target", "internal/errno", "internal/patience"}},
 	{"internal/linker", []string{"arch", "symbol", "internal/image"}},
 	{"internal/placing", []string{"arch", "bpf", "symbol", "internal/errno"}},
@@ -136,10 +137,10 @@ var layers = []layer{
 	{"internal/links", []string{"arch", "symbol", "internal/change", "internal/errno", "internal/inside", "internal/machine", "internal/parts", "internal/patch", "internal/probed", "internal/text"}},
 	{"internal/standing", []string{"arch", "symbol", "target", "internal/errno", "internal/ground", "internal/patch", "internal/probed", "internal/within"}},
 	{"internal/stops", []string{"arch", "target", "internal/calls", "internal/ground", "internal/inside", "internal/isa", "internal/probed", "internal/room", "internal/standing", "internal/text", "internal/within"}},
-	{"internal/optimize", []string{"arch", "symbol", "target", "internal/change", "internal/image", "internal/inside", "internal/parts", "internal/patch", "internal/probed", "internal/text", "internal/within"}},
+	{"internal/optimize", []string{"arch", "symbol", "target", "internal/change", "internal/image", "internal/inside", "internal/parts", "internal/patch", "internal/planned", "internal/probed", "internal/text", "internal/within"}},
 
 	{"internal/roles", []string{"arch", "bpf", "symbol", "target", "internal/args", "internal/calls", "internal/errno", "internal/goabi", "internal/ground", "internal/image", "internal/inject", "internal/inside", "internal/kind", "internal/links", "internal/listing", "internal/machine", "internal/mem", "internal/patch", "internal/pool", "internal/probed", "internal/returns", "internal/watched", "internal/within"}},
-	{"internal/engine", []string{"arch", "bpf", "symbol", "target", "internal/calls", "internal/errno", "internal/ground", "internal/image", "internal/inside", "internal/later", "internal/lifeline", "internal/linker", "internal/links", "internal/listing", "internal/names", "internal/optimize", "internal/owner", "internal/parts", "internal/placing", "internal/probed", "internal/returns", "internal/roles", "internal/standing", "internal/stops", "internal/text", "internal/traced", "internal/turns", "internal/within"}},
+	{"internal/engine", []string{"arch", "bpf", "symbol", "target", "internal/calls", "internal/errno", "internal/ground", "internal/image", "internal/inside", "internal/later", "internal/lifeline", "internal/linker", "internal/links", "internal/listing", "internal/names", "internal/optimize", "internal/owner", "internal/parts", "internal/placing", "internal/planned", "internal/probed", "internal/returns", "internal/roles", "internal/standing", "internal/stops", "internal/text", "internal/traced", "internal/turns", "internal/within"}},
 
 	// Scripts become programs, and what programs send becomes text.
 	{"script/calls", nil},
@@ -159,7 +160,7 @@ var layers = []layer{
 
 	// 4: the API. The caller passes a target in, so that none is favoured.
 	{".", []string{"arch", "symbol", "bpf", "target", "internal/args", "internal/cabi", "internal/calls", "internal/engine", "internal/errno", "internal/kind", "internal/lifeline", "internal/listing",
-		"internal/machine", "internal/mem", "internal/mistakes", "internal/placing", "internal/pool", "internal/returns", "internal/roles", "internal/traced", "internal/turns", "internal/unwind"}},
+		"internal/machine", "internal/mem", "internal/mistakes", "internal/placing", "internal/planned", "internal/pool", "internal/returns", "internal/roles", "internal/traced", "internal/turns", "internal/unwind"}},
 
 	// What probes record, in files and in order. It has no target.
 	{"recording", []string{"arch", "event", "bpf", "bpf/layout", "internal/gen"}},
@@ -189,7 +190,7 @@ const ownFolder = "internal/guardian"
 const (
 	maxFile    = 800
 	maxPackage = 6000 // lines of code: tests, tables, comments and blank lines apart
-	maxRoot    = 1067 // of the API: what it does is in packages below
+	maxRoot    = 1077 // of the API: what it does is in packages below
 )
 
 // source is one Go file of the project.

@@ -101,7 +101,7 @@ func (n *nearest) addReadable(want, mangled string) {
 	}
 }
 
-// allowed is how many letters of a name may be wrong: one with more is another name.
+// allowed tells how many letters of a name may be wrong. One with more is another name.
 func allowed(name string) int { return min(1+len(name)/8, 4) }
 
 // idents are the identifiers in a mangled name: each has its length in front.

@@ -24,7 +24,7 @@ func Plan(s *kprobe.Session, def string) ([]kprobe.PlanEntry, error) {
 		return nil, fail(syscall.EINVAL, "not a probe: %q", def)
 	}
 	if pending(s, sp) {
-		return []kprobe.PlanEntry{{Place: awaited(sp), Verdict: "pending", Reason: errPending.Error()}}, nil
+		return []kprobe.PlanEntry{{Place: awaited(sp), Verdict: kprobe.VerdictPending, Reason: errPending.Error()}}, nil
 	}
 	places, err := locate(s, sp, whole)
 	if err != nil {
@@ -34,12 +34,12 @@ func Plan(s *kprobe.Session, def string) ([]kprobe.PlanEntry, error) {
 	for _, at := range places {
 		if at.name != "" { // one that a pattern found has its address
 			if _, err := s.Lookup(at.name); unbound(err) {
-				es = append(es, kprobe.PlanEntry{Place: awaited(sp), Verdict: "pending", Reason: err.Error()})
+				es = append(es, kprobe.PlanEntry{Place: awaited(sp), Verdict: kprobe.VerdictPending, Reason: err.Error()})
 				continue
 			}
 		}
 		if at.doubt != "" {
-			es = append(es, kprobe.PlanEntry{Place: at.loc.Place(), Addr: arch.Addr(at.loc.Addr), Verdict: "not probed", Reason: at.inlined + ": " + at.doubt})
+			es = append(es, kprobe.PlanEntry{Place: at.loc.Place(), Addr: arch.Addr(at.loc.Addr), Verdict: kprobe.VerdictLeave, Reason: at.inlined + ": " + at.doubt})
 			continue
 		}
 		e := s.Plan(at.probe(sp, maxActive(s, sp)))

@@ -97,7 +97,7 @@ func planOn(s *kprobe.Session, on string, defs []string) (string, error) {
 		for _, e := range es {
 			fmt.Fprintln(&b, e)
 			places++
-			if e.Verdict == "refuse" {
+			if e.Verdict == kprobe.VerdictRefuse {
 				refused++
 			}
 		}

@@ -5,30 +5,18 @@ import (
 	"fmt"
 
 	"kprobe/arch"
+	"kprobe/internal/planned"
 	"kprobe/internal/probed"
 	"kprobe/internal/roles"
 	"kprobe/internal/text"
 	"kprobe/symbol"
 )
 
-// Planned tells what registering a probe would do.
-type Planned struct {
-	Place   string
-	Addr    arch.Addr
-	Bytes   []byte
-	Verdict string
-	Engine  string
-	Reason  string
-	Jump    string
-	Trap    string
-	Err     error
-}
-
 // Plan tells what registering a probe would do, which is prepared now, and released again. Nothing is changed.
 // p is for the words of a refusal. Not from a handler.
-func (e *Engine) Plan(p *roles.Probe, as roles.Asked, prepare func() error) Planned {
-	refused := func(err error) Planned {
-		return Planned{Place: as.Name, Addr: *as.Addr, Verdict: "refuse", Reason: err.Error(), Err: err}
+func (e *Engine) Plan(p *roles.Probe, as roles.Asked, prepare func() error) planned.Entry {
+	refused := func(err error) planned.Entry {
+		return planned.Entry{Place: as.Name, Addr: *as.Addr, Verdict: planned.Refuse, Reason: err.Error(), Err: err}
 	}
 	if err := e.Turns.Begin(); err != nil {
 		return refused(err)
@@ -40,7 +28,7 @@ func (e *Engine) Plan(p *roles.Probe, as roles.Asked, prepare func() error) Plan
 	return plan
 }
 
-func (e *Engine) plan(p *roles.Probe, as roles.Asked, prepare func() error, refused func(error) Planned) Planned {
+func (e *Engine) plan(p *roles.Probe, as roles.Asked, prepare func() error, refused func(error) planned.Entry) planned.Entry {
 	if err := e.Turns.Usable(); err != nil {
 		return refused(err)
 	}
@@ -56,19 +44,19 @@ func (e *Engine) plan(p *roles.Probe, as roles.Asked, prepare func() error, refu
 	var absent *symbol.NoModuleError
 	switch {
 	case errors.As(err, &absent):
-		return Planned{Place: p.Where(), Verdict: "pending", Reason: "its file is not mapped yet"}
+		return planned.Entry{Place: p.Where(), Verdict: planned.Pending, Reason: "its file is not mapped yet"}
 	case err != nil:
 		return refused(err)
 	}
 	if d := p.As().Data(); d != nil {
-		return Planned{Place: loc.Place(), Addr: arch.Addr(loc.Addr), Verdict: "watch", Engine: "debug register",
+		return planned.Entry{Place: loc.Place(), Addr: arch.Addr(loc.Addr), Verdict: planned.Watch, Engine: "debug register",
 			Reason: fmt.Sprintf("%d bytes, %s", d.Len, d.Access())}
 	}
 	return e.planAt(p, loc)
 }
 
-func (e *Engine) planAt(p *roles.Probe, loc symbol.Loc) Planned {
-	plan := Planned{Place: loc.Place(), Addr: arch.Addr(loc.Addr), Engine: "trap"}
+func (e *Engine) planAt(p *roles.Probe, loc symbol.Loc) planned.Entry {
+	plan := planned.Entry{Place: loc.Place(), Addr: arch.Addr(loc.Addr), Engine: "trap"}
 	b := e.Batch()
 	site, err := b.Site(loc)
 	if site != nil {
@@ -87,7 +75,7 @@ func (e *Engine) planAt(p *roles.Probe, loc symbol.Loc) Planned {
 		}
 	}
 	if err != nil {
-		plan.Verdict, plan.Engine, plan.Reason, plan.Err = "refuse", "", err.Error(), err
+		plan.Verdict, plan.Engine, plan.Reason, plan.Err = planned.Refuse, "", err.Error(), err
 		return plan
 	}
 	pt := &probed.Point{Place: text.Place{Addr: plan.Addr, Site: site}, Loc: loc}
@@ -95,7 +83,7 @@ func (e *Engine) planAt(p *roles.Probe, loc symbol.Loc) Planned {
 	case rt != nil && e.On.Kind.OnCPUs():
 		plan.Jump = e.optimizer.JumpAtReturns(pt, b.Site)
 	case rt == nil || rt.Swaps():
-		if plan.Jump = e.optimizer.JumpAt(pt); plan.Jump != "" {
+		if plan.Jump = e.optimizer.JumpAt(pt); plan.Jump.Known() {
 			plan.Trap = e.optimizer.TrapAt(pt)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"kprobe/internal/inside"
 	"kprobe/internal/isa"
 	"kprobe/internal/patch"
+	"kprobe/internal/planned"
 	"kprobe/target"
 )
 
@@ -40,7 +41,7 @@ type Kind interface {
 	Excepted(th target.Thread, r *arch.Regs) (trap int, at arch.Regs, ok bool)
 
 	// Verdict is how a probed instruction gets its effect, and how a hit is noticed, in a plan's words.
-	Verdict(*patch.Site) (verdict, engine string)
+	Verdict(*patch.Site) (v planned.Verdict, engine string)
 	// Pinned says why instructions must run where they stand; "" where they need not.
 	Pinned(start, end arch.Addr) string
 	// Shared tells that others rewrite the text, too; Owned says then why bytes cannot be overwritten now, ""
@@ -112,7 +113,15 @@ func (process) Excepted(target.Thread, *arch.Regs) (trap int, at arch.Regs, ok b
 	return 0, at, false
 }
 
-func (process) Verdict(site *patch.Site) (verdict, engine string) { return site.Kind.String(), "trap" }
+func (process) Verdict(site *patch.Site) (v planned.Verdict, engine string) {
+	switch site.Kind {
+	case isa.Copy:
+		return planned.Copy, "trap"
+	case isa.Emulate:
+		return planned.Emulate, "trap"
+	}
+	return planned.Refuse, "trap"
+}
 
 func (process) Pinned(_, _ arch.Addr) string { return "" }
 func (process) Shared() bool                 { return false }
@@ -147,14 +156,14 @@ func (k stub) BreakAt(at arch.Addr) error   { return k.beside.SetBreak(at) }
 func (k stub) UnbreakAt(at arch.Addr) error { return k.beside.ClearBreak(at) }
 
 // Verdict: what does nothing is passed over, the rest is done where it stands.
-func (stub) Verdict(site *patch.Site) (verdict, engine string) {
+func (stub) Verdict(site *patch.Site) (v planned.Verdict, engine string) {
 	switch {
 	case site.Kind == isa.Emulate:
-		return "emulate", "stop"
+		return planned.Emulate, "stop"
 	case site.Insn.Nop:
-		return "skip", "stop"
+		return planned.Skip, "stop"
 	}
-	return "step", "stop"
+	return planned.Step, "stop"
 }
 
 // guest is a kernel behind a stub.

@@ -10,6 +10,7 @@ import (
 	"kprobe/internal/inside"
 	"kprobe/internal/parts"
 	"kprobe/internal/patch"
+	"kprobe/internal/planned"
 	"kprobe/internal/probed"
 	"kprobe/internal/text"
 	"kprobe/target"
@@ -169,17 +170,17 @@ func (g *gate) leads(pts []*probed.Point) (led map[*probed.Point]bool, again boo
 
 // TrapAt says how a kernel's trap at a point could be served, if its work is done in the target: "inside", or
 // "none: " and why it would be a stop. "" in other targets.
-func (o *Optimizer) TrapAt(pt *probed.Point) string {
+func (o *Optimizer) TrapAt(pt *probed.Point) planned.Means {
 	k := o.kit.On.Kind
 	if !k.Shared() {
-		return ""
+		return planned.Means{}
 	}
 	why := o.Gateless()
 	if why == "" {
 		why = k.Owned(pt.Addr, pt.Addr+arch.Addr(len(pt.Site.Original)))
 	}
 	if why != "" {
-		return "none: " + why
+		return planned.None(why)
 	}
-	return "inside"
+	return planned.Means{How: "inside"}
 }

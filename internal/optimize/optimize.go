@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"kprobe/internal/inside"
 	"kprobe/internal/parts"
 	"kprobe/internal/patch"
+	"kprobe/internal/planned"
 	"kprobe/internal/probed"
 	"kprobe/internal/text"
 	"kprobe/internal/within"
@@ -152,40 +152,39 @@ func (o *Optimizer) vacate(pts probed.List, soon *probed.Outlook) error {
 	return c.Do(o.kit.On.Owner)
 }
 
-// JumpAt says how a jump could stand at a point, or "none: " and why it could not. "" where the target has nothing
-// to jump to.
-func (o *Optimizer) JumpAt(pt *probed.Point) string {
+// JumpAt says how a jump could stand at a point. It is not known where the target has nothing inside.
+func (o *Optimizer) JumpAt(pt *probed.Point) planned.Means {
 	if !o.kit.Within.Can() {
-		return ""
+		return planned.Means{}
 	}
 	how, why := o.kit.Tactic(pt)
 	if why != "" {
-		return "none: " + why
+		return planned.None(why)
 	}
-	return how.String()
+	return planned.Means{How: how.String()}
 }
 
 // JumpAtReturns is JumpAt for a function's return in a kernel: a program would run there if all of them can be. site
 // has a place analysed, unless it was.
-func (o *Optimizer) JumpAtReturns(entry *probed.Point, site func(symbol.Loc) (*patch.Site, error)) string {
-	const none = "none: "
+func (o *Optimizer) JumpAtReturns(entry *probed.Point, site func(symbol.Loc) (*patch.Site, error)) planned.Means {
 	on := o.kit.On
 	plan, err := o.kit.Within.PlanReturns(entry.Loc, within.Asked{Program: true, Site: site})
 	if err != nil {
-		return none + err.Error()
+		return planned.None(err.Error())
 	}
 	j := o.JumpAt(entry)
 	for _, x := range plan.Exits.Sites {
 		loc, ok := on.Image.Space.At(uint64(x.Addr))
-		if !ok || strings.HasPrefix(j, none) {
+		if !ok || j.Why != "" {
 			break
 		}
 		at, err := site(loc)
 		if err != nil {
-			return none + err.Error()
+			return planned.None(err.Error())
 		}
-		if why := o.JumpAt(&probed.Point{Place: text.Place{Addr: x.Addr, Site: at}, Loc: loc}); strings.HasPrefix(why, none) {
-			return fmt.Sprintf("%s, at %v, where it returns", why, x.Addr)
+		exit := o.JumpAt(&probed.Point{Place: text.Place{Addr: x.Addr, Site: at}, Loc: loc})
+		if exit.Why != "" {
+			return planned.None(fmt.Sprintf("%s, at %v, where it returns", exit.Why, x.Addr))
 		}
 	}
 	return j

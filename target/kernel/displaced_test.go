@@ -27,7 +27,7 @@ func TestGuestsProbeBehind(t *testing.T) {
 	s, _ := openWindow(t, v)
 	defer s.Close()
 	kp := &kprobe.Kprobe{SymbolName: "ksys_sync", Offset: 5, Program: kprobe.CountOnly}
-	if e := s.Plan(kp); e.Jump != "moved" || len(e.Bytes) != 4 {
+	if e := s.Plan(kp); e.Jump.How != "moved" || len(e.Bytes) != 4 {
 		t.Fatalf("%v", e)
 	}
 	if err := s.RegisterKprobe(kp); err != nil {

@@ -63,7 +63,7 @@ func TestEveryInstruction(t *testing.T) {
 					due[regs.PC()]++
 				}
 			}}
-			if e := s.Plan(kp); e.Verdict == "refuse" {
+			if e := s.Plan(kp); e.Verdict == kprobe.VerdictRefuse {
 				// Traps that nothing runs into, and text that the kernel rewrites.
 				if why := e.Reason; in.Flow != isa.Break && !strings.Contains(why, "the kernel has a ") {
 					t.Errorf("%v", e)

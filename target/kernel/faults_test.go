@@ -43,7 +43,7 @@ func TestFaultHandlers(t *testing.T) {
 			}
 			c := new(counts)
 			kp := &kprobe.Kprobe{Addr: f.Insn}
-			if s.Plan(kp).Verdict == "refuse" {
+			if s.Plan(kp).Verdict == kprobe.VerdictRefuse {
 				continue
 			}
 			kp.PreHandler = func(*kprobe.Kprobe, *kprobe.Regs) int { c.pres++; return 0 }
@@ -124,7 +124,7 @@ func TestFaultHandlersOfARM64(t *testing.T) {
 		}}}
 		for at := arch.Addr(loc.Start()); at < arch.Addr(loc.End()); at += 4 {
 			kp := &kprobe.Kprobe{Addr: at}
-			if s.Plan(kp).Verdict != "step" {
+			if s.Plan(kp).Verdict != kprobe.VerdictStep {
 				continue
 			}
 			kp.PreHandler = func(*kprobe.Kprobe, *kprobe.Regs) int { pres++; return 0 }

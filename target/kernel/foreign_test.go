@@ -46,12 +46,12 @@ func TestForeign(t *testing.T) {
 			s := open(t, v, v.RAM())
 			at := uint64(0)
 			for _, size := range m.sizes {
-				if e := s.Plan(&kprobe.Kprobe{SymbolName: "vfs_read", Offset: at}); e.Verdict == "refuse" || len(e.Bytes) != size || e.Engine != "stop" {
+				if e := s.Plan(&kprobe.Kprobe{SymbolName: "vfs_read", Offset: at}); e.Verdict == kprobe.VerdictRefuse || len(e.Bytes) != size || e.Engine != "stop" {
 					t.Errorf("plan: %v, want an instruction of %d bytes", e, size)
 				}
 				at += uint64(size)
 			}
-			if e := s.Plan(&kprobe.Kprobe{SymbolName: "vfs_read"}); strings.Contains(e.Trap+e.Jump, "ivshmem") || !strings.Contains(e.Trap, "not made for "+m.name) {
+			if e := s.Plan(&kprobe.Kprobe{SymbolName: "vfs_read"}); strings.Contains(e.Trap.Why+e.Jump.Why, "ivshmem") || !strings.Contains(e.Trap.Why, "not made for "+m.name) {
 				t.Errorf("plan: a device that does not help: %v", e)
 			}
 			for name, want := range map[*kprobe.Kprobe]error{

@@ -449,13 +449,12 @@ func TestReturnsCovered(t *testing.T) {
 		}
 		plan := s.Plan(&kprobe.Kretprobe{Kp: kprobe.Kprobe{Addr: arch.Addr(sym.Addr)}})
 		inside := s.Plan(&kprobe.Kretprobe{Kp: kprobe.Kprobe{Addr: arch.Addr(sym.Addr)}, Program: kprobe.CountOnly})
-		why, none := strings.CutPrefix(plan.Jump, "none: ")
 		switch {
-		case plan.Verdict == "refuse" || plan.Jump == "" || none && why == "":
+		case plan.Verdict == kprobe.VerdictRefuse || !plan.Jump.Known():
 			t.Errorf("%s: %v", sym.Name, plan)
-		case none:
-			t.Logf("%s: %s", sym.Name, why)
-		case inside.Verdict == "refuse":
+		case !plan.Jump.Can():
+			t.Logf("%s: %s", sym.Name, plan.Jump.Why)
+		case inside.Verdict == kprobe.VerdictRefuse:
 			t.Errorf("%s: %v, but %v", sym.Name, plan, inside)
 		default:
 			served++

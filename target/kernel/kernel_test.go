@@ -52,7 +52,7 @@ func canTrap(t testing.TB, v *vm.VM) bool {
 		t.Fatal(err)
 	}
 	e := s.Plan(&kprobe.Kprobe{SymbolName: "ksys_sync", Program: kprobe.CountOnly})
-	return !strings.Contains(e.Trap, "something leads")
+	return !strings.Contains(e.Trap.Why, "something leads")
 }
 
 func run(t testing.TB, v *vm.VM, command string) string {
@@ -181,7 +181,7 @@ func TestReturnsThatTheKernelRefuses(t *testing.T) {
 		t.Error("the kernel has probed the return of __switch_to")
 	}
 	p := &kprobe.Kprobe{SymbolName: "__switch_to", Program: kprobe.CountOnly}
-	if e := s.Plan(p); e.Verdict == "refuse" {
+	if e := s.Plan(p); e.Verdict == kprobe.VerdictRefuse {
 		t.Errorf("its entry: %+v", e)
 	}
 }

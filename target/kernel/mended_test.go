@@ -41,9 +41,9 @@ func TestMendedFaults(t *testing.T) {
 		case sym.Name != "read_zero" && !strings.HasPrefix(sym.Name, "copy_user_") && !strings.HasPrefix(sym.Name, "strncpy_from_user"):
 			continue
 		}
-		if e := s.Plan(kp); e.Verdict != "refuse" {
+		if e := s.Plan(kp); e.Verdict != kprobe.VerdictRefuse {
 			ps = append(ps, kp)
-			if !strings.HasPrefix(e.Jump, "none: ") || e.Trap != "none: a fault there is mended by its address" {
+			if e.Jump.Why == "" || e.Trap.Why != "a fault there is mended by its address" {
 				t.Errorf("%v", e)
 			}
 		}

@@ -24,7 +24,7 @@ func TestCountMoved(t *testing.T) {
 		p := &kprobe.Kprobe{Addr: at + 5, Program: kprobe.CountOnly}
 		plan := s.Plan(p)
 		t.Log(plan)
-		if plan.Jump == "moved" {
+		if plan.Jump.How == "moved" {
 			entries, behind = append(entries, &kprobe.Kprobe{Addr: at, Program: kprobe.CountOnly}), append(behind, p)
 		}
 	}

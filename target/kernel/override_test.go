@@ -151,7 +151,7 @@ func TestOverrideRefused(t *testing.T) {
 		if err := s.Register(p); !errors.Is(err, syscall.EINVAL) || !strings.Contains(fmt.Sprint(err), says) {
 			t.Errorf("registered: %v, want EINVAL: ...%s", err, says)
 		}
-		if e := s.Plan(p); e.Verdict != "refuse" || !strings.Contains(e.Reason, says) {
+		if e := s.Plan(p); e.Verdict != kprobe.VerdictRefuse || !strings.Contains(e.Reason, says) {
 			t.Errorf("planned: %v", e)
 		}
 	}

@@ -91,7 +91,7 @@ func inModule(t *testing.T, s *kprobe.Session, v *vm.VM, w *watchful) {
 	if err := s.Register(p); err != nil {
 		t.Fatal(err)
 	}
-	if e := s.Plan(&kprobe.Kprobe{SymbolName: p.SymbolName, Program: kprobe.CountOnly}); e.Jump != "alone" && e.Jump != "moved" {
+	if e := s.Plan(&kprobe.Kprobe{SymbolName: p.SymbolName, Program: kprobe.CountOnly}); e.Jump.How != "alone" && e.Jump.How != "moved" {
 		t.Fatalf("no jump in a module: %+v", e)
 	}
 	testprog.Until(t, "a jump in a module", v.PID(), func() bool {
@@ -175,7 +175,7 @@ func threeWays(t *testing.T, v *vm.VM) {
 	inside := make(map[arch.Addr]*kprobe.Kprobe)
 	for _, a := range at {
 		p := &kprobe.Kprobe{Addr: a, Program: kprobe.CountOnly}
-		if e := s.Plan(p); e.Verdict != "refuse" && e.Trap == "inside" {
+		if e := s.Plan(p); e.Verdict != kprobe.VerdictRefuse && e.Trap.How == "inside" {
 			inside[a] = p
 			all = append(all, p)
 		} else if a == at[0] {

@@ -174,7 +174,7 @@ func TestTraps(t *testing.T) {
 		calls, entries = append(calls, f.calls), append(entries, at[0])
 		for _, a := range at {
 			kp := &kprobe.Kprobe{Addr: a, Program: kprobe.CountOnly}
-			if e := s.Plan(kp); e.Verdict != "refuse" && e.Trap == "inside" {
+			if e := s.Plan(kp); e.Verdict != kprobe.VerdictRefuse && e.Trap.How == "inside" {
 				ps = append(ps, kp)
 				probe[a] = kp
 			}
@@ -288,14 +288,14 @@ func TestTrapsComeAndGo(t *testing.T) {
 // off, one will be.
 func trapped(t testing.TB, s *kprobe.Session, name string) (ps []*kprobe.Kprobe) {
 	t.Helper()
-	return places(t, s, name, func(e kprobe.PlanEntry) bool { return e.Trap == "inside" })
+	return places(t, s, name, func(e kprobe.PlanEntry) bool { return e.Trap.How == "inside" })
 }
 
 // unjumpable are the places of a function that can be no jump. Not every function has one.
 func unjumpable(t testing.TB, s *kprobe.Session, name string) (ps []*kprobe.Kprobe) {
 	t.Helper()
 	return places(t, s, name, func(e kprobe.PlanEntry) bool {
-		return e.Trap == "inside" && strings.HasPrefix(e.Jump, "none: ")
+		return e.Trap.How == "inside" && e.Jump.Why != ""
 	})
 }
 

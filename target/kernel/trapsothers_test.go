@@ -51,7 +51,7 @@ func counts(t testing.TB, s *kprobe.Session, functions []string) (ps []*kprobe.K
 		at, pairs := straight(t, s, f)
 		for _, a := range at {
 			kp := &kprobe.Kprobe{Addr: a, Program: kprobe.CountOnly}
-			if e := s.Plan(kp); e.Verdict != "refuse" && e.Trap == "inside" {
+			if e := s.Plan(kp); e.Verdict != kprobe.VerdictRefuse && e.Trap.How == "inside" {
 				ps, probe[a] = append(ps, kp), kp
 			}
 		}

@@ -308,7 +308,7 @@ func TestPlanOfRegistered(t *testing.T) {
 	for _, probe := range all {
 		e := s.Plan(probe)
 		harness.Errno(t, e.Err, syscall.EINVAL)
-		if e.Verdict != "refuse" || !strings.Contains(e.Reason, "registered already") {
+		if e.Verdict != kprobe.VerdictRefuse || !strings.Contains(e.Reason, "registered already") {
 			t.Errorf("%T: %v", probe, e)
 		}
 	}

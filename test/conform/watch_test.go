@@ -302,7 +302,7 @@ func TestWatchRefused(t *testing.T) {
 		}
 		err := s.RegisterWatchpoint(w)
 		harness.Errno(t, err, tt.want)
-		if e := s.Plan(w); e.Verdict != "refuse" {
+		if e := s.Plan(w); e.Verdict != kprobe.VerdictRefuse {
 			t.Errorf("planned: %v, refused: %v", e, err)
 		}
 	}
@@ -347,7 +347,7 @@ func TestWatchListEnableDisable(t *testing.T) {
 		harness.Errno(t, s.UnregisterWatchpoint(w), syscall.EDEADLK)
 		panic("a mistake")
 	}
-	if e := s.Plan(w); e.Verdict != "watch" || !strings.HasSuffix(e.String(), "watch  debug register  (8 bytes, w)") {
+	if e := s.Plan(w); e.Verdict != kprobe.VerdictWatch || !strings.HasSuffix(e.String(), "watch  debug register  (8 bytes, w)") {
 		t.Errorf("planned: %v", e)
 	}
 	harness.OK(t, s.RegisterWatchpoint(w))

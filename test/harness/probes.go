@@ -101,7 +101,7 @@ func RegisterReturns(t testing.TB, s *kprobe.Session, rps []*kprobe.Kretprobe) [
 	refused := make(map[string]int)
 	rps = slices.DeleteFunc(rps, func(rp *kprobe.Kretprobe) bool {
 		plan := s.Plan(rp)
-		if plan.Verdict != "refuse" {
+		if plan.Verdict != kprobe.VerdictRefuse {
 			return false
 		}
 		i := slices.IndexFunc(refusals, func(why string) bool { return strings.Contains(plan.Reason, why) })

@@ -316,7 +316,7 @@ func standardTests(t *testing.T, pkg, run string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if es[0].Verdict == "refuse" {
+		if es[0].Verdict == kprobe.VerdictRefuse {
 			refused[es[0].Reason]++
 			continue
 		}
@@ -470,7 +470,7 @@ func TestPlanNamesReturnEngine(t *testing.T) {
 		}
 		s := harness.Attach(t, testprog.Start(t, testprog.Build(t, tt.prog, flags...)).Pid, nil)
 		es, err := trace.Plan(s, "r "+tt.fn)
-		if err != nil || len(es) != 1 || !strings.Contains(es[0].String(), tt.want) || (es[0].Verdict == "refuse") != (tt.verdict == "refuse") {
+		if err != nil || len(es) != 1 || !strings.Contains(es[0].String(), tt.want) || (es[0].Verdict == kprobe.VerdictRefuse) != (tt.verdict == "refuse") {
 			t.Errorf("%s: %v, %v; want %q", tt.fn, es, err, tt.want)
 		}
 	}

@@ -188,7 +188,7 @@ func insideNames(t *testing.T, path string, prefix string) (names []string) {
 	defer s.Close()
 	for _, name := range functionsOf(t, path, prefix) {
 		e := s.Plan(&kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: name}, Engine: kprobe.EngineExits, Program: kprobe.CountOnly})
-		if e.Verdict == "refuse" {
+		if e.Verdict == kprobe.VerdictRefuse {
 			t.Logf("%s: %s", name, e.Reason)
 			continue
 		}

@@ -48,7 +48,7 @@ func insideStandard(t *testing.T, pkg, run string) {
 	refused := 0
 	for _, f := range st.funcs {
 		rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{Addr: arch.Addr(f.Addr)}, Program: kprobe.CountOnly, MaxActive: 1 << 20}
-		if e := s.Plan(rp); e.Verdict == "refuse" {
+		if e := s.Plan(rp); e.Verdict == kprobe.VerdictRefuse {
 			refused++
 			continue
 		}

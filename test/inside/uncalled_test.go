@@ -96,7 +96,7 @@ func TestNoReturnWithoutAnAddress(t *testing.T) {
 		s := harness.Attach(t, p.Pid, nil)
 		rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "begins"}, Program: kprobe.CountOnly}
 		const why = "it is not called, and returns to nobody: by its unwind table it has no return address"
-		if plan := s.Plan(rp); plan.Verdict != "refuse" || !strings.Contains(plan.Reason, why) {
+		if plan := s.Plan(rp); plan.Verdict != kprobe.VerdictRefuse || !strings.Contains(plan.Reason, why) {
 			t.Errorf("%q: %v", flags, plan)
 		}
 		if err := s.RegisterKretprobe(rp); err == nil {
