@@ -350,6 +350,10 @@ type Catcher interface {
 	// TrapHandler makes the action that runs code in the target instead of old,
 	// the program's own, which the code may call.
 	TrapHandler(handler, restorer arch.Addr, old Action) Action
+	// OnTrapTaken has f called when a thread of the process has been given its trap signal, and
+	// stands where the handler begins. own is the program's action, where it is not the last that
+	// was set. The signal is not blocked then.
+	OnTrapTaken(f func(own *Action))
 	// KeepTrapAction sets the last action anew if the trap that th is reported for made the kernel
 	// take it away. It answers the action that the program has set itself since then, instead, if
 	// it has, as far as that can be told.

@@ -25,6 +25,7 @@ type Lifeline struct {
 	trap     *lifeline.Trap // nil until it is in place
 	frames   *lifeline.Frames
 	old      target.Action      // the program's own, for its trap signal
+	spent    bool               // it was for once (SA_RESETHAND), and has run
 	inherits bool               // the one that is executed now ignores it
 	parts    []arch.Range       // the trap's own memory first, then each room for entries
 	exits    map[arch.Addr]bool // traps that programs may be sent to
@@ -156,7 +157,8 @@ func (l *Lifeline) install() (err error) {
 	if l.inherits && l.old == (target.Action{}) {
 		l.old = ignore(l.t.Arch())
 	}
-	l.inherits = false
+	l.inherits, l.spent = false, false
+	l.catcher.OnTrapTaken(l.taken)
 	ours := l.catcher.TrapHandler(l.trap.Handler(), l.trap.Restorer(), l.old)
 	var at arch.Addr
 	at, l.half = l.entriesAt()
@@ -269,7 +271,7 @@ func (l *Lifeline) End(anyhow bool) error {
 	if inhabited && !anyhow {
 		return target.ErrNotNow
 	}
-	if err := l.catcher.ReturnTrapAction(l.isOurs, l.old); err != nil {
+	if err := l.catcher.ReturnTrapAction(l.isOurs, l.own()); err != nil {
 		return err // the handler must stay where the action leads
 	}
 	for len(l.parts) > 0 && l.t.Stuck() == 0 && !inhabited {
@@ -354,7 +356,7 @@ func (l *Lifeline) LeaveIn(c target.Child) error {
 	if !l.On() {
 		return nil
 	}
-	err := c.ReturnTrapAction(l.isOurs, l.old)
+	err := c.ReturnTrapAction(l.isOurs, l.own())
 	for _, part := range l.parts {
 		c.Free(part.Start, int(part.End-part.Start))
 	}
@@ -388,6 +390,30 @@ func (l *Lifeline) Ignored(th target.Thread) bool {
 	return err == nil && !f.Sync && !l.Holds(arch.Addr(r[l.t.Arch().PC])) && l.catcher.IgnoresTraps()
 }
 
+// own is the program's action.
+func (l *Lifeline) own() target.Action {
+	if l.spent {
+		return target.Action{} // SIG_DFL
+	}
+	return l.old
+}
+
+// taken is told of a thread that has been given its trap signal and stands where the handler
+// begins: ours, or that of an action which the program has set since.
+func (l *Lifeline) taken(own *target.Action) {
+	const saResethand = 0x80000000
+	order := l.t.Arch().Order
+	switch {
+	case !l.On():
+	case own != nil:
+		l.report(l.adopt(*own))
+	case l.spent:
+		l.report(l.adopt(target.Action{}))
+	default:
+		l.spent = order.Uint64(l.old[:]) > sigIgn && order.Uint64(l.old[8:])&saResethand != 0
+	}
+}
+
 // adopt makes an action the program's.
 func (l *Lifeline) adopt(own target.Action) error {
 	if l.trap.IsHandler(own) {
@@ -396,6 +422,6 @@ func (l *Lifeline) adopt(own target.Action) error {
 	if err := put(l.t, l.trap.SetOld(own)); err != nil {
 		return err
 	}
-	l.old = own
+	l.old, l.spent = own, false
 	return l.catcher.SetTrapAction(l.catcher.TrapHandler(l.trap.Handler(), l.trap.Restorer(), own))
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/proc"
 	"kprobe/internal/tracee"
 	"kprobe/target"
 )
@@ -124,6 +125,9 @@ func (p *Process) KeepTrapAction(th target.Thread) (own *target.Action, err erro
 		p.unseen = 0
 		return nil, p.blockTrap(t)
 	}
+	if t.tgid != p.pid {
+		return nil, nil // a vfork child's is its own: the default, after posix_spawn, or what it has lost
+	}
 	binary.NativeEndian.PutUint64(now[:], sigIgn)
 	return &now, nil
 }
@@ -181,6 +185,63 @@ func (p *Process) IgnoresTraps() bool {
 	return p.catches() && p.unseen > 0 && !trapCaught(p.pid)
 }
 
+// OnTrapTaken implements target.Catcher.
+func (p *Process) OnTrapTaken(f func(own *target.Action)) { p.onTrap = f }
+
+// taken tells how far a thread has come with a signal.
+type taken uint8
+
+const (
+	trapOwed  taken = iota // it is still to be given it
+	trapTaken              // it stands where the handler begins
+	trapLeft               // it has gone on: a report, or its end, is with the kernel
+)
+
+// giveTrap gives a thread the SIGTRAP that it is to have, and stops it where the handler begins. Where that is
+// shows whose the action is: the program may have set one since ours, which nothing tells. While
+// the program's own handler runs the kernel blocks the signal, and a trap that is met then takes the
+// action away, beyond recall. So the action is taken note of here, ours takes its place again, and
+// the signal is blocked no more. The stop costs less than to have a thread ask for the action.
+//
+// A step that the kernel makes into a handler executes nothing. Where the signal is ignored a step
+// would execute an instruction, and none is made. Nor is one made of a thread that has come here by
+// steps: x86's kernel would take the flag for them for the program's, and leave it in the frame. In
+// a storm of signals such a thread comes from our handler each time, and has to get on.
+func (p *Process) giveTrap(t *thread) taken {
+	if p.onTrap == nil || !p.catches() || t.tgid != p.pid || t.stepped || !trapCaught(t.tgid) || blocksTrap(t.tid) ||
+		tracee.Insist(func() error { return tracee.Request(unix.PTRACE_SINGLESTEP, t.tid, 0, uint64(unix.SIGTRAP)) }) != nil {
+		return trapOwed
+	}
+	ws, err := await(t.tgid, t.tid)
+	var info tracee.Siginfo
+	var r tracee.Registers
+	if err != nil || !ws.Stopped() || int(ws)>>16 != 0 || ws.StopSignal() != unix.SIGTRAP {
+		return trapLeft
+	}
+	is, err := tracee.ReportedFor(t.tid, &info)
+	if err != nil || tracee.GetRegs(t.tid, &r) != nil || is && !info.ForStep(tracee.ByteBefore(p, &r)) {
+		return trapLeft
+	}
+	read(t.tid)
+	p.unread = slices.DeleteFunc(p.unread, func(o *thread) bool { return o == t })
+	t.trapped, t.dealt, t.back, t.asked, t.fault, t.signal = false, false, false, false, nil, 0
+	if is {
+		p.wary = true // another thread has had the signal ignored just now, and this one has made a step
+		return trapTaken
+	}
+	if r.PC() == binary.NativeEndian.Uint64(p.action[:]) {
+		p.onTrap(nil)
+		return trapTaken
+	}
+	now, err := p.trapAction(p.volunteer(t.tgid))
+	if err != nil {
+		return trapTaken // the handler is safe as long as it meets no trap
+	}
+	p.onTrap(&now)
+	p.maskTrap(t, false)
+	return trapTaken
+}
+
 // The values of an Action's first word that are no handler.
 const sigDfl, sigIgn = 0, 1
 
@@ -190,11 +251,24 @@ func isDefault(a target.Action) bool { return binary.NativeEndian.Uint64(a[:]) =
 // an action that it takes away.
 func sameBut(a, b target.Action) bool { return string(a[8:]) == string(b[8:]) }
 
+// blocksTrap tells whether a thread blocks SIGTRAP, as far as that can be told.
+func blocksTrap(tid int) bool {
+	mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, tid, 0)
+	return err != nil || mask&(1<<(unix.SIGTRAP-1)) != 0
+}
+
 // blockTrap has a thread block SIGTRAP again, which the kernel has unblocked for the trap.
-func (p *Process) blockTrap(t *thread) error {
+func (p *Process) blockTrap(t *thread) error { return p.maskTrap(t, true) }
+
+// maskTrap has a thread block SIGTRAP, or not.
+func (p *Process) maskTrap(t *thread, block bool) error {
 	mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
 	if err == nil {
-		t.mask, t.maskKnown = mask|1<<(unix.SIGTRAP-1), true
+		mask &^= 1 << (unix.SIGTRAP - 1)
+		if block {
+			mask |= 1 << (unix.SIGTRAP - 1)
+		}
+		t.mask, t.maskKnown = mask, true
 		err = tracee.Insist(func() error { _, e := tracee.SignalMask(unix.PTRACE_SETSIGMASK, t.tid, t.mask); return e })
 	}
 	return tracee.RegsError(err)
@@ -346,10 +420,13 @@ func scratchBelow(sp uint64, a *arch.Arch) arch.Addr {
 
 // trapCaught tells whether a process still has a handler for SIGTRAP. The
 // kernel takes it away when a thread that blocks the signal meets a trap.
-func trapCaught(pid int) bool {
-	f, err := statusField(pid, pid, "SigCgt")
+func trapCaught(pid int) bool { return trapIn(pid, "SigCgt", true) }
+
+// trapIn tells whether SIGTRAP is in a set of signals that a thread's status shows.
+func trapIn(tid int, set string, otherwise bool) bool {
+	f, err := proc.Thread(tid).Status(set)
 	if err != nil {
-		return true
+		return otherwise
 	}
 	var mask uint64
 	_, err = fmt.Sscanf(f, "%x", &mask)

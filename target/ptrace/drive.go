@@ -115,6 +115,7 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 		if move == target.MoveRun {
 			how = unix.PTRACE_CONT
 		}
+		t.stepped = move != target.MoveRun
 		if give >= tracee.FirstRealTime {
 			if _, err := tracee.ReportedFor(t.tid, &info); err != nil {
 				return err

@@ -100,6 +100,7 @@ type Process struct {
 	looked   time.Time     // whether it is there still
 	unseen   int           // traps since then
 	wary     bool          // it was gone once
+	onTrap   func(own *target.Action)
 	onBirth  func(born, parent target.Thread)
 	robust   robustList
 	files    sync.Map // *byte, where we have shared memory -> *os.File, the one behind it
@@ -131,6 +132,7 @@ type thread struct {
 	back      bool // it was set back to the trap that it is reported for
 	owed      bool // its fork was reported, and it is on its way to a clean stop
 	lapsed    bool // its stop is over: see Lapsed
+	stepped   bool // it has come to this stop by steps
 
 	unfiltered bool // it has no seccomp filter, as long as no thread runs that could set one
 

@@ -227,6 +227,15 @@ func (p *Process) passEvent(t *thread) {
 }
 
 func (p *Process) cont(t *thread, signal int) {
+	if signal == int(unix.SIGTRAP) {
+		switch p.giveTrap(t) {
+		case trapTaken:
+			signal = 0
+		case trapLeft:
+			t.state, t.signal, t.back, t.unfiltered = running, 0, false, false
+			return
+		}
+	}
 	req := unix.PTRACE_CONT
 	if t.group && signal == 0 {
 		req = unix.PTRACE_LISTEN
@@ -235,7 +244,7 @@ func (p *Process) cont(t *thread, signal int) {
 		// a trap: it shall go no further than back into it.
 		t.asked = tracee.Request(unix.PTRACE_INTERRUPT, t.tid, 0, 0) == nil
 	}
-	t.state, t.signal, t.back, t.unfiltered = running, 0, false, false
+	t.state, t.signal, t.back, t.unfiltered, t.stepped = running, 0, false, false, false
 	// ESRCH: the thread was killed meanwhile; its end is reported by wait4.
 	tracee.Insist(func() error { return tracee.Request(req, t.tid, 0, uint64(signal)) })
 }

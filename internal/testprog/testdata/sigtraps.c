@@ -1,12 +1,16 @@
 // A program that uses SIGTRAP itself. A round's line has words, each of which is done in turn by the first thread:
 //
 //	default ignore handle  its action for the signal
+//	once                   a handler for one signal, after which it has the default
 //	block unblock          whether it blocks the signal
 //	raise kill             it sends the signal to itself, or to the process
 //	break                  it executes a breakpoint of the program's own
 //	spot                   the signal waits, blocked, for a thread that stands for a while just behind a breakpoint's byte, which it has
 //	                       not executed
 //	pester                 another thread sends it to the first
+//	nest                   its handler calls the probed functions from now on
+//	fork                   a child does the words that follow, and ends
+//	vfork                  a child in the same memory blocks all signals, has the default action, and calls a probed function
 //	alarm                  a timer's signal interrupts whatever the threads do, from now on
 //	spin                   work and short, many times
 //	work short             it calls a probed function; the first instruction of short's is no longer than a breakpoint
@@ -22,6 +26,7 @@
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -56,9 +61,12 @@ PROBED unsigned long traps_short(unsigned long n)
 #endif
 
 static _Atomic long sent, broken, others;
+static _Atomic int nesting;
 
 static void on_trap(int sig, siginfo_t *info, void *context)
 {
+	if (nesting)
+		CHECK(traps_work(3) == 10 && traps_short(4) == 13);
 	if (info->si_code <= 0) {
 		if (info->si_pid == getpid())
 			sent++;
@@ -72,9 +80,9 @@ static void on_trap(int sig, siginfo_t *info, void *context)
 	broken++;
 }
 
-static void act(void (*handler)(int, siginfo_t *, void *), void (*plain)(int))
+static void act(void (*handler)(int, siginfo_t *, void *), void (*plain)(int), int flags)
 {
-	struct sigaction a = {.sa_flags = SA_RESTART};
+	struct sigaction a = {.sa_flags = SA_RESTART | flags};
 
 	if (handler) {
 		a.sa_sigaction = handler;
@@ -184,14 +192,49 @@ static void *idles(void *p)
 	return p;
 }
 
+static void forks(void)
+{
+	int status = 0;
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+	if (!child)
+		return;
+	waitpid(child, &status, 0);
+	printf("child ended %d %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : 0, WEXITSTATUS(status));
+	while (strtok(NULL, " "))
+		;
+}
+
+static void vforks(void)
+{
+	sigset_t all, before;
+	int status = 0;
+	pid_t child;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	child = vfork();
+	if (!child) {
+		act(NULL, SIG_DFL, 0);
+		_exit(traps_work(5) != 16);
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	waitpid(child, &status, 0);
+	printf("vfork child ended %d %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : 0, WEXITSTATUS(status));
+}
+
 static void did(const char *word)
 {
 	if (!strcmp(word, "default"))
-		act(NULL, SIG_DFL);
+		act(NULL, SIG_DFL, 0);
 	else if (!strcmp(word, "ignore"))
-		act(NULL, SIG_IGN);
+		act(NULL, SIG_IGN, 0);
 	else if (!strcmp(word, "handle"))
-		act(on_trap, NULL);
+		act(on_trap, NULL, 0);
+	else if (!strcmp(word, "once"))
+		act(on_trap, NULL, (int)SA_RESETHAND);
 	else if (!strcmp(word, "block"))
 		mask(SIG_BLOCK);
 	else if (!strcmp(word, "unblock"))
@@ -207,6 +250,12 @@ static void did(const char *word)
 		}
 	else if (!strcmp(word, "alarm"))
 		alarms();
+	else if (!strcmp(word, "nest"))
+		nesting = 1;
+	else if (!strcmp(word, "fork"))
+		forks();
+	else if (!strcmp(word, "vfork"))
+		vforks();
 	else if (!strcmp(word, "state"))
 		printf("blocked %d, waits %d %d, delivered %ld %ld %ld\n", has("SigBlk"), has("SigPnd"), has("ShdPnd"), sent, broken, others);
 	else
@@ -218,6 +267,7 @@ int main(int argc, char **argv)
 	long n;
 	void *raised;
 	pthread_t idle;
+	pid_t first = getpid();
 
 	if (arg(argc, argv, 1, 0)) {
 		sigset_t all, before;
@@ -239,6 +289,10 @@ int main(int argc, char **argv)
 		} else {
 			for (char *word = strtok(command, " "); word; word = strtok(NULL, " "))
 				did(word);
+			if (getpid() != first) {
+				fflush(stdout);
+				_exit(failures != 0);
+			}
 		}
 		fflush(stdout);
 	}
