@@ -110,8 +110,9 @@ var layers = []layer{
 	{"internal/gen", []string{"bpf", "bpf/layout", "event", "spec", "arch"}},
 	{"internal/jit", []string{"bpf", "bpf/layout", "arch", "internal/asm/*"}},
 	{"internal/machine", []string{"arch", "internal/isa", "internal/isa/*", "internal/cabi", "internal/goabi", "internal/untouchable", "internal/lifeline", "internal/jit", "internal/inject", "internal/errno"}}, // one record each
-	{"internal/inside", []string{"bpf", "bpf/verify", "arch", "target", "internal/isa", "internal/machine", "internal/patch", "internal/jit", "internal/inject", "internal/returns"}},
-	{"internal/inject", []string{"internal/jit", "bpf", "bpf/layout", "arch", "internal/asm/*", "internal/isa"}},
+	{"internal/inside", []string{"bpf", "bpf/verify", "arch", "target", "internal/isa", "internal/machine", "internal/patch", "internal/jit", "internal/segment", "internal/inject", "internal/returns"}},
+	{"internal/segment", []string{"arch", "bpf", "internal/jit"}},
+	{"internal/inject", []string{"internal/jit", "internal/segment", "bpf", "bpf/layout", "arch", "internal/asm/*", "internal/isa"}},
 
 	// What the engine stands on, one idea each: the program that is looked at, memory of
 	// ours in the target, and what stands in the program's text. They have a target to read
@@ -119,7 +120,7 @@ var layers = []layer{
 	{"internal/image", []string{"arch", "symbol", "target", "internal/errno", "internal/isa", "internal/machine", "internal/mem", "internal/patch", "internal/jumps", "internal/returns", "internal/goabi", "internal/untouchable"}},
 	{"internal/calls", []string{"arch", "symbol", "internal/errno", "target", "internal/mem", "internal/patch", "internal/returns"}},
 	{"internal/room", []string{"arch", "target", "internal/errno", "internal/patch"}},
-	{"internal/kind", []string{"arch", "target", "internal/isa", "internal/patch", "internal/planned", "internal/inject", "internal/inside"}},
+	{"internal/kind", []string{"arch", "target", "internal/isa", "internal/patch", "internal/planned", "internal/segment", "internal/inside"}},
 	{"internal/owner", []string{"target", "internal/errno", "internal/patience"}},
 	{"internal/linker", []string{"arch", "symbol", "internal/image"}},
 	{"internal/placing", []string{"arch", "bpf", "symbol", "internal/errno"}},
@@ -130,7 +131,7 @@ var layers = []layer{
 	{"internal/probed", []string{"arch", "symbol", "internal/change", "internal/inside", "internal/patch", "internal/room", "internal/text"}},
 
 	{"internal/ground", []string{"arch", "symbol", "target", "internal/errno", "internal/image", "internal/isa", "internal/kind", "internal/machine", "internal/owner", "internal/patch", "internal/probed", "internal/room", "internal/text"}},
-	{"internal/within", []string{"arch", "symbol", "target", "internal/errno", "internal/ground", "internal/image", "internal/inject", "internal/inside", "internal/machine", "internal/mem", "internal/patch", "internal/probed", "internal/returns", "internal/room"}},
+	{"internal/within", []string{"arch", "symbol", "target", "internal/errno", "internal/ground", "internal/image", "internal/segment", "internal/inside", "internal/machine", "internal/mem", "internal/patch", "internal/probed", "internal/returns", "internal/room"}},
 	{"internal/parts", []string{"arch", "internal/change", "internal/errno", "internal/ground", "internal/image", "internal/inside", "internal/mem", "internal/patch", "internal/probed", "internal/room", "internal/text", "internal/within"}},
 	{"internal/turns", []string{"internal/errno", "internal/ground", "internal/later", "internal/owner"}},
 	{"internal/listing", []string{"arch", "symbol", "internal/probed", "internal/text"}},
@@ -139,7 +140,7 @@ var layers = []layer{
 	{"internal/stops", []string{"arch", "target", "internal/calls", "internal/ground", "internal/inside", "internal/isa", "internal/probed", "internal/room", "internal/standing", "internal/text", "internal/within"}},
 	{"internal/optimize", []string{"arch", "symbol", "target", "internal/change", "internal/image", "internal/inside", "internal/parts", "internal/patch", "internal/planned", "internal/probed", "internal/text", "internal/within"}},
 
-	{"internal/roles", []string{"arch", "bpf", "symbol", "target", "internal/args", "internal/calls", "internal/errno", "internal/goabi", "internal/ground", "internal/image", "internal/inject", "internal/inside", "internal/kind", "internal/links", "internal/listing", "internal/machine", "internal/mem", "internal/patch", "internal/pool", "internal/probed", "internal/returns", "internal/watched", "internal/within"}},
+	{"internal/roles", []string{"arch", "bpf", "symbol", "target", "internal/args", "internal/calls", "internal/errno", "internal/goabi", "internal/ground", "internal/image", "internal/segment", "internal/inside", "internal/kind", "internal/links", "internal/listing", "internal/machine", "internal/mem", "internal/patch", "internal/pool", "internal/probed", "internal/returns", "internal/watched", "internal/within"}},
 	{"internal/engine", []string{"arch", "bpf", "symbol", "target", "internal/calls", "internal/errno", "internal/ground", "internal/image", "internal/inside", "internal/later", "internal/lifeline", "internal/linker", "internal/links", "internal/listing", "internal/names", "internal/optimize", "internal/owner", "internal/parts", "internal/placing", "internal/planned", "internal/probed", "internal/returns", "internal/roles", "internal/standing", "internal/stops", "internal/text", "internal/traced", "internal/turns", "internal/within"}},
 
 	// Scripts become programs, and what programs send becomes text.

@@ -5,6 +5,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/asm/x86"
+	"kprobe/internal/segment"
 )
 
 // The few instructions that detours are made of.
@@ -54,7 +55,7 @@ func (a *asm) addressOf(dst arch.Reg, l *label) {
 func (a *asm) jmp(l *label)              { a.branch(l, x86.AppendJmp(nil, 0)...) }
 func (a *asm) jcc(cc x86.Cond, l *label) { a.branch(l, x86.AppendJcc(nil, cc, 0)...) }
 
-// place puts the label here.
+// Place puts the label here.
 func (a *asm) place(l *label) { l.off = len(a.code) }
 
 // placeCold puts the label here, behind code that leaves: what holds here is
@@ -75,7 +76,7 @@ func (a *asm) finish() {
 	}
 }
 
-// word is how many bytes a register has, on the stack too.
+// Word is how many bytes a register has, on the stack too.
 func (a *asm) word() int {
 	if a.narrow {
 		return 4
@@ -83,7 +84,7 @@ func (a *asm) word() int {
 	return 8
 }
 
-// mem is memory at a register's value and some bytes.
+// Mem is memory at a register's value and some bytes.
 func mem(base arch.Reg, disp int) x86.Operand { return x86.At(x86.Of(base), int32(disp)) }
 
 // insn adds an instruction of a size with a register, or an opcode's extension, and another or memory.
@@ -92,8 +93,8 @@ func (a *asm) insn(size int, op x86.Opcode, reg x86.Reg, rm x86.Operand) {
 }
 
 // inSegment is insn with memory that counts from a segment's base.
-func (a *asm) inSegment(segment byte, size int, op x86.Opcode, reg x86.Reg, rm x86.Operand) {
-	a.put(x86.Append([]byte{segment}, size, op, reg, rm)...)
+func (a *asm) inSegment(prefix byte, size int, op x86.Opcode, reg x86.Reg, rm x86.Operand) {
+	a.put(x86.Append([]byte{prefix}, size, op, reg, rm)...)
 }
 
 // registers is rm op= reg.
@@ -257,9 +258,9 @@ func (a *asm) call(to arch.Addr) {
 
 func (a *asm) ret() { a.put(x86.ByteRet) }
 
-// hash encodes dst = uint32(src) * hashFactor.
+// Hash encodes dst = uint32(src) * HashFactor.
 func (a *asm) hash(dst, src arch.Reg) {
-	factor := uint32(hashFactor)
+	factor := uint32(segment.HashFactor)
 	a.multiply(4, dst, src, int32(factor))
 }
 

@@ -4,6 +4,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/asm/x86"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 )
 
 // Enter is the beginning of a call whose end is an Exit: return addresses stay as they
@@ -27,7 +28,7 @@ type Exit struct {
 	Programs []Program // run with the registers that the caller will see, but for a tail jump's result
 }
 
-// What enter_call, leave_call and take_data are asked: words of 4 bytes at stateAsked.
+// What enter_call, leave_call and take_data are asked: words of 4 bytes at StateAsked.
 const (
 	askedProbe = iota
 	askedMax
@@ -37,20 +38,20 @@ const (
 
 // ask sets one of them.
 func (b *builder) ask(what int, v int32) {
-	b.storeImm(4, foundReg, stateAsked+4*what, v)
+	b.storeImm(4, foundReg, segment.StateAsked+4*what, v)
 }
 
 // words is how many words of 8 bytes some private data takes.
-func words(n int) int32 { return int32(roundUp(min(n, MaxData), 8) / 8) }
+func words(n int) int32 { return int32(segment.RoundUp(min(n, segment.MaxData), 8) / 8) }
 
-// bySlot are the routines for kernels (slots.go).
+// bySlot are the routines for kernels (internal/segment/slots.go).
 var bySlot = map[string]string{"enter_call": "enter_slot", "leave_call": "leave_slot"}
 
 // askAbout calls a routine about the call whose return address is on top of the
 // stack here; its answer is in keyReg, and compared with 1.
 func (b *builder) askAbout(routine string, id uint32) {
 	b.ask(askedProbe, int32(id))
-	if b.d.Key.Kind == CPU {
+	if b.d.Key.Kind == segment.CPU {
 		routine = bySlot[routine]
 	} else if g := b.d.Goroutine; g != 0 {
 		b.inSegment(x86.PrefixFS, 8, x86.OpLoad, x86.Of(keyReg), x86.Absolute(int32(g)))
@@ -67,7 +68,7 @@ func (b *builder) askAbout(routine string, id uint32) {
 // wipe takes away what a call has left below a task's stack pointer in a kernel: a later function may keep
 // it for as long as the task sleeps, and it would look like one that comes back here.
 func (b *builder) wipe() {
-	if b.d.Key.Kind == CPU {
+	if b.d.Key.Kind == segment.CPU {
 		b.storeConst(arch.SP, -8, 0)
 	}
 }
@@ -80,7 +81,7 @@ func (b *builder) entered(e *Enter, saved []arch.Reg) {
 	full, next := newLabel(), newLabel()
 	b.jcc(x86.CondB, full)
 	b.later(full, func() {
-		b.inc(foundReg, counter(e.Missed))
+		b.inc(foundReg, segment.Counter(e.Missed))
 		b.jmp(next)
 	})
 	if len(e.Programs) > 0 {
@@ -88,8 +89,8 @@ func (b *builder) entered(e *Enter, saved []arch.Reg) {
 		var vetoed func([]arch.Reg)
 		if e.Veto {
 			vetoed = func(stored []arch.Reg) {
-				b.mov(foundReg, b.m.code.State)
-				if b.d.Key.Kind == CPU {
+				b.mov(foundReg, b.m.Code.State)
+				if b.d.Key.Kind == segment.CPU {
 					b.call(b.d.Area.routine("free_slot"))
 				} else {
 					b.call(b.d.Area.routine("forget_call"))
@@ -132,7 +133,7 @@ func (b *builder) exits(saved []arch.Reg) {
 		if !e.Again {
 			b.jcc(x86.CondB, next)
 			b.run(e.Programs, e.Hits, saved, nil)
-			if b.d.Key.Kind == CPU {
+			if b.d.Key.Kind == segment.CPU {
 				b.call(b.d.Area.routine("free_slot"))
 				b.wipe()
 			}
@@ -149,18 +150,18 @@ func (b *builder) exits(saved []arch.Reg) {
 // of the pool's n-th call is the n-th there.
 func (b *builder) findData(off int) {
 	b.nearby(x86.OpLoad, keyReg, b.d.Area.head())
-	b.load(scratchReg, b.m.code.State, stateCall)
-	b.insn(b.word(), x86.Sub.ToReg(), x86.Of(scratchReg), mem(keyReg, poolCalls))
-	shift := byte(dataShift)
-	if b.d.Key.Kind == CPU {
-		shift = slotDataShift
+	b.load(scratchReg, b.m.Code.State, segment.StateCall)
+	b.insn(b.word(), x86.Sub.ToReg(), x86.Of(scratchReg), mem(keyReg, segment.PoolCalls))
+	shift := byte(segment.DataShift)
+	if b.d.Key.Kind == segment.CPU {
+		shift = segment.SlotDataShift
 	}
 	b.shift(b.word(), x86.Shl, scratchReg, shift)
-	b.insn(b.word(), x86.Add.ToReg(), x86.Of(scratchReg), mem(keyReg, poolData))
+	b.insn(b.word(), x86.Add.ToReg(), x86.Of(scratchReg), mem(keyReg, segment.PoolData))
 	if off != 0 {
 		b.lea(scratchReg, scratchReg, off)
 	}
-	b.store(b.m.code.State, jit.StateData, scratchReg)
+	b.store(b.m.Code.State, jit.StateData, scratchReg)
 }
 
 // leavesX86 is Leaves.

@@ -3,6 +3,7 @@ package inject
 import (
 	"kprobe/internal/asm/x86"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 )
 
 // What detours do where threads are CPUs; see "Kernels" in the package's description.
@@ -11,7 +12,7 @@ import (
 func (b *builder) findCPU() {
 	b.loadGS32(b.key, b.d.Key.Offset)
 	b.nearby(x86.OpLoad, b.state, b.d.Area.head())
-	b.loadIndexed(b.state, b.state, b.key, headCPUs)
+	b.loadIndexed(b.state, b.state, b.key, segment.HeadCPUs)
 	b.now.state = b.state
 }
 
@@ -26,7 +27,7 @@ func (b *builder) maskInterrupts() {
 
 // noteTask tells a CPU's state which task it runs.
 func (b *builder) noteTask() {
-	if b.d.Key.Kind != CPU {
+	if b.d.Key.Kind != segment.CPU {
 		return
 	}
 	task, at := keyReg, b.d.Key.Task
@@ -36,8 +37,8 @@ func (b *builder) noteTask() {
 	b.store32(foundReg, jit.StatePidTgid, scratchReg)
 	b.load32(scratchReg, task, at.TGID)
 	b.store32(foundReg, jit.StatePidTgid+4, scratchReg)
-	for i := 0; i < commSize; i += 8 {
+	for i := 0; i < segment.CommSize; i += 8 {
 		b.load(scratchReg, task, at.Comm+i)
-		b.store(foundReg, stateComm+i, scratchReg)
+		b.store(foundReg, segment.StateComm+i, scratchReg)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/asm/x86"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 )
 
 // builder writes one detour.
@@ -31,9 +32,9 @@ const (
 
 // buildX86 makes a detour of x86-64 or i386. Errors: of Tail.
 func buildX86(d *Detour, silent bool) (g *generated, err error) {
-	m := d.Area.seg.machine
+	m := d.Area.Of.Machine
 	g = newGenerated(d, silent)
-	b := &builder{asm: &asm{output: g.output, narrow: m.narrow()}, made: g, m: m, d: d, key: keyReg, state: foundReg, tail: newLabel(), back: newLabel()}
+	b := &builder{asm: &asm{output: g.output, narrow: m.Narrow()}, made: g, m: m, d: d, key: keyReg, state: foundReg, tail: newLabel(), back: newLabel()}
 	if d.Head != nil {
 		if g.head, err = d.Head(d.At); err != nil {
 			return nil, err
@@ -60,7 +61,7 @@ func buildX86(d *Detour, silent bool) (g *generated, err error) {
 	for i := 0; i < len(b.cold); i++ { // what seldom happens may itself have some that happens more seldom
 		b.cold[i]()
 	}
-	if d.Key.Kind == CPU && !d.Gate {
+	if d.Key.Kind == segment.CPU && !d.Gate {
 		b.landing(start)
 	}
 	b.finish()
@@ -89,16 +90,16 @@ func (b *builder) count() {
 		b.now.flags = flagsDead
 	}
 	b.find()
-	if d.Key.Kind == CPU {
-		b.lockInc(b.state, counter(d.Hits))
+	if d.Key.Kind == segment.CPU {
+		b.lockInc(b.state, segment.Counter(d.Hits))
 	} else {
 		shared, counted := newLabel(), newLabel()
 		b.nearby(x86.Cmp.ToReg(), b.state, d.Area.sink())
 		b.jcc(x86.CondE, shared)
-		b.inc(b.state, counter(d.Hits))
+		b.inc(b.state, segment.Counter(d.Hits))
 		b.place(counted)
 		b.later(shared, func() {
-			b.lose(b.state, counter(d.Hits))
+			b.lose(b.state, segment.Counter(d.Hits))
 			b.now.phase = After
 			b.jmp(counted)
 		})
@@ -135,7 +136,7 @@ func (b *builder) early(programs []Program) (regs []arch.Reg) {
 
 // clobbered are the registers that running programs changes.
 func (b *builder) clobbered(programs []Program) arch.RegSet {
-	all := arch.SetOf(b.m.code.Context) | arch.SetOf(b.m.code.State)
+	all := arch.SetOf(b.m.Code.Context) | arch.SetOf(b.m.Code.State)
 	for _, p := range programs {
 		all |= p.Clobbers
 	}
@@ -181,16 +182,16 @@ func (b *builder) restore(saved []arch.Reg) {
 func (b *builder) find() {
 	k, s := b.key, b.state
 	switch b.d.Key.Kind {
-	case CPU:
+	case segment.CPU:
 		b.findCPU()
 		return
-	case FSSelf:
+	case segment.FSSelf:
 		b.findSelf()
 		return
-	case FSBase:
+	case segment.FSBase:
 		b.put(x86.Append([]byte{0xf3}, 8, x86.OpFSBase, 0, x86.In(x86.Of(k)))...)
-		b.put(append(x86.Append(nil, 8, x86.OpBitImm, 5, x86.In(x86.Of(k))), baseBit)...)
-	case GoM:
+		b.put(append(x86.Append(nil, 8, x86.OpBitImm, 5, x86.In(x86.Of(k))), segment.BaseBit)...)
+	case segment.GoM:
 		b.inSegment(x86.PrefixFS, 8, x86.OpLoad, x86.Of(k), x86.Absolute(-8)) // g
 		b.load(k, k, int(b.d.Key.Offset))
 	}
@@ -213,24 +214,24 @@ func (b *builder) find() {
 // a thread pointer that is none: then the thread goes on where the table is not asked (Fixup).
 func (b *builder) findSelf() {
 	k, s := b.key, b.state
-	segment := byte(x86.PrefixFS)
+	prefix := byte(x86.PrefixFS)
 	if b.narrow {
-		segment = x86.PrefixGS
+		prefix = x86.PrefixGS
 	}
 	miss, found := newLabel(), newLabel()
 	b.cmpByteAt(b.d.Area.CarefulAt(), 0)
 	b.jcc(x86.CondNE, miss)
 	from := len(b.code)
 	if b.narrow {
-		b.put(x86.AppendNear([]byte{segment}, 4, x86.OpLoad, x86.Of(k), 0)...)
+		b.put(x86.AppendNear([]byte{prefix}, 4, x86.OpLoad, x86.Of(k), 0)...)
 	} else {
-		b.inSegment(segment, 8, x86.OpLoad, x86.Of(k), x86.Absolute(0))
+		b.inSegment(prefix, 8, x86.OpLoad, x86.Of(k), x86.Absolute(0))
 	}
 	b.entry()
 	b.registers(x86.Sub.ToRM(), s, k)
-	b.inSegment(segment, b.word(), x86.Cmp.ToRM(), x86.Of(k), mem(s, 0))
+	b.inSegment(prefix, b.word(), x86.Cmp.ToRM(), x86.Of(k), mem(s, 0))
 	b.jcc(x86.CondNE, miss)
-	b.inSegment(segment, b.word(), x86.OpLoad, x86.Of(s), mem(s, 8))
+	b.inSegment(prefix, b.word(), x86.OpLoad, x86.Of(s), mem(s, 8))
 	b.made.trusting = append(b.made.trusting, trusting{from: from, end: len(b.code), otherwise: miss})
 	b.place(found)
 	b.now.state = s
@@ -244,13 +245,13 @@ func (b *builder) findSelf() {
 
 // entry makes b.state the address in the table where the entry of b.key should be.
 func (b *builder) entry() {
-	shift := byte(hashShift64)
+	shift := byte(segment.HashShift64)
 	if b.narrow {
-		shift = hashShift32
+		shift = segment.HashShift32
 	}
-	b.multiply(b.word(), b.state, b.key, keyFactor)
+	b.multiply(b.word(), b.state, b.key, segment.KeyFactor)
 	b.shift(b.word(), x86.Shr, b.state, shift)
-	b.and32(b.state, hashMask)
+	b.and32(b.state, segment.HashMask)
 	b.nearby(x86.Add.ToReg(), b.state, b.d.Area.table())
 }
 
@@ -286,7 +287,7 @@ func (b *builder) reach(depth int) {
 func (b *builder) reachAll() {
 	d, depth := b.d, b.m.depth
 	switch {
-	case d.Key.Kind == CPU || d.Return == nil && len(d.Enters)+len(d.Exits) == 0:
+	case d.Key.Kind == segment.CPU || d.Return == nil && len(d.Enters)+len(d.Exits) == 0:
 		return
 	case d.Return != nil:
 		const flags = 1
@@ -304,7 +305,7 @@ func (b *builder) serve() {
 		programs = slices.Concat(programs, ret.Entry)
 	}
 	saved := b.save(slices.Concat(scratch, b.early(programs))...)
-	if d.Key.Kind == CPU {
+	if d.Key.Kind == segment.CPU {
 		b.maskInterrupts()
 	} else if d.DeadFlags && !d.readsFlags() {
 		b.now.flags = flagsDead
@@ -335,13 +336,13 @@ func (b *builder) serve() {
 	b.later(missed, func() {
 		b.now.plain = true
 		if d.Missed != NoCounter {
-			b.lose(foundReg, counter(d.Missed))
+			b.lose(foundReg, segment.Counter(d.Missed))
 		}
 		for _, e := range d.Enters {
-			b.lose(foundReg, counter(e.Missed))
+			b.lose(foundReg, segment.Counter(e.Missed))
 		}
 		if ret != nil {
-			b.lose(foundReg, counter(ret.Missed))
+			b.lose(foundReg, segment.Counter(ret.Missed))
 		}
 		b.now.phase = After
 		if ret == nil {
@@ -389,7 +390,7 @@ func (b *builder) vetoed(saved []arch.Reg) func(stored []arch.Reg) {
 // unwatched goes on with a call that there is no instance for.
 func (b *builder) unwatched(saved []arch.Reg) {
 	b.now.plain = true
-	b.inc(foundReg, counter(b.d.Return.Missed))
+	b.inc(foundReg, segment.Counter(b.d.Return.Missed))
 	b.run(b.d.Programs, b.d.Hits, saved, nil)
 	b.leave()
 	b.popFlags()
@@ -434,16 +435,16 @@ func (b *builder) popFlags() {
 // inside a program already; from now on it is.
 func (b *builder) enter(missed *label) {
 	b.alive(missed)
-	b.cmpByte(foundReg, stateBusy, 0)
+	b.cmpByte(foundReg, segment.StateBusy, 0)
 	b.jcc(x86.CondNE, missed)
-	b.setByte(foundReg, stateBusy, 1)
+	b.setByte(foundReg, segment.StateBusy, 1)
 	b.now.busy = true
 }
 
 // alive makes sure that the controller is there.
 func (b *builder) alive(dead *label) {
 	b.nearby(x86.OpLoad, keyReg, b.d.Area.head())
-	b.cmpByte(keyReg, headDead, 0)
+	b.cmpByte(keyReg, segment.HeadDead, 0)
 	b.jcc(x86.CondNE, dead)
 }
 
@@ -451,16 +452,21 @@ func (b *builder) alive(dead *label) {
 // what always is.
 func (b *builder) leave() {
 	if b.now.returned {
-		b.insn(4, x86.OpMovzx8, x86.Of(scratchReg), mem(foundReg, stateClosed))
-		b.insn(1, x86.OpStore, x86.Of(scratchReg), mem(foundReg, stateBusy))
+		b.insn(4, x86.OpMovzx8, x86.Of(scratchReg), mem(foundReg, segment.StateClosed))
+		b.insn(1, x86.OpStore, x86.Of(scratchReg), mem(foundReg, segment.StateBusy))
 	} else {
-		b.setByte(foundReg, stateBusy, 0)
+		b.setByte(foundReg, segment.StateBusy, 0)
 	}
 	b.now.busy = false
 	b.now.phase = b.now.served()
 }
 
-// word is the offset from the state of a word of pt_regs.
+const (
+	frameSize = jit.ContextWords * 8
+	targetSP  = frameSize + 8 // below the frame: the program's own stack pointer
+)
+
+// Word is the offset from the state of a word of pt_regs.
 func word(i int) int { return -frameSize + 8*i }
 
 const (
@@ -491,7 +497,7 @@ func (b *builder) run(programs []Program, hits int, saved []arch.Reg, vetoed fun
 		stored = b.fillContext(b.clobbered(programs), context, saved)
 	}
 	if hits != NoCounter {
-		b.inc(foundReg, counter(hits))
+		b.inc(foundReg, segment.Counter(hits))
 	}
 	b.now.phase = Running
 	if len(programs) == 0 {
@@ -499,22 +505,22 @@ func (b *builder) run(programs []Program, hits int, saved []arch.Reg, vetoed fun
 	}
 	for _, p := range programs {
 		if p.Needs&jit.NeedsFuncIP != 0 {
-			b.storeWide(b.m.code.State, jit.StateFuncIP, uint64(p.FuncIP))
+			b.storeWide(b.m.Code.State, jit.StateFuncIP, uint64(p.FuncIP))
 		}
 		if p.Needs&jit.NeedsCookie != 0 {
-			b.storeWide(b.m.code.State, jit.StateCookie, p.Cookie)
+			b.storeWide(b.m.Code.State, jit.StateCookie, p.Cookie)
 		}
 		if p.Needs&jit.NeedsData != 0 {
 			b.findData(p.Data)
 		}
-		b.lea(b.m.code.Context, arch.SP, targetSP-frameSize)
+		b.lea(b.m.Code.Context, arch.SP, targetSP-frameSize)
 		b.call(p.Entry)
 	}
 	if override && (b.now.returned || b.ends) {
-		b.setByte(b.m.code.State, stateOverride, 0) // too late for that
+		b.setByte(b.m.Code.State, segment.StateOverride, 0) // too late for that
 	} else if override {
 		overridden := newLabel()
-		b.cmpByte(b.m.code.State, stateOverride, 0)
+		b.cmpByte(b.m.Code.State, segment.StateOverride, 0)
 		b.jcc(x86.CondNE, overridden)
 		b.later(overridden, func() { b.override(stored, saved) })
 	}
@@ -573,9 +579,9 @@ func (b *builder) fillContext(clobbers arch.RegSet, context uint64, saved []arch
 		switch {
 		case b.now.returned:
 			b.load(scratchReg, arch.SP, -b.word()-b.now.sp)
-		case b.ends && b.d.Key.Kind == CPU: // the kernel may have put another in its slot
-			b.load(scratchReg, foundReg, stateCall)
-			b.load(scratchReg, scratchReg, nodeRet)
+		case b.ends && b.d.Key.Kind == segment.CPU: // the kernel may have put another in its slot
+			b.load(scratchReg, foundReg, segment.StateCall)
+			b.load(scratchReg, scratchReg, segment.NodeRet)
 		case b.ends:
 			b.load(scratchReg, arch.SP, -b.now.sp)
 		default:
@@ -604,15 +610,15 @@ func (b *builder) fillContext(clobbers arch.RegSet, context uint64, saved []arch
 			stored = append(stored, r)
 		}
 	}
-	b.mov(b.m.code.State, foundReg)
-	b.now.state = b.m.code.State
+	b.mov(b.m.Code.State, foundReg)
+	b.now.state = b.m.Code.State
 	return stored
 }
 
 // reload takes the registers back from the context, and the program's stack with them.
 func (b *builder) reload(stored []arch.Reg) {
 	b.now.phase = b.now.served()
-	b.mov(foundReg, b.m.code.State)
+	b.mov(foundReg, b.m.Code.State)
 	b.now.state = foundReg
 	for _, r := range stored {
 		b.load(r, arch.SP, targetSP+word(wordOf[r]))
@@ -629,9 +635,9 @@ func (b *builder) override(stored, saved []arch.Reg) {
 		b.giveBack()
 	}
 	b.load(arch.DI, arch.SP, 0)
-	b.load(scratchReg, b.m.code.State, stateValue)
+	b.load(scratchReg, b.m.Code.State, segment.StateValue)
 	b.store(arch.DI, b.now.reg[scratchReg].off-b.now.sp, scratchReg)
-	b.setByte(b.m.code.State, stateOverride, 0)
+	b.setByte(b.m.Code.State, segment.StateOverride, 0)
 	b.now.shift(b.word())
 	b.now.returned, b.now.more = true, false
 	b.reload(stored)

@@ -3,12 +3,13 @@ package inject
 import (
 	"kprobe/arch"
 	"kprobe/internal/asm/x86"
+	"kprobe/internal/segment"
 )
 
 // A gate is what leads traps in a kernel's text to detours, without a stop: a detour of the
 // kernel's own handler of them, at its very first instruction. What that is given is the address of the
 // registers that the trap has found, in the order of the words of a context, and it may change
-// all that functions may. A trap of ours goes on where the table of traps says (traps.go); all else, such as
+// all that functions may. A trap of ours goes on where the table of traps says (internal/segment/traps.go); all else, such as
 // those that the kernel itself puts into its text for a moment, goes the way that it always did.
 //
 // Nothing is called on the way, and nothing locked: what comes between at any of these
@@ -23,15 +24,15 @@ func (b *builder) gate() {
 	b.load(site, regs, 8*wordIP)
 	b.lea(site, site, -1)
 	b.hash(entry, site)
-	b.shr32(entry, trapShift)
-	b.and32(entry, trapMask)
+	b.shr32(entry, segment.TrapShift)
+	b.and32(entry, segment.TrapMask)
 	b.nearby(x86.Add.ToReg(), entry, b.d.Area.head())
-	b.lea(entry, entry, b.d.Area.seg.trapsAt())
+	b.lea(entry, entry, b.d.Area.Of.Segment.TrapsAt())
 	b.place(next)
 	b.load(key, entry, 0)
 	b.compare(key, site)
 	b.jcc(x86.CondE, found)
-	b.lea(entry, entry, trapEntry)
+	b.lea(entry, entry, segment.TrapEntry)
 	b.test(key)
 	b.jcc(x86.CondNE, next)
 	b.jmp(b.tail)

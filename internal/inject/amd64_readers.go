@@ -5,26 +5,8 @@ import (
 	"kprobe/bpf"
 	"kprobe/bpf/layout"
 	"kprobe/internal/asm/x86"
+	"kprobe/internal/segment"
 )
-
-// Readers are functions of a kernel that read memory which may not be there, without any
-// harm: called as f(destination, source, size) by the rules of C, they answer less than 0 where
-// they could not. Those for text answer its length, with the zero that ends it.
-//
-// A fault of ours would be the kernel's own, with no table to mend it by; theirs are in its table.
-//
-// Stack, 0 where there is none, walks a stack: called as f(registers, addresses, most, skipped) with a struct pt_regs, it
-// answers how many there are. It knows the kernel's table of callers, and what the kernel has put in the place of return
-// addresses itself.
-type Readers struct{ Kernel, KernelText, User, UserText, Stack arch.Addr }
-
-// ReaderStack is how much of the private stack they may take, with the kernel's own way through
-// a fault: it is served on the stack that it finds.
-const ReaderStack = 8 << 10
-
-// SetReaders has programs read memory by a kernel's functions. Areas planned before do not
-// know of it.
-func (s *Segment) SetReaders(r Readers) { s.readers = &r }
 
 // readHelpers are the helpers that read memory, in the order of their code. Whose an address is, that
 // itself says where a helper does not: the kernel has the upper half.
@@ -34,24 +16,24 @@ var readHelpers = []struct {
 	user func(*Readers) arch.Addr
 	own  func(*Readers) arch.Addr
 }{
-	{bpf.FnProbeRead, false, (*Readers).user, (*Readers).kernel},
-	{bpf.FnProbeReadUser, false, (*Readers).user, nil},
-	{bpf.FnProbeReadKernel, false, nil, (*Readers).kernel},
-	{bpf.FnProbeReadStr, true, (*Readers).userText, (*Readers).kernelText},
-	{bpf.FnProbeReadUserStr, true, (*Readers).userText, nil},
-	{bpf.FnProbeReadKernelStr, true, nil, (*Readers).kernelText},
+	{bpf.FnProbeRead, false, userReader, kernelReader},
+	{bpf.FnProbeReadUser, false, userReader, nil},
+	{bpf.FnProbeReadKernel, false, nil, kernelReader},
+	{bpf.FnProbeReadStr, true, userTextReader, kernelTextReader},
+	{bpf.FnProbeReadUserStr, true, userTextReader, nil},
+	{bpf.FnProbeReadKernelStr, true, nil, kernelTextReader},
 }
 
-func (r *Readers) kernel() arch.Addr     { return r.Kernel }
-func (r *Readers) kernelText() arch.Addr { return r.KernelText }
-func (r *Readers) user() arch.Addr       { return r.User }
-func (r *Readers) userText() arch.Addr   { return r.UserText }
+func kernelReader(r *Readers) arch.Addr     { return r.Kernel }
+func kernelTextReader(r *Readers) arch.Addr { return r.KernelText }
+func userReader(r *Readers) arch.Addr       { return r.User }
+func userTextReader(r *Readers) arch.Addr   { return r.UserText }
 
 // StackContext are the words of the context that Stack may want: a kernel's table of callers counts from any register.
 const StackContext = 1<<wordFP | 1<<wordIP | 1<<wordSP | 1<<15 - 1
 
-// code is these helpers, to stand at an address, and where each begins. keep is the routine that makes a stack an element.
-func (r *Readers) code(base, keep arch.Addr) (code []byte, at map[int32]arch.Addr) {
+// readersX86 is Machine.readers.
+func readersX86(r *Readers, base, keep arch.Addr) (code []byte, at map[int32]arch.Addr) {
 	a := newAsm(base, false)
 	at = make(map[int32]arch.Addr)
 	for _, h := range readHelpers {
@@ -96,7 +78,7 @@ func (r *Readers) code(base, keep arch.Addr) (code []byte, at map[int32]arch.Add
 	}
 	if r.Stack != 0 {
 		at[bpf.FnGetStackid] = a.here()
-		r.stack(a, keep)
+		a.readStack(r, keep)
 		a.align()
 	}
 	a.finish()
@@ -110,15 +92,15 @@ func (a *asm) align() {
 	}
 }
 
-// stack is get_stackid(context, map, flags).
-func (r *Readers) stack(a *asm, keep arch.Addr) {
+// readStack is get_stackid(context, map, flags).
+func (a *asm) readStack(r *Readers, keep arch.Addr) {
 	const (
 		kernelCS  = 0x10
 		userStack = 1 << 8 // BPF_F_USER_STACK
 		regsSize  = 8 * (wordSS + 1)
 	)
 	invalid, others := newLabel(), newLabel()
-	a.put(x86.AppendTestImm(nil, 8, x86.RDX, int32(^(names["STACK_SKIP"] | names["STACK_FLAGS"])))...)
+	a.put(x86.AppendTestImm(nil, 8, x86.RDX, int32(^(stackSkip | stackFlags)))...)
 	a.jcc(x86.CondNE, invalid)
 	a.put(x86.AppendTestImm(nil, 4, x86.RDX, userStack)...)
 	a.jcc(x86.CondNE, others)
@@ -137,7 +119,7 @@ func (r *Readers) stack(a *asm, keep arch.Addr) {
 	a.insn(4, x86.OpMovzx8, x86.RCX, x86.In(x86.RDX)) // those to be skipped
 	a.load32(arch.DX, arch.BX, int(layout.HdrValueSize))
 	a.shr32(arch.DX, 3)
-	a.lea(arch.SI, arch.R12, stateTrace)
+	a.lea(arch.SI, arch.R12, segment.StateTrace)
 	a.mov(arch.DI, arch.SP)
 	a.call(r.Stack)
 	a.insn(4, x86.OpStore, x86.RAX, x86.In(x86.R11))

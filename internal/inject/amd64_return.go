@@ -6,6 +6,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/asm/x86"
+	"kprobe/internal/segment"
 )
 
 // Return is a return probe in the target. The call is remembered on the thread's
@@ -27,12 +28,12 @@ func (b *builder) take(full *label) {
 	const top = keyReg // address of the first free instance
 	ret := b.d.Return
 	b.called(full)
-	b.load(top, foundReg, stateCalls)
+	b.load(top, foundReg, segment.StateCalls)
 	b.lea(scratchReg, arch.SP, -b.now.sp)
-	b.cmpMem(scratchReg, top, callSlot-callSize)
+	b.cmpMem(scratchReg, top, segment.CallSlot-segment.CallSize)
 	many, below, room, away, taken := newLabel(), newLabel(), newLabel(), newLabel(), newLabel()
 	b.jcc(x86.CondAE, below) // calls that never returned, or another stack
-	b.cmpMem(scratchReg, foundReg, stateStackLow)
+	b.cmpMem(scratchReg, foundReg, segment.StateStackLow)
 	b.jcc(x86.CondB, away) // another stack
 	fresh := newLabel()
 	b.later(below, func() {
@@ -44,14 +45,14 @@ func (b *builder) take(full *label) {
 	})
 	b.later(away, func() { b.takeAway(full, taken) })
 	b.place(fresh)
-	const most = maxCalls - 2
+	const most = segment.MaxCalls - 2
 	few := min(max(ret.Max, 0), most)
-	b.lea(scratchReg, foundReg, stateCallsAt+(1+int(few))*callSize)
+	b.lea(scratchReg, foundReg, segment.StateCallsAt+(1+int(few))*segment.CallSize)
 	b.compare(top, scratchReg)
 	b.jcc(x86.CondAE, many) // instances of whatever probes
 	b.later(many, func() {
 		beyond := newLabel()
-		b.lea(scratchReg, foundReg, stateCallsAt+(1+most)*callSize)
+		b.lea(scratchReg, foundReg, segment.StateCallsAt+(1+most)*segment.CallSize)
 		b.compare(top, scratchReg)
 		b.jcc(x86.CondAE, beyond)
 		b.put(x86.AppendConst(nil, 4, x86.RAX, uint64(ret.ID))...)
@@ -61,7 +62,7 @@ func (b *builder) take(full *label) {
 		b.jmp(room)
 		b.later(beyond, func() {
 			b.lea(scratchReg, arch.SP, -b.now.sp)
-			b.cmpReg(top, callSlot-callSize, scratchReg)
+			b.cmpReg(top, segment.CallSlot-segment.CallSize, scratchReg)
 			b.jcc(x86.CondE, full) // a call that ended in a jump to this one is found by the same slot, there
 			b.jmp(away)
 		})
@@ -69,34 +70,34 @@ func (b *builder) take(full *label) {
 	b.place(room)
 	if ret.Data > 0 {
 		b.takeData(full)
-		b.store(top, callData, scratchReg)
+		b.store(top, segment.CallData, scratchReg)
 	}
 	b.addressOf(scratchReg, b.back)
-	b.store(top, callBack, scratchReg)
+	b.store(top, segment.CallBack, scratchReg)
 	b.lea(scratchReg, arch.SP, -b.now.sp)
-	b.store(top, callSlot, scratchReg)
+	b.store(top, segment.CallSlot, scratchReg)
 	b.load(scratchReg, scratchReg, 0)
-	b.store(top, callRet, scratchReg)
-	b.storeConst(top, callProbe, int32(ret.ID)) // and no mark
+	b.store(top, segment.CallRet, scratchReg)
+	b.storeConst(top, segment.CallProbe, int32(ret.ID)) // and no mark
 	if b.narrow {
-		b.storeConst(top, callMark, 0)
+		b.storeConst(top, segment.CallMark, 0)
 	}
 	if ret.Data == 0 {
-		b.storeConst(top, callData, 0)
+		b.storeConst(top, segment.CallData, 0)
 	}
-	b.lea(top, top, callSize)
-	b.store(foundReg, stateCalls, top)
+	b.lea(top, top, segment.CallSize)
+	b.store(foundReg, segment.StateCalls, top)
 	b.now.phase = Running
 	b.place(taken)
 }
 
-// takeAway is for a call that has no place among its thread's instances (away.go).
+// takeAway is for a call that has no place among its thread's instances (internal/segment/away.go).
 func (b *builder) takeAway(full, taken *label) {
 	ret := b.d.Return
 	if ret.Data > 0 {
 		b.takeData(full)
 	} else {
-		b.storeConst(foundReg, stateCall, 0)
+		b.storeConst(foundReg, segment.StateCall, 0)
 	}
 	b.ask(askedProbe, int32(ret.ID))
 	b.ask(askedMax, max(ret.Max, 0))
@@ -112,11 +113,11 @@ func (b *builder) takeAway(full, taken *label) {
 	b.jmp(full)
 }
 
-// takeData leaves a call's private data in stateCall, and in scratchReg.
+// takeData leaves a call's private data in StateCall, and in scratchReg.
 func (b *builder) takeData(full *label) {
 	b.ask(askedData, words(b.d.Return.Data))
 	b.call(b.d.Area.routine("take_data"))
-	b.load(scratchReg, foundReg, stateCall)
+	b.load(scratchReg, foundReg, segment.StateCall)
 	b.test(scratchReg)
 	b.jcc(x86.CondE, full)
 }
@@ -143,7 +144,7 @@ func (b *builder) called(not *label) {
 
 // giveBack takes the instance away again; the state is in StateReg, and the program's stack pointer on top of the private stack.
 func (b *builder) giveBack() {
-	b.mov(foundReg, b.m.code.State)
+	b.mov(foundReg, b.m.Code.State)
 	b.load(scratchReg, arch.SP, 0)
 	b.lea(scratchReg, scratchReg, -b.now.sp)
 	b.popInstance()
@@ -155,8 +156,8 @@ func (b *builder) giveBack() {
 // popInstance leaves keyReg at the instance of the call with the slot in scratchReg, of the thread in foundReg: nobody's any more.
 func (b *builder) popInstance() {
 	const instance = keyReg
-	b.load(instance, foundReg, stateCalls)
-	b.cmpReg(instance, callSlot-callSize, scratchReg)
+	b.load(instance, foundReg, segment.StateCalls)
+	b.cmpReg(instance, segment.CallSlot-segment.CallSize, scratchReg)
 	other, popped := newLabel(), newLabel()
 	b.jcc(x86.CondNE, other) // calls above it never returned, or it is away
 	b.later(other, func() {
@@ -164,8 +165,8 @@ func (b *builder) popInstance() {
 		b.call(b.d.Area.routine("unstack"))
 		b.jmp(popped)
 	})
-	b.lea(instance, instance, -callSize)
-	b.store(foundReg, stateCalls, instance)
+	b.lea(instance, instance, -segment.CallSize)
+	b.store(foundReg, segment.StateCalls, instance)
 	b.place(popped)
 }
 
@@ -190,17 +191,17 @@ func (b *builder) throughReturn() {
 	// From here on no call is watched that a signal handler makes: the instances are
 	// ours. If the flag is set already, then by a program that was left by longjmp, since
 	// the calls that are made while one runs are not watched either.
-	b.setByte(foundReg, stateBusy, 1)
+	b.setByte(foundReg, segment.StateBusy, 1)
 	b.now.busy = true
 	const instance = keyReg
 	b.lea(scratchReg, arch.SP, -b.word()-b.now.sp)
 	b.popInstance()
 	if ret.Data > 0 {
-		b.load(arch.AX, instance, callData)
-		b.store(foundReg, stateCall, arch.AX)
+		b.load(arch.AX, instance, segment.CallData)
+		b.store(foundReg, segment.StateCall, arch.AX)
 		b.lea(scratchReg, arch.SP, -b.word()-b.now.sp)
 	}
-	b.load(instance, instance, callRet)
+	b.load(instance, instance, segment.CallRet)
 	b.store(scratchReg, 0, instance)
 	b.now.returned = true
 	b.now.phase = Running
@@ -210,7 +211,7 @@ func (b *builder) throughReturn() {
 		dead := newLabel()
 		b.alive(dead)
 		b.later(dead, func() {
-			b.inc(foundReg, counter(ret.Missed))
+			b.inc(foundReg, segment.Counter(ret.Missed))
 			b.leave()
 			b.jmp(restored)
 		})
@@ -221,7 +222,7 @@ func (b *builder) throughReturn() {
 	if len(ret.Programs) > 0 {
 		b.run(ret.Programs, ret.Hits, saved, nil)
 	} else if ret.Hits != NoCounter {
-		b.inc(foundReg, counter(ret.Hits))
+		b.inc(foundReg, segment.Counter(ret.Hits))
 	}
 	b.leave()
 	b.place(restored)

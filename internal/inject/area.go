@@ -5,6 +5,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/internal/segment"
 )
 
 // Area is the beginning of a stretch of code in the target: three addresses and a byte that
@@ -12,7 +13,14 @@ import (
 // module that has detours.
 type Area struct {
 	Addr arch.Addr
-	seg  *Segment
+	Of   *Target
+}
+
+// Target is one target, as its areas and detours are made for it.
+type Target struct {
+	Machine *Machine
+	Segment *segment.Segment
+	Readers *Readers // of a kernel, by which programs read memory there; nil in processes
 }
 
 // The head of an area.
@@ -24,18 +32,18 @@ const (
 	areaCode    = 32 // routines
 )
 
-// NewArea plans an area at an address that is aligned to 16.
-func NewArea(s *Segment, addr arch.Addr) *Area { return &Area{addr, s} }
+// Area plans an area at an address that is aligned to 16.
+func (t *Target) Area(addr arch.Addr) *Area { return &Area{addr, t} }
 
 // Image is what is written at the area's address.
 func (a *Area) Image() []byte {
-	b := binary.LittleEndian.AppendUint64(nil, uint64(a.seg.Addr))
-	b = binary.LittleEndian.AppendUint64(b, uint64(a.seg.Addr)+headTable)
-	b = append(b, a.seg.CarefulByte())
+	b := binary.LittleEndian.AppendUint64(nil, uint64(a.Of.Segment.Addr))
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.Of.Segment.Addr)+segment.HeadTable)
+	b = append(b, a.Of.Segment.CarefulByte())
 	b = append(b, make([]byte, areaSink-len(b))...)
-	b = binary.LittleEndian.AppendUint64(b, uint64(a.seg.stateAddr(a.seg.Threads)))
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.Of.Segment.StateAddr(a.Of.Segment.Threads)))
 	b = append(b, a.machine().runtime...)
-	if a.seg.readers != nil {
+	if a.Of.Readers != nil {
 		code, _ := a.readerCode()
 		b = append(b, code...)
 	}
@@ -43,13 +51,13 @@ func (a *Area) Image() []byte {
 }
 
 // Size is the length of an area's image.
-func (a *Area) Size() int { return a.seg.AreaSize() }
+func (a *Area) Size() int { return a.Of.AreaSize() }
 
 // AreaSize is the length of the image of each area.
-func (s *Segment) AreaSize() int {
-	size := areaCode + len(s.machine.runtime)
-	if s.readers != nil {
-		code, _ := s.readers.code(0, 0)
+func (t *Target) AreaSize() int {
+	size := areaCode + len(t.Machine.runtime)
+	if t.Readers != nil {
+		code, _ := t.Machine.readers(t.Readers, 0, 0)
 		size += len(code)
 	}
 	return size
@@ -57,10 +65,10 @@ func (s *Segment) AreaSize() int {
 
 // readerCode is that of a kernel's readers, which stands behind the routines, and where each begins.
 func (a *Area) readerCode() ([]byte, map[int32]arch.Addr) {
-	return a.seg.readers.code(a.Addr+areaCode+arch.Addr(len(a.machine().runtime)), a.routine("keep_stack"))
+	return a.machine().readers(a.Of.Readers, a.Addr+areaCode+arch.Addr(len(a.machine().runtime)), a.routine("keep_stack"))
 }
 
-func (a *Area) machine() *Machine { return a.seg.machine }
+func (a *Area) machine() *Machine { return a.Of.Machine }
 
 func (a *Area) head() arch.Addr  { return a.Addr + areaHead }
 func (a *Area) table() arch.Addr { return a.Addr + areaTable }
@@ -114,7 +122,7 @@ func (a *Area) InHelper(pc arch.Addr) bool { return pc >= a.routine("helpers") }
 // Helper is the routine of a helper of package bpf, by its number. It is what jit.Code.Link
 // asks for.
 func (a *Area) Helper(id int32) (arch.Addr, bool) {
-	if a.seg.readers != nil {
+	if a.Of.Readers != nil {
 		if _, at := a.readerCode(); at[id] != 0 {
 			return at[id], true
 		}
@@ -127,24 +135,9 @@ func (a *Area) Helper(id int32) (arch.Addr, bool) {
 // faults are not ours to mend. It is to be told of one area at least that stays.
 func (a *Area) ReadsText() {
 	at := a.routine("no_text")
-	if a.seg.readers != nil {
+	if a.Of.Readers != nil {
 		_, readers := a.readerCode()
 		at = readers[bpf.FnProbeReadStr]
 	}
-	a.seg.put(headReadText, uint64(at))
-}
-
-// ReturnTo is where, in memory, a thread that runs a program has the address that
-// the program will return to: in its detour, behind the call. It is to be
-// replaced by TrapExit, and the thread sent to the address that was there, which BackAt
-// keeps, when it has trapped. r are the thread's registers: programs and helpers keep that
-// of its state.
-func (s *Segment) ReturnTo(r *arch.Regs) arch.Addr {
-	return s.machine.returnTo(arch.Addr(r[s.machine.code.State]))
-}
-
-// BackAt is where, in memory, the address is to be kept that was in ReturnTo, before it is
-// replaced.
-func (s *Segment) BackAt(r *arch.Regs) arch.Addr {
-	return arch.Addr(r[s.machine.code.State]) + stateBack
+	a.Of.Segment.Put(segment.HeadReadText, uint64(at))
 }

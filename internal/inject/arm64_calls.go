@@ -5,6 +5,7 @@ import (
 
 	"kprobe/internal/asm/a64"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 )
 
 // Calls on arm64. A function's return address comes in the link register, and nobody can be sure to find it
@@ -27,7 +28,7 @@ func (b *armBuilder) askAbout(routine string, asked map[int]int32) {
 	for what := askedProbe; what <= askedAgain; what++ {
 		if v, ok := asked[what]; ok {
 			b.constant(a64Tmp, uint64(uint32(v)))
-			b.access(a64Store32, a64Tmp, a64State, stateAsked+4*what)
+			b.access(a64Store32, a64Tmp, a64State, segment.StateAsked+4*what)
 		}
 	}
 	b.access(a64Load, a64Tmp, a64SP, b.now.reg[a64Link].off-b.now.sp)
@@ -107,11 +108,11 @@ func (b *armBuilder) findData(state uint32, off int) {
 	const third = a64State // the state is elsewhere by now
 	b.address(a64Other, b.d.Area.Addr)
 	b.access(a64Load, a64Other, a64Other, areaHead)
-	b.access(a64Load, a64Tmp, state, stateCall)
-	b.access(a64Load, third, a64Other, poolCalls)
+	b.access(a64Load, a64Tmp, state, segment.StateCall)
+	b.access(a64Load, third, a64Other, segment.PoolCalls)
 	b.word(a64Sub | third<<16 | a64Tmp<<5 | a64Tmp)
-	b.access(a64Load, third, a64Other, poolData)
-	b.word(a64Add | a64Tmp<<16 | dataShift<<10 | third<<5 | a64Tmp)
+	b.access(a64Load, third, a64Other, segment.PoolData)
+	b.word(a64Add | a64Tmp<<16 | segment.DataShift<<10 | third<<5 | a64Tmp)
 	b.constant(a64Other, uint64(off))
 	b.word(a64Add | a64Other<<16 | a64Tmp<<5 | a64Tmp)
 	b.access(a64Store, a64Tmp, state, jit.StateData)

@@ -11,6 +11,7 @@ import (
 	"kprobe/bpf/verify"
 	"kprobe/internal/isa/arm64"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 	"kprobe/internal/testprog/qemurun"
 )
 
@@ -68,7 +69,7 @@ const (
 )
 
 func newA64Caller(t *testing.T, calls int, e Enter, withEnd bool) *a64Caller {
-	h := foreignHost(t, Layout{Threads: 3, Counters: a64Counters, Calls: calls, Extra: 1 << 16})
+	h := foreignHost(t, segment.Layout{Threads: 3, Counters: a64Counters, Calls: calls, Extra: 1 << 16})
 	h.seg.Open()
 	h.seg.SetCareful(false)
 	h.put(h.area.Addr, h.area.Image())
@@ -130,8 +131,8 @@ func newA64Caller(t *testing.T, calls int, e Enter, withEnd bool) *a64Caller {
 	s := qemurun.State{PC: a64Text, SP: a64Stack + a64Page}
 	s.X[0] = a64Pointer
 	c.m.Run(&s)
-	h.seg.Assign(Thread{Key: a64Pointer, TID: h.pid, StackLow: a64Stack, StackHigh: a64Stack + 2*a64Page})
-	c.clean = bytes.Clone(h.seg.mem)
+	h.seg.Assign(segment.Thread{Key: a64Pointer, TID: h.pid, StackLow: a64Stack, StackHigh: a64Stack + 2*a64Page})
+	c.clean = bytes.Clone(h.seg.Mem)
 	for i := range c.before.X {
 		c.before.X[i] = 0x1111_1111_1111_1111 * uint64(i+1)
 	}
@@ -144,23 +145,23 @@ func newA64Caller(t *testing.T, calls int, e Enter, withEnd bool) *a64Caller {
 
 // used are the parts of the segment that code works with: all but the table of goroutines.
 func (c *a64Caller) used() [][2]int {
-	return append(headParts(c.seg, a64Pointer), [][2]int{{c.seg.awayAt(), c.seg.poolAt()}, {c.seg.poolAt() + ownersSize, c.seg.extraAt() + int(c.maps.Size)}, {c.seg.statesAt(), c.seg.Size()}}...)
+	return append(headParts(c.seg, a64Pointer), [][2]int{{c.seg.AwayAt(), c.seg.PoolAt()}, {c.seg.PoolAt() + segment.OwnersSize, c.seg.ExtraAt() + int(c.maps.Size)}, {c.seg.StatesAt(), c.seg.Size()}}...)
 }
 
 func (c *a64Caller) store() {
 	for _, r := range c.used() {
-		c.m.Write(hostSegment+uint64(r[0]), c.seg.mem[r[0]:r[1]])
+		c.m.Write(hostSegment+uint64(r[0]), c.seg.Mem[r[0]:r[1]])
 	}
 }
 
 func (c *a64Caller) fetch() {
 	for _, r := range c.used() {
-		copy(c.seg.mem[r[0]:r[1]], c.m.Read(hostSegment+uint64(r[0]), r[1]-r[0]))
+		copy(c.seg.Mem[r[0]:r[1]], c.m.Read(hostSegment+uint64(r[0]), r[1]-r[0]))
 	}
 }
 
 func (c *a64Caller) reset() {
-	copy(c.seg.mem, c.clean)
+	copy(c.seg.Mem, c.clean)
 	c.store()
 	for d, code := range c.codes {
 		c.m.Write(uint64(d.At), code)
@@ -202,8 +203,8 @@ func TestARM64Calls(t *testing.T) {
 		hits, _ := c.seg.Counter(a64Hits)
 		ended, _ := c.seg.Counter(a64Ended)
 		full, _ := c.seg.Counter(a64Full)
-		lost, _ := c.seg.Counter(a64Probe + LostUnwound)
-		if hits != 2 || ended != 1 || full+lost != 0 || c.seg.Active(a64Probe) != 0 || c.seg.mem[c.seg.state(1)+stateBusy] != 0 {
+		lost, _ := c.seg.Counter(a64Probe + segment.LostUnwound)
+		if hits != 2 || ended != 1 || full+lost != 0 || c.seg.Active(a64Probe) != 0 || c.seg.Mem[c.seg.State(1)+segment.StateBusy] != 0 {
 			t.Fatalf("%s: %d hits, %d ended, %d and %d lost, %d under way", where, hits, ended, full, lost, c.seg.Active(a64Probe))
 		}
 	}
@@ -285,7 +286,7 @@ func TestARM64CallPool(t *testing.T) {
 		c.fetch()
 		e, _ := c.seg.Counter(a64Ended)
 		f, _ := c.seg.Counter(a64Full)
-		l, _ := c.seg.Counter(a64Probe + LostUnwound)
+		l, _ := c.seg.Counter(a64Probe + segment.LostUnwound)
 		if n := c.seg.Active(a64Probe); n != active || e != ended || f != full || l != lost {
 			t.Fatalf("%s: %d under way, %d ended, %d not watched, %d lost; want %d, %d, %d, %d", when, n, e, f, l, active, ended, full, lost)
 		}
@@ -317,7 +318,7 @@ func TestARM64CallPool(t *testing.T) {
 	expect("two stacks", 0, 4, 1, 3)
 
 	// Max is of one probe's.
-	c = newA64Caller(t, 2*poolBatch+8, Enter{Max: 1 << 20}, false)
+	c = newA64Caller(t, 2*segment.PoolBatch+8, Enter{Max: 1 << 20}, false)
 	c.reset()
 	calls := uint64(c.seg.Layout.Calls)
 	deep := uint64(a64Stack + 2*a64Page)
@@ -333,27 +334,27 @@ func TestARM64CallPool(t *testing.T) {
 		}
 		expect("all return", 0, (round+1)*calls, round+1, 0)
 	}
-	if given := c.seg.get(poolGiven); uint32(given) == 0 || given>>32 == 0 {
+	if given := c.seg.Get(segment.PoolGiven); uint32(given) == 0 || given>>32 == 0 {
 		t.Errorf("no batch was given away: %#x", given)
 	}
 }
 
 // What a step cannot pass is done by the controller: each pair of exclusives, where it wins and where it loses.
 func TestARM64Pairs(t *testing.T) {
-	l := Layout{Threads: 1, Counters: 1}
-	seg, err := NewSegment(ARM64, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
+	l := segment.Layout{Threads: 1, Counters: 1}
+	seg, err := segment.New(&ARM64.Machine, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := NewArea(seg, 0x4000)
-	const word = headTable // any
+	a := (&Target{Machine: ARM64, Segment: seg}).Area(0x4000)
+	const word = segment.HeadTable // any
 	for _, p := range pairs {
 		for _, wins := range []bool{true, false} {
 			if p.expects == 0 && !wins {
 				continue
 			}
 			var r arch.Regs
-			seg.put(word, 41)
+			seg.Put(word, 41)
 			r[p.addr], r[8], r[arch.ARM64.PC] = uint64(seg.Addr)+word, 1, uint64(a.routine(p.at))
 			to, left := p.done, uint64(42)
 			if p.expects != 0 {
@@ -362,8 +363,8 @@ func TestARM64Pairs(t *testing.T) {
 					r[p.expects], to, left = 40, p.lost, 41
 				}
 			}
-			if !a.Atomically(&r) || r[arch.ARM64.PC] != uint64(a.routine(to)) || seg.get(word) != left || r[p.was] != 41 || r[p.set] != 42 && p.expects == 0 {
-				t.Errorf("%s, %v: %x, and the word is %d", p.at, wins, r, seg.get(word))
+			if !a.Atomically(&r) || r[arch.ARM64.PC] != uint64(a.routine(to)) || seg.Get(word) != left || r[p.was] != 41 || r[p.set] != 42 && p.expects == 0 {
+				t.Errorf("%s, %v: %x, and the word is %d", p.at, wins, r, seg.Get(word))
 			}
 		}
 	}

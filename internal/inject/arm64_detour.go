@@ -8,6 +8,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/asm/a64"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 )
 
 // Detours of arm64. A probe that only counts does so of all threads in one word, by a load and a store
@@ -48,30 +49,30 @@ const (
 	a64RestoreLink = 0xa9417be2 // ldp x2, x30, [sp, #16]
 	a64Reach       = 0xf84003ff // ldur xzr, [sp, #field]
 
-	a64Load      = a64.LDR                        // ldr x, [base, #field*8]
-	a64Store     = a64.STR                        // str x, [base, #field*8]
-	a64Store32   = 0xb9000000                     // str w, [base, #field*4]
-	a64LoadByte  = 0x39400000                     // ldrb w, [base, #field]
-	a64StoreByte = 0x39000000                     // strb w, [base, #field]
-	a64AddImm    = a64.AddImm                     // add x, x, #field; of sp, too
-	a64SubImm    = a64.SubImm                     // sub x, x, #field
-	a64Add       = 0x8b000000                     // add x, x, x
-	a64Sub       = 0xcb000000                     // sub x, x, x
-	a64Mul       = 0x9b007c00                     // mul x, x, x
-	a64Move      = 0xaa0003e0                     // mov x, x
-	a64ADR       = a64.ADR                        // adr x, pc+field
-	a64CBZ       = a64.CBZ | a64.Wide             // cbz x, pc+field*4
-	a64CBNZ      = a64.CBNZ | a64.Wide            // cbnz x, pc+field*4
-	a64CBNZ32    = a64.CBNZ                       // cbnz w, pc+field*4
-	a64B         = a64.B                          // b pc+field*4
-	a64BL        = a64.BL                         // bl pc+field*4
-	a64BR        = a64.BR                         // br x
-	a64GetTP     = 0xd53bd040                     // mrs x, tpidr_el0
-	a64GetFlags  = 0xd53b4200                     // mrs x, nzcv
-	a64SetFlags  = 0xd51b4200                     // msr nzcv, x
-	a64One       = 0x52800020                     // mov w, #1
-	a64Hash      = 0xd340fc00 | hashShift64<<16   // lsr x, x, #hashShift64
-	a64HashMask  = 0x121c0000 | (tableBits-1)<<10 // and w, w, #hashMask
+	a64Load      = a64.LDR                                // ldr x, [base, #field*8]
+	a64Store     = a64.STR                                // str x, [base, #field*8]
+	a64Store32   = 0xb9000000                             // str w, [base, #field*4]
+	a64LoadByte  = 0x39400000                             // ldrb w, [base, #field]
+	a64StoreByte = 0x39000000                             // strb w, [base, #field]
+	a64AddImm    = a64.AddImm                             // add x, x, #field; of sp, too
+	a64SubImm    = a64.SubImm                             // sub x, x, #field
+	a64Add       = 0x8b000000                             // add x, x, x
+	a64Sub       = 0xcb000000                             // sub x, x, x
+	a64Mul       = 0x9b007c00                             // mul x, x, x
+	a64Move      = 0xaa0003e0                             // mov x, x
+	a64ADR       = a64.ADR                                // adr x, pc+field
+	a64CBZ       = a64.CBZ | a64.Wide                     // cbz x, pc+field*4
+	a64CBNZ      = a64.CBNZ | a64.Wide                    // cbnz x, pc+field*4
+	a64CBNZ32    = a64.CBNZ                               // cbnz w, pc+field*4
+	a64B         = a64.B                                  // b pc+field*4
+	a64BL        = a64.BL                                 // bl pc+field*4
+	a64BR        = a64.BR                                 // br x
+	a64GetTP     = 0xd53bd040                             // mrs x, tpidr_el0
+	a64GetFlags  = 0xd53b4200                             // mrs x, nzcv
+	a64SetFlags  = 0xd51b4200                             // msr nzcv, x
+	a64One       = 0x52800020                             // mov w, #1
+	a64Hash      = 0xd340fc00 | segment.HashShift64<<16   // lsr x, x, #HashShift64
+	a64HashMask  = 0x121c0000 | (segment.TableBits-1)<<10 // and w, w, #HashMask
 
 	a64NOP = a64.NOP
 )
@@ -117,7 +118,7 @@ func (b *armBuilder) word(w uint32) {
 // buildARM64 makes a detour of arm64. Errors: of Tail; what detours here do not do.
 func buildARM64(d *Detour, silent bool) (*generated, error) {
 	g := newGenerated(d, silent)
-	b := &armBuilder{output: g.output, d: d, m: d.Area.seg.machine}
+	b := &armBuilder{output: g.output, d: d, m: d.Area.Of.Machine}
 	if err := b.serves(); err != nil {
 		return nil, err
 	}
@@ -154,7 +155,7 @@ func buildARM64(d *Detour, silent bool) (*generated, error) {
 	}
 	field := uint32(len(g.code)-address) / 4
 	binary.LittleEndian.PutUint32(g.code[address:], a64LoadHere|field<<5)
-	g.code = binary.LittleEndian.AppendUint64(g.code, uint64(d.Area.seg.everyone(d.Hits)))
+	g.code = binary.LittleEndian.AppendUint64(g.code, uint64(d.Area.Of.Segment.Everyone(d.Hits)))
 	return g, nil
 }
 
@@ -176,7 +177,7 @@ func (b *armBuilder) serves() error {
 // counter's address.
 func (b *armBuilder) count() (address int) {
 	const third = 16 // from the stack pointer on, where x2 is
-	frame := roundUp(third+8+b.d.RedZone, 16)
+	frame := segment.RoundUp(third+8+b.d.RedZone, 16)
 	now := &b.now
 	b.saveTwo(frame)
 	b.word(a64Save | third/8<<10)
@@ -217,7 +218,7 @@ func (b *armBuilder) reach() {
 // serve is a detour with programs.
 func (b *armBuilder) serve() error {
 	const two = 16 // from the stack pointer on, where x2 and the link register are
-	frame := roundUp(2*two+b.d.RedZone, 16)
+	frame := segment.RoundUp(2*two+b.d.RedZone, 16)
 	b.saveTwo(frame)
 	b.word(a64SaveLink)
 	b.now.reg[2], b.now.reg[a64Link] = where{onStack, two - frame}, where{onStack, two + 8 - frame}
@@ -236,7 +237,7 @@ func (b *armBuilder) serve() error {
 	if err := b.others(); err != nil {
 		return err
 	}
-	b.access(a64StoreByte, a64Zero, a64State, stateBusy)
+	b.access(a64StoreByte, a64Zero, a64State, segment.StateBusy)
 	b.now.busy, b.now.phase = false, After
 	b.place(restored)
 	b.word(a64RestoreLink)
@@ -257,7 +258,7 @@ func (b *armBuilder) serve() error {
 }
 
 // find leaves the thread's state in a64State. Whoever is not where the table has it, or is to be
-// careful, asks the routine for it. See keys.go.
+// careful, asks the routine for it. See internal/segment/keys.go.
 func (b *armBuilder) find() error {
 	unknown, found := newLabel(), newLabel()
 	if err := b.address(a64Other, b.d.Area.Addr); err != nil {
@@ -267,7 +268,7 @@ func (b *armBuilder) find() error {
 	b.branch(a64CBNZ32, a64Tmp, unknown)
 	b.word(a64GetTP | a64Tmp)
 	b.branch(a64CBZ, a64Tmp, unknown)
-	b.constant(a64State, keyFactor)
+	b.constant(a64State, segment.KeyFactor)
 	b.word(a64Mul | a64State<<16 | a64Tmp<<5 | a64State)
 	b.word(a64Hash | a64State<<5 | a64State)
 	b.word(a64HashMask | a64State<<5 | a64State)
@@ -294,12 +295,12 @@ func (b *armBuilder) find() error {
 func (b *armBuilder) enter(missed *label) {
 	b.address(a64Other, b.d.Area.Addr) // in reach, as find has seen
 	b.access(a64Load, a64Other, a64Other, areaHead)
-	b.access(a64LoadByte, a64Tmp, a64Other, headDead)
+	b.access(a64LoadByte, a64Tmp, a64Other, segment.HeadDead)
 	b.branch(a64CBNZ32, a64Tmp, missed)
-	b.access(a64LoadByte, a64Tmp, a64State, stateBusy)
+	b.access(a64LoadByte, a64Tmp, a64State, segment.StateBusy)
 	b.branch(a64CBNZ32, a64Tmp, missed)
 	b.word(a64One | a64Tmp)
-	b.access(a64StoreByte, a64Tmp, a64State, stateBusy)
+	b.access(a64StoreByte, a64Tmp, a64State, segment.StateBusy)
 	b.now.busy = true
 }
 
@@ -313,15 +314,15 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 		b.now.phase = Running
 		return nil
 	}
-	d, state := b.d, uint32(b.m.code.State)
-	clobbers := arch.SetOf(b.m.code.State)
+	d, state := b.d, uint32(b.m.Code.State)
+	clobbers := arch.SetOf(b.m.Code.State)
 	var context uint64
 	for _, p := range programs {
 		clobbers |= p.Clobbers
 		context |= p.Context
 	}
-	top := int(b.m.targetSP())
-	on := func(word int) int { return top + b.m.word(word) } // from the private stack's beginning
+	top := int(b.m.TargetSP())
+	on := func(word int) int { return top + b.m.WordAt(word) } // from the private stack's beginning
 	reads := func(r arch.Reg) bool { return context>>r&1 != 0 }
 
 	// The context has its words in the order of the registers' numbers.
@@ -347,7 +348,7 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 	}
 	b.word(a64GetFlags | a64Tmp)
 	b.access(a64Store, a64Tmp, a64Other, on(int(b.m.Flags)))
-	b.now.flags, b.now.flagsOff = flagsInState, b.m.word(int(b.m.Flags))
+	b.now.flags, b.now.flagsOff = flagsInState, b.m.WordAt(int(b.m.Flags))
 	b.word(a64AddImm | a64SP<<5 | a64Tmp)
 	b.access(a64Store, a64Tmp, a64Other, 0)
 	b.word(a64AddImm | a64Other<<5 | a64SP)
@@ -359,12 +360,12 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 		}
 		b.access(a64Store, uint32(r), a64SP, on(int(r)))
 		if clobbers.Has(r) {
-			b.now.reg[r] = where{inState, b.m.word(int(r))}
+			b.now.reg[r] = where{inState, b.m.WordAt(int(r))}
 			stored = append(stored, r)
 		}
 	}
 	b.word(a64Move | a64State<<16 | state)
-	b.now.state = b.m.code.State
+	b.now.state = b.m.Code.State
 	if hits != NoCounter {
 		b.increase(state, hits)
 	}
@@ -384,7 +385,7 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 		next := newLabel()
 		b.refer(a64ADR|a64Other, next, 0, 0)
 		b.access(a64Store, a64Other, a64SP, a64BackAt)
-		b.word(a64AddImm | uint32(on(0))<<10 | a64SP<<5 | uint32(b.m.code.Context))
+		b.word(a64AddImm | uint32(on(0))<<10 | a64SP<<5 | uint32(b.m.Code.Context))
 		if !b.call(p.Entry) {
 			return fmt.Errorf("the program at %v is out of a call's reach from %v", p.Entry, d.At)
 		}
@@ -409,7 +410,7 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 	}
 	if vetoed != nil {
 		veto := newLabel()
-		b.branch(a64CBNZ, uint32(b.m.code.Result), veto)
+		b.branch(a64CBNZ, uint32(b.m.Code.Result), veto)
 		b.later(veto, func() {
 			reload()
 			vetoed()
@@ -422,7 +423,7 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 // increase counts one in a counter of the state; it changes a64Tmp and a64Other. Who has counted
 // must not begin again.
 func (b *armBuilder) increase(state uint32, n int) {
-	base, off := state, counter(n)
+	base, off := state, segment.Counter(n)
 	if off >= 8<<12 {
 		b.constant(a64Other, uint64(off))
 		b.word(a64Add | state<<16 | a64Other<<5 | a64Other)
@@ -436,7 +437,7 @@ func (b *armBuilder) increase(state uint32, n int) {
 
 // lose increases a counter of the thread's state. That may be the sink's state, which threads share.
 func (b *armBuilder) lose(n int) {
-	b.constant(a64Other, uint64(counter(n)))
+	b.constant(a64Other, uint64(segment.Counter(n)))
 	b.word(a64Add | a64State<<16 | a64Other<<5 | a64Other)
 	b.call(b.d.Area.routine("lose"))
 	b.now.phase = max(b.now.phase, Running)

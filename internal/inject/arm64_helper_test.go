@@ -11,6 +11,7 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 	"kprobe/internal/testprog"
 	"kprobe/internal/testprog/qemurun"
 )
@@ -55,32 +56,32 @@ const (
 )
 
 // foreignHost is one whose code QEMU runs. Its segment is in the memory of both, and is carried over.
-func foreignHost(t testing.TB, l Layout) *host {
+func foreignHost(t testing.TB, l segment.Layout) *host {
 	t.Helper()
 	needARM64(t)
 	h := &host{TB: t, pid: 4711, foreign: qemurun.ARM64(t)}
 	var err error
-	if h.seg, err = NewSegment(ARM64, l, arch.Addr(hostSegment), make([]byte, l.Size()), h.pid); err != nil {
+	if h.seg, err = segment.New(&ARM64.Machine, l, arch.Addr(hostSegment), make([]byte, l.Size()), h.pid); err != nil {
 		t.Fatal(err)
 	}
 	h.seg.SetReadsBase()
 	h.foreign.Map(hostSegment, uint64(l.Size()))
 	h.foreign.Map(uint64(foreignArea), areaRoom)
-	h.area = NewArea(h.seg, foreignArea)
+	h.area = (&Target{Machine: ARM64, Segment: h.seg}).Area(foreignArea)
 	h.put(h.area.Addr, h.area.Image())
-	h.next = h.area.Addr + arch.Addr(roundUp(h.area.Size(), 64))
+	h.next = h.area.Addr + arch.Addr(segment.RoundUp(h.area.Size(), 64))
 	return h
 }
 
 // headParts are the parts of a segment's head that threads with some keys work with: all of it where one of them is known by its id.
-func headParts(s *Segment, keys ...uint64) [][2]int {
-	parts := [][2]int{{0, headTable}, {s.sinkAt(), s.sinkAt() + s.stride()}}
+func headParts(s *segment.Segment, keys ...uint64) [][2]int {
+	parts := [][2]int{{0, segment.HeadTable}, {s.StatesAt(), s.StatesAt() + s.Stride()}}
 	for _, key := range keys {
 		if key == 0 {
-			return [][2]int{{0, s.awayAt()}}
+			return [][2]int{{0, s.AwayAt()}}
 		}
-		start := headTable + s.hash(key)
-		parts = append(parts, [2]int{start, start + tableWindow*entrySize})
+		start := segment.HeadTable + s.Hash(key)
+		parts = append(parts, [2]int{start, start + segment.TableWindow*segment.EntrySize})
 	}
 	return parts
 }
@@ -88,18 +89,18 @@ func headParts(s *Segment, keys ...uint64) [][2]int {
 // foreignDriver calls helpers one by one, from a state's private stack.
 func foreignDriver(t testing.TB, maps ...*bpf.MapSpec) *driver {
 	t.Helper()
-	h := foreignHost(t, Layout{Threads: 4, Counters: 16, Extra: extra})
-	h.seg.Assign(Thread{Key: 0x1000, TID: h.pid, Comm: "host"})
+	h := foreignHost(t, segment.Layout{Threads: 4, Counters: 16, Extra: extra})
+	h.seg.Assign(segment.Thread{Key: 0x1000, TID: h.pid, Comm: "host"})
 	return &driver{host: h, maps: h.maps(maps...)}
 }
 
 // called does what was listed. What a routine must keep it finds changed registers by.
 func (d *driver) called() (answers []uint64, faults int) {
 	d.Helper()
-	m, state := d.foreign, d.seg.stateAddr(0)
+	m, state := d.foreign, d.seg.StateAddr(0)
 	used := d.used()
 	for _, r := range used {
-		m.Write(hostSegment+uint64(r[0]), d.seg.mem[r[0]:r[1]])
+		m.Write(hostSegment+uint64(r[0]), d.seg.Mem[r[0]:r[1]])
 	}
 	m.Write(uint64(foreignEnd), arch.ARM64.Break)
 	rnd := rand.New(rand.NewPCG(1, 3))
@@ -110,7 +111,7 @@ func (d *driver) called() (answers []uint64, faults int) {
 		}
 		copy(s.X[:5], c[1:6])
 		s.X[28], s.X[30] = uint64(state), uint64(foreignEnd)
-		s.SP, s.PC = uint64(state-d.seg.machine.targetSP()), c[0]
+		s.SP, s.PC = uint64(state-ARM64.TargetSP()), c[0]
 		before := s
 		for {
 			stop := m.Run(&s)
@@ -130,7 +131,7 @@ func (d *driver) called() (answers []uint64, faults int) {
 		answers = append(answers, s.X[jitResult])
 	}
 	for _, r := range used {
-		copy(d.seg.mem[r[0]:r[1]], m.Read(hostSegment+uint64(r[0]), r[1]-r[0]))
+		copy(d.seg.Mem[r[0]:r[1]], m.Read(hostSegment+uint64(r[0]), r[1]-r[0]))
 	}
 	d.calls, d.buffers = nil, 0
 	return answers, faults
@@ -138,9 +139,9 @@ func (d *driver) called() (answers []uint64, faults int) {
 
 // used are the parts of the segment that helpers may read or write: from, to.
 func (d *driver) used() [][2]int {
-	at := d.seg.extraAt()
+	at := d.seg.ExtraAt()
 	const chain = bufferAt + 1<<20 // TestStackID's
-	return append(headParts(d.seg), [][2]int{{d.seg.awayAt(), at + int(d.maps.Size)}, {at + bufferAt, at + bufferAt + d.buffers}, {at + chain, at + chain + 1<<10}, {d.seg.statesAt(), d.seg.Size()}}...)
+	return append(headParts(d.seg), [][2]int{{d.seg.AwayAt(), at + int(d.maps.Size)}, {at + bufferAt, at + bufferAt + d.buffers}, {at + chain, at + chain + 1<<10}, {d.seg.StatesAt(), d.seg.Size()}}...)
 }
 
 // jitResult is the register of a helper's answer.
@@ -160,7 +161,7 @@ func TestARM64Identify(t *testing.T) {
 		needARM64(t)
 		return // in TestARM64Helpers
 	}
-	h := foreignHost(t, Layout{Threads: 3, Counters: 4})
+	h := foreignHost(t, segment.Layout{Threads: 3, Counters: 4})
 	h.seg.SetCareful(false)
 	h.put(h.area.Addr, h.area.Image())
 	// What a program does before it asks is to set the pointer: msr tpidr_el0, x9.
@@ -175,7 +176,7 @@ func TestARM64Identify(t *testing.T) {
 	h.foreign.Write(uint64(foreignEnd), arch.ARM64.Break)
 	identify := func(pointer uint64) (state arch.Addr, key uint64) {
 		t.Helper()
-		h.foreign.Write(hostSegment, h.seg.mem)
+		h.foreign.Write(hostSegment, h.seg.Mem)
 		var s qemurun.State
 		for i := range s.X {
 			s.X[i] = 0x0101_0101_0101_0101 * uint64(i)
@@ -185,7 +186,7 @@ func TestARM64Identify(t *testing.T) {
 		if stop := h.foreign.Run(&s); stop.Signal != qemurun.SIGTRAP || s.PC != uint64(foreignEnd) {
 			t.Fatalf("%+v at %#x", stop, s.PC)
 		}
-		copy(h.seg.mem, h.foreign.Read(hostSegment, len(h.seg.mem)))
+		copy(h.seg.Mem, h.foreign.Read(hostSegment, len(h.seg.Mem)))
 		for _, r := range []int{0, 1, 2} {
 			before.X[r] = s.X[r]
 		}
@@ -195,14 +196,14 @@ func TestARM64Identify(t *testing.T) {
 		}
 		return arch.Addr(s.X[1]), s.X[0]
 	}
-	number := func(state arch.Addr) int { return h.seg.numberOf(uint64(state)) }
-	known := h.seg.Assign(Thread{Key: 0x7000_0010, TID: 1})
+	number := func(state arch.Addr) int { return h.seg.NumberOf(uint64(state)) }
+	known := h.seg.Assign(segment.Thread{Key: 0x7000_0010, TID: 1})
 	if s, _ := identify(0x7000_0010); number(s) != known {
 		t.Errorf("a known thread has the state %v", s)
 	}
 	s, _ := identify(0x7000_0020)
-	if n := number(s); n != known+1 || n != h.seg.Find(0x7000_0020) || h.seg.get(h.seg.state(n)+jit.StatePidTgid)>>32 != uint64(h.pid) ||
-		uint32(h.seg.get(h.seg.state(n)+jit.StatePidTgid)) == 0 {
+	if n := number(s); n != known+1 || n != h.seg.Find(0x7000_0020) || h.seg.Get(h.seg.State(n)+jit.StatePidTgid)>>32 != uint64(h.pid) ||
+		uint32(h.seg.Get(h.seg.State(n)+jit.StatePidTgid)) == 0 {
 		t.Errorf("a new thread has the state %d", n)
 	}
 	if again, _ := identify(0x7000_0020); again != s {
@@ -210,7 +211,7 @@ func TestARM64Identify(t *testing.T) {
 	}
 	identify(0)
 	byID, id := identify(0)
-	if number(byID) != 2 || id != h.seg.IDKey(int(uint32(h.seg.get(h.seg.state(2)+jit.StatePidTgid)))) {
+	if number(byID) != 2 || id != h.seg.IDKey(int(uint32(h.seg.Get(h.seg.State(2)+jit.StatePidTgid)))) {
 		t.Errorf("one without a pointer has the state %d by %#x", number(byID), id)
 	}
 	for _, odd := range []uint64{1, 0x7000_0013} {

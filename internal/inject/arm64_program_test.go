@@ -11,6 +11,7 @@ import (
 	"kprobe/bpf/verify"
 	"kprobe/internal/isa/arm64"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 	"kprobe/internal/testprog/qemurun"
 )
 
@@ -51,7 +52,7 @@ out:	r0 = 0
 func TestARM64Programs(t *testing.T) {
 	const page, text, stack = 0x1000, 0x4000_0000, 0x5000_0000
 	const site, hits, missed, pointer = text + 0x40, 3, 5000, 0x7000_0010
-	h := foreignHost(t, Layout{Threads: 3, Counters: missed + 1, Extra: 1 << 16})
+	h := foreignHost(t, segment.Layout{Threads: 3, Counters: missed + 1, Extra: 1 << 16})
 	h.seg.Open()
 	h.seg.SetCareful(false)
 	h.put(h.area.Addr, h.area.Image())
@@ -79,22 +80,22 @@ func TestARM64Programs(t *testing.T) {
 	h.put(entry, linked)
 	p := Program{Entry: entry, Clobbers: made.Clobbers, Context: made.Context, Needs: made.Needs}
 
-	number := h.seg.Assign(Thread{Key: pointer, TID: h.pid})
-	clean := bytes.Clone(h.seg.mem)
+	number := h.seg.Assign(segment.Thread{Key: pointer, TID: h.pid})
+	clean := bytes.Clone(h.seg.Mem)
 	var used [][2]int
 	load := func(key uint64) {
-		copy(h.seg.mem, clean)
+		copy(h.seg.Mem, clean)
 		if key != pointer {
 			h.seg.Release(pointer) // it is unknown
 		}
-		used = append(headParts(h.seg, pointer, key), [][2]int{{h.seg.awayAt(), h.seg.extraAt() + int(maps.Size)}, {h.seg.statesAt(), h.seg.Size()}}...)
+		used = append(headParts(h.seg, pointer, key), [][2]int{{h.seg.AwayAt(), h.seg.ExtraAt() + int(maps.Size)}, {h.seg.StatesAt(), h.seg.Size()}}...)
 		for _, r := range used {
-			m.Write(hostSegment+uint64(r[0]), h.seg.mem[r[0]:r[1]])
+			m.Write(hostSegment+uint64(r[0]), h.seg.Mem[r[0]:r[1]])
 		}
 	}
 	fetch := func() {
 		for _, r := range used {
-			copy(h.seg.mem[r[0]:r[1]], m.Read(hostSegment+uint64(r[0]), r[1]-r[0]))
+			copy(h.seg.Mem[r[0]:r[1]], m.Read(hostSegment+uint64(r[0]), r[1]-r[0]))
 		}
 	}
 
@@ -156,8 +157,8 @@ func TestARM64Programs(t *testing.T) {
 		if err != nil || n != served || lost != 0 || n+other != 1 {
 			t.Fatalf("%s: %d hits, %d lost, %d missed, %v", where, n, lost, other, err)
 		}
-		for i := range h.seg.given() {
-			if h.seg.mem[h.seg.state(i)+stateBusy] != 0 {
+		for i := range h.seg.Given() {
+			if h.seg.Mem[h.seg.State(i)+segment.StateBusy] != 0 {
 				t.Errorf("%s: the thread is busy still", where)
 			}
 		}
@@ -224,7 +225,7 @@ func TestARM64Programs(t *testing.T) {
 	m.Write(uint64(d.At), code)
 
 	// One that finds a program at work, or the controller dead, is missed.
-	for where, at := range map[string]int{"at work": h.seg.state(number) + stateBusy, "dead": headDead} {
+	for where, at := range map[string]int{"at work": h.seg.State(number) + segment.StateBusy, "dead": segment.HeadDead} {
 		s := qemurun.State{PC: text, SP: before.SP}
 		s.X[0] = pointer
 		m.Run(&s)
@@ -232,12 +233,12 @@ func TestARM64Programs(t *testing.T) {
 		m.Write(hostSegment+uint64(at), []byte{1})
 		after := before
 		m.Run(&after)
-		m.Write(hostSegment+uint64(h.seg.state(number)+stateBusy), []byte{0})
+		m.Write(hostSegment+uint64(h.seg.State(number)+segment.StateBusy), []byte{0})
 		done(where, &after, 0)
 	}
 
 	// Who is missed may have the counter in common with others: at whatever moment one of these counts, none is lost.
-	counter, interrupted := hostSegment+uint64(h.seg.state(number)+counter(missed)), 0
+	counter, interrupted := hostSegment+uint64(h.seg.State(number)+segment.Counter(missed)), 0
 	lose := h.area.routine("lose")
 	for _, part := range []arch.Range{{Start: d.At, End: d.At + arch.Addr(len(code))}, {Start: lose, End: lose + 7*4}} {
 		for at := part.Start; at < part.End; at += 4 {
@@ -245,7 +246,7 @@ func TestARM64Programs(t *testing.T) {
 			s.X[0] = pointer
 			m.Run(&s)
 			load(pointer)
-			m.Write(hostSegment+uint64(h.seg.state(number)+stateBusy), []byte{1})
+			m.Write(hostSegment+uint64(h.seg.State(number)+segment.StateBusy), []byte{1})
 			word := bytes.Clone(m.Read(uint64(at), 4))
 			m.Write(uint64(at), brk)
 			s = before

@@ -38,24 +38,24 @@ func (a *Area) Atomically(r *arch.Regs) bool {
 		if off, ok := m.routines[p.at]; !ok || pc != a.Addr+areaCode+arch.Addr(off) {
 			continue
 		}
-		off, to := int(arch.Addr(r[p.addr])-a.seg.Addr), p.done
-		end := a.seg.tableEnd()
+		off, to := int(arch.Addr(r[p.addr])-a.Of.Segment.Addr), p.done
+		end := a.Of.Segment.TableEnd()
 		if p.wide {
-			end = a.seg.Size()
+			end = a.Of.Segment.Size()
 		}
 		if off < 0 || off >= end || off%4 != 0 || (p.expects != 0 || p.wide) && off%8 != 0 {
 			return false
 		}
 		switch {
 		case p.wide:
-			next := atomic.AddUint64(a.seg.word(off), 1)
+			next := atomic.AddUint64(a.Of.Segment.Word(off), 1)
 			r[p.was], r[p.set] = next-1, next
 		case p.expects == 0:
-			next := atomic.AddUint32(a.seg.word32(off), 1)
+			next := atomic.AddUint32(a.Of.Segment.Word32(off), 1)
 			r[p.was], r[p.set] = uint64(next-1), uint64(next)
 		default:
-			if r[p.was] = r[p.expects]; !atomic.CompareAndSwapUint64(a.seg.word(off), r[p.expects], r[p.set]) {
-				r[p.was], to = a.seg.get(off), p.lost
+			if r[p.was] = r[p.expects]; !atomic.CompareAndSwapUint64(a.Of.Segment.Word(off), r[p.expects], r[p.set]) {
+				r[p.was], to = a.Of.Segment.Get(off), p.lost
 			}
 		}
 		r[8] = 0 // the store has not failed

@@ -9,6 +9,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/isa/arm64"
 	"kprobe/internal/patch"
+	"kprobe/internal/segment"
 	"kprobe/internal/testprog/qemurun"
 )
 
@@ -18,8 +19,8 @@ func TestARM64Detour(t *testing.T) {
 	needARM64(t)
 	const page, text, ours, shared, stack = 0x1000, 0x4000_0000, 0x4100_0000, 0x10_0000_0000, 0x5000_0000
 	const site, counter = text + 0x40, 5
-	l := Layout{Threads: 1, Counters: 8}
-	seg, err := NewSegment(ARM64, l, shared, make([]byte, l.Size()), 1)
+	l := segment.Layout{Threads: 1, Counters: 8}
+	seg, err := segment.New(&ARM64.Machine, l, shared, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,13 +29,13 @@ func TestARM64Detour(t *testing.T) {
 	m.Map(text, page)
 	m.Map(ours, page)
 	m.Map(stack, 2*page)
-	word := uint64(seg.everyone(counter))
+	word := uint64(seg.Everyone(counter))
 	m.Map(word&^(page-1), page)
 
 	brk := arch.ARM64.Break
 	probed := []byte{0x63, 0x04, 0x00, 0x91} // add x3, x3, #1
 	for _, redZone := range []int{0, 16} {
-		area := NewArea(seg, ours)
+		area := (&Target{Machine: ARM64, Segment: seg}).Area(ours)
 		d := &Detour{At: ours + 0x100, Site: site, Area: area, RedZone: redZone, Hits: counter, Missed: NoCounter,
 			Tail: func(at arch.Addr) (Tail, error) {
 				v, err := arm64.ISA.Displace(probed, site, at)
@@ -134,8 +135,8 @@ func TestARM64DetourBehindPad(t *testing.T) {
 	needARM64(t)
 	const page, text, ours, shared, stack = 0x1000, 0x4000_0000, 0x4100_0000, 0x10_0000_0000, 0x5000_0000
 	const site, counter = text + 0x40, 5
-	l := Layout{Threads: 1, Counters: 8}
-	seg, err := NewSegment(ARM64, l, shared, make([]byte, l.Size()), 1)
+	l := segment.Layout{Threads: 1, Counters: 8}
+	seg, err := segment.New(&ARM64.Machine, l, shared, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func TestARM64DetourBehindPad(t *testing.T) {
 	m.Map(text, page)
 	m.Map(ours, page)
 	m.Map(stack, 2*page)
-	word := uint64(seg.everyone(counter))
+	word := uint64(seg.Everyone(counter))
 	m.Map(word&^(page-1), page)
 	brk := arch.ARM64.Break
 	body := []byte{0x3f, 0x23, 0x03, 0xd5, 0x63, 0x04, 0x00, 0x91} // paciasp; add x3, x3, #1
@@ -161,7 +162,7 @@ func TestARM64DetourBehindPad(t *testing.T) {
 		}
 		return Tail{s.Code, s.Marks}, nil
 	}
-	d := &Detour{At: ours + 0x100, Site: site, Area: NewArea(seg, ours), Hits: counter, Missed: NoCounter,
+	d := &Detour{At: ours + 0x100, Site: site, Area: (&Target{Machine: ARM64, Segment: seg}).Area(ours), Hits: counter, Missed: NoCounter,
 		Head: func(at arch.Addr) (Tail, error) { return tail(j.Undoing(w, at), nil) },
 		Tail: func(at arch.Addr) (Tail, error) { return tail(j.Emit(w, at)) }}
 	code, tailAt, err := d.Emit()
@@ -238,12 +239,12 @@ func TestARM64DetourBehindPad(t *testing.T) {
 
 // A store exclusive that has failed has counted nothing.
 func TestARM64DetourTriesAgain(t *testing.T) {
-	l := Layout{Threads: 1, Counters: 1}
-	seg, err := NewSegment(ARM64, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
+	l := segment.Layout{Threads: 1, Counters: 1}
+	seg, err := segment.New(&ARM64.Machine, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Detour{At: 0x1000, Site: 0x2000, Area: NewArea(seg, 0), Missed: NoCounter,
+	d := &Detour{At: 0x1000, Site: 0x2000, Area: (&Target{Machine: ARM64, Segment: seg}).Area(0), Missed: NoCounter,
 		Tail: func(arch.Addr) (Tail, error) { return Tail{Code: make([]byte, 4)}, nil }}
 	code, err := d.Code()
 	if err != nil {
@@ -263,8 +264,8 @@ func TestARM64DetourTriesAgain(t *testing.T) {
 
 // What they do not do is refused, not left out.
 func TestARM64DetourRefuses(t *testing.T) {
-	l := Layout{Threads: 1, Counters: 1}
-	seg, err := NewSegment(ARM64, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
+	l := segment.Layout{Threads: 1, Counters: 1}
+	seg, err := segment.New(&ARM64.Machine, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +274,7 @@ func TestARM64DetourRefuses(t *testing.T) {
 		"a gate":   {Gate: true},
 		"override": {Hits: NoCounter, Programs: []Program{{Override: true}}},
 	} {
-		d.Area, d.Tail = NewArea(seg, 0), func(arch.Addr) (Tail, error) { return Tail{}, errors.New("nobody should ask") }
+		d.Area, d.Tail = (&Target{Machine: ARM64, Segment: seg}).Area(0), func(arch.Addr) (Tail, error) { return Tail{}, errors.New("nobody should ask") }
 		if _, err := d.Code(); err == nil || err.Error() == "nobody should ask" {
 			t.Errorf("%s: %v", name, err)
 		}

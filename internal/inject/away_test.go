@@ -1,6 +1,9 @@
 package inject
 
-import "testing"
+import (
+	"kprobe/internal/segment"
+	"testing"
+)
 
 // How run_coroutines (testdata/host_coroutines.c) goes about it.
 const (
@@ -15,7 +18,7 @@ func TestCoroutines(t *testing.T) {
 	for _, own := range []bool{true, false} { // all memory may be the thread's own stack, or none is known to be
 		for how := range uint64(8) {
 			h := startHost(t, testLayout)
-			thread := Thread{Key: h.key(0), TID: h.pid}
+			thread := segment.Thread{Key: h.key(0), TID: h.pid}
 			if own {
 				thread.StackHigh = hostMachine.UserEnd
 			}
@@ -35,7 +38,7 @@ func TestCoroutines(t *testing.T) {
 					alive++
 				}
 			}
-			lost, _ := h.seg.Counter(probe + LostUnwound)
+			lost, _ := h.seg.Counter(probe + segment.LostUnwound)
 			if lost+alive != begun-returned || how&dropped == 0 && begun != returned {
 				t.Errorf("own %v, how %d: %d calls lost and %d alive of %d, of which %d returned", own, how, lost, alive, begun, returned)
 			}

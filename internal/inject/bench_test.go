@@ -10,16 +10,17 @@ import (
 	"kprobe/bpf"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 )
 
 // BenchmarkDetours is nanoseconds of a call of f_lea with different things at
 // its entry, and how many times the floor's that is: a detour made by hand for this
 // very place. All are measured in turns, since machines have moods.
 func BenchmarkDetours(b *testing.B) {
-	h := startHost(b, Layout{Threads: 8, Counters: 16, Away: 1 << 10, Extra: 4 << 20})
+	h := startHost(b, segment.Layout{Threads: 8, Counters: 16, Away: 1 << 10, Extra: 4 << 20})
 	maps := h.maps(hashSpec(), ringSpec())
-	h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
-	count := func(a *asm) { a.inc(arch.R12, counter(9)) }
+	h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
+	count := func(a *asm) { a.inc(arch.R12, segment.Counter(9)) }
 	all := h.program(count)
 	none := h.program(count)
 	none.Clobbers, none.Context = 0, 0

@@ -6,6 +6,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/isa"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 )
 
 // Program is a compiled program, as a detour needs to know it.
@@ -41,7 +42,7 @@ type Detour struct {
 	At   arch.Addr // where it will stand, within 2 GiB of its Area
 	Site arch.Addr // the probe's address
 	Area *Area
-	Key  ThreadKey
+	Key  segment.ThreadKey
 
 	// RedZone is how much below the stack pointer belongs to the program, in
 	// bytes: 128 in C, nothing in Go, whose stacks have hardly room for more.
@@ -142,7 +143,7 @@ type point struct {
 
 func (o *output) here() arch.Addr { return o.base + arch.Addr(len(o.code)) }
 
-// put adds one instruction.
+// Put adds one instruction.
 func (o *output) put(insn ...byte) {
 	if !o.silent {
 		o.points = append(o.points, point{len(o.code), o.now})
@@ -161,12 +162,12 @@ func (d *Detour) plain() bool {
 
 // Together tells whether the detour counts the hits of all threads in one word, and so asks nothing of a
 // thread: Segment.Uncount takes one back.
-func (d *Detour) Together() bool { return d.plain() && !d.Gate && d.Area.seg.machine.together }
+func (d *Detour) Together() bool { return d.plain() && !d.Gate && d.Area.Of.Machine.together }
 
 // generate is the detour with all that is known of it.
 func (d *Detour) generate() (*generated, error) { return d.build(false) }
 
-func (d *Detour) build(silent bool) (*generated, error) { return d.Area.seg.machine.build(d, silent) }
+func (d *Detour) build(silent bool) (*generated, error) { return d.Area.Of.Machine.build(d, silent) }
 
 // trusting is a stretch of code that reads memory by what may lead to none, the thread pointer, and where a
 // thread goes on that cannot.

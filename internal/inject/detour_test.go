@@ -9,14 +9,15 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/asm/x86"
+	"kprobe/internal/segment"
 )
 
-var testLayout = Layout{Threads: 8, Counters: 32, Away: 1 << 11, Calls: 1 << 10, Extra: 1 << 20}
+var testLayout = segment.Layout{Threads: 8, Counters: 32, Away: 1 << 11, Calls: 1 << 10, Extra: 1 << 20}
 
 // probe and other are IDs of return probes: their counters of lost calls follow.
 const (
 	probe = 20
-	other = probe + Counters
+	other = probe + segment.Counters
 )
 
 func (h *host) expectSum(f string, threads, n int, a, b, want uint64) {
@@ -52,7 +53,7 @@ func TestProgram(t *testing.T) {
 	h := startHost(t, testLayout)
 	p := h.program(func(a *asm) { // clobber everything, add the first argument to counter 5
 		a.load(arch.AX, arch.DI, 8*wordOf[arch.DI])
-		a.insn(8, x86.Add.ToRM(), x86.RAX, mem(arch.R12, counter(5)))
+		a.insn(8, x86.Add.ToRM(), x86.RAX, mem(arch.R12, segment.Counter(5)))
 		for _, r := range []arch.Reg{arch.AX, arch.BX, arch.CX, arch.DX, arch.SI, arch.DI, arch.BP, arch.R8, arch.R9, arch.R10, arch.R11, arch.R13, arch.R14, arch.R15} {
 			a.movConst(r, 0x6b6b6b6b6b6b6b6b)
 		}
@@ -80,7 +81,7 @@ func TestProgramKeepsRegisters(t *testing.T) {
 
 func (h *host) expectCalls(want int) {
 	h.Helper()
-	left := func(c Call) bool { return c.Left }
+	left := func(c segment.Call) bool { return c.Left }
 	if calls := slices.DeleteFunc(h.seg.Calls(), left); len(calls) != want {
 		h.Errorf("%d calls in flight, not %d: %+v", len(calls), want, calls)
 	}
@@ -90,7 +91,7 @@ func TestReturn(t *testing.T) {
 	h := startHost(t, testLayout)
 	add := h.program(func(a *asm) { // what is returned to counter 9
 		a.load(arch.AX, arch.DI, 8*wordOf[arch.AX])
-		a.insn(8, x86.Add.ToRM(), x86.RAX, mem(arch.R12, counter(9)))
+		a.insn(8, x86.Add.ToRM(), x86.RAX, mem(arch.R12, segment.Counter(9)))
 	})
 	for _, f := range []string{"f_lea", "f_push"} {
 		h.arm(h.detour(f, Detour{Hits: 3, Missed: 4, Return: &Return{Max: 5, Missed: 7, Hits: 8, Programs: []Program{add}}}))
@@ -114,8 +115,8 @@ func TestCountsOfManyWithoutMemory(t *testing.T) {
 		"only counted": {Hits: 3, Missed: NoCounter},
 		"a program":    {Hits: 4, Missed: 3, Programs: make([]Program, 1)},
 	} {
-		h := startHost(t, Layout{Threads: 1, Counters: 32, Away: 1 << 11, Calls: 1 << 10, Extra: 1 << 20})
-		h.seg.Assign(Thread{Key: h.key(0), TID: h.pid})
+		h := startHost(t, segment.Layout{Threads: 1, Counters: 32, Away: 1 << 11, Calls: 1 << 10, Extra: 1 << 20})
+		h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid})
 		for i := range d.Programs {
 			d.Programs[i] = h.program(func(*asm) {})
 		}
@@ -132,16 +133,16 @@ func TestCountsOfManyWithoutMemory(t *testing.T) {
 // Returns that are seen where the function returns: the addresses stay.
 func TestExits(t *testing.T) {
 	h := startHost(t, testLayout)
-	h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
+	h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
 	value := h.program(func(a *asm) { // what is returned to counter 9, how often where to 10
 		a.load(arch.AX, arch.DI, 8*wordOf[arch.AX])
-		a.insn(8, x86.Add.ToRM(), x86.RAX, mem(arch.R12, counter(9)))
+		a.insn(8, x86.Add.ToRM(), x86.RAX, mem(arch.R12, segment.Counter(9)))
 		same := newLabel()
 		a.load(arch.AX, arch.DI, 8*wordSP)
 		a.load(arch.AX, arch.AX, -8)
 		a.cmpReg(arch.DI, 8*wordIP, arch.AX)
 		a.jcc(x86.CondNE, same)
-		a.inc(arch.R12, counter(10))
+		a.inc(arch.R12, segment.Counter(10))
 		a.place(same)
 	})
 	enter := h.detour("f_exit", Detour{Hits: 3, Missed: 4, Enters: []Enter{{ID: probe, Max: 4, Missed: 7}}})
@@ -157,7 +158,7 @@ func TestExits(t *testing.T) {
 	h.expectCounter(8, 4)
 	h.expectCounter(9, 20*21/2+19*20/2+18*19/2+17*18/2)
 	h.expectCounter(10, 4)
-	h.expectCounter(probe+LostUnwound, 4)
+	h.expectCounter(probe+segment.LostUnwound, 4)
 	h.expectActive(0)
 	h.expectSum("f_exit", 0, 3, 0, 5, 5+(5+1)+(5+3))
 	h.expectCounter(8, 4+6)
@@ -165,11 +166,11 @@ func TestExits(t *testing.T) {
 	// or with their thread.
 	h.put(exit.Site, original)
 	h.expectSum("f_exit", 0, 10, 0, 5, 10*5+165)
-	h.expectCounter(probe+LostUnwound, 4+(1+2+3+7*4)-4)
+	h.expectCounter(probe+segment.LostUnwound, 4+(1+2+3+7*4)-4)
 	h.expectActive(4)
-	h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
+	h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
 	h.expectActive(0)
-	h.expectCounter(probe+LostExited, 4)
+	h.expectCounter(probe+segment.LostExited, 4)
 	h.expectCounter(14, 0)
 	h.expectCounter(4, 0)
 }
@@ -200,11 +201,11 @@ func TestReturnMaxActive(t *testing.T) {
 
 // Deeper than there is room for instances on the thread's own stack of them, and deeper than there is any.
 func TestReturnRoom(t *testing.T) {
-	for _, c := range []struct{ away, room int }{{1 << 11, 1001}, {leastAway, maxCalls - 2 + leastAway}} {
+	for _, c := range []struct{ away, room int }{{1 << 11, 1001}, {segment.LeastAway, segment.MaxCalls - 2 + segment.LeastAway}} {
 		l := testLayout
 		l.Away = c.away
 		h := startHost(t, l)
-		h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, StackHigh: hostMachine.UserEnd})
+		h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, StackHigh: hostMachine.UserEnd})
 		h.arm(h.detour("f_nest", Detour{Hits: 3, Missed: 4, Return: &Return{ID: probe, Max: 1 << 20, Missed: 7, Hits: 8}}))
 		const depth = 1000
 		for round := range uint64(2) {
@@ -213,7 +214,7 @@ func TestReturnRoom(t *testing.T) {
 			h.expectCounter(8, (round+1)*uint64(c.room))
 			h.expectCalls(0)
 		}
-		h.expectCounter(probe+Away, 0)
+		h.expectCounter(probe+segment.Away, 0)
 	}
 }
 
@@ -222,7 +223,7 @@ func TestReturnRoom(t *testing.T) {
 func TestReturnAbandoned(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		h := startHost(t, testLayout)
-		thread := Thread{Key: h.key(0), TID: h.pid}
+		thread := segment.Thread{Key: h.key(0), TID: h.pid}
 		if known {
 			thread.StackHigh = hostMachine.UserEnd
 		}
@@ -244,7 +245,7 @@ func TestReturnAbandoned(t *testing.T) {
 				left++
 			}
 		}
-		lost, _ := h.seg.Counter(probe + LostUnwound)
+		lost, _ := h.seg.Counter(probe + segment.LostUnwound)
 		if lost != hits-left-missed || known && (missed != 0 || left > 10) {
 			t.Errorf("%d abandoned of %d, %d not watched, and %d still thought alive", lost, hits, missed, left)
 		}
@@ -260,7 +261,7 @@ func TestReturnAbandoned(t *testing.T) {
 // looks as if it had been left. It returns all the same.
 func TestReturnOnOwnStack(t *testing.T) {
 	h := startHost(t, testLayout)
-	h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
+	h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
 	h.arm(h.detour("f_call", Detour{Hits: 3, Missed: 4, Return: &Return{ID: probe, Max: 100, Missed: 7, Hits: 8}}))
 	h.arm(h.detour("f_lea", Detour{Hits: 13, Missed: 4, Return: &Return{ID: other, Max: 100, Missed: 7, Hits: 15}}))
 	h.expectSum("on_own_stack", 0, 10, 0, 5, sums(10, 5))
@@ -272,18 +273,18 @@ func TestReturnOnOwnStack(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	h.expectCounter(probe+LostUnwound, 0) // they were taken for abandoned, and returned after all
+	h.expectCounter(probe+segment.LostUnwound, 0) // they were taken for abandoned, and returned after all
 	h.expectCalls(0)
 }
 
 // A call that returns without a controller leaves the private stack alone: a forked child may use the same one at the same time.
 func TestReturnWithoutController(t *testing.T) {
 	h := startHost(t, testLayout)
-	h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
+	h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
 	const untouched = 0x1234567
 	dies := h.program(func(a *asm) {
-		a.storeConst(arch.R12, stateRSP, untouched)
-		a.movConst(arch.AX, uint64(h.seg.stateAddr(0))-uint64(h.seg.state(0))+headDead)
+		a.storeConst(arch.R12, segment.StateRSP, untouched)
+		a.movConst(arch.AX, uint64(h.seg.StateAddr(0))-uint64(h.seg.State(0))+segment.HeadDead)
 		a.setByte(arch.AX, 0, 0x40)
 	})
 	none := h.program(func(*asm) {})
@@ -292,7 +293,7 @@ func TestReturnWithoutController(t *testing.T) {
 	h.expectSum("on_own_stack", 0, 1, 0, 5, 5)
 	h.expectCounter(8, 0)
 	h.expectCounter(7, 1)
-	if got := h.seg.get(h.seg.state(0) + stateRSP); got&0xffffffff != untouched {
+	if got := h.seg.Get(h.seg.State(0) + segment.StateRSP); got&0xffffffff != untouched {
 		t.Errorf("%#x was left there", got)
 	}
 }
@@ -302,22 +303,22 @@ func TestReturnWithoutController(t *testing.T) {
 func TestReturnWhereChildWasFirst(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		h := startHost(t, testLayout)
-		h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
+		h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
 		const untouched = 0x1234567
 		dies := h.program(func(a *asm) {
 			if first { // the other one has returned from both calls
-				a.load(arch.AX, arch.R12, stateCalls)
-				a.lea(arch.AX, arch.AX, -2*callSize)
-				a.store(arch.R12, stateCalls, arch.AX)
+				a.load(arch.AX, arch.R12, segment.StateCalls)
+				a.lea(arch.AX, arch.AX, -2*segment.CallSize)
+				a.store(arch.R12, segment.StateCalls, arch.AX)
 			}
-			a.storeConst(arch.R12, stateAsked, untouched)
-			a.movConst(arch.AX, uint64(h.seg.stateAddr(0))-uint64(h.seg.state(0))+headDead)
+			a.storeConst(arch.R12, segment.StateAsked, untouched)
+			a.movConst(arch.AX, uint64(h.seg.StateAddr(0))-uint64(h.seg.State(0))+segment.HeadDead)
 			a.setByte(arch.AX, 0, 0x40)
 		})
 		h.arm(h.detour("f_call", Detour{Hits: 3, Missed: 4, Return: &Return{ID: probe, Max: 100, Missed: 7, Hits: 8}}))
 		h.arm(h.detour("f_lea", Detour{Hits: 13, Missed: 14, Programs: []Program{dies}, Return: &Return{ID: other, Max: 100, Missed: 7, Hits: 15}}))
 		h.expectSum("on_own_stack", 0, 1, 0, 5, 5)
-		if got := h.seg.get(h.seg.state(0) + stateAsked); got&0xffffffff != untouched {
+		if got := h.seg.Get(h.seg.State(0) + segment.StateAsked); got&0xffffffff != untouched {
 			t.Errorf("first %v: %#x was asked for", first, got)
 		}
 	}
@@ -337,8 +338,8 @@ func TestVetoAndOverride(t *testing.T) {
 	h.expectCounter(8, 500)
 
 	thousand := h.program(func(a *asm) {
-		a.setByte(arch.R12, stateOverride, 1)
-		a.storeConst(arch.R12, stateValue, 1000)
+		a.setByte(arch.R12, segment.StateOverride, 1)
+		a.storeConst(arch.R12, segment.StateValue, 1000)
 	})
 	thousand.Override = true
 	for _, ret := range []*Return{nil, {Max: 5, Missed: 7, Hits: 8}} {
@@ -359,7 +360,7 @@ func TestThreads(t *testing.T) {
 		h.say("start %d", 4)
 		for i := range 4 {
 			if round%2 == 0 { // else they find their own way
-				h.seg.Assign(Thread{Key: h.key(i + 1), TID: 100 + i})
+				h.seg.Assign(segment.Thread{Key: h.key(i + 1), TID: 100 + i})
 			}
 		}
 		h.expectSum("f_lea", 4, n, 0, 5, 4*sums(n, 5))
@@ -371,7 +372,7 @@ func TestThreads(t *testing.T) {
 			if round%2 != 0 {
 				tid = h.tid(i + 1)
 			}
-			if got := h.seg.get(h.seg.state(h.seg.Find(k)) + jit.StatePidTgid); got != uint64(h.pid)<<32|tid {
+			if got := h.seg.Get(h.seg.State(h.seg.Find(k)) + jit.StatePidTgid); got != uint64(h.pid)<<32|tid {
 				t.Errorf("thread %d is %#x", tid, got)
 			}
 			h.seg.Release(k)
@@ -380,13 +381,13 @@ func TestThreads(t *testing.T) {
 		h.expectCounter(8, uint64(round+1)*4*n)
 	}
 	// The states of the dead were used again.
-	if given := h.seg.given(); given > 8 {
+	if given := h.seg.Given(); given > 8 {
 		t.Errorf("%d states for 4 threads at a time", given)
 	}
 
 	h.say("start %d", 12)
 	for i := range 8 {
-		if n := h.seg.Assign(Thread{Key: h.key(i + 1), TID: 100 + i}); n < 0 {
+		if n := h.seg.Assign(segment.Thread{Key: h.key(i + 1), TID: 100 + i}); n < 0 {
 			t.Errorf("no state for thread %d of 8", i)
 		}
 	}

@@ -1,40 +1,6 @@
-// Package inject makes what lives in a target: shared memory with the state of
-// each thread, detours, and the routines that programs call. It is code generation
-// and layout: bytes and addresses. Somebody else writes them into a target, and
-// nothing here touches one.
-//
-// # The segment
-//
-// One shared mapping (a memfd), which the controller has mapped too. NewSegment
-// prepares it; its memory exists only where it is touched.
-//
-//	head      the word that says whether the controller lives; the table of threads
-//	away      calls that lie in no other of their thread's
-//	the pool  calls that are on lists, and the private data of calls
-//	extra     maps and rings (package bpf)
-//	the sink  a state for threads that get none: what is counted there was lost
-//	state 0   ... private stack | frame | state | instances | counters
-//	state 1   ...                       ^ what r12 holds while programs run (jit.StateReg)
-//	...       as many as may be given out: what is behind them need not be there (states.go, layout.go)
-//
-// A thread finds its state by a key that is one word of it, its fs base or what
-// is as good (ThreadKey): a multiplication, one look into the table, one comparison. Nothing on
-// that way is written by two threads, and nothing is locked. The controller fills the
-// table in before threads run (Segment.Assign): it sees each one's birth. A thread that is not in it
-// takes an entry by one cmpxchg and asks for its id, once.
-//
-// A thread's end and a new thread with the same key: the controller sees both, in
-// this order or the other. Forget at an exit leaves a tombstone; Assign at the birth starts the
-// state anew, id and name included, whether the key was given up or not. If nobody was there
-// to do either, the newcomer goes on with the dead one's state: no other thread
-// has that key, so it is its own, but id and name are the old ones until the next Assign.
-//
-// Threads that have the same key at the same time are a danger, because the private
-// stack would be both's: a vfork child is none (its parent sleeps), nor is a fork's,
-// provided that its copy of the mapping is taken away before it runs; for what
-// clone without CLONE_SETTLS makes there is Share. Threads of Go's runtime are born with their
-// parent's fs base, and set their own in runtime.clone and runtime.settls, which are not for jumps,
-// therefore; they are not to be assigned at birth, and enter the table by themselves.
+// Package inject makes the code that lives in a target: detours, and the routines that programs call.
+// It is code generation: bytes and addresses. Others write them into a target, and
+// nothing here touches one. What the code has in common with the controller is package segment's.
 //
 // # The area
 //
@@ -73,13 +39,13 @@
 //
 // Where return addresses must not change, the call is only noted (Enter), and
 // detours at the function's exits (Exit) recognise it by its place on the stack: in Go by the distance
-// from the end of the goroutine's stack, which moves. Such calls are in a pool and on lists (pool.go), the
+// from the end of the goroutine's stack, which moves. Such calls are in a pool and on lists (internal/segment/pool.go), the
 // goroutine's or the thread's. A function that pops its arguments (ret n) is one of
 // those, since its slot cannot be told from the stack pointer that is left.
 //
 // Instances are a stack, each thread's own, of calls on the thread's own stack; most returns find theirs on top. Those
 // above it were left by longjmp, and are dropped at a later call. Calls on other stacks, coroutines', and those that
-// the stack of instances has no room for, are away: in a table of all threads (away.go). Calls that end in jumps to
+// the stack of instances has no room for, are away: in a table of all threads (internal/segment/away.go). Calls that end in jumps to
 // each other have one slot: what an instance has put there (callBack) tells that from a slot used again.
 //
 // # i386
@@ -110,7 +76,7 @@
 // finds the CPU busy, and is counted as missed. A number that was not told of counts in the sink.
 // Memory is read by the kernel's own functions for that (Readers): a fault of theirs is in its table.
 // Return addresses stay as they are. Calls are noted by Enter and recognised by Exit, in one
-// table for all tasks (slots.go).
+// table for all tasks (internal/segment/slots.go).
 //
 // # Signals, faults, death
 //

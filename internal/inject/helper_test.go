@@ -17,6 +17,7 @@ import (
 	"kprobe/bpf/layout"
 	"kprobe/internal/asm/x86"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 )
 
 // Where the tests have things in the segment's extra memory: maps from 0 on.
@@ -43,8 +44,8 @@ func newDriver(t testing.TB, maps ...*bpf.MapSpec) *driver {
 	if foreign() {
 		return foreignDriver(t, maps...)
 	}
-	h := startHost(t, Layout{Threads: 4, Counters: 16, Extra: extra})
-	h.seg.Assign(Thread{Key: h.key(0), TID: h.pid, Comm: "host"})
+	h := startHost(t, segment.Layout{Threads: 4, Counters: 16, Extra: extra})
+	h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, Comm: "host"})
 	d := &driver{host: h, maps: h.maps(maps...)}
 	if d.maps.Size > listAt {
 		t.Fatalf("maps of %d bytes", d.maps.Size)
@@ -124,7 +125,7 @@ func (d *driver) mapAddr(i int) uint64 { return d.maps.Base + d.maps.Offs[i] }
 func (d *driver) buffer(b []byte) (addr uint64, mem []byte) {
 	d.Helper()
 	at := bufferAt + d.buffers
-	d.buffers += roundUp(len(b)+1, 8)
+	d.buffers += segment.RoundUp(len(b)+1, 8)
 	if bufferAt+d.buffers > extra {
 		d.Fatal("no room for buffers")
 	}
@@ -621,8 +622,8 @@ func TestKernelReaders(t *testing.T) {
 		d.put(a.base, a.code)
 		return a.base
 	}
-	d.seg.SetReaders(Readers{Kernel: stub(0), KernelText: stub(7), User: stub(-34), UserText: stub(0)})
-	d.area = NewArea(d.seg, d.code(d.seg.AreaSize()))
+	target := &Target{Machine: hostMachine, Segment: d.seg, Readers: &Readers{Kernel: stub(0), KernelText: stub(7), User: stub(-34), UserText: stub(0)}}
+	d.area = target.Area(d.code(target.AreaSize()))
 	d.put(d.area.Addr, d.area.Image())
 	s := d.step()
 	filled := bytes.Repeat([]byte{0xee}, 48)
@@ -670,7 +671,7 @@ func TestStackID(t *testing.T) {
 	chain := bufferAt + 1<<20 // frames of two words: the next frame, the return address
 	base := uint64(d.seg.ExtraAddr()) + uint64(chain)
 	context := func(ip, fp, sp uint64) uint64 {
-		c := make([]uint64, hostMachine.code.Words)
+		c := make([]uint64, hostMachine.Code.Words)
 		if foreign() {
 			c[hostMachine.PC], c[hostMachine.FP], c[hostMachine.LR] = ip, fp, 0x1007
 		} else {

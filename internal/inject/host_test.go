@@ -21,6 +21,7 @@ import (
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/isa/arm64"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 	"kprobe/internal/testprog"
 	"kprobe/internal/testprog/qemurun"
 )
@@ -32,7 +33,7 @@ type host struct {
 	in   io.Writer
 	out  *bufio.Reader
 	addr map[string]arch.Addr // of functions
-	seg  *Segment
+	seg  *segment.Segment
 	area *Area
 	next arch.Addr // free code
 	pid  int
@@ -61,12 +62,12 @@ func init() {
 	}
 	if os.Getenv(narrowVariable) != "" {
 		hostSegment, hostMachine, hostISA, hostRedZone = 0x7000_0000, I386, amd64.New(arch.I386), 0
-		hostState = I386.code.State
+		hostState = I386.Code.State
 		hostSources = []string{"-m32", "testdata/host.c", "testdata/host_coroutines.c", "testdata/host_probed32.S"}
 	}
 }
 
-var hostState = AMD64.code.State
+var hostState = AMD64.Code.State
 
 func narrow() bool { return hostMachine == I386 }
 
@@ -99,7 +100,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func startHost(t testing.TB, l Layout) *host {
+func startHost(t testing.TB, l segment.Layout) *host {
 	t.Helper()
 	memory, err := unix.MemfdCreate("segment", 0)
 	if err != nil {
@@ -144,15 +145,15 @@ func startHost(t testing.TB, l Layout) *host {
 		}
 		h.addr[name] = at
 	}
-	if h.seg, err = NewSegment(hostMachine, l, arch.Addr(hostSegment), mem, h.pid); err != nil {
+	if h.seg, err = segment.New(&hostMachine.Machine, l, arch.Addr(hostSegment), mem, h.pid); err != nil {
 		t.Fatal(err)
 	}
 	h.say("map 3 %x %x", hostSegment, l.Size())
 	near := h.addr["f_lea"]&^0xffff - 0x100_0000
 	h.say("code %x %x", uint64(near), areaRoom)
-	h.area = NewArea(h.seg, near)
+	h.area = (&Target{Machine: hostMachine, Segment: h.seg}).Area(near)
 	h.put(near, h.area.Image())
-	h.next = near + arch.Addr(roundUp(h.area.Size(), 64))
+	h.next = near + arch.Addr(segment.RoundUp(h.area.Size(), 64))
 	return h
 }
 
@@ -208,10 +209,10 @@ func (h *host) tid(thread int) (tid uint64) {
 	return tid
 }
 
-// code gives memory for n bytes of code.
+// Code gives memory for n bytes of code.
 func (h *host) code(n int) arch.Addr {
 	at := h.next
-	if h.next += arch.Addr(roundUp(n, 64)); h.next > h.area.Addr+areaRoom/2 {
+	if h.next += arch.Addr(segment.RoundUp(n, 64)); h.next > h.area.Addr+areaRoom/2 {
 		h.Fatal("no room for code")
 	}
 	return at
@@ -242,7 +243,7 @@ func (h *host) compiled(text string, l *bpf.Layout) Program {
 		h.Fatal(err)
 	}
 	env := &jit.Env{Segment: h.seg.ExtraAddr(), Layout: l, Clock: &jit.Clock{Mult: 1 << 20, Shift: 20}}
-	code, err := hostMachine.code.Compile(proof, env)
+	code, err := hostMachine.Code.Compile(proof, env)
 	if err != nil {
 		h.Fatal(err)
 	}

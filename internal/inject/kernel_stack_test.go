@@ -31,8 +31,8 @@ func TestKernelStacks(t *testing.T) {
 	}
 	a.ret()
 	d.put(a.base, a.code)
-	d.seg.SetReaders(Readers{Kernel: a.base, KernelText: a.base, User: a.base, UserText: a.base, Stack: a.base})
-	d.area = NewArea(d.seg, d.code(d.seg.AreaSize()))
+	target := &Target{Machine: hostMachine, Segment: d.seg, Readers: &Readers{Kernel: a.base, KernelText: a.base, User: a.base, UserText: a.base, Stack: a.base}}
+	d.area = target.Area(d.code(target.AreaSize()))
 	d.put(d.area.Addr, d.area.Image())
 	s := d.step()
 

@@ -2,16 +2,16 @@ package inject
 
 import (
 	"fmt"
+	"maps"
 
 	"kprobe/arch"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 )
 
-// Machine is what detours and the routines beside them need to know of a machine. What
-// they share with the controller is the same for all: words have 8 bytes, of which 32-bit
-// code uses the lower half where they are addresses, and the upper one stays 0.
+// Machine has what detours and the routines beside them need to know of a machine.
 type Machine struct {
-	*arch.Arch
+	segment.Machine // of what they share with the controller
 
 	// build makes a detour. Errors: of Tail; what the machine's detours do not do.
 	build func(d *Detour, silent bool) (*generated, error)
@@ -19,13 +19,12 @@ type Machine struct {
 	flags func(at flagsAt, now, scratch uint64) uint64
 
 	// What programs need; nil and empty where detours only count.
-	code *jit.Machine
-	// fixed are the words of the context that have always one value.
-	fixed map[int]uint64
+	//
+	// readers makes the helpers that read a kernel's memory, to stand at an address, and tells where each begins. keep is
+	// the routine that makes a stack an element. nil where kernels have no code of ours.
+	readers func(r *Readers, base, keep arch.Addr) (code []byte, at map[int32]arch.Addr)
 	// leaves is Leaves.
 	leaves func(code []byte) (cond byte, ok bool)
-	// backAt is the offset of a program's return address from the beginning of its private stack.
-	backAt int
 	// together is Together.
 	together bool
 	// returns tells whether calls are watched from the entry to the return.
@@ -46,7 +45,7 @@ func Missing(a *arch.Arch) error { return fmt.Errorf("detours are not made for %
 
 // Runs tells whether the machine's detours call programs; the error says that they do not.
 func (m *Machine) Runs() error {
-	if m.code == nil {
+	if m.Code == nil {
 		return fmt.Errorf("detours for %s only count", m.Name)
 	}
 	return nil
@@ -77,12 +76,6 @@ func (m *Machine) Leaves(code []byte) (cond byte, ok bool) {
 	return m.leaves(code)
 }
 
-// returnTo is where a program's return address is that runs in a state: x86 has it where the call has put it, below
-// the private stack's beginning, and arm64 beside the program's own stack pointer, for the detour to go by.
-func (m *Machine) returnTo(state arch.Addr) arch.Addr {
-	return state - m.targetSP() + arch.Addr(m.backAt)
-}
-
 // Answers tells whether a helper of package bpf can be called in targets of the machine. Those that are compiled in
 // place need no routine.
 func (m *Machine) Answers(helper int32) bool {
@@ -92,20 +85,6 @@ func (m *Machine) Answers(helper int32) bool {
 	}
 	_, ok := m.routines[name]
 	return ok
-}
-
-// word is the offset from the state of a word of the context.
-func (m *Machine) word(i int) int { return 8 * (i - m.code.Words) }
-
-func (m *Machine) narrow() bool { return m.PtrSize == 4 }
-
-// targetSP is how far below a thread's state its private stack begins: below the context, with the
-// program's own stack pointer on top.
-func (m *Machine) targetSP() arch.Addr {
-	if m.code == nil {
-		return 0
-	}
-	return arch.Addr(roundUp(8*m.code.Words+8, 16))
 }
 
 // The words of x86's context that have always one value: orig_rax, and the segments of code and
@@ -122,22 +101,37 @@ func fixedX86(names map[string]int64) map[int]uint64 {
 
 // What the routines of two machines are assembled with, besides names.
 var (
-	amd64Names = map[string]int64{"SYS_GETTID": 186, "USER_CS": 0x33, "USER_SS": 0x2b} // Linux's 64-bit programs'
-	i386Names  = map[string]int64{"SYS_GETTID": 224, "STATE_REGS": jit.StateRegs, "SCRATCH": stateScratch, "USER_CS": 0x23, "USER_SS": 0x2b}
+	amd64Names = namesX86(map[string]int64{"SYS_GETTID": 186, "USER_CS": 0x33, "USER_SS": 0x2b}) // Linux's 64-bit programs'
+	i386Names  = namesX86(map[string]int64{"SYS_GETTID": 224, "STATE_REGS": jit.StateRegs, "SCRATCH": segment.StateScratch, "USER_CS": 0x23, "USER_SS": 0x2b})
 )
+
+// namesX86 adds those that both have.
+func namesX86(own map[string]int64) map[string]int64 {
+	maps.Copy(own, map[string]int64{
+		"CONTEXT_ORIG_AX": int64(word(wordOrigAX)), "CONTEXT_CS": int64(word(wordCS)), "CONTEXT_SS": int64(word(wordSS)),
+		"CONTEXT_IP": wordIP, "CONTEXT_FP": wordFP, "CONTEXT_SP": wordSP,
+
+		// Linux keeps the CPU's number in the limit of this segment: its low bits.
+		"CPU_SEGMENT": 0x7b, "CPU_MASK": 0xfff,
+	})
+	return own
+}
 
 // The machines.
 var (
 	AMD64 = &Machine{
-		Arch: arch.AMD64, build: buildX86, flags: joinX86, code: jit.AMD64, fixed: fixedX86(amd64Names), leaves: leavesX86, backAt: -8, returns: true, depth: 120,
+		Machine: segment.Machine{Arch: arch.AMD64, Code: jit.AMD64, Fixed: fixedX86(amd64Names), BackAt: -8},
+		build:   buildX86, flags: joinX86, readers: readersX86, leaves: leavesX86, returns: true, depth: 120,
 		runtime: amd64Runtime, routines: amd64Routines, faults: amd64Faults, names: amd64Names,
 	}
 	I386 = &Machine{
-		Arch: arch.I386, build: buildX86, flags: joinX86, code: jit.I386, fixed: fixedX86(i386Names), leaves: leavesX86, backAt: -4, returns: true, depth: 60,
+		Machine: segment.Machine{Arch: arch.I386, Code: jit.I386, Fixed: fixedX86(i386Names), BackAt: -4},
+		build:   buildX86, flags: joinX86, leaves: leavesX86, returns: true, depth: 60,
 		runtime: i386Runtime, routines: i386Routines, faults: i386Faults, names: i386Names,
 	}
 	ARM64 = &Machine{
-		Arch: arch.ARM64, build: buildARM64, flags: joinARM64, code: jit.ARM64, leaves: leavesARM64, backAt: a64BackAt, together: true, returns: true, depth: 160,
+		Machine: segment.Machine{Arch: arch.ARM64, Code: jit.ARM64, BackAt: a64BackAt},
+		build:   buildARM64, flags: joinARM64, leaves: leavesARM64, together: true, returns: true, depth: 160,
 		runtime: arm64Runtime, routines: arm64Routines, faults: arm64Faults,
 		names: map[string]int64{"SYS_GETTID": 178, "CONTEXT_IP": int64(arch.ARM64.PC), "CONTEXT_FP": int64(arch.ARM64.FP), "CONTEXT_LINK": int64(arch.ARM64.LR)},
 	}

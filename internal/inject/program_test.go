@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"kprobe/bpf"
+	"kprobe/internal/segment"
 )
 
 // countByArgument adds one to the element of map "hash" whose key is the first argument.
@@ -66,7 +67,7 @@ func ringSpec() *bpf.MapSpec {
 
 // Programs from the verifier and the compiler, run by four threads at once.
 func TestCompiledPrograms(t *testing.T) {
-	h := startHost(t, Layout{Threads: 8, Counters: 16, Extra: 4 << 20})
+	h := startHost(t, segment.Layout{Threads: 8, Counters: 16, Extra: 4 << 20})
 	s := h.maps(hashSpec(), ringSpec())
 	count, record := h.compiled(countByArgument, s.Layout), h.compiled(recordArguments, s.Layout)
 	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{count, record}}))
@@ -81,7 +82,7 @@ func TestCompiledPrograms(t *testing.T) {
 	h.say("start %d", threads)
 	slots := map[uint64]int{}
 	for i := range threads {
-		slot := h.seg.Assign(Thread{Key: h.key(i + 1), TID: 100 + i})
+		slot := h.seg.Assign(segment.Thread{Key: h.key(i + 1), TID: 100 + i})
 		slots[uint64(100+i)] = slot
 	}
 	h.expectSum("f_lea", threads, n, 1000, 7, threads*(sums(n, 7)+1000*n))
@@ -124,7 +125,7 @@ func TestCompiledPrograms(t *testing.T) {
 
 // A latency histogram's two halves: the entry's time is found by the return.
 func TestCompiledReturn(t *testing.T) {
-	h := startHost(t, Layout{Threads: 8, Counters: 16, Extra: 4 << 20})
+	h := startHost(t, segment.Layout{Threads: 8, Counters: 16, Extra: 4 << 20})
 	s := h.maps(hashSpec(), ringSpec())
 	// The value that is returned is counted, and the context's PC is the caller's.
 	returned := h.compiled(`

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"go/format"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,10 +25,7 @@ func assembleRuntime(t testing.TB, name, cc string, m *Machine, flags ...string)
 	testprog.Need(t, cc+" assembles the routines", err == nil)
 	object := filepath.Join(t.TempDir(), "runtime.o")
 	args := append(flags, "-c", "testdata/"+name+"_runtime.S", "-o", object)
-	all := maps.Clone(names)
-	maps.Copy(all, m.names)
-	all["TARGET_SP"] = int64(m.targetSP())
-	for name, v := range all {
+	for name, v := range m.routineNames() {
 		args = append(args, fmt.Sprintf("-D%s=%d", name, v))
 	}
 	if out, err := exec.Command(gcc, args...).CombinedOutput(); err != nil {

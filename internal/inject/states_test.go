@@ -1,130 +1,14 @@
 package inject
 
 import (
-	"fmt"
 	"testing"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 )
-
-// TestTableHasRoom gives as many threads an entry as there are states, whatever lies between their thread pointers: stacks of all
-// sizes, with guard pages and without, in one piece or from the end of memory down; and ids.
-func TestTableHasRoom(t *testing.T) {
-	for _, m := range []struct {
-		of   *Machine
-		l    Layout
-		from uint64
-	}{
-		{AMD64, Layout{Threads: 1<<14 - 1}, 0x7fff_f7d8_a740},
-		{AMD64, Layout{Threads: 255}, 0x7fff_f7d8_a740},
-		{I386, Layout{Threads: 1<<12 - 1}, 0xf7d8_ab40},
-		{I386, Layout{Threads: 255}, 0xf7d8_ab40},
-	} {
-		keys := map[string]func(s *Segment, i int) uint64{
-			"ids":             func(s *Segment, i int) uint64 { return s.IDKey(4_000_000 + i) },
-			"every other id":  func(s *Segment, i int) uint64 { return s.IDKey(1000 + 2*i) },
-			"heap":            func(_ *Segment, i int) uint64 { return 0x10_0000 + uint64(i)*0x890 },
-			"mixed, from two": func(_ *Segment, i int) uint64 { return m.from - uint64(i/2)*0x21000 - uint64(i%2)*0x3800_0000 },
-		}
-		for _, size := range []uint64{16, 20, 32, 40, 64, 128, 132, 256, 512, 1 << 10, 2 << 10, 8 << 10, 10 << 10, 64 << 10, 1 << 20} {
-			for _, guard := range []uint64{0, 4, 64} {
-				if stride := (size + guard) << 10; m.of.PtrSize == 8 || stride*uint64(m.l.Threads) < m.from {
-					keys[fmt.Sprintf("%#x apart", stride)] = func(_ *Segment, i int) uint64 { return m.from - uint64(i)*stride }
-				}
-			}
-		}
-		s, err := NewSegment(m.of, m.l, 0x1000_0000, make([]byte, m.l.Size()), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, key := range keys {
-			clear(s.mem[headTable:m.l.tableEnd()])
-			for i := range m.l.Threads {
-				if s.vacant(key(s, i)) == 0 {
-					t.Errorf("%s, %d threads, keys %s: none has room from the %dth on", m.of.Name, m.l.Threads, name, i)
-					break
-				}
-			}
-		}
-	}
-}
-
-// TestHeadHasOneWordForEach has goroutines and a kernel's ways be told of without harm to what else is known by the head.
-func TestHeadHasOneWordForEach(t *testing.T) {
-	l := Layout{Threads: 8, Counters: 8, Calls: 64}
-	s, err := NewSegment(AMD64, l, 0x1000_0000, make([]byte, l.Size()), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.SetGoroutines(0xa0)
-	if at := s.get(headReadText); at != 0 {
-		t.Errorf("texts are read by a routine at %#x in a process", at)
-	}
-	if proof, table := s.get(headProof), s.get(poolGoroutines); proof == table {
-		t.Errorf("the word that is nowhere else is an address: %#x", proof)
-	}
-}
-
-// TestStatesAreUsedAgain has a hundred thousand threads come and go, fifty at a time, none with a key that was there before.
-func TestStatesAreUsedAgain(t *testing.T) {
-	l := Layout{Threads: 1000}
-	s, err := NewSegment(AMD64, l, 0x1000_0000, make([]byte, l.Size()), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const all, at = 100_000, 50
-	key := func(i int) uint64 { return 0x7f00_0000_0000 + uint64(i)*0x801000 }
-	for i := range all {
-		if i >= at {
-			s.Forget(1000 + i - at)
-		}
-		if s.Assign(Thread{Key: key(i), TID: 1000 + i}) < 0 {
-			t.Fatalf("thread %d has no state, of %d", i, s.Given())
-		}
-	}
-	if n := s.Given(); n > at+1 {
-		t.Errorf("%d states for %d threads at a time", n, at)
-	}
-	for i := range all { // as where a libc gives a new thread the memory of one that has ended
-		s.Forget(1000 + all + i - at)
-		s.Assign(Thread{Key: key(all + i%at), TID: 1000 + all + i})
-	}
-	if n := len(s.freed); n > 4*s.Given() {
-		t.Errorf("%d entries are remembered for %d states", n, s.Given())
-	}
-}
-
-// TestStatesAreAllowed has no more states be given out than is agreed to.
-func TestStatesAreAllowed(t *testing.T) {
-	l := Layout{Threads: 100}
-	s, err := NewSegment(AMD64, l, 0x1000_0000, make([]byte, l.Size()), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	most, asked := 30, 0
-	s.Allow(0, func(states, _ int) bool {
-		asked++
-		return states <= most
-	}, nil)
-	for i := range 40 {
-		if got, want := s.Assign(Thread{Key: uint64(0x10000 + i*0x1000), TID: 1 + i}), i < 30; got >= 0 != want {
-			t.Fatalf("thread %d has state %d, and %d are allowed", i, got, most)
-		}
-	}
-	if s.Allowed() != 30 || s.Given() != 30 || asked > 40 {
-		t.Errorf("%d of %d allowed states are given out, and %d times it was asked", s.Given(), s.Allowed(), asked)
-	}
-	most = 200
-	s.Forget(1)
-	for i, want := range []int{0, 30, 31} {
-		if got := s.Assign(Thread{Key: uint64(0x90000 + i*0x1000), TID: 100 + i}); got != want {
-			t.Errorf("thread %d then has state %d, not %d", i, got, want)
-		}
-	}
-}
 
 // A state's memory is touched when a thread gets it, whoever gives it out: what the routine find
 // makes of zeros in the target is what the controller makes.
@@ -132,37 +16,37 @@ func TestStatesAreMadeWhenGivenOut(t *testing.T) {
 	l := testLayout
 	l.Threads = 1000
 	h := startHost(t, l)
-	first, end := l.place(1), l.Size()
-	if n := touched(t, h.seg.mem[first:end]); n != 0 {
+	first, end := l.Place(1), l.Size()
+	if n := touched(t, h.seg.Mem[first:end]); n != 0 {
 		t.Fatalf("%d pages of states that nobody has", n)
 	}
 	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter}))
 	h.say("start %d", 2)
-	h.seg.Assign(Thread{Key: h.key(1), TID: int(h.tid(1))})
+	h.seg.Assign(segment.Thread{Key: h.key(1), TID: int(h.tid(1))})
 	const n = 1000
 	h.expectSum("f_lea", 2, n, 0, 5, 2*sums(n, 5)) // the other finds its own way
 	ours, theirs := h.seg.Find(h.key(1)), h.seg.Find(h.key(2))
-	if ours != 0 || theirs != 1 || h.seg.given() != 2 {
-		t.Fatalf("states %d and %d of %d", ours, theirs, h.seg.given())
+	if ours != 0 || theirs != 1 || h.seg.Given() != 2 {
+		t.Fatalf("states %d and %d of %d", ours, theirs, h.seg.Given())
 	}
-	for off := -stackSize; off < stateCounters; off += 8 {
-		a, b := h.seg.get(h.seg.state(ours)+off), h.seg.get(h.seg.state(theirs)+off)
+	for off := -segment.StackSize; off < segment.StateCounters; off += 8 {
+		a, b := h.seg.Get(h.seg.State(ours)+off), h.seg.Get(h.seg.State(theirs)+off)
 		switch off {
-		case stateKey:
+		case segment.StateKey:
 			a, b = 0, 0
 		case jit.StateSlot:
 			b--
 		case jit.StatePidTgid:
 			a, b = a>>32, b>>32
-		case stateCalls:
-			a, b = a-uint64(h.seg.stateAddr(ours)), b-uint64(h.seg.stateAddr(theirs))
+		case segment.StateCalls:
+			a, b = a-uint64(h.seg.StateAddr(ours)), b-uint64(h.seg.StateAddr(theirs))
 		}
 		if a != b {
 			t.Errorf("at %d the controller's state has %#x, the target's %#x", off, a, b)
 		}
 	}
 	// A state and its counters, its frame and its stack: none of them is large here.
-	if n, most := touched(t, h.seg.mem[first:end]), 2*l.stride()/pageSize; n > most {
+	if n, most := touched(t, h.seg.Mem[first:end]), 2*l.Stride()/segment.PageSize; n > most {
 		t.Errorf("%d pages for two states of %d", n, most/2)
 	}
 	h.say("stop")
@@ -170,7 +54,7 @@ func TestStatesAreMadeWhenGivenOut(t *testing.T) {
 
 // touched counts the pages of a mapping that exist.
 func touched(t *testing.T, mem []byte) (n int) {
-	exist := make([]byte, len(mem)/pageSize)
+	exist := make([]byte, len(mem)/segment.PageSize)
 	if _, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)), uintptr(unsafe.Pointer(&exist[0]))); e != 0 {
 		t.Fatal(e)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"kprobe/arch"
+	"kprobe/internal/segment"
 )
 
 // Phase is how far a thread that stands in a detour has come.
@@ -151,7 +152,7 @@ func (read Reader) word(m *Machine, addr arch.Addr) (uint64, error) {
 // Where tells how a thread stands that was stopped at a PC inside the detour's
 // own code. Errors: the reader's; a PC that is no instruction of the detour.
 func (d *Detour) Where(r *arch.Regs, read Reader) (*Standing, error) {
-	pc := arch.Addr(r[d.Area.seg.machine.PC])
+	pc := arch.Addr(r[d.Area.Of.Machine.PC])
 	a, err := d.generate()
 	if err != nil {
 		return nil, err
@@ -174,7 +175,7 @@ func (d *Detour) Where(r *arch.Regs, read Reader) (*Standing, error) {
 func (d *Detour) displaced(r *arch.Regs, a *generated, t *Tail, off int) (*Standing, error) {
 	for _, m := range t.Marks {
 		if m.Off == off {
-			on := d.Area.seg.machine.Arch
+			on := d.Area.Of.Machine.Arch
 			s := &Standing{Phase: Displaced, Regs: *r, Resume: arch.Addr(r[on.PC])}
 			s.Regs[on.PC] = uint64(m.PC)
 			s.Regs[on.SP] += uint64(m.SP)
@@ -185,12 +186,12 @@ func (d *Detour) displaced(r *arch.Regs, a *generated, t *Tail, off int) (*Stand
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("%v is no instruction of the detour at %v", arch.Addr(r[d.Area.seg.machine.PC]), d.At)
+	return nil, fmt.Errorf("%v is no instruction of the detour at %v", arch.Addr(r[d.Area.Of.Machine.PC]), d.At)
 }
 
 // standing puts a thread's registers together again.
 func (d *Detour) standing(r *arch.Regs, read Reader, a *generated, f *frame) (*Standing, error) {
-	m := d.Area.seg.machine
+	m := d.Area.Of.Machine
 	s := &Standing{Phase: f.phase, Regs: *r}
 	var state uint64
 	if f.state != arch.NoReg {
@@ -202,7 +203,7 @@ func (d *Detour) standing(r *arch.Regs, read Reader, a *generated, f *frame) (*S
 		sp = r[keyReg]
 	case stackSaved:
 		var err error
-		if sp, err = read.word(m, arch.Addr(state)-m.targetSP()); err != nil {
+		if sp, err = read.word(m, arch.Addr(state)-m.TargetSP()); err != nil {
 			return nil, err
 		}
 	}
@@ -247,11 +248,11 @@ func (d *Detour) standing(r *arch.Regs, read Reader, a *generated, f *frame) (*S
 	}
 	if f.busy {
 		var closed [1]byte
-		if err := read(arch.Addr(state)+stateClosed, closed[:]); err != nil {
+		if err := read(arch.Addr(state)+segment.StateClosed, closed[:]); err != nil {
 			return nil, err
 		}
 		if closed[0] == 0 {
-			s.Busy = arch.Addr(state) + stateBusy
+			s.Busy = arch.Addr(state) + segment.StateBusy
 		}
 	}
 	s.Regs[m.PC] = uint64(d.Site)
@@ -284,7 +285,7 @@ func (d *Detour) NoRoom(r *arch.Regs, read Reader) (*Standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	off := int(arch.Addr(r[d.Area.seg.machine.PC]) - d.At)
+	off := int(arch.Addr(r[d.Area.Of.Machine.PC]) - d.At)
 	if !slices.Contains(a.deeper, off) {
 		return nil, nil
 	}

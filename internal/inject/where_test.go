@@ -15,6 +15,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/asm/x86"
+	"kprobe/internal/segment"
 )
 
 // stepper is the host's main thread under ptrace: it is made to call functions
@@ -366,7 +367,7 @@ func ignoreDead(d *Detour, got, want *arch.Regs) {
 
 // clobber is a program that changes whatever it may, and counts.
 func clobber(a *asm) {
-	a.inc(hostState, counter(5))
+	a.inc(hostState, segment.Counter(5))
 	for r := arch.AX; r <= arch.R15 && (r <= arch.SP || !narrow()); r++ {
 		if r != arch.SP && r != hostState {
 			a.movConst(r, 0)
@@ -379,17 +380,17 @@ func clobber(a *asm) {
 func TestWhere(t *testing.T) {
 	h := startHost(t, testLayout)
 	key := h.key(0)
-	at := func(off int) int { return h.seg.state(h.seg.Find(key)) + off }
+	at := func(off int) int { return h.seg.State(h.seg.Find(key)) + off }
 	p := h.program(clobber)
 	few := p
 	few.Context = 1 << wordOf[arch.DI]
 	one := h.program(func(a *asm) { a.put(0x31, 0xc0, 0x31, 0xd2, 0xff, 0xc0) }) // 1
 	// junk leaves an instance on top of the call's, as a coroutine might.
 	junk := h.program(func(a *asm) {
-		a.load(arch.AX, hostState, stateCalls)
-		a.storeConst(arch.AX, callSlot, 1)
-		a.lea(arch.AX, arch.AX, callSize)
-		a.store(hostState, stateCalls, arch.AX)
+		a.load(arch.AX, hostState, segment.StateCalls)
+		a.storeConst(arch.AX, segment.CallSlot, 1)
+		a.lea(arch.AX, arch.AX, segment.CallSize)
+		a.store(hostState, segment.StateCalls, arch.AX)
 	})
 	spare := arch.R9 // f_lea has no use for it
 	if narrow() {
@@ -397,15 +398,15 @@ func TestWhere(t *testing.T) {
 	}
 	const overriding = 1000
 	override := h.program(func(a *asm) {
-		a.setByte(hostState, stateOverride, 1)
-		a.storeConst(hostState, stateValue, overriding)
+		a.setByte(hostState, segment.StateOverride, 1)
+		a.storeConst(hostState, segment.StateValue, overriding)
 	})
 	override.Override = true
 	begun := func(slot, back uint64) {
-		h.seg.put(at(stateCallsAt+callSize+callSlot), slot)
-		h.seg.put(at(stateCallsAt+callSize+callBack), back)
-		h.seg.put(at(stateCallsAt+callSize+callProbe), unfinishedID)
-		h.seg.put(at(stateCalls), uint64(h.seg.stateAddr(h.seg.Find(key)))+stateCallsAt+2*callSize)
+		h.seg.Put(at(segment.StateCallsAt+segment.CallSize+segment.CallSlot), slot)
+		h.seg.Put(at(segment.StateCallsAt+segment.CallSize+segment.CallBack), back)
+		h.seg.Put(at(segment.StateCallsAt+segment.CallSize+segment.CallProbe), unfinishedID)
+		h.seg.Put(at(segment.StateCalls), uint64(h.seg.StateAddr(h.seg.Find(key)))+segment.StateCallsAt+2*segment.CallSize)
 	}
 	// An unfinished call at a slot that is used again, or 8 bytes above it.
 	unfinished := func(above int) func() {
@@ -417,7 +418,7 @@ func TestWhere(t *testing.T) {
 		begun(uint64(slot), hostMachine.Word(h.text(slot, hostMachine.PtrSize)))
 	}
 	// The stack is not known to be the thread's own.
-	elsewhere := func() { h.seg.Assign(Thread{Key: key, TID: h.pid}) }
+	elsewhere := func() { h.seg.Assign(segment.Thread{Key: key, TID: h.pid}) }
 	ret := func(r Return) *Return {
 		r.Missed, r.Hits = 7, 8
 		if r.Max == 0 {
@@ -442,8 +443,8 @@ func TestWhere(t *testing.T) {
 		{"programs, dead flags", Detour{Programs: []Program{few}, DeadFlags: true}, nil, nil},
 		{"return, dead flags", Detour{DeadFlags: true, Return: ret(Return{Entry: []Program{few}, Programs: []Program{p}})}, nil, nil},
 		{"programs of a new thread", Detour{Programs: []Program{p}}, func() { h.seg.Release(key) }, nil},
-		{"programs, dead controller", Detour{Programs: []Program{p}}, func() { h.seg.mem[headDead] = 0x40 }, []Phase{Running}},
-		{"programs, closed", Detour{Programs: []Program{p}}, func() { h.seg.close(h.seg.Find(key)) }, []Phase{Running}},
+		{"programs, dead controller", Detour{Programs: []Program{p}}, func() { h.seg.Mem[segment.HeadDead] = 0x40 }, []Phase{Running}},
+		{"programs, closed", Detour{Programs: []Program{p}}, func() { h.seg.Close(h.seg.Find(key)) }, []Phase{Running}},
 		{"override", Detour{Programs: []Program{override}}, nil, []Phase{After, Displaced}},
 		{"return", Detour{Return: ret(Return{})}, nil, nil},
 		{"return, programs", Detour{Programs: []Program{p}, Return: ret(Return{Entry: []Program{p}, Programs: []Program{p}})}, nil, nil},
@@ -459,7 +460,7 @@ func TestWhere(t *testing.T) {
 		{"return, away, override", Detour{Programs: []Program{override}, Return: ret(Return{})}, elsewhere, []Phase{After, Displaced}},
 		{"return, away, data", Detour{Return: ret(Return{ID: probe, Data: 16, Entry: []Program{p}, Programs: []Program{p}})}, elsewhere, nil},
 		{"return, away, data, veto", Detour{Return: ret(Return{ID: probe, Data: 8, Entry: []Program{one}, Veto: true})}, elsewhere, nil},
-		{"return, dead controller", Detour{Return: ret(Return{})}, func() { h.seg.mem[headDead] = 0x40 }, nil},
+		{"return, dead controller", Detour{Return: ret(Return{})}, func() { h.seg.Mem[segment.HeadDead] = 0x40 }, nil},
 		{"return, veto", Detour{Return: ret(Return{Entry: []Program{one}, Veto: true})}, nil, nil},
 		{"return, behind an indirect call", Detour{Return: ret(Return{})}, behind(0x41, 0xff, 0xd3, 0x90, 0xff, 0x90, 0, 1, 0, 0), nil},
 		{"return, behind no call", Detour{Programs: []Program{p}, Return: ret(Return{Entry: []Program{p}})}, behind(bytes.Repeat([]byte{0x90}, 12)...), []Phase{Returning, Returned}},
@@ -470,7 +471,7 @@ func TestWhere(t *testing.T) {
 		{"enter, none watched", Detour{Programs: []Program{p}, Enters: []Enter{{ID: probe, Missed: 7}}}, nil, nil},
 		{"enter, programs", Detour{Programs: []Program{p}, Enters: []Enter{
 			{ID: probe, Max: 5, Missed: 7, Programs: []Program{p, one}, Veto: true}, {ID: other, Max: 5, Missed: 7, Programs: []Program{few}}}}, nil, nil},
-		{"enter, dead controller", Detour{Enters: []Enter{{ID: probe, Max: 5, Missed: 7}}}, func() { h.seg.mem[headDead] = 0x40 }, nil},
+		{"enter, dead controller", Detour{Enters: []Enter{{ID: probe, Max: 5, Missed: 7}}}, func() { h.seg.Mem[segment.HeadDead] = 0x40 }, nil},
 		{"exit, not watched", Detour{Exits: []Exit{{ID: probe, Programs: []Program{p}, Hits: 8}}}, nil, nil},
 		{"enter and exit", Detour{Programs: []Program{p}, Enters: []Enter{{ID: probe, Max: 5, Missed: 7}},
 			Exits: []Exit{{ID: probe, Programs: []Program{p}, Hits: 8}, {ID: other, Hits: 9}}}, nil, nil},
@@ -518,9 +519,9 @@ func TestWhere(t *testing.T) {
 		}
 		prepare := func() {
 			// Anew: a trial may have ended in the middle of anything.
-			clear(h.seg.mem[h.seg.awayKey(0):h.seg.awayCall(h.seg.awayEntries())])
-			h.seg.Assign(Thread{Key: key, TID: h.pid, StackHigh: hostMachine.UserEnd})
-			h.seg.mem[headDead] = 0
+			clear(h.seg.Mem[h.seg.AwayKey(0):h.seg.AwayCall(h.seg.AwayEntries())])
+			h.seg.Assign(segment.Thread{Key: key, TID: h.pid, StackHigh: hostMachine.UserEnd})
+			h.seg.Mem[segment.HeadDead] = 0
 			s.behind(x86.AppendCall(nil, 0)...)
 			if tt.prepare != nil {
 				tt.prepare()

@@ -7,6 +7,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/inject"
 	"kprobe/internal/patch"
+	"kprobe/internal/segment"
 )
 
 // Use is a program at work at some place.
@@ -245,7 +246,7 @@ func (b *Batch) data(size int) error {
 	if size == 0 {
 		return nil
 	}
-	return b.in.needs(inject.DataPart)
+	return b.in.needs(segment.DataPart)
 }
 
 func (b *Batch) enter(d *Detour, a *area, e Return) error {

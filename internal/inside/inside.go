@@ -17,6 +17,7 @@ import (
 	"kprobe/internal/jit"
 	"kprobe/internal/machine"
 	"kprobe/internal/patch"
+	"kprobe/internal/segment"
 	"kprobe/target"
 )
 
@@ -50,7 +51,7 @@ func Wide(a *arch.Arch) arch.Addr {
 type Config struct {
 	Machine *machine.Machine
 	TGID    int
-	Key     inject.ThreadKey
+	Key     segment.ThreadKey
 	RedZone int // see inject.Detour
 
 	// Goroutine is where a thread of a Go program keeps its goroutine (inject.Detour), and GoID
@@ -99,7 +100,7 @@ type Room struct {
 
 // Processes have room for all that they may need: memory is taken as it is used, and what is
 // reserved is addresses, 130 GiB of them.
-var Processes = Room{Threads: inject.MaxThreads, Counters: inject.MaxCounters, Away: 64 << 10, Calls: 32 << 10, Grouped: true}
+var Processes = Room{Threads: segment.MaxThreads, Counters: segment.MaxCounters, Away: 64 << 10, Calls: 32 << 10, Grouped: true}
 
 // fewThreads are as many as have room where addresses are dear.
 const fewThreads = 1023
@@ -146,8 +147,8 @@ func (r Room) traceLayout() *bpf.Layout {
 	return l
 }
 
-func (r Room) layout() inject.Layout {
-	return inject.Layout{Threads: r.Threads, Counters: r.Counters, Away: r.Away, Calls: r.Calls, Slots: r.Slots, Gate: r.Gate,
+func (r Room) layout() segment.Layout {
+	return segment.Layout{Threads: r.Threads, Counters: r.Counters, Away: r.Away, Calls: r.Calls, Slots: r.Slots, Gate: r.Gate,
 		Extra: int(r.traceLayout().Size), Grouped: r.Grouped}
 }
 
@@ -161,18 +162,19 @@ func (r Room) SizeFor(threads int) int {
 		return l.Size()
 	}
 	at, _ := l.Group(0)
-	return at + l.GroupFor(0, min(threads+inject.Spare, r.Threads), 1)
+	return at + l.GroupFor(0, min(threads+segment.Spare, r.Threads), 1)
 }
 
 // Inside is the account. It belongs to whoever plans; Find and what it answers may
 // be used at the same time by the one who serves the target's stops.
 type Inside struct {
-	Seg     *inject.Segment
+	Seg     *segment.Segment
 	Printed *bpf.Map // the ring of what programs print; nil until one is there that does
 
 	// More has a part of the segment be there that is needed from now on; nil where all of it is. Errors: the target's.
-	More func(inject.Part) error
+	More func(segment.Part) error
 
+	made      *inject.Target // what areas and detours are made for
 	cfg       Config
 	arch      *arch.Arch
 	places    *patch.Detours
@@ -196,7 +198,7 @@ type Inside struct {
 // New takes over memory that target and controller share: zeros, of Size bytes.
 // occupied is the target's memory.
 func New(c Config, addr arch.Addr, ours []byte, occupied []arch.Range) (*Inside, error) {
-	seg, err := inject.NewSegment(c.Machine.Detours, c.Room.layout(), addr, ours, c.TGID)
+	seg, err := segment.New(&c.Machine.Detours.Machine, c.Room.layout(), addr, ours, c.TGID)
 	if err != nil {
 		return nil, err
 	}
@@ -210,8 +212,9 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []arch.Range) (*Inside,
 	if c.Clock != nil {
 		seg.SetClock(*c.Clock, c.Boot)
 	}
+	made := &inject.Target{Machine: c.Machine.Detours, Segment: seg}
 	if c.readers != (inject.Readers{}) {
-		seg.SetReaders(c.readers)
+		made.Readers = &c.readers
 	}
 	seg.SetCarriers(c.carriers)
 	if c.Machine.Detours.Together() {
@@ -223,7 +226,7 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []arch.Range) (*Inside,
 	if c.readsBase && c.Machine.Arch.PtrSize == 8 {
 		seg.SetReadsBase()
 	}
-	if c.Key.Kind == inject.FSSelf {
+	if c.Key.Kind == segment.FSSelf {
 		seg.SetCareful(true) // until Trust
 	}
 	if c.Slots == nil {
@@ -231,7 +234,7 @@ func New(c Config, addr arch.Addr, ours []byte, occupied []arch.Range) (*Inside,
 	}
 	seg.Hold(c.Slots.Count())
 	c.Slots.follow(seg)
-	return &Inside{Seg: seg, cfg: c, arch: c.Machine.Arch, places: patch.NewDetours(c.Machine.ISA, occupied, c.Floor, c.Limit, c.Page)}, nil
+	return &Inside{Seg: seg, made: made, cfg: c, arch: c.Machine.Arch, places: patch.NewDetours(c.Machine.ISA, occupied, c.Floor, c.Limit, c.Page)}, nil
 }
 
 // SizeFor tells how far so many threads use the memory in common at first.
@@ -241,7 +244,7 @@ func (in *Inside) SizeFor(threads int) int { return in.cfg.Room.SizeFor(threads)
 func (in *Inside) PrintedFor(threads int) int { return int(in.cfg.Room.traceLayout().SizeFor(threads)) }
 
 // needs has a part of the segment be there.
-func (in *Inside) needs(p inject.Part) error {
+func (in *Inside) needs(p segment.Part) error {
 	if in.More == nil {
 		return nil
 	}
@@ -253,7 +256,7 @@ func (in *Inside) prints() error {
 	if in.Printed != nil {
 		return nil
 	}
-	if err := in.needs(inject.ExtraPart); err != nil {
+	if err := in.needs(segment.ExtraPart); err != nil {
 		return err
 	}
 	trace, err := in.cfg.Room.traceLayout().Bind(in.Seg.Extra(), uint64(in.Seg.ExtraAddr()))
@@ -517,14 +520,14 @@ func (b *Batch) area(near arch.Range) (*area, error) {
 			}
 		}
 	}
-	at, err := b.place(central(near, reach), b.in.Seg.AreaSize())
+	at, err := b.place(central(near, reach), b.in.made.AreaSize())
 	if err != nil { // a large module
-		at, err = b.place(near, b.in.Seg.AreaSize())
+		at, err = b.place(near, b.in.made.AreaSize())
 	}
 	if err != nil {
 		return nil, err
 	}
-	a := &area{inject.NewArea(b.in.Seg, at), near}
+	a := &area{b.in.made.Area(at), near}
 	b.areas = append(b.areas, a)
 	b.write(at, a.Image())
 	if b.in.cfg.cpus != nil {

@@ -9,6 +9,7 @@ import (
 	"kprobe/internal/inject"
 	"kprobe/internal/jit"
 	"kprobe/internal/machine"
+	"kprobe/internal/segment"
 	"kprobe/target"
 )
 
@@ -22,20 +23,20 @@ func (c *Config) ForMachine(m target.Machine) (err error) {
 	if err != nil {
 		return err
 	}
-	if last := slices.Max(t.Numbers); last >= inject.MaxCPUs {
-		return fmt.Errorf("there may be a CPU %d; there is room for the first %d", last, inject.MaxCPUs)
+	if last := slices.Max(t.Numbers); last >= segment.MaxCPUs {
+		return fmt.Errorf("there may be a CPU %d; there is room for the first %d", last, segment.MaxCPUs)
 	}
 	c.cpus, c.traced, c.readers = t.Numbers, m.Traced, inject.Readers(t.Readers)
 	c.Room, c.carriers = Room{Threads: len(t.Numbers), Counters: 4 << 10, Calls: 1 << 10, Slots: true, Gate: true}, t.Carriers
-	c.Key = inject.ThreadKey{Kind: inject.CPU, Offset: t.Number,
-		Task: inject.Task{Current: t.Current, TID: t.TID, TGID: t.TGID, Comm: t.Comm, Cred: t.Cred, UID: t.UID, GID: t.GID}}
+	c.Key = segment.ThreadKey{Kind: segment.CPU, Offset: t.Number,
+		Task: segment.Task{Current: t.Current, TID: t.TID, TGID: t.TGID, Comm: t.Comm, Cred: t.Cred, UID: t.UID, GID: t.GID}}
 	return nil
 }
 
 // Configure says what a process is like that has so many threads, or a machine before its CPUs are known, as far as it tells that
 // itself. Errors: where nothing tells its threads apart.
 func Configure(t target.Target, m *machine.Machine, golang bool, threads int) (Config, error) {
-	c := Config{Machine: m, TGID: t.PID(), Key: inject.ThreadKey{Kind: inject.FSSelf}, RedZone: m.Arch.RedZone, Room: Processes}
+	c := Config{Machine: m, TGID: t.PID(), Key: segment.ThreadKey{Kind: segment.FSSelf}, RedZone: m.Arch.RedZone, Room: Processes}
 	if _, machine := t.(target.Machine); machine {
 		c.RedZone = 0
 	}
@@ -71,7 +72,7 @@ func Configure(t target.Target, m *machine.Machine, golang bool, threads int) (C
 		return c, nil
 	}
 	if golang {
-		c.Key, c.RedZone = inject.ThreadKey{Kind: inject.FSBase}, 0
+		c.Key, c.RedZone = segment.ThreadKey{Kind: segment.FSBase}, 0
 		if !c.readsBase {
 			return c, errors.New("nothing tells a Go program's threads apart on this processor")
 		}

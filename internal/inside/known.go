@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"kprobe/arch"
-	"kprobe/internal/inject"
 	"kprobe/internal/returns"
+	"kprobe/internal/segment"
 	"kprobe/target"
 )
 
@@ -23,7 +23,7 @@ type Acquaintance struct {
 // A program in which a thread has lost its pointer while it was relied on is not trusted again. It
 // answers whether the detours trust. Errors: of the target's memory.
 func (in *Inside) Trust(t target.Target, known Acquaintance) (bool, error) {
-	if in.cfg.Key.Kind != inject.FSSelf {
+	if in.cfg.Key.Kind != segment.FSSelf {
 		return true, nil
 	}
 	careful, within := in.betrayed.Load(), t.Stuck() > 0
@@ -78,7 +78,7 @@ func (in *Inside) pointer(th target.Thread, r *arch.Regs) uint64 {
 func (in *Inside) proven(th target.Thread, r *arch.Regs, mem arch.Memory) bool {
 	pointer := in.pointer(th, r)
 	if in.cfg.pointer != nil {
-		return inject.Keyed(pointer)
+		return segment.Keyed(pointer)
 	}
 	word, err := in.word(mem, arch.Addr(pointer))
 	return err == nil && pointer != 0 && uint64(word) == pointer
@@ -106,19 +106,19 @@ func (in *Inside) tellCareful(areas []*area, mem arch.Memory) (err error) {
 // key is the word that a stopped thread is known by.
 func (in *Inside) key(th target.Thread, r *arch.Regs, mem arch.Memory) uint64 {
 	pointer := in.pointer(th, r)
-	if in.cfg.Key.Kind == inject.FSBase {
-		return inject.BaseKey(pointer)
+	if in.cfg.Key.Kind == segment.FSBase {
+		return segment.BaseKey(pointer)
 	}
 	return in.Seg.KeyOf(pointer, in.proven(th, r, mem), int(th))
 }
 
 // thread is what there is to know of a stopped thread.
-func (in *Inside) thread(t target.Target, th target.Thread, known Acquaintance) (it inject.Thread, ok bool) {
+func (in *Inside) thread(t target.Target, th target.Thread, known Acquaintance) (it segment.Thread, ok bool) {
 	var r arch.Regs
 	if t.Regs(th, &r) != nil {
 		return it, false
 	}
-	it = inject.Thread{Key: in.key(th, &r, t), TID: int(th), Comm: known.Comm(th)}
+	it = segment.Thread{Key: in.key(th, &r, t), TID: int(th), Comm: known.Comm(th)}
 	if b, ok := t.(target.Borrower); ok && it.Key != in.Seg.IDKey(it.TID) {
 		if lender, ok := b.Borrows(th); ok { // what is known by its pointer stays when it ends
 			it.TID, it.Comm = int(lender), known.Comm(lender)
@@ -155,8 +155,8 @@ func (in *Inside) Born(t target.Target, th target.Thread, known Acquaintance) er
 		return nil
 	}
 	pointer := in.pointer(th, &r)
-	if in.cfg.Key.Kind == inject.FSBase {
-		if _, lives := in.lives(t, inject.BaseKey(pointer), th); !lives {
+	if in.cfg.Key.Kind == segment.FSBase {
+		if _, lives := in.lives(t, segment.BaseKey(pointer), th); !lives {
 			in.Welcome(t, th, known)
 		} else if all, ok := t.(target.Nursery); ok {
 			in.Seg.Reserve(all.Population()) // those that have not entered themselves yet, all of them perhaps

@@ -11,6 +11,7 @@ import (
 	"kprobe/bpf/verify"
 	"kprobe/internal/inject"
 	"kprobe/internal/jit"
+	"kprobe/internal/segment"
 )
 
 // Programs are eBPF programs that were loaded together, with their maps.
@@ -110,7 +111,7 @@ func (in *Inside) Compile(proofs []*bpf.Proof, l *bpf.Layout, own, pool Memory) 
 	}
 	ps := &Programs{Maps: maps}
 	env := &jit.Env{Segment: own.Addr, Layout: maps.Layout, Clock: in.cfg.Clock}
-	if in.cfg.Key.Kind == inject.CPU {
+	if in.cfg.Key.Kind == segment.CPU {
 		env.CPU = &in.cfg.Key.Offset
 	}
 	for _, proof := range proofs {
@@ -214,7 +215,7 @@ func (b *Batch) code(p *Program, a *area) (*copied, error) {
 	if c := p.copies[a]; c != nil {
 		return c, nil
 	}
-	room := inject.StackSize - jit.HelperStack
+	room := segment.StackSize - jit.HelperStack
 	if p.kernel {
 		room -= inject.ReaderStack
 	}

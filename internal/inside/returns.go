@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"kprobe/arch"
-	"kprobe/internal/inject"
+	"kprobe/internal/segment"
 	"kprobe/target"
 )
 
@@ -20,7 +20,7 @@ type Returns struct {
 }
 
 const (
-	returnsHits = inject.Counters + iota
+	returnsHits = segment.Counters + iota
 	returnsMissed
 
 	returnsCounters
@@ -46,7 +46,7 @@ func (r *Returns) missed() int { return r.first + returnsMissed }
 // Tally is what became of the calls of a return probe.
 type Tally struct {
 	Hits, Missed uint64
-	Lost         [inject.Losses]uint64
+	Lost         [segment.Losses]uint64
 }
 
 // Add adds another.
@@ -196,7 +196,7 @@ func (in *Inside) Over(owner *Owner, ended func(g arch.Addr, id uint64) bool, wo
 	for _, u := range in.Seg.Under(r.id()) {
 		if u.Goroutine != 0 {
 			if ended(u.Goroutine, u.ID) {
-				t.Lost[inject.LostGoexit]++
+				t.Lost[segment.LostGoexit]++
 			} else {
 				under++
 			}
@@ -208,7 +208,7 @@ func (in *Inside) Over(owner *Owner, ended func(g arch.Addr, id uint64) bool, wo
 		}
 		slot := arch.Addr(u.Place)
 		if w, err := word(slot); err != nil || arch.Addr(w) != u.Ret && !in.leadsTo(slot, arch.Addr(w), u.Ret) {
-			t.Lost[inject.LostUnwound]++
+			t.Lost[segment.LostUnwound]++
 		} else {
 			under++
 		}
@@ -241,7 +241,7 @@ func (in *Inside) Reclaim(t target.Target, over func(slot arch.Addr) bool) (n in
 	in.returns.mu.Lock()
 	defer in.returns.mu.Unlock()
 	for _, r := range in.returns.of {
-		n += in.Seg.Reclaim(r.id(), func(u inject.Under) bool {
+		n += in.Seg.Reclaim(r.id(), func(u segment.Under) bool {
 			if over(arch.Addr(u.Place)) {
 				return true
 			}

@@ -3,14 +3,14 @@ package inside
 import (
 	"sync"
 
-	"kprobe/internal/inject"
+	"kprobe/internal/segment"
 )
 
 // Slots tells how many of a session's thread slots were given out, whoever asks and whenever:
 // maps outlive the segment that knows it. The zero value is one where none was.
 type Slots struct {
 	mu   sync.Mutex
-	seg  *inject.Segment // nil where there is none now
+	seg  *segment.Segment // nil where there is none now
 	most int
 }
 
@@ -25,7 +25,7 @@ func (s *Slots) Count() int {
 }
 
 // follow says which segment gives them out from now on.
-func (s *Slots) follow(seg *inject.Segment) {
+func (s *Slots) follow(seg *segment.Segment) {
 	s.Count()
 	s.mu.Lock()
 	defer s.mu.Unlock()

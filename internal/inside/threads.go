@@ -7,6 +7,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/inject"
 	"kprobe/internal/isa"
+	"kprobe/internal/segment"
 	"kprobe/target"
 )
 
@@ -195,7 +196,7 @@ func (in *Inside) LeaveIn(r *arch.Regs, mem arch.Memory) (moved bool, err error)
 	}
 	if at.Phase == inject.Returning {
 		slot := arch.Addr(at.Regs[in.arch.SP]) - arch.Addr(in.arch.PtrSize)
-		i := slices.IndexFunc(in.Seg.Calls(), func(c inject.Call) bool { return c.Slot == slot })
+		i := slices.IndexFunc(in.Seg.Calls(), func(c segment.Call) bool { return c.Slot == slot })
 		if i < 0 {
 			return false, nil // it is about to have its address back
 		}
@@ -231,7 +232,7 @@ func (in *Inside) Linger(ds []*Detour, t target.Target) bool {
 	if len(left) == 0 {
 		return false
 	}
-	if slices.ContainsFunc(in.Seg.Calls(), func(c inject.Call) bool { return returns[c.Probe] }) {
+	if slices.ContainsFunc(in.Seg.Calls(), func(c segment.Call) bool { return returns[c.Probe] }) {
 		return true
 	}
 	for _, th := range t.Threads() {
@@ -345,7 +346,7 @@ func (in *Inside) FindVacant(t target.Target) {
 
 // giveBack puts the real return address back of a call that would return into a detour, in
 // its slot, or where the call that it ended in has it.
-func (in *Inside) giveBack(d *Detour, c inject.Call, mem arch.Memory) {
+func (in *Inside) giveBack(d *Detour, c segment.Call, mem arch.Memory) {
 	ret, err := d.ReturnAt()
 	if word, e := in.word(mem, c.Slot); err == nil && e == nil && word == ret {
 		in.putWord(mem, c.Slot, c.Ret)

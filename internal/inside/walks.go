@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"kprobe/arch"
-	"kprobe/internal/inject"
 	"kprobe/internal/returns"
+	"kprobe/internal/segment"
 	"kprobe/target"
 )
 
@@ -16,7 +16,7 @@ import (
 // Unswapped is a call whose real return address is in its slot, in place of a detour's.
 type Unswapped struct {
 	Detour *Detour // that it would return into
-	call   inject.Call
+	call   segment.Call
 	ret    arch.Addr // what was in the slot
 }
 
@@ -71,7 +71,7 @@ func (in *Inside) leadsTo(slot, ret, to arch.Addr) bool {
 
 // steps goes one step of the way each time that it is called.
 func (in *Inside) steps(slot arch.Addr) func(ret arch.Addr) (next arch.Addr, ok bool) {
-	var calls []inject.Call
+	var calls []segment.Call
 	read := false
 	return func(ret arch.Addr) (arch.Addr, bool) {
 		d := in.returning(ret)
@@ -81,7 +81,7 @@ func (in *Inside) steps(slot arch.Addr) func(ret arch.Addr) (next arch.Addr, ok 
 		if !read {
 			calls, read = in.Seg.Calls(), true
 		}
-		i := slices.IndexFunc(calls, func(c inject.Call) bool { return c.Slot == slot && c.Probe == d.Detour.Return.ID })
+		i := slices.IndexFunc(calls, func(c segment.Call) bool { return c.Slot == slot && c.Probe == d.Detour.Return.ID })
 		if i < 0 {
 			return 0, false
 		}

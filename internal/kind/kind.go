@@ -5,11 +5,11 @@ import (
 	"errors"
 
 	"kprobe/arch"
-	"kprobe/internal/inject"
 	"kprobe/internal/inside"
 	"kprobe/internal/isa"
 	"kprobe/internal/patch"
 	"kprobe/internal/planned"
+	"kprobe/internal/segment"
 	"kprobe/target"
 )
 
@@ -183,7 +183,7 @@ func (guest) Listed() bool                          { return false }
 func (guest) Cannot(p *inside.Program) string       { return p.NotInKernels() }
 func (k guest) Unreplaceable(at arch.Addr) string   { return k.machine.Unreplaceable(at) }
 func (guest) Posts() bool                           { return false }
-func (guest) CallData() int                         { return inject.SlotData }
+func (guest) CallData() int                         { return segment.SlotData }
 func (k guest) Over() (func(arch.Addr) bool, error) { return k.machine.Over() }
 
 func (k guest) Excepted(th target.Thread, r *arch.Regs) (trap int, at arch.Regs, ok bool) {

@@ -10,11 +10,11 @@ import (
 	"kprobe/bpf"
 	"kprobe/internal/calls"
 	"kprobe/internal/errno"
-	"kprobe/internal/inject"
 	"kprobe/internal/inside"
 	"kprobe/internal/kind"
 	"kprobe/internal/probed"
 	"kprobe/internal/returns"
+	"kprobe/internal/segment"
 	"kprobe/internal/within"
 	"kprobe/symbol"
 )
@@ -122,10 +122,10 @@ func (rt *Return) tally(t inside.Tally) {
 
 // insideLoss names a loss inside the target.
 func (rt *Return) insideLoss(why int) calls.Loss {
-	if why == inject.LostUnwound && (rt.plan == nil || !rt.plan.Unwinds) {
+	if why == segment.LostUnwound && (rt.plan == nil || !rt.plan.Unwinds) {
 		return calls.Longjmp
 	}
-	return [inject.Losses]calls.Loss{calls.Unwound, calls.Goexit, calls.Exited}[why]
+	return [segment.Losses]calls.Loss{calls.Unwound, calls.Goexit, calls.Exited}[why]
 }
 
 // Told tells how returns are noticed, and why so.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"kprobe/arch"
-	"kprobe/internal/inject"
+	"kprobe/internal/segment"
 	"kprobe/target"
 )
 
@@ -43,8 +43,8 @@ func (w *Within) grows() error {
 	if err := w.separate(g); err != nil {
 		return err
 	}
-	w.More = func(p inject.Part) error { return w.more(g, p) }
-	first := min(inject.Spare, w.Seg.Threads)
+	w.More = func(p segment.Part) error { return w.more(g, p) }
+	first := min(segment.Spare, w.Seg.Threads)
 	if err := w.fill(first); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (w *Within) lengthen(g target.Grower, states, lanes int) error {
 	if w.growth.extra == 0 {
 		return nil
 	}
-	at, size, _ := w.Seg.Part(inject.ExtraPart)
+	at, size, _ := w.Seg.Part(segment.ExtraPart)
 	return w.resize(g, w.ours[at:at+size], &w.growth.extra, w.PrintedFor(states))
 }
 
@@ -215,7 +215,7 @@ func (w *Within) resize(g target.Grower, ours []byte, was *int, size int) error 
 }
 
 // more makes a part of the segment exist from now on.
-func (w *Within) more(g target.Grower, p inject.Part) error {
+func (w *Within) more(g target.Grower, p segment.Part) error {
 	at, size, ok := w.Seg.Part(p)
 	if !ok || w.growth.has(p) {
 		return nil
@@ -225,7 +225,7 @@ func (w *Within) more(g target.Grower, p inject.Part) error {
 			return nil
 		}
 		there := size
-		if p == inject.ExtraPart {
+		if p == segment.ExtraPart {
 			there = w.on.Room.Round(w.PrintedFor(w.Seg.Allowed()))
 		}
 		err := g.Extend(w.shared.Start+arch.Addr(at), w.ours[at:at+size], there)
@@ -235,7 +235,7 @@ func (w *Within) more(g target.Grower, p inject.Part) error {
 		w.growth.mu.Lock()
 		defer w.growth.mu.Unlock()
 		w.growth.parts[p] = true
-		if p == inject.ExtraPart {
+		if p == segment.ExtraPart {
 			w.growth.extra = there
 		}
 		return nil
@@ -251,7 +251,7 @@ func (g *growth) sharing(shares []*Share) {
 
 // has tells whether a part of the segment exists. Each return probe of a batch asks, and a look is no reason to
 // stop the target.
-func (g *growth) has(p inject.Part) bool {
+func (g *growth) has(p segment.Part) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.parts[p]

@@ -124,7 +124,7 @@ sink:	mov	rdx, [rip+start-AREA_CODE+AREA_HEAD]
 	jmp	done
 
 # Who is it that runs here? Leaves rdx at the thread's entry of the table, or at the
-# sink's; changes rcx and flags. See keys.go.
+# sink's; changes rcx and flags. See internal/segment/keys.go.
 ROUTINE identify
 	push	rax
 	push	rsi

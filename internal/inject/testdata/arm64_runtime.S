@@ -41,7 +41,7 @@ start:
 // ---- Called by detours, on the program's own stack ----
 
 // Who is it that runs here? Leaves x1 at the thread's state, or at the sink; changes x0 and x2, and
-// keeps all else, the flags too. See keys.go: the thread pointer is a register that every program may read.
+// keeps all else, the flags too. See internal/segment/keys.go: the thread pointer is a register that every program may read.
 ROUTINE identify
 	stp	x3, x4, [sp, #-64]!
 	stp	x5, x6, [sp, #16]

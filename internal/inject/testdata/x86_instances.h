@@ -1,4 +1,4 @@
-# The instances of return probes (away.go), for both machines that swap return addresses. A register's name is that of its
+# The instances of return probes (internal/segment/away.go), for both machines that swap return addresses. A register's name is that of its
 # whole, 8 or 4 bytes; words have 8 bytes, and where they are addresses the upper half stays 0 on i386.
 #ifdef __i386__
 #define AX eax

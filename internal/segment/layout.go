@@ -1,4 +1,4 @@
-package inject
+package segment
 
 // Layout is the size of a segment.
 type Layout struct {
@@ -31,74 +31,79 @@ const (
 	groupStates = 1 << groupShift
 	pieceSize   = 32 << 10
 	laneSize    = groupStates * pieceSize
-	pieceHolds  = pieceSize / 8
+	PieceHolds  = pieceSize / 8
 
 	partAlign = 64 << 10 // what parts are mapped by, on any machine
 )
 
-// firstHolds counts the counters of a state in the first lane.
-const firstHolds = (pieceSize - stackSize - stateCounters) / 8
+// FirstHolds counts the counters of a state in the first lane.
+const FirstHolds = (pieceSize - StackSize - StateCounters) / 8
 
 // MaxCounters is the most that a Grouped layout can have: all of a state's are within 2 GiB.
-const MaxCounters = firstHolds + (1<<31/laneSize-1)*pieceHolds
+const MaxCounters = FirstHolds + (1<<31/laneSize-1)*PieceHolds
 
-// stride leads from one state of a group to the next, span from a group to the next.
-func (l Layout) stride() int {
+// Stride leads from one state of a group to the next, span from a group to the next.
+func (l Layout) Stride() int {
 	if l.Grouped {
 		return pieceSize
 	}
-	return roundUp(stackSize+stateCounters+8*l.Counters, pageSize)
+	return RoundUp(StackSize+StateCounters+8*l.Counters, PageSize)
 }
 
-func (l Layout) span() int { return l.allLanes() * groupStates * l.stride() }
+func (l Layout) span() int { return l.allLanes() * groupStates * l.Stride() }
 
 func (l Layout) allLanes() int {
-	if !l.Grouped || l.Counters <= firstHolds {
+	if !l.Grouped || l.Counters <= FirstHolds {
 		return 1
 	}
-	return 1 + (l.Counters-firstHolds+pieceHolds-1)/pieceHolds
+	return 1 + (l.Counters-FirstHolds+PieceHolds-1)/PieceHolds
 }
 
-// place is the offset of the n-th state, which begins with its private stack. The sink is number 0.
-func (l Layout) place(n int) int {
-	return l.statesAt() + n>>groupShift*l.span() + n&(groupStates-1)*l.stride()
+// Place is the offset of the n-th state, which begins with its private stack. The sink is number 0.
+func (l Layout) Place(n int) int {
+	return l.StatesAt() + n>>groupShift*l.span() + n&(groupStates-1)*l.Stride()
 }
 
-// The offsets of the parts, in their order: the table of calls that are away, the pool of calls, a
-// machine's traps with maps and rings behind them, and the states.
-func (l Layout) sinkAt() int { return l.statesAt() }
-func (l Layout) awayAt() int { return roundUp(l.tableEnd(), pageSize) }
-func (l Layout) poolAt() int { return l.awayAt() + l.awaySize() }
+// The parts lie in this order: the table of calls that are away, the pool of calls, a machine's traps
+// with maps and rings behind them, and the states.
+
+// AwayAt is the offset of the table of calls that are away.
+func (l Layout) AwayAt() int { return RoundUp(l.TableEnd(), PageSize) }
+
+// PoolAt is the pool's.
+func (l Layout) PoolAt() int { return l.AwayAt() + l.awaySize() }
 
 // The private data of calls is behind the pool's, or behind the states.
 func (l Layout) dataAt() int {
 	if l.Grouped {
-		return roundUp(l.SizeFor(l.Threads, l.allLanes()), partAlign)
+		return RoundUp(l.SizeFor(l.Threads, l.allLanes()), partAlign)
 	}
-	return l.poolAt() + roundUp(ownersSize+l.Calls*nodeSize, pageSize)
+	return l.PoolAt() + RoundUp(OwnersSize+l.Calls*nodeSize, PageSize)
 }
 
-func (l Layout) extraAt() int {
+// ExtraAt is the offset of maps and rings.
+func (l Layout) ExtraAt() int {
 	switch {
 	case l.Grouped:
-		return roundUp(l.dataAt()+l.Calls*MaxData, partAlign)
+		return RoundUp(l.dataAt()+l.Calls*MaxData, partAlign)
 	case l.Gate:
-		return roundUp(l.trapsAt()+trapsSize, pageSize)
+		return RoundUp(l.TrapsAt()+trapsSize, PageSize)
 	}
-	return l.trapsAt()
+	return l.TrapsAt()
 }
 
-func (l Layout) statesAt() int {
+// StatesAt is the offset of the sink, with the states behind it.
+func (l Layout) StatesAt() int {
 	if l.Grouped {
-		return roundUp(l.trapsAt(), partAlign)
+		return RoundUp(l.TrapsAt(), partAlign)
 	}
-	return roundUp(l.extraAt()+l.Extra, pageSize)
+	return RoundUp(l.ExtraAt()+l.Extra, PageSize)
 }
 
 // Size counts the bytes of address space that the segment takes; memory only where it is touched.
 func (l Layout) Size() int {
 	if l.Grouped {
-		return roundUp(l.extraAt()+l.Extra, partAlign)
+		return RoundUp(l.ExtraAt()+l.Extra, partAlign)
 	}
 	return l.SizeFor(l.Threads, 1)
 }
@@ -106,14 +111,14 @@ func (l Layout) Size() int {
 // SizeFor is the size of the segment with so many states and lanes, in bytes: the rest is not used
 // until more are given out.
 func (l Layout) SizeFor(states, lanes int) int {
-	return l.place(states) + (lanes-1)*laneSize + l.stride()
+	return l.Place(states) + (lanes-1)*laneSize + l.Stride()
 }
 
 // Groups counts the groups that so many states are in.
 func (l Layout) Groups(states int) int { return states>>groupShift + 1 }
 
 // Group gives the offset and the size of a group.
-func (l Layout) Group(g int) (at, size int) { return l.place(g << groupShift), l.span() }
+func (l Layout) Group(g int) (at, size int) { return l.Place(g << groupShift), l.span() }
 
 // GroupFor is the size of the part of a group that is used with so many states and lanes.
 func (l Layout) GroupFor(g, states, lanes int) int {
@@ -121,7 +126,7 @@ func (l Layout) GroupFor(g, states, lanes int) int {
 	if n <= 0 {
 		return 0
 	}
-	return (lanes-1)*laneSize + n*l.stride()
+	return (lanes-1)*laneSize + n*l.Stride()
 }
 
 // Part is a part of the segment that exists only when something has a use for it.
@@ -135,9 +140,9 @@ const (
 // Part gives the offset and the size of a part; ok is false where it always exists.
 func (l Layout) Part(p Part) (at, size int, ok bool) {
 	if p == DataPart {
-		return l.dataAt(), l.extraAt() - l.dataAt(), l.Grouped
+		return l.dataAt(), l.ExtraAt() - l.dataAt(), l.Grouped
 	}
-	return l.extraAt(), l.Size() - l.extraAt(), l.Grouped
+	return l.ExtraAt(), l.Size() - l.ExtraAt(), l.Grouped
 }
 
 // A counter's number tells its offset, so the numbers of a Grouped layout have gaps.
@@ -167,15 +172,15 @@ func (l Layout) Left(n int) int {
 		return 0
 	}
 	first, end := l.numbers(lane)
-	return end - max(n, first) + (l.allLanes()-lane-1)*pieceHolds
+	return end - max(n, first) + (l.allLanes()-lane-1)*PieceHolds
 }
 
 // laneOf is the lane of the first counter from n on.
 func (l Layout) laneOf(n int) int {
-	if n < firstHolds {
+	if n < FirstHolds {
 		return 0
 	}
-	lane := (stackSize + counter(n)) / laneSize
+	lane := (StackSize + Counter(n)) / laneSize
 	if _, end := l.numbers(lane); n >= end {
 		lane++
 	}
@@ -185,8 +190,8 @@ func (l Layout) laneOf(n int) int {
 // numbers gives the first number of a lane's counters, and the number behind the last.
 func (l Layout) numbers(lane int) (first, end int) {
 	if lane == 0 {
-		return 0, firstHolds
+		return 0, FirstHolds
 	}
-	first = (lane*laneSize - stackSize - stateCounters) / 8
-	return first, first + pieceHolds
+	first = (lane*laneSize - StackSize - StateCounters) / 8
+	return first, first + PieceHolds
 }

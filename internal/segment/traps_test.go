@@ -1,4 +1,4 @@
-package inject
+package segment
 
 import (
 	"math/rand/v2"
@@ -9,10 +9,10 @@ import (
 
 // led is what the gate does: it looks at entries until it has found the trap, or one that was never used.
 func led(s *Segment, at arch.Addr) (to uint64, known bool) {
-	for e := s.trapsAt() + int(uint32(at)*hashFactor>>trapShift)&trapMask; ; e += trapEntry {
-		switch s.get(e) {
+	for e := s.TrapsAt() + int(uint32(at)*HashFactor>>TrapShift)&TrapMask; ; e += TrapEntry {
+		switch s.Get(e) {
 		case uint64(at):
-			return s.get(e + 8), true
+			return s.Get(e + 8), true
 		case 0:
 			return 0, false
 		}
@@ -23,7 +23,7 @@ func led(s *Segment, at arch.Addr) (to uint64, known bool) {
 // has left is known until nobody can be on his way from there, and nobody else has his entry.
 func TestTrapTable(t *testing.T) {
 	l := Layout{Threads: 1, Counters: 1, Gate: true}
-	s, err := NewSegment(AMD64, l, 0x10_0000, make([]byte, l.Size()), 1)
+	s, err := New(wide, l, 0x10_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package inject
+package segment
 
 import (
 	"sync/atomic"
@@ -23,42 +23,42 @@ const (
 	slotsCarrier = headSlots + 16 // what the kernel itself may put in a slot instead of its return address: two addresses
 
 	// SlotData is the most private data that a kernel's call can have, in bytes.
-	SlotData      = 1 << (nodeShift + slotDataShift)
-	slotDataShift = 3
+	SlotData      = 1 << (nodeShift + SlotDataShift)
+	SlotDataShift = 3
 )
 
-func (l Layout) activeSize() int { return roundUp(4*l.Counters, nodeSize) }
+func (l Layout) activeSize() int { return RoundUp(4*l.Counters, nodeSize) }
 
 func (l Layout) slotsSize() int {
-	return roundUp(l.activeSize()+l.Calls*(nodeSize+SlotData), pageSize)
+	return RoundUp(l.activeSize()+l.Calls*(nodeSize+SlotData), PageSize)
 }
 
 func (s *Segment) initSlots() {
-	at := s.poolAt()
-	s.put(slotsActive, uint64(s.Addr)+uint64(at))
-	s.put(poolCalls, uint64(s.Addr)+uint64(at+s.activeSize()))
-	s.put(poolData, uint64(s.Addr)+uint64(s.nodeAt(s.Layout.Calls)))
-	atomic.StoreUint32(s.word32(slotsMask), uint32(s.Layout.Calls-1))
+	at := s.PoolAt()
+	s.Put(slotsActive, uint64(s.Addr)+uint64(at))
+	s.Put(PoolCalls, uint64(s.Addr)+uint64(at+s.activeSize()))
+	s.Put(PoolData, uint64(s.Addr)+uint64(s.nodeAt(s.Layout.Calls)))
+	atomic.StoreUint32(s.Word32(slotsMask), uint32(s.Layout.Calls-1))
 }
 
 // SetCarriers tells of addresses that the kernel itself puts in the place of return addresses, to
 // which it knows better where to go on: two at most count.
 func (s *Segment) SetCarriers(at []arch.Addr) {
 	for i, a := range at[:min(len(at), 2)] {
-		s.put(slotsCarrier+8*i, uint64(a))
+		s.Put(slotsCarrier+8*i, uint64(a))
 	}
 }
 
 // nodeAt is where in mem the i-th call is.
-func (s *Segment) nodeAt(i int) int { return s.poolAt() + s.activeSize() + i*nodeSize }
+func (s *Segment) nodeAt(i int) int { return s.PoolAt() + s.activeSize() + i*nodeSize }
 
-func (s *Segment) active(probe uint32) *uint32 { return s.word32(s.poolAt() + 4*int(probe)) }
+func (s *Segment) active(probe uint32) *uint32 { return s.Word32(s.PoolAt() + 4*int(probe)) }
 
 func (s *Segment) underSlots(probe uint32) (all []Under) {
 	for i := range s.Layout.Calls {
 		at := s.nodeAt(i)
-		if slot := s.get(at + nodePlace); slot != 0 && atomic.LoadUint32(s.word32(at+nodeProbe)) == probe {
-			all = append(all, Under{Place: int64(slot), Ret: arch.Addr(s.get(at + nodeRet))})
+		if slot := s.Get(at + nodePlace); slot != 0 && atomic.LoadUint32(s.Word32(at+nodeProbe)) == probe {
+			all = append(all, Under{Place: int64(slot), Ret: arch.Addr(s.Get(at + NodeRet))})
 		}
 	}
 	return all
@@ -86,12 +86,12 @@ func (s *Segment) purgeSlots(probe uint32) {
 func (s *Segment) dropSlots(probe uint32, over func(Under) bool) (n int) {
 	for i := range s.Layout.Calls {
 		at := s.nodeAt(i)
-		u := Under{Place: int64(s.get(at + nodePlace)), Ret: arch.Addr(s.get(at + nodeRet))}
-		if u.Place == 0 || atomic.LoadUint32(s.word32(at+nodeProbe)) != probe || !over(u) {
+		u := Under{Place: int64(s.Get(at + nodePlace)), Ret: arch.Addr(s.Get(at + NodeRet))}
+		if u.Place == 0 || atomic.LoadUint32(s.Word32(at+nodeProbe)) != probe || !over(u) {
 			continue
 		}
-		atomic.StoreUint32(s.word32(at+nodeProbe), ^uint32(0))
-		s.put(at+nodePlace, 0)
+		atomic.StoreUint32(s.Word32(at+nodeProbe), ^uint32(0))
+		s.Put(at+nodePlace, 0)
 		atomic.AddUint32(s.active(probe), ^uint32(0))
 		n++
 	}

@@ -1,4 +1,4 @@
-package inject
+package segment
 
 import (
 	"slices"
@@ -26,7 +26,7 @@ func (s *Segment) Allow(states int, allow func(states, lanes int) bool, widen fu
 }
 
 // Allowed is the number of states that may be given out.
-func (s *Segment) Allowed() int { return int(atomic.LoadUint32(s.word32(headMax))) }
+func (s *Segment) Allowed() int { return int(atomic.LoadUint32(s.Word32(headMax))) }
 
 // Hold says that maps may have values of so many slots' threads, of a program that the target
 // executed before.
@@ -36,14 +36,14 @@ func (s *Segment) Hold(slots int) {
 }
 
 func (s *Segment) limit(states int) {
-	atomic.StoreUint32(s.word32(headHeld), uint32(max(states, s.held)))
-	atomic.StoreUint32(s.word32(headMax), uint32(min(states, s.Threads)))
+	atomic.StoreUint32(s.Word32(headHeld), uint32(max(states, s.held)))
+	atomic.StoreUint32(s.Word32(headMax), uint32(min(states, s.Threads)))
 }
 
 // Reserve sees to it that n more states can be given out, and some beyond these; false where that is
 // not agreed to.
 func (s *Segment) Reserve(n int) bool {
-	need := min(s.given()+n, s.Threads)
+	need := min(s.Given()+n, s.Threads)
 	if s.allow == nil || min(need+Spare, s.Threads) <= s.agreed {
 		return true
 	}
@@ -86,9 +86,9 @@ func (s *Segment) Reach(n int) error {
 
 // leave notes an entry whose thread has ended. Those that other threads have taken since, or that are noted twice, are forgotten some time.
 func (s *Segment) leave(e int) {
-	if len(s.freed) > 2*s.given()+ahead {
+	if len(s.freed) > 2*s.Given()+ahead {
 		slices.Sort(s.freed)
-		s.freed = slices.DeleteFunc(slices.Compact(s.freed), func(e int) bool { return s.get(e) != tombstone || s.get(e+8) == 0 })
+		s.freed = slices.DeleteFunc(slices.Compact(s.freed), func(e int) bool { return s.Get(e) != tombstone || s.Get(e+8) == 0 })
 	}
 	s.freed = append(s.freed, e)
 }

@@ -1,4 +1,4 @@
-package inject
+package segment
 
 import (
 	"sync/atomic"
@@ -26,7 +26,7 @@ const (
 	keyAlign  = 8 // what a thread pointer is a multiple of, to be a key
 	oddKey    = 3 // an id's key is 4 times the id, and this
 	oddBit    = 62
-	baseBit   = 61
+	BaseBit   = 61
 	maxShared = 30 // thread pointers that several threads have
 
 	noPointer  = 1          // where such a one was
@@ -35,12 +35,12 @@ const (
 
 // BaseKey is the key of the kind FSBase for a thread pointer: no address has this bit alone, so none
 // is taken for a free entry.
-func BaseKey(pointer uint64) uint64 { return pointer | 1<<baseBit }
+func BaseKey(pointer uint64) uint64 { return pointer | 1<<BaseBit }
 
 // IDKey is the key of a thread that is known by its id.
 func (s *Segment) IDKey(tid int) uint64 {
 	key := uint64(uint32(tid))<<2 | oddKey
-	if !s.machine.narrow() {
+	if !s.machine.Narrow() {
 		key |= 1 << oddBit
 	}
 	return key
@@ -60,10 +60,10 @@ func (s *Segment) KeyOf(pointer uint64, proven bool, tid int) uint64 {
 func Keyed(pointer uint64) bool { return pointer != 0 && pointer%keyAlign == 0 }
 
 // ReadsBase tells whether threads of the target may read their fs base.
-func (s *Segment) ReadsBase() bool { return s.mem[headReadsBase] != 0 }
+func (s *Segment) ReadsBase() bool { return s.Mem[headReadsBase] != 0 }
 
 // SetReadsBase says that they may. Before any detour runs.
-func (s *Segment) SetReadsBase() { s.mem[headReadsBase] = 1 }
+func (s *Segment) SetReadsBase() { s.Mem[headReadsBase] = 1 }
 
 // Careful tells whether the threads of the target ask who they are where nothing is to be
 // trusted. It is safe to ask while another thread of this process sets it. What areas say of it is theirs: see Area.CarefulAt.
@@ -89,21 +89,21 @@ func (s *Segment) Share(pointer uint64, tid int) {
 		return
 	}
 	for i := range maxShared {
-		if at := headShared + 8*i; s.get(at) <= noPointer {
+		if at := headShared + 8*i; s.Get(at) <= noPointer {
 			s.Rekey(pointer, s.IDKey(tid))
-			s.put(at, pointer) // only now: who reads it looks for the id
+			s.Put(at, pointer) // only now: who reads it looks for the id
 			return
 		}
 	}
 	s.ByID()
-	s.put(headAnyShared, anyPointer)
+	s.Put(headAnyShared, anyPointer)
 }
 
 // ByID has all threads that have a state be known by their ids, too. They may run meanwhile.
 func (s *Segment) ByID() {
-	for i := range s.given() {
-		tid := int(uint32(s.get(s.state(i) + jit.StatePidTgid)))
-		if key := s.get(s.state(i) + stateKey); tid != 0 && s.Find(key) == i {
+	for i := range s.Given() {
+		tid := int(uint32(s.Get(s.State(i) + jit.StatePidTgid)))
+		if key := s.Get(s.State(i) + StateKey); tid != 0 && s.Find(key) == i {
 			s.Rekey(key, s.IDKey(tid))
 		}
 	}
@@ -114,48 +114,48 @@ func (s *Segment) ByID() {
 // tells how many threads have one.
 func (s *Segment) Settle(in func(pointer uint64) int) {
 	for e, i := range s.stale {
-		if s.get(s.state(i)+stateKey) != s.get(e) || len(s.calls(i)) == 0 {
+		if s.Get(s.State(i)+StateKey) != s.Get(e) || len(s.calls(i)) == 0 {
 			s.vacate(e)
 		}
 	}
 	for i := range maxShared {
-		if at := headShared + 8*i; s.get(at) > noPointer && in(s.get(at)) <= 1 {
-			s.put(at, noPointer)
+		if at := headShared + 8*i; s.Get(at) > noPointer && in(s.Get(at)) <= 1 {
+			s.Put(at, noPointer)
 		}
 	}
-	for i := maxShared - 1; i >= 0 && s.get(headShared+8*i) <= noPointer; i-- {
-		s.put(headShared+8*i, 0)
+	for i := maxShared - 1; i >= 0 && s.Get(headShared+8*i) <= noPointer; i-- {
+		s.Put(headShared+8*i, 0)
 	}
-	s.put(headAnyShared, 0)
+	s.Put(headAnyShared, 0)
 }
 
 // Settled tells that Settle has nothing to do.
-func (s *Segment) Settled() bool { return len(s.stale) == 0 && s.get(headShared) == 0 }
+func (s *Segment) Settled() bool { return len(s.stale) == 0 && s.Get(headShared) == 0 }
 
 // Crossed tells that the table leads by a thread pointer of several threads to the state of one of
 // them: the careful do not ask it that.
 func (s *Segment) Crossed() bool {
 	for e := range s.stale {
-		if s.shared(s.get(e)) {
+		if s.shared(s.Get(e)) {
 			return true
 		}
 	}
 	return false
 }
 
-// close lets no program run in a state any more.
-func (s *Segment) close(i int) {
-	at := s.state(i)
-	s.mem[at+stateBusy], s.mem[at+stateClosed] = 1, 1
+// Close lets no program run in a state any more.
+func (s *Segment) Close(i int) {
+	at := s.State(i)
+	s.Mem[at+StateBusy], s.Mem[at+StateClosed] = 1, 1
 }
 
 func (s *Segment) shared(pointer uint64) bool {
 	for i := range maxShared {
-		if s.get(headShared+8*i) == pointer {
+		if s.Get(headShared+8*i) == pointer {
 			return true
 		}
 	}
-	return s.get(headAnyShared) == anyPointer
+	return s.Get(headAnyShared) == anyPointer
 }
 
 // Rekey gives a thread's state another key, with all that is in it. The one before leads there still
@@ -164,7 +164,7 @@ func (s *Segment) shared(pointer uint64) bool {
 // that: calls that began in the other are found there.
 func (s *Segment) Rekey(from, to uint64) {
 	e := s.entry(from)
-	if from == to || e == 0 || s.get(e+8) == 0 || s.stateOf(e) == s.Threads {
+	if from == to || e == 0 || s.Get(e+8) == 0 || s.stateOf(e) == s.Threads {
 		return
 	}
 	i := s.stateOf(e)
@@ -173,21 +173,21 @@ func (s *Segment) Rekey(from, to uint64) {
 		if f = s.vacant(to); f == 0 {
 			return
 		}
-		s.put(f+8, uint64(s.stateAddr(i)))
-	} else if s.get(f+8) != uint64(s.stateAddr(i)) {
+		s.Put(f+8, uint64(s.StateAddr(i)))
+	} else if s.Get(f+8) != uint64(s.StateAddr(i)) {
 		s.stale[e] = i
 		return
 	}
-	s.put(s.state(i)+stateKey, to)
+	s.Put(s.State(i)+StateKey, to)
 	delete(s.stale, f)
 	s.stale[e] = i
 }
 
 // entry is where in the table a key is; 0 for nowhere.
 func (s *Segment) entry(key uint64) int {
-	start := headTable + s.hash(key)
-	for e := start; e < start+tableWindow*entrySize; e += entrySize {
-		if s.get(e) == key {
+	start := HeadTable + s.Hash(key)
+	for e := start; e < start+TableWindow*EntrySize; e += EntrySize {
+		if s.Get(e) == key {
 			return e
 		}
 	}
@@ -197,11 +197,11 @@ func (s *Segment) entry(key uint64) int {
 // vacate gives up an entry of a key that was given up. Its state stays there for another
 // key, unless it has one.
 func (s *Segment) vacate(e int) {
-	if s.get(s.state(s.stale[e])+stateKey) != s.get(e) {
-		s.put(e+8, 0)
+	if s.Get(s.State(s.stale[e])+StateKey) != s.Get(e) {
+		s.Put(e+8, 0)
 	}
 	delete(s.stale, e)
-	s.put(e, tombstone)
+	s.Put(e, tombstone)
 }
 
 // forsake vacates what is left of keys that a state was known by.
@@ -217,18 +217,18 @@ func (s *Segment) forsake(i int) {
 // thread has left there is spare then.
 func (s *Segment) vacant(key uint64) int {
 	const ours = tombstone + 1 // a key that no thread has: keeps others off
-	start := headTable + s.hash(key)
+	start := HeadTable + s.Hash(key)
 	for _, spare := range []bool{false, true} {
-		for e := start; e < start+tableWindow*entrySize; e += entrySize {
-			k := s.get(e)
-			if k > tombstone || s.get(e+8) != 0 && !spare || !atomic.CompareAndSwapUint64(s.word(e), k, ours) {
+		for e := start; e < start+TableWindow*EntrySize; e += EntrySize {
+			k := s.Get(e)
+			if k > tombstone || s.Get(e+8) != 0 && !spare || !atomic.CompareAndSwapUint64(s.Word(e), k, ours) {
 				continue
 			}
-			if s.get(e+8) != 0 && s.stateOf(e) < s.Threads {
+			if s.Get(e+8) != 0 && s.stateOf(e) < s.Threads {
 				s.spare = append(s.spare, s.stateOf(e))
 			}
-			s.put(e+8, 0)
-			s.put(e, key)
+			s.Put(e+8, 0)
+			s.Put(e, key)
 			return e
 		}
 	}
@@ -242,11 +242,11 @@ func (s *Segment) Acquaint(t Thread) {
 		s.Assign(t)
 		return
 	}
-	at := s.state(i)
-	s.put(at+jit.StatePidTgid, s.get(headTgid)|uint64(uint32(t.TID)))
+	at := s.State(i)
+	s.Put(at+jit.StatePidTgid, s.Get(headTgid)|uint64(uint32(t.TID)))
 	s.setTID(i, uint32(t.TID))
-	s.put(at+stateStackLow, uint64(t.StackLow))
-	s.put(at+stateStackHigh, uint64(t.StackHigh))
+	s.Put(at+StateStackLow, uint64(t.StackLow))
+	s.Put(at+stateStackHigh, uint64(t.StackHigh))
 	s.setComm(i, t.Comm)
 }
 
@@ -256,5 +256,5 @@ func (s *Segment) Owner(key uint64) (tid int, ok bool) {
 	if i < 0 || i >= s.Threads {
 		return 0, false
 	}
-	return int(uint32(s.get(s.state(i) + jit.StatePidTgid))), true
+	return int(uint32(s.Get(s.State(i) + jit.StatePidTgid))), true
 }

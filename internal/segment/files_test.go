@@ -1,4 +1,4 @@
-package inject
+package segment
 
 import (
 	"testing"
@@ -8,14 +8,14 @@ import (
 
 // The files' code is a list that only grows: where it is full, neighbours become one with what is between them.
 func TestFiles(t *testing.T) {
-	l := testLayout
-	s, err := NewSegment(AMD64, l, 0x1000_0000, make([]byte, l.Size()), 1)
+	l := Layout{Threads: 8}
+	s, err := New(wide, l, 0x1000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	within := func(a uint64) bool {
-		for at := headFiles; s.get(at) != 0; at += 16 {
-			if a >= s.get(at) && a < s.get(at+8) {
+		for at := headFiles; s.Get(at) != 0; at += 16 {
+			if a >= s.Get(at) && a < s.Get(at+8) {
 				return true
 			}
 		}
@@ -33,7 +33,7 @@ func TestFiles(t *testing.T) {
 	}
 	for range 2 { // what is there already changes nothing
 		s.SetFiles(many(maxFiles))
-		if s.get(headFiles+16*(maxFiles-1)) == 0 || s.get(headFiles+16*maxFiles) != 0 {
+		if s.Get(headFiles+16*(maxFiles-1)) == 0 || s.Get(headFiles+16*maxFiles) != 0 {
 			t.Fatal("not one entry for each")
 		}
 	}
@@ -41,12 +41,12 @@ func TestFiles(t *testing.T) {
 		t.Error("an entry is not its file's")
 	}
 	s.SetFiles([]arch.Range{{Start: at(7).End, End: at(7).End + 0x1000}})
-	if s.get(headFiles+16*7+8) != uint64(at(7).End)+0x1000 {
+	if s.Get(headFiles+16*7+8) != uint64(at(7).End)+0x1000 {
 		t.Error("what goes on there has not become one with it")
 	}
 	more := many(maxFiles + 10)
 	s.SetFiles(more)
-	if s.get(headFiles+16*maxFiles) != 0 {
+	if s.Get(headFiles+16*maxFiles) != 0 {
 		t.Error("the list has no end")
 	}
 	for _, r := range more {

@@ -1,4 +1,4 @@
-package inject
+package segment
 
 import (
 	"slices"
@@ -16,7 +16,7 @@ type Call struct {
 	// Left tells that it was taken for one that longjmp has left. It may be under way all the same.
 	Left bool
 
-	data uint64 // callData
+	data uint64 // CallData
 	away bool
 }
 
@@ -25,7 +25,7 @@ type Call struct {
 // threads stopped, and Drop it.
 func (s *Segment) Calls() []Call {
 	var all []Call
-	for i := range s.given() {
+	for i := range s.Given() {
 		all = append(all, s.nested(i)...)
 	}
 	return append(all, s.away(-1)...)
@@ -51,10 +51,10 @@ func (s *Segment) calls(i int) []Call { return append(s.nested(i), s.away(i)...)
 
 // nested lists those on a state's stack of instances.
 func (s *Segment) nested(i int) (all []Call) {
-	at := s.state(i)
-	top := at + int(s.get(at+stateCalls)-uint64(s.stateAddr(i)))
-	for c := top - callSize; c > at+stateCallsAt; c -= callSize {
-		if slot := s.get(c + callSlot); slot != 0 {
+	at := s.State(i)
+	top := at + int(s.Get(at+StateCalls)-uint64(s.StateAddr(i)))
+	for c := top - CallSize; c > at+StateCallsAt; c -= CallSize {
+		if slot := s.Get(c + CallSlot); slot != 0 {
 			all = append(all, s.call(c, i, slot))
 		}
 	}
@@ -64,37 +64,37 @@ func (s *Segment) nested(i int) (all []Call) {
 // call is what an instance in mem says.
 func (s *Segment) call(at, state int, slot uint64) Call {
 	return Call{
-		State: state, Slot: arch.Addr(slot), Ret: arch.Addr(s.get(at + callRet)), Probe: uint32(s.get(at + callProbe)),
-		Left: s.mark(at) == markLeft, data: s.get(at + callData),
+		State: state, Slot: arch.Addr(slot), Ret: arch.Addr(s.Get(at + CallRet)), Probe: uint32(s.Get(at + CallProbe)),
+		Left: s.mark(at) == markLeft, data: s.Get(at + CallData),
 	}
 }
 
-func (s *Segment) mark(at int) uint32 { return uint32(s.get(at+callProbe) >> 32) }
+func (s *Segment) mark(at int) uint32 { return uint32(s.Get(at+CallProbe) >> 32) }
 
 // is tells whether an instance is the one that was listed: calls that end in jumps to others
 // have one slot with these.
 func (s *Segment) is(at int, c Call) bool {
-	return s.get(at+callRet) == uint64(c.Ret) && uint32(s.get(at+callProbe)) == c.Probe
+	return s.Get(at+CallRet) == uint64(c.Ret) && uint32(s.Get(at+CallProbe)) == c.Probe
 }
 
 // Mend tells that the calls at a stack slot that would return to one address shall to
 // another: a call that ended in a jump to them is dropped. No thread is in a routine.
 func (s *Segment) Mend(slot, from, to arch.Addr) {
 	mend := func(at int) {
-		if s.get(at+callRet) == uint64(from) {
-			s.put(at+callRet, uint64(to))
+		if s.Get(at+CallRet) == uint64(from) {
+			s.Put(at+CallRet, uint64(to))
 		}
 	}
-	for i := range s.given() {
-		at := s.state(i) + stateCallsAt
-		for end := at + maxCalls*callSize; at < end; at += callSize {
-			if s.get(at+callSlot) == uint64(slot) {
+	for i := range s.Given() {
+		at := s.State(i) + StateCallsAt
+		for end := at + MaxCalls*CallSize; at < end; at += CallSize {
+			if s.Get(at+CallSlot) == uint64(slot) {
 				mend(at)
 			}
 		}
 	}
 	for n := range s.awayWith(uint64(slot)) {
-		mend(s.awayCall(n))
+		mend(s.AwayCall(n))
 	}
 }
 
@@ -107,15 +107,15 @@ func (s *Segment) Drop(c Call) {
 		s.dropAway(c)
 		return
 	}
-	at, addr := s.state(c.State), uint64(s.stateAddr(c.State))
-	top := at + int(s.get(at+stateCalls)-addr)
-	for i := at + stateCallsAt + callSize; i < top; i += callSize {
-		if s.get(i+callSlot) == uint64(c.Slot) && s.is(i, c) {
-			s.put(i+callSlot, 0)
+	at, addr := s.State(c.State), uint64(s.StateAddr(c.State))
+	top := at + int(s.Get(at+StateCalls)-addr)
+	for i := at + StateCallsAt + CallSize; i < top; i += CallSize {
+		if s.Get(i+CallSlot) == uint64(c.Slot) && s.is(i, c) {
+			s.Put(i+CallSlot, 0)
 		}
 	}
-	for top > at+stateCallsAt+callSize && s.get(top-callSize+callSlot) == 0 { // no hole on top
-		top -= callSize
+	for top > at+StateCallsAt+CallSize && s.Get(top-CallSize+CallSlot) == 0 { // no hole on top
+		top -= CallSize
 	}
-	s.put(at+stateCalls, addr+uint64(top-at))
+	s.Put(at+StateCalls, addr+uint64(top-at))
 }

@@ -1,4 +1,4 @@
-package inject
+package segment
 
 import (
 	"iter"
@@ -29,10 +29,10 @@ const (
 
 	awayBucket = 16 // keys
 	awayShift  = 16 // of a hash: what is above that says which bucket
-	awayEntry  = 8 + callSize
+	awayEntry  = 8 + CallSize
 
 	awayClaimed = 1 // a key whose instance is being made
-	leastAway   = 4 * awayBucket
+	LeastAway   = 4 * awayBucket
 )
 
 // Away is the counter behind those of Lost calls that a return probe in the target has: how many of a
@@ -42,42 +42,45 @@ const Away = Losses
 // Counters are how many a return probe has from its ID on.
 const Counters = Away + 1
 
-func (l Layout) awayEntries() int {
+// AwayEntries counts the calls that the table of those away has room for.
+func (l Layout) AwayEntries() int {
 	if l.Slots {
 		return 0 // nothing swaps return addresses there
 	}
-	return max(l.Away, leastAway)
+	return max(l.Away, LeastAway)
 }
 
-func (l Layout) awaySize() int { return roundUp(l.awayEntries()*awayEntry, pageSize) }
+func (l Layout) awaySize() int { return RoundUp(l.AwayEntries()*awayEntry, PageSize) }
 
 func (s *Segment) initAway() {
-	n := s.awayEntries()
+	n := s.AwayEntries()
 	if n == 0 {
 		return
 	}
-	s.put(awayKeys, uint64(s.Addr)+uint64(s.Layout.awayAt()))
-	s.put(awayCalls, uint64(s.Addr)+uint64(s.awayCall(0)))
-	atomic.StoreUint32(s.word32(awayMask), uint32(n-1)&^(awayBucket-1))
+	s.Put(awayKeys, uint64(s.Addr)+uint64(s.Layout.AwayAt()))
+	s.Put(awayCalls, uint64(s.Addr)+uint64(s.AwayCall(0)))
+	atomic.StoreUint32(s.Word32(awayMask), uint32(n-1)&^(awayBucket-1))
 }
 
-// awayKey and awayCall are where in mem a key is, and its instance.
-func (s *Segment) awayKey(n int) int  { return s.Layout.awayAt() + 8*n }
-func (s *Segment) awayCall(n int) int { return s.awayKey(s.awayEntries()) + callSize*n }
+// AwayKey is where in Mem a key is.
+func (s *Segment) AwayKey(n int) int { return s.Layout.AwayAt() + 8*n }
+
+// AwayCall is where its instance is.
+func (s *Segment) AwayCall(n int) int { return s.AwayKey(s.AwayEntries()) + CallSize*n }
 
 // away lists the calls that are away of a state, of all for -1.
 func (s *Segment) away(state int) (all []Call) {
-	if s.mem[awayAny] == 0 {
+	if s.Mem[awayAny] == 0 {
 		return nil
 	}
-	keys := s.awayKey(0)
-	for n := range s.awayEntries() {
-		slot := s.get(keys + 8*n)
+	keys := s.AwayKey(0)
+	for n := range s.AwayEntries() {
+		slot := s.Get(keys + 8*n)
 		if slot <= awayClaimed {
 			continue
 		}
-		at := s.awayCall(n)
-		owner := s.numberOf(s.get(at + callOwner))
+		at := s.AwayCall(n)
+		owner := s.NumberOf(s.Get(at + callOwner))
 		if state < 0 || owner == state {
 			c := s.call(at, owner, slot)
 			c.away = true
@@ -90,12 +93,12 @@ func (s *Segment) away(state int) (all []Call) {
 // awayWith are the entries with a slot.
 func (s *Segment) awayWith(slot uint64) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		if s.awayEntries() == 0 {
+		if s.AwayEntries() == 0 {
 			return
 		}
-		first := int(uint32(slot)*hashFactor>>awayShift) & int(atomic.LoadUint32(s.word32(awayMask)))
+		first := int(uint32(slot)*HashFactor>>awayShift) & int(atomic.LoadUint32(s.Word32(awayMask)))
 		for n := first; n < first+awayBucket; n++ {
-			if s.get(s.awayKey(n)) == slot && !yield(n) {
+			if s.Get(s.AwayKey(n)) == slot && !yield(n) {
 				return
 			}
 		}
@@ -105,14 +108,14 @@ func (s *Segment) awayWith(slot uint64) iter.Seq[int] {
 // dropAway forgets a call that is away.
 func (s *Segment) dropAway(c Call) {
 	for n := range s.awayWith(uint64(c.Slot)) {
-		at := s.awayCall(n)
+		at := s.AwayCall(n)
 		if !s.is(at, c) {
 			continue
 		}
 		if s.mark(at) != markLeft {
-			atomic.AddUint32(s.word32(s.state(c.State)+counter(int(c.Probe)+Away)), ^uint32(0))
+			atomic.AddUint32(s.Word32(s.State(c.State)+Counter(int(c.Probe)+Away)), ^uint32(0))
 		}
-		s.put(s.awayKey(n), 0)
+		s.Put(s.AwayKey(n), 0)
 		return
 	}
 }
@@ -120,8 +123,8 @@ func (s *Segment) dropAway(c Call) {
 // leaveOwn gives up the calls of a thread that has ended, or whose state another gets: those on its own stack. What is
 // away on other stacks may go on on other threads.
 func (s *Segment) leaveOwn(i int) {
-	at := s.state(i)
-	low, high := arch.Addr(s.get(at+stateStackLow)), arch.Addr(s.get(at+stateStackHigh))
+	at := s.State(i)
+	low, high := arch.Addr(s.Get(at+StateStackLow)), arch.Addr(s.Get(at+stateStackHigh))
 	for _, c := range s.calls(i) {
 		if c.Slot < low || c.Slot >= high {
 			continue

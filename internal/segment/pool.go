@@ -1,4 +1,4 @@
-package inject
+package segment
 
 import (
 	"kprobe/arch"
@@ -14,17 +14,17 @@ import (
 // A call is on the list of its owner, the newest first; or on a list of free ones, of which
 // every thread has its own. So a call costs no locked instruction, and a goroutine's is
 // found on whatever thread it returns. A thread on which more calls end than begin gives
-// away some of its free ones, poolBatch at a time, to a list that all take from.
+// away some of its free ones, PoolBatch at a time, to a list that all take from.
 const (
 	poolNext       = headCalls      // the first call that was never used; 4 bytes
 	poolMax        = headCalls + 4  // how many there are; 4 bytes
-	poolCalls      = headCalls + 8  // their address
-	poolGiven      = headCalls + 16 // batches: the first one's first call, by its number plus 1; above that a count of changes
-	poolData       = headCalls + 24 // address of their data
+	PoolCalls      = headCalls + 8  // their address
+	PoolGiven      = headCalls + 16 // batches: the first one's first call, by its number plus 1; above that a count of changes
+	PoolData       = headCalls + 24 // address of their data
 	poolGoroutines = headGo         // address of the table of goroutines
 	poolGoid       = headGo + 8     // where a goroutine's id is in its descriptor, 0 for unknown; 4 bytes
 
-	poolBatch = 64
+	PoolBatch = 64
 )
 
 // MaxData is the most private data that a call can have, in bytes.
@@ -45,22 +45,22 @@ const (
 const (
 	ownersBits   = 16
 	ownersWindow = 16
-	ownersHash   = hashFactor
+	ownersHash   = HashFactor
 	ownersShift  = 32 - ownersBits - 6
 	ownersMask   = (1<<ownersBits - 1) * ownerSize
-	ownersSize   = (1<<ownersBits + ownersWindow) * ownerSize
+	OwnersSize   = (1<<ownersBits + ownersWindow) * ownerSize
 )
 
 // A call of the pool.
 const (
 	nodeNext  = 0  // on its list
 	nodePlace = 8  // of its return address: from the end of the goroutine's stack, or the address
-	nodeRet   = 16 // the return address
+	NodeRet   = 16 // the return address
 	nodeProbe = 24 // Enter.ID; 4 bytes
 	nodeBatch = 28 // of the first of a batch: the next batch; 4 bytes
 	nodeSize  = 32
 	nodeShift = 5
-	dataShift = 12 - nodeShift
+	DataShift = 12 - nodeShift
 )
 
 // runtime.g begins with the bounds of the goroutine's stack.
@@ -77,7 +77,7 @@ func (l Layout) poolSize() int {
 	case l.Slots:
 		return l.slotsSize()
 	}
-	size := roundUp(ownersSize+calls*nodeSize, pageSize)
+	size := RoundUp(OwnersSize+calls*nodeSize, PageSize)
 	if !l.Grouped {
 		size += calls * MaxData
 	}
@@ -85,7 +85,7 @@ func (l Layout) poolSize() int {
 }
 
 func (s *Segment) initPool() {
-	at, calls := s.poolAt(), s.Layout.Calls
+	at, calls := s.PoolAt(), s.Layout.Calls
 	switch {
 	case calls == 0:
 		return
@@ -93,17 +93,17 @@ func (s *Segment) initPool() {
 		s.initSlots()
 		return
 	}
-	s.put(poolGoroutines, uint64(s.Addr)+uint64(at))
-	s.put(poolCalls, uint64(s.Addr)+uint64(at+ownersSize))
-	s.put(poolData, uint64(s.Addr)+uint64(s.dataAt()))
-	s.put(poolNext, uint64(calls)<<32)
+	s.Put(poolGoroutines, uint64(s.Addr)+uint64(at))
+	s.Put(PoolCalls, uint64(s.Addr)+uint64(at+OwnersSize))
+	s.Put(PoolData, uint64(s.Addr)+uint64(s.dataAt()))
+	s.Put(poolNext, uint64(calls)<<32)
 }
 
 // SetGoroutines says where a goroutine has its id, as an offset into its descriptor; 0 where
 // that is not known. Before anything leads to a detour.
 func (s *Segment) SetGoroutines(id int) {
 	s.goroutines = true
-	s.put(poolGoid, uint64(id))
+	s.Put(poolGoid, uint64(id))
 }
 
 // Lost are the counters of calls that never returned, by why; of a return probe in the target
@@ -124,13 +124,13 @@ type owner struct {
 
 // owners lists those that have calls under way.
 func (s *Segment) owners() (all []owner) {
-	for i := range s.given() {
-		if at := s.state(i) + stateOwn; s.get(at+ownerTop) != 0 {
+	for i := range s.Given() {
+		if at := s.State(i) + stateOwn; s.Get(at+ownerTop) != 0 {
 			all = append(all, owner{i, at})
 		}
 	}
-	for at := s.poolAt(); s.goroutines && at < s.poolAt()+ownersSize; at += ownerSize {
-		if s.get(at+ownerTop) != 0 {
+	for at := s.PoolAt(); s.goroutines && at < s.PoolAt()+OwnersSize; at += ownerSize {
+		if s.Get(at+ownerTop) != 0 {
 			all = append(all, owner{0, at})
 		}
 	}
@@ -155,11 +155,11 @@ func (s *Segment) Under(probe uint32) (all []Under) {
 		return s.underSlots(probe)
 	}
 	for _, o := range s.owners() {
-		left := int(uint32(s.get(o.at + ownerCount))) // lists change meanwhile
-		for c := s.get(o.at + ownerTop); c != 0 && left > 0; c = s.get(s.offset(c) + nodeNext) {
+		left := int(uint32(s.Get(o.at + ownerCount))) // lists change meanwhile
+		for c := s.Get(o.at + ownerTop); c != 0 && left > 0; c = s.Get(s.offset(c) + nodeNext) {
 			at := s.offset(c)
-			if uint32(s.get(at+nodeProbe)) == probe {
-				all = append(all, Under{arch.Addr(s.get(o.at + ownerKey)), s.get(o.at + ownerID), int64(s.get(at + nodePlace)), arch.Addr(s.get(at + nodeRet))})
+			if uint32(s.Get(at+nodeProbe)) == probe {
+				all = append(all, Under{arch.Addr(s.Get(o.at + ownerKey)), s.Get(o.at + ownerID), int64(s.Get(at + nodePlace)), arch.Addr(s.Get(at + NodeRet))})
 			}
 			left--
 		}
@@ -177,10 +177,10 @@ func (s *Segment) Redirect(slot, from, to arch.Addr) {
 		return // nothing swaps return addresses there
 	}
 	for _, o := range s.owners() {
-		for c := s.get(o.at + ownerTop); c != 0; c = s.get(s.offset(c) + nodeNext) {
+		for c := s.Get(o.at + ownerTop); c != 0; c = s.Get(s.offset(c) + nodeNext) {
 			at := s.offset(c)
-			if s.get(o.at+ownerKey) == 0 && s.get(at+nodePlace) == uint64(slot) && s.get(at+nodeRet) == uint64(from) {
-				s.put(at+nodeRet, uint64(to))
+			if s.Get(o.at+ownerKey) == 0 && s.Get(at+nodePlace) == uint64(slot) && s.Get(at+NodeRet) == uint64(from) {
+				s.Put(at+NodeRet, uint64(to))
 			}
 		}
 	}
@@ -194,14 +194,14 @@ func (s *Segment) Purge(probe uint32) {
 	}
 	for _, o := range s.owners() {
 		link := o.at + ownerTop
-		for c := s.get(link); c != 0; c = s.get(link) {
+		for c := s.Get(link); c != 0; c = s.Get(link) {
 			at := s.offset(c)
-			if uint32(s.get(at+nodeProbe)) != probe {
+			if uint32(s.Get(at+nodeProbe)) != probe {
 				link = at + nodeNext
 				continue
 			}
-			s.put(link, s.get(at+nodeNext))
-			s.put(o.at+ownerCount, s.get(o.at+ownerCount)-1)
+			s.Put(link, s.Get(at+nodeNext))
+			s.Put(o.at+ownerCount, s.Get(o.at+ownerCount)-1)
 			s.free(o.state, c)
 		}
 	}
@@ -209,29 +209,29 @@ func (s *Segment) Purge(probe uint32) {
 
 // free gives a call back to a thread, which may not be in a routine.
 func (s *Segment) free(state int, call uint64) {
-	at := s.state(state)
-	s.put(s.offset(call)+nodeNext, s.get(at+stateFree))
-	s.put(at+stateFree, call)
-	s.put(at+stateFrees, s.get(at+stateFrees)+1)
+	at := s.State(state)
+	s.Put(s.offset(call)+nodeNext, s.Get(at+stateFree))
+	s.Put(at+stateFree, call)
+	s.Put(at+stateFrees, s.Get(at+stateFrees)+1)
 }
 
 // add counts one on a state whose thread cannot.
 func (s *Segment) add(state, n int) {
-	at := s.state(state) + counter(n)
-	s.put(at, s.get(at)+1)
+	at := s.State(state) + Counter(n)
+	s.Put(at, s.Get(at)+1)
 }
 
 // exited gives up the calls of a thread that has ended, or whose state another gets:
 // those on its stack.
 func (s *Segment) exited(i int) {
-	at := s.state(i)
+	at := s.State(i)
 	own := at + stateOwn
-	for c := s.get(own + ownerTop); c != 0; c = s.get(own + ownerTop) {
-		s.put(own+ownerTop, s.get(s.offset(c)+nodeNext))
-		s.add(i, int(uint32(s.get(s.offset(c)+nodeProbe)))+LostExited)
+	for c := s.Get(own + ownerTop); c != 0; c = s.Get(own + ownerTop) {
+		s.Put(own+ownerTop, s.Get(s.offset(c)+nodeNext))
+		s.add(i, int(uint32(s.Get(s.offset(c)+nodeProbe)))+LostExited)
 		s.free(i, c)
 	}
-	s.put(own+ownerCount, 0)
-	s.put(own+ownerAgain, 0)
+	s.Put(own+ownerCount, 0)
+	s.Put(own+ownerAgain, 0)
 	s.leaveOwn(i)
 }

@@ -1,4 +1,4 @@
-package inject
+package segment
 
 import "kprobe/arch"
 
@@ -11,22 +11,23 @@ import "kprobe/arch"
 const (
 	trapBits   = 13
 	trapWindow = 64 // how far from its place an entry may be; one more at the end is never used
-	trapEntry  = 16
-	trapShift  = 32 - trapBits - 4
-	trapMask   = (1<<trapBits - 1) * trapEntry
-	trapsSize  = (1<<trapBits + trapWindow + 1) * trapEntry
+	TrapEntry  = 16
+	TrapShift  = 32 - trapBits - 4
+	TrapMask   = (1<<trapBits - 1) * TrapEntry
+	trapsSize  = (1<<trapBits + trapWindow + 1) * TrapEntry
 	trapFree   = 1
 )
 
-func (l Layout) trapsAt() int { return l.poolAt() + l.poolSize() }
+// TrapsAt is the offset of the table of traps.
+func (l Layout) TrapsAt() int { return l.PoolAt() + l.poolSize() }
 
 // trap is the offset of a trap's entry, -1 for none. Where it has none it is one that it can have, if
 // that is asked for.
 func (s *Segment) trap(at arch.Addr, fresh bool) int {
-	start := s.trapsAt() + int(uint32(at)*hashFactor>>trapShift)&trapMask
+	start := s.TrapsAt() + int(uint32(at)*HashFactor>>TrapShift)&TrapMask
 	free := -1
-	for e := start; e < start+trapWindow*trapEntry; e += trapEntry {
-		k := s.get(e)
+	for e := start; e < start+trapWindow*TrapEntry; e += TrapEntry {
+		k := s.Get(e)
 		if k == uint64(at) {
 			return e
 		}
@@ -53,8 +54,8 @@ func (s *Segment) LeadTrap(at, to arch.Addr) bool {
 	if e < 0 {
 		return false
 	}
-	s.put(e+8, uint64(to))
-	s.put(e, uint64(at))
+	s.Put(e+8, uint64(to))
+	s.Put(e, uint64(at))
 	return true
 }
 
@@ -62,7 +63,7 @@ func (s *Segment) LeadTrap(at, to arch.Addr) bool {
 // gate later goes back to it. No CPU runs.
 func (s *Segment) LeaveTrap(at arch.Addr) {
 	if e := s.trap(at, false); e >= 0 {
-		s.put(e+8, 0)
+		s.Put(e+8, 0)
 	}
 }
 
@@ -71,9 +72,9 @@ func (s *Segment) ForgetTraps() {
 	if !s.Gate {
 		return
 	}
-	for e := s.trapsAt(); e < s.trapsAt()+trapsSize; e += trapEntry {
-		if s.get(e) > trapFree && s.get(e+8) == 0 {
-			s.put(e, trapFree)
+	for e := s.TrapsAt(); e < s.TrapsAt()+trapsSize; e += TrapEntry {
+		if s.Get(e) > trapFree && s.Get(e+8) == 0 {
+			s.Put(e, trapFree)
 		}
 	}
 }
