@@ -109,10 +109,11 @@ var layers = []layer{
 	{"internal/btftext", nil}, // values by BTF
 	{"internal/gen", []string{"bpf", "bpf/layout", "event", "spec", "arch"}},
 	{"internal/jit", []string{"bpf", "bpf/layout", "arch", "internal/asm/*"}},
-	{"internal/machine", []string{"arch", "internal/isa", "internal/isa/*", "internal/cabi", "internal/goabi", "internal/untouchable", "internal/lifeline", "internal/jit", "internal/inject", "internal/errno"}}, // one record each
+	{"internal/machine", []string{"arch", "internal/isa", "internal/isa/*", "internal/cabi", "internal/goabi", "internal/untouchable", "internal/lifeline", "internal/jit", "internal/inject", "internal/inject/*", "internal/errno"}}, // one record each
 	{"internal/inside", []string{"bpf", "bpf/verify", "arch", "target", "internal/isa", "internal/machine", "internal/patch", "internal/jit", "internal/segment", "internal/inject", "internal/returns"}},
 	{"internal/segment", []string{"arch", "bpf", "internal/jit"}},
-	{"internal/inject", []string{"internal/jit", "internal/segment", "bpf", "bpf/layout", "arch", "internal/asm/*", "internal/isa"}},
+	{"internal/inject", []string{"internal/jit", "internal/segment", "bpf", "bpf/layout", "arch", "internal/isa"}},
+	{"internal/inject/*", []string{"internal/inject", "internal/jit", "internal/segment", "bpf", "bpf/layout", "arch", "internal/asm/*"}}, // one machine each, or a family
 
 	// What the engine stands on, one idea each: the program that is looked at, memory of
 	// ours in the target, and what stands in the program's text. They have a target to read

@@ -19,7 +19,7 @@ import (
 
 // machineFolders may name machines: they are of one each, or have a row for each.
 var machineFolders = []string{
-	"internal/machine", "internal/isa/*", "internal/lifeline", "internal/jit", "internal/inject", "internal/tracee", "internal/conform",
+	"internal/machine", "internal/isa/*", "internal/lifeline", "internal/jit", "internal/inject/*", "internal/tracee", "internal/conform",
 }
 
 // machineFiles may, too, as they do a machine's own work or have a row for each. The list only shrinks.

@@ -1,4 +1,4 @@
-package inject
+package inject_test
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
 	"kprobe/bpf/verify"
+	"kprobe/internal/inject"
+	arm64code "kprobe/internal/inject/arm64"
 	"kprobe/internal/isa/arm64"
 	"kprobe/internal/jit"
 	"kprobe/internal/segment"
@@ -54,8 +56,8 @@ type a64Caller struct {
 	m           *qemurun.Machine
 	maps        *bpf.Segment
 	clean       []byte
-	enter, exit *Detour
-	codes       map[*Detour][]byte
+	enter, exit *inject.Detour
+	codes       map[*inject.Detour][]byte
 	before      qemurun.State
 }
 
@@ -68,16 +70,16 @@ const (
 	a64Hits, a64Missed, a64Probe, a64Ended, a64Full, a64Counters = 3, 4, 10, 20, 5000, 5001
 )
 
-func newA64Caller(t *testing.T, calls int, e Enter, withEnd bool) *a64Caller {
+func newA64Caller(t *testing.T, calls int, e inject.Enter, withEnd bool) *a64Caller {
 	h := foreignHost(t, segment.Layout{Threads: 3, Counters: a64Counters, Calls: calls, Extra: 1 << 16})
 	h.seg.Open()
 	h.seg.SetCareful(false)
 	h.put(h.area.Addr, h.area.Image())
-	c := &a64Caller{host: h, m: h.foreign, codes: map[*Detour][]byte{}}
+	c := &a64Caller{host: h, m: h.foreign, codes: map[*inject.Detour][]byte{}}
 	c.m.Map(a64Text, a64Page)
 	c.m.Map(a64Stack, 2*a64Page)
 	c.maps = h.maps(&bpf.MapSpec{Name: "seen", Type: bpf.Array, KeySize: 4, ValueSize: 32, MaxEntries: 1})
-	program := func(text string, kind bpf.Kind) Program {
+	program := func(text string, kind bpf.Kind) inject.Program {
 		insns, err := bpftest.Assemble(text, c.maps.Layout.Maps...)
 		if err != nil {
 			t.Fatal(err)
@@ -96,19 +98,19 @@ func newA64Caller(t *testing.T, calls int, e Enter, withEnd bool) *a64Caller {
 			t.Fatal(err)
 		}
 		h.put(at, linked)
-		return Program{Entry: at, Clobbers: made.Clobbers, Context: made.Context, Needs: made.Needs}
+		return inject.Program{Entry: at, Clobbers: made.Clobbers, Context: made.Context, Needs: made.Needs}
 	}
 	e.ID, e.Missed, e.Data = a64Probe, a64Full, 16
-	e.Programs = []Program{program(callBegins, bpf.Kprobe)}
-	x := Exit{ID: a64Probe, Hits: a64Ended}
+	e.Programs = []inject.Program{program(callBegins, bpf.Kprobe)}
+	x := inject.Exit{ID: a64Probe, Hits: a64Ended}
 	if withEnd {
-		x.Programs = []Program{program(callEnds, bpf.Kretprobe)}
+		x.Programs = []inject.Program{program(callEnds, bpf.Kretprobe)}
 	}
-	site := func(pc arch.Addr, insn []byte, d Detour) *Detour {
+	site := func(pc arch.Addr, insn []byte, d inject.Detour) *inject.Detour {
 		d.At, d.Site, d.Area = h.code(detourRoom), pc, h.area
-		d.Tail = func(at arch.Addr) (Tail, error) {
+		d.Tail = func(at arch.Addr) (inject.Tail, error) {
 			v, err := arm64.ISA.Displace(insn, pc, at)
-			return Tail{v.Code, v.Marks}, err
+			return inject.Tail{v.Code, v.Marks}, err
 		}
 		code, err := d.Code()
 		if err != nil {
@@ -122,9 +124,9 @@ func newA64Caller(t *testing.T, calls int, e Enter, withEnd bool) *a64Caller {
 		c.codes[&d] = code
 		return &d
 	}
-	c.enter = site(a64Site, []byte{0x00, 0x00, 0x03, 0x8b}, Detour{Hits: a64Hits, Missed: NoCounter, Enters: []Enter{e}}) // add x0, x0, x3
-	c.exit = site(a64Site+4, []byte{0xc0, 0x03, 0x5f, 0xd6}, Detour{Hits: a64Hits, Missed: NoCounter, Exits: []Exit{x}})  // ret
-	const setPointer = 0xd51bd040                                                                                         // msr tpidr_el0, x0
+	c.enter = site(a64Site, []byte{0x00, 0x00, 0x03, 0x8b}, inject.Detour{Hits: a64Hits, Missed: inject.NoCounter, Enters: []inject.Enter{e}}) // add x0, x0, x3
+	c.exit = site(a64Site+4, []byte{0xc0, 0x03, 0x5f, 0xd6}, inject.Detour{Hits: a64Hits, Missed: inject.NoCounter, Exits: []inject.Exit{x}})  // ret
+	const setPointer = 0xd51bd040                                                                                                              // msr tpidr_el0, x0
 	c.m.Write(a64Text, binary.LittleEndian.AppendUint32(nil, setPointer))
 	c.m.Write(a64Text+4, arch.ARM64.Break)
 	c.m.Write(a64Back, arch.ARM64.Break)
@@ -178,7 +180,7 @@ func a64Regs(s *qemurun.State) (r arch.Regs) {
 // other: the program's registers are found again wherever a thread stands, and from wherever it is sent on, the call is
 // watched once, and nothing is left of it.
 func TestARM64Calls(t *testing.T) {
-	c := newA64Caller(t, 8, Enter{Max: 4}, true)
+	c := newA64Caller(t, 8, inject.Enter{Max: 4}, true)
 	between := c.before // behind the first instruction
 	between.X[0] += between.X[3]
 	between.PC = a64Site + 4
@@ -213,8 +215,8 @@ func TestARM64Calls(t *testing.T) {
 	c.m.Run(&after)
 	done("undisturbed", &after)
 
-	for _, d := range []*Detour{c.enter, c.exit} {
-		tried, counts := 0, map[Phase]int{}
+	for _, d := range []*inject.Detour{c.enter, c.exit} {
+		tried, counts := 0, map[inject.Phase]int{}
 		code := c.codes[d]
 		for off := 0; off < len(code); off += 4 {
 			c.reset()
@@ -234,7 +236,7 @@ func TestARM64Calls(t *testing.T) {
 			}
 			counts[w.Phase]++
 			program := c.before
-			if d == c.exit || w.Phase == Displaced && w.Regs[0] == between.X[0] {
+			if d == c.exit || w.Phase == inject.Displaced && w.Regs[0] == between.X[0] {
 				program = between
 			}
 			if w.Regs != a64Regs(&program) {
@@ -251,7 +253,7 @@ func TestARM64Calls(t *testing.T) {
 			c.m.Run(&s)
 			done(w.Phase.String(), &s)
 		}
-		if tried < 60 || counts[Before] < 20 || counts[Running] < 20 || counts[After] < 2 {
+		if tried < 60 || counts[inject.Before] < 20 || counts[inject.Running] < 20 || counts[inject.After] < 2 {
 			t.Errorf("%v: %d instructions were tried: %v", d.Site, tried, counts)
 		}
 	}
@@ -260,7 +262,7 @@ func TestARM64Calls(t *testing.T) {
 // The pool: calls that nest and such as never return, more than may be under way, batches that are given away and taken,
 // and the pool's end.
 func TestARM64CallPool(t *testing.T) {
-	c := newA64Caller(t, 8, Enter{Max: 3}, false)
+	c := newA64Caller(t, 8, inject.Enter{Max: 3}, false)
 	c.reset()
 	out := c.m.Read(a64Site+4, 4)
 	enter := func(sp, link uint64) {
@@ -318,7 +320,7 @@ func TestARM64CallPool(t *testing.T) {
 	expect("two stacks", 0, 4, 1, 3)
 
 	// Max is of one probe's.
-	c = newA64Caller(t, 2*segment.PoolBatch+8, Enter{Max: 1 << 20}, false)
+	c = newA64Caller(t, 2*segment.PoolBatch+8, inject.Enter{Max: 1 << 20}, false)
 	c.reset()
 	calls := uint64(c.seg.Layout.Calls)
 	deep := uint64(a64Stack + 2*a64Page)
@@ -342,34 +344,34 @@ func TestARM64CallPool(t *testing.T) {
 // What a step cannot pass is done by the controller: each pair of exclusives, where it wins and where it loses.
 func TestARM64Pairs(t *testing.T) {
 	l := segment.Layout{Threads: 1, Counters: 1}
-	seg, err := segment.New(&ARM64.Machine, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
+	seg, err := segment.New(&arm64code.ARM64.Machine, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := (&Target{Machine: ARM64, Segment: seg}).Area(0x4000)
+	a := (&inject.Target{Machine: arm64code.ARM64, Segment: seg}).Area(0x4000)
 	const word = segment.HeadTable // any
-	for _, p := range pairs {
+	for _, p := range arm64code.ARM64.Pairs {
 		for _, wins := range []bool{true, false} {
-			if p.expects == 0 && !wins {
+			if p.Expects == 0 && !wins {
 				continue
 			}
 			var r arch.Regs
 			seg.Put(word, 41)
-			r[p.addr], r[8], r[arch.ARM64.PC] = uint64(seg.Addr)+word, 1, uint64(a.routine(p.at))
-			to, left := p.done, uint64(42)
-			if p.expects != 0 {
-				r[p.expects], r[p.set] = 41, 42
+			r[p.Addr], r[8], r[arch.ARM64.PC] = uint64(seg.Addr)+word, 1, uint64(a.Routine(p.At))
+			to, left := p.Done, uint64(42)
+			if p.Expects != 0 {
+				r[p.Expects], r[p.Set] = 41, 42
 				if !wins {
-					r[p.expects], to, left = 40, p.lost, 41
+					r[p.Expects], to, left = 40, p.Lost, 41
 				}
 			}
-			if !a.Atomically(&r) || r[arch.ARM64.PC] != uint64(a.routine(to)) || seg.Get(word) != left || r[p.was] != 41 || r[p.set] != 42 && p.expects == 0 {
-				t.Errorf("%s, %v: %x, and the word is %d", p.at, wins, r, seg.Get(word))
+			if !a.Atomically(&r) || r[arch.ARM64.PC] != uint64(a.Routine(to)) || seg.Get(word) != left || r[p.Was] != 41 || r[p.Set] != 42 && p.Expects == 0 {
+				t.Errorf("%s, %v: %x, and the word is %d", p.At, wins, r, seg.Get(word))
 			}
 		}
 	}
 	var r arch.Regs
-	r[arch.ARM64.PC] = uint64(a.routine("enter_call"))
+	r[arch.ARM64.PC] = uint64(a.Routine("enter_call"))
 	if a.Atomically(&r) {
 		t.Error("there is no pair where a routine begins")
 	}
@@ -395,7 +397,7 @@ func TestARM64Leaves(t *testing.T) {
 		for _, w := range tt.words {
 			code = binary.LittleEndian.AppendUint32(code, w)
 		}
-		if cond, ok := ARM64.Leaves(code); ok != tt.want || cond != 0 {
+		if cond, ok := arm64code.ARM64.Leaves(code); ok != tt.want || cond != 0 {
 			t.Errorf("%x: %v, condition %#x", tt.words, ok, cond)
 		}
 	}

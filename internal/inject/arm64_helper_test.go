@@ -1,4 +1,4 @@
-package inject
+package inject_test
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 
 	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/internal/inject"
+	arm64code "kprobe/internal/inject/arm64"
 	"kprobe/internal/jit"
 	"kprobe/internal/segment"
 	"kprobe/internal/testprog"
@@ -20,7 +22,7 @@ import (
 // sets the variable.
 const arm64Variable = "KPROBE_TEST_ARM64"
 
-func foreign() bool { return hostMachine == ARM64 }
+func foreign() bool { return hostMachine == arm64code.ARM64 }
 
 // needARM64 is for tests that run code of arm64.
 func needARM64(t testing.TB) {
@@ -61,13 +63,13 @@ func foreignHost(t testing.TB, l segment.Layout) *host {
 	needARM64(t)
 	h := &host{TB: t, pid: 4711, foreign: qemurun.ARM64(t)}
 	var err error
-	if h.seg, err = segment.New(&ARM64.Machine, l, arch.Addr(hostSegment), make([]byte, l.Size()), h.pid); err != nil {
+	if h.seg, err = segment.New(&arm64code.ARM64.Machine, l, arch.Addr(hostSegment), make([]byte, l.Size()), h.pid); err != nil {
 		t.Fatal(err)
 	}
 	h.seg.SetReadsBase()
 	h.foreign.Map(hostSegment, uint64(l.Size()))
 	h.foreign.Map(uint64(foreignArea), areaRoom)
-	h.area = (&Target{Machine: ARM64, Segment: h.seg}).Area(foreignArea)
+	h.area = (&inject.Target{Machine: arm64code.ARM64, Segment: h.seg}).Area(foreignArea)
 	h.put(h.area.Addr, h.area.Image())
 	h.next = h.area.Addr + arch.Addr(segment.RoundUp(h.area.Size(), 64))
 	return h
@@ -111,7 +113,7 @@ func (d *driver) called() (answers []uint64, faults int) {
 		}
 		copy(s.X[:5], c[1:6])
 		s.X[28], s.X[30] = uint64(state), uint64(foreignEnd)
-		s.SP, s.PC = uint64(state-ARM64.TargetSP()), c[0]
+		s.SP, s.PC = uint64(state-arm64code.ARM64.TargetSP()), c[0]
 		before := s
 		for {
 			stop := m.Run(&s)
@@ -120,7 +122,7 @@ func (d *driver) called() (answers []uint64, faults int) {
 			}
 			to, ok := d.area.Fixup(arch.Addr(s.PC))
 			if !ok || stop.Signal != qemurun.SIGSEGV && stop.Signal != qemurun.SIGBUS {
-				d.Fatalf("%+v at %#x, which is %#x of the routines", stop, s.PC, s.PC-uint64(d.area.Addr)-areaCode)
+				d.Fatalf("%+v at %#x, which is %#x of the routines", stop, s.PC, s.PC-uint64(d.area.Addr)-inject.AreaCode)
 			}
 			faults++
 			s.PC = uint64(to)
@@ -168,7 +170,7 @@ func TestARM64Identify(t *testing.T) {
 	const setPointer = 0xd51bd049
 	code := binary.LittleEndian.AppendUint32(nil, setPointer)
 	at := h.code(64)
-	jump, err := hostISA.Jump(at+4, h.area.routine("identify"))
+	jump, err := hostISA.Jump(at+4, h.area.Routine("identify"))
 	if err != nil {
 		t.Fatal(err)
 	}

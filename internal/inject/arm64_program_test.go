@@ -1,4 +1,4 @@
-package inject
+package inject_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
 	"kprobe/bpf/verify"
+	"kprobe/internal/inject"
 	"kprobe/internal/isa/arm64"
 	"kprobe/internal/jit"
 	"kprobe/internal/segment"
@@ -78,7 +79,7 @@ func TestARM64Programs(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.put(entry, linked)
-	p := Program{Entry: entry, Clobbers: made.Clobbers, Context: made.Context, Needs: made.Needs}
+	p := inject.Program{Entry: entry, Clobbers: made.Clobbers, Context: made.Context, Needs: made.Needs}
 
 	number := h.seg.Assign(segment.Thread{Key: pointer, TID: h.pid})
 	clean := bytes.Clone(h.seg.Mem)
@@ -101,10 +102,10 @@ func TestARM64Programs(t *testing.T) {
 
 	brk := arch.ARM64.Break
 	probed := []byte{0x63, 0x04, 0x00, 0x91} // add x3, x3, #1
-	d := &Detour{At: h.code(detourRoom), Site: site, Area: h.area, RedZone: 16, Hits: hits, Missed: missed, Programs: []Program{p, p},
-		Tail: func(at arch.Addr) (Tail, error) {
+	d := &inject.Detour{At: h.code(detourRoom), Site: site, Area: h.area, RedZone: 16, Hits: hits, Missed: missed, Programs: []inject.Program{p, p},
+		Tail: func(at arch.Addr) (inject.Tail, error) {
 			v, err := arm64.ISA.Displace(probed, site, at)
-			return Tail{v.Code, v.Marks}, err
+			return inject.Tail{v.Code, v.Marks}, err
 		}}
 	code, err := d.Code()
 	if err != nil {
@@ -181,7 +182,7 @@ func TestARM64Programs(t *testing.T) {
 		m.Run(&after)
 		done("undisturbed", &after, 1)
 
-		tried, counts := 0, map[Phase]int{}
+		tried, counts := 0, map[inject.Phase]int{}
 		for at := d.At; at < d.At+arch.Addr(len(code)); at += 4 {
 			load(key)
 			with := bytes.Clone(code)
@@ -200,7 +201,7 @@ func TestARM64Programs(t *testing.T) {
 			}
 			counts[w.Phase]++
 			program := regs(&before)
-			if s.X[3] == want.X[3] && w.Phase == Displaced { // the way back
+			if s.X[3] == want.X[3] && w.Phase == inject.Displaced { // the way back
 				program = regs(&want)
 			}
 			if w.Regs != program {
@@ -217,7 +218,7 @@ func TestARM64Programs(t *testing.T) {
 			m.Run(&s)
 			done(w.Phase.String(), &s, 1)
 		}
-		if tried < 60 || counts[Before] < 20 || counts[Running] < 10 || counts[After] < 10 {
+		if tried < 60 || counts[inject.Before] < 20 || counts[inject.Running] < 10 || counts[inject.After] < 10 {
 			t.Errorf("%d instructions were tried: %v", tried, counts)
 		}
 	}
@@ -239,7 +240,7 @@ func TestARM64Programs(t *testing.T) {
 
 	// Who is missed may have the counter in common with others: at whatever moment one of these counts, none is lost.
 	counter, interrupted := hostSegment+uint64(h.seg.State(number)+segment.Counter(missed)), 0
-	lose := h.area.routine("lose")
+	lose := h.area.Routine("lose")
 	for _, part := range []arch.Range{{Start: d.At, End: d.At + arch.Addr(len(code))}, {Start: lose, End: lose + 7*4}} {
 		for at := part.Start; at < part.End; at += 4 {
 			s := qemurun.State{PC: text, SP: before.SP}

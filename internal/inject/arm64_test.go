@@ -1,4 +1,4 @@
-package inject
+package inject_test
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"kprobe/arch"
+	"kprobe/internal/inject"
+	arm64code "kprobe/internal/inject/arm64"
 	"kprobe/internal/isa/arm64"
 	"kprobe/internal/patch"
 	"kprobe/internal/segment"
@@ -20,7 +22,7 @@ func TestARM64Detour(t *testing.T) {
 	const page, text, ours, shared, stack = 0x1000, 0x4000_0000, 0x4100_0000, 0x10_0000_0000, 0x5000_0000
 	const site, counter = text + 0x40, 5
 	l := segment.Layout{Threads: 1, Counters: 8}
-	seg, err := segment.New(&ARM64.Machine, l, shared, make([]byte, l.Size()), 1)
+	seg, err := segment.New(&arm64code.ARM64.Machine, l, shared, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,11 +37,11 @@ func TestARM64Detour(t *testing.T) {
 	brk := arch.ARM64.Break
 	probed := []byte{0x63, 0x04, 0x00, 0x91} // add x3, x3, #1
 	for _, redZone := range []int{0, 16} {
-		area := (&Target{Machine: ARM64, Segment: seg}).Area(ours)
-		d := &Detour{At: ours + 0x100, Site: site, Area: area, RedZone: redZone, Hits: counter, Missed: NoCounter,
-			Tail: func(at arch.Addr) (Tail, error) {
+		area := (&inject.Target{Machine: arm64code.ARM64, Segment: seg}).Area(ours)
+		d := &inject.Detour{At: ours + 0x100, Site: site, Area: area, RedZone: redZone, Hits: counter, Missed: inject.NoCounter,
+			Tail: func(at arch.Addr) (inject.Tail, error) {
 				v, err := arm64.ISA.Displace(probed, site, at)
-				return Tail{v.Code, v.Marks}, err
+				return inject.Tail{v.Code, v.Marks}, err
 			}}
 		code, tailAt, err := d.Emit()
 		if err != nil {
@@ -115,7 +117,7 @@ func TestARM64Detour(t *testing.T) {
 			if w.Regs != wantRegs {
 				t.Errorf("+%d: %v\n%x, want\n%x", at-d.At, w.Phase, w.Regs, wantRegs)
 			}
-			if w.Phase == Before && w.Counted || at == tailAt && !w.Counted {
+			if w.Phase == inject.Before && w.Counted || at == tailAt && !w.Counted {
 				t.Errorf("+%d: %v, counted: %v", at-d.At, w.Phase, w.Counted)
 			}
 			served += counted
@@ -136,7 +138,7 @@ func TestARM64DetourBehindPad(t *testing.T) {
 	const page, text, ours, shared, stack = 0x1000, 0x4000_0000, 0x4100_0000, 0x10_0000_0000, 0x5000_0000
 	const site, counter = text + 0x40, 5
 	l := segment.Layout{Threads: 1, Counters: 8}
-	seg, err := segment.New(&ARM64.Machine, l, shared, make([]byte, l.Size()), 1)
+	seg, err := segment.New(&arm64code.ARM64.Machine, l, shared, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,15 +158,15 @@ func TestARM64DetourBehindPad(t *testing.T) {
 		t.Fatal(j)
 	}
 	w := &j.Ways[0]
-	tail := func(s *patch.Slot, err error) (Tail, error) {
+	tail := func(s *patch.Slot, err error) (inject.Tail, error) {
 		if err != nil {
-			return Tail{}, err
+			return inject.Tail{}, err
 		}
-		return Tail{s.Code, s.Marks}, nil
+		return inject.Tail{s.Code, s.Marks}, nil
 	}
-	d := &Detour{At: ours + 0x100, Site: site, Area: (&Target{Machine: ARM64, Segment: seg}).Area(ours), Hits: counter, Missed: NoCounter,
-		Head: func(at arch.Addr) (Tail, error) { return tail(j.Undoing(w, at), nil) },
-		Tail: func(at arch.Addr) (Tail, error) { return tail(j.Emit(w, at)) }}
+	d := &inject.Detour{At: ours + 0x100, Site: site, Area: (&inject.Target{Machine: arm64code.ARM64, Segment: seg}).Area(ours), Hits: counter, Missed: inject.NoCounter,
+		Head: func(at arch.Addr) (inject.Tail, error) { return tail(j.Undoing(w, at), nil) },
+		Tail: func(at arch.Addr) (inject.Tail, error) { return tail(j.Emit(w, at)) }}
 	code, tailAt, err := d.Emit()
 	if err != nil {
 		t.Fatal(err)
@@ -240,12 +242,12 @@ func TestARM64DetourBehindPad(t *testing.T) {
 // A store exclusive that has failed has counted nothing.
 func TestARM64DetourTriesAgain(t *testing.T) {
 	l := segment.Layout{Threads: 1, Counters: 1}
-	seg, err := segment.New(&ARM64.Machine, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
+	seg, err := segment.New(&arm64code.ARM64.Machine, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Detour{At: 0x1000, Site: 0x2000, Area: (&Target{Machine: ARM64, Segment: seg}).Area(0), Missed: NoCounter,
-		Tail: func(arch.Addr) (Tail, error) { return Tail{Code: make([]byte, 4)}, nil }}
+	d := &inject.Detour{At: 0x1000, Site: 0x2000, Area: (&inject.Target{Machine: arm64code.ARM64, Segment: seg}).Area(0), Missed: inject.NoCounter,
+		Tail: func(arch.Addr) (inject.Tail, error) { return inject.Tail{Code: make([]byte, 4)}, nil }}
 	code, err := d.Code()
 	if err != nil {
 		t.Fatal(err)
@@ -253,10 +255,10 @@ func TestARM64DetourTriesAgain(t *testing.T) {
 	var r arch.Regs
 	at := bytes.Index(code, []byte{0xa2, 0xff, 0xff, 0x35}) // cbnz
 	r[arch.ARM64.PC] = uint64(d.At) + uint64(at)
-	for status, want := range map[uint64]Phase{0: After, 1: Before} {
-		r[statusReg] = status
+	for status, want := range map[uint64]inject.Phase{0: inject.After, 1: inject.Before} {
+		r[arm64code.StatusReg] = status
 		w, err := d.Where(&r, func(_ arch.Addr, p []byte) error { clear(p); return nil })
-		if err != nil || w.Phase != want || w.Counted != (want == After) {
+		if err != nil || w.Phase != want || w.Counted != (want == inject.After) {
 			t.Errorf("status %d: %+v, %v; want %v", status, w, err, want)
 		}
 	}
@@ -265,16 +267,16 @@ func TestARM64DetourTriesAgain(t *testing.T) {
 // What they do not do is refused, not left out.
 func TestARM64DetourRefuses(t *testing.T) {
 	l := segment.Layout{Threads: 1, Counters: 1}
-	seg, err := segment.New(&ARM64.Machine, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
+	seg, err := segment.New(&arm64code.ARM64.Machine, l, 0x10_0000_0000, make([]byte, l.Size()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, d := range map[string]*Detour{
-		"a return": {Return: &Return{}},
+	for name, d := range map[string]*inject.Detour{
+		"a return": {Return: &inject.Return{}},
 		"a gate":   {Gate: true},
-		"override": {Hits: NoCounter, Programs: []Program{{Override: true}}},
+		"override": {Hits: inject.NoCounter, Programs: []inject.Program{{Override: true}}},
 	} {
-		d.Area, d.Tail = (&Target{Machine: ARM64, Segment: seg}).Area(0), func(arch.Addr) (Tail, error) { return Tail{}, errors.New("nobody should ask") }
+		d.Area, d.Tail = (&inject.Target{Machine: arm64code.ARM64, Segment: seg}).Area(0), func(arch.Addr) (inject.Tail, error) { return inject.Tail{}, errors.New("nobody should ask") }
 		if _, err := d.Code(); err == nil || err.Error() == "nobody should ask" {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -1,6 +1,7 @@
-package inject
+package inject_test
 
 import (
+	"kprobe/internal/inject"
 	"kprobe/internal/segment"
 	"testing"
 )
@@ -23,8 +24,8 @@ func TestCoroutines(t *testing.T) {
 				thread.StackHigh = hostMachine.UserEnd
 			}
 			h.seg.Assign(thread)
-			h.arm(h.detour("f_call", Detour{Hits: 3, Missed: 4, Return: &Return{ID: probe, Max: 1 << 20, Missed: 7, Hits: 8}}))
-			h.arm(h.detour("f_lea", Detour{Hits: 13, Missed: 4, Return: &Return{ID: other, Max: 1 << 20, Missed: 7, Hits: 15}}))
+			h.arm(h.detour("f_call", inject.Detour{Hits: 3, Missed: 4, Return: &inject.Return{ID: probe, Max: 1 << 20, Missed: 7, Hits: 8}}))
+			h.arm(h.detour("f_lea", inject.Detour{Hits: 13, Missed: 4, Return: &inject.Return{ID: other, Max: 1 << 20, Missed: 7, Hits: 15}}))
 			sum, _ := h.call("run_coroutines", 0, 1, how, 3)
 			begun, returned := sum>>32, sum&(1<<32-1)
 			h.expectCounter(3, begun)

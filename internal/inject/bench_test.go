@@ -1,4 +1,4 @@
-package inject
+package inject_test
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 
 	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/internal/inject"
+	x86code "kprobe/internal/inject/x86"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/jit"
 	"kprobe/internal/segment"
@@ -20,32 +22,32 @@ func BenchmarkDetours(b *testing.B) {
 	h := startHost(b, segment.Layout{Threads: 8, Counters: 16, Away: 1 << 10, Extra: 4 << 20})
 	maps := h.maps(hashSpec(), ringSpec())
 	h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
-	count := func(a *asm) { a.inc(arch.R12, segment.Counter(9)) }
+	count := func(a *x86code.Asm) { a.Inc(arch.R12, segment.Counter(9)) }
 	all := h.program(count)
 	none := h.program(count)
 	none.Clobbers, none.Context = 0, 0
 	some := h.program(count)
-	some.Context, some.Clobbers = 1<<wordOf[arch.DI], jit.HelperClobbers
+	some.Context, some.Clobbers = 1<<x86code.WordOf[arch.DI], jit.HelperClobbers
 	tight := some
 	tight.Context = 1<<21 - 1
 	loose := all
 	loose.Context = 0
 	rows := []struct {
 		name, floor string
-		detour      *Detour
+		detour      *inject.Detour
 	}{
-		{"count", "floor_count", h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter})},
-		{"count, flags dead", "floor_count", h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter, DeadFlags: true})},
-		{"count, flags and 2 registers dead", "floor_count", h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter, DeadFlags: true, Dead: arch.SetOf(arch.AX) | arch.SetOf(arch.R11)})},
-		{"program, full frame", "floor_registers", h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{all}})},
-		{"program, full ctx, few clobbers", "floor_registers", h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{tight}})},
-		{"program, no ctx, all clobbers", "floor_registers", h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{loose}})},
-		{"program that reads an argument", "floor_registers", h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{some}})},
-		{"program that counts, nothing saved", "floor_registers", h.detour("f_lea", Detour{Hits: NoCounter, Missed: 4, Programs: []Program{none}})},
-		{"program: 32-byte record, time", "floor_record", h.detour("f_lea", Detour{Hits: NoCounter, Missed: 4, Programs: []Program{h.compiled(recordArguments, maps.Layout)}})},
-		{"program: hash count by argument", "floor_registers", h.detour("f_lea", Detour{Hits: NoCounter, Missed: 4, Programs: []Program{h.compiled(countByArgument, maps.Layout)}})},
-		{"return, counted, flags dead", "floor_return", h.detour("f_lea", Detour{Hits: 3, Missed: 4, DeadFlags: true, Return: &Return{Max: 50, Missed: 7, Hits: 8}})},
-		{"return, counted", "floor_return", h.detour("f_lea", Detour{Hits: 3, Missed: 4, Return: &Return{Max: 50, Missed: 7, Hits: 8}})},
+		{"count", "floor_count", h.detour("f_lea", inject.Detour{Hits: 3, Missed: inject.NoCounter})},
+		{"count, flags dead", "floor_count", h.detour("f_lea", inject.Detour{Hits: 3, Missed: inject.NoCounter, DeadFlags: true})},
+		{"count, flags and 2 registers dead", "floor_count", h.detour("f_lea", inject.Detour{Hits: 3, Missed: inject.NoCounter, DeadFlags: true, Dead: arch.SetOf(arch.AX) | arch.SetOf(arch.R11)})},
+		{"program, full frame", "floor_registers", h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, Programs: []inject.Program{all}})},
+		{"program, full ctx, few clobbers", "floor_registers", h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, Programs: []inject.Program{tight}})},
+		{"program, no ctx, all clobbers", "floor_registers", h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, Programs: []inject.Program{loose}})},
+		{"program that reads an argument", "floor_registers", h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, Programs: []inject.Program{some}})},
+		{"program that counts, nothing saved", "floor_registers", h.detour("f_lea", inject.Detour{Hits: inject.NoCounter, Missed: 4, Programs: []inject.Program{none}})},
+		{"program: 32-byte record, time", "floor_record", h.detour("f_lea", inject.Detour{Hits: inject.NoCounter, Missed: 4, Programs: []inject.Program{h.compiled(recordArguments, maps.Layout)}})},
+		{"program: hash count by argument", "floor_registers", h.detour("f_lea", inject.Detour{Hits: inject.NoCounter, Missed: 4, Programs: []inject.Program{h.compiled(countByArgument, maps.Layout)}})},
+		{"return, counted, flags dead", "floor_return", h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, DeadFlags: true, Return: &inject.Return{Max: 50, Missed: 7, Hits: 8}})},
+		{"return, counted", "floor_return", h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, Return: &inject.Return{Max: 50, Missed: 7, Hits: 8}})},
 	}
 	original := make([]byte, 8)
 	copy(original, []byte{0x48, 0x8d, 0x84, 0x37})

@@ -71,7 +71,7 @@ type Detour struct {
 	Enters   []Enter   // or by the function's exits
 	Exits    []Exit    // be such a return, where this is one of the function's exits
 
-	// Gate has the detour lead the traps of others to their detours, and do nothing else: see amd64_gate.go.
+	// Gate has the detour lead the traps of others to their detours, and do nothing else: see x86/gate.go.
 	Gate bool
 
 	// Cond is the condition under which the instruction leaves the function, if it is a conditional
@@ -79,16 +79,16 @@ type Detour struct {
 	Cond byte
 }
 
-// generated is a detour's code and what is where in it.
-type generated struct {
-	*output
-	head     Tail
-	tail     Tail
-	tailAt   int // offset of the displaced instructions
-	out      int // where a thread goes on that has been served: tailAt, or where the return is put in place
-	returned int // where the function returns to
-	trusting []trusting
-	landAt   int // where a trap leads that a kernel takes
+// Generated is a detour's code and what is where in it.
+type Generated struct {
+	*Output
+	Head     Tail
+	Tail     Tail
+	TailAt   int // offset of the displaced instructions
+	Out      int // where a thread goes on that has been served: TailAt, or where the return is put in place
+	Returned int // where the function returns to
+	Trusting []Trusting
+	LandAt   int // where a trap leads that a kernel takes
 }
 
 // Code is the detour's code. Errors: of Tail.
@@ -104,7 +104,7 @@ func (d *Detour) Emit() (code []byte, tailAt arch.Addr, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	return g.code, d.At + arch.Addr(g.tailAt), nil
+	return g.Code, d.At + arch.Addr(g.TailAt), nil
 }
 
 // ReturnAt is the address that Return's functions return to: it stands in the
@@ -117,64 +117,66 @@ func (d *Detour) ReturnAt() (arch.Addr, error) {
 	if err != nil {
 		return 0, err
 	}
-	return d.At + arch.Addr(g.returned), nil
+	return d.At + arch.Addr(g.Returned), nil
 }
 
-// output is code that is being made, one instruction after another. In front of each it is noted
+// Output is code that is being made, one instruction after another. In front of each it is noted
 // where the program's own registers are at that point: a thread that is stopped there can be put
 // back, whatever the code has done with its registers so far (see frame).
-type output struct {
-	base   arch.Addr // of code[0]
-	code   []byte
-	now    frame
-	silent bool // no points are noted: only the code is wanted
+type Output struct {
+	Base   arch.Addr // of code[0]
+	Code   []byte
+	Now    Frame
+	Silent bool // no points are noted: only the code is wanted
 	points []point
 	deeper []int // where an instruction stands for which there may be no room on the program's own stack
 }
 
-// deepens tells that the next instruction goes deeper into the program's own stack than any before it.
-func (o *output) deepens() { o.deeper = append(o.deeper, len(o.code)) }
+// Deepens tells that the next instruction goes deeper into the program's own stack than any before it.
+func (o *Output) Deepens() { o.deeper = append(o.deeper, len(o.Code)) }
 
 // point is a boundary between two instructions.
 type point struct {
 	off int
-	frame
+	Frame
 }
 
-func (o *output) here() arch.Addr { return o.base + arch.Addr(len(o.code)) }
+// Here is the address of the next instruction.
+func (o *Output) Here() arch.Addr { return o.Base + arch.Addr(len(o.Code)) }
 
 // Put adds one instruction.
-func (o *output) put(insn ...byte) {
-	if !o.silent {
-		o.points = append(o.points, point{len(o.code), o.now})
+func (o *Output) Put(insn ...byte) {
+	if !o.Silent {
+		o.points = append(o.points, point{len(o.Code), o.Now})
 	}
-	o.code = append(o.code, insn...)
+	o.Code = append(o.Code, insn...)
 }
 
-func newGenerated(d *Detour, silent bool) *generated {
-	return &generated{output: &output{base: d.At, silent: silent, now: frame{state: arch.NoReg}}}
+// NewGenerated begins a detour's code.
+func NewGenerated(d *Detour, silent bool) *Generated {
+	return &Generated{Output: &Output{Base: d.At, Silent: silent, Now: Frame{State: arch.NoReg}}}
 }
 
-// plain tells whether the detour only counts.
-func (d *Detour) plain() bool {
+// Plain tells whether the detour only counts.
+func (d *Detour) Plain() bool {
 	return len(d.Programs) == 0 && d.Return == nil && len(d.Enters) == 0 && len(d.Exits) == 0
 }
 
 // Together tells whether the detour counts the hits of all threads in one word, and so asks nothing of a
 // thread: Segment.Uncount takes one back.
-func (d *Detour) Together() bool { return d.plain() && !d.Gate && d.Area.Of.Machine.together }
+func (d *Detour) Together() bool { return d.Plain() && !d.Gate && d.Area.Of.Machine.CountsTogether }
 
 // generate is the detour with all that is known of it.
-func (d *Detour) generate() (*generated, error) { return d.build(false) }
+func (d *Detour) generate() (*Generated, error) { return d.build(false) }
 
-func (d *Detour) build(silent bool) (*generated, error) { return d.Area.Of.Machine.build(d, silent) }
+func (d *Detour) build(silent bool) (*Generated, error) { return d.Area.Of.Machine.Build(d, silent) }
 
-// trusting is a stretch of code that reads memory by what may lead to none, the thread pointer, and where a
+// Trusting is a stretch of code that reads memory by what may lead to none, the thread pointer, and where a
 // thread goes on that cannot.
-type trusting struct {
-	from, end int
-	otherwise *label
-	word      bool // not by the thread pointer but by what may be a return address
+type Trusting struct {
+	From, End int
+	Otherwise *Label
+	Word      bool // not by the thread pointer but by what may be a return address
 }
 
 // Fixup tells where a thread goes on whose instruction at pc has faulted for want of
@@ -184,10 +186,28 @@ func (d *Detour) Fixup(pc arch.Addr) (to arch.Addr, identifies bool, err error) 
 	if err != nil {
 		return 0, false, err
 	}
-	for _, t := range g.trusting {
-		if off := int(pc - d.At); off >= t.from && off < t.end {
-			return d.At + arch.Addr(t.otherwise.off), !t.word, nil
+	for _, t := range g.Trusting {
+		if off := int(pc - d.At); off >= t.From && off < t.End {
+			return d.At + arch.Addr(t.Otherwise.Off), !t.Word, nil
 		}
 	}
 	return 0, false, nil
+}
+
+// Label is a place in the code that jumps may lead to before it is known.
+type Label struct {
+	Off   int // -1 until placed
+	Frame Frame
+}
+
+// NewLabel is one that is not placed.
+func NewLabel() *Label { return &Label{Off: -1} }
+
+// LandAt is where a trap at the site leads that a kernel takes by itself. Errors: of Tail.
+func (d *Detour) LandAt() (arch.Addr, error) {
+	g, err := d.generate()
+	if err != nil {
+		return 0, err
+	}
+	return d.At + arch.Addr(g.LandAt), nil
 }

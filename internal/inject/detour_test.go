@@ -1,4 +1,4 @@
-package inject
+package inject_test
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/asm/x86"
+	"kprobe/internal/inject"
+	x86code "kprobe/internal/inject/x86"
 	"kprobe/internal/segment"
 )
 
@@ -39,7 +41,7 @@ func sums(n, b uint64) uint64 { return n*(n-1)/2 + n*b }
 
 func TestCount(t *testing.T) {
 	h := startHost(t, testLayout)
-	d := h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter}))
+	d := h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: inject.NoCounter}))
 	h.expectSum("f_lea", 0, 1000, 0, 5, sums(1000, 5))
 	h.expectSum("f_keep", 0, 1000, 0, 5, sums(1000, 5))
 	h.expectCounter(3, 2000)
@@ -51,14 +53,14 @@ func TestCount(t *testing.T) {
 
 func TestProgram(t *testing.T) {
 	h := startHost(t, testLayout)
-	p := h.program(func(a *asm) { // clobber everything, add the first argument to counter 5
-		a.load(arch.AX, arch.DI, 8*wordOf[arch.DI])
-		a.insn(8, x86.Add.ToRM(), x86.RAX, mem(arch.R12, segment.Counter(5)))
+	p := h.program(func(a *x86code.Asm) { // clobber everything, add the first argument to counter 5
+		a.Load(arch.AX, arch.DI, 8*x86code.WordOf[arch.DI])
+		a.Insn(8, x86.Add.ToRM(), x86.RAX, x86code.Mem(arch.R12, segment.Counter(5)))
 		for _, r := range []arch.Reg{arch.AX, arch.BX, arch.CX, arch.DX, arch.SI, arch.DI, arch.BP, arch.R8, arch.R9, arch.R10, arch.R11, arch.R13, arch.R14, arch.R15} {
-			a.movConst(r, 0x6b6b6b6b6b6b6b6b)
+			a.MovConst(r, 0x6b6b6b6b6b6b6b6b)
 		}
 	})
-	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{p, p}}))
+	h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, Programs: []inject.Program{p, p}}))
 	h.expectSum("f_lea", 0, 1000, 0, 5, sums(1000, 5))
 	h.expectSum("f_keep", 0, 1000, 0, 5, sums(1000, 5))
 	h.expectCounter(3, 2000)
@@ -70,7 +72,7 @@ func TestProgram(t *testing.T) {
 func TestProgramKeepsRegisters(t *testing.T) {
 	h := startHost(t, testLayout)
 	p := h.program(clobber)
-	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{p, p}, Return: &Return{ID: probe, Max: 5, Missed: 7, Hits: 8, Entry: []Program{p}}}))
+	h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, Programs: []inject.Program{p, p}, Return: &inject.Return{ID: probe, Max: 5, Missed: 7, Hits: 8, Entry: []inject.Program{p}}}))
 	h.expectSum("f_lea", 0, 1000, 0, 5, sums(1000, 5))
 	h.expectSum("f_keep", 0, 1000, 0, 5, sums(1000, 5))
 	h.expectCounter(3, 2000)
@@ -89,12 +91,12 @@ func (h *host) expectCalls(want int) {
 
 func TestReturn(t *testing.T) {
 	h := startHost(t, testLayout)
-	add := h.program(func(a *asm) { // what is returned to counter 9
-		a.load(arch.AX, arch.DI, 8*wordOf[arch.AX])
-		a.insn(8, x86.Add.ToRM(), x86.RAX, mem(arch.R12, segment.Counter(9)))
+	add := h.program(func(a *x86code.Asm) { // what is returned to counter 9
+		a.Load(arch.AX, arch.DI, 8*x86code.WordOf[arch.AX])
+		a.Insn(8, x86.Add.ToRM(), x86.RAX, x86code.Mem(arch.R12, segment.Counter(9)))
 	})
 	for _, f := range []string{"f_lea", "f_push"} {
-		h.arm(h.detour(f, Detour{Hits: 3, Missed: 4, Return: &Return{Max: 5, Missed: 7, Hits: 8, Programs: []Program{add}}}))
+		h.arm(h.detour(f, inject.Detour{Hits: 3, Missed: 4, Return: &inject.Return{Max: 5, Missed: 7, Hits: 8, Programs: []inject.Program{add}}}))
 	}
 	h.expectSum("f_lea", 0, 1000, 0, 5, sums(1000, 5))
 	h.expectSum("f_keep", 0, 1000, 0, 5, sums(1000, 5))
@@ -111,14 +113,14 @@ func TestReturn(t *testing.T) {
 // Threads that have no memory have one place in common, where each hit is one.
 func TestCountsOfManyWithoutMemory(t *testing.T) {
 	const threads, times = 6, 200_000
-	for name, d := range map[string]Detour{
-		"only counted": {Hits: 3, Missed: NoCounter},
-		"a program":    {Hits: 4, Missed: 3, Programs: make([]Program, 1)},
+	for name, d := range map[string]inject.Detour{
+		"only counted": {Hits: 3, Missed: inject.NoCounter},
+		"a program":    {Hits: 4, Missed: 3, Programs: make([]inject.Program, 1)},
 	} {
 		h := startHost(t, segment.Layout{Threads: 1, Counters: 32, Away: 1 << 11, Calls: 1 << 10, Extra: 1 << 20})
 		h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid})
 		for i := range d.Programs {
-			d.Programs[i] = h.program(func(*asm) {})
+			d.Programs[i] = h.program(func(*x86code.Asm) {})
 		}
 		h.arm(h.detour("f_push", d))
 		h.say("start %d", threads)
@@ -134,21 +136,21 @@ func TestCountsOfManyWithoutMemory(t *testing.T) {
 func TestExits(t *testing.T) {
 	h := startHost(t, testLayout)
 	h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
-	value := h.program(func(a *asm) { // what is returned to counter 9, how often where to 10
-		a.load(arch.AX, arch.DI, 8*wordOf[arch.AX])
-		a.insn(8, x86.Add.ToRM(), x86.RAX, mem(arch.R12, segment.Counter(9)))
-		same := newLabel()
-		a.load(arch.AX, arch.DI, 8*wordSP)
-		a.load(arch.AX, arch.AX, -8)
-		a.cmpReg(arch.DI, 8*wordIP, arch.AX)
-		a.jcc(x86.CondNE, same)
-		a.inc(arch.R12, segment.Counter(10))
-		a.place(same)
+	value := h.program(func(a *x86code.Asm) { // what is returned to counter 9, how often where to 10
+		a.Load(arch.AX, arch.DI, 8*x86code.WordOf[arch.AX])
+		a.Insn(8, x86.Add.ToRM(), x86.RAX, x86code.Mem(arch.R12, segment.Counter(9)))
+		same := inject.NewLabel()
+		a.Load(arch.AX, arch.DI, 8*x86code.WordSP)
+		a.Load(arch.AX, arch.AX, -8)
+		a.CmpReg(arch.DI, 8*x86code.WordIP, arch.AX)
+		a.Jcc(x86.CondNE, same)
+		a.Inc(arch.R12, segment.Counter(10))
+		a.Place(same)
 	})
-	enter := h.detour("f_exit", Detour{Hits: 3, Missed: 4, Enters: []Enter{{ID: probe, Max: 4, Missed: 7}}})
+	enter := h.detour("f_exit", inject.Detour{Hits: 3, Missed: 4, Enters: []inject.Enter{{ID: probe, Max: 4, Missed: 7}}})
 	h.arm(enter)
 	h.expectSum("f_exit", 0, 1, 20, 0, 20*21/2) // before its exit is armed: 20 deep, 4 of them watched
-	exit := h.detourAt(h.addr["f_exit_end"], Detour{Hits: NoCounter, Missed: 14, Exits: []Exit{{ID: probe, Hits: 8, Programs: []Program{value}}}})
+	exit := h.detourAt(h.addr["f_exit_end"], inject.Detour{Hits: inject.NoCounter, Missed: 14, Exits: []inject.Exit{{ID: probe, Hits: 8, Programs: []inject.Program{value}}}})
 	original := h.text(exit.Site, 8)
 	h.arm(exit)
 	h.expectActive(4)
@@ -185,7 +187,7 @@ func (h *host) expectActive(want int) {
 // Calls inside calls, more than may be watched.
 func TestReturnMaxActive(t *testing.T) {
 	h := startHost(t, testLayout)
-	h.arm(h.detour("f_nest", Detour{Hits: 3, Missed: 4, Return: &Return{Max: 5, Missed: 7, Hits: 8}}))
+	h.arm(h.detour("f_nest", inject.Detour{Hits: 3, Missed: 4, Return: &inject.Return{Max: 5, Missed: 7, Hits: 8}}))
 	const depth, times = 20, 100
 	h.expectSum("f_nest", 0, 1, depth, 0, depth*(depth+1)/2)
 	h.expectCounter(3, depth+1)
@@ -206,7 +208,7 @@ func TestReturnRoom(t *testing.T) {
 		l.Away = c.away
 		h := startHost(t, l)
 		h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, StackHigh: hostMachine.UserEnd})
-		h.arm(h.detour("f_nest", Detour{Hits: 3, Missed: 4, Return: &Return{ID: probe, Max: 1 << 20, Missed: 7, Hits: 8}}))
+		h.arm(h.detour("f_nest", inject.Detour{Hits: 3, Missed: 4, Return: &inject.Return{ID: probe, Max: 1 << 20, Missed: 7, Hits: 8}}))
 		const depth = 1000
 		for round := range uint64(2) {
 			h.expectSum("f_nest", 0, 1, depth, 0, depth*(depth+1)/2)
@@ -228,8 +230,8 @@ func TestReturnAbandoned(t *testing.T) {
 			thread.StackHigh = hostMachine.UserEnd
 		}
 		h.seg.Assign(thread)
-		h.arm(h.detour("f_jump", Detour{Hits: 3, Missed: 4, Return: &Return{ID: probe, Max: 100, Missed: 7, Hits: 8}}))
-		h.arm(h.detour("f_lea", Detour{Hits: 13, Missed: 4, Return: &Return{ID: other, Max: 100, Missed: 7, Hits: 15}}))
+		h.arm(h.detour("f_jump", inject.Detour{Hits: 3, Missed: 4, Return: &inject.Return{ID: probe, Max: 100, Missed: 7, Hits: 8}}))
+		h.arm(h.detour("f_lea", inject.Detour{Hits: 13, Missed: 4, Return: &inject.Return{ID: other, Max: 100, Missed: 7, Hits: 15}}))
 		// 0 to 9 deep, then out. The slots of one call are those of all before.
 		const n = 1000
 		h.expectSum("jump", 0, n, 0, 5, sums(n, 5))
@@ -262,8 +264,8 @@ func TestReturnAbandoned(t *testing.T) {
 func TestReturnOnOwnStack(t *testing.T) {
 	h := startHost(t, testLayout)
 	h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
-	h.arm(h.detour("f_call", Detour{Hits: 3, Missed: 4, Return: &Return{ID: probe, Max: 100, Missed: 7, Hits: 8}}))
-	h.arm(h.detour("f_lea", Detour{Hits: 13, Missed: 4, Return: &Return{ID: other, Max: 100, Missed: 7, Hits: 15}}))
+	h.arm(h.detour("f_call", inject.Detour{Hits: 3, Missed: 4, Return: &inject.Return{ID: probe, Max: 100, Missed: 7, Hits: 8}}))
+	h.arm(h.detour("f_lea", inject.Detour{Hits: 13, Missed: 4, Return: &inject.Return{ID: other, Max: 100, Missed: 7, Hits: 15}}))
 	h.expectSum("on_own_stack", 0, 10, 0, 5, sums(10, 5))
 	h.expectCounter(8, 10)
 	h.expectCounter(15, 10)
@@ -282,14 +284,14 @@ func TestReturnWithoutController(t *testing.T) {
 	h := startHost(t, testLayout)
 	h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
 	const untouched = 0x1234567
-	dies := h.program(func(a *asm) {
-		a.storeConst(arch.R12, segment.StateRSP, untouched)
-		a.movConst(arch.AX, uint64(h.seg.StateAddr(0))-uint64(h.seg.State(0))+segment.HeadDead)
-		a.setByte(arch.AX, 0, 0x40)
+	dies := h.program(func(a *x86code.Asm) {
+		a.StoreConst(arch.R12, segment.StateRSP, untouched)
+		a.MovConst(arch.AX, uint64(h.seg.StateAddr(0))-uint64(h.seg.State(0))+segment.HeadDead)
+		a.SetByte(arch.AX, 0, 0x40)
 	})
-	none := h.program(func(*asm) {})
-	h.arm(h.detour("f_call", Detour{Hits: 3, Missed: 4, Return: &Return{ID: probe, Max: 100, Missed: 7, Hits: 8, Data: 8, Programs: []Program{none}}}))
-	h.arm(h.detour("f_lea", Detour{Hits: 13, Missed: 14, Programs: []Program{dies}}))
+	none := h.program(func(*x86code.Asm) {})
+	h.arm(h.detour("f_call", inject.Detour{Hits: 3, Missed: 4, Return: &inject.Return{ID: probe, Max: 100, Missed: 7, Hits: 8, Data: 8, Programs: []inject.Program{none}}}))
+	h.arm(h.detour("f_lea", inject.Detour{Hits: 13, Missed: 14, Programs: []inject.Program{dies}}))
 	h.expectSum("on_own_stack", 0, 1, 0, 5, 5)
 	h.expectCounter(8, 0)
 	h.expectCounter(7, 1)
@@ -305,18 +307,18 @@ func TestReturnWhereChildWasFirst(t *testing.T) {
 		h := startHost(t, testLayout)
 		h.seg.Assign(segment.Thread{Key: h.key(0), TID: h.pid, StackHigh: 1 << 47})
 		const untouched = 0x1234567
-		dies := h.program(func(a *asm) {
+		dies := h.program(func(a *x86code.Asm) {
 			if first { // the other one has returned from both calls
-				a.load(arch.AX, arch.R12, segment.StateCalls)
-				a.lea(arch.AX, arch.AX, -2*segment.CallSize)
-				a.store(arch.R12, segment.StateCalls, arch.AX)
+				a.Load(arch.AX, arch.R12, segment.StateCalls)
+				a.Lea(arch.AX, arch.AX, -2*segment.CallSize)
+				a.Store(arch.R12, segment.StateCalls, arch.AX)
 			}
-			a.storeConst(arch.R12, segment.StateAsked, untouched)
-			a.movConst(arch.AX, uint64(h.seg.StateAddr(0))-uint64(h.seg.State(0))+segment.HeadDead)
-			a.setByte(arch.AX, 0, 0x40)
+			a.StoreConst(arch.R12, segment.StateAsked, untouched)
+			a.MovConst(arch.AX, uint64(h.seg.StateAddr(0))-uint64(h.seg.State(0))+segment.HeadDead)
+			a.SetByte(arch.AX, 0, 0x40)
 		})
-		h.arm(h.detour("f_call", Detour{Hits: 3, Missed: 4, Return: &Return{ID: probe, Max: 100, Missed: 7, Hits: 8}}))
-		h.arm(h.detour("f_lea", Detour{Hits: 13, Missed: 14, Programs: []Program{dies}, Return: &Return{ID: other, Max: 100, Missed: 7, Hits: 15}}))
+		h.arm(h.detour("f_call", inject.Detour{Hits: 3, Missed: 4, Return: &inject.Return{ID: probe, Max: 100, Missed: 7, Hits: 8}}))
+		h.arm(h.detour("f_lea", inject.Detour{Hits: 13, Missed: 14, Programs: []inject.Program{dies}, Return: &inject.Return{ID: other, Max: 100, Missed: 7, Hits: 15}}))
 		h.expectSum("on_own_stack", 0, 1, 0, 5, 5)
 		if got := h.seg.Get(h.seg.State(0) + segment.StateAsked); got&0xffffffff != untouched {
 			t.Errorf("first %v: %#x was asked for", first, got)
@@ -328,22 +330,22 @@ func TestReturnWhereChildWasFirst(t *testing.T) {
 // probe's may return at once.
 func TestVetoAndOverride(t *testing.T) {
 	h := startHost(t, testLayout)
-	odd := h.program(func(a *asm) { // 1 for odd arguments
-		a.load(arch.AX, arch.DI, 8*wordOf[arch.DI])
-		a.put(0x83, 0xe0, 1) // and eax, 1
+	odd := h.program(func(a *x86code.Asm) { // 1 for odd arguments
+		a.Load(arch.AX, arch.DI, 8*x86code.WordOf[arch.DI])
+		a.Put(0x83, 0xe0, 1) // and eax, 1
 	})
-	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: 4, Return: &Return{Max: 5, Missed: 7, Hits: 8, Entry: []Program{odd}, Veto: true}}))
+	h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, Return: &inject.Return{Max: 5, Missed: 7, Hits: 8, Entry: []inject.Program{odd}, Veto: true}}))
 	h.expectSum("f_lea", 0, 1000, 0, 5, sums(1000, 5))
 	h.expectCounter(3, 1000)
 	h.expectCounter(8, 500)
 
-	thousand := h.program(func(a *asm) {
-		a.setByte(arch.R12, segment.StateOverride, 1)
-		a.storeConst(arch.R12, segment.StateValue, 1000)
+	thousand := h.program(func(a *x86code.Asm) {
+		a.SetByte(arch.R12, segment.StateOverride, 1)
+		a.StoreConst(arch.R12, segment.StateValue, 1000)
 	})
 	thousand.Override = true
-	for _, ret := range []*Return{nil, {Max: 5, Missed: 7, Hits: 8}} {
-		h.arm(h.detour("f_push", Detour{Hits: 3, Missed: 4, Programs: []Program{thousand}, Return: ret}))
+	for _, ret := range []*inject.Return{nil, {Max: 5, Missed: 7, Hits: 8}} {
+		h.arm(h.detour("f_push", inject.Detour{Hits: 3, Missed: 4, Programs: []inject.Program{thousand}, Return: ret}))
 		h.expectSum("f_push", 0, 1000, 0, 5, 1000*1000)
 		h.expectCounter(8, 500)
 		h.expectCalls(0)
@@ -353,8 +355,8 @@ func TestVetoAndOverride(t *testing.T) {
 // Threads count apart; those that no state is left for are counted as lost.
 func TestThreads(t *testing.T) {
 	h := startHost(t, testLayout)
-	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter}))
-	h.arm(h.detour("f_push", Detour{Hits: 5, Missed: 4, Programs: []Program{h.program(clobber)}, Return: &Return{Max: 5, Missed: 7, Hits: 8}}))
+	h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: inject.NoCounter}))
+	h.arm(h.detour("f_push", inject.Detour{Hits: 5, Missed: 4, Programs: []inject.Program{h.program(clobber)}, Return: &inject.Return{Max: 5, Missed: 7, Hits: 8}}))
 	const n = 20000
 	for round := range 4 {
 		h.say("start %d", 4)
@@ -404,8 +406,8 @@ func TestThreads(t *testing.T) {
 // thread out of the detour first, as the controller would.
 func TestSignals(t *testing.T) {
 	h := startHost(t, testLayout)
-	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{h.program(clobber)},
-		Return: &Return{Max: 50, Missed: 7, Hits: 8, Programs: []Program{h.program(clobber)}}}))
+	h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, Programs: []inject.Program{h.program(clobber)},
+		Return: &inject.Return{Max: 50, Missed: 7, Hits: 8, Programs: []inject.Program{h.program(clobber)}}}))
 	const n = 300000
 	fmt.Fprintf(h.in, "storm f_lea %d %d\n", n, 300)
 	var sum, storms uint64
@@ -431,8 +433,8 @@ func TestSignals(t *testing.T) {
 // When the controller is dead, no program runs, and no call is remembered.
 func TestDeadController(t *testing.T) {
 	h := startHost(t, testLayout)
-	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{h.program(clobber)},
-		Return: &Return{Max: 50, Missed: 7, Hits: 8}}))
+	h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, Programs: []inject.Program{h.program(clobber)},
+		Return: &inject.Return{Max: 50, Missed: 7, Hits: 8}}))
 	// A thread plays the controller's. It is of this process, so that when it is joined
 	// the kernel has marked the word.
 	h.say("own %x", uint64(h.seg.Addr)+uint64(h.seg.Alive()))

@@ -52,7 +52,7 @@
 //
 // The same generator writes 32-bit code; a thread's key is at gs:0, and the registers above are
 // eax, ecx, edx and, for programs, ebp. The memory is laid out as for x86-64: addresses are the
-// lower halves of its words. See machine.go.
+// lower halves of its words. See x86/machine.go.
 //
 // # arm64
 //
@@ -63,7 +63,7 @@
 // the program's stack pointer, so that the controller can have it come to TrapExit instead. A
 // call's return address is in a register, so it is never swapped: there is no Return, and calls are watched by Enters and
 // Exits, which know them by the stack pointer. No program overrides a function.
-// See arm64_detour.go and arm64_calls.go.
+// See the folder arm64. What is of x86-64 and i386 alone is in the folder x86.
 //
 // # Kernels
 //

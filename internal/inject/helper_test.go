@@ -1,4 +1,4 @@
-package inject
+package inject_test
 
 import (
 	"bytes"
@@ -16,6 +16,8 @@ import (
 	"kprobe/bpf"
 	"kprobe/bpf/layout"
 	"kprobe/internal/asm/x86"
+	"kprobe/internal/inject"
+	x86code "kprobe/internal/inject/x86"
 	"kprobe/internal/jit"
 	"kprobe/internal/segment"
 )
@@ -52,71 +54,71 @@ func newDriver(t testing.TB, maps ...*bpf.MapSpec) *driver {
 	}
 	// What a routine must keep it finds changed registers by: rbx and r13 are the
 	// list, the rest stops at a trap.
-	drive := func(a *asm) {
+	drive := func(a *x86code.Asm) {
 		const kept = 0x0123456789abcdef
-		again, broken := newLabel(), newLabel()
-		a.movConst(arch.BX, uint64(h.seg.ExtraAddr())+listAt+8)
-		a.load(arch.R13, arch.BX, -8)
-		a.movConst(arch.R14, kept)
-		a.mov(arch.R15, arch.R14)
-		a.mov(arch.BP, arch.R14)
-		a.place(again)
+		again, broken := inject.NewLabel(), inject.NewLabel()
+		a.MovConst(arch.BX, uint64(h.seg.ExtraAddr())+listAt+8)
+		a.Load(arch.R13, arch.BX, -8)
+		a.MovConst(arch.R14, kept)
+		a.Mov(arch.R15, arch.R14)
+		a.Mov(arch.BP, arch.R14)
+		a.Place(again)
 		for i, r := range []arch.Reg{arch.DI, arch.SI, arch.DX, arch.CX, arch.R8} {
-			a.load(r, arch.BX, 8+8*i)
+			a.Load(r, arch.BX, 8+8*i)
 		}
-		a.put(0xff, 0x13) // call [rbx]
-		a.store(arch.BX, 48, arch.AX)
-		a.movConst(arch.AX, kept)
+		a.Put(0xff, 0x13) // call [rbx]
+		a.Store(arch.BX, 48, arch.AX)
+		a.MovConst(arch.AX, kept)
 		for _, r := range []arch.Reg{arch.BP, arch.R14, arch.R15} {
-			a.compare(r, arch.AX)
-			a.jcc(x86.CondNE, broken)
+			a.Compare(r, arch.AX)
+			a.Jcc(x86.CondNE, broken)
 		}
-		a.lea(arch.BX, arch.BX, 56)
-		a.put(0x49, 0xff, 0xcd) // dec r13
-		a.jcc(x86.CondNE, again)
-		a.ret()
-		a.place(broken)
-		a.put(x86.ByteInt3)
+		a.Lea(arch.BX, arch.BX, 56)
+		a.Put(0x49, 0xff, 0xcd) // dec r13
+		a.Jcc(x86.CondNE, again)
+		a.Ret()
+		a.Place(broken)
+		a.Put(x86.ByteInt3)
 	}
 	if narrow() {
 		drive = d.driveNarrow
 	}
 	p := h.program(drive)
-	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{p}}))
+	h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, Programs: []inject.Program{p}}))
 	return d
 }
 
 // driveNarrow is the program in 32-bit code: its list and the count are on the stack, and
 // below them the state, which routines must keep.
-func (d *driver) driveNarrow(a *asm) {
-	again, broken := newLabel(), newLabel()
-	a.movConst(arch.BX, uint64(d.seg.ExtraAddr())+listAt+8)
-	a.load(arch.CX, arch.BX, -8)
+func (d *driver) driveNarrow(a *x86code.Asm) {
+	again, broken := inject.NewLabel(), inject.NewLabel()
+	a.MovConst(arch.BX, uint64(d.seg.ExtraAddr())+listAt+8)
+	a.Load(arch.CX, arch.BX, -8)
 	for _, r := range []arch.Reg{arch.BX, arch.CX, arch.BP} {
-		a.pushReg(r)
+		a.PushReg(r)
 	}
-	a.place(again)
-	a.load(arch.BX, arch.SP, 8)
+	a.Place(again)
+	a.Load(arch.BX, arch.SP, 8)
 	for off := 0; off < 40; off += 4 {
-		a.load(arch.AX, arch.BX, 8+off)
-		a.store(arch.BP, jit.StateRegs+8+off, arch.AX)
+		a.Load(arch.AX, arch.BX, 8+off)
+		a.Store(arch.BP, jit.StateRegs+8+off, arch.AX)
 	}
-	a.put(0xff, 0x13) // call [ebx]
-	a.cmpReg(arch.SP, 0, arch.BP)
-	a.jcc(x86.CondNE, broken)
-	a.load(arch.BX, arch.SP, 8)
+	a.Put(0xff, 0x13) // call [ebx]
+	a.CmpReg(arch.SP, 0, arch.BP)
+	a.Jcc(x86.CondNE, broken)
+	a.Load(arch.BX, arch.SP, 8)
 	for off := 0; off < 8; off += 4 {
-		a.load(arch.AX, arch.BP, jit.StateRegs+off)
-		a.store(arch.BX, 48+off, arch.AX)
+		a.Load(arch.AX, arch.BP, jit.StateRegs+off)
+		a.Store(arch.BX, 48+off, arch.AX)
 	}
-	a.lea(arch.BX, arch.BX, 56)
-	a.store(arch.SP, 8, arch.BX)
-	a.put(0xff, 0x4c, 0x24, 4) // dec [esp+4]
-	a.jcc(x86.CondNE, again)
-	a.lea(arch.SP, arch.SP, 12)
-	a.ret()
-	a.place(broken)
-	a.put(x86.ByteInt3)
+	a.Lea(arch.BX, arch.BX, 56)
+	a.Store(arch.SP, 8, arch.BX)
+	a.Put(0xff, 0x4c, 0x24, 4) // dec [esp+4]
+	a.Jcc(x86.CondNE, again)
+	a.Lea(arch.SP, arch.SP, 12)
+	a.Ret()
+	a.Place(broken)
+	a.Put(x86.ByteInt3)
 }
 
 func (d *driver) mapAddr(i int) uint64 { return d.maps.Base + d.maps.Offs[i] }
@@ -611,18 +613,18 @@ func TestBackwards(t *testing.T) {
 func TestKernelReaders(t *testing.T) {
 	d := newDriver(t)
 	stub := func(answer int32) arch.Addr {
-		a := newAsm(d.code(64), false)
-		a.put(0x48, 0x89, 0x37)       // mov [rdi], rsi
-		a.put(0x48, 0x89, 0x57, 0x08) // mov [rdi+8], rdx
-		a.put(binary.LittleEndian.AppendUint32([]byte{0x48, 0xc7, 0xc0}, uint32(answer))...)
-		a.put(0xba, 1, 0, 0, 0) // mov edx, 1: like all that C does not keep
-		a.put(0xb9, 1, 0, 0, 0)
-		a.put(0xbf, 1, 0, 0, 0)
-		a.ret()
-		d.put(a.base, a.code)
-		return a.base
+		a := x86code.NewAsm(d.code(64), false)
+		a.Put(0x48, 0x89, 0x37)       // mov [rdi], rsi
+		a.Put(0x48, 0x89, 0x57, 0x08) // mov [rdi+8], rdx
+		a.Put(binary.LittleEndian.AppendUint32([]byte{0x48, 0xc7, 0xc0}, uint32(answer))...)
+		a.Put(0xba, 1, 0, 0, 0) // mov edx, 1: like all that C does not keep
+		a.Put(0xb9, 1, 0, 0, 0)
+		a.Put(0xbf, 1, 0, 0, 0)
+		a.Ret()
+		d.put(a.Base, a.Code)
+		return a.Base
 	}
-	target := &Target{Machine: hostMachine, Segment: d.seg, Readers: &Readers{Kernel: stub(0), KernelText: stub(7), User: stub(-34), UserText: stub(0)}}
+	target := &inject.Target{Machine: hostMachine, Segment: d.seg, Readers: &inject.Readers{Kernel: stub(0), KernelText: stub(7), User: stub(-34), UserText: stub(0)}}
 	d.area = target.Area(d.code(target.AreaSize()))
 	d.put(d.area.Addr, d.area.Image())
 	s := d.step()
@@ -675,7 +677,7 @@ func TestStackID(t *testing.T) {
 		if foreign() {
 			c[hostMachine.PC], c[hostMachine.FP], c[hostMachine.LR] = ip, fp, 0x1007
 		} else {
-			c[wordIP], c[wordFP], c[wordSP] = ip, fp, sp
+			c[x86code.WordIP], c[x86code.WordFP], c[x86code.WordSP] = ip, fp, sp
 		}
 		b := make([]byte, 8*len(c))
 		for i, w := range c {

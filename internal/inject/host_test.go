@@ -1,4 +1,4 @@
-package inject
+package inject_test
 
 import (
 	"bufio"
@@ -17,6 +17,9 @@ import (
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
 	"kprobe/bpf/verify"
+	"kprobe/internal/inject"
+	arm64code "kprobe/internal/inject/arm64"
+	x86code "kprobe/internal/inject/x86"
 	"kprobe/internal/isa"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/isa/arm64"
@@ -34,7 +37,7 @@ type host struct {
 	out  *bufio.Reader
 	addr map[string]arch.Addr // of functions
 	seg  *segment.Segment
-	area *Area
+	area *inject.Area
 	next arch.Addr // free code
 	pid  int
 
@@ -50,7 +53,7 @@ const narrowVariable = "KPROBE_TEST_I386"
 
 var (
 	hostSegment = uint64(0x5100_0000_0000)
-	hostMachine = AMD64
+	hostMachine = x86code.AMD64
 	hostISA     = amd64.ISA
 	hostSources = []string{"-m64", "testdata/host.c", "testdata/host_coroutines.c", "testdata/host_probed.S", "testdata/host_floor.S"}
 	hostRedZone = 128
@@ -58,18 +61,18 @@ var (
 
 func init() {
 	if os.Getenv(arm64Variable) != "" {
-		hostMachine, hostISA, hostRedZone = ARM64, arm64.ISA, 0
+		hostMachine, hostISA, hostRedZone = arm64code.ARM64, arm64.ISA, 0
 	}
 	if os.Getenv(narrowVariable) != "" {
-		hostSegment, hostMachine, hostISA, hostRedZone = 0x7000_0000, I386, amd64.New(arch.I386), 0
-		hostState = I386.Code.State
+		hostSegment, hostMachine, hostISA, hostRedZone = 0x7000_0000, x86code.I386, amd64.New(arch.I386), 0
+		hostState = x86code.I386.Code.State
 		hostSources = []string{"-m32", "testdata/host.c", "testdata/host_coroutines.c", "testdata/host_probed32.S"}
 	}
 }
 
-var hostState = AMD64.Code.State
+var hostState = x86code.AMD64.Code.State
 
-func narrow() bool { return hostMachine == I386 }
+func narrow() bool { return hostMachine == x86code.I386 }
 
 var hostProgram string
 
@@ -151,7 +154,7 @@ func startHost(t testing.TB, l segment.Layout) *host {
 	h.say("map 3 %x %x", hostSegment, l.Size())
 	near := h.addr["f_lea"]&^0xffff - 0x100_0000
 	h.say("code %x %x", uint64(near), areaRoom)
-	h.area = (&Target{Machine: hostMachine, Segment: h.seg}).Area(near)
+	h.area = (&inject.Target{Machine: hostMachine, Segment: h.seg}).Area(near)
 	h.put(near, h.area.Image())
 	h.next = near + arch.Addr(segment.RoundUp(h.area.Size(), 64))
 	return h
@@ -220,19 +223,19 @@ func (h *host) code(n int) arch.Addr {
 
 // program puts a program there that does nothing but what f writes; rdi is the
 // context, r12 the state.
-func (h *host) program(f func(a *asm)) Program {
+func (h *host) program(f func(a *x86code.Asm)) inject.Program {
 	h.Helper()
-	a := newAsm(h.code(256), narrow())
+	a := x86code.NewAsm(h.code(256), narrow())
 	f(a)
-	a.ret()
-	a.finish()
-	h.put(a.base, a.code)
-	return Program{Entry: a.base, Clobbers: amd64.RegGeneral &^ arch.SetOf(arch.R12) &^ arch.SetOf(arch.SP), Context: 1<<21 - 1}
+	a.Ret()
+	a.Finish()
+	h.put(a.Base, a.Code)
+	return inject.Program{Entry: a.Base, Clobbers: amd64.RegGeneral &^ arch.SetOf(arch.R12) &^ arch.SetOf(arch.SP), Context: 1<<21 - 1}
 }
 
 // compiled verifies, compiles and places a program in bpftest's notation. Its maps are
 // those that l has in the segment's extra memory.
-func (h *host) compiled(text string, l *bpf.Layout) Program {
+func (h *host) compiled(text string, l *bpf.Layout) inject.Program {
 	h.Helper()
 	insns, err := bpftest.Assemble(text, l.Maps...)
 	if err != nil {
@@ -253,7 +256,7 @@ func (h *host) compiled(text string, l *bpf.Layout) Program {
 		h.Fatal(err)
 	}
 	h.put(at, linked)
-	return Program{Entry: at, Clobbers: code.Clobbers, Context: code.Context, Needs: code.Needs}
+	return inject.Program{Entry: at, Clobbers: code.Clobbers, Context: code.Context, Needs: code.Needs}
 }
 
 // maps puts maps into the segment's extra memory.
@@ -277,7 +280,7 @@ func (h *host) maps(specs ...*bpf.MapSpec) *bpf.Segment {
 const detourRoom = 4096
 
 // detour fills in what all detours of functions have in common.
-func (h *host) detour(f string, d Detour) *Detour {
+func (h *host) detour(f string, d inject.Detour) *inject.Detour {
 	h.Helper()
 	return h.detourAt(h.addr[f], d)
 }
@@ -298,7 +301,7 @@ func (h *host) text(at arch.Addr, n int) []byte {
 }
 
 // detourAt is for an instruction that is long enough for a jump.
-func (h *host) detourAt(site arch.Addr, d Detour) *Detour {
+func (h *host) detourAt(site arch.Addr, d inject.Detour) *inject.Detour {
 	h.Helper()
 	const first = 8 // bytes, more than there are in some
 	d.At, d.Site, d.Area, d.RedZone = h.code(detourRoom), site, h.area, hostRedZone
@@ -308,15 +311,15 @@ func (h *host) detourAt(site arch.Addr, d Detour) *Detour {
 		d.Return = &ret
 	}
 	original := h.text(site, first)
-	d.Tail = func(at arch.Addr) (Tail, error) {
+	d.Tail = func(at arch.Addr) (inject.Tail, error) {
 		v, err := hostISA.Place(original, site, at)
-		return Tail{v.Code, v.Marks}, err
+		return inject.Tail{v.Code, v.Marks}, err
 	}
 	return &d
 }
 
 // ahead is detour for the second instruction of a function, with the jump at the first.
-func (h *host) ahead(f string, d Detour) *Detour {
+func (h *host) ahead(f string, d inject.Detour) *inject.Detour {
 	h.Helper()
 	start := h.addr[f]
 	code := h.text(start, hostMachine.MaxInsn)
@@ -324,16 +327,16 @@ func (h *host) ahead(f string, d Detour) *Detour {
 	if err != nil {
 		h.Fatal(err)
 	}
-	d.Head = func(at arch.Addr) (Tail, error) {
+	d.Head = func(at arch.Addr) (inject.Tail, error) {
 		v, err := hostISA.Displace(code[:in.Len], start, at)
 		marks := slices.DeleteFunc(slices.Clone(v.Marks), func(m isa.Mark) bool { return m.Off >= v.Body })
-		return Tail{v.Code[:v.Body], marks}, err
+		return inject.Tail{v.Code[:v.Body], marks}, err
 	}
 	return h.detourAt(start+arch.Addr(in.Len), d)
 }
 
 // arm writes the detour and the jump to it.
-func (h *host) arm(d *Detour) *Detour {
+func (h *host) arm(d *inject.Detour) *inject.Detour {
 	h.Helper()
 	code, err := d.Code()
 	if err != nil {

@@ -1,4 +1,4 @@
-package inject
+package inject_test
 
 import (
 	"encoding/binary"
@@ -8,6 +8,8 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/asm/x86"
+	"kprobe/internal/inject"
+	x86code "kprobe/internal/inject/x86"
 	"kprobe/internal/jit"
 )
 
@@ -16,22 +18,22 @@ import (
 func TestKernelStacks(t *testing.T) {
 	const depth = 6
 	d := newDriver(t, &bpf.MapSpec{Name: "stacks", Type: bpf.StackTrace, KeySize: 4, ValueSize: 8 * depth, MaxEntries: 64})
-	a := newAsm(d.code(256), false)
-	for i, w := range []int{wordIP, wordSP, wordFP, wordOf[arch.R10], wordCS} {
-		a.load(arch.R9, arch.DI, 8*w)
-		a.store(arch.SI, 8*i, arch.R9)
+	a := x86code.NewAsm(d.code(256), false)
+	for i, w := range []int{x86code.WordIP, x86code.WordSP, x86code.WordFP, x86code.WordOf[arch.R10], x86code.WordCS} {
+		a.Load(arch.R9, arch.DI, 8*w)
+		a.Store(arch.SI, 8*i, arch.R9)
 	}
-	a.registers(x86.OpStore, arch.R8, arch.DX) // at most
-	a.shift(8, x86.Shl, arch.R8, 8)
-	a.registers(x86.Or.ToRM(), arch.R8, arch.CX) // skipped
-	a.store(arch.SI, 8*5, arch.R8)
-	a.movConst(arch.AX, depth)
+	a.Registers(x86.OpStore, arch.R8, arch.DX) // at most
+	a.Shift(8, x86.Shl, arch.R8, 8)
+	a.Registers(x86.Or.ToRM(), arch.R8, arch.CX) // skipped
+	a.Store(arch.SI, 8*5, arch.R8)
+	a.MovConst(arch.AX, depth)
 	for _, r := range []arch.Reg{arch.DX, arch.CX, arch.DI, arch.SI, arch.R8, arch.R9, arch.R10, arch.R11} {
-		a.movConst(r, 1) // like all that C does not keep
+		a.MovConst(r, 1) // like all that C does not keep
 	}
-	a.ret()
-	d.put(a.base, a.code)
-	target := &Target{Machine: hostMachine, Segment: d.seg, Readers: &Readers{Kernel: a.base, KernelText: a.base, User: a.base, UserText: a.base, Stack: a.base}}
+	a.Ret()
+	d.put(a.Base, a.Code)
+	target := &inject.Target{Machine: hostMachine, Segment: d.seg, Readers: &inject.Readers{Kernel: a.Base, KernelText: a.Base, User: a.Base, UserText: a.Base, Stack: a.Base}}
 	d.area = target.Area(d.code(target.AreaSize()))
 	d.put(d.area.Addr, d.area.Image())
 	s := d.step()
@@ -45,7 +47,7 @@ func TestKernelStacks(t *testing.T) {
 		context = binary.LittleEndian.AppendUint64(context, w)
 	}
 	addr, _ := d.buffer(context)
-	want := []uint64{0x100 + wordIP, 0x100 + wordSP, 0x100 + wordFP, 0x107, 0x10, depth<<8 | 3}
+	want := []uint64{0x100 + x86code.WordIP, 0x100 + x86code.WordSP, 0x100 + x86code.WordFP, 0x107, 0x10, depth<<8 | 3}
 	var ids []uint64
 	for _, tt := range []struct{ flags, answer uint64 }{
 		{bpf.StackEntry | 3, 0}, {3, 0}, {1 << 8, errno(bpf.EFAULT)}, {1 << 20, errno(bpf.EINVAL)}, {1 << 40, errno(bpf.EINVAL)},

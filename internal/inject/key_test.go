@@ -1,4 +1,4 @@
-package inject
+package inject_test
 
 import (
 	"encoding/binary"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"kprobe/arch"
+	"kprobe/internal/inject"
 	"kprobe/internal/segment"
 )
 
@@ -28,7 +29,7 @@ func TestKeyCode(t *testing.T) {
 		{segment.ThreadKey{Kind: segment.CPU, Offset: 0x1234}, arch.SetOf(arch.R9) | arch.SetOf(arch.R10), []string{"mov r9d,DWORD PTR gs:0x1234", "mov r10,QWORD PTR [r10+r9*8+", "lock inc QWORD PTR [r10+"}},
 		{segment.ThreadKey{Kind: segment.CPU, Offset: -64}, 0, []string{"mov ecx,DWORD PTR gs:0xffffffffffffffc0", "mov rdx,QWORD PTR [rdx+rcx*8+"}},
 	} {
-		d := h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter, Key: tt.key, Dead: tt.dead})
+		d := h.detour("f_lea", inject.Detour{Hits: 3, Missed: inject.NoCounter, Key: tt.key, Dead: tt.dead})
 		code, err := d.Code()
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +48,7 @@ func TestKeyCode(t *testing.T) {
 func TestKeyOfGo(t *testing.T) {
 	h := startHost(t, testLayout)
 	const offset = 48
-	d := h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter, Key: segment.ThreadKey{Kind: segment.GoM, Offset: offset}}))
+	d := h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: inject.NoCounter, Key: segment.ThreadKey{Kind: segment.GoM, Offset: offset}}))
 	s := h.step()
 	start, stack := s.entry("f_lea", rand.New(rand.NewPCG(1, 1)))
 	s.poke(s.stack, stack)
@@ -70,7 +71,7 @@ func TestKeyOfCPU(t *testing.T) {
 	const offset = 20
 	for _, dead := range []arch.RegSet{0, arch.SetOf(arch.R10) | arch.SetOf(arch.R11)} {
 		h := startHost(t, testLayout)
-		d := h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter, Key: segment.ThreadKey{Kind: segment.CPU, Offset: offset}, Dead: dead, DeadFlags: dead != 0}))
+		d := h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: inject.NoCounter, Key: segment.ThreadKey{Kind: segment.CPU, Offset: offset}, Dead: dead, DeadFlags: dead != 0}))
 		if !h.seg.AssignCPU(0) || !h.seg.AssignCPU(2) || h.seg.AssignCPU(segment.MaxCPUs) {
 			t.Fatal("the wrong CPUs have states")
 		}
@@ -99,7 +100,7 @@ func TestKeyOfCPU(t *testing.T) {
 // Threads run while they are given other keys, and while those are asked for.
 func TestKeysChangeUnderThreads(t *testing.T) {
 	h := startHost(t, testLayout)
-	h.arm(h.detour("f_push", Detour{Hits: 5, Missed: 4, Programs: []Program{h.program(clobber)}, Return: &Return{Max: 5, Missed: 7, Hits: 8}}))
+	h.arm(h.detour("f_push", inject.Detour{Hits: 5, Missed: 4, Programs: []inject.Program{h.program(clobber)}, Return: &inject.Return{Max: 5, Missed: 7, Hits: 8}}))
 	const threads, n = 4, 200000
 	h.say("start %d", threads)
 	var tids, keys [threads]uint64

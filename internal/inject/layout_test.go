@@ -1,8 +1,9 @@
-package inject
+package inject_test
 
 import (
 	"testing"
 
+	"kprobe/internal/inject"
 	"kprobe/internal/jit"
 	"kprobe/internal/segment"
 )
@@ -20,8 +21,8 @@ func TestGroups(t *testing.T) {
 	}
 	second, _ := l.Next(segment.FirstHolds, 1)
 	third, _ := l.Next(second+segment.PieceHolds, segment.Counters)
-	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: second, Programs: []Program{h.program(clobber)},
-		Return: &Return{ID: uint32(third), Max: 50, Missed: second + 1, Hits: second + 2}}))
+	h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: second, Programs: []inject.Program{h.program(clobber)},
+		Return: &inject.Return{ID: uint32(third), Max: 50, Missed: second + 1, Hits: second + 2}}))
 	h.say("start %d", 4)
 	const n = 10_000
 	h.expectSum("f_lea", 4, n, 0, 5, 4*sums(n, 5)) // they find their own way

@@ -38,24 +38,24 @@ var helperRoutines = map[int32]string{
 	bpf.FnRingbufReserve:     "ringbuf_reserve",
 }
 
-// routineNames are the offsets and numbers that a machine's routines are assembled with.
-func (m *Machine) routineNames() map[string]int64 {
+// RoutineNames are the offsets and numbers that a machine's routines are assembled with.
+func (m *Machine) RoutineNames() map[string]int64 {
 	all := segment.Names()
 	maps.Copy(all, names)
 	all["TARGET_SP"] = int64(m.TargetSP())
-	maps.Copy(all, m.names)
+	maps.Copy(all, m.Names)
 	return all
 }
 
 // get_stackid's flags: BPF_F_SKIP_FIELD_MASK, and those that there are.
 const (
-	stackSkip  = 0xff
-	stackFlags = 0x700 | bpf.StackEntry
+	StackSkip  = 0xff
+	StackFlags = 0x700 | bpf.StackEntry
 )
 
 // names are those of areas, and of package bpf's maps.
 var names = map[string]int64{
-	"AREA_CODE": areaCode, "AREA_HEAD": areaHead, "AREA_TABLE": areaTable, "AREA_CAREFUL": areaCareful,
+	"AREA_CODE": AreaCode, "AREA_HEAD": AreaHead, "AREA_TABLE": AreaTable, "AREA_CAREFUL": AreaCareful,
 
 	"ARRAY": int64(bpf.Array), "PERCPU_ARRAY": int64(bpf.PerCPUArray), "LRU_HASH": int64(bpf.LRUHash),
 	"LRU_PERCPU_HASH": int64(bpf.LRUPerCPUHash), "STACK_TRACE": int64(bpf.StackTrace),
@@ -74,7 +74,7 @@ var names = map[string]int64{
 	"PRINTK_COUNT": bpf.PrintkCount, "PRINTK_TEXTS": bpf.PrintkTexts, "PRINTK_TEXT": bpf.PrintkText,
 	"MAX_PRINTK": bpf.MaxPrintk, "MAX_PRINTK_OF": bpf.MaxPrintkOf,
 	"UPDATE_NOEXIST": bpf.UpdateNoExist, "UPDATE_EXIST": bpf.UpdateExist,
-	"STACK_SKIP": stackSkip, "STACK_FLAGS": stackFlags, "STACK_REUSE": 0x400, // BPF_F_REUSE_STACKID
+	"STACK_SKIP": StackSkip, "STACK_FLAGS": StackFlags, "STACK_REUSE": 0x400, // BPF_F_REUSE_STACKID
 	"STACK_ENTRY_BIT": int64(bits.TrailingZeros(bpf.StackEntry)),
 
 	"ENOENT": bpf.ENOENT, "E2BIG": bpf.E2BIG, "EAGAIN": bpf.EAGAIN, "EFAULT": bpf.EFAULT, "EBUSY": bpf.EBUSY,

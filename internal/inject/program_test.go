@@ -1,10 +1,11 @@
-package inject
+package inject_test
 
 import (
 	"encoding/binary"
 	"testing"
 
 	"kprobe/bpf"
+	"kprobe/internal/inject"
 	"kprobe/internal/segment"
 )
 
@@ -70,7 +71,7 @@ func TestCompiledPrograms(t *testing.T) {
 	h := startHost(t, segment.Layout{Threads: 8, Counters: 16, Extra: 4 << 20})
 	s := h.maps(hashSpec(), ringSpec())
 	count, record := h.compiled(countByArgument, s.Layout), h.compiled(recordArguments, s.Layout)
-	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: 4, Programs: []Program{count, record}}))
+	h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, Programs: []inject.Program{count, record}}))
 	const threads, n = 4, 500
 	// All keys are there before: a thread that is not scheduled while it inserts one makes
 	// others fail with -EBUSY, which the program does not count.
@@ -149,8 +150,8 @@ func TestCompiledReturn(t *testing.T) {
 		r0 = 0
 		exit`, s.Layout)
 	returned.FuncIP, returned.Cookie = h.addr["f_lea"], 0x1234567812345678
-	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: 4, Return: &Return{Max: 5, Missed: 7, Hits: 8,
-		Entry: []Program{h.compiled(countByArgument, s.Layout)}, Programs: []Program{returned}}}))
+	h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: 4, Return: &inject.Return{Max: 5, Missed: 7, Hits: 8,
+		Entry: []inject.Program{h.compiled(countByArgument, s.Layout)}, Programs: []inject.Program{returned}}}))
 	h.expectSum("f_lea", 0, 100, 0, 5, sums(100, 5))
 	r, err := bpf.NewReader(s.Map(1))
 	if err != nil {

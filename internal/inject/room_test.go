@@ -1,4 +1,4 @@
-package inject
+package inject_test
 
 import (
 	"encoding/binary"
@@ -10,6 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/inject"
+	arm64code "kprobe/internal/inject/arm64"
+	x86code "kprobe/internal/inject/x86"
 	"kprobe/internal/isa"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/isa/arm64"
@@ -18,11 +21,11 @@ import (
 
 // TestDepthOfRoutines goes every way through the routines that detours call, and looks how much of the program's own stack they take.
 func TestDepthOfRoutines(t *testing.T) {
-	for m, decoder := range map[*Machine]isa.ISA{AMD64: amd64.ISA, I386: amd64.New(arch.I386), ARM64: arm64.ISA} {
+	for m, decoder := range map[*inject.Machine]isa.ISA{x86code.AMD64: amd64.ISA, x86code.I386: amd64.New(arch.I386), arm64code.ARM64: arm64.ISA} {
 		w := &depths{TB: t, m: m, isa: decoder, been: make(map[[2]int]bool)}
-		for name, at := range w.m.routines {
+		for name, at := range w.m.Routines {
 			// From trap_exit on they are the programs'; those of kernels' calls find them by their slots.
-			if at >= w.m.routines["trap_exit"] && w.m.routines["trap_exit"] > 0 || strings.HasSuffix(name, "_slot") {
+			if at >= w.m.Routines["trap_exit"] && w.m.Routines["trap_exit"] > 0 || strings.HasSuffix(name, "_slot") {
 				continue
 			}
 			depth := 0
@@ -31,8 +34,8 @@ func TestDepthOfRoutines(t *testing.T) {
 			}
 			w.walk(at, depth)
 		}
-		if w.deepest != w.m.depth {
-			t.Errorf("%s: routines take %d bytes of the program's stack; detours make sure of %d", m.Name, w.deepest, w.m.depth)
+		if w.deepest != w.m.Depth {
+			t.Errorf("%s: routines take %d bytes of the program's stack; detours make sure of %d", m.Name, w.deepest, w.m.Depth)
 		}
 	}
 }
@@ -40,7 +43,7 @@ func TestDepthOfRoutines(t *testing.T) {
 // depths is a way through routines.
 type depths struct {
 	testing.TB
-	m       *Machine
+	m       *inject.Machine
 	isa     isa.ISA
 	been    map[[2]int]bool // where, and how deep
 	deepest int
@@ -51,7 +54,7 @@ func (w *depths) walk(at, depth int) {
 	for !w.been[[2]int{at, depth}] {
 		w.been[[2]int{at, depth}] = true
 		w.deepest = max(w.deepest, depth)
-		code := w.m.runtime[at:]
+		code := w.m.Runtime[at:]
 		in, err := w.isa.Decode(code[:min(len(code), w.m.MaxInsn)], arch.Addr(at))
 		if err != nil {
 			w.Fatalf("%s: at %#x: %v", w.m.Name, at, err)
@@ -80,7 +83,7 @@ func (w *depths) walk(at, depth int) {
 			}
 			w.walk(int(in.Target), depth+word)
 		case isa.IndirectCall, isa.IndirectJump:
-			if code[0]&0xf != 0 || w.m != ARM64 { // ret by a register, of arm64
+			if code[0]&0xf != 0 || w.m != arm64code.ARM64 { // ret by a register, of arm64
 				w.Fatalf("%s: at %#x: where to?", w.m.Name, at)
 			}
 			return
@@ -91,17 +94,17 @@ func (w *depths) walk(at, depth int) {
 
 // grows is what an instruction adds to a stack; elsewhere tells that it takes another one.
 func (w *depths) grows(insn []byte) (n int, elsewhere bool) {
-	if w.m == ARM64 {
+	if w.m == arm64code.ARM64 {
 		const sp = 31
 		v := binary.LittleEndian.Uint32(insn)
 		pair := int(int32(v<<10)>>25) * 8
 		switch {
 		case v>>5&0x1f != sp:
-		case v&0xffc00000 == a64SaveTwo&0xffc00000: // stp, [sp, #n]!
+		case v&0xffc00000 == arm64code.A64SaveTwo&0xffc00000: // stp, [sp, #n]!
 			n = -pair
-		case v&0xffc00000 == a64BackTwo&0xffc00000: // ldp, [sp], #n
+		case v&0xffc00000 == arm64code.A64BackTwo&0xffc00000: // ldp, [sp], #n
 			n = -pair
-		case v&0x1f == sp && v&0xff000000 == a64SubImm&0xff000000, v&0x3b200000 == 0x38000000 && v>>10&1 != 0: // what else would move it
+		case v&0x1f == sp && v&0xff000000 == arm64code.A64SubImm&0xff000000, v&0x3b200000 == 0x38000000 && v>>10&1 != 0: // what else would move it
 			w.Fatalf("%s: %#x moves the stack pointer", w.m.Name, v)
 		}
 		return n, false
@@ -134,7 +137,7 @@ func (w *depths) grows(insn []byte) (n int, elsewhere bool) {
 
 // atTheEnd calls a function at the end of a stack, with fewer and more bytes left. The thread either finds no room at an
 // instruction of the detour's own before anything has happened, and passes it by; or the call is as ever.
-func (s *stepper) atTheEnd(f string, d *Detour, prepare func(), end arch.Addr) (least int) {
+func (s *stepper) atTheEnd(f string, d *inject.Detour, prepare func(), end arch.Addr) (least int) {
 	s.Helper()
 	const most = 1024
 	original, from := make([]byte, 8), s.addr[f]
@@ -213,7 +216,7 @@ func (s *stepper) atTheEnd(f string, d *Detour, prepare func(), end arch.Addr) (
 // has yet to be.
 func TestARM64NoRoom(t *testing.T) {
 	for _, careful := range []bool{false, true} {
-		c := newA64Caller(t, 8, Enter{Max: 4}, true)
+		c := newA64Caller(t, 8, inject.Enter{Max: 4}, true)
 		c.seg.SetCareful(careful)
 		c.put(c.area.Addr, c.area.Image())
 		read := func(at arch.Addr, p []byte) error { copy(p, c.m.Read(uint64(at), len(p))); return nil }
@@ -228,8 +231,8 @@ func TestARM64NoRoom(t *testing.T) {
 			passed := 0
 			for c.m.Run(&s).Signal == qemurun.SIGSEGV {
 				r := a64Regs(&s)
-				var at *Standing
-				for _, d := range []*Detour{c.enter, c.exit} {
+				var at *inject.Standing
+				for _, d := range []*inject.Detour{c.enter, c.exit} {
 					if st, err := d.NoRoom(&r, read); err != nil {
 						t.Fatal(err)
 					} else if st != nil {

@@ -1,4 +1,4 @@
-package inject
+package inject_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kprobe/internal/inject"
 	"kprobe/internal/jit"
 	"kprobe/internal/segment"
 )
@@ -20,7 +21,7 @@ func TestStatesAreMadeWhenGivenOut(t *testing.T) {
 	if n := touched(t, h.seg.Mem[first:end]); n != 0 {
 		t.Fatalf("%d pages of states that nobody has", n)
 	}
-	h.arm(h.detour("f_lea", Detour{Hits: 3, Missed: NoCounter}))
+	h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: inject.NoCounter}))
 	h.say("start %d", 2)
 	h.seg.Assign(segment.Thread{Key: h.key(1), TID: int(h.tid(1))})
 	const n = 1000

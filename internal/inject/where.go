@@ -42,78 +42,81 @@ func (p Phase) String() string {
 	return [...]string{"before", "running", "after", "displaced", "returning", "returned"}[p]
 }
 
-// frame says where the program's registers are at some point of a detour.
-type frame struct {
-	phase    Phase
-	reg      [32]where // by arch.Reg
-	flags    flagsAt
-	sp       int      // what the detour has added to the program's stack pointer
-	stack    stackAt  // where the program's stack pointer is, before what was added to it
-	state    arch.Reg // holds the thread's state, once it is known; else NoReg
-	busy     bool     // the state's busy flag is ours
-	flagsOff int      // flagsOnStack
-	plain    bool     // the call is not watched: what is left are the displaced instructions
-	more     bool     // programs that run are not the last
-	tried    bool     // whether it has been counted, statusReg tells: the phase is After if so
-	returned bool     // to the program, the PC is the return address in front of its stack pointer
+// Frame says where the program's registers are at some point of a detour.
+type Frame struct {
+	Phase    Phase
+	Reg      [32]Place // by arch.Reg
+	Flags    FlagsAt
+	SP       int      // what the detour has added to the program's stack pointer
+	Stack    StackAt  // where the program's stack pointer is, before what was added to it
+	State    arch.Reg // holds the thread's state, once it is known; else NoReg
+	Busy     bool     // the state's busy flag is ours
+	FlagsOff int      // FlagsOnStack
+	Plain    bool     // the call is not watched: what is left are the displaced instructions
+	More     bool     // programs that run are not the last
+	Tried    bool     // whether it has been counted, Machine.Status tells: the phase is After if so
+	Returned bool     // to the program, the PC is the return address in front of its stack pointer
 }
 
-// served is the phase of a thread whose programs are done.
-func (f *frame) served() Phase {
-	if f.more {
+// Served is the phase of a thread whose programs are done.
+func (f *Frame) Served() Phase {
+	if f.More {
 		return Running
 	}
-	if f.returned {
+	if f.Returned {
 		return Returned
 	}
 	return After
 }
 
-// shift tells that the program's stack pointer counts as by bytes higher from here on.
-func (f *frame) shift(by int) {
-	f.sp -= by
-	f.flagsOff -= by
-	for i := range f.reg {
-		if f.reg[i].kind == onStack {
-			f.reg[i].off -= by
+// Shift tells that the program's stack pointer counts as by bytes higher from here on.
+func (f *Frame) Shift(by int) {
+	f.SP -= by
+	f.FlagsOff -= by
+	for i := range f.Reg {
+		if f.Reg[i].Kind == OnStack {
+			f.Reg[i].Off -= by
 		}
 	}
 }
 
-// where is one register's place: in itself, or in memory.
-type where struct {
-	kind whereKind
-	off  int // onStack: from the program's own stack pointer; inState: from the state; swapped: the register
+// Place is one register's place: in itself, or in memory.
+type Place struct {
+	Kind PlaceKind
+	Off  int // OnStack: from the program's own stack pointer; InState: from the state; Swapped: the register
 }
 
-type whereKind uint8
+// PlaceKind says what a register's place counts from.
+type PlaceKind uint8
 
 const (
-	inPlace whereKind = iota
-	onStack
-	inState
-	swapped // in another register
-	dead    // its value is not needed any more
+	InPlace PlaceKind = iota
+	OnStack
+	InState
+	Swapped // in another register
+	Dead    // its value is not needed any more
 )
 
-type stackAt uint8
+// StackAt says where a program's stack pointer is.
+type StackAt uint8
 
 const (
-	stackInPlace stackAt = iota
-	stackInKey           // in keyReg
-	stackSaved           // on the private stack
+	StackInPlace StackAt = iota
+	StackInKey           // in Machine.Key
+	StackSaved           // on the private stack
 )
 
-type flagsAt uint8
+// FlagsAt says where a program's flags are.
+type FlagsAt uint8
 
 const (
-	flagsInPlace flagsAt = iota
-	flagsInAX            // ah by lahf, al by seto
-	flagsInAH            // the same after the add that puts OF in its place
-	flagsOnStack         // ax as above, pushed: frame.flagsOff from the program's stack pointer
-	flagsPushed          // all of them, there
-	flagsInState         // all of them, frame.flagsOff from the state
-	flagsDead
+	FlagsInPlace FlagsAt = iota
+	FlagsInAX            // ah by lahf, al by seto
+	FlagsInAH            // the same after the add that puts OF in its place
+	FlagsOnStack         // ax as above, pushed: Frame.FlagsOff from the program's stack pointer
+	FlagsPushed          // all of them, there
+	FlagsInState         // all of them, Frame.FlagsOff from the state
+	FlagsDead
 )
 
 // Standing is where a thread stands that is stopped inside a detour, as the
@@ -158,28 +161,28 @@ func (d *Detour) Where(r *arch.Regs, read Reader) (*Standing, error) {
 		return nil, err
 	}
 	off := int(pc - d.At)
-	if off < len(a.head.Code) {
-		return d.displaced(r, a, &a.head, off)
+	if off < len(a.Head.Code) {
+		return d.displaced(r, a, &a.Head, off)
 	}
-	if i := off - a.tailAt; i >= 0 && i < len(a.tail.Code) {
-		return d.displaced(r, a, &a.tail, i)
+	if i := off - a.TailAt; i >= 0 && i < len(a.Tail.Code) {
+		return d.displaced(r, a, &a.Tail, i)
 	}
 	for _, p := range a.points {
 		if p.off == off {
-			return d.standing(r, read, a, &p.frame)
+			return d.standing(r, read, a, &p.Frame)
 		}
 	}
 	return nil, fmt.Errorf("%v is no instruction of the detour at %v", pc, d.At)
 }
 
-func (d *Detour) displaced(r *arch.Regs, a *generated, t *Tail, off int) (*Standing, error) {
+func (d *Detour) displaced(r *arch.Regs, a *Generated, t *Tail, off int) (*Standing, error) {
 	for _, m := range t.Marks {
 		if m.Off == off {
 			on := d.Area.Of.Machine.Arch
 			s := &Standing{Phase: Displaced, Regs: *r, Resume: arch.Addr(r[on.PC])}
 			s.Regs[on.PC] = uint64(m.PC)
 			s.Regs[on.SP] += uint64(m.SP)
-			s.Counted = t != &a.head && m.PC == d.Site
+			s.Counted = t != &a.Head && m.PC == d.Site
 			if m.HasLink {
 				s.Regs[m.Link] = uint64(m.PC)
 			}
@@ -190,37 +193,37 @@ func (d *Detour) displaced(r *arch.Regs, a *generated, t *Tail, off int) (*Stand
 }
 
 // standing puts a thread's registers together again.
-func (d *Detour) standing(r *arch.Regs, read Reader, a *generated, f *frame) (*Standing, error) {
+func (d *Detour) standing(r *arch.Regs, read Reader, a *Generated, f *Frame) (*Standing, error) {
 	m := d.Area.Of.Machine
-	s := &Standing{Phase: f.phase, Regs: *r}
+	s := &Standing{Phase: f.Phase, Regs: *r}
 	var state uint64
-	if f.state != arch.NoReg {
-		state = r[f.state]
+	if f.State != arch.NoReg {
+		state = r[f.State]
 	}
 	sp := r[m.SP]
-	switch f.stack {
-	case stackInKey:
-		sp = r[keyReg]
-	case stackSaved:
+	switch f.Stack {
+	case StackInKey:
+		sp = r[m.Key]
+	case StackSaved:
 		var err error
 		if sp, err = read.word(m, arch.Addr(state)-m.TargetSP()); err != nil {
 			return nil, err
 		}
 	}
-	sp -= uint64(f.sp)
+	sp -= uint64(f.SP)
 	s.Regs[m.SP] = sp
-	for reg, w := range f.reg {
+	for reg, w := range f.Reg {
 		var at uint64
-		switch w.kind {
-		case inPlace, dead:
+		switch w.Kind {
+		case InPlace, Dead:
 			continue
-		case swapped:
-			s.Regs[reg] = r[w.off]
+		case Swapped:
+			s.Regs[reg] = r[w.Off]
 			continue
-		case onStack:
-			at = sp + uint64(w.off)
-		case inState:
-			at = state + uint64(w.off)
+		case OnStack:
+			at = sp + uint64(w.Off)
+		case InState:
+			at = state + uint64(w.Off)
 		}
 		v, err := read.word(m, arch.Addr(at))
 		if err != nil {
@@ -228,25 +231,25 @@ func (d *Detour) standing(r *arch.Regs, read Reader, a *generated, f *frame) (*S
 		}
 		s.Regs[reg] = v
 	}
-	scratch := r[scratchReg]
-	if f.flags == flagsOnStack || f.flags == flagsPushed || f.flags == flagsInState {
+	scratch := r[m.Scratch]
+	if f.Flags == FlagsOnStack || f.Flags == FlagsPushed || f.Flags == FlagsInState {
 		at := sp
-		if f.flags == flagsInState {
+		if f.Flags == FlagsInState {
 			at = state
 		}
-		v, err := read.word(m, arch.Addr(at+uint64(f.flagsOff)))
+		v, err := read.word(m, arch.Addr(at+uint64(f.FlagsOff)))
 		if err != nil {
 			return nil, err
 		}
 		scratch = v
 	}
-	if m.flags != nil {
-		s.Regs[m.Flags] = m.flags(f.flags, r[m.Flags], scratch)
+	if m.Join != nil {
+		s.Regs[m.Flags] = m.Join(f.Flags, r[m.Flags], scratch)
 	}
-	if f.tried && r[statusReg] != 0 {
+	if f.Tried && r[m.Status] != 0 {
 		s.Phase = Before
 	}
-	if f.busy {
+	if f.Busy {
 		var closed [1]byte
 		if err := read(arch.Addr(state)+segment.StateClosed, closed[:]); err != nil {
 			return nil, err
@@ -257,7 +260,7 @@ func (d *Detour) standing(r *arch.Regs, read Reader, a *generated, f *frame) (*S
 	}
 	s.Regs[m.PC] = uint64(d.Site)
 	switch {
-	case f.returned:
+	case f.Returned:
 		ret, err := read.word(m, arch.Addr(sp-uint64(m.PtrSize)))
 		if err != nil {
 			return nil, err
@@ -265,13 +268,13 @@ func (d *Detour) standing(r *arch.Regs, read Reader, a *generated, f *frame) (*S
 		s.Regs[m.PC], s.Resume = ret, arch.Addr(ret)
 	case s.Phase == Before:
 		s.Resume = d.Site
-	case f.plain:
-		s.Resume = d.At + arch.Addr(a.tailAt)
+	case f.Plain:
+		s.Resume = d.At + arch.Addr(a.TailAt)
 	case s.Phase == After:
 		s.Counted = true
-		s.Resume = d.At + arch.Addr(a.out)
+		s.Resume = d.At + arch.Addr(a.Out)
 	}
-	if f.phase == Running {
+	if f.Phase == Running {
 		s.Resume = 0
 	}
 	return s, nil
@@ -293,6 +296,6 @@ func (d *Detour) NoRoom(r *arch.Regs, read Reader) (*Standing, error) {
 	if err != nil || s.Phase != Before {
 		return nil, err
 	}
-	s.Resume = d.At + arch.Addr(a.tailAt)
+	s.Resume = d.At + arch.Addr(a.TailAt)
 	return s, nil
 }

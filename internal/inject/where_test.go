@@ -1,4 +1,4 @@
-package inject
+package inject_test
 
 import (
 	"bytes"
@@ -15,6 +15,8 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/asm/x86"
+	"kprobe/internal/inject"
+	x86code "kprobe/internal/inject/x86"
 	"kprobe/internal/segment"
 )
 
@@ -222,14 +224,14 @@ func (s *stepper) counted(start []uint64) []uint64 {
 const unfinishedID = 9
 
 // inDetour tells whether the PC is in the detour's own code.
-func inDetour(d *Detour, code []byte, pc uint64) bool {
+func inDetour(d *inject.Detour, code []byte, pc uint64) bool {
 	return pc >= uint64(d.At) && pc < uint64(d.At)+uint64(len(code))
 }
 
 // everywhere stops a call at each instruction of its detour, puts the thread back to
 // where the program would be, and looks whether the call comes out as without a
 // probe. It gives how often it stopped in each phase.
-func (s *stepper) everywhere(f string, d *Detour, prepare func(), seed uint64) (phases [Returned + 1]int) {
+func (s *stepper) everywhere(f string, d *inject.Detour, prepare func(), seed uint64) (phases [inject.Returned + 1]int) {
 	s.Helper()
 	original, from := make([]byte, 8), s.addr[f] // the site, or what the jump is ahead of
 	s.do(s.peek(from, original))
@@ -309,7 +311,7 @@ func (s *stepper) everywhere(f string, d *Detour, prepare func(), seed uint64) (
 		phases[st.Phase]++
 		to := st.Regs
 		switch st.Phase {
-		case Before: // as if there were no probe
+		case inject.Before: // as if there were no probe
 			s.poke(from, original)
 			want = plain
 		}
@@ -336,7 +338,7 @@ func (s *stepper) everywhere(f string, d *Detour, prepare func(), seed uint64) (
 			s.Fatalf("%s: stopped at +%#x of %v (%v): %s\n%s", s.what, uint64(at-d.At), d.At, st.Phase, diff, disassemble(s, d.At, code))
 		}
 		n, counts := s.counted(before), hit
-		if st.Phase == Before { // nothing, but that another call is over
+		if st.Phase == inject.Before { // nothing, but that another call is over
 			counts = make([]uint64, len(hit))
 			counts[unfinishedID] = n[unfinishedID]
 		}
@@ -344,7 +346,7 @@ func (s *stepper) everywhere(f string, d *Detour, prepare func(), seed uint64) (
 			s.Fatalf("%s: stopped at +%#x of %v (%v): counted %d, not %d\n%s",
 				s.what, uint64(at-d.At), d.At, st.Phase, n, counts, disassemble(s, d.At, code))
 		}
-		if st.Phase == Before || st.Phase == After {
+		if st.Phase == inject.Before || st.Phase == inject.After {
 			if ignoreDead(d, &st.Regs, &start); st.Regs != start {
 				s.Fatalf("%s: stopped at +%#x (%v): registers %x instead of %x", s.what, uint64(at-d.At), st.Phase, st.Regs, start)
 			}
@@ -354,7 +356,7 @@ func (s *stepper) everywhere(f string, d *Detour, prepare func(), seed uint64) (
 }
 
 // ignoreDead makes equal what is nobody's business: dead registers and flags.
-func ignoreDead(d *Detour, got, want *arch.Regs) {
+func ignoreDead(d *inject.Detour, got, want *arch.Regs) {
 	for reg := arch.AX; reg <= arch.R15; reg++ {
 		if d.Dead.Has(reg) {
 			got[reg] = want[reg]
@@ -366,11 +368,11 @@ func ignoreDead(d *Detour, got, want *arch.Regs) {
 }
 
 // clobber is a program that changes whatever it may, and counts.
-func clobber(a *asm) {
-	a.inc(hostState, segment.Counter(5))
+func clobber(a *x86code.Asm) {
+	a.Inc(hostState, segment.Counter(5))
 	for r := arch.AX; r <= arch.R15 && (r <= arch.SP || !narrow()); r++ {
 		if r != arch.SP && r != hostState {
-			a.movConst(r, 0)
+			a.MovConst(r, 0)
 		}
 	}
 }
@@ -383,23 +385,23 @@ func TestWhere(t *testing.T) {
 	at := func(off int) int { return h.seg.State(h.seg.Find(key)) + off }
 	p := h.program(clobber)
 	few := p
-	few.Context = 1 << wordOf[arch.DI]
-	one := h.program(func(a *asm) { a.put(0x31, 0xc0, 0x31, 0xd2, 0xff, 0xc0) }) // 1
+	few.Context = 1 << x86code.WordOf[arch.DI]
+	one := h.program(func(a *x86code.Asm) { a.Put(0x31, 0xc0, 0x31, 0xd2, 0xff, 0xc0) }) // 1
 	// junk leaves an instance on top of the call's, as a coroutine might.
-	junk := h.program(func(a *asm) {
-		a.load(arch.AX, hostState, segment.StateCalls)
-		a.storeConst(arch.AX, segment.CallSlot, 1)
-		a.lea(arch.AX, arch.AX, segment.CallSize)
-		a.store(hostState, segment.StateCalls, arch.AX)
+	junk := h.program(func(a *x86code.Asm) {
+		a.Load(arch.AX, hostState, segment.StateCalls)
+		a.StoreConst(arch.AX, segment.CallSlot, 1)
+		a.Lea(arch.AX, arch.AX, segment.CallSize)
+		a.Store(hostState, segment.StateCalls, arch.AX)
 	})
 	spare := arch.R9 // f_lea has no use for it
 	if narrow() {
 		spare = arch.SI
 	}
 	const overriding = 1000
-	override := h.program(func(a *asm) {
-		a.setByte(hostState, segment.StateOverride, 1)
-		a.storeConst(hostState, segment.StateValue, overriding)
+	override := h.program(func(a *x86code.Asm) {
+		a.SetByte(hostState, segment.StateOverride, 1)
+		a.StoreConst(hostState, segment.StateValue, overriding)
 	})
 	override.Override = true
 	begun := func(slot, back uint64) {
@@ -419,7 +421,7 @@ func TestWhere(t *testing.T) {
 	}
 	// The stack is not known to be the thread's own.
 	elsewhere := func() { h.seg.Assign(segment.Thread{Key: key, TID: h.pid}) }
-	ret := func(r Return) *Return {
+	ret := func(r inject.Return) *inject.Return {
 		r.Missed, r.Hits = 7, 8
 		if r.Max == 0 {
 			r.Max = 5
@@ -430,64 +432,64 @@ func TestWhere(t *testing.T) {
 	behind := func(code ...byte) func() { return func() { s.behind(code...) } }
 	tests := []struct {
 		name    string
-		detour  Detour
+		detour  inject.Detour
 		prepare func()
-		never   []Phase // that it is not stopped in
+		never   []inject.Phase // that it is not stopped in
 	}{
-		{"count", Detour{Missed: NoCounter}, nil, nil},
-		{"dead flags", Detour{Missed: NoCounter, DeadFlags: true}, nil, nil},
-		{"dead registers", Detour{Missed: NoCounter, DeadFlags: true, Dead: arch.SetOf(arch.AX) | arch.SetOf(spare)}, nil, []Phase{After}},
-		{"a new thread", Detour{Missed: NoCounter}, func() { h.seg.Release(key) }, nil},
-		{"a new thread, dead registers", Detour{Missed: NoCounter, DeadFlags: true, Dead: arch.SetOf(arch.AX) | arch.SetOf(spare)}, func() { h.seg.Release(key) }, []Phase{After}},
-		{"programs", Detour{Programs: []Program{p, p}}, nil, nil},
-		{"programs, dead flags", Detour{Programs: []Program{few}, DeadFlags: true}, nil, nil},
-		{"return, dead flags", Detour{DeadFlags: true, Return: ret(Return{Entry: []Program{few}, Programs: []Program{p}})}, nil, nil},
-		{"programs of a new thread", Detour{Programs: []Program{p}}, func() { h.seg.Release(key) }, nil},
-		{"programs, dead controller", Detour{Programs: []Program{p}}, func() { h.seg.Mem[segment.HeadDead] = 0x40 }, []Phase{Running}},
-		{"programs, closed", Detour{Programs: []Program{p}}, func() { h.seg.Close(h.seg.Find(key)) }, []Phase{Running}},
-		{"override", Detour{Programs: []Program{override}}, nil, []Phase{After, Displaced}},
-		{"return", Detour{Return: ret(Return{})}, nil, nil},
-		{"return, programs", Detour{Programs: []Program{p}, Return: ret(Return{Entry: []Program{p}, Programs: []Program{p}})}, nil, nil},
-		{"return, none watched", Detour{Programs: []Program{p}, Return: ret(Return{Max: -1, Entry: []Program{p}})}, nil, nil},
-		{"return, full", Detour{Return: ret(Return{ID: unfinishedID, Max: 1})}, unfinished(8), nil},
-		{"return, not full", Detour{Return: ret(Return{Max: 1})}, unfinished(8), nil},
-		{"return, abandoned", Detour{Return: ret(Return{})}, unfinished(0), nil},
-		{"return, another further down", Detour{Return: ret(Return{})}, further, nil},
-		{"return, away", Detour{Return: ret(Return{})}, elsewhere, nil},
-		{"return, away, programs", Detour{Programs: []Program{p}, Return: ret(Return{Entry: []Program{p}, Programs: []Program{p}})}, elsewhere, nil},
-		{"return, away, none watched", Detour{Return: ret(Return{Max: -1})}, elsewhere, nil},
-		{"return, away, veto", Detour{Return: ret(Return{Entry: []Program{one}, Veto: true})}, elsewhere, nil},
-		{"return, away, override", Detour{Programs: []Program{override}, Return: ret(Return{})}, elsewhere, []Phase{After, Displaced}},
-		{"return, away, data", Detour{Return: ret(Return{ID: probe, Data: 16, Entry: []Program{p}, Programs: []Program{p}})}, elsewhere, nil},
-		{"return, away, data, veto", Detour{Return: ret(Return{ID: probe, Data: 8, Entry: []Program{one}, Veto: true})}, elsewhere, nil},
-		{"return, dead controller", Detour{Return: ret(Return{})}, func() { h.seg.Mem[segment.HeadDead] = 0x40 }, nil},
-		{"return, veto", Detour{Return: ret(Return{Entry: []Program{one}, Veto: true})}, nil, nil},
-		{"return, behind an indirect call", Detour{Return: ret(Return{})}, behind(0x41, 0xff, 0xd3, 0x90, 0xff, 0x90, 0, 1, 0, 0), nil},
-		{"return, behind no call", Detour{Programs: []Program{p}, Return: ret(Return{Entry: []Program{p}})}, behind(bytes.Repeat([]byte{0x90}, 12)...), []Phase{Returning, Returned}},
-		{"return, override, none watched", Detour{Programs: []Program{override}, Return: ret(Return{Max: -1})}, nil, []Phase{After, Displaced}},
-		{"return, override", Detour{Programs: []Program{override}, Return: ret(Return{})}, nil, []Phase{After, Displaced}},
-		{"return, others above", Detour{Return: ret(Return{Entry: []Program{junk}, Programs: []Program{p}})}, nil, nil},
-		{"enter", Detour{Enters: []Enter{{ID: probe, Max: 5, Missed: 7, Data: 16}}}, nil, nil},
-		{"enter, none watched", Detour{Programs: []Program{p}, Enters: []Enter{{ID: probe, Missed: 7}}}, nil, nil},
-		{"enter, programs", Detour{Programs: []Program{p}, Enters: []Enter{
-			{ID: probe, Max: 5, Missed: 7, Programs: []Program{p, one}, Veto: true}, {ID: other, Max: 5, Missed: 7, Programs: []Program{few}}}}, nil, nil},
-		{"enter, dead controller", Detour{Enters: []Enter{{ID: probe, Max: 5, Missed: 7}}}, func() { h.seg.Mem[segment.HeadDead] = 0x40 }, nil},
-		{"exit, not watched", Detour{Exits: []Exit{{ID: probe, Programs: []Program{p}, Hits: 8}}}, nil, nil},
-		{"enter and exit", Detour{Programs: []Program{p}, Enters: []Enter{{ID: probe, Max: 5, Missed: 7}},
-			Exits: []Exit{{ID: probe, Programs: []Program{p}, Hits: 8}, {ID: other, Hits: 9}}}, nil, nil},
-		{"exit, if carry", Detour{Cond: 0x72, Exits: []Exit{{ID: probe, Programs: []Program{p}, Hits: 8}}}, nil, nil},
-		{"begin anew", Detour{Enters: []Enter{{ID: probe, Max: 5, Missed: 7, Programs: []Program{p}}}, Exits: []Exit{{ID: probe, Again: true, Hits: 8}}}, nil, nil},
-		{"return, data", Detour{Return: ret(Return{ID: probe, Data: 16, Entry: []Program{p}, Programs: []Program{p}})}, nil, nil},
-		{"return, data, veto", Detour{Return: ret(Return{ID: probe, Data: 8, Entry: []Program{one}, Veto: true})}, nil, nil},
+		{"count", inject.Detour{Missed: inject.NoCounter}, nil, nil},
+		{"dead flags", inject.Detour{Missed: inject.NoCounter, DeadFlags: true}, nil, nil},
+		{"dead registers", inject.Detour{Missed: inject.NoCounter, DeadFlags: true, Dead: arch.SetOf(arch.AX) | arch.SetOf(spare)}, nil, []inject.Phase{inject.After}},
+		{"a new thread", inject.Detour{Missed: inject.NoCounter}, func() { h.seg.Release(key) }, nil},
+		{"a new thread, dead registers", inject.Detour{Missed: inject.NoCounter, DeadFlags: true, Dead: arch.SetOf(arch.AX) | arch.SetOf(spare)}, func() { h.seg.Release(key) }, []inject.Phase{inject.After}},
+		{"programs", inject.Detour{Programs: []inject.Program{p, p}}, nil, nil},
+		{"programs, dead flags", inject.Detour{Programs: []inject.Program{few}, DeadFlags: true}, nil, nil},
+		{"return, dead flags", inject.Detour{DeadFlags: true, Return: ret(inject.Return{Entry: []inject.Program{few}, Programs: []inject.Program{p}})}, nil, nil},
+		{"programs of a new thread", inject.Detour{Programs: []inject.Program{p}}, func() { h.seg.Release(key) }, nil},
+		{"programs, dead controller", inject.Detour{Programs: []inject.Program{p}}, func() { h.seg.Mem[segment.HeadDead] = 0x40 }, []inject.Phase{inject.Running}},
+		{"programs, closed", inject.Detour{Programs: []inject.Program{p}}, func() { h.seg.Close(h.seg.Find(key)) }, []inject.Phase{inject.Running}},
+		{"override", inject.Detour{Programs: []inject.Program{override}}, nil, []inject.Phase{inject.After, inject.Displaced}},
+		{"return", inject.Detour{Return: ret(inject.Return{})}, nil, nil},
+		{"return, programs", inject.Detour{Programs: []inject.Program{p}, Return: ret(inject.Return{Entry: []inject.Program{p}, Programs: []inject.Program{p}})}, nil, nil},
+		{"return, none watched", inject.Detour{Programs: []inject.Program{p}, Return: ret(inject.Return{Max: -1, Entry: []inject.Program{p}})}, nil, nil},
+		{"return, full", inject.Detour{Return: ret(inject.Return{ID: unfinishedID, Max: 1})}, unfinished(8), nil},
+		{"return, not full", inject.Detour{Return: ret(inject.Return{Max: 1})}, unfinished(8), nil},
+		{"return, abandoned", inject.Detour{Return: ret(inject.Return{})}, unfinished(0), nil},
+		{"return, another further down", inject.Detour{Return: ret(inject.Return{})}, further, nil},
+		{"return, away", inject.Detour{Return: ret(inject.Return{})}, elsewhere, nil},
+		{"return, away, programs", inject.Detour{Programs: []inject.Program{p}, Return: ret(inject.Return{Entry: []inject.Program{p}, Programs: []inject.Program{p}})}, elsewhere, nil},
+		{"return, away, none watched", inject.Detour{Return: ret(inject.Return{Max: -1})}, elsewhere, nil},
+		{"return, away, veto", inject.Detour{Return: ret(inject.Return{Entry: []inject.Program{one}, Veto: true})}, elsewhere, nil},
+		{"return, away, override", inject.Detour{Programs: []inject.Program{override}, Return: ret(inject.Return{})}, elsewhere, []inject.Phase{inject.After, inject.Displaced}},
+		{"return, away, data", inject.Detour{Return: ret(inject.Return{ID: probe, Data: 16, Entry: []inject.Program{p}, Programs: []inject.Program{p}})}, elsewhere, nil},
+		{"return, away, data, veto", inject.Detour{Return: ret(inject.Return{ID: probe, Data: 8, Entry: []inject.Program{one}, Veto: true})}, elsewhere, nil},
+		{"return, dead controller", inject.Detour{Return: ret(inject.Return{})}, func() { h.seg.Mem[segment.HeadDead] = 0x40 }, nil},
+		{"return, veto", inject.Detour{Return: ret(inject.Return{Entry: []inject.Program{one}, Veto: true})}, nil, nil},
+		{"return, behind an indirect call", inject.Detour{Return: ret(inject.Return{})}, behind(0x41, 0xff, 0xd3, 0x90, 0xff, 0x90, 0, 1, 0, 0), nil},
+		{"return, behind no call", inject.Detour{Programs: []inject.Program{p}, Return: ret(inject.Return{Entry: []inject.Program{p}})}, behind(bytes.Repeat([]byte{0x90}, 12)...), []inject.Phase{inject.Returning, inject.Returned}},
+		{"return, override, none watched", inject.Detour{Programs: []inject.Program{override}, Return: ret(inject.Return{Max: -1})}, nil, []inject.Phase{inject.After, inject.Displaced}},
+		{"return, override", inject.Detour{Programs: []inject.Program{override}, Return: ret(inject.Return{})}, nil, []inject.Phase{inject.After, inject.Displaced}},
+		{"return, others above", inject.Detour{Return: ret(inject.Return{Entry: []inject.Program{junk}, Programs: []inject.Program{p}})}, nil, nil},
+		{"enter", inject.Detour{Enters: []inject.Enter{{ID: probe, Max: 5, Missed: 7, Data: 16}}}, nil, nil},
+		{"enter, none watched", inject.Detour{Programs: []inject.Program{p}, Enters: []inject.Enter{{ID: probe, Missed: 7}}}, nil, nil},
+		{"enter, programs", inject.Detour{Programs: []inject.Program{p}, Enters: []inject.Enter{
+			{ID: probe, Max: 5, Missed: 7, Programs: []inject.Program{p, one}, Veto: true}, {ID: other, Max: 5, Missed: 7, Programs: []inject.Program{few}}}}, nil, nil},
+		{"enter, dead controller", inject.Detour{Enters: []inject.Enter{{ID: probe, Max: 5, Missed: 7}}}, func() { h.seg.Mem[segment.HeadDead] = 0x40 }, nil},
+		{"exit, not watched", inject.Detour{Exits: []inject.Exit{{ID: probe, Programs: []inject.Program{p}, Hits: 8}}}, nil, nil},
+		{"enter and exit", inject.Detour{Programs: []inject.Program{p}, Enters: []inject.Enter{{ID: probe, Max: 5, Missed: 7}},
+			Exits: []inject.Exit{{ID: probe, Programs: []inject.Program{p}, Hits: 8}, {ID: other, Hits: 9}}}, nil, nil},
+		{"exit, if carry", inject.Detour{Cond: 0x72, Exits: []inject.Exit{{ID: probe, Programs: []inject.Program{p}, Hits: 8}}}, nil, nil},
+		{"begin anew", inject.Detour{Enters: []inject.Enter{{ID: probe, Max: 5, Missed: 7, Programs: []inject.Program{p}}}, Exits: []inject.Exit{{ID: probe, Again: true, Hits: 8}}}, nil, nil},
+		{"return, data", inject.Detour{Return: ret(inject.Return{ID: probe, Data: 16, Entry: []inject.Program{p}, Programs: []inject.Program{p}})}, nil, nil},
+		{"return, data, veto", inject.Detour{Return: ret(inject.Return{ID: probe, Data: 8, Entry: []inject.Program{one}, Veto: true})}, nil, nil},
 	}
 	there := len(tests)
 	for _, tt := range tests[:there:there] { // and all kinds that are no function's entry with the jump ahead
-		if tt.detour.Return == nil && !slices.ContainsFunc(tt.detour.Programs, func(p Program) bool { return p.Override }) {
+		if tt.detour.Return == nil && !slices.ContainsFunc(tt.detour.Programs, func(p inject.Program) bool { return p.Override }) {
 			tt.name += ", ahead"
 			tests = append(tests, tt)
 		}
 	}
-	var detours []*Detour
+	var detours []*inject.Detour
 	for i, tt := range tests {
 		d := tt.detour
 		d.Hits = 3
@@ -531,8 +533,8 @@ func TestWhere(t *testing.T) {
 		t.Logf("%s: %d bytes of stack are enough", tt.name, least)
 		for seed := range seeds {
 			phases := s.everywhere("f_lea", detours[i], prepare, seed)
-			for p := Before; p <= Displaced; p++ {
-				if p == Running && (narrow() || len(tt.detour.Programs) == 0) { // there between the halves of a counter
+			for p := inject.Before; p <= inject.Displaced; p++ {
+				if p == inject.Running && (narrow() || len(tt.detour.Programs) == 0) { // there between the halves of a counter
 					continue
 				}
 				if never := slices.Contains(tt.never, p); (phases[p] == 0) != never {
@@ -540,7 +542,7 @@ func TestWhere(t *testing.T) {
 				}
 			}
 			for _, p := range tt.never {
-				if p > Displaced && phases[p] != 0 {
+				if p > inject.Displaced && phases[p] != 0 {
 					t.Errorf("%s: stopped %v times in the phases", tt.name, phases)
 				}
 			}

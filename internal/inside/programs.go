@@ -27,9 +27,10 @@ type Program struct {
 	code   *jit.Code
 	copies map[*area]*copied
 
-	kernel, reads bool // it is for a kernel, and one that reads memory for it
-	walks         bool // and stacks
-	users         bool // and whose tasks' users are known
+	kernel, reads bool   // it is for a kernel, and one that reads memory for it
+	walks         bool   // and stacks
+	stack         uint64 // the words of a context that this takes
+	users         bool   // and whose tasks' users are known
 }
 
 // copied is a program's code in reach of an area.
@@ -120,7 +121,7 @@ func (in *Inside) Compile(proofs []*bpf.Proof, l *bpf.Layout, own, pool Memory) 
 			return nil, err
 		}
 		ps.all = append(ps.all, &Program{Spec: proof.Program, proof: proof, code: code, copies: make(map[*area]*copied),
-			kernel: in.cfg.cpus != nil, reads: in.cfg.readers != (inject.Readers{}), walks: in.cfg.readers.Stack != 0, users: in.cfg.Key.Task.Cred != 0})
+			kernel: in.cfg.cpus != nil, reads: in.cfg.readers != (inject.Readers{}), walks: in.cfg.readers.Stack != 0, stack: in.cfg.Machine.Detours.StackContext, users: in.cfg.Key.Task.Cred != 0})
 	}
 	return ps, nil
 }
@@ -195,7 +196,7 @@ func (p *Program) NotInKernels() string {
 // context are the words of its context that the program reads, or what it calls.
 func (p *Program) context() uint64 {
 	if p.kernel && p.callsHelper(bpf.FnGetStackid) {
-		return p.code.Context | inject.StackContext
+		return p.code.Context | p.stack
 	}
 	return p.code.Context
 }

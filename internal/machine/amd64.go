@@ -6,7 +6,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/cabi"
 	"kprobe/internal/goabi"
-	"kprobe/internal/inject"
+	x86code "kprobe/internal/inject/x86"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/jit"
 	"kprobe/internal/lifeline"
@@ -27,5 +27,5 @@ var amd64Machine = &Machine{
 	},
 	Lifeline: lifeline.AMD64,
 	Code:     jit.AMD64,
-	Detours:  inject.AMD64,
+	Detours:  x86code.AMD64,
 }

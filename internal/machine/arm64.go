@@ -6,7 +6,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/cabi"
 	"kprobe/internal/goabi"
-	"kprobe/internal/inject"
+	arm64code "kprobe/internal/inject/arm64"
 	"kprobe/internal/isa/arm64"
 	"kprobe/internal/jit"
 	"kprobe/internal/lifeline"
@@ -22,5 +22,5 @@ var arm64Machine = &Machine{
 	},
 	Lifeline: lifeline.ARM64,
 	Code:     jit.ARM64,
-	Detours:  inject.ARM64,
+	Detours:  arm64code.ARM64,
 }

@@ -5,7 +5,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/cabi"
-	"kprobe/internal/inject"
+	x86code "kprobe/internal/inject/x86"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/jit"
 	"kprobe/internal/lifeline"
@@ -22,5 +22,5 @@ var i386Machine = &Machine{
 	},
 	Lifeline: lifeline.I386,
 	Code:     jit.I386,
-	Detours:  inject.I386,
+	Detours:  x86code.I386,
 }

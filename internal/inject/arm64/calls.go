@@ -1,9 +1,10 @@
-package inject
+package arm64
 
 import (
 	"encoding/binary"
 
 	"kprobe/internal/asm/a64"
+	"kprobe/internal/inject"
 	"kprobe/internal/jit"
 	"kprobe/internal/segment"
 )
@@ -25,21 +26,21 @@ func leavesARM64(code []byte) (cond byte, ok bool) {
 // askAbout calls a routine about the call that begins or ends here; its answer is in a64Tmp. What it is asked is
 // put into the state in front of it.
 func (b *armBuilder) askAbout(routine string, asked map[int]int32) {
-	for what := askedProbe; what <= askedAgain; what++ {
+	for what := inject.AskedProbe; what <= inject.AskedAgain; what++ {
 		if v, ok := asked[what]; ok {
 			b.constant(a64Tmp, uint64(uint32(v)))
 			b.access(a64Store32, a64Tmp, a64State, segment.StateAsked+4*what)
 		}
 	}
-	b.access(a64Load, a64Tmp, a64SP, b.now.reg[a64Link].off-b.now.sp)
-	b.word(a64AddImm | uint32(-b.now.sp)<<10 | a64SP<<5 | a64Other)
-	b.call(b.d.Area.routine(routine))
-	b.now.phase = Running
+	b.access(a64Load, a64Tmp, a64SP, b.Now.Reg[a64Link].Off-b.Now.SP)
+	b.word(a64AddImm | uint32(-b.Now.SP)<<10 | a64SP<<5 | a64Other)
+	b.call(b.d.Area.Routine(routine))
+	b.Now.Phase = inject.Running
 }
 
 // others are the calls that begin here, and those that end.
 func (b *armBuilder) others() error {
-	b.now.more = true
+	b.Now.More = true
 	for i := range b.d.Enters {
 		if err := b.entered(&b.d.Enters[i]); err != nil {
 			return err
@@ -51,54 +52,54 @@ func (b *armBuilder) others() error {
 			return err
 		}
 	}
-	b.ends, b.now.more = false, false
+	b.ends, b.Now.More = false, false
 	return nil
 }
 
 // entered has this call watched, and runs the programs for that.
-func (b *armBuilder) entered(e *Enter) error {
-	b.askAbout("enter_call", map[int]int32{askedProbe: int32(e.ID), askedMax: max(e.Max, 0), askedData: words(e.Data)})
-	full, next := newLabel(), newLabel()
+func (b *armBuilder) entered(e *inject.Enter) error {
+	b.askAbout("enter_call", map[int]int32{inject.AskedProbe: int32(e.ID), inject.AskedMax: max(e.Max, 0), inject.AskedData: inject.Words(e.Data)})
+	full, next := inject.NewLabel(), inject.NewLabel()
 	b.branch(a64CBZ, a64Tmp, full)
 	b.later(full, func() {
 		b.increase(a64State, e.Missed)
 		b.branch(a64B, 0, next)
 	})
 	if len(e.Programs) > 0 {
-		b.word(a64SubImm | 1<<10 | a64Tmp<<5 | a64Tmp)
+		b.word(A64SubImm | 1<<10 | a64Tmp<<5 | a64Tmp)
 		b.branch(a64CBZ, a64Tmp, next) // it begins anew
 		var vetoed func()
 		if e.Veto {
 			vetoed = func() {
-				b.call(b.d.Area.routine("forget_call"))
+				b.call(b.d.Area.Routine("forget_call"))
 				b.branch(a64B, 0, next)
 			}
 		}
-		if err := b.run(e.Programs, NoCounter, vetoed); err != nil {
+		if err := b.run(e.Programs, inject.NoCounter, vetoed); err != nil {
 			return err
 		}
 	}
 	b.place(next)
-	b.now.phase = Running
+	b.Now.Phase = inject.Running
 	return nil
 }
 
 // exit recognises a call that is about to return.
-func (b *armBuilder) exit(e *Exit) error {
-	asked := map[int]int32{askedProbe: int32(e.ID), askedAgain: 0}
+func (b *armBuilder) exit(e *inject.Exit) error {
+	asked := map[int]int32{inject.AskedProbe: int32(e.ID), inject.AskedAgain: 0}
 	if e.Again {
-		asked[askedAgain] = 1
+		asked[inject.AskedAgain] = 1
 		b.askAbout("leave_call", asked)
 		return nil
 	}
 	b.askAbout("leave_call", asked)
-	next := newLabel()
+	next := inject.NewLabel()
 	b.branch(a64CBZ, a64Tmp, next)
 	if err := b.run(e.Programs, e.Hits, nil); err != nil {
 		return err
 	}
 	b.place(next)
-	b.now.phase = Running
+	b.Now.Phase = inject.Running
 	return nil
 }
 
@@ -107,7 +108,7 @@ func (b *armBuilder) exit(e *Exit) error {
 func (b *armBuilder) findData(state uint32, off int) {
 	const third = a64State // the state is elsewhere by now
 	b.address(a64Other, b.d.Area.Addr)
-	b.access(a64Load, a64Other, a64Other, areaHead)
+	b.access(a64Load, a64Other, a64Other, inject.AreaHead)
 	b.access(a64Load, a64Tmp, state, segment.StateCall)
 	b.access(a64Load, third, a64Other, segment.PoolCalls)
 	b.word(a64Sub | third<<16 | a64Tmp<<5 | a64Tmp)

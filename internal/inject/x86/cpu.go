@@ -1,7 +1,8 @@
-package inject
+package x86
 
 import (
 	"kprobe/internal/asm/x86"
+	"kprobe/internal/inject"
 	"kprobe/internal/jit"
 	"kprobe/internal/segment"
 )
@@ -11,18 +12,18 @@ import (
 // findCPU is find for a CPU. There is nothing to be missed, and no flag is changed.
 func (b *builder) findCPU() {
 	b.loadGS32(b.key, b.d.Key.Offset)
-	b.nearby(x86.OpLoad, b.state, b.d.Area.head())
+	b.nearby(x86.OpLoad, b.state, b.d.Area.Head())
 	b.loadIndexed(b.state, b.state, b.key, segment.HeadCPUs)
-	b.now.state = b.state
+	b.Now.State = b.state
 }
 
 // maskInterrupts keeps all flags on the stack, and nothing comes between until
 // popFlags.
 func (b *builder) maskInterrupts() {
-	b.put(x86.BytePushf)
-	b.now.sp -= 8
-	b.now.flags, b.now.flagsOff = flagsPushed, b.now.sp
-	b.put(x86.ByteCli)
+	b.Put(x86.BytePushf)
+	b.Now.SP -= 8
+	b.Now.Flags, b.Now.FlagsOff = inject.FlagsPushed, b.Now.SP
+	b.Put(x86.ByteCli)
 }
 
 // noteTask tells a CPU's state which task it runs.
@@ -32,13 +33,13 @@ func (b *builder) noteTask() {
 	}
 	task, at := keyReg, b.d.Key.Task
 	b.loadGS(task, at.Current)
-	b.store(foundReg, jit.StateTask, task)
+	b.Store(foundReg, jit.StateTask, task)
 	b.load32(scratchReg, task, at.TID)
 	b.store32(foundReg, jit.StatePidTgid, scratchReg)
 	b.load32(scratchReg, task, at.TGID)
 	b.store32(foundReg, jit.StatePidTgid+4, scratchReg)
 	for i := 0; i < segment.CommSize; i += 8 {
-		b.load(scratchReg, task, at.Comm+i)
-		b.store(foundReg, segment.StateComm+i, scratchReg)
+		b.Load(scratchReg, task, at.Comm+i)
+		b.Store(foundReg, segment.StateComm+i, scratchReg)
 	}
 }

@@ -1,4 +1,4 @@
-package inject
+package arm64
 
 import (
 	"encoding/binary"
@@ -7,6 +7,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/asm/a64"
+	"kprobe/internal/inject"
 	"kprobe/internal/jit"
 	"kprobe/internal/segment"
 )
@@ -30,12 +31,12 @@ import (
 // instructions: no signal handler of the thread's runs meanwhile, since whoever is stopped for a signal
 // in here is put back or led out first. See doc.go for the phases.
 
-// statusReg tells whether a store exclusive has failed.
-const statusReg arch.Reg = 2
+// StatusReg tells whether a store exclusive has failed.
+const StatusReg arch.Reg = 2
 
 // The words, and what goes into their fields.
 const (
-	a64SaveTwo  = 0xa98007e0 // stp x0, x1, [sp, #field*8]!
+	A64SaveTwo  = 0xa98007e0 // stp x0, x1, [sp, #field*8]!
 	a64Save     = 0xf90003e2 // str x2, [sp, #field*8]
 	a64LoadHere = 0x58000000 // ldr x0, pc+field*4
 	a64LoadExcl = 0xc85f7c01 // ldxr x1, [x0]
@@ -43,7 +44,7 @@ const (
 	a64StorExcl = 0xc8027c01 // stxr w2, x1, [x0]
 	a64Again    = 0x35ffffa2 // cbnz w2, three words before it
 	a64Restore  = 0xf94003e2 // ldr x2, [sp, #field*8]
-	a64BackTwo  = 0xa8c007e0 // ldp x0, x1, [sp], #field*8
+	A64BackTwo  = 0xa8c007e0 // ldp x0, x1, [sp], #field*8
 
 	a64SaveLink    = 0xa9017be2 // stp x2, x30, [sp, #16]
 	a64RestoreLink = 0xa9417be2 // ldp x2, x30, [sp, #16]
@@ -55,7 +56,7 @@ const (
 	a64LoadByte  = 0x39400000                             // ldrb w, [base, #field]
 	a64StoreByte = 0x39000000                             // strb w, [base, #field]
 	a64AddImm    = a64.AddImm                             // add x, x, #field; of sp, too
-	a64SubImm    = a64.SubImm                             // sub x, x, #field
+	A64SubImm    = a64.SubImm                             // sub x, x, #field
 	a64Add       = 0x8b000000                             // add x, x, x
 	a64Sub       = 0xcb000000                             // sub x, x, x
 	a64Mul       = 0x9b007c00                             // mul x, x, x
@@ -96,9 +97,9 @@ const a64BackAt = 8
 
 // armBuilder writes one detour.
 type armBuilder struct {
-	*output
-	d    *Detour
-	m    *Machine
+	*inject.Output
+	d    *inject.Detour
+	m    *inject.Machine
 	cold []func() // code for what seldom happens, put behind the rest
 	refs []a64Ref
 	ends bool // what is written serves an Exit
@@ -107,27 +108,27 @@ type armBuilder struct {
 // a64Ref is a word with a field of n bits at a place that leads to a label.
 type a64Ref struct {
 	off   int
-	to    *label
+	to    *inject.Label
 	n, at int
 }
 
 func (b *armBuilder) word(w uint32) {
-	b.put(binary.LittleEndian.AppendUint32(nil, w)...)
+	b.Put(binary.LittleEndian.AppendUint32(nil, w)...)
 }
 
 // buildARM64 makes a detour of arm64. Errors: of Tail; what detours here do not do.
-func buildARM64(d *Detour, silent bool) (*generated, error) {
-	g := newGenerated(d, silent)
-	b := &armBuilder{output: g.output, d: d, m: d.Area.Of.Machine}
+func buildARM64(d *inject.Detour, silent bool) (*inject.Generated, error) {
+	g := inject.NewGenerated(d, silent)
+	b := &armBuilder{Output: g.Output, d: d, m: d.Area.Of.Machine}
 	if err := b.serves(); err != nil {
 		return nil, err
 	}
 	var err error
 	if d.Head != nil {
-		if g.head, err = d.Head(d.At); err != nil {
+		if g.Head, err = d.Head(d.At); err != nil {
 			return nil, err
 		}
-		g.code = append(g.code, g.head.Code...)
+		g.Code = append(g.Code, g.Head.Code...)
 	}
 	address := -1
 	if d.Together() {
@@ -135,12 +136,12 @@ func buildARM64(d *Detour, silent bool) (*generated, error) {
 	} else if err := b.serve(); err != nil {
 		return nil, err
 	}
-	g.tailAt = len(g.code)
-	g.out = g.tailAt
-	if g.tail, err = d.Tail(g.here()); err != nil {
+	g.TailAt = len(g.Code)
+	g.Out = g.TailAt
+	if g.Tail, err = d.Tail(g.Here()); err != nil {
 		return nil, err
 	}
-	g.code = append(g.code, g.tail.Code...)
+	g.Code = append(g.Code, g.Tail.Code...)
 	for i := 0; i < len(b.cold); i++ {
 		b.cold[i]()
 	}
@@ -150,12 +151,12 @@ func buildARM64(d *Detour, silent bool) (*generated, error) {
 	if address < 0 {
 		return g, nil
 	}
-	for g.here()%8 != 0 {
-		g.code = binary.LittleEndian.AppendUint32(g.code, a64NOP)
+	for g.Here()%8 != 0 {
+		g.Code = binary.LittleEndian.AppendUint32(g.Code, a64NOP)
 	}
-	field := uint32(len(g.code)-address) / 4
-	binary.LittleEndian.PutUint32(g.code[address:], a64LoadHere|field<<5)
-	g.code = binary.LittleEndian.AppendUint64(g.code, uint64(d.Area.Of.Segment.Everyone(d.Hits)))
+	field := uint32(len(g.Code)-address) / 4
+	binary.LittleEndian.PutUint32(g.Code[address:], a64LoadHere|field<<5)
+	g.Code = binary.LittleEndian.AppendUint64(g.Code, uint64(d.Area.Of.Segment.Everyone(d.Hits)))
 	return g, nil
 }
 
@@ -178,41 +179,41 @@ func (b *armBuilder) serves() error {
 func (b *armBuilder) count() (address int) {
 	const third = 16 // from the stack pointer on, where x2 is
 	frame := segment.RoundUp(third+8+b.d.RedZone, 16)
-	now := &b.now
+	now := &b.Now
 	b.saveTwo(frame)
 	b.word(a64Save | third/8<<10)
-	now.reg[2] = where{onStack, third - frame}
-	address = len(b.code)
+	now.Reg[2] = inject.Place{Kind: inject.OnStack, Off: third - frame}
+	address = len(b.Code)
 	b.word(a64LoadHere)
 	b.word(a64LoadExcl)
 	b.word(a64Increase)
 	b.word(a64StorExcl)
-	now.phase, now.tried = After, true
+	now.Phase, now.Tried = inject.After, true
 	b.word(a64Again)
-	now.tried = false
+	now.Tried = false
 	b.word(a64Restore | third/8<<10)
-	now.reg[2] = where{}
+	now.Reg[2] = inject.Place{}
 	b.backTwo(frame)
 	return address
 }
 
 // saveTwo makes a frame on the program's stack and stores x0 and x1 there; backTwo ends that.
 func (b *armBuilder) saveTwo(frame int) {
-	b.deepens()
-	b.word(a64SaveTwo | uint32(-frame/8)&(1<<7-1)<<15)
-	b.now.sp = -frame
-	b.now.reg[0], b.now.reg[1] = where{onStack, -frame}, where{onStack, 8 - frame}
+	b.Deepens()
+	b.word(A64SaveTwo | uint32(-frame/8)&(1<<7-1)<<15)
+	b.Now.SP = -frame
+	b.Now.Reg[0], b.Now.Reg[1] = inject.Place{Kind: inject.OnStack, Off: -frame}, inject.Place{Kind: inject.OnStack, Off: 8 - frame}
 }
 
 func (b *armBuilder) backTwo(frame int) {
-	b.word(a64BackTwo | uint32(frame/8)&(1<<7-1)<<15)
-	b.now.reg[0], b.now.reg[1], b.now.sp = where{}, where{}, 0
+	b.word(A64BackTwo | uint32(frame/8)&(1<<7-1)<<15)
+	b.Now.Reg[0], b.Now.Reg[1], b.Now.SP = inject.Place{}, inject.Place{}, 0
 }
 
 // reach makes sure that so much more of the program's own stack is there as routines take, as long as nothing has happened yet.
 func (b *armBuilder) reach() {
-	b.deepens()
-	b.word(a64Reach | uint32(-b.m.depth)&(1<<9-1)<<12)
+	b.Deepens()
+	b.word(a64Reach | uint32(-b.m.Depth)&(1<<9-1)<<12)
 }
 
 // serve is a detour with programs.
@@ -221,16 +222,16 @@ func (b *armBuilder) serve() error {
 	frame := segment.RoundUp(2*two+b.d.RedZone, 16)
 	b.saveTwo(frame)
 	b.word(a64SaveLink)
-	b.now.reg[2], b.now.reg[a64Link] = where{onStack, two - frame}, where{onStack, two + 8 - frame}
+	b.Now.Reg[2], b.Now.Reg[a64Link] = inject.Place{Kind: inject.OnStack, Off: two - frame}, inject.Place{Kind: inject.OnStack, Off: two + 8 - frame}
 	if len(b.d.Enters)+len(b.d.Exits) > 0 {
 		b.reach()
 	}
 	if err := b.find(); err != nil {
 		return err
 	}
-	missed, restored := newLabel(), newLabel()
+	missed, restored := inject.NewLabel(), inject.NewLabel()
 	b.enter(missed)
-	b.now.more = len(b.d.Enters)+len(b.d.Exits) > 0
+	b.Now.More = len(b.d.Enters)+len(b.d.Exits) > 0
 	if err := b.run(b.d.Programs, b.d.Hits, nil); err != nil {
 		return err
 	}
@@ -238,20 +239,20 @@ func (b *armBuilder) serve() error {
 		return err
 	}
 	b.access(a64StoreByte, a64Zero, a64State, segment.StateBusy)
-	b.now.busy, b.now.phase = false, After
+	b.Now.Busy, b.Now.Phase = false, inject.After
 	b.place(restored)
 	b.word(a64RestoreLink)
-	b.now.reg[2], b.now.reg[a64Link] = where{}, where{}
+	b.Now.Reg[2], b.Now.Reg[a64Link] = inject.Place{}, inject.Place{}
 	b.backTwo(frame)
 	b.later(missed, func() {
 		b.reach()
-		if b.d.Missed != NoCounter {
+		if b.d.Missed != inject.NoCounter {
 			b.lose(b.d.Missed)
 		}
 		for _, e := range b.d.Enters {
 			b.lose(e.Missed)
 		}
-		b.now.phase = After
+		b.Now.Phase = inject.After
 		b.branch(a64B, 0, restored)
 	})
 	return nil
@@ -260,11 +261,11 @@ func (b *armBuilder) serve() error {
 // find leaves the thread's state in a64State. Whoever is not where the table has it, or is to be
 // careful, asks the routine for it. See internal/segment/keys.go.
 func (b *armBuilder) find() error {
-	unknown, found := newLabel(), newLabel()
+	unknown, found := inject.NewLabel(), inject.NewLabel()
 	if err := b.address(a64Other, b.d.Area.Addr); err != nil {
 		return err
 	}
-	b.access(a64LoadByte, a64Tmp, a64Other, areaCareful)
+	b.access(a64LoadByte, a64Tmp, a64Other, inject.AreaCareful)
 	b.branch(a64CBNZ32, a64Tmp, unknown)
 	b.word(a64GetTP | a64Tmp)
 	b.branch(a64CBZ, a64Tmp, unknown)
@@ -272,19 +273,19 @@ func (b *armBuilder) find() error {
 	b.word(a64Mul | a64State<<16 | a64Tmp<<5 | a64State)
 	b.word(a64Hash | a64State<<5 | a64State)
 	b.word(a64HashMask | a64State<<5 | a64State)
-	b.access(a64Load, a64Other, a64Other, areaTable)
+	b.access(a64Load, a64Other, a64Other, inject.AreaTable)
 	b.word(a64Add | a64Other<<16 | a64State<<5 | a64State)
 	b.access(a64Load, a64Other, a64State, 0)
 	b.word(a64Sub | a64Tmp<<16 | a64Other<<5 | a64Other)
 	b.branch(a64CBNZ, a64Other, unknown)
 	b.access(a64Load, a64State, a64State, 8)
 	b.place(found)
-	b.now.state = arch.Reg(a64State)
-	routine := b.d.Area.routine("identify")
+	b.Now.State = arch.Reg(a64State)
+	routine := b.d.Area.Routine("identify")
 	b.later(unknown, func() {
 		b.reach()
 		b.call(routine)
-		b.now.state = arch.Reg(a64State)
+		b.Now.State = arch.Reg(a64State)
 		b.branch(a64B, 0, found)
 	})
 	return nil
@@ -292,26 +293,26 @@ func (b *armBuilder) find() error {
 
 // enter makes sure that the controller is there, and that this thread is not inside a program
 // already; from now on it is.
-func (b *armBuilder) enter(missed *label) {
+func (b *armBuilder) enter(missed *inject.Label) {
 	b.address(a64Other, b.d.Area.Addr) // in reach, as find has seen
-	b.access(a64Load, a64Other, a64Other, areaHead)
+	b.access(a64Load, a64Other, a64Other, inject.AreaHead)
 	b.access(a64LoadByte, a64Tmp, a64Other, segment.HeadDead)
 	b.branch(a64CBNZ32, a64Tmp, missed)
 	b.access(a64LoadByte, a64Tmp, a64State, segment.StateBusy)
 	b.branch(a64CBNZ32, a64Tmp, missed)
 	b.word(a64One | a64Tmp)
 	b.access(a64StoreByte, a64Tmp, a64State, segment.StateBusy)
-	b.now.busy = true
+	b.Now.Busy = true
 }
 
 // run counts, and calls programs on the private stack, with what they read of the registers in their context. vetoed, if
 // there is any, is gone on with where the last of them does not answer 0.
-func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
+func (b *armBuilder) run(programs []inject.Program, hits int, vetoed func()) error {
 	if len(programs) == 0 {
-		if hits != NoCounter {
+		if hits != inject.NoCounter {
 			b.increase(a64State, hits)
 		}
-		b.now.phase = Running
+		b.Now.Phase = inject.Running
 		return nil
 	}
 	d, state := b.d, uint32(b.m.Code.State)
@@ -326,21 +327,21 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 	reads := func(r arch.Reg) bool { return context>>r&1 != 0 }
 
 	// The context has its words in the order of the registers' numbers.
-	b.word(a64SubImm | uint32(top)<<10 | a64State<<5 | a64Other)
+	b.word(A64SubImm | uint32(top)<<10 | a64State<<5 | a64Other)
 	saved := []arch.Reg{0, 1, 2, arch.Reg(a64Link)}
 	for _, r := range saved {
 		if reads(r) {
-			b.access(a64Load, a64Tmp, a64SP, b.now.reg[r].off-b.now.sp)
+			b.access(a64Load, a64Tmp, a64SP, b.Now.Reg[r].Off-b.Now.SP)
 			b.access(a64Store, a64Tmp, a64Other, on(int(r)))
 		}
 	}
 	if reads(b.m.SP) {
-		b.word(a64AddImm | uint32(-b.now.sp)<<10 | a64SP<<5 | a64Tmp)
+		b.word(a64AddImm | uint32(-b.Now.SP)<<10 | a64SP<<5 | a64Tmp)
 		b.access(a64Store, a64Tmp, a64Other, on(int(b.m.SP)))
 	}
 	if reads(b.m.PC) {
 		if b.ends {
-			b.access(a64Load, a64Tmp, a64SP, b.now.reg[a64Link].off-b.now.sp)
+			b.access(a64Load, a64Tmp, a64SP, b.Now.Reg[a64Link].Off-b.Now.SP)
 		} else {
 			b.constant(a64Tmp, uint64(d.Site))
 		}
@@ -348,11 +349,11 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 	}
 	b.word(a64GetFlags | a64Tmp)
 	b.access(a64Store, a64Tmp, a64Other, on(int(b.m.Flags)))
-	b.now.flags, b.now.flagsOff = flagsInState, b.m.WordAt(int(b.m.Flags))
+	b.Now.Flags, b.Now.FlagsOff = inject.FlagsInState, b.m.WordAt(int(b.m.Flags))
 	b.word(a64AddImm | a64SP<<5 | a64Tmp)
 	b.access(a64Store, a64Tmp, a64Other, 0)
 	b.word(a64AddImm | a64Other<<5 | a64SP)
-	b.now.stack = stackSaved
+	b.Now.Stack = inject.StackSaved
 	var stored []arch.Reg
 	for r := arch.Reg(0); r < arch.Reg(a64Link); r++ {
 		if slices.Contains(saved, r) || !clobbers.Has(r) && !reads(r) {
@@ -360,16 +361,16 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 		}
 		b.access(a64Store, uint32(r), a64SP, on(int(r)))
 		if clobbers.Has(r) {
-			b.now.reg[r] = where{inState, b.m.WordAt(int(r))}
+			b.Now.Reg[r] = inject.Place{Kind: inject.InState, Off: b.m.WordAt(int(r))}
 			stored = append(stored, r)
 		}
 	}
 	b.word(a64Move | a64State<<16 | state)
-	b.now.state = b.m.Code.State
-	if hits != NoCounter {
+	b.Now.State = b.m.Code.State
+	if hits != inject.NoCounter {
 		b.increase(state, hits)
 	}
-	b.now.phase = Running
+	b.Now.Phase = inject.Running
 	for _, p := range programs {
 		if p.Needs&jit.NeedsFuncIP != 0 {
 			b.constant(a64Tmp, uint64(p.FuncIP))
@@ -382,7 +383,7 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 		if p.Needs&jit.NeedsData != 0 {
 			b.findData(state, p.Data)
 		}
-		next := newLabel()
+		next := inject.NewLabel()
 		b.refer(a64ADR|a64Other, next, 0, 0)
 		b.access(a64Store, a64Other, a64SP, a64BackAt)
 		b.word(a64AddImm | uint32(on(0))<<10 | a64SP<<5 | uint32(b.m.Code.Context))
@@ -394,22 +395,22 @@ func (b *armBuilder) run(programs []Program, hits int, vetoed func()) error {
 		b.place(next)
 	}
 	reload := func() {
-		b.now.phase = b.now.served()
+		b.Now.Phase = b.Now.Served()
 		b.word(a64Move | state<<16 | a64State)
-		b.now.state = arch.Reg(a64State)
+		b.Now.State = arch.Reg(a64State)
 		for _, r := range stored {
 			b.access(a64Load, uint32(r), a64SP, on(int(r)))
-			b.now.reg[r] = where{}
+			b.Now.Reg[r] = inject.Place{}
 		}
 		b.access(a64Load, a64Tmp, a64SP, on(int(b.m.Flags)))
 		b.word(a64SetFlags | a64Tmp)
-		b.now.flags = flagsInPlace
+		b.Now.Flags = inject.FlagsInPlace
 		b.access(a64Load, a64Tmp, a64SP, 0)
 		b.word(a64AddImm | a64Tmp<<5 | a64SP)
-		b.now.stack = stackInPlace
+		b.Now.Stack = inject.StackInPlace
 	}
 	if vetoed != nil {
-		veto := newLabel()
+		veto := inject.NewLabel()
 		b.branch(a64CBNZ, uint32(b.m.Code.Result), veto)
 		b.later(veto, func() {
 			reload()
@@ -432,15 +433,15 @@ func (b *armBuilder) increase(state uint32, n int) {
 	b.access(a64Load, a64Tmp, base, off)
 	b.word(a64AddImm | 1<<10 | a64Tmp<<5 | a64Tmp)
 	b.access(a64Store, a64Tmp, base, off)
-	b.now.phase = max(b.now.phase, Running)
+	b.Now.Phase = max(b.Now.Phase, inject.Running)
 }
 
 // lose increases a counter of the thread's state. That may be the sink's state, which threads share.
 func (b *armBuilder) lose(n int) {
 	b.constant(a64Other, uint64(segment.Counter(n)))
 	b.word(a64Add | a64State<<16 | a64Other<<5 | a64Other)
-	b.call(b.d.Area.routine("lose"))
-	b.now.phase = max(b.now.phase, Running)
+	b.call(b.d.Area.Routine("lose"))
+	b.Now.Phase = max(b.Now.Phase, inject.Running)
 }
 
 // access loads or stores at a distance that the field holds.
@@ -463,9 +464,9 @@ func (b *armBuilder) constant(r uint32, v uint64) {
 
 // address puts an address in reach of adrp into a register. Errors: it is not.
 func (b *armBuilder) address(r uint32, to arch.Addr) error {
-	w, ok := a64.Page(r, b.here(), to)
+	w, ok := a64.Page(r, b.Here(), to)
 	if !ok {
-		return fmt.Errorf("%v is out of reach of %v", to, b.here())
+		return fmt.Errorf("%v is out of reach of %v", to, b.Here())
 	}
 	b.word(w)
 	b.word(a64.AddLow(r, to))
@@ -474,13 +475,13 @@ func (b *armBuilder) address(r uint32, to arch.Addr) error {
 
 // call is bl; false where that does not lead there.
 func (b *armBuilder) call(to arch.Addr) bool {
-	w, ok := a64.Branch(a64.BL, b.here(), to)
+	w, ok := a64.Branch(a64.BL, b.Here(), to)
 	b.word(w)
 	return ok
 }
 
 // branch adds a jump to a label, on a register if it is a conditional one.
-func (b *armBuilder) branch(op, r uint32, to *label) {
+func (b *armBuilder) branch(op, r uint32, to *inject.Label) {
 	if op == a64B {
 		b.refer(op, to, 26, 0)
 		return
@@ -489,29 +490,29 @@ func (b *armBuilder) branch(op, r uint32, to *label) {
 }
 
 // refer adds a word that leads to a label; without bits of a field it is adr.
-func (b *armBuilder) refer(w uint32, to *label, n, at int) {
-	b.refs = append(b.refs, a64Ref{len(b.code), to, n, at})
-	if to.off < 0 {
-		to.frame = b.now
+func (b *armBuilder) refer(w uint32, to *inject.Label, n, at int) {
+	b.refs = append(b.refs, a64Ref{len(b.Code), to, n, at})
+	if to.Off < 0 {
+		to.Frame = b.Now
 	}
 	b.word(w)
 }
 
-func (b *armBuilder) place(l *label) { l.off = len(b.code) }
+func (b *armBuilder) place(l *inject.Label) { l.Off = len(b.Code) }
 
 // later has code written behind everything else; what holds at the jump to l holds at its start.
-func (b *armBuilder) later(l *label, f func()) {
+func (b *armBuilder) later(l *inject.Label, f func()) {
 	b.cold = append(b.cold, func() {
 		b.place(l)
-		b.now = l.frame
+		b.Now = l.Frame
 		f()
 	})
 }
 
-// finish fills in the jumps. Errors: one does not reach.
+// Finish fills in the jumps. Errors: one does not reach.
 func (b *armBuilder) finish() error {
 	for _, f := range b.refs {
-		d, word := f.to.off-f.off, b.code[f.off:]
+		d, word := f.to.Off-f.off, b.Code[f.off:]
 		w := binary.LittleEndian.Uint32(word)
 		reach := 1 << 20 // adr
 		if f.n == 0 {
@@ -530,10 +531,10 @@ func (b *armBuilder) finish() error {
 
 // joinARM64 makes the flags register of what it is now and of what was saved of it. That an indirect branch
 // of ours has led here (BTYPE) is nothing to the program.
-func joinARM64(f flagsAt, now, saved uint64) uint64 {
+func joinARM64(f inject.FlagsAt, now, saved uint64) uint64 {
 	const btype = 3 << 10
 	now &^= btype
-	if f != flagsInState {
+	if f != inject.FlagsInState {
 		return now
 	}
 	return now&^a64Flags | saved&a64Flags
