@@ -24,18 +24,11 @@ var machineFolders = []string{
 
 // machineFiles may, too, as they do a machine's own work or have a row for each. The list only shrinks.
 var machineFiles = []string{
-	"cmd/kprobe/insns.go",
 	"internal/gen/reads.go",
-	"script/debug/debug.go",
 	"script/machine/machine.go",
 	"script/syscalls.go",
-	"source/bind/lower.go",
-	"source/bind/place.go",
-	"source/bind/psabi.go",
-	"symbol/kernel/paged.go",
 	"target/gdbremote/machines.go",
 	"target/kernel/machines.go",
-	"trace/callers.go",
 }
 
 // machineNames are the machines' names in package arch.

@@ -62,6 +62,11 @@ var AMD64 = &Arch{
 	SyscallNo:      OrigAX,
 	RetAddrOnStack: true, LR: NoReg,
 	RedZone: 128,
+	Debug: Debug{
+		Regs:        []string{"ax", "dx", "cx", "bx", "si", "di", "bp", "sp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "ip"},
+		FirstVector: 17, Vectors: 16, // those that every processor has
+		Eightbytes: true, ThreadStorage: true,
+	},
 	UserEnd: 0x7fff_ffff_f000,
 	Shadow:  Range{0x7fff_7000, 0x1000_7fff_8000},
 	names:   x86RegNames(),

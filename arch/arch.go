@@ -67,6 +67,8 @@ type Arch struct {
 	// Stacks tells that stacks are walked: the rules for them are known of its registers.
 	Stacks bool
 
+	Debug Debug // what debug data says of it
+
 	// UserEnd is where the memory of a Linux program ends.
 	UserEnd Addr
 
@@ -83,6 +85,20 @@ type Arch struct {
 	// halves are the names of registers' lower 32 bits, where the machine has such.
 	halves map[string]Reg
 }
+
+// Debug has the words of debug data for a machine. Those that are not known are not read.
+type Debug struct {
+	Regs []string // general registers by DWARF's numbers, as definitions name them
+
+	// FirstVector is the first of so many vector registers that programs read, by DWARF's number.
+	FirstVector, Vectors uint64
+
+	Eightbytes    bool // C's arguments are placed by the classes of their words, as the psABI of x86-64 says
+	ThreadStorage bool // thread-local storage is found from ThreadPtr
+}
+
+// Vector tells whether a number of DWARF's is that of a vector register that is read.
+func (d *Debug) Vector(n uint64) bool { return d.FirstVector <= n && n < d.FirstVector+d.Vectors }
 
 // All are the machines that anything is known of.
 func All() []*Arch {

@@ -13,6 +13,7 @@ import (
 	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/event"
+	"kprobe/internal/gen"
 )
 
 // Callers counts who calls a function that a Stat counts, inside the target, from when it was asked for. Its methods are
@@ -71,13 +72,16 @@ func (st *Stat) Callers(place string) (*Callers, error) {
 // countCaller counts the address that the function returns to. It is on the stack, or in the link register.
 func countCaller(a *arch.Arch, machine bool) (asm.Instructions, bpf.Context, error) {
 	const key, one = -8, -16
-	read, context := int32(bpf.FnProbeReadUser), bpf.AMD64
+	context, err := gen.ContextOf(a)
+	if err != nil {
+		return nil, context, fail(syscall.ENOTSUP, "who calls is not counted on %s", a.Name)
+	}
+	read := int32(bpf.FnProbeReadUser)
 	if machine {
 		read = bpf.FnProbeReadKernel
 	}
 	insns := asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.StoreMem(asm.RFP, key, asm.R0, asm.DWord)}
-	switch a {
-	case arch.AMD64, arch.I386:
+	if a.RetAddrOnStack {
 		insns = append(insns,
 			asm.LoadMem(asm.R3, asm.R1, int16(context.Word*context.SP), asm.DWord),
 			asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, key),
@@ -85,14 +89,11 @@ func countCaller(a *arch.Arch, machine bool) (asm.Instructions, bpf.Context, err
 			asm.BuiltinFunc(read).Call(),
 			asm.JNE.Imm(asm.R0, 0, "out"),
 		)
-	case arch.ARM64:
-		context = bpf.ARM64
+	} else {
 		insns = append(insns,
 			asm.LoadMem(asm.R3, asm.R1, int16(context.Word*context.Link), asm.DWord),
 			asm.StoreMem(asm.RFP, key, asm.R3, asm.DWord),
 		)
-	default:
-		return nil, context, fail(syscall.ENOTSUP, "who calls is not counted on %s", a.Name)
 	}
 	at := func(to asm.Register, off int32) asm.Instructions {
 		return asm.Instructions{asm.Mov.Reg(to, asm.RFP), asm.Add.Imm(to, off)}

@@ -16,6 +16,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/isa"
 	"kprobe/internal/isa/amd64"
+	"kprobe/internal/machine"
 )
 
 func insnsCommand() *cobra.Command {
@@ -78,15 +79,19 @@ func openCode(name string) (*code, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	p := &code{mode: 64, isa: amd64.ISA}
+	p, class := &code{mode: 64}, elf.ELFCLASS64
 	switch e.Machine {
 	case elf.EM_X86_64:
 	case elf.EM_386:
-		p.mode = 32
-		p.isa = amd64.New(arch.I386)
+		p.mode, class = 32, elf.ELFCLASS32
 	default:
 		return nil, fmt.Errorf("%s: its machine is %v, only x86 is decoded", name, e.Machine)
 	}
+	m, err := machine.OfELF(e.Machine, class, e.ByteOrder)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	p.isa = m.ISA
 	text := e.Section(".text")
 	for _, s := range e.Sections {
 		if s.Flags&elf.SHF_EXECINSTR == 0 || s.Type == elf.SHT_NOBITS || text != nil && s != text {

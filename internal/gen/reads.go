@@ -37,6 +37,15 @@ func contextOf(a *arch.Arch) (*context, error) {
 	return nil, fmt.Errorf("programs are not made for %s", a.Name)
 }
 
+// ContextOf is the context of programs on a machine. Errors: in words, for a machine that has no programs.
+func ContextOf(a *arch.Arch) (bpf.Context, error) {
+	c, err := contextOf(a)
+	if err != nil {
+		return bpf.Context{}, err
+	}
+	return c.Context, nil
+}
+
 // word is the place of a register in the context, -1 where it has none.
 func (c *context) word(r arch.Reg) int {
 	if int(r) >= len(c.names) {

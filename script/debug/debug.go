@@ -3,13 +3,13 @@ package debug
 
 import (
 	"debug/dwarf"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"kprobe/arch"
+	"kprobe/script/machine"
 	"kprobe/script/point"
 	"kprobe/script/types"
 	"kprobe/source"
@@ -56,13 +56,12 @@ func (d *Data) Functions(name point.Name) (all []point.Function) {
 	return all
 }
 
-var machines = map[elf.Machine]*arch.Arch{elf.EM_X86_64: arch.AMD64, elf.EM_AARCH64: arch.ARM64}
-
 func (d *Data) params(sym symbol.Symbol) (all []point.Param, err error) {
-	a := machines[d.file.Machine()]
-	if a == nil {
+	m := machine.OfELF(d.file.Machine())
+	if m == nil {
 		return nil, errors.New("it is of neither x86-64 nor arm64")
 	}
+	a := m.Arch
 	site := bind.EntryOf(a, d.file, sym)
 	if site.Err != nil {
 		return nil, site.Err
@@ -77,7 +76,7 @@ func (d *Data) params(sym symbol.Symbol) (all []point.Param, err error) {
 			out.Err = fmt.Errorf("%s is a floating-point number, which scripts cannot use", p.Name)
 		case p.Regs != nil:
 			for _, reg := range p.Regs {
-				out.Regs = append(out.Regs, arch.AMD64.RegNames[reg])
+				out.Regs = append(out.Regs, a.RegNames[reg])
 			}
 		case p.Reg == arch.NoReg:
 			out.Stack = int(p.Pos)

@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"debug/elf"
 	"slices"
 
 	"kprobe/arch"
@@ -12,6 +13,8 @@ import (
 // Machine is one that probes of a script can be on.
 type Machine struct {
 	Name    string // in messages: uname's
+	Arch    *arch.Arch
+	ELF     elf.Machine // its files
 	Context bpf.Context
 
 	Args       []string // registers with a function's first arguments
@@ -25,7 +28,7 @@ type Machine struct {
 // The machines.
 var (
 	// AMD64 is x86-64 with the System V convention; i386's registers have places in the same context.
-	AMD64 = &Machine{Name: "x86_64", Context: bpf.AMD64,
+	AMD64 = &Machine{Name: "x86_64", Arch: arch.AMD64, ELF: elf.EM_X86_64, Context: bpf.AMD64,
 		Args: []string{"rdi", "rsi", "rdx", "rcx", "r8", "r9"}, FirstStack: 8, Result: "rax", SP: "rsp",
 		other: func(name string) string {
 			switch name {
@@ -40,7 +43,7 @@ var (
 		}}
 
 	// ARM64 is arm64 with AAPCS64.
-	ARM64 = &Machine{Name: "aarch64", Context: bpf.ARM64,
+	ARM64 = &Machine{Name: "aarch64", Arch: arch.ARM64, ELF: elf.EM_AARCH64, Context: bpf.ARM64,
 		Args: bpf.ARM64.Regs[:8], Result: "x0", SP: "sp",
 		other: func(name string) string {
 			switch name {
@@ -56,12 +59,27 @@ var (
 		}}
 )
 
+// All of them; the first stands for those that have none.
+var machines = []*Machine{AMD64, ARM64}
+
 // Of is the one of a target's machine; nil stands for x86-64.
 func Of(a *arch.Arch) *Machine {
-	if a == arch.ARM64 {
-		return ARM64
+	for _, m := range machines {
+		if m.Arch == a {
+			return m
+		}
 	}
-	return AMD64
+	return machines[0]
+}
+
+// OfELF finds the one of a file; nil where there is none.
+func OfELF(e elf.Machine) *Machine {
+	for _, m := range machines {
+		if m.ELF == e {
+			return m
+		}
+	}
+	return nil
 }
 
 // Register is a register's index in the context; -1 for none.

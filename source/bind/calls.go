@@ -142,7 +142,7 @@ func (b *binder) goResults(raw spec.Arg) (out []spec.Arg) {
 			}
 		}
 		if len(v.pieces) == 1 && v.pieces[0].Location.Value != nil { // a number
-			v = value{typ: p.Type, val: &spec.Fetch{Op: spec.Reg, Name: dwarfRegs[b.site.Data.Machine][v.pieces[0].Location.Value.N]}}
+			v = value{typ: p.Type, val: &spec.Fetch{Op: spec.Reg, Name: b.site.Arch.Debug.Regs[v.pieces[0].Location.Value.N]}}
 		}
 		args, err := b.arguments(a, v)
 		if err != nil {

@@ -2,7 +2,6 @@ package bind
 
 import (
 	"debug/dwarf"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,19 +35,11 @@ type Site struct {
 	HasThread bool
 }
 
-// x86 and others have numbers of their own for registers in debug data.
-var dwarfRegs = map[elf.Machine][]string{
-	elf.EM_X86_64:  {"ax", "dx", "cx", "bx", "si", "di", "bp", "sp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "ip"},
-	elf.EM_386:     {"ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "ip"},
-	elf.EM_AARCH64: {"x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30", "sp"},
-	elf.EM_S390:    {"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"},
-}
-
 func (s *Site) register(n uint64, from int) (*spec.Fetch, error) {
 	if s.vector(n) {
-		return &spec.Fetch{Op: spec.Vector, N: int64(n-firstVector)*2 + int64(from/8)}, nil
+		return &spec.Fetch{Op: spec.Vector, N: int64(n-s.Arch.Debug.FirstVector)*2 + int64(from/8)}, nil
 	}
-	names := dwarfRegs[s.Data.Machine]
+	names := s.Arch.Debug.Regs
 	if n >= uint64(len(names)) {
 		return nil, errors.New("it is in a register for floating-point numbers, or another that is not read")
 	}
@@ -58,12 +49,9 @@ func (s *Site) register(n uint64, from int) (*spec.Fetch, error) {
 	return &spec.Fetch{Op: spec.Reg, Name: names[n]}, nil
 }
 
-// firstVector is x86-64's first vector register, of 16 that every processor has, by DWARF's number.
-const firstVector, vectors = 17, 16
-
 // vector tells a vector register that is read.
 func (s *Site) vector(n uint64) bool {
-	return s.Data.Machine == elf.EM_X86_64 && s.Arch == arch.AMD64 && firstVector <= n && n < firstVector+vectors
+	return s.Arch.Debug.Vector(n)
 }
 
 // halves takes apart what is in a vector register, of which programs read 8 bytes at a time.

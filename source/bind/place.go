@@ -272,7 +272,7 @@ func SiteAt(a *arch.Arch, loc symbol.Loc, at source.Point) *Site {
 	if c := beginsAt(loc); c != nil {
 		s.Unoptimized, s.Body, s.Func = c.Body != c.Entry, c.Body, loc.Func.Label()
 	}
-	if n, ok := m.File.ThreadStorage(); ok && a == arch.AMD64 {
+	if n, ok := m.File.ThreadStorage(); ok && a.Debug.ThreadStorage {
 		s.Thread, s.HasThread = n, true
 	}
 	return s

@@ -213,7 +213,7 @@ func (s *Site) aligned(t dwarf.Type) int64 {
 
 // psABI tells whether the function at the site is called as x86-64's C has it.
 func (s *Site) psABI() bool {
-	return s.Arch == arch.AMD64 && (s.Data.C(s.At) || s.Data.CPlus(s.At))
+	return s.Arch.Debug.Eightbytes && (s.Data.C(s.At) || s.Data.CPlus(s.At))
 }
 
 // byAddress tells whether a value is passed by its address.
@@ -344,7 +344,7 @@ func (a *allotment) inTurn(t dwarf.Type) (place, error) {
 	switch {
 	case a.lost != nil:
 		return place{}, a.lost
-	case float && s.Arch == arch.AMD64 && t.Size() <= 8: // it has registers of its own
+	case float && s.Arch.Debug.Eightbytes && t.Size() <= 8: // it has registers of its own
 		a.vectors++
 		return inRegisters([]class{sse}, nil, a.vectors-1), nil
 	case isAggregate(t) || hasFloat(t) || t.Size() > int64(s.Arch.PtrSize) || a.ints >= len(s.Arch.Args):
@@ -362,7 +362,7 @@ func (s *Site) inWords(t dwarf.Type, at place) (value, error) {
 		piece := source.Piece{Bits: uint64(8 * min(8, left))}
 		left -= 8
 		if reg != arch.NoReg {
-			n := slices.IndexFunc(dwarfRegs[s.Data.Machine], func(name string) bool {
+			n := slices.IndexFunc(s.Arch.Debug.Regs, func(name string) bool {
 				r, ok := s.Arch.RegByName(name)
 				return ok && r == reg
 			})
@@ -371,7 +371,7 @@ func (s *Site) inWords(t dwarf.Type, at place) (value, error) {
 			}
 			piece.Location.Value = &source.Expr{Op: source.OpReg, N: uint64(n)}
 		} else if h := at.halves[i]; h >= 0 {
-			piece.Location.Value = &source.Expr{Op: source.OpReg, N: firstVector + uint64(h/2), Size: 8 * (h % 2)}
+			piece.Location.Value = &source.Expr{Op: source.OpReg, N: s.Arch.Debug.FirstVector + uint64(h/2), Size: 8 * (h % 2)}
 		}
 		v.pieces = append(v.pieces, piece)
 	}

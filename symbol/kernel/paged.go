@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -52,7 +53,7 @@ func (p *Paged) translate(addr uint64) (at, left uint64, err error) {
 		if err := readFull(p.ram, b[:], int64(table+addr>>shift&0x1ff*8)); err != nil {
 			return 0, 0, fmt.Errorf("page tables for %#x: %w", addr, err)
 		}
-		entry := arch.AMD64.Order.Uint64(b[:])
+		entry := binary.LittleEndian.Uint64(b[:])
 		if entry&pagePresent == 0 {
 			return 0, 0, fmt.Errorf("nothing is mapped at %#x", addr)
 		}
