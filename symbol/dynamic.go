@@ -336,7 +336,7 @@ func (f *File) classify(raw rawSym, name string) (Symbol, bool) {
 // for its data: the symbol says how many (ELFv2 ABI, section 3.4.1, "Symbol Values"). A probe at
 // the symbol itself would miss them.
 func (f *File) localEntry(other byte) uint64 {
-	if n := other >> 5; f.elf.Machine == elf.EM_PPC64 && n >= 2 && n < 7 {
+	if n := other >> 5; f.on().localEntries && n >= 2 && n < 7 {
 		return 1 << n
 	}
 	return 0

@@ -343,7 +343,7 @@ func (f *File) MayBeGuarded() bool {
 		aarch64Feature1And = 0xc0000000
 		bti                = 1
 	)
-	if f.elf.Machine != elf.EM_AARCH64 {
+	if !f.on().guarded {
 		return false
 	}
 	for b, align := range f.notes {

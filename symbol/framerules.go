@@ -66,7 +66,7 @@ func (f *File) FrameRows() []FrameRow {
 	if rows := f.readORC(); rows != nil { // a kernel's
 		return slices.CompactFunc(rows, func(a, b FrameRow) bool { return a.Rule == b.Rule })
 	}
-	if f.elf.Machine != elf.EM_X86_64 || f.ptr != 8 {
+	if !f.on().frames || f.ptr != 8 {
 		return nil
 	}
 	rows := f.goRows()

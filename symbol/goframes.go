@@ -1,7 +1,6 @@
 package symbol
 
 import (
-	"debug/elf"
 	"slices"
 )
 
@@ -24,7 +23,7 @@ const (
 
 // goRows are the rules of Go's functions; none of programs of before Go 1.18.
 func (f *File) goRows() (rows []FrameRow) {
-	if !f.IsGo() || f.elf.Machine != elf.EM_X86_64 {
+	if !f.IsGo() || !f.on().frames {
 		return nil
 	}
 	data, addr := f.pclntabBytes()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"debug/elf"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,26 +24,8 @@ type stub struct {
 // found by their jumps, which holds for every layout that linkers have come up with (lazy, .plt.sec
 // for IBT, .plt.got).
 func (f *File) stubs() []stub {
-	var slot func(jump []byte, next uint64) (uint64, bool)
-	switch f.elf.Machine {
-	case elf.EM_X86_64:
-		slot = func(jump []byte, next uint64) (uint64, bool) {
-			// jmp *disp32(%rip)
-			return next + uint64(int64(int32(binary.LittleEndian.Uint32(jump[2:])))), jump[1] == 0x25
-		}
-	case elf.EM_386:
-		got := f.dynamic().tags[elf.DT_PLTGOT]
-		slot = func(jump []byte, _ uint64) (uint64, bool) {
-			disp := binary.LittleEndian.Uint32(jump[2:])
-			switch jump[1] {
-			case 0x25: // jmp *addr32
-				return uint64(disp), true
-			case 0xa3: // jmp *disp32(%ebx), with the GOT's address in ebx
-				return uint64(uint32(got) + disp), true
-			}
-			return 0, false
-		}
-	default:
+	slot := f.on().stub
+	if slot == nil {
 		return nil
 	}
 	const jumpSize = 6
@@ -65,7 +46,7 @@ func (f *File) stubs() []stub {
 				continue
 			}
 			addr := s.Addr + uint64(off)
-			if at, ok := slot(code[i:], addr+uint64(i)+jumpSize); ok {
+			if at, ok := slot(f, code[i:], addr+uint64(i)+jumpSize); ok {
 				all = append(all, stub{addr, step, i + jumpSize, at})
 			}
 		}

@@ -6,37 +6,6 @@ import (
 	"slices"
 )
 
-// relocTypes are one machine's names for the relocations that matter here.
-type relocTypes struct {
-	globDat, jumpSlot, relative, irelative uint32
-}
-
-// relocTable lists the machines whose relocations are understood; on others
-// imports are not found, and everything else works.
-var relocTable = map[elf.Machine]relocTypes{
-	elf.EM_X86_64: {
-		uint32(elf.R_X86_64_GLOB_DAT), uint32(elf.R_X86_64_JMP_SLOT),
-		uint32(elf.R_X86_64_RELATIVE), uint32(elf.R_X86_64_IRELATIVE),
-	},
-	elf.EM_386: {
-		uint32(elf.R_386_GLOB_DAT), uint32(elf.R_386_JMP_SLOT),
-		uint32(elf.R_386_RELATIVE), uint32(elf.R_386_IRELATIVE),
-	},
-	elf.EM_AARCH64: {
-		uint32(elf.R_AARCH64_GLOB_DAT), uint32(elf.R_AARCH64_JUMP_SLOT),
-		uint32(elf.R_AARCH64_RELATIVE), uint32(elf.R_AARCH64_IRELATIVE),
-	},
-	// RISC-V has no GLOB_DAT: its GOT entries are plain R_RISCV_64.
-	elf.EM_RISCV: {
-		uint32(elf.R_RISCV_64), uint32(elf.R_RISCV_JUMP_SLOT),
-		uint32(elf.R_RISCV_RELATIVE), 58, /* R_RISCV_IRELATIVE */
-	},
-	elf.EM_PPC64: {
-		uint32(elf.R_PPC64_GLOB_DAT), uint32(elf.R_PPC64_JMP_SLOT),
-		uint32(elf.R_PPC64_RELATIVE), uint32(elf.R_PPC64_IRELATIVE),
-	},
-}
-
 // IRelative is a slot that the loader fills with a resolver's result: the address of the
 // implementation that an IFUNC chose on this CPU.
 type IRelative struct {
@@ -58,7 +27,7 @@ func (f *File) readRelocs() *relocs {
 		imports: map[string][]uint64{}, names: map[uint64]string{},
 		relative: map[uint64]uint64{}, iresolvers: map[uint64]uint64{},
 	}
-	types, ok := relocTable[f.elf.Machine]
+	types, ok := f.on().relocs, f.on().relocs != relocTypes{}
 	if !ok {
 		return rs
 	}

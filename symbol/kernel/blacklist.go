@@ -19,15 +19,8 @@ var blockedSections = map[string]string{
 	".hyp.text":          "it runs in the hypervisor",
 }
 
-// areas are the sections that each machine blacklists; of all machines the first.
-// (arch_populate_kprobe_blacklist)
-var areas = map[string][]string{
-	"":        {".kprobes.text", ".noinstr.text"},
-	"amd64":   {".entry.text"},
-	"arm64":   {".entry.text", ".irqentry.text", ".softirqentry.text", ".idmap.text", ".hyp.text"},
-	"s390x":   {".irqentry.text"},
-	"riscv64": {".irqentry.text"},
-}
+// areas are the sections that every machine blacklists; those of its own come behind them.
+var areas = []string{".kprobes.text", ".noinstr.text"}
 
 // Blacklist lists the ranges that must not be probed. A kernel with CONFIG_KPROBES keeps the list
 // itself, and this is it, in its order. Of one without, or that has not come so far, it is made as
@@ -111,8 +104,8 @@ func (k *Kernel) makeBlacklist(v *view) ([]arch.Blocked, error) {
 			}
 		}
 	}
-	for _, machine := range []string{"", k.arch.Name} {
-		for _, name := range areas[machine] {
+	for _, names := range [][]string{areas, k.on().areas} {
+		for _, name := range names {
 			for _, s := range k.table.Sections() {
 				if s.Name == name {
 					out = append(out, k.area(s.Range)...)

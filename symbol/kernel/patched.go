@@ -49,15 +49,6 @@ type patched struct {
 	targets []arch.Addr // of jump labels, jumps now or not
 }
 
-// sizes are the bytes that are rewritten on a machine. ftraceAt is their beginning, seen from the
-// address in ftrace's record.
-var sizes = map[string]struct{ ftraceAt, ftrace, jump, call, bug int }{
-	"amd64":   {0, 5, 5, 5, 2},
-	"arm64":   {-4, 8, 4, 4, 4}, // two NOPs: one for the return address, one for the call
-	"s390x":   {0, 6, 6, 6, 4},
-	"riscv64": {-4, 8, 4, 0, 2}, // since 6.16: auipc, and in its record the jalr behind it; c.ebreak
-}
-
 // maxSite is longer than any Site.
 const maxSite = 256
 
@@ -122,8 +113,8 @@ func (k *Kernel) FixupsIn(start, end arch.Addr) ([]Fixup, error) {
 // of two bytes and of five.
 func (k *Kernel) sized(v *view, s Site) Site {
 	if s.Len == 0 {
-		s.Len = sizes[k.arch.Name].jump
-		if k.arch.Name == "amd64" {
+		s.Len = k.on().sizes.jump
+		if k.on().shortJumps {
 			switch v.uint(s.Addr, 1) {
 			case 0xeb, 0x66: // jmp rel8; nopw
 				s.Len = 2
@@ -142,7 +133,7 @@ func (k *Kernel) readPatched() (*patched, error) {
 	if p != nil {
 		return p, nil
 	}
-	if _, ok := sizes[k.arch.Name]; !ok {
+	if k.on().sizes == (sizes{}) {
 		return nil, fmt.Errorf("what the kernel patches on %s is not known here", k.arch.Name)
 	}
 	if !k.HasData() {
@@ -263,7 +254,7 @@ func (r *tableReader) exception() int {
 }
 
 func (r *tableReader) kernel() {
-	n := sizes[r.k.arch.Name]
+	n := r.k.on().sizes
 	r.between("__start___ex_table", "__stop___ex_table", r.exception(), r.fixup)
 	r.between("__start___jump_table", "__stop___jump_table", r.entrySize("jump_entry", 8+r.k.arch.PtrSize), r.jumpLabel)
 	r.between("__start_static_call_sites", "__stop_static_call_sites", 8, r.owned(n.call, StaticCall))
@@ -282,7 +273,7 @@ func (r *tableReader) kernel() {
 // trampolines adds the jumps that are patched themselves: those of static calls
 // by pointer, or from code that is not patched, and those to XDP programs.
 func (r *tableReader) trampolines(t *Table) {
-	n := sizes[r.k.arch.Name]
+	n := r.k.on().sizes
 	for _, s := range t.Match("__SCT__*") {
 		r.add(s.Addr, n.call, StaticCall)
 	}
@@ -359,7 +350,7 @@ func (r *tableReader) ftrace(init bool) {
 // addFtrace adds the site of a record. Where that is known to be inside of the site, one at a
 // function's first instruction is of a kernel that keeps its records in another way.
 func (r *tableReader) addFtrace(ip arch.Addr) {
-	n := sizes[r.k.arch.Name]
+	n := r.k.on().sizes
 	if _, off, ok := r.k.table.At(ip); ok && off == 0 && n.ftraceAt != 0 {
 		r.err = fmt.Errorf("ftrace's records of this kernel of %s are of a form that is not known here", r.k.arch.Name)
 		return
@@ -369,7 +360,7 @@ func (r *tableReader) addFtrace(ip arch.Addr) {
 
 // module reads the tables of a module, which its struct points to.
 func (r *tableReader) module(m *Module) {
-	n := sizes[r.k.arch.Name]
+	n := r.k.on().sizes
 	r.trampolines(m.Table)
 	for _, t := range []struct {
 		start, count string
@@ -426,7 +417,7 @@ func (k *Kernel) kprobes() ([]Site, error) {
 			const optimized, ftrace = 4, 8 // KPROBE_FLAG_OPTIMIZED, KPROBE_FLAG_FTRACE
 			state := v.u32(p + arch.Addr(flags))
 			if state&optimized != 0 {
-				site.Len = sizes[k.arch.Name].jump
+				site.Len = k.on().sizes.jump
 			}
 			if state&ftrace == 0 {
 				out = append(out, site)
