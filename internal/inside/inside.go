@@ -285,6 +285,9 @@ func (in *Inside) Goroutines() bool { return in.cfg.Goroutine != 0 }
 // whatever becomes of the batch.
 func (in *Inside) Mapped(r arch.Range) { in.mapped = append(in.mapped, r) }
 
+// Unmapped tells that it has the first of them no more.
+func (in *Inside) Unmapped(n int) { in.mapped = slices.Clone(in.mapped[n:]) }
+
 // Ranges are those that were Mapped.
 func (in *Inside) Ranges() []arch.Range { return in.mapped }
 
@@ -418,6 +421,9 @@ func (in *Inside) Begin() *Batch { return &Batch{in: in} }
 
 // Finish completes the plan: Map and Writes are there.
 func (b *Batch) Finish() {
+	if len(b.placed) == 0 {
+		return // there are as many areas as before
+	}
 	slices.SortFunc(b.made, func(a, b *Detour) int { return cmp.Compare(a.At, b.At) })
 	for _, r := range b.in.places.Areas() {
 		b.Map = append(b.Map, without(r, b.in.mapped)...)

@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -372,20 +373,41 @@ func (in *Inside) Redirects() (rs []Redirect) {
 }
 
 // DropVacant gives the memory of vacant detours back. fold is told of each while it
-// still has its counts.
+// still has its counts. It looks at the retired ones alone: there may be very many others.
 func (in *Inside) DropVacant(fold func(*Detour)) {
-	for _, d := range in.detours {
+	var gone, stubs []*Detour
+	for _, d := range in.retired {
 		if !d.vacant {
 			continue
 		}
 		fold(d)
 		in.places.Release(d.place)
 		in.giveUp(d)
+		if gone = append(gone, d); d.place.Stub != 0 {
+			stubs = append(stubs, d)
+		}
 	}
-	vacant := func(d *Detour) bool { return d.vacant }
-	in.detours = slices.DeleteFunc(slices.Clone(in.detours), vacant)
-	in.stubs = slices.DeleteFunc(slices.Clone(in.stubs), vacant)
-	in.retired = slices.DeleteFunc(in.retired, vacant)
+	if len(gone) == 0 {
+		return
+	}
+	in.detours = less(in.detours, gone, func(d *Detour) arch.Addr { return d.At })
+	in.stubs = less(in.stubs, stubs, func(d *Detour) arch.Addr { return d.place.Stub })
+	in.retired = slices.DeleteFunc(in.retired, func(d *Detour) bool { return d.vacant })
+}
+
+// less is a list without some of it, which is in the order of addresses: what is between those is copied as it is.
+func less[T comparable](have, gone []T, at func(T) arch.Addr) []T {
+	gone = slices.SortedFunc(slices.Values(gone), func(a, b T) int { return cmp.Compare(at(a), at(b)) })
+	left, from := make([]T, 0, len(have)), 0
+	for _, g := range gone {
+		i, ok := slices.BinarySearchFunc(have[from:], at(g), func(d T, a arch.Addr) int { return cmp.Compare(at(d), a) })
+		if !ok || have[from+i] != g {
+			continue
+		}
+		left = append(left, have[from:from+i]...)
+		from += i + 1
+	}
+	return append(left, have[from:]...)
 }
 
 func (in *Inside) word(mem arch.Memory, at arch.Addr) (arch.Addr, error) {

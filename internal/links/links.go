@@ -100,8 +100,9 @@ func (l *Links) Silence(ps []*probed.Probe) {
 // have no probe any more. Errors: parted's; those of text that could not be put back; the target's, and
 // then the pieces behind stay as they are.
 func (l *Links) Leave(ps []*probed.Probe, parted func(ps []*probed.Probe, gone []*probed.Point) error) (err error) {
-	for _, piece := range l.pieces(ps, func(p *probed.Probe) *probed.Point { return p.Point }) {
-		left, e := l.leave(piece, parted)
+	pieces := l.pieces(ps, func(p *probed.Probe) *probed.Point { return p.Point })
+	for i, piece := range pieces {
+		left, e := l.leave(piece, i == len(pieces)-1, parted)
 		if err = errors.Join(err, left, e); e != nil {
 			break
 		}
@@ -110,7 +111,7 @@ func (l *Links) Leave(ps []*probed.Probe, parted func(ps []*probed.Probe, gone [
 }
 
 // leave does it for a piece. It answers what could not be put back, which is no reason to keep the others.
-func (l *Links) leave(ps []*probed.Probe, parted func([]*probed.Probe, []*probed.Point) error) (left, err error) {
+func (l *Links) leave(ps []*probed.Probe, last bool, parted func([]*probed.Probe, []*probed.Point) error) (left, err error) {
 	k, on := l.kit, l.kit.On
 	pts := l.points(ps)
 	going := set(ps)
@@ -140,7 +141,7 @@ func (l *Links) leave(ps []*probed.Probe, parted func([]*probed.Probe, []*probed
 	}
 	var ended error
 	w := k.Rewriting(func() probed.List { return d.With(pts) })
-	w.Singly = true
+	w.Singly, w.Unlisted = true, !last
 	w.As = func() *probed.Outlook {
 		return &probed.Outlook{Table: on.Points, Points: on.Points.List, Probes: stay, Stays: d.Stays}
 	}
@@ -189,11 +190,46 @@ func (l *Links) Switch(ps []*probed.Probe, off bool, flags, more change.Part) er
 	return c.Insist(l.kit.On.Owner)
 }
 
-// Everywhere carries out a change that concerns the text at all points. Errors: those of the parts;
-// then nothing has changed.
-func (l *Links) Everywhere(what string, ps ...change.Part) error {
-	c := &change.Change{What: what, Parts: ps, Text: l.kit.Rewriting(func() probed.List { return l.kit.On.Points.List })}
-	return c.Do(l.kit.On.Owner)
+// Everywhere carries out a change that concerns the text at all points: the switch is set, and more is done, and
+// the text follows, of very many probes in pieces. Errors: those of the parts; then nothing has changed.
+func (l *Links) Everywhere(what string, set *parts.State, more ...change.Part) error {
+	on := l.kit.On
+	first := &change.Change{What: what, Parts: append([]change.Part{set}, more...)}
+	pieces := l.pieces(on.Points.Probes(), func(p *probed.Probe) *probed.Point { return p.Point })
+	if len(pieces) == 1 {
+		first.Text = l.kit.Rewriting(func() probed.List { return on.Points.List })
+		return first.Do(on.Owner)
+	}
+	if err := first.Do(on.Owner); err != nil {
+		return err
+	}
+	err := l.follow(what, set.Was, pieces)
+	if err != nil {
+		back := &change.Change{What: what + ", back", Parts: append([]change.Part{&parts.State{Set: set.Was}}, more...)}
+		on.Alive(errors.Join(back.Do(on.Owner), l.follow(back.What, nil, pieces)))
+	}
+	return err
+}
+
+// follow brings the text to what it should be, a piece after the other. The lifeline is told once: before the
+// first trap comes, or when the last has gone. was sets the switch back where a piece cannot follow.
+func (l *Links) follow(what string, was func(), pieces [][]*probed.Probe) error {
+	on := l.kit.On
+	tells := len(pieces) - 1
+	if !on.Points.Disarmed {
+		tells = 0
+		on.Owner.On(on.Text.Unnoted)
+	}
+	for i, piece := range pieces {
+		pts := l.points(piece)
+		w := l.kit.Rewriting(func() probed.List { return pts })
+		w.As, w.Unlisted = on.Points.Present, i != tells
+		c := &change.Change{What: what, Parts: []change.Part{&parts.State{Set: func() {}, Was: was}}, Text: w, Frees: on.Points.Disarmed}
+		if err := c.Insist(on.Owner); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // In are the points that are in some modules.

@@ -10,6 +10,7 @@ import (
 	"kprobe/arch"
 	"kprobe/internal/change"
 	"kprobe/internal/links"
+	"kprobe/internal/parts"
 	"kprobe/internal/probed"
 	"kprobe/symbol"
 )
@@ -133,6 +134,44 @@ func TestPiecesAllOrNone(t *testing.T) {
 		}
 		if i := slices.IndexFunc(ps, func(p *probed.Probe) bool { return p.Point != nil && p.Point.Live }); i >= 0 {
 			t.Errorf("probe %d is on its point", i)
+		}
+	}
+}
+
+// The switch of all probes takes several stops, too, and where a piece of the text cannot follow, all is as it was.
+func TestPiecesOfTheSwitch(t *testing.T) {
+	const pages = 3
+	e, b := large(t, pages, 1)
+	if err := e.apply(b); err != nil {
+		t.Fatal(err)
+	}
+	turn := func(on bool) error {
+		set := func(on bool) func() { return func() { e.on.Points.Disarmed = !on } }
+		return e.links.Everywhere("switch", &parts.State{Set: set(on), Was: set(!on)}, change.Nothing{})
+	}
+	for _, on := range []bool{false, true, false, true} {
+		for failing := range arch.Addr(pages) {
+			e.bad = code + failing*page + 100
+			stops, texts := e.changes(pages, func() {
+				if err := turn(on); !errors.Is(err, syscall.EIO) {
+					t.Fatal(err)
+				}
+			})
+			if len(stops) != 2*int(failing) || e.on.Points.Disarmed != on {
+				t.Errorf("on %v, %d pieces: stops of %d, disarmed: %v", on, failing, stops, e.on.Points.Disarmed)
+			}
+			if last := []byte{0xcc, push}; len(texts) > 0 && bytes.IndexByte(texts[len(texts)-1][16:], last[map[bool]int{true: 0, false: 1}[on]]) >= 0 {
+				t.Errorf("on %v, %d pieces: part of it stays", on, failing)
+			}
+		}
+		e.bad = 0
+		stops, _ := e.changes(pages, func() {
+			if err := turn(on); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if len(stops) != pages || slices.Max(stops) > change.AtOnce {
+			t.Errorf("on %v: stops of %d", on, stops)
 		}
 	}
 }

@@ -62,6 +62,8 @@ type Outlook struct {
 	Hope   func(*Point) bool   // whether what can stand there may, though nobody has looked yet; nil: nowhere
 	// First is the detour that a point will have which has none; nil for none.
 	First func(*Point) *inside.Detour
+
+	unlisted bool // see Rewriting
 }
 
 // Present is the outlook of no change.

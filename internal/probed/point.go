@@ -72,6 +72,14 @@ func (ps List) from(addr arch.Addr) int {
 	return i
 }
 
+// Probes are the probes on them.
+func (ps List) Probes() (all []*Probe) {
+	for _, pt := range ps {
+		all = append(all, pt.Probes...)
+	}
+	return all
+}
+
 // At is the one at an address, nil for none.
 func (ps List) At(addr arch.Addr) *Point {
 	if i := ps.from(addr); i < len(ps) && ps[i].Addr == addr {

@@ -26,6 +26,9 @@ func (o *Outlook) rearming(pts List) *rearming {
 			cs[i].First = o.first(pt)
 		}
 	}
+	if o.unlisted {
+		return &rearming{o.Text.PlanUnlisted(cs), pts}
+	}
 	return &rearming{o.Text.Plan(cs, func(yield func(*text.Place, bool) bool) {
 		for _, pt := range o.Points {
 			place := &pt.Place
@@ -86,12 +89,13 @@ func (t *Table) carryOut(r *rearming) error {
 
 // Rewriting is the text's part of a change.
 type Rewriting struct {
-	Table  *Table
-	As     func() *Outlook // what is planned ahead; nil: in the stop, as things are when all else is committed
-	Points func() List     // where the text may change
-	Singly bool            // where not all can be changed, one by one, as far as that goes: Left says how far
-	Left   error
-	Report func(error)
+	Table    *Table
+	As       func() *Outlook // what is planned ahead; nil: in the stop, as things are when all else is committed
+	Points   func() List     // where the text may change
+	Singly   bool            // where not all can be changed, one by one, as far as that goes: Left says how far
+	Left     error
+	Report   func(error)
+	Unlisted bool // ours only goes, and a later piece of the removal tells the lifeline: see text.Writer.PlanUnlisted
 
 	r    *rearming
 	late bool // it was planned in the stop
@@ -103,7 +107,9 @@ func (w *Rewriting) Ahead(t change.Target) (err error) {
 	if w.As == nil {
 		return nil
 	}
-	w.r = w.As().rearming(w.Points())
+	as := w.As()
+	as.unlisted = w.Unlisted
+	w.r = as.rearming(w.Points())
 	if w.r.HasAhead() {
 		err = t.Meanwhile(w.r.Ahead)
 	}

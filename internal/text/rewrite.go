@@ -72,6 +72,8 @@ type Rewrite struct {
 	w      *Writer
 	steps  [2]step
 	noting *noting // nil: nothing changes for a recovery
+
+	unlisted bool // something does, and it is told later
 }
 
 // step is a part of a rewrite, with its writes.
@@ -84,8 +86,26 @@ type step struct {
 // Plan plans changes. all are the places that there will be, with the detours that they will have,
 // and whether anything of ours is to stand there.
 func (w *Writer) Plan(changes []Change, all iter.Seq2[*Place, bool]) *Rewrite {
-	r := &Rewrite{w: w}
-	notes := w.unnoted
+	r, notes := w.plan(changes)
+	if notes || w.unnoted {
+		r.noting = w.Lifeline.note(all)
+	}
+	return r
+}
+
+// PlanUnlisted is Plan where ours only goes, and another change follows at once: the lifeline has the
+// list of before until then, which takes all places to make. An entry for a place that is the
+// program's own again does no harm: nothing is taken away there where nothing of ours stands, and
+// its slot is there still.
+func (w *Writer) PlanUnlisted(changes []Change) *Rewrite {
+	r, notes := w.plan(changes)
+	r.unlisted = notes
+	return r
+}
+
+// plan answers also whether a recovery has to know.
+func (w *Writer) plan(changes []Change) (r *Rewrite, notes bool) {
+	r = &Rewrite{w: w}
 	for _, c := range changes {
 		if c.From == c.To {
 			continue
@@ -101,10 +121,7 @@ func (w *Writer) Plan(changes []Change, all iter.Seq2[*Place, bool]) *Rewrite {
 	for i := range r.steps {
 		r.steps[i].plan()
 	}
-	if notes {
-		r.noting = w.Lifeline.note(all)
-	}
-	return r
+	return r, notes
 }
 
 func (st *step) plan() {
@@ -183,6 +200,7 @@ func (r *Rewrite) CarryOut() error {
 		}
 		w.Lifeline.half, w.unnoted = n.half, false
 	}
+	w.unnoted = w.unnoted || r.unlisted
 	if err := w.rewrite(r.steps[0]); err != nil {
 		return err
 	}

@@ -410,8 +410,12 @@ func (w *Within) Held() []arch.Range {
 	return rs
 }
 
+// leaveAtOnce bounds the pieces of code that one stop unmaps, of some tenths of a millisecond each.
+const leaveAtOnce = 64
+
 // Leave takes what the target has for programs out of it, which is frozen. It fails while a
-// thread is in code of ours; anyhow leaves it its memory. Errors: target.ErrNotNow; the target's.
+// thread is in code of ours; anyhow leaves it its memory. Where there is much of that it goes with several calls,
+// each of which but the last fails. Errors: target.ErrNotNow; the target's.
 func (w *Within) Leave(anyhow bool) error {
 	if !w.Some() {
 		return nil
@@ -425,13 +429,32 @@ func (w *Within) Leave(anyhow bool) error {
 			return target.ErrNotNow
 		}
 	} else {
-		for _, r := range w.Held() {
+		some := w.Ranges()
+		if len(some) > leaveAtOnce && !anyhow {
+			some = some[:leaveAtOnce]
+			if err := w.free(some); err != nil {
+				return err
+			}
+			w.Unmapped(len(some))
+			return target.ErrNotNow
+		}
+		if err := w.free(w.Held()); err != nil {
+			return err
+		}
+	}
+	return w.Forget()
+}
+
+// free unmaps parts of memory in one go.
+func (w *Within) free(rs []arch.Range) error {
+	return w.on.Owner.Together(func() error {
+		for _, r := range rs {
 			if err := w.on.Alloc.Free(r.Start, int(r.End-r.Start)); err != nil && !errors.Is(err, target.ErrGone) {
 				return err
 			}
 		}
-	}
-	return w.Forget()
+		return nil
+	})
 }
 
 // LeaveIn takes what a forked child has in common with its parent out of the child.
