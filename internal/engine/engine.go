@@ -1,5 +1,5 @@
-// Package engine is a session as the API has it done: one target, its probes, and what becomes of both. It knows
-// of probes what package roles tells, and of the API what Options have it call.
+// Package engine does the work of a session: it has one target and its probes. It knows probes by package
+// roles, and calls the API by its Options alone.
 //
 //	engine.go    the parts of a session, from its begin to its end
 //	loop.go      the owner thread's work
@@ -65,7 +65,7 @@ type Options struct {
 	// begin with. Nil lets children go.
 	Follow func(t target.Target) (child *Engine, begin func(), err error)
 
-	// Family are those who are followed; nil is a new one, of which the target is the first.
+	// Family has the processes that are followed together; nil makes a new one with the target in it.
 	Family *traced.Family
 }
 
@@ -93,7 +93,7 @@ type Engine struct {
 	scratch   *roles.View // of the hit being served, unless Concurrent
 
 	done     chan struct{} // closed when the children, too, have been handed to Options.Follow
-	left     atomic.Bool   // it has closed itself, and nobody has called Close yet
+	left     atomic.Bool   // it has closed itself, and Close was not called yet
 	exit     target.Exit
 	children sync.WaitGroup // on their way to Options.Follow
 
@@ -164,7 +164,7 @@ func look(t target.Target, o Options) (*Engine, error) {
 	return e, e.refresh()
 }
 
-// Family are those who are followed, this one among them.
+// Family has the processes that are followed together, this one among them.
 func (e *Engine) Family() *traced.Family { return e.opts.Family }
 
 // Start has the target served. A program that was just started runs as far as its libraries being mapped, as long

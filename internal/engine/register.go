@@ -20,9 +20,9 @@ type BatchError struct {
 func (e *BatchError) Error() string { return fmt.Sprintf("probe %d: %v", e.Index, e.Err) }
 func (e *BatchError) Unwrap() error { return e.Err }
 
-// Register is the road of probes that are prepared: check, resolve, analyse and plan touch
-// nothing; apply does, in one stop of the target, or a large batch in several, all or nothing. What was optional
-// and could not be placed has its Refusal. Errors: *BatchError; EDEADLK, EPERM, ESRCH.
+// Register registers probes that are prepared. Check, resolve, analyse and plan touch nothing; apply does, in
+// one stop of the target, or a large batch in several, all or nothing. An optional probe that could not be
+// placed has its Refusal. Errors: *BatchError; EDEADLK, EPERM, ESRCH.
 func (e *Engine) Register(ps []*roles.Probe) (err error) {
 	if err := e.Turns.BeginChange(); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"kprobe/internal/roles"
 )
 
-// Unregister removes probes, nil ones and strangers passed over; stranger is told of those that are registered nowhere, by
-// index. When it returns, no handler of theirs runs. Not from a handler. Errors: EDEADLK; EINVAL where none is registered
+// Unregister removes probes. It passes over nil ones and strangers, and tells stranger the indexes of those
+// that are registered nowhere. When it returns, no handler of theirs runs. Not from a handler. Errors: EDEADLK; EINVAL where none is registered
 // here; the target could not be restored in full.
 func (e *Engine) Unregister(ps []*roles.Probe, stranger func(i int)) (err error) {
 	if err := e.Turns.Begin(); err != nil {

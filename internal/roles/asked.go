@@ -30,8 +30,8 @@ type Asked struct {
 	Handlers Handlers // nil: there are none
 	Posts    bool     // one of them runs after the instruction
 
-	// Otherwise has the caller put handlers in place of programs, and answers what is wrong with these; nil:
-	// it has no others.
+	// Otherwise puts the caller's handlers in place of its programs, and answers what is wrong with them;
+	// nil: there are no others.
 	Otherwise func(why error) error
 }
 

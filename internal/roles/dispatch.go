@@ -33,8 +33,8 @@ func After(ps []*probed.Probe, v *View) {
 	}
 }
 
-// Passed is told of probes whose detour was passed over: what only counts is counted here, and other programs have
-// missed the hit; a return that is not armed is missed as well.
+// Passed counts the hits of probes whose detour was passed over. A probe that only counts has its hit, other
+// programs have missed theirs; a return that is not armed is missed as well.
 func Passed(ps []*probed.Probe) {
 	for _, q := range ps {
 		p := Of(q)
@@ -87,8 +87,8 @@ func (h *Home) Accessed(set uint) func(*View) {
 	}
 }
 
-// Among is told of registers of which one has data that was accessed, and nobody knows which: an access is missed by
-// each that it may have been of.
+// Among counts an access that one of several registers saw, where it is not known which: each may have missed
+// it.
 func (h *Home) Among(set uint) {
 	for _, p := range h.Watches.In(set) {
 		p.Missed.Add(1)

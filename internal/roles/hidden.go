@@ -5,7 +5,7 @@ import (
 	"kprobe/symbol"
 )
 
-// caller is where a probe that no caller has keeps what its caller is told.
+// caller has the fields by which a caller is told, for a probe that has no caller.
 type caller struct {
 	addr  arch.Addr
 	loc   symbol.Loc

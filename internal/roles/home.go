@@ -1,6 +1,5 @@
-// Package roles has the kinds of probes: what each does at its place, in which of them a kind differs from the
-// others, and what is counted of it. It knows nothing of the order in which things happen to a session's probes:
-// that is package engine's.
+// Package roles has the kinds of probes: what each does at its place, where it differs from the others, and
+// what is counted of it. The order in which things happen to a session's probes is package engine's.
 //
 //	home.go      what the probes of one session have in common
 //	view.go      what handlers see of a stopped thread

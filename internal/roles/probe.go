@@ -74,10 +74,10 @@ type Role interface {
 // The roles.
 var _ = []Role{plain{}, asJprobe{}, asReturn{}, asExit{}, asData{}}
 
-// Of is the probe that the engine knows by the part of it that is on a point (the kernel's container_of).
+// Of is the probe that a part on a point belongs to (the kernel's container_of).
 func Of(p *probed.Probe) *Probe { return p.Role.(Role).Probe() }
 
-// All are probes as they are on points, and AllOf what these are of.
+// All gives the parts of probes that are on points.
 func All(ps []*Probe) []*probed.Probe {
 	all := make([]*probed.Probe, len(ps))
 	for i, p := range ps {
@@ -86,7 +86,7 @@ func All(ps []*Probe) []*probed.Probe {
 	return all
 }
 
-// AllOf is Of for several.
+// AllOf is Of for several parts.
 func AllOf(ps []*probed.Probe) []*Probe {
 	all := make([]*Probe, len(ps))
 	for i, p := range ps {
@@ -98,7 +98,7 @@ func AllOf(ps []*probed.Probe) []*Probe {
 // As is the probe's role.
 func (p *Probe) As() Role { return p.Role.(Role) }
 
-// Prepare has a probe work for itself in a session, as it was asked to.
+// Prepare makes a probe ready for a session, with the role of one that works for itself.
 func (p *Probe) Prepare(h *Home, asked Asked) {
 	p.Asked, p.home = asked, h
 	p.Role = plain{p}
@@ -114,7 +114,7 @@ func (p *Probe) Claim(asked Asked) error {
 	return nil
 }
 
-// Begin has a probe that is prepared be one of its session's, and count from zero.
+// Begin makes a prepared probe one of its session's. It counts from zero.
 func (p *Probe) Begin() {
 	if p.last != nil {
 		p.last.Within.Disown(&p.Probe)
@@ -127,7 +127,7 @@ func (p *Probe) Begin() {
 	p.Missed.Store(0)
 }
 
-// End has it be none.
+// End takes it out of its session.
 func (p *Probe) End() { p.in.Store(nil) }
 
 // Registered tells whether the probe is registered, pending ones included; In whether it is in a session.
