@@ -48,14 +48,14 @@ func Build(t testing.TB, name string, flags ...string) string {
 	if len(files) == 0 {
 		t.Fatalf("testprog: no testdata/%s.*", name)
 	}
-	if dir := os.Getenv(programsEnv); dir != "" {
-		return readymade(t, dir, name, flags)
-	}
-	var env, args []string
 	compiler := compilerOf(files)
 	if compiler != "go" {
 		flags = append(slices.Clone(flags), MachineFlags()...)
 	}
+	if dir := os.Getenv(programsEnv); dir != "" {
+		return readymade(t, dir, name, flags)
+	}
+	var env, args []string
 	for _, f := range flags {
 		switch {
 		case strings.HasPrefix(f, "CC="):

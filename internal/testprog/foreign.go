@@ -25,7 +25,7 @@ const programsThere = "/programs"
 var GuestEnv = programsEnv + "=" + programsThere
 
 // cross are the GNU compilers' names of machines.
-var cross = map[string]string{"arm64": "aarch64-linux-gnu", "riscv64": "riscv64-linux-gnu", "s390x": "s390x-linux-gnu", "ppc64le": "powerpc64le-linux-gnu"}
+var cross = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu", "riscv64": "riscv64-linux-gnu", "s390x": "s390x-linux-gnu", "ppc64le": "powerpc64le-linux-gnu"}
 
 // Recipe is a program that tests build: its name and flags.
 type Recipe struct {
@@ -55,11 +55,27 @@ func Ready(t testing.TB, machine string, recipes ...Recipe) map[string]string {
 		here := Build(t, r.Name, append(slices.Clone(r.Flags), with)...)
 		files[thereOf(programsThere, r.Name, r.Flags, filepath.Ext(here))] = here
 	}
-	libraries, _ := filepath.Glob("/usr/" + triple + "/lib/*.so*")
-	wanted := []string{"ld-linux-*.so.*", "ld64.so.*", "ld-*.so.*", "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "libgcc_s.so.1", "libstdc++.so.6"}
+	if machine == "amd64" { // as here, in folders of their own for 32-bit programs
+		for _, folder := range []string{"/lib64/", "/lib/x86_64-linux-gnu/", "/lib/", "/lib32/"} {
+			for _, lib := range loaded(folder) {
+				files[lib] = lib
+			}
+		}
+		return files
+	}
+	for _, lib := range loaded("/usr/" + triple + "/lib/") {
+		files[folderOf(filepath.Base(lib))+filepath.Base(lib)] = lib
+	}
+	return files
+}
+
+// loaded are the files in a folder that programs load.
+func loaded(folder string) (files []string) {
+	wanted := []string{"ld-linux*.so.*", "ld64.so.*", "ld-*.so.*", "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "libgcc_s.so.1", "libstdc++.so.6"}
+	libraries, _ := filepath.Glob(folder + "*.so*")
 	for _, lib := range libraries {
 		if slices.ContainsFunc(wanted, func(pattern string) bool { ok, _ := filepath.Match(pattern, filepath.Base(lib)); return ok }) {
-			files[folderOf(filepath.Base(lib))+filepath.Base(lib)] = lib
+			files = append(files, lib)
 		}
 	}
 	return files

@@ -108,6 +108,19 @@ func TestPPC64LE(t *testing.T) {
 		suites("", map[string]string{})...)...)
 }
 
+// Not each x86-64 machine runs 32-bit programs, and a guest on it does. What programs do with processes and signals
+// holds for those of i386.
+func TestI386(t *testing.T) {
+	flags := []string{"-O2", "-m32"}
+	own := []testprog.Recipe{{Name: "sigtraps", Flags: []string{"-O2", "-pthread", "-m32"}}}
+	for _, name := range []string{"runner", "lives", "forks", "vforks", "seizes", "signalled", "sleepers", "environs"} {
+		own = append(own, testprog.Recipe{Name: name, Flags: flags})
+	}
+	native(t, "amd64", own, vmtest.Suite{Package: "kprobe/test/life", Short: true, Env: []string{"KPROBE_TEST_CFLAGS=-m32"},
+		Run: "^(TestLifeFollow|TestLifeFollowSignalledChildren|TestLifeFollowNobodyComes|TestLifeTracedChild|" +
+			"TestTrapHandlerSetWhileProbedMeetsTraps|TestTrapHandlerForOnce|TestTrapActionOfVforkChild)$"})
+}
+
 func native(t *testing.T, machine string, recipes []testprog.Recipe, suites ...vmtest.Suite) {
 	t.Helper()
 	testprog.Long(t, "it boots a guest")
