@@ -279,6 +279,7 @@ func (b *armBuilder) find() error {
 	b.word(a64Sub | a64Tmp<<16 | a64Other<<5 | a64Other)
 	b.branch(a64CBNZ, a64Other, unknown)
 	b.access(a64Load, a64State, a64State, 8)
+	b.branch(a64CBZ, a64State, unknown) // a handler that interrupts the routine which makes one
 	b.place(found)
 	b.Now.State = arch.Reg(a64State)
 	routine := b.d.Area.Routine("identify")

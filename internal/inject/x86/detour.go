@@ -198,15 +198,28 @@ func (b *builder) find() {
 	}
 	b.entry()
 	b.CmpReg(s, 0, k)
-	miss, found := inject.NewLabel(), inject.NewLabel()
+	miss, unready, found := inject.NewLabel(), inject.NewLabel(), inject.NewLabel()
 	b.Jcc(x86.CondNE, miss)
 	b.Place(found)
 	b.Load(s, s, 8)
+	b.ready(unready)
 	b.Now.State = s
 	b.later(miss, func() {
 		b.lookUp("find")
 		b.jmp(found)
 	})
+	b.later(unready, func() {
+		b.entry()
+		b.lookUp("find")
+		b.jmp(found)
+	})
+}
+
+// ready goes on elsewhere if the thread's entry has no state yet: a signal has interrupted the routine that makes one,
+// and its handler has come here.
+func (b *builder) ready(otherwise *inject.Label) {
+	b.test(b.state)
+	b.Jcc(x86.CondE, otherwise)
 }
 
 // findSelf is find for a thread whose thread pointer is in the word that it points to. Whether that
@@ -234,6 +247,7 @@ func (b *builder) findSelf() {
 	b.Jcc(x86.CondNE, miss)
 	b.inSegment(prefix, b.word(), x86.OpLoad, x86.Of(s), Mem(s, 8))
 	b.made.Trusting = append(b.made.Trusting, inject.Trusting{From: from, End: len(b.Code), Otherwise: miss})
+	b.ready(miss)
 	b.Place(found)
 	b.Now.State = s
 	b.later(miss, func() {
