@@ -57,7 +57,8 @@ var layers = []layer{
 	{"target", []string{"arch", "symbol"}},
 	{"internal/isa", []string{"arch"}},
 	{"internal/asm/*", []string{"arch"}}, // instructions as bytes, one machine each
-	{"symbol/kernel", []string{"arch", "spec", "symbol"}},
+	{"internal/cpu", []string{"arch"}},
+	{"symbol/kernel", []string{"arch", "spec", "symbol", "internal/cpu"}},
 	{"source/bind", []string{"arch", "spec", "symbol", "source"}},
 
 	// What tests stand on: of the project it knows nothing.
@@ -97,9 +98,9 @@ var layers = []layer{
 
 	// 2: one machine, one kind of target. None knows another.
 	{"internal/isa/*", []string{"internal/isa", "internal/isa/classes", "internal/asm/*", "arch"}},
-	{"target/kernel", []string{"target", "arch", "internal/asm/*", "spec", "symbol", "symbol/kernel", "target/gdbremote", "internal/guardian", "internal/lifeline"}},
+	{"target/kernel", []string{"target", "arch", "internal/asm/*", "internal/cpu", "spec", "symbol", "symbol/kernel", "target/gdbremote", "internal/guardian", "internal/lifeline"}},
 	{"target/targettest", []string{"target", "arch"}},
-	{"target/*", []string{"target", "arch", "symbol", "internal/guardian", "internal/lifeline", "internal/faults", "internal/host", "internal/proc", "internal/seccomp", "internal/futex", "internal/leftover", "internal/memcg", "internal/patience", "internal/rights", "internal/tracee"}},
+	{"target/*", []string{"target", "arch", "symbol", "internal/cpu", "internal/guardian", "internal/lifeline", "internal/faults", "internal/host", "internal/proc", "internal/seccomp", "internal/futex", "internal/leftover", "internal/memcg", "internal/patience", "internal/rights", "internal/tracee"}},
 
 	// 3: plans and code, still without a target to touch.
 	{"internal/patch", []string{"internal/isa", "arch"}},
@@ -109,7 +110,7 @@ var layers = []layer{
 	{"internal/btftext", nil}, // values by BTF
 	{"internal/gen", []string{"bpf", "bpf/layout", "event", "spec", "arch"}},
 	{"internal/jit", []string{"bpf", "bpf/layout", "arch", "internal/asm/*"}},
-	{"internal/machine", []string{"arch", "internal/isa", "internal/isa/*", "internal/cabi", "internal/goabi", "internal/untouchable", "internal/lifeline", "internal/jit", "internal/inject", "internal/inject/*", "internal/errno"}}, // one record each
+	{"internal/machine", []string{"arch", "internal/isa", "internal/isa/*", "internal/cabi", "internal/cpu", "internal/goabi", "internal/untouchable", "internal/lifeline", "internal/jit", "internal/inject", "internal/inject/*", "internal/errno"}}, // one record each
 	{"internal/inside", []string{"bpf", "bpf/verify", "arch", "target", "internal/isa", "internal/machine", "internal/patch", "internal/jit", "internal/segment", "internal/inject", "internal/returns"}},
 	{"internal/segment", []string{"arch", "bpf", "internal/jit"}},
 	{"internal/inject", []string{"internal/jit", "internal/segment", "bpf", "bpf/layout", "arch", "internal/isa"}},

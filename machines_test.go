@@ -19,7 +19,7 @@ import (
 
 // machineFolders may name machines: they are of one each, or have a row for each.
 var machineFolders = []string{
-	"internal/machine", "internal/isa/*", "internal/lifeline", "internal/jit", "internal/inject/*", "internal/tracee", "internal/conform",
+	"internal/machine", "internal/cpu", "internal/isa/*", "internal/lifeline", "internal/jit", "internal/inject/*", "internal/tracee", "internal/conform",
 }
 
 // machineFiles may, too, as they do a machine's own work or have a row for each. The list only shrinks.
@@ -27,8 +27,6 @@ var machineFiles = []string{
 	"internal/gen/reads.go",
 	"script/machine/machine.go",
 	"script/syscalls.go",
-	"target/gdbremote/machines.go",
-	"target/kernel/machines.go",
 }
 
 // machineNames are the machines' names in package arch.
@@ -114,7 +112,7 @@ func TestMachinesRuleIsHeld(t *testing.T) {
 		{"event/x.go", `package event; var A = arch.SP`, ""},
 		{"event/x_test.go", `package event; var A = arch.AMD64`, ""},
 		{"internal/isa/arm64/x.go", `package arm64; var A = arch.ARM64`, ""},
-		{"target/gdbremote/machines.go", `package gdbremote; var A = arch.ARM64`, ""},
+		{"internal/cpu/x.go", `package cpu; var A = arch.ARM64`, ""},
 		{"internal/jit/x.go", `package jit; var A map[*arch.Arch]int`, "a map of machines"},
 		{"internal/jit/x_test.go", `package jit; var A = map[*arch.Arch]int{}`, "a map of machines"},
 		{"internal/jit/x.go", `package jit; var A map[string]*arch.Arch`, ""},
@@ -253,5 +251,28 @@ func TestPortingListsTheFiles(t *testing.T) {
 		if (names || own.MatchString(f.path)) && !strings.Contains(f.path, "amd64") && !strings.Contains(f.path, "i386") && !listed(f.path) {
 			t.Errorf("%s is of a machine, or names one: docs/PORTING.md does not list it", f.path)
 		}
+	}
+}
+
+// The files that the next machine touches, besides its own, are at most fifteen, and all exist.
+func TestPortingTouchesFewFiles(t *testing.T) {
+	const most = 15
+	text, err := os.ReadFile("docs/PORTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, ok := strings.Cut(string(text), "| touched file | for |\n| --- | --- |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	touched := 0
+	for row := range strings.Lines(table) {
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Split(row, "|")[1], -1) {
+			touched++
+			if _, err := os.Stat(m[1]); err != nil {
+				t.Errorf("docs/PORTING.md: %v", err)
+			}
+		}
+	}
+	if !ok || touched == 0 || touched > most {
+		t.Errorf("docs/PORTING.md: a new machine touches %d files, and may touch %d", touched, most)
 	}
 }

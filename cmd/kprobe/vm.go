@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"kprobe/arch"
+	"kprobe/internal/cpu"
 	"kprobe/internal/host"
 	"kprobe/internal/vm"
-	"kprobe/target/gdbremote"
 )
 
 func vmCommand() *cobra.Command {
@@ -181,7 +181,7 @@ func runVM(in io.Reader, out io.Writer, config vm.Config, stay bool) error {
 // promise says what can be done with a guest.
 func promise(config vm.Config) string {
 	for _, a := range arch.All() {
-		if err := gdbremote.Walks(a); err != nil && a.Name == config.Machine {
+		if err := cpu.Of(a).Walks(); err != nil && a.Name == config.Machine {
 			return fmt.Sprintf("%v; --exec runs a program in one", err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/cabi"
+	"kprobe/internal/cpu"
 	"kprobe/internal/goabi"
 	x86code "kprobe/internal/inject/x86"
 	"kprobe/internal/isa/amd64"
@@ -16,7 +17,8 @@ import (
 // amd64Machine has every part.
 var amd64Machine = &Machine{
 	Arch: arch.AMD64, ELF: elf.EM_X86_64, ISA: amd64.ISA,
-	C: &cabi.Machine{Floats: cabi.InRow(0, 8), Structs: cabi.Eightbytes},
+	CPU: cpu.AMD64,
+	C:   &cabi.Machine{Floats: cabi.InRow(0, 8), Structs: cabi.Eightbytes},
 	Go: &goabi.Machine{
 		Ints:   []arch.Reg{arch.AX, arch.BX, arch.CX, arch.DI, arch.SI, arch.R8, arch.R9, arch.R10, arch.R11},
 		Floats: cabi.InRow(0, 15), G: arch.R14, Apart: true,

@@ -5,6 +5,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/cabi"
+	"kprobe/internal/cpu"
 	"kprobe/internal/goabi"
 	arm64code "kprobe/internal/inject/arm64"
 	"kprobe/internal/isa/arm64"
@@ -15,7 +16,8 @@ import (
 // arm64Machine is AArch64: all of its instructions have four bytes.
 var arm64Machine = &Machine{
 	Arch: arch.ARM64, ELF: elf.EM_AARCH64, ISA: arm64.ISA,
-	C: &cabi.Machine{Floats: cabi.InRow(0, 8), Structs: cabi.AAPCS64},
+	CPU: cpu.ARM64,
+	C:   &cabi.Machine{Floats: cabi.InRow(0, 8), Structs: cabi.AAPCS64},
 	Go: &goabi.Machine{
 		Ints:   []arch.Reg{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
 		Floats: cabi.InRow(0, 16), G: 28, Frame: 8, // for the link register

@@ -15,6 +15,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/cabi"
+	"kprobe/internal/cpu"
 	"kprobe/internal/errno"
 	"kprobe/internal/goabi"
 	"kprobe/internal/inject"
@@ -31,6 +32,7 @@ type Machine struct {
 	ELF  elf.Machine // its files, of the architecture's byte order and word
 	ISA  isa.ISA     // lengths, verdicts, slots, emulation; jumps, unless its JumpForm is nil
 
+	CPU        *cpu.Machine           // the stub's view, and kernels
 	C          *cabi.Machine          // C's arguments
 	Go         *goabi.Machine         // Go's arguments
 	Sigreturns untouchable.Sigreturns // signal frames
@@ -74,6 +76,8 @@ type Part struct {
 // Parts are all of them, in the order in which a new machine gets them.
 func (m *Machine) Parts() []Part {
 	return []Part{
+		{"stub's view", "programs behind a stub", m.unless(m.CPU != nil, cpu.Missing)},
+		{"page tables", "kernels behind a stub", cpu.Of(m.Arch).Walks()},
 		{"C's arguments", "arguments of C that are floating point numbers or structs", m.unless(m.C != nil, cabi.Missing)},
 		{"Go's arguments", "jprobes on Go functions", m.unless(m.Go != nil, goabi.Missing)},
 		{"signal frames", "signal trampolines that are known and left alone", m.unless(m.Sigreturns != nil, untouchable.Missing)},

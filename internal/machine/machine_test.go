@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"kprobe/arch"
+	"kprobe/internal/cpu"
 )
 
 // Every machine has its record, and what it lacks has a reason that names the machine.
@@ -18,7 +19,7 @@ func TestEveryMachineHasARecord(t *testing.T) {
 		if m.ISA.Arch() != a {
 			t.Errorf("%s: its instructions are those of %s", a.Name, m.ISA.Arch().Name)
 		}
-		if m.Lifeline != nil && m.Lifeline.Arch != a || m.Code != nil && m.Code.Arch != a || m.Detours != nil && m.Detours.Arch != a {
+		if m.CPU != nil && m.CPU != cpu.Of(a) || m.Lifeline != nil && m.Lifeline.Arch != a || m.Code != nil && m.Code.Arch != a || m.Detours != nil && m.Detours.Arch != a {
 			t.Errorf("%s: a part of another machine", a.Name)
 		}
 		names := map[string]bool{}
@@ -47,16 +48,16 @@ func TestTrapsAreKnown(t *testing.T) {
 // x86-64 has everything. The others' gaps are counted, so that one that is filled, or
 // a new one, is seen here.
 func TestPartsThatAreMissing(t *testing.T) {
-	const stubbed = "C's arguments, Go's arguments, signal frames, lifeline, jumps, compiler, detours, routines, calls"
+	const stubbed = "page tables, C's arguments, Go's arguments, signal frames, lifeline, jumps, compiler, detours, routines, calls"
 	want := map[string]string{
 		"amd64":    "",
-		"386":      "Go's arguments",
+		"386":      "stub's view, page tables, Go's arguments",
 		"arm64":    "signal frames",
 		"riscv64":  "jumps, detours, routines, calls",
 		"mips64le": stubbed,
 		"mipsle":   stubbed,
 		"ppc":      stubbed,
-		"ppc64le":  "C's arguments, Go's arguments, jumps, compiler, detours, routines, calls",
+		"ppc64le":  "page tables, C's arguments, Go's arguments, jumps, compiler, detours, routines, calls",
 		"s390x":    "Go's arguments, jumps, compiler, detours, routines, calls",
 	}
 	for _, m := range All() {

@@ -6,6 +6,7 @@ import (
 
 	"kprobe/arch"
 	"kprobe/internal/cabi"
+	"kprobe/internal/cpu"
 	"kprobe/internal/goabi"
 	"kprobe/internal/isa/riscv64"
 	"kprobe/internal/jit"
@@ -16,7 +17,8 @@ import (
 // riscv64Machine is RV64 with compressed instructions.
 var riscv64Machine = &Machine{
 	Arch: arch.RISCV64, ELF: elf.EM_RISCV, ISA: riscv64.ISA,
-	C: &cabi.Machine{Floats: cabi.InRow(10, 8), FloatsAsInt: true, Structs: cabi.LP64D},
+	CPU: cpu.RISCV64,
+	C:   &cabi.Machine{Floats: cabi.InRow(10, 8), FloatsAsInt: true, Structs: cabi.LP64D},
 	Go: &goabi.Machine{
 		Ints:   []arch.Reg{10, 11, 12, 13, 14, 15, 16, 17, 8, 9, 18, 19, 20, 21, 22, 23},
 		Floats: slices.Concat(cabi.InRow(10, 8), cabi.InRow(8, 2), cabi.InRow(18, 6)), G: 27, Frame: 8,

@@ -104,7 +104,7 @@ func (k *Kernel) makeBlacklist(v *view) ([]arch.Blocked, error) {
 			}
 		}
 	}
-	for _, names := range [][]string{areas, k.on().areas} {
+	for _, names := range [][]string{areas, k.on().Areas} {
 		for _, name := range names {
 			for _, s := range k.table.Sections() {
 				if s.Name == name {

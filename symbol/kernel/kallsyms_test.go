@@ -451,7 +451,4 @@ func checkTable(t *testing.T, table *Table) {
 }
 
 // foreignMachines are the machines besides x86-64 whose kernels are read, whole guests.
-var foreignMachines = []*arch.Arch{
-	{Name: "arm64", Order: binary.LittleEndian, PtrSize: 8},
-	{Name: "s390x", Order: binary.BigEndian, PtrSize: 8},
-}
+var foreignMachines = []*arch.Arch{arch.ARM64, arch.S390X}

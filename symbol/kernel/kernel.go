@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"kprobe/arch"
+	"kprobe/internal/cpu"
 )
 
 // Kernel is a live kernel, or one in an Image, with all that its memory tells. Its methods may be
@@ -188,3 +189,6 @@ func byAddr[T any](xs []T, addr func(*T) arch.Addr) {
 		return 0
 	})
 }
+
+// on says what kernels of the machine rewrite of their code, and forbid.
+func (k *Kernel) on() *cpu.Text { return &cpu.Of(k.arch).Kernel.Text }

@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"kprobe/arch"
+	"kprobe/internal/cpu"
 )
 
 // Owner is the part of the kernel that, beside us, writes or knows a piece of its text.
@@ -113,8 +114,8 @@ func (k *Kernel) FixupsIn(start, end arch.Addr) ([]Fixup, error) {
 // of two bytes and of five.
 func (k *Kernel) sized(v *view, s Site) Site {
 	if s.Len == 0 {
-		s.Len = k.on().sizes.jump
-		if k.on().shortJumps {
+		s.Len = k.on().Sizes.Jump
+		if k.on().ShortJumps {
 			switch v.uint(s.Addr, 1) {
 			case 0xeb, 0x66: // jmp rel8; nopw
 				s.Len = 2
@@ -133,7 +134,7 @@ func (k *Kernel) readPatched() (*patched, error) {
 	if p != nil {
 		return p, nil
 	}
-	if k.on().sizes == (sizes{}) {
+	if k.on().Sizes == (cpu.Sizes{}) {
 		return nil, fmt.Errorf("what the kernel patches on %s is not known here", k.arch.Name)
 	}
 	if !k.HasData() {
@@ -254,12 +255,12 @@ func (r *tableReader) exception() int {
 }
 
 func (r *tableReader) kernel() {
-	n := r.k.on().sizes
+	n := r.k.on().Sizes
 	r.between("__start___ex_table", "__stop___ex_table", r.exception(), r.fixup)
 	r.between("__start___jump_table", "__stop___jump_table", r.entrySize("jump_entry", 8+r.k.arch.PtrSize), r.jumpLabel)
-	r.between("__start_static_call_sites", "__stop_static_call_sites", 8, r.owned(n.call, StaticCall))
+	r.between("__start_static_call_sites", "__stop_static_call_sites", 8, r.owned(n.Call, StaticCall))
 	r.trampolines(r.k.table)
-	r.between("__start___bug_table", "__stop___bug_table", r.entrySize("bug_entry", 12), r.owned(n.bug, Bug))
+	r.between("__start___bug_table", "__stop___bug_table", r.entrySize("bug_entry", 12), r.owned(n.Bug, Bug))
 	init := r.k.hasInit(r.v)
 	if init {
 		r.bootOnly()
@@ -273,13 +274,13 @@ func (r *tableReader) kernel() {
 // trampolines adds the jumps that are patched themselves: those of static calls
 // by pointer, or from code that is not patched, and those to XDP programs.
 func (r *tableReader) trampolines(t *Table) {
-	n := r.k.on().sizes
+	n := r.k.on().Sizes
 	for _, s := range t.Match("__SCT__*") {
-		r.add(s.Addr, n.call, StaticCall)
+		r.add(s.Addr, n.Call, StaticCall)
 	}
 	for _, s := range t.Match("bpf_dispatcher_*_func") {
 		if s.Name != "bpf_dispatcher_nop_func" { // an ordinary function, for callers without a dispatcher
-			r.add(s.Addr, n.call, Dispatcher)
+			r.add(s.Addr, n.Call, Dispatcher)
 		}
 	}
 }
@@ -350,17 +351,17 @@ func (r *tableReader) ftrace(init bool) {
 // addFtrace adds the site of a record. Where that is known to be inside of the site, one at a
 // function's first instruction is of a kernel that keeps its records in another way.
 func (r *tableReader) addFtrace(ip arch.Addr) {
-	n := r.k.on().sizes
-	if _, off, ok := r.k.table.At(ip); ok && off == 0 && n.ftraceAt != 0 {
+	n := r.k.on().Sizes
+	if _, off, ok := r.k.table.At(ip); ok && off == 0 && n.FtraceAt != 0 {
 		r.err = fmt.Errorf("ftrace's records of this kernel of %s are of a form that is not known here", r.k.arch.Name)
 		return
 	}
-	r.add(ip+arch.Addr(n.ftraceAt), n.ftrace, Ftrace)
+	r.add(ip+arch.Addr(n.FtraceAt), n.Ftrace, Ftrace)
 }
 
 // module reads the tables of a module, which its struct points to.
 func (r *tableReader) module(m *Module) {
-	n := r.k.on().sizes
+	n := r.k.on().Sizes
 	r.trampolines(m.Table)
 	for _, t := range []struct {
 		start, count string
@@ -369,8 +370,8 @@ func (r *tableReader) module(m *Module) {
 	}{
 		{"extable", "num_exentries", r.exception(), r.fixup},
 		{"jump_entries", "num_jump_entries", r.entrySize("jump_entry", 8+r.k.arch.PtrSize), r.jumpLabel},
-		{"static_call_sites", "num_static_call_sites", 8, r.owned(n.call, StaticCall)},
-		{"bug_table", "num_bugs", r.entrySize("bug_entry", 12), r.owned(n.bug, Bug)},
+		{"static_call_sites", "num_static_call_sites", 8, r.owned(n.Call, StaticCall)},
+		{"bug_table", "num_bugs", r.entrySize("bug_entry", 12), r.owned(n.Bug, Bug)},
 	} {
 		if r.k.types == nil {
 			r.err = fmt.Errorf("module %s: %w", m.Name, ErrNoTypes)
@@ -417,7 +418,7 @@ func (k *Kernel) kprobes() ([]Site, error) {
 			const optimized, ftrace = 4, 8 // KPROBE_FLAG_OPTIMIZED, KPROBE_FLAG_FTRACE
 			state := v.u32(p + arch.Addr(flags))
 			if state&optimized != 0 {
-				site.Len = k.on().sizes.jump
+				site.Len = k.on().Sizes.Jump
 			}
 			if state&ftrace == 0 {
 				out = append(out, site)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kprobe/arch"
+	"kprobe/internal/cpu"
 )
 
 // register is one register of the stub's.
@@ -169,4 +170,13 @@ func (d *description) put(a *arch.Arch, g []byte, r *register, v uint64) {
 			b[r.size-1-i] = c
 		}
 	}
+}
+
+// arch finds the machine by its name. Nil: it is not known. A stub that gives no name has described
+// x86-64, if there is its program counter.
+func (d *description) arch() *arch.Arch {
+	if r := d.byName["rip"]; d.machine == "" && r != nil && r.size == 8 {
+		return cpu.Named("i386:x86-64")
+	}
+	return cpu.Named(d.machine)
 }

@@ -42,7 +42,7 @@ func TestDescription(t *testing.T) {
 	if got := fmt.Sprint(d.registers); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if machineOf(d) != arch.AMD64 {
+	if d.arch() != arch.AMD64 {
 		t.Error("it is not known for an x86-64")
 	}
 }

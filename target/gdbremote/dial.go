@@ -203,7 +203,7 @@ func (t *Target) describe(o *Options, described bool) (err error) {
 	}
 	t.arch = o.Arch
 	if t.arch == nil {
-		t.arch = machineOf(t.about)
+		t.arch = t.about.arch()
 	}
 	if t.arch == nil {
 		return fmt.Errorf("it is a machine that is not known here (%q)", t.about.machine)

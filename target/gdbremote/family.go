@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"kprobe/arch"
+	"kprobe/internal/cpu"
 	"kprobe/target"
 )
 
@@ -68,9 +69,9 @@ func (t *Target) forked(child string) error {
 // thread nor vfork's: stubs tell of it as of a fork.
 func (t *Target) sharesMemory(th target.Thread) bool {
 	const vm = 0x100 // CLONE_VM
-	by := on(t.arch)
+	by := cpu.Of(t.arch)
 	g, err := t.registers(th)
-	if err != nil || by.clone == 0 {
+	if err != nil || by.Clone == 0 {
 		return false
 	}
 	reg := func(r arch.Reg) uint64 {
@@ -78,9 +79,9 @@ func (t *Target) sharesMemory(th target.Thread) bool {
 		return v
 	}
 	switch reg(t.arch.SyscallNo) {
-	case by.clone:
+	case by.Clone:
 		return reg(t.arch.Args[0])&vm != 0
-	case by.clone3:
+	case by.Clone3:
 		b := make([]byte, 8)
 		return t.read(arch.Addr(reg(t.arch.Args[0])), b) == nil && t.arch.Order.Uint64(b)&vm != 0
 	}

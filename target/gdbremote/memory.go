@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"kprobe/arch"
+	"kprobe/internal/cpu"
 )
 
 // ReadAt fills p from addr, whole or with an error. Of a machine it is the memory
@@ -26,7 +27,7 @@ func (t *Target) ReadUser(addr arch.Addr, p []byte) error {
 		return t.ReadAt(addr, p)
 	}
 	return t.still(func() error {
-		return memoryError("read", addr, p, t.byPage(addr, p, on(t.arch).paging.user, t.readPhysical))
+		return memoryError("read", addr, p, t.byPage(addr, p, t.translateUser, t.readPhysical))
 	})
 }
 
@@ -49,13 +50,13 @@ func memoryError(verb string, addr arch.Addr, p []byte, err error) error {
 // stub might take the address for one of the program's.
 func (t *Target) read(addr arch.Addr, p []byte) error {
 	if t.apart() {
-		return t.byPage(addr, p, (*Target).translate, t.readPhysical)
+		return t.byPage(addr, p, t.translate, t.readPhysical)
 	}
 	if t.ram == nil {
 		return t.readVirtual(addr, p)
 	}
 	virtual := addr
-	return t.byPage(addr, p, (*Target).translate, func(phys uint64, p []byte) error {
+	return t.byPage(addr, p, t.translate, func(phys uint64, p []byte) error {
 		defer func() { virtual += arch.Addr(len(p)) }()
 		if t.ram.read(phys, p) {
 			return nil
@@ -66,10 +67,10 @@ func (t *Target) read(addr arch.Addr, p []byte) error {
 
 // byPage has f go through memory page by page, at its physical addresses: pages
 // lie anywhere.
-func (t *Target) byPage(addr arch.Addr, p []byte, translate func(*Target, arch.Addr) (uint64, error), f func(uint64, []byte) error) error {
+func (t *Target) byPage(addr arch.Addr, p []byte, translate func(arch.Addr) (uint64, error), f func(uint64, []byte) error) error {
 	for len(p) > 0 {
-		n := min(len(p), int(pageSize-addr%pageSize))
-		phys, err := translate(t, addr)
+		n := min(len(p), int(cpu.PageSize-addr%cpu.PageSize))
+		phys, err := translate(addr)
 		if err == nil {
 			err = f(phys, p[:n])
 		}
@@ -89,7 +90,7 @@ func (t *Target) readVirtual(addr arch.Addr, p []byte) error {
 
 func (t *Target) write(addr arch.Addr, p []byte) error {
 	if t.apart() {
-		return t.byPage(addr, p, (*Target).translate, func(phys uint64, p []byte) error {
+		return t.byPage(addr, p, t.translate, func(phys uint64, p []byte) error {
 			return t.physically(func() error { return t.bigM(phys, p) })
 		})
 	}
@@ -103,7 +104,7 @@ func (t *Target) seen(addr arch.Addr, size int, f func(at uint64) error) error {
 		return err
 	}
 	err := f(uint64(addr))
-	if err == nil || t.program || !t.has.physical || int(addr%pageSize)+size > pageSize {
+	if err == nil || t.program || !t.has.physical || int(addr%cpu.PageSize)+size > cpu.PageSize {
 		return err
 	}
 	if phys, bad := t.translate(addr); bad == nil {
@@ -176,7 +177,7 @@ type ram struct {
 	*os.File
 	size uint64
 	base uint64 // the physical address that it begins with
-	*paging
+	*cpu.Paging
 }
 
 // openRAM finds out where the machine has a file: the bytes that the CPU is about to execute must
@@ -190,29 +191,30 @@ func (t *Target) openRAM(f *os.File) error {
 }
 
 func (t *Target) place(f *os.File, size uint64) (*ram, error) {
-	if err := Walks(t.arch); err != nil {
+	by := cpu.Of(t.arch)
+	if err := by.Walks(); err != nil {
 		return nil, err
 	}
-	p := on(t.arch).paging
-	m := &ram{f, size, p.bases[0], p}
-	if !t.has.physical && len(p.bases) == 1 {
+	p := by.Paging
+	m := &ram{f, size, p.Bases[0], p}
+	if !t.has.physical && len(p.Bases) == 1 {
 		return m, nil
 	}
 	pc, err := t.pc(t.current)
 	if err != nil {
 		return nil, err
 	}
-	translate := p.translate
+	translate := t.translate
 	if away, err := t.elsewhere(t.current); err != nil {
 		return nil, err
 	} else if away {
-		translate = p.user
+		translate = t.translateUser
 	}
-	phys, err := translate(t, pc)
+	phys, err := translate(pc)
 	if errors.Is(err, syscall.EFAULT) {
 		phys, err = uint64(pc), nil // it runs the firmware, which no table of the kernel's holds
 	}
-	if errors.Is(err, syscall.ENOTSUP) && len(p.bases) == 1 {
+	if errors.Is(err, syscall.ENOTSUP) && len(p.Bases) == 1 {
 		return m, nil // it is in pages that each CPU has of its own: the file does not tell
 	}
 	if err != nil {
@@ -223,8 +225,8 @@ func (t *Target) place(f *os.File, size uint64) (*ram, error) {
 	if err := t.physically(func() error { return t.m(phys, stub[:]) }); err != nil {
 		return nil, err
 	}
-	differs := len(p.bases) > 1
-	for _, m.base = range p.bases {
+	differs := len(p.Bases) > 1
+	for _, m.base = range p.Bases {
 		if m.read(phys, file[:]) {
 			if file == stub {
 				return m, nil
@@ -242,7 +244,7 @@ func (t *Target) place(f *os.File, size uint64) (*ram, error) {
 // it cannot be told where: the stub knows.
 func (m *ram) read(phys uint64, p []byte) bool {
 	end := phys + uint64(len(p))
-	if phys < m.base || end-m.base > m.size || m.sameUpTo != 0 && end > m.sameUpTo || phys < m.hole.end && end > m.hole.start {
+	if phys < m.base || end-m.base > m.size || m.SameUpTo != 0 && end > m.SameUpTo || phys < m.Hole.End && end > m.Hole.Start {
 		return false
 	}
 	n, err := m.ReadAt(p, int64(phys-m.base))

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
+	"kprobe/internal/cpu"
 	"kprobe/internal/proc"
 	"kprobe/symbol"
 	"kprobe/target"
@@ -169,7 +170,7 @@ func (t *Target) segments(name string, f *elf.File, aux map[uint64]uint64) ([]sy
 		return nil, &fs.PathError{Op: "stat", Path: name, Err: err}
 	}
 	bias := aux[auxEntry] - f.Entry
-	if f.ByteOrder != t.arch.Order || bias%pageSize != 0 || f.Type == elf.ET_EXEC && bias != 0 {
+	if f.ByteOrder != t.arch.Order || bias%cpu.PageSize != 0 || f.Type == elf.ET_EXEC && bias != 0 {
 		return nil, fmt.Errorf("%s is not the program that runs there", name)
 	}
 	var maps []symbol.Mapping
@@ -177,12 +178,12 @@ func (t *Target) segments(name string, f *elf.File, aux map[uint64]uint64) ([]sy
 		if p.Type != elf.PT_LOAD || p.Filesz == 0 {
 			continue
 		}
-		start, end := p.Vaddr&^(pageSize-1), (p.Vaddr+p.Filesz+pageSize-1)&^(pageSize-1)
-		m := symbol.Mapping{Start: start + bias, End: end + bias, Off: p.Off &^ (pageSize - 1),
+		start, end := p.Vaddr&^(cpu.PageSize-1), (p.Vaddr+p.Filesz+cpu.PageSize-1)&^(cpu.PageSize-1)
+		m := symbol.Mapping{Start: start + bias, End: end + bias, Off: p.Off &^ (cpu.PageSize - 1),
 			Read: p.Flags&elf.PF_R != 0, Write: p.Flags&elf.PF_W != 0, Exec: p.Flags&elf.PF_X != 0,
 			Dev: fmt.Sprintf("%02x:%02x", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))), Inode: st.Ino, Path: name}
 		if m.Exec {
-			have, want := make([]byte, min(p.Filesz, pageSize)), make([]byte, min(p.Filesz, pageSize))
+			have, want := make([]byte, min(p.Filesz, cpu.PageSize)), make([]byte, min(p.Filesz, cpu.PageSize))
 			_, err := p.ReadAt(want, 0)
 			if err == nil {
 				err = t.read(arch.Addr(p.Vaddr+bias), have)

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"debug/elf"
 	"os"
-	"slices"
 
 	"kprobe/arch"
+	"kprobe/internal/cpu"
 	"kprobe/internal/proc"
 	"kprobe/symbol"
 )
@@ -35,11 +35,8 @@ func (t *Target) undescribed() (bool, error) {
 			continue
 		}
 		f.Close()
-		i := slices.IndexFunc(machines, func(u *machine) bool {
-			return u.file != elf.EM_NONE && u.file == f.Machine && u.arch.Order == f.ByteOrder && (u.arch.PtrSize == 4) == (f.Class == elf.ELFCLASS32)
-		})
-		if i >= 0 {
-			t.arch = machines[i].arch
+		if a := cpu.ShownBy(f); a != nil {
+			t.arch = a
 			t.about = inOrder(t.arch)
 			return true, t.show()
 		}

@@ -22,7 +22,7 @@ func (t *Target) CounterClock() (base, mult uint64, shift uint8, boot uint64, er
 		latch = 2 * data
 	)
 	at, ok := t.kernel.Table().Addr("cyc2ns")
-	if !ok || !t.on().counter {
+	if !ok || !t.on().Counter {
 		return 0, 0, 0, 0, errors.New("the kernel's clock is not known")
 	}
 	cpus, err := t.perCPU()

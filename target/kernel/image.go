@@ -115,7 +115,7 @@ func (t *Target) OpenMapped(m symbol.Mapping) (target.File, error) {
 	}
 	f := memoryFile{of: t}
 	var orc kernel.ORC
-	if im.callers != nil && t.on().orc {
+	if im.callers != nil && t.on().ORC {
 		orc, _ = im.callers()
 	}
 	f.head = im.file(t.Arch(), orc)

@@ -26,6 +26,7 @@ import (
 	"sync"
 
 	"kprobe/arch"
+	"kprobe/internal/cpu"
 	"kprobe/symbol"
 	"kprobe/symbol/kernel"
 	"kprobe/target/gdbremote"
@@ -144,17 +145,11 @@ func readable(path string) error {
 	return err
 }
 
-// moves are the places of machines' kernels, wherever they move themselves: of x86-64 by the least
-// alignment that they can be built with (CONFIG_PHYSICAL_ALIGN).
-var moves = map[string]*kernel.Moves{
-	"amd64": {Start: 0xffff_ffff_8000_0000, End: 0xffff_ffff_c000_0000, Step: 2 << 20},
-}
-
 func (t *Target) find(o *gdbremote.Options) error {
 	if !t.IsMachine() {
 		return errors.New("it is a program, not a machine")
 	}
-	if err := gdbremote.Walks(t.Arch()); err != nil {
+	if err := cpu.Of(t.Arch()).Walks(); err != nil {
 		return err
 	}
 	table, err := t.table(o)
@@ -182,14 +177,14 @@ func (t *Target) table(o *gdbremote.Options) (*kernel.Table, error) {
 		if err != nil {
 			return nil, err
 		}
-		return f.Place(t.Target, t.Arch(), moves[t.Arch().Name])
+		return f.Place(t.Target, t.Arch(), (*kernel.Moves)(t.on().Moves))
 	}
 	var running *kernel.Found // memory may hold one that ran before a reset: it is the CPUs that tell
 	var err error
 	if o.RAM != "" {
 		running, err = t.findInRAM(o.RAM)
 	} else {
-		m := moves[t.Arch().Name]
+		m := t.on().Moves
 		if m == nil {
 			return nil, fmt.Errorf("it is not known where a kernel of %s lies; a file with its memory would help", t.Arch().Name)
 		}

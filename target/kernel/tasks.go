@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"kprobe/arch"
+	"kprobe/internal/cpu"
 	"kprobe/target"
 )
 
@@ -17,7 +18,7 @@ type current struct {
 	cred, uid, gid arch.Addr // cred is 0 where they are not known
 
 	// of asks the CPU itself, where it can tell.
-	of func(*Target, target.Thread) (arch.Addr, error)
+	of func(cpu.Registers) (arch.Addr, error)
 }
 
 // findCurrent: the variable current_task, or since 6.2 the first in pcpu_hot.
@@ -39,7 +40,7 @@ func (t *Target) findCurrent() {
 	if err1 == nil && err2 == nil && err3 == nil && n == 4 && m == 4 {
 		t.current.cred, t.current.uid, t.current.gid = arch.Addr(cred), arch.Addr(uid), arch.Addr(gid)
 	}
-	if t.current.of = t.on().task; t.current.of != nil {
+	if t.current.of = t.on().Task; t.current.of != nil {
 		return
 	}
 	table := t.kernel.Table()
@@ -56,7 +57,7 @@ func (t *Target) findCurrent() {
 // TaskAt is the address of the task that a CPU runs; 0 where it is not known.
 func (t *Target) TaskAt(th target.Thread) arch.Addr {
 	if t.current.of != nil {
-		task, err := t.current.of(t, th)
+		task, err := t.current.of(standingCPU{t: t, th: th})
 		if err != nil {
 			return 0
 		}

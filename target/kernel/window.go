@@ -92,7 +92,7 @@ var errNoWindow = errors.New("the guest has no memory for code of ours: it needs
 // help.
 func (t *Target) windowless() error {
 	switch {
-	case !t.on().inside:
+	case !t.on().Inside:
 		return fmt.Errorf("code of ours in kernels is not made for %s yet", t.Arch().Name)
 	case t.window == nil:
 		return errNoWindow

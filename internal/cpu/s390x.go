@@ -1,11 +1,17 @@
-package gdbremote
+package cpu
 
 import (
 	"syscall"
 
 	"kprobe/arch"
-	"kprobe/target"
 )
+
+// S390X is z/Architecture.
+var S390X = &Machine{
+	Arch: arch.S390X, Name: "s390:64-bit",
+	Paging: &Paging{Translate: s390xTranslate, User: s390xUser, Bases: []uint64{0}, Hole: Span{0, s390xOwn}, InKernel: s390xInKernel},
+	Kernel: Kernel{Text: Text{Sizes: Sizes{0, 6, 6, 6, 4}, Areas: []string{".irqentry.text"}}},
+}
 
 // Address spaces of z/Architecture (Principles of Operation, chapter 3, "Dynamic
 // Address Translation"). Linux runs its kernel in the home space (control register
@@ -30,20 +36,20 @@ const (
 	s390xOwn = 0x2000
 )
 
-func s390xTranslate(t *Target, addr arch.Addr) (uint64, error) { return t.s390xIn("cr13", addr) }
+func s390xTranslate(c Memory, addr arch.Addr) (uint64, error) { return s390xIn(c, "cr13", addr) }
 
-func s390xUser(t *Target, addr arch.Addr) (uint64, error) { return t.s390xIn("cr7", addr) }
+func s390xUser(c Memory, addr arch.Addr) (uint64, error) { return s390xIn(c, "cr7", addr) }
 
 // s390xIn translates in the address space whose element a control register holds.
-func (t *Target) s390xIn(space string, addr arch.Addr) (uint64, error) {
-	mask, err := t.register(t.current, "pswm")
+func s390xIn(c Memory, space string, addr arch.Addr) (uint64, error) {
+	mask, err := c.Register("pswm")
 	if err != nil {
 		return 0, err
 	}
 	if mask&s390xDAT == 0 {
 		return uint64(addr), nil
 	}
-	asce, err := t.register(t.current, space)
+	asce, err := c.Register(space)
 	if err != nil {
 		return 0, err
 	}
@@ -59,7 +65,7 @@ func (t *Target) s390xIn(space string, addr arch.Addr) (uint64, error) {
 	table := asce & asceOrigin
 	for ; level >= 0; level-- {
 		shift := 20 + 11*level
-		e, err := t.entry(table + uint64(addr)>>shift&(1<<11-1)*8)
+		e, err := c.Entry(table + uint64(addr)>>shift&(1<<11-1)*8)
 		if err != nil {
 			return 0, err
 		}
@@ -78,14 +84,14 @@ func (t *Target) s390xIn(space string, addr arch.Addr) (uint64, error) {
 			table = e &^ (1<<11 - 1) // page tables are smaller
 		}
 	}
-	e, err := t.entry(table + uint64(addr)>>12&0xff*8)
+	e, err := c.Entry(table + uint64(addr)>>12&0xff*8)
 	if err != nil {
 		return 0, err
 	}
 	if e&s390xNoPage != 0 {
 		return 0, syscall.EFAULT
 	}
-	at := e&^(pageSize-1) | uint64(addr)&(pageSize-1)
+	at := e&^(PageSize-1) | uint64(addr)&(PageSize-1)
 	if at < s390xOwn {
 		return 0, syscall.ENOTSUP
 	}
@@ -93,7 +99,7 @@ func (t *Target) s390xIn(space string, addr arch.Addr) (uint64, error) {
 }
 
 // s390xInKernel goes by the program status word.
-func s390xInKernel(t *Target, th target.Thread) (bool, error) {
-	mask, err := t.register(th, "pswm")
+func s390xInKernel(c Registers) (bool, error) {
+	mask, err := c.Register("pswm")
 	return mask&s390xUsers == 0 && (mask&s390xDAT == 0 || mask&s390xSpace == s390xHome), err
 }

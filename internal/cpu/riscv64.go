@@ -1,4 +1,4 @@
-package gdbremote
+package cpu
 
 import (
 	"math/bits"
@@ -6,6 +6,19 @@ import (
 
 	"kprobe/arch"
 )
+
+// RISCV64 is RISC-V, of 64 bits.
+var RISCV64 = &Machine{
+	Arch: arch.RISCV64, Name: "riscv:rv64",
+	Paging: &Paging{Translate: riscv64Translate, Bases: []uint64{2 << 30}},
+	Kernel: Kernel{
+		Task: riscv64Task,
+		Text: Text{
+			Sizes: Sizes{-4, 8, 4, 0, 2}, // since 6.16: auipc, and in its record the jalr behind it; c.ebreak
+			Areas: []string{".irqentry.text"},
+		},
+	},
+}
 
 // Page tables as RISC-V walks them (The RISC-V Instruction Set Manual, volume II, 20240411,
 // chapters 10.3 to 10.6, and 13 of Svnapot): three, four or five levels of 9 bits each. One space
@@ -22,8 +35,8 @@ const (
 	riscvTogether = 1 << 63 // several pages in a row, as many as the number's lowest bit says
 )
 
-func riscv64Translate(t *Target, addr arch.Addr) (uint64, error) {
-	satp, err := t.register(t.current, "satp")
+func riscv64Translate(c Memory, addr arch.Addr) (uint64, error) {
+	satp, err := c.Register("satp")
 	if err != nil {
 		return 0, err
 	}
@@ -42,7 +55,7 @@ func riscv64Translate(t *Target, addr arch.Addr) (uint64, error) {
 	table := satp & riscvNumber << granule
 	for level := levels - 1; level >= 0; level-- {
 		shift := granule + perLevel*level
-		e, err := t.entry(table + uint64(addr)>>shift&(1<<perLevel-1)*8)
+		e, err := c.Entry(table + uint64(addr)>>shift&(1<<perLevel-1)*8)
 		switch {
 		case err != nil:
 			return 0, err
@@ -60,4 +73,14 @@ func riscv64Translate(t *Target, addr arch.Addr) (uint64, error) {
 		return table&^(size-1) | uint64(addr)&(size-1), nil
 	}
 	return 0, syscall.EFAULT
+}
+
+// riscv64Task: tp is the program's, until the kernel has put its own there: that is an address of
+// its half.
+func riscv64Task(c Registers) (arch.Addr, error) {
+	task, err := c.Register("tp")
+	if err != nil || int64(task) >= 0 {
+		return 0, err
+	}
+	return arch.Addr(task), nil
 }

@@ -1,10 +1,23 @@
-package gdbremote
+package cpu
 
 import (
 	"syscall"
 
 	"kprobe/arch"
 )
+
+// ARM64 is AArch64.
+var ARM64 = &Machine{
+	Arch: arch.ARM64, Name: "aarch64",
+	Paging: &Paging{Translate: arm64Translate, Bases: []uint64{1 << 30, 0}},
+	Kernel: Kernel{
+		Task: arm64Task, Excepted: arm64Excepted,
+		Text: Text{
+			Sizes: Sizes{-4, 8, 4, 4, 4}, // two NOPs: one for the return address, one for the call
+			Areas: []string{".entry.text", ".irqentry.text", ".softirqentry.text", ".idmap.text", ".hyp.text"},
+		},
+	},
+}
 
 // Page tables as AArch64 walks them with 48 or fewer bits of address (Arm Architecture Reference
 // Manual, D8, "The AArch64 Virtual Memory System Architecture"). The registers are those of
@@ -25,15 +38,15 @@ const (
 )
 
 // arm64Translate goes through the tables for the half of addresses that addr is in.
-func arm64Translate(t *Target, addr arch.Addr) (uint64, error) {
-	control, err := t.register(t.current, "SCTLR")
+func arm64Translate(c Memory, addr arch.Addr) (uint64, error) {
+	control, err := c.Register("SCTLR")
 	if err != nil {
 		return 0, err
 	}
 	if control&arm64Enabled == 0 {
 		return uint64(addr), nil
 	}
-	tcr, err := t.register(t.current, "TCR_EL1")
+	tcr, err := c.Register("TCR_EL1")
 	if err != nil {
 		return 0, err
 	}
@@ -50,21 +63,21 @@ func arm64Translate(t *Target, addr arch.Addr) (uint64, error) {
 	if top := int64(addr) >> (64 - unused); upper && top != -1 || !upper && top != 0 {
 		return 0, syscall.EFAULT
 	}
-	base, err := t.register(t.current, root)
+	base, err := c.Register(root)
 	if err != nil {
 		return 0, err
 	}
 	table := base & arm64Root
-	phys, err := t.arm64Walk(table, 64-unused, granule, addr)
+	phys, err := arm64Walk(c, table, 64-unused, granule, addr)
 	if err == syscall.EFAULT && upper && base&arm64UserASID != 0 {
-		return t.arm64Walk(table+arm64Behind<<granule, 64-unused, granule, addr)
+		return arm64Walk(c, table+arm64Behind<<granule, 64-unused, granule, addr)
 	}
 	return phys, err
 }
 
 // arm64Walk goes down the tables from their root. Each table is as large as a
 // page, but for the first, which may be smaller.
-func (t *Target) arm64Walk(table uint64, bits, granule int, addr arch.Addr) (uint64, error) {
+func arm64Walk(c Memory, table uint64, bits, granule int, addr arch.Addr) (uint64, error) {
 	perLevel := granule - 3
 	levels := (bits - granule + perLevel - 1) / perLevel
 	within := uint64(addr) & (1<<bits - 1)
@@ -74,7 +87,7 @@ func (t *Target) arm64Walk(table uint64, bits, granule int, addr arch.Addr) (uin
 		if level < levels-1 {
 			index &= 1<<perLevel - 1
 		}
-		e, err := t.entry(table + index*8)
+		e, err := c.Entry(table + index*8)
 		switch {
 		case err != nil:
 			return 0, err
@@ -87,4 +100,39 @@ func (t *Target) arm64Walk(table uint64, bits, granule int, addr arch.Addr) (uin
 		table = e & arm64Address &^ (1<<granule - 1)
 	}
 	return 0, syscall.EFAULT
+}
+
+// arm64Task: SP_EL0, the program's stack pointer, is free for it as long as the CPU is in
+// the kernel (exception level 1 and above: bits 2 and 3 of the state).
+func arm64Task(c Registers) (arch.Addr, error) {
+	state, err := c.Register("cpsr")
+	if err != nil || state>>2&3 == 0 {
+		return 0, err
+	}
+	task, err := c.Register("SP_EL0")
+	return arch.Addr(task), err
+}
+
+// arm64Excepted: the CPU has put the program counter and the flags into registers of the system's.
+// The number of a trap is the class of the exception.
+func arm64Excepted(c Exception) (trap int, at arch.Regs, ok bool) {
+	const (
+		ownStack = 0x200 // in the table of handlers: of the kernel's own exceptions, on the stack that it had
+		class    = 26
+	)
+	a, r := arch.ARM64, c.General()
+	table, known := c.Symbol("vectors")
+	if !known || arch.Addr(r[a.PC]) != table+ownStack {
+		return 0, at, false
+	}
+	at = *r
+	var syndrome uint64
+	for name, to := range map[string]*uint64{"ELR_EL1": &at[a.PC], "SPSR_EL1": &at[a.Flags], "ESR_EL1": &syndrome} {
+		v, err := c.Register(name)
+		if err != nil {
+			return 0, at, false
+		}
+		*to = v
+	}
+	return int(syndrome >> class & 0x3f), at, true
 }
