@@ -3,6 +3,7 @@ package testprog
 import (
 	"bufio"
 	"bytes"
+	"debug/buildinfo"
 	"fmt"
 	"io"
 	"os"
@@ -232,7 +233,7 @@ func (p *Proc) Alive() bool {
 func (p *Proc) Wait() syscall.WaitStatus {
 	p.t.Helper()
 	if !p.until(func() bool { return p.status != nil && p.streams == 0 }) {
-		p.t.Fatalf("testprog: pid %d does not end\n%s", p.Pid, p.describe())
+		p.t.Fatalf("testprog: pid %d does not end\n%s%s", p.Pid, p.describe(), p.goroutines())
 	}
 	return *p.status
 }
@@ -331,6 +332,21 @@ func (p *Proc) describe() string {
 	fmt.Fprintf(&b, "%s%s", strings.Join(append(p.lines, ""), "\n"), p.stderr.String())
 	b.WriteString(States(p.Pid))
 	return b.String()
+}
+
+// goroutines ends a program of Go's that hangs, and is what that says of its goroutines. It is empty for any other.
+func (p *Proc) goroutines() string {
+	if _, err := buildinfo.ReadFile(fmt.Sprintf("/proc/%d/exe", p.Pid)); err != nil {
+		return ""
+	}
+	p.mu.Lock()
+	before := p.stderr.Len()
+	p.mu.Unlock()
+	p.Signal(syscall.SIGABRT) // SIGQUIT may be a request to end
+	p.until(func() bool { return p.status != nil && p.streams == 0 })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stderr.String()[before:]
 }
 
 // errorWriter appends to a Proc's stderr.

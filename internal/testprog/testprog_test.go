@@ -90,6 +90,17 @@ func TestGoProgram(t *testing.T) {
 	}
 }
 
+// A program of Go's that hangs tells what its goroutines do; of another there is nothing to be told.
+func TestGoroutinesOfAHang(t *testing.T) {
+	hangs := Start(t, Build(t, "goprog"))
+	if told := hangs.goroutines(); !strings.Contains(told, "goroutine 1 ") || !strings.Contains(told, "main.main()") {
+		t.Errorf("a program that waits for a line says %q", told)
+	}
+	if told := StartCmd(t, exec.Command("cat")).goroutines(); told != "" {
+		t.Errorf("cat says %q", told)
+	}
+}
+
 func TestLoadsAndUnloads(t *testing.T) {
 	lib := Build(t, "dlib", "-shared", "-fPIC", "-O2")
 	p := Start(t, Build(t, "dl", "-O2"), lib)

@@ -123,21 +123,22 @@ func StartNginx(t testing.TB) Nginx {
 	return n
 }
 
-// Worker is the process that serves: the master's only child.
-func (n Nginx) Worker(t testing.TB) int {
+// Worker is the process that serves: the master's only child, as soon as that has waited for the one
+// before.
+func (n Nginx) Worker(t testing.TB) (pid int) {
 	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", n.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pids := strings.Fields(string(b))
-	if len(pids) != 1 {
-		t.Fatalf("the master has children %v", pids)
-	}
-	pid, err := strconv.Atoi(pids[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testprog.UntilNil(t, "the master has one child", n.Pid, func() error {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", n.Pid))
+		if err != nil {
+			return err
+		}
+		pids := strings.Fields(string(b))
+		if len(pids) != 1 {
+			return fmt.Errorf("the master has children %v", pids)
+		}
+		pid, err = strconv.Atoi(pids[0])
+		return err
+	})
 	return pid
 }
 

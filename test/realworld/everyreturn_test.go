@@ -245,6 +245,7 @@ func TestEveryReturnOfStaticPrograms(t *testing.T) {
 	}
 	for _, flags := range [][]string{nil, {"-buildmode=pie"}} {
 		t.Run("goprog"+strings.Join(flags, ""), func(t *testing.T) {
+			testprog.ReadsFSBase.Need(t)
 			check(t, testprog.Build(t, "goprog", flags...), "main.goLeaf", "40")
 		})
 	}
