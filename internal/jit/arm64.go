@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"kprobe/bpf"
+	"kprobe/internal/asm/a64"
 )
 
 // A64 code: see abi.go for the use of each register.
@@ -34,9 +35,9 @@ func (a *asm64) places() *places { return &places64 }
 
 // conds64 are the conditions of jumps, behind a comparison or, Jset, a test.
 var conds64 = map[uint8]uint32{
-	bpf.Jeq: a64EQ, bpf.Jne: a64NE, bpf.Jset: a64NE,
-	bpf.Jgt: a64HI, bpf.Jge: a64HS, bpf.Jlt: a64LO, bpf.Jle: a64LS,
-	bpf.Jsgt: a64GT, bpf.Jsge: a64GE, bpf.Jslt: a64LT, bpf.Jsle: a64LE,
+	bpf.Jeq: a64.EQ, bpf.Jne: a64.NE, bpf.Jset: a64.NE,
+	bpf.Jgt: a64.HI, bpf.Jge: a64.HS, bpf.Jlt: a64.LO, bpf.Jle: a64.LS,
+	bpf.Jsgt: a64.GT, bpf.Jsge: a64.GE, bpf.Jslt: a64.LT, bpf.Jsle: a64.LE,
 }
 
 // jump compares registers, and jumps on bpf's condition.
@@ -45,9 +46,9 @@ func (a *asm64) jump(op uint8, n int, x, y gpr, to label) bool {
 	if !ok {
 		return false
 	}
-	compare := uint32(a64Subs)
+	compare := uint32(a64.Subs)
 	if op == bpf.Jset {
-		compare = a64Ands
+		compare = a64.Ands
 	}
 	a.rrr(n, compare, zr, x, y)
 	a.when(cond, to)
@@ -60,9 +61,9 @@ func (a *asm64) jumpConst(op uint8, n int, x gpr, v int64, to label) bool {
 	switch {
 	case !ok:
 		return false
-	case op == bpf.Jset && a.logical(n, a64Ands, zr, x, uint64(v)):
-	case op != bpf.Jset && v == 0 && cond <= a64NE:
-		a.whenZero(n, cond == a64NE, x, to)
+	case op == bpf.Jset && a.logical(n, a64.Ands, zr, x, uint64(v)):
+	case op != bpf.Jset && v == 0 && cond <= a64.NE:
+		a.whenZero(n, cond == a64.NE, x, to)
 		return true
 	case op != bpf.Jset && a.compareImm(n, x, v):
 	default:
@@ -74,8 +75,8 @@ func (a *asm64) jumpConst(op uint8, n int, x gpr, v int64, to label) bool {
 }
 
 // operations of ALU instructions that the machine has as they are.
-var logical64 = map[uint8]uint32{bpf.Or: a64Orr, bpf.And: a64And, bpf.Xor: a64Eor}
-var plain64 = map[uint8]uint32{bpf.Add: a64Add, bpf.Sub: a64Sub, bpf.Or: a64Orr, bpf.And: a64And, bpf.Xor: a64Eor}
+var logical64 = map[uint8]uint32{bpf.Or: a64.Orr, bpf.And: a64.And, bpf.Xor: a64.Eor}
+var plain64 = map[uint8]uint32{bpf.Add: a64.Add, bpf.Sub: a64.Sub, bpf.Or: a64.Orr, bpf.And: a64.And, bpf.Xor: a64.Eor}
 
 // atomic is a read-modify-write of memory: it tries until no other access came between. Operations
 // that give the old value order all accesses around them.
@@ -83,7 +84,7 @@ func (a *asm64) atomic(in bpf.Insn) error {
 	n, src, base := in.Size(), regs64[in.Src], regs64[in.Dst]
 	op, plain := plain64[uint8(in.Imm)&^bpf.AtomicFetch]
 	swap, compare := in.Imm == bpf.AtomicXchg, in.Imm == bpf.AtomicCmpxchg
-	if !swap && !compare && (!plain || in.Imm&^0xff != 0 || op == a64Sub) {
+	if !swap && !compare && (!plain || in.Imm&^0xff != 0 || op == a64.Sub) {
 		return fmt.Errorf("unknown atomic operation %#x", in.Imm)
 	}
 	const status, old, changed = s0, s2, s3
@@ -97,8 +98,8 @@ func (a *asm64) atomic(in bpf.Insn) error {
 	store := changed
 	switch {
 	case compare:
-		a.rrr(n, a64Subs, zr, old, regs64[bpf.R0])
-		a.when(a64NE, out)
+		a.rrr(n, a64.Subs, zr, old, regs64[bpf.R0])
+		a.when(a64.NE, out)
 		store = src
 	case swap:
 		store = src

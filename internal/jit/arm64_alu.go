@@ -4,15 +4,16 @@ import (
 	"fmt"
 
 	"kprobe/bpf"
+	"kprobe/internal/asm/a64"
 )
 
 // addConst is dst = x + v; 31 is the stack pointer.
 func (a *asm64) addConst(n int, dst, x gpr, v int64) {
 	if !a.addImm(n, dst, x, v) {
 		a.constant(s0, uint64(v))
-		op := uint32(a64Add)
+		op := uint32(a64.Add)
 		if dst == sp31 || x == sp31 {
-			op = a64AddSP
+			op = a64.AddSP
 		}
 		a.rrr(n, op, dst, x, s0)
 	}
@@ -21,7 +22,7 @@ func (a *asm64) addConst(n int, dst, x gpr, v int64) {
 // operate is dst = x op y.
 func (a *asm64) operate(n int, op uint8, dst, x, y gpr) { a.rrr(n, plain64[op], dst, x, y) }
 
-func (a *asm64) addProduct(sum, x, y gpr) { a.rrrr(8, a64Madd, sum, x, y, sum) }
+func (a *asm64) addProduct(sum, x, y gpr) { a.rrrr(8, a64.Madd, sum, x, y, sum) }
 
 // arithmetic compiles an ALU instruction. The machine clears the upper half of a result of 32 bits,
 // shifts modulo the width, divides by zero to zero and the least number by -1 to itself, all as
@@ -44,7 +45,7 @@ func (a *asm64) arithmetic(in bpf.Insn) error {
 	case bpf.Mov:
 		return a.copy(in, v)
 	case bpf.Neg:
-		a.rrr(n, a64Sub, dst, zr, dst)
+		a.rrr(n, a64.Sub, dst, zr, dst)
 	case bpf.End:
 		return a.end(in, dst)
 	case bpf.Add, bpf.Sub:
@@ -67,11 +68,11 @@ func (a *asm64) arithmetic(in bpf.Insn) error {
 			a.lsl(n, dst, dst, int(k))
 			break
 		}
-		a.rrrr(n, a64Madd, dst, dst, second(), zr)
+		a.rrrr(n, a64.Madd, dst, dst, second(), zr)
 	case bpf.Div, bpf.Mod:
-		divide := uint32(a64Udiv)
+		divide := uint32(a64.Udiv)
 		if in.Off == 1 {
-			divide = a64Sdiv
+			divide = a64.Sdiv
 		}
 		by := second()
 		if op == bpf.Div {
@@ -79,7 +80,7 @@ func (a *asm64) arithmetic(in bpf.Insn) error {
 			break
 		}
 		a.rrr(n, divide, s1, dst, by)
-		a.rrrr(n, a64Msub, dst, s1, by, dst)
+		a.rrrr(n, a64.Msub, dst, s1, by, dst)
 	default:
 		return fmt.Errorf("unknown operation %#x", in.Op)
 	}
@@ -88,7 +89,7 @@ func (a *asm64) arithmetic(in bpf.Insn) error {
 
 func (a *asm64) shift(in bpf.Insn, n int, dst, src gpr) {
 	if in.X() {
-		a.rrr(n, map[uint8]uint32{bpf.Lsh: a64Lslv, bpf.Rsh: a64Lsrv, bpf.Arsh: a64Asrv}[in.Alu()], dst, dst, src)
+		a.rrr(n, map[uint8]uint32{bpf.Lsh: a64.Lslv, bpf.Rsh: a64.Lsrv, bpf.Arsh: a64.Asrv}[in.Alu()], dst, dst, src)
 		return
 	}
 	k := int(in.Imm) & (8*n - 1)
@@ -124,7 +125,7 @@ func (a *asm64) copy(in bpf.Insn, v uint64) error {
 // end is the change of byte order.
 func (a *asm64) end(in bpf.Insn, dst gpr) error {
 	swap := in.Class() == bpf.ClassALU64 || in.X()
-	ops := map[int32]uint32{16: a64Rev16, 32: a64Rev32, 64: a64Rev64}
+	ops := map[int32]uint32{16: a64.Rev16, 32: a64.Rev32, 64: a64.Rev64}
 	op, ok := ops[in.Imm]
 	if !ok {
 		return fmt.Errorf("byte order of %d bits", in.Imm)

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"kprobe/internal/asm/a64"
 )
 
 // text64 is GNU's text of A64 code, a line an instruction.
@@ -47,8 +49,8 @@ func TestEncoding64(t *testing.T) {
 	var want []string
 	is := func(format string, args ...any) { want = append(want, fmt.Sprintf(format, args...)) }
 	general := []gpr{0, 7, 16, 25, 30}
-	three := map[uint32]string{a64And: "and", a64Orr: "orr", a64Eor: "eor", a64Ands: "ands", a64Add: "add", a64Sub: "sub", a64Subs: "subs",
-		a64Udiv: "udiv", a64Sdiv: "sdiv", a64Lslv: "lslv", a64Lsrv: "lsrv", a64Asrv: "asrv"}
+	three := map[uint32]string{a64.And: "and", a64.Orr: "orr", a64.Eor: "eor", a64.Ands: "ands", a64.Add: "add", a64.Sub: "sub", a64.Subs: "subs",
+		a64.Udiv: "udiv", a64.Sdiv: "sdiv", a64.Lslv: "lslv", a64.Lsrv: "lsrv", a64.Asrv: "asrv"}
 	rng := rand.New(rand.NewPCG(64, 64))
 	for _, n := range []int{4, 8} {
 		r := func(x gpr) string { return name64(n, x, "zr") }
@@ -59,9 +61,9 @@ func TestEncoding64(t *testing.T) {
 					a.rrr(n, op, x, y, x^1)
 					is("%s %s, %s, %s", mnemonic, r(x), r(y), r(x^1))
 				}
-				a.rrrr(n, a64Madd, x, y, x^1, y^1)
+				a.rrrr(n, a64.Madd, x, y, x^1, y^1)
 				is("madd %s, %s, %s, %s", r(x), r(y), r(x^1), r(y^1))
-				a.rrrr(n, a64Msub, x, y, x^1, zr)
+				a.rrrr(n, a64.Msub, x, y, x^1, zr)
 				is("msub %s, %s, %s, %s", r(x), r(y), r(x^1), r(zr))
 				a.move(n, x, y)
 				is("orr %s, %s, %s", r(x), r(zr), r(y))
@@ -103,7 +105,7 @@ func TestEncoding64(t *testing.T) {
 				is("stlxr %s, %s, [sp]", name64(4, x, ""), r(y))
 			}
 		}
-		for op, mnemonic := range map[uint32]string{a64And: "and", a64Orr: "orr", a64Eor: "eor", a64Ands: "ands"} {
+		for op, mnemonic := range map[uint32]string{a64.And: "and", a64.Orr: "orr", a64.Eor: "eor", a64.Ands: "ands"} {
 			for range 400 {
 				// A run of ones, rotated, and repeated.
 				size := 2 << rng.IntN(6)
@@ -123,13 +125,13 @@ func TestEncoding64(t *testing.T) {
 			}
 		}
 		for _, v := range []uint64{0, ^uint64(0), 5, 0x1234, 0xffff0ff0} {
-			if field, ok := bitmask(n, v); ok {
-				t.Errorf("%#x of %d bytes is the immediate %#x", v, n, field)
+			if w, ok := a64.Logical(n, a64.And, 5, 6, v); ok {
+				t.Errorf("%#x of %d bytes is in the instruction %#x", v, n, w)
 			}
 		}
 	}
 	for n, names := range map[int][3]string{1: {"strb w", "ldrb w", "ldrsb x"}, 2: {"strh w", "ldrh w", "ldrsh x"}, 4: {"str w", "ldr w", "ldrsw x"}, 8: {"str x", "ldr x", ""}} {
-		for i, op := range []uint32{a64Store, a64Load, a64Signed} {
+		for i, op := range []uint32{a64.Store, a64.Load, a64.Signed} {
 			if names[i] == "" {
 				continue
 			}
@@ -156,11 +158,11 @@ func TestEncoding64(t *testing.T) {
 	is("ubfm w3, w4, #0, #15")
 	a.bitfield(8, true, 3, 4, 0, 31)
 	is("sbfm x3, x4, #0, #31")
-	a.put(a64Rev16|4<<5|3, 3)
+	a.put(a64.Rev16|4<<5|3, 3)
 	is("rev16 w3, w4")
-	a.put(a64Rev32|4<<5|3, 3)
+	a.put(a64.Rev32|4<<5|3, 3)
 	is("rev w3, w4")
-	a.put(a64Rev64|4<<5|3, 3)
+	a.put(a64.Rev64|4<<5|3, 3)
 	is("rev x3, x4")
 	a.storeRelease(3, 4)
 	is("stlr w3, [x4]")
@@ -175,11 +177,11 @@ func TestEncoding64(t *testing.T) {
 	start := len(a.code)
 	a.goTo(on)
 	a.callLabel(back)
-	a.when(a64HS, on)
+	a.when(a64.HS, on)
 	a.whenZero(8, true, 9, back)
 	a.whenZero(4, false, 9, on)
 	a.far = true
-	a.when(a64LE, back)
+	a.when(a64.LE, back)
 	a.whenZero(4, true, 9, on)
 	a.bind(on)
 	a.ret()
@@ -214,7 +216,7 @@ func TestEncoding64(t *testing.T) {
 func TestFar64(t *testing.T) {
 	a := &asm64{}
 	to := a.newLabel()
-	a.when(a64EQ, to)
+	a.when(a64.EQ, to)
 	a.code = append(a.code, make([]byte, 1<<20)...)
 	a.bind(to)
 	if _, _, err := a.finish(); err != errFar {

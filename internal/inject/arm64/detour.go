@@ -36,15 +36,15 @@ const StatusReg arch.Reg = 2
 
 // The words, and what goes into their fields.
 const (
-	A64SaveTwo  = 0xa98007e0 // stp x0, x1, [sp, #field*8]!
-	a64Save     = 0xf90003e2 // str x2, [sp, #field*8]
-	a64LoadHere = 0x58000000 // ldr x0, pc+field*4
-	a64LoadExcl = 0xc85f7c01 // ldxr x1, [x0]
-	a64Increase = 0x91000421 // add x1, x1, #1
-	a64StorExcl = 0xc8027c01 // stxr w2, x1, [x0]
-	a64Again    = 0x35ffffa2 // cbnz w2, three words before it
-	a64Restore  = 0xf94003e2 // ldr x2, [sp, #field*8]
-	A64BackTwo  = 0xa8c007e0 // ldp x0, x1, [sp], #field*8
+	A64SaveTwo  = 0xa98007e0                    // stp x0, x1, [sp, #field*8]!
+	a64Save     = a64.STR | 31<<5 | 2           // str x2, [sp, #field*8]
+	a64LoadHere = 0x58000000                    // ldr x0, pc+field*4
+	a64LoadExcl = 0xc85f7c01                    // ldxr x1, [x0]
+	a64Increase = a64.AddImm | 1<<10 | 1<<5 | 1 // add x1, x1, #1
+	a64StorExcl = 0xc8027c01                    // stxr w2, x1, [x0]
+	a64Again    = 0x35ffffa2                    // cbnz w2, three words before it
+	a64Restore  = a64.LDR | 31<<5 | 2           // ldr x2, [sp, #field*8]
+	A64BackTwo  = 0xa8c007e0                    // ldp x0, x1, [sp], #field*8
 
 	a64SaveLink    = 0xa9017be2 // stp x2, x30, [sp, #16]
 	a64RestoreLink = 0xa9417be2 // ldp x2, x30, [sp, #16]
@@ -52,15 +52,15 @@ const (
 
 	a64Load      = a64.LDR                                // ldr x, [base, #field*8]
 	a64Store     = a64.STR                                // str x, [base, #field*8]
-	a64Store32   = 0xb9000000                             // str w, [base, #field*4]
-	a64LoadByte  = 0x39400000                             // ldrb w, [base, #field]
-	a64StoreByte = 0x39000000                             // strb w, [base, #field]
+	a64Store32   = a64.Store | 2<<30                      // str w, [base, #field*4]
+	a64LoadByte  = a64.Load                               // ldrb w, [base, #field]
+	a64StoreByte = a64.Store                              // strb w, [base, #field]
 	a64AddImm    = a64.AddImm                             // add x, x, #field; of sp, too
 	A64SubImm    = a64.SubImm                             // sub x, x, #field
-	a64Add       = 0x8b000000                             // add x, x, x
-	a64Sub       = 0xcb000000                             // sub x, x, x
-	a64Mul       = 0x9b007c00                             // mul x, x, x
-	a64Move      = 0xaa0003e0                             // mov x, x
+	a64Add       = a64.Add | a64.Wide                     // add x, x, x
+	a64Sub       = a64.Sub | a64.Wide                     // sub x, x, x
+	a64Mul       = a64.Madd | a64.Wide | 31<<10           // mul x, x, x
+	a64Move      = a64.Orr | a64.Wide | 31<<5             // mov x, x
 	a64ADR       = a64.ADR                                // adr x, pc+field
 	a64CBZ       = a64.CBZ | a64.Wide                     // cbz x, pc+field*4
 	a64CBNZ      = a64.CBNZ | a64.Wide                    // cbnz x, pc+field*4
