@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"kprobe/source"
 	"kprobe/spec"
@@ -55,55 +54,14 @@ const Optimized = "<optimized out>"
 //
 // Errors: *spec.SyntaxError.
 func Args(sp *spec.Spec, site *Site, lenient bool) ([]spec.Arg, error) {
-	b := &binder{sp: sp, site: site, lenient: lenient}
-	var out []spec.Arg
-	for i := range sp.Args {
-		b.i = i
-		args, err := b.bind(sp.Args[i])
-		if err != nil {
-			return nil, err
-		}
-		out = apart(out, args, fmt.Sprintf("arg%d", i+1)) // as arguments are called whose name another one has been given
-	}
-	return out, nil
+	return spec.Bind(sp, &binder{sp: sp, site: site, lenient: lenient})
 }
 
-// apart appends arguments. Those whose name another one has get the name as, or one with a number.
-func apart(out, args []spec.Arg, as string) []spec.Arg {
-	taken := map[string]bool{}
-	for _, a := range out {
-		taken[a.Name] = true
-	}
-	from, to := "", "" // the name that is replaced
-	for _, a := range args {
-		top, part, parts := strings.Cut(a.Name, spec.PartSep)
-		if top != from {
-			from, to = "", ""
-		}
-		if from == "" && taken[a.Name] {
-			from, to = top, as
-			for n := 2; taken[to]; n++ {
-				to = fmt.Sprintf("%s_%d", top, n)
-			}
-		}
-		if from != "" {
-			a.Name = to
-			if parts {
-				a.Name += spec.PartSep + part
-			}
-		}
-		taken[a.Name] = true
-		out = append(out, a)
-	}
-	return out
-}
-
-// binder binds argument i of a definition.
+// binder binds the names of a definition at a site.
 type binder struct {
 	sp      *spec.Spec
 	site    *Site
 	lenient bool
-	i       int
 }
 
 func (b *binder) fail(part spec.Part, err error) error {
@@ -118,60 +76,50 @@ func (b *binder) fail(part spec.Part, err error) error {
 	return b.sp.ErrorAt(code, part, err)
 }
 
-func (b *binder) bind(a spec.Arg) ([]spec.Arg, error) {
-	if !needs(&a.Fetch) {
-		return []spec.Arg{a}, nil
-	}
+// Has implements spec.Names.
+func (b *binder) Has(f *spec.Fetch) bool { return f.Op == spec.Expression }
+
+// Value implements spec.Names.
+func (b *binder) Value(i int, a spec.Arg) ([]spec.Arg, error) {
 	if b.site.Data == nil {
-		return nil, b.fail(spec.PartFetch(b.i), b.site.Err)
+		return nil, b.fail(spec.PartFetch(i), b.site.Err)
 	}
-	switch a.Fetch.Op {
-	case spec.AllArgs, spec.Locals:
-		return b.all(a.Fetch.Op == spec.AllArgs)
-	case spec.Expression:
-		v, err := b.eval(a.Fetch.Expr)
-		if b.lenient && errors.Is(err, source.ErrOptimized) {
-			v, err = value{text: Optimized}, nil
-		}
-		if err != nil {
-			return nil, b.fail(spec.PartFetch(b.i), err)
-		}
-		out, err := b.arguments(a, v)
-		if err != nil {
-			return nil, b.fail(spec.PartFetch(b.i), fmt.Errorf("%s: %w", a.Fetch.Expr, err))
-		}
-		return out, nil
-	case spec.Deref:
-		inner, err := b.inner(a.Fetch.Inner)
-		if err != nil {
-			return nil, b.fail(spec.PartFetch(b.i), err)
-		}
-		a.Fetch.Inner = inner
+	v, err := b.eval(a.Fetch.Expr)
+	if b.lenient && errors.Is(err, source.ErrOptimized) {
+		v, err = value{text: Optimized}, nil
 	}
-	return []spec.Arg{a}, nil
+	if err != nil {
+		return nil, b.fail(spec.PartFetch(i), err)
+	}
+	out, err := b.arguments(a, v)
+	if err != nil {
+		return nil, b.fail(spec.PartFetch(i), fmt.Errorf("%s: %w", a.Fetch.Expr, err))
+	}
+	return out, nil
 }
 
-// inner binds what is dereferenced: it may be a variable, below any number of dereferences.
-func (b *binder) inner(f *spec.Fetch) (*spec.Fetch, error) {
-	if !needs(f) {
-		return f, nil
+// Pointer implements spec.Names.
+func (b *binder) Pointer(i int, f *spec.Fetch) (*spec.Fetch, error) {
+	if b.site.Data == nil {
+		return nil, b.fail(spec.PartFetch(i), b.site.Err)
 	}
-	if f.Op == spec.Expression {
-		v, err := b.eval(f.Expr)
-		if err != nil {
-			return nil, err
-		}
-		return b.site.word(v)
+	v, err := b.eval(f.Expr)
+	if err == nil {
+		f, err = b.site.word(v)
 	}
-	c := *f
-	inner, err := b.inner(f.Inner)
-	c.Inner = inner
-	return &c, err
+	if err != nil {
+		return nil, b.fail(spec.PartFetch(i), err)
+	}
+	return f, nil
 }
 
-// all are all parameters, or all variables in scope. What cannot be printed as it is, a struct say, is left
+// All are all parameters, or all variables in scope. What cannot be printed as it is, a struct say, is left
 // out; what is optimized out says so.
-func (b *binder) all(params bool) ([]spec.Arg, error) {
+func (b *binder) All(i int, op spec.Op) ([]spec.Arg, error) {
+	if b.site.Data == nil {
+		return nil, b.fail(spec.PartFetch(i), b.site.Err)
+	}
+	params := op == spec.AllArgs
 	var out []spec.Arg
 	for _, v := range b.site.Data.Variables(b.site.At) {
 		if (v.Param && !v.Out) != params { // what a function of Go returns is no argument of it

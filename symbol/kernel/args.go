@@ -62,20 +62,10 @@ func (t *Types) Size(tag string) int {
 // offset, $arg* all parameters; an argument by name gets the type that it has in C. An argument
 // without such names stays as it is. Errors: *spec.SyntaxError, with the kernel's codes.
 func (t *Types) Bind(sp *spec.Spec, function string, off uint64) ([]spec.Arg, error) {
-	b := &binder{types: t, sp: sp, function: function, entry: off == 0 || sp.Kind == spec.Return}
-	var out []spec.Arg
-	for i := range sp.Args {
-		b.i = i
-		args, err := b.bind(sp.Args[i])
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, args...)
-	}
-	return out, nil
+	return spec.Bind(sp, &binder{types: t, sp: sp, function: function, entry: off == 0 || sp.Kind == spec.Return})
 }
 
-// binder binds argument i of a definition.
+// binder binds the names of a definition, of which it is argument i that is bound.
 type binder struct {
 	types    *Types
 	sp       *spec.Spec
@@ -97,61 +87,47 @@ type value struct {
 	inMemory bool     // fetch reads memory, so it can be read as text too
 }
 
-func (b *binder) bind(a spec.Arg) ([]spec.Arg, error) {
-	switch {
-	case a.Fetch.Op == spec.AllArgs:
-		return b.all()
-	case a.Fetch.Op == spec.Var || a.Fetch.Op == spec.Retval && len(a.Fetch.Fields) > 0:
-		v, err := b.variable(&a.Fetch)
-		if err != nil {
-			return nil, err
-		}
-		if err := b.typed(&a, v); err != nil {
-			return nil, err
-		}
-	case a.Fetch.Op == spec.Deref:
-		inner, err := b.inner(a.Fetch.Inner)
-		if err != nil {
-			return nil, err
-		}
-		a.Fetch.Inner = inner
+// Has implements spec.Names.
+func (b *binder) Has(f *spec.Fetch) bool {
+	return f.Op == spec.Var || f.Op == spec.Retval && len(f.Fields) > 0
+}
+
+// Value implements spec.Names.
+func (b *binder) Value(i int, a spec.Arg) ([]spec.Arg, error) {
+	b.i = i
+	v, err := b.variable(&a.Fetch)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.typed(&a, v); err != nil {
+		return nil, err
 	}
 	return []spec.Arg{a}, nil
 }
 
-// inner binds the pointer of a dereference: it may be a variable, below any number of dereferences.
-func (b *binder) inner(f *spec.Fetch) (*spec.Fetch, error) {
-	if f == nil {
-		return nil, nil
+// Pointer implements spec.Names.
+func (b *binder) Pointer(i int, f *spec.Fetch) (*spec.Fetch, error) {
+	b.i = i
+	v, err := b.variable(f)
+	if err != nil {
+		return nil, err
 	}
-	c := *f
-	switch {
-	case f.Op == spec.Var || f.Op == spec.Retval && len(f.Fields) > 0:
-		v, err := b.variable(f)
-		if err != nil {
-			return nil, err
-		}
-		return &v.fetch, nil
-	case f.Op == spec.Deref:
-		inner, err := b.inner(f.Inner)
-		if err != nil {
-			return nil, err
-		}
-		c.Inner = inner
-	}
-	return &c, nil
+	return &v.fetch, nil
 }
 
-// all expands $arg*.
-func (b *binder) all() ([]spec.Arg, error) {
+// All expands $arg*.
+func (b *binder) All(i int, op spec.Op) ([]spec.Arg, error) {
+	b.i = i
+	if op != spec.AllArgs {
+		return nil, b.fail(spec.BadFetchArg, spec.PartFetch(i), nil)
+	}
 	proto, err := b.proto()
 	if err != nil {
 		return nil, err
 	}
 	var out []spec.Arg
 	for _, p := range proto.Params {
-		a := spec.Arg{Name: p.Name, Named: true, Fetch: spec.Fetch{Op: spec.Var, Name: p.Name}}
-		bound, err := b.bind(a)
+		bound, err := b.Value(i, spec.Arg{Name: p.Name, Named: true, Fetch: spec.Fetch{Op: spec.Var, Name: p.Name}})
 		if err != nil {
 			return nil, err
 		}

@@ -49,6 +49,7 @@ func TestBind(t *testing.T) {
 			{"p probed count s c", "count=$arg2:s32 s=$arg3:x64 c=$arg4:u8", ""},
 			{"p probed $arg*", "o=$arg1:x64 count=$arg2:s32 s=$arg3:x64 c=$arg4:u8 pp=$arg5:x64", ""},
 			{"r probed $arg*", "o=$arg1:x64 count=$arg2:s32 s=$arg3:x64 c=$arg4:u8 pp=$arg5:x64", ""},
+			{"p probed count=%di $arg*", "count=%di o=$arg1:x64 arg2=$arg2:s32 s=$arg3:x64 c=$arg4:u8 pp=$arg5:x64", ""}, // two with one name would be one key of JSON
 			{"p probed x=count:x16", "x=$arg2:x16", ""},
 			{"p probed s:string", "s=+0($arg3):string", ""},
 			{"p probed s:ustring", "s=+u0($arg3):ustring", ""},
