@@ -31,6 +31,9 @@ const MaxRegs = 48
 // narrower than 64 bits are zero-extended.
 type Regs [MaxRegs]uint64
 
+// Addr is a register's value as an address.
+func (r *Regs) Addr(of Reg) Addr { return Addr(r[of]) }
+
 // Arch is one machine: facts anyone may read.
 type Arch struct {
 	Name    string           // as Go spells it: "amd64", "386"

@@ -105,10 +105,10 @@ func amd64Excepted(c Exception) (trap int, at arch.Regs, ok bool) {
 	a, r := arch.AMD64, c.General()
 	for _, e := range amd64Faults {
 		entry, known := c.Symbol(e.name)
-		if !known || entry != arch.Addr(r[a.PC]) {
+		if !known || entry != r.Addr(a.PC) {
 			continue
 		}
-		frame := arch.Addr(r[a.SP])
+		frame := r.Addr(a.SP)
 		if e.code {
 			frame += 8
 		}

@@ -122,7 +122,7 @@ func arm64Excepted(c Exception) (trap int, at arch.Regs, ok bool) {
 	)
 	a, r := arch.ARM64, c.General()
 	table, known := c.Symbol("vectors")
-	if !known || arch.Addr(r[a.PC]) != table+ownStack {
+	if !known || r.Addr(a.PC) != table+ownStack {
 		return 0, at, false
 	}
 	at = *r

@@ -192,7 +192,7 @@ func goidInDWARF(f *elf.File) uint64 {
 func (rt *Runtime) Current(r *arch.Regs, m arch.Reader) (Goroutine, bool) {
 	// Compiled code has it in a register. That it is the one is told by the
 	// stack, which no other goroutine has; assembly may have anything there.
-	if g, ok := rt.running(arch.Addr(r[rt.g]), r, m); ok && g.ID != 0 {
+	if g, ok := rt.running(r.Addr(rt.g), r, m); ok && g.ID != 0 {
 		return g, true
 	}
 	b := make([]byte, rt.a.PtrSize)
@@ -208,7 +208,7 @@ func (rt *Runtime) running(addr arch.Addr, r *arch.Regs, m arch.Reader) (Gorouti
 	if g.status != statusRunning && g.status != statusSyscall {
 		g.ID = 0 // so says the status of code that runs, or the offset is not right
 	}
-	return g, ok && g.On(arch.Addr(r[rt.a.SP]))
+	return g, ok && g.On(r.Addr(rt.a.SP))
 }
 
 // Ended tells whether the goroutine with an id, which had the descriptor, has ended for certain.

@@ -554,7 +554,7 @@ func (d *driver) mended(s *stepper) (answers []uint64, faults int) {
 		if sig == unix.SIGTRAP && r[arch.IP] == uint64(s.trap())+1 {
 			break
 		}
-		to, ok := s.area.Fixup(arch.Addr(r[arch.IP]))
+		to, ok := s.area.Fixup(r.Addr(arch.IP))
 		if !ok || sig != unix.SIGSEGV && sig != unix.SIGBUS {
 			s.Fatalf("%v at %#x", sig, r[arch.IP])
 		}

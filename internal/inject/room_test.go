@@ -159,7 +159,7 @@ func (s *stepper) atTheEnd(f string, d *inject.Detour, prepare func(), end arch.
 			if sig == unix.SIGTRAP && at[arch.IP] == uint64(s.trap())+1 {
 				o.regs = at
 				o.stack = make([]byte, stackSizeOfTests/2)
-				s.do(s.peek(arch.Addr(at[arch.SP]), o.stack[:stackSizeOfTests/4]))
+				s.do(s.peek(at.Addr(arch.SP), o.stack[:stackSizeOfTests/4]))
 				return o, s.counted(before), passed
 			}
 			st, err := d.NoRoom(&at, s.peek)

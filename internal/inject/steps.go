@@ -25,7 +25,7 @@ type Pair struct {
 // Atomically has a thread that stands at such a pair, with registers r, go on behind it; false where it
 // does not stand at one.
 func (a *Area) Atomically(r *arch.Regs) bool {
-	m, pc := a.machine(), arch.Addr(r[a.machine().Arch.PC])
+	m, pc := a.machine(), r.Addr(a.machine().Arch.PC)
 	for _, p := range m.Pairs {
 		if off, ok := m.Routines[p.At]; !ok || pc != a.Addr+AreaCode+arch.Addr(off) {
 			continue

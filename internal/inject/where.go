@@ -155,7 +155,7 @@ func (read Reader) word(m *Machine, addr arch.Addr) (uint64, error) {
 // Where tells how a thread stands that was stopped at a PC inside the detour's
 // own code. Errors: the reader's; a PC that is no instruction of the detour.
 func (d *Detour) Where(r *arch.Regs, read Reader) (*Standing, error) {
-	pc := arch.Addr(r[d.Area.Of.Machine.PC])
+	pc := r.Addr(d.Area.Of.Machine.PC)
 	a, err := d.generate()
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (d *Detour) displaced(r *arch.Regs, a *Generated, t *Tail, off int) (*Stand
 	for _, m := range t.Marks {
 		if m.Off == off {
 			on := d.Area.Of.Machine.Arch
-			s := &Standing{Phase: Displaced, Regs: *r, Resume: arch.Addr(r[on.PC])}
+			s := &Standing{Phase: Displaced, Regs: *r, Resume: r.Addr(on.PC)}
 			s.Regs[on.PC] = uint64(m.PC)
 			s.Regs[on.SP] += uint64(m.SP)
 			s.Counted = t != &a.Head && m.PC == d.Site
@@ -189,7 +189,7 @@ func (d *Detour) displaced(r *arch.Regs, a *Generated, t *Tail, off int) (*Stand
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("%v is no instruction of the detour at %v", arch.Addr(r[d.Area.Of.Machine.PC]), d.At)
+	return nil, fmt.Errorf("%v is no instruction of the detour at %v", r.Addr(d.Area.Of.Machine.PC), d.At)
 }
 
 // standing puts a thread's registers together again.
@@ -288,7 +288,7 @@ func (d *Detour) NoRoom(r *arch.Regs, read Reader) (*Standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	off := int(arch.Addr(r[d.Area.Of.Machine.PC]) - d.At)
+	off := int(r.Addr(d.Area.Of.Machine.PC) - d.At)
 	if !slices.Contains(a.deeper, off) {
 		return nil, nil
 	}

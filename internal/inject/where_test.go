@@ -305,7 +305,7 @@ func (s *stepper) everywhere(f string, d *inject.Detour, prepare func(), seed ui
 		if r[arch.IP]--; r[arch.IP] != pc {
 			s.Fatalf("%s: trapped at %#x on the way to %#x", s.what, r[arch.IP], pc)
 		}
-		at := arch.Addr(r[arch.IP])
+		at := r.Addr(arch.IP)
 		st, err := d.Where(&r, s.peek)
 		s.do(err)
 		phases[st.Phase]++

@@ -145,7 +145,7 @@ func (d *Detour) Copy(pc arch.Addr) (arch.Addr, bool) { return d.copy(pc, (*patc
 
 // copyFor is Copy for a thread with registers: one that is in a system call must find the call where the kernel looks for it.
 func (d *Detour) copyFor(r *arch.Regs) (arch.Addr, bool) {
-	pc := arch.Addr(r[d.in.arch.PC])
+	pc := r.Addr(d.in.arch.PC)
 	if d.in.arch.InSyscall(r) {
 		return d.copy(pc, (*patch.Slot).CopyOfCall)
 	}
@@ -164,7 +164,7 @@ func (d *Detour) copy(pc arch.Addr, in func(*patch.Slot, arch.Addr) (arch.Addr, 
 // Where tells how a thread stands that was stopped in the detour, or at its stub: there
 // nothing has happened yet.
 func (d *Detour) Where(r *arch.Regs, read inject.Reader) (*inject.Standing, error) {
-	if d.place.Stub == 0 || arch.Addr(r[d.in.arch.PC]) != d.place.Stub {
+	if d.place.Stub == 0 || r.Addr(d.in.arch.PC) != d.place.Stub {
 		return d.Detour.Where(r, read)
 	}
 	at := &inject.Standing{Phase: inject.Before, Regs: *r, Resume: d.Site}

@@ -40,7 +40,7 @@ func (in *Inside) Trust(t target.Target, known Acquaintance) (bool, error) {
 			careful = true
 		}
 		pointers[in.pointer(th, &r)]++
-		pc := arch.Addr(r[in.arch.PC])
+		pc := r.Addr(in.arch.PC)
 		within = within || in.Busy(pc) || in.Find(pc) != nil
 	}
 	was, settle := in.Seg.Careful(), !in.Seg.Settled()
@@ -124,7 +124,7 @@ func (in *Inside) thread(t target.Target, th target.Thread, known Acquaintance) 
 			it.TID, it.Comm = int(lender), known.Comm(lender)
 		}
 	}
-	sp := arch.Addr(r[in.arch.SP])
+	sp := r.Addr(in.arch.SP)
 	if i := slices.IndexFunc(known.Stacks, func(m arch.Range) bool { return m.Contains(sp) }); i >= 0 {
 		it.StackLow, it.StackHigh = known.Stacks[i].Start, known.Stacks[i].End
 	}
@@ -196,7 +196,7 @@ func (in *Inside) lives(t target.Target, key uint64, than target.Thread) (target
 // its stack has no room for a detour, which it then passes by; or the program may not read the time (PR_SET_TSC,
 // SECCOMP_MODE_STRICT), which it is told then. It answers whether that was it.
 func (in *Inside) mend(r *arch.Regs, mem arch.Memory) (mended bool, err error) {
-	pc := arch.Addr(r[in.arch.PC])
+	pc := r.Addr(in.arch.PC)
 	if in.readsCounter(pc, mem) {
 		counter := in.cfg.counter()
 		r[arch.AX], r[arch.DX] = uint64(uint32(counter)), counter>>32

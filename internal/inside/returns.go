@@ -234,7 +234,7 @@ func (in *Inside) Exhausted() bool {
 func (in *Inside) Reclaim(t target.Target, over func(slot arch.Addr) bool) (n int) {
 	for _, th := range t.Threads() {
 		var r arch.Regs
-		if t.Regs(th, &r) != nil || in.Find(arch.Addr(r[in.arch.PC])) != nil || in.Busy(arch.Addr(r[in.arch.PC])) {
+		if t.Regs(th, &r) != nil || in.Find(r.Addr(in.arch.PC)) != nil || in.Busy(r.Addr(in.arch.PC)) {
 			return 0
 		}
 	}

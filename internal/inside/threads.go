@@ -32,7 +32,7 @@ const (
 // detour is the one whose displaced instruction has faulted, else nil. Errors: of the
 // memory; then the course is AsItIs.
 func (in *Inside) Signalled(r *arch.Regs, own bool, mem arch.Memory) (c Course, d *Detour, err error) {
-	pc := arch.Addr(r[in.arch.PC])
+	pc := r.Addr(in.arch.PC)
 	d, busy := in.Find(pc), in.Busy(pc)
 	if d == nil && !busy {
 		return Elsewhere, nil, nil
@@ -55,7 +55,7 @@ func (in *Inside) Signalled(r *arch.Regs, own bool, mem arch.Memory) (c Course, 
 		// A system call is interrupted. The kernel may have to make it again, and for
 		// that it must find it where it was.
 		return AsItIs, nil, nil
-	case at.Phase == inject.Displaced && pc >= d.tail.Addr && d.behind(arch.Addr(at.Regs[in.arch.PC])):
+	case at.Phase == inject.Displaced && pc >= d.tail.Addr && d.behind(at.Regs.Addr(in.arch.PC)):
 		return Onward, nil, nil // it would come by the jump, and has been counted
 	case d.Together():
 		if at.Counted { // it comes again
@@ -81,7 +81,7 @@ func leave(at *inject.Standing, r *arch.Regs, mem arch.Memory) error {
 // code. It answers the signal that it is to be resumed with: that of a fault that
 // stopped it on the way, else none, since what it was about to get waits for it.
 func (in *Inside) DriveOut(driver target.Driver, th target.Thread, signal int, mem arch.Memory) (left int, err error) {
-	return in.drive(driver, th, signal, mem, func(r *arch.Regs) bool { return in.blocks(mem, arch.Addr(r[in.arch.PC])) })
+	return in.drive(driver, th, signal, mem, func(r *arch.Regs) bool { return in.blocks(mem, r.Addr(in.arch.PC)) })
 }
 
 // Serve has a thread that stands at a probe's address be served by a detour, and no more: it
@@ -95,7 +95,7 @@ func (in *Inside) Serve(t target.Target, driver target.Driver, th target.Thread,
 		return true, 0, nil
 	}
 	left, err = in.drive(driver, th, 0, t, func(r *arch.Regs) bool {
-		switch arch.Addr(r[in.arch.PC]) {
+		switch r.Addr(in.arch.PC) {
 		case d.Site:
 			r[in.arch.PC] = uint64(d.ServeAt())
 		case d.tail.Addr:
@@ -111,7 +111,7 @@ func (in *Inside) Serve(t target.Target, driver target.Driver, th target.Thread,
 func (in *Inside) drive(driver target.Driver, th target.Thread, signal int, mem arch.Memory, end func(*arch.Regs) bool) (left int, err error) {
 	running := false // a program, to its end
 	err = driver.Drive(th, signal, func(r *arch.Regs, fault int) target.Move {
-		pc := arch.Addr(r[in.arch.PC])
+		pc := r.Addr(in.arch.PC)
 		if a := in.Area(pc); a != nil && a.Exits(pc) {
 			back, err := in.word(mem, in.Seg.BackAt(r))
 			if err != nil {
@@ -137,7 +137,7 @@ func (in *Inside) drive(driver target.Driver, th target.Thread, signal int, mem 
 		case end(r):
 			return target.MoveDone
 		}
-		if pc = arch.Addr(r[in.arch.PC]); in.Find(pc) == nil && !in.Busy(pc) {
+		if pc = r.Addr(in.arch.PC); in.Find(pc) == nil && !in.Busy(pc) {
 			return target.MoveDone
 		}
 		if a := in.Area(pc); a != nil {
@@ -187,7 +187,7 @@ func (in *Inside) GiveBackIn(mem arch.Memory) (err error) {
 // LeaveIn takes a thread of a forked child, whose memory mem is, out of our code. It answers
 // whether the registers have changed.
 func (in *Inside) LeaveIn(r *arch.Regs, mem arch.Memory) (moved bool, err error) {
-	d := in.Find(arch.Addr(r[in.arch.PC]))
+	d := in.Find(r.Addr(in.arch.PC))
 	if d == nil {
 		return false, nil
 	}
@@ -196,7 +196,7 @@ func (in *Inside) LeaveIn(r *arch.Regs, mem arch.Memory) (moved bool, err error)
 		return false, err
 	}
 	if at.Phase == inject.Returning {
-		slot := arch.Addr(at.Regs[in.arch.SP]) - arch.Addr(in.arch.PtrSize)
+		slot := at.Regs.Addr(in.arch.SP) - arch.Addr(in.arch.PtrSize)
 		i := slices.IndexFunc(in.Seg.Calls(), func(c segment.Call) bool { return c.Slot == slot })
 		if i < 0 {
 			return false, nil // it is about to have its address back
@@ -241,7 +241,7 @@ func (in *Inside) Linger(ds []*Detour, t target.Target) bool {
 		if t.Regs(th, &r) != nil {
 			continue
 		}
-		pc := arch.Addr(r[in.arch.PC])
+		pc := r.Addr(in.arch.PC)
 		if in.Busy(pc) {
 			return true // for which detour?
 		}
@@ -260,7 +260,7 @@ func (in *Inside) Linger(ds []*Detour, t target.Target) bool {
 // Displaced shows a thread that stands among the displaced instructions of a detour
 // as the program sees it; ok is false, and r as it was, where it does not.
 func (in *Inside) Displaced(r *arch.Regs, mem arch.Memory) (d *Detour, ok bool) {
-	if d = in.Find(arch.Addr(r[in.arch.PC])); d == nil {
+	if d = in.Find(r.Addr(in.arch.PC)); d == nil {
 		return nil, false
 	}
 	at, err := d.Where(r, mem.ReadAt)
@@ -275,7 +275,7 @@ func (in *Inside) Displaced(r *arch.Regs, mem arch.Memory) (d *Detour, ok bool) 
 // where that can be done; else it comes out by itself. So does who has been served, where there
 // is a probe again, and would be served once more. before tells that nothing had happened to it yet.
 func (in *Inside) LeaveRetired(r *arch.Regs, mem arch.Memory, probed func(arch.Addr) bool) (left, before bool) {
-	d := in.Find(arch.Addr(r[in.arch.PC]))
+	d := in.Find(r.Addr(in.arch.PC))
 	if d == nil || !d.retired {
 		return false, false
 	}
@@ -301,7 +301,7 @@ func (in *Inside) FindVacant(t target.Target) {
 		} else if err != nil {
 			return
 		}
-		pc := arch.Addr(r[in.arch.PC])
+		pc := r.Addr(in.arch.PC)
 		if in.Busy(pc) {
 			return // which detour waits for it?
 		}

@@ -119,7 +119,7 @@ func (in *Inside) SwapAgain(u Unswapped, mem arch.Memory) {
 func OwnStack(t target.Target, th target.Thread, r *arch.Regs) arch.Range {
 	maps, _ := t.Maps()
 	stack := returns.NativeStack(maps, int(th) == t.PID(), PointerOf(t, th, r))
-	if sp := arch.Addr(r[t.Arch().SP]); stack.Contains(sp) {
+	if sp := r.Addr(t.Arch().SP); stack.Contains(sp) {
 		stack.Start = sp
 	}
 	return stack

@@ -102,7 +102,7 @@ func (s *Site) HasRun(a *arch.Arch, r *arch.Regs, mem arch.Reader) (run, known b
 		return false, true
 	}
 	word := make([]byte, a.PtrSize)
-	if !s.Insn.Pushes || mem.ReadAt(arch.Addr(r[a.SP]), word) != nil {
+	if !s.Insn.Pushes || mem.ReadAt(r.Addr(a.SP), word) != nil {
 		return false, false
 	}
 	return a.Word(word) == r[s.Insn.Pushed], true

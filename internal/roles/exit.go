@@ -64,7 +64,7 @@ func (e *exit) left(v *View) {
 	x := calls.Exit{Spot: v.Spot(), Kind: e.kind}
 	after := v.R
 	if e.pt.Site.Emulate(&after, h.On.T) == nil {
-		x.Leads, x.Next = true, arch.Addr(after[a.PC])
+		x.Leads, x.Next = true, after.Addr(a.PC)
 		x.Again = rt.plan.Exits.Restarts(x.Next)
 		x.Stays = rt.plan.Exits.Contains(x.Next) // what follows may be another function
 	}

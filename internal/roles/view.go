@@ -42,10 +42,10 @@ func (v *View) Raw() *arch.Regs { return &v.R }
 func (v *View) Get(n arch.Reg) uint64 { return v.R[n] }
 
 // PC is the program counter.
-func (v *View) PC() arch.Addr { return arch.Addr(v.R[v.home.On.Arch.PC]) }
+func (v *View) PC() arch.Addr { return v.R.Addr(v.home.On.Arch.PC) }
 
 // SP is the stack pointer.
-func (v *View) SP() arch.Addr { return arch.Addr(v.R[v.home.On.Arch.SP]) }
+func (v *View) SP() arch.Addr { return v.R.Addr(v.home.On.Arch.SP) }
 
 // ReadMem reads memory as the program wrote it. Errors: EFAULT.
 func (v *View) ReadMem(addr arch.Addr, p []byte) error { return v.home.On.Read(addr, p) }

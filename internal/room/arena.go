@@ -125,14 +125,14 @@ func (r Ref[P]) Again(pc arch.Addr) bool {
 // Leave changes registers from a place in a slot to the same state in the
 // program. It answers whether the probed instruction has been executed.
 func (r Ref[P]) Leave(a *arch.Arch, regs *arch.Regs) (executed bool) {
-	pc := arch.Addr(regs[a.PC])
+	pc := regs.Addr(a.PC)
 	m, ok := r.Slot.Mark(pc)
 	if !ok {
 		return true // between instructions only; a thread cannot stand elsewhere
 	}
 	regs[a.PC] = uint64(m.PC)
 	regs[a.SP] += uint64(m.SP)
-	if m.HasLink && arch.Addr(regs[m.Link]) == pc {
+	if m.HasLink && regs.Addr(m.Link) == pc {
 		regs[m.Link] = uint64(m.PC)
 	}
 	return m.PC != r.Site.Addr

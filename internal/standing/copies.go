@@ -26,7 +26,7 @@ func (ts *Threads) CleanChild(c target.Child, failed func(error)) {
 	var r arch.Regs
 	if c.Regs(&r) == nil {
 		// The call that made it may itself have been probed.
-		if ref, ok := on.Room.At(arch.Addr(r[on.Arch.PC])); ok {
+		if ref, ok := on.Room.At(r.Addr(on.Arch.PC)); ok {
 			ref.Leave(on.Arch, &r)
 			c.SetRegs(&r)
 		}
@@ -58,7 +58,7 @@ func (ts *Threads) Unseen() (err error) {
 		if on.T.Regs(th, &r) != nil {
 			continue
 		}
-		pc := arch.Addr(r[a.PC])
+		pc := r.Addr(a.PC)
 		ref, slot := on.Room.At(pc)
 		switch {
 		case slot && trapped[th] && ref.AtBreak(pc):
@@ -66,14 +66,14 @@ func (ts *Threads) Unseen() (err error) {
 		case slot:
 			ref.Leave(a, &r)
 		case ts.calls.IsTrampoline(pc):
-			if next, ok := ts.calls.Popped(arch.Addr(r[a.SP])); ok {
+			if next, ok := ts.calls.Popped(r.Addr(a.SP)); ok {
 				r[a.PC] = uint64(next)
 			}
 		case ts.within.Some():
 			_, e := ts.within.Inside.LeaveIn(&r, on.T)
 			err = errors.Join(err, e)
 		}
-		if arch.Addr(r[a.PC]) != pc {
+		if r.Addr(a.PC) != pc {
 			err = errors.Join(err, on.T.SetRegs(th, &r))
 		}
 	}
@@ -88,5 +88,5 @@ func (ts *Threads) Unseen() (err error) {
 func (ts *Threads) called(th target.Thread) bool {
 	var r arch.Regs
 	return !slices.ContainsFunc(ts.on.Owner.Stops, func(st target.Stop) bool { return st.Thread == th }) &&
-		ts.on.T.Regs(th, &r) == nil && ts.within.Busy(arch.Addr(r[ts.on.Arch.PC]))
+		ts.on.T.Regs(th, &r) == nil && ts.within.Busy(r.Addr(ts.on.Arch.PC))
 }

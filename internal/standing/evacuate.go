@@ -40,7 +40,7 @@ func (ts *Threads) Evacuate() (stuck bool, err error) {
 			}
 			continue
 		}
-		pc := arch.Addr(r[a.PC])
+		pc := r.Addr(a.PC)
 		if merged[th] && ts.ranIntoOurs(pc-arch.Addr(a.BreakPC), &r) {
 			pc -= arch.Addr(a.BreakPC)
 			r[a.PC] = uint64(pc)
@@ -74,10 +74,10 @@ func (ts *Threads) Evacuate() (stuck bool, err error) {
 			if before {
 				ts.takeFault(th)
 			}
-			if pt := on.Points.At(arch.Addr(r[a.PC])); pt != nil && pt.Live && pt.Outer {
+			if pt := on.Points.At(r.Addr(a.PC)); pt != nil && pt.Live && pt.Outer {
 				// It is in front of the detour's programs, and came there by a trap: its handlers
 				// have run.
-				ts.Take(th, pt, arch.Addr(r[a.SP]), false)
+				ts.Take(th, pt, r.Addr(a.SP), false)
 			}
 		}
 	}
@@ -172,10 +172,10 @@ func (ts *Threads) GiveCallsBack(anyhow bool) error {
 	// A thread may stand just behind its return, on the trampoline itself.
 	for _, th := range on.T.Threads() {
 		var r arch.Regs
-		if on.T.Regs(th, &r) != nil || !ts.calls.IsTrampoline(arch.Addr(r[a.PC])) {
+		if on.T.Regs(th, &r) != nil || !ts.calls.IsTrampoline(r.Addr(a.PC)) {
 			continue
 		}
-		if next, ok := ts.calls.Popped(arch.Addr(r[a.SP])); ok {
+		if next, ok := ts.calls.Popped(r.Addr(a.SP)); ok {
 			r[a.PC] = uint64(next)
 			on.T.SetRegs(th, &r)
 		}
@@ -205,7 +205,7 @@ func (ts *Threads) enter(jumps probed.List) {
 		if on.T.Regs(th, &r) != nil {
 			continue
 		}
-		pc := arch.Addr(r[on.Arch.PC])
+		pc := r.Addr(on.Arch.PC)
 		for _, pt := range jumps.Around(pc, 0) {
 			if to, ok := pt.Detour.Entered(pc); ok {
 				r[on.Arch.PC] = uint64(to)
@@ -236,7 +236,7 @@ func (ts *Threads) takeFaults(jumps probed.List) {
 		if st.Kind != target.StopSignal || on.T.Regs(st.Thread, &r) != nil {
 			continue
 		}
-		pc := arch.Addr(r[on.Arch.PC])
+		pc := r.Addr(on.Arch.PC)
 		for _, pt := range jumps.Around(pc, 0) {
 			if pt.Detour.Under(pc) && on.OwnFault(st) {
 				on.Owner.Wake(i)
@@ -256,7 +256,7 @@ func (ts *Threads) leaveHandler() {
 		if on.T.Regs(th, &r) != nil || slices.ContainsFunc(on.Owner.Stops, stopped) {
 			continue
 		}
-		if _, _, err := on.Text.Lifeline.LeadOut(th, arch.Addr(r[on.Arch.PC]), 0); err != nil && !errors.Is(err, target.ErrGone) {
+		if _, _, err := on.Text.Lifeline.LeadOut(th, r.Addr(on.Arch.PC), 0); err != nil && !errors.Is(err, target.ErrGone) {
 			on.Report(err)
 		}
 	}

@@ -85,7 +85,7 @@ func (ts *Threads) Renew(pt *probed.Point) {
 	a := ts.on.Arch
 	maps.DeleteFunc(ts.taken, func(e execution, by away) bool {
 		var r arch.Regs
-		return e.point == pt && (ts.on.T.Regs(by.th, &r) != nil || arch.Addr(r[a.PC]) != pt.Addr || arch.Addr(r[a.SP]) != e.sp)
+		return e.point == pt && (ts.on.T.Regs(by.th, &r) != nil || r.Addr(a.PC) != pt.Addr || r.Addr(a.SP) != e.sp)
 	})
 }
 
@@ -110,7 +110,7 @@ func (ts *Threads) Forget() { clear(ts.taken) }
 // whether the instruction before it is one of the program's.
 func (ts *Threads) Leave(r *arch.Regs) (ours func() bool, theirs bool) {
 	a := ts.on.Arch
-	pc, sp := arch.Addr(r[a.PC]), arch.Addr(r[a.SP])
+	pc, sp := r.Addr(a.PC), r.Addr(a.SP)
 	if ref, ok := ts.on.Room.At(pc); ok {
 		ref.Leave(a, r)
 		return func() bool { return ref.Of.Live }, !ref.Again(pc)

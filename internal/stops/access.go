@@ -1,7 +1,6 @@
 package stops
 
 import (
-	"kprobe/arch"
 	"kprobe/target"
 )
 
@@ -23,7 +22,7 @@ func (s *Server[V, I]) Accessed(st target.Stop) {
 	}
 	shown := *h.regs
 	s.fire(h, st.Accessed, func() {
-		if h.pc() == arch.Addr(shown[s.On.Arch.PC]) && ours() {
+		if h.pc() == shown.Addr(s.On.Arch.PC) && ours() {
 			for i, v := range h.regs {
 				if v == shown[i] {
 					h.regs[i] = real[i]

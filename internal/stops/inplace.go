@@ -57,7 +57,7 @@ func (s *Server[V, I]) stepOver(h *hit[V, I]) {
 // kernel's own handler, to which the CPU has come, goes on unless one has dealt with it.
 func (s *Server[V, I]) excepted(h *hit[V, I]) bool {
 	trap, at, ok := s.On.Kind.Excepted(h.th, h.regs)
-	if !ok || arch.Addr(at[s.On.Arch.PC]) != h.point.Addr {
+	if !ok || at.Addr(s.On.Arch.PC) != h.point.Addr {
 		return false
 	}
 	entered := *h.regs

@@ -117,9 +117,9 @@ type hit[V Registers, I any] struct {
 	accessed uint
 }
 
-func (h *hit[V, I]) pc() arch.Addr     { return arch.Addr(h.regs[h.by.On.Arch.PC]) }
+func (h *hit[V, I]) pc() arch.Addr     { return h.regs.Addr(h.by.On.Arch.PC) }
 func (h *hit[V, I]) setPC(a arch.Addr) { h.regs[h.by.On.Arch.PC] = uint64(a) }
-func (h *hit[V, I]) sp() arch.Addr     { return arch.Addr(h.regs[h.by.On.Arch.SP]) }
+func (h *hit[V, I]) sp() arch.Addr     { return h.regs.Addr(h.by.On.Arch.SP) }
 
 // hit is where the hit path would allocate: it reuses one hit, unless hits overlap. ok is false for a
 // thread that was killed meanwhile: its end will be reported.

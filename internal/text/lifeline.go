@@ -297,7 +297,7 @@ func (l *Lifeline) Holds(pc arch.Addr) bool {
 func (l *Lifeline) inhabited() bool {
 	return slices.ContainsFunc(l.t.Threads(), func(th target.Thread) bool {
 		var r arch.Regs
-		return l.t.Regs(th, &r) == nil && l.Holds(arch.Addr(r[l.t.Arch().PC]))
+		return l.t.Regs(th, &r) == nil && l.Holds(r.Addr(l.t.Arch().PC))
 	})
 }
 
@@ -312,7 +312,7 @@ func (l *Lifeline) LeadOut(th target.Thread, pc arch.Addr, signal int) (led bool
 		return false, signal, nil
 	}
 	err = driver.Drive(th, signal, func(r *arch.Regs, fault int) target.Move {
-		if left = fault; fault != 0 || !l.Holds(arch.Addr(r[l.t.Arch().PC])) {
+		if left = fault; fault != 0 || !l.Holds(r.Addr(l.t.Arch().PC)) {
 			return target.MoveDone
 		}
 		return target.MoveStep
@@ -387,7 +387,7 @@ func (l *Lifeline) Ignored(th target.Thread) bool {
 		return false
 	}
 	f, err := faulter.Fault(th)
-	return err == nil && !f.Sync && !l.Holds(arch.Addr(r[l.t.Arch().PC])) && l.catcher.IgnoresTraps()
+	return err == nil && !f.Sync && !l.Holds(r.Addr(l.t.Arch().PC)) && l.catcher.IgnoresTraps()
 }
 
 // own is the program's action.

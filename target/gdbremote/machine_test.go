@@ -130,7 +130,7 @@ func TestMachineBreakpoint(t *testing.T) {
 		if err := g.Regs(st.Thread, &r); err != nil {
 			t.Fatal(err)
 		}
-		if arch.Addr(r[arch.IP]) != at {
+		if r.Addr(arch.IP) != at {
 			t.Errorf("PC %#x at the breakpoint of %v", r[arch.IP], at)
 		}
 		if err := g.Step(st.Thread); err != nil {

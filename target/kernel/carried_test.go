@@ -148,7 +148,7 @@ func TestVanishedWhileTheGuestKeeps(t *testing.T) {
 func anyAt(k *kernel.Target, at arch.Addr) bool {
 	for _, th := range k.Threads() {
 		var r arch.Regs
-		if k.Regs(th, &r) == nil && arch.Addr(r[k.Arch().PC]) == at {
+		if k.Regs(th, &r) == nil && r.Addr(k.Arch().PC) == at {
 			return true
 		}
 	}

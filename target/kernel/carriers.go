@@ -58,7 +58,7 @@ func (t *Target) Carried() bool {
 	}
 	for _, th := range t.Threads() {
 		var r arch.Regs
-		if t.Regs(th, &r) != nil || in(arch.Addr(r[t.Arch().PC])) {
+		if t.Regs(th, &r) != nil || in(r.Addr(t.Arch().PC)) {
 			return true
 		}
 	}

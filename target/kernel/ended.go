@@ -39,7 +39,7 @@ func (t *Target) Over() (func(slot arch.Addr) bool, error) {
 		if err := t.Regs(th, &r); err != nil {
 			return nil, err
 		}
-		if arch.Addr(r[t.Arch().PC]) >= kernelHalf && find(arch.Addr(r[t.Arch().SP])) == nil {
+		if r.Addr(t.Arch().PC) >= kernelHalf && find(r.Addr(t.Arch().SP)) == nil {
 			return nil, fmt.Errorf("CPU %d is on a stack that is not known", t.CPU(th))
 		}
 	}

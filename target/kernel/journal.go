@@ -278,7 +278,7 @@ func (t *Target) leftWindow() (start, end arch.Addr, ok bool) {
 func (t *Target) nobodyIn(code func(arch.Addr) bool) bool {
 	for _, th := range t.Threads() {
 		var r arch.Regs
-		if t.Regs(th, &r) != nil || code(arch.Addr(r[t.Arch().PC])) {
+		if t.Regs(th, &r) != nil || code(r.Addr(t.Arch().PC)) {
 			return false
 		}
 	}

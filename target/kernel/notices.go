@@ -102,7 +102,7 @@ func (t *Target) noticed(st target.Stop) (_ target.Stop, served bool, err error)
 	if err := t.Regs(st.Thread, &r); err != nil {
 		return st, false, err
 	}
-	at := arch.Addr(r[t.Arch().PC])
+	at := r.Addr(t.Arch().PC)
 	kind, ours := n.kinds[at]
 	if !ours {
 		return st, false, nil

@@ -108,7 +108,7 @@ func (s *stacks) each(t *Target, f func(r arch.Range, live arch.Addr) error) err
 		if err := t.Regs(th, &r); err != nil {
 			return err
 		}
-		st := &standing{task: t.TaskAt(th), sp: arch.Addr(r[t.Arch().SP]), user: arch.Addr(r[t.Arch().PC]) < kernelHalf}
+		st := &standing{task: t.TaskAt(th), sp: r.Addr(t.Arch().SP), user: r.Addr(t.Arch().PC) < kernelHalf}
 		if low := t.pointer(st.task + s.stack); st.task != 0 && st.sp > low && st.sp <= low+arch.Addr(s.size) {
 			st.own = true
 		}
@@ -254,7 +254,7 @@ func (t *Target) Resting(in func(arch.Addr) bool) (found []arch.Addr, err error)
 		if err := t.Regs(th, &r); err != nil {
 			return nil, err
 		}
-		sp, pc := arch.Addr(r[t.Arch().SP]), arch.Addr(r[t.Arch().PC])
+		sp, pc := r.Addr(t.Arch().SP), r.Addr(t.Arch().PC)
 		if pc < kernelHalf {
 			continue // in user mode nothing of the kernel is under way
 		}

@@ -183,7 +183,7 @@ func (t *Target) mendWhatIsThere(all map[arch.Addr]swap) error {
 			return err
 		}
 		// Just returned to it; the slot is the word that was popped.
-		slot := arch.Addr(r[t.Arch().SP]) - arch.Addr(t.Arch().PtrSize)
+		slot := r.Addr(t.Arch().SP) - arch.Addr(t.Arch().PtrSize)
 		if sw, ok := all[slot]; ok && r[t.Arch().PC] == uint64(sw.trampoline) {
 			r[t.Arch().PC] = uint64(sw.real)
 			if err := t.SetRegs(cpu, &r); err != nil {

@@ -84,12 +84,12 @@ func (t *Target) Passing() bool {
 		if t.Regs(th, &r) != nil {
 			return true
 		}
-		at := []arch.Addr{arch.Addr(r[t.Arch().PC])}
+		at := []arch.Addr{r.Addr(t.Arch().PC)}
 		if at[0] < kernelHalf {
 			continue
 		}
 		for i := range arch.Addr(2) {
-			at = append(at, t.pointer(arch.Addr(r[t.Arch().SP])+i*arch.Addr(t.Arch().PtrSize)))
+			at = append(at, t.pointer(r.Addr(t.Arch().SP)+i*arch.Addr(t.Arch().PtrSize)))
 		}
 		if slices.ContainsFunc(at, func(a arch.Addr) bool { return entry.Contains(a) || handler.Contains(a) }) {
 			return true

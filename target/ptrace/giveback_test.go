@@ -65,7 +65,7 @@ func TestMemoryInUseStays(t *testing.T) {
 				break
 			}
 		}
-		for where, word := range map[string]arch.Addr{"a stack": arch.Addr(r[p.arch.SP]) + 64, "a variable": first, "code": arch.Addr(maps[0].Start)} {
+		for where, word := range map[string]arch.Addr{"a stack": r.Addr(p.arch.SP) + 64, "a variable": first, "code": arch.Addr(maps[0].Start)} {
 			word &^= arch.Addr(p.arch.PtrSize - 1)
 			had, leads := make([]byte, p.arch.PtrSize), make([]byte, p.arch.PtrSize)
 			p.arch.PutWord(leads, uint64(at+size-1))

@@ -263,7 +263,7 @@ func (s *suite) at(st target.Stop, r *arch.Regs) error {
 	if !st.Back {
 		r[a.PC] -= uint64(a.BreakPC)
 	}
-	if pc := arch.Addr(r[a.PC]); pc != s.Code {
+	if pc := r.Addr(a.PC); pc != s.Code {
 		return fmt.Errorf("the breakpoint is at %v, the thread at %v (%+v)", s.Code, pc, st)
 	}
 	return nil
@@ -322,7 +322,7 @@ func (s *suite) step() error {
 				return err
 			}
 			a := s.Target.Arch()
-			if pc := arch.Addr(r[a.PC]); pc <= s.Code || pc > s.Code+arch.Addr(a.MaxInsn) {
+			if pc := r.Addr(a.PC); pc <= s.Code || pc > s.Code+arch.Addr(a.MaxInsn) {
 				return fmt.Errorf("a step from %v to %v", s.Code, pc)
 			}
 			return s.Target.Resume(st.Thread, 0)

@@ -168,7 +168,7 @@ func returnsInto(t *testing.T, p *ptrace.Process, th target.Thread, loc symbol.L
 	}
 	stack := make([]byte, 4096)
 	for i := range stack { // its end may be near
-		if p.ReadAt(arch.Addr(r[arch.SP])+arch.Addr(i), stack[i:i+1]) != nil {
+		if p.ReadAt(r.Addr(arch.SP)+arch.Addr(i), stack[i:i+1]) != nil {
 			break
 		}
 	}

@@ -39,7 +39,7 @@ func TestEmulation(t *testing.T) {
 				if err := g.Regs(th, &r); err != nil {
 					t.Fatal(err)
 				}
-				pc := arch.Addr(r[m.arch.PC])
+				pc := r.Addr(m.arch.PC)
 				code := make([]byte, m.arch.MaxInsn)
 				if err := g.ReadAt(pc, code); err != nil {
 					t.Fatal(err)
@@ -61,7 +61,7 @@ func TestEmulation(t *testing.T) {
 				if err := g.Regs(th, &after); err != nil {
 					t.Fatal(err)
 				}
-				switch next := arch.Addr(after[m.arch.PC]); {
+				switch next := after.Addr(m.arch.PC); {
 				case v.Kind == isa.Emulate && after != want:
 					t.Errorf("% x at %v: %s", code[:in.Len], pc, differ(m.arch, &r, &after, &want))
 				case late:

@@ -231,7 +231,7 @@ func (m *machine) callTo(r *arch.Regs, mem arch.Memory, to uint64, next arch.Add
 	if err := m.setPC(&after, to); err != nil {
 		return err
 	}
-	sp := m.cut(arch.Addr(r[arch.SP]) - arch.Addr(m.facts.PtrSize))
+	sp := m.cut(r.Addr(arch.SP) - arch.Addr(m.facts.PtrSize))
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], uint64(next))
 	if err := mem.WriteAt(sp, b[:m.facts.PtrSize]); err != nil {
@@ -269,7 +269,7 @@ func (p *placement) popped() uint64 {
 func (p *placement) emulateReturn() emulation {
 	m, drop := p.machine, p.popped()
 	return func(r *arch.Regs, mem arch.Memory) error {
-		to, err := m.load(mem, arch.Addr(r[arch.SP]), m.facts.PtrSize)
+		to, err := m.load(mem, r.Addr(arch.SP), m.facts.PtrSize)
 		if err != nil {
 			return err
 		}
@@ -315,7 +315,7 @@ func (p *placement) emulateFarReturn() emulation {
 	m, size, drop := p.machine, p.farSize(), p.popped()
 	return func(r *arch.Regs, mem arch.Memory) error {
 		var w [2]uint64 // offset, selector
-		if err := m.words(mem, arch.Addr(r[arch.SP]), size, w[:]); err != nil {
+		if err := m.words(mem, r.Addr(arch.SP), size, w[:]); err != nil {
 			return err
 		}
 		if err := sameSegment(r, arch.CS, w[1]); err != nil {
@@ -382,7 +382,7 @@ func (p *placement) emulateIret() emulation {
 			return errFlags
 		}
 		var w [5]uint64
-		if err := m.words(mem, arch.Addr(r[arch.SP]), size, w[:n]); err != nil {
+		if err := m.words(mem, r.Addr(arch.SP), size, w[:n]); err != nil {
 			return err
 		}
 		if err := sameSegment(r, arch.CS, w[1]); err != nil {

@@ -242,7 +242,7 @@ func (n *native) run(t testing.TB, s *state, pieces ...piece) *state {
 	// An int3 that code ran into is reported behind it. An int3 that is under
 	// test itself is not: that is how it behaves.
 	if e.signal == sigTrap && e.sigCode == trapInt3 {
-		pc := arch.Addr(e.regs[arch.IP]) - 1
+		pc := e.regs.Addr(arch.IP) - 1
 		inside := false
 		for _, p := range pieces {
 			inside = inside || pc >= p.at && pc < p.at+arch.Addr(len(p.code))
@@ -407,7 +407,7 @@ func translate(before, after *state, slot arch.Addr, v *isa.Verdict, ptrSize int
 		if m.Off != off {
 			continue
 		}
-		if after.sigAddr == arch.Addr(after.regs[arch.IP]) {
+		if after.sigAddr == after.regs.Addr(arch.IP) {
 			after.sigAddr = m.PC
 		}
 		after.regs[arch.IP] = uint64(m.PC)

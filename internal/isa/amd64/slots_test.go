@@ -499,7 +499,7 @@ func (w *world) underPush(code []byte, s *state) bool {
 	}
 	o := p.operand()
 	a, err := m.address(&o, &s.regs)
-	word, sp := arch.Addr(m.facts.PtrSize), arch.Addr(s.regs[arch.SP])
+	word, sp := arch.Addr(m.facts.PtrSize), s.regs.Addr(arch.SP)
 	return err == nil && a < sp && a+word > sp-word && (o.base != arch.SP || o.index != arch.NoReg)
 }
 
