@@ -103,27 +103,44 @@ func (p *Process) replaceTrapAction(a target.Action, may func(now target.Action)
 // not put back here. All that is left of it is that it is none of ours, so it is taken for SIG_IGN.
 func (p *Process) KeepTrapAction(th target.Thread) (own *target.Action, err error) {
 	t := p.threads[int(th)]
-	if t == nil || !p.catches() || !p.trapActionLost(t) {
+	if t == nil || !p.catches() {
+		return nil, nil
+	}
+	lost, blocked := p.trapForced(t)
+	if !lost && !blocked {
 		return nil, nil
 	}
 	// Should we die now, the signal would kill. Back at its trap, and without it,
-	// the thread is safe: when it goes on, the guardian has taken the trap away.
+	// the thread is safe: when it goes on, the guardian has taken the trap away. Then it blocks the
+	// signal as before, though another may still have to be kept from it.
 	s := target.Stop{Thread: th}
-	if merged, err := p.unmerge(t); err != nil {
+	merged, err := p.unmerge(t)
+	if err != nil {
 		return nil, err
-	} else if !merged && p.setBack(&s) {
+	}
+	if !merged && p.setBack(&s) {
 		read(t.tid)
 	}
-	now, err := p.trapAction(p.volunteer(t.tgid))
-	if err != nil || !isDefault(now) {
+	if blocked && !merged {
+		err = p.blockTrap(t)
+	}
+	if !lost || err != nil {
 		return nil, err
 	}
-	if p.tookAway(now) {
+	now, err := p.trapAction(p.volunteer(t.tgid))
+	if err == nil && isDefault(now) && p.tookAway(now) {
 		if err := p.SetTrapAction(p.action); err != nil {
 			return nil, err
 		}
 		p.unseen = 0
-		return nil, p.blockTrap(t)
+		p.doubtOthers(t)
+		return nil, nil
+	}
+	if blocked && !merged {
+		err = errors.Join(err, p.maskTrap(t, false)) // its action is the program's, which may have ignored the signal
+	}
+	if err != nil || !isDefault(now) {
+		return nil, err
 	}
 	if t.tgid != p.pid {
 		return nil, nil // a vfork child's is its own: the default, after posix_spawn, or what it has lost
@@ -172,8 +189,12 @@ func (p *Process) unmerge(t *thread) (merged bool, err error) {
 // does not since then is seen by its mask.
 func (p *Process) TrapForced(th target.Thread) bool {
 	t := p.threads[int(th)]
-	if t == nil || !p.catches() || p.unseen > 0 && t.maskKnown && t.mask&(1<<(unix.SIGTRAP-1)) == 0 || trapCaught(t.tgid) {
+	if t == nil || !p.catches() || p.unseen > 0 && t.maskKnown && t.mask&trapBit == 0 {
 		return false
+	}
+	if trapCaught(t.tgid) {
+		mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
+		return err == nil && t.doubt && t.hadBlocked(mask)
 	}
 	p.wary = true
 	return true
@@ -268,39 +289,108 @@ func (p *Process) maskTrap(t *thread, block bool) error {
 		if block {
 			mask |= 1 << (unix.SIGTRAP - 1)
 		}
-		t.mask, t.maskKnown = mask, true
+		t.mask, t.maskSeen, t.maskKnown = mask, true, true
 		err = tracee.Insist(func() error { _, e := tracee.SignalMask(unix.PTRACE_SETSIGMASK, t.tid, t.mask); return e })
 	}
 	return tracee.RegsError(err)
 }
 
-// trapActionLost is asked at every hit, so it looks closer only where it may be so: a thread that
+// trapForced tells of a thread that is reported for a trap whether the action is lost, and whether
+// the thread has blocked the signal. The kernel unblocks it then, and takes the action away.
+//
+// It is asked at every hit, so it looks closer only where it may be so: a thread that
 // blocked the signal, and is reported for it nevertheless, has another mask than at its last hit.
 // That a mask comes twice is seen nearly everywhere else; but those that block what instructions
 // raise are made by libc and Go over and over. A program that ignores the signal shows no sign of
 // it, so once in a while a look is taken anyway; and at every hit of a program that has done one of
 // both.
-func (p *Process) trapActionLost(t *thread) bool {
+//
+// Where several threads stand at traps, one lost action is all that there is to see of them. The
+// first that is served has it put back. Whether it was that one, and who else, is told by the masks.
+func (p *Process) trapForced(t *thread) (lost, blocked bool) {
 	mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
 	if err != nil {
-		return false
+		return false, false
 	}
 	now := time.Now()
 	if mask == t.mask && t.maskKnown && mask&ownFaults == 0 && !p.wary && now.Sub(p.looked) < lookAgain {
 		p.unseen++
-		return false
+		return false, false
 	}
-	t.mask, t.maskKnown, p.looked = mask, true, now
-	lost := !trapCaught(t.tgid)
-	if !lost {
+	doubt, had, seen := t.doubt, t.hadBlocked(mask), t.maskSeen
+	t.mask, t.maskSeen, t.maskKnown, t.doubt, p.looked = mask, true, true, false, now
+	if lost = !trapCaught(t.tgid); !lost {
 		p.unseen = 0
+		return false, doubt && had
 	}
-	p.wary = p.wary || lost
-	return lost
+	p.wary = true
+	return true, had || !seen || !p.anotherHadBlocked(t)
+}
+
+// hadBlocked tells whether a thread's mask is what the kernel leaves of one with SIGTRAP: of that
+// which the thread had when we last saw it, or of one with all signals, as libc makes it.
+func (t *thread) hadBlocked(mask uint64) bool {
+	return mask&trapBit == 0 && (t.maskSeen && t.mask == mask|trapBit || mask&mostSignals == mostSignals)
+}
+
+const (
+	trapBit     = 1 << (unix.SIGTRAP - 1)
+	mostSignals = 1<<31 - 1 - trapBit - 1<<(unix.SIGKILL-1) - 1<<(unix.SIGSTOP-1)
+)
+
+// anotherHadBlocked tells whether another thread than t is shown by its mask to have blocked the
+// signal. It may be on its way to its trap's report yet.
+func (p *Process) anotherHadBlocked(t *thread) bool {
+	for _, o := range p.threads {
+		if o != t && o.tgid == t.tgid && o.hadBlocked(o.maskNow(p.pid)) {
+			return true
+		}
+	}
+	return false
+}
+
+// doubtOthers takes note of the threads that stand at traps while t has the action put back, or are
+// on their way: it is not lost when they are served, though they may have blocked the signal, too.
+func (p *Process) doubtOthers(t *thread) {
+	for _, o := range p.threads {
+		if o != t && o.tgid == t.tgid && (atTrap(o) || o.hadBlocked(o.maskNow(p.pid)) && taskState(p.pid, o.tid) == 'R') {
+			o.doubt = true
+		}
+	}
+}
+
+// maskNow reads the signals that a thread blocks, be it stopped or not. Where that cannot be told, it answers all.
+func (t *thread) maskNow(pid int) uint64 {
+	if mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, t.tid, 0); err == nil {
+		return mask
+	}
+	if mask, err := signalSet(pid, t.tid, "SigBlk"); err == nil {
+		return mask
+	}
+	return ^uint64(0)
+}
+
+// atTrap tells whether a thread stands for a trap's signal, be it reported to us yet or not.
+func atTrap(t *thread) bool {
+	if t.state != running {
+		return t.trapped
+	}
+	tid, ws, err := tracee.WaitReportBy(unix.P_PID, t.tid, unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT)
+	return err == nil && tid != 0 && ws.Stopped() && int(ws)>>16 == 0 && ws.StopSignal() == unix.SIGTRAP
+}
+
+// seeMask takes note of the signals that a thread blocks which has stopped at our wish: at its first
+// trap that tells whether it had blocked SIGTRAP. With all signals blocked it is within libc, and
+// will not have that mask for long.
+func (t *thread) seeMask() {
+	mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
+	if err == nil && mask&mostSignals != mostSignals {
+		t.mask, t.maskSeen, t.maskKnown = mask, true, false
+	}
 }
 
 // ownFaults are the signals that instructions raise.
-const ownFaults = 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGFPE-1)
+const ownFaults = trapBit | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGFPE-1)
 
 // lookAgain is the time that an action may be gone unseen: a look takes some microseconds.
 const lookAgain = 5 * time.Millisecond
@@ -312,10 +402,10 @@ func (p *Process) catches() bool { return binary.NativeEndian.Uint64(p.action[:]
 // of them back there already.
 func (p *Process) keepFrozen(stops []target.Stop) error {
 	isTrap := func(s target.Stop) bool { return s.Kind == target.StopTrap }
-	if !slices.ContainsFunc(stops, isTrap) || !p.catches() || trapCaught(p.pid) {
+	if !slices.ContainsFunc(stops, isTrap) || !p.catches() {
 		return nil
 	}
-	unmerged := false
+	lost, unmerged := !trapCaught(p.pid), false
 	for i, s := range stops {
 		if !isTrap(s) || s.Back || !p.TrapForced(s.Thread) {
 			continue
@@ -330,9 +420,9 @@ func (p *Process) keepFrozen(stops []target.Stop) error {
 			p.Resume(s.Thread, 0)
 		}
 	}
-	back := slices.IndexFunc(stops, func(s target.Stop) bool { return s.Back })
-	if back < 0 && !unmerged {
-		return nil
+	back, told, err := p.blockAgain(stops, lost)
+	if !lost || back == nil && !unmerged || err != nil {
+		return err
 	}
 	p.wary = true
 	now, err := p.trapAction(p.volunteer(p.pid))
@@ -342,10 +432,35 @@ func (p *Process) keepFrozen(stops []target.Stop) error {
 	if err = p.SetTrapAction(p.action); err == nil {
 		p.unseen = 0
 	}
-	if again := slices.ContainsFunc(stops[back+1:], func(s target.Stop) bool { return s.Back }); again || back < 0 || err != nil {
-		return err // it cannot be told which of them has blocked the signal
+	if len(back) != 1 || told || err != nil {
+		return err // where no mask tells it, it is not known which of several has blocked the signal
 	}
-	return p.blockTrap(p.threads[int(stops[back].Thread)])
+	return p.blockTrap(back[0])
+}
+
+// blockAgain has those threads that a freeze has set back to their traps block SIGTRAP which are
+// shown by their masks to have blocked it. Until then none of them may be made to call anything: a
+// signal that waits would come to it. lost tells that the action is. It answers all that were set
+// back, and whether a mask told it of any.
+func (p *Process) blockAgain(stops []target.Stop, lost bool) (back []*thread, told bool, err error) {
+	for _, s := range stops {
+		t := p.threads[int(s.Thread)]
+		if !s.Back || t == nil || t.tgid != p.pid {
+			continue
+		}
+		back = append(back, t)
+		t.doubt = t.doubt || lost
+		mask, e := tracee.SignalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
+		switch {
+		case e != nil:
+			err = errors.Join(err, tracee.RegsError(e))
+		case t.doubt && t.hadBlocked(mask):
+			told = true
+			read(t.tid) // blocked, it would wait for the thread if we died now
+			err = errors.Join(err, p.blockTrap(t))
+		}
+	}
+	return back, told, err
 }
 
 // TrapHandler makes the action that runs code in the target on SIGTRAP: on the alternate stack

@@ -252,6 +252,7 @@ func (p *Process) settle(t *thread) bool {
 	if tracee.GetRegs(t.tid, &r) != nil {
 		return true
 	}
+	t.seeMask()
 	p.sleepOn(t, &r)
 	if p.accessPending(t) {
 		return p.reportFirst(t)

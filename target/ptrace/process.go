@@ -141,8 +141,10 @@ type thread struct {
 	vfork  int           // the vfork child this thread waits for, uninterruptibly
 	parent *thread
 
-	mask      uint64 // blocked signals at the last hit, if maskKnown
-	maskKnown bool
+	mask      uint64 // blocked signals when they were last seen, if maskSeen
+	maskSeen  bool
+	maskKnown bool // they are those of the last hit
+	doubt     bool // it stood at a trap when another's had the action put back: see trapForced
 
 	watch int // the version of Process.watch that it has
 

@@ -244,7 +244,7 @@ func (p *Process) cont(t *thread, signal int) {
 		// a trap: it shall go no further than back into it.
 		t.asked = tracee.Request(unix.PTRACE_INTERRUPT, t.tid, 0, 0) == nil
 	}
-	t.state, t.signal, t.back, t.unfiltered, t.stepped = running, 0, false, false, false
+	t.state, t.signal, t.back, t.unfiltered, t.stepped, t.doubt = running, 0, false, false, false, false
 	// ESRCH: the thread was killed meanwhile; its end is reported by wait4.
 	tracee.Insist(func() error { return tracee.Request(req, t.tid, 0, uint64(signal)) })
 }
@@ -335,6 +335,9 @@ func (p *Process) born(t *thread, ev int) (target.Stop, bool) {
 		}
 	}
 	n := &thread{tid: tid, tgid: tid, state: held, parent: t}
+	if t.mask&mostSignals != mostSignals {
+		n.mask, n.maskSeen = t.mask, t.maskSeen // libc blocks all signals around a birth, and then what the parent does
+	}
 	if tgid, err := statusField(p.pid, tid, "Tgid"); err == nil && tgid == fmt.Sprint(p.pid) {
 		n.tgid = p.pid
 	}

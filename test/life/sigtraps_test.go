@@ -235,3 +235,91 @@ func stormed(t *testing.T, action, word, line string) {
 		t.Error(line)
 	}
 }
+
+// blocking has threads that call a probed function all the time, and block SIGTRAP; or, of argv[1], every so manieth does not. Those of a
+// program in which all do have one that waits for them. In a round the first thread sends the signal to the process, and takes it again.
+// All hold that their masks stay as they are.
+const blocking = `
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define THREADS 4
+PROBED long works(long n) { BARRIER(); return n * 3 + 1; }
+static _Atomic long wrong;
+static _Atomic int over;
+static int some;
+static sigset_t trap;
+
+static int blocks(void)
+{
+	sigset_t now;
+	pthread_sigmask(SIG_SETMASK, NULL, &now);
+	return sigismember(&now, SIGTRAP);
+}
+
+static void *calls(void *p)
+{
+	long i = (long)p, does = !some || (i + 1) % some;
+	pthread_sigmask(does ? SIG_BLOCK : SIG_UNBLOCK, &trap, NULL);
+	if (!some)
+		raise(SIGTRAP);
+	while (!over) {
+		wrong += works(i) != i * 3 + 1;
+		wrong += blocks() != does;
+		usleep(2000);
+	}
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t threads[THREADS];
+	some = argc > 1 ? atoi(argv[1]) : 0;
+	sigemptyset(&trap);
+	sigaddset(&trap, SIGTRAP);
+	pthread_sigmask(SIG_BLOCK, &trap, NULL);
+	for (long i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, calls, (void *)i);
+	while (next()) {
+		for (long i = 0, n = atol(line); i < n; i++) {
+			siginfo_t info;
+			union sigval v = {.sival_int = (int)i};
+			wrong += works(i) != i * 3 + 1;
+			wrong += !blocks();
+			if (!some)
+				wrong += sigqueue(getpid(), SIGTRAP, v) || sigwaitinfo(&trap, &info) != SIGTRAP || info.si_value.sival_int != i;
+		}
+		printf("%ld wrong\n", (long)wrong);
+	}
+	over = 1;
+	for (long i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	return wrong != 0;
+}
+`
+
+// Threads that block the signal meet traps at the same time. The kernel unblocks it for each of them, and takes the action away once: each
+// blocks it again, none of the others does, and no signal comes to one of them, whenever probes come and go.
+func TestTrapSignalOfThreadsThatBlockIt(t *testing.T) {
+	path := harness.Compile(t, "blocking", blocking)
+	sessions := 20
+	if testing.Short() {
+		sessions = 4 // one of each sort
+	}
+	for _, args := range [][]string{nil, {"2"}} {
+		t.Run(fmt.Sprint("every so manieth does not ", args), func(t *testing.T) {
+			p := testprog.Start(t, path, args...)
+			for i := range sessions {
+				s := harness.Attach(t, p.Pid, nil)
+				trapProbe(t, s, "works", i)
+				if got := p.Round("20"); len(got) != 1 || got[0] != "0 wrong" {
+					t.Fatalf("session %d: %q", i, got)
+				}
+				harness.OK(t, s.Close())
+			}
+			harness.Ends(t, p)
+		})
+	}
+}
