@@ -108,6 +108,7 @@ func (p *Process) KeepTrapAction(th target.Thread) (own *target.Action, err erro
 	}
 	lost, blocked := p.trapForced(t)
 	if !lost && !blocked {
+		p.keepCramped(t)
 		return nil, nil
 	}
 	// Should we die now, the signal would kill. Back at its trap, and without it,

@@ -146,6 +146,8 @@ type thread struct {
 	maskKnown bool // they are those of the last hit
 	doubt     bool // it stood at a trap when another's had the action put back: see trapForced
 
+	roomy uint64 // the page of its stack pointer, and 1, when a signal's frame had room below
+
 	watch int // the version of Process.watch that it has
 
 	blocked tracee.BlockedCall // when it was asked to stop

@@ -107,6 +107,13 @@ func crampedProbes(s *kprobe.Session, kind string) (*cramped, error) {
 				at.Program = programs[word]
 				c.probes = append(c.probes, at)
 				c.of[f] = append(c.of[f], at)
+			case "handler":
+				at.PreHandler = func(*kprobe.Kprobe, *kprobe.Regs) int {
+					fmt.Println("in a handler")
+					select {} // until it is killed
+				}
+				c.probes = append(c.probes, at)
+				c.of[f] = append(c.of[f], at)
 			case "post":
 				at.PostHandler = func(*kprobe.Kprobe, *kprobe.Regs, uint64) {}
 				c.probes = append(c.probes, at)
@@ -390,6 +397,42 @@ func testCrampedAlone(t *testing.T, flags ...string) {
 			})
 		}
 	}
+}
+
+// A controller is killed while its handler serves a thread whose stack has no room for a signal's frame: the thread
+// goes on.
+func TestCrampedStackWhileItIsServed(t *testing.T) {
+	needCramped(t)
+	p := startCramped(t)
+	order, err := json.Marshal(crampedOrder{p.Pid, "handler"})
+	harness.OK(t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), crampedVariable+"="+string(order))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	harness.OK(t, err)
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	harness.OK(t, err)
+	harness.OK(t, cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	lines := bufio.NewReader(out)
+	says := func(what string) {
+		t.Helper()
+		if line, err := lines.ReadString('\n'); line != what+"\n" {
+			t.Fatalf("the controller said %q (%v)", line, err)
+		}
+	}
+	says("armed")
+	p.Send("1")
+	says("in a handler")
+	harness.OK(t, cmd.Process.Kill())
+	cmd.Wait()
+	if got := p.Expect("0 wrong"); got != "0 wrong" {
+		t.Error(got)
+	}
+	harness.Restored(t, p.Pid)
+	harness.Ends(t, p)
 }
 
 // Threads find no room while the probes there come and go: their faults are ours, wherever they are when it is looked after them.

@@ -1,0 +1,46 @@
+//go:build linux && (amd64 || arm64 || ppc64le || riscv64 || s390x)
+
+package ptrace
+
+import (
+	"golang.org/x/sys/unix"
+
+	"kprobe/internal/tracee"
+	"kprobe/target"
+)
+
+// keepCramped has a thread that is reported for a trap safe from its signal, where the thread's stack
+// has no room for a signal's frame: should we die now, the kernel would end the program, since it
+// cannot call the handler. Back at its trap, and without the signal, the thread finds the trap gone.
+func (p *Process) keepCramped(t *thread) {
+	s := target.Stop{Thread: target.Thread(t.tid)}
+	if !p.hasFrameRoom(t) && p.setBack(&s) {
+		read(t.tid)
+	}
+}
+
+// hasFrameRoom tells whether memory is mapped below a thread's stack pointer, as far as a signal's
+// frame reaches. That is asked at every hit, so it is not asked again while the thread's stack pointer
+// stays in its page. A stack that the kernel has yet to extend is taken for one without: that costs
+// little.
+func (p *Process) hasFrameRoom(t *thread) bool {
+	var r tracee.Registers
+	page := uint64(p.PageSize())
+	if tracee.GetRegs(t.tid, &r) != nil || t.roomy == r.SP()&^(page-1)+1 {
+		return true
+	}
+	end := r.SP() - uint64(p.arch.RedZone)
+	b := make([]byte, frameRoom/page+2)
+	local, remote := make([]unix.Iovec, len(b)), make([]unix.RemoteIovec, len(b))
+	for i := range b {
+		local[i].Base = &b[i]
+		local[i].SetLen(1)
+		remote[i] = unix.RemoteIovec{Base: uintptr(max(end-frameRoom+min(uint64(i)*page, frameRoom), page)), Len: 1}
+	}
+	n, err := unix.ProcessVMReadv(p.pid, local, remote, 0)
+	if err == unix.EFAULT || err == nil && n < len(b) {
+		return false
+	}
+	t.roomy = r.SP()&^(page-1) + 1
+	return true
+}
