@@ -33,8 +33,9 @@ func (s *Session) EnableKprobe(p *Kprobe) error { return s.EnableKprobes([]*Kpro
 // Errors: EINVAL where it is not registered.
 func (s *Session) DisableKprobe(p *Kprobe) error { return s.DisableKprobes([]*Kprobe{p}) }
 
-// EnableKprobes and DisableKprobes do it for several in one stop.
+// EnableKprobes does it for several in one stop, and for more than 4,096 in several. If a later one fails, the
+// probes are switched back that were switched before.
 func (s *Session) EnableKprobes(ps []*Kprobe) error { return s.setDisabled(probes(ps), false) }
 
-// DisableKprobes silences several probes in one stop.
+// DisableKprobes silences several probes, with stops as EnableKprobes has them.
 func (s *Session) DisableKprobes(ps []*Kprobe) error { return s.setDisabled(probes(ps), true) }

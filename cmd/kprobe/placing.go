@@ -25,11 +25,13 @@ type placing struct {
 	program  *os.Process // that was started, and must not run before its probes are there
 	heard    os.Signal
 	failed   error // of the sessions that were closed
+
+	until string // what is so when it is done, for the sentence of one that was interrupted
 }
 
 // placingUntil hears what comes on a channel, until done.
 func placingUntil(signals <-chan os.Signal) *placing {
-	p := &placing{ended: make(chan struct{})}
+	p := &placing{ended: make(chan struct{}), until: "the probes were in place"}
 	p.Context, p.cancel = context.WithCancel(context.Background())
 	go p.hear(signals)
 	return p
@@ -113,13 +115,16 @@ func (p *placing) done(err error) error {
 	if p.heard == nil {
 		return err
 	}
-	return errors.Join(&interruptedError{p.heard}, p.failed)
+	return errors.Join(&interruptedError{p.heard, p.until}, p.failed)
 }
 
 // interruptedError is a verb's that a signal has ended before it began.
-type interruptedError struct{ by os.Signal }
+type interruptedError struct {
+	by    os.Signal
+	until string
+}
 
-func (*interruptedError) Error() string { return "interrupted before the probes were in place" }
+func (e *interruptedError) Error() string { return "interrupted before " + e.until }
 
 // status is a shell's of a process that the signal has ended.
 func (e *interruptedError) status() int {

@@ -60,6 +60,7 @@ of their instructions, how many can be probed by a jump, and by which tactic:
 // planProgram tells it of a program, which is started for it and ends before its first instruction.
 func (r *request) planProgram(w io.Writer, defs []string) error {
 	t := tracing{placing: placingUntil(catchSignals())} // a signal ends the program
+	t.placing.until = "the plan was whole"
 	err := t.start(r.program, &kprobe.Options{Report: report})
 	var text string
 	if err == nil {

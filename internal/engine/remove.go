@@ -1,13 +1,11 @@
 package engine
 
 import (
-	"fmt"
 	"slices"
 	"syscall"
 
 	"kprobe/internal/calls"
 	"kprobe/internal/errno"
-	"kprobe/internal/parts"
 	"kprobe/internal/probed"
 	"kprobe/internal/roles"
 )
@@ -121,22 +119,25 @@ func (e *Engine) Switch(ps []*roles.Probe, off bool) (err error) {
 	return err
 }
 
-// switchTo does it for probes as they are given, in one stop.
+// switchTo does it for probes as they are given.
 func (e *Engine) switchTo(ps []*roles.Probe, off bool) error {
 	was := make(map[*roles.Probe]uint32, len(ps))
 	for _, p := range ps {
 		was[p] = *p.Flags
 	}
-	flags := &parts.State{What: fmt.Sprintf("%d probes disabled: %v", len(ps), off), Set: func() {
-		e.setFlags(ps, func(p *roles.Probe) uint32 {
-			if off {
+	set := func(ps []*probed.Probe, back bool) {
+		e.setFlags(roles.AllOf(ps), func(p *roles.Probe) uint32 {
+			switch {
+			case back:
+				return was[p]
+			case off:
 				return was[p] | roles.FlagDisabled
 			}
 			return was[p] &^ roles.FlagDisabled
 		})
-	}, Was: func() { e.setFlags(ps, func(p *roles.Probe) uint32 { return was[p] }) }}
+	}
 	defer e.optimizer.Soon()
-	return e.Links.Switch(roles.All(ps), off, flags, e.Watching())
+	return e.Links.Switch(roles.All(ps), off, set, e.Watching())
 }
 
 // setFlags changes the flags of probes.

@@ -3,7 +3,8 @@
 // in several.
 //
 //	batch.go   what one registration brings, as far as it is planned
-//	links.go   the changes
+//	links.go   how they come and go
+//	switch.go  how they are switched off and on
 //	pieces.go  how many probes are cut into pieces, a stop for each
 package links
 

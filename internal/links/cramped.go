@@ -1,14 +1,12 @@
 package links
 
 import (
-	"fmt"
 	"slices"
 	"syscall"
 
 	"kprobe/internal/change"
 	"kprobe/internal/errno"
 	"kprobe/internal/inside"
-	"kprobe/internal/parts"
 	"kprobe/internal/probed"
 )
 
@@ -19,12 +17,10 @@ import (
 func (l *Links) LeaveCramped(ds []*inside.Detour) error {
 	on := l.kit.On
 	var ps []*probed.Probe
-	var pts []*probed.Point
 	for _, pt := range on.Points.List {
 		if pt.Detour == nil || !slices.ContainsFunc(ds, pt.Detour.Needs) {
 			continue
 		}
-		pts = append(pts, pt)
 		ps = append(ps, pt.Probes...)
 		if slices.Contains(ds, pt.Detour) {
 			on.Report(errno.New(syscall.ENOTSUP, "%s cannot be probed: a thread's stack has no room for a detour there", pt.Loc))
@@ -33,16 +29,15 @@ func (l *Links) LeaveCramped(ds []*inside.Detour) error {
 	if len(ps) == 0 {
 		return nil
 	}
-	set := func(gone bool) {
+	set := func(ps []*probed.Probe, back bool) {
 		on.View.Lock()
 		defer on.View.Unlock()
 		for _, p := range ps {
-			p.Gone.Store(gone)
+			p.Gone.Store(!back)
 		}
-		for _, pt := range pts {
+		for _, pt := range l.points(ps) {
 			on.Points.Refresh(pt)
 		}
 	}
-	flags := &parts.State{What: fmt.Sprintf("%d probes are gone", len(ps)), Set: func() { set(true) }, Was: func() { set(false) }}
-	return l.Switch(ps, true, flags, change.Nothing{})
+	return l.Switch(ps, true, set, change.Nothing{})
 }

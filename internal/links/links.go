@@ -169,69 +169,6 @@ func empty(pts []*probed.Point) (gone []*probed.Point) {
 	return gone
 }
 
-// Switch switches probes off or on. The part flags does that, and more has to be done in the same
-// stop. Errors: those of the parts; then nothing has changed.
-func (l *Links) Switch(ps []*probed.Probe, off bool, flags, more change.Part) error {
-	switched := set(ps)
-	after := make(map[*probed.Point][]*probed.Probe)
-	for _, p := range ps {
-		if pt := p.Point; pt != nil && p.Inside() {
-			after[pt] = slices.DeleteFunc(slices.Clone(pt.Probes), func(q *probed.Probe) bool {
-				return !q.Inside() || switched[q] && off || !switched[q] && !q.Active()
-			})
-		}
-	}
-	pts := l.points(ps)
-	c := &change.Change{
-		What:  "switch",
-		Parts: []change.Part{&parts.Detours{Kit: l.kit, After: after, Taken: l.kit.On.Probed}, flags, more},
-		Text:  l.kit.Rewriting(func() probed.List { return pts }),
-	}
-	return c.Insist(l.kit.On.Owner)
-}
-
-// Everywhere carries out a change that concerns the text at all points: the switch is set, and more is done, and
-// the text follows, of very many probes in pieces. Errors: those of the parts; then nothing has changed.
-func (l *Links) Everywhere(what string, set *parts.State, more ...change.Part) error {
-	on := l.kit.On
-	first := &change.Change{What: what, Parts: append([]change.Part{set}, more...)}
-	pieces := l.pieces(on.Points.Probes(), func(p *probed.Probe) *probed.Point { return p.Point })
-	if len(pieces) == 1 {
-		first.Text = l.kit.Rewriting(func() probed.List { return on.Points.List })
-		return first.Do(on.Owner)
-	}
-	if err := first.Do(on.Owner); err != nil {
-		return err
-	}
-	err := l.follow(what, set.Was, pieces)
-	if err != nil {
-		back := &change.Change{What: what + ", back", Parts: append([]change.Part{&parts.State{Set: set.Was}}, more...)}
-		on.Alive(errors.Join(back.Do(on.Owner), l.follow(back.What, nil, pieces)))
-	}
-	return err
-}
-
-// follow brings the text to what it should be, a piece after the other. The lifeline is told once: before the
-// first trap comes, or when the last has gone. was sets the switch back where a piece cannot follow.
-func (l *Links) follow(what string, was func(), pieces [][]*probed.Probe) error {
-	on := l.kit.On
-	tells := len(pieces) - 1
-	if !on.Points.Disarmed {
-		tells = 0
-		on.Owner.On(on.Text.Unnoted)
-	}
-	for i, piece := range pieces {
-		pts := l.points(piece)
-		w := l.kit.Rewriting(func() probed.List { return pts })
-		w.As, w.Unlisted = on.Points.Present, i != tells
-		c := &change.Change{What: what, Parts: []change.Part{&parts.State{Set: func() {}, Was: was}}, Text: w, Frees: on.Points.Disarmed}
-		if err := c.Insist(on.Owner); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // In are the points that are in some modules.
 func (l *Links) In(modules []*symbol.Module) (pts []*probed.Point) {
 	for _, pt := range l.kit.On.Points.List {

@@ -362,12 +362,12 @@ func TestMark(t *testing.T) {
 // turn switches probes.
 func (e *engine) turn(t *testing.T, off bool, ps ...*probe) {
 	t.Helper()
-	set := &parts.State{Set: func() {
+	set := func([]*probed.Probe, bool) {
 		for _, p := range ps {
 			p.off = off
 			e.on.Points.Refresh(p.Point)
 		}
-	}}
+	}
 	if err := e.links.Switch(known(ps), off, set, change.Nothing{}); err != nil {
 		t.Error(err)
 	}

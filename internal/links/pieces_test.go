@@ -3,6 +3,7 @@ package links_test
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"slices"
 	"syscall"
 	"testing"
@@ -172,6 +173,82 @@ func TestPiecesOfTheSwitch(t *testing.T) {
 		})
 		if len(stops) != pages || slices.Max(stops) > change.AtOnce {
 			t.Errorf("on %v: stops of %d", on, stops)
+		}
+	}
+}
+
+// Probes that are switched off or on take several stops, too: where a piece fails, those before it are as they were.
+// Some are off before, and stay so then.
+func TestPiecesOfDisabled(t *testing.T) {
+	const pages, function = 3, 100
+	e, b := large(t, pages, function)
+	ps := slices.Clone(b.Probes)
+	if err := e.apply(b); err != nil {
+		t.Fatal(err)
+	}
+	all := func(off bool) map[*probed.Probe]bool {
+		is := make(map[*probed.Probe]bool)
+		for _, p := range ps {
+			is[p] = off
+		}
+		return is
+	}
+	now := func() map[*probed.Probe]bool {
+		is := make(map[*probed.Probe]bool)
+		for _, p := range ps {
+			is[p] = p.Disabled()
+		}
+		return is
+	}
+	turn := func(ps []*probed.Probe, off bool) error {
+		was := now()
+		return e.links.Switch(ps, off, func(ps []*probed.Probe, back bool) {
+			for _, p := range ps {
+				p.Role.(role).off = off
+				if back {
+					p.Role.(role).off = was[p]
+				}
+				e.on.Points.Refresh(p.Point)
+			}
+		}, change.Nothing{})
+	}
+	text := func() (all []byte) {
+		for i := range arch.Addr(pages) {
+			all = append(all, e.mem[code+i*page]...)
+		}
+		return all
+	}
+	for _, off := range []bool{true, false} {
+		if err := turn(ps[:50], off); err != nil { // is so already, and is no other after a failure
+			t.Fatal(err)
+		}
+		for failing := range arch.Addr(pages) {
+			was, is := now(), text()
+			e.bad = code + failing*page + 100
+			stops, _ := e.changes(pages, func() {
+				if err := turn(ps, off); !errors.Is(err, syscall.EIO) {
+					t.Fatal(err)
+				}
+			})
+			if len(stops) != 2*int(failing) || !maps.Equal(now(), was) || !bytes.Equal(text(), is) {
+				t.Errorf("off %v, %d pieces: stops of %d, all as before: %v, its text: %v", off, failing, stops, maps.Equal(now(), was), bytes.Equal(text(), is))
+			}
+		}
+		e.bad = 0
+		stops, texts := e.changes(pages, func() {
+			if err := turn(ps, off); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if len(stops) < pages || slices.Max(stops) > change.AtOnce || !maps.Equal(now(), all(off)) {
+			t.Errorf("off %v: stops of %d", off, stops)
+		}
+		for at := function; at+function <= pages*page; at += function {
+			for _, text := range texts {
+				if n := bytes.Count(text[at:at+function], []byte{0xcc}); n != 0 && n != function {
+					t.Fatalf("off %v: %d of the %d probes of a function", off, n, function)
+				}
+			}
 		}
 	}
 }

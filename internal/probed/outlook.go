@@ -58,8 +58,10 @@ type Outlook struct {
 	*Table
 	Points List
 	Probes map[*Point][]*Probe // else as they are
+	Off    map[*Probe]bool     // which of them are off; else as they are
 	Stays  func(*Point) bool   // whether what may stand there may still; nil: everywhere
 	Hope   func(*Point) bool   // whether what can stand there may, though nobody has looked yet; nil: nowhere
+	Comes  func(*Point) bool   // whether a later piece has something of ours stand at one; nil: nowhere
 	// First is the detour that a point will have which has none; nil for none.
 	First func(*Point) *inside.Detour
 
@@ -78,8 +80,13 @@ func (o *Outlook) probesOf(pt *Point) []*Probe {
 
 // due tells whether anything of ours is to stand at a point.
 func (o *Outlook) due(pt *Point) bool {
-	return pt.Notify || !o.Disarmed && slices.ContainsFunc(o.probesOf(pt), (*Probe).Active)
+	return pt.Notify || !o.Disarmed && slices.ContainsFunc(o.probesOf(pt), o.active)
 }
+
+func (o *Outlook) active(p *Probe) bool { return p.ActiveWith(o.Off) }
+
+// told tells whether the lifeline is to know of a point.
+func (o *Outlook) told(pt *Point) bool { return o.due(pt) || o.Comes != nil && o.Comes(pt) }
 
 // Wanted tells what.
 func (o *Outlook) Wanted(pt *Point) text.Kind {
@@ -143,7 +150,7 @@ func (o *Outlook) optimizable(pt *Point) string {
 
 // outside tells whether one of a point's probes has a handler that runs outside the target.
 func (o *Outlook) outside(pt *Point) bool {
-	return slices.ContainsFunc(o.probesOf(pt), o.outer)
+	return slices.ContainsFunc(o.probesOf(pt), func(p *Probe) bool { return o.active(p) && !p.Inside() })
 }
 
 // Leadable tells whether a point may be a trap that is led to its detour.

@@ -54,4 +54,13 @@ type Role interface {
 }
 
 // Active tells whether the probe's handlers, or its program, are to run.
-func (p *Probe) Active() bool { return !p.Disabled() && !p.Gone.Load() && !p.Leaving.Load() }
+func (p *Probe) Active() bool { return p.ActiveWith(nil) }
+
+// ActiveWith is Active when some probes have been switched off, or on.
+func (p *Probe) ActiveWith(off map[*Probe]bool) bool {
+	is, switched := off[p]
+	if !switched {
+		is = p.Disabled()
+	}
+	return !is && !p.Gone.Load() && !p.Leaving.Load()
+}

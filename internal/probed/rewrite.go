@@ -35,7 +35,7 @@ func (o *Outlook) rearming(pts List) *rearming {
 			if first := o.first(pt); first != nil {
 				place = place.With(first)
 			}
-			if !yield(place, o.due(pt)) {
+			if !yield(place, o.told(pt)) {
 				return
 			}
 		}

@@ -126,3 +126,60 @@ func TestLargeBatchAllOrNone(t *testing.T) {
 		})
 	}
 }
+
+// Many probes are disabled, and enabled, in several stops. If a late piece cannot be switched, all are as they were.
+func TestLargeSwitchAllOrNone(t *testing.T) {
+	for name, inside := range map[string]bool{"handlers": false, "inside": true} {
+		t.Run(name, func(t *testing.T) {
+			p, o, s, rps := observe(t, inside)
+			var kps []*kprobe.Kprobe
+			for _, rp := range rps {
+				rp.Kp.Program, rp.Program = rp.Program, nil
+				kps = append(kps, &rp.Kp)
+			}
+			if err := s.RegisterKprobes(kps); err != nil {
+				t.Fatal(err)
+			}
+			s.WaitOptimized()
+			last := slices.MaxFunc(kps, func(a, b *kprobe.Kprobe) int { return int(int64(a.Addr) - int64(b.Addr)) })
+			want, hits := strings.Join(p.Round("1"), "\n"), uint64(1)
+			same := func(when string) {
+				t.Helper()
+				if got := strings.Join(p.Round("1"), "\n"); got != want {
+					t.Errorf("%s it says %s, not %s", when, got, want)
+				}
+				for _, kp := range kps {
+					if kp.Hits() != hits {
+						t.Fatalf("%s %v: %d hits, want %d", when, kp.Addr, kp.Hits(), hits)
+					}
+				}
+			}
+			for _, tt := range []struct {
+				name string
+				turn func([]*kprobe.Kprobe) error
+				off  bool
+			}{{"disabled", s.DisableKprobes, true}, {"enabled", s.EnableKprobes, false}} {
+				o.bad = last.Addr
+				if err := tt.turn(kps); !errors.Is(err, syscall.EIO) {
+					t.Fatalf("%s, where a place cannot be written: %v", tt.name, err)
+				}
+				if tt.off {
+					hits++
+				}
+				same("not " + tt.name)
+				o.bad = 0
+				stops := o.stops
+				if err := tt.turn(kps); err != nil {
+					t.Fatal(err)
+				}
+				if stops = o.stops - stops; stops < len(kps)/4096+1 {
+					t.Errorf("%s in %d stops", tt.name, stops)
+				}
+				if !tt.off {
+					hits++
+				}
+				same(tt.name)
+			}
+		})
+	}
+}
