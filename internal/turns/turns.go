@@ -16,6 +16,7 @@ import (
 	"kprobe/internal/ground"
 	"kprobe/internal/later"
 	"kprobe/internal/owner"
+	"kprobe/target"
 )
 
 // ErrInHandler is answered to handlers: a handler runs while its thread is stopped and, by default, on
@@ -87,10 +88,12 @@ func (t *Turns) End(err *error) {
 	}
 }
 
-// hasEnded tells whether the target has ended, also where the session has not noticed yet.
+// hasEnded tells whether the target has ended, also where the session has not noticed yet. Another error tells nothing
+// of that: this process may have too many files open.
 func (t *Turns) hasEnded() bool {
 	maps, err := t.On.T.Maps()
-	return t.Exited.Load() || err != nil || len(maps) == 0
+	gone := errors.Is(err, target.ErrGone) || errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOENT)
+	return t.Exited.Load() || gone || err == nil && len(maps) == 0
 }
 
 // Over tells whether the session is closed, or its target has ended.

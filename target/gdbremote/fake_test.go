@@ -253,6 +253,7 @@ func TestMachineIsLookedAt(t *testing.T) {
 		{"hang", zeros(8), `no answer to "an interrupt"`},
 		{"S02", zeros(8) + "11223344", "the machine was reset"},
 		{"S02", "close", "its stub has ended"},
+		{"W00", zeros(8), "the machine has ended"},
 	} {
 		answers := complete()
 		answers["vCont;c"], answers["\x03"], answers["m"] = "hang", tt.interrupt, tt.memory

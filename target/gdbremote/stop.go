@@ -22,6 +22,9 @@ func (t *Target) stopped(report string) error {
 	}
 	switch report[0] {
 	case 'W', 'X':
+		if !t.program { // its status is QEMU's: nothing else tells why a session of it is over
+			return t.giveUp("the machine has ended")
+		}
 		return t.ended(report)
 	case 'T', 'S':
 	case 'E':
