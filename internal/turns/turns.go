@@ -16,7 +16,6 @@ import (
 	"kprobe/internal/ground"
 	"kprobe/internal/later"
 	"kprobe/internal/owner"
-	"kprobe/target"
 )
 
 // ErrInHandler is answered to handlers: a handler runs while its thread is stopped and, by default, on
@@ -92,7 +91,7 @@ func (t *Turns) End(err *error) {
 // of that: this process may have too many files open.
 func (t *Turns) hasEnded() bool {
 	maps, err := t.On.T.Maps()
-	gone := errors.Is(err, target.ErrGone) || errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOENT)
+	gone := errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOENT)
 	return t.Exited.Load() || gone || err == nil && len(maps) == 0
 }
 
