@@ -1,36 +1,11 @@
-# The instances of return probes (internal/segment/away.go), for both machines that swap return addresses. A register's name is that of its
-# whole, 8 or 4 bytes; words have 8 bytes, and where they are addresses the upper half stays 0 on i386.
-#ifdef __i386__
-#define AX eax
-#define BX ebx
-#define CX ecx
-#define DX edx
-#define SI esi
-#define DI edi
-#define BP ebp
-#define SP esp
-#define WORD dword ptr
-#else
-#define AX rax
-#define BX rbx
-#define CX rcx
-#define DX rdx
-#define SI rsi
-#define DI rdi
-#define BP rbp
-#define SP rsp
-#define WORD qword ptr
-#endif
+# The instances of return probes (internal/segment/away.go): called by detours, on the program's own
+# stack. All is of one width but its names.
 
 	.macro PUSH_WORK
 	.irp	r, SI, DI, BX, BP
 	push	\r
 	.endr
-#ifdef __i386__
 	SEGMENT	BX
-#else
-	mov	BX, [rip+start-AREA_CODE+AREA_HEAD]
-#endif
 	.endm
 
 	.macro POP_WORK
