@@ -4,17 +4,22 @@
 #ifdef __i386__
 #define SEG ebp				/* the segment */
 #define SLOT ebx			/* the stack slot of a return address */
+#define SLOT32 ebx
 #define NODE edi			/* a call */
 #define FOUND edi			/* the call that find_call finds, */
 #define FOUND_AT ebp			/* and where its address is */
 #define BATCH esi			/* calls that are given away: the first, */
 #define LAST ebp			/* and the last of them */
-#define INST esi			/* an instance, */
+#define INST esi			/* an instance of this thread's, */
 #define BACK ecx			/* and what it has put in its slot */
+#define KEY esi				/* the key of an instance that is away, */
+#define KEY32 esi
+#define AWAY eax			/* and that instance */
 #define DATA eax			/* a call's private data */
 #else
 #define SEG r8
 #define SLOT rbp
+#define SLOT32 ebp
 #define NODE r9
 #define FOUND r10
 #define FOUND_AT r11
@@ -22,6 +27,9 @@
 #define LAST r11
 #define INST r10
 #define BACK rdi
+#define KEY r10
+#define KEY32 r10d
+#define AWAY r11
 #define DATA rdi
 #endif
 
@@ -297,45 +305,43 @@ taken:	mov	DATA, NODE
 # FOUND_AT where the address of it is.
 find_call:
 	lea	FOUND_AT, [SI+OWNER_TOP]
-#ifdef __i386__
-1:	mov	edi, [ebp]
-	test	edi, edi
-	jz	3f
-	cmp	[edi+NODE_PLACE], ebx
-	jne	2f
-	cmp	[edi+NODE_PROBE], eax
-	je	3f
-2:	lea	ebp, [edi+NODE_NEXT]
-	jmp	1b
-3:	ret
-#else
+#ifdef __x86_64__
 	lea	rdi, [rdx+STATE_OWN]
-1:	mov	r10, [r11]
-	test	r10, r10
-	jz	4f
-	cmp	[r10+NODE_PLACE], rbx
+#endif
+1:	mov	FOUND, [FOUND_AT]
+	test	FOUND, FOUND
+	jz	5f
+	cmp	[FOUND+NODE_PLACE], BX
 	jne	2f
-	cmp	[r10+NODE_PROBE], eax
-	je	4f
+	cmp	[FOUND+NODE_PROBE], eax
+	je	5f
+#ifdef __i386__
+2:
+#else
 	jmp	3f
 2:	cmp	rsi, rdi		# a goroutine's calls are in order
-	jne	5f
-3:	lea	r11, [r10+NODE_NEXT]
-	jmp	1b
-5:	xor	r10d, r10d
-4:	ret
+	jne	4f
+3:
 #endif
+	lea	FOUND_AT, [FOUND+NODE_NEXT]
+	jmp	1b
+#ifdef __x86_64__
+4:	xor	r10d, r10d
+#endif
+5:	ret
 
-	# The call FOUND, as NODE, is taken off the list of the owner SI.
-	.macro UNLINK
+	# The call FOUND is taken off the list of the owner SI, and is NODE from here on.
 #ifdef __i386__
+	.macro UNLINK
 	call	unlink
 	.endm
+
 unlink:	mov	eax, [edi+NODE_NEXT]
 	mov	[ebp], eax
 	dec	dword ptr [esi+OWNER_COUNT]
 	ret
 #else
+	.macro UNLINK
 	mov	r9, r10
 	mov	rax, [r9+NODE_NEXT]
 	mov	[r11], rax
@@ -436,8 +442,6 @@ ROUTINE leave_call
 	je	1f
 	mov	[esi+OWNER_AGAIN], eax
 	mov	[esi+OWNER_AGAIN+4], ebx
-	jmp	left
-1:	call	find_call
 #else
 	test	rsi, rsi
 	jz	left
@@ -446,8 +450,10 @@ ROUTINE leave_call
 	je	1f
 	AGAIN
 	mov	[rsi+OWNER_AGAIN], rdi
+#endif
 	jmp	left
 1:	call	find_call
+#ifdef __x86_64__
 	xor	ecx, ecx
 #endif
 	test	FOUND, FOUND
@@ -470,60 +476,43 @@ ROUTINE leave_call
 	cmp	BACK, AX
 	jne	3b
 	jmp	2f
-	# Or it is away: BUCKET and INSTANCE (x86_instances.h) in other registers, the key in INST. i386 has
-	# too few: the count of tries is on its stack, and the return address is read anew.
+	# Or it is away: what BUCKET and INSTANCE (x86_instances.h) do, in other registers. i386 has too few:
+	# the count of tries is on its stack, and the return address is read anew.
 #ifdef __i386__
-4:	SEGMENT	ebp
+4:	SEGMENT	SEG
 	push	16
-	imul	esi, ebx, HASH_FACTOR
-	shr	esi, AWAY_SHIFT
-	and	esi, [ebp+AWAY_MASK]
-	shl	esi, 3
-	add	esi, [ebp+AWAY_KEYS]
-5:	cmp	[esi], ebx
-	jne	6f
-	mov	eax, esi
-	sub	eax, [ebp+AWAY_KEYS]
-	shl	eax, CALL_SHIFT-3
-	add	eax, [ebp+AWAY_CALLS]
-	cmp	[eax+CALL_BACK], ecx
-	jne	6f
-	mov	ecx, [eax+CALL_RET]
-	cmp	ecx, [edi+NODE_RET]
-	je	8f
-	dec	dword ptr [esp]
-	jz	7f
-	and	esi, -AWAY_BUCKET
-	jmp	5b
-6:	add	esi, 8
-	test	esi, AWAY_BUCKET-1
-	jnz	5b
 #else
 4:	mov	ecx, 16
-	imul	r10d, ebp, HASH_FACTOR
-	shr	r10d, AWAY_SHIFT
-	and	r10d, [r8+AWAY_MASK]
-	shl	r10d, 3
-	add	r10, [r8+AWAY_KEYS]
-5:	cmp	[r10], rbp
+#endif
+	imul	KEY32, SLOT32, HASH_FACTOR
+	shr	KEY32, AWAY_SHIFT
+	and	KEY32, [SEG+AWAY_MASK]
+	shl	KEY32, 3
+	add	KEY, [SEG+AWAY_KEYS]
+5:	cmp	[KEY], SLOT
 	jne	6f
-	mov	r11, r10
-	sub	r11, [r8+AWAY_KEYS]
-	shl	r11, CALL_SHIFT-3
-	add	r11, [r8+AWAY_CALLS]
-	cmp	[r11+CALL_BACK], rdi
+	mov	AWAY, KEY
+	sub	AWAY, [SEG+AWAY_KEYS]
+	shl	AWAY, CALL_SHIFT-3
+	add	AWAY, [SEG+AWAY_CALLS]
+	cmp	[AWAY+CALL_BACK], BACK
 	jne	6f
-	mov	rdi, [r11+CALL_RET]
-	cmp	rdi, rax
+	mov	BACK, [AWAY+CALL_RET]
+#ifdef __i386__
+	cmp	BACK, [NODE+NODE_RET]
+	je	8f
+	dec	dword ptr [esp]
+#else
+	cmp	BACK, AX
 	je	2f
 	dec	ecx
-	jz	7f
-	and	r10, -AWAY_BUCKET
-	jmp	5b
-6:	add	r10, 8
-	test	r10d, AWAY_BUCKET-1
-	jnz	5b
 #endif
+	jz	7f
+	and	KEY, -AWAY_BUCKET
+	jmp	5b
+6:	add	KEY, 8
+	test	KEY32, AWAY_BUCKET-1
+	jnz	5b
 7:	LOSE	NODE, LOST_UNWOUND	# another call has its place, that was not seen to begin
 	mov	WORD [DX+STATE_CALL], 0
 #ifdef __i386__

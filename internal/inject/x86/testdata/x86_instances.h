@@ -1,5 +1,5 @@
 # The instances of return probes (internal/segment/away.go): called by detours, on the program's own
-# stack. All is of one width but its names.
+# stack. Both machines take the same steps.
 
 	.macro PUSH_WORK
 	.irp	r, SI, DI, BX, BP

@@ -4,8 +4,9 @@
 #define HOME [ebp+T_HOME]		/* the two buckets where a key may be */
 #define OTHER [ebp+T_OTHER]
 #define SEARCHED ebx			/* the bucket that is searched */
-#define LOCKED ebx			/* the bucket that is locked */
-#define FLAGS dword ptr [ebp+R+8*4]	/* the fourth argument */
+#define PLACE ebx			/* the bucket that is locked, or has a new element */
+#define FLAGS dword ptr [ebp+R+8*4]	/* the fourth argument, */
+#define KEPT_FLAGS FLAGS		/* and where it is kept */
 #define RESULT dword ptr [ebp+T_RESULT]	/* of what follows a lock */
 #define TRIES dword ptr [ebp+T_TRIES]
 #define BUSY edx			/* TAG_BUSY */
@@ -13,8 +14,9 @@
 #define HOME r9
 #define OTHER r10
 #define SEARCHED r11
-#define LOCKED r9
+#define PLACE r9
 #define FLAGS ecx
+#define KEPT_FLAGS r14d
 #define RESULT rbx
 #define TRIES edx
 #define BUSY ebp
@@ -207,10 +209,11 @@ value:
 	ret
 
 	# The value \from goes to the element AX; on i386 it is always the third argument.
-	.macro PUT_VALUE from
 #ifdef __i386__
+	.macro PUT_VALUE from
 	call	put_value
 	.endm
+
 put_value:
 	call	value
 	push	esi
@@ -223,6 +226,7 @@ put_value:
 	pop	esi
 	ret
 #else
+	.macro PUT_VALUE from
 	call	value
 	mov	r9, rax
 	mov	r10, \from
@@ -231,10 +235,10 @@ put_value:
 	.endm
 #endif
 
-# Locks the key's home, LOCKED; not equal if it cannot.
+# Locks the key's home, PLACE; not equal if it cannot.
 lock:
 #ifdef __i386__
-	mov	LOCKED, HOME
+	mov	PLACE, HOME
 #endif
 	mov	ecx, LOCK_TRIES
 	mov	edx, [STATE+STATE_PID_TGID+4]
@@ -242,7 +246,7 @@ lock:
 	mov	eax, [STATE+STATE_SLOT]
 	lea	edx, [DX+AX+1]
 1:	xor	eax, eax
-	lock cmpxchg [LOCKED+BUCKET_LOCK], edx
+	lock cmpxchg [PLACE+BUCKET_LOCK], edx
 	je	3f
 	cmp	eax, edx
 	je	2f			# this thread's, whom a signal's handler has interrupted
@@ -305,110 +309,100 @@ ROUTINE map_update_elem			# map, key, value, flags
 invalid:
 	FAIL	EINVAL
 
-# What an element takes part in has more parts than amd64 has registers that it may change: it pushes
-# five. i386 has words of the state.
-#ifdef __i386__
+# What has to be kept until a new element is there is more than the registers hold that a helper may
+# change: amd64 pushes five, and i386 has words of the state.
 update_hash:
-	call	places
-	call	lock
-	jne	busy
-	call	search
-	test	eax, eax
-	js	1f
-	mov	RESULT, -EEXIST
-	cmp	FLAGS, UPDATE_NOEXIST
-	je	unlock
-	call	put_value
-	mov	RESULT, 0
-	jmp	unlock
-1:	mov	RESULT, -ENOENT
-	cmp	FLAGS, UPDATE_EXIST
-	je	unlock
-
-	# The first free element, by turns in both buckets, so that they fill evenly.
-	mov	BUSY, TAG_BUSY
-	xor	ecx, ecx
-2:	mov	ebx, HOME
-	xor	eax, eax
-	lock cmpxchg [ebx+ecx*4+BUCKET_TAGS], BUSY
-	je	new
-	mov	ebx, OTHER
-	xor	eax, eax
-	lock cmpxchg [ebx+ecx*4+BUCKET_TAGS], BUSY
-	je	new
-	inc	ecx
-	cmp	ecx, BUCKET_SLOTS
-	jb	2b
-	mov	RESULT, -E2BIG
-	call	is_lru
-	jne	unlock
-	mov	LOCKED, HOME
-	mov	TRIES, 2*BUCKET_SLOTS
-#else
-update_hash:
+#ifdef __x86_64__
 	.irp	r, rbx, rbp, r13, r14, r15
 	push	\r
 	.endr
 	mov	r13, rdx		# value
 	mov	r14, rcx		# flags
+#endif
 	call	places
 	call	lock
+#ifdef __i386__
+	jne	busy
+#else
 	mov	rax, -EBUSY
 	jne	out
-	mov	r15, LOCKED
+	mov	r15, PLACE
+#endif
 	call	search
-	test	rax, rax
+	test	AX, AX
 	js	1f
 	mov	RESULT, -EEXIST
-	cmp	r14d, UPDATE_NOEXIST
+	cmp	KEPT_FLAGS, UPDATE_NOEXIST
+#ifdef __i386__
+	je	unlock
+	call	put_value
+	mov	RESULT, 0
+#else
 	jne	store
+#endif
 	jmp	unlock
 1:	mov	RESULT, -ENOENT
-	cmp	r14d, UPDATE_EXIST
+	cmp	KEPT_FLAGS, UPDATE_EXIST
 	je	unlock
 
-	# The first free element, by turns in both buckets, so that they fill evenly.
+	# The first free element, by turns in both buckets, so that they fill evenly. Its
+	# bucket is PLACE from here on.
 	mov	BUSY, TAG_BUSY
 	xor	ecx, ecx
-2:	xor	eax, eax
-	lock cmpxchg [HOME+rcx*4+BUCKET_TAGS], BUSY
+2:
+#ifdef __i386__
+	mov	PLACE, HOME
+#endif
+	xor	eax, eax
+	lock cmpxchg [PLACE+CX*4+BUCKET_TAGS], BUSY
 	je	new
+#ifdef __i386__
+	mov	PLACE, OTHER
+	xor	eax, eax
+	lock cmpxchg [PLACE+ecx*4+BUCKET_TAGS], BUSY
+	je	new
+#else
 	xor	eax, eax
 	lock cmpxchg [OTHER+rcx*4+BUCKET_TAGS], BUSY
 	je	3f
+#endif
 	inc	ecx
 	cmp	ecx, BUCKET_SLOTS
 	jb	2b
 	mov	RESULT, -E2BIG
 	call	is_lru
 	jne	unlock
+#ifdef __i386__
+	mov	PLACE, HOME
+#endif
 	mov	TRIES, 2*BUCKET_SLOTS
+#ifdef __x86_64__
 	jmp	evict
-3:	mov	r9, OTHER
+3:	mov	PLACE, OTHER
 	jmp	new
 #endif
 
 	# LRU: the hand goes round; what was used since gets another chance.
-evict:	mov	ecx, [LOCKED+BUCKET_HAND]
+evict:	mov	ecx, [PLACE+BUCKET_HAND]
 	and	ecx, BUCKET_SLOTS-1
 	lea	eax, [CX+1]
 	and	eax, BUCKET_SLOTS-1
-	mov	[LOCKED+BUCKET_HAND], eax
-	cmp	byte ptr [LOCKED+CX+BUCKET_USED], 0
+	mov	[PLACE+BUCKET_HAND], eax
+	cmp	byte ptr [PLACE+CX+BUCKET_USED], 0
 	je	4f
-	mov	byte ptr [LOCKED+CX+BUCKET_USED], 0
+	mov	byte ptr [PLACE+CX+BUCKET_USED], 0
 	jmp	5f
-4:	mov	eax, [LOCKED+CX*4+BUCKET_TAGS]
+4:	mov	eax, [PLACE+CX*4+BUCKET_TAGS]
 	cmp	eax, TAG_BUSY
 	je	5f
-	lock cmpxchg [LOCKED+CX*4+BUCKET_TAGS], BUSY
+	lock cmpxchg [PLACE+CX*4+BUCKET_TAGS], BUSY
 	je	new
 5:	dec	TRIES
 	jnz	evict
 	mov	RESULT, -EBUSY
 	jmp	unlock
 
-	# Slot ecx of the bucket ebx or r9 is ours.
+	# Slot ecx of the bucket is ours.
 #ifdef __i386__
 new:	mov	byte ptr [ebx+ecx+BUCKET_USED], 0
 	lea	eax, [ebx+ecx*4+BUCKET_TAGS]
@@ -451,8 +445,8 @@ new:	mov	byte ptr [ebx+ecx+BUCKET_USED], 0
 	mov	ecx, [ebp+T_TAGAT]
 	mov	[ecx], eax		# and now it is there
 	mov	RESULT, 0
-unlock:	mov	LOCKED, HOME
-	mov	dword ptr [LOCKED+BUCKET_LOCK], 0
+unlock:	mov	PLACE, HOME
+	mov	dword ptr [PLACE+BUCKET_LOCK], 0
 	mov	eax, RESULT
 	test	eax, eax
 	jnz	minus
@@ -570,7 +564,7 @@ ROUTINE map_delete_elem			# map, key
 	lock cmpxchg [rdi+r11], ecx
 	jne	3f			# evicted just now
 	xor	edx, edx
-3:	mov	dword ptr [LOCKED+BUCKET_LOCK], 0
+3:	mov	dword ptr [PLACE+BUCKET_LOCK], 0
 	mov	rax, rdx
 	ret
 4:	FAIL	ENOENT

@@ -19,9 +19,9 @@ start:
 
 #include "x86_threads.h"
 #include "x86_instances.h"
-#include "x86_called.h"
+#include "x86_origin.h"
 #include "x86_calls.h"
-#ifdef __x86_64__			/* kernels are not served in 32 bits */
+#ifdef __x86_64__			/* no programs run in kernels of 32 bits */
 #include "x86_slots.h"
 #endif
 

@@ -1,4 +1,4 @@
-# May a function's entry be trusted to be one? Called by detours, on the program's own stack.
+# Is the word on top of the stack a return address? Called by detours, on the program's own stack.
 
 # A function begins with the word AX on top of its stack, and no direct call is in front of where that leads. The zero
 # flag becomes whether it may be a return address nevertheless: the controller's; behind an indirect call; in a file
