@@ -62,10 +62,11 @@
 	.endr
 	.endm
 
-# A call is made at the stack slot AX, and the instances of the thread DX, the first free one being CX, end with some
-# whose slots are not above it. The slot tells of each whether it is over. What may be under way, in a part of this stack that the
-# program has made another one, goes away to the table. Leaves CX at the first free one; 0 if this is no slot of the thread's own
-# stack; 1 if the call cannot be watched.
+# A call is made at the stack slot AX, and the instances of the thread DX, the first free one being
+# CX, end with some whose slots are not above it. The slot tells of each whether it is over. What
+# may be under way, in a part of this stack that the program has made another one, goes away to the
+# table. Leaves CX at the first free one; 0 if this is no slot of the thread's own stack; 1 if the
+# call cannot be watched.
 ROUTINE abandon
 	cmp	AX, [DX+CALLS_AT+CALL_SLOT]
 	jae	elsewhere
@@ -121,8 +122,8 @@ elsewhere:
 	xor	ecx, ecx
 	ret
 
-# eax becomes the number of calls of probe eax that the thread DX has under way, the first free one of its instances
-# being CX.
+# eax becomes the number of calls of probe eax that the thread DX has under way, the first free one
+# of its instances being CX.
 ROUTINE active
 	push	SI
 	push	DI
@@ -143,8 +144,9 @@ counted:
 	pop	SI
 	ret
 
-# A call is made at the stack slot AX by the thread DX, which has no instance for it: it goes to the table. CX is what will be in
-# its slot, STATE_CALL its data, 0 for none, and STATE_ASKED its probe and the most calls. Leaves ecx 0 if it cannot be watched.
+# A call is made at the stack slot AX by the thread DX, which has no instance for it: it goes to the
+# table. CX is what will be in its slot, STATE_CALL its data, 0 for none, and STATE_ASKED its probe
+# and the most calls. Leaves ecx 0 if it cannot be watched.
 ROUTINE enter_away
 	PUSH_WORK
 	mov	SI, [DX+STATE_CALLS]	# behind the last there is always room
@@ -186,9 +188,10 @@ unwatched:
 	POP_WORK
 	ret
 
-# A function with the probe ecx has returned from the stack slot AX on the thread DX, and the last of the thread's instances is another
-# call's. Leaves CX at its instance, which is nobody's any more. The probe's number stays on the program's own stack: a forked child may
-# have all else in common with its parent.
+# A function with the probe ecx has returned from the stack slot AX on the thread DX, and the last
+# of the thread's instances is another call's. Leaves CX at its instance, which no call has any
+# more. The probe's number stays on the program's own stack: a forked child may have all else in
+# common with its parent.
 ROUTINE unstack
 	PUSH_WORK
 	push	CX
@@ -254,7 +257,7 @@ last:	mov	ecx, [SP]		# it may have gone away just now
 	mov	CX, [DX+STATE_CALLS]
 	test	BP, BP
 	jnz	away
-lost:	int3				# nobody's: the controller may know more
+lost:	int3				# no thread's: the controller may know more
 	jmp	lost
 
 away:	mov	SI, CX
@@ -273,10 +276,10 @@ away:	mov	SI, CX
 	mov	CX, SI
 	jmp	unstacked
 
-# Nobody is there any more, who would take a forked child out of our code. Parent and child both return from the calls
-# that the fork came in, and have one memory for instances: the first of them has the call's, and for the other it is
-# over. But since no call is watched any more, what is over is still where it was, in the table, before the first free one or behind,
-# and is left there.
+# No controller is there any more, to take a forked child out of our code. Parent and child both
+# return from the calls that the fork came in, and have one memory for instances: the first of them
+# has the call's, and for the other it is over. But since no call is watched any more, what is over
+# is still where it was, in the table, before the first free one or behind, and is left there.
 alone:	sub	SI, CALL_SIZE
 	cmp	dword ptr [SI+CALL_PROBE], -1
 	je	gone_away		# the sentinel
@@ -306,8 +309,8 @@ ended:	cmp	SI, BP
 found:	mov	CX, SI
 	jmp	unstacked
 
-# The zero flag becomes whether a call may be under way, by what is in its slot SI, and CX is that; its instance is BP. Memory that
-# is gone is nobody's stack.
+# The zero flag becomes whether a call may be under way, by what is in its slot SI, and CX is that;
+# its instance is BP. Memory that is gone is no stack.
 under_way:
 	MAY_FAULT over
 	mov	CX, [SI]
@@ -315,7 +318,7 @@ under_way:
 	jz	over
 	cmp	CX, [BP+CALL_BACK]
 	je	2f
-	cmp	CX, [BP+CALL_RET]	# it is about to be swapped, or somebody walks the stack
+	cmp	CX, [BP+CALL_RET]	# it is about to be swapped, or the stack is being walked
 	je	2f
 	cmp	CX, [BX+HEAD_OTHER]
 	je	2f
@@ -382,10 +385,11 @@ lose_away:
 	pop	SI
 	jmp	free_data
 
-# The call at the slot AX whose instance is SI gets one in the table, BP, 0 where there is no room. It is there when its slot is
-# put at DI. CX is what is in the slot, or was just now. What is there with this slot is over, unless calls of it jumped to each
-# other: then either this one has the slot and was jumped to from there, or one of them has it. Another call of this slot that is
-# right before SI among the thread's instances was there later than what is in the table. Changes CX.
+# The call at the slot AX whose instance is SI gets one in the table, BP, 0 where there is no room.
+# It is there when its slot is put at DI. CX is what is in the slot, or was just now. What is there
+# with this slot is over, unless calls of it jumped to each other: then either this one has the slot
+# and was jumped to from there, or one of them has it. Another call of this slot that is right
+# before SI among the thread's instances was there later than what is in the table. Changes CX.
 put_away:
 	mov	byte ptr [BX+AWAY_ANY], 1
 	BUCKET
@@ -418,7 +422,7 @@ newest:	mov	CX, [SI+CALL_RET]
 4:	NEXT	3b
 	FIRST
 	jmp	take_key
-unsure:	mov	ecx, [SI+CALL_PROBE]	# which of two calls of one probe would be the newer, nobody could tell
+unsure:	mov	ecx, [SI+CALL_PROBE]	# which of two calls of one probe would be the newer, nothing could tell
 1:	cmp	[DI], AX
 	jne	2f
 	INSTANCE BP
@@ -471,8 +475,8 @@ claimed:
 	mov	[BP+CALL_OWNER], DX
 	ret
 
-# BP becomes the instance in the table of the probe ecx, at the slot AX, and DI its key; BP 0 for none. Of several that jumped to each
-# other it is one that was jumped to. Changes CX, SI.
+# BP becomes the instance in the table of the probe ecx, at the slot AX, and DI its key; BP 0 for
+# none. Of several that jumped to each other it is one that was jumped to. Changes CX, SI.
 find_away:
 	push	CX
 	BUCKET
@@ -498,8 +502,8 @@ find_away:
 5:	pop	CX
 	ret
 
-# The zero flag becomes whether another call of the bucket, at the slot AX, ended in a jump to that of the instance BP; DI is a key
-# there. Changes CX.
+# The zero flag becomes whether another call of the bucket, at the slot AX, ended in a jump to that
+# of the instance BP; DI is a key there. Changes CX.
 was_jumped_to:
 	push	DI
 	push	SI

@@ -1,9 +1,10 @@
 # Is the word on top of the stack a return address? Called by detours, on the program's own stack.
 
-# A function begins with the word AX on top of its stack, and no direct call is in front of where that leads. The zero
-# flag becomes whether it may be a return address nevertheless: the controller's; behind an indirect call; in a file
-# where a function or a part of one begins, or behind a call that a probe stands on; or what ends a signal
-# (package returns, Origin). Keeps all else.
+# A function begins with the word AX on top of its stack, and no direct call is in front of where
+# that leads. The zero flag becomes whether it may be a return address nevertheless: the
+# controller's; behind an indirect call; in a file where a function or a part of one begins, or
+# behind a call that a probe stands on; or what ends a signal (package returns, Origin). Keeps
+# all else.
 ROUTINE called
 	push	CX
 	push	SI

@@ -3,6 +3,7 @@
 #
 # A routine that takes the same steps on both machines is written once, with the names of
 # x86_width.h. Where its code differs, the two bodies stand one under the other, i386's first.
+# No line of a comment may begin with a word of the preprocessor's, such as if, or with a number.
 #
 # The names in capitals that are not of x86_width.h or of the file itself are offsets and numbers of
 # package bpf, internal/jit, internal/segment and this one; a test passes them in. General registers

@@ -1,5 +1,5 @@
-# A kernel's calls, amd64's alone: a call is found by the stack slot of its return address, on whatever CPU.
-# Called by detours, on the task's own stack.
+# A kernel's calls, amd64's alone: a call is found by the stack slot of its return address, on
+# whatever CPU. Called by detours, on the task's own stack.
 
 	# What a detour has not saved, on the task's own stack.
 	.macro PUSH_ALL
@@ -28,9 +28,9 @@
 	mov	qword ptr [rsp-8], 0
 	.endm
 
-# Leaves r9 at the call of the probe that is asked for, esi, at the slot rax, 0 for none; r8, the segment;
-# rdi, where the search began. Nobody else looks for that call: who runs on its stack has masked
-# interrupts. Changes rcx, r10.
+# Leaves r9 at the call of the probe that is asked for, esi, at the slot rax, 0 for none; r8, the
+# segment; rdi, where the search began. No other CPU looks for that call: what runs on its stack has
+# masked interrupts. Changes rcx, r10.
 find_slot:
 	SEGMENT	r8
 	mov	esi, [rdx+STATE_ASKED]
