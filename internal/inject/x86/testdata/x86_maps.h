@@ -114,9 +114,14 @@ inside:	xor	ecx, ecx
 	push	edi
 	mov	ecx, [edi+HDR_KEY_SIZE]
 	mov	edi, eax
-	cmp	eax, eax
-	repe cmpsb
-	pop	edi
+	test	ecx, ecx		# equal, so far
+	jz	9f
+8:	mov	al, [esi+ecx-1]		# repe would go the other way where the program has that set
+	cmp	al, [edi+ecx-1]
+	jne	9f
+	dec	ecx
+	jnz	8b
+9:	pop	edi
 	pop	esi
 	pop	ecx
 	pop	eax

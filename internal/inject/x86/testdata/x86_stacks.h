@@ -127,8 +127,13 @@ walked:	mov	[ebp+T_COUNT], ecx
 	lea	esi, [ebp+STATE_TRACE]
 	mov	ecx, [ebp+T_COUNT]
 	add	ecx, ecx
-	repe cmpsd
-	pop	esi
+	jz	9f
+8:	mov	eax, [esi+ecx*4-4]
+	cmp	eax, [edi+ecx*4-4]
+	jne	9f
+	dec	ecx
+	jnz	8b
+9:	pop	esi
 	jne	5f
 	mov	eax, [ebp+T_ELEM]
 	jmp	answer
