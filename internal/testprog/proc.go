@@ -334,7 +334,7 @@ func (p *Proc) describe() string {
 	return b.String()
 }
 
-// goroutines ends a program of Go's that hangs, and is what that says of its goroutines. It is empty for any other.
+// goroutines ends a program of Go's that hangs, and answers what it says of its goroutines; of any other nothing.
 func (p *Proc) goroutines() string {
 	if _, err := buildinfo.ReadFile(fmt.Sprintf("/proc/%d/exe", p.Pid)); err != nil {
 		return ""
