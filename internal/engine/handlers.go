@@ -34,11 +34,11 @@ func (hs handlers) Cramped(ds []*inside.Detour) {
 	hs.Turns.Changing(func() { hs.Turns.Report(hs.Links.LeaveCramped(ds)); hs.listChanged() })
 }
 
-// Outlived ends a session whose process ends by a fault as soon as nobody traces it.
+// Outlived ends a session whose process faults for ever while it has a tracer.
 func (hs handlers) Outlived(signal int) { hs.outlived(signal) }
 
 // Notified is the owner's part in a hit of a probe of our own: the thread stays where it is, and the rest is done where
-// planning may be. It answers false for a call that concerns nobody.
+// planning may be. It answers false for a call that need not be looked at.
 func (hs handlers) Notified(pt *probed.Point, v *roles.View) bool {
 	on, th := hs.On, v.Thread
 	if !pt.Asks {

@@ -9,7 +9,7 @@ import (
 	"kprobe/internal/roles"
 )
 
-// List lists the registered probes as of the last change that is complete. It waits for nobody.
+// List lists the registered probes as of the last change that is complete. It waits for no change that is under way.
 func (e *Engine) List() []listing.Entry {
 	return e.shown.Load().Entries(&e.On.View, e.On.Kind.OnCPUs())
 }

@@ -19,7 +19,7 @@ func (e *Engine) watchTracers() {
 	}
 }
 
-// outlived ends a session whose process ends by a fault as soon as nobody traces it: until then it faults for ever.
+// outlived ends a session whose process faults for ever while it has a tracer, and ends without one.
 func (e *Engine) outlived(signal int) {
 	if e.left.CompareAndSwap(false, true) {
 		go e.goWithout(fmt.Sprintf("is the init process of its namespace, and ends by a fault (signal %d) only when it has no tracer", signal))

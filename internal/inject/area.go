@@ -70,7 +70,8 @@ func (a *Area) readerCode() ([]byte, map[int32]arch.Addr) {
 
 func (a *Area) machine() *Machine { return a.Of.Machine }
 
-// Head is where the area has the segment's address, Table that of its table of threads, and Sink that of the sink's state.
+// Head, Table and Sink are the places in the area of three addresses: of the segment, of its table of threads, and of the
+// sink's state.
 func (a *Area) Head() arch.Addr { return a.Addr + AreaHead }
 
 // Table is the second of these addresses.

@@ -44,5 +44,5 @@ const (
 	AskedAgain
 )
 
-// Words is how many words of 8 bytes some private data takes.
+// Words counts the words of 8 bytes that private data takes.
 func Words(n int) int32 { return int32(segment.RoundUp(min(n, segment.MaxData), 8) / 8) }

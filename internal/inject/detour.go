@@ -32,7 +32,7 @@ type Tail struct {
 // it is dead, and so are the flags.
 const Scratch = arch.RegSet(1<<arch.R10 | 1<<arch.R11)
 
-// NoCounter stands for a counter that nobody wants.
+// NoCounter stands for no counter.
 const NoCounter = -1
 
 // Detour is the code that a jump at a probe's address leads to: the plan of it.
@@ -203,7 +203,8 @@ type Label struct {
 // NewLabel is one that is not placed.
 func NewLabel() *Label { return &Label{Off: -1} }
 
-// LandAt is where a trap at the site leads that a kernel takes by itself. Errors: of Tail.
+// LandAt is the address at which a thread goes on that has met a trap at the site, in a kernel that serves such traps
+// itself. Errors: of Tail.
 func (d *Detour) LandAt() (arch.Addr, error) {
 	g, err := d.generate()
 	if err != nil {

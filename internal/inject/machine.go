@@ -32,7 +32,7 @@ type Machine struct {
 	CountsTogether bool
 	// Returns tells whether calls are watched from the entry to the return.
 	Returns bool
-	// Depth is what routines that detours call take of the program's own stack at most, with the return address.
+	// Depth is the most that routines called by detours take of the program's own stack, in bytes, with the return address.
 	Depth int
 	// The routines, from testdata: the code, where each begins, and where to go on from
 	// an instruction that may fault.

@@ -13,6 +13,6 @@ import "kprobe/arch"
 // addresses itself.
 type Readers struct{ Kernel, KernelText, User, UserText, Stack arch.Addr }
 
-// ReaderStack is how much of the private stack they may take, with the kernel's own way through
+// ReaderStack is the most that they may take of the private stack, in bytes, with the kernel's own way through
 // a fault: it is served on the stack that it finds.
 const ReaderStack = 8 << 10

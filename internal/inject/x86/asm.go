@@ -72,7 +72,7 @@ func (a *Asm) Finish() {
 	}
 }
 
-// word is how many bytes a register has, on the stack too.
+// word is the size of a register in bytes, on the stack too.
 func (a *Asm) word() int {
 	if a.narrow {
 		return 4
@@ -206,7 +206,7 @@ func (a *Asm) cmpByteAt(at arch.Addr, v byte) {
 	a.Put(append(insn, v)...)
 }
 
-// near is how an instruction of a length here names memory in reach: in 32-bit code the same bits mean
+// near is the displacement by which an instruction of a length here reaches an address: in 32-bit code the same bits mean
 // the address itself.
 func (a *Asm) near(to arch.Addr, length int) int32 {
 	if a.narrow {
