@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"kprobe/internal/patience"
+	"kprobe/internal/proc"
 )
 
 // Nobody is the unprivileged user that AsUser means.
@@ -336,7 +337,7 @@ func (p *Proc) describe() string {
 
 // goroutines ends a program of Go's that hangs, and answers what it says of its goroutines; of any other nothing.
 func (p *Proc) goroutines() string {
-	if _, err := buildinfo.ReadFile(fmt.Sprintf("/proc/%d/exe", p.Pid)); err != nil {
+	if _, err := buildinfo.ReadFile(proc.Process(p.Pid).File("exe")); err != nil {
 		return ""
 	}
 	p.mu.Lock()
