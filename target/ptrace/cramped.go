@@ -24,12 +24,18 @@ func (p *Process) keepCramped(t *thread) {
 // stays in its page. A stack that the kernel has yet to extend is taken for one without: that costs
 // little.
 func (p *Process) hasFrameRoom(t *thread) bool {
-	var r tracee.Registers
-	page := uint64(p.PageSize())
-	if tracee.GetRegs(t.tid, &r) != nil || t.roomy == r.SP()&^(page-1)+1 {
+	sp, page := t.sp, uint64(p.PageSize())
+	if sp == 0 {
+		var r tracee.Registers
+		if tracee.GetRegs(t.tid, &r) != nil {
+			return true
+		}
+		sp = r.SP()
+	}
+	if t.roomy == sp&^(page-1)+1 {
 		return true
 	}
-	end := r.SP() - uint64(p.arch.RedZone)
+	end := sp - uint64(p.arch.RedZone)
 	b := make([]byte, frameRoom/page+2)
 	local, remote := make([]unix.Iovec, len(b)), make([]unix.RemoteIovec, len(b))
 	for i := range b {
@@ -41,6 +47,6 @@ func (p *Process) hasFrameRoom(t *thread) bool {
 	if err == unix.EFAULT || err == nil && n < len(b) {
 		return false
 	}
-	t.roomy = r.SP()&^(page-1) + 1
+	t.roomy = sp&^(page-1) + 1
 	return true
 }

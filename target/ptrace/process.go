@@ -146,6 +146,7 @@ type thread struct {
 	maskKnown bool // they are those of the last hit
 	doubt     bool // it stood at a trap when another's had the action put back: see trapForced
 
+	sp    uint64 // its stack pointer, as Regs has read it at this stop; 0: it has not
 	roomy uint64 // the page of its stack pointer, and 1, when a signal's frame had room below
 
 	watch int // the version of Process.watch that it has

@@ -19,6 +19,9 @@ func (p *Process) Regs(th target.Thread, r *arch.Regs) error {
 		return tracee.RegsError(err)
 	}
 	p.abi().ArchRegs(&u, r)
+	if t := p.threads[int(th)]; t != nil {
+		t.sp = u.SP()
+	}
 	return nil
 }
 
@@ -26,6 +29,9 @@ func (p *Process) Regs(th target.Thread, r *arch.Regs) error {
 func (p *Process) SetRegs(th target.Thread, r *arch.Regs) error {
 	var u tracee.Registers
 	p.abi().UserRegs(r, &u)
+	if t := p.threads[int(th)]; t != nil {
+		t.sp = 0
+	}
 	return tracee.RegsError(tracee.SetRegs(int(th), &u))
 }
 

@@ -164,7 +164,7 @@ func (p *Process) event(tid int, ws unix.WaitStatus) (target.Stop, bool) {
 	if t.state == running {
 		t.state = held // stopped, and not yet handed out
 	}
-	t.fault, t.lapsed = nil, false
+	t.fault, t.lapsed, t.sp = nil, false, 0
 	t.asked = false // whatever the stop is for, the kernel takes an interruption for served
 	sig := ws.StopSignal()
 	ev := int(ws) >> 16
