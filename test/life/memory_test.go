@@ -20,7 +20,7 @@ func TestMemoryGroup(t *testing.T) {
 	const def = "p libc.so.6:*"
 	g := testprog.NewMemoryGroup(t)
 	p := testprog.StartCmd(t, g.Command(testprog.Build(t, "threads", "-O2", "-pthread")))
-	testprog.Executed(t, p.Pid, testprog.Build(t, "threads", "-O2", "-pthread"))
+	p.Expect("ready") // what is not mapped yet would wait, and need no memory
 	for _, tt := range []struct {
 		left   uint64
 		inside bool
