@@ -35,7 +35,6 @@ var clocked = map[string]struct {
 	"test/torture/churn_test.go":             {2, "a rate"},
 	"target/kernel/guardian_test.go":         {1, "a moment to be killed in"},
 	"target/kernel/reset_test.go":            {1, "a rate"},
-	"cmd/kprobe/kernel_test.go":              {1, "a rate"},
 	"cmd/kprobe/symbols_test.go":             {1, "a rate"},
 	"bench/hundred_test.go":                  {1, "a rate"},
 	"test/sacred/stressors_test.go":          {1, "a program of somebody else's that hangs is killed"},

@@ -85,8 +85,10 @@ func (st *Stat) add(specs []*spec.Spec, passed func(error) bool) (left []LeftOut
 	for _, sp := range specs {
 		ts, out, err := st.tr.prepare(sp)
 		switch {
-		case errors.Is(err, errPending):
-			waiting = append(waiting, sp)
+		case waits(st.s, err):
+			if !has(st.probes, sp) { // else those wait
+				waiting = append(waiting, sp)
+			}
 		case err != nil && !passed(err):
 			return nil, err
 		case err != nil && slices.Contains(st.waiting, sp):

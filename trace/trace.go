@@ -339,11 +339,20 @@ func probesOf(ts []*traced) []kprobe.Probe {
 	return ps
 }
 
-// prepare turns one definition into probes: one, or as many as its glob finds. Errors: errPending where it waits for its file.
+// prepare turns one definition into probes: one, or as many as its glob finds. Errors: errPending where it waits for its file,
+// which may be unmapped in the middle of this.
 func (tr *Tracer) prepare(sp *spec.Spec) (ts []*traced, left []LeftOut, err error) {
+	if !pending(tr.s, sp) {
+		ts, left, err = tr.prepareNow(sp)
+	}
 	if pending(tr.s, sp) {
 		return nil, nil, errPending
 	}
+	return ts, left, err
+}
+
+// prepareNow does it for a definition that does not wait.
+func (tr *Tracer) prepareNow(sp *spec.Spec) (ts []*traced, left []LeftOut, err error) {
 	locs, err := tr.locate(sp)
 	if tr.Patient && errors.Is(err, syscall.ENOENT) {
 		locs, err = nil, nil

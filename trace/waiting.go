@@ -173,8 +173,10 @@ func (tr *Tracer) arrived() (fresh []*traced, left []LeftOut, err error) {
 		}
 		ts, out, failed := tr.prepare(sp)
 		switch {
-		case errors.Is(failed, errPending):
-			still = append(still, sp)
+		case waits(tr.s, failed):
+			if !has(tr.probes, sp) { // else those wait
+				still = append(still, sp)
+			}
 		case failed != nil:
 			err = errors.Join(err, failed)
 			tr.specs = slices.DeleteFunc(tr.specs, func(o *spec.Spec) bool { return o == sp && slices.Contains(tr.waiting, sp) })
@@ -183,6 +185,16 @@ func (tr *Tracer) arrived() (fresh []*traced, left []LeftOut, err error) {
 	}
 	tr.waiting = still
 	return unprobed(fresh, tr.probes), left, err
+}
+
+// waits tells whether a definition that could not be placed goes on waiting: its file is not mapped, or the session is over.
+func waits(s *kprobe.Session, failed error) bool {
+	return errors.Is(failed, errPending) || failed != nil && ended(s, failed) == nil
+}
+
+// has tells whether a definition has probes.
+func has(ts []*traced, sp *spec.Spec) bool {
+	return slices.ContainsFunc(ts, func(t *traced) bool { return t.spec == sp })
 }
 
 // ended forgets an error of a session that is over.

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"kprobe/internal/testprog"
 	"kprobe/internal/vm/vmtest"
@@ -88,7 +87,7 @@ func TestKernel(t *testing.T) {
 	}
 
 	// One that is killed leaves its jumps, and the next takes them out.
-	killed := testprog.StartCmd(t, tool(t, "stat", "-k", dir, "p ksys_sync", "p:tick tick_sched_timer", "r ksys_sync"))
+	killed := onGuest(t, guest, "stat", "-k", dir, "p ksys_sync", "p:tick tick_sched_timer", "r ksys_sync")
 	testprog.Until(t, "stat puts something into the kernel", killed.Pid, func() bool { return vmtest.Journalled(t, filepath.Join(dir, "window")) })
 	var list testprog.Result
 	testprog.Until(t, "stat is listed, when it has registered all", killed.Pid, func() bool {
@@ -113,9 +112,9 @@ func TestKernel(t *testing.T) {
 		t.Errorf("the window is not empty: %v", err)
 	}
 
-	k := testprog.StartCmd(t, tool(t, "trace", "-k", "unix:"+dir+"/gdb", "--ram", dir+"/ram", "-n", "2",
-		"p:entry do_sys_openat2 file=+0(%si):ustring", "r:back do_sys_openat2 $retval"))
-	stop := keepSending(guest, "cat /proc/version >/dev/null\n")
+	k := onGuest(t, guest, "trace", "-k", "unix:"+dir+"/gdb", "--ram", dir+"/ram", "-n", "2",
+		"p:entry do_sys_openat2 file=+0(%si):ustring", "r:back do_sys_openat2 $retval")
+	stop := keepSending(guest, "cat /proc/version >/dev/null")
 	r := k.Result()
 	stop()
 	if len(r.Lines) != 2 || r.Status != 0 || !strings.Contains(r.Stderr, "vmlinux:do_sys_openat2") {
@@ -143,7 +142,7 @@ func TestKernel(t *testing.T) {
 	} {
 		refused(t, run(t, bad.args...), bad.says)
 	}
-	last := testprog.StartCmd(t, tool(t, "stat", "-k", dir, "p ksys_sync"))
+	last := onGuest(t, guest, "stat", "-k", dir, "p ksys_sync")
 	testprog.Until(t, "stat puts something into the kernel", last.Pid, func() bool { return vmtest.Journalled(t, filepath.Join(dir, "window")) })
 	guest.Signal(syscall.SIGINT)
 	if r := guest.Result(); r.Status != 0 {
@@ -192,8 +191,8 @@ int BPF_KPROBE(opened, int dfd, const char *file)
 
 char LICENSE[] SEC("license") = "GPL";
 `)
-	k := testprog.StartCmd(t, tool(t, "run", "-k", dir, object))
-	stop := keepSending(guest, "cat /proc/cpuinfo >/dev/null\n")
+	k := onGuest(t, guest, "run", "-k", dir, object)
+	stop := keepSending(guest, "cat /proc/cpuinfo >/dev/null")
 	k.Expect(`told: {text="/proc/cpuinfo"}`)
 	stop()
 	k.Signal(syscall.SIGINT)
@@ -224,15 +223,15 @@ char LICENSE[] SEC("license") = "GPL";
 // scriptInKernel has a script ask the kernel's types, its task and its system calls for one and the same work.
 func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
 	t.Helper()
-	k := testprog.StartCmd(t, tool(t, "script", "-q", "-k", dir, "-e", `
+	k := onGuest(t, guest, "script", "-q", "-k", dir, "-e", `
 		tracepoint:syscalls:sys_enter_openat { @name[tid] = args.filename; @number = args.__syscall_nr; }
 		tracepoint:syscalls:sys_exit_openat /has_key(@name, tid)/ { @opened[str(@name[tid]), curtask->comm == comm, curtask->pid == tid, curtask->tgid == pid, args.ret > 2, uid] = count(); delete(@name, tid); }
 		fentry:vfs_read /str(args.file->f_path.dentry->d_name.name) == "version"/ { @fentry[((struct file *)arg0)->f_inode->i_sb->s_id, args.count == arg2] = count(); }
 		fexit:vfs_read /str(args.file->f_path.dentry->d_name.name) == "version" && retval > 0/ { @fexit[retval > 60] = count(); if (@times++ > 2) { exit(); } }
 		kprobe:vfs_rea? { @kprobe[probe, func] = count(); }
 		fentry:vfs_read /str(args.file->f_path.dentry->d_name.name) == "version"/ { @stack[kstack(3)] = count(); }
-		kretprobe:vfs_read { @kretprobe[args.count > 0, PIDTYPE_TGID] = count(); }`))
-	stop := keepSending(guest, "md5sum /proc/version >/dev/null\n") // which reads: cat has it sent
+		kretprobe:vfs_read { @kretprobe[args.count > 0, PIDTYPE_TGID] = count(); }`)
+	stop := keepSending(guest, "md5sum /proc/version >/dev/null") // which reads: cat has it sent
 	r := k.Result()
 	stop()
 	for _, want := range []string{"@number: 257", "@opened[/proc/version, true, true, true, true, 0]: ", "@fentry[proc, true]: ", "@fexit[true]: ", "@kprobe[kprobe:vfs_read, vfs_read]: ", "@kretprobe[true, PIDTYPE_TGID]: ", "ksys_read+"} {
@@ -244,14 +243,14 @@ func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
 		t.Errorf("script: %s", r)
 	}
 	// Trace events, whose records the kernel itself makes, as long as a script asks for them; texts behind the record, variables of the kernel.
-	k = testprog.StartCmd(t, tool(t, "script", "-q", "-k", dir, "-e", `
+	k = onGuest(t, guest, "script", "-q", "-k", dir, "-e", `
 		tracepoint:sched:sched_process_exec { @exec[str(args.filename), args.pid == pid] = count(); if (@n++ > 2) { exit(); } }
 		t:sched:sched_process_for? { @fork[args.parent_comm, args.child_pid > 1, probe] = count(); }
 		tracepoint:sched:sched_switch { @switch[args.prev_state >= 0] = count(); }
 		rawtracepoint:sched_switch { @raw[args.prev->pid == tid, ((struct task_struct *)arg1)->pid == tid] = count(); }
 		profile:hz:49 { @sample[curtask->pid == tid, cpu < ncpus && ncpus == 2] = count(); @idle[kstack, comm] = count(); }
-		interval:ms:100 { @ticks = *kaddr("jiffies") > 1000; }`))
-	stop = keepSending(guest, "md5sum /proc/version >/dev/null\n")
+		interval:ms:100 { @ticks = *kaddr("jiffies") > 1000; }`)
+	stop = keepSending(guest, "md5sum /proc/version >/dev/null")
 	r = k.Result()
 	stop()
 	for _, want := range []string{"@exec[/proc/self/exe, true]: ", "@fork[init, true, tracepoint:sched:sched_process_fork]: ", "@switch[true]: ", "@raw[true, true]: ", "@sample[true, true]: ", "do_idle+", "@ticks: true"} {
@@ -288,10 +287,10 @@ func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
 		}
 	}
 	// A function is not run, of who is meant: the kernel does not allow it of any, so that has to be asked for.
-	k = testprog.StartCmd(t, tool(t, "script", "-q", "--unsafe", "--override-any", "-k", dir, "-e", `
+	k = onGuest(t, guest, "script", "-q", "--unsafe", "--override-any", "-k", dir, "-e", `
 		kprobe:do_sys_openat2 /comm == "dd"/ { @denied = count(); @times++; override(-1); }
-		interval:ms:100 /@times > 2/ { exit(); }`))
-	stop = keepSending(guest, "dd count=0 of=/tmp/denied 2>>/tmp/why || true\n")
+		interval:ms:100 /@times > 2/ { exit(); }`)
+	stop = keepSending(guest, "dd count=0 of=/tmp/denied 2>>/tmp/why || true")
 	r = k.Result()
 	stop()
 	guest.Send("grep -o 'denied.*not permitted' /tmp/why | uniq; rm /tmp/why\n")
@@ -301,18 +300,30 @@ func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
 	}
 }
 
+// onGuest runs kprobe on a guest. What it waits for is the guest's work.
+func onGuest(t *testing.T, guest *testprog.Proc, args ...string) *testprog.Proc {
+	t.Helper()
+	k := testprog.StartCmd(t, tool(t, args...))
+	k.For = guest
+	return k
+}
+
 // keepSending has a guest do something again and again, until it is stopped: nothing tells
-// when probes are in place, and what is done before goes by.
+// when probes are in place, and what is done before goes by. It is done once more only when it has been done.
 func keepSending(guest *testprog.Proc, line string) (stop func()) {
+	const done = "it is done"
 	over := make(chan struct{})
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for {
+			guest.Send("%s; echo %s", line, done)
+			if !guest.Until(done) {
+				return // it has ended
+			}
 			select {
 			case <-over:
 				return
-			case <-time.After(100 * time.Millisecond):
-				guest.Send(line)
+			default:
 			}
 		}
 	})

@@ -113,9 +113,11 @@ func (e *Engine) armPending() {
 			e.pending = append(e.pending, p) // for the next program that is executed
 			continue
 		}
+		before := b.Mark()
 		switch err := b.Prepare(p); {
 		case err == nil:
-		case errors.Is(err, syscall.ENOENT), errors.Is(err, image.ErrUnbound):
+		case errors.Is(err, syscall.ENOENT), errors.Is(err, image.ErrUnbound), errors.Is(err, syscall.EFAULT):
+			b.Back(before)
 			e.pending = append(e.pending, p)
 		default:
 			p.Gone.Store(true)
@@ -124,7 +126,9 @@ func (e *Engine) armPending() {
 	}
 	e.pending = append(e.pending, b.Wait...)
 	if err := e.apply(b); err != nil {
-		e.Turns.Report(err)
+		if !errors.Is(err, syscall.EFAULT) { // else it has been unmapped again
+			e.Turns.Report(err)
+		}
 		for _, p := range roles.AllOf(b.Probes) {
 			if !p.As().Internal() {
 				e.pending = append(e.pending, p)
@@ -143,4 +147,19 @@ func (e *Engine) watchResolvers() {
 			e.notifyAt(returns, false)
 		}
 	}
+}
+
+// unmappings are the tries of a step that meets code which is not there any more. A program that loads and unloads a library all the
+// time gets in between now and then.
+const unmappings = 10
+
+// despiteUnmapping does a step that may find code unmapped since the last look: probes there wait then, or are gone, and the step is
+// tried again. last tells that it is the last time. Errors: the step's; EFAULT where the code is mapped, and cannot be read.
+func (e *Engine) despiteUnmapping(step func(last bool) error) (err error) {
+	for n := range unmappings {
+		if err = step(n == unmappings-1); !errors.Is(err, syscall.EFAULT) || e.refresh() != nil {
+			break
+		}
+	}
+	return err
 }

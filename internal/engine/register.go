@@ -31,8 +31,13 @@ func (e *Engine) Register(ps []*roles.Probe) (err error) {
 	if err := e.refresh(); err != nil {
 		return err
 	}
+	return e.despiteUnmapping(func(last bool) error { return e.register(ps, last) })
+}
+
+// register is one try.
+func (e *Engine) register(ps []*roles.Probe, last bool) (err error) {
 	b := e.Batch()
-	ps, err = e.prepareAll(b, ps)
+	ps, err = e.prepareAll(b, ps, last)
 	if err != nil {
 		return err
 	}
@@ -63,15 +68,20 @@ func (e *Engine) Register(ps []*roles.Probe) (err error) {
 var errPostInside = errno.New(syscall.ENOTSUP, "a program and a post-handler at one instruction of a kernel")
 
 // prepareAll prepares a batch's probes, but for the optional ones that cannot be placed. It answers
-// which there are then. Errors: *BatchError.
-func (e *Engine) prepareAll(b *roles.Batch, ps []*roles.Probe) (left []*roles.Probe, err error) {
+// which there are then. Where another try may find code unmapped that is not there, no probe is left out for that.
+// Errors: *BatchError.
+func (e *Engine) prepareAll(b *roles.Batch, ps []*roles.Probe, last bool) (left []*roles.Probe, err error) {
 	var refused *BatchError
 	for i, p := range ps {
+		p.Refusal = nil
 		if err := errors.Join(e.On.Ended(), p.Check()); err != nil {
 			return nil, &BatchError{i, p.Asked.Named(err)}
 		}
 		before := b.Mark()
 		err := b.Prepare(p)
+		if !last && errors.Is(err, syscall.EFAULT) {
+			return nil, &BatchError{i, p.Asked.Named(err)}
+		}
 		if err != nil && p.Otherwise != nil && p.Inside() {
 			b.Back(before)
 			if err = p.Otherwise(err); err == nil {

@@ -137,7 +137,7 @@ func (e *Engine) switchTo(ps []*roles.Probe, off bool) error {
 		})
 	}
 	defer e.optimizer.Soon()
-	return e.Links.Switch(roles.All(ps), off, set, e.Watching())
+	return e.despiteUnmapping(func(bool) error { return e.Links.Switch(roles.All(ps), off, set, e.Watching()) })
 }
 
 // setFlags changes the flags of probes.

@@ -30,7 +30,7 @@ func (e *Engine) SetEnabled(on bool) (err error) {
 	}
 	was := e.Enabled()
 	enabled := &parts.State{What: fmt.Sprintf("enabled: %v", on), Set: func() { set(on) }, Was: func() { set(was) }}
-	return e.Links.Everywhere("switch all", enabled, e.Watching())
+	return e.despiteUnmapping(func(bool) error { return e.Links.Everywhere("switch all", enabled, e.Watching()) })
 }
 
 // Optimization reads the switch of jumps.
@@ -58,7 +58,8 @@ func (e *Engine) SetOptimization(on bool) (err error) {
 	if on {
 		return nil
 	}
-	err = e.Links.Everywhere("no jumps", &parts.State{What: "optimization is off", Set: func() {}, Was: func() { set(was) }})
+	off := &parts.State{What: "optimization is off", Set: func() { set(false) }, Was: func() { set(was) }}
+	err = e.despiteUnmapping(func(bool) error { return e.Links.Everywhere("no jumps", off) })
 	e.listChanged()
 	return err
 }

@@ -23,16 +23,20 @@ func (e *Engine) Update(p *roles.Probe, program *roles.Program, tell func()) (er
 	if err := program.Fits(e.Home, bpf.Kprobe, 0); err != nil {
 		return p.Asked.Named(err)
 	}
-	pt, was := p.Point, p.Program
+	was := p.Program
 	set := func(to *roles.Program) { e.On.Owner.On(func() { p.Program = to }) }
 	set(program)
-	if pt != nil {
-		err = p.CheckPlace(pt.Loc, pt.Pinned)
-	}
-	if err == nil && pt != nil && p.Active() { // else it is for when it has a place, and is on
-		err = e.kit.Redetour(probed.List{pt}, map[*probed.Point][]*probed.Probe{pt: e.On.Points.Inside(pt.Probes)})
-		e.optimizer.Soon()
-	}
+	err = e.despiteUnmapping(func(bool) error {
+		pt := p.Point
+		if pt == nil {
+			return nil // it is for when it has a place
+		}
+		if err := p.CheckPlace(pt.Loc, pt.Pinned); err != nil || !p.Active() {
+			return err
+		}
+		defer e.optimizer.Soon()
+		return e.kit.Redetour(probed.List{pt}, map[*probed.Point][]*probed.Probe{pt: e.On.Points.Inside(pt.Probes)})
+	})
 	if err != nil {
 		set(was)
 		return err

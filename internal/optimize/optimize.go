@@ -89,17 +89,14 @@ func (o *Optimizer) run() {
 	if !o.kit.Within.Some() {
 		return
 	}
-	on := o.kit.On
-	if err := o.kit.Within.Reconsider(); !errors.Is(err, syscall.ESRCH) {
-		on.Report(err)
-	}
+	o.report(o.kit.Within.Reconsider())
 	pts, after := o.kit.Crowded()
 	if len(pts) > 0 {
 		err := o.kit.Redetour(pts, after)
 		for _, pt := range pts {
 			pt.Crowded = pt.Crowded != (err == nil)
 		}
-		on.Report(err)
+		o.report(err)
 	}
 	tried := o.jumps()
 	if len(pts) > 0 { // detours are others by now
@@ -132,11 +129,16 @@ func (o *Optimizer) jumps() bool {
 		}
 	}
 	for piece := range slices.Chunk(pts, change.AtOnce) {
-		if err := o.vacate(piece, soon); !errors.Is(err, syscall.ESRCH) {
-			on.Report(err)
-		}
+		o.report(o.vacate(piece, soon))
 	}
 	return len(pts) > 0
+}
+
+// report has an error be told, unless the target has ended, or code has been unmapped, which the next look at the mappings finds.
+func (o *Optimizer) report(err error) {
+	if !errors.Is(err, syscall.ESRCH) && !errors.Is(err, syscall.EFAULT) {
+		o.kit.On.Report(err)
+	}
 }
 
 // vacate makes jumps, and traps that are led, of what stands at some points, in one stop. Errors: as of change.Change.

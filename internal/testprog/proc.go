@@ -33,6 +33,10 @@ type Proc struct {
 	// says nothing for that long fails the test. Change it before waiting.
 	Patience time.Duration
 
+	// For is the program whose work a wait is for, such as the guest that this one probes; nil: this one. A guest may have no CPU
+	// while this one waits for its answer, and has nothing to do.
+	For *Proc
+
 	t     testing.TB
 	cmd   *exec.Cmd      // the runner
 	stdin io.WriteCloser // the program's
@@ -283,7 +287,11 @@ func (p *Proc) next() (line string, ok bool) {
 // until waits for cond, which is called with the lock held, and tells whether it came. The runner is the subject: the
 // program is its child.
 func (p *Proc) until(cond func() bool) bool {
-	patience := patience.Of(p.cmd.Process.Pid, p.Patience)
+	subject := p.cmd
+	if p.For != nil {
+		subject = p.For.cmd
+	}
+	patience := patience.Of(subject.Process.Pid, p.Patience)
 	gone := p.gone
 	for {
 		p.mu.Lock()
@@ -332,6 +340,9 @@ func (p *Proc) describe() string {
 	}
 	fmt.Fprintf(&b, "%s%s", strings.Join(append(p.lines, ""), "\n"), p.stderr.String())
 	b.WriteString(States(p.Pid))
+	if p.For != nil {
+		b.WriteString(States(p.For.Pid))
+	}
 	return b.String()
 }
 

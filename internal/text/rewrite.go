@@ -225,6 +225,13 @@ func (w *Writer) rewrite(st step) (err error) {
 	if err = w.lead(st.changes); err == nil {
 		err = patch.Carry(w.t, st.spans, w.report)
 	}
+	if errors.Is(err, syscall.EFAULT) {
+		if rest := w.mapped(st.changes); len(rest) < len(st.changes) {
+			there := step{changes: rest}
+			there.plan()
+			err = patch.Carry(w.t, there.spans, w.report)
+		}
+	}
 	if err == nil {
 		if err = w.setBreaks(st.breaks); err != nil {
 			w.report(patch.Carry(w.t, patch.Undo(st.spans), w.report))
@@ -252,6 +259,24 @@ func (w *Writer) rewrite(st step) (err error) {
 		}
 	}
 	return nil
+}
+
+// mapped leaves out the changes that take ours out of code which has been unmapped since it was looked at: nothing of ours is there
+// any more. Where that cannot be told it leaves all.
+func (w *Writer) mapped(cs []Change) []Change {
+	maps, err := w.t.Maps()
+	if err != nil || len(maps) == 0 {
+		return cs
+	}
+	covered := func(at uint64) bool {
+		for _, m := range maps {
+			if m.Start <= at && at < m.End {
+				return true
+			}
+		}
+		return false
+	}
+	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return c.To == Own && !covered(uint64(c.Place.Addr)) })
 }
 
 // lead tells the gate of traps that are about to be written.

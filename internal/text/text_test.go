@@ -13,6 +13,7 @@ import (
 	"kprobe/internal/inside"
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/patch"
+	"kprobe/symbol"
 	"kprobe/target"
 )
 
@@ -144,18 +145,56 @@ func TestForeignByte(t *testing.T) {
 	}
 }
 
-// vanished is code that has been unmapped.
-type vanished struct{ *code }
+// unmapped is code of which a part has been unmapped.
+type unmapped struct {
+	*code
+	gone arch.Range
+	maps error // why the mappings cannot be told
+}
 
-func (vanished) ReadAt(arch.Addr, []byte) error { return syscall.EFAULT }
+func (u *unmapped) ReadAt(a arch.Addr, p []byte) error {
+	if a < u.gone.End && u.gone.Start < a+arch.Addr(len(p)) {
+		return syscall.EFAULT
+	}
+	return u.code.ReadAt(a, p)
+}
 
-// Code that was unmapped since it was looked at is reported as unmapped.
-func TestVanishedCode(t *testing.T) {
-	c, ps := nops(t, base+1)
-	w := NewWriter(vanished{c}, nil, new(sync.Mutex), func(error) {})
-	err := w.Plan(to(ps, Trap), all(ps)).CarryOut()
-	if !errors.Is(err, syscall.EFAULT) || err.Error() != "the code is not there any more: bad address" {
-		t.Errorf("%v", err)
+func (u *unmapped) Maps() ([]symbol.Mapping, error) {
+	return []symbol.Mapping{{Start: uint64(base), End: uint64(u.gone.Start)}, {Start: uint64(u.gone.End), End: uint64(base) + uint64(len(u.b))}}, u.maps
+}
+
+// Nothing comes to code that was unmapped since it was looked at. What stood there is gone with it, so that it goes is no error; unless
+// it is not known that nothing is mapped there.
+func TestUnmappedCode(t *testing.T) {
+	gone := arch.Range{Start: base + 0x1000, End: base + 0x2000}
+	for _, tt := range []struct {
+		to   Kind
+		maps error
+		want string
+	}{
+		{Own, nil, ""},
+		{Own, syscall.EIO, "the code is not there any more: bad address"},
+		{Trap, nil, "the code is not there any more: bad address"},
+	} {
+		c, ps := nops(t, base, base+0x1800)
+		before := bytes.Clone(c.b)
+		u := &unmapped{code: c, maps: tt.maps}
+		w := NewWriter(u, nil, new(sync.Mutex), func(error) {})
+		if tt.to == Own {
+			if err := w.Plan(to(ps, Trap), all(ps)).CarryOut(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now := bytes.Clone(c.b)
+		u.gone = gone
+		switch err := w.Plan(to(ps, tt.to), all(ps)).CarryOut(); {
+		case tt.want == "":
+			if err != nil || ps[0].Text != Own || ps[1].Text != Own || !bytes.Equal(c.b[:0x1000], before[:0x1000]) {
+				t.Errorf("to %v: %v, text %v and %v", tt.to, err, ps[0].Text, ps[1].Text)
+			}
+		case !errors.Is(err, syscall.EFAULT) || err.Error() != tt.want || !bytes.Equal(c.b, now):
+			t.Errorf("to %v: %v, want %q and no change", tt.to, err, tt.want)
+		}
 	}
 }
 
