@@ -95,9 +95,6 @@ func (t *target) lookAtCPUs() (due time.Duration, err error) {
 	due = time.Hour
 	for _, l := range t.looks {
 		if now := time.Now(); !now.Before(l.next) {
-			for !l.next.After(now) { // what was missed is not made up for
-				l.next = l.next.Add(l.period)
-			}
 			var errs []error
 			if err := t.session.Snapshot(func(r *kprobe.Regs) { errs = append(errs, t.ofCPU(l, r)) }); err != nil {
 				return 0, err
@@ -105,10 +102,20 @@ func (t *target) lookAtCPUs() (due time.Duration, err error) {
 			if err := errors.Join(append(errs, t.r.drain())...); err != nil {
 				return 0, err
 			}
+			l.again(now)
 		}
 		due = min(due, max(time.Until(l.next), 0))
 	}
 	return due, nil
+}
+
+// again says when the next sample is due after one that began then. The machine stood for it, and now runs for as long at least. What
+// is missed by that is not made up for.
+func (l *looking) again(began time.Time) {
+	now := time.Now()
+	for earliest := now.Add(now.Sub(began)); l.next.Before(earliest); {
+		l.next = l.next.Add(l.period)
+	}
 }
 
 // ofCPU runs a program for a CPU as it stands.

@@ -73,6 +73,11 @@ type Withholder interface {
 	Withheld() error // nil where it has them all
 }
 
+// Latecomer is a target that may be a child which is followed, and had to be attached to before it went on by itself.
+type Latecomer interface {
+	Late() bool // it has gone on
+}
+
 // Starter is a target that may be a program that was just started: see StartOf.
 type Starter interface {
 	// Fresh tells whether it was, with its thread, and whether its own program has begun.

@@ -114,7 +114,7 @@ func TestKernel(t *testing.T) {
 
 	k := onGuest(t, guest, "trace", "-k", "unix:"+dir+"/gdb", "--ram", dir+"/ram", "-n", "2",
 		"p:entry do_sys_openat2 file=+0(%si):ustring", "r:back do_sys_openat2 $retval")
-	stop := keepSending(guest, "cat /proc/version >/dev/null")
+	stop := keepSending(t, guest, "cat /proc/version >/dev/null")
 	r := k.Result()
 	stop()
 	if len(r.Lines) != 2 || r.Status != 0 || !strings.Contains(r.Stderr, "vmlinux:do_sys_openat2") {
@@ -192,7 +192,7 @@ int BPF_KPROBE(opened, int dfd, const char *file)
 char LICENSE[] SEC("license") = "GPL";
 `)
 	k := onGuest(t, guest, "run", "-k", dir, object)
-	stop := keepSending(guest, "cat /proc/cpuinfo >/dev/null")
+	stop := keepSending(t, guest, "cat /proc/cpuinfo >/dev/null")
 	k.Expect(`told: {text="/proc/cpuinfo"}`)
 	stop()
 	k.Signal(syscall.SIGINT)
@@ -231,7 +231,7 @@ func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
 		kprobe:vfs_rea? { @kprobe[probe, func] = count(); }
 		fentry:vfs_read /str(args.file->f_path.dentry->d_name.name) == "version"/ { @stack[kstack(3)] = count(); }
 		kretprobe:vfs_read { @kretprobe[args.count > 0, PIDTYPE_TGID] = count(); }`)
-	stop := keepSending(guest, "md5sum /proc/version >/dev/null") // which reads: cat has it sent
+	stop := keepSending(t, guest, "md5sum /proc/version >/dev/null") // which reads: cat has it sent
 	r := k.Result()
 	stop()
 	for _, want := range []string{"@number: 257", "@opened[/proc/version, true, true, true, true, 0]: ", "@fentry[proc, true]: ", "@fexit[true]: ", "@kprobe[kprobe:vfs_read, vfs_read]: ", "@kretprobe[true, PIDTYPE_TGID]: ", "ksys_read+"} {
@@ -250,10 +250,10 @@ func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
 		rawtracepoint:sched_switch { @raw[args.prev->pid == tid, ((struct task_struct *)arg1)->pid == tid] = count(); }
 		profile:hz:49 { @sample[curtask->pid == tid, cpu < ncpus && ncpus == 2] = count(); @idle[kstack, comm] = count(); }
 		interval:ms:100 { @ticks = *kaddr("jiffies") > 1000; }`)
-	stop = keepSending(guest, "md5sum /proc/version >/dev/null")
+	stop = keepSending(t, guest, "sh -c :") // which the guest's shell executes; for most it forks only
 	r = k.Result()
 	stop()
-	for _, want := range []string{"@exec[/proc/self/exe, true]: ", "@fork[init, true, tracepoint:sched:sched_process_fork]: ", "@switch[true]: ", "@raw[true, true]: ", "@sample[true, true]: ", "do_idle+", "@ticks: true"} {
+	for _, want := range []string{"@exec[/proc/self/exe, true]: ", "@fork[sh, true, tracepoint:sched:sched_process_fork]: ", "@switch[true]: ", "@raw[true, true]: ", "@sample[true, true]: ", "do_idle+", "@ticks: true"} {
 		if count(r.Lines, want) == 0 {
 			t.Errorf("script, trace events: no %q in %s", want, r)
 		}
@@ -290,7 +290,7 @@ func scriptInKernel(t *testing.T, dir string, guest *testprog.Proc) {
 	k = onGuest(t, guest, "script", "-q", "--unsafe", "--override-any", "-k", dir, "-e", `
 		kprobe:do_sys_openat2 /comm == "dd"/ { @denied = count(); @times++; override(-1); }
 		interval:ms:100 /@times > 2/ { exit(); }`)
-	stop = keepSending(guest, "dd count=0 of=/tmp/denied 2>>/tmp/why || true")
+	stop = keepSending(t, guest, "dd count=0 of=/tmp/denied 2>>/tmp/why || true")
 	r = k.Result()
 	stop()
 	guest.Send("grep -o 'denied.*not permitted' /tmp/why | uniq; rm /tmp/why\n")
@@ -310,7 +310,7 @@ func onGuest(t *testing.T, guest *testprog.Proc, args ...string) *testprog.Proc 
 
 // keepSending has a guest do something again and again, until it is stopped: nothing tells
 // when probes are in place, and what is done before goes by. It is done once more only when it has been done.
-func keepSending(guest *testprog.Proc, line string) (stop func()) {
+func keepSending(t *testing.T, guest *testprog.Proc, line string) (stop func()) {
 	const done = "it is done"
 	over := make(chan struct{})
 	var sending sync.WaitGroup
@@ -327,5 +327,7 @@ func keepSending(guest *testprog.Proc, line string) (stop func()) {
 			}
 		}
 	})
-	return func() { close(over); sending.Wait() }
+	stop = sync.OnceFunc(func() { close(over); sending.Wait() })
+	t.Cleanup(stop) // before the guest's: a test that has failed sends nothing more
+	return stop
 }

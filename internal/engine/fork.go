@@ -42,6 +42,9 @@ func (e *Engine) follow(pid int, attach func() (target.Target, error)) {
 	var begin func()
 	t, err := attach()
 	if err == nil {
+		if l, ok := t.(target.Latecomer); ok && l.Late() {
+			e.Turns.Report(errno.New(0, "child %d is followed late: what it did before is not seen", pid))
+		}
 		if child, begin, err = e.opts.Follow(t); err != nil {
 			t.Close() // closed already, where its session came far enough
 		}

@@ -75,7 +75,7 @@ var ABI64 = &ABI{
 
 	loop: func(l *Loop) []byte {
 		le, r := binary.LittleEndian, &l.Real
-		b := le.AppendUint32([]byte{0xb9}, loopRounds) // mov ecx, loopRounds
+		b := le.AppendUint32([]byte{0xb9}, loopPauses) // mov ecx, loopPauses
 		b = append(b,
 			0xf3, 0x90, // pause
 			0xe2, 0xfc, // loop back to it; it leaves the flags alone, as all does here
@@ -85,8 +85,8 @@ var ABI64 = &ABI{
 				0xb8, unix.SYS_POLL, 0, 0, 0, // mov eax, poll
 				0xbf, 0, 0, 0, 0, // mov edi, 0: nothing
 				0xbe, 0, 0, 0, 0, // mov esi, 0
-				0xba, // mov edx, loopSleep
-			}, loopSleep)
+				0xba, // mov edx, its length
+			}, uint32(LoopSleep.Milliseconds()))
 			b = append(b, 0x0f, 0x05) // syscall
 		}
 		b = append(b,

@@ -2,15 +2,22 @@
 
 package tracee
 
-import "golang.org/x/sys/unix"
+import (
+	"time"
 
-// loopRounds bounds the loop: several seconds, when an attach takes
+	"golang.org/x/sys/unix"
+)
+
+// loopRounds bounds the loop: several seconds in an emulator, when an attach takes
 // milliseconds. A child that nobody comes for, because its tracer died say, goes
 // on by itself, with its registers, flags and signals as they were.
-const loopRounds = 1 << 27
+const loopRounds = 1 << 30
 
-// loopSleep is the same in milliseconds, for a child that may sleep instead: a loop takes a processor from those who come for it.
-const loopSleep = 4000
+// loopPauses is the same for x86, which pauses in each round.
+const loopPauses = 1 << 28
+
+// LoopSleep is the same for a child that may sleep instead: a loop takes a processor from those who come for it.
+var LoopSleep = 10 * time.Second
 
 // Loop is where a child waits: code at a page, and what that needs behind it.
 type Loop struct {

@@ -230,7 +230,7 @@ const (
 // steps: x86's kernel would take the flag for them for the program's, and leave it in the frame. In
 // a storm of signals such a thread comes from our handler each time, and has to get on.
 func (p *Process) giveTrap(t *thread) taken {
-	if p.onTrap == nil || !p.catches() || t.tgid != p.pid || t.stepped || !trapCaught(t.tgid) || blocksTrap(t.tid) ||
+	if p.onTrap == nil || !p.catches() || t.tgid != p.pid || t.stepped || !trapCaught(t.tgid) || blocksTrap(t.tid, true) ||
 		tracee.Insist(func() error { return tracee.Request(unix.PTRACE_SINGLESTEP, t.tid, 0, uint64(unix.SIGTRAP)) }) != nil {
 		return trapOwed
 	}
@@ -273,10 +273,10 @@ func isDefault(a target.Action) bool { return binary.NativeEndian.Uint64(a[:]) =
 // an action that it takes away.
 func sameBut(a, b target.Action) bool { return string(a[8:]) == string(b[8:]) }
 
-// blocksTrap tells whether a thread blocks SIGTRAP, as far as that can be told.
-func blocksTrap(tid int) bool {
+// blocksTrap tells whether a stopped thread blocks SIGTRAP. Where that cannot be told it answers unknown.
+func blocksTrap(tid int, unknown bool) bool {
 	mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, tid, 0)
-	return err != nil || mask&(1<<(unix.SIGTRAP-1)) != 0
+	return unknown && err != nil || err == nil && mask&trapBit != 0
 }
 
 // blockTrap has a thread block SIGTRAP again, which the kernel has unblocked for the trap.

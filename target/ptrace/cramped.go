@@ -36,15 +36,19 @@ func (p *Process) hasFrameRoom(t *thread) bool {
 		return true
 	}
 	end := sp - uint64(p.arch.RedZone)
-	b := make([]byte, frameRoom/page+2)
-	local, remote := make([]unix.Iovec, len(b)), make([]unix.RemoteIovec, len(b))
-	for i := range b {
+	var (
+		b      [frameRoom/4096 + 2]byte // for the smallest pages that there are
+		local  [len(b)]unix.Iovec
+		remote [len(b)]unix.RemoteIovec
+	)
+	pages := int(frameRoom/page + 2)
+	for i := range pages {
 		local[i].Base = &b[i]
 		local[i].SetLen(1)
 		remote[i] = unix.RemoteIovec{Base: uintptr(max(end-frameRoom+min(uint64(i)*page, frameRoom), page)), Len: 1}
 	}
-	n, err := unix.ProcessVMReadv(p.pid, local, remote, 0)
-	if err == unix.EFAULT || err == nil && n < len(b) {
+	n, err := unix.ProcessVMReadv(p.pid, local[:pages], remote[:pages], 0)
+	if err == unix.EFAULT || err == nil && n < pages {
 		return false
 	}
 	t.roomy = sp&^(page-1) + 1

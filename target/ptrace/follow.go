@@ -3,6 +3,9 @@
 package ptrace
 
 import (
+	"fmt"
+	"time"
+
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
@@ -32,6 +35,7 @@ func (c *child) Follow() (func() (target.Target, error), error) {
 	if err != nil {
 		return nil, err
 	}
+	begun := time.Now()
 	if err := c.Detach(); err != nil {
 		l.Leave(c.pid)
 		return nil, err
@@ -39,6 +43,9 @@ func (c *child) Follow() (func() (target.Target, error), error) {
 	return func() (target.Target, error) {
 		p, err := Attach(c.pid)
 		if err != nil {
+			if time.Since(begun) >= tracee.LoopSleep {
+				err = fmt.Errorf("nobody came within %v: %v", tracee.LoopSleep, err)
+			}
 			return nil, err
 		}
 		p.begun, p.newborn = !c.inExec, true
@@ -50,6 +57,9 @@ func (c *child) Follow() (func() (target.Target, error), error) {
 		return p, nil
 	}, nil
 }
+
+// Late implements target.Latecomer.
+func (p *Process) Late() bool { return p.late }
 
 // looping sends the stopped child into a loop.
 func (c *child) looping() (l *tracee.Loop, err error) {
@@ -102,8 +112,8 @@ func (p *Process) fetch(l *tracee.Loop) error {
 		return target.ErrGone
 	}
 	if r.PC()-l.Page >= uint64(l.Size) {
-		// We come late: it has found its way by itself.
-		p.backlog = stops
+		// It has found its way by itself.
+		p.backlog, p.late = stops, true
 		return p.Thaw()
 	}
 	p.complete = p.alone()

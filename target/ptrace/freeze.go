@@ -263,7 +263,7 @@ func (p *Process) settle(t *thread) bool {
 	// Our wish may have overtaken a trap that the thread has executed already. A frozen target must
 	// not keep one back: the engine could remove the probe, and the signal would then kill the
 	// program. One that the thread blocks was sent to it, and is not reported.
-	if p.frozen && p.ranIntoTrap(r.PC()) && signalPending(p.pid, t.tid, unix.SIGTRAP) && !blocksTraps(t.tid) {
+	if p.frozen && p.ranIntoTrap(r.PC()) && signalPending(p.pid, t.tid, unix.SIGTRAP) && !blocksTrap(t.tid, false) {
 		return p.reportFirst(t)
 	}
 	// So are the bytes under a jump that trap by a fault. Others' faults come by this
@@ -272,12 +272,6 @@ func (p *Process) settle(t *thread) bool {
 		return p.reportFirst(t)
 	}
 	return true
-}
-
-// blocksTraps tells whether a stopped thread blocks SIGTRAP.
-func blocksTraps(tid int) bool {
-	mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, tid, 0)
-	return err == nil && mask&(1<<(unix.SIGTRAP-1)) != 0
 }
 
 // faultPending tells whether a thread is about to get a signal of those that the bytes

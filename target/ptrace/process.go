@@ -76,6 +76,7 @@ type Process struct {
 	stopped  bool                    // in a group stop, as far as we know
 	frozen   bool
 	complete bool // every task that there was when we came is in threads: see missed
+	late     bool // a child that is followed had gone on when it was attached to
 	newborn  bool // that question waits, for it may be answered otherwise: see alone
 	gone     bool
 	exit     target.Exit

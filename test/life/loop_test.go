@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"kprobe/internal/testprog"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 	"kprobe/target/ptrace"
 	"kprobe/test/harness"
@@ -32,6 +34,7 @@ func TestLifeFollowSignalledChildren(t *testing.T) {
 
 // A child that is to be followed, and that nobody comes for since its tracer has died, goes on by itself as it was.
 func TestLifeFollowNobodyComes(t *testing.T) {
+	waitInLoop(t, time.Second) // where it sleeps
 	p := testprog.Start(t, testprog.Build(t, "signalled", "-O2"), "quiet")
 	tgt, err := ptrace.Attach(p.Pid)
 	harness.OK(t, err)
@@ -60,6 +63,13 @@ func TestLifeFollowNobodyComes(t *testing.T) {
 	}
 	p.Expect("done")
 	harness.Ends(t, p)
+}
+
+// waitInLoop has children wait for so long, on the machines where they sleep.
+func waitInLoop(t *testing.T, long time.Duration) {
+	was := tracee.LoopSleep
+	tracee.LoopSleep = long
+	t.Cleanup(func() { tracee.LoopSleep = was })
 }
 
 // sleepless is a program under a filter that kills it for poll, with children.

@@ -148,7 +148,7 @@ func TestTrapSignalIsThePrograms(t *testing.T) {
 // A program that uses the signal all the time loses none while sessions come and go, of handlers, of returns and of
 // programs inside. Other signals come in between, so that one may find a thread in a handler of ours.
 func TestTrapSignalsWhileSessionsComeAndGo(t *testing.T) {
-	rounds := 60
+	rounds := 24
 	if testing.Short() {
 		rounds = 4 // one of each sort
 	}

@@ -1,7 +1,6 @@
 package torture
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -84,24 +83,20 @@ func TestForkWithNobodyLeft(t *testing.T) {
 			}
 			p := testprog.Start(t, testprog.Build(t, "lives", flags...))
 			args := append(strings.Fields(verb), "-p", strconv.Itoa(p.Pid), "r lives:live_forks", "r lives:live_around", "r libc.so.6:fork")
-			c := exec.Command(testprog.Command(t, "kprobe/cmd/kprobe"), args...)
-			var said bytes.Buffer
-			c.Stderr = &said
-			harness.OK(t, c.Start())
-			defer c.Process.Kill()
+			k := testprog.StartCmd(t, exec.Command(testprog.Command(t, "kprobe/cmd/kprobe"), args...))
 			testprog.UntilNil(t, "it is armed", p.Pid, func() error {
 				diffs, err := testprog.TextDiff(p.Pid)
 				harness.OK(t, err)
 				if len(diffs) < 3 { // all three: traps, of which some have become jumps
-					return fmt.Errorf("changes are %q, and it said %q", diffs, &said)
+					return fmt.Errorf("changes are %q, and kprobe runs: %v", diffs, k.Alive())
 				}
 				return nil
 			})
 			p.Send("fork_within")
 			p.Expect("within")
-			harness.OK(t, syscall.Kill(harness.GuardianOf(t, c.Process.Pid), syscall.SIGKILL))
-			c.Process.Kill()
-			c.Wait()
+			harness.OK(t, syscall.Kill(harness.GuardianOf(t, k.Pid), syscall.SIGKILL))
+			harness.OK(t, k.Signal(syscall.SIGKILL))
+			k.Wait()
 			p.Send("")
 			if got := p.Expect("fork_within"); got != "fork_within 6" {
 				t.Error(got)

@@ -1,0 +1,44 @@
+package life
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"kprobe"
+	"kprobe/internal/testprog"
+	"kprobe/test/harness"
+)
+
+// A child that is followed waits for its session, and goes on by itself where nobody comes, as on a very busy machine. That is told,
+// since hits are lost. Nobody can come in time here: it does not wait.
+func TestLifeFollowedLate(t *testing.T) {
+	waitInLoop(t, 0)
+	p := testprog.Start(t, testprog.Build(t, "forks", "-O2"))
+	want := p.Round("3")
+	var late atomic.Int64
+	s := harness.Attach(t, p.Pid, &kprobe.Options{
+		Unlisted: true,
+		Follow: func(child *kprobe.Session) {
+			go func() {
+				<-child.Done()
+				child.Close()
+			}()
+		},
+		Report: func(err error) { // also of what a child is about when somebody comes after all
+			if strings.Contains(err.Error(), "is followed late: what it did before is not seen") || strings.Contains(err.Error(), "nobody came within 0s") {
+				late.Add(1)
+			}
+		},
+	})
+	if got := p.Round("3"); !slices.Equal(got, want) {
+		t.Errorf("followed:\n%s\nwithout:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	harness.Ends(t, p)
+	<-s.Done()
+	if late.Load() == 0 {
+		t.Error("no child was late, or none was told of")
+	}
+	t.Logf("%d children were late", late.Load())
+}
