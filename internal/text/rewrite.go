@@ -225,7 +225,7 @@ func (w *Writer) rewrite(st step) (err error) {
 	if err = w.lead(st.changes); err == nil {
 		err = patch.Carry(w.t, st.spans, w.report)
 	}
-	if errors.Is(err, syscall.EFAULT) {
+	if errors.Is(err, syscall.EFAULT) { // what is unmapped needs no write
 		if rest := w.mapped(st.changes); len(rest) < len(st.changes) {
 			there := step{changes: rest}
 			there.plan()

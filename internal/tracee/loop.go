@@ -9,7 +9,7 @@ import (
 )
 
 // loopRounds bounds the loop: several seconds in an emulator, when an attach takes
-// milliseconds. A child that nobody comes for, because its tracer died say, goes
+// milliseconds. A child whose tracer does not come, because it died say, goes
 // on by itself, with its registers, flags and signals as they were.
 const loopRounds = 1 << 30
 

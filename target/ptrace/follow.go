@@ -44,7 +44,7 @@ func (c *child) Follow() (func() (target.Target, error), error) {
 		p, err := Attach(c.pid)
 		if err != nil {
 			if time.Since(begun) >= tracee.LoopSleep {
-				err = fmt.Errorf("nobody came within %v: %v", tracee.LoopSleep, err)
+				err = fmt.Errorf("it was not attached to within %v: %v", tracee.LoopSleep, err) // it has run unseen, so its end is no excuse
 			}
 			return nil, err
 		}
