@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"kprobe/arch"
 	"kprobe/internal/change"
@@ -174,10 +175,21 @@ func (w *Rewriting) Commit() (err error) {
 	return err
 }
 
-// Undo has the lifeline know what there is again, too: what was planned is about to be unmapped.
+// Undo has the lifeline know what there is again, too: what was planned is about to be unmapped. Code that the program has unmapped
+// meanwhile stays as it is.
 func (w *Rewriting) Undo() {
 	w.Table.Text.Unnoted()
-	w.Report(w.Table.Rearm(slices.DeleteFunc(w.Points(), func(pt *Point) bool { return !pt.Live })))
+	live := slices.DeleteFunc(w.Points(), func(pt *Point) bool { return !pt.Live })
+	err := w.Table.Rearm(live)
+	if !errors.Is(err, syscall.EFAULT) {
+		w.Report(err)
+		return
+	}
+	for _, pt := range live {
+		if err := w.Table.Rearm(List{pt}); !errors.Is(err, syscall.EFAULT) {
+			w.Report(err)
+		}
+	}
 }
 
 // Writes is change.Text's: where the program's own text is written over.

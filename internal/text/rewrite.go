@@ -225,7 +225,7 @@ func (w *Writer) rewrite(st step) (err error) {
 	if err = w.lead(st.changes); err == nil {
 		err = patch.Carry(w.t, st.spans, w.report)
 	}
-	if errors.Is(err, syscall.EFAULT) { // what is unmapped needs no write
+	if errors.Is(err, syscall.EFAULT) { // what has been unmapped needs no write
 		if rest := w.mapped(st.changes); len(rest) < len(st.changes) {
 			there := step{changes: rest}
 			there.plan()
@@ -261,8 +261,8 @@ func (w *Writer) rewrite(st step) (err error) {
 	return nil
 }
 
-// mapped leaves out the changes that take ours out of code which has been unmapped since it was looked at: nothing of ours is there
-// any more. Where that cannot be told it leaves all.
+// mapped leaves out the changes of what is ours in code that has been unmapped since it was looked at: nothing of ours is there any
+// more, as if the code had been unmapped a moment later. Where that cannot be told it leaves all.
 func (w *Writer) mapped(cs []Change) []Change {
 	maps, err := w.t.Maps()
 	if err != nil || len(maps) == 0 {
@@ -276,7 +276,7 @@ func (w *Writer) mapped(cs []Change) []Change {
 		}
 		return false
 	}
-	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return c.To == Own && !covered(uint64(c.Place.Addr)) })
+	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return c.From != Own && !covered(uint64(c.Place.Addr)) })
 }
 
 // lead tells the gate of traps that are about to be written.

@@ -163,37 +163,46 @@ func (u *unmapped) Maps() ([]symbol.Mapping, error) {
 	return []symbol.Mapping{{Start: uint64(base), End: uint64(u.gone.Start)}, {Start: uint64(u.gone.End), End: uint64(base) + uint64(len(u.b))}}, u.maps
 }
 
-// Nothing comes to code that was unmapped since it was looked at. What stood there is gone with it, so that it goes is no error; unless
-// it is not known that nothing is mapped there.
+// Nothing comes to code that was unmapped since it was looked at. What stood there is gone with it, so that it goes, or another comes in
+// its place, is no error; unless it is not known that nothing is mapped there.
 func TestUnmappedCode(t *testing.T) {
-	gone := arch.Range{Start: base + 0x1000, End: base + 0x2000}
+	const refused = "the code is not there any more: bad address"
 	for _, tt := range []struct {
-		to   Kind
-		maps error
-		want string
+		from, to Kind
+		maps     error
+		want     string
 	}{
-		{Own, nil, ""},
-		{Own, syscall.EIO, "the code is not there any more: bad address"},
-		{Trap, nil, "the code is not there any more: bad address"},
+		{Trap, Own, nil, ""},
+		{Trap, Jump, nil, ""},
+		{Trap, Own, syscall.EIO, refused},
+		{Own, Trap, nil, refused},
 	} {
 		c, ps := nops(t, base, base+0x1800)
 		before := bytes.Clone(c.b)
 		u := &unmapped{code: c, maps: tt.maps}
 		w := NewWriter(u, nil, new(sync.Mutex), func(error) {})
-		if tt.to == Own {
-			if err := w.Plan(to(ps, Trap), all(ps)).CarryOut(); err != nil {
-				t.Fatal(err)
-			}
+		if err := w.Plan(to(ps, tt.from), all(ps)).CarryOut(); err != nil {
+			t.Fatal(err)
 		}
 		now := bytes.Clone(c.b)
-		u.gone = gone
-		switch err := w.Plan(to(ps, tt.to), all(ps)).CarryOut(); {
+		u.gone = arch.Range{Start: base + 0x1000, End: base + 0x2000}
+		cs := to(ps, tt.to)
+		if tt.to == Jump {
+			for i, p := range ps {
+				jump := patch.Write{Addr: p.Addr, Old: []byte{0x90, 0x90, 0x90, 0x90, 0x90}, New: []byte{0xe9, 1, 2, 3, 4}}
+				cs[i].First = &inside.Detour{Detour: &inject.Detour{Site: p.Addr}, Way: new(patch.Way), Jump: jump}
+			}
+		}
+		switch err := w.Plan(cs, all(ps)).CarryOut(); {
 		case tt.want == "":
-			if err != nil || ps[0].Text != Own || ps[1].Text != Own || !bytes.Equal(c.b[:0x1000], before[:0x1000]) {
-				t.Errorf("to %v: %v, text %v and %v", tt.to, err, ps[0].Text, ps[1].Text)
+			if err != nil || ps[0].Text != tt.to || ps[1].Text != tt.to || !bytes.Equal(c.b[0x1000:], now[0x1000:]) {
+				t.Errorf("%v to %v: %v, text %v and %v", tt.from, tt.to, err, ps[0].Text, ps[1].Text)
+			}
+			if tt.to == Own && !bytes.Equal(c.b[:0x1000], before[:0x1000]) || tt.to == Jump && c.b[0] != 0xe9 {
+				t.Errorf("%v to %v: the code that is there has % x", tt.from, tt.to, c.b[:5])
 			}
 		case !errors.Is(err, syscall.EFAULT) || err.Error() != tt.want || !bytes.Equal(c.b, now):
-			t.Errorf("to %v: %v, want %q and no change", tt.to, err, tt.want)
+			t.Errorf("%v to %v: %v, want %q and no change", tt.from, tt.to, err, tt.want)
 		}
 	}
 }

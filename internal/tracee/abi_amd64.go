@@ -75,7 +75,7 @@ var ABI64 = &ABI{
 
 	loop: func(l *Loop) []byte {
 		le, r := binary.LittleEndian, &l.Real
-		b := le.AppendUint32([]byte{0xb9}, loopPauses) // mov ecx, loopPauses
+		b := le.AppendUint32([]byte{0xb9}, loopRounds) // mov ecx, loopRounds
 		b = append(b,
 			0xf3, 0x90, // pause
 			0xe2, 0xfc, // loop back to it; it leaves the flags alone, as all does here

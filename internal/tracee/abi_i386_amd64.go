@@ -61,7 +61,7 @@ var abi32 = &ABI{
 		mov := func(b []byte, reg byte, v uint64) []byte { return le.AppendUint32(append(b, 0xb8+reg), uint32(v)) }
 		const eax, ecx, edx, ebx, esi = 0, 1, 2, 3, 6
 		const call, size = 175, 5 + 4 + 5*5 + 2 + 5*5 + 5 // rt_sigprocmask; the code's
-		b := mov(nil, ecx, loopPauses)
+		b := mov(nil, ecx, loopRounds)
 		b = append(b,
 			0xf3, 0x90, // pause
 			0xe2, 0xfc, // loop back to it; it leaves the flags alone, as all does here

@@ -8,15 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopRounds bounds the loop: several seconds in an emulator, when an attach takes
-// milliseconds. A child whose tracer does not come, because it died say, goes
-// on by itself, with its registers, flags and signals as they were.
-const loopRounds = 1 << 30
-
-// loopPauses is the same for x86, which pauses in each round.
-const loopPauses = 1 << 28
-
-// LoopSleep is the same for a child that may sleep instead: a loop takes a processor from those who come for it.
+// LoopSleep bounds the wait of a child that may sleep instead of looping (see loopRounds): a loop takes a processor from those who come for it.
 var LoopSleep = 10 * time.Second
 
 // Loop is where a child waits: code at a page, and what that needs behind it.
