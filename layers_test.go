@@ -40,7 +40,7 @@ var layers = []layer{
 	// and used alone.
 	{"arch", nil},
 	{"spec", nil},
-	{"symbol", nil},
+	{"symbol", []string{"arch"}},
 	{"bpf/printk", nil},
 	{"bpf/object", nil},
 	{"bpf/tnum", nil},

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -16,7 +17,17 @@ import (
 type Addr uint64
 
 // String gives the address as the kernel prints one, 0x and hexadecimal digits.
-func (a Addr) String() string { return fmt.Sprintf("0x%x", uint64(a)) }
+func (a Addr) String() string { return "0x" + strconv.FormatUint(uint64(a), 16) }
+
+// Format prints an address as a number where a verb of numbers asks for one, and else as String: without it, %x would give the
+// letters of the string in hexadecimal.
+func (a Addr) Format(s fmt.State, verb rune) {
+	if verb == 'v' || verb == 's' {
+		fmt.Fprintf(s, fmt.FormatString(s, 's'), a.String())
+		return
+	}
+	fmt.Fprintf(s, fmt.FormatString(s, verb), uint64(a))
+}
 
 // Reg is a register's number: its index in Arch.Regs and in Regs.
 type Reg uint8

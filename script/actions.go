@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/host"
 	"kprobe/script/calls"
@@ -425,7 +426,7 @@ func (r *Run) newNames() *output.Names {
 	named := func(addr uint64, offset bool) string {
 		space, addr := r.where(addr)
 		if space != nil {
-			if loc, ok := space.At(addr); ok {
+			if loc, ok := space.At(arch.Addr(addr)); ok {
 				if !offset {
 					return loc.Func.Label()
 				}
@@ -484,7 +485,7 @@ func (r *Run) stack(id uint64, t *types.Type, named func(uint64, bool) string) s
 		case "perf":
 			module := ""
 			if space, at := r.where(process | ip); space != nil {
-				if loc, _ := space.At(at); loc.Module != nil {
+				if loc, _ := space.At(arch.Addr(at)); loc.Module != nil {
 					module = loc.Module.Name
 				}
 			}

@@ -217,7 +217,7 @@ func (t *target) place(pt *point.Point, p *plan.Probe, program, entry *kprobe.Pr
 func (t *target) isNew(program string, cookie uint64, loc symbol.Loc, addr arch.Addr, name string) bool {
 	at := place{program: program, cookie: cookie, name: name, at: uint64(addr)}
 	if loc.Module != nil {
-		at.file, at.at = loc.Module.Name, loc.Addr-loc.Module.Bias
+		at.file, at.at = loc.Module.Name, loc.Module.InFile(loc.Addr)
 	}
 	if t.placed[at] {
 		return false
@@ -249,16 +249,16 @@ func (t *target) spots(pt *point.Point) ([]spot, error) {
 
 // inFile is the place of an attach point at an address of a mapped file.
 func (t *target) inFile(pt *point.Point, m *symbol.Module, vaddr uint64) spot {
-	loc, addr := located(t.session.Symbols(), vaddr+m.Bias)
+	loc, addr := located(t.session.Symbols(), m.InProcess(vaddr))
 	return spot{loc: loc, addr: addr, text: pt.Text}
 }
 
 // located is a place that outlives the program, or where no function is known, an address.
-func located(space *symbol.Space, at uint64) (symbol.Loc, arch.Addr) {
+func located(space *symbol.Space, at arch.Addr) (symbol.Loc, arch.Addr) {
 	if loc, ok := space.At(at); ok {
 		return loc, 0
 	}
-	return symbol.Loc{}, arch.Addr(at)
+	return symbol.Loc{}, at
 }
 
 // maxActive is how many calls can be under way in a function whose return is probed: in a kernel of all tasks, in a process of each

@@ -25,7 +25,7 @@ func (t *target) atAddress(pt *point.Point, module string) (all []spot, err erro
 		return all, nil
 	}
 	for _, loc := range space.AtFileOffset(module, pt.Address) {
-		if loc.Module != nil && isText(loc.Module, loc.Addr-loc.Module.Bias) {
+		if loc.Module != nil && isText(loc.Module, loc.Module.InFile(loc.Addr)) {
 			all = append(all, spot{loc: loc, text: pt.Text})
 		}
 	}

@@ -32,7 +32,7 @@ func (t *target) atPattern(pt *point.Point, module string) (all []spot, err erro
 				if pt.Offset >= loc.Size {
 					return nil, outside(pt, loc.Size)
 				}
-				all = append(all, t.inFile(pt, loc.Module, loc.Addr-loc.Module.Bias+pt.Offset))
+				all = append(all, t.inFile(pt, loc.Module, loc.Module.InFile(loc.Addr)+pt.Offset))
 				continue
 			}
 			all = append(all, spot{loc: loc, text: strings.Join(append(at, debug.Told(loc.Func, pt.Name())), ":")})

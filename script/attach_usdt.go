@@ -3,7 +3,6 @@ package script
 import (
 	"slices"
 
-	"kprobe/arch"
 	"kprobe/script/point"
 )
 
@@ -13,7 +12,7 @@ import (
 func (t *target) atStatic(pt *point.Point, module string) (all []spot, err error) {
 	for _, m := range t.session.Symbols().ModulesNamed(module) {
 		all = append(all, t.inFile(pt, m, pt.Static.Vaddr))
-		if at := arch.Addr(pt.Static.Semaphore + m.Bias); pt.Static.Semaphore != 0 && !slices.Contains(t.semaphores, at) {
+		if at := m.InProcess(pt.Static.Semaphore); pt.Static.Semaphore != 0 && !slices.Contains(t.semaphores, at) {
 			t.semaphores = append(t.semaphores, at)
 		}
 	}

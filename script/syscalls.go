@@ -27,7 +27,7 @@ type callSite struct {
 
 // call is a probe at an address of a site.
 func (t *target) call(at arch.Addr, cookie uint64, program *kprobe.Program) *kprobe.Kprobe {
-	loc, addr := located(t.session.Symbols(), uint64(at))
+	loc, addr := located(t.session.Symbols(), at)
 	return &kprobe.Kprobe{Loc: loc, Addr: addr, Cookie: cookie, Program: program, Optional: true}
 }
 
@@ -49,7 +49,7 @@ func (t *target) findCallSites() error {
 				continue
 			}
 			code := make([]byte, mapping.End-mapping.Start)
-			if err := t.session.ReadMem(arch.Addr(mapping.Start), code); err != nil {
+			if err := t.session.ReadMem(mapping.Start, code); err != nil {
 				continue // a file that was cut short
 			}
 			t.sites = append(t.sites, sitesIn(t.session.Symbols(), mapping.Start, code)...)
@@ -59,24 +59,24 @@ func (t *target) findCallSites() error {
 }
 
 // sitesIn finds those of a piece of code: only what is an instruction when its function is read from its start.
-func sitesIn(space *symbol.Space, base uint64, code []byte) (all []callSite) {
-	var end uint64 // of the function that was read last
+func sitesIn(space *symbol.Space, base arch.Addr, code []byte) (all []callSite) {
+	var end arch.Addr // of the function that was read last
 	for from := 0; ; {
 		i := bytes.Index(code[from:], []byte{0x0f, 0x05})
 		if i < 0 {
 			return all
 		}
-		at := base + uint64(from+i)
+		at := base + arch.Addr(from+i)
 		from += i + 1
 		if at < end {
 			continue
 		}
 		loc, ok := space.At(at)
-		if !ok || loc.Size == 0 || loc.Start() < base || loc.End() > base+uint64(len(code)) {
+		if !ok || loc.Size == 0 || loc.Start() < base || loc.End() > base+arch.Addr(len(code)) {
 			continue
 		}
 		end = loc.End()
-		all = append(all, sitesOf(code[loc.Start()-base:loc.End()-base], arch.Addr(loc.Start()))...)
+		all = append(all, sitesOf(code[loc.Start()-base:loc.End()-base], loc.Start())...)
 	}
 }
 

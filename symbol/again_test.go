@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"kprobe/arch"
 )
 
 // A place that was found is found again in each process that has the same file mapped, wherever;
@@ -15,7 +17,7 @@ func TestAgain(t *testing.T) {
 	none := func() []byte { return nil }
 	file.buildID, other.buildID = none, none
 	module := func(f *File, bias uint64) *Module {
-		return &Module{Path: "/bin/prog", Name: "prog", Bias: bias, Start: bias, End: bias + 0x1000, File: f, Mappings: []Mapping{{Start: bias, End: bias + 0x1000}}}
+		return &Module{Path: "/bin/prog", Name: "prog", Bias: bias, Start: arch.Addr(bias), End: arch.Addr(bias + 0x1000), File: f, Mappings: []Mapping{{Start: arch.Addr(bias), End: arch.Addr(bias + 0x1000)}}}
 	}
 	here := &Space{modules: []*Module{module(file, 0x1000)}}
 	loc := Loc{Addr: 0x1234, Module: here.modules[0], Off: 0x34}
@@ -88,7 +90,7 @@ func TestAgainOfCopies(t *testing.T) {
 	file := new(File)
 	file.buildID = func() []byte { return nil }
 	module := func(bias, came uint64) *Module {
-		return &Module{Path: "/lib/libx.so", Name: "libx.so", Bias: bias, Start: bias, End: bias + 0x1000, File: file, came: came, Mappings: []Mapping{{Start: bias, End: bias + 0x1000}}}
+		return &Module{Path: "/lib/libx.so", Name: "libx.so", Bias: bias, Start: arch.Addr(bias), End: arch.Addr(bias + 0x1000), File: file, came: came, Mappings: []Mapping{{Start: arch.Addr(bias), End: arch.Addr(bias + 0x1000)}}}
 	}
 	before, after := module(0x1000, 2), module(0x7000, 5)
 	gone := module(0x4000, 1)

@@ -25,7 +25,7 @@
 // before anything is allocated, and a source that makes no sense is a source
 // without symbols, never a panic.
 //
-// Addresses in a file (vaddr) and in a process are both uint64; a Module's
-// Bias leads from the first to the second. The package imports the standard
-// library, a demangler and an xz reader, and nothing of the project.
+// An address in a file (vaddr) is a uint64, and one in a process an arch.Addr:
+// Module.InProcess and Module.InFile lead from one to the other. The package
+// imports the standard library, a demangler, an xz reader and arch.
 package symbol

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"kprobe/arch"
 )
 
 // fuzzSources are compiled to small files that have between them everything
@@ -121,7 +123,7 @@ func FuzzOpen(f *testing.F) {
 			if v, ok := file.VaddrOf(s.Off); ok {
 				file.OffOf(v)
 			}
-			m := Mapping{Start: 0x10000 + s.Vaddr&^0xfff, End: 0x20000 + s.Vaddr, Off: s.Off &^ 0xfff, Exec: true, Inode: 1}
+			m := Mapping{Start: arch.Addr(0x10000 + s.Vaddr&^0xfff), End: arch.Addr(0x20000 + s.Vaddr), Off: s.Off &^ 0xfff, Exec: true, Inode: 1}
 			if m.End > m.Start {
 				space := NewSpace(func(Mapping) (*File, error) { return file, nil })
 				space.Update([]Mapping{m})

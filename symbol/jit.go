@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"kprobe/arch"
 )
 
 // JIT names code that a process compiles while it runs, from the files that runtimes write of it
@@ -27,14 +29,14 @@ type JIT struct {
 	mu     sync.Mutex
 	looked time.Time
 	files  []*jitFile
-	codes  []jitCode // by address; of one address the older first
-	ends   []uint64  // the largest end up to here
+	codes  []jitCode   // by address; of one address the older first
+	ends   []arch.Addr // the largest end up to here
 	read   int
 }
 
 // jitCode is a piece of code. Code that comes later lies where older code was.
 type jitCode struct {
-	start, end uint64
+	start, end arch.Addr
 	age        int
 	name, file string
 }
@@ -57,11 +59,11 @@ const (
 func NewJIT(pid int) *JIT { return &JIT{pid: pid} }
 
 // At names an address, and the file that tells so.
-func (j *JIT) At(addr uint64) (name string, off uint64, file string, ok bool) {
+func (j *JIT) At(addr arch.Addr) (name string, off uint64, file string, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.look()
-	i, _ := slices.BinarySearchFunc(j.codes, addr, func(c jitCode, a uint64) int {
+	i, _ := slices.BinarySearchFunc(j.codes, addr, func(c jitCode, a arch.Addr) int {
 		if c.start <= a {
 			return -1
 		}
@@ -77,7 +79,7 @@ func (j *JIT) At(addr uint64) (name string, off uint64, file string, ok bool) {
 		return "", 0, "", false
 	}
 	c := &j.codes[best]
-	return c.name, addr - c.start, c.file, true
+	return c.name, uint64(addr - c.start), c.file, true
 }
 
 // look reads the parts of files that are new since the last look.
@@ -100,7 +102,7 @@ func (j *JIT) look() {
 	}
 	slices.SortFunc(j.codes, func(a, b jitCode) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.age, b.age)) })
 	j.ends = j.ends[:0]
-	most := uint64(0)
+	most := arch.Addr(0)
 	for i := range j.codes {
 		most = max(most, j.codes[i].end)
 		j.ends = append(j.ends, most)
@@ -169,12 +171,13 @@ func (j *JIT) trusted(fi fs.FileInfo) bool {
 	return ok && (st.Uid == 0 || syscall.Stat(filepath.Join("/proc", strconv.Itoa(j.pid)), &of) == nil && st.Uid == of.Uid)
 }
 
-func (j *JIT) add(start, size uint64, name, file string) {
-	if size == 0 || start+size < start || name == "" || len(j.codes) >= maxJITCodes {
+func (j *JIT) add(start arch.Addr, size uint64, name, file string) {
+	end := start + arch.Addr(size)
+	if size == 0 || end < start || name == "" || len(j.codes) >= maxJITCodes {
 		return
 	}
 	j.read++
-	j.codes = append(j.codes, jitCode{start, start + size, j.read, name, file})
+	j.codes = append(j.codes, jitCode{start, end, j.read, name, file})
 }
 
 // readMap reads lines "ADDRESS SIZE NAME", numbers in hexadecimal; a line that is not whole yet is
@@ -191,7 +194,7 @@ func (j *JIT) readMap(r *bufio.Reader, f *jitFile) {
 		start, err1 := strconv.ParseUint(strings.TrimPrefix(first, "0x"), 16, 64)
 		size, err2 := strconv.ParseUint(strings.TrimPrefix(second, "0x"), 16, 64)
 		if err1 == nil && err2 == nil {
-			j.add(start, size, name, f.path)
+			j.add(arch.Addr(start), size, name, f.path)
 		}
 	}
 }
@@ -249,9 +252,9 @@ func (j *JIT) readDump(r *bufio.Reader, f *jitFile) {
 		switch {
 		case id == codeLoad && size > 56:
 			name, _, _ := bytes.Cut(record[56:], []byte{0})
-			j.add(word(32), word(40), string(name), f.path)
+			j.add(arch.Addr(word(32)), word(40), string(name), f.path)
 		case id == codeMove && size >= 64:
-			old, moved, length := word(32), word(40), word(48)
+			old, moved, length := arch.Addr(word(32)), arch.Addr(word(40)), word(48)
 			for i := len(j.codes) - 1; i >= 0; i-- {
 				if c := j.codes[i]; c.start == old {
 					j.add(moved, length, c.name, f.path)

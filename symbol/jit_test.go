@@ -8,6 +8,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"kprobe/arch"
 )
 
 // TestJITMap reads a map of this process as it grows: later code lies over older code, and text
@@ -28,11 +30,11 @@ func TestJITMap(t *testing.T) {
 		}
 		j.looked = time.Time{}
 	}
-	at := func(addr uint64, want string) {
+	at := func(addr arch.Addr, want string) {
 		t.Helper()
 		name, off, file, ok := j.At(addr)
 		if got := fmt.Sprintf("%s+%#x", name, off); ok != (want != "") || ok && (got != want || file != path) {
-			t.Errorf("%#x is %s of %s, want %q", addr, got, file, want)
+			t.Errorf("%v is %s of %s, want %q", addr, got, file, want)
 		}
 	}
 	write("nonsense\n1000 100 first one\n1200 40 second\n1400 fffffffffffffff0 beyond\n1500 10 hal")

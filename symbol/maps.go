@@ -6,11 +6,13 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"kprobe/arch"
 )
 
 // Mapping is one line of /proc/PID/maps: a range of a process's memory.
 type Mapping struct {
-	Start, End                uint64
+	Start, End                arch.Addr
 	Off                       uint64 // of Start in the file, bytes
 	Read, Write, Exec, Shared bool
 	Dev                       string // "major:minor" in hexadecimal, as in the text
@@ -62,9 +64,11 @@ func parseMapping(line string) (Mapping, error) {
 		}
 	}
 	start, end, _ := strings.Cut(fields[0], "-")
+	var from, to uint64
 	var errs [4]error
-	m.Start, errs[0] = strconv.ParseUint(start, 16, 64)
-	m.End, errs[1] = strconv.ParseUint(end, 16, 64)
+	from, errs[0] = strconv.ParseUint(start, 16, 64)
+	to, errs[1] = strconv.ParseUint(end, 16, 64)
+	m.Start, m.End = arch.Addr(from), arch.Addr(to)
 	m.Off, errs[2] = strconv.ParseUint(fields[2], 16, 64)
 	m.Inode, errs[3] = strconv.ParseUint(fields[4], 10, 64)
 	for _, err := range errs {
@@ -87,11 +91,14 @@ func parseMapping(line string) (Mapping, error) {
 	return m, nil
 }
 
+// Range is the mapping's addresses.
+func (m *Mapping) Range() arch.Range { return arch.Range{Start: m.Start, End: m.End} }
+
 // special tells a mapping that the kernel made and that holds an ELF file.
 func (m *Mapping) special() bool { return m.Path == "[vdso]" }
 
 // SameMapping tells whether two addresses lie in one of the mappings.
-func SameMapping(ms []Mapping, a, b uint64) bool {
+func SameMapping(ms []Mapping, a, b arch.Addr) bool {
 	for _, m := range ms {
 		if a >= m.Start && a < m.End {
 			return b >= m.Start && b < m.End

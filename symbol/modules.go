@@ -5,6 +5,8 @@ import (
 	"debug/elf"
 	"slices"
 	"strings"
+
+	"kprobe/arch"
 )
 
 // groupModules finds the modules among mappings. A module has code mapped from a file; a file that
@@ -119,7 +121,7 @@ func (m *Module) isPart() bool {
 	backed := 0
 	for _, s := range m.File.segments {
 		if slices.ContainsFunc(m.Mappings, func(mapping Mapping) bool {
-			return mapping.Start < m.Bias+s.Vaddr+s.Memsz && mapping.End > m.Bias+s.Vaddr
+			return mapping.Start < m.InProcess(s.Vaddr+s.Memsz) && mapping.End > m.InProcess(s.Vaddr)
 		}) {
 			backed++
 		}
@@ -133,12 +135,12 @@ func (m *Module) cover(others []Mapping) {
 	if m.File == nil || m.partial {
 		return
 	}
-	i, _ := slices.BinarySearchFunc(others, m.Start, func(o Mapping, start uint64) int { return cmp.Compare(o.Start, start) })
+	i, _ := slices.BinarySearchFunc(others, m.Start, func(o Mapping, start arch.Addr) int { return cmp.Compare(o.Start, start) })
 	added := false
 	for ; i < len(others) && others[i].End <= m.End; i++ {
 		o := others[i]
 		if o.Exec && slices.ContainsFunc(m.File.segments, func(s Segment) bool {
-			return s.Flags&elf.PF_X != 0 && o.Start < m.Bias+s.Vaddr+s.Memsz && o.End > m.Bias+s.Vaddr
+			return s.Flags&elf.PF_X != 0 && o.Start < m.InProcess(s.Vaddr+s.Memsz) && o.End > m.InProcess(s.Vaddr)
 		}) {
 			m.Mappings, added = append(m.Mappings, o), true
 		}
@@ -149,7 +151,7 @@ func (m *Module) cover(others []Mapping) {
 }
 
 // contains tells whether an address is the module's.
-func (m *Module) contains(addr uint64) bool {
+func (m *Module) contains(addr arch.Addr) bool {
 	if m.partial {
 		return MappingAt(m.Mappings, addr) != nil
 	}
@@ -165,7 +167,7 @@ func (m *Module) reserveBSS() {
 		return
 	}
 	for _, s := range m.File.segments {
-		if end := m.Bias + s.Vaddr + s.Memsz; end > m.End && end-m.End <= s.Memsz {
+		if end := m.InProcess(s.Vaddr + s.Memsz); end > m.End && uint64(end-m.End) <= s.Memsz {
 			m.End = end
 		}
 	}
@@ -182,7 +184,7 @@ func (f *File) biasOf(m Mapping) (bias uint64, ok bool) {
 		if !s.backs(m) {
 			continue
 		}
-		b := m.Start - (s.Vaddr - (s.Off - m.Off))
+		b := uint64(m.Start) - (s.Vaddr - (s.Off - m.Off))
 		// Two segments may share a page of the file: the one with the
 		// mapping's own permissions is the one.
 		if exec := s.Flags&elf.PF_X != 0; exec == m.Exec {
@@ -198,7 +200,7 @@ func (f *File) biasOf(m Mapping) (bias uint64, ok bool) {
 // fits tells whether a mapping is part of the file loaded with a bias.
 func (f *File) fits(m Mapping, bias uint64) bool {
 	for _, s := range f.segments {
-		if s.backs(m) && m.Start-(s.Vaddr-(s.Off-m.Off)) == bias {
+		if s.backs(m) && uint64(m.Start)-(s.Vaddr-(s.Off-m.Off)) == bias {
 			return true
 		}
 	}
@@ -211,5 +213,5 @@ func (s *Segment) backs(m Mapping) bool {
 	if m.Off >= s.Off {
 		return m.Off-s.Off < max(s.Filesz, 1)
 	}
-	return s.Off-m.Off < maxPage && s.Off-m.Off < m.End-m.Start
+	return s.Off-m.Off < maxPage && s.Off-m.Off < uint64(m.End-m.Start)
 }

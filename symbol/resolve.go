@@ -8,11 +8,13 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"kprobe/arch"
 )
 
 // Loc is an address in the process and the symbol it belongs to.
 type Loc struct {
-	Addr   uint64
+	Addr   arch.Addr
 	Module *Module // nil where no module is mapped
 	Func   Symbol  // its addresses are the file's; a variable for Kind Data
 	Off    uint64  // Addr minus the start of Func
@@ -20,17 +22,24 @@ type Loc struct {
 }
 
 // Start is the address of Func in the process.
-func (l Loc) Start() uint64 { return l.Addr - l.Off }
+func (l Loc) Start() arch.Addr { return l.Addr - arch.Addr(l.Off) }
 
 // End is the first address after Func in the process.
-func (l Loc) End() uint64 { return l.Start() + l.Size }
+func (l Loc) End() arch.Addr { return l.Start() + arch.Addr(l.Size) }
+
+// Plus is the location some bytes behind this one, as one of the same symbol.
+func (l Loc) Plus(bytes uint64) Loc {
+	l.Addr += arch.Addr(bytes)
+	l.Off += bytes
+	return l
+}
 
 // String is the location as the kernel prints one (%pS): "vfs_read+0x10/0x1d0".
 // A function without a name is "sub_2a310", by its address in the file; where no
 // symbol is known, it is the address.
 func (l Loc) String() string {
 	if !l.Known() {
-		return fmt.Sprintf("%#x", l.Addr)
+		return l.Addr.String()
 	}
 	return fmt.Sprintf("%s+%#x/%#x", l.Func.Label(), l.Off, l.Size)
 }
@@ -39,7 +48,7 @@ func (l Loc) String() string {
 // symbol is known, it is the address.
 func (l Loc) Offset() string {
 	if l.Func.Name == "" {
-		return fmt.Sprintf("%#x", l.Addr)
+		return l.Addr.String()
 	}
 	return fmt.Sprintf("%s+0x%x", l.Func.Name, l.Off)
 }
@@ -48,7 +57,7 @@ func (l Loc) Offset() string {
 // resolves to the same location while the symbol is the only one of its name.
 func (l Loc) Place() string {
 	if !l.Known() {
-		return fmt.Sprintf("%#x", l.Addr)
+		return l.Addr.String()
 	}
 	place := l.Func.FullName()
 	if l.Module != nil {
@@ -107,7 +116,7 @@ func (s *Space) Resolve(q Query) ([]Loc, error) {
 	case 0:
 		return nil, notFound(modules, q)
 	case 1:
-		return []Loc{locs[0].plus(q.Offset, s)}, nil
+		return []Loc{s.beyond(locs[0], q.Offset)}, nil
 	}
 	return nil, &AmbiguousError{Name: q.Symbol, Candidates: locs}
 }
@@ -155,17 +164,16 @@ func oncePerAddress(locs []Loc) []Loc {
 // appendLoc adds the start of a symbol in the process, if it is there: of a file that is
 // mapped in part it may not be.
 func (m *Module) appendLoc(locs []Loc, sym Symbol) []Loc {
-	l := Loc{Addr: sym.Addr + m.Bias, Module: m, Func: sym, Size: sym.Size}
+	l := Loc{Addr: m.InProcess(sym.Addr), Module: m, Func: sym, Size: sym.Size}
 	if m.partial && !m.contains(l.Addr) {
 		return locs
 	}
 	return append(locs, l)
 }
 
-// plus moves the location. Behind its symbol's end it belongs to the symbol there.
-func (l Loc) plus(off uint64, s *Space) Loc {
-	l.Addr += off
-	l.Off += off
+// beyond is Plus, but behind the end of its symbol a location belongs to the symbol there.
+func (s *Space) beyond(l Loc, off uint64) Loc {
+	l = l.Plus(off)
 	if l.Off >= l.Size && off > 0 {
 		if other, ok := s.At(l.Addr); ok {
 			return other
@@ -176,12 +184,12 @@ func (l Loc) plus(off uint64, s *Space) Loc {
 
 // At finds the function, or the variable, that contains an address. It is false
 // where there is none: the Loc then has the address and its module, if any.
-func (s *Space) At(addr uint64) (Loc, bool) {
+func (s *Space) At(addr arch.Addr) (Loc, bool) {
 	l := Loc{Addr: addr, Module: s.ModuleAt(addr)}
 	if l.Module == nil || l.Module.File == nil {
 		return l, false
 	}
-	vaddr := addr - l.Module.Bias
+	vaddr := l.Module.InFile(addr)
 	sym, ok := l.Module.File.FuncAt(vaddr)
 	if !ok {
 		sym, ok = l.Module.File.DataAt(vaddr)
@@ -286,7 +294,7 @@ func (e *AmbiguousError) Error() string {
 		if l.Module != nil && slices.ContainsFunc(e.Candidates, func(o Loc) bool { return o.Addr != l.Addr && o.Place() == place }) {
 			place = strings.Replace(place, l.Module.Name, l.Module.Path, 1)
 		}
-		places = append(places, fmt.Sprintf("%s (%#x)", place, l.Addr))
+		places = append(places, fmt.Sprintf("%s (%v)", place, l.Addr))
 	}
 	if more := len(e.Candidates) - most; more > 0 {
 		places = append(places, fmt.Sprintf("%d more", more))
@@ -354,7 +362,7 @@ func (s *Space) Again(l Loc) (Loc, error) {
 		return l, nil
 	}
 	for _, m := range modules {
-		if addr := l.Addr - l.Module.Bias + m.Bias; m.File.same(l.Module.File) && m.contains(addr) {
+		if addr := m.InProcess(l.Module.InFile(l.Addr)); m.File.same(l.Module.File) && m.contains(addr) {
 			l.Module, l.Addr = m, addr
 			return l, nil
 		}
@@ -379,8 +387,8 @@ func (s *Space) AtFileOffset(module string, off uint64) []Loc {
 		if m.File == nil {
 			continue
 		}
-		if v, ok := m.File.VaddrOf(off); ok && m.contains(v+m.Bias) {
-			loc, _ := s.At(v + m.Bias)
+		if v, ok := m.File.VaddrOf(off); ok && m.contains(m.InProcess(v)) {
+			loc, _ := s.At(m.InProcess(v))
 			locs = append(locs, loc)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"sort"
 	"strings"
 	"sync"
+
+	"kprobe/arch"
 )
 
 // Module is one ELF file as it is mapped in a process: a program, a library, or
@@ -15,7 +17,7 @@ type Module struct {
 	Path       string    // as mapped: "/usr/lib/x86_64-linux-gnu/libc.so.6", "[vdso]"
 	Name       string    // its last element: "libc.so.6"
 	Bias       uint64    // address in the process minus virtual address in the file, modulo 2^64
-	Start, End uint64    // all that the loader reserved for it, .bss included
+	Start, End arch.Addr // all that the loader reserved for it, .bss included
 	File       *File     // nil if it could not be read
 	Err        error     // why File is nil
 	Mappings   []Mapping // as they were when the module was first seen
@@ -28,6 +30,15 @@ type Module struct {
 	// functions near the code that it compiles. It has no other place than its mappings.
 	partial bool
 }
+
+// Range is Start to End.
+func (m *Module) Range() arch.Range { return arch.Range{Start: m.Start, End: m.End} }
+
+// InProcess is where an address of the file is in the process.
+func (m *Module) InProcess(vaddr uint64) arch.Addr { return arch.Addr(vaddr + m.Bias) }
+
+// InFile is the address of the file that is at an address in the process.
+func (m *Module) InFile(at arch.Addr) (vaddr uint64) { return uint64(at) - m.Bias }
 
 // Space is the modules that are mapped in one process now. It is safe for
 // concurrent use.
@@ -160,7 +171,7 @@ func (s *Space) modulesAfter(was *Module) []*Module {
 }
 
 // ModuleAt is the module whose memory contains an address; nil for none.
-func (s *Space) ModuleAt(addr uint64) *Module {
+func (s *Space) ModuleAt(addr arch.Addr) *Module {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	i := sort.Search(len(s.modules), func(i int) bool { return s.modules[i].Start > addr }) - 1
@@ -249,8 +260,8 @@ func stemOf(name string) string {
 
 // MappingAt finds the mapping that an address is in, among those of a process in order
 // of address; nil for none.
-func MappingAt(maps []Mapping, addr uint64) *Mapping {
-	i, _ := slices.BinarySearchFunc(maps, addr, func(m Mapping, at uint64) int {
+func MappingAt(maps []Mapping, addr arch.Addr) *Mapping {
+	i, _ := slices.BinarySearchFunc(maps, addr, func(m Mapping, at arch.Addr) int {
 		return cmp.Compare(m.End, at+1) // the first that ends behind it
 	})
 	if i == len(maps) || maps[i].Start > addr {

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"kprobe/arch"
 )
 
 // process is a running program that speaks lines on its standard output.
@@ -190,7 +192,7 @@ func TestLiveProcess(t *testing.T) {
 			resolve := func(q Query, want uint64) {
 				t.Helper()
 				locs, err := s.Resolve(q)
-				if err != nil || len(locs) != 1 || locs[0].Addr != want {
+				if err != nil || len(locs) != 1 || locs[0].Addr != arch.Addr(want) {
 					t.Errorf("%+v: %v, %v; it is at %#x", q, locs, err, want)
 				}
 			}
@@ -205,10 +207,10 @@ func TestLiveProcess(t *testing.T) {
 
 			checkIFunc(t, p, s, truth["memcpy"])
 			checkVDSO(t, s, truth["vdso"])
-			if l, ok := s.At(truth["zeroed"]); !ok || l.String() != "zeroed+0x1869f/0x186a0" {
+			if l, ok := s.At(arch.Addr(truth["zeroed"])); !ok || l.String() != "zeroed+0x1869f/0x186a0" {
 				t.Errorf("the last byte of zeroed is %v", l)
 			}
-			if l, ok := s.At(truth["main"] + 5); !ok || l.Func.Name != "main" || l.Off != 5 || l.Start() != truth["main"] {
+			if l, ok := s.At(arch.Addr(truth["main"] + 5)); !ok || l.Func.Name != "main" || l.Off != 5 || l.Start() != arch.Addr(truth["main"]) {
 				t.Errorf("main+5 is %v", l)
 			}
 			if _, ok := s.At(0x10); ok {
@@ -243,7 +245,7 @@ func checkIFunc(t *testing.T, p *process, s *Space, want uint64) {
 func checkVDSO(t *testing.T, s *Space, want uint64) {
 	t.Helper()
 	found := s.ModulesNamed("[vdso]")
-	if len(found) != 1 || !found[0].Special || found[0].Start != want || found[0].Err != nil {
+	if len(found) != 1 || !found[0].Special || found[0].Start != arch.Addr(want) || found[0].Err != nil {
 		t.Fatalf("vdso: %+v", found)
 	}
 	locs, err := s.Resolve(Query{Module: "[vdso]", Symbol: "__vdso_clock_gettime"})
@@ -263,8 +265,8 @@ func checkRoundTrip(t *testing.T, s *Space) {
 			if f.Source == Plt || i%3 != 0 {
 				continue
 			}
-			l, ok := s.At(f.Addr + m.Bias)
-			if !ok || l.Addr != f.Addr+m.Bias || l.Module != m || l.Off != 0 {
+			l, ok := s.At(arch.Addr(f.Addr + m.Bias))
+			if !ok || l.Addr != arch.Addr(f.Addr+m.Bias) || l.Module != m || l.Off != 0 {
 				t.Fatalf("At(%s) = %v, %v", f.Label(), l, ok)
 			}
 			module, name, _ := strings.Cut(l.Place(), ":")
@@ -305,17 +307,17 @@ func checkPlugin(t *testing.T, p *process, s *Space) {
 	}
 	for _, name := range []string{"libplugin", "libplugin.so", "libplugin.so.1.2.3", added[0].Path} {
 		locs, err := s.Resolve(Query{Module: name, Symbol: "plugin"})
-		if err != nil || locs[0].Addr != truth["plugin"] {
+		if err != nil || locs[0].Addr != arch.Addr(truth["plugin"]) {
 			t.Errorf("%s: %v, %v; it is at %#x", name, locs, err, truth["plugin"])
 		}
 	}
 	// An offset that leads into another function is there.
 	hidden, plugin := s.Match("libplugin", "hidden")[0], s.Match("libplugin", "plugin")[0]
-	locs, err := s.Resolve(Query{Module: "libplugin", Symbol: "hidden", Offset: plugin.Addr - hidden.Addr + 1})
+	locs, err := s.Resolve(Query{Module: "libplugin", Symbol: "hidden", Offset: uint64(plugin.Addr - hidden.Addr + 1)})
 	if err != nil || locs[0].Func.Name != "plugin" || locs[0].Off != 1 || locs[0].Addr != plugin.Addr+1 {
 		t.Errorf("hidden and more: %v, %v", locs, err)
 	}
-	if locs, err := s.Resolve(Query{Symbol: "plugin_data", Kind: Data}); err != nil || locs[0].Addr != truth["plugin_data"] {
+	if locs, err := s.Resolve(Query{Symbol: "plugin_data", Kind: Data}); err != nil || locs[0].Addr != arch.Addr(truth["plugin_data"]) {
 		t.Errorf("plugin_data: %v, %v", locs, err)
 	}
 	var ambiguous *AmbiguousError
@@ -351,7 +353,7 @@ func checkPlugin(t *testing.T, p *process, s *Space) {
 		t.Fatalf("two copies: %v", err)
 	}
 	for _, name := range []string{"plugin", "plugin2"} {
-		if !slices.ContainsFunc(ambiguous.Candidates, func(l Loc) bool { return l.Addr == truth[name] }) {
+		if !slices.ContainsFunc(ambiguous.Candidates, func(l Loc) bool { return l.Addr == arch.Addr(truth[name]) }) {
 			t.Errorf("%s at %#x is not among %v", name, truth[name], ambiguous.Candidates)
 		}
 	}

@@ -45,7 +45,7 @@ type Symbol struct {
 	Name    string // as the file spells it, without version; "" for Source EhFrame
 	Version string // of a versioned dynamic symbol: "GLIBC_2.14"
 	Default bool   // Version is the one new programs link against ("@@")
-	Addr    uint64 // virtual address in the file; add the Module's Bias for the process
+	Addr    uint64 // virtual address in the file; see Module.InProcess
 	Size    uint64 // bytes; found from the next symbol or the unwind entry where the file says 0
 	Kind    Kind
 	Global  bool // visible to other files: binding is not STB_LOCAL
@@ -136,8 +136,8 @@ func underscores(name string) int {
 	return len(name) - len(strings.TrimLeft(name, "_"))
 }
 
-// Range is the addresses from Start up to, not including, End, as a file has them: where it is
-// loaded they are its Bias higher, and arch.Range is of those.
+// Range is the addresses from Start up to, not including, End, as a file has them: arch.Range is of those
+// in the process, see Module.InProcess.
 type Range struct{ Start, End uint64 }
 
 // Contains tells whether addr is in the range.

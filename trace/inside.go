@@ -111,7 +111,7 @@ func (n *names) Place(cookie uint64) *recording.Place {
 		t := n.r.at[cookie]
 		at := t.at()
 		p = &recording.Place{Group: t.group, Name: t.name, Return: t.rp != nil,
-			Addr: arch.Addr(at.Addr), Func: t.tr.function(at), Off: at.Off, Size: at.Size}
+			Addr: at.Addr, Func: t.tr.function(at), Off: at.Off, Size: at.Size}
 		n.r.places[cookie] = p
 	}
 	return p

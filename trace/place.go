@@ -61,7 +61,7 @@ func (at located) probe(sp *spec.Spec, active int) kprobe.Probe {
 	case sp.Kind != spec.Watch && !at.raw && at.loc.Module != nil:
 		found = at.loc
 	case at.name == "":
-		addr = arch.Addr(at.loc.Addr)
+		addr = at.loc.Addr
 	}
 	switch sp.Kind {
 	case spec.Watch:
@@ -120,8 +120,8 @@ func locate(s *kprobe.Session, sp *spec.Spec, of extent) ([]located, error) {
 	pl, space := sp.Place, s.Symbols()
 	switch {
 	case pl.HasAddr:
-		loc, _ := space.At(pl.Addr)
-		loc.Addr = pl.Addr // in no file, perhaps
+		loc, _ := space.At(arch.Addr(pl.Addr))
+		loc.Addr = arch.Addr(pl.Addr) // in no file, perhaps
 		return []located{{loc: loc, raw: true}}, nil
 	case pl.HasFileOff:
 		return atFileOffset(s, sp)
@@ -143,18 +143,14 @@ func locate(s *kprobe.Session, sp *spec.Spec, of extent) ([]located, error) {
 			if pl.Offset >= max(loc.Size, 1) {
 				return nil, fail(syscall.EILSEQ, "%s is %d bytes long", pl.Symbol, loc.Size)
 			}
-			loc.Addr += pl.Offset
-			loc.Off += pl.Offset
-			found = append(found, inSource(s, sp, located{loc: loc, off: pl.Offset}, of)...)
+			found = append(found, inSource(s, sp, located{loc: loc.Plus(pl.Offset), off: pl.Offset}, of)...)
 		}
 		return found, nil
 	case err == nil:
 		if pl.Offset >= max(loc.Size, 1) {
 			return nil, fail(syscall.EILSEQ, "%s is %d bytes long", pl.Symbol, loc.Size)
 		}
-		loc.Addr += pl.Offset
-		loc.Off += pl.Offset
-		return inSource(s, sp, located{loc: loc, name: full, off: pl.Offset}, of), nil
+		return inSource(s, sp, located{loc: loc.Plus(pl.Offset), name: full, off: pl.Offset}, of), nil
 	case pl.IsGlob():
 		return glob(space, pl)
 	case errors.As(err, &absent), unbound(err):
@@ -184,7 +180,7 @@ func atFileOffset(s *kprobe.Session, sp *spec.Spec) ([]located, error) {
 func glob(space *symbol.Space, pl spec.Place) ([]located, error) {
 	var found []located
 	locs := space.Match(pl.Module, pl.Symbol)
-	known := map[uint64]bool{}
+	known := map[arch.Addr]bool{}
 	for _, loc := range locs {
 		known[loc.Addr] = true
 	}
@@ -198,9 +194,7 @@ func glob(space *symbol.Space, pl spec.Place) ([]located, error) {
 		if loc.Func.Source == symbol.Plt || loc.Func.Kind == symbol.IFunc {
 			continue
 		}
-		loc.Addr += pl.Offset
-		loc.Off += pl.Offset
-		found = append(found, located{loc: loc})
+		found = append(found, located{loc: loc.Plus(pl.Offset)})
 	}
 	if len(found) == 0 {
 		return nil, fail(syscall.ENOENT, "no function matches %q", pl.Symbol)
@@ -222,7 +216,7 @@ func (r resolver) Symbol(name string) (arch.Addr, error) {
 	if errors.As(failed, &several) { // of copies of one file, it is that of the place's own
 		own := slices.IndexFunc(several.Candidates, func(l symbol.Loc) bool { return l.Module == r.own })
 		if own >= 0 && (module != "" || copies(several, spec.Place{}) != nil) {
-			return arch.Addr(several.Candidates[own].Addr), nil
+			return several.Candidates[own].Addr, nil
 		}
 		return 0, fmt.Errorf("%w: @FILE:%s tells which", failed, name)
 	}
@@ -232,12 +226,12 @@ func (r resolver) Symbol(name string) (arch.Addr, error) {
 			return 0, failed
 		}
 	}
-	return arch.Addr(locs[0].Addr), nil
+	return locs[0].Addr, nil
 }
 
 func (r resolver) FileOffset(off int64) (arch.Addr, error) {
 	if locs := r.space.AtFileOffset(r.module, uint64(off)); len(locs) > 0 {
-		return arch.Addr(locs[0].Addr), nil
+		return locs[0].Addr, nil
 	}
 	return 0, fail(syscall.ENOENT, "offset %d of %s is not mapped", off, r.module)
 }
@@ -246,7 +240,7 @@ func (r resolver) Name(a arch.Addr) string { return nameOf(r.space, a) }
 
 // nameOf is symbol+0xoff/0xsize, or "" where no symbol is known.
 func nameOf(space *symbol.Space, a arch.Addr) string {
-	loc, ok := space.At(uint64(a))
+	loc, ok := space.At(a)
 	if !ok {
 		return ""
 	}

@@ -6,7 +6,6 @@ import (
 	"syscall"
 
 	"kprobe"
-	"kprobe/arch"
 	"kprobe/spec"
 )
 
@@ -39,7 +38,7 @@ func Plan(s *kprobe.Session, def string) ([]kprobe.PlanEntry, error) {
 			}
 		}
 		if at.doubt != "" {
-			es = append(es, kprobe.PlanEntry{Place: at.loc.Place(), Addr: arch.Addr(at.loc.Addr), Verdict: kprobe.VerdictLeave, Reason: at.inlined + ": " + at.doubt})
+			es = append(es, kprobe.PlanEntry{Place: at.loc.Place(), Addr: at.loc.Addr, Verdict: kprobe.VerdictLeave, Reason: at.inlined + ": " + at.doubt})
 			continue
 		}
 		e := s.Plan(at.probe(sp, maxActive(s, sp)))

@@ -68,10 +68,10 @@ func (x *Sampled) Read(sink func(tid int, stack []event.Frame, end string)) erro
 
 // known tells whether an address is in a file, or in code that its runtime has named.
 func (x *Sampled) known(pc uint64) bool {
-	if x.names.space.ModuleAt(pc) != nil {
+	if x.names.space.ModuleAt(arch.Addr(pc)) != nil {
 		return true
 	}
-	_, _, _, ok := x.names.jit.At(pc)
+	_, _, _, ok := x.names.jit.At(arch.Addr(pc))
 	return ok
 }
 

@@ -26,7 +26,7 @@ func inSource(s *kprobe.Session, sp *spec.Spec, at located, of extent) []located
 	body := sp.Kind == spec.Probe && bind.Needs(sp) && of != called
 	if body {
 		at.loc, at.at = bind.Body(s.Symbols(), at.loc)
-		at.off = at.loc.Addr - entry.Addr
+		at.off = uint64(at.loc.Addr - entry.Addr)
 	}
 	var more []bind.Found
 	if of != called {
@@ -74,8 +74,7 @@ func bySource(s *kprobe.Session, sp *spec.Spec, failed error, of extent) ([]loca
 			}
 		}
 		at := copyOf(f)
-		at.loc.Addr += sp.Place.Offset
-		at.loc.Off += sp.Place.Offset
+		at.loc = at.loc.Plus(sp.Place.Offset)
 		out = append(out, at)
 	}
 	if len(out) == 0 {

@@ -22,7 +22,7 @@ type stackNames struct {
 	jit   *symbol.JIT
 
 	mu    sync.Mutex
-	known map[uint64]namedPC
+	known map[arch.Addr]namedPC
 }
 
 func newStackNames(s *kprobe.Session) stackNames {
@@ -54,17 +54,17 @@ func (n *stackNames) frames(stack []event.Frame, returned bool) (named []event.F
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, f := range stack {
-		back := uint64(0)
+		back := arch.Addr(0)
 		if (i > 0 || returned) && (len(named) == 0 || named[len(named)-1].Func != ofSignal) {
 			back = 1
 		}
-		named = append(named, n.at(uint64(f.Addr), back)...)
+		named = append(named, n.at(f.Addr, back)...)
 	}
 	return named
 }
 
 // at is the functions that an address is in: one, and where inlined copies are around it more.
-func (n *stackNames) at(pc, back uint64) []event.Frame {
+func (n *stackNames) at(pc, back arch.Addr) []event.Frame {
 	key := pc<<1 | back
 	m := n.space.ModuleAt(pc - back)
 	known, ok := n.known[key]
@@ -73,7 +73,7 @@ func (n *stackNames) at(pc, back uint64) []event.Frame {
 	}
 	known = namedPC{m, n.name(m, pc, back)}
 	if n.known == nil || len(n.known) >= maxNamed {
-		n.known = make(map[uint64]namedPC)
+		n.known = make(map[arch.Addr]namedPC)
 	}
 	if m != nil {
 		n.known[key] = known
@@ -81,25 +81,25 @@ func (n *stackNames) at(pc, back uint64) []event.Frame {
 	return known.frames
 }
 
-func (n *stackNames) name(m *symbol.Module, pc, back uint64) []event.Frame {
-	f := event.Frame{Addr: arch.Addr(pc)}
+func (n *stackNames) name(m *symbol.Module, pc, back arch.Addr) []event.Frame {
+	f := event.Frame{Addr: pc}
 	if m == nil || m.File == nil {
 		if name, off, file, ok := n.jit.At(pc - back); ok {
-			f.Func, f.File = fmt.Sprintf("%s+%#x", name, off+back), file
+			f.Func, f.File = fmt.Sprintf("%s+%#x", name, off+uint64(back)), file
 		}
 		return []event.Frame{f}
 	}
 	f.File = m.Path
-	place := pc - back - m.Bias
-	if back > 0 && m.File.ReturnsFromSignal(pc-m.Bias) {
+	at, place := m.InFile(pc), m.InFile(pc-back)
+	if back > 0 && m.File.ReturnsFromSignal(at) {
 		f.Func = ofSignal
 		return []event.Frame{f}
 	}
 	switch s, ok := m.File.FuncAt(place); {
 	case ok:
-		f.Func = fmt.Sprintf("%s+%#x", shown(&s), pc-m.Bias-s.Addr)
+		f.Func = fmt.Sprintf("%s+%#x", shown(&s), at-s.Addr)
 	default:
-		f.Func = fmt.Sprintf("%s+%#x", m.Name, pc-m.Bias)
+		f.Func = fmt.Sprintf("%s+%#x", m.Name, at)
 	}
 	data, err := bind.Of(m.File)
 	if err != nil {

@@ -528,7 +528,7 @@ func (t *traced) returned(ri *kprobe.KretprobeInstance, regs *kprobe.Regs) int {
 
 // accessed is the handler of a w line. Its events are where the access was made.
 func (t *traced) accessed(p *kprobe.Watchpoint, regs *kprobe.Regs) {
-	at, _ := t.tr.space.At(uint64(regs.PC()))
+	at, _ := t.tr.space.At(regs.PC())
 	e := t.event(regs, at)
 	e.Access = true
 	e.Addr = regs.PC()
@@ -544,7 +544,7 @@ func (t *traced) at() symbol.Loc {
 	if t.place.Addr != 0 {
 		return t.place
 	}
-	addr, seen := uint64(t.kprobe().Addr), t.seen.Load()
+	addr, seen := t.kprobe().Addr, t.seen.Load()
 	if seen != nil && (addr == 0 || addr == seen.Addr) {
 		return *seen
 	}

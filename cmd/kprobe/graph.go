@@ -208,7 +208,7 @@ func runtimeOf(s *kprobe.Session) *goabi.Runtime {
 func (c *calls) leftOut(all []trace.LeftOut) (rest []trace.LeftOut) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	gone := make(map[uint64]bool)
+	gone := make(map[arch.Addr]bool)
 	for _, l := range all {
 		if strings.HasPrefix(l.Definition, "p:") {
 			gone[l.Place.Addr] = true
@@ -234,7 +234,7 @@ func (c *calls) leftOut(all []trace.LeftOut) (rest []trace.LeftOut) {
 func (c *calls) mapped(pid int, addr uint64) bool {
 	for _, s := range c.t.sessions {
 		if s.Target().PID() == pid {
-			return s.Symbols().ModuleAt(addr) != nil
+			return s.Symbols().ModuleAt(arch.Addr(addr)) != nil
 		}
 	}
 	return true

@@ -89,11 +89,7 @@ func TestKernel(t *testing.T) {
 	// One that is killed leaves its jumps, and the next takes them out.
 	killed := onGuest(t, guest, "stat", "-k", dir, "p ksys_sync", "p:tick tick_sched_timer", "r ksys_sync")
 	testprog.Until(t, "stat puts something into the kernel", killed.Pid, func() bool { return vmtest.Journalled(t, filepath.Join(dir, "window")) })
-	var list testprog.Result
-	testprog.Until(t, "stat is listed, when it has registered all", killed.Pid, func() bool {
-		list = run(t, "list", "-k", dir)
-		return len(list.Lines) > 0
-	})
+	list := awaitListed(t, killed, dir)
 	for _, want := range []string{"  k  ksys_sync+0x0    ", "  k  tick_sched_timer+0x0    "} {
 		if count(list.Lines, want) != 1 {
 			t.Errorf("list: no %q in %s", want, list)
@@ -143,7 +139,7 @@ func TestKernel(t *testing.T) {
 		refused(t, run(t, bad.args...), bad.says)
 	}
 	last := onGuest(t, guest, "stat", "-k", dir, "p ksys_sync")
-	testprog.Until(t, "stat puts something into the kernel", last.Pid, func() bool { return vmtest.Journalled(t, filepath.Join(dir, "window")) })
+	awaitListed(t, last, dir) // else its table has no line yet
 	guest.Signal(syscall.SIGINT)
 	if r := guest.Result(); r.Status != 0 {
 		t.Errorf("the guest ended: %s", r)
@@ -306,6 +302,16 @@ func onGuest(t *testing.T, guest *testprog.Proc, args ...string) *testprog.Proc 
 	k := testprog.StartCmd(t, tool(t, args...))
 	k.For = guest
 	return k
+}
+
+// awaitListed waits until a command's probes in a guest are listed, which is when it has registered all.
+func awaitListed(t *testing.T, k *testprog.Proc, dir string) (list testprog.Result) {
+	t.Helper()
+	testprog.Until(t, "the probes are listed", k.Pid, func() bool {
+		list = run(t, "list", "-k", dir)
+		return len(list.Lines) > 0
+	})
+	return list
 }
 
 // keepSending has a guest do something again and again, until it is stopped: nothing tells

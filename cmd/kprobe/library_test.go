@@ -53,7 +53,11 @@ func TestLibraryTypes(t *testing.T) {
 							want = append(want, v)
 						}
 					}
-					if got := values(strings.Split(string(events), "\n"), event); len(want) == 0 && event != "hold" || !slices.Equal(got, want) {
+					got := values(strings.Split(string(events), "\n"), event)
+					if l.cc[0] == "go" { // whose functions may begin twice: docs/LIMITS.md
+						got = slices.Compact(got)
+					}
+					if len(want) == 0 && event != "hold" || !slices.Equal(got, want) {
 						t.Errorf("%v: %q\nthe program has %q\n%v\n%s", how, got, want, r, events)
 					}
 				}

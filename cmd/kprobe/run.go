@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kprobe"
+	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/btftext"
 	"kprobe/internal/host"
@@ -539,7 +540,7 @@ func stackText(s *kprobe.Session, value []byte) string {
 			break
 		}
 		name := fmt.Sprintf("%#x", pc)
-		if loc, ok := s.Symbols().At(pc); ok {
+		if loc, ok := s.Symbols().At(arch.Addr(pc)); ok {
 			name = loc.String()
 		}
 		names = append(names, name)

@@ -155,7 +155,7 @@ func (m *model) newTask(k kind) *task {
 	m.stacks++
 	t := &task{kind: k, home: stackEnd(m.stacks), thread: target.Thread(m.stacks)}
 	t.sp = t.home - 64
-	stack := symbol.Mapping{Start: uint64(t.home - stackSize), End: uint64(t.home)}
+	stack := symbol.Mapping{Start: t.home - stackSize, End: t.home}
 	if int(t.thread) == m.w.PID() {
 		stack.Path = "[stack]"
 	}

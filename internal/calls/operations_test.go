@@ -419,7 +419,7 @@ func (m *model) end(t *task) {
 			}
 		}
 	}
-	m.w.maps = slices.DeleteFunc(m.w.maps, func(x symbol.Mapping) bool { return x.End == uint64(t.home) })
+	m.w.maps = slices.DeleteFunc(m.w.maps, func(x symbol.Mapping) bool { return x.End == t.home })
 	for a := t.home - stackSize; a < t.home; a += 8 {
 		delete(m.w.mem, a)
 	}
@@ -441,7 +441,7 @@ func (m *model) move(t *task) {
 	}
 	m.stacks++
 	home := stackEnd(m.stacks)
-	m.w.maps = append(m.w.maps, symbol.Mapping{Start: uint64(home - stackSize), End: uint64(home)})
+	m.w.maps = append(m.w.maps, symbol.Mapping{Start: home - stackSize, End: home})
 	for a := arch.Addr(8); a < stackSize; a += 8 {
 		if v, ok := m.w.mem[t.home-a]; ok {
 			m.w.mem[home-a] = v

@@ -58,7 +58,7 @@ func (u *UnderWay[I]) reclaim(p *Probe[I], at Spot) {
 // sameStack tells whether two addresses lie in one mapping.
 func (u *UnderWay[I]) sameStack(a, b arch.Addr) bool {
 	maps, err := u.world.Maps()
-	return err == nil && symbol.SameMapping(maps, uint64(a), uint64(b))
+	return err == nil && symbol.SameMapping(maps, a, b)
 }
 
 // prune forgets what was given up and whose stack has been used anew since.

@@ -41,7 +41,7 @@ func Unswap[I, D any](u *UnderWay[I], at Spot, detours Detours[D]) (us []Unswapp
 		for sp, fr := range u.at {
 			word, err := u.world.Word(sp)
 			if err == nil && word == u.Trampoline() && !fr.bared &&
-				(fr.thread == at.Thread || sp >= at.SP && symbol.SameMapping(maps, uint64(sp), uint64(at.SP))) && u.world.PutWord(sp, fr.real) == nil {
+				(fr.thread == at.Thread || sp >= at.SP && symbol.SameMapping(maps, sp, at.SP)) && u.world.PutWord(sp, fr.real) == nil {
 				fr.bared = true
 				us = append(us, Unswapped[D]{slot: sp})
 			}

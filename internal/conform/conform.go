@@ -150,8 +150,8 @@ func where(t testing.TB, s *kprobe.Session, name string) (at []arch.Addr, end ar
 	t.Helper()
 	loc, err := s.Lookup(name)
 	ok(t, err)
-	end = arch.Addr(loc.End())
-	for pc := arch.Addr(loc.Start()); pc < end; {
+	end = loc.End()
+	for pc := loc.Start(); pc < end; {
 		e := s.Plan(&kprobe.Kprobe{Addr: pc})
 		if a := s.Arch(); len(e.Bytes) == 0 && a.MinInsn == 4 {
 			pc += arch.Addr(a.MinInsn) // in a delay slot, or the compiler's table behind the code: no place for a probe

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"kprobe/arch"
 	"kprobe/internal/planned"
 	"kprobe/internal/probed"
 	"kprobe/internal/roles"
@@ -49,14 +48,14 @@ func (e *Engine) plan(p *roles.Probe, as roles.Asked, prepare func() error, refu
 		return refused(err)
 	}
 	if d := p.As().Data(); d != nil {
-		return planned.Entry{Place: loc.Place(), Addr: arch.Addr(loc.Addr), Verdict: planned.Watch, Engine: "debug register",
+		return planned.Entry{Place: loc.Place(), Addr: loc.Addr, Verdict: planned.Watch, Engine: "debug register",
 			Reason: fmt.Sprintf("%d bytes, %s", d.Len, d.Access())}
 	}
 	return e.planAt(p, loc)
 }
 
 func (e *Engine) planAt(p *roles.Probe, loc symbol.Loc) planned.Entry {
-	plan := planned.Entry{Place: loc.Place(), Addr: arch.Addr(loc.Addr), Engine: "trap"}
+	plan := planned.Entry{Place: loc.Place(), Addr: loc.Addr, Engine: "trap"}
 	b := e.Batch()
 	site, err := b.Site(loc)
 	if site != nil {

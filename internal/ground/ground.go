@@ -124,7 +124,7 @@ func (g *Ground) TakesProgram(at symbol.Loc, pinned string, replaces bool) error
 	case known && !g.Image.IsEntry(at):
 		return errno.New(syscall.EINVAL, "a program that overrides a function must be at its entry, and %s is not", at)
 	}
-	if why := g.Kind.Unreplaceable(arch.Addr(at.Start())); why != "" {
+	if why := g.Kind.Unreplaceable(at.Start()); why != "" {
 		return errno.New(syscall.EINVAL, "no program may override %s: %s", at, why)
 	}
 	return nil

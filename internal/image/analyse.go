@@ -18,7 +18,7 @@ import (
 // Analyse decides whether and how the instruction at a place can be probed.
 // Errors: EINVAL, EILSEQ, EBUSY, ENOTSUP.
 func (im *Image) Analyse(loc symbol.Loc) (*patch.Site, error) {
-	addr := arch.Addr(loc.Addr)
+	addr := loc.Addr
 	if !im.executable(addr) {
 		return nil, errno.New(syscall.EINVAL, "%v is not executable memory of a private mapping", addr)
 	}
@@ -47,8 +47,8 @@ func (im *Image) Analyse(loc symbol.Loc) (*patch.Site, error) {
 		return nil, errno.New(syscall.EBUSY, "there is someone else's breakpoint at %v", addr)
 	}
 	near := addr
-	if m := loc.Module; m != nil && addr-arch.Addr(m.Start) < im.ISA.Reach() {
-		near = arch.Addr(m.Start)
+	if m := loc.Module; m != nil && addr-m.Start < im.ISA.Reach() {
+		near = m.Start
 	}
 	site, err := patch.Analyse(im.ISA, code, addr, near)
 	var refusal *patch.Refusal
@@ -68,7 +68,7 @@ func (im *Image) IsEntry(loc symbol.Loc) bool { return returns.IsEntry(loc, im.I
 
 // executable tells whether code can be probed at an address.
 func (im *Image) executable(addr arch.Addr) bool {
-	m := symbol.MappingAt(im.maps, uint64(addr))
+	m := symbol.MappingAt(im.maps, addr)
 	return m != nil && m.Exec && !m.Shared
 }
 
@@ -89,7 +89,7 @@ func (im *Image) code(addr arch.Addr) ([]byte, error) {
 // checkBoundary decodes from the function's start to the place: nothing else
 // tells where instructions begin on a machine with variable lengths.
 func (im *Image) checkBoundary(loc symbol.Loc) error {
-	start, addr := arch.Addr(loc.Start()), arch.Addr(loc.Addr)
+	start, addr := loc.Start(), loc.Addr
 	if loc.Off == 0 {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (im *Image) checkBoundary(loc symbol.Loc) error {
 			return &errno.Error{Errno: syscall.EINVAL, Err: err}
 		}
 		im.decoded = patch.FindBounds(im.ISA, start, code, im.Arch.Break, func(at arch.Addr) bool {
-			own, known := im.ownTrap(loc.Module, uint64(at))
+			own, known := im.ownTrap(loc.Module, at)
 			return known && !own
 		})
 	}
@@ -127,9 +127,9 @@ func (im *Image) checkBoundary(loc symbol.Loc) error {
 // ownTrap tells a trap that the text has of its own from a breakpoint that was put there.
 // The file has something else in a breakpoint's place. Of text that others rewrite, as a kernel's,
 // the target knows it (target.Reserver).
-func (im *Image) ownTrap(m *symbol.Module, addr uint64) (own, known bool) {
+func (im *Image) ownTrap(m *symbol.Module, addr arch.Addr) (own, known bool) {
 	if t, ok := im.t.(target.Reserver); ok {
-		return t.OwnTrap(arch.Addr(addr)), true
+		return t.OwnTrap(addr), true
 	}
 	b, known := im.fileBytes(m, addr)
 	return known && bytes.Equal(b, im.Arch.Break), known
@@ -137,11 +137,11 @@ func (im *Image) ownTrap(m *symbol.Module, addr uint64) (own, known bool) {
 
 // fileBytes reads as much as a breakpoint takes from the file that is mapped at
 // an address; false where there is none, or it cannot be read.
-func (im *Image) fileBytes(m *symbol.Module, addr uint64) ([]byte, bool) {
+func (im *Image) fileBytes(m *symbol.Module, addr arch.Addr) ([]byte, bool) {
 	if m == nil || m.File == nil || m.Special {
 		return nil, false
 	}
-	b, err := m.File.Bytes(addr-m.Bias, uint64(len(im.Arch.Break)))
+	b, err := m.File.Bytes(m.InFile(addr), uint64(len(im.Arch.Break)))
 	return b, err == nil
 }
 
@@ -158,10 +158,10 @@ func (im *Image) checkMoved(loc symbol.Loc) error {
 	there := make([]byte, loc.Size)
 	file, err := loc.Module.File.Bytes(loc.Func.Addr, loc.Size)
 	if err == nil {
-		err = im.Text(arch.Addr(loc.Start()), there)
+		err = im.Text(loc.Start(), there)
 	}
 	if err != nil || !bytes.Equal(file, there) {
-		return errno.New(syscall.EINVAL, "the memory at %v is not of %s any more, and has other code than that", arch.Addr(loc.Addr), loc.Module.Name)
+		return errno.New(syscall.EINVAL, "the memory at %v is not of %s any more, and has other code than that", loc.Addr, loc.Module.Name)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (im *Image) lookAtCode() {
 func ranges(maps []symbol.Mapping, of func(symbol.Mapping) bool) (rs []arch.Range) {
 	for _, m := range maps {
 		if of(m) {
-			rs = append(rs, arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)})
+			rs = append(rs, m.Range())
 		}
 	}
 	return rs

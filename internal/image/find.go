@@ -24,8 +24,8 @@ func (im *Image) Place(name string, addr arch.Addr, offset uint64) (symbol.Loc, 
 // for in the modules that were mapped since.
 func (im *Image) PlaceAfter(was symbol.Loc, name string, addr arch.Addr, offset uint64) (symbol.Loc, error) {
 	if addr != 0 {
-		loc, ok := im.Space.At(uint64(addr) + offset)
-		if made := loc.Module == nil && im.executable(arch.Addr(loc.Addr)); !ok && !made { // made: the program compiles as it runs
+		loc, ok := im.Space.At(addr + arch.Addr(offset))
+		if made := loc.Module == nil && im.executable(loc.Addr); !ok && !made { // made: the program compiles as it runs
 			return loc, errno.New(syscall.EINVAL, "%v is in no mapped file and in no executable memory", addr)
 		}
 		return loc, nil
@@ -37,9 +37,7 @@ func (im *Image) PlaceAfter(was symbol.Loc, name string, addr arch.Addr, offset 
 	if offset >= loc.Size {
 		return loc, errno.New(syscall.EILSEQ, "%s is %d bytes long, so +%d is not an instruction of it", name, loc.Size, offset)
 	}
-	loc.Addr += offset
-	loc.Off += offset
-	return loc, nil
+	return loc.Plus(offset), nil
 }
 
 // Again finds a place that was found before: see symbol.Space. Errors: ENOENT.
@@ -73,15 +71,15 @@ func (im *Image) Symbol(name string) (symbol.Loc, error) {
 // Data finds n bytes of data as Place finds code; later lets an address pass where nothing is
 // mapped yet. Errors: as Place.
 func (im *Image) Data(name string, addr arch.Addr, offset uint64, n int, later bool) (symbol.Loc, error) {
-	loc := symbol.Loc{Addr: uint64(addr)}
+	loc := symbol.Loc{Addr: addr}
 	if addr == 0 {
 		var err error
 		if loc, err = im.named(name, symbol.Data, nil); err != nil {
 			return loc, err
 		}
 	}
-	loc, _ = im.Space.At(loc.Addr + offset)
-	if at := arch.Addr(loc.Addr); loc.Addr%uint64(n) != 0 {
+	loc, _ = im.Space.At(loc.Addr + arch.Addr(offset))
+	if at := loc.Addr; at%arch.Addr(n) != 0 {
 		return loc, errno.New(syscall.EINVAL, "%v is not a multiple of %d, which the processor needs to watch %d bytes", at, n, n)
 	} else if !later && im.t.ReadAt(at, make([]byte, n)) != nil {
 		return loc, errno.New(syscall.EINVAL, "nothing is mapped at %v", at)
@@ -100,7 +98,7 @@ func (im *Image) named(name string, kind symbol.Kind, was *symbol.Module) (symbo
 
 // bound finds the implementation that an indirect function stands for in this process.
 func (im *Image) bound(ifunc symbol.Loc) (symbol.Loc, error) {
-	loc, ok := im.Space.Bound(ifunc, func(addr uint64) (uint64, error) { return mem.Word(im.t, im.Arch, arch.Addr(addr)) })
+	loc, ok := im.Space.Bound(ifunc, func(at arch.Addr) (uint64, error) { return mem.Word(im.t, im.Arch, at) })
 	if !ok {
 		loc, ok = im.answered(ifunc)
 	}
@@ -137,7 +135,7 @@ func RangeOf(m *symbol.Module, at arch.Addr) arch.Range {
 	if m == nil {
 		return arch.Range{Start: at, End: at + 1}
 	}
-	return arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+	return m.Range()
 }
 
 // Padding finds an address that is code, so that a return there can be fetched, and that nothing
@@ -151,7 +149,7 @@ func (im *Image) Padding(near symbol.Loc) (arch.Addr, error) {
 			if !mapping.Exec {
 				continue
 			}
-			if at, ok := mem.Padding(im.pages, im.Arch, arch.Addr(mapping.Start), arch.Addr(mapping.End)); ok {
+			if at, ok := mem.Padding(im.pages, im.Arch, mapping.Start, mapping.End); ok {
 				return at, nil
 			}
 		}

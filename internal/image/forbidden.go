@@ -24,13 +24,13 @@ func (im *Image) Forbid(more []arch.Blocked) error {
 	}
 	for _, m := range im.Space.Modules() {
 		if m.Special {
-			all = append(all, arch.Blocked{Start: arch.Addr(m.Start), End: arch.Addr(m.End), Symbol: m.Name, Reason: "it belongs to the kernel"})
+			all = append(all, arch.Blocked{Start: m.Start, End: m.End, Symbol: m.Name, Reason: "it belongs to the kernel"})
 		}
 		if m.File == nil {
 			continue
 		}
 		for _, r := range m.File.RseqAreas() {
-			all = append(all, untouchable.Restartable(im.Text, im.Arch.Order, arch.Addr(r.Start+m.Bias), arch.Addr(r.End+m.Bias), m.Name)...)
+			all = append(all, untouchable.Restartable(im.Text, im.Arch.Order, m.InProcess(r.Start), m.InProcess(r.End), m.Name)...)
 		}
 	}
 	all = append(all, more...)
@@ -63,8 +63,8 @@ func (im *Image) AllForbidden() ([]arch.Blocked, error) {
 			continue
 		}
 		text := make([]byte, m.End-m.Start)
-		if im.own.ReadAt(arch.Addr(m.Start), text) == nil {
-			all = append(all, im.Machine.Sigreturns.Find(text, arch.Addr(m.Start))...)
+		if im.own.ReadAt(m.Start, text) == nil {
+			all = append(all, im.Machine.Sigreturns.Find(text, m.Start)...)
 		}
 	}
 	slices.SortFunc(all, func(a, b arch.Blocked) int { return cmp.Compare(a.Start, b.Start) })

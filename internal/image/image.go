@@ -109,7 +109,7 @@ func (im *Image) Look() (removed []*symbol.Module, err error) {
 func (im *Image) open(m symbol.Mapping) (*symbol.File, error) {
 	if strings.HasPrefix(m.Path, "[") {
 		image := make([]byte, m.End-m.Start)
-		if err := im.t.ReadAt(arch.Addr(m.Start), image); err != nil {
+		if err := im.t.ReadAt(m.Start, image); err != nil {
 			return nil, err
 		}
 		return symbol.Open(bytes.NewReader(image), &symbol.Options{Path: m.Path})

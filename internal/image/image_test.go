@@ -27,12 +27,12 @@ func (p *program) Maps() ([]symbol.Mapping, error) { return p.maps, nil }
 
 func (p *program) ReadAt(a arch.Addr, b []byte) error {
 	p.reads++
-	m := symbol.MappingAt(p.maps, uint64(a))
-	if m == nil || uint64(a)+uint64(len(b)) > m.End {
+	m := symbol.MappingAt(p.maps, a)
+	if m == nil || a+arch.Addr(len(b)) > m.End {
 		return syscall.EFAULT
 	}
-	text := p.bytes[arch.Addr(m.Start)]
-	copy(b, text[uint64(a)-m.Start:])
+	text := p.bytes[m.Start]
+	copy(b, text[a-m.Start:])
 	return nil
 }
 
@@ -42,7 +42,7 @@ const at = arch.Addr(0x10000)
 func anonymous(code []byte) *program {
 	page := make([]byte, 4096)
 	copy(page, code)
-	return &program{arch: arch.AMD64, maps: []symbol.Mapping{{Start: uint64(at), End: uint64(at) + 4096, Exec: true}},
+	return &program{arch: arch.AMD64, maps: []symbol.Mapping{{Start: at, End: at + 4096, Exec: true}},
 		bytes: map[arch.Addr][]byte{at: page}}
 }
 
@@ -77,7 +77,7 @@ func TestAnalyse(t *testing.T) {
 		{"nothing", nil, at + 8192, syscall.EINVAL, "not executable memory"},
 	} {
 		im := look(t, anonymous(tt.code))
-		_, err := im.Analyse(symbol.Loc{Addr: uint64(tt.at)})
+		_, err := im.Analyse(symbol.Loc{Addr: tt.at})
 		if !errors.Is(err, tt.want) || err != nil && !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v; want %v, %q", tt.name, err, tt.want, tt.says)
 		}
@@ -92,7 +92,7 @@ func TestShared(t *testing.T) {
 	if _, err := im.Place("", at, 0); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("in no file: %v", err)
 	}
-	if _, err := im.Analyse(symbol.Loc{Addr: uint64(at)}); !errors.Is(err, syscall.EINVAL) {
+	if _, err := im.Analyse(symbol.Loc{Addr: at}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("in a shared mapping: %v", err)
 	}
 }
@@ -128,18 +128,18 @@ func TestReadOnce(t *testing.T) {
 func TestPaddingOfTheProgram(t *testing.T) {
 	for _, room := range []bool{true, false} {
 		p := anonymous([]byte{0x55, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc})
-		own := symbol.Mapping{Start: uint64(at) + 8192, End: uint64(at) + 12288, Exec: true}
+		own := symbol.Mapping{Start: at + 8192, End: at + 12288, Exec: true}
 		p.maps = append(p.maps, own)
-		p.bytes[arch.Addr(own.Start)] = make([]byte, 4096)
+		p.bytes[own.Start] = make([]byte, 4096)
 		if room {
-			copy(p.bytes[arch.Addr(own.Start)][100:], "\xcc\xcc\xcc\xcc")
+			copy(p.bytes[own.Start][100:], "\xcc\xcc\xcc\xcc")
 		}
 		im := look(t, p)
 		im.program = func() *symbol.Module { return &symbol.Module{Mappings: []symbol.Mapping{own}} }
 		got, err := im.Padding(symbol.Loc{Module: &symbol.Module{Mappings: p.maps[:1]}})
 		want := at + 3
 		if room {
-			want = arch.Addr(own.Start) + 101
+			want = own.Start + 101
 		}
 		if err != nil || got != want {
 			t.Errorf("with room %v in the program it is at %v, want %v (%v)", room, got, want, err)
@@ -166,7 +166,7 @@ func TestAnalyseARM64(t *testing.T) {
 	p.arch = arch.ARM64
 	im := look(t, p)
 	for i, says := range []string{"", "it belongs to a load and store exclusive", "between a load and a store exclusive", "it belongs to a load and store exclusive", ""} {
-		loc := symbol.Loc{Addr: uint64(at) + 4*uint64(i), Off: 4 * uint64(i), Func: symbol.Symbol{Addr: uint64(at), Size: uint64(len(code))}}
+		loc := symbol.Loc{Addr: at + arch.Addr(4*i), Off: 4 * uint64(i), Func: symbol.Symbol{Addr: uint64(at), Size: uint64(len(code))}}
 		_, err := im.Analyse(loc)
 		if (err != nil) != (says != "") || err != nil && (!errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), says)) {
 			t.Errorf("+%d: %v, want %q", 4*i, err, says)
@@ -176,10 +176,10 @@ func TestAnalyseARM64(t *testing.T) {
 	p.arch = arch.ARM64
 	page := p.bytes[at]
 	const far = 1 << 28
-	p.maps[0].Start, p.maps[0].End = uint64(at)+far, uint64(at)+far+4096
+	p.maps[0].Start, p.maps[0].End = at+far, at+far+4096
 	p.bytes = map[arch.Addr][]byte{at + far: page}
 	im = look(t, p)
-	if _, err := im.Analyse(symbol.Loc{Addr: uint64(at) + far, Module: &symbol.Module{Start: uint64(at)}}); err != nil {
+	if _, err := im.Analyse(symbol.Loc{Addr: at + far, Module: &symbol.Module{Start: at}}); err != nil {
 		t.Error("far from its module's start: ", err)
 	}
 }

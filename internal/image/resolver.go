@@ -44,20 +44,17 @@ func (im *Image) Resolver(name string) (locs []symbol.Loc) {
 		return nil
 	}
 	code := make([]byte, loc.Func.Size)
-	if im.pages.ReadAt(arch.Addr(loc.Addr), code) != nil {
+	if im.pages.ReadAt(loc.Addr, code) != nil {
 		return nil
 	}
-	exits, err := patch.FindExits(im.ISA, patch.Part{Addr: arch.Addr(loc.Addr), Code: code}, arch.Addr(loc.Addr),
+	exits, err := patch.FindExits(im.ISA, patch.Part{Addr: loc.Addr, Code: code}, loc.Addr,
 		func(arch.Addr) (patch.Part, bool) { return patch.Part{}, false })
 	if err != nil {
 		return nil // then the probe goes on waiting for the answer that the linker stores
 	}
 	for _, x := range exits.Sites {
 		if x.Kind == patch.Ret {
-			at := loc
-			at.Off = uint64(x.Addr) - loc.Addr
-			at.Addr = uint64(x.Addr)
-			locs = append(locs, at)
+			locs = append(locs, loc.Plus(uint64(x.Addr-loc.Addr)))
 		}
 	}
 	if r.asked == nil {
@@ -90,7 +87,7 @@ func (im *Image) answered(ifunc symbol.Loc) (loc symbol.Loc, ok bool) {
 	if !ok {
 		return loc, false
 	}
-	loc, ok = im.Space.At(addr)
+	loc, ok = im.Space.At(arch.Addr(addr))
 	if !ok || loc.Module == nil || !loc.Module.Special && loc.Module != ifunc.Module {
 		return loc, false
 	}

@@ -25,7 +25,7 @@ func NewFinder(m isa.ISA) *Finder { return &Finder{isa: m, files: make(map[*symb
 // with room for a jump there, and then that is all that need be known.
 func (f *Finder) Jump(loc symbol.Loc, insn []byte) *patch.Jump {
 	if f.Live != nil {
-		if alone := patch.PlanAlone(f.isa, insn, arch.Addr(loc.Addr)); len(alone.Ways) > 0 {
+		if alone := patch.PlanAlone(f.isa, insn, loc.Addr); len(alone.Ways) > 0 {
 			return alone
 		}
 	}
@@ -33,7 +33,7 @@ func (f *Finder) Jump(loc symbol.Loc, insn []byte) *patch.Jump {
 	if b == nil {
 		return nil
 	}
-	return b.PlanJump(arch.Addr(loc.Addr))
+	return b.PlanJump(loc.Addr)
 }
 
 // Ahead tells how a jump can stand ahead of the instruction at a place for which Jump has an
@@ -41,9 +41,9 @@ func (f *Finder) Jump(loc symbol.Loc, insn []byte) *patch.Jump {
 func (f *Finder) Ahead(loc symbol.Loc, taken func(arch.Addr) bool) *patch.Jump {
 	b := f.bodyOf(loc)
 	if b == nil {
-		return &patch.Jump{Addr: arch.Addr(loc.Addr)} // Jump has looked at the instruction alone
+		return &patch.Jump{Addr: loc.Addr} // Jump has looked at the instruction alone
 	}
-	return b.PlanAhead(arch.Addr(loc.Addr), taken)
+	return b.PlanAhead(loc.Addr, taken)
 }
 
 // shared has the facts about a file, for all callers that look at it.
@@ -73,7 +73,7 @@ func (f *Finder) bodyOf(loc symbol.Loc) *patch.Body {
 	if code == nil {
 		return nil
 	}
-	if start := arch.Addr(loc.Addr - loc.Off); f.start != start || f.body == nil {
+	if start := loc.Start(); f.start != start || f.body == nil {
 		f.start, f.body = start, code.At(m.Bias).Body(loc.Func)
 	}
 	return f.body

@@ -67,10 +67,10 @@ func OpenLive(m isa.ISA, f *symbol.File, k Live) (*Code, error) {
 	im := patch.Image{Points: points}
 	for _, r := range data {
 		b := make([]byte, r.End-r.Start)
-		if err := k.ReadAt(arch.Addr(r.Start), b); err != nil {
+		if err := k.ReadAt(r.Start, b); err != nil {
 			return nil, err
 		}
-		im.Data = append(im.Data, patch.Part{Addr: arch.Addr(r.Start), Code: b})
+		im.Data = append(im.Data, patch.Part{Addr: r.Start, Code: b})
 	}
 	if err := readText(f, &im, func(at uint64, p []byte) error { return k.ReadAt(arch.Addr(at), p) }); err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ func startVictim(t *testing.T, flags string) *victim {
 	}
 	var occupied []arch.Range
 	for _, m := range mappings {
-		r := arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+		r := m.Range()
 		occupied = append(occupied, r)
 		if m.Path == exe {
 			if v.module.End == 0 {

@@ -76,7 +76,7 @@ func Free(p Process, file string, harmless []arch.Range) (stays uint64, err erro
 	var data []arch.Range
 	led := leads{harmless: harmless}
 	for _, m := range maps {
-		r := arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+		r := m.Range()
 		switch {
 		case m.Path == file:
 			data = append(data, r)
@@ -112,7 +112,7 @@ func FreeCode(p Process, controllers [][]arch.Range, fresh []arch.Range) error {
 	var all leads
 	known := slices.Concat(controllers...)
 	for _, m := range maps {
-		if r := (arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}); IsCode(m) && !slices.Contains(fresh, r) {
+		if r := m.Range(); IsCode(m) && !slices.Contains(fresh, r) {
 			all.to = append(all.to, r)
 		}
 	}
@@ -171,7 +171,7 @@ func unused(p Process, maps []symbol.Mapping, file string, led leads) error {
 		if file != "" && m.Path == file || strings.HasPrefix(m.Path, "[v") || !m.Write && m.Exec && m.Inode == 0 {
 			continue
 		}
-		err := proc.Process(p.PID()).Present(m.Start, m.End, !m.Write, func(from, to uint64) error {
+		err := proc.Process(p.PID()).Present(uint64(m.Start), uint64(m.End), !m.Write, func(from, to uint64) error {
 			if to-from > left || time.Now().After(end) {
 				return fmt.Errorf("the process has more memory than is looked through (%d MiB)", most>>20)
 			}

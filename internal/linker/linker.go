@@ -21,13 +21,13 @@ func Places(im *image.Image, entry bool) (locs []symbol.Loc, state arch.Addr) {
 		return nil, 0
 	}
 	if entry {
-		if loc, ok := im.Space.At(program.File.Entry() + program.Bias); ok {
+		if loc, ok := im.Space.At(program.InProcess(program.File.Entry())); ok {
 			loc.Off = 0 // whatever function it is in, execution begins here
 			locs = append(locs, loc)
 		}
 	}
 	if data, err := im.Space.Resolve(symbol.Query{Module: interp, Symbol: "_r_debug", Kind: symbol.Data}); err == nil {
-		state = arch.Addr(data[0].Addr) + 3*arch.Addr(im.Arch.PtrSize)
+		state = data[0].Addr + 3*arch.Addr(im.Arch.PtrSize)
 	}
 	return locs, state
 }

@@ -60,7 +60,7 @@ func (b *Batch) At(p *probed.Probe) *probed.Point { return b.at[p] }
 
 // Point finds or plans the probe point at a place. Errors: those of the analysis.
 func (b *Batch) Point(loc symbol.Loc) (*probed.Point, error) {
-	addr, on := arch.Addr(loc.Addr), b.l.kit.On
+	addr, on := loc.Addr, b.l.kit.On
 	if pt := on.Points.At(addr); pt != nil {
 		return pt, nil
 	}

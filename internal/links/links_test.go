@@ -46,7 +46,7 @@ func (p *process) Stuck() int       { return 0 }
 
 func (p *process) Maps() (ms []symbol.Mapping, err error) {
 	for at := range p.mem {
-		ms = append(ms, symbol.Mapping{Start: uint64(at), End: uint64(at) + page, Exec: true})
+		ms = append(ms, symbol.Mapping{Start: at, End: at + page, Exec: true})
 	}
 	slices.SortFunc(ms, func(a, b symbol.Mapping) int { return int(int64(a.Start) - int64(b.Start)) })
 	return ms, nil
@@ -240,7 +240,7 @@ func start(t *testing.T) *engine {
 func (e *engine) register(at arch.Addr, ps ...*probe) error {
 	b := e.links.Batch()
 	for _, p := range ps {
-		pt, err := b.Point(symbol.Loc{Addr: uint64(at)})
+		pt, err := b.Point(symbol.Loc{Addr: at})
 		if err != nil {
 			e.t.Fatal(err)
 		}
@@ -319,7 +319,7 @@ func TestRefused(t *testing.T) {
 	e.bad = code + 100
 	batch := e.links.Batch()
 	for _, at := range []arch.Addr{code + 8, code + 100} {
-		pt, err := batch.Point(symbol.Loc{Addr: uint64(at)})
+		pt, err := batch.Point(symbol.Loc{Addr: at})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,7 +339,7 @@ func TestMark(t *testing.T) {
 	e := start(t)
 	b := e.links.Batch()
 	add := func(p *probe, at arch.Addr) {
-		pt, err := b.Point(symbol.Loc{Addr: uint64(at)})
+		pt, err := b.Point(symbol.Loc{Addr: at})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func large(t *testing.T, pages, function int) (*engine, *links.Batch) {
 		if i%function == 0 {
 			entry, p.of = p, nil
 		}
-		pt, err := b.Point(symbol.Loc{Addr: uint64(code) + uint64(i)})
+		pt, err := b.Point(symbol.Loc{Addr: code + arch.Addr(i)})
 		if err != nil {
 			t.Fatal(err)
 		}

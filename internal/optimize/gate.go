@@ -47,7 +47,7 @@ func (g *gate) handler() (pt *probed.Point, err error) {
 	if err != nil {
 		return nil, err
 	}
-	loc, ok := on.Image.Space.At(uint64(at))
+	loc, ok := on.Image.Space.At(at)
 	if !ok || loc.Off != 0 {
 		return nil, errors.New("the kernel's handler of traps is in no function")
 	}

@@ -176,7 +176,7 @@ func (o *Optimizer) JumpAtReturns(entry *probed.Point, site func(symbol.Loc) (*p
 	}
 	j := o.JumpAt(entry)
 	for _, x := range plan.Exits.Sites {
-		loc, ok := on.Image.Space.At(uint64(x.Addr))
+		loc, ok := on.Image.Space.At(x.Addr)
 		if !ok || j.Why != "" {
 			break
 		}

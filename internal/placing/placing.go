@@ -107,7 +107,7 @@ func (f *Finder) All(programs []*bpf.Program, told []Placement) (all []Spot, err
 // inFile is an offset in a file, for what has no symbols.
 func (f *Finder) inFile(module string, at uint64) (spots []Spot, err error) {
 	for _, loc := range f.Space.AtFileOffset(module, at) {
-		spots = append(spots, Spot{Addr: arch.Addr(loc.Addr)})
+		spots = append(spots, Spot{Addr: loc.Addr})
 	}
 	if len(spots) == 0 {
 		return nil, errno.New(syscall.ENOENT, "offset %#x of %s is not mapped", at, module)
@@ -140,7 +140,7 @@ func (f *Finder) Find(p *bpf.Program, place string) ([]Spot, error) {
 	var spots []Spot
 	for _, loc := range f.Space.Match(module, function) {
 		if loc.Func.Source != symbol.Plt && loc.Func.Kind != symbol.IFunc {
-			spots = append(spots, Spot{Addr: arch.Addr(loc.Addr + offset)})
+			spots = append(spots, Spot{Addr: loc.Addr + arch.Addr(offset)})
 		}
 	}
 	if len(spots) == 0 {

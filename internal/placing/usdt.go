@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 
-	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/errno"
 	"kprobe/symbol"
@@ -63,8 +62,8 @@ func (f *Finder) static(place string) (spots []Spot, err error) {
 			if err != nil {
 				return nil, fmt.Errorf("static probe %s:%s: %w", provider, name, err)
 			}
-			spots = append(spots, Spot{Addr: arch.Addr(sp.Vaddr + m.Bias), Cookie: cookie})
-			if at := arch.Addr(sp.Semaphore + m.Bias); sp.Semaphore != 0 && !slices.Contains(f.Semaphores, at) {
+			spots = append(spots, Spot{Addr: m.InProcess(sp.Vaddr), Cookie: cookie})
+			if at := m.InProcess(sp.Semaphore); sp.Semaphore != 0 && !slices.Contains(f.Semaphores, at) {
 				f.Semaphores = append(f.Semaphores, at)
 			}
 		}

@@ -17,7 +17,7 @@ const longestPrologue = 24
 func (pl *Planner) readsCaller(fn symbol.Loc) bool {
 	word := pl.ISA.Arch().PtrSize
 	code := make([]byte, min(fn.Func.Size, longestPrologue*uint64(pl.ISA.Arch().MaxInsn)))
-	at := arch.Addr(fn.Start())
+	at := fn.Start()
 	if pl.Text(at, code) != nil {
 		return false
 	}

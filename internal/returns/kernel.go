@@ -30,7 +30,7 @@ func (pl *Planner) inKernel(fn symbol.Loc) (*patch.Exits, error) {
 	}
 	var names []string
 	part := func(l symbol.Loc) (patch.Part, error) {
-		p := patch.Part{Addr: arch.Addr(l.Start()), Code: make([]byte, l.Func.Size)}
+		p := patch.Part{Addr: l.Start(), Code: make([]byte, l.Func.Size)}
 		names = append(names, l.Func.Name)
 		return p, pl.Text(p.Addr, p.Code)
 	}
@@ -38,8 +38,8 @@ func (pl *Planner) inKernel(fn symbol.Loc) (*patch.Exits, error) {
 	if err != nil {
 		return nil, err
 	}
-	exits, err := patch.FindExits(pl.ISA, whole, arch.Addr(fn.Addr), func(to arch.Addr) (patch.Part, bool) {
-		l, ok := pl.Space.At(uint64(to))
+	exits, err := patch.FindExits(pl.ISA, whole, fn.Addr, func(to arch.Addr) (patch.Part, bool) {
+		l, ok := pl.Space.At(to)
 		if !ok || l.Module != fn.Module || l.Func.Size == 0 || isThunk(l.Func.Name) || strings.HasPrefix(l.Func.Name, staticCall) {
 			return patch.Part{}, false
 		}
@@ -87,7 +87,7 @@ func (pl *Planner) leadsTo(exits *patch.Exits, at arch.Addr) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	l, ok := pl.Space.At(uint64(in.Target))
+	l, ok := pl.Space.At(in.Target)
 	if !ok || l.Off != 0 {
 		return in.Target.String(), nil
 	}
@@ -111,7 +111,7 @@ func isReturn(name string) bool { return strings.HasSuffix(name, "return_thunk")
 func (pl *Planner) wholly(exits *patch.Exits, m *symbol.Module, names []string) error {
 	for _, name := range names {
 		cold := m.File.Lookup(name + ".cold")
-		seen := func(s symbol.Symbol) bool { return exits.Contains(arch.Addr(s.Addr + m.Bias)) }
+		seen := func(s symbol.Symbol) bool { return exits.Contains(m.InProcess(s.Addr)) }
 		if len(cold) > 0 && !slices.ContainsFunc(cold, seen) {
 			return fmt.Errorf("what leads to %s is not known", cold[0].Name)
 		}

@@ -45,11 +45,11 @@ func IsEntry(loc symbol.Loc, m isa.ISA, code func(arch.Addr) ([]byte, error)) bo
 	if loc.Off == 0 {
 		return true
 	}
-	first, err := code(arch.Addr(loc.Start()))
+	first, err := code(loc.Start())
 	if err != nil {
 		return false
 	}
-	in, err := m.Decode(first, arch.Addr(loc.Start()))
+	in, err := m.Decode(first, loc.Start())
 	return err == nil && in.Landing && loc.Off == uint64(in.Len)
 }
 
@@ -79,7 +79,7 @@ func (pl *Planner) Plan(fn symbol.Loc, want Engine) (*Plan, error) {
 	facts := pl.facts(fn)
 	engine, why := Choose(facts)
 	if pl.Unreturnable != nil {
-		if bar := pl.Unreturnable(arch.Addr(fn.Start())); bar != "" {
+		if bar := pl.Unreturnable(fn.Start()); bar != "" {
 			return nil, Barred(bar)
 		}
 	}
@@ -121,8 +121,8 @@ func (pl *Planner) facts(fn symbol.Loc) Facts {
 		Untouched: pl.Untouched, Register: !pl.ISA.Arch().RetAddrOnStack}
 	if m := fn.Module; m != nil && m.File != nil {
 		f.NoFile, f.Go, f.Unwinds = false, m.File.IsGo(), whyUnwinds(m)
-		f.Start = !pl.Kernel && fn.Start() == m.Bias+m.File.Entry()
-		f.Uncalled = m.File.Uncalled(fn.Start() - m.Bias)
+		f.Start = !pl.Kernel && fn.Start() == m.InProcess(m.File.Entry())
+		f.Uncalled = m.File.Uncalled(m.InFile(fn.Start()))
 	}
 	if a := pl.ISA.Arch(); a.RetAddrOnStack && len(a.Args) == 0 {
 		f.Pops = func() string { return pl.pops(fn, nil) }
@@ -155,15 +155,15 @@ func whyUnwinds(m *symbol.Module) string {
 // exits analyses a function, with the parts that the compiler moved away.
 func (pl *Planner) exits(fn symbol.Loc) (*patch.Exits, error) {
 	part := func(l symbol.Loc) (patch.Part, error) {
-		p := patch.Part{Addr: arch.Addr(l.Start()), Code: make([]byte, l.Func.Size)}
+		p := patch.Part{Addr: l.Start(), Code: make([]byte, l.Func.Size)}
 		return p, pl.Text(p.Addr, p.Code)
 	}
 	whole, err := part(fn)
 	if err != nil {
 		return nil, err
 	}
-	return patch.FindExits(pl.ISA, whole, arch.Addr(fn.Addr), func(to arch.Addr) (patch.Part, bool) {
-		l, ok := pl.Space.At(uint64(to))
+	return patch.FindExits(pl.ISA, whole, fn.Addr, func(to arch.Addr) (patch.Part, bool) {
+		l, ok := pl.Space.At(to)
 		if !ok || l.Module != fn.Module || l.Func.Size == 0 || l.Func.Source == symbol.Plt || !IsPart(l.Func.Name) {
 			return patch.Part{}, false
 		}

@@ -17,7 +17,7 @@ const plainReturn = 2
 // stack pointer by more than a return address, or cannot be read to its end. A detour
 // that calls the function would miss its place on the stack then.
 func (p *Planner) PopsArguments(loc symbol.Loc) bool {
-	start := arch.Addr(loc.Addr - loc.Off)
+	start := loc.Start()
 	code := make([]byte, loc.Func.Size)
 	if p.Text(start, code) != nil {
 		return true
@@ -44,7 +44,7 @@ func (p *Planner) PopsArguments(loc symbol.Loc) bool {
 // pops tells why a function's return may leave the stack pointer elsewhere than
 // behind the return address, "" if it does not: by a return or a tail call to a
 // function of which that is so, or may be. Those of seen are asked about already.
-func (pl *Planner) pops(fn symbol.Loc, seen []uint64) string {
+func (pl *Planner) pops(fn symbol.Loc, seen []arch.Addr) string {
 	x, err := pl.exits(fn)
 	if err != nil {
 		return "it may take arguments off the stack"
@@ -59,7 +59,7 @@ func (pl *Planner) pops(fn symbol.Loc, seen []uint64) string {
 		case site.Kind == patch.IndirectJump:
 			return fmt.Sprintf("at %v it jumps to what may take arguments off the stack", site.Addr)
 		case site.Kind == patch.TailJump:
-			to, ok := pl.Space.At(uint64(in.Target))
+			to, ok := pl.Space.At(in.Target)
 			if ok && slices.Contains(seen, to.Start()) {
 				continue
 			}

@@ -16,11 +16,11 @@ func NativeStack(maps []symbol.Mapping, first bool, tcb uint64) (r arch.Range) {
 	for _, m := range maps {
 		switch {
 		case first && m.Path == "[stack]":
-			r = arch.Range{Start: floor, End: arch.Addr(m.End)}
-		case !first && tcb >= m.Start && tcb < m.End:
-			r = arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+			r = arch.Range{Start: floor, End: m.End}
+		case !first && arch.Addr(tcb) >= m.Start && arch.Addr(tcb) < m.End:
+			r = m.Range()
 		}
-		floor = arch.Addr(m.End)
+		floor = m.End
 	}
 	return r
 }

@@ -3,7 +3,6 @@ package roles
 import (
 	"syscall"
 
-	"kprobe/arch"
 	"kprobe/internal/errno"
 	"kprobe/internal/watched"
 	"kprobe/symbol"
@@ -75,7 +74,7 @@ func (r asData) Join(b *Batch, loc symbol.Loc) error {
 	return nil
 }
 
-func (r asData) Linked() { r.p.place(arch.Addr(r.d.loc.Addr)) }
+func (r asData) Linked() { r.p.place(r.d.loc.Addr) }
 
 // Watching is a part of a change: the processor watches what is registered now, and more.
 func (h *Home) Watching(more ...*Probe) *watched.Change[*Probe] {
@@ -87,7 +86,7 @@ type dataRules struct{ h *Home }
 
 func (r dataRules) Data(p *Probe) (target.Watch, bool) {
 	d := p.As().Data()
-	return target.Watch{Addr: arch.Addr(d.loc.Addr), Len: d.Len, Write: d.Write, Read: d.Read}, !r.h.On.Points.Disarmed && p.Active()
+	return target.Watch{Addr: d.loc.Addr, Len: d.Len, Write: d.Write, Read: d.Read}, !r.h.On.Points.Disarmed && p.Active()
 }
 
 func (dataRules) Placed(p *Probe)   { p.As().Linked() }

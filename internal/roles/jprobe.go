@@ -44,7 +44,7 @@ func (r asJprobe) Fits(b *Batch, loc symbol.Loc) error {
 	if !h.On.Image.IsEntry(loc) {
 		return errno.New(syscall.EINVAL, "a jprobe must be at a function's entry, and %s is not", loc)
 	}
-	at := arch.Addr(loc.Addr)
+	at := loc.Addr
 	isOne := func(q *probed.Probe) bool { _, j := q.Role.(asJprobe); return j }
 	if h.alone[at] != nil || slices.ContainsFunc(b.Others(at), isOne) {
 		return errno.New(syscall.EEXIST, "%s has a jprobe already", loc)

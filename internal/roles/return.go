@@ -265,7 +265,7 @@ func (rt *Return) besideAnother(b *Batch, loc symbol.Loc) bool {
 	if rt.Program == nil {
 		return false
 	}
-	return slices.ContainsFunc(b.Others(arch.Addr(loc.Addr)), func(p *probed.Probe) bool {
+	return slices.ContainsFunc(b.Others(loc.Addr), func(p *probed.Probe) bool {
 		o := Of(p).As().Return()
 		return p.Swaps() && o.Program != nil && (o.MaxActive != rt.MaxActive ||
 			rt.Engine == returns.None && (o.EntryProgram != nil || rt.EntryProgram != nil))
@@ -330,7 +330,7 @@ func (rt *Return) JoinExits(b *Batch) error {
 	}
 	h := rt.entry.home
 	for _, x := range rt.plan.Exits.Sites {
-		loc, ok := h.On.Image.Space.At(uint64(x.Addr))
+		loc, ok := h.On.Image.Space.At(x.Addr)
 		if !ok {
 			return errno.New(syscall.EINVAL, "the exit at %v is in no code", x.Addr)
 		}

@@ -136,7 +136,7 @@ func (r *Room[P]) Occupied() ([]arch.Range, error) {
 	// there is none.
 	used, claimed := []arch.Range{r.shadow}, r.shadow.End > 0
 	for _, m := range maps {
-		u := arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+		u := m.Range()
 		if m.Path == "[stack]" {
 			u.Start -= 64 << 20 // it grows down; leave it its customary room
 		}

@@ -29,13 +29,13 @@ func (m *memory) Alloc(a arch.Addr, n int) error {
 	if m.fails--; m.fails == 0 {
 		return syscall.ENOMEM
 	}
-	m.maps = append(m.maps, symbol.Mapping{Start: uint64(a), End: uint64(a) + uint64(n)})
+	m.maps = append(m.maps, symbol.Mapping{Start: a, End: a + arch.Addr(n)})
 	return nil
 }
 
 func (m *memory) Free(a arch.Addr, n int) error {
 	for i, o := range m.maps {
-		if o.Start == uint64(a) && o.End == uint64(a)+uint64(n) {
+		if o.Start == a && o.End == a+arch.Addr(n) {
 			m.maps = append(m.maps[:i], m.maps[i+1:]...)
 			return nil
 		}
@@ -103,13 +103,13 @@ func TestStrewn(t *testing.T) {
 		if near.Contains(at) {
 			continue
 		}
-		m.maps = append(m.maps, symbol.Mapping{Start: uint64(at), End: uint64(at) + 4096})
+		m.maps = append(m.maps, symbol.Mapping{Start: at, End: at + 4096})
 	}
 	if at, err := r.Find(near, 2*gap); !errors.Is(err, syscall.ENOMEM) {
 		t.Fatalf("near by: %v, %v", at, err)
 	}
 	at, err := r.FindPreferring(near, 2*gap)
-	if last := m.maps[len(m.maps)-1]; err != nil || uint64(at) < last.End {
+	if last := m.maps[len(m.maps)-1]; err != nil || at < last.End {
 		t.Errorf("anywhere: %v, %v", at, err)
 	}
 	if at, err := r.FindPreferring(near, gap/2); err != nil || at > near.End+gap {
@@ -134,7 +134,7 @@ func TestLargePages(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := m.maps[len(m.maps)-1]
-		if (got.Start|got.End)%uint64(page) != 0 || got.End+uint64(page) > 0x400000 && got.Start < 0x500000+uint64(page) {
+		if (got.Start|got.End)%page != 0 || got.End+page > 0x400000 && got.Start < 0x500000+page {
 			t.Errorf("pages of %#x: an arena at %#x to %#x", page, got.Start, got.End)
 		}
 		if n := r.Round(int(page) + 1); n != 2*int(page) {

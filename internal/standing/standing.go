@@ -92,7 +92,7 @@ func (ts *Threads) Renew(pt *probed.Point) {
 // sameStack tells whether two addresses lie in one mapping.
 func (ts *Threads) sameStack(a, b arch.Addr) bool {
 	maps, err := ts.on.T.Maps()
-	return err == nil && symbol.SameMapping(maps, uint64(a), uint64(b))
+	return err == nil && symbol.SameMapping(maps, a, b)
 }
 
 // Ended tells of a thread that has ended: it comes back from nowhere.

@@ -268,7 +268,7 @@ func (w *Writer) mapped(cs []Change) []Change {
 	if err != nil || len(maps) == 0 {
 		return cs
 	}
-	covered := func(at uint64) bool {
+	covered := func(at arch.Addr) bool {
 		for _, m := range maps {
 			if m.Start <= at && at < m.End {
 				return true
@@ -276,7 +276,7 @@ func (w *Writer) mapped(cs []Change) []Change {
 		}
 		return false
 	}
-	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return c.From != Own && !covered(uint64(c.Place.Addr)) })
+	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return c.From != Own && !covered(c.Place.Addr) })
 }
 
 // lead tells the gate of traps that are about to be written.

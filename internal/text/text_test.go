@@ -160,7 +160,7 @@ func (u *unmapped) ReadAt(a arch.Addr, p []byte) error {
 }
 
 func (u *unmapped) Maps() ([]symbol.Mapping, error) {
-	return []symbol.Mapping{{Start: uint64(base), End: uint64(u.gone.Start)}, {Start: uint64(u.gone.End), End: uint64(base) + uint64(len(u.b))}}, u.maps
+	return []symbol.Mapping{{Start: base, End: u.gone.Start}, {Start: u.gone.End, End: base + arch.Addr(len(u.b))}}, u.maps
 }
 
 // Nothing comes to code that was unmapped since it was looked at. What stood there is gone with it, so that it goes, or another comes in

@@ -38,7 +38,7 @@ func raw(space *symbol.Space, m *symbol.Module, set isa.ISA, number byte) (all [
 	type key struct{ number byte }
 	found := m.File.Memo(key{number}, func() any { return rawIn(m.File, set, number) })
 	for _, at := range found.([]uint64) {
-		if loc, ok := space.At(at + m.Bias); ok && loc.Off != 0 {
+		if loc, ok := space.At(m.InProcess(at)); ok && loc.Off != 0 {
 			all = append(all, loc)
 		}
 	}

@@ -32,7 +32,7 @@ func IndexOf(s *symbol.Space) Index {
 		}
 		for _, at := range m.Mappings {
 			if at.Exec || m.File.TellsOfGoneCode() {
-				x = append(x, Code{at.Start, at.End, m.Bias + t.Base, t})
+				x = append(x, Code{uint64(at.Start), uint64(at.End), m.Bias + t.Base, t})
 			}
 		}
 	}

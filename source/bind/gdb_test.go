@@ -230,7 +230,7 @@ func (p *process) read(s *stop, expr string) (event.Value, error) {
 	if err != nil {
 		return event.Value{}, err
 	}
-	loc, _ := p.space.At(s.PC)
+	loc, _ := p.space.At(arch.Addr(s.PC))
 	args, err := bind.Args(sp, bind.SiteAt(arch.AMD64, loc, source.Point{}), false)
 	if err != nil {
 		return event.Value{}, err
@@ -339,7 +339,7 @@ func (p *program) asGDB(t *testing.T, n int) {
 	sums := table{}
 	stops := 0
 	p.stops(t, n, func(of *process, s *stop) {
-		loc, ok := of.space.At(s.PC)
+		loc, ok := of.space.At(arch.Addr(s.PC))
 		if !ok {
 			return
 		}

@@ -114,7 +114,7 @@ func Line(space *symbol.Space, name string, line int) ([]Found, error) {
 }
 
 func locate(space *symbol.Space, m *symbol.Module, addr uint64) symbol.Loc {
-	loc, _ := space.At(addr + m.Bias)
+	loc, _ := space.At(m.InProcess(addr))
 	return loc
 }
 
@@ -226,7 +226,7 @@ func beginsAt(loc symbol.Loc) *source.Copy {
 	if err != nil {
 		return nil
 	}
-	return d.Begins(loc.Addr - loc.Module.Bias)
+	return d.Begins(loc.Module.InFile(loc.Addr))
 }
 
 // Body is where the parameters of the function that begins at a location can be read: the location itself in
@@ -264,7 +264,7 @@ func SiteAt(a *arch.Arch, loc symbol.Loc, at source.Point) *Site {
 		s.Err = fmt.Errorf("%s: %w", m.Name, s.Err)
 		return s
 	}
-	addr := loc.Addr - m.Bias
+	addr := m.InFile(loc.Addr)
 	if at == (source.Point{}) {
 		s.At = source.At(addr)
 	}
@@ -280,7 +280,7 @@ func SiteAt(a *arch.Arch, loc symbol.Loc, at source.Point) *Site {
 
 // EntryOf is the entry of a function of a file, as the file has it: no process is needed.
 func EntryOf(a *arch.Arch, f *symbol.File, fn symbol.Symbol) *Site {
-	loc := symbol.Loc{Addr: fn.Addr, Module: &symbol.Module{File: f, Name: f.Path()}, Func: fn}
+	loc := symbol.Loc{Addr: arch.Addr(fn.Addr), Module: &symbol.Module{File: f, Name: f.Path()}, Func: fn}
 	c := beginsAt(loc)
 	if c == nil {
 		s := SiteAt(a, loc, source.Point{})

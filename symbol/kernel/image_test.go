@@ -97,7 +97,7 @@ func TestPacked(t *testing.T) {
 			if got := im.Table.Symbols(); len(got) != len(syms) {
 				t.Errorf("%d symbols, not %d", len(got), len(syms))
 			}
-			start := arch.Addr(im.Table.Bounds().Start)
+			start := im.Table.Bounds().Start
 			b := make([]byte, 32)
 			if err := im.ReadAt(start+10, b); err != nil || !bytes.Equal(b, plain.Bytes()[10:42]) {
 				t.Errorf("text: %q, %v", b, err)
@@ -253,7 +253,7 @@ func FuzzImage(f *testing.F) {
 			return
 		}
 		checkTable(t, im.Table)
-		im.ReadAt(arch.Addr(im.Table.Bounds().Start), make([]byte, 100))
+		im.ReadAt(im.Table.Bounds().Start, make([]byte, 100))
 	})
 }
 

@@ -244,7 +244,7 @@ func testBlacklist(t *testing.T, v *vm.VM, k *Kernel, im *Image) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slide := arch.Addr(k.Table().bounds.Start - im.Table.bounds.Start)
+	slide := k.Table().bounds.Start - im.Table.bounds.Start
 	var slid []string
 	for _, b := range made {
 		b.Start, b.End = b.Start+slide, b.End+slide
@@ -301,7 +301,7 @@ func testPatched(t *testing.T, v *vm.VM, k *Kernel, im *Image) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slide := arch.Addr(k.Table().bounds.Start - im.Table.bounds.Start)
+	slide := k.Table().bounds.Start - im.Table.bounds.Start
 	hot, count := map[Site]bool{}, map[Owner]int{}
 	var traced []string
 	for _, s := range sites {
@@ -417,7 +417,7 @@ func testPatched(t *testing.T, v *vm.VM, k *Kernel, im *Image) {
 func testTypes(t *testing.T, v *vm.VM, k *Kernel, _ *Image) {
 	at, _ := k.Table().between("__start_BTF", "__stop_BTF")
 	raw := make([]byte, at.End-at.Start)
-	if err := k.mem.ReadAt(arch.Addr(at.Start), raw); err != nil {
+	if err := k.mem.ReadAt(at.Start, raw); err != nil {
 		t.Fatal(err)
 	}
 	want := strings.Fields(run(t, v, "sha256sum /sys/kernel/btf/vmlinux"))[0]

@@ -179,7 +179,7 @@ func (t *Target) segments(name string, f *elf.File, aux map[uint64]uint64) ([]sy
 			continue
 		}
 		start, end := p.Vaddr&^(cpu.PageSize-1), (p.Vaddr+p.Filesz+cpu.PageSize-1)&^(cpu.PageSize-1)
-		m := symbol.Mapping{Start: start + bias, End: end + bias, Off: p.Off &^ (cpu.PageSize - 1),
+		m := symbol.Mapping{Start: arch.Addr(start + bias), End: arch.Addr(end + bias), Off: p.Off &^ (cpu.PageSize - 1),
 			Read: p.Flags&elf.PF_R != 0, Write: p.Flags&elf.PF_W != 0, Exec: p.Flags&elf.PF_X != 0,
 			Dev: fmt.Sprintf("%02x:%02x", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))), Inode: st.Ino, Path: name}
 		if m.Exec {

@@ -45,12 +45,12 @@ func TestEveryInstruction(t *testing.T) {
 			t.Fatal(err)
 		}
 		code := make([]byte, loc.Size)
-		if err := s.ReadMem(arch.Addr(loc.Addr), code); err != nil {
+		if err := s.ReadMem(loc.Addr, code); err != nil {
 			t.Fatal(err)
 		}
-		due[arch.Addr(loc.Addr)] = w.calls
-		for at, end := arch.Addr(loc.Addr), arch.Addr(loc.End()); at < end; {
-			in, err := amd64.New(s.Arch()).Decode(code[at-arch.Addr(loc.Addr):], at)
+		due[loc.Addr] = w.calls
+		for at, end := loc.Addr, loc.End(); at < end; {
+			in, err := amd64.New(s.Arch()).Decode(code[at-loc.Addr:], at)
 			if err != nil {
 				t.Fatalf("%s: %v", w.name, err)
 			}

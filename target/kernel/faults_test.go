@@ -122,7 +122,7 @@ func TestFaultHandlersOfARM64(t *testing.T) {
 			}
 			return 0
 		}}}
-		for at := arch.Addr(loc.Start()); at < arch.Addr(loc.End()); at += 4 {
+		for at := loc.Start(); at < loc.End(); at += 4 {
 			kp := &kprobe.Kprobe{Addr: at}
 			if s.Plan(kp).Verdict != kprobe.VerdictStep {
 				continue

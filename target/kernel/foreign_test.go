@@ -125,7 +125,7 @@ func blocked(t *testing.T, s *kprobe.Session) string {
 		t.Fatalf("blacklist: %d, %v", len(list), err)
 	}
 	for _, e := range list {
-		if loc, err := s.Lookup(e.Symbol); err == nil && loc.Addr == uint64(e.Start) {
+		if loc, err := s.Lookup(e.Symbol); err == nil && loc.Addr == e.Start {
 			return e.Symbol
 		}
 	}

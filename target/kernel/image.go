@@ -95,7 +95,7 @@ func (im image) mappings() []symbol.Mapping {
 	var ms []symbol.Mapping
 	add := func(r arch.Range, exec bool) {
 		if r.Start < r.End {
-			ms = append(ms, symbol.Mapping{Start: uint64(r.Start), End: uint64(r.End), Off: uint64(r.Start - im.bounds.Start),
+			ms = append(ms, symbol.Mapping{Start: r.Start, End: r.End, Off: uint64(r.Start - im.bounds.Start),
 				Read: true, Write: !exec, Exec: exec, Data: im.text.Start == im.text.End, Dev: "00:00", Inode: im.inode(), Path: im.path})
 		}
 	}

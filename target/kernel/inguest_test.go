@@ -227,7 +227,7 @@ func TestCountThousand(t *testing.T) {
 		if _, bad := k.Blacklisted(list, site.Addr); bad || !ok || off != 0 || site.Owner != symbols.Ftrace || !bounds.Contains(sym.Addr) {
 			continue
 		}
-		if ps = append(ps, &kprobe.Kprobe{Addr: arch.Addr(sym.Addr), Program: kprobe.CountOnly}); len(ps) == n {
+		if ps = append(ps, &kprobe.Kprobe{Addr: sym.Addr, Program: kprobe.CountOnly}); len(ps) == n {
 			break
 		}
 	}

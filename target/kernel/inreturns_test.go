@@ -447,8 +447,8 @@ func TestReturnsCovered(t *testing.T) {
 		if n++; n > most {
 			break
 		}
-		plan := s.Plan(&kprobe.Kretprobe{Kp: kprobe.Kprobe{Addr: arch.Addr(sym.Addr)}})
-		inside := s.Plan(&kprobe.Kretprobe{Kp: kprobe.Kprobe{Addr: arch.Addr(sym.Addr)}, Program: kprobe.CountOnly})
+		plan := s.Plan(&kprobe.Kretprobe{Kp: kprobe.Kprobe{Addr: sym.Addr}})
+		inside := s.Plan(&kprobe.Kretprobe{Kp: kprobe.Kprobe{Addr: sym.Addr}, Program: kprobe.CountOnly})
 		switch {
 		case plan.Verdict == kprobe.VerdictRefuse || !plan.Jump.Known():
 			t.Errorf("%s: %v", sym.Name, plan)

@@ -205,7 +205,7 @@ func TestModuleOfOneThatWasKilled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			at = arch.Addr(loc.Addr)
+			at = loc.Addr
 			before = look(w.Target)
 		}()
 		cmd := exec.Command(testprog.Command(t, "kprobe/cmd/kprobe"), "trace", "-k", v.Stub(), "--ram", v.RAM(), "--window", v.Window(), "--no-summary", "p conform:jumper a=%di")

@@ -121,7 +121,7 @@ func straight(t testing.TB, s *kprobe.Session, name string) (at []arch.Addr, pai
 	if err != nil {
 		t.Fatal(err)
 	}
-	start, end := arch.Addr(loc.Addr), arch.Addr(loc.End())
+	start, end := loc.Addr, loc.End()
 	code := make([]byte, loc.Size)
 	if err := s.ReadMem(start, code); err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func TestAskedOnce(t *testing.T) {
 		var last arch.Addr // a page that is free, behind all
 		for _, m := range first {
 			if m.Path == "[stack]" {
-				last = arch.Addr(m.Start) - 256<<20
+				last = m.Start - 256<<20
 			}
 		}
 		if err := p.Alloc(last, p.PageSize()); err != nil {

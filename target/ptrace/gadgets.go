@@ -50,7 +50,7 @@ func (p *Process) gadgets(m arch.Memory, unmapped arch.Range) (gadgets, error) {
 		return gadgets{}, err
 	}
 	maps = slices.DeleteFunc(slices.Clone(maps), func(m symbol.Mapping) bool {
-		return arch.Addr(m.Start) < unmapped.End && unmapped.Start < arch.Addr(m.End)
+		return m.Start < unmapped.End && unmapped.Start < m.End
 	})
 	// Memory of no file comes last: it may be ours, or be unmapped by the program.
 	files := slices.DeleteFunc(slices.Clone(maps), isFileless)
@@ -105,13 +105,13 @@ func (p *Process) search(mem arch.Memory, maps []symbol.Mapping, remembered bool
 		}
 		for n, e := range a.Entries[:s.best] {
 			if off := in.entries[n]; off >= 0 {
-				s.found.call, s.found.pops, s.best = arch.Addr(m.Start+uint64(off)), e.Pops, n
+				s.found.call, s.found.pops, s.best = m.Start+arch.Addr(off), e.Pops, n
 				s.found.callCode = e.Code
 				break
 			}
 		}
 		if s.found.back == 0 && in.back >= 0 {
-			s.found.back, s.found.backCode = arch.Addr(m.Start+uint64(in.back)), in.backCode
+			s.found.back, s.found.backCode = m.Start+arch.Addr(in.back), in.backCode
 		}
 	}
 	return s
@@ -145,7 +145,7 @@ var scanned struct {
 const mostScanned = 256
 
 func (p *Process) fileTextOf(m symbol.Mapping) (fileText, bool) {
-	return fileText{p.abi(), m.Path, m.Inode, m.Off, m.End - m.Start}, m.Inode != 0 && !m.Write
+	return fileText{p.abi(), m.Path, m.Inode, m.Off, uint64(m.End - m.Start)}, m.Inode != 0 && !m.Write
 }
 
 // recall answers the remembered places of a mapping, if they are still right.
@@ -157,7 +157,7 @@ func (p *Process) recall(mem arch.Memory, m symbol.Mapping) (places, bool) {
 	scanned.Lock()
 	in, ok := scanned.places[key]
 	scanned.Unlock()
-	is := func(off int, code string) bool { return off < 0 || holds(mem, arch.Addr(m.Start+uint64(off)), code) }
+	is := func(off int, code string) bool { return off < 0 || holds(mem, m.Start+arch.Addr(off), code) }
 	if !ok || !is(in.back, in.backCode) {
 		return places{}, false
 	}
@@ -178,9 +178,9 @@ func (p *Process) scan(mem arch.Memory, m symbol.Mapping) places {
 		in.entries[n] = -1
 	}
 	buf := make([]byte, min(256<<10, m.End-m.Start))
-	for at := m.Start; at < m.End && (in.entries[0] < 0 || in.back < 0); at += uint64(len(buf)) {
-		b := buf[:min(uint64(len(buf)), m.End-at)]
-		if mem.ReadAt(arch.Addr(at), b) != nil {
+	for at := m.Start; at < m.End && (in.entries[0] < 0 || in.back < 0); at += arch.Addr(len(buf)) {
+		b := buf[:min(arch.Addr(len(buf)), m.End-at)]
+		if mem.ReadAt(at, b) != nil {
 			continue
 		}
 		off := int(at - m.Start)

@@ -32,7 +32,7 @@ func TestMemoryInUseStays(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		at := arch.Addr(maps[0].Start) - 1<<30
+		at := maps[0].Start - 1<<30
 		ours, err := p.Share(at, size)
 		if err != nil {
 			t.Error(err)
@@ -58,14 +58,14 @@ func TestMemoryInUseStays(t *testing.T) {
 			refused("a register")
 		}
 		p.SetRegs(th, &r)
-		first := arch.Addr(maps[0].Start) // of data that were written, and are read only now
+		first := maps[0].Start // of data that were written, and are read only now
 		for _, m := range maps {
 			if m.Write && m.Inode != 0 {
-				first = arch.Addr(m.Start)
+				first = m.Start
 				break
 			}
 		}
-		for where, word := range map[string]arch.Addr{"a stack": r.Addr(p.arch.SP) + 64, "a variable": first, "code": arch.Addr(maps[0].Start)} {
+		for where, word := range map[string]arch.Addr{"a stack": r.Addr(p.arch.SP) + 64, "a variable": first, "code": maps[0].Start} {
 			word &^= arch.Addr(p.arch.PtrSize - 1)
 			had, leads := make([]byte, p.arch.PtrSize), make([]byte, p.arch.PtrSize)
 			p.arch.PutWord(leads, uint64(at+size-1))

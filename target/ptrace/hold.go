@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/arch"
 	"kprobe/internal/guardian"
 	"kprobe/internal/lifeline"
 	"kprobe/internal/tracee"
@@ -112,7 +111,7 @@ func disarmLeft(journal string) error {
 	maps, err := p.Maps()
 	for _, m := range maps {
 		if m.Inode != 0 && m.Exec && !m.Write {
-			text.Constant = append(text.Constant, arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)})
+			text.Constant = append(text.Constant, m.Range())
 		}
 	}
 	return errors.Join(err, text.Write(found.Disarm(p.abi().Lifeline, j.Base, text.Read)))

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/arch"
 	"kprobe/internal/testprog"
 	"kprobe/target"
 )
@@ -42,7 +41,7 @@ func TestCallKeepsWhatASignalWasSentWith(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		ours, err := p.Share(arch.Addr(maps[0].Start)-1<<30, 1<<16)
+		ours, err := p.Share(maps[0].Start-1<<30, 1<<16)
 		if err != nil {
 			t.Error(err)
 			return

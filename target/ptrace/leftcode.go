@@ -34,7 +34,7 @@ func (p *Process) codeOf(j *lifeline.Journal, found *lifeline.Found) (code []arc
 	}
 	slices.Sort(places)
 	for _, m := range maps {
-		r := arch.Range{Start: arch.Addr(m.Start), End: arch.Addr(m.End)}
+		r := m.Range()
 		if i, _ := slices.BinarySearch(places, r.Start); leftover.IsCode(m) && i < len(places) && places[i] < r.End {
 			code = append(code, r)
 		}
@@ -53,7 +53,7 @@ func (p *Process) GiveBackLeft() {
 		if !leftover.IsCode(m) {
 			continue
 		}
-		if code := lifeline.ReadLeft(p.arch, arch.Addr(m.Start), p.ReadAt); len(code) > 0 {
+		if code := lifeline.ReadLeft(p.arch, m.Start, p.ReadAt); len(code) > 0 {
 			all = append(all, code)
 		}
 	}

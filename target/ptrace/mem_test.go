@@ -7,7 +7,6 @@ import (
 	"syscall"
 	"testing"
 
-	"kprobe/arch"
 	"kprobe/internal/testprog"
 	"kprobe/target/ptrace"
 )
@@ -25,7 +24,7 @@ func TestMemoryOfAnEndedProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := arch.Addr(maps[0].Start)
+	at := maps[0].Start
 	b := make([]byte, 8)
 	if err := p.ReadAt(at, b); err != nil {
 		t.Fatal(err)

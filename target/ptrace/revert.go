@@ -34,8 +34,8 @@ func (p *Process) Revert(written []arch.Range) error {
 			if m.Inode == 0 || m.Shared || m.Write {
 				continue // memory of no file, or which others may write to at this moment
 			}
-			from, _ := slices.BinarySearch(pages, arch.Addr(m.Start))
-			to, _ := slices.BinarySearch(pages, arch.Addr(m.End))
+			from, _ := slices.BinarySearch(pages, m.Start)
+			to, _ := slices.BinarySearch(pages, m.End)
 			if from < to {
 				err = errors.Join(err, p.revert(m, pages[from:to]))
 			}
@@ -67,7 +67,7 @@ func (p *Process) revert(m symbol.Mapping, pages []arch.Addr) error {
 		if p.ReadAt(at, have) != nil {
 			return false
 		}
-		n, _ := f.ReadAt(want, int64(m.Off+uint64(at)-m.Start)) // the kernel has zeros behind the file's end
+		n, _ := f.ReadAt(want, int64(m.Off+uint64(at-m.Start))) // the kernel has zeros behind the file's end
 		clear(want[n:])
 		return n > 0 && bytes.Equal(have, want)
 	}

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"kprobe/arch"
 	"kprobe/internal/testprog"
 	"kprobe/target/ptrace"
 )
@@ -50,7 +49,7 @@ func TestShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := arch.Addr(maps[0].Start) - 1<<30
+	addr := maps[0].Start - 1<<30
 	frozen(func() {
 		ours, err := p.Share(addr, size)
 		if err != nil {

@@ -52,7 +52,7 @@ func (p *Process) deadMemory() arch.Addr {
 		}
 		// Always the same places, however far the stack has grown, so that the rest of an earlier
 		// frame is found whole.
-		for at := arch.Addr(m.Start + (m.End-m.Start)%frameRoom); at < arch.Addr(m.End); at += frameRoom {
+		for at := m.Start + (m.End-m.Start)%frameRoom; at < m.End; at += frameRoom {
 			switch {
 			case !p.isUnused(at, b):
 			case isZero(b):

@@ -39,7 +39,7 @@ func TestCallsTogether(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		at := arch.Addr(maps[0].Start) - 1<<30
+		at := maps[0].Start - 1<<30
 		var before, after, during, later tracee.Registers
 		th := p.volunteer(p.pid)
 		if err := tracee.GetRegs(th.tid, &before); err != nil {

@@ -67,8 +67,8 @@ func TestEachPlaceIsAnalysedOnce(t *testing.T) {
 					t.Errorf("%v is analysed %d times", at, n)
 				}
 			}
-			if got[arch.Addr(loc.Addr)] != 1 {
-				t.Errorf("the entry is analysed %d times", got[arch.Addr(loc.Addr)])
+			if got[loc.Addr] != 1 {
+				t.Errorf("the entry is analysed %d times", got[loc.Addr])
 			}
 		})
 	}

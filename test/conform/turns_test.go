@@ -103,7 +103,7 @@ var openToHandlers = map[string]func(*caller, *kprobe.Regs) error{
 		return errors.Join(err, holds(len(pcs) > 0))
 	},
 	"Session.Symbols": func(c *caller, _ *kprobe.Regs) error {
-		loc, ok := c.s.Symbols().At(uint64(c.k.Addr))
+		loc, ok := c.s.Symbols().At(c.k.Addr)
 		return holds(ok && loc.Func.Name != "")
 	},
 	"Session.Target":      func(c *caller, _ *kprobe.Regs) error { return holds(c.s.Target().PID() > 0) },

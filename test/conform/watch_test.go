@@ -44,7 +44,7 @@ type places struct {
 func (p *places) handler(s *kprobe.Session) func(*kprobe.Watchpoint, *kprobe.Regs) {
 	p.n = make(map[string]int)
 	return func(_ *kprobe.Watchpoint, regs *kprobe.Regs) {
-		loc, _ := s.Symbols().At(uint64(regs.PC()))
+		loc, _ := s.Symbols().At(regs.PC())
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.n[loc.Func.Name]++
@@ -134,7 +134,7 @@ func TestWatchWithKprobes(t *testing.T) {
 				size := uint64(0)
 				w := &kprobe.Watchpoint{Kp: kprobe.Kprobe{SymbolName: "counter"}, Len: 8, Access: kprobe.Write}
 				w.Handler = func(_ *kprobe.Watchpoint, regs *kprobe.Regs) {
-					if regs.PC() != arch.Addr(at.Addr+size) {
+					if regs.PC() != at.Addr+arch.Addr(size) {
 						wrong.Store(regs.PC())
 					}
 				}
@@ -158,7 +158,7 @@ func TestWatchWithKprobes(t *testing.T) {
 				harness.OK(t, err)
 				in := &kprobe.Watchpoint{Kp: kprobe.Kprobe{SymbolName: "block", Offset: 32}, Len: 8, Access: kprobe.Write}
 				in.Handler = func(_ *kprobe.Watchpoint, regs *kprobe.Regs) {
-					if pc := uint64(regs.PC()); pc != at.Addr && pc != at.Addr+2 {
+					if pc := regs.PC(); pc != at.Addr && pc != at.Addr+2 {
 						wrong.Store(regs.PC())
 					}
 				}
@@ -202,13 +202,13 @@ func TestWatchCalls(t *testing.T) {
 		w := &kprobe.Watchpoint{Kp: kprobe.Kprobe{Addr: sp - 8}, Len: 8}
 		w.Handler = func(_ *kprobe.Watchpoint, regs *kprobe.Regs) {
 			at := regs.PC()
-			if at == arch.Addr(caller.Addr+5) {
+			if at == caller.Addr+5 {
 				returns++
 			}
 			if kp != nil && at == kp.Addr {
-				at = arch.Addr(leaf.Addr) // half-way in the slot
+				at = leaf.Addr // half-way in the slot
 			}
-			if at == arch.Addr(leaf.Addr) {
+			if at == leaf.Addr {
 				calls++
 			}
 		}
@@ -445,7 +445,7 @@ func TestWatchVfork(t *testing.T) {
 	}
 	goOn := func(sum int) {
 		t.Helper()
-		writeRaw(t, p.Pid, arch.Addr(other[0].Addr), []byte{1})
+		writeRaw(t, p.Pid, other[0].Addr, []byte{1})
 		if got := p.Expect("counter"); got != counts(sum) {
 			t.Errorf("%q, want %d", got, sum)
 		}

@@ -135,7 +135,7 @@ func ProbeOf(t testing.TB, s *kprobe.Session, ps []*kprobe.Kprobe, name string) 
 	t.Helper()
 	loc, err := s.Lookup(name)
 	OK(t, err)
-	i := slices.IndexFunc(ps, func(p *kprobe.Kprobe) bool { return p.Addr == arch.Addr(loc.Addr) })
+	i := slices.IndexFunc(ps, func(p *kprobe.Kprobe) bool { return p.Addr == loc.Addr })
 	if i < 0 {
 		t.Fatalf("no probe on %s", name)
 	}

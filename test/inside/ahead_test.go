@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"kprobe"
-	"kprobe/arch"
 	"kprobe/internal/testprog"
 	"kprobe/test/harness"
 )
@@ -102,7 +101,7 @@ func TestJumpsAhead(t *testing.T) {
 	harness.SameRound(t, s, p, want, round)
 	loc, err := s.Lookup("leaves")
 	harness.OK(t, err)
-	start := arch.Addr(loc.Addr)
+	start := loc.Addr
 	own := harness.RawMem(t, p.Pid, start, int(loc.Func.Size))
 
 	in := watchInside(t, s, kprobe.EngineExits, []string{"leaves"})

@@ -168,7 +168,7 @@ func TestUnoptimized(t *testing.T) {
 	harness.Register(t, s, kp)
 	first, err := s.Lookup("hammer_add")
 	harness.OK(t, err)
-	at := arch.Addr(first.Addr)
+	at := first.Addr
 	neighbour := func() uint64 {
 		b := make([]byte, 16)
 		harness.OK(t, s.ReadMem(at, b))

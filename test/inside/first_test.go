@@ -44,7 +44,7 @@ func TestJumpAtOnce(t *testing.T) {
 	t.Cleanup(func() { harness.Detach(t, s) })
 	loc, err := s.Lookup("hammer_mul")
 	harness.OK(t, err)
-	w.at = arch.Addr(loc.Addr)
+	w.at = loc.Addr
 	own := make([]byte, 1)
 	harness.OK(t, process.ReadAt(w.at, own))
 

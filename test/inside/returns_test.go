@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"kprobe"
+	"kprobe/arch"
 	"kprobe/bpf"
 	"kprobe/internal/testprog"
 	"kprobe/test/harness"
@@ -112,7 +113,7 @@ func (in *insideReturns) agree(t testing.TB, s *kprobe.Session, cs []*counted) {
 			t.Errorf("%s: inside %d entries, %d returns, lost %+v; outside %d, %d, %+v", rp.Kp.SymbolName,
 				row[bookEntries], row[bookReturns], inside, c.entries.n(), c.returns.n(), outside)
 		}
-		if loc, err := s.Lookup(rp.Kp.SymbolName); err != nil || row[bookReturns] > 0 && row[bookFunc] != loc.Addr {
+		if loc, err := s.Lookup(rp.Kp.SymbolName); err != nil || row[bookReturns] > 0 && arch.Addr(row[bookFunc]) != loc.Addr {
 			t.Errorf("%s: the program at its return finds it at %#x, and it is at %+v (%v)", rp.Kp.SymbolName, row[bookFunc], loc, err)
 		}
 		if in.sums && c.tails.n() == 0 && int(row[bookResults]) != c.sum.n() {

@@ -74,7 +74,7 @@ func TestOneInTheWayOfMany(t *testing.T) {
 		ps = make([]*kprobe.Kprobe, many)
 		batch := make([]kprobe.Probe, many)
 		for i := range ps {
-			ps[i] = &kprobe.Kprobe{Addr: arch.Addr(all[i].Addr), Program: kprobe.CountOnly}
+			ps[i] = &kprobe.Kprobe{Addr: all[i].Addr, Program: kprobe.CountOnly}
 			batch[i] = ps[i]
 		}
 		w.under.Store(uint64(under))
@@ -94,7 +94,7 @@ func TestOneInTheWayOfMany(t *testing.T) {
 	}
 	register(0) // what is mapped once
 	free, _ := register(0)
-	hindered, _ := register(arch.Addr(all[many/2].Addr) + 1)
+	hindered, _ := register(all[many/2].Addr + 1)
 	t.Logf("%d bytes in the stop, %d with a thread in the way", free, hindered)
 	if free < many || hindered > free+2*page {
 		t.Errorf("%d bytes in the stop, %d with a thread in the way", free, hindered)

@@ -173,7 +173,7 @@ func returnsInto(t *testing.T, p *ptrace.Process, th target.Thread, loc symbol.L
 		}
 	}
 	for ; len(stack) > 0; stack = stack[8:] {
-		if a := binary.LittleEndian.Uint64(stack); a > loc.Addr && a < loc.Addr+loc.Size {
+		if a := arch.Addr(binary.LittleEndian.Uint64(stack)); a > loc.Addr && a < loc.End() {
 			n++
 		}
 	}

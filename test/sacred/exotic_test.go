@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"kprobe"
-	"kprobe/arch"
 	"kprobe/event"
 	"kprobe/internal/testprog"
 	"kprobe/target/ptrace"
@@ -79,7 +78,7 @@ func inside(t *testing.T, s *kprobe.Session) {
 func everywhere(t *testing.T, s *kprobe.Session) {
 	var ps []*kprobe.Kprobe
 	for _, l := range s.Symbols().Match("", "*") {
-		ps = append(ps, &kprobe.Kprobe{Addr: arch.Addr(l.Addr), Program: kprobe.CountOnly})
+		ps = append(ps, &kprobe.Kprobe{Addr: l.Addr, Program: kprobe.CountOnly})
 	}
 	for {
 		err := s.RegisterKprobes(ps)

@@ -62,7 +62,7 @@ func TestMappedAgain(t *testing.T) {
 	var found []arch.Addr
 	for _, l := range s.Symbols().Match("remaps", "remaps_*") {
 		if l.Func.Name == "remaps_again" {
-			found = append(found, arch.Addr(l.Addr))
+			found = append(found, l.Addr)
 		}
 	}
 	if len(found) != 2 || found[0] != second && found[1] != second {

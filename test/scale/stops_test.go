@@ -54,7 +54,7 @@ func observe(t *testing.T, inside bool) (*testprog.Proc, *observed, *kprobe.Sess
 	})
 	var rps []*kprobe.Kretprobe
 	for _, l := range s.Symbols().Match("manyfns", "many_[0-9]*") {
-		rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{Addr: arch.Addr(l.Addr)}}
+		rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{Addr: l.Addr}}
 		if inside {
 			rp.Program = kprobe.CountOnly
 		}

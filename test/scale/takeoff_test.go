@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"kprobe"
-	"kprobe/arch"
 	"kprobe/internal/testprog"
 )
 
@@ -19,7 +18,7 @@ func TestTakeOffIsLinear(t *testing.T) {
 		var ps []kprobe.Probe
 		for i := 0; len(ps) < n; i++ {
 			ps = append(ps, &kprobe.Kretprobe{
-				Kp:     kprobe.Kprobe{Addr: arch.Addr(all[i].Addr), Optional: true},
+				Kp:     kprobe.Kprobe{Addr: all[i].Addr, Optional: true},
 				Engine: kprobe.EngineExits, Program: kprobe.CountOnly,
 			})
 		}

@@ -114,7 +114,7 @@ func (r *run) text(t testing.TB) []byte {
 	for _, m := range maps {
 		if first := code.Off &^ (1<<12 - 1); m.Path == r.path && m.Off == first {
 			b := make([]byte, code.Filesz)
-			if _, err := mem.ReadAt(b, int64(m.Start+code.Off-first)); err != nil {
+			if _, err := mem.ReadAt(b, int64(uint64(m.Start)+code.Off-first)); err != nil {
 				t.Fatal(err)
 			}
 			return b

@@ -24,7 +24,7 @@ func TestDelaySlots(t *testing.T) {
 				t.Fatal(err)
 			}
 			slots, delayed := 0, false
-			for pc := arch.Addr(loc.Start()); pc < arch.Addr(loc.End()); pc += 4 {
+			for pc := loc.Start(); pc < loc.End(); pc += 4 {
 				kp := &kprobe.Kprobe{Addr: pc}
 				err := s.RegisterKprobe(kp)
 				if delayed {

@@ -258,7 +258,7 @@ func TestSoakKilledWithinCallsOfSleepers(t *testing.T) {
 	woke, err := s.Lookup("woke")
 	harness.OK(t, err)
 	harness.Detach(t, s)
-	order := tortureOrder{PID: p.Pid, Entries: []arch.Addr{arch.Addr(woke.Addr)}, Death: death{In: "(*call)"}}
+	order := tortureOrder{PID: p.Pid, Entries: []arch.Addr{woke.Addr}, Death: death{In: "(*call)"}}
 	step := stride(7, 23)
 	last := ""
 	t.Cleanup(func() {
@@ -414,7 +414,7 @@ func TestSignalsWaitInOrder(t *testing.T) {
 	s := harness.Attach(t, p.Pid, nil)
 	at, err := s.Lookup("spin")
 	harness.OK(t, err)
-	order := tortureOrder{Busy: []arch.Addr{arch.Addr(at.Addr)}}
+	order := tortureOrder{Busy: []arch.Addr{at.Addr}}
 	busy, err := order.busy(s)
 	harness.OK(t, err)
 	harness.Register(t, s, busy...)

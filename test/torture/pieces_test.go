@@ -63,7 +63,7 @@ func playPieces(order string) error {
 	}
 	var ps []*kprobe.Kprobe
 	for _, l := range s.Symbols().Match("manyfns", "many_[0-9]*") {
-		kp := &kprobe.Kprobe{Addr: arch.Addr(l.Addr), Program: kprobe.CountOnly}
+		kp := &kprobe.Kprobe{Addr: l.Addr, Program: kprobe.CountOnly}
 		if !inside {
 			kp.Program, kp.PreHandler = nil, func(*kprobe.Kprobe, *kprobe.Regs) int { return 0 }
 		}
