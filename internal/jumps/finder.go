@@ -13,6 +13,7 @@ type Finder struct {
 	Live  Live // nil: code is in files
 	isa   isa.ISA
 	files map[*symbol.File]*Code
+	of    *symbol.Module // the body's: others are mapped at its addresses later
 	start arch.Addr
 	body  *patch.Body
 }
@@ -73,8 +74,8 @@ func (f *Finder) bodyOf(loc symbol.Loc) *patch.Body {
 	if code == nil {
 		return nil
 	}
-	if start := loc.Start(); f.start != start || f.body == nil {
-		f.start, f.body = start, code.At(m.Bias).Body(loc.Func)
+	if start := loc.Start(); f.of != m || f.start != start || f.body == nil {
+		f.of, f.start, f.body = m, start, code.At(m.Bias).Body(loc.Func)
 	}
 	return f.body
 }
