@@ -126,7 +126,7 @@ var layers = []layer{
 	{"internal/owner", []string{"target", "internal/errno", "internal/patience"}},
 	{"internal/linker", []string{"arch", "symbol", "internal/image"}},
 	{"internal/placing", []string{"arch", "bpf", "symbol", "internal/errno"}},
-	{"internal/text", []string{"arch", "target", "internal/errno", "internal/mem", "internal/patch", "internal/inside", "internal/lifeline"}},
+	{"internal/text", []string{"arch", "symbol", "target", "internal/errno", "internal/mem", "internal/patch", "internal/inside", "internal/lifeline"}},
 
 	{"internal/change", []string{"arch", "target"}},
 	{"internal/watched", []string{"arch", "target", "internal/change", "internal/errno", "internal/owner"}},

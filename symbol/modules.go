@@ -161,6 +161,18 @@ func (m *Module) contains(addr arch.Addr) bool {
 // Loaded tells whether a mapping shows the module's file, as the loader mapped it.
 func (m *Module) Loaded(mapping *Mapping) bool { return idOf(mapping) == idOf(&m.Mappings[0]) }
 
+// Replaced tells whether a mapping is of another file, or of another place of this one: the program has unmapped the module's memory
+// and mapped that there. Memory of no file is not: a program moves its own text there.
+func (m *Module) Replaced(mapping *Mapping) bool {
+	switch {
+	case mapping.Inode == 0 && !mapping.special() || hugePages(mapping):
+		return false
+	case !m.Loaded(mapping):
+		return true
+	}
+	return m.File != nil && !m.File.fits(*mapping, m.Bias)
+}
+
 // reserveBSS extends the module over the memory that its file needs beyond its mappings.
 func (m *Module) reserveBSS() {
 	if m.File == nil || m.partial {

@@ -71,7 +71,7 @@ func (b *Batch) Point(loc symbol.Loc) (*probed.Point, error) {
 	if err != nil {
 		return nil, err
 	}
-	pt := &probed.Point{Place: text.Place{Addr: addr, Site: site}, Loc: loc, Pinned: b.l.Pinned(site)}
+	pt := &probed.Point{Place: text.Place{Addr: addr, Site: site, Module: loc.Module}, Loc: loc, Pinned: b.l.Pinned(site)}
 	b.fresh = append(b.fresh, pt)
 	b.byAddr[addr] = pt
 	return pt, nil

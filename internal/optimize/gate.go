@@ -59,7 +59,7 @@ func (g *gate) handler() (pt *probed.Point, err error) {
 	if err != nil {
 		return nil, err
 	}
-	g.found = &probed.Point{Place: text.Place{Addr: at, Site: site}, Loc: loc}
+	g.found = &probed.Point{Place: text.Place{Addr: at, Site: site, Module: loc.Module}, Loc: loc}
 	return g.found, nil
 }
 

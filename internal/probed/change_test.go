@@ -17,6 +17,7 @@ import (
 	"kprobe/internal/isa/amd64"
 	"kprobe/internal/patch"
 	"kprobe/internal/text"
+	"kprobe/symbol"
 	"kprobe/target"
 )
 
@@ -77,6 +78,10 @@ func (rules) OnCPUs() bool             { return false }
 func (rules) Gateless() string         { return "no gate" }
 func (rules) Taken(List)               {}
 func (rules) Renewed(*Point)           {}
+
+func (p *program) Maps() ([]symbol.Mapping, error) {
+	return []symbol.Mapping{{Start: base, End: base + arch.Addr(len(p.b))}}, nil
+}
 
 // fixture is a program of one-byte instructions on two pages, and a table of its points.
 func fixture(t *testing.T) (*program, *Table) {

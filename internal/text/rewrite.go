@@ -14,6 +14,7 @@ import (
 	"kprobe/internal/lifeline"
 	"kprobe/internal/mem"
 	"kprobe/internal/patch"
+	"kprobe/symbol"
 	"kprobe/target"
 )
 
@@ -225,9 +226,12 @@ func (w *Writer) rewrite(st step) (err error) {
 	if err = w.lead(st.changes); err == nil {
 		err = patch.Carry(w.t, st.spans, w.report)
 	}
-	if errors.Is(err, syscall.EFAULT) { // what has been unmapped needs no write
-		if rest := w.mapped(st.changes); len(rest) < len(st.changes) {
-			there := step{changes: rest}
+	var foreign *patch.Mismatch
+	gone := false // the code of a place that is armed
+	if errors.Is(err, syscall.EFAULT) || errors.As(err, &foreign) {
+		var there step
+		there.changes, gone = w.present(st.changes)
+		if len(there.changes) < len(st.changes) {
 			there.plan()
 			err = patch.Carry(w.t, there.spans, w.report)
 		}
@@ -237,14 +241,14 @@ func (w *Writer) rewrite(st step) (err error) {
 			w.report(patch.Carry(w.t, patch.Undo(st.spans), w.report))
 		}
 	}
-	var foreign *patch.Mismatch
 	switch {
+	case err == nil:
+	case errors.Is(err, syscall.EFAULT), gone:
+		err = &errno.Error{Errno: syscall.EFAULT, Reason: "the code is not there any more", Err: err}
 	case errors.As(err, &foreign):
 		err = &errno.Error{Errno: syscall.EBUSY, Err: err}
 	case errors.Is(err, patch.ErrLost):
 		err = &errno.Error{Errno: syscall.EIO, Err: err}
-	case errors.Is(err, syscall.EFAULT):
-		err = &errno.Error{Errno: syscall.EFAULT, Reason: "the code is not there any more", Err: err}
 	}
 	w.leave(st.changes, err)
 	if err != nil {
@@ -261,22 +265,35 @@ func (w *Writer) rewrite(st step) (err error) {
 	return nil
 }
 
-// mapped leaves out the changes of what is ours in code that has been unmapped since it was looked at: nothing of ours is there any
-// more, as if the code had been unmapped a moment later. Where that cannot be told it leaves all.
-func (w *Writer) mapped(cs []Change) []Change {
+// present leaves out the changes of what is ours in code that has been unmapped since it was looked at: nothing of ours is there any
+// more, as if the code had been unmapped a moment later. gone tells whether some of the rest is in such code. Where the mappings cannot
+// be told it leaves out nothing.
+func (w *Writer) present(cs []Change) (there []Change, gone bool) {
 	maps, err := w.t.Maps()
 	if err != nil || len(maps) == 0 {
-		return cs
+		return cs, false
 	}
-	covered := func(at arch.Addr) bool {
-		for _, m := range maps {
-			if m.Start <= at && at < m.End {
-				return true
-			}
+	for _, c := range cs {
+		switch left := !w.isThere(c, maps); {
+		case !left:
+			there = append(there, c)
+		case c.From == Own:
+			there, gone = append(there, c), true
 		}
-		return false
 	}
-	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return c.From != Own && !covered(c.Place.Addr) })
+	return there, gone
+}
+
+// isThere tells whether a place's code is still mapped. Another file's that has just the expected bytes is: a program may have moved
+// its text there, with what is ours in it.
+func (w *Writer) isThere(c Change, maps []symbol.Mapping) bool {
+	m := symbol.MappingAt(maps, c.Place.Addr)
+	if m == nil || c.Place.Module == nil || !c.Place.Module.Replaced(m) {
+		return m != nil
+	}
+	change := c.write()
+	have := make([]byte, len(change.Old))
+	return w.t.ReadAt(change.Addr, have) == nil && bytes.Equal(have, change.Old)
 }
 
 // lead tells the gate of traps that are about to be written.

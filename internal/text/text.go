@@ -16,6 +16,7 @@ import (
 	"kprobe/internal/inside"
 	"kprobe/internal/lifeline"
 	"kprobe/internal/patch"
+	"kprobe/symbol"
 )
 
 // Kind is the kind of text in the program's code at a place.
@@ -35,6 +36,7 @@ func (k Kind) String() string { return [...]string{"own", "trap", "beside", "jum
 type Place struct {
 	Addr   arch.Addr
 	Site   *patch.Site
+	Module *symbol.Module // that the instruction is of; nil: of none that is known
 	Detour *inside.Detour // where programs run; nil: no probe has one
 	Text   Kind           // the text there now
 }

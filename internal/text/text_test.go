@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -39,6 +40,10 @@ func (c *code) WriteAt(a arch.Addr, p []byte) error {
 	}
 	copy(c.b[a-base:], p)
 	return nil
+}
+
+func (c *code) Maps() ([]symbol.Mapping, error) {
+	return []symbol.Mapping{{Start: base, End: base + arch.Addr(len(c.b))}}, nil
 }
 
 func (c *code) SetBreak(a arch.Addr) error {
@@ -145,47 +150,72 @@ func TestForeignByte(t *testing.T) {
 	}
 }
 
-// unmapped is code of which a part has been unmapped.
-type unmapped struct {
+// remapped is code of which a part has been unmapped, or has other memory in its place: of the file with an inode, or of none.
+type remapped struct {
 	*code
-	gone arch.Range
-	maps error // why the mappings cannot be told
+	part  arch.Range
+	other bool
+	inode uint64
+	maps  error
 }
 
-func (u *unmapped) ReadAt(a arch.Addr, p []byte) error {
-	if a < u.gone.End && u.gone.Start < a+arch.Addr(len(p)) {
+func (r *remapped) ReadAt(a arch.Addr, p []byte) error {
+	if r.part.Contains(a) && !r.other {
 		return syscall.EFAULT
 	}
-	return u.code.ReadAt(a, p)
+	return r.code.ReadAt(a, p)
 }
 
-func (u *unmapped) Maps() ([]symbol.Mapping, error) {
-	return []symbol.Mapping{{Start: base, End: u.gone.Start}, {Start: u.gone.End, End: base + arch.Addr(len(u.b))}}, u.maps
+func (r *remapped) Maps() ([]symbol.Mapping, error) {
+	whole := arch.Range{Start: base, End: base + arch.Addr(len(r.b))}
+	maps := []symbol.Mapping{{Start: whole.Start, End: r.part.Start, Inode: 1}}
+	if r.other {
+		maps = append(maps, symbol.Mapping{Start: r.part.Start, End: r.part.End, Inode: r.inode})
+	}
+	return append(maps, symbol.Mapping{Start: r.part.End, End: whole.End, Inode: 1}), r.maps
 }
 
-// Nothing comes to code that was unmapped since it was looked at. What stood there is gone with it, so that it goes, or another comes in
-// its place, is no error; unless it is not known that nothing is mapped there.
+// Nothing comes to code that was unmapped since it was looked at, be other memory there now or none. What stood there is gone with it, so
+// that it goes, or another comes in its place, is no error; unless it is not known that the code is not there.
 func TestUnmappedCode(t *testing.T) {
-	const refused = "the code is not there any more: bad address"
+	const (
+		gone    = "the code is not there any more: "
+		changed = "memory at 0x2800 holds f4 instead of "
+	)
 	for _, tt := range []struct {
 		from, to Kind
+		other    bool
+		inode    uint64
 		maps     error
+		errno    error
 		want     string
 	}{
-		{Trap, Own, nil, ""},
-		{Trap, Jump, nil, ""},
-		{Trap, Own, syscall.EIO, refused},
-		{Own, Trap, nil, refused},
+		{from: Trap, to: Own},
+		{from: Trap, to: Jump},
+		{from: Trap, to: Own, maps: syscall.EIO, errno: syscall.EFAULT, want: gone},
+		{from: Own, to: Trap, errno: syscall.EFAULT, want: gone},
+		{from: Trap, to: Own, other: true, inode: 2},
+		{from: Trap, to: Jump, other: true, inode: 2},
+		{from: Trap, to: Own, other: true, inode: 2, maps: syscall.EIO, errno: syscall.EBUSY, want: changed},
+		{from: Own, to: Trap, other: true, inode: 2, errno: syscall.EFAULT, want: gone},
+		{from: Trap, to: Own, other: true, inode: 1, errno: syscall.EBUSY, want: changed},
+		{from: Trap, to: Own, other: true, inode: 0, errno: syscall.EBUSY, want: changed}, // a program moves its text there
 	} {
 		c, ps := nops(t, base, base+0x1800)
+		for _, p := range ps {
+			p.Module = &symbol.Module{Mappings: []symbol.Mapping{{Inode: 1}}}
+		}
 		before := bytes.Clone(c.b)
-		u := &unmapped{code: c, maps: tt.maps}
-		w := NewWriter(u, nil, new(sync.Mutex), func(error) {})
+		r := &remapped{code: c, maps: tt.maps, other: tt.other, inode: tt.inode}
+		w := NewWriter(r, nil, new(sync.Mutex), func(error) {})
 		if err := w.Plan(to(ps, tt.from), all(ps)).CarryOut(); err != nil {
 			t.Fatal(err)
 		}
+		r.part = arch.Range{Start: base + 0x1000, End: base + 0x2000}
+		if tt.other {
+			copy(c.b[0x1000:], bytes.Repeat([]byte{0xf4}, 0x1000))
+		}
 		now := bytes.Clone(c.b)
-		u.gone = arch.Range{Start: base + 0x1000, End: base + 0x2000}
 		cs := to(ps, tt.to)
 		if tt.to == Jump {
 			for i, p := range ps {
@@ -196,13 +226,13 @@ func TestUnmappedCode(t *testing.T) {
 		switch err := w.Plan(cs, all(ps)).CarryOut(); {
 		case tt.want == "":
 			if err != nil || ps[0].Text != tt.to || ps[1].Text != tt.to || !bytes.Equal(c.b[0x1000:], now[0x1000:]) {
-				t.Errorf("%v to %v: %v, text %v and %v", tt.from, tt.to, err, ps[0].Text, ps[1].Text)
+				t.Errorf("%+v: %v, text %v and %v", tt, err, ps[0].Text, ps[1].Text)
 			}
 			if tt.to == Own && !bytes.Equal(c.b[:0x1000], before[:0x1000]) || tt.to == Jump && c.b[0] != 0xe9 {
-				t.Errorf("%v to %v: the code that is there has % x", tt.from, tt.to, c.b[:5])
+				t.Errorf("%+v: the code that is there has % x", tt, c.b[:5])
 			}
-		case !errors.Is(err, syscall.EFAULT) || err.Error() != tt.want || !bytes.Equal(c.b, now):
-			t.Errorf("%v to %v: %v, want %q and no change", tt.from, tt.to, err, tt.want)
+		case !errors.Is(err, tt.errno) || !strings.HasPrefix(err.Error(), tt.want) || !bytes.Equal(c.b, now):
+			t.Errorf("%+v: %v, want %q and no change", tt, err, tt.want)
 		}
 	}
 }
