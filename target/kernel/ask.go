@@ -266,11 +266,7 @@ func (t *Target) endAsk(a *ask) error {
 	t.asks.want.CompareAndSwap(a, nil)
 	var errs []error
 	for _, addr := range a.placed {
-		delete(t.notices.kinds, addr)
-		if !t.notices.theirs[addr] {
-			errs = append(errs, t.Target.ClearBreak(addr))
-		}
-		delete(t.notices.theirs, addr)
+		errs = append(errs, t.unnotice(addr))
 	}
 	a.placed = nil
 	return errors.Join(errs...)

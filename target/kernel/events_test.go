@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -66,7 +67,18 @@ func TestSetEvent(t *testing.T) {
 	if err := s.RegisterKprobe(p); err != nil {
 		t.Fatal(err)
 	}
+	// The kernel is asked at a function's entry, where the engine may have a breakpoint already.
+	var hits atomic.Int64
+	stops := &kprobe.Kprobe{SymbolName: "__x64_sys_openat", PreHandler: func(*kprobe.Kprobe, *kprobe.Regs) int { hits.Add(1); return 0 }}
+	if err := s.RegisterKprobe(stops); err != nil {
+		t.Fatal(err)
+	}
 	switchesEvents(t, v, k)
+	before := hits.Load()
+	run(t, v, "cat /proc/version")
+	if n := hits.Load() - before; n == 0 {
+		t.Error("a probe where the kernel was asked is not hit any more")
+	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}

@@ -97,7 +97,8 @@ func dial(address string, o *gdbremote.Options) (*Target, error) {
 	if err != nil {
 		return nil, fail(err)
 	}
-	t := &Target{window: w, place: Place(address), overrideAny: o.OverrideAny, files: make(map[string]image), padding: make(map[arch.Addr]bool)}
+	t := &Target{window: w, place: Place(address), overrideAny: o.OverrideAny, files: make(map[string]image), padding: make(map[arch.Addr]bool),
+		notices: notices{theirs: make(map[arch.Addr]bool)}}
 	t.swaps.path, _ = machineFile(address, "returns")
 	to := *o
 	to.Hold = !t.mayGoOn()

@@ -13,7 +13,7 @@ import (
 type notices struct {
 	begun  bool // the breakpoints that there are in any case
 	kinds  map[arch.Addr]target.StopKind
-	theirs map[arch.Addr]bool          // the engine's breakpoints at the same places
+	theirs map[arch.Addr]bool          // the engine's breakpoints, at the same places and at others
 	turned map[arch.Addr]string        // modules by their struct: the last of turns that they came to while we were there
 	held   map[target.Thread]arch.Addr // threads that were reported, and where they stand
 	told   map[target.Thread]bool      // threads that are to be reported again, as a trap
@@ -35,14 +35,25 @@ func (t *Target) notice(name string, kind target.StopKind) error {
 	}
 	n := &t.notices
 	if n.kinds == nil {
-		n.kinds, n.theirs = make(map[arch.Addr]target.StopKind), make(map[arch.Addr]bool)
+		n.kinds = make(map[arch.Addr]target.StopKind)
 		n.held, n.told = make(map[target.Thread]arch.Addr), make(map[target.Thread]bool)
 	}
-	err := t.Target.SetBreak(addr)
-	if err == nil {
-		n.kinds[addr] = kind
+	if !n.theirs[addr] {
+		if err := t.Target.SetBreak(addr); err != nil {
+			return err
+		}
 	}
-	return err
+	n.kinds[addr] = kind
+	return nil
+}
+
+// unnotice takes it out again.
+func (t *Target) unnotice(addr arch.Addr) error {
+	delete(t.notices.kinds, addr)
+	if t.notices.theirs[addr] {
+		return nil
+	}
+	return t.Target.ClearBreak(addr)
 }
 
 // Wait lets the machine go on until a CPU comes to a breakpoint.
@@ -188,22 +199,27 @@ func (t *Target) Resume(th target.Thread, signal int) error {
 
 // SetBreak puts a breakpoint of the engine's at addr.
 func (t *Target) SetBreak(addr arch.Addr) error {
-	if _, ours := t.notices.kinds[addr]; ours {
-		t.notices.theirs[addr] = true
-		return nil
+	if _, ours := t.notices.kinds[addr]; !ours {
+		trap := make([]byte, len(t.Arch().Break))
+		if t.ReadAt(addr, trap) == nil && bytes.Equal(trap, t.Arch().Break) {
+			t.padding[addr] = true
+		}
+		if err := t.Target.SetBreak(addr); err != nil {
+			return err
+		}
 	}
-	trap := make([]byte, len(t.Arch().Break))
-	if t.ReadAt(addr, trap) == nil && bytes.Equal(trap, t.Arch().Break) {
-		t.padding[addr] = true
-	}
-	return t.Target.SetBreak(addr)
+	t.notices.theirs[addr] = true
+	return nil
 }
 
 // ClearBreak takes one out.
 func (t *Target) ClearBreak(addr arch.Addr) error {
-	if _, ours := t.notices.kinds[addr]; ours {
-		delete(t.notices.theirs, addr)
-		return nil
+	_, ours := t.notices.kinds[addr]
+	if !ours {
+		if err := t.Target.ClearBreak(addr); err != nil {
+			return err
+		}
 	}
-	return t.Target.ClearBreak(addr)
+	delete(t.notices.theirs, addr)
+	return nil
 }
