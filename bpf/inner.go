@@ -85,29 +85,29 @@ func (s *MapSpec) OfPrograms() bool { return s.is(progArray) }
 func (m *Map) SetInner(key []byte, inner string) error {
 	d := m.Spec.Declared
 	if !m.Spec.OfMaps() || len(key) != int(m.Spec.KeySize) {
-		return m.fail("set inner map", EINVAL)
+		return m.failed("set inner map", EINVAL)
 	}
 	if inner == "" && m.Spec.hash() {
-		return m.fail("set inner map", m.removeHash(key))
+		return m.failed("set inner map", m.removeHash(key))
 	}
 	number := slices.Index(d.Inner, inner) + 1
 	if elem, ok := m.find(key); number == 0 && inner != "" || m.Spec.array() && (!ok || elem >= m.elems) {
-		return m.fail("set inner map", ENOENT)
+		return m.failed("set inner map", ENOENT)
 	}
-	return m.fail("set inner map", m.update(key, binary.LittleEndian.AppendUint32(nil, uint32(number)), UpdateAny, 0, true))
+	return m.failed("set inner map", m.update(key, binary.LittleEndian.AppendUint32(nil, uint32(number)), UpdateAny, 0, true))
 }
 
 // Inner is the name of the map that a map of maps has under a key. Errors: ErrNotExist, ErrInvalid.
 func (m *Map) Inner(key []byte) (string, error) {
 	if !m.Spec.OfMaps() || len(key) != int(m.Spec.KeySize) {
-		return "", m.fail("inner map", EINVAL)
+		return "", m.failed("inner map", EINVAL)
 	}
 	if elem, ok := m.find(key); ok {
 		if n := binary.LittleEndian.Uint32(m.value(elem, 0)); n > 0 && int(n) <= len(m.Spec.Declared.Inner) {
 			return m.Spec.Declared.Inner[n-1], nil
 		}
 	}
-	return "", m.fail("inner map", ENOENT)
+	return "", m.failed("inner map", ENOENT)
 }
 
 // fillInner puts in the maps that are there from the beginning.

@@ -167,7 +167,8 @@ const (
 	ErrInvalid  = errno(EINVAL)
 )
 
-func (m *Map) fail(what string, e errno) error {
+// failed is the error of an operation; nil for none.
+func (m *Map) failed(what string, e errno) error {
 	if e == 0 {
 		return nil
 	}
@@ -260,14 +261,14 @@ func (m *Map) Threads(key []byte) ([][]byte, error) {
 // element finds a key's element.
 func (m *Map) element(key []byte) (elem uint32, err error) {
 	if m.Spec.ring() || m.Spec.Inside() || len(key) != int(m.Spec.KeySize) {
-		return 0, m.fail("lookup", EINVAL)
+		return 0, m.failed("lookup", EINVAL)
 	}
 	elem, ok := m.find(key)
 	if m.Spec.is(LPMTrie) {
 		elem, ok = m.longest(key)
 	}
 	if !ok {
-		return 0, m.fail("lookup", ENOENT)
+		return 0, m.failed("lookup", ENOENT)
 	}
 	return elem, nil
 }
@@ -313,9 +314,9 @@ func Sum(values [][]byte) []byte {
 func (m *Map) Update(key, value []byte, flags uint64) error {
 	key, ok := m.key(key)
 	if m.Spec.ring() || !ok || len(value) != int(m.Spec.ValueSize) {
-		return m.fail("update", EINVAL)
+		return m.failed("update", EINVAL)
 	}
-	return m.fail("update", m.update(key, value, flags, 0, true))
+	return m.failed("update", m.update(key, value, flags, 0, true))
 }
 
 // Delete removes a key. Errors: ErrNotExist, ErrBusy; ErrInvalid for a map whose keys do not come
@@ -323,9 +324,9 @@ func (m *Map) Update(key, value []byte, flags uint64) error {
 func (m *Map) Delete(key []byte) error {
 	key, ok := m.key(key)
 	if !ok {
-		return m.fail("delete", EINVAL)
+		return m.failed("delete", EINVAL)
 	}
-	return m.fail("delete", m.remove(key))
+	return m.failed("delete", m.remove(key))
 }
 
 // remove is map_delete_elem.
@@ -400,10 +401,10 @@ func (m *Map) All() iter.Seq2[[]byte, [][]byte] {
 // up. Errors: ErrNotExist where the array has not so many, ErrInvalid.
 func (m *Map) Words(first uint32, sums []uint64) error {
 	if !m.Spec.array() || m.Spec.Inside() || m.Spec.ValueSize != 8 {
-		return m.fail("words", EINVAL)
+		return m.failed("words", EINVAL)
 	}
 	if n := uint64(len(sums)); n > uint64(m.elems) || uint64(first) > uint64(m.elems)-n {
-		return m.fail("words", ENOENT)
+		return m.failed("words", ENOENT)
 	}
 	clear(sums)
 	for s := range m.writtenSlots() {

@@ -75,7 +75,7 @@ type Record struct {
 // NewReader reads the map's records. Errors: ErrInvalid where it is no ring.
 func NewReader(m *Map) (*Reader, error) {
 	if !m.Spec.ring() {
-		return nil, m.fail("read records", EINVAL)
+		return nil, m.failed("read records", EINVAL)
 	}
 	return &Reader{m: m}, nil
 }

@@ -195,14 +195,14 @@ func (m *Map) Push(value []byte, flags uint64) error {
 	d := m.Spec.Declared
 	switch {
 	case !m.Spec.is(Queue, Stack, BloomFilter) || len(value) != int(d.ValueSize), flags != UpdateAny && flags != UpdateExist:
-		return m.fail("push", EINVAL)
+		return m.failed("push", EINVAL)
 	case d.Type == BloomFilter:
 		for bit := range d.bloom(value) {
 			atomic.OrUint64(m.mem.u64(m.values+bit/64*8), 1<<(bit%64))
 		}
 		return nil
 	}
-	return m.fail("push", m.locked(func(oldest, count *uint32) errno {
+	return m.failed("push", m.locked(func(oldest, count *uint32) errno {
 		n := d.MaxEntries
 		if *count >= n {
 			if flags != UpdateExist {
@@ -225,11 +225,11 @@ func (m *Map) Peek() ([]byte, error) { return m.takeOut("peek", false) }
 
 func (m *Map) takeOut(what string, out bool) (value []byte, err error) {
 	if !m.Spec.is(Queue, Stack) {
-		return nil, m.fail(what, EINVAL)
+		return nil, m.failed(what, EINVAL)
 	}
 	d := m.Spec.Declared
 	value = make([]byte, d.ValueSize)
-	err = m.fail(what, m.locked(func(oldest, count *uint32) errno {
+	err = m.failed(what, m.locked(func(oldest, count *uint32) errno {
 		if *count == 0 {
 			return ENOENT
 		}
@@ -255,7 +255,7 @@ func (m *Map) takeOut(what string, out bool) (value []byte, err error) {
 func (m *Map) Has(value []byte) (bool, error) {
 	d := m.Spec.Declared
 	if !m.Spec.is(BloomFilter) || len(value) != int(d.ValueSize) {
-		return false, m.fail("has", EINVAL)
+		return false, m.failed("has", EINVAL)
 	}
 	for bit := range d.bloom(value) {
 		if atomic.LoadUint64(m.mem.u64(m.values+bit/64*8))>>(bit%64)&1 == 0 {

@@ -70,8 +70,8 @@ func (f *File) goRows() (rows []FrameRow) {
 	return sortRows(rows)
 }
 
-// goDepths appends a function's: pairs of how much deeper the stack is, zigzag, and for how many
-// bytes of code.
+// goDepths appends a function's rows. They are read from pairs of numbers: by how much the stack gets deeper, in zigzag encoding, and for
+// how many bytes of code that holds.
 func goDepths(rows []FrameRow, c *cursor, pc, end uint64) []FrameRow {
 	depth := int64(-1)
 	for first := true; pc < end; first = false {

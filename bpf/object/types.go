@@ -49,7 +49,8 @@ type types struct {
 	made converter
 }
 
-// Named are the different types of that name, as BTF: a program's files may each have its own.
+// Named are the different types of that name, as BTF: a program's files may each have its own. One of the object's own is the only
+// answer.
 // Files without debug information have none. Errors: a file is none of a program's, or its
 // information is damaged.
 func (t *Types) Named(name string) (all []btf.Type, err error) {

@@ -213,7 +213,7 @@ func (u *UnderWay[I]) Real(slot, ret uint64) (uint64, bool) {
 // comesBackTo is where a call with a stack slot comes back to in the program, where the slot holds ret:
 // detours and the controller may have swapped it, in any order.
 func (u *UnderWay[I]) comesBackTo(sp, ret arch.Addr) arch.Addr {
-	way := u.world.Way(sp)
+	way := u.world.Way(sp) // takes back one swap of a detour's after another
 	for fr := u.at[sp]; ; fr = fr.outer {
 		ret = way(ret)
 		if fr == nil || ret != u.Trampoline() {

@@ -164,8 +164,8 @@ var modules = []string{
 	"golang.org/x/sys",
 }
 
-// needed tells whether a package has to be initialised: those of our modules, and the standard
-// library, whose initialisation does nothing outside the process.
+// needed tells whether a package has to be initialised: one of the modules that the guardian is made of, or of the standard library,
+// which they all use.
 func needed(pkg string) bool {
 	for _, m := range modules {
 		if within(pkg, m) {

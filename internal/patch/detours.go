@@ -356,7 +356,8 @@ func (d *Detours) stub(r *Reach) (arch.Addr, bool) {
 		}
 		page := d.stubs[i] &^ (d.page - 1)
 		if at, ok := d.stubOn(r, max(page, lo), min(page+d.page-1, hi)); ok {
-			return at, d.takeStub(at)
+			d.takeStub(at)
+			return at, true
 		}
 		i, _ = slices.BinarySearch(d.stubs, page+d.page)
 	}
@@ -368,7 +369,8 @@ func (d *Detours) stub(r *Reach) (arch.Addr, bool) {
 			continue
 		}
 		if at, ok := d.stubOn(r, max(page, lo), min(page+d.page-1, hi)); ok {
-			return at, d.takeStub(at)
+			d.takeStub(at)
+			return at, true
 		}
 		if page <= lo {
 			return 0, false
@@ -404,8 +406,8 @@ func (d *Detours) busyAt(page arch.Addr) (arch.Range, bool) {
 	return arch.Range{}, false
 }
 
-// take gives a stub's place out, and makes its pages ours.
-func (d *Detours) takeStub(at arch.Addr) bool {
+// takeStub gives a stub's place out, and makes its pages ours.
+func (d *Detours) takeStub(at arch.Addr) {
 	i, _ := slices.BinarySearch(d.stubs, at)
 	d.stubs = slices.Insert(d.stubs, i, at)
 	for _, a := range []arch.Addr{at, at + arch.Addr(d.m.JumpForm().Len()) - 1} {
@@ -415,7 +417,6 @@ func (d *Detours) takeStub(at arch.Addr) bool {
 			d.busy = give(d.busy, arch.Range{Start: page, End: page + d.page})
 		}
 	}
-	return true
 }
 
 func (d *Detours) dropStub(at arch.Addr) {

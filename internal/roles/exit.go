@@ -36,7 +36,7 @@ func (asExit) Internal() bool { return true }
 
 func (r asExit) Entry() *probed.Probe { return &r.x.rt.entry.Probe }
 
-// Trails: the entry may be the exit, too.
+// Trails is true: where a function's first instruction is its exit, too, the probe of the entry is served first.
 func (asExit) Trails() bool { return true }
 
 func (r asExit) work() (program, entry *Program) { return r.x.rt.Program, nil }

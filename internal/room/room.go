@@ -52,8 +52,7 @@ func New[P any](t target.Target) *Room[P] {
 	return r
 }
 
-// Become has slots hold so many bytes of code, and a breakpoint, of a machine's, and lie in its
-// reach.
+// Become sets the machine. A slot holds so many bytes of its code and a breakpoint, and lies within reach of what it is for.
 func (r *Room[P]) Become(a *arch.Arch, slot int, reach arch.Addr) {
 	r.Limit, r.reach, r.shadow = a.UserEnd, reach, a.Shadow
 	r.slot = (slot + len(a.Break) + 15) &^ 15

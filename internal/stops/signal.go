@@ -25,11 +25,9 @@ func (s *Server[V, I]) Signalled(st target.Stop) {
 		return
 	}
 	ref, ok := s.On.Room.At(pc)
-	// In front of a trap of ours that it would have run into next: that is
-	// served now, and the signal comes to where it leads.
 	h.signal = st.Signal
 	switch {
-	case s.Calls.IsTrampoline(pc):
+	case s.Calls.IsTrampoline(pc): // the trap there would be next: it is served now, and the signal comes to where it leads
 		s.returned(h)
 		return
 	case !ok:
@@ -43,7 +41,7 @@ func (s *Server[V, I]) Signalled(st target.Stop) {
 		}
 		s.deliver(st.Thread, st.Signal)
 		return
-	case ref.AtBreak(pc):
+	case ref.AtBreak(pc): // likewise
 		s.stepped(h, ref)
 		return
 	}

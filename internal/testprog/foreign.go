@@ -24,7 +24,7 @@ const programsThere = "/programs"
 // GuestEnv is what makes tests in a guest take what Ready has put there.
 var GuestEnv = programsEnv + "=" + programsThere
 
-// cross are the GNU compilers' names of machines.
+// cross are the GNU target triples of machines, which begin the names of their compilers.
 var cross = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu", "riscv64": "riscv64-linux-gnu", "s390x": "s390x-linux-gnu", "ppc64le": "powerpc64le-linux-gnu"}
 
 // Recipe is a program that tests build: its name and flags.

@@ -274,12 +274,11 @@ func (w *Writer) present(cs []Change) (there []Change, gone bool) {
 		return cs, false
 	}
 	for _, c := range cs {
-		switch left := !w.isThere(c, maps); {
-		case !left:
-			there = append(there, c)
-		case c.From == Own:
-			there, gone = append(there, c), true
+		missing := !w.isThere(c, maps)
+		if missing && c.From != Own {
+			continue
 		}
+		there, gone = append(there, c), gone || missing
 	}
 	return there, gone
 }
@@ -306,10 +305,14 @@ func (w *Writer) lead(cs []Change) error {
 	return nil
 }
 
-// leave tells it of those that are not there any more, or were not written after all.
+// leave tells the gate of traps that do not stand any more, or were not written after all.
 func (w *Writer) leave(cs []Change, failed error) {
 	for _, c := range cs {
-		if w.Gate != nil && (failed == nil && c.From == Trap || failed != nil && c.To == Trap) {
+		gone := c.From
+		if failed != nil {
+			gone = c.To
+		}
+		if w.Gate != nil && gone == Trap {
 			w.Gate.LeaveTrap(c.Place.Addr)
 		}
 	}

@@ -192,7 +192,7 @@ func (f *Family) Expect(pid int) {
 	f.members[pid] = &member{ready: make(chan struct{})}
 }
 
-// Join makes a child that was expected a member; letGo nil is one that is not followed after all.
+// Join makes a child that was expected a member. Where letGo is nil it is not followed after all, and is no member any more.
 func (f *Family) Join(pid int, letGo func(why string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -54,13 +54,22 @@ func (g generator) jiffies(*syntax.Ident) {
 	g.AluImm(bpf.Div, bpf.R0, 4000000)
 }
 
+// isMonotonic tells whether an expression is nsecs(monotonic).
+func isMonotonic(x syntax.Expr) bool {
+	call, ok := x.(*syntax.Call)
+	if !ok || call.Name != "nsecs" || len(call.Args) != 1 {
+		return false
+	}
+	id, ok := call.Args[0].(*syntax.Ident)
+	return ok && id.Name == "monotonic"
+}
+
+// strftime is strftime(FORMAT, TIME). The format is the name of its type: it is printed by that.
 func (c checker) strftime(x *syntax.Call) *types.Type {
 	format, ok := c.literal(x, 0)
 	c.Number(x.Args[1], "strftime()")
-	if ns, isCall := x.Args[1].(*syntax.Call); isCall && ns.Name == "nsecs" && len(ns.Args) == 1 {
-		if id, isID := ns.Args[0].(*syntax.Ident); isID && id.Name == "monotonic" {
-			c.Errorf(x, "strftime() can not take a monotonic timestamp")
-		}
+	if isMonotonic(x.Args[1]) {
+		c.Errorf(x, "strftime() can not take a monotonic timestamp")
 	}
 	if !ok {
 		return nil

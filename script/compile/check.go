@@ -248,13 +248,14 @@ func (c *Checker) mapDecl(d *syntax.MapDecl) {
 		c.Hint("Valid map types: percpulruhash, percpuarray, percpuhash, lruhash, hash")
 	}
 	n, ok := c.Constant(d.Size)
-	if d.Kind == "percpuarray" && ok && n != 1 {
+	switch {
+	case d.Kind == "percpuarray" && ok && n != 1:
 		c.Errorf(d, "Max entries can only be 1 for map type percpuarray")
-	}
-	if !ok || n < 1 || n > 1<<24 {
+	case !ok || n < 1 || n > 1<<24:
 		c.Errorf(d.Size, "the number of a map's elements must be known, and from 1 to %d", 1<<24)
 	}
-	m.kind, m.size, m.first, m.declared = d.Kind, int(n), nil, d
+	m.kind, m.size, m.declared = d.Kind, int(n), d
+	m.first = nil // it is declared, so that it is not reported as undefined
 }
 
 // suits holds that a map's declared kind goes with what it keeps.

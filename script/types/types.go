@@ -207,18 +207,18 @@ func (t *Type) Sizeof() int {
 	if t.Kind != Tuple && (t.Kind != Record || t.Name != "") {
 		return t.Size
 	}
-	size, _ := t.packed()
+	size, _ := t.layoutInC()
 	return size
 }
 
-// packed is the size and the alignment of a tuple as a structure in C.
-func (t *Type) packed() (size, align int) {
+// layoutInC is the size and the alignment of a tuple as a structure in C.
+func (t *Type) layoutInC() (size, align int) {
 	if t.Kind != Tuple && (t.Kind != Record || t.Name != "") {
 		return t.Size, t.Align()
 	}
 	align = 1
 	for _, f := range t.Fields {
-		n, to := f.Type.packed()
+		n, to := f.Type.layoutInC()
 		size = (size+to-1)/to*to + n
 		align = max(align, to)
 	}

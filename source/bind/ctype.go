@@ -135,7 +135,7 @@ func (b *binder) text(a *spec.Arg, v value) error {
 	switch t := source.Plain(v.typ).(type) {
 	case *dwarf.ArrayType:
 		if v.addr != nil && isChar(t.Type) && a.Type.Array == 0 {
-			a.Fetch, a.Type = *load(v.addr), within(a.Type, t)
+			a.Fetch, a.Type = *load(v.addr), textOf(a.Type, t)
 			return nil
 		}
 		if p, ok := source.Plain(t.Type).(*dwarf.PtrType); ok && v.addr != nil && a.Type.Array != 0 && isChar(p.Type) {
@@ -163,8 +163,9 @@ func (b *binder) text(a *spec.Arg, v value) error {
 	return fmt.Errorf("a %s is no text", typeName(v.typ))
 }
 
-// within is text in an array of characters: it ends with the array, where no NUL has ended it.
-func within(text spec.Type, t *dwarf.ArrayType) spec.Type {
+// textOf is the text in an array of characters. It ends with the array, where no NUL has ended it; a longer array than mostText needs
+// no bound, since reading ends before.
+func textOf(text spec.Type, t *dwarf.ArrayType) spec.Type {
 	if t.Count > 0 && t.Count <= mostText {
 		text.Most, text.Written = int(t.Count), fmt.Sprintf("%s<=%d", text.Written, t.Count)
 	}
@@ -243,7 +244,7 @@ func (b *binder) printed(v value) (spec.Type, error) {
 			return spec.Type{}, fmt.Errorf("a %s has no elements that can be read here", typeName(v.typ))
 		}
 		if isChar(u.Type) && !isByte(u.Type) {
-			return within(spec.Type{Written: "string", Base: spec.String}, u), nil
+			return textOf(spec.Type{Written: "string", Base: spec.String}, u), nil
 		}
 		inner := v
 		inner.typ = u.Type

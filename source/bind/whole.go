@@ -224,7 +224,7 @@ func (w *parts) counted(path string, from, n *spec.Fetch, end bool) {
 	w.add(a)
 }
 
-// resize makes the count that was added last one of elements of so many bytes.
+// resize has the count that was added last be one of elements of a size, in bytes.
 func (w *parts) resize(size int64) {
 	a := &w.out[len(w.out)-1]
 	if !a.Type.Counted {

@@ -206,7 +206,7 @@ func (t *Target) sleep() {
 
 // poll is Wait without waiting.
 func (t *Target) poll() (st target.Stop, ok bool, err error) {
-	if t.wasWoken() {
+	if t.takeWake() {
 		return target.Stop{Kind: target.StopWoken}, true, nil
 	}
 	if t.running {
@@ -239,7 +239,8 @@ func (t *Target) poll() (st target.Stop, ok bool, err error) {
 	return st, false, t.goOn()
 }
 
-func (t *Target) wasWoken() bool {
+// takeWake tells whether Wake was called since it was asked last.
+func (t *Target) takeWake() bool {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
 	woken := t.woken

@@ -16,7 +16,7 @@ type notices struct {
 	theirs map[arch.Addr]bool          // the engine's breakpoints, at the same places and at others
 	turned map[arch.Addr]string        // modules by their struct: the last of turns that they came to while we were there
 	held   map[target.Thread]arch.Addr // threads that were reported, and where they stand
-	told   map[target.Thread]bool      // threads that are to be reported again, as a trap
+	asTrap map[target.Thread]bool      // threads whose next report is the engine's: Resume has queued it for its breakpoint at the same place
 }
 
 // begins and frees are the two of turns. Their argument is the struct module.
@@ -36,7 +36,7 @@ func (t *Target) notice(name string, kind target.StopKind) error {
 	n := &t.notices
 	if n.kinds == nil {
 		n.kinds = make(map[arch.Addr]target.StopKind)
-		n.held, n.told = make(map[target.Thread]arch.Addr), make(map[target.Thread]bool)
+		n.held, n.asTrap = make(map[target.Thread]arch.Addr), make(map[target.Thread]bool)
 	}
 	if !n.theirs[addr] {
 		if err := t.Target.SetBreak(addr); err != nil {
@@ -98,15 +98,14 @@ func (t *Target) Freeze() ([]target.Stop, error) {
 	return stops, err
 }
 
-// noticed gives a stop at a breakpoint of ours its meaning; served tells that it concerns no other
-// part.
+// noticed gives a stop at a breakpoint of ours its meaning. served tells that the thread goes on already, and is not reported.
 func (t *Target) noticed(st target.Stop) (_ target.Stop, served bool, err error) {
 	n := &t.notices
 	if st.Kind != target.StopTrap || len(n.kinds) == 0 {
 		return st, false, nil
 	}
-	if n.told[st.Thread] {
-		delete(n.told, st.Thread)
+	if n.asTrap[st.Thread] {
+		delete(n.asTrap, st.Thread)
 		return st, false, nil
 	}
 	var r arch.Regs
@@ -188,7 +187,7 @@ func (t *Target) Resume(th target.Thread, signal int) error {
 	}
 	delete(n.held, th)
 	if n.theirs[at] {
-		n.told[th] = true
+		n.asTrap[th] = true
 		return t.Requeue(target.Stop{Kind: target.StopTrap, Thread: th, Back: true})
 	}
 	if err := t.Step(th); err != nil {

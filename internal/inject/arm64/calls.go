@@ -23,8 +23,8 @@ func leavesARM64(code []byte) (cond byte, ok bool) {
 	return 0, w == a64.Ret || w>>26 == a64B>>26
 }
 
-// askAbout calls a routine about the call that begins or ends here; its answer is in a64Tmp. What it is asked is
-// put into the state in front of it.
+// askAbout calls a routine about the call that begins or ends here. The questions are put into the state before. The routine takes the
+// return address in a64Tmp and the program's stack pointer in a64Other, and answers in a64Tmp.
 func (b *armBuilder) askAbout(routine string, asked map[int]int32) {
 	for what := inject.AskedProbe; what <= inject.AskedAgain; what++ {
 		if v, ok := asked[what]; ok {

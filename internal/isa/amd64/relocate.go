@@ -132,7 +132,7 @@ func (p *placement) oddBranch() string {
 		return "a branch with a lock prefix"
 	case near && in.Prefix&PrefixOpSize != 0 && in.Rex&rexW == 0 && !p.isXbegin():
 		// AMD cuts RIP to 16 bits, Intel ignores the prefix in 64-bit mode.
-		// With REX.W both agree: that is the padded call of __tls_get_addr.
+		// Not with REX.W, where both agree: the padded call of __tls_get_addr has it.
 		return "a branch with an operand size prefix means different things on Intel and AMD"
 	case (p.is(MapOneByte, 0xe0) || p.is(MapOneByte, 0xe1)) && in.Prefix&(PrefixRep|PrefixRepne) != 0:
 		// AMD lets the prefix, not the opcode, choose loope or loopne

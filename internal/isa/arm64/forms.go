@@ -5,8 +5,7 @@ import (
 	"kprobe/internal/isa"
 )
 
-// form is a kind of encoding that does something to the program counter, or refers to it, or must
-// not be touched. Any other instruction goes on with the next one, and does the same wherever it
+// form is a kind of encoding that takes more than a copy: it changes the program counter, refers to it, or must stay where it is. Any other instruction goes on with the next one, and does the same wherever it
 // runs. So all of the manual's encodings of the former kinds must be here.
 type form struct {
 	mask, value uint32

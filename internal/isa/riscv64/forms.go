@@ -5,9 +5,8 @@ import (
 	"kprobe/internal/isa"
 )
 
-// form is a kind of encoding that does something to the program counter, or refers to it, or must
-// not be touched, or whose work is done on registers. An instruction that goes on with the next
-// one, and does the same wherever it runs, has the form usual.
+// form is a kind of encoding that takes more than a copy: it changes the program counter, refers to it, must stay where it is, or is
+// emulated on registers. An instruction that goes on with the next one, and does the same wherever it runs, has the form usual.
 type form struct {
 	mask, value uint32
 	flow        isa.Flow

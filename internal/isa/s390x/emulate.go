@@ -91,13 +91,13 @@ func unsignedByte(i insn, r *arch.Regs) (a, b, mask uint64) {
 	return r[gpr(i.field(8, 4))], i.field(32, 8), i.field(12, 4)
 }
 
-func signedWord(a, b uint64) int   { return sign(int32(a) < int32(b), int32(a) > int32(b)) }
-func signedLong(a, b uint64) int   { return sign(int64(a) < int64(b), int64(a) > int64(b)) }
-func unsignedWord(a, b uint64) int { return sign(uint32(a) < uint32(b), uint32(a) > uint32(b)) }
-func unsignedLong(a, b uint64) int { return sign(a < b, a > b) }
+func signedWord(a, b uint64) int   { return maskIndex(int32(a) < int32(b), int32(a) > int32(b)) }
+func signedLong(a, b uint64) int   { return maskIndex(int64(a) < int64(b), int64(a) > int64(b)) }
+func unsignedWord(a, b uint64) int { return maskIndex(uint32(a) < uint32(b), uint32(a) > uint32(b)) }
+func unsignedLong(a, b uint64) int { return maskIndex(a < b, a > b) }
 
-// sign is the bit of a comparison's result in a mask, from the highest on.
-func sign(less, more bool) int {
+// maskIndex is the bit of a comparison's result in a branch's mask, counted from the highest: equal, low, high.
+func maskIndex(less, more bool) int {
 	switch {
 	case less:
 		return 1
