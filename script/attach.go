@@ -205,6 +205,7 @@ func (t *target) place(pt *point.Point, p *plan.Probe, program, entry *kprobe.Pr
 			probe = kp
 		}
 		kp.SymbolName, kp.Offset, kp.Addr, kp.Loc, kp.Cookie, kp.Optional = at.name, at.offset, at.addr, at.loc, cookie, optional
+		kp.Patient = at.addr == 0 // its file may be unmapped, and mapped again
 		t.add(probe)
 		if pt.Static != nil {
 			t.marks.add(p.Program.Name + at.text)
@@ -217,7 +218,7 @@ func (t *target) place(pt *point.Point, p *plan.Probe, program, entry *kprobe.Pr
 func (t *target) isNew(program string, cookie uint64, loc symbol.Loc, addr arch.Addr, name string) bool {
 	at := place{program: program, cookie: cookie, name: name, at: uint64(addr)}
 	if loc.Module != nil {
-		at.file, at.at = loc.Module.Name, loc.Module.InFile(loc.Addr)
+		at.file, at.at = fileOf(loc.Module), loc.Module.InFile(loc.Addr)
 	}
 	if t.placed[at] {
 		return false

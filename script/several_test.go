@@ -275,3 +275,28 @@ func TestUsersAreTold(t *testing.T) {
 		found = len(pids) == 1 && pids[0] == p.Pid
 	}
 }
+
+// A library is unmapped and mapped again all the time, and in the end made anew: each call counts.
+func TestEveryLoadOfALibrary(t *testing.T) {
+	lib := filepath.Join(t.TempDir(), "libcomes.so")
+	install := func(flag string) {
+		b, err := os.ReadFile(testprog.Build(t, "dlib", flag, "-shared", "-fPIC"))
+		ok(t, err)
+		ok(t, os.WriteFile(lib+".new", b, 0o755))
+		ok(t, os.Rename(lib+".new", lib))
+	}
+	install("-O2")
+	for _, at := range []string{"dlib_call", "dlib_cal*"} {
+		s := startSeveral(t, fmt.Sprintf("uprobe:%s:%s { @calls = count(); } uretprobe:%[1]s:%[2]s { @returns = count(); }", lib, at), true)
+		p := testprog.Start(t, testprog.Build(t, "dl", "-O2"), lib)
+		s.join(p.Pid)
+		s.wait()
+		p.Round("cycle 20")
+		install("-O0")
+		p.Round("cycle 20")
+		if out := s.close(); !strings.Contains(out, "@calls: 40\n") || !strings.Contains(out, "@returns: 40\n") {
+			t.Errorf("%s: prints %q", at, out)
+		}
+		install("-O2")
+	}
+}

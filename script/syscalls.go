@@ -28,7 +28,7 @@ type callSite struct {
 // call is a probe at an address of a site.
 func (t *target) call(at arch.Addr, cookie uint64, program *kprobe.Program) *kprobe.Kprobe {
 	loc, addr := located(t.session.Symbols(), at)
-	return &kprobe.Kprobe{Loc: loc, Addr: addr, Cookie: cookie, Program: program, Optional: true}
+	return &kprobe.Kprobe{Loc: loc, Addr: addr, Cookie: cookie, Program: program, Optional: true, Patient: loc.Module != nil}
 }
 
 // findCallSites finds those of all files that were not there yet.
@@ -37,13 +37,13 @@ func (t *target) findCallSites() error {
 		return fmt.Errorf("tracepoints of system calls are those of programs of %s, and this one is of %s", arch.AMD64.Name, a.Name)
 	}
 	for _, m := range t.session.Symbols().Modules() {
-		if m.File == nil || t.read[m.Name] {
+		if m.File == nil || t.read[fileOf(m)] {
 			continue
 		}
 		if t.read == nil {
-			t.read = map[string]bool{}
+			t.read = map[file]bool{}
 		}
-		t.read[m.Name] = true
+		t.read[fileOf(m)] = true
 		for _, mapping := range m.Mappings {
 			if !mapping.Exec || mapping.Path == "" || mapping.Path[0] != '/' {
 				continue

@@ -33,10 +33,10 @@ type target struct {
 	arming     sync.Mutex // held while probes are placed: what is mapped may change meanwhile
 	armed      bool       // once
 	probes     []kprobe.Probe
-	fresh      []kprobe.Probe  // that are being placed
-	placed     map[place]bool  // where they are
-	matches    *matches        // of the probe that is being placed
-	read       map[string]bool // the files whose system call instructions are known
+	fresh      []kprobe.Probe // that are being placed
+	placed     map[place]bool // where they are
+	matches    *matches       // of the probe that is being placed
+	read       map[file]bool  // the files whose system call instructions are known
 	sites      []callSite
 	atCalls    map[kprobe.Probe]bool // of the probes, those at system calls: a tracepoint is many
 	forget     []*kprobe.Kprobe      // behind calls whose numbers are written down, when all tracepoints have been there
@@ -53,9 +53,25 @@ type target struct {
 type place struct {
 	program string
 	cookie  uint64
-	file    string
+	file    file
 	at      uint64 // as the file has it
 	name    string // where it is looked for
+}
+
+// file tells a file from any other, also from one that has its name later.
+type file struct {
+	path, build string
+	opened      *symbol.File // where the file does not tell its build
+}
+
+func fileOf(m *symbol.Module) file {
+	if m.File == nil {
+		return file{path: m.Path}
+	}
+	if build := m.File.BuildID(); len(build) > 0 {
+		return file{path: m.Path, build: string(build)}
+	}
+	return file{path: m.Path, opened: m.File}
 }
 
 // marks are the static probes that have a place, by their names: one that lies in a function which is inlined has several, and counts once.

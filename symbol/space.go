@@ -34,10 +34,10 @@ type Module struct {
 // Range is Start to End.
 func (m *Module) Range() arch.Range { return arch.Range{Start: m.Start, End: m.End} }
 
-// InProcess is where an address of the file is in the process.
+// InProcess is the address in the process of one in the file.
 func (m *Module) InProcess(vaddr uint64) arch.Addr { return arch.Addr(vaddr + m.Bias) }
 
-// InFile is the address of the file that is at an address in the process.
+// InFile is the address in the file of one in the process.
 func (m *Module) InFile(at arch.Addr) (vaddr uint64) { return uint64(at) - m.Bias }
 
 // Space is the modules that are mapped in one process now. It is safe for

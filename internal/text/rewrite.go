@@ -265,9 +265,9 @@ func (w *Writer) rewrite(st step) (err error) {
 	return nil
 }
 
-// present leaves out the changes of what is ours in code that has been unmapped since it was looked at: nothing of ours is there any
-// more, as if the code had been unmapped a moment later. gone tells whether some of the rest is in such code. Where the mappings cannot
-// be told it leaves out nothing.
+// present leaves out the changes of places where ours stood, and whose code has been unmapped since it was looked at: ours is gone with
+// it, as if the code had been unmapped a moment later. gone tells whether some of the rest is in such code. Where the mappings cannot be
+// told it leaves out nothing.
 func (w *Writer) present(cs []Change) (there []Change, gone bool) {
 	maps, err := w.t.Maps()
 	if err != nil || len(maps) == 0 {
@@ -284,7 +284,7 @@ func (w *Writer) present(cs []Change) (there []Change, gone bool) {
 }
 
 // isThere tells whether a place's code is still mapped. Another file's that has just the expected bytes is: a program may have moved
-// its text there, with what is ours in it.
+// its text there, and ours with it.
 func (w *Writer) isThere(c Change, maps []symbol.Mapping) bool {
 	m := symbol.MappingAt(maps, c.Place.Addr)
 	if m == nil || c.Place.Module == nil || !c.Place.Module.Replaced(m) {

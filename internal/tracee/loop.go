@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LoopSleep bounds the wait of a child that may sleep instead of looping (see loopRounds): a loop takes a processor from those who come for it.
+// LoopSleep bounds the wait of a child that may sleep instead of looping (see loopRounds): a loop takes a processor from its tracer.
 var LoopSleep = 10 * time.Second
 
 // Loop is where a child waits: code at a page, and what that needs behind it.
