@@ -93,7 +93,7 @@ const (
 // Probe is a return probe's part in this. The zero value becomes ready by Reset.
 type Probe[I any] struct {
 	MaxActive int         // so many calls are watched at once
-	Unwinds   bool        // its function's language unwinds stacks: a call that is over was unwound
+	Unwinds   atomic.Bool // its function's language unwinds stacks: a call that is over was unwound
 	Leaving   func() bool // whether it is being unregistered: nothing is reported any more
 
 	lost   [Losses]atomic.Uint64
@@ -157,7 +157,7 @@ func (c *Call[I]) lose(why Loss) {
 
 // over gives up a call that has not returned, and on whose place the stack shows that it will not.
 func (c *Call[I]) over() {
-	if c.Probe.Unwinds {
+	if c.Probe.Unwinds.Load() {
 		c.lose(Unwound)
 	} else {
 		c.lose(Longjmp)

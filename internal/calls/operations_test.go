@@ -465,7 +465,7 @@ func (m *model) register() {
 	p.exits = p.fn >= goFunction || m.n(2) == 0
 	p.standing = p.exits
 	p.Reset(1+m.n(4), func() bool { return p.leaving })
-	p.Unwinds = m.n(2) == 0
+	p.Unwinds.Store(m.n(2) == 0)
 	if !p.exits && m.u.Trampoline() == 0 {
 		m.u.SetTrampoline(trampolineAt)
 	}

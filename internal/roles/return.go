@@ -122,7 +122,7 @@ func (rt *Return) tally(t inside.Tally) {
 
 // insideLoss names a loss inside the target.
 func (rt *Return) insideLoss(why int) calls.Loss {
-	if why == segment.LostUnwound && (rt.plan == nil || !rt.plan.Unwinds) {
+	if why == segment.LostUnwound && !rt.watch.Unwinds.Load() {
 		return calls.Longjmp
 	}
 	return [segment.Losses]calls.Loss{calls.Unwound, calls.Goexit, calls.Exited}[why]
@@ -253,7 +253,7 @@ func (r asReturn) Fits(b *Batch, loc symbol.Loc) (err error) {
 	}
 	rt.plan, err = h.Within.PlanReturns(loc, within.Asked{Site: b.Site, Engine: rt.Engine,
 		Program: rt.Program != nil, Overrides: rt.EntryProgram.overrides(), Beside: rt.besideAnother(b, loc)})
-	rt.watch.Unwinds = err == nil && rt.plan.Unwinds
+	rt.watch.Unwinds.Store(err == nil && rt.plan.Unwinds)
 	return err
 }
 
