@@ -20,7 +20,8 @@ func (f *File) typ(off dwarf.Offset) (dwarf.Type, error) {
 const encUTF, encUnsigned = 0x10, 0x07 // DW_ATE_UTF, DW_ATE_unsigned
 
 // unicodeAsNumber makes an entry that is a type of such characters one of numbers, in what we hold of the debug data; false
-// where it is none. debug/dwarf keeps no type that it could not read, and reads the entry again.
+// where it is none. debug/dwarf keeps no type that it could not read, and reads the entry again. Of a mapped section our own
+// copy of the page is written to; when the page has been given back, the entry is as it was, and this is done once more.
 func (f *File) unicodeAsNumber(off dwarf.Offset) bool {
 	u := f.unitAt(uint64(off))
 	if u == nil {

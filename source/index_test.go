@@ -125,6 +125,24 @@ func TestLargeSections(t *testing.T) {
 	}
 }
 
+// Types of characters are read of mapped sections, too, and once more when their pages have been given back.
+func TestUnicodeOfMappedSections(t *testing.T) {
+	defer func(was uint64) { mappedFrom = was }(mappedFrom)
+	mappedFrom = 1
+	path := build(t, []string{"g++", "-g"}, "unicode.cc")
+	for range 2 {
+		f := open(t, path)
+		if !isMapped(f.sec.info) {
+			t.Fatal("its entries are not mapped")
+		}
+		c, ok := f.TypeNamed("", "char32_t").(*dwarf.UintType)
+		if !ok || c.Size() != 4 {
+			t.Errorf("char32_t is %v", c)
+		}
+		f.forget()
+	}
+}
+
 func isMapped(b []byte) bool {
 	pieces.Lock()
 	defer pieces.Unlock()

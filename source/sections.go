@@ -109,7 +109,8 @@ func mapped(f *os.File, offset, size uint64) []byte {
 		return m.b
 	}
 	from := offset % uint64(os.Getpagesize())
-	pages, err := unix.Mmap(int(f.Fd()), int64(offset-from), int(from+size), unix.PROT_READ, unix.MAP_SHARED)
+	// It is ours to write to (unicodeAsNumber), and what is written goes when the pages are given back.
+	pages, err := unix.Mmap(int(f.Fd()), int64(offset-from), int(from+size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil
 	}
