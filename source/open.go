@@ -40,6 +40,8 @@ type File struct {
 	bounds map[*unit][]funcRange
 	last   table
 
+	lastFiles fileTable
+
 	entries map[dwarf.Type]dwarf.Offset // what types come from
 	signs   map[*dwarf.EnumType]bool    // whether they have a sign
 	classes map[*dwarf.StructType]*class

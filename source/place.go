@@ -45,7 +45,6 @@ type Function struct {
 	Name   string // with namespaces
 	File   string // that declares it, and
 	Line   int    // on which line
-	Dir    string // that its compiler ran in, from which File may lead on
 	Copies []Copy // by address: out of line first
 
 	// Doubtful has places where further calls of the copies may begin. Debug data does not tell whether they do.
@@ -109,7 +108,7 @@ func (f *File) Function(name, file string) ([]Function, error) {
 		declared, line := f.declared(e)
 		k := key{declared, line, of.qualified(n)}
 		if found[k] == nil {
-			found[k] = &Function{Name: k.name, File: k.file, Line: k.line, Dir: of.compiledIn(e)}
+			found[k] = &Function{Name: k.name, File: k.file, Line: k.line}
 			order = append(order, k)
 		}
 		found[k].Copies = append(found[k].Copies, c)
@@ -184,25 +183,9 @@ func (f *File) Function(name, file string) ([]Function, error) {
 	case file != "" && len(order) > 0:
 		return nil, known("no function %q is in %s: it is in %s", name, file, order[0].file)
 	case len(roots) > 0 || f.declares(name):
-		return nil, known("function %q has no code: it is only declared, or was optimized away", name)
+		return nil, known("function %q has no code: it is only declared, or was optimized away%s", name, f.elsewhere())
 	}
 	return nil, notFound("the source has no function %q%s", name, f.elsewhere())
-}
-
-// compiledIn is the folder that the compiler of an entry's unit ran in; "" where that is not known.
-func (f *File) compiledIn(e *dwarf.Entry) string {
-	u := f.unitAt(uint64(e.Offset))
-	if u == nil {
-		return ""
-	}
-	for _, root := range []*dwarf.Entry{f.root(u), f.linked(u)} {
-		if root != nil {
-			if dir, ok := root.Val(dwarf.AttrCompDir).(string); ok {
-				return dir
-			}
-		}
-	}
-	return ""
 }
 
 // ownCode is the code of a function that is its own; nil for none.
@@ -489,12 +472,8 @@ func (f *File) sites(file string, line int, in func(uint64) bool) ([]Site, error
 
 // hasFile tells whether a unit has code of a file, and notes the name that it is found by.
 func (f *File) hasFile(u *unit, file string, names *[]string) bool {
-	r := f.lineReader(u)
-	if r == nil {
-		return false
-	}
 	has := false
-	for _, lf := range r.Files() {
+	for _, lf := range f.files(u) {
 		if lf != nil && fileIs(lf.Name, file) {
 			has = true
 			if !slices.Contains(*names, lf.Name) {

@@ -50,7 +50,59 @@ func (f *File) lineReader(u *unit) *dwarf.LineReader {
 	if err != nil {
 		return nil
 	}
+	dir := f.compiledIn(u)
+	for _, file := range r.Files() {
+		if file != nil {
+			file.Name = fullName(dir, file.Name)
+		}
+	}
 	return r
+}
+
+// files are the source files of a unit, by their numbers. Those of one unit are kept: many entries of it name them.
+func (f *File) files(u *unit) []*dwarf.LineFile {
+	f.mu.Lock()
+	known := f.lastFiles
+	f.mu.Unlock()
+	if known.of == u {
+		return known.files
+	}
+	known.of, known.files = u, nil
+	if r := f.lineReader(u); r != nil {
+		known.files = r.Files()
+	}
+	f.mu.Lock()
+	f.lastFiles = known
+	f.mu.Unlock()
+	return known.files
+}
+
+// fileTable is a unit's files.
+type fileTable struct {
+	of    *unit
+	files []*dwarf.LineFile
+}
+
+// fullName is the name of a source file that a unit names, which was compiled in a folder. With link time optimization
+// units of one program name the same file in different ways: one by the folder that the compiler ran in, another by that
+// in which the program was linked.
+func fullName(dir, name string) string {
+	if !path.IsAbs(name) && path.IsAbs(dir) {
+		name = path.Join(dir, name)
+	}
+	return path.Clean(name)
+}
+
+// compiledIn is the folder that a unit's compiler ran in; "" where that is not known.
+func (f *File) compiledIn(u *unit) string {
+	for _, root := range []*dwarf.Entry{f.root(u), f.linked(u)} {
+		if root != nil {
+			if dir, ok := root.Val(dwarf.AttrCompDir).(string); ok {
+				return dir
+			}
+		}
+	}
+	return ""
 }
 
 // table is a unit's rows.

@@ -357,12 +357,8 @@ func (f *File) declared(e *dwarf.Entry) (file string, line int) {
 // fileOf is a file's name by its number in a unit.
 func (f *File) fileOf(u *unit, number any) string {
 	n, ok := number.(int64)
-	r := f.lineReader(u)
-	if !ok || r == nil {
-		return ""
-	}
-	files := r.Files()
-	if n < 0 || int(n) >= len(files) || files[n] == nil {
+	files := f.files(u)
+	if !ok || n < 0 || int(n) >= len(files) || files[n] == nil {
 		return ""
 	}
 	return files[n].Name

@@ -188,11 +188,7 @@ func writeLines(w io.Writer, d *source.File, place string) error {
 	for _, fn := range fns {
 		lines := d.Lines(fn)
 		fmt.Fprintf(out, "<%s@%s:0>\n", fn.Name, fn.File)
-		at := fn.File
-		if !filepath.IsAbs(at) {
-			at = filepath.Join(fn.Dir, at)
-		}
-		text, err := os.ReadFile(at)
+		text, err := os.ReadFile(fn.File)
 		if err != nil || len(lines) == 0 {
 			for _, n := range lines {
 				fmt.Fprintf(out, "%7d  line %d\n", n-fn.Line, n)

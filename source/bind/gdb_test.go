@@ -118,7 +118,11 @@ func (p *program) stops(t *testing.T, n int, see func(*process, *stop)) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	f, err := source.Open(r, source.Options{})
+	file, err := symbol.Open(r, &symbol.Options{Path: p.path, Debug: symbol.DebugFinder("/")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := bind.Of(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,6 +312,12 @@ var values = [][]string{
 	{"gcc", "-O2", "-g"},
 	{"gcc", "-O3", "-gdwarf-4", "-fno-pie", "-no-pie"},
 	{"clang", "-O2", "-g"},
+	{"gcc", "-O2", "-g", "-flto"},
+	{"gcc", "-Os", "-g", "-fdebug-types-section"},
+	{"gcc", "-O2", "-gdwarf-4", "-fdebug-types-section"},
+	{"clang", "-Os", "-gdwarf-4", "-fdebug-types-section"},
+	{"clang", "-O3", "-g", "-fdebug-types-section"},
+	{"clang", "-O2", "-g", "-flto", "-fuse-ld=lld"},
 }
 
 // TestValuesAsGDB holds that variables have the values that gdb shows, at instructions that nobody has chosen: of a
