@@ -78,8 +78,6 @@ const (
 	opOver            = 0x14
 	opPick            = 0x15
 	opSwap            = 0x16
-	opMinus           = 0x1c
-	opPlus            = 0x22
 	opPlusUconst      = 0x23
 	opLit0            = 0x30
 	opReg0            = 0x50
@@ -100,7 +98,11 @@ const (
 	opConstx          = 0xa2
 	opEntryValue      = 0xa3
 	opRegvalType      = 0xa5
+	opConstType       = 0xa4
+	opDerefType       = 0xa6
 	opGNUTLS          = 0xe0
+	opGNUConstType    = 0xf4
+	opGNUDerefType    = 0xf6
 	opGNUImplicit     = 0xf2
 	opGNUEntryValue   = 0xf3
 	opGNURegvalType   = 0xf5
@@ -115,39 +117,24 @@ const (
 	opGNUConstx       = 0xfc
 )
 
-// arithmetic are operations on the two uppermost values, or (one) on the uppermost.
-var arithmetic = map[byte]struct {
-	name string
-	one  bool
-}{
-	0x19: {"abs", true}, 0x1a: {"and", false}, 0x1b: {"div", false}, 0x1d: {"mod", false}, 0x1e: {"mul", false},
-	0x1f: {"neg", true}, 0x20: {"not", true}, 0x21: {"or", false}, 0x24: {"shl", false}, 0x25: {"shr", false},
-	0x26: {"shra", false}, 0x27: {"xor", false}, 0x29: {"eq", false}, 0x2a: {"ge", false}, 0x2b: {"gt", false},
-	0x2c: {"le", false}, 0x2d: {"lt", false}, 0x2e: {"ne", false},
-}
-
 // machine works out an expression with what is not known yet left as it is.
 type machine struct {
 	f     *File
 	u     *unit
 	pc    uint64
 	base  func() (*Expr, error) // of the function's frame
-	stack []*Expr
+	stack []operand
 	loc   Location // of the simple kinds
 	piece []Piece
 }
 
-func (m *machine) push(e *Expr) { m.stack = append(m.stack, e) }
+func (m *machine) push(e *Expr) { m.stack = append(m.stack, operand{e: e}) }
 
 var errStack = errors.New("its location makes no sense")
 
 func (m *machine) pop() (*Expr, error) {
-	if len(m.stack) == 0 {
-		return nil, errStack
-	}
-	e := m.stack[len(m.stack)-1]
-	m.stack = m.stack[:len(m.stack)-1]
-	return e, nil
+	o, err := m.operand()
+	return o.e, err
 }
 
 const maxStack = 64
@@ -296,14 +283,7 @@ func constant(c *cursor, op byte) uint64 {
 // compute does the operations on the stack.
 func (m *machine) compute(c *cursor, op byte) error {
 	if a, ok := arithmetic[op]; ok {
-		e := &Expr{Op: OpCompute, What: a.name}
-		x, err := m.pop()
-		if e.A = x; err == nil && !a.one {
-			e.B = x
-			e.A, err = m.pop()
-		}
-		m.push(e)
-		return err
+		return m.arithmetic(a)
 	}
 	switch op {
 	case opDeref, opDerefSize:
@@ -324,7 +304,7 @@ func (m *machine) compute(c *cursor, op byte) error {
 		if n >= uint64(len(m.stack)) {
 			return errStack
 		}
-		m.push(m.stack[len(m.stack)-1-int(n)])
+		m.stack = append(m.stack, m.stack[len(m.stack)-1-int(n)])
 	case opDrop:
 		_, err := m.pop()
 		return err
@@ -334,24 +314,6 @@ func (m *machine) compute(c *cursor, op byte) error {
 			return nil
 		}
 		return errStack
-	case opPlus, opMinus:
-		b, err1 := m.pop()
-		a, err2 := m.pop()
-		if err := errors.Join(err1, err2); err != nil {
-			return errStack
-		}
-		switch {
-		case b.Op == OpConst && op == opMinus:
-			m.push(add(a, -b.N))
-		case b.Op == OpConst:
-			m.push(add(a, b.N))
-		case a.Op == OpConst && op == opPlus:
-			m.push(add(b, a.N))
-		case op == opPlus:
-			m.push(&Expr{Op: OpAdd, A: a, B: b})
-		default:
-			m.push(&Expr{Op: OpCompute, What: "minus", A: a, B: b})
-		}
 	case opPlusUconst:
 		a, err := m.pop()
 		if err != nil {
@@ -381,14 +343,12 @@ func (m *machine) compute(c *cursor, op byte) error {
 			return errStack
 		}
 		m.push(&Expr{Op: OpEntry, A: e})
-	case opRegvalType, opGNURegvalType:
-		r := c.uleb()
-		c.uleb()
-		m.push(&Expr{Op: OpReg, N: r})
+	case opRegvalType, opGNURegvalType, opConstType, opGNUConstType, opDerefType, opGNUDerefType, opConvert, opGNUConvert, opReinterpret, opGNUReinterpret:
+		return m.typed(c, op)
 	case opGNUParameterRef:
 		return errors.New("it is what the caller of the function that this one was made of would have passed, which is not kept")
-	case opBra, opSkip, opConvert, opReinterpret, opGNUConvert, opGNUReinterpret:
-		return errors.New("where it is takes a computation, which is not done")
+	case opBra, opSkip:
+		return errComputation
 	default:
 		return fmt.Errorf("its location has the operation %#x, which is not known", op)
 	}

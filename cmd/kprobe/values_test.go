@@ -151,6 +151,7 @@ func TestComputed(t *testing.T) {
 			want = append(want, line[1:])
 		}
 		hold(t, path, []cValues{
+			{"p:ev parts p", []string{"p={a=-5,b=-6}", "p={a=5,b=6}"}},
 			{"p:ev computed.c:16 " + strings.Join(names, " "), want},
 			{"p:ev computed.c:16 mul if deep == 10 && sum < 0", []string{"mul=-84"}},
 		})

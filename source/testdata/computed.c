@@ -17,8 +17,18 @@ __attribute__((noinline)) long work(long a, unsigned long b, struct pair *p) {
 	return a;
 }
 
+struct two {
+	int a, b;
+};
+
+__attribute__((noinline)) int parts(struct two p) {
+	__asm__ volatile("" : : : "memory");
+	return p.a * 3 + 1;
+}
+
 int main(void) {
 	struct pair p = {65535, -3, 9};
 	work(7, 100, &p);
 	work(-7, -3ul, &p);
+	return parts((struct two){-5, -6}) + parts((struct two){5, 6});
 }
