@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +41,8 @@ var (
 	LocksMemory = &Faculty{name: "locked memory", try: func(testing.TB) error { return hasCapability(14, "CAP_IPC_LOCK") }}
 	// RaisesLimits is to give a process more than it may give itself: root may, unless it is confined.
 	RaisesLimits = &Faculty{name: "raised limits", try: func(testing.TB) error { return hasCapability(24, "CAP_SYS_RESOURCE") }}
+	// WaitsAsleep is a followed child's wait for its session: on x86-64 it sleeps in the kernel, elsewhere it loops.
+	WaitsAsleep = &Faculty{name: "followed children that wait asleep", try: func(testing.TB) error { return onlyOn("amd64") }}
 	// HoldsPrograms is to be asked before somebody executes a program: root may, unless it is confined.
 	HoldsPrograms = &Faculty{name: "fanotify that asks for leave", try: holdsPrograms}
 )
@@ -65,6 +68,14 @@ func (f *Faculty) Need(t testing.TB) {
 	if !f.On(t) {
 		t.SkipNow()
 	}
+}
+
+// onlyOn is why a machine other than one does not have something.
+func onlyOn(machine string) error {
+	if runtime.GOARCH == machine {
+		return nil
+	}
+	return errors.New("only " + machine + " has it")
 }
 
 // needToRun ends a test that would run a program that the machine cannot.

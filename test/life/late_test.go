@@ -1,7 +1,6 @@
 package life
 
 import (
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,7 +14,7 @@ import (
 // A followed child waits for its session. On a very busy machine the session comes too late: the child has gone on, and its hits are
 // lost. The session reports that. Here each session is late, since no child waits.
 func TestLifeFollowedLate(t *testing.T) {
-	testprog.Need(t, "children that wait asleep: others loop", runtime.GOARCH == "amd64")
+	testprog.WaitsAsleep.Need(t)
 	waitInLoop(t, 0)
 	p := testprog.Start(t, testprog.Build(t, "forks", "-O2"))
 	want := p.Round("3")
