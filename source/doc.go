@@ -8,11 +8,15 @@
 //	scan.go      one quick pass over all entries
 //	index.go     what that keeps: functions, variables and types by name
 //	forms.go     how entries are encoded, as far as the pass needs it
+//	split.go     data that is split off, joined to the file's own
+//	typeunits.go types in units of their own, joined to the others
 //	place.go     functions and lines to addresses
 //	rows.go      the line tables
+//	recent.go    what was read last of a few units
 //	scope.go     the functions and blocks around an address
 //	variable.go  variables in scope
 //	location.go  where a variable is at an address
+//	operand.go   the computations of that
 //	frame.go     the frame's address (CFA)
 //	types.go     names, sizes and members of types
 //	gotypes.go   Go's types by where the program has them

@@ -89,6 +89,11 @@ type unit struct {
 	addrBase uint64
 	locBase  uint64
 	low      uint64 // what its location lists count from
+	abbrevs  uint64 // where its abbreviations are
+
+	// Of a type's unit.
+	signature uint64
+	typed     uint64 // where the type is, from off on; 0 of other units
 
 	// Of a unit that was split.
 	skeleton   uint64 // the first entry of what the linked file has of it; 0 of others
@@ -271,8 +276,8 @@ func (c *cursor) constant(u *unit, s spec) uint64 {
 // reference reads where an attribute refers to in .debug_info; alt: in the alternate file's.
 func (c *cursor) reference(u *unit, f form) (off uint64, alt bool) {
 	switch f {
-	case formRef1, formRef2, formRef4, formRef8:
-		return u.off + c.number(u.width(f)), false
+	case formRef1, formRef2, formRef4, formRef8: // modulo 2^32, see typeunits.go
+		return uint64(dwarf.Offset(u.off + c.number(u.width(f)))), false
 	case formRefUdata:
 		return u.off + c.uleb(), false
 	case formRefAddr:
@@ -476,10 +481,12 @@ func (f *File) readUnits() ([]*unit, error) {
 		switch typ {
 		case 4, 5: // skeleton, split: the number of the split unit
 			c.take(8)
-		case 2, 6: // a type's: signature and offset
-			c.take(8 + u.offsetSize())
+		case 2, 6: // a type's
+			u.signature = c.number(8)
+			u.typed = c.number(u.offsetSize())
 		}
-		u.root = uint64(c.pos)
+		u.abbrevs = at
+		u.root = uint64(skipZeros(c.b, c.pos, int(u.end)))
 		k := key{at, u.version, u.size, u.is64}
 		if tables[k] == nil {
 			kinds, err := f.kinds(u, at)

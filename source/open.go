@@ -38,9 +38,9 @@ type File struct {
 	parts  func() map[uint64]bool // the rests of split functions, by address
 	trees  map[dwarf.Offset]*scope
 	bounds map[*unit][]funcRange
-	last   table
 
-	lastFiles fileTable
+	tables     recent[table]
+	fileTables recent[[]*dwarf.LineFile]
 
 	entries map[dwarf.Type]dwarf.Offset // what types come from
 	signs   map[*dwarf.EnumType]bool    // whether they have a sign
@@ -123,12 +123,20 @@ func read(e *elf.File, r io.ReaderAt, opt Options) (*File, error) {
 	if opt.Split == nil {
 		opt.Split = func(dir, name string) (io.ReaderAt, error) { return nil, fs.ErrNotExist }
 	}
-	if joined := f.join(opt.Split); len(joined) > 0 {
+	joined, types := f.join(opt.Split)
+	if len(joined) > 0 {
 		if f.units, err = f.readUnits(); err != nil {
 			return nil, fmt.Errorf("debug data: %w", err)
 		}
-		f.rejoin(joined)
 	}
+	some, err := f.joinTypes(s["types"], types)
+	if err == nil && some {
+		f.units, err = f.readUnits()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("debug data: %w", err)
+	}
+	f.rejoin(joined)
 	data, err := dwarf.New(f.sec.abbrev, nil, nil, f.sec.info, f.sec.line, nil, f.sec.ranges, f.sec.str)
 	if err != nil {
 		return nil, fmt.Errorf("debug data: %w", err)
@@ -138,11 +146,6 @@ func read(e *elf.File, r io.ReaderAt, opt Options) (*File, error) {
 			continue
 		}
 		if err := data.AddSection(".debug_"+name, b); err != nil {
-			return nil, fmt.Errorf("debug data: %w", err)
-		}
-	}
-	if types := s["types"]; types != nil {
-		if err := data.AddTypes("types", types); err != nil {
 			return nil, fmt.Errorf("debug data: %w", err)
 		}
 	}

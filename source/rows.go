@@ -59,28 +59,21 @@ func (f *File) lineReader(u *unit) *dwarf.LineReader {
 	return r
 }
 
-// files are the source files of a unit, by their numbers. Those of one unit are kept: many entries of it name them.
+// files are the source files of a unit, by their numbers.
 func (f *File) files(u *unit) []*dwarf.LineFile {
 	f.mu.Lock()
-	known := f.lastFiles
+	files, ok := f.fileTables.get(u)
 	f.mu.Unlock()
-	if known.of == u {
-		return known.files
+	if ok {
+		return files
 	}
-	known.of, known.files = u, nil
 	if r := f.lineReader(u); r != nil {
-		known.files = r.Files()
+		files = r.Files()
 	}
 	f.mu.Lock()
-	f.lastFiles = known
-	f.mu.Unlock()
-	return known.files
-}
-
-// fileTable is a unit's files.
-type fileTable struct {
-	of    *unit
-	files []*dwarf.LineFile
+	defer f.mu.Unlock()
+	f.fileTables.put(u, files)
+	return files
 }
 
 // fullName is the name of a source file that a unit names, which was compiled in a folder. With link time optimization
@@ -107,14 +100,12 @@ func (f *File) compiledIn(u *unit) string {
 
 // table is a unit's rows.
 type table struct {
-	of    *unit
 	rows  []row
 	all   []row // by address
 	begun []row // the rows at which code of a line begins
 }
 
-// rows are a unit's, as they stand there: by address within each sequence. Those of one unit are kept, as who asks once
-// asks for each copy of a function.
+// rows are a unit's, as they stand there: by address within each sequence.
 func (f *File) rows(u *unit) []row { return f.table(u).rows }
 
 // rowsIn are the rows of a range at which code of a line begins, by address.
@@ -129,17 +120,17 @@ func (f *File) rowsIn(u *unit, lo, hi uint64) []row {
 
 func (f *File) table(u *unit) table {
 	f.mu.Lock()
-	t := f.last
+	t, ok := f.tables.get(u)
 	f.mu.Unlock()
-	if t.of == u {
+	if ok {
 		return t
 	}
-	t = table{of: u, rows: f.readRows(u)}
+	t.rows = f.readRows(u)
 	t.all = byAddress(t.rows)
 	t.begun = slices.DeleteFunc(slices.Clone(t.all), func(r row) bool { return r.end || r.line == 0 || r.file == nil })
 	f.mu.Lock()
-	f.last = t
-	f.mu.Unlock()
+	defer f.mu.Unlock()
+	f.tables.put(u, t)
 	return t
 }
 

@@ -52,7 +52,7 @@ func content(s *elf.Section, r io.ReaderAt) []byte {
 			if b := unpacked(s); b != nil {
 				return b
 			}
-		} else if b := mapped(f, s.Offset, s.Size); b != nil {
+		} else if b := mapped(f, s.Offset, s.Size, unix.MAP_PRIVATE); b != nil {
 			return b
 		}
 	}
@@ -63,18 +63,43 @@ func content(s *elf.Section, r io.ReaderAt) []byte {
 	return b
 }
 
-// unpacked unpacks a section into a file that has no name, and that goes with us; nil where that is not possible.
-func unpacked(s *elf.Section) []byte {
+// nameless is a file that has no name, and that goes with us; nil where that is not possible.
+func nameless() *os.File {
 	f, err := os.CreateTemp("", "kprobe-debug-")
 	if err != nil {
 		return nil
 	}
-	defer f.Close()
 	os.Remove(f.Name())
+	return f
+}
+
+// unpacked unpacks a section into a file without a name; nil where that is not possible.
+func unpacked(s *elf.Section) []byte {
+	f := nameless()
+	if f == nil {
+		return nil
+	}
+	defer f.Close()
 	if n, err := io.Copy(f, s.Open()); err != nil || uint64(n) != s.Size {
 		return nil
 	}
-	return mapped(f, 0, s.Size)
+	return mapped(f, 0, s.Size, unix.MAP_PRIVATE)
+}
+
+// scratch is memory to put debug data together in: in a file without a name, if it is large, so that its pages can be
+// given back.
+func scratch(size int) []byte {
+	if uint64(size) >= mappedFrom {
+		if f := nameless(); f != nil {
+			defer f.Close()
+			if f.Truncate(int64(size)) == nil {
+				if b := mapped(f, 0, uint64(size), unix.MAP_SHARED); b != nil {
+					return b
+				}
+			}
+		}
+	}
+	return make([]byte, size)
 }
 
 // piece is a part of a file as it was at a time.
@@ -96,8 +121,9 @@ type mapping struct {
 	b     []byte // the piece
 }
 
-// mapped is a part of a file in memory; nil where that is not possible.
-func mapped(f *os.File, offset, size uint64) []byte {
+// mapped is a part of a file in memory; nil where that is not possible. It can be written to: what is written to one that
+// is private (unicodeAsNumber) goes when the pages are given back.
+func mapped(f *os.File, offset, size uint64, how int) []byte {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || offset+size > uint64(st.Size) {
 		return nil
@@ -109,8 +135,7 @@ func mapped(f *os.File, offset, size uint64) []byte {
 		return m.b
 	}
 	from := offset % uint64(os.Getpagesize())
-	// It is ours to write to (unicodeAsNumber), and what is written goes when the pages are given back.
-	pages, err := unix.Mmap(int(f.Fd()), int64(offset-from), int(from+size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_NORESERVE)
+	pages, err := unix.Mmap(int(f.Fd()), int64(offset-from), int(from+size), unix.PROT_READ|unix.PROT_WRITE, how|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 )
 
@@ -68,10 +69,10 @@ func (f *File) skeleton(u *unit) (skeleton, bool) {
 	return s, s.name != "" && !c.bad
 }
 
-// join adds what is split off to the sections. It gives the skeletons by where the rest of them is, and notes what is
-// not there.
-func (f *File) join(open func(dir, name string) (io.ReaderAt, error)) map[uint64]skeleton {
-	joined := map[uint64]skeleton{}
+// join adds what is split off to the sections. It gives the skeletons by where the rest of them is, and the types of
+// signatures, and notes what is not there.
+func (f *File) join(open func(dir, name string) (io.ReaderAt, error)) (joined map[uint64]skeleton, types map[uint64]uint64) {
+	joined, types = map[uint64]skeleton{}, map[uint64]uint64{}
 	files := map[[2]string]*split{}
 	file := func(dir, name string) (*split, error) {
 		key := [2]string{dir, name}
@@ -81,6 +82,7 @@ func (f *File) join(open func(dir, name string) (io.ReaderAt, error)) map[uint64
 		s, err := readSplit(open, dir, name, f.cursor(nil, 0).order)
 		if err == nil {
 			files[key] = s
+			f.addTypes(s, types)
 		}
 		return s, err
 	}
@@ -122,7 +124,7 @@ func (f *File) join(open func(dir, name string) (io.ReaderAt, error)) map[uint64
 		}
 		joined[at] = s
 	}
-	return joined
+	return joined, types
 }
 
 // elsewhere says of functions and variables that they may be in files that could not be read, "" where all could.
@@ -154,7 +156,7 @@ type part map[string][2]uint64
 
 // The sections of a unit, by their numbers in the index of a package, GNU's and DWARF 5's.
 var (
-	columnsGNU = map[uint64]string{1: "info", 3: "abbrev", 5: "loc", 6: "str_offsets"}
+	columnsGNU = map[uint64]string{1: "info", 2: "types", 3: "abbrev", 5: "loc", 6: "str_offsets"}
 	columns5   = map[uint64]string{1: "info", 3: "abbrev", 5: "loclists", 6: "str_offsets", 8: "rnglists"}
 )
 
@@ -175,15 +177,20 @@ func readSplit(open func(dir, name string) (io.ReaderAt, error), dir, name strin
 		return nil, errors.New("it is of another machine")
 	}
 	s := &split{sec: map[string][]byte{}, order: order, placed: map[placed]uint64{}}
-	for _, x := range e.Sections {
-		if x.Name == ".debug_info.dwo" { // types may have sections of their own, of the same name
+	for _, x := range e.Sections { // each type may have a section of its own, of the same name
+		switch x.Name {
+		case ".debug_info.dwo":
 			s.sec["info"] = append(s.sec["info"], content(x, nil)...)
+		case ".debug_types.dwo":
+			s.sec["types"] = append(s.sec["types"], content(x, nil)...)
 		}
 	}
 	for _, name := range []string{"abbrev", "str", "str_offsets", "loc", "loclists", "rnglists"} {
 		s.sec[name] = sectionOf(e, nil, name+".dwo")
 	}
-	s.sec["cu_index"] = sectionOf(e, nil, "cu_index")
+	for _, name := range []string{"cu_index", "tu_index"} {
+		s.sec[name] = sectionOf(e, nil, name)
+	}
 	return s, nil
 }
 
@@ -201,58 +208,109 @@ func (s *split) find(id uint64) part {
 	}
 	info := s.sec["info"]
 	for at := uint64(0); at < uint64(len(info)); {
-		h, err := s.header(info, at)
+		h, err := s.header("info", info, at)
 		if err != nil {
 			return nil
 		}
 		if h.compile && h.id == id {
-			p := part{}
-			for name, b := range s.sec {
-				p[name] = [2]uint64{0, uint64(len(b))}
-			}
-			p["info"] = [2]uint64{at, h.end - at}
-			return p
+			return s.alone("info", at, h.end)
 		}
 		at = h.end
 	}
 	return nil
 }
 
-// lookup finds it in the index of a package: a hash table, and a table of offsets and sizes.
-func (s *split) lookup(b []byte, id uint64) part {
-	c := s.cursor(b, 0)
-	version := c.number(4) & 0xffff // of 2 bytes and padding, in DWARF 5
-	if s.order == binary.BigEndian && version == 0 {
-		version = 5
+// alone is the share of a unit in a file that is no package: its own entries, and all of the other sections.
+func (s *split) alone(section string, at, end uint64) part {
+	p := part{}
+	for name, b := range s.sec {
+		p[name] = [2]uint64{0, uint64(len(b))}
 	}
-	n, units, slots := c.number(4), c.number(4), c.number(4)
-	if c.bad || n > 16 || units > 1<<24 || slots > 1<<26 || slots == 0 {
-		return nil
-	}
-	columns := columns5
-	if version == 2 {
-		columns = columnsGNU
-	}
-	number := func(at uint64, size int) uint64 {
-		c := s.cursor(b, at)
-		return c.number(size)
-	}
-	rows := 16 + 8*slots
-	table := rows + 4*slots
-	for slot := range slots {
-		row := number(rows+4*slot, 4)
-		if number(16+8*slot, 8) != id || row == 0 || row > units {
-			continue
-		}
-		p := part{}
-		for i := range n {
-			if name := columns[number(table+4*i, 4)]; name != "" {
-				p[name] = [2]uint64{number(table+4*(row*n+i), 4), number(table+4*((units+row)*n+i), 4)}
+	p[section] = [2]uint64{at, end - at}
+	return p
+}
+
+// types are the shares of the units of types, each by the section that its entries are in.
+func (s *split) types() (units []part, sections []string) {
+	add := func(p part, section string) { units, sections = append(units, p), append(sections, section) }
+	if x := s.sec["tu_index"]; x != nil {
+		for _, row := range s.rows(x) {
+			p := row()
+			section := "info"
+			if _, ok := p["types"]; ok {
+				section = "types"
 			}
+			add(p, section)
 		}
-		return p
+		return units, sections
+	}
+	for _, section := range []string{"info", "types"} {
+		b := s.sec[section]
+		for at := uint64(0); at < uint64(len(b)); {
+			h, err := s.header(section, b, at)
+			if err != nil {
+				break
+			}
+			if !h.compile {
+				add(s.alone(section, at, h.end), section)
+			}
+			at = h.end
+		}
+	}
+	return units, sections
+}
+
+// lookup finds it in the index of a package.
+func (s *split) lookup(b []byte, id uint64) part {
+	for of, row := range s.rows(b) {
+		if of == id {
+			return row()
+		}
 	}
 	return nil
+}
+
+// rows are the units of an index, by their numbers: it is a hash table, and a table of offsets and sizes.
+func (s *split) rows(b []byte) iter.Seq2[uint64, func() part] {
+	return func(yield func(uint64, func() part) bool) {
+		c := s.cursor(b, 0)
+		version := c.number(4) & 0xffff // of 2 bytes and padding, in DWARF 5
+		if s.order == binary.BigEndian && version == 0 {
+			version = 5
+		}
+		n, units, slots := c.number(4), c.number(4), c.number(4)
+		if c.bad || n > 16 || units > 1<<24 || slots > 1<<26 || slots == 0 {
+			return
+		}
+		columns := columns5
+		if version == 2 {
+			columns = columnsGNU
+		}
+		number := func(at uint64, size int) uint64 {
+			c := s.cursor(b, at)
+			return c.number(size)
+		}
+		rows := 16 + 8*slots
+		table := rows + 4*slots
+		for slot := range slots {
+			row := number(rows+4*slot, 4)
+			if row == 0 || row > units {
+				continue
+			}
+			share := func() part {
+				p := part{}
+				for i := range n {
+					if name := columns[number(table+4*i, 4)]; name != "" {
+						p[name] = [2]uint64{number(table+4*(row*n+i), 4), number(table+4*((units+row)*n+i), 4)}
+					}
+				}
+				return p
+			}
+			if !yield(number(16+8*slot, 8), share) {
+				return
+			}
+		}
+	}
 }
 
 // header is what stands before a split unit's entries.
@@ -263,8 +321,8 @@ type header struct {
 	compile bool
 }
 
-// header reads a unit's, with its abbreviations' place; of one before DWARF 5 the number is in the first entry.
-func (s *split) header(info []byte, at uint64) (header, error) {
+// header reads a unit's in a section, with its abbreviations' place; of one before DWARF 5 the number is in the first entry.
+func (s *split) header(section string, info []byte, at uint64) (header, error) {
 	c := s.cursor(info, at)
 	n := c.number(4)
 	h := header{unit: unit{off: at, end: at + 4 + n}}
@@ -281,12 +339,17 @@ func (s *split) header(info []byte, at uint64) (header, error) {
 		h.id = c.number(8)
 		h.compile = typ == 5
 		if typ == 6 {
-			c.number(4)
+			h.signature, h.typed = h.id, c.number(4)
 		}
 		h.root = uint64(c.pos)
 	default:
 		h.abbrev = c.number(4)
 		h.size = int(c.number(1))
+		if section == "types" {
+			h.signature, h.typed = c.number(8), c.number(4)
+			h.root = uint64(c.pos)
+			break
+		}
 		h.root = uint64(c.pos)
 		h.compile = true
 		if len(s.sec["cu_index"]) > 0 {
@@ -356,11 +419,33 @@ const maxJoined = 1<<32 - 1
 // add joins a unit, and tells where its header is.
 func (f *File) add(sk skeleton, s *split, p part) (uint64, error) {
 	info := s.share(p, "info")
-	h, err := s.header(info, 0)
+	h, err := s.header("info", info, 0)
 	if err != nil {
 		return 0, err
 	}
-	info = info[:h.end]
+	return f.addUnit(sk, s, p, info[:h.end], h)
+}
+
+// addTypes joins the units of types of a split file, but for those that are known by their signature.
+func (f *File) addTypes(s *split, types map[uint64]uint64) {
+	units, sections := s.types()
+	for i, p := range units {
+		info := s.share(p, sections[i])
+		h, err := s.header(sections[i], info, 0)
+		if err != nil {
+			continue
+		}
+		if _, known := types[h.signature]; known || h.typed == 0 || h.root >= h.end {
+			continue
+		}
+		if at, err := f.addUnit(skeleton{unit: new(unit)}, s, p, info[:h.end], h); err == nil {
+			types[h.signature] = at + h.typed
+		}
+	}
+}
+
+// addUnit joins a unit of a header, info, and tells where its header is then.
+func (f *File) addUnit(sk skeleton, s *split, p part, info []byte, h header) (uint64, error) {
 	kinds, err := s.kinds(&h, s.share(p, "abbrev"))
 	if err != nil {
 		return 0, err
@@ -380,7 +465,7 @@ func (f *File) add(sk skeleton, s *split, p part) (uint64, error) {
 	}
 	c := s.cursor(info, h.root)
 	code := c.uleb()
-	if code >= uint64(len(kinds)) || kinds[code].tag != dwarf.TagCompileUnit {
+	if code >= uint64(len(kinds)) || kinds[code].tag != dwarf.TagCompileUnit && kinds[code].tag != dwarf.TagTypeUnit {
 		return 0, errShort
 	}
 
@@ -417,7 +502,7 @@ func (f *File) add(sk skeleton, s *split, p part) (uint64, error) {
 	for _, sp := range root.specs {
 		at := c.pos
 		switch {
-		case sp.attr == attrGNUDwoID || sp.attr == dwarf.AttrLowpc || sp.attr == dwarf.AttrHighpc || sp.attr == dwarf.AttrRanges:
+		case sp.attr == attrGNUDwoID || sp.attr == dwarf.AttrStmtList || sp.attr == dwarf.AttrLowpc || sp.attr == dwarf.AttrHighpc || sp.attr == dwarf.AttrRanges:
 			c.skip(&h.unit, sp.form)
 		case sp.attr == dwarf.AttrLanguage && h.width(sp.form) > 0:
 			specs = append(specs, outSpec{sp.attr, formImplicit, int64(c.number(h.width(sp.form)))})

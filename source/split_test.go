@@ -67,8 +67,11 @@ func said(t *testing.T, f *File) []string {
 	return out
 }
 
-// TestSplit holds that debug data that is split off says what it says in the file: as .dwo files, and as a package. Of
-// gcc's with DWARF 5 there are no packages here: binutils 2.40's dwp dies of it, and LLVM 14's does not come to an end.
+const types = " -fdebug-types-section"
+
+// TestSplit holds that debug data that is split off says what it says in the file: as .dwo files, and as a package, and with
+// types in units of their own. Of gcc's with DWARF 5 there are no packages here: binutils 2.40's dwp dies of it, and LLVM 14's
+// does not come to an end.
 func TestSplit(t *testing.T) {
 	list, err1 := filepath.Abs("testdata/list.c")
 	other, err2 := filepath.Abs("testdata/split.c")
@@ -78,10 +81,16 @@ func TestSplit(t *testing.T) {
 	for _, b := range []struct{ cc, pack string }{
 		{"gcc -O0 -gdwarf-4", "dwp"}, {"gcc -O2 -gdwarf-4", "dwp"}, {"clang -O2 -gdwarf-4", "dwp"},
 		{"gcc -O0 -gdwarf-5", ""}, {"gcc -O2 -gdwarf-5", ""}, {"clang -O2 -gdwarf-5", "llvm-dwp"},
+		{"gcc -O2 -gdwarf-4" + types, "dwp"}, {"clang -O2 -gdwarf-4" + types, "dwp"},
+		{"gcc -O2 -gdwarf-5" + types, ""}, {"clang -O2 -gdwarf-5" + types, "llvm-dwp"},
 	} {
 		t.Run(b.cc, func(t *testing.T) {
 			dir := t.TempDir()
-			cc := strings.Fields(b.cc)
+			one, typed := strings.CutSuffix(b.cc, types)
+			if testing.Short() && !typed && strings.Contains(one, "-O2") {
+				return // its units are joined in the same way as those beside units of types
+			}
+			cc := strings.Fields(one)
 			compile := func(to string, flags ...string) string {
 				path := filepath.Join(dir, to)
 				args := append(slices.Clone(cc[1:]), flags...)
@@ -95,13 +104,14 @@ func TestSplit(t *testing.T) {
 				return path
 			}
 			whole := said(t, open(t, compile("whole")))
-			path := compile("split", "-gsplit-dwarf")
-			same := func(how string) {
+			flags := strings.Fields(strings.TrimPrefix(b.cc, one))
+			path := compile("split", append(flags, "-gsplit-dwarf")...)
+			same := func(how, path string) {
 				t.Helper()
 				got := said(t, open(t, path))
 				unknown := 0 // GCC 12 with DWARF 4 writes -1 for the length of some entries of one byte
 				for i := range min(len(whole), len(got)) {
-					if b.cc == "gcc -O2 -gdwarf-4" && whole[i] != got[i] && strings.Contains(got[i], "is optimized out here") && unknown < 10 {
+					if one == "gcc -O2 -gdwarf-4" && whole[i] != got[i] && strings.Contains(got[i], "is optimized out here") && unknown < 10 {
 						unknown++
 						continue
 					}
@@ -114,7 +124,10 @@ func TestSplit(t *testing.T) {
 					t.Errorf("%s: %d things, unsplit %d", how, len(got), len(whole))
 				}
 			}
-			same("files")
+			if typed {
+				same("types apart", compile("typed", flags...))
+			}
+			same("files", path)
 			if b.pack != "" {
 				run(t, b.pack, "-e", path, "-o", path+".dwp")
 			}
@@ -128,7 +141,7 @@ func TestSplit(t *testing.T) {
 				}
 			}
 			if b.pack != "" {
-				same("package")
+				same("package", path)
 				if err := os.Remove(path + ".dwp"); err != nil {
 					t.Fatal(err)
 				}
