@@ -354,9 +354,14 @@ func (p *Process) anotherHadBlocked(t *thread) bool {
 // on their way: it is not lost when they are served, though they may have blocked the signal, too.
 func (p *Process) doubtOthers(t *thread) {
 	for _, o := range p.threads {
-		if o != t && o.tgid == t.tgid && (atTrap(o) || o.hadBlocked(o.maskNow(p.pid)) && taskState(p.pid, o.tid) == 'R') {
-			o.doubt = true
+		if o == t || o.tgid != t.tgid {
+			continue
 		}
+		doubt := atTrap(o)
+		if !doubt && o.hadBlocked(o.maskNow(p.pid)) { // one that was on its way may have arrived meanwhile
+			doubt = taskState(p.pid, o.tid) == 'R' || atTrap(o)
+		}
+		o.doubt = o.doubt || doubt
 	}
 }
 

@@ -252,24 +252,24 @@ func (p *Process) settle(t *thread) bool {
 	if tracee.GetRegs(t.tid, &r) != nil {
 		return true
 	}
-	t.seeMask()
 	p.sleepOn(t, &r)
 	if p.accessPending(t) {
 		return p.reportFirst(t)
 	}
 	if t.blocked.HideInterruption(t.tid, p.abi(), &r) {
+		t.seeMask()
 		return true
 	}
 	// Our wish may have overtaken a trap that the thread has executed already. A frozen target must
 	// not keep one back: the engine could remove the probe, and the signal would then kill the
-	// program. One that the thread blocks was sent to it, and is not reported.
-	if p.frozen && p.ranIntoTrap(r.PC()) && signalPending(p.pid, t.tid, unix.SIGTRAP) && !blocksTrap(t.tid, false) {
+	// program. One that the thread blocks was sent to it, and is not reported. The bytes under a jump
+	// trap by a fault. Others' faults come by this a little earlier than they would.
+	owes := p.ranIntoTrap(r.PC()) && signalPending(p.pid, t.tid, unix.SIGTRAP) && !blocksTrap(t.tid, false)
+	if p.frozen && (owes || faultPending(p.pid, t.tid)) {
 		return p.reportFirst(t)
 	}
-	// So are the bytes under a jump that trap by a fault. Others' faults come by this
-	// a little earlier than they would.
-	if p.frozen && faultPending(p.pid, t.tid) {
-		return p.reportFirst(t)
+	if !owes { // else its mask is what the kernel has made of it for the trap
+		t.seeMask()
 	}
 	return true
 }
