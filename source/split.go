@@ -139,6 +139,14 @@ func (f *File) elsewhere() string {
 	return fmt.Sprintf(": debug data is split off, and cannot be read: %v%s", f.lack, more)
 }
 
+// Unread is why nothing is known of a point: its debug data may be split off, and could not be read. nil where that is not so.
+func (f *File) Unread(p Point) error {
+	if f.lacking == 0 || len(f.Frames(p.Addr)) > 0 {
+		return nil
+	}
+	return notFound("no function of the source is there%s", f.elsewhere())
+}
+
 // split is a .dwo file, or a package of them.
 type split struct {
 	sec    map[string][]byte // by name, without .debug_ and .dwo

@@ -48,4 +48,5 @@ func TestSplitDebugData(t *testing.T) {
 	}
 	refused(t, run(t, "vars", path, "leaf"), "debug data is split off")
 	refused(t, run(t, "trace", "p calls:leaf n", "--", path), "debug data is split off")
+	refused(t, run(t, "trace", "p calls:leaf $arg*", "--", path), "debug data is split off")
 }

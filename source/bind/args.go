@@ -119,6 +119,9 @@ func (b *binder) All(i int, op spec.Op) ([]spec.Arg, error) {
 	if b.site.Data == nil {
 		return nil, b.fail(spec.PartFetch(i), b.site.Err)
 	}
+	if err := b.site.Data.Unread(b.site.At); err != nil {
+		return nil, b.fail(spec.PartFetch(i), err)
+	}
 	params := op == spec.AllArgs
 	var out []spec.Arg
 	for _, v := range b.site.Data.Variables(b.site.At) {
