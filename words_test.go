@@ -33,7 +33,7 @@ type habits struct {
 // key is the folder at the root.
 var openings = map[string]int{
 	".": 13, "arch": 5, "bench": 16, "cmd": 27, "graph": 5, "internal": 200,
-	"script": 67, "source": 29, "test": 15, "trace": 11, "view": 4,
+	"script": 67, "source": 28, "test": 15, "trace": 11, "view": 4,
 }
 
 var (

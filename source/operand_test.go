@@ -90,7 +90,7 @@ func evaluated(t *testing.T, e *Expr) uint64 {
 	return 0
 }
 
-// exact is what C has of an operation on two numbers; nil where that is not defined.
+// exact returns the result of an operation in C on two numbers; nil where that is not defined.
 func exact(op string, a, b *big.Int, bits int) *big.Int {
 	truth := func(is bool) *big.Int { return big.NewInt(int64(btoi(is))) }
 	shift := int(b.Int64())

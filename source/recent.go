@@ -2,8 +2,8 @@ package source
 
 import "slices"
 
-// recent keeps what was read last of a few units. Who asks for one line asks for each unit that has its file, and who asks
-// for one function asks once more for each of its copies.
+// recent keeps what was read last of a few units. The search for a line looks at each unit that has its file, and the search
+// for a function looks at the unit of each copy.
 type recent[V any] struct {
 	units  []*unit // the last one at the end
 	values []V

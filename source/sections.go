@@ -34,7 +34,7 @@ func readSections(e *elf.File, r io.ReaderAt, names ...string) map[string][]byte
 	return sections
 }
 
-// sectionOf is what a section of debug data holds, unpacked; nil where there is none. r is what e is of.
+// sectionOf returns the content of a section of debug data, unpacked; nil where there is none. e was read from r.
 func sectionOf(e *elf.File, r io.ReaderAt, name string) []byte {
 	s := e.Section(".debug_" + name)
 	if s == nil {
@@ -121,8 +121,8 @@ type mapping struct {
 	b     []byte // the piece
 }
 
-// mapped is a part of a file in memory; nil where that is not possible. It can be written to: what is written to one that
-// is private (unicodeAsNumber) goes when the pages are given back.
+// mapped is a part of a file in memory, which may be written to; nil where that is not possible. If it is private, what was
+// written (unicodeAsNumber) is lost when the pages are given back.
 func mapped(f *os.File, offset, size uint64, how int) []byte {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || offset+size > uint64(st.Size) {

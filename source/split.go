@@ -69,8 +69,8 @@ func (f *File) skeleton(u *unit) (skeleton, bool) {
 	return s, s.name != "" && !c.bad
 }
 
-// join adds what is split off to the sections. It gives the skeletons by where the rest of them is, and the types of
-// signatures, and notes what is not there.
+// join adds what is split off to the sections, and notes what is not there. It returns each skeleton by the place of its
+// joined unit, and the place of each type by its signature.
 func (f *File) join(open func(dir, name string) (io.ReaderAt, error)) (joined map[uint64]skeleton, types map[uint64]uint64) {
 	joined, types = map[uint64]skeleton{}, map[uint64]uint64{}
 	files := map[[2]string]*split{}
@@ -434,7 +434,7 @@ func (f *File) add(sk skeleton, s *split, p part) (uint64, error) {
 	return f.addUnit(sk, s, p, info[:h.end], h)
 }
 
-// addTypes joins the units of types of a split file, but for those that are known by their signature.
+// addTypes joins the units of types of a split file. A type whose signature is known is left out.
 func (f *File) addTypes(s *split, types map[uint64]uint64) {
 	units, sections := s.types()
 	for i, p := range units {

@@ -11,8 +11,8 @@ import (
 // of 8 bytes. Before DWARF 5 these units are in a section of their own, .debug_types. They are joined to the other units
 // here, and signatures become the references that they stand for, which have as many bytes.
 
-// joinTypes joins units of types, of their own section and of .debug_info, to others, and to those that were split off:
-// types has where their types are. It tells whether there are any.
+// joinTypes joins units of types to the others: those of .debug_types (own), and those of .debug_info. types has the places
+// of types that were split off. It tells whether there are any types in units of their own.
 func (f *File) joinTypes(own []byte, types map[uint64]uint64) (bool, error) {
 	joined := &File{sec: f.sec, units: f.units}
 	if len(own) > 0 {
@@ -52,8 +52,8 @@ func (f *File) joinTypes(own []byte, types map[uint64]uint64) (bool, error) {
 	return true, nil
 }
 
-// appendTypes puts units of .debug_types behind the first n bytes of .debug_info. Their headers go on where those of other
-// units end: there these have nothing, which is what zeros are, between entries.
+// appendTypes puts units of .debug_types behind the first n bytes of .debug_info. Their headers are longer than those of
+// other units. The end of each becomes zeros, which between entries stand for nothing.
 func (f *File) appendTypes(n int, own []byte) error {
 	copy(f.sec.info[n:], own)
 	for at := n; at < len(f.sec.info); {
@@ -173,7 +173,7 @@ func (f *File) withoutSignatures(at uint64) {
 	}
 }
 
-// skipZeros is where a unit's first entry is: units that came from .debug_types have zeros before it.
+// skipZeros finds a unit's first entry: units that came from .debug_types have zeros before it.
 func skipZeros(b []byte, at, end int) int {
 	if at > end {
 		return at

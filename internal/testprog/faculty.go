@@ -3,16 +3,18 @@ package testprog
 import (
 	"debug/elf"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Faculty is something that most machines can do and some, for all that anybody installs,
@@ -42,7 +44,7 @@ var (
 	// RaisesLimits is to give a process more than it may give itself: root may, unless it is confined.
 	RaisesLimits = &Faculty{name: "raised limits", try: func(testing.TB) error { return hasCapability(24, "CAP_SYS_RESOURCE") }}
 	// WaitsAsleep is a followed child's wait for its session: on x86-64 it sleeps in the kernel, elsewhere it loops.
-	WaitsAsleep = &Faculty{name: "followed children that wait asleep", try: func(testing.TB) error { return onlyOn("amd64") }}
+	WaitsAsleep = &Faculty{name: "followed children that wait asleep", try: func(testing.TB) error { return onlyOn("x86_64") }}
 	// HoldsPrograms is to be asked before somebody executes a program: root may, unless it is confined.
 	HoldsPrograms = &Faculty{name: "fanotify that asks for leave", try: holdsPrograms}
 )
@@ -70,12 +72,16 @@ func (f *Faculty) Need(t testing.TB) {
 	}
 }
 
-// onlyOn is why a machine other than one does not have something.
+// onlyOn is why a machine other than one, as uname calls it, does not have something.
 func onlyOn(machine string) error {
-	if runtime.GOARCH == machine {
-		return nil
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return err
 	}
-	return errors.New("only " + machine + " has it")
+	if this := unix.ByteSliceToString(u.Machine[:]); this != machine {
+		return fmt.Errorf("%s has it, %s has not", machine, this)
+	}
+	return nil
 }
 
 // needToRun ends a test that would run a program that the machine cannot.

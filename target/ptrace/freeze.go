@@ -268,7 +268,7 @@ func (p *Process) settle(t *thread) bool {
 	if p.frozen && (owes || faultPending(p.pid, t.tid)) {
 		return p.reportFirst(t)
 	}
-	if !owes { // else its mask is what the kernel has made of it for the trap
+	if !owes { // for a trap, the kernel has unblocked its signal
 		t.seeMask()
 	}
 	return true
