@@ -140,7 +140,7 @@ func (m *machine) typed(c *cursor, op byte) error {
 		switch {
 		case err != nil:
 			return err
-		case from.base.float != b.float:
+		case (from.base.float || b.float) && from.base != b:
 			return errors.New("where it is takes a computation on floating-point numbers, which is not done")
 		}
 		e = from.e

@@ -150,7 +150,7 @@ func exact(op string, a, b *big.Int, bits int) *big.Int {
 // TestTypedOperations holds that operations on values of C's types give what C has, or are refused, and that conversions do.
 func TestTypedOperations(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "integers")
-	testprog.CompileText(t, path, []string{"gcc", "-g"}, "integers.c", "char a; unsigned char b; short c; unsigned short d; int e; unsigned f; long g; unsigned long h; int main() {}")
+	testprog.CompileText(t, path, []string{"gcc", "-g"}, "integers.c", "char a; unsigned char b; short c; unsigned short d; int e; unsigned f; long g; unsigned long h; float i; double j; int main() {}")
 	f := open(t, path)
 	at := map[string]uint64{}
 	for typ := range f.types().types() {
@@ -215,6 +215,13 @@ func TestTypedOperations(t *testing.T) {
 			if n := new(big.Int).SetInt64(int64(have)); n.Cmp(integers[of].number(have)) != 0 {
 				t.Fatalf("%s %v %s %v is held as %d", of, a, op.name, b, int64(have))
 			}
+		}
+	}
+	for _, to := range []string{"float", "long int"} { // a number of another kind
+		b := binary.AppendUvarint([]byte{opConstType}, at["double"])
+		b = append(append(b, 8), make([]byte, 8)...)
+		if n, err := run(binary.AppendUvarint(append(b, opConvert), at[to])); err == nil {
+			t.Errorf("double as %s: %d", to, n)
 		}
 	}
 	t.Logf("%d operations, refused: %v", done, slices.Sorted(maps.Keys(refused)))
