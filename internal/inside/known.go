@@ -39,13 +39,21 @@ func (in *Inside) Trust(t target.Target, known Acquaintance) (bool, error) {
 		case !in.proven(th, &r, t):
 			careful = true
 		}
-		pointers[in.pointer(th, &r)]++
+		if !in.borrows(t, th) {
+			pointers[in.pointer(th, &r)]++
+		}
 		pc := r.Addr(in.arch.PC)
 		within = within || in.Busy(pc) || in.Find(pc) != nil
 	}
 	was, settle := in.Seg.Careful(), !in.Seg.Settled()
 	if settle && !within {
 		in.Seg.Settle(func(pointer uint64) int { return pointers[pointer] })
+	}
+	for pointer, n := range pointers {
+		if n > 1 { // since before we came, or since a birth at which neither was known by it
+			tid, _ := in.Seg.Owner(pointer)
+			in.Seg.Share(pointer, tid)
+		}
 	}
 	if err := in.setCareful(careful || in.Seg.Crossed(), t); err != nil {
 		return false, err
@@ -71,6 +79,15 @@ func (in *Inside) pointer(th target.Thread, r *arch.Regs) uint64 {
 		return 0
 	}
 	return pointer
+}
+
+// borrows tells whether a thread has the thread pointer of another, which waits for it.
+func (in *Inside) borrows(t target.Target, th target.Thread) bool {
+	b, ok := t.(target.Borrower)
+	if ok {
+		_, ok = b.Borrows(th)
+	}
+	return ok
 }
 
 // proven tells whether the word that a thread's pointer points to is that pointer. Where it is read as the
