@@ -455,41 +455,17 @@ func (f *File) readUnits() ([]*unit, error) {
 			forget(f.sec.info[read:c.pos]) // a header is some bytes, and may bring a megabyte with it
 			read = c.pos
 		}
-		u := &unit{off: uint64(c.pos)}
-		n := c.number(4)
-		if n == 0xffffffff {
-			u.is64 = true
-			n = c.number(8)
+		u, err := c.header(false)
+		if err != nil {
+			return nil, err
 		}
-		if n == 0 || n > uint64(len(c.b)-c.pos) {
+		if u == nil {
 			break // padding
 		}
-		u.end = uint64(c.pos) + n
-		u.version = int(c.number(2))
-		typ, at := uint64(1), uint64(0)
-		if u.version >= 5 {
-			typ = c.number(1)
-			u.size = int(c.number(1))
-			at = c.number(u.offsetSize())
-		} else {
-			at = c.number(u.offsetSize())
-			u.size = int(c.number(1))
-		}
-		if c.bad || u.version < 2 || u.version > 5 || u.size != 4 && u.size != 8 {
-			return nil, errors.New("a unit's header makes no sense")
-		}
-		switch typ {
-		case 4, 5: // skeleton, split: the number of the split unit
-			c.take(8)
-		case 2, 6: // a type's
-			u.signature = c.number(8)
-			u.typed = c.number(u.offsetSize())
-		}
-		u.abbrevs = at
 		u.root = uint64(skipZeros(c.b, c.pos, int(u.end)))
-		k := key{at, u.version, u.size, u.is64}
+		k := key{u.abbrevs, u.version, u.size, u.is64}
 		if tables[k] == nil {
-			kinds, err := f.kinds(u, at)
+			kinds, err := f.kinds(u, u.abbrevs)
 			if err != nil {
 				return nil, err
 			}
@@ -501,6 +477,44 @@ func (f *File) readUnits() ([]*unit, error) {
 		c.pos = int(u.end)
 	}
 	return units, nil
+}
+
+// header reads the header of a unit: nil where the section has no more. typed tells that a type's signature and
+// place follow it, as they do in .debug_types; in DWARF 5 it says so itself. Errors: what it says makes no sense.
+func (c *cursor) header(typed bool) (*unit, error) {
+	u := &unit{off: uint64(c.pos)}
+	n := c.number(4)
+	if n == 0xffffffff {
+		u.is64 = true
+		n = c.number(8)
+	}
+	if n == 0 || n > uint64(len(c.b)-c.pos) {
+		return nil, nil
+	}
+	u.end = uint64(c.pos) + n
+	u.version = int(c.number(2))
+	id := false
+	if u.version >= 5 {
+		typ := c.number(1)
+		typed = typed || typ == 2 || typ == 6
+		id = typ == 4 || typ == 5 // a skeleton's, a split unit's: the same in both
+		u.size = int(c.number(1))
+		u.abbrevs = c.number(u.offsetSize())
+	} else {
+		u.abbrevs = c.number(u.offsetSize())
+		u.size = int(c.number(1))
+	}
+	switch {
+	case id:
+		c.take(8)
+	case typed:
+		u.signature = c.number(8)
+		u.typed = c.number(u.offsetSize())
+	}
+	if c.bad || u.version < 2 || u.version > 5 || u.size != 4 && u.size != 8 {
+		return nil, errors.New("a unit's header makes no sense")
+	}
+	return u, nil
 }
 
 // Attributes that debug/dwarf has no names for.

@@ -139,7 +139,7 @@ func (f *File) elsewhere() string {
 	return fmt.Sprintf(": debug data is split off, and cannot be read: %v%s", f.lack, more)
 }
 
-// Unread is why nothing is known of a point: its debug data may be split off, and could not be read. nil where that is not so.
+// Unread returns an error where the debug data of a point is split off and could not be read.
 func (f *File) Unread(p Point) error {
 	if f.lacking == 0 || len(f.Frames(p.Addr)) > 0 {
 		return nil

@@ -58,28 +58,18 @@ func (f *File) appendTypes(n int, own []byte) error {
 	copy(f.sec.info[n:], own)
 	for at := n; at < len(f.sec.info); {
 		c := f.cursor(f.sec.info, at)
-		u := &unit{off: uint64(at)}
-		length := c.number(4)
-		if length == 0xffffffff {
-			u.is64 = true
-			length = c.number(8)
+		u, err := c.header(true)
+		if err != nil {
+			return err
 		}
-		if length == 0 || length > uint64(len(c.b)-c.pos) {
+		if u == nil {
 			break // padding
 		}
-		u.end = uint64(c.pos) + length
-		u.version = int(c.number(2))
-		u.abbrevs = c.number(u.offsetSize())
-		u.size = int(c.number(1))
-		rest := c.pos
-		u.signature = c.number(8)
-		u.typed = c.number(u.offsetSize())
 		u.root = uint64(c.pos)
-		if c.bad || u.version != 4 || u.size != 4 && u.size != 8 || u.root > u.end || u.typed >= u.end-u.off {
+		if u.version != 4 || u.root > u.end || u.typed >= u.end-u.off {
 			return errors.New("the header of a type's unit makes no sense")
 		}
-		clear(f.sec.info[rest:c.pos])
-		var err error
+		clear(f.sec.info[c.pos-8-u.offsetSize() : c.pos])
 		if u.kinds, err = f.kinds(u, u.abbrevs); err != nil {
 			return err
 		}

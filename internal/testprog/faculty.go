@@ -72,7 +72,7 @@ func (f *Faculty) Need(t testing.TB) {
 	}
 }
 
-// onlyOn is why a machine other than one, as uname calls it, does not have something.
+// onlyOn returns an error where uname names another machine.
 func onlyOn(machine string) error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
