@@ -135,7 +135,7 @@ var layers = []layer{
 	{"internal/ground", []string{"arch", "symbol", "target", "internal/errno", "internal/image", "internal/isa", "internal/kind", "internal/machine", "internal/owner", "internal/patch", "internal/probed", "internal/room", "internal/text"}},
 	{"internal/within", []string{"arch", "symbol", "target", "internal/errno", "internal/ground", "internal/image", "internal/segment", "internal/inside", "internal/machine", "internal/mem", "internal/patch", "internal/probed", "internal/returns", "internal/room"}},
 	{"internal/parts", []string{"arch", "internal/change", "internal/errno", "internal/ground", "internal/image", "internal/inside", "internal/mem", "internal/patch", "internal/probed", "internal/room", "internal/text", "internal/within"}},
-	{"internal/turns", []string{"internal/errno", "internal/ground", "internal/later", "internal/owner"}},
+	{"internal/turns", []string{"target", "internal/errno", "internal/ground", "internal/later", "internal/owner"}},
 	{"internal/listing", []string{"arch", "symbol", "internal/probed", "internal/text"}},
 	{"internal/links", []string{"arch", "symbol", "internal/change", "internal/errno", "internal/inside", "internal/machine", "internal/parts", "internal/patch", "internal/probed", "internal/text"}},
 	{"internal/standing", []string{"arch", "symbol", "target", "internal/errno", "internal/ground", "internal/patch", "internal/probed", "internal/within"}},

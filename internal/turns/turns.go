@@ -16,6 +16,7 @@ import (
 	"kprobe/internal/ground"
 	"kprobe/internal/later"
 	"kprobe/internal/owner"
+	"kprobe/target"
 )
 
 // ErrInHandler is answered to handlers: a handler runs while its thread is stopped and, by default, on
@@ -117,11 +118,18 @@ func (t *Turns) Changeable() error {
 	return t.Usable()
 }
 
-// Report has an error be told. The end of the target meanwhile is no error.
+// Report has an error be told. The end of the target, or of one of its threads, is no error; nor is another program
+// that it executes meanwhile: all is placed anew there.
 func (t *Turns) Report(err error) {
-	if err != nil && t.To != nil && !errors.Is(err, owner.ErrClosed) {
-		t.reports.Add(err)
+	if err == nil || t.To == nil {
+		return
 	}
+	for _, none := range []error{owner.ErrClosed, owner.ErrExecuted, target.ErrGone} {
+		if errors.Is(err, none) {
+			return
+		}
+	}
+	t.reports.Add(err)
 }
 
 // Tell hands the reports over. They came up under locks and in the middle of stops, and To may ask the session
