@@ -241,11 +241,14 @@ func (in *Inside) Linger(ds []*Detour, t target.Target) bool {
 		if t.Regs(th, &r) != nil {
 			continue
 		}
-		pc := r.Addr(in.arch.PC)
-		if in.Busy(pc) {
-			return true // for which detour?
+		if in.Busy(r.Addr(in.arch.PC)) {
+			callers, err := in.callers(&r, t)
+			if err != nil || slices.ContainsFunc(callers, func(d *Detour) bool { return left[d] }) {
+				return true
+			}
+			continue
 		}
-		d := in.Find(pc)
+		d := in.Find(r.Addr(in.arch.PC))
 		if !left[d] {
 			continue
 		}
@@ -301,15 +304,19 @@ func (in *Inside) FindVacant(t target.Target) {
 		} else if err != nil {
 			return
 		}
-		pc := r.Addr(in.arch.PC)
-		if in.Busy(pc) {
-			return // which detour waits for it?
+		at := []*Detour{in.Find(r.Addr(in.arch.PC))}
+		if in.Busy(r.Addr(in.arch.PC)) {
+			var err error
+			if at, err = in.callers(&r, t); err != nil {
+				return // which detour waits for it?
+			}
 		}
-		d := in.Find(pc)
-		if d != nil && d.Detour.Gate {
-			return // which does it lead to?
+		for _, d := range at {
+			if d != nil && d.Detour.Gate {
+				return // which does it lead to?
+			}
+			stands[d] = true
 		}
-		stands[d] = true
 	}
 	if m, ok := t.(target.Machine); ok {
 		resting, err := m.Resting(func(a arch.Addr) bool { return in.Find(a) != nil || in.Busy(a) })

@@ -3,6 +3,8 @@ package segment
 import (
 	"slices"
 	"sync/atomic"
+
+	"kprobe/arch"
 )
 
 // States are given out one after the other, here and by the routine find in the target, and never
@@ -106,4 +108,15 @@ func (s *Segment) setTID(i int, tid uint32) {
 		s.tids = append(s.tids, 0)
 	}
 	s.tids[i] = tid
+}
+
+// Before returns the stack pointer that a thread had before it went to its private stack. ok is false where
+// sp, its stack pointer now, is in none.
+func (s *Segment) Before(sp arch.Addr) (before arch.Addr, ok bool) {
+	for i := range s.Given() {
+		if at := s.StateAddr(i); sp < at && sp >= at-StackSize {
+			return arch.Addr(s.Get(s.State(i) + StateRSP)), true
+		}
+	}
+	return 0, false
 }
