@@ -184,6 +184,10 @@ func TestGraphInterrupt(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
 	out := filepath.Join(t.TempDir(), "out")
 	k := started(t, tool(t, "graph", "-p", fmt.Sprint(p.Pid), "-o", out, "jumpers:jumper n=%si"), p.Pid)
+	testprog.Until(t, "its file is there", k.Pid, func() bool { // before that a signal ends the placing
+		_, err := os.Stat(out)
+		return err == nil
+	})
 	p.Round("%d", 100)
 	k.Signal(syscall.SIGINT)
 	if r := k.Result(); !r.OK() || !strings.Contains(r.Stderr, "100 calls") {

@@ -120,12 +120,20 @@ func ignoreClosed(err error) error {
 }
 
 // arm puts the definitions to work in every session.
-func (t *tracing) arm() error {
+func (t *tracing) arm() (armed []*trace.Tracer, err error) {
 	for _, s := range t.sessions {
 		tr := t.tracer(s)
 		if err := tr.Add(t.definitions(s)...); err != nil {
-			return err
+			return nil, err
 		}
+		armed = append(armed, tr)
+	}
+	return armed, nil
+}
+
+// armed takes in the tracers of all sessions, and tells of probes that they do not have.
+func (t *tracing) armed(tracers []*trace.Tracer) error {
+	for i, tr := range tracers {
 		left := tr.LeftOut()
 		if t.calls != nil {
 			left = t.calls.leftOut(left)
@@ -134,7 +142,7 @@ func (t *tracing) arm() error {
 			return err
 		}
 		t.waits.tell(tr.Waiting())
-		t.working(s, tr)
+		t.working(t.sessions[i], tr)
 	}
 	return nil
 }

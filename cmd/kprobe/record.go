@@ -13,6 +13,7 @@ import (
 	"kprobe"
 	"kprobe/event"
 	"kprobe/recording"
+	"kprobe/trace"
 )
 
 func recordCommand() *cobra.Command {
@@ -115,10 +116,13 @@ func (r *traceRequest) open(t *tracing, signals <-chan os.Signal) error {
 	default:
 		err = t.attach(r.pids, o)
 	}
+	var tracers []*trace.Tracer
 	if err == nil {
-		err = t.arm()
+		tracers, err = t.arm()
 	}
-	err = t.placing.done(err)
+	if err = t.placing.done(err); err == nil { // from here on a signal ends what has begun
+		err = t.armed(tracers)
+	}
 	if err == nil && r.out != nil {
 		err = r.out.start()
 	}

@@ -181,7 +181,6 @@ func (t *tracing) count(r *request, defs []string, signals <-chan os.Signal) (st
 	o := &kprobe.Options{Report: report, Mapped: t.waits.mapped}
 	defer progress("attaching, reading symbols, placing probes")()
 	t.placing = placingUntil(signals)
-	defer func() { err = t.placing.done(err) }()
 	switch {
 	case r.program != nil:
 		err = t.start(r.program, o)
@@ -190,18 +189,19 @@ func (t *tracing) count(r *request, defs []string, signals <-chan os.Signal) (st
 	default:
 		err = t.attach(r.pids, o)
 	}
-	if err != nil {
+	for i := 0; i < len(t.sessions) && err == nil; i++ {
+		var st *trace.Stat
+		st, err = trace.NewStat(t.sessions[i], r.strict, defs...)
+		stats = append(stats, st)
+	}
+	if err = t.placing.done(err); err != nil {
 		return nil, nil, err
 	}
-	for _, s := range t.sessions {
-		st, err := trace.NewStat(s, r.strict, defs...)
-		if err != nil {
-			return nil, nil, err
-		}
-		stats, left = append(stats, st), append(left, st.LeftOut()...)
+	for i, st := range stats {
+		left = append(left, st.LeftOut()...)
 		t.waits.tell(st.Waiting())
-		t.waits.add(s, st)
-		t.waits.mapped(s) // meanwhile
+		t.waits.add(t.sessions[i], st)
+		t.waits.mapped(t.sessions[i]) // meanwhile
 	}
 	return stats, left, nil
 }
