@@ -3,12 +3,10 @@ package arm64
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"kprobe/arch"
 	"kprobe/internal/asm/a64"
 	"kprobe/internal/inject"
-	"kprobe/internal/jit"
 	"kprobe/internal/segment"
 )
 
@@ -304,122 +302,6 @@ func (b *armBuilder) enter(missed *inject.Label) {
 	b.word(a64One | a64Tmp)
 	b.access(a64StoreByte, a64Tmp, a64State, segment.StateBusy)
 	b.Now.Busy = true
-}
-
-// run counts, and calls programs on the private stack, with what they read of the registers in their context. vetoed, if
-// there is any, is gone on with where the last of them does not answer 0.
-func (b *armBuilder) run(programs []inject.Program, hits int, vetoed func()) error {
-	if len(programs) == 0 {
-		if hits != inject.NoCounter {
-			b.increase(a64State, hits)
-		}
-		b.Now.Phase = inject.Running
-		return nil
-	}
-	d, state := b.d, uint32(b.m.Code.State)
-	clobbers := arch.SetOf(b.m.Code.State)
-	var context uint64
-	for _, p := range programs {
-		clobbers |= p.Clobbers
-		context |= p.Context
-	}
-	top := int(b.m.TargetSP())
-	on := func(word int) int { return top + b.m.WordAt(word) } // from the private stack's beginning
-	reads := func(r arch.Reg) bool { return context>>r&1 != 0 }
-
-	// The context has its words in the order of the registers' numbers.
-	b.word(A64SubImm | uint32(top)<<10 | a64State<<5 | a64Other)
-	saved := []arch.Reg{0, 1, 2, arch.Reg(a64Link)}
-	for _, r := range saved {
-		if reads(r) {
-			b.access(a64Load, a64Tmp, a64SP, b.Now.Reg[r].Off-b.Now.SP)
-			b.access(a64Store, a64Tmp, a64Other, on(int(r)))
-		}
-	}
-	if reads(b.m.SP) {
-		b.word(a64AddImm | uint32(-b.Now.SP)<<10 | a64SP<<5 | a64Tmp)
-		b.access(a64Store, a64Tmp, a64Other, on(int(b.m.SP)))
-	}
-	if reads(b.m.PC) {
-		if b.ends {
-			b.access(a64Load, a64Tmp, a64SP, b.Now.Reg[a64Link].Off-b.Now.SP)
-		} else {
-			b.constant(a64Tmp, uint64(d.Site))
-		}
-		b.access(a64Store, a64Tmp, a64Other, on(int(b.m.PC)))
-	}
-	b.word(a64GetFlags | a64Tmp)
-	b.access(a64Store, a64Tmp, a64Other, on(int(b.m.Flags)))
-	b.Now.Flags, b.Now.FlagsOff = inject.FlagsInState, b.m.WordAt(int(b.m.Flags))
-	b.word(a64AddImm | a64SP<<5 | a64Tmp)
-	b.access(a64Store, a64Tmp, a64Other, 0)
-	b.word(a64AddImm | a64Other<<5 | a64SP)
-	b.Now.Stack = inject.StackSaved
-	var stored []arch.Reg
-	for r := arch.Reg(0); r < arch.Reg(a64Link); r++ {
-		if slices.Contains(saved, r) || !clobbers.Has(r) && !reads(r) {
-			continue
-		}
-		b.access(a64Store, uint32(r), a64SP, on(int(r)))
-		if clobbers.Has(r) {
-			b.Now.Reg[r] = inject.Place{Kind: inject.InState, Off: b.m.WordAt(int(r))}
-			stored = append(stored, r)
-		}
-	}
-	b.word(a64Move | a64State<<16 | state)
-	b.Now.State = b.m.Code.State
-	if hits != inject.NoCounter {
-		b.increase(state, hits)
-	}
-	b.Now.Phase = inject.Running
-	for _, p := range programs {
-		if p.Needs&jit.NeedsFuncIP != 0 {
-			b.constant(a64Tmp, uint64(p.FuncIP))
-			b.access(a64Store, a64Tmp, state, jit.StateFuncIP)
-		}
-		if p.Needs&jit.NeedsCookie != 0 {
-			b.constant(a64Tmp, p.Cookie)
-			b.access(a64Store, a64Tmp, state, jit.StateCookie)
-		}
-		if p.Needs&jit.NeedsData != 0 {
-			b.findData(state, p.Data)
-		}
-		next := inject.NewLabel()
-		b.refer(a64ADR|a64Other, next, 0, 0)
-		b.access(a64Store, a64Other, a64SP, a64BackAt)
-		b.word(a64AddImm | uint32(on(0))<<10 | a64SP<<5 | uint32(b.m.Code.Context))
-		if !b.call(p.Entry) {
-			return fmt.Errorf("the program at %v is out of a call's reach from %v", p.Entry, d.At)
-		}
-		b.access(a64Load, a64Other, a64SP, a64BackAt) // see Segment.ReturnTo
-		b.word(a64BR | a64Other<<5)
-		b.place(next)
-	}
-	reload := func() {
-		b.Now.Phase = b.Now.Served()
-		b.word(a64Move | state<<16 | a64State)
-		b.Now.State = arch.Reg(a64State)
-		for _, r := range stored {
-			b.access(a64Load, uint32(r), a64SP, on(int(r)))
-			b.Now.Reg[r] = inject.Place{}
-		}
-		b.access(a64Load, a64Tmp, a64SP, on(int(b.m.Flags)))
-		b.word(a64SetFlags | a64Tmp)
-		b.Now.Flags = inject.FlagsInPlace
-		b.access(a64Load, a64Tmp, a64SP, 0)
-		b.word(a64AddImm | a64Tmp<<5 | a64SP)
-		b.Now.Stack = inject.StackInPlace
-	}
-	if vetoed != nil {
-		veto := inject.NewLabel()
-		b.branch(a64CBNZ, uint32(b.m.Code.Result), veto)
-		b.later(veto, func() {
-			reload()
-			vetoed()
-		})
-	}
-	reload()
-	return nil
 }
 
 // increase counts one in a counter of the state; it changes a64Tmp and a64Other. Who has counted
