@@ -49,12 +49,12 @@ func (in *Inside) runner(r *arch.Regs, mem arch.Memory) ([]*Detour, error) {
 
 // detoursAt returns the detours that words on a stack point into, from sp up as far as a routine may have come down.
 func (in *Inside) detoursAt(sp arch.Addr, mem arch.Memory) (ds []*Detour) {
-	for at := sp; at < sp+arch.Addr(in.cfg.Machine.Detours.Depth); at += arch.Addr(in.arch.PtrSize) {
-		word, err := in.word(mem, at)
-		if err != nil {
-			break // the stack's end
-		}
-		if d := in.Find(word); d != nil {
+	b := make([]byte, in.cfg.Machine.Detours.Depth)
+	for len(b) > 0 && mem.ReadAt(sp, b) != nil {
+		b = b[:len(b)-in.arch.PtrSize] // the stack ends before that
+	}
+	for ; len(b) > 0; b = b[in.arch.PtrSize:] {
+		if d := in.Find(arch.Addr(in.arch.Word(b))); d != nil {
 			ds = append(ds, d)
 		}
 	}

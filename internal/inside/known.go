@@ -20,8 +20,8 @@ type Acquaintance struct {
 // pointer leads to, detours look there from now on, which is quickest; else they are careful, for the
 // sake of those that cannot: a program that has not set up its thread-local storage yet, or never will.
 // They stay careful, too, while a thread may be on its way by a key that it has no more.
-// A program in which a thread has lost its pointer while it was relied on is not trusted again. It
-// answers whether the detours trust. Errors: of the target's memory.
+// A program in which a thread has lost its pointer while it was relied on is not trusted again. Threads that have a
+// pointer in common are known by their ids from then on. It answers whether the detours trust. Errors: of the target's memory.
 func (in *Inside) Trust(t target.Target, known Acquaintance) (bool, error) {
 	if in.cfg.Key.Kind != segment.FSSelf {
 		return true, nil
