@@ -47,7 +47,7 @@ func (f *File) lineReader(u *unit) *dwarf.LineReader {
 		return nil
 	}
 	r, err := f.data.LineReader(e)
-	if err != nil {
+	if err != nil || r == nil { // the unit may name no table, as those of Go without a function do
 		return nil
 	}
 	dir := f.compiledIn(u)
