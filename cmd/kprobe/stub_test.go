@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kprobe/internal/testprog"
@@ -100,6 +101,20 @@ func TestStubStarted(t *testing.T) {
 		if len(r.Lines) != 1 || !strings.Contains(r.Lines[0], "began: (main+0x0/") || r.Status != 0 {
 			t.Errorf("%s: %s", stub.command, r)
 		}
+	}
+}
+
+// A stub that dies ends the session with a reason.
+func TestStubDies(t *testing.T) {
+	program := testprog.Build(t, "jumpers", "-O2", "-static", "-no-pie") // which waits for its input
+	socket := filepath.Join(t.TempDir(), "s")
+	server := testprog.StartCmd(t, exec.Command("qemu-x86_64", "-g", socket, program))
+	testprog.Until(t, "the stub listens", server.Pid, func() bool { _, err := os.Stat(socket); return err == nil })
+	k := testprog.StartCmd(t, tool(t, "trace", "--stub", "unix:"+socket, "p:began main"))
+	k.Line()
+	server.Signal(syscall.SIGKILL)
+	if r := k.Result(); !strings.Contains(r.Stderr, "the connection to its stub has ended") {
+		t.Errorf("%s", r)
 	}
 }
 

@@ -21,9 +21,7 @@ func (e *Engine) loop() {
 		}
 		st, err := e.On.T.Wait()
 		if err != nil {
-			if err != target.ErrGone {
-				e.Turns.Report(err) // it says why
-			}
+			e.Turns.ReportEnd(err)
 			e.ended(target.Exit{})
 			return
 		}

@@ -132,6 +132,13 @@ func (t *Turns) Report(err error) {
 	t.reports.Add(err)
 }
 
+// ReportEnd has the reason of the target's end be told, where it has one: the end itself is seen by it.
+func (t *Turns) ReportEnd(why error) {
+	if t.To != nil && why != target.ErrGone {
+		t.reports.Add(why)
+	}
+}
+
 // Tell hands the reports over. They came up under locks and in the middle of stops, and To may ask the session
 // things: so Tell is called where no lock is held.
 func (t *Turns) Tell() { t.reports.Give(t.To) }
