@@ -10,10 +10,9 @@ import (
 	"kprobe/symbol"
 )
 
-// conventionOf tells by its file how a function is given its arguments.
+// conventionOf tells how a function is given its arguments.
 func conventionOf(loc symbol.Loc) args.Convention {
-	m := loc.Module
-	return args.ConventionOf(loc.Func.Name, m != nil && m.File != nil && m.File.IsGo())
+	return args.ConventionOf(loc.Func.Name, loc.Go())
 }
 
 // isPointer tells the types that read on demand what a pointer points to.

@@ -58,6 +58,7 @@ var AMD64 = &Arch{
 	RegNames: x86Names,
 	PC:       IP, SP: SP, FP: BP, Flags: FLAGS, Ret: AX, Ret2: DX,
 	Args:           []Reg{DI, SI, DX, CX, R8, R9},
+	GoArgs:         []Reg{AX, BX, CX, DI, SI, R8, R9, R10, R11},
 	ThreadPtr:      FSBase,
 	SyscallNo:      OrigAX,
 	RetAddrOnStack: true, LR: NoReg,

@@ -66,6 +66,7 @@ type Arch struct {
 	PC, SP, FP, Flags Reg
 	Ret, Ret2         Reg   // integer results, first and second
 	Args              []Reg // integer arguments of the C ABI, in order
+	GoArgs            []Reg // integer arguments of Go's ABIInternal (abi-internal.md), in order; nil where that is not known
 	ThreadPtr         Reg   // what thread-local storage is addressed by, or NoReg
 	SyscallNo         Reg   // the number of the system call the thread is in, or NoReg
 

@@ -14,6 +14,7 @@ var ARM64 = &Arch{
 	RegNames: append(numbered("x", 31), "sp", "pc", "cpsr"),
 	PC:       arm64PC, SP: 31, FP: 29, Flags: 33, Ret: 0, Ret2: 1,
 	Args:      firstRegs(0, 8),
+	GoArgs:    firstRegs(0, 16),
 	ThreadPtr: NoReg, // TPIDR_EL0 is none of the general registers
 	SyscallNo: NoReg,
 	LR:        30,

@@ -146,7 +146,7 @@ func (c *Capture) walk(f *fetch, x *spec.Fetch, depth int) error {
 	case spec.Retval:
 		f.src, f.reg = LoadReg, c.arch.Ret
 	case spec.ArgN:
-		return c.argN(f, x.N)
+		return c.argN(f, x)
 	case spec.Comm:
 		f.src = LoadComm
 	case spec.DataAddr:
@@ -194,13 +194,22 @@ func (c *Capture) walk(f *fetch, x *spec.Fetch, depth int) error {
 	return nil
 }
 
-// argN is argument n of the C ABI, as it was when the function was entered:
-// the registers first, then words of the stack past the return address.
-func (c *Capture) argN(f *fetch, n int64) error {
+// argN is an argument as it was when the function was entered: in the register that is named, else by the C ABI, in
+// the registers first, then in words of the stack past the return address.
+func (c *Capture) argN(f *fetch, x *spec.Fetch) error {
+	f.src = LoadEntry
+	if x.Name != "" {
+		reg, ok := c.arch.RegByName(x.Name)
+		if !ok {
+			return fmt.Errorf("%s has no register %q", c.arch.Name, x.Name)
+		}
+		f.reg = reg
+		return nil
+	}
+	n := x.N
 	if n < 1 {
 		return fmt.Errorf("$arg%d: arguments count from 1", n)
 	}
-	f.src = LoadEntry
 	inRegs := int64(len(c.arch.Args))
 	if n <= inRegs {
 		f.reg = c.arch.Args[n-1]

@@ -93,6 +93,15 @@ func (f *files) Functions(target string, name point.Name) ([]point.Function, err
 	return data.Functions(name), nil
 }
 
+// Go tells whether a target's file has Go functions.
+func (f *files) Go(target string) bool {
+	if hasGlob(target) {
+		return false
+	}
+	data, err := f.of(target)
+	return err == nil && data.Go()
+}
+
 // Constant is one that an enumeration of a target's file names.
 func (f *files) Constant(target, name string) (value uint64, t *types.Type, ok bool) {
 	data, err := f.of(target)

@@ -11,6 +11,7 @@ import (
 	"kprobe/arch"
 	"kprobe/script/plan"
 	"kprobe/script/point"
+	"kprobe/symbol"
 )
 
 // Programs that the controller runs while the thread that they are about stands: see interpreted.go.
@@ -22,8 +23,12 @@ func (t *target) watch(pt *point.Point, p *plan.Probe) error {
 		return err
 	}
 	if pt.Watch.Called {
-		if _, err := t.function(pt.Function); err != nil {
+		fn, err := t.function(pt.Function)
+		if err != nil {
 			return t.missing(pt, sentence(fmt.Sprintf("Could not resolve symbol: %s: %v", pt.Function, err)))
+		}
+		if fn.Passing() != symbol.ByC {
+			return t.missing(pt, sentence(fmt.Sprintf("What %s is called with cannot be watched: it is a function of Go", pt.Function)))
 		}
 		c := &called{t: t, pt: pt, program: program, at: map[uint64]bool{}}
 		t.calls = append(t.calls, c)

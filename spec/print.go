@@ -95,6 +95,9 @@ func (f *Fetch) String() string {
 	case Comm:
 		return "$comm"
 	case ArgN:
+		if f.Name != "" {
+			return "%" + f.Name + " at the entry"
+		}
 		return fmt.Sprintf("$arg%d", f.N)
 	case AllArgs:
 		return "$arg*"

@@ -132,7 +132,7 @@ const (
 	StackN               // $stackN: word N of the stack
 	Retval               // $retval
 	Comm                 // $comm
-	ArgN                 // $argN: the function's Nth argument, N >= 1
+	ArgN                 // $argN: the function's Nth argument, N >= 1, as C has it; with a Name, what that register had at the entry
 	AllArgs              // $arg*
 	Abs                  // @ADDR: the word at an address; N holds it
 	Sym                  // @SYM+N: the word at a symbol; Name, N
@@ -197,6 +197,50 @@ func (f *Fetch) Equal(o *Fetch) bool {
 	return f.Op == o.Op && f.Name == o.Name && f.N == o.N && f.User == o.User &&
 		slices.Equal(f.Fields, o.Fields) && f.Expr.Equal(o.Expr) && f.Inner.Equal(o.Inner) && f.Other.Equal(o.Other) &&
 		f.Count.Equal(o.Count) && f.End.Equal(o.End) && f.Nil == o.Nil && f.Guard.equal(o.Guard)
+}
+
+// Any tells whether a fetch or a part of it is such a one.
+func (f *Fetch) Any(is func(*Fetch) bool) bool {
+	return f != nil && (is(f) || f.Inner.Any(is) || f.Other.Any(is) || f.Count.Any(is) || f.End.Any(is) || f.Guard.any(is))
+}
+
+func (g *Guard) any(is func(*Fetch) bool) bool {
+	return g != nil && (g.Of.Any(is) || g.Minus.Any(is) || g.And.any(is))
+}
+
+// Rewritten is a copy in which change has had its way with each part, from the inside out. Errors: of change.
+func (f *Fetch) Rewritten(change func(*Fetch) error) (*Fetch, error) {
+	if f == nil {
+		return nil, nil
+	}
+	c := *f
+	for _, part := range []**Fetch{&c.Inner, &c.Other, &c.Count, &c.End} {
+		var err error
+		if *part, err = (*part).Rewritten(change); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if c.Guard, err = c.Guard.rewritten(change); err != nil {
+		return nil, err
+	}
+	return &c, change(&c)
+}
+
+func (g *Guard) rewritten(change func(*Fetch) error) (*Guard, error) {
+	if g == nil {
+		return nil, nil
+	}
+	c := *g
+	var err error
+	if c.Of, err = c.Of.Rewritten(change); err != nil {
+		return nil, err
+	}
+	if c.Minus, err = c.Minus.Rewritten(change); err != nil {
+		return nil, err
+	}
+	c.And, err = c.And.rewritten(change)
+	return &c, err
 }
 
 // Field is one member access, "->Name" or ".Name".

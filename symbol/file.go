@@ -52,6 +52,7 @@ type File struct {
 	names    func() *names
 	buildID  func() []byte
 	goInfo   func() goInfo
+	goTable  func() *goTable
 	unwinds  func() unwindFact
 	pclntab  func() []Symbol
 	debugELF func() (symbolFile, Source)
@@ -116,6 +117,7 @@ func Open(r io.ReaderAt, opt *Options) (*File, error) {
 	f.names = sync.OnceValue(f.readNames)
 	f.buildID = sync.OnceValue(f.readBuildID)
 	f.goInfo = sync.OnceValue(f.readGoInfo)
+	f.goTable = sync.OnceValue(f.readGoTable)
 	f.unwinds = sync.OnceValue(f.readUnwinds)
 	f.pclntab = sync.OnceValue(f.readPclntab)
 	f.debugELF = sync.OnceValues(f.findDebug)

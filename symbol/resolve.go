@@ -27,6 +27,19 @@ func (l Loc) Start() arch.Addr { return l.Addr - arch.Addr(l.Off) }
 // End is the first address after Func in the process.
 func (l Loc) End() arch.Addr { return l.Start() + arch.Addr(l.Size) }
 
+// Go tells whether a Go function is there: see File.GoCode.
+func (l Loc) Go() bool {
+	return l.Module != nil && l.Module.File != nil && l.Module.File.GoCode(l.Module.InFile(l.Addr))
+}
+
+// Passing tells how the function is given its arguments: see File.Passing.
+func (l Loc) Passing() Passing {
+	if l.Module == nil || l.Module.File == nil {
+		return ByC
+	}
+	return l.Module.File.Passing(l.Func)
+}
+
 // Plus is the location some bytes behind this one, as one of the same symbol.
 func (l Loc) Plus(bytes uint64) Loc {
 	l.Addr += arch.Addr(bytes)

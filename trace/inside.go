@@ -386,7 +386,7 @@ func (tr *Tracer) together(ts []*traced) []*traced {
 	for _, t := range ts {
 		var key string
 		switch {
-		case tr.Calls || bind.Needs(t.spec) || bind.Plain(t.spec): // the result has a type at each place
+		case tr.Calls || bind.Needs(t.spec) || bind.Plain(t.spec) || t.place.Go(): // the result has a type at each place; arguments of Go are elsewhere
 			t.asks = t.bound
 			key = t.asks
 		case definitions < many:
@@ -417,6 +417,9 @@ func (tr *Tracer) together(ts []*traced) []*traced {
 func (t *traced) boundTo(args []spec.Arg, at symbol.Loc) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%c %p", t.spec.Kind, at.Module)
+	if t.spec.If != nil && at.Go() {
+		b.WriteString(" Go") // where the condition has arguments elsewhere
+	}
 	for i := range args {
 		a := &args[i]
 		fmt.Fprintf(&b, " %s=%v:%v", a.Name, &a.Fetch, a.Type)

@@ -126,6 +126,9 @@ func (t *traced) compile(at symbol.Loc) ([]spec.Arg, error) {
 	if err != nil {
 		return nil, err
 	}
+	if args, err = t.conventional(args, at); err != nil {
+		return nil, err
+	}
 	c, args, err := t.captureOf(args, a, at)
 	t.bound = t.boundTo(args, at)
 	var refused *spec.SyntaxError
@@ -148,6 +151,9 @@ func (t *traced) captureOf(args []spec.Arg, a *arch.Arch, at symbol.Loc) (*event
 	}
 	all, cond, err := t.conditional(args, at)
 	if err != nil {
+		return nil, nil, err
+	}
+	if all, err = t.conventional(all, at); err != nil {
 		return nil, nil, err
 	}
 	c, err := event.CompileIf(all, len(args), cond, a, r)
@@ -446,7 +452,7 @@ type binder interface {
 // atReturn gives a return probe its handlers.
 func (t *traced) atReturn(args []spec.Arg) {
 	t.rp.Handler = t.returned
-	if slices.ContainsFunc(args, func(a spec.Arg) bool { return readsArg(&a.Fetch) }) {
+	if readArgs(args) {
 		t.rp.DataSize = int(unsafe.Sizeof(arch.Regs{}))
 		t.rp.EntryHandler = func(ri *kprobe.KretprobeInstance, regs *kprobe.Regs) int {
 			binary.Encode(ri.Data, binary.NativeEndian, regs.Raw())
@@ -455,8 +461,11 @@ func (t *traced) atReturn(args []spec.Arg) {
 	}
 }
 
-func readsArg(f *spec.Fetch) bool {
-	return f != nil && (f.Op == spec.ArgN || readsArg(f.Inner))
+// readArgs tells whether something of it is an argument as it was at the function's entry.
+func readArgs(args []spec.Arg) bool {
+	return slices.ContainsFunc(args, func(a spec.Arg) bool {
+		return a.Fetch.Any(func(f *spec.Fetch) bool { return f.Op == spec.ArgN })
+	})
 }
 
 // register registers probes of all kinds in one batch and points its error at

@@ -20,7 +20,7 @@ var amd64Machine = &Machine{
 	CPU: cpu.AMD64,
 	C:   &cabi.Machine{Floats: cabi.InRow(0, 8), Structs: cabi.Eightbytes},
 	Go: &goabi.Machine{
-		Ints:   []arch.Reg{arch.AX, arch.BX, arch.CX, arch.DI, arch.SI, arch.R8, arch.R9, arch.R10, arch.R11},
+		Ints:   arch.AMD64.GoArgs,
 		Floats: cabi.InRow(0, 15), G: arch.R14, Apart: true,
 	},
 	Sigreturns: untouchable.Sigreturns{

@@ -19,7 +19,7 @@ var arm64Machine = &Machine{
 	CPU: cpu.ARM64,
 	C:   &cabi.Machine{Floats: cabi.InRow(0, 8), Structs: cabi.AAPCS64},
 	Go: &goabi.Machine{
-		Ints:   []arch.Reg{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+		Ints:   arch.ARM64.GoArgs,
 		Floats: cabi.InRow(0, 16), G: 28, Frame: 8, // for the link register
 	},
 	Lifeline: lifeline.ARM64,

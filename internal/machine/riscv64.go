@@ -20,7 +20,7 @@ var riscv64Machine = &Machine{
 	CPU: cpu.RISCV64,
 	C:   &cabi.Machine{Floats: cabi.InRow(10, 8), FloatsAsInt: true, Structs: cabi.LP64D},
 	Go: &goabi.Machine{
-		Ints:   []arch.Reg{10, 11, 12, 13, 14, 15, 16, 17, 8, 9, 18, 19, 20, 21, 22, 23},
+		Ints:   arch.RISCV64.GoArgs,
 		Floats: slices.Concat(cabi.InRow(10, 8), cabi.InRow(8, 2), cabi.InRow(18, 6)), G: 27, Frame: 8,
 	},
 	Sigreturns: untouchable.Sigreturns{

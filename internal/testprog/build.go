@@ -103,7 +103,7 @@ func Build(t testing.TB, name string, flags ...string) string {
 	built := filepath.Base(out)
 	if compiler == "go" {
 		cmd = exec.Command("go", append([]string{"build", "-o", built}, args...)...)
-		env = append(env, "GOFLAGS=", "GO111MODULE=off", "CGO_ENABLED=0")
+		env = append([]string{"GOFLAGS=", "GO111MODULE=off", "CGO_ENABLED=0"}, env...)
 	} else {
 		line := []string{"-g", "-pthread", "-ffile-prefix-map=" + work + "=" + dir, "-o", built}
 		cmd = exec.Command(compiler, line...)

@@ -173,7 +173,7 @@ func (c *Checker) file(f *syntax.File) {
 					switch asked := syntax.Names(it, "args"); {
 					case asked && p.Syscall != nil:
 						all = p.Each()
-					case asked || p.Provider == "fexit" && syntax.Names(it, "retval"):
+					case asked || p.Provider == "fexit" && syntax.Names(it, "retval") || c.passedByGo(p, it):
 						all = p.Signatures(c.Opts.Debug, c.Opts.Types)
 					}
 					for _, p := range all {

@@ -50,7 +50,7 @@ func (c *Checker) ident(x *syntax.Ident) *types.Type {
 		switch {
 		case !c.Everywhere((*point.Point).Inside) || c.At[0].Syscall != nil || c.At[0].Watch != nil || c.At[0].Event != nil && !c.At[0].Raw:
 			c.Errorf(x, "The %s builtin can only be used with 'kprobes', 'uprobes' and 'usdt' probes", x.Name)
-		case n >= len(c.Machine.Args)-c.At[0].First() && !stack && !c.Everywhere(func(p *point.Point) bool { return p.Provider == "usdt" }):
+		case !stack && !c.Everywhere(func(p *point.Point) bool { return p.Provider == "usdt" || n < len(p.Args(c.Machine)) }):
 			c.Errorf(x, "%s doesn't support %s", c.Machine.Name, x.Name)
 		}
 		return types.Uint64
@@ -147,4 +147,9 @@ func (c *Checker) StringLiteral(x syntax.Expr) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// passedByGo tells whether a probe asks for arguments at a point where they may be a Go function's.
+func (c *Checker) passedByGo(p *point.Point, it *syntax.Probe) bool {
+	return p.OfFile() && c.Opts.Debug != nil && syntax.Any(it, func(x *syntax.Ident) bool { _, _, is := point.Argument(x.Name); return is }) && c.Opts.Debug.Go(p.Target)
 }

@@ -24,7 +24,7 @@ func (g *Generator) builtin(x *syntax.Ident) {
 		}
 		w := point.Word{Stack: g.Machine.FirstStack + 8*n}
 		if !stack {
-			w = point.Word{Reg: g.Machine.Args[n+g.At[0].First()]}
+			w = point.Word{Reg: g.At[0].Args(g.Machine)[n]}
 		}
 		g.atEntry(w)
 		return

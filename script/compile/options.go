@@ -52,7 +52,7 @@ type Options struct {
 	KernelSymbol func(name string) (uint64, error)
 
 	// Debug tells what debug data of files says; nil: nothing.
-	Debug point.Debug
+	Debug point.Files
 
 	// Types tell what the kernel's do; nil: nothing.
 	Types point.KernelTypes

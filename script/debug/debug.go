@@ -26,6 +26,9 @@ type Data struct {
 // Of is the debug data of a file, which must stay open. What is wrong with it is told when it is asked.
 func Of(f *symbol.File) *Data { return &Data{f, map[dwarf.Type]*types.Type{}} }
 
+// Go tells whether the file has Go functions.
+func (d *Data) Go() bool { return d.file.IsGo() }
+
 // Match are the functions of a file that a name stands for.
 func Match(f *symbol.File, name point.Name) []symbol.Symbol {
 	if name.Source {
@@ -48,7 +51,7 @@ func (d *Data) Functions(name point.Name) (all []point.Function) {
 		if sym.Kind != symbol.Func {
 			continue
 		}
-		fn := point.Function{Name: Told(sym, name)}
+		fn := point.Function{Name: Told(sym, name), Passing: d.file.Passing(sym)}
 		fn.Offset, _ = d.file.OffOf(sym.Addr)
 		fn.Params, fn.Err = d.params(sym)
 		all = append(all, fn)

@@ -18,6 +18,7 @@ type Machine struct {
 	Context bpf.Context
 
 	Args       []string // registers with a function's first arguments
+	GoArgs     []string // with those of a Go function
 	FirstStack int      // from the stack pointer at a function's entry to the arguments behind them, in bytes
 	Result     string
 	SP         string
@@ -29,7 +30,7 @@ type Machine struct {
 var (
 	// AMD64 is x86-64 with the System V convention; i386's registers have places in the same context.
 	AMD64 = &Machine{Name: "x86_64", Arch: arch.AMD64, ELF: elf.EM_X86_64, Context: bpf.AMD64,
-		Args: []string{"rdi", "rsi", "rdx", "rcx", "r8", "r9"}, FirstStack: 8, Result: "rax", SP: "rsp",
+		Args: []string{"rdi", "rsi", "rdx", "rcx", "r8", "r9"}, GoArgs: names(arch.AMD64, arch.AMD64.GoArgs), FirstStack: 8, Result: "rax", SP: "rsp",
 		other: func(name string) string {
 			switch name {
 			case "flags":
@@ -44,7 +45,7 @@ var (
 
 	// ARM64 is arm64 with AAPCS64.
 	ARM64 = &Machine{Name: "aarch64", Arch: arch.ARM64, ELF: elf.EM_AARCH64, Context: bpf.ARM64,
-		Args: bpf.ARM64.Regs[:8], Result: "x0", SP: "sp",
+		Args: bpf.ARM64.Regs[:8], GoArgs: names(arch.ARM64, arch.ARM64.GoArgs), Result: "x0", SP: "sp",
 		other: func(name string) string {
 			switch name {
 			case "lr":
@@ -58,6 +59,13 @@ var (
 			return ""
 		}}
 )
+
+func names(a *arch.Arch, regs []arch.Reg) (all []string) {
+	for _, r := range regs {
+		all = append(all, a.RegName(r))
+	}
+	return all
+}
 
 // All of them; the first stands for those that have none.
 var machines = []*Machine{AMD64, ARM64}

@@ -41,6 +41,7 @@ func (p *Param) Word(i int) Word {
 // Layout is what programs for a point know of its parameters.
 func (p *Point) Layout() string {
 	var b strings.Builder
+	fmt.Fprint(&b, p.Passing)
 	for _, p := range p.Params {
 		fmt.Fprint(&b, " ", p.Name, " ", p.Type, " ", p.Regs, p.Stack, p.Offset)
 	}

@@ -35,11 +35,12 @@ type Point struct {
 	Sample   *Sample // of software, hardware, and of a profile of a process
 	Syscall  *Syscall
 	Event    *Event
-	Raw      bool        // of an Event: what its tracepoint is called with, not its record
-	Params   []Param     // of args
-	NoParams string      // why there are none
-	Result   *types.Type // of retval, where it is known
-	Period   uint64      // of an interval or profile: nanoseconds
+	Raw      bool           // of an Event: what its tracepoint is called with, not its record
+	Passing  symbol.Passing // of the function's arguments
+	Params   []Param        // of args
+	NoParams string         // why there are none
+	Result   *types.Type    // of retval, where it is known
+	Period   uint64         // of an interval or profile: nanoseconds
 }
 
 // Inside tells whether the probe is about a thread of the target: its program runs there, or is Interpreted.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"kprobe/script/types"
+	"kprobe/symbol"
 )
 
 // Debug is what debug data of the files that attach points name says.
@@ -19,6 +20,14 @@ type Debug interface {
 	Constant(target, name string) (value uint64, t *types.Type, ok bool)
 }
 
+// Files knows the files that attach points name.
+type Files interface {
+	Debug
+
+	// Go tells whether a file has Go functions, whose arguments are passed in another way than C's.
+	Go(target string) bool
+}
+
 // KernelTypes is what a kernel says of its functions and types. Records come without their members, until these are
 // asked for.
 type KernelTypes interface {
@@ -30,11 +39,12 @@ type KernelTypes interface {
 
 // Function is one of a file, or of the kernel.
 type Function struct {
-	Name   string
-	Offset uint64 // in the file
-	Params []Param
-	Err    error       // why they are not known
-	Result *types.Type // of a kernel's; nil where it is not known
+	Name    string
+	Offset  uint64 // in the file
+	Params  []Param
+	Passing symbol.Passing
+	Err     error       // why they are not known
+	Result  *types.Type // of a kernel's; nil where it is not known
 }
 
 // Signatures gives the points at functions of files, in place of pt, each with what debug data says of the function's
@@ -81,7 +91,7 @@ func (pt *Point) Signatures(debug Debug, kernel KernelTypes) []*Point {
 		if pt.Many() { // by their places: several may have one name
 			one.Address, one.HasAddr, one.Virtual, one.Text = f.Offset, true, false, pt.Provider+":"+pt.Target+":"+f.Name
 		}
-		one.Params = f.Params
+		one.Params, one.Passing = f.Params, f.Passing
 		switch {
 		case f.Err != nil:
 			one.NoParams = fmt.Sprintf("args: the parameters of %s are not known: %v", f.Name, f.Err)

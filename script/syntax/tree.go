@@ -27,9 +27,14 @@ func PutTypes(body Expr, types map[string]*TypeArg) {
 
 // Names tells whether an identifier occurs in a tree.
 func Names(tree any, name string) (yes bool) {
+	return Any(tree, func(id *Ident) bool { return id.Name == name })
+}
+
+// Any tells whether a tree has such a name.
+func Any(tree any, is func(*Ident) bool) (yes bool) {
 	visit(reflect.ValueOf(tree), func(n any) {
 		id, ok := n.(*Ident)
-		yes = yes || ok && id.Name == name
+		yes = yes || ok && is(id)
 	})
 	return yes
 }

@@ -261,10 +261,13 @@ func (b *binder) passed(name string) (value, error) {
 			continue
 		}
 		arg := func(r arch.Reg) *spec.Fetch {
-			if i := slices.Index(b.site.Arch.Args, r); i >= 0 {
+			if i := slices.Index(b.site.Arch.Args, r); i >= 0 && !b.site.Data.Go(b.site.At) {
 				return &spec.Fetch{Op: spec.ArgN, N: int64(i + 1)}
 			}
-			return nil
+			if r == arch.NoReg {
+				return nil
+			}
+			return &spec.Fetch{Op: spec.ArgN, Name: b.site.Arch.RegName(r)}
 		}
 		if at := p.at; at.address && !at.stacked {
 			return value{typ: p.Type, addr: arg(at.regs[0])}, nil
