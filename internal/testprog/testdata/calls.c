@@ -312,13 +312,22 @@ static void of_borrower(void)
 	tell();
 }
 
-static void *survivor(void *arg) { (void)arg; situation(); tell(); exit(21); }
+// The first thread loads a library while it ends. A child that is made meanwhile has that half done.
+static void *survivor(void *first)
+{
+	pthread_join(*(pthread_t *)first, NULL);
+	situation();
+	tell();
+	exit(21);
+}
 
 static void of_survivor(void)
 {
+	static pthread_t first;
 	pthread_t t;
 
-	pthread_create(&t, NULL, survivor, NULL);
+	first = pthread_self();
+	pthread_create(&t, NULL, survivor, &first);
 	pthread_exit(NULL);
 }
 
