@@ -131,8 +131,8 @@ func (t *tracing) arm() (armed []*trace.Tracer, err error) {
 	return armed, nil
 }
 
-// armed takes in the tracers of all sessions, and tells of probes that they do not have.
-func (t *tracing) armed(tracers []*trace.Tracer) error {
+// takeIn takes the tracers of all sessions, and tells of probes that they do not have.
+func (t *tracing) takeIn(tracers []*trace.Tracer) error {
 	for i, tr := range tracers {
 		left := tr.LeftOut()
 		if t.calls != nil {

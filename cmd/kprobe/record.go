@@ -121,7 +121,7 @@ func (r *traceRequest) open(t *tracing, signals <-chan os.Signal) error {
 		tracers, err = t.arm()
 	}
 	if err = t.placing.done(err); err == nil { // from here on a signal ends what has begun
-		err = t.armed(tracers)
+		err = t.takeIn(tracers)
 	}
 	if err == nil && r.out != nil {
 		err = r.out.start()

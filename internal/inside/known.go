@@ -39,7 +39,7 @@ func (in *Inside) Trust(t target.Target, known Acquaintance) (bool, error) {
 		case !in.proven(th, &r, t):
 			careful = true
 		}
-		if !in.borrows(t, th) {
+		if _, borrowed := lender(t, th); !borrowed {
 			pointers[in.pointer(th, &r)]++
 		}
 		pc := r.Addr(in.arch.PC)
@@ -81,13 +81,12 @@ func (in *Inside) pointer(th target.Thread, r *arch.Regs) uint64 {
 	return pointer
 }
 
-// borrows tells whether a thread has the thread pointer of another, which waits for it.
-func (in *Inside) borrows(t target.Target, th target.Thread) bool {
-	b, ok := t.(target.Borrower)
-	if ok {
-		_, ok = b.Borrows(th)
+// lender finds the thread whose thread pointer another has, which waits for that one; false for a thread with its own.
+func lender(t target.Target, th target.Thread) (of target.Thread, ok bool) {
+	if b, may := t.(target.Borrower); may {
+		return b.Borrows(th)
 	}
-	return ok
+	return of, false
 }
 
 // proven tells whether the word that a thread's pointer points to is that pointer. Where it is read as the
@@ -136,10 +135,8 @@ func (in *Inside) thread(t target.Target, th target.Thread, known Acquaintance) 
 		return it, false
 	}
 	it = segment.Thread{Key: in.key(th, &r, t), TID: int(th), Comm: known.Comm(th)}
-	if b, ok := t.(target.Borrower); ok && it.Key != in.Seg.IDKey(it.TID) {
-		if lender, ok := b.Borrows(th); ok { // what is known by its pointer stays when it ends
-			it.TID, it.Comm = int(lender), known.Comm(lender)
-		}
+	if of, borrowed := lender(t, th); borrowed && it.Key != in.Seg.IDKey(it.TID) { // what is known by its pointer stays when it ends
+		it.TID, it.Comm = int(of), known.Comm(of)
 	}
 	sp := r.Addr(in.arch.SP)
 	if i := slices.IndexFunc(known.Stacks, func(m arch.Range) bool { return m.Contains(sp) }); i >= 0 {

@@ -159,7 +159,7 @@ func CallAt(at symbol.Loc, insn isa.Insn, arg func(n int) (uint64, error), goArg
 	if i := slices.IndexFunc(all, func(a asked) bool { return a.function == strings.TrimLeft(at.Func.Name, "_") }); at.Off == 0 && i >= 0 {
 		return Call{all[i], arg, mem}
 	}
-	if insn.Flow == isa.Call && at.Module != nil && at.Module.File.IsGo() {
+	if insn.Flow == isa.Call && at.Go() {
 		arg = func(n int) (uint64, error) {
 			var all [3]uint64
 			err := goArgs(&all[0], &all[1], &all[2])
