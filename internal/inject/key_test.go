@@ -25,7 +25,6 @@ func TestKeyCode(t *testing.T) {
 		{segment.ThreadKey{Kind: segment.FSSelf}, arch.SetOf(arch.R9), []string{"mov r9,QWORD PTR fs:0x0"}},
 		{segment.ThreadKey{Kind: segment.FSBase}, 0, []string{"rdfsbase rcx"}},
 		{segment.ThreadKey{Kind: segment.FSBase}, arch.SetOf(arch.R9), []string{"rdfsbase r9"}},
-		{segment.ThreadKey{Kind: segment.GoM, Offset: 48}, 0, []string{"mov rcx,QWORD PTR fs:0xfffffffffffffff8", "mov rcx,QWORD PTR [rcx+0x30]"}},
 		{segment.ThreadKey{Kind: segment.CPU, Offset: 0x1234}, arch.SetOf(arch.R9) | arch.SetOf(arch.R10), []string{"mov r9d,DWORD PTR gs:0x1234", "mov r10,QWORD PTR [r10+r9*8+", "lock inc QWORD PTR [r10+"}},
 		{segment.ThreadKey{Kind: segment.CPU, Offset: -64}, 0, []string{"mov ecx,DWORD PTR gs:0xffffffffffffffc0", "mov rdx,QWORD PTR [rdx+rcx*8+"}},
 	} {
@@ -40,28 +39,6 @@ func TestKeyCode(t *testing.T) {
 				t.Errorf("%+v: no %s in %s", tt.key, w, list)
 			}
 		}
-	}
-}
-
-// A thread of a Go program is known by its m. The thread here is given an fs base
-// of our own for it.
-func TestKeyOfGo(t *testing.T) {
-	h := startHost(t, testLayout)
-	const offset = 48
-	d := h.arm(h.detour("f_lea", inject.Detour{Hits: 3, Missed: inject.NoCounter, Key: segment.ThreadKey{Kind: segment.GoM, Offset: offset}}))
-	s := h.step()
-	start, stack := s.entry("f_lea", rand.New(rand.NewPCG(1, 1)))
-	s.poke(s.stack, stack)
-	tls := s.stack + 3*stackSizeOfTests
-	g, m := tls+64, uint64(0x1234560)
-	s.poke(tls-8, binary.LittleEndian.AppendUint64(nil, uint64(g)))
-	s.poke(g+offset, binary.LittleEndian.AppendUint64(nil, m))
-	s.home.Fs_base = uint64(tls)
-	n := h.seg.Assign(segment.Thread{Key: m, TID: 5})
-	s.setRegs(&start)
-	s.run()
-	if h.seg.Find(m) != n || h.seg.Get(h.seg.State(n)+segment.Counter(d.Hits)) != 1 {
-		t.Errorf("not counted by state %d", n)
 	}
 }
 

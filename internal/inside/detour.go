@@ -23,6 +23,7 @@ type Want struct {
 	Site arch.Addr
 	Near arch.Range  // the module
 	Code []byte      // of the instruction
+	Go   bool        // it is in a Go function
 	Jump *patch.Jump // what is known about a jump there
 
 	// Ahead is asked about one ahead of it where none can be there; nil where the code around it
@@ -195,9 +196,13 @@ func (b *Batch) Detour(w Want) (*Detour, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg := &b.in.cfg
 	d := &Detour{want: w, in: b.in, Detour: &inject.Detour{
-		Site: w.Site, Area: a.Area, Key: b.in.cfg.Key, RedZone: b.in.cfg.RedZone, Goroutine: b.in.cfg.Goroutine,
+		Site: w.Site, Area: a.Area, Key: cfg.Key, RedZone: cfg.RedZone, Goroutine: cfg.Goroutine,
 	}}
+	if w.Go {
+		d.RedZone = cfg.GoRedZone
+	}
 	if b.in.cfg.traced != nil && b.in.cfg.traced(w.Site) {
 		d.Dead, d.DeadFlags = inject.Scratch, true
 	}

@@ -49,10 +49,10 @@ func Wide(a *arch.Arch) arch.Addr {
 
 // Config says what the target is like.
 type Config struct {
-	Machine *machine.Machine
-	TGID    int
-	Key     segment.ThreadKey
-	RedZone int // see inject.Detour
+	Machine            *machine.Machine
+	TGID               int
+	Key                segment.ThreadKey
+	RedZone, GoRedZone int // of C's functions, and of Go's: see inject.Detour
 
 	// Goroutine is where a thread of a Go program keeps its goroutine (inject.Detour), and GoID
 	// where that has its id, 0 for unknown (inject.Segment).

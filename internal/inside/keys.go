@@ -66,13 +66,13 @@ func Configure(t target.Target, m *machine.Machine, golang bool, threads int) (C
 	if c.pointer = threadPointer(t, m.Arch); c.pointer != nil {
 		c.readsBase = true
 		if golang {
-			c.RedZone = goBelow
+			c.GoRedZone = goBelow
 			c.refuses = fmt.Errorf("in a Go program on %s probes only count inside, and run no programs: a thread there would be known by a system call at each hit", m.Arch.Name)
 		}
 		return c, nil
 	}
-	if golang {
-		c.Key, c.RedZone = segment.ThreadKey{Kind: segment.FSBase}, 0
+	if golang { // its threads have no word that tells their thread pointer, and no room for a routine that asks the kernel
+		c.Key = segment.ThreadKey{Kind: segment.FSBase}
 		if !c.readsBase {
 			return c, errors.New("nothing tells a Go program's threads apart on this processor")
 		}

@@ -157,7 +157,7 @@ func (k *Kit) checkCounters(after map[*probed.Point][]*probed.Probe) error {
 
 func (c *Detours) plan(pt *probed.Point, ps []*probed.Probe) (*inside.Detour, error) {
 	k := c.Kit
-	w := inside.Want{Site: pt.Addr, Near: k.On.Near(pt), Code: pt.Site.Original}
+	w := inside.Want{Site: pt.Addr, Near: k.On.Near(pt), Code: pt.Site.Original, Go: pt.Loc.Go()}
 	w.Jump = k.On.JumpAt(pt).Beside(func(a arch.Addr) bool { return c.Taken(a) || k.On.Points.Ahead(a, c.changes) })
 	if k.On.Kind.Shared() { // the detour would have what is others' to rewrite, jump or not
 		w.Jump = w.Jump.Without(func(span arch.Range) string { return k.On.Kind.Owned(span.Start, span.End) })
@@ -269,7 +269,7 @@ type Alone struct {
 func (g *Alone) Plan() error {
 	k, pt := g.Kit, g.Point
 	g.batch, g.planned = k.Within.Begin(), nil
-	d, err := g.batch.Detour(inside.Want{Site: pt.Addr, Near: k.On.Near(pt), Code: pt.Site.Original, Jump: k.On.JumpAt(pt), Gate: true})
+	d, err := g.batch.Detour(inside.Want{Site: pt.Addr, Near: k.On.Near(pt), Code: pt.Site.Original, Go: pt.Loc.Go(), Jump: k.On.JumpAt(pt), Gate: true})
 	if err == nil && !d.Optimizable() {
 		err = errors.New(d.Reason)
 	}

@@ -147,7 +147,7 @@ const (
 // system call and without libc.
 type ThreadKey struct {
 	Kind   KeyKind
-	Offset int32 // GoM: of m in g; CPU: from gs
+	Offset int32 // CPU: from gs
 	Task   Task  // CPU
 }
 
@@ -165,7 +165,6 @@ type KeyKind uint8
 const (
 	FSSelf KeyKind = iota // fs:0, where it holds its own address: glibc, musl, any ELF TLS; of i386 gs:0. See KeyOf for the others
 	FSBase                // rdfsbase, where AT_HWCAP2 bit 1 says that programs may: BaseKey
-	GoM                   // g at fs:-8, its m: static Go
 	CPU                   // the number that a kernel has in 4 bytes of each CPU's own: see "Kernels" in the package's description
 )
 

@@ -192,9 +192,6 @@ func (b *builder) find() {
 	case segment.FSBase:
 		b.Put(x86.Append([]byte{0xf3}, 8, x86.OpFSBase, 0, x86.In(x86.Of(k)))...)
 		b.Put(append(x86.Append(nil, 8, x86.OpBitImm, 5, x86.In(x86.Of(k))), segment.BaseBit)...)
-	case segment.GoM:
-		b.inSegment(x86.PrefixFS, 8, x86.OpLoad, x86.Of(k), x86.Absolute(-8)) // g
-		b.Load(k, k, int(b.d.Key.Offset))
 	}
 	b.entry()
 	b.CmpReg(s, 0, k)
