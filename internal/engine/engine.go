@@ -93,6 +93,7 @@ type Engine struct {
 	scratch   *roles.View // of the hit being served, unless Concurrent
 
 	done     chan struct{} // closed when the children, too, have been handed to Options.Follow
+	looks    atomic.Bool   // a look at the libraries is to come
 	left     atomic.Bool   // it has closed itself, and Close was not called yet
 	exit     target.Exit
 	children sync.WaitGroup // on their way to Options.Follow

@@ -36,16 +36,42 @@ func (e *Engine) lookAtLibraries(th target.Thread) (changed, waits bool) {
 	if e.Turns.Over() {
 		return false, true
 	}
-	if linker.Consistent(e.On.Arch, e.loader.state, e.On.T.ReadAt) {
-		e.Turns.Report(e.refresh())
-		e.watchTracers()
-		e.armPending()
-		if e.loader.loaded(th) {
-			return false, true
-		}
-		changed = true
+	if changed = e.takeIn(); changed && e.loader.loaded(th) {
+		return false, true
 	}
 	return changed, false
+}
+
+// takeIn looks at what is mapped and arms what has waited for it; false while the linker is in the middle of a change.
+func (e *Engine) takeIn() bool {
+	if !linker.Consistent(e.On.Arch, e.loader.state, e.On.T.ReadAt) {
+		return false
+	}
+	e.Turns.Report(e.refresh())
+	e.watchTracers()
+	e.armPending()
+	return true
+}
+
+// lookSoon is for a child that has shared the target's memory, and may have mapped something there. Nobody waits for it, so
+// it is one look for all that come meanwhile: a program may make such children faster than it is looked at.
+func (e *Engine) lookSoon() {
+	if e.looks.Swap(true) {
+		return
+	}
+	go func() {
+		if f := e.opts.Mapped; e.takeInNew() && f != nil {
+			f()
+		}
+	}()
+}
+
+// takeInNew is takeIn where there is something new, or something waits.
+func (e *Engine) takeInNew() bool {
+	e.Turns.Lock()
+	defer e.Turns.Unlock()
+	e.looks.Store(false)
+	return !e.Turns.Over() && (len(e.pending) > 0 || e.On.Image.Outdated()) && e.takeIn()
 }
 
 // Refresh looks at what the target has mapped now. Not from a handler. Errors: EDEADLK, ESRCH.

@@ -55,7 +55,7 @@ func (e *Engine) handle(st target.Stop) {
 	case target.StopSpawn:
 		e.Turns.Report(st.Withheld)
 		e.release(st.Child)
-		fallthrough
+		e.lookSoon()
 	case target.StopLoad:
 		go e.librariesChanged(st.Thread)
 	case target.StopThreadExit:

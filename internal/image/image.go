@@ -20,6 +20,7 @@ package image
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -103,6 +104,13 @@ func (im *Image) Look() (removed []*symbol.Module, err error) {
 	im.findGoroutines()
 	im.lookAtCode()
 	return removed, nil
+}
+
+// Outdated tells whether other files are mapped, or other code, than at the last Look.
+func (im *Image) Outdated() bool {
+	plain := func(m symbol.Mapping) bool { return m.Inode == 0 && !m.Exec }
+	maps, err := im.t.Maps()
+	return err == nil && !slices.Equal(slices.DeleteFunc(maps, plain), slices.DeleteFunc(slices.Clone(im.maps), plain))
 }
 
 // open opens the file of a mapping. The kernel's own module is in no file but wholly in memory.
