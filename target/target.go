@@ -157,7 +157,8 @@ type Target interface {
 	// writes into text.
 	arch.Memory
 
-	// Maps lists the present mappings, in order of address.
+	// Maps lists the present mappings, in order of address. Errors: ErrGone, also where a process
+	// has ended and its end has not been reported.
 	Maps() ([]symbol.Mapping, error)
 
 	// Close lets the target go for good, running. The engine has put

@@ -87,9 +87,6 @@ func New(t target.Target, own arch.Reader, inPlace bool) (*Image, error) {
 // ESRCH.
 func (im *Image) Look() (removed []*symbol.Module, err error) {
 	maps, err := im.t.Maps()
-	if err == nil && len(maps) == 0 { // it is ending, which takes no module away from it
-		err = target.ErrGone
-	}
 	if err != nil {
 		return nil, &errno.Error{Errno: syscall.ESRCH, Err: err}
 	}

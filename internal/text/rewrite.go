@@ -270,7 +270,7 @@ func (w *Writer) rewrite(st step) (err error) {
 // told it leaves out nothing.
 func (w *Writer) present(cs []Change) (there []Change, gone bool) {
 	maps, err := w.t.Maps()
-	if err != nil || len(maps) == 0 {
+	if err != nil {
 		return cs, false
 	}
 	for _, c := range cs {

@@ -91,9 +91,8 @@ func (t *Turns) End(err *error) {
 // hasEnded tells whether the target has ended, also where the session has not noticed yet. Another error tells nothing
 // of that: this process may have too many files open.
 func (t *Turns) hasEnded() bool {
-	maps, err := t.On.T.Maps()
-	gone := errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOENT)
-	return t.Exited.Load() || gone || err == nil && len(maps) == 0
+	_, err := t.On.T.Maps()
+	return t.Exited.Load() || errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOENT)
 }
 
 // Over tells whether the session is closed, or its target has ended.

@@ -28,9 +28,12 @@ import (
 func (t *Target) programMaps() (maps []symbol.Mapping, err error) {
 	err = t.still(func() error {
 		text, err := t.file(fmt.Sprintf("/proc/%d/maps", t.process))
-		if err == nil {
+		switch {
+		case err == nil && len(text) == 0:
+			err = target.ErrGone // it has ended, and has no memory any more
+		case err == nil:
 			maps, err = symbol.ParseMaps(bytes.NewReader(text))
-		} else if lacks(err) {
+		case lacks(err):
 			maps, err = t.started()
 		}
 		return err

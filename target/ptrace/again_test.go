@@ -6,9 +6,13 @@ import (
 	"os"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"kprobe/arch"
 	"kprobe/internal/faults"
+	"kprobe/internal/proc"
 	"kprobe/internal/testprog"
+	"kprobe/target"
 )
 
 // A process that stands is not asked twice for facts that cannot have changed: a list of mappings
@@ -76,5 +80,21 @@ func TestAskedOnce(t *testing.T) {
 	child.Kill()
 	if _, err := child.Wait(); err != nil { // the report of a zombie never goes
 		t.Error(err)
+	}
+}
+
+// A process that was killed has no memory any more, while its end is not reported yet. It has no empty list of mappings then: it is gone.
+func TestMapsOfOneThatWasKilled(t *testing.T) {
+	p, err := Start([]string{testprog.Build(t, "threads", "-O2"), "4"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := unix.Kill(p.PID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testprog.Until(t, "it has no memory", p.PID(), func() bool { return !proc.Thread(p.PID()).HasMemory() })
+	if maps, err := p.Maps(); err != target.ErrGone {
+		t.Errorf("%d mappings, %v", len(maps), err)
 	}
 }

@@ -230,6 +230,9 @@ func (p *Process) Maps() ([]symbol.Mapping, error) {
 	if err != nil {
 		return nil, tracee.RegsError(procError(err))
 	}
+	if len(*room) == 0 {
+		return nil, target.ErrGone // it has ended, and has no memory any more
+	}
 	if last := p.listed.Load(); last != nil && string(*room) == last.text {
 		return last.maps, nil
 	}
