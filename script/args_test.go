@@ -8,6 +8,7 @@ import (
 
 	"kprobe/internal/testprog"
 	"kprobe/script"
+	"kprobe/symbol"
 )
 
 // Parameters come by their names, of the types that debug data tells, in code that is optimized and in code that is not.
@@ -161,6 +162,7 @@ func TestArgsGo(t *testing.T) {
 	checkArgs(t, path, []argsTest{
 		{`uprobe:%:main.goMany { @[arg0, str(arg1, arg2 + 1), arg2] = (uint64)1; }`, "\n\n@[2, abc, 3]: 1"},
 		{`uretprobe:%:main.goLeaf { @[retval - 3 * arg0 - arg1] = (uint64)1; }`, "\n\n@[0]: 1"},
+		{`uprobe:%:main.goMan* { @[arg0, arg2] = (uint64)1; }`, "\n\n@[2, 3]: 1"},
 	})
 	list, err := script.List("u:"+path+":main.goMany", true, 0)
 	ok(t, err)
@@ -198,5 +200,32 @@ func TestArgsRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s\nis not refused with %q: %v", text, tt.want, err)
 		}
+	}
+}
+
+// A place is a Go function's by whatever an attach point names it: its arguments are in Go's registers.
+func TestArgsGoWhateverNamesThem(t *testing.T) {
+	path := testprog.Build(t, "goprog")
+	f, err := os.Open(path)
+	ok(t, err)
+	defer f.Close()
+	syms, err := symbol.Open(f, &symbol.Options{Path: path})
+	ok(t, err)
+	fn := syms.Lookup("main.goMany")[0]
+	off, _ := syms.OffOf(fn.Addr)
+	code := func(path, at string) string {
+		s, err := script.Compile("uprobe:"+path+":"+at+" { @[arg0, arg2] = (uint64)1; }", script.Options{})
+		ok(t, err)
+		_, code, _ := strings.Cut(s.Code(), "\n")
+		return code
+	}
+	want := code(path, "main.goMany")
+	for _, at := range []string{fmt.Sprintf("%#x", fn.Addr), fmt.Sprintf("%#x", off), "main.goMany+4", "main.goMan*", "main.goM*,uprobe:" + path + ":main.goLeaf"} {
+		if got := code(path, at); got != want {
+			t.Errorf("%s\n%swhere its name gives\n%s", at, got, want)
+		}
+	}
+	if code(testprog.Build(t, "args"), "args_ints") == want {
+		t.Error("a function of C has its arguments where Go has them")
 	}
 }

@@ -194,6 +194,13 @@ func (t *target) place(pt *point.Point, p *plan.Probe, program, entry *kprobe.Pr
 		if !t.r.s.passes(at.text) {
 			continue
 		}
+		if pt.OfFile() && pt.Numbered && at.loc.Module != nil && at.loc.Passing() != pt.Passing {
+			err := sentence(fmt.Sprintf("The arguments of %s have no numbers here: Go passes them in another way than C. Name its file", at.text))
+			if err := t.missing(pt, err); err != nil {
+				return err
+			}
+			continue
+		}
 		cookie := t.r.cookie(at.text)
 		if !t.isNew(p.Program.Name, cookie, at.loc, at.addr, at.name) {
 			continue

@@ -93,13 +93,16 @@ func (f *files) Functions(target string, name point.Name) ([]point.Function, err
 	return data.Functions(name), nil
 }
 
-// Go tells whether a target's file has Go functions.
-func (f *files) Go(target string) bool {
-	if hasGlob(target) {
-		return false
+// Passings are the functions at a point, without their parameters. Those of a pattern's files are looked at when they are mapped.
+func (f *files) Passings(pt *point.Point) []point.Function {
+	if hasGlob(pt.Target) {
+		return nil
 	}
-	data, err := f.of(target)
-	return err == nil && data.Go()
+	data, err := f.of(pt.Target)
+	if err != nil {
+		return nil
+	}
+	return data.Passings(pt)
 }
 
 // Constant is one that an enumeration of a target's file names.

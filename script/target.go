@@ -14,9 +14,9 @@ import (
 	"kprobe"
 	"kprobe/arch"
 	"kprobe/bpf"
+	"kprobe/script/debug"
 	"kprobe/script/plan"
 	"kprobe/script/point"
-	"kprobe/script/types"
 	"kprobe/symbol"
 )
 
@@ -372,7 +372,12 @@ func places(pt *point.Point) (n int, err error) {
 	var refused error
 	for _, f := range files {
 		if pt.HasAddr {
-			if err = f.read(func(file *symbol.File) { n += int(types.Word(isCode(file, pt))) }); err != nil {
+			err = f.read(func(file *symbol.File) {
+				if _, ok := debug.Place(file, pt); ok {
+					n++
+				}
+			})
+			if err != nil {
 				return 0, err
 			}
 			refused = sentence(fmt.Sprintf("Could not resolve address: %s:%#x", pt.Target, pt.Address))
@@ -399,15 +404,6 @@ func places(pt *point.Point) (n int, err error) {
 		return 0, refused
 	}
 	return n, nil
-}
-
-// isCode tells whether a file has code at an attach point's address, or at that byte of it.
-func isCode(file *symbol.File, pt *point.Point) bool {
-	in := func(vaddr uint64) bool {
-		return slices.ContainsFunc(file.Text(), func(r symbol.Range) bool { return r.Contains(vaddr) })
-	}
-	vaddr, ok := file.VaddrOf(pt.Address)
-	return pt.Virtual && in(pt.Address) || ok && in(vaddr)
 }
 
 // outside says that an attach point is behind its function.

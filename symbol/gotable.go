@@ -78,10 +78,13 @@ func (t *goTable) function(i uint64) (fn goFunction, ok bool) {
 	fn.start, fn.end = t.start(i), t.start(i+1)
 	pcsp, ok2 := t.u32(t.funcs + uint64(at) + goFuncPCSP)
 	pcfile, ok3 := t.u32(t.funcs + uint64(at) + goFuncPCFile)
-	flags, ok4 := t.u32(t.funcs + uint64(at) + goFuncFlag - 1)
+	flags := t.funcs + uint64(at) + goFuncFlag
 	_, in := t.f.textAt(fn.start)
-	fn.pcsp, fn.pcfile, fn.flags = pcsp, pcfile, byte(flags>>8)
-	return fn, in && ok1 && ok2 && ok3 && ok4 && fn.end > fn.start
+	if !ok1 || !ok2 || !ok3 || !in || fn.end <= fn.start || flags >= uint64(len(t.data)) {
+		return fn, false
+	}
+	fn.pcsp, fn.pcfile, fn.flags = pcsp, pcfile, t.data[flags]
+	return fn, true
 }
 
 // GoCode tells whether the code at an address of the file is a Go function's. A Go program has other code, too, where it
@@ -95,12 +98,8 @@ func (f *File) GoCode(vaddr uint64) bool {
 	return ok && fn.pcfile != 0
 }
 
-// goOnStack tells whether a Go function may have its arguments on the stack (ABI0), for all that the table says: it is written
-// in assembler, or of before Go 1.18.
-func (f *File) goOnStack(vaddr uint64) bool {
-	if f.goTable() == nil {
-		return f.IsGo()
-	}
+// inAssembler tells whether a Go function is written in assembler: then it may have its arguments on the stack (ABI0).
+func (f *File) inAssembler(vaddr uint64) bool {
 	fn, ok := f.goFunction(vaddr)
 	return ok && fn.flags&goFlagAsm != 0
 }
@@ -123,7 +122,9 @@ func (f *File) Passing(fn Symbol) Passing {
 		return ByC
 	case strings.HasSuffix(fn.Name, ".abi0"):
 		return OnGoStack
-	case fn.Source == Pclntab && f.goOnStack(fn.Addr), f.goTable() == nil:
+	case f.goTable() == nil: // of before Go 1.18
+		return UnknownOfGo
+	case fn.Source == Pclntab && f.inAssembler(fn.Addr):
 		return UnknownOfGo
 	}
 	return ByGo

@@ -170,11 +170,14 @@ func (c *Checker) file(f *syntax.File) {
 			for _, at := range it.Points {
 				for _, p := range places.Read(at) {
 					all := []*point.Point{p}
+					p.Numbered = syntax.Any(it, isArgument)
 					switch asked := syntax.Names(it, "args"); {
 					case asked && p.Syscall != nil:
 						all = p.Each()
-					case asked || p.Provider == "fexit" && syntax.Names(it, "retval") || c.passedByGo(p, it):
+					case asked || p.Provider == "fexit" && syntax.Names(it, "retval"):
 						all = p.Signatures(c.Opts.Debug, c.Opts.Types)
+					case p.Numbered && p.OfFile() && c.Opts.Debug != nil:
+						all = p.ByPassing(c.Opts.Debug)
 					}
 					for _, p := range all {
 						p.Params = c.resolve(p.Params)
@@ -206,6 +209,12 @@ func (c *Checker) file(f *syntax.File) {
 		}
 		c.Final = !c.changed
 	}
+}
+
+// isArgument tells whether a name is an argument's, by its number.
+func isArgument(x *syntax.Ident) bool {
+	_, _, is := point.Argument(x.Name)
+	return is
 }
 
 func (c *Checker) pass(probes []*syntax.Probe) {

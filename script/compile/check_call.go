@@ -148,8 +148,3 @@ func (c *Checker) StringLiteral(x syntax.Expr) (string, bool) {
 	}
 	return "", false
 }
-
-// passedByGo tells whether a probe asks for arguments at a point where they may be a Go function's.
-func (c *Checker) passedByGo(p *point.Point, it *syntax.Probe) bool {
-	return p.OfFile() && c.Opts.Debug != nil && syntax.Any(it, func(x *syntax.Ident) bool { _, _, is := point.Argument(x.Name); return is }) && c.Opts.Debug.Go(p.Target)
-}

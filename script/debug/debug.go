@@ -26,9 +26,6 @@ type Data struct {
 // Of is the debug data of a file, which must stay open. What is wrong with it is told when it is asked.
 func Of(f *symbol.File) *Data { return &Data{f, map[dwarf.Type]*types.Type{}} }
 
-// Go tells whether the file has Go functions.
-func (d *Data) Go() bool { return d.file.IsGo() }
-
 // Match are the functions of a file that a name stands for.
 func Match(f *symbol.File, name point.Name) []symbol.Symbol {
 	if name.Source {
@@ -48,15 +45,51 @@ func Told(sym symbol.Symbol, by point.Name) string {
 // Functions are those that a name stands for, with their parameters.
 func (d *Data) Functions(name point.Name) (all []point.Function) {
 	for _, sym := range Match(d.file, name) {
-		if sym.Kind != symbol.Func {
-			continue
+		if sym.Kind == symbol.Func {
+			fn := d.function(sym, name)
+			fn.Params, fn.Err = d.params(sym)
+			all = append(all, fn)
 		}
-		fn := point.Function{Name: Told(sym, name), Passing: d.file.Passing(sym)}
-		fn.Offset, _ = d.file.OffOf(sym.Addr)
-		fn.Params, fn.Err = d.params(sym)
-		all = append(all, fn)
 	}
 	return all
+}
+
+// Passings are the functions at a point, without their parameters. All of a file that has no code of Go's have theirs as C does.
+func (d *Data) Passings(pt *point.Point) (all []point.Function) {
+	if !d.file.IsGo() {
+		return nil
+	}
+	if pt.HasAddr {
+		vaddr, _ := Place(d.file, pt)
+		if sym, ok := d.file.FuncAt(vaddr); ok {
+			all = append(all, d.function(sym, pt.Name()))
+		}
+		return all
+	}
+	for _, sym := range Match(d.file, pt.Name()) {
+		if sym.Kind == symbol.Func {
+			all = append(all, d.function(sym, pt.Name()))
+		}
+	}
+	return all
+}
+
+// Place is an attach point's address in a file, as symbols have it: the point may have that, or the number of a byte of the file.
+func Place(f *symbol.File, pt *point.Point) (vaddr uint64, ok bool) {
+	in := func(vaddr uint64) bool {
+		return slices.ContainsFunc(f.Text(), func(r symbol.Range) bool { return r.Contains(vaddr) })
+	}
+	if pt.Virtual && in(pt.Address) {
+		return pt.Address, true
+	}
+	vaddr, ok = f.VaddrOf(pt.Address)
+	return vaddr, ok && in(vaddr)
+}
+
+func (d *Data) function(sym symbol.Symbol, by point.Name) point.Function {
+	fn := point.Function{Name: Told(sym, by), Passing: d.file.Passing(sym)}
+	fn.Offset, _ = d.file.OffOf(sym.Addr)
+	return fn
 }
 
 func (d *Data) params(sym symbol.Symbol) (all []point.Param, err error) {

@@ -37,6 +37,7 @@ type Point struct {
 	Event    *Event
 	Raw      bool           // of an Event: what its tracepoint is called with, not its record
 	Passing  symbol.Passing // of the function's arguments
+	Numbered bool           // arguments are asked for by their numbers, so Passing must be right
 	Params   []Param        // of args
 	NoParams string         // why there are none
 	Result   *types.Type    // of retval, where it is known

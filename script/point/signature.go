@@ -3,6 +3,7 @@ package point
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"kprobe/script/types"
 	"kprobe/symbol"
@@ -24,8 +25,8 @@ type Debug interface {
 type Files interface {
 	Debug
 
-	// Go tells whether a file has Go functions, whose arguments are passed in another way than C's.
-	Go(target string) bool
+	// Passings are the functions at a point, without their parameters: those of its name, or the one that has its address.
+	Passings(pt *Point) []Function
 }
 
 // KernelTypes is what a kernel says of its functions and types. Records come without their members, until these are
@@ -87,11 +88,8 @@ func (pt *Point) Signatures(debug Debug, kernel KernelTypes) []*Point {
 			continue // by another name
 		}
 		seen[f.Offset] = true
-		one := *pt
-		if pt.Many() { // by their places: several may have one name
-			one.Address, one.HasAddr, one.Virtual, one.Text = f.Offset, true, false, pt.Provider+":"+pt.Target+":"+f.Name
-		}
-		one.Params, one.Passing = f.Params, f.Passing
+		one := pt.only(f)
+		one.Params = f.Params
 		switch {
 		case f.Err != nil:
 			one.NoParams = fmt.Sprintf("args: the parameters of %s are not known: %v", f.Name, f.Err)
@@ -100,10 +98,41 @@ func (pt *Point) Signatures(debug Debug, kernel KernelTypes) []*Point {
 		}
 		switch {
 		case len(all) == 0 || one.HasAddr:
-			all = append(all, &one)
+			all = append(all, one)
 		case one.Layout() != all[0].Layout() || one.NoParams != all[0].NoParams:
 			all[0].Params, all[0].NoParams = nil, fmt.Sprintf("args: %s is the name of functions with different parameters", f.Name)
 		}
+	}
+	return all
+}
+
+// only is the point at one of its functions.
+func (pt *Point) only(f Function) *Point {
+	one := *pt
+	one.Passing = f.Passing
+	if pt.Many() { // by its place: several may have one name
+		one.Address, one.HasAddr, one.Virtual, one.Text = f.Offset, true, false, pt.Provider+":"+pt.Target+":"+f.Name
+	}
+	return &one
+}
+
+// ByPassing gives the points in place of pt where arguments are asked for by their numbers: pt itself, or one for each function where those
+// that it names do not all have their arguments in the same places.
+func (pt *Point) ByPassing(files Files) (all []*Point) {
+	found := files.Passings(pt)
+	if len(found) > 0 {
+		pt.Passing = found[0].Passing
+	}
+	other := func(f Function) bool { return f.Passing != pt.Passing }
+	switch {
+	case !slices.ContainsFunc(found, other):
+		return []*Point{pt}
+	case !pt.Many():
+		pt.Passing = symbol.UnknownOfGo
+		return []*Point{pt}
+	}
+	for _, f := range found {
+		all = append(all, pt.only(f))
 	}
 	return all
 }
