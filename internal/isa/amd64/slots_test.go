@@ -419,6 +419,9 @@ func (w *world) trial(t *testing.T, n *native, code []byte, s *state) (isa.Verdi
 		return near, nil
 	}
 	want := n.run(t, s, piece{w.instrAt, code})
+	if sp := int64(want.regs[arch.SP]); !n.anyStack && sp != sp<<16>>16 {
+		return near, nil // the breakpoint behind it is reported as one signal or another
+	}
 	w.unpush(code, s, want)
 
 	// In the slots' runs the place holds a trap, as it will with a probe. It is not among the traps
