@@ -7,13 +7,7 @@ import (
 	"kprobe/internal/args"
 	"kprobe/internal/cabi"
 	"kprobe/internal/mem"
-	"kprobe/symbol"
 )
-
-// conventionOf tells how a function is given its arguments.
-func conventionOf(loc symbol.Loc) args.Convention {
-	return args.ConventionOf(loc.Func.Name, loc.Go())
-}
 
 // isPointer tells the types that read on demand what a pointer points to.
 func isPointer(t reflect.Type) bool {

@@ -71,8 +71,11 @@ func (j *Jprobe) prepare(s *Session) error {
 	h := &jprobeHandlers{handlers: handlers{&j.Kp}}
 	asked := j.Kp.asked()
 	asked.Handlers = h
-	j.Kp.probe.PrepareJprobe(s.e.Home, asked, func(loc symbol.Loc) (err error) {
-		h.entry, err = compileEntry(m, j.Entry, conventionOf(loc))
+	j.Kp.probe.PrepareJprobe(s.e.Home, asked, func(loc symbol.Loc) error {
+		convention, err := args.ConventionOf(loc.Passing())
+		if err == nil {
+			h.entry, err = compileEntry(m, j.Entry, convention)
+		}
 		return err
 	})
 	return nil

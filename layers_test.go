@@ -68,7 +68,7 @@ var layers = []layer{
 	{"internal/mem", []string{"arch"}},
 	{"internal/cabi", []string{"arch", "internal/errno"}},
 	{"internal/goabi", []string{"arch", "internal/cabi"}},
-	{"internal/args", []string{"arch", "internal/cabi", "internal/errno", "internal/goabi", "internal/machine"}},
+	{"internal/args", []string{"arch", "internal/cabi", "internal/errno", "internal/goabi", "internal/machine", "symbol"}},
 	{"internal/faults", nil},
 	{"internal/pool", []string{"bpf"}},
 	{"internal/host", nil},

@@ -195,7 +195,7 @@ func (t *target) place(pt *point.Point, p *plan.Probe, program, entry *kprobe.Pr
 			continue
 		}
 		if pt.OfFile() && pt.Numbered && at.loc.Module != nil && at.loc.Passing() != pt.Passing {
-			err := sentence(fmt.Sprintf("The arguments of %s have no numbers here: Go passes them in another way than C. Name its file", at.text))
+			err := sentence(fmt.Sprintf("The arguments of %s have no numbers here: not all of these functions are C's. Name its file", at.text))
 			if err := t.missing(pt, err); err != nil {
 				return err
 			}

@@ -28,7 +28,7 @@ func (t *target) watch(pt *point.Point, p *plan.Probe) error {
 			return t.missing(pt, sentence(fmt.Sprintf("Could not resolve symbol: %s: %v", pt.Function, err)))
 		}
 		if fn.Passing() != symbol.ByC {
-			return t.missing(pt, sentence(fmt.Sprintf("What %s is called with cannot be watched: it is a function of Go", pt.Function)))
+			return t.missing(pt, sentence(fmt.Sprintf("What %s is called with cannot be watched: it is no function of C", pt.Function)))
 		}
 		c := &called{t: t, pt: pt, program: program, at: map[uint64]bool{}}
 		t.calls = append(t.calls, c)

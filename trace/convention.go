@@ -10,7 +10,7 @@ import (
 )
 
 // conventional is arguments with $argN as the function has them that is probed: what a definition says of them is
-// of C's functions. Those of Go's come in other registers.
+// of C's functions. Those of Go's come in other registers; those of some languages, in registers that are not known here.
 func (t *traced) conventional(args []spec.Arg, at symbol.Loc) ([]spec.Arg, error) {
 	a := t.tr.s.Arch()
 	if !readArgs(args) || len(a.Args) == 0 || at.Passing() == symbol.ByC {
@@ -22,13 +22,12 @@ func (t *traced) conventional(args []spec.Arg, at symbol.Loc) ([]spec.Arg, error
 			if f.Op != spec.ArgN || f.Name != "" {
 				return nil
 			}
-			switch at.Passing() {
-			case symbol.OnGoStack:
-				return fmt.Errorf("the function has its arguments on the stack, from +8(%%%s) on", a.RegName(a.SP))
-			case symbol.UnknownOfGo:
-				return errors.New("nothing tells whether the function has its arguments in registers or on the stack: it is written in assembler, or of before Go 1.18")
-			}
-			switch {
+			passing := at.Passing()
+			switch why := passing.Refusal(); {
+			case passing == symbol.OnGoStack:
+				return fmt.Errorf("%s, from +8(%%%s) on", why, a.RegName(a.SP))
+			case why != "":
+				return errors.New(why)
 			case a.GoArgs == nil:
 				return fmt.Errorf("how Go passes arguments on %s is not known", a.Name)
 			case f.N > int64(len(a.GoArgs)):

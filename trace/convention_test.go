@@ -54,7 +54,7 @@ func TestArgsOfGo(t *testing.T) {
 	}
 }
 
-// TestArgsOfGoRefused tells why an argument is in no register that is known.
+// TestArgsOfGoRefused tells why an argument is in no register that is known, of Go and of other languages.
 func TestArgsOfGoRefused(t *testing.T) {
 	for _, c := range []struct{ flags, definition, says string }{
 		{"", "p main.leaf $arg10", "has 9 registers"},
@@ -69,4 +69,11 @@ func TestArgsOfGoRefused(t *testing.T) {
 		}
 		ok(t, s.Close())
 	}
+	p := testprog.Start(t, testprog.Build(t, "scans", "-O1", "-fno-omit-frame-pointer"))
+	s := attach(t, p.Pid, nil)
+	err := trace.New(s, func(*event.Event) {}).Add("p camlScans__deep_80 $arg1")
+	if err == nil || !strings.Contains(err.Error(), "the function is OCaml's") {
+		t.Error(err)
+	}
+	ok(t, s.Close())
 }

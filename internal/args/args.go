@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"syscall"
 
 	"kprobe/arch"
@@ -16,6 +15,7 @@ import (
 	"kprobe/internal/errno"
 	"kprobe/internal/goabi"
 	"kprobe/internal/machine"
+	"kprobe/symbol"
 )
 
 // Convention is how a function is given its arguments.
@@ -27,15 +27,17 @@ const (
 	GoABI0
 )
 
-// ConventionOf tells that of a function, by its name and whether it is in Go code.
-func ConventionOf(name string, inGo bool) Convention {
-	switch {
-	case !inGo:
-		return C
-	case strings.HasSuffix(name, ".abi0"):
-		return GoABI0
+// ConventionOf tells that of a function, by where it has its arguments. Errors: EINVAL where those places are not known here.
+func ConventionOf(p symbol.Passing) (Convention, error) {
+	switch p {
+	case symbol.ByC:
+		return C, nil
+	case symbol.OnGoStack:
+		return GoABI0, nil
+	case symbol.ByGo, symbol.UnknownOfGo:
+		return Go, nil
 	}
-	return Go
+	return 0, errno.New(syscall.EINVAL, "%s", p.Refusal())
 }
 
 // Thread is the thread that makes the call.

@@ -29,6 +29,16 @@ func (c *Checker) Everywhere(holds func(*point.Point) bool) bool {
 	return true
 }
 
+// elsewhere says why the functions of an attach point have arguments in no registers that are known; "" where they have.
+func (c *Checker) elsewhere() string {
+	for _, p := range c.At {
+		if why := p.Passing.Refusal(); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
 func (c *Checker) ident(x *syntax.Ident) *types.Type {
 	c.constantOf(x.Name)
 	if t := c.Enums[x.Name]; t != nil {
@@ -50,6 +60,8 @@ func (c *Checker) ident(x *syntax.Ident) *types.Type {
 		switch {
 		case !c.Everywhere((*point.Point).Inside) || c.At[0].Syscall != nil || c.At[0].Watch != nil || c.At[0].Event != nil && !c.At[0].Raw:
 			c.Errorf(x, "The %s builtin can only be used with 'kprobes', 'uprobes' and 'usdt' probes", x.Name)
+		case !stack && c.elsewhere() != "":
+			c.Errorf(x, "%s is not known here: %s", x.Name, c.elsewhere())
 		case !stack && !c.Everywhere(func(p *point.Point) bool { return p.Provider == "usdt" || n < len(p.Args(c.Machine)) }):
 			c.Errorf(x, "%s doesn't support %s", c.Machine.Name, x.Name)
 		}

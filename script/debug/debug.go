@@ -54,11 +54,8 @@ func (d *Data) Functions(name point.Name) (all []point.Function) {
 	return all
 }
 
-// Passings are the functions at a point, without their parameters. All of a file that has no code of Go's have theirs as C does.
+// Passings are the functions at a point, without their parameters.
 func (d *Data) Passings(pt *point.Point) (all []point.Function) {
-	if !d.file.IsGo() {
-		return nil
-	}
 	if pt.HasAddr {
 		vaddr, _ := Place(d.file, pt)
 		if sym, ok := d.file.FuncAt(vaddr); ok {

@@ -1,0 +1,39 @@
+package symbol
+
+import (
+	"slices"
+	"strings"
+)
+
+// scanner is the key of StackScanner's memo.
+type scanner struct{}
+
+// StackScanner names the runtime that looks for the frames of this file's functions by their return addresses, as a collector of
+// garbage does; "" where there is none that is known. Such a runtime ends the program where it meets another address.
+//
+// The runtimes of OCaml 4 and 5 do so; each unit has a table of the addresses, caml*__frametable. What Go's does GoCode tells.
+func (f *File) StackScanner() string {
+	return f.Memo(scanner{}, func() any {
+		if slices.ContainsFunc(f.Data(), func(s Symbol) bool {
+			return strings.HasPrefix(s.Name, "caml") && strings.HasSuffix(s.Name, "_frametable")
+		}) {
+			return "OCaml"
+		}
+		return ""
+	}).(string)
+}
+
+// ocaml tells whether a function of such a file is OCaml code: caml and its unit's name, which has a capital letter. The runtime's own
+// functions are caml_NAME.
+func (f *File) ocaml(fn Symbol) bool {
+	rest, ok := strings.CutPrefix(fn.Name, "caml")
+	return ok && rest != "" && rest[0] >= 'A' && rest[0] <= 'Z' && f.StackScanner() == "OCaml"
+}
+
+// haskell is the key of the memo of the same name.
+type haskell struct{}
+
+// haskell tells whether a function is Haskell code: the entry of a closure, in a file that has the runtime's closures.
+func (f *File) haskell(fn Symbol) bool {
+	return strings.HasSuffix(fn.Name, "_info") && f.Memo(haskell{}, func() any { return len(f.Lookup("stg_upd_frame_info")) > 0 }).(bool)
+}
