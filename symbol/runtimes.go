@@ -27,13 +27,23 @@ func (f *File) StackScanner() string {
 // functions are caml_NAME.
 func (f *File) ocaml(fn Symbol) bool {
 	rest, ok := strings.CutPrefix(fn.Name, "caml")
-	return ok && rest != "" && rest[0] >= 'A' && rest[0] <= 'Z' && f.StackScanner() == "OCaml"
+	return ok && capital(rest) && f.StackScanner() == "OCaml"
 }
 
-// haskell is the key of the memo of the same name.
+// haskell is the key of the memo that tells of a file whether it has Haskell's runtime.
 type haskell struct{}
 
-// haskell tells whether a function is Haskell code: the entry of a closure, in a file that has the runtime's closures.
+// haskell tells whether a function is Haskell code, or the runtime's of its kind: stg_NAME, or UNIT_Module_name_info, where the unit may be
+// missing, in a file that has the runtime's frames.
 func (f *File) haskell(fn Symbol) bool {
-	return strings.HasSuffix(fn.Name, "_info") && f.Memo(haskell{}, func() any { return len(f.Lookup("stg_upd_frame_info")) > 0 }).(bool)
+	switch unit, rest, _ := strings.Cut(fn.Name, "_"); {
+	case unit == "stg" && rest != "":
+	case !strings.HasSuffix(fn.Name, "_info") && !strings.HasSuffix(fn.Name, "_slow"):
+		return false
+	case !capital(unit) && !capital(rest):
+		return false
+	}
+	return f.Memo(haskell{}, func() any { return len(f.Lookup("stg_upd_frame_info")) > 0 }).(bool)
 }
+
+func capital(name string) bool { return name != "" && name[0] >= 'A' && name[0] <= 'Z' }

@@ -4,7 +4,7 @@ import "testing"
 
 // The tables and names of compilers of other languages than C tell their functions.
 func TestFunctionsOfOtherLanguages(t *testing.T) {
-	const plain = "int camlList__map_3(int n) { return n; } int caml_alloc(int n) { return n + 1; } int Main_work_info(int n) { return n + 2; }\n"
+	const plain = "int camlList__map_3(int n) { return n; } int caml_alloc(int n) { return n + 1; } int Main_work_info(int n) { return n + 2; } int version_info(int n) { return n + 3; }\n"
 	for _, tt := range []struct {
 		text, scanner     string
 		map3, alloc, info Passing
@@ -18,7 +18,7 @@ func TestFunctionsOfOtherLanguages(t *testing.T) {
 		if got := f.StackScanner(); got != tt.scanner {
 			t.Errorf("%s\nthe runtime is %q, want %q", tt.text, got, tt.scanner)
 		}
-		for name, want := range map[string]Passing{"camlList__map_3": tt.map3, "caml_alloc": tt.alloc, "Main_work_info": tt.info} {
+		for name, want := range map[string]Passing{"camlList__map_3": tt.map3, "caml_alloc": tt.alloc, "Main_work_info": tt.info, "version_info": ByC} {
 			if got := f.Passing(f.Lookup(name)[0]); got != want || (got.Refusal() == "") != (want == ByC) {
 				t.Errorf("%s\n%s: %d (%s), want %d", tt.text, name, got, got.Refusal(), want)
 			}

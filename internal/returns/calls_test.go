@@ -107,6 +107,7 @@ func TestChoose(t *testing.T) {
 		{returns.Facts{Name: "f", ShadowStack: true}, "exits: the program has a shadow stack"},
 		{returns.Facts{Name: "f", NoFile: true}, "exits: nothing is known"},
 		{returns.Facts{Name: "f", Scanner: "OCaml"}, "exits: OCaml's runtime finds the frames"},
+		{returns.Facts{Name: "f", Jumped: true}, "none: it is not called, and returns to nobody: functions of Haskell's"},
 		{returns.Facts{Name: "f", Unwinds: "needs libstdc++.so.6"}, "exits: exceptions may unwind through it (needs libstdc++.so.6)"},
 		{returns.Facts{Name: "malloc", GoProgram: "server"}, "exits: server is a Go program"},
 		{returns.Facts{Name: "qsort", Throwers: none}, "swap: "},

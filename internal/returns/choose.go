@@ -30,6 +30,7 @@ type Facts struct {
 	Name        string        // of the function, as its file has it
 	Start       bool          // its file says that the program begins there
 	Uncalled    bool          // its file says that it has no return address (symbol.File.Uncalled)
+	Jumped      bool          // it is code of a compiler's that calls nothing
 	Go          bool          // its module is Go code
 	GoProgram   string        // the name of the program if it is a Go program, else ""
 	Register    bool          // calls leave the return address in a register
@@ -101,6 +102,7 @@ const isStart = "it is the program's start"
 const (
 	isNotCalled = "it is not called, and returns to nobody"
 	isUncalled  = isNotCalled + ": by its unwind table it has no return address"
+	isJumped    = isNotCalled + ": functions of Haskell's are jumped to"
 )
 
 // Choose picks the engine that is right for a function, with the reason in
@@ -112,6 +114,9 @@ func Choose(f Facts) (Engine, string) {
 	}
 	if f.Uncalled {
 		return None, isUncalled
+	}
+	if f.Jumped {
+		return None, isJumped
 	}
 	if f.Go {
 		if name, ok := strings.CutPrefix(strings.TrimSuffix(f.Name, ".abi0"), "runtime."); ok && goSwitches[name] != "" {
