@@ -53,8 +53,8 @@ func (e *Engine) takeIn() bool {
 	return true
 }
 
-// lookSoon is for a child that has shared the target's memory, and may have mapped something there. Nobody waits for it, so
-// it is one look for all that come meanwhile: a program may make such children faster than it is looked at.
+// lookSoon is for a child that has shared the target's memory, and may have mapped something there. The child is gone, and waits for
+// nothing. One look serves all children that come before it: a program may make such children faster than it is looked at.
 func (e *Engine) lookSoon() {
 	if e.looks.Swap(true) {
 		return

@@ -155,10 +155,15 @@ func (k *Kit) checkCounters(after map[*probed.Point][]*probed.Probe) error {
 	return nil
 }
 
+// want is what any detour of a point's is made by.
+func (k *Kit) want(pt *probed.Point) inside.Want {
+	return inside.Want{Site: pt.Addr, Near: k.On.Near(pt), Code: pt.Site.Original, Go: pt.Loc.Go(), Jump: k.On.JumpAt(pt)}
+}
+
 func (c *Detours) plan(pt *probed.Point, ps []*probed.Probe) (*inside.Detour, error) {
 	k := c.Kit
-	w := inside.Want{Site: pt.Addr, Near: k.On.Near(pt), Code: pt.Site.Original, Go: pt.Loc.Go()}
-	w.Jump = k.On.JumpAt(pt).Beside(func(a arch.Addr) bool { return c.Taken(a) || k.On.Points.Ahead(a, c.changes) })
+	w := k.want(pt)
+	w.Jump = w.Jump.Beside(func(a arch.Addr) bool { return c.Taken(a) || k.On.Points.Ahead(a, c.changes) })
 	if k.On.Kind.Shared() { // the detour would have what is others' to rewrite, jump or not
 		w.Jump = w.Jump.Without(func(span arch.Range) string { return k.On.Kind.Owned(span.Start, span.End) })
 	}
@@ -269,7 +274,9 @@ type Alone struct {
 func (g *Alone) Plan() error {
 	k, pt := g.Kit, g.Point
 	g.batch, g.planned = k.Within.Begin(), nil
-	d, err := g.batch.Detour(inside.Want{Site: pt.Addr, Near: k.On.Near(pt), Code: pt.Site.Original, Go: pt.Loc.Go(), Jump: k.On.JumpAt(pt), Gate: true})
+	w := k.want(pt)
+	w.Gate = true
+	d, err := g.batch.Detour(w)
 	if err == nil && !d.Optimizable() {
 		err = errors.New(d.Reason)
 	}
