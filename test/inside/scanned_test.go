@@ -25,6 +25,10 @@ func TestReturnsOfScannedFrames(t *testing.T) {
 			if err := s.RegisterKretprobe(swapped); err == nil || !strings.Contains(err.Error(), "OCaml's runtime finds the frames") {
 				t.Errorf("its return address may be swapped: %v", err)
 			}
+			entered := &kprobe.Jprobe{Kp: kprobe.Kprobe{SymbolName: "camlScans__deep_80"}, Entry: func(int64, int32) {}}
+			if err := s.RegisterJprobe(entered); err == nil || !strings.Contains(err.Error(), "the function is OCaml's") {
+				t.Errorf("its arguments are where C's are: %v", err)
+			}
 			var rps []*kprobe.Kretprobe
 			for _, name := range []string{"camlScans__deep_80", "scan", "caml_turn"} {
 				rp := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: name}, MaxActive: 2 * calls}
