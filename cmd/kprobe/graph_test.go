@@ -123,6 +123,20 @@ func TestGraphBounds(t *testing.T) {
 	}
 }
 
+// TestGraphAssembler holds that the result of a function of an assembler's, whose type its debug data leaves open, is the register.
+func TestGraphAssembler(t *testing.T) {
+	path := testprog.Build(t, "manyfns", "-DMANY=4", "-g")
+	round := filepath.Join(t.TempDir(), "round")
+	if err := os.WriteFile(round, []byte("1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, "graph", filepath.Base(path)+":many_?", "--", "sh", "-c", "exec "+path+" < "+round)
+	want := []string{"T many_0(); /* ret=0x0 */", "T many_1(); /* ret=0x1 */", "T many_2(); /* ret=0x3 */", "T many_3(); /* ret=0x6 */"}
+	if got := drawnCalls(r.Lines); !slices.Equal(got, want) {
+		t.Errorf("%q\n%v", got, r)
+	}
+}
+
 // TestGraphGo holds that calls of goroutines stay together, whatever threads they run on; that a function that is begun
 // again on a larger stack is one call, and that one that panics does not return.
 func TestGraphGo(t *testing.T) {

@@ -72,11 +72,16 @@ func (b *binder) results(raw spec.Arg) []spec.Arg {
 	if b.site.Data.Go(b.site.At) {
 		return b.goResults(raw)
 	}
-	if b.site.Data.ResultType(b.site.At) == nil {
+	switch t := b.site.Data.ResultType(b.site.At).(type) {
+	case nil:
 		if len(b.site.Data.Frames(b.site.At.Addr)) == 0 {
 			return []spec.Arg{raw} // an assembler's, say
 		}
 		return nil
+	case *dwarf.UnspecifiedType:
+		if t.Name == "" { // an assembler's that lists its functions
+			return []spec.Arg{raw}
+		}
 	}
 	a := spec.Arg{Name: raw.Name, Named: true}
 	var out []spec.Arg
