@@ -88,6 +88,10 @@ func (p *Kprobe) NMissed() uint64 { return p.probe.Missed.Load() + p.probe.Count
 // Registered tells whether the probe is registered, pending ones included.
 func (p *Kprobe) Registered() bool { return p.probe.Registered() }
 
+// PlacedAt is the address at which the probe is, and 0 while it waits. It may be asked at any time, unlike Addr: the
+// session changes that by itself where a library goes, and comes again.
+func (p *Kprobe) PlacedAt() arch.Addr { return p.probe.At() }
+
 // IsEnabled tells whether the probe is registered, and neither disabled nor gone. The
 // session's switch (Enabled) is not asked.
 func (p *Kprobe) IsEnabled() bool { return p.Registered() && p.probe.Active() }

@@ -40,7 +40,7 @@ func (st *Stat) Callers(place string) (*Callers, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	i := slices.IndexFunc(st.probes, func(t *traced) bool { return t.where() == place })
-	if i < 0 || st.probes[i].at().Off != 0 || st.probes[i].kprobe().Addr == 0 {
+	if i < 0 || st.probes[i].at().Off != 0 || st.probes[i].kprobe().PlacedAt() == 0 {
 		return nil, fail(syscall.EINVAL, "%s is no function that is counted", place)
 	}
 	t := st.probes[i]
@@ -65,7 +65,7 @@ func (st *Stat) Callers(place string) (*Callers, error) {
 		return nil, err
 	}
 	c := &Callers{st: st, counts: counts, names: newStackNames(st.s),
-		probe: &kprobe.Kprobe{Addr: t.kprobe().Addr, Program: program}}
+		probe: &kprobe.Kprobe{Addr: t.kprobe().PlacedAt(), Program: program}}
 	return c, st.s.RegisterKprobe(c.probe)
 }
 

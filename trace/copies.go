@@ -89,7 +89,7 @@ func unwatched(space *symbol.Space, sp *spec.Spec, probes []*traced) (left []Lef
 	}
 	for _, loc := range several.Candidates {
 		addr := loc.Addr + arch.Addr(sp.Place.Offset)
-		if !slices.ContainsFunc(probes, func(t *traced) bool { return t.spec == sp && t.kprobe().Addr == addr }) {
+		if !slices.ContainsFunc(probes, func(t *traced) bool { return t.spec == sp && t.kprobe().PlacedAt() == addr }) {
 			left = append(left, LeftOut{sp.Text(), loc, errors.New("only the copy that was mapped first is watched")})
 		}
 	}
@@ -103,7 +103,7 @@ type place struct {
 	at   source.Point // copies of several functions may begin at one address
 }
 
-func (t *traced) placeNow() place { return place{t.spec, t.kprobe().Addr, t.at0.at} }
+func (t *traced) placeNow() place { return place{t.spec, t.kprobe().PlacedAt(), t.at0.at} }
 
 // unprobed leaves out those that a probe of their definition is at already, and those that wait.
 func unprobed(fresh, probes []*traced) []*traced {
@@ -111,7 +111,7 @@ func unprobed(fresh, probes []*traced) []*traced {
 	for _, t := range probes {
 		has[place{sp: t.spec}] = true
 		has[t.placeNow()] = true
-		has[place{sp: t.spec, addr: t.kprobe().Addr}] = true
+		has[place{sp: t.spec, addr: t.kprobe().PlacedAt()}] = true
 	}
 	return slices.DeleteFunc(fresh, func(t *traced) bool {
 		return has[place{t.spec, t.place.Addr, t.at0.at}] || has[place{sp: t.spec, addr: t.place.Addr}]

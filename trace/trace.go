@@ -553,7 +553,7 @@ func (t *traced) at() symbol.Loc {
 	if t.place.Addr != 0 {
 		return t.place
 	}
-	addr, seen := t.kprobe().Addr, t.seen.Load()
+	addr, seen := t.kprobe().PlacedAt(), t.seen.Load()
 	if seen != nil && (addr == 0 || addr == seen.Addr) {
 		return *seen
 	}

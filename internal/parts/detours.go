@@ -155,7 +155,7 @@ func (k *Kit) checkCounters(after map[*probed.Point][]*probed.Probe) error {
 	return nil
 }
 
-// want is what any detour of a point's is made by.
+// want gives the parts that all detours of a point have in common.
 func (k *Kit) want(pt *probed.Point) inside.Want {
 	return inside.Want{Site: pt.Addr, Near: k.On.Near(pt), Code: pt.Site.Original, Go: pt.Loc.Go(), Jump: k.On.JumpAt(pt)}
 }

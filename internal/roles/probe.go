@@ -28,6 +28,7 @@ type Probe struct {
 	last   *Home                // that it was registered in, and which may have counts of it still
 	given  arch.Addr            // Asked.Addr as the caller had it
 	placed bool                 // that is where the probe is
+	at     atomic.Uint64        // the same, for other goroutines: an address, 0 where it is nowhere
 }
 
 // Role is the part of a probe that depends on its kind: it works for itself, or for the probe of another kind that
@@ -139,13 +140,20 @@ func (p *Probe) In(h *Home) bool { return p.in.Load() == h }
 // Unplace forgets where a probe was.
 func (p *Probe) Unplace() {
 	p.Point = nil
+	p.at.Store(0)
 	if p.placed {
 		*p.Addr, p.placed = p.given, false
 	}
 }
 
 // place says where it is.
-func (p *Probe) place(at arch.Addr) { p.given, p.placed, *p.Addr = *p.Addr, true, at }
+func (p *Probe) place(at arch.Addr) {
+	p.given, p.placed, *p.Addr = *p.Addr, true, at
+	p.at.Store(uint64(at))
+}
+
+// At is the address at which the probe is; 0 while it waits, or is not registered.
+func (p *Probe) At() arch.Addr { return arch.Addr(p.at.Load()) }
 
 // Await has a probe whose file has been unmapped wait for the same file.
 func (p *Probe) Await() {

@@ -56,7 +56,7 @@ int dlib_call(int a) { return lib_inner(a) + 1; }
 	never := &kprobe.Kprobe{SymbolName: "libnever.so:f"}
 	harness.Register(t, s, ctor, inner, silent, never)
 	harness.OK(t, s.RegisterKretprobe(ret))
-	if n := len(s.Pending()); n != 5 || len(s.List()) != 0 || ctor.Addr != 0 || !ctor.Registered() {
+	if n := len(s.Pending()); n != 5 || len(s.List()) != 0 || ctor.Addr != 0 || ctor.PlacedAt() != 0 || !ctor.Registered() {
 		t.Errorf("%d pending, %d listed, at %v", n, len(s.List()), ctor.Addr)
 	}
 	harness.OK(t, s.DisableKprobe(inner))

@@ -114,6 +114,7 @@ var openToHandlers = map[string]func(*caller, *kprobe.Regs) error{
 	"Regs.SetReg":         func(_ *caller, r *kprobe.Regs) error { return r.SetReg("r9", r.Get(arch.R9)) },
 	"Kprobe.Refusal":      func(c *caller, _ *kprobe.Regs) error { return c.k.Refusal() },
 	"Kprobe.Registered":   func(c *caller, _ *kprobe.Regs) error { return holds(c.k.Registered()) },
+	"Kprobe.PlacedAt":     func(c *caller, _ *kprobe.Regs) error { return holds(c.k.PlacedAt() == c.k.Addr) },
 	"Kretprobe.Abandoned": func(c *caller, _ *kprobe.Regs) error { c.r.Abandoned(); return nil },
 	"Kretprobe.Exits":     func(c *caller, _ *kprobe.Regs) error { c.r.Exits(); return nil },
 	"Kretprobe.Hits":      func(c *caller, _ *kprobe.Regs) error { c.r.Hits(); return nil },

@@ -196,8 +196,8 @@ func TestConformProbeStaysWhileItsHandlerRuns(t *testing.T) {
 	testprog.Blocked(t, "UnregisterKprobe")
 	close(out)
 	harness.OK(t, <-gone)
-	if kp.Addr != 0 || kp.Registered() {
-		t.Errorf("afterwards it is at %v", kp.Addr)
+	if kp.Addr != 0 || kp.PlacedAt() != 0 || kp.Registered() {
+		t.Errorf("afterwards it is at %v and %v", kp.Addr, kp.PlacedAt())
 	}
 }
 
@@ -211,7 +211,7 @@ func TestConformUnregisterOfAnothersProbe(t *testing.T) {
 	at := kp.Addr
 	harness.Errno(t, other.UnregisterKprobe(kp), syscall.EINVAL)
 	harness.Errno(t, other.UnregisterKretprobe(rp), syscall.EINVAL)
-	if at == 0 || kp.Addr != at || rp.Kp.Addr != at || !kp.Registered() || !rp.Kp.Registered() {
+	if at == 0 || kp.Addr != at || kp.PlacedAt() != at || rp.Kp.Addr != at || rp.Kp.PlacedAt() != at || !kp.Registered() || !rp.Kp.Registered() {
 		t.Errorf("they were at %v, and are at %v and %v", at, kp.Addr, rp.Kp.Addr)
 	}
 	harness.OK(t, s.Unregister(kp, rp))
