@@ -113,10 +113,9 @@ func (s *Segment) setTID(i int, tid uint32) {
 // Before returns the stack pointer that a thread had before it went to its private stack. ok is false where
 // sp, its stack pointer now, is in none.
 func (s *Segment) Before(sp arch.Addr) (before arch.Addr, ok bool) {
-	for i := range s.Given() {
-		if at := s.StateAddr(i); sp < at && sp >= at-StackSize {
-			return arch.Addr(s.Get(s.State(i) + StateRSP)), true
-		}
+	i := s.NumberOf(uint64(sp)) // a stack lies before its state, in the same place
+	if i >= s.Given() || sp >= s.StateAddr(i) || sp < s.StateAddr(i)-StackSize {
+		return 0, false
 	}
-	return 0, false
+	return arch.Addr(s.Get(s.State(i) + StateRSP)), true
 }

@@ -3,6 +3,8 @@ package segment
 import (
 	"fmt"
 	"testing"
+
+	"kprobe/arch"
 )
 
 // TestTableHasRoom gives as many threads an entry as there are states, whatever lies between their thread pointers: stacks of all
@@ -117,6 +119,39 @@ func TestStatesAreAllowed(t *testing.T) {
 	for i, want := range []int{0, 30, 31} {
 		if got := s.Assign(Thread{Key: uint64(0x90000 + i*0x1000), TID: 100 + i}); got != want {
 			t.Errorf("thread %d then has state %d, not %d", i, got, want)
+		}
+	}
+}
+
+// TestStacksHaveTheirStates finds a thread's own stack pointer from wherever it is on its private stack, and from nowhere else.
+func TestStacksHaveTheirStates(t *testing.T) {
+	for _, l := range []Layout{{Threads: 600}, {Threads: 600, Counters: FirstHolds + 2*PieceHolds + 1, Grouped: true}} {
+		s, err := New(wide, l, 0x1000_0000, make([]byte, l.Size()), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const given = 500
+		for i := range given {
+			s.Assign(Thread{Key: uint64(0x10000 + i*0x1000), TID: 1 + i})
+			s.Put(s.State(i)+StateRSP, uint64(0x7000_0000+i))
+		}
+		for i := range l.Threads {
+			top := s.StateAddr(i)
+			for _, sp := range []arch.Addr{top - 1, top - 8, top - StackSize/2, top - StackSize} {
+				if got, ok := s.Before(sp); ok != (i < given) || ok && got != arch.Addr(0x7000_0000+i) {
+					t.Fatalf("%d counters: from %#x of thread %d's stack: %#x, %v", l.Counters, sp, i, got, ok)
+				}
+			}
+			for _, sp := range []arch.Addr{top, top + 8, top + arch.Addr(Counter(max(l.Counters-1, 0)))} {
+				if got, ok := s.Before(sp); ok && got == arch.Addr(0x7000_0000+i) {
+					t.Fatalf("%d counters: %#x of thread %d's state is on a stack", l.Counters, sp, i)
+				}
+			}
+		}
+		for _, sp := range []arch.Addr{0, 8, s.Addr - 1, s.Addr, s.StateAddr(l.Threads), s.StateAddr(l.Threads) - 1, s.Addr + arch.Addr(l.Size()), 1 << 63, ^arch.Addr(0)} {
+			if got, ok := s.Before(sp); ok {
+				t.Errorf("%d counters: %#x leads to %#x", l.Counters, sp, got)
+			}
 		}
 	}
 }
