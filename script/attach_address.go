@@ -2,10 +2,8 @@ package script
 
 import (
 	"fmt"
-	"slices"
 
 	"kprobe/script/point"
-	"kprobe/symbol"
 )
 
 // Attach points at addresses of files: uprobe:PATH:ADDRESS, and lines of sources, which are addresses by now.
@@ -17,7 +15,7 @@ func (t *target) atAddress(pt *point.Point, module string) (all []spot, err erro
 		return nil, notMapped(module)
 	}
 	for _, m := range space.ModulesNamed(module) {
-		if pt.Virtual && isText(m, pt.Address) {
+		if pt.Virtual && m.File != nil && m.File.IsText(pt.Address) {
 			all = append(all, t.inFile(pt, m, pt.Address))
 		}
 	}
@@ -25,7 +23,7 @@ func (t *target) atAddress(pt *point.Point, module string) (all []spot, err erro
 		return all, nil
 	}
 	for _, loc := range space.AtFileOffset(module, pt.Address) {
-		if loc.Module != nil && isText(loc.Module, loc.Module.InFile(loc.Addr)) {
+		if m := loc.Module; m != nil && m.File != nil && m.File.IsText(m.InFile(loc.Addr)) {
 			all = append(all, spot{loc: loc, text: pt.Text})
 		}
 	}
@@ -33,9 +31,4 @@ func (t *target) atAddress(pt *point.Point, module string) (all []spot, err erro
 		return nil, sentence(fmt.Sprintf("Could not resolve address: %s:%#x", pt.Target, pt.Address))
 	}
 	return all, nil
-}
-
-// isText tells whether an address of a file is in its code.
-func isText(m *symbol.Module, vaddr uint64) bool {
-	return m.File != nil && slices.ContainsFunc(m.File.Text(), func(r symbol.Range) bool { return r.Contains(vaddr) })
 }

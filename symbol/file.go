@@ -216,6 +216,12 @@ func (f *File) textAt(addr uint64) (Range, bool) {
 	return Range{}, false
 }
 
+// IsText tells whether an address of the file is in its code.
+func (f *File) IsText(vaddr uint64) bool {
+	_, in := f.textAt(vaddr)
+	return in
+}
+
 // VaddrOf is the virtual address of the byte at an offset in the file, if a
 // segment maps it. Where two segments share it, the executable one answers: an
 // offset of a uprobe is an offset of code.

@@ -33,9 +33,9 @@ func (f *File) ocaml(fn Symbol) bool {
 // haskell is the key of the memo that tells of a file whether it has Haskell's runtime.
 type haskell struct{}
 
-// haskell tells whether a function is Haskell code, or the runtime's of its kind: stg_NAME, or UNIT_Module_name_info, where the unit may be
-// missing, in a file that has the runtime's frames.
-func (f *File) haskell(fn Symbol) bool {
+// Haskell tells whether a function is Haskell code, or the runtime's of its kind: stg_NAME, or UNIT_Module_name_info, where the unit may be
+// missing, in a file that has the runtime's frames. Such functions are not called but jumped to.
+func (f *File) Haskell(fn Symbol) bool {
 	switch unit, rest, _ := strings.Cut(fn.Name, "_"); {
 	case unit == "stg" && rest != "":
 	case !strings.HasSuffix(fn.Name, "_info") && !strings.HasSuffix(fn.Name, "_slow"):

@@ -102,7 +102,7 @@ const isStart = "it is the program's start"
 const (
 	isNotCalled = "it is not called, and returns to nobody"
 	isUncalled  = isNotCalled + ": by its unwind table it has no return address"
-	isJumped    = isNotCalled + ": functions of Haskell's are jumped to"
+	isJumped    = isNotCalled + ": Haskell's functions are jumped to"
 )
 
 // Choose picks the engine that is right for a function, with the reason in

@@ -124,7 +124,7 @@ func (pl *Planner) facts(fn symbol.Loc) Facts {
 		f.Start = !pl.Kernel && fn.Start() == m.InProcess(m.File.Entry())
 		f.Uncalled = m.File.Uncalled(m.InFile(fn.Start()))
 		f.Scanner = m.File.StackScanner()
-		f.Jumped = m.File.Passing(fn.Func) == symbol.ByHaskell
+		f.Jumped = m.File.Haskell(fn.Func)
 	}
 	if a := pl.ISA.Arch(); a.RetAddrOnStack && len(a.Args) == 0 {
 		f.Pops = func() string { return pl.pops(fn, nil) }

@@ -61,7 +61,7 @@ func (r asData) Find() (symbol.Loc, error) {
 	return p.home.On.Image.Data(p.Name, *p.Addr, p.Offset, r.d.Len, r.d.Later)
 }
 
-func (r asData) Place() (symbol.Loc, bool) { return r.d.loc, r.p.placed }
+func (r asData) Place() (symbol.Loc, bool) { return r.d.loc, r.p.at.Load() != nil }
 
 // Join plans that one of the processor's is going to be the watchpoint's.
 func (r asData) Join(b *Batch, loc symbol.Loc) error {

@@ -23,12 +23,11 @@ type Probe struct {
 	Refusal      error         // why the last batch went without it
 	Hidden       bool          // it is of the session's own making: no list shows it
 
-	home   *Home                // that it was prepared for
-	in     atomic.Pointer[Home] // that it is registered in
-	last   *Home                // that it was registered in, and which may have counts of it still
-	given  arch.Addr            // Asked.Addr as the caller had it
-	placed bool                 // that is where the probe is
-	at     atomic.Uint64        // the same, for other goroutines: an address, 0 where it is nowhere
+	home  *Home                     // that it was prepared for
+	in    atomic.Pointer[Home]      // that it is registered in
+	last  *Home                     // that it was registered in, and which may have counts of it still
+	given arch.Addr                 // Asked.Addr as the caller had it, while the probe is at a place
+	at    atomic.Pointer[arch.Addr] // that place, which other goroutines may ask for; nil for none
 }
 
 // Role is the part of a probe that depends on its kind: it works for itself, or for the probe of another kind that
@@ -140,20 +139,24 @@ func (p *Probe) In(h *Home) bool { return p.in.Load() == h }
 // Unplace forgets where a probe was.
 func (p *Probe) Unplace() {
 	p.Point = nil
-	p.at.Store(0)
-	if p.placed {
-		*p.Addr, p.placed = p.given, false
+	if p.at.Swap(nil) != nil {
+		*p.Addr = p.given
 	}
 }
 
 // place says where it is.
 func (p *Probe) place(at arch.Addr) {
-	p.given, p.placed, *p.Addr = *p.Addr, true, at
-	p.at.Store(uint64(at))
+	p.given, *p.Addr = *p.Addr, at
+	p.at.Store(&at)
 }
 
 // At is the address at which the probe is; 0 while it waits, or is not registered.
-func (p *Probe) At() arch.Addr { return arch.Addr(p.at.Load()) }
+func (p *Probe) At() arch.Addr {
+	if at := p.at.Load(); at != nil {
+		return *at
+	}
+	return 0
+}
 
 // Await has a probe whose file has been unmapped wait for the same file.
 func (p *Probe) Await() {

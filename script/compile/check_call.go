@@ -57,11 +57,15 @@ func (c *Checker) ident(x *syntax.Ident) *types.Type {
 		return types.Uint64
 	}
 	if isArg {
+		why := ""
+		if !stack {
+			why = c.elsewhere()
+		}
 		switch {
 		case !c.Everywhere((*point.Point).Inside) || c.At[0].Syscall != nil || c.At[0].Watch != nil || c.At[0].Event != nil && !c.At[0].Raw:
 			c.Errorf(x, "The %s builtin can only be used with 'kprobes', 'uprobes' and 'usdt' probes", x.Name)
-		case !stack && c.elsewhere() != "":
-			c.Errorf(x, "%s is not known here: %s", x.Name, c.elsewhere())
+		case why != "":
+			c.Errorf(x, "%s is not known here: %s", x.Name, why)
 		case !stack && !c.Everywhere(func(p *point.Point) bool { return p.Provider == "usdt" || n < len(p.Args(c.Machine)) }):
 			c.Errorf(x, "%s doesn't support %s", c.Machine.Name, x.Name)
 		}

@@ -44,43 +44,40 @@ func Told(sym symbol.Symbol, by point.Name) string {
 
 // Functions are those that a name stands for, with their parameters.
 func (d *Data) Functions(name point.Name) (all []point.Function) {
-	for _, sym := range Match(d.file, name) {
-		if sym.Kind == symbol.Func {
-			fn := d.function(sym, name)
-			fn.Params, fn.Err = d.params(sym)
-			all = append(all, fn)
-		}
+	for _, sym := range d.named(name) {
+		fn := d.function(sym, name)
+		fn.Params, fn.Err = d.params(sym)
+		all = append(all, fn)
 	}
 	return all
 }
 
 // Passings are the functions at a point, without their parameters.
 func (d *Data) Passings(pt *point.Point) (all []point.Function) {
-	if pt.HasAddr {
-		vaddr, _ := Place(d.file, pt)
-		if sym, ok := d.file.FuncAt(vaddr); ok {
-			all = append(all, d.function(sym, pt.Name()))
-		}
-		return all
+	var found []symbol.Symbol
+	if vaddr, _ := Place(d.file, pt); !pt.HasAddr {
+		found = d.named(pt.Name())
+	} else if sym, ok := d.file.FuncAt(vaddr); ok {
+		found = []symbol.Symbol{sym}
 	}
-	for _, sym := range Match(d.file, pt.Name()) {
-		if sym.Kind == symbol.Func {
-			all = append(all, d.function(sym, pt.Name()))
-		}
+	for _, sym := range found {
+		all = append(all, d.function(sym, pt.Name()))
 	}
 	return all
 }
 
+// named are the functions that a name stands for.
+func (d *Data) named(name point.Name) []symbol.Symbol {
+	return slices.DeleteFunc(Match(d.file, name), func(s symbol.Symbol) bool { return s.Kind != symbol.Func })
+}
+
 // Place is an attach point's address in a file, as symbols have it: the point may have that, or the number of a byte of the file.
 func Place(f *symbol.File, pt *point.Point) (vaddr uint64, ok bool) {
-	in := func(vaddr uint64) bool {
-		return slices.ContainsFunc(f.Text(), func(r symbol.Range) bool { return r.Contains(vaddr) })
-	}
-	if pt.Virtual && in(pt.Address) {
+	if pt.Virtual && f.IsText(pt.Address) {
 		return pt.Address, true
 	}
 	vaddr, ok = f.VaddrOf(pt.Address)
-	return vaddr, ok && in(vaddr)
+	return vaddr, ok && f.IsText(vaddr)
 }
 
 func (d *Data) function(sym symbol.Symbol, by point.Name) point.Function {
@@ -154,7 +151,7 @@ func (d *Data) Inlined(name point.Name, fetch bool) (found point.Copies) {
 	if err != nil {
 		return found
 	}
-	found.Body = slices.ContainsFunc(Match(d.file, name), func(s symbol.Symbol) bool { return s.Kind == symbol.Func })
+	found.Body = len(d.named(name)) > 0
 	literal := symbol.Literal(name.Pattern)
 	bare, _, one := strings.Cut(literal, "(")
 	all, err := data.Function(literal, "")
