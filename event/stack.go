@@ -10,11 +10,12 @@ import (
 // Frame is one function of a stack: the first is where the hit was, each other one called the one
 // before.
 type Frame struct {
-	Addr    arch.Addr // where it goes on; of the first, where it is
+	Addr    arch.Addr // where it goes on; of the first, where it is; of one that has made way, behind its jump
 	Func    string    // "function+0xoff", "" where there is none
 	File    string    // that the code is in, "" where there is none
 	Source  string    // "file.c:12", "" where no debug data tells
 	Inlined bool      // its code is a copy inside the next one's function
+	Tail    bool      // it has made way, by a jump, for the one before it, and has no frame: debug data tells of it
 }
 
 // Name is the function's name, or where there is none the place.
@@ -36,6 +37,8 @@ func (v *Value) appendStack(dst []byte) []byte {
 		switch {
 		case f.Inlined:
 			dst = append(dst, " (inlined)"...)
+		case f.Tail:
+			dst = append(dst, " (tail call)"...)
 		case f.File != "":
 			dst = append(appendText(append(dst, " ("...), f.File), ')')
 		}
@@ -67,6 +70,9 @@ func (v *Value) appendJSONStack(dst []byte) []byte {
 		}
 		if f.Inlined {
 			dst = append(dst, `,"inlined":true`...)
+		}
+		if f.Tail {
+			dst = append(dst, `,"tail_call":true`...)
 		}
 		dst = append(dst, '}')
 	}

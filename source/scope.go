@@ -75,6 +75,7 @@ type scope struct {
 	parent   *scope
 	children []*scope
 	vars     []*dwarf.Entry // parameters first, as they stand there
+	sites    []callSite     // where a function that has code of its own calls others, in copies and blocks, too
 }
 
 func (s *scope) contains(pc uint64) bool {
@@ -147,6 +148,10 @@ func (f *File) tree(off dwarf.Offset) *scope {
 		case dwarf.TagFormalParameter, dwarf.TagVariable:
 			if in != nil {
 				in.vars = append(in.vars, c)
+			}
+		case dwarf.TagCallSite, tagCallSite:
+			if in != nil {
+				top.sites = append(top.sites, siteOf(c))
 			}
 		case dwarf.TagInlinedSubroutine, dwarf.TagLexDwarfBlock:
 			if in != nil {

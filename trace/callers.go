@@ -132,7 +132,7 @@ func (c *Callers) Most(n int) (most []Caller, calls uint64) {
 	})
 	most = most[:min(n, len(most))]
 	for i := range most {
-		most[i].Frames = c.names.frames(most[i].Frames, true)
+		most[i].Frames = c.names.caller(most[i].Frames[0].Addr, c.probe.PlacedAt())
 	}
 	return most, calls
 }

@@ -3,11 +3,13 @@ package trace
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"kprobe"
 	"kprobe/arch"
 	"kprobe/event"
+	"kprobe/source"
 	"kprobe/source/bind"
 	"kprobe/symbol"
 )
@@ -23,6 +25,7 @@ type stackNames struct {
 
 	mu    sync.Mutex
 	known map[arch.Addr]namedPC
+	made  map[[2]arch.Addr]namedPC // way between two frames, by a call's return address and an address in the inner function
 }
 
 func newStackNames(s *kprobe.Session) stackNames {
@@ -53,14 +56,70 @@ const maxNamed = 1 << 16
 func (n *stackNames) frames(stack []event.Frame, returned bool) (named []event.Frame) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	inner := arch.Addr(0)
 	for i, f := range stack {
 		back := arch.Addr(0)
 		if (i > 0 || returned) && (len(named) == 0 || named[len(named)-1].Func != ofSignal) {
 			back = 1
 		}
-		named = append(named, n.at(f.Addr, back)...)
+		own := n.at(f.Addr, back)
+		if i > 0 && back > 0 && own[0].Func != ofSignal {
+			named = append(named, n.between(f.Addr, inner)...)
+		}
+		named = append(named, own...)
+		inner = f.Addr - back
 	}
 	return named
+}
+
+// caller is the code that called a function, by the address that a call returns to.
+func (n *stackNames) caller(ret, of arch.Addr) []event.Frame {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Concat(n.between(ret, of), n.at(ret, 1))
+}
+
+// between are the functions that have made way for the one that has an address in it, and that a call was to.
+func (n *stackNames) between(ret, inner arch.Addr) []event.Frame {
+	key, m := [2]arch.Addr{ret, inner}, n.space.ModuleAt(ret-1)
+	if m == nil || m.File == nil {
+		return nil
+	}
+	known, ok := n.made[key]
+	if ok && m == known.module {
+		return known.frames
+	}
+	known = namedPC{module: m}
+	if data, err := bind.Of(m.File); err == nil && n.space.ModuleAt(inner) == m {
+		for _, made := range data.MadeWay(m.InFile(ret), m.InFile(inner)) {
+			known.frames = append(known.frames, n.gone(m, made)...)
+		}
+	}
+	if n.made == nil || len(n.made) >= maxNamed {
+		n.made = map[[2]arch.Addr]namedPC{}
+	}
+	n.made[key] = known
+	return known.frames
+}
+
+// gone is a function that has made way, with the copies that are inlined around its jump. Which one that was may not be known.
+func (n *stackNames) gone(m *symbol.Module, made source.MadeWay) (frames []event.Frame) {
+	if made.Addr != 0 {
+		back := arch.Addr(0)
+		if made.Behind {
+			back = 1
+		}
+		frames = slices.Clone(n.at(m.InProcess(made.Addr), back))
+	} else {
+		frames = []event.Frame{{Addr: m.InProcess(made.Entry), File: m.Path}}
+		if s, ok := m.File.FuncAt(made.Entry); ok {
+			frames[0].Func = shown(&s)
+		}
+	}
+	for i := range frames {
+		frames[i].Tail = true
+	}
+	return frames
 }
 
 // at is the functions that an address is in: one, and where inlined copies are around it more.

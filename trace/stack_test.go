@@ -123,3 +123,18 @@ func TestStackText(t *testing.T) {
 		t.Errorf("%+v", fs)
 	}
 }
+
+// A function that ends in a jump is shown where it was, and marked.
+func TestStackTailCall(t *testing.T) {
+	got := events(t, testprog.Build(t, "stacks", "-O2"), 2, false, "p:leaf stacks:leaf stack")[1] // of round_of(0): deep(0, 0), tail(0)
+	stack := got.Args[0]
+	if !strings.HasPrefix(names(stack), "leaf tail round_of main ") || !stack.Frames[1].Tail || stack.Frames[0].Tail || stack.Frames[2].Tail {
+		t.Fatalf("%s: %+v", names(stack), stack.Frames)
+	}
+	if text := string(got.AppendText(nil)); !regexp.MustCompile(`\n => tail\+0x[0-9a-f]+ \(tail call\) stacks\.c:23\n => round_of\+`).MatchString(text) {
+		t.Error(text)
+	}
+	if text := string(got.AppendJSON(nil)); !regexp.MustCompile(`"source":"stacks\.c:23","tail_call":true}`).MatchString(text) {
+		t.Error(text)
+	}
+}

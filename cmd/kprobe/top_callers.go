@@ -61,17 +61,24 @@ func (c *callersOf) of(place string) calledBy {
 	return by
 }
 
-// callerName is the code that calls: a function, or an inlined copy and what it is in.
+// callerName is the code that calls: a function, or an inlined copy and what it is in; where it has made way, with what called it.
 func callerName(frames []event.Frame) string {
-	var names []string
-	for _, f := range frames {
+	var name strings.Builder
+	for i, f := range frames {
 		if f.Source != "" {
-			names = append(names, f.Name()+" "+f.Source)
+			name.WriteString(f.Name() + " " + f.Source)
 		} else {
-			names = append(names, f.Func)
+			name.WriteString(f.Func)
+		}
+		switch {
+		case i == len(frames)-1:
+		case f.Tail && !f.Inlined:
+			name.WriteString(" (tail call) from ")
+		default:
+			name.WriteString(" in ")
 		}
 	}
-	return strings.Join(names, " in ")
+	return name.String()
 }
 
 // lines are at most so many.

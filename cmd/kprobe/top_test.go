@@ -230,6 +230,10 @@ func TestScreenShowsCallers(t *testing.T) {
 	if got := callerName(inlined); got != "small a.c:4 in large a.c:20" {
 		t.Error(got)
 	}
+	gone := []event.Frame{{Func: "small+0x3", Source: "a.c:4", Inlined: true, Tail: true}, {Func: "mid", Tail: true}, {Func: "large+0x9", Source: "a.c:20"}}
+	if got := callerName(gone); got != "small a.c:4 in mid (tail call) from large a.c:20" {
+		t.Error(got)
+	}
 	if got := callerName([]event.Frame{{Func: "large+0x9"}}); got != "large+0x9" {
 		t.Error(got)
 	}
