@@ -24,7 +24,8 @@ func (ps *Programs) Unplaced(told ...Placement) []string {
 // "uprobe/libc.so.6:malloc" or "uretprobe/malloc" do, or that is told where to go, in one stop of
 // the target. If one fails, none stays, and the error names the program. Those without a place stay
 // as they are: see Unplaced. Errors: EINVAL for a place that is none; ENOENT for what told names and is
-// not there, and for a static probe (USDT) that no mapped file has; those of Register.
+// not there, and for a static probe (USDT) that no mapped file has; those of Register. A program at a function
+// that is named waits for the function's file, whenever that is not mapped.
 func (ps *Programs) Attach(told ...Placement) ([]Probe, error) {
 	if ps.s.e.On.Owner.InHandler() {
 		return nil, turns.ErrInHandler
@@ -51,8 +52,7 @@ func (ps *Programs) Attach(told ...Placement) ([]Probe, error) {
 // probe is one of a program's kind.
 func (ps *Programs) probe(at placing.Spot) Probe {
 	program := ps.program(at.Program.Name)
-	kp := &Kprobe{}
-	rp := &Kretprobe{Program: program, DataSize: program.p.CallData()}
+	kp, rp := &Kprobe{}, &Kretprobe{Program: program, DataSize: program.p.CallData()}
 	if entry := at.Program.Entry; entry != "" {
 		rp.EntryProgram = ps.program(entry)
 		rp.DataSize = max(rp.DataSize, rp.EntryProgram.p.CallData())
@@ -64,6 +64,7 @@ func (ps *Programs) probe(at placing.Spot) Probe {
 		kp.Program, p = program, kp
 	}
 	kp.SymbolName, kp.Offset, kp.Addr, kp.Cookie = at.Name, at.Offset, at.Addr, at.Cookie
+	kp.Patient = at.Addr == 0 && ps.s.e.MayCome(at.Name)
 	return p
 }
 

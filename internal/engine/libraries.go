@@ -83,6 +83,18 @@ func (e *Engine) Refresh() (err error) {
 	return e.refresh()
 }
 
+// MayCome tells whether a function is there, or its file may be mapped later: whenever it is there, that may be unmapped and
+// mapped again. Not from a handler.
+func (e *Engine) MayCome(symbolName string) bool {
+	if e.Turns.BeginUse() != nil {
+		return false
+	}
+	defer e.Turns.Unlock()
+	_, err := e.On.Image.Symbol(symbolName)
+	absent := (*symbol.NoModuleError)(nil)
+	return err == nil || errors.As(err, &absent)
+}
+
 // refresh is Refresh in a turn.
 func (e *Engine) refresh() error {
 	removed, err := e.On.Image.Look()

@@ -134,6 +134,9 @@ func (f *Finder) Find(p *bpf.Program, place string) ([]Spot, error) {
 			return f.inFile(module, at+offset)
 		}
 	}
+	if kind, _, _ := strings.Cut(place, ":"); (kind == "p" || kind == "r") && len(f.Space.ModulesNamed(kind)) == 0 { // as in definitions
+		return nil, errno.New(syscall.EINVAL, "%q: a place is [FILE:]FUNCTION; whether the program is at its returns, its section says", place)
+	}
 	if !p.Glob || !strings.ContainsAny(function, "*?[") {
 		return []Spot{{Name: name, Offset: offset}}, nil
 	}

@@ -1,10 +1,15 @@
 package life
 
 import (
+	"errors"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
+	"github.com/cilium/ebpf/asm"
+
 	"kprobe"
+	"kprobe/bpf"
 	"kprobe/event"
 	"kprobe/internal/testprog"
 	"kprobe/target/ptrace"
@@ -80,4 +85,47 @@ func TestLibraryGoesMeanwhile(t *testing.T) {
 		t.Error("no hit")
 	}
 	harness.Ends(t, p)
+}
+
+// A program of an object counts each load of a library, whether that was mapped before or comes later.
+func TestProgramsAtEachLoad(t *testing.T) {
+	lib := testprog.Build(t, "dlib", "-shared", "-fPIC", "-O2")
+	for _, first := range []string{"before", "later"} {
+		t.Run(first, func(t *testing.T) {
+			p := testprog.Start(t, testprog.Build(t, "dl", "-O2"), lib)
+			if first == "before" {
+				p.Round("open")
+			}
+			s := harness.Attach(t, p.Pid, nil)
+			counts, err := bpf.FromAsm("counts", bpf.Kprobe, asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ps, err := s.Load(&bpf.Collection{Programs: []*bpf.Program{counts}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ps.Attach(kprobe.Placement{Program: "counts", Place: "dl:no_such"}); !errors.Is(err, syscall.ENOENT) {
+				t.Errorf("at no function: %v", err)
+			}
+			if _, err := ps.Attach(kprobe.Placement{Program: "counts", Place: "r:dl_call"}); !errors.Is(err, syscall.EINVAL) {
+				t.Errorf("as in a definition: %v", err)
+			}
+			all, err := ps.Attach(kprobe.Placement{Program: "counts", Place: "dlib.so:dlib_call"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for load := uint64(1); load <= 3; load++ {
+				if load > 1 || first != "before" {
+					p.Round("open")
+				}
+				p.Round("call 20")
+				p.Round("close")
+				if n := all[0].(*kprobe.Kprobe).Hits(); n != load {
+					t.Errorf("load %d: %d hits", load, n)
+				}
+			}
+			harness.Ends(t, p)
+		})
+	}
 }
