@@ -266,6 +266,22 @@ func TestStatic(t *testing.T) {
 	}
 }
 
+// Arguments in variables are read by the variables' symbols. One that cannot be read is refused where it is asked for.
+func TestStaticVariables(t *testing.T) {
+	program := testprog.Build(t, "statics", "-O2", "-DVARIABLES")
+	p := testprog.Start(t, program)
+	at := "usdt:" + program + ":variables "
+	out, told, _, err := run(at+`{ printf("%d %d %d\n", (int32)arg0, arg2, arg3); }`, script.Options{PID: p.Pid}, attach(t, p.Pid), func() { p.Round("3") })
+	ok(t, err)
+	if want := "0 5 0\n-2 6 1\n-4 7 2\n\n\n"; out != want {
+		t.Errorf("prints %q, not %q; %s", out, want, told)
+	}
+	_, err = script.Compile(at+`{ print(arg1); }`, script.Options{PID: p.Pid})
+	if err == nil || !strings.Contains(err.Error(), "arg1 of the probe usdt:"+program+":statics:variables cannot be read: 8f@%xmm0: it is no integer of 1, 2, 4 or 8 bytes") {
+		t.Errorf("arg1: %v", err)
+	}
+}
+
 // One that is inlined is at several places, and counts once among the probes; of each place it is hit.
 func TestStaticInlined(t *testing.T) {
 	program := testprog.Build(t, "statics", "-O2", "-DTWICE")

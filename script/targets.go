@@ -156,11 +156,7 @@ func statics(target string, pid int) (all []point.Static, err error) {
 	for _, f := range files {
 		err := f.read(func(file *symbol.File) {
 			for _, p := range file.StaticProbes() {
-				s := point.Static{File: f.told, Provider: p.Provider, Name: p.Name, Vaddr: p.Vaddr, Semaphore: p.Semaphore}
-				args, _ := symbol.StaticArgs(p.Args) // up to the first that cannot be read
-				for _, a := range args {
-					s.Args = append(s.Args, point.StaticArg{Size: a.Size, Signed: a.Signed, Memory: a.Memory, Value: a.Value, Base: a.Base, Index: a.Index, Scale: a.Scale})
-				}
+				s := point.Static{File: f.told, Provider: p.Provider, Name: p.Name, Vaddr: p.Vaddr, Semaphore: p.Semaphore, Args: file.StaticArgs(&p)}
 				all = append(all, s)
 			}
 		})

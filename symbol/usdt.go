@@ -3,8 +3,12 @@ package symbol
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // StaticProbe is a place in a file that its author has made to be probed (USDT): a note
@@ -75,73 +79,154 @@ type StaticArg struct {
 	Signed bool
 
 	// A constant; or a register, by the name of all of it ("rdi"); or memory at Base + Value +
-	// Index*Scale.
+	// Index*Scale. A variable is in memory by the program counter, "rip", which is the probe's address.
 	Value  int64
 	Base   string
 	Index  string
 	Scale  int
 	Memory bool
+
+	Unread string // why it cannot be read; "" where it can
 }
 
-// StaticArgs reads the arguments of a static probe of an x86 file. ok is false for the first that
-// cannot be read (a float, a global variable): the index of it is len(args).
-func StaticArgs(text string) (args []StaticArg, ok bool) {
-	for _, word := range strings.Fields(text) {
+// StaticArgs reads the arguments of a static probe of an x86 file.
+func (f *File) StaticArgs(p *StaticProbe) (args []StaticArg) {
+	o := operands{file: f, at: p.Vaddr}
+	for _, word := range strings.Fields(p.Args) {
 		size, where, found := strings.Cut(word, "@")
 		n, err := strconv.Atoi(size)
 		a := StaticArg{Size: max(n, -n), Signed: n < 0}
-		switch a.Size {
-		case 1, 2, 4, 8:
+		switch {
+		case !found || err != nil || !slices.Contains([]int{1, 2, 4, 8}, a.Size):
+			err = errors.New("it is no integer of 1, 2, 4 or 8 bytes")
 		default:
-			err = strconv.ErrRange
+			err = o.read(&a, where)
 		}
-		if !found || err != nil || !a.place(where) {
-			return args, false
+		if err != nil {
+			a = StaticArg{Size: 8, Unread: fmt.Sprintf("%s: %v", word, err)}
 		}
 		args = append(args, a)
 	}
-	return args, true
+	return args
 }
 
-// place reads an operand of AT&T's assembler.
-func (a *StaticArg) place(s string) (ok bool) {
-	if value, constant := strings.CutPrefix(s, "$"); constant {
-		a.Value, ok = number(value)
-		return ok
+// operands reads operands of AT&T's assembler, of an instruction of a file.
+type operands struct {
+	file *File
+	at   uint64
+}
+
+var errNoOperand = errors.New("it is in no general register, nor in memory by one")
+
+func (o operands) read(a *StaticArg, s string) (err error) {
+	if value, constant := strings.CutPrefix(s, "$"); constant && value != "" {
+		a.Value, err = o.absolute(value)
+		return err
 	}
+	ok := false
 	if strings.HasPrefix(s, "%") {
-		a.Base, ok = register(s)
-		return ok
+		if a.Base, ok = register(s); !ok {
+			return errNoOperand
+		}
+		return nil
 	}
-	off, inside, memory := strings.Cut(s, "(")
+	off, inside, by := strings.Cut(s, "(")
 	inside, closed := strings.CutSuffix(inside, ")")
-	if !memory || !closed {
-		return false
+	parts := strings.Split(inside, ",")
+	if by != closed || len(parts) > 3 {
+		return errNoOperand
 	}
 	a.Memory = true
-	if off != "" {
-		if a.Value, ok = number(off); !ok {
-			return false
+	switch variable, offset, known := sum(off); {
+	case !known:
+		return errNoOperand
+	case variable != "" && (parts[0] == "" || parts[0] == "%rip"): // by its address alone, which the probe's tells
+		addr, err := o.variable(variable)
+		if err != nil {
+			return err
 		}
-	}
-	parts := strings.Split(inside, ",")
-	if parts[0] != "" {
+		a.Base, a.Value = "rip", int64(addr)+offset-int64(o.at)
+	default:
 		if a.Base, ok = register(parts[0]); !ok {
-			return false
+			return errNoOperand
+		}
+		if a.Value, err = o.absolute(off); err != nil {
+			return err
 		}
 	}
 	if len(parts) == 1 {
-		return a.Base != ""
+		return nil
 	}
 	a.Scale = 1
 	if len(parts) == 3 {
 		scale, fine := number(parts[2])
 		if a.Scale = int(scale); !fine || scale != 1 && scale != 2 && scale != 4 && scale != 8 {
-			return false
+			return errNoOperand
 		}
 	}
-	a.Index, ok = register(parts[1])
-	return ok && a.Base != "" && len(parts) <= 3
+	if a.Index, ok = register(parts[1]); !ok {
+		return errNoOperand
+	}
+	return nil
+}
+
+// absolute is the value of a text: a number, or where files are not moved a variable's address, too.
+func (o operands) absolute(text string) (int64, error) {
+	variable, offset, ok := sum(text)
+	switch {
+	case !ok:
+		return 0, errNoOperand
+	case variable == "":
+		return offset, nil
+	case o.file.elf.Type != elf.ET_EXEC:
+		return 0, fmt.Errorf("the address of %s is not the same in each process", variable)
+	}
+	addr, err := o.variable(variable)
+	return int64(addr) + offset, err
+}
+
+// variable is a variable's address by its only symbol.
+func (o operands) variable(name string) (addr uint64, err error) {
+	all := o.file.Lookup(name)
+	if len(all) == 0 {
+		return 0, fmt.Errorf("the file has no symbol %s", name)
+	}
+	if slices.ContainsFunc(all, func(s Symbol) bool { return s.Addr != all[0].Addr }) {
+		return 0, fmt.Errorf("the file has several symbols %s", name)
+	}
+	return all[0].Addr, nil
+}
+
+// sum reads numbers and at most one variable that are added up, such as "8+table-16"; "" is 0.
+func sum(text string) (variable string, offset int64, ok bool) {
+	for text != "" {
+		minus := text[0] == '-'
+		if minus || text[0] == '+' {
+			text = text[1:]
+		}
+		word := text
+		if i := strings.IndexAny(text, "+-"); i >= 0 {
+			word = text[:i]
+		}
+		text = text[len(word):]
+		switch n, isNumber := number(word); {
+		case isNumber && minus:
+			offset -= n
+		case isNumber:
+			offset += n
+		case minus || variable != "" || !isSymbol(word):
+			return "", 0, false
+		default:
+			variable = word
+		}
+	}
+	return variable, offset, true
+}
+
+func isSymbol(word string) bool {
+	return word != "" && strings.IndexFunc(word, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_.$", r)
+	}) < 0
 }
 
 func number(s string) (int64, bool) {

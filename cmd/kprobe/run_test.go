@@ -245,6 +245,52 @@ func TestRunStaticProbes(t *testing.T) {
 	}
 }
 
+// An argument in a variable is read by the variable's symbol. One that cannot be read costs no other.
+func TestRunStaticProbesOfVariables(t *testing.T) {
+	object := compiled(t, `
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/usdt.bpf.h>
+
+long counters, elements, numbers, unread, count;
+
+SEC("usdt/statics:statics:variables")
+int variables(struct pt_regs *ctx)
+{
+	long a = 0, b = 0, c = 0, d = 0;
+
+	bpf_usdt_arg(ctx, 0, &a);
+	unread += bpf_usdt_arg(ctx, 1, &b) == -22;
+	bpf_usdt_arg(ctx, 2, &c);
+	bpf_usdt_arg(ctx, 3, &d);
+	counters += a;
+	elements += c;
+	numbers += d;
+	count += bpf_usdt_arg_cnt(ctx);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
+`)
+	p := testprog.Start(t, testprog.Build(t, "statics", "-O2", "-DVARIABLES"))
+	k := started(t, tool(t, "run", "-p", fmt.Sprint(p.Pid), object), p.Pid)
+	p.Round("1000")
+	k.Signal(syscall.SIGINT)
+	r := k.Result()
+	for _, line := range []string{"counters = -999000", "elements = 504500", "numbers = 499500", "unread = 1000", "count = 4000"} {
+		if !r.OK() || !slices.Contains(r.Lines, line) {
+			t.Errorf("no %s:\n%s", line, r)
+		}
+	}
+	if want := "programs get an error for argument 1, 8f@%xmm0: it is no integer"; !strings.Contains(r.Stderr, want) {
+		t.Errorf("not told: %s", r)
+	}
+	checkUntouched(t, p.Pid)
+}
+
 // Structs of usdt.bpf.h are of the program, and those of libbpf differ by age: the arguments are right with each, or refused.
 func TestRunStaticProbesOfEveryHeader(t *testing.T) {
 	header, err := os.ReadFile("/usr/include/bpf/usdt.bpf.h")

@@ -58,7 +58,7 @@ func (f *Finder) static(place string) (spots []Spot, err error) {
 			if sp.Provider != provider || sp.Name != name {
 				continue
 			}
-			cookie, err := f.describe(sp.Args)
+			cookie, err := f.describe(m.File.StaticArgs(&sp))
 			if err != nil {
 				return nil, fmt.Errorf("static probe %s:%s: %w", provider, name, err)
 			}
@@ -76,7 +76,7 @@ func (f *Finder) static(place string) (spots []Spot, err error) {
 
 // describe puts where arguments are into the map that programs ask, unless it is there, and answers
 // which element that is. Programs that ask for none have no such map.
-func (f *Finder) describe(text string) (cookie uint64, err error) {
+func (f *Finder) describe(args []symbol.StaticArg) (cookie uint64, err error) {
 	m := f.Specs
 	if m == nil {
 		return 0, nil
@@ -85,15 +85,14 @@ func (f *Finder) describe(text string) (cookie uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	args, ok := symbol.StaticArgs(text)
 	if len(args) > l.most {
 		return 0, errno.New(syscall.ENOTSUP, "%d arguments, more than %d", len(args), l.most)
 	}
-	if !ok {
-		f.Warn(errno.New(syscall.ENOTSUP, "argument %d of %q is in no general register nor in memory by one: programs get an error for it and those behind", len(args), text))
-	}
 	value := make([]byte, m.Spec.ValueSize)
 	for i, a := range args {
+		if a.Unread != "" {
+			f.Warn(errno.New(syscall.ENOTSUP, "programs get an error for argument %d, %s", i, a.Unread))
+		}
 		if err := l.place(value, i, a); err != nil {
 			return 0, err
 		}
@@ -120,6 +119,9 @@ func (l *usdtLayout) place(value []byte, i int, a symbol.StaticArg) error {
 	register := func(name string) uint64 { return uint64(8 * slices.Index(bpf.AMD64.Regs, name)) }
 	kind := usdtConst
 	switch {
+	case a.Unread != "":
+		put(l.kind, usdtNoKind)
+		return nil
 	case a.Index != "":
 		if l.index.bits < 8 || l.scale.bits < 2 {
 			return errno.New(syscall.ENOTSUP, "an argument is in memory by an index: the program's usdt.bpf.h is older than that; take a newer one")

@@ -34,6 +34,9 @@ const (
 	usdtScaled   = "BPF_USDT_ARG_SIB"
 )
 
+// usdtNoKind is a number of none, for what cannot be read: the program gets an error for it.
+const usdtNoKind = ^uint64(0)
+
 // usdtField is one of a value's, in bits.
 type usdtField struct{ at, bits uint }
 
@@ -83,7 +86,7 @@ func layoutOf(m *bpf.MapSpec) (l *usdtLayout, err error) {
 		to   *usdtField
 		bits uint // at least
 	}{
-		"val_off": {&l.value, 64}, "arg_type": {&l.kind, 2}, "reg_off": {&l.register, 8}, "arg_signed": {&l.signed, 1}, "arg_bitshift": {&l.shift, 6},
+		"val_off": {&l.value, 64}, "arg_type": {&l.kind, 3}, "reg_off": {&l.register, 8}, "arg_signed": {&l.signed, 1}, "arg_bitshift": {&l.shift, 6},
 	} {
 		if *f.to = fields[name].usdtField; f.to.bits < f.bits {
 			return refuse(fmt.Sprintf("an argument's %s has %d bits", name, f.to.bits))

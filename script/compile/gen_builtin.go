@@ -44,10 +44,14 @@ func (g *Generator) staticArg(x *syntax.Ident, n int) {
 	}
 	args := g.At[0].Static.Args
 	if n >= len(args) {
-		g.Errorf(x, "%s: the probe %s has %d arguments that can be read", x.Name, g.At[0].Text, len(args))
+		g.Errorf(x, "%s: the probe %s has %d arguments", x.Name, g.At[0].Text, len(args))
 		return
 	}
 	a := args[n]
+	if a.Unread != "" {
+		g.Errorf(x, "%s of the probe %s cannot be read: %s", x.Name, g.At[0].Text, a.Unread)
+		return
+	}
 	t := types.IntOf(a.Size, a.Signed)
 	switch {
 	case a.Memory:

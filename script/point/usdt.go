@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"kprobe/script/syntax"
+	"kprobe/symbol"
 )
 
 // Static is a place in a file that its author has made to be probed.
@@ -14,19 +15,7 @@ type Static struct {
 	Provider, Name string
 	Vaddr          uint64 // of the instruction, in the file
 	Semaphore      uint64 // of the 2 bytes that count who wants it; 0 for none
-	Args           []StaticArg
-}
-
-// StaticArg says where an argument is: a constant; or a register, by the name of all of it; or memory at
-// Base + Value + Index*Scale.
-type StaticArg struct {
-	Size   int // bytes
-	Signed bool
-	Memory bool
-	Value  int64
-	Base   string
-	Index  string
-	Scale  int
+	Args           []symbol.StaticArg
 }
 
 // usdt reads PATH:NAME or PATH:PROVIDER:NAME, and finds the places in the files: each has its own arguments. Of a

@@ -58,6 +58,18 @@ PROBED void once(unsigned long a) { inlined(a); }
 PROBED void twice(unsigned long a) { inlined(a + 1); }
 #endif
 
+#ifdef VARIABLES // -DVARIABLES: in variables, and one that cannot be read
+volatile int statics_counter;
+volatile unsigned long statics_table[8];
+
+PROBED void variables(unsigned long a)
+{
+	statics_counter = -2 * (int)a;
+	statics_table[2] = a + 5;
+	STATIC_PROBE("variables", "0", "-4@statics_counter(%%rip) 8f@%%xmm0 8@statics_table+16(%%rip) 8@%0", "r"(a));
+}
+#endif
+
 int main(void)
 {
 	long n = 1000;
@@ -70,6 +82,9 @@ int main(void)
 			sum += plain((unsigned long)i);
 #ifdef INDEXED
 			indexed(table, (unsigned long)i % 8);
+#endif
+#ifdef VARIABLES
+			variables((unsigned long)i);
 #endif
 #ifdef TWICE
 			once((unsigned long)i);
