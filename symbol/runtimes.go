@@ -8,16 +8,20 @@ import (
 // scanner is the key of StackScanner's memo.
 type scanner struct{}
 
-// StackScanner names the runtime that looks for the frames of this file's functions by their return addresses, as a collector of
+// StackScanner names the runtime of this file's functions that reads the return addresses on its stacks, as a collector of
 // garbage does; "" where there is none that is known. Such a runtime ends the program where it meets another address.
 //
-// The runtimes of OCaml 4 and 5 do so; each unit has a table of the addresses, caml*__frametable. What Go's does GoCode tells.
+// The runtimes of OCaml 4 and 5 do so; each unit has a table of the addresses, caml*__frametable. So does that of MIT's Scheme, whose
+// stack has its objects: it goes to that stack, and back to C's, by routines of its own. What Go's does GoCode tells.
 func (f *File) StackScanner() string {
 	return f.Memo(scanner{}, func() any {
-		if slices.ContainsFunc(f.Data(), func(s Symbol) bool {
+		switch {
+		case slices.ContainsFunc(f.Data(), func(s Symbol) bool {
 			return strings.HasPrefix(s.Name, "caml") && strings.HasSuffix(s.Name, "_frametable")
-		}) {
+		}):
 			return "OCaml"
+		case len(f.lookupExact("scheme_to_interface")) > 0 && len(f.lookupExact("C_to_interface")) > 0:
+			return "MIT Scheme"
 		}
 		return ""
 	}).(string)

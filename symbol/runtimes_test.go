@@ -13,6 +13,7 @@ func TestFunctionsOfOtherLanguages(t *testing.T) {
 		{plain + "long caml_frametable[2];", "OCaml", ByOCaml, ByC, ByC},
 		{plain + "long camlPlugin__frametable[2];", "OCaml", ByOCaml, ByC, ByC},
 		{plain + "void stg_upd_frame_info(void) {}", "", ByC, ByC, ByHaskell},
+		{plain + "void scheme_to_interface(void) {} void C_to_interface(void) {}", "MIT Scheme", ByC, ByC, ByC},
 	} {
 		f := open(t, build(t, "gcc", "f.c", tt.text, "-shared", "-fPIC"), false)
 		if got := f.StackScanner(); got != tt.scanner {

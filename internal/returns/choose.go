@@ -40,7 +40,7 @@ type Facts struct {
 	Unwinds     string        // why exceptions may pass through the function's module; "" if they may not
 	KnowsCaller bool          // it begins by reading its return address
 	Pops        func() string // why its return may take more off the stack than an address; nil: it does not
-	Scanner     string        // the runtime that looks for its callers' frames by return addresses; "" for none that is known
+	Scanner     string        // the runtime that reads the return addresses on its stacks; "" for none that is known
 	Throwers    func() string // why exceptions may pass through any other module; asked only for functions that call back
 }
 
@@ -143,7 +143,7 @@ func Choose(f Facts) (Engine, string) {
 	case f.GoProgram != "":
 		return Exits, f.GoProgram + " is a Go program, whose runtime reads return addresses"
 	case f.Scanner != "":
-		return Exits, f.Scanner + "'s runtime finds the frames of its functions by their return addresses"
+		return Exits, f.Scanner + "'s runtime reads the return addresses on its stacks"
 	case slices.Contains(knowCaller, base), f.KnowsCaller, slices.ContainsFunc(resolvers, func(s string) bool { return strings.HasPrefix(base, s) }):
 		return Exits, "it looks at its return address to learn who called it"
 	case slices.Contains(walkStack, base):

@@ -22,7 +22,7 @@ func TestReturnsOfScannedFrames(t *testing.T) {
 			p := testprog.Start(t, path)
 			s := harness.Attach(t, p.Pid, nil)
 			swapped := &kprobe.Kretprobe{Kp: kprobe.Kprobe{SymbolName: "camlScans__deep_80"}, Engine: kprobe.EngineSwap, Program: kprobe.CountOnly}
-			if err := s.RegisterKretprobe(swapped); err == nil || !strings.Contains(err.Error(), "OCaml's runtime finds the frames") {
+			if err := s.RegisterKretprobe(swapped); err == nil || !strings.Contains(err.Error(), "OCaml's runtime reads the return addresses") {
 				t.Errorf("its return address may be swapped: %v", err)
 			}
 			entered := &kprobe.Jprobe{Kp: kprobe.Kprobe{SymbolName: "camlScans__deep_80"}, Entry: func(int64, int32) {}}
