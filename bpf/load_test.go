@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,27 +15,13 @@ import (
 	"kprobe/bpf"
 	"kprobe/bpf/bpftest"
 	"kprobe/bpf/verify"
+	"kprobe/internal/testprog"
 )
 
 // clang compiles a C file for the machine's version ("v2", "v3").
 func clang(t testing.TB, file, version string) []byte {
 	t.Helper()
-	// The machine's own headers: <asm/...> is not in clang's search path for bpf.
-	arch, err := exec.Command("gcc", "-print-multiarch").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := filepath.Join(t.TempDir(), "prog.o")
-	cmd := exec.Command("clang", "-target", "bpf", "-D__TARGET_ARCH_x86", "-mcpu="+version, "-O2", "-g",
-		"-I/usr/include/"+strings.TrimSpace(string(arch)), "-c", file, "-o", out)
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, msg)
-	}
-	object, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return object
+	return testprog.CompileBPF(t, file, "-mcpu="+version)
 }
 
 func load(t testing.TB, file, version string) *bpf.Collection {

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -39,17 +38,7 @@ for line in sys.stdin:
 // object is one of the programs here, compiled.
 func object(t testing.TB, name string) *bpf.Collection {
 	t.Helper()
-	// The machine's own headers: <asm/...> is not in clang's search path for bpf.
-	arch, err := exec.Command("gcc", "-print-multiarch").Output()
-	check(t, err)
-	out := filepath.Join(t.TempDir(), name+".o")
-	cmd := exec.Command("clang", "-target", "bpf", "-D__TARGET_ARCH_x86", "-Wall", "-Werror", "-O2", "-g",
-		"-I/usr/include/"+strings.TrimSpace(string(arch)), "-c", filepath.Join("programs", name+".bpf.c"), "-o", out)
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, msg)
-	}
-	b, err := os.ReadFile(out)
-	check(t, err)
+	b := testprog.CompileBPF(t, filepath.Join("programs", name+".bpf.c"), "-Wall", "-Werror")
 	c, err := bpf.Load(bytes.NewReader(b))
 	check(t, err)
 	return c

@@ -5,13 +5,12 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"kprobe/bpf"
 	"kprobe/bpf/verify"
+	"kprobe/internal/testprog"
 )
 
 // clang's programs: package bpf's example programs, in a row, each with the maps as the one before
@@ -22,10 +21,6 @@ func TestClang(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal("no programs: ", err)
 	}
-	arch, err := exec.Command("gcc", "-print-multiarch").Output() // <asm/...> is not in clang's search path for bpf
-	if err != nil {
-		t.Fatal(err)
-	}
 	versions := []string{"v3", "v2"}
 	if testing.Short() && os.Getenv(machineVariable) != "" {
 		versions = versions[:1]
@@ -33,16 +28,7 @@ func TestClang(t *testing.T) {
 	for _, file := range files {
 		for _, version := range versions {
 			t.Run(filepath.Base(file)+" "+version, func(t *testing.T) {
-				object := filepath.Join(t.TempDir(), "prog.o")
-				cmd := exec.Command("clang", "-target", "bpf", "-D__TARGET_ARCH_x86", "-mcpu="+version, "-O2", "-g",
-					"-I/usr/include/"+strings.TrimSpace(string(arch)), "-c", file, "-o", object)
-				if msg, err := cmd.CombinedOutput(); err != nil {
-					t.Fatalf("%v: %s", err, msg)
-				}
-				b, err := os.ReadFile(object)
-				if err != nil {
-					t.Fatal(err)
-				}
+				b := testprog.CompileBPF(t, file, "-mcpu="+version)
 				c, err := bpf.Load(bytes.NewReader(b))
 				if err != nil {
 					t.Fatal(err)
@@ -74,7 +60,11 @@ func compareRow(t *testing.T, m *machine, c *bpf.Collection) {
 	rng := rand.New(rand.NewPCG(31, 32))
 	w := *mapWorld(t, c.Maps...)
 	var runs []*run
-	for range 40 {
+	turns := 40
+	if testing.Short() {
+		turns = 15
+	}
+	for range turns {
 		for _, proof := range proofs {
 			w := w
 			w.pidTgid, w.slot, w.memory, w.data = 1<<32|uint64(1+rng.IntN(4)), rng.IntN(2), memoryOfTarget, dataAt

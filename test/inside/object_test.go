@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"kprobe"
@@ -20,17 +17,7 @@ import (
 // clang compiles a program of package bpf's.
 func clang(t testing.TB, file string) *bpf.Collection {
 	t.Helper()
-	// The machine's own headers: <asm/...> is not in clang's search path for bpf.
-	arch, err := exec.Command("gcc", "-print-multiarch").Output()
-	harness.OK(t, err)
-	out := filepath.Join(t.TempDir(), "prog.o")
-	cmd := exec.Command("clang", "-target", "bpf", "-D__TARGET_ARCH_x86", "-mcpu=v3", "-O2", "-g",
-		"-I/usr/include/"+strings.TrimSpace(string(arch)), "-c", filepath.Join("..", "..", "bpf", "testdata", file), "-o", out)
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, msg)
-	}
-	object, err := os.ReadFile(out)
-	harness.OK(t, err)
+	object := testprog.CompileBPF(t, filepath.Join("..", "..", "bpf", "testdata", file), "-mcpu=v3")
 	c, err := bpf.Load(bytes.NewReader(object))
 	harness.OK(t, err)
 	return c
