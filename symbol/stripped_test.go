@@ -191,6 +191,9 @@ func TestGo(t *testing.T) {
 		"cgo":    {cgo, "1", nil},
 		"cgopie": {cgo, "1", []string{"-buildmode=pie"}},
 	} {
+		if testing.Short() && (name == "pie" || name == "cgo") {
+			continue // cgopie is both
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("CGO_ENABLED", c.cgo)
 			t.Setenv("GOFLAGS", "")

@@ -483,7 +483,10 @@ func TestWhere(t *testing.T) {
 		{"return, data, veto", inject.Detour{Return: ret(inject.Return{ID: probe, Data: 8, Entry: []inject.Program{one}, Veto: true})}, nil, nil},
 	}
 	there := len(tests)
-	for _, tt := range tests[:there:there] { // and all kinds that are no function's entry with the jump ahead
+	for i, tt := range tests[:there:there] { // and all kinds that are no function's entry with the jump ahead
+		if testing.Short() && i%3 != 0 {
+			continue // the jump ahead is the same in each
+		}
 		if tt.detour.Return == nil && !slices.ContainsFunc(tt.detour.Programs, func(p inject.Program) bool { return p.Override }) {
 			tt.name += ", ahead"
 			tests = append(tests, tt)

@@ -540,14 +540,16 @@ func TestSlotsAgainstCPU32(t *testing.T) {
 // effort is for long runs; the tests' default is a matter of seconds.
 var effort = flag.Int("effort", 1, "multiplies the trials of instructions against the CPU")
 
-const statesPerInstruction = 20
-
 func testSlots(t *testing.T, w *world, text []string, code [][]byte) {
 	n := w.open(t)
+	states := 20 // of each instruction
+	if testing.Short() {
+		states = 8
+	}
 	for i, l := range text {
 		t.Run(w.name+"/"+l, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, uint64(i)))
-			for range statesPerInstruction * *effort {
+			for range states * *effort {
 				w.aim(code[i], rng)
 				s := w.random(n, rng)
 				v, err := w.trial(t, n, code[i], s)
@@ -638,7 +640,7 @@ func TestSlotsOfLibc(t *testing.T) {
 	const file = "/lib/x86_64-linux-gnu/libc.so.6"
 	samples := 10000
 	if testing.Short() {
-		samples = 3000
+		samples = 1500
 	}
 	f, err := elf.Open(file)
 	if err != nil {
@@ -700,7 +702,7 @@ func TestSlotsOfLibc(t *testing.T) {
 func TestSlotsOfRandomBytes(t *testing.T) {
 	trials := 8000
 	if testing.Short() {
-		trials = 2500
+		trials = 1200
 	}
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, w := range here(t, lowWorld, world32) {

@@ -69,8 +69,8 @@ func TestTally(t *testing.T) {
 			run := func(args ...string) string {
 				cmd := exec.Command("go", append([]string{"test", "-json", "."}, args...)...)
 				cmd.Dir = dir
-				cmd.Env = append(os.Environ(), "GOFLAGS=-vet=off")
-				printed, _ := cmd.CombinedOutput() // that it fails is the tally's to see
+				cmd.Env = append(os.Environ(), "GOFLAGS=-vet=off -ldflags=-w") // quick to link
+				printed, _ := cmd.CombinedOutput()                             // that it fails is the tally's to see
 				return string(printed)
 			}
 			printed := run()
