@@ -214,19 +214,47 @@ func (r *scriptRequest) run(args []string) (err error) {
 		return r.listing(os.Stdout, args)
 	}
 	name, text, params, err := r.source(args)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if r.list {
+	case r.list:
 		patterns, err := script.Patterns(name, text)
 		if err != nil {
 			return told(err)
 		}
 		return r.listing(os.Stdout, patterns)
-	}
-	if r.fmt {
+	case r.fmt:
 		return r.formatted(name, text)
 	}
+	if err := r.fits(); err != nil {
+		return err
+	}
+	if r.noTarget() && script.WantsKernel(name, text) {
+		r.kernel.at = os.Getenv(kernelPlace)
+	}
+	dst, end, err := create(r.output)
+	if err != nil {
+		return err
+	}
+	defer end(&err)
+	out := &buffered{bufio.NewWriter(dst), r.buffer}
+	o := r.options(name, params, out)
+	if r.check {
+		s, err := script.Compile(text, o)
+		if err != nil {
+			return told(err)
+		}
+		return errors.Join(r.debug(s), s.Verify())
+	}
+	code, err := r.attach(text, o)
+	if err = errors.Join(err, out.Flush()); err == nil && code != 0 {
+		return exitStatus(code)
+	}
+	return err
+}
+
+// fits holds that the flags go together.
+func (r *scriptRequest) fits() error {
 	switch {
 	case r.test && r.bench:
 		return asBpftraceSays("USAGE: --bench conflicts with existing --mode")
@@ -239,31 +267,30 @@ func (r *scriptRequest) run(args []string) (err error) {
 	case r.command != "" && r.kernel.at != "", len(r.pids) > 0 && r.kernel.at != "":
 		return errors.New("either -p, -c or -k")
 	}
-	if len(r.pids) == 0 && r.command == "" && r.kernel.at == "" && script.WantsKernel(name, text) {
-		r.kernel.at = os.Getenv(kernelPlace)
-	}
-	dst, end, err := create(r.output)
-	if err != nil {
-		return err
-	}
-	defer end(&err)
-	out := &buffered{bufio.NewWriter(dst), r.buffer}
+	return nil
+}
+
+// noTarget tells whether neither a process, a command nor a kernel was named.
+func (r *scriptRequest) noTarget() bool {
+	return len(r.pids) == 0 && r.command == "" && r.kernel.at == ""
+}
+
+// options are the script's, as far as no target decides them.
+func (r *scriptRequest) options(name string, params []string, out io.Writer) script.Options {
 	o := script.Options{Include: r.include, IncludeFolders: r.folders, Suite: r.suite(), Filter: r.filter, Told: r.told, Verbose: r.verbose, Dry: r.dry,
 		Name: name, Params: params, Unsafe: r.unsafe, Kernel: r.kernel.at != "", JSON: r.format == "json", Quiet: r.quiet, NoWarnings: r.silent,
 		Output: out, Errors: os.Stderr, Settings: settings()}
 	if os.Getenv(notify) != "" {
 		o.Ready = func() { fmt.Fprintln(os.Stderr, notify) }
 	}
-	if r.check {
-		s, err := script.Compile(text, o)
-		if err != nil {
-			return told(err)
-		}
-		return errors.Join(r.debug(s), s.Verify())
-	}
+	return o
+}
+
+// attach has the script see its target: the processes that map its files where none is named.
+func (r *scriptRequest) attach(text string, o script.Options) (code int, err error) {
 	var users *script.Users
-	if len(r.pids) == 0 && r.command == "" && r.kernel.at == "" && !r.dry && o.Suite == script.NoSuite {
-		if users = script.UsersOf(name, text); users != nil {
+	if r.noTarget() && !r.dry && o.Suite == script.NoSuite {
+		if users = script.UsersOf(o.Name, text); users != nil {
 			defer users.Close()
 		}
 	}
@@ -274,66 +301,68 @@ func (r *scriptRequest) run(args []string) (err error) {
 	defer pl.done(nil)
 	session, program, err := r.target(several, pl)
 	if err != nil {
-		return pl.done(err)
+		return 0, pl.done(err)
 	}
 	if session != nil {
 		defer func() { err = errors.Join(err, ignoreClosed(session.Close())) }()
+		o.Machine = session.Target().Arch()
+		if k, ok := session.Target().(*kernel.Target); ok {
+			ofKernel(&o, k)
+		}
 	}
 	if program != nil {
 		o.CPID, o.PID = program.Pid, program.Pid
 	} else if len(r.pids) == 1 {
 		o.PID = r.pids[0]
 	}
-	if session != nil {
-		o.Machine = session.Target().Arch()
-	}
-	if session != nil && o.Kernel {
-		if k, ok := session.Target().(*kernel.Target); ok {
-			if known, err := k.Kernel().Types(); err == nil {
-				o.KernelTypes = known.Spec()
-			}
-			o.Events = func() (*point.TraceEvents, error) { return eventsOf(k) }
-			o.CPUs = func() (int, error) {
-				cpus, err := k.CPUs()
-				return len(cpus.Numbers), err
-			}
-			o.KernelSymbol = func(name string) (uint64, error) {
-				for _, s := range k.Kernel().Lookup(name) {
-					return uint64(s.Addr), nil
-				}
-				if !k.Kernel().HasData() {
-					return 0, errors.New(": no such symbol: the kernel's symbols are of functions only (CONFIG_KALLSYMS_ALL is off)")
-				}
-				return 0, errors.New(": no such symbol")
-			}
-		}
-	}
-	s, err := script.Compile(text, o)
-	if err != nil {
+	s, runs, err := r.compiled(text, o, session != nil)
+	if !runs {
 		r.kill(program)
-		return told(err)
+		return 0, err
+	}
+	return r.work(s, session, program, several, signals, pl)
+}
+
+// ofKernel are the options that a kernel decides.
+func ofKernel(o *script.Options, k *kernel.Target) {
+	if known, err := k.Kernel().Types(); err == nil {
+		o.KernelTypes = known.Spec()
+	}
+	o.Events = func() (*point.TraceEvents, error) { return eventsOf(k) }
+	o.CPUs = func() (int, error) {
+		cpus, err := k.CPUs()
+		return len(cpus.Numbers), err
+	}
+	o.KernelSymbol = func(name string) (uint64, error) {
+		for _, s := range k.Kernel().Lookup(name) {
+			return uint64(s.Addr), nil
+		}
+		if !k.Kernel().HasData() {
+			return 0, errors.New(": no such symbol: the kernel's symbols are of functions only (CONFIG_KALLSYMS_ALL is off)")
+		}
+		return 0, errors.New(": no such symbol")
+	}
+}
+
+// compiled is a script that runs; one whose help was asked for does not, nor does one that has nothing to attach to.
+func (r *scriptRequest) compiled(text string, o script.Options, attached bool) (s *script.Script, runs bool, err error) {
+	if s, err = script.Compile(text, o); err != nil {
+		return nil, false, told(err)
 	}
 	if help, asked := s.Help(); asked {
-		r.kill(program)
 		_, err := fmt.Print(help)
-		return err
+		return nil, false, err
 	}
 	if names := s.Unasked(); len(names) > 0 {
-		r.kill(program)
-		return asBpftraceSays("Unexpected command line options: %s", strings.Join(names, ", "))
+		return nil, false, asBpftraceSays("Unexpected command line options: %s", strings.Join(names, ", "))
 	}
 	if err := r.debug(s); err != nil {
-		r.kill(program)
-		return err
+		return nil, false, err
 	}
-	if _, inside := s.Points(); r.dry && session == nil && inside > 0 {
-		return s.Verify() // there is nothing to attach to
+	if _, inside := s.Points(); r.dry && !attached && inside > 0 {
+		return nil, false, s.Verify()
 	}
-	code, err := r.work(s, session, program, several, signals, pl)
-	if err = errors.Join(err, out.Flush()); err == nil && code != 0 {
-		return exitStatus(code)
-	}
-	return err
+	return s, true, nil
 }
 
 // work runs the script to its end.
