@@ -321,6 +321,9 @@ func TestConformThreads(t *testing.T) {
 	for _, concurrent := range []bool{false, true} {
 		t.Run(fmt.Sprintf("concurrent=%v", concurrent), func(t *testing.T) {
 			n := 1000
+			if testing.Short() {
+				n = 300
+			}
 			p := testprog.Start(t, testprog.Build(t, "threads", "-O2"), "4")
 			want := p.Round("%d", n)
 			s := harness.Attach(t, p.Pid, &kprobe.Options{Concurrent: concurrent})

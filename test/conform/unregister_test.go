@@ -93,12 +93,16 @@ func TestConformNothingRunsAfterUnregister(t *testing.T) {
 				Handler:      func(*kprobe.KretprobeInstance, *kprobe.Regs) int { h(); return 0 }}
 		}
 	}
+	times := 6
+	if testing.Short() {
+		times = 2
+	}
 	for _, concurrent := range []bool{false, true} {
 		t.Run(fmt.Sprintf("concurrent=%v", concurrent), func(t *testing.T) {
 			p := startBusy(t, 4)
 			s := harness.Attach(t, p.Pid, &kprobe.Options{Concurrent: concurrent})
 			for kind, make := range kinds {
-				for range 6 {
+				for range times {
 					var w guarded
 					var gone atomic.Bool
 					probe := make(func() { w.handle(&gone) })

@@ -93,7 +93,10 @@ int main(void)
 // each instruction, with programs and with handlers; jumps come and go; signals and children meet
 // them: each call is seen to end, once, and the program sees nothing.
 func TestJumpsAhead(t *testing.T) {
-	const n = 4_000
+	n := uint64(4_000)
+	if testing.Short() {
+		n = 1_000
+	}
 	p := testprog.Start(t, harness.Compile(t, "ahead", aheadProgram, "-ldl"))
 	round := fmt.Sprint(n)
 	want := []string{fmt.Sprintf("%d 0 0", n/2*(n/2-1)+n/2+2*(n/2)*(n/2)+7*(n/2)+n*(n-1))}
@@ -136,7 +139,10 @@ func TestJumpsAhead(t *testing.T) {
 		}
 	}
 	check("alone")
-	for _, c := range []struct{ off, hits int }{
+	for _, c := range []struct {
+		off  int
+		hits uint64
+	}{
 		{0, n}, {1, n}, {4, n}, {8, n}, {lea1, n / 2}, {pop1, n / 2}, {ret1, n / 2}, {lea2, n / 2}, {pop2, n / 2}, {ret2, n / 2},
 	} {
 		for _, program := range []*kprobe.Program{nil, kprobe.CountOnly} {
@@ -148,7 +154,7 @@ func TestJumpsAhead(t *testing.T) {
 			harness.Register(t, s, kp)
 			s.WaitOptimized()
 			check(what)
-			if kp.Hits() != uint64(c.hits) {
+			if kp.Hits() != c.hits {
 				t.Errorf("%s: %d hits, not %d", what, kp.Hits(), c.hits)
 			}
 			harness.OK(t, s.UnregisterKprobe(kp))
@@ -186,7 +192,11 @@ func TestKilledControllerOfJumpsAhead(t *testing.T) {
 	p := testprog.Start(t, harness.Compile(t, "ahead", aheadProgram, "-ldl"))
 	round := fmt.Sprint(n, " alone")
 	want := p.Round(round)
-	for i := range 10 {
+	times := 10
+	if testing.Short() {
+		times = 4
+	}
+	for i := range times {
 		c := harness.Controller(t, p.Pid, "exits!leaves")
 		p.Send(round)
 		time.Sleep(time.Duration(i) * 3 * time.Millisecond)

@@ -135,7 +135,7 @@ func TestReturnsOfTwoProbes(t *testing.T) {
 	const threads = 6
 	rounds := uint64(400)
 	if testing.Short() {
-		rounds = 50
+		rounds = 20
 	}
 	for i, first := range kinds {
 		for j, second := range kinds {
@@ -194,8 +194,11 @@ func TestReturnsAtRandom(t *testing.T) {
 			p, text := startMixed(t)
 			s := harness.Attach(t, p.Pid, &kprobe.Options{Concurrent: concurrent, Report: func(err error) { t.Errorf("reported: %v", err) }})
 			rounds := 1500
+			if testing.Short() {
+				rounds = 300
+			}
 			if concurrent {
-				rounds = 150 // a hit costs much more
+				rounds /= 10 // a hit costs much more
 			}
 			names := []string{"work", "ends", "tail", "deep", "jumps", "walks"}
 			var live []*kept

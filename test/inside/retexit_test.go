@@ -2,11 +2,9 @@ package inside
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -175,9 +173,8 @@ func TestExitsAndExceptions(t *testing.T) {
 
 // Rust's panics are the same to a frame.
 func TestExitsAndRustPanics(t *testing.T) {
-	rustc, err := exec.LookPath("rustc")
+	_, err := exec.LookPath("rustc")
 	testprog.Need(t, "rustc", err == nil)
-	dir := t.TempDir()
 	const src = `
 use std::io::BufRead;
 #[no_mangle] #[inline(never)] pub fn rust_leaf(n: u64) -> u64 { if n % 3 == 0 { panic!("three") } n * 7 }
@@ -191,13 +188,8 @@ fn main() {
         println!("sum {}\ndone", (0..n).map(rust_top).sum::<u64>());
     }
 }`
-	if err := os.WriteFile(filepath.Join(dir, "main.rs"), []byte(src), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "rusty")
-	if msg, err := exec.Command(rustc, "-O", "-C", "debuginfo=1", "-o", path, filepath.Join(dir, "main.rs")).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, msg)
-	}
+	path := filepath.Join(t.TempDir(), "rusty")
+	testprog.CompileText(t, path, []string{"rustc", "-O", "-C", "debuginfo=1"}, "main.rs", src)
 	p := testprog.Start(t, path)
 	want := p.Round("30")
 	s := harness.Attach(t, p.Pid, nil)
@@ -233,32 +225,32 @@ func TestExitsInGo(t *testing.T) {
 
 // A million returns of a program that moves, unwinds and drops its stacks.
 func TestExitsInGoStorm(t *testing.T) {
-	least := 300_000
+	least, n := 300_000, 400
 	if testing.Short() {
-		least = 100_000
+		least, n = 20_000, 100 // with a collection in each round
 	}
-	goStorm(t, least)
+	goStorm(t, least, n)
 }
 
 // TestSoakGoStorm is ten million of them.
 func TestSoakGoStorm(t *testing.T) {
-	least := 10_000_000
+	least, n := 10_000_000, 400
 	if testprog.Soak(t, 0) == 0 {
-		least = 10_000
+		least, n = 10_000, 20
 	}
-	goStorm(t, least)
+	goStorm(t, least, n)
 }
 
-func goStorm(t *testing.T, least int) {
+// goStorm goes on until so many calls have returned, in rounds of n: a round is waited for a minute, on any machine.
+func goStorm(t *testing.T, least, n int) {
 	path := testprog.Build(t, "gostorm")
 	p := testprog.Start(t, path)
-	n := strconv.Itoa(min(400, least/500)) // a round is waited for a minute, on any machine
-	want := p.Round(n)
+	want := p.Round("%d", n)
 	s := harness.Attach(t, p.Pid, nil)
 	cs := watchReturns(t, s, kprobe.EngineAuto, functionsOf(t, path, "main.storm", "main.(*", "main.main.func"))
 	total := 0
 	for total < least {
-		if got := p.Round(n); !slices.Equal(got, want) {
+		if got := p.Round("%d", n); !slices.Equal(got, want) {
 			t.Fatalf("%q, unprobed %q", got, want)
 		}
 		total = 0
@@ -283,8 +275,11 @@ func TestExitsInGoStandardLibrary(t *testing.T) {
 		{"strings", "Builder|Cut|Fields|Trim|Repeat|Replace|Title"},
 		{"encoding/json", "Compact|Valid|HTMLEscape|Tag|Omit|StringOption|EncodeString|Decoder$|Encoder$|RawMessage|UnmarshalSyntax|SliceOfCustomByte|Embedded"},
 	} {
-		if i == 1 && testing.Short() {
-			continue
+		if testing.Short() {
+			if i < 2 {
+				continue
+			}
+			tt.run = "Tag|Omit|StringOption|RawMessage|UnmarshalSyntax|Embedded"
 		}
 		t.Run(tt.pkg, func(t *testing.T) { standardTests(t, tt.pkg, tt.run) })
 	}
@@ -480,7 +475,11 @@ func TestPlanNamesReturnEngine(t *testing.T) {
 func TestExitsConcurrent(t *testing.T) {
 	path := testprog.Build(t, "gostorm")
 	p := testprog.Start(t, path)
-	want := p.Round("100")
+	round := "100"
+	if testing.Short() {
+		round = "40"
+	}
+	want := p.Round(round)
 	s := harness.Attach(t, p.Pid, &kprobe.Options{Concurrent: true})
 	var entries, returns atomic.Int64
 	var rps []*kprobe.Kretprobe
@@ -498,7 +497,7 @@ func TestExitsConcurrent(t *testing.T) {
 	if err := s.RegisterKretprobes(rps); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.Round("100"); !slices.Equal(got, want) {
+	if got := p.Round(round); !slices.Equal(got, want) {
 		t.Errorf("%q, unprobed %q", got, want)
 	}
 	if err := s.UnregisterKretprobes(rps); err != nil {

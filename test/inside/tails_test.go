@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -25,7 +26,7 @@ int main(void)
 	while (next()) {
 		long sum = 0;
 
-		for (int i = 0; i < 500; i++)
+		for (int i = 0, n = atoi(line); i < n; i++)
 			sum += tail1(i);
 		printf("result %ld\n", sum);
 	}
@@ -39,11 +40,11 @@ var tailNames = []string{"tail1", "tail2", "tail3", "tail4", "tail5"}
 // the one that the next returns to.
 func TestChainOfTailCallsInside(t *testing.T) {
 	path := harness.Compile(t, "tails", tails, "-O2")
-	want := testprog.Start(t, path).Round("1")
+	want := testprog.Start(t, path).Round("500")
 	p := testprog.Start(t, path)
 	s := harness.Attach(t, p.Pid, nil)
 	rps := onReturns(t, s, []*kprobe.Program{kprobe.CountOnly}, tailNames...)
-	harness.SameRound(t, s, p, want, "1")
+	harness.SameRound(t, s, p, want, "500")
 	harness.Settle(t, s)
 	for _, rp := range rps {
 		if rp.Hits() != 500 || rp.Lost() != (kprobe.Lost{}) {
@@ -56,7 +57,7 @@ func TestChainOfTailCallsInside(t *testing.T) {
 	round := make(chan []string)
 	go func() {
 		defer close(round)
-		round <- p.Round("1")
+		round <- p.Round("500")
 	}()
 	for i := 0; ; i++ {
 		some := onReturns(t, s, []*kprobe.Program{kprobe.CountOnly}, tailNames[i%3:]...)
@@ -77,7 +78,12 @@ func TestChainOfTailCallsInside(t *testing.T) {
 // seen by its own, also while they come and go.
 func TestChainOfTailCallsMixed(t *testing.T) {
 	path := harness.Compile(t, "tails", tails, "-O2")
-	want := testprog.Start(t, path).Round("1")
+	n := uint64(500)
+	if testing.Short() {
+		n = 100
+	}
+	line := fmt.Sprint(n)
+	want := testprog.Start(t, path).Round(line)
 	for first := range 2 {
 		p := testprog.Start(t, path)
 		s := harness.Attach(t, p.Pid, nil)
@@ -96,12 +102,12 @@ func TestChainOfTailCallsMixed(t *testing.T) {
 		all := rps()
 		harness.OK(t, s.RegisterKretprobes(all))
 		for range 2 { // as traps, some of them, and as jumps
-			harness.SameRound(t, s, p, want, "1")
+			harness.SameRound(t, s, p, want, line)
 			s.WaitOptimized()
 		}
 		harness.Settle(t, s)
 		for _, rp := range all {
-			if rp.Hits() != 1000 || rp.NMissed() != 0 || rp.Lost() != (kprobe.Lost{}) {
+			if rp.Hits() != 2*n || rp.NMissed() != 0 || rp.Lost() != (kprobe.Lost{}) {
 				t.Errorf("%s: %d returns, %d missed, lost %+v", rp.Kp.SymbolName, rp.Hits(), rp.NMissed(), rp.Lost())
 			}
 		}
@@ -115,7 +121,7 @@ func TestChainOfTailCallsMixed(t *testing.T) {
 		go func() {
 			defer close(round)
 			for range changed {
-				round <- p.Round("1")
+				round <- p.Round(line)
 			}
 		}()
 		rnd := rand.New(rand.NewPCG(1, uint64(first)))
@@ -126,9 +132,9 @@ func TestChainOfTailCallsMixed(t *testing.T) {
 			if rnd.IntN(2) == 0 {
 				s.WaitOptimized()
 			}
-			n := rnd.IntN(len(some))
-			harness.OK(t, s.UnregisterKretprobes(some[:n]))
-			harness.OK(t, s.UnregisterKretprobes(some[n:]))
+			part := rnd.IntN(len(some))
+			harness.OK(t, s.UnregisterKretprobes(some[:part]))
+			harness.OK(t, s.UnregisterKretprobes(some[part:]))
 			select {
 			case got := <-round:
 				rounds++
@@ -139,6 +145,6 @@ func TestChainOfTailCallsMixed(t *testing.T) {
 			}
 		}
 		harness.Detach(t, s)
-		harness.SameLines(t, p.Round("1"), want)
+		harness.SameLines(t, p.Round(line), want)
 	}
 }

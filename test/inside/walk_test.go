@@ -107,9 +107,7 @@ func backtraceThroughSwapped(t *testing.T, programs ...*kprobe.Program) {
 
 // An exception passes through C code whose library knows nothing of exceptions, and so does
 // the end of a thread.
-func TestExceptionThroughSwappedFrames(t *testing.T) { eachSwap(t, exceptionThroughSwapped) }
-
-func exceptionThroughSwapped(t *testing.T, programs ...*kprobe.Program) {
+func TestExceptionThroughSwappedFrames(t *testing.T) {
 	dir := t.TempDir()
 	lib := harness.Compile(t, "libeach.so", `
 PROBED long each_inner(long (*f)(long), long n) { long r = f(n); BARRIER(); return r + 1; }
@@ -168,6 +166,10 @@ int main()
 	if out, err := exec.Command("g++", "-O1", "-o", path, main, lib).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	eachSwap(t, func(t *testing.T, programs ...*kprobe.Program) { exceptionThroughSwapped(t, path, programs...) })
+}
+
+func exceptionThroughSwapped(t *testing.T, path string, programs ...*kprobe.Program) {
 	p := testprog.Start(t, path)
 	want := p.Round("1")
 	s := harness.Attach(t, p.Pid, nil)

@@ -41,7 +41,11 @@ func TestAttachToWhatChanges(t *testing.T) {
 	path := harness.Compile(t, "changes", changesProgram)
 	attached, said := 0, make(map[string]int)
 	rnd := rand.New(rand.NewPCG(1, 13))
-	for range 150 {
+	rounds := 150
+	if testing.Short() {
+		rounds = 30
+	}
+	for range rounds {
 		prog := testprog.Start(t, path, "20", fmt.Sprint(rnd.IntN(200000)), "first")
 		time.Sleep(time.Duration(rnd.IntN(20000)) * time.Microsecond)
 		p, err := ptrace.Attach(prog.Pid)

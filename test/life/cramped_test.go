@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -184,7 +185,11 @@ func needCramped(t *testing.T) {
 // alone from then on, which is told once; another's call is a hit.
 func TestCrampedStacks(t *testing.T) {
 	needCramped(t)
-	for _, kind := range append(crampedKinds, "count, by traps", "program, by traps", "program swap, by traps", "program post", "program post, aside", "program swap exits, aside") {
+	kinds := append(slices.Clone(crampedKinds), "count, by traps", "program, by traps", "program swap, by traps", "program post", "program post, aside", "program swap exits, aside")
+	if testing.Short() { // those that are no part of another one
+		kinds = []string{"count", "program", "record", "swap", "exits", "program swap exits", "count, by traps", "program swap, by traps", "program post, aside"}
+	}
+	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) { testCramped(t, kind) })
 	}
 }
@@ -342,7 +347,7 @@ func TestI386CrampedStacksAlone(t *testing.T) {
 func testCrampedAlone(t *testing.T, flags ...string) {
 	kinds := crampedKinds
 	if testing.Short() {
-		kinds = []string{"count", "exits programs", "program swap exits"}
+		kinds = []string{"count", "program swap exits"}
 	}
 	for _, kind := range kinds {
 		for _, alone := range []bool{false, true} {
@@ -453,7 +458,7 @@ func TestCrampedStacksWhileProbesComeAndGo(t *testing.T) {
 			s := begin()
 			times := 12
 			if testing.Short() {
-				times = 5
+				times = 3 // one of each sort
 			}
 			p.Round("start")
 			for i := range times {

@@ -93,7 +93,7 @@ func TestManyThreads(t *testing.T) {
 		stack        string
 		many, churns int
 	}{
-		{[]string{"-O2"}, "64", 1500, 3000},
+		{[]string{"-O2"}, "64", 1500, 1000},
 		{[]string{"-O2", "-m32"}, "64", 200, 600},
 	} {
 		t.Run(fmt.Sprint(c.flags), func(t *testing.T) {

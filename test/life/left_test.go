@@ -14,7 +14,7 @@ import (
 func TestKilledControllersLeaveNoCode(t *testing.T) {
 	times := 20
 	if testing.Short() {
-		times = 6
+		times = 4
 	}
 	for _, functions := range [][]string{harness.Handled, {"count!ret_fib", "count!ret_ackermann", "count!ret_deep", "count!ret_nested"}} {
 		p := testprog.Start(t, testprog.Build(t, "rets", "-O2"))

@@ -216,8 +216,12 @@ func TestLifeGoTracersAreFollowed(t *testing.T) {
 func TestLifeForksDuringBatches(t *testing.T) {
 	p, s, _, _ := living(t)
 	until := make(chan string)
+	children := "children 300"
+	if testing.Short() {
+		children = "children 100"
+	}
 	born := func() {
-		p.Send("children 300")
+		p.Send("%s", children)
 		go func() { until <- p.Expect("children") }()
 	}
 	born()
@@ -231,7 +235,7 @@ func TestLifeForksDuringBatches(t *testing.T) {
 		harness.OK(t, s.UnregisterKretprobe(rp))
 		select {
 		case got := <-until:
-			if got != "children 300" {
+			if got != children {
 				t.Errorf("%q after %d batches", got, batches)
 			} else if batches < 6 {
 				born() // we have hardly run

@@ -22,7 +22,7 @@ import (
 func TestLibraryGoesMeanwhile(t *testing.T) {
 	rounds := 200
 	if testing.Short() {
-		rounds = 25
+		rounds = 12
 	}
 	lib := testprog.Build(t, "dlib", "-shared", "-fPIC", "-O2")
 	p := testprog.Start(t, testprog.Build(t, "dl", "-O2"), lib)

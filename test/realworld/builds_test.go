@@ -80,7 +80,11 @@ func muslOf(t testing.TB, pid int) string {
 // A Go program with probes on every function, those of its scheduler, its
 // allocator and its collector included, which run on stacks of their own.
 func TestAllFunctionsOfAGoProgram(t *testing.T) {
-	for _, flags := range [][]string{nil, {"-buildmode=pie"}, {"-ldflags=-s -w"}} {
+	builds := [][]string{nil, {"-buildmode=pie"}, {"-ldflags=-s -w"}}
+	if testing.Short() {
+		builds = builds[1:]
+	}
+	for _, flags := range builds {
 		t.Run(strings.Join(flags, ""), func(t *testing.T) {
 			path := testprog.Build(t, "goprog", flags...)
 			p := testprog.Start(t, path)
@@ -109,8 +113,12 @@ func TestAllFunctionsOfAGoProgram(t *testing.T) {
 // calls away with a signal just before the probed instruction runs, and lets them
 // go on later, perhaps on another thread. Calls are many, or it would hardly happen.
 func TestGoFunctionIsCounted(t *testing.T) {
+	calls := 20000
+	if testing.Short() {
+		calls = 2000
+	}
 	p := testprog.Start(t, testprog.Build(t, "goprog"))
-	want := p.Round("20000")
+	want := p.Round("%d", calls)
 	s := harness.Attach(t, p.Pid, nil)
 	leaf := &kprobe.Kprobe{SymbolName: "main.goLeaf"}
 	grow := &kprobe.Kprobe{SymbolName: "main.goGrow"} // its stack moves under it
@@ -118,9 +126,9 @@ func TestGoFunctionIsCounted(t *testing.T) {
 	if err := s.RegisterKprobes([]*kprobe.Kprobe{leaf, grow, throws}); err != nil {
 		t.Fatal(err)
 	}
-	harness.SameLines(t, p.Round("20000"), want)
+	harness.SameLines(t, p.Round("%d", calls), want)
 	// Entries to a function that must grow its stack are executed again.
-	if leaf.Hits() != 4*20000 || grow.Hits() < 101+102+103+104 || throws.Hits() != 11 {
+	if leaf.Hits() != 4*uint64(calls) || grow.Hits() < 101+102+103+104 || throws.Hits() != 11 {
 		t.Errorf("%d, %d and %d hits", leaf.Hits(), grow.Hits(), throws.Hits())
 	}
 }

@@ -67,7 +67,7 @@ func TestRedisUnderProbesOnItself(t *testing.T) {
 func TestSessionsComeAndGoOnABusyRedis(t *testing.T) {
 	rounds := 50
 	if testing.Short() {
-		rounds = 10
+		rounds = 4
 	}
 	r := harness.StartRedis(t)
 	want := r.Connect(t).MustWork(t, "key")

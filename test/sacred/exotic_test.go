@@ -78,18 +78,12 @@ func inside(t *testing.T, s *kprobe.Session) {
 func everywhere(t *testing.T, s *kprobe.Session) {
 	var ps []*kprobe.Kprobe
 	for _, l := range s.Symbols().Match("", "*") {
-		ps = append(ps, &kprobe.Kprobe{Addr: l.Addr, Program: kprobe.CountOnly})
+		ps = append(ps, &kprobe.Kprobe{Addr: l.Addr, Program: kprobe.CountOnly, Optional: true})
 	}
-	for {
-		err := s.RegisterKprobes(ps)
-		var b *kprobe.BatchError
-		if err == nil {
-			break
-		} else if !errors.As(err, &b) {
-			t.Fatal(err)
-		}
-		ps = append(ps[:b.Index:b.Index], ps[b.Index+1:]...)
+	if err := s.RegisterKprobes(ps); err != nil {
+		t.Fatal(err)
 	}
+	ps = slices.DeleteFunc(ps, func(kp *kprobe.Kprobe) bool { return !kp.Registered() })
 	s.WaitOptimized()
 	t.Logf("%d probes", len(ps))
 }
@@ -160,37 +154,50 @@ func differ(t *testing.T, got, want []string) {
 	}
 }
 
+// said has a program do what names say, one after the other.
+func said(t *testing.T, p *testprog.Proc, names []string) (lines []string) {
+	t.Helper()
+	for _, name := range names {
+		got := p.Round("%s", name)
+		if len(got) == 0 {
+			t.Fatal(name)
+		}
+		lines = append(lines, got...)
+	}
+	return lines
+}
+
 // All that leaves the program as it was, one after the other in one program.
 func TestExotic(t *testing.T) {
 	soak := testprog.Soak(t, 0) > 0
-	for _, b := range builds {
+	for i, b := range builds {
 		t.Run(b.name, func(t *testing.T) {
 			path := testprog.Build(t, "exotic", b.flags...)
 			plain := testprog.Start(t, path)
 			names := here(t, plain.Round("names"))
-			var want []string
-			for _, name := range names {
-				want = append(want, plain.Round("%s", name)...)
-			}
+			want := said(t, plain, names)
 			for way := range placed {
 				if !soak && way > 1 && b.name != "dynamic" {
 					continue
 				}
 				t.Run(placed[way].name, func(t *testing.T) {
-					p := testprog.Start(t, path)
-					leave := probed(t, p, placed[way])
-					var got []string
-					for _, name := range names {
-						p.Send("%s", name)
-						before := len(got)
-						for line := p.Line(); line != "done"; line = p.Line() {
-							got = append(got, line)
-						}
-						if len(got) == before {
-							t.Fatal(name)
+					names, want, every := names, want, 1
+					if testing.Short() && b.name != "i386" { // each case stops with one of three libraries
+						switch {
+						case placed[way].name == "stops":
+							every = 3
+						case b.name != "dynamic":
+							every = 2
 						}
 					}
-					differ(t, got, want)
+					if every > 1 { // the first case, which blocks all signals, begins always
+						j := -1
+						names = slices.DeleteFunc(slices.Clone(names), func(string) bool { j++; return j > 0 && j%every != i%every })
+						want = said(t, testprog.Start(t, path), names)
+					}
+					p := testprog.Start(t, path)
+					leave := probed(t, p, placed[way])
+					differ(t, said(t, p, names), want)
 					leave()
 					p.CloseStdin()
 					if r := p.Result(); !r.OK() {
@@ -204,7 +211,10 @@ func TestExotic(t *testing.T) {
 
 // All that a program does once: each in a program of its own. Without SOAK only some, by turns.
 func TestExoticEnds(t *testing.T) {
-	soak := testprog.Soak(t, 0) > 0
+	soak, turns := testprog.Soak(t, 0) > 0, 8
+	if testing.Short() {
+		turns = 16
+	}
 	for i, b := range builds {
 		path := testprog.Build(t, "exotic", b.flags...)
 		p := testprog.Start(t, path)
@@ -212,7 +222,7 @@ func TestExoticEnds(t *testing.T) {
 		p.CloseStdin()
 		for j, name := range names {
 			for way := range placed {
-				if !soak && (way > 1 || (j+i*2+way*4)%8 != 0) {
+				if !soak && (way > 1 || (j+i*2+way*4)%turns != 0) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", b.name, placed[way].name, name), func(t *testing.T) {

@@ -41,7 +41,7 @@ func TestStressors(t *testing.T) {
 	case testprog.Soak(t, 0) > 0:
 		every = 1
 	case testing.Short():
-		every = 24
+		every = 36
 	}
 	for i, name := range stressors {
 		if i%every != 0 || !slices.Contains(strings.Fields(string(known)), name) {

@@ -31,7 +31,7 @@ func TestSoakChurn(t *testing.T) {
 	defer tick.Stop()
 	usual := 20 * time.Second
 	if testing.Short() {
-		usual = 5 * time.Second
+		usual = 2 * time.Second
 	}
 	batches, late, longest := 0, 0, time.Duration(0)
 	var hits uint64

@@ -47,7 +47,11 @@ func TestKilledControllerOfJumps(t *testing.T) {
 func TestNoTrapOutlivesItsController(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "rets", "-O2"))
 	want := strings.Join(p.Round("20"), "\n")
-	for range 10 {
+	rounds := 10
+	if testing.Short() {
+		rounds = 3
+	}
+	for range rounds {
 		c := harness.Controller(t, p.Pid, "ret_fib", "post!ret_ackermann", "ret_deep", "post!ret_nested")
 		journals, err := lifeline.Journals(p.Pid)
 		if err != nil || len(journals) != 1 {

@@ -39,7 +39,7 @@ func TestSoakKilledControllers(t *testing.T) {
 			switch {
 			case soaks:
 				rounds = 25
-			case name == blocking:
+			case name == blocking, testing.Short() && slices.Contains(large, name):
 				continue
 			}
 			t.Run(name, func(t *testing.T) { total.Add(int64(torture(t, victims[name](t), rounds, rnd))) })

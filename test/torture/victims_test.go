@@ -36,6 +36,9 @@ var victims = map[string]func(testing.TB) harness.Victim{
 	"gohttp":   httpVictim,
 }
 
+// large are the victims that take seconds to start and to analyse. The others do what these do.
+var large = []string{"bash", "java", "nginx", "node", "postgres"}
+
 // rounds is a victim of testdata's, whose own functions are probed.
 func rounds(t testing.TB, name string, returns bool, prefix string, args []string, round string) harness.Victim {
 	flags := []string{"-O2"}
