@@ -282,7 +282,7 @@ func TestProgramWithJumps(t *testing.T) {
 func TestThreadUnderJump(t *testing.T) {
 	trials := 60
 	if testing.Short() {
-		trials = 8
+		trials = 4
 	}
 	for i, flags := range victimFlags {
 		t.Run(flags, func(t *testing.T) {

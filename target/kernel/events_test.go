@@ -37,7 +37,11 @@ func switchesEvents(t *testing.T, v *vm.VM, k *kernel.Target) {
 		return all[i]
 	}
 	ctx := testprog.Context(t, "events are switched", v.PID())
-	for range 3 {
+	times := 3
+	if testing.Short() {
+		times = 1
+	}
+	for range times {
 		for _, on := range []bool{true, false} {
 			if err := k.SetEvent(ctx, system, name, on); err != nil {
 				t.Fatal(err)

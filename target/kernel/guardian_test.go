@@ -26,8 +26,11 @@ import (
 // goes on by itself, with nothing of ours in its text: only its guardian connects.
 func TestGuardian(t *testing.T) {
 	rounds, steady := 10, "1"
-	if os.Getenv("SOAK") != "" {
+	switch {
+	case os.Getenv("SOAK") != "":
 		rounds, steady = 100, "1 2"
+	case testing.Short():
+		rounds = 5 // one of each sort
 	}
 	v := vmtest.Shared(t, "amd64")
 	k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM()})

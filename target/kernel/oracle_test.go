@@ -206,7 +206,7 @@ func byEvent(t testing.TB, lines []string) map[stream][]string {
 func TestOracle(t *testing.T) {
 	n := 200
 	if testing.Short() {
-		n = 12
+		n = 6
 	}
 	oracle(t, n, func(t testing.TB, v *vm.VM) *kprobe.Session { return open(t, v, v.RAM()) })
 }
@@ -216,7 +216,7 @@ func TestOracle(t *testing.T) {
 func TestOracleInside(t *testing.T) {
 	n := 50
 	if testing.Short() {
-		n = 12
+		n = 6
 	}
 	oracle(t, n, openInside)
 }

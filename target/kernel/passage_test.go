@@ -23,7 +23,7 @@ func TestCallOfFtraceAtTheSameEntry(t *testing.T) {
 	}
 	times := 20
 	if testing.Short() {
-		times = 6 // most of them stop, and QEMU forgets all that it has translated at each
+		times = 3 // most of them stop, and QEMU forgets all that it has translated at each
 	}
 	work := fmt.Sprintf("for i in 1 2; do dd if=/dev/zero of=/dev/null bs=1 count=%d 2>/dev/null & done; wait", times)
 	calls := uint64(0)
