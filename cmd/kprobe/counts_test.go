@@ -40,6 +40,9 @@ func TestCountsOfRepeatedCopies(t *testing.T) {
 		{[]string{"clang++", "-O2", "-g", "instances.cc"}, cc, ""},
 		{[]string{"rustc", "-Copt-level=3", "-g", "repeated.rs"}, rust, ""},
 	} {
+		if testing.Short() && slices.Contains([]string{"gcc -O2", "clang -O2", "g++ -O3"}, strings.Join(b.with[:2], " ")) {
+			continue // of each compiler the least and the most
+		}
 		t.Run(strings.Join(b.with, " "), func(t *testing.T) {
 			path := compiledSource(t, b.with...)
 			args := []string{"trace"}

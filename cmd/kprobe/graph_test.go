@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -140,10 +139,7 @@ func TestGraphAssembler(t *testing.T) {
 // TestGraphGo holds that calls of goroutines stay together, whatever threads they run on; that a function that is begun
 // again on a larger stack is one call, and that one that panics does not return.
 func TestGraphGo(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "guarded")
-	if b, err := exec.Command("go", "build", "-o", path, filepath.Join("..", "..", "source", "testdata", "guarded.go")).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, b)
-	}
+	path := compiledSource(t, "go", "build", "guarded.go")
 	var args = []string{"graph"}
 	for _, f := range []string{"handle", "parse", "guarded", "risky", "grow"} {
 		args = append(args, "guarded:main."+f)

@@ -68,6 +68,9 @@ func parse(t *testing.T, line string) (addr string, l listed) {
 
 func TestInsnsAgreeWithObjdump(t *testing.T) {
 	for _, flags := range [][]string{{"-O2"}, {"-O2", "-no-pie", "-static"}, {"-O2", "-m32", "-fno-pic"}} {
+		if testing.Short() && len(flags) == 1 {
+			continue // TestInsnsAtPoints has it
+		}
 		path := testprog.Build(t, "threads", flags...)
 		want, order := objdump(t, path)
 		r := run(t, "insns", path)

@@ -38,7 +38,7 @@ func TestLibraryTypes(t *testing.T) {
 		t.Run(strings.Join(l.cc, " "), func(t *testing.T) {
 			testprog.Need(t, l.cc[0], have(l.cc[0]))
 			path := compiledSource(t, append(slices.Clone(l.cc), sources[l.cc[0]])...)
-			for _, how := range [][]string{{"--stops"}, nil} {
+			for _, how := range engines(i / 2) {
 				// Apart: a line of the program's that is longer than a pipe takes at once may have one of ours in it.
 				file := filepath.Join(t.TempDir(), "events")
 				r := run(t, append(append([]string{"trace", "--no-summary", "-o", file}, how...), append(slices.Clone(l.defs), "--", path)...)...)
@@ -113,7 +113,7 @@ func TestLibraryWild(t *testing.T) {
 // many, cannot be read.
 func TestLibraryElements(t *testing.T) {
 	list := regexp.MustCompile(` v=\{([^}]*)\}`)
-	for _, l := range libraries {
+	for i, l := range libraries {
 		if len(l.cc) > 3 { // each language once
 			continue
 		}
@@ -124,7 +124,7 @@ func TestLibraryElements(t *testing.T) {
 				"go":    `p:ev main.see third=v[2]`,
 				"rustc": `p:ev library::see third=(*v)[2]`,
 			}[l.cc[0]]
-			for _, how := range [][]string{{"--stops"}, nil} {
+			for _, how := range engines(i) {
 				r := run(t, append(append([]string{"trace", "--no-summary"}, how...), def, "--", path)...)
 				var want []string
 				for _, line := range r.Lines {
@@ -145,7 +145,7 @@ func TestLibraryElements(t *testing.T) {
 		})
 	}
 	path := compiledSource(t, "g++", "-std=c++17", "-g", "library.cc")
-	for _, how := range [][]string{{"--stops"}, nil} {
+	for _, how := range engines(2) {
 		r := run(t, append(append([]string{"trace", "--no-summary"}, how...), "p:ev see third=v[2] if v[0] == 1 || v[2] == 5", "--", path)...)
 		if got, want := values(r.Lines, "ev"), []string{"third=-3", "third=5"}; !slices.Equal(got, want) {
 			t.Errorf("%v: %q, want %q\n%v", how, got, want, r)

@@ -24,7 +24,7 @@ func TestOutputOfFailures(t *testing.T) {
 		}
 		fresh := filepath.Join(dir, verb)
 		for _, file := range []string{fresh, before} {
-			refused(t, run(t, verb, "-o", file, "-p", fmt.Sprint(p.Pid), "p nothing_of_this_name"), "nothing_of_this_name")
+			refused(t, run(t, verb, "-o", file, "-p", fmt.Sprint(p.Pid), "p jumpers:nothing_of_this_name"), "nothing_of_this_name")
 		}
 		if b, err := os.ReadFile(fresh); !os.IsNotExist(err) {
 			t.Errorf("%s has left a file of %d bytes, %v", verb, len(b), err)

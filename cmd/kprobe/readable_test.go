@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,15 +14,11 @@ func TestReadableNames(t *testing.T) {
 		{"cart.rs", "cart::add", "(cart::add+0x0/", "=> cart::main+", "cart:cart::add"},
 	} {
 		t.Run(p.source, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), strings.TrimSuffix(p.source, filepath.Ext(p.source)))
-			source := filepath.Join("../../source/testdata", p.source)
-			c := exec.Command("g++", "-O1", "-fno-inline", "-g", "-o", path, source)
+			cc := []string{"g++", "-O1", "-fno-inline", "-g"}
 			if strings.HasSuffix(p.source, ".rs") {
-				c = exec.Command("rustc", "-g", "-o", path, source)
+				cc = []string{"rustc", "-g"}
 			}
-			if b, err := c.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, b)
-			}
+			path := compiledSource(t, append(cc, p.source)...)
 			flame := filepath.Join(t.TempDir(), "flame.html")
 			r := run(t, "trace", "--flame", flame, "p:ev "+p.def+" stack", "--", path)
 			all := strings.Join(r.Lines, "\n")

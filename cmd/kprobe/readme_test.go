@@ -30,7 +30,7 @@ func TestReadmeExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	example := filepath.Join(dir, "example")
-	if out, err := exec.Command("go", "build", "-o", example, source).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags=-w", "-o", example, source).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))

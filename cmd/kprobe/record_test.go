@@ -135,7 +135,7 @@ func TestRecordRing(t *testing.T) {
 
 // Who waits for a slow reader loses nothing.
 func TestWaitForReader(t *testing.T) {
-	r := run(t, "trace", "--wait", "p:get libc.so.6:getenv name=+0(%di):string", "--", "date")
+	r := run(t, "trace", "--wait", "p:get "+inLibc(t, "getenv")+" name=+0(%di):string", "--", "date")
 	if _, lost := summaryRow(t, r.Stderr, "get"); lost != 0 || count(r.Lines, " get: ") == 0 {
 		t.Errorf("%s", r)
 	}

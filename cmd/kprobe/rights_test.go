@@ -22,7 +22,7 @@ func TestRightsOfPrograms(t *testing.T) {
 	id := rootsOwn(t, "id")
 	const lets, without = "would not get the rights that this file gives (those of user 0)", "without the rights that this file gives (those of user 0)"
 	start := func(follow bool, argv ...string) *testprog.Proc {
-		args := []string{"trace", "--no-summary", "-o", os.DevNull, "p:none libc.so.6:getpgid"}
+		args := []string{"trace", "--no-summary", "-o", os.DevNull, "p:none " + inLibc(t, "getpgid")}
 		if follow {
 			args = append(args, "-f")
 		}
@@ -88,12 +88,12 @@ func TestRightsWithheld(t *testing.T) {
 	}
 	kprobe := testprog.Command(t, "kprobe/cmd/kprobe")
 	id := rootsOwn(t, "id")
-	r := testprog.StartCmd(t, testprog.AsUser(t, kprobe, "trace", "--no-summary", "-o", os.DevNull, "p:none libc.so.6:getpgid", "--", id, "-u")).Result()
+	r := testprog.StartCmd(t, testprog.AsUser(t, kprobe, "trace", "--no-summary", "-o", os.DevNull, "p:none "+inLibc(t, "getpgid"), "--", id, "-u")).Result()
 	if strings.Join(r.Lines, " ") == "0" || strings.Count(r.Stderr, "without the rights that this file gives (those of user 0)") != 1 {
 		t.Errorf("%s", r)
 	}
 	// Root's process gets all, and so there is nothing to say.
-	r = run(t, "trace", "--no-summary", "-o", os.DevNull, "p:none libc.so.6:getpgid", "--", id, "-u")
+	r = run(t, "trace", "--no-summary", "-o", os.DevNull, "p:none "+inLibc(t, "getpgid"), "--", id, "-u")
 	if strings.Join(r.Lines, " ") != "0" || strings.Contains(r.Stderr, "rights") {
 		t.Errorf("as root: %s", r)
 	}

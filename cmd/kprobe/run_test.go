@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -58,13 +57,8 @@ func compiled(t *testing.T, text string) (object string) {
 	if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	arch, err := exec.Command("gcc", "-print-multiarch").Output()
-	if err != nil {
+	if err := os.WriteFile(object, testprog.CompileBPF(t, source), 0o644); err != nil {
 		t.Fatal(err)
-	}
-	cmd := exec.Command("clang", "-target", "bpf", "-D__TARGET_ARCH_x86", "-O2", "-g", "-I/usr/include/"+strings.TrimSpace(string(arch)), "-c", source, "-o", object)
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, msg)
 	}
 	return object
 }

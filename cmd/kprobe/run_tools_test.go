@@ -2,6 +2,7 @@ package main
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -175,7 +176,7 @@ func counted(t *testing.T, p *testprog.Proc, object string, args ...string) stri
 }
 
 // offsetOf is where in a program's file a function begins.
-func offsetOf(t *testing.T, file, function string) string {
+func offsetOf(t testing.TB, file, function string) string {
 	t.Helper()
 	f, err := elf.Open(file)
 	if err != nil {
@@ -183,11 +184,14 @@ func offsetOf(t *testing.T, file, function string) string {
 	}
 	defer f.Close()
 	symbols, err := f.Symbols()
+	if errors.Is(err, elf.ErrNoSymbols) {
+		symbols, err = f.DynamicSymbols()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range symbols {
-		if s.Name == function {
+		if s.Name == function && s.Section != elf.SHN_UNDEF {
 			section := f.Sections[s.Section]
 			return fmt.Sprintf("%#x", s.Value-section.Addr+section.Offset)
 		}

@@ -42,24 +42,18 @@ func values(lines []string, event string) (out []string) {
 // handlers and of programs in the target.
 func TestValuesAsGDB(t *testing.T) {
 	testprog.Need(t, "gdb", have("gdb"))
-	for _, cc := range sourceBuilds {
+	builds := sourceBuilds
+	if testing.Short() {
+		builds = [][]string{builds[3], builds[0], builds[4], builds[5], builds[6]} // each compiler with and without -O, each version, and compressed
+	}
+	var want []string
+	for i, cc := range builds {
 		t.Run(strings.Join(cc, " "), func(t *testing.T) {
 			path := compiledSource(t, append(slices.Clone(cc), "list.c")...)
-			gdb := exec.Command("gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set startup-with-shell off", "-ex",
-				`dprintf work,"EV n=%p depth=%d c=%d name=\"%s\" bits=%d more=%d y=%d p=\"%s\" in=%d counter=%d tls=%d\n",`+
-					`n,depth,c,n->name,n->bits,n->more,n->in[1].y,n->next->name,n->next->in[0].x,counter,tls`, "-ex", "run", path)
-			gdb.Env = append(gdb.Environ(), "LC_ALL=C")
-			b, err := gdb.CombinedOutput()
-			var want []string
-			for l := range strings.Lines(string(b)) {
-				if v, ok := strings.CutPrefix(l, "EV "); ok {
-					want = append(want, pointers.ReplaceAllString(strings.Replace(strings.TrimSpace(v), "c=5", "c=GREEN", 1), "n=POINTER"))
-				}
+			if want == nil || !testing.Short() { // which is the same of all builds
+				want = gdbValues(t, path)
 			}
-			if len(want) != 3 {
-				t.Fatalf("gdb: %v\n%s", err, b)
-			}
-			for _, how := range [][]string{{"--stops"}, nil} {
+			for _, how := range engines(i) {
 				def := "p:ev work n depth c n->name n->bits n->more n->in[1].y p=n->next->name *n->next->in:s32 counter tls"
 				r := run(t, append(append([]string{"trace"}, how...), def, "--", path)...)
 				got := values(r.Lines, "ev")
@@ -74,6 +68,25 @@ func TestValuesAsGDB(t *testing.T) {
 	}
 }
 
+// gdbValues are the values that gdb prints.
+func gdbValues(t *testing.T, path string) (want []string) {
+	t.Helper()
+	gdb := exec.Command("gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set startup-with-shell off", "-ex",
+		`dprintf work,"EV n=%p depth=%d c=%d name=\"%s\" bits=%d more=%d y=%d p=\"%s\" in=%d counter=%d tls=%d\n",`+
+			`n,depth,c,n->name,n->bits,n->more,n->in[1].y,n->next->name,n->next->in[0].x,counter,tls`, "-ex", "run", path)
+	gdb.Env = append(gdb.Environ(), "LC_ALL=C")
+	b, err := gdb.CombinedOutput()
+	for l := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(l, "EV "); ok {
+			want = append(want, pointers.ReplaceAllString(strings.Replace(strings.TrimSpace(v), "c=5", "c=GREEN", 1), "n=POINTER"))
+		}
+	}
+	if len(want) != 3 {
+		t.Fatalf("gdb: %v\n%s", err, b)
+	}
+	return want
+}
+
 var pointers = regexp.MustCompile(`^n=0x[0-9a-f]+`)
 
 func have(tool string) bool {
@@ -84,9 +97,13 @@ func have(tool string) bool {
 // TestInlinedCounts holds that a function's probe takes in every inlined copy, and each call once: as the
 // counters say that the functions have themselves.
 func TestInlinedCounts(t *testing.T) {
-	for _, cc := range [][]string{
-		{"gcc", "-O2", "-g"}, {"gcc", "-O3", "-g"}, {"gcc", "-O1", "-gdwarf-4"}, {"clang", "-O2", "-g"}, {"clang", "-O3", "-gdwarf-4"}, {"gcc", "-O0", "-g"},
-	} {
+	builds := [][]string{
+		{"gcc", "-O2", "-g"}, {"clang", "-O3", "-gdwarf-4"}, {"gcc", "-O3", "-g"}, {"gcc", "-O1", "-gdwarf-4"}, {"clang", "-O2", "-g"}, {"gcc", "-O0", "-g"},
+	}
+	if testing.Short() {
+		builds = builds[2:] // each compiler, and each version
+	}
+	for _, cc := range builds {
 		t.Run(strings.Join(cc, " "), func(t *testing.T) {
 			path := compiledSource(t, append(slices.Clone(cc), "counted.c")...)
 			args := []string{"trace"}
@@ -118,7 +135,11 @@ func TestInlinedCounts(t *testing.T) {
 // TestCountsOfWhatIsTakenApart holds that each call counts once where GCC has split a function, has made versions of it for
 // some callers, or has merged two copies: as the counters say that the functions have themselves.
 func TestCountsOfWhatIsTakenApart(t *testing.T) {
-	for _, level := range []string{"-O1", "-O2", "-O3"} {
+	levels := []string{"-O1", "-O2", "-O3"}
+	if testing.Short() {
+		levels = levels[1:] // the first takes nothing apart that these do not
+	}
+	for _, level := range levels {
 		t.Run(level, func(t *testing.T) {
 			path := compiledSource(t, "gcc", level, "-g", "halves.c")
 			names := []string{"split", "joined", "deep", "shut"}
@@ -149,7 +170,7 @@ func TestSourceRefused(t *testing.T) {
 	path := compiledSource(t, "gcc", "-O2", "-g", "list.c")
 	for _, c := range []struct{ def, says string }{
 		{"p list.c:8", "line 8 of list.c has no code: the next one that has is 9"},
-		{"p list.c:4000", "no line after it has"},
+		{"p list:list.c:4000", "no line after it has"},
 		{"p nowhere.c:4", "no file \"nowhere.c\""},
 		{"p work nothing", "no variable \"nothing\" in scope"},
 		{"p work n->nothing", "struct node has no member \"nothing\""},
@@ -160,7 +181,7 @@ func TestSourceRefused(t *testing.T) {
 		{"p work depth:string", "is no text"},
 		{"r twice $retval", "inlined everywhere"},
 		{"r work sum", "local variable, which is gone"},
-		{"p work@other.c n", "list.c"},
+		{"p list:work@other.c n", "list.c"},
 		{"p work (struct none *)n", "no type \"struct none\""},
 	} {
 		refused(t, run(t, "trace", c.def, "--", path), c.says)
@@ -203,10 +224,7 @@ func TestPlanInSource(t *testing.T) {
 // TestConditionsInTarget holds that a condition is true of the same hits in the target and at stops.
 func TestConditionsInTarget(t *testing.T) {
 	path := compiledSource(t, "gcc", "-O2", "-g", "list.c")
-	for _, c := range []struct {
-		def  string
-		want []string
-	}{
+	cases := []cValues{
 		{"p:ev work depth if depth > 1", []string{"depth=2", "depth=3"}},
 		{`p:ev work depth if n->name == "aye" && depth * 2 - 1 == 3`, []string{"depth=2"}},
 		{`p:ev work depth if n->name ~ "b*" || depth & 1`, []string{"depth=1", "depth=3"}},
@@ -217,7 +235,12 @@ func TestConditionsInTarget(t *testing.T) {
 		{`p:ev work depth if comm == "list" && pid == tid && n->bits == 3`, []string{"depth=1", "depth=2", "depth=3"}},
 		{"r:ev work depth if $retval > 40", []string{"depth=2", "depth=3"}},
 		{"p:ev list.c:13 depth if p->bits == 1", []string{"depth=1", "depth=2", "depth=3"}},
-	} {
+	}
+	if testing.Short() { // all at once, but that one
+		hold(t, path, slices.Concat(cases[:3], cases[4:]), engines(0))
+		cases = cases[3:4]
+	}
+	for _, c := range cases {
 		for _, how := range [][]string{{"--stops"}, nil} {
 			r := run(t, append(append([]string{"trace", "--no-summary"}, how...), c.def, "--", path)...)
 			if got := values(r.Lines, "ev"); !slices.Equal(got, c.want) {

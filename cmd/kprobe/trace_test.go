@@ -98,19 +98,19 @@ func TestQuickStart(t *testing.T) {
 // kprobe is in the program's place for whoever started it.
 func TestProgramsStatusIsOurs(t *testing.T) {
 	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -TERM $$": 128 + 15, "kill -KILL $$": 128 + 9} {
-		if r := run(t, "trace", "p libc:malloc", "--", "sh", "-c", script); r.Status.ExitStatus() != want {
+		if r := run(t, "trace", "p "+inLibc(t, "malloc"), "--", "sh", "-c", script); r.Status.ExitStatus() != want {
 			t.Errorf("%q: exit status %d", script, r.Status.ExitStatus())
 		}
 	}
 	// And where tracing ended first.
-	r := run(t, "trace", "-n", "1", "p libc:getenv", "--", "sh", "-c", "sleep 0.2; date > /dev/null; exit 9")
+	r := run(t, "trace", "-n", "1", "p "+inLibc(t, "getenv"), "--", "sh", "-c", "sleep 0.2; date > /dev/null; exit 9")
 	if r.Status.ExitStatus() != 9 {
 		t.Errorf("after -n 1: %s", r)
 	}
 }
 
 func TestProgramReadsItsInput(t *testing.T) {
-	k := testprog.StartCmd(t, tool(t, "trace", "--no-summary", "-o", "/dev/null", "p libc:malloc", "--", "tr", "a-z", "A-Z"))
+	k := testprog.StartCmd(t, tool(t, "trace", "--no-summary", "-o", "/dev/null", "p "+inLibc(t, "malloc"), "--", "tr", "a-z", "A-Z"))
 	k.Send("hello")
 	if r := k.Result(); !r.OK() || len(r.Lines) != 1 || r.Lines[0] != "HELLO" || r.Stderr != "" {
 		t.Errorf("%s", r)
@@ -121,12 +121,12 @@ func TestProgramReadsItsInput(t *testing.T) {
 func TestRefusedProgramDoesNotRun(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "ran")
 	for _, def := range []string{"p nosuchsymbol", "p libc:getenv %zz", "p libc:getenv+1"} {
-		refused(t, run(t, "trace", "p libc:malloc", def, "--", "touch", mark), "")
+		refused(t, run(t, "trace", "p "+inLibc(t, "malloc"), def, "--", "touch", mark), "")
 		if _, err := os.Stat(mark); err == nil {
 			t.Fatalf("%q: the program has run", def)
 		}
 	}
-	if r := run(t, "trace", "p libc:malloc", "--", "touch", mark); !r.OK() {
+	if r := run(t, "trace", "p "+inLibc(t, "malloc"), "--", "touch", mark); !r.OK() {
 		t.Fatal(r)
 	}
 	if _, err := os.Stat(mark); err != nil {
@@ -208,7 +208,6 @@ func TestJSON(t *testing.T) {
 // of hits; a second one is no hurry.
 func TestSignalsDetach(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "jumpers", "-O2"))
-	want := p.Round("50000")[0]
 	for _, sigs := range [][]syscall.Signal{
 		{syscall.SIGINT}, {syscall.SIGTERM}, {syscall.SIGQUIT}, {syscall.SIGHUP},
 		{syscall.SIGINT, syscall.SIGINT, syscall.SIGINT}, {syscall.SIGTERM, syscall.SIGINT},
@@ -216,8 +215,13 @@ func TestSignalsDetach(t *testing.T) {
 		if sigs[0] == syscall.SIGHUP && signal.Ignored(syscall.SIGHUP) {
 			continue // the tests were started with nohup, and so is kprobe then
 		}
+		rounds := "50000"
+		if testing.Short() && len(sigs) == 1 && sigs[0] != syscall.SIGINT {
+			rounds = "1000" // the first has them in the midst of more
+		}
+		want := p.Round(rounds)[0]
 		k := started(t, tool(t, "trace", "-p", fmt.Sprint(p.Pid), "p:in jumper", "r:out jumper"), p.Pid)
-		p.Send("50000")
+		p.Send(rounds)
 		k.Line()
 		for _, sig := range sigs {
 			k.Signal(sig)
@@ -253,7 +257,7 @@ func TestSignalsWithProgram(t *testing.T) {
 	}
 
 	mark := filepath.Join(t.TempDir(), "pid")
-	k = testprog.StartCmd(t, tool(t, "trace", "p:in libc:getenv", "--", "sh", "-c", "echo $$ > "+mark+"; exec sleep 1000"))
+	k = testprog.StartCmd(t, tool(t, "trace", "p:in "+inLibc(t, "getenv"), "--", "sh", "-c", "echo $$ > "+mark+"; exec sleep 1000"))
 	var pid int
 	testprog.Until(t, "the program runs", k.Pid, func() bool {
 		b, err := os.ReadFile(mark)
@@ -352,9 +356,12 @@ func TestSeveralProcesses(t *testing.T) {
 	path := testprog.Build(t, "jumpers", "-O2")
 	a, b := testprog.Start(t, path), testprog.Start(t, path)
 	pa, pb := fmt.Sprint(a.Pid), fmt.Sprint(b.Pid)
-	for _, args := range [][]string{
+	for i, args := range [][]string{
 		{"-p", pa, pb}, {"-p", pa + "," + pb}, {"-p", pa, "-p", pb, pa}, {"-p", pa + " " + pb},
 	} {
+		if testing.Short() && i == 0 {
+			continue // as at the end
+		}
 		k := started(t, tool(t, append(append([]string{"trace"}, args...), "p:in jumper")...), a.Pid, b.Pid)
 		a.Round("30")
 		b.Round("40")
@@ -429,7 +436,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 	}
 	checkUntouched(t, mine.Pid)
 
-	r = testprog.StartCmd(t, testprog.AsUser(t, kprobe, "trace", "p:in libc:getenv", "--", "date")).Result()
+	r = testprog.StartCmd(t, testprog.AsUser(t, kprobe, "trace", "p:in "+inLibc(t, "getenv"), "--", "date")).Result()
 	if hits, _ := summaryRow(t, r.Stderr, "in"); !r.OK() || hits == 0 {
 		t.Errorf("%s", r)
 	}
@@ -451,11 +458,15 @@ func TestAsOrdinaryUser(t *testing.T) {
 // A burst that finds no room is told of while something can be done about it, and has room where
 // more of it is asked for.
 func TestBufferSize(t *testing.T) {
+	every, rounds := "manyfns:many_[0-9]*", "5"
+	if testing.Short() {
+		every, rounds = "manyfns:many_1???", "20" // fewer probes, and a burst all the same
+	}
 	for size, lossy := range map[string]bool{"1K": true, "16M": false} {
 		p := testprog.Start(t, testprog.Build(t, "manyfns", "-O2"))
 		file := filepath.Join(t.TempDir(), "events")
-		k := started(t, tool(t, "trace", "-p", fmt.Sprint(p.Pid), "-o", file, "--buffer", size, "p:many manyfns:many_[0-9]* a=%di"), p.Pid)
-		p.Round("5")
+		k := started(t, tool(t, "trace", "-p", fmt.Sprint(p.Pid), "-o", file, "--buffer", size, "p:many "+every+" a=%di"), p.Pid)
+		p.Round(rounds)
 		testprog.Until(t, "events are written", k.Pid, func() bool { // before that a signal ends the placing
 			fi, err := os.Stat(file)
 			return err == nil && fi.Size() > 0

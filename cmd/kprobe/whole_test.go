@@ -82,7 +82,7 @@ var wholes = []struct {
 // TestWholeValues holds that values with parts are printed with these, bounded in depth and width, by handlers and by
 // programs in the target; of what is not there nothing is read, and memory that is none does no harm.
 func TestWholeValues(t *testing.T) {
-	for _, w := range wholes {
+	for i, w := range wholes {
 		if testing.Short() {
 			w.cc = w.cc[:1]
 		}
@@ -90,7 +90,7 @@ func TestWholeValues(t *testing.T) {
 			t.Run(strings.Join(cc, " "), func(t *testing.T) {
 				testprog.Need(t, cc[0], have(cc[0]))
 				path := compiledSource(t, append(slices.Clone(cc), w.file)...)
-				for _, how := range [][]string{{"--stops"}, nil} {
+				for _, how := range engines(i) {
 					r := run(t, append(append([]string{"trace", "--no-summary"}, how...), append(slices.Clone(w.defs), "--", path)...)...)
 					for event, want := range w.want {
 						got := values(r.Lines, event)
@@ -137,7 +137,7 @@ func TestPlanProgram(t *testing.T) {
 // TestDurationOfProgram holds that trace and stat wait for a program that runs on after --duration, and have its status.
 func TestDurationOfProgram(t *testing.T) {
 	for _, verb := range []string{"trace", "stat"} {
-		r := run(t, verb, "-d", "100ms", "p libc.so.6:getenv", "--", "sh", "-c", "sleep 1; echo still here; exit 3")
+		r := run(t, verb, "-d", "100ms", "p "+inLibc(t, "getenv"), "--", "sh", "-c", "sleep 1; echo still here; exit 3")
 		if r.Status.ExitStatus() != 3 || !slices.Contains(r.Lines, "still here") {
 			t.Errorf("%s: %v", verb, r)
 		}

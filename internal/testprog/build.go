@@ -141,7 +141,7 @@ func Command(t testing.TB, pkg string) string {
 	work := tempDir(t)
 	defer os.RemoveAll(work)
 	out := filepath.Join(work, path.Base(pkg))
-	cmd := exec.Command("go", "build", "-o", out, pkg)
+	cmd := exec.Command("go", "build", "-ldflags=-w", "-o", out, pkg) // without debug information: no test reads it
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("testprog: %s: %v\n%s", cmd, err, msg)
 	}
