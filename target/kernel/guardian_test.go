@@ -33,14 +33,7 @@ func TestGuardian(t *testing.T) {
 		rounds = 5 // one of each sort
 	}
 	v := vmtest.Shared(t, "amd64")
-	k, err := kernel.Dial(v.Stub(), &gdbremote.Options{RAM: v.RAM()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := text(t, k)
-	if err := k.Close(); err != nil {
-		t.Fatal(err)
-	}
+	before := text(t, outside(t, v))
 	command := testprog.Command(t, "kprobe/cmd/kprobe")
 	place := []string{"-k", v.Stub(), "--ram", v.RAM(), "--window", v.Window()}
 	run(t, v, "dmesg -c >/dev/null; rm -f /tmp/stop; while ! test -f /tmp/stop; do cat /proc/version >/dev/null; sync; done >/dev/null 2>&1 &")

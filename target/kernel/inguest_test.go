@@ -36,7 +36,7 @@ func openWindow(t testing.TB, v *vm.VM) (*kprobe.Session, *symbols.Kernel) {
 		k.Close()
 		t.Fatal(err)
 	}
-	before := text(t, k)
+	before := text(t, outside(t, v))
 	t.Cleanup(func() {
 		s.Close()
 		sameLater(t, v, before)

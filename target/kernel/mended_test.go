@@ -83,5 +83,8 @@ func TestMendedFaults(t *testing.T) {
 	if err := s.UnregisterKprobes(ps); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.Close(); err != nil { // the event's probe, where each program that starts comes
+		t.Error(err)
+	}
 	quiet(t, v)
 }

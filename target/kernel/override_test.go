@@ -26,7 +26,7 @@ func openOverriding(t testing.TB, v *vm.VM, unlisted bool) (*kprobe.Session, *co
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := text(t, k)
+	before := text(t, outside(t, v))
 	c := &counting{Target: k}
 	s, err := kprobe.Open(c, &kprobe.Options{Unlisted: true, Report: func(err error) { t.Error(err) }})
 	if err != nil {
@@ -72,7 +72,7 @@ func TestOverride(t *testing.T) {
 	const f, inner = "do_sys_openat2", "do_filp_open"
 	tries := 50
 	if testing.Short() {
-		tries = 10
+		tries = 3
 	}
 	work := fmt.Sprintf("for i in $(seq %d); do dd count=0 of=/tmp/made 2>&1 | grep 'made.*not permitted'; done | wc -l; head -c 5 /proc/version; test -e /tmp/made && echo made; rm -f /tmp/made", tries)
 	check := func(how string, denied, hits, stopped bool, p *kprobe.Kprobe) {

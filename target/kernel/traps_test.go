@@ -40,7 +40,7 @@ func (w *watchful) Wait() (target.Stop, error) {
 func openWatchful(t testing.TB, v *vm.VM) (*kprobe.Session, *watchful) {
 	t.Helper()
 	s, w := openUnchecked(t, v)
-	before := text(t, w.Target)
+	before := text(t, outside(t, v))
 	t.Cleanup(func() {
 		s.Close()
 		sameLater(t, v, before)
@@ -330,7 +330,7 @@ func TestTrapsOfOneThatWasKilled(t *testing.T) {
 	func() {
 		s, w := openWatchful(t, v)
 		defer s.Close()
-		before, trap = text(t, w.Target), w.Arch().Break[0]
+		before, trap = text(t, outside(t, v)), w.Arch().Break[0]
 		for i, p := range unjumpable(t, s, "vfs_write") {
 			defs = append(defs, fmt.Sprintf("p:t%d vfs_write+%d count=%%dx", i, p.Offset))
 			sites = append(sites, s.Plan(p).Addr)

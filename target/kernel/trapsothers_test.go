@@ -157,9 +157,9 @@ func TestGatesComeAndGo(t *testing.T) {
 	var ps []*kprobe.Kprobe
 	var sure [][2]*kprobe.Kprobe
 	func() {
-		s, w := openUnchecked(t, v)
+		s, _ := openUnchecked(t, v)
 		defer s.Close()
-		before = text(t, w.Target)
+		before = text(t, outside(t, v))
 		// While they give way they are stops: with too many in functions that run all the time,
 		// little else would be done.
 		const every = 24

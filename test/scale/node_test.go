@@ -57,7 +57,7 @@ func TestAllOfNode(t *testing.T) {
 		module = "libnode"
 	}
 	defs, least := []string{"p libc.so.6:*", "p " + module + ":*"}, 300
-	if testing.Short() { // what is mapped a second time
+	if testing.Short() { // the part that is mapped a second time
 		defs, least = []string{"p libc.so.6:*", "p " + module + ":Builtins_*"}, 200
 	}
 	st, err := trace.NewStat(s, false, defs...)
