@@ -199,7 +199,7 @@ func TestModuleOfOneThatWasKilled(t *testing.T) {
 		}
 		var before []byte
 		func() {
-			s, w := openUnchecked(t, v) // it only looks
+			s, w := openWatchful(t, v)
 			defer s.Close()
 			loc, err := s.Lookup("conform:jumper")
 			if err != nil {
