@@ -39,8 +39,9 @@ func TestConform(t *testing.T) {
 	}
 	before := text(t)
 	without := conform.Briefly()
-	if testing.Short() { // each is a session; these are the engine's doing, too, and stubs are held to them
-		without = append(without, "OrderAtOneAddress", "AddrAndOffset", "Flags", "ReturnRefused", "BatchRollsBack", "HandlersRunOneAfterAnother")
+	if testing.Short() { // each is a session; the engine does these, and stubs and processes are held to them
+		without = append(without, "OrderAtOneAddress", "ReturnsTogether", "AddrAndOffset", "Flags", "ReturnRefused", "BatchRollsBack",
+			"DisableAndEnable", "HandlersRunOneAfterAnother")
 	}
 	conform.Run(t, func(t testing.TB) *conform.Victim {
 		return &conform.Victim{

@@ -53,18 +53,18 @@ type readable interface {
 // text is all that we may have changed of a kernel: its code, and the page tables around.
 func text(t testing.TB, k readable) []byte {
 	t.Helper()
-	var all []byte
+	all := make([]byte, 0, 20<<20)
 	for _, r := range [][2]string{{"_stext", "_etext"}, {"level2_kernel_pgt", "level2_fixmap_pgt"}} {
 		start, ok1 := k.Kernel().Table().Addr(r[0])
 		end, ok2 := k.Kernel().Table().Addr(r[1])
 		if !ok1 || !ok2 || end <= start {
 			t.Fatalf("no %v", r)
 		}
-		b := make([]byte, end-start)
-		if err := k.ReadAt(start, b); err != nil {
+		n := len(all)
+		all = slices.Grow(all, int(end-start))[:n+int(end-start)]
+		if err := k.ReadAt(start, all[n:]); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, b...)
 	}
 	return all
 }

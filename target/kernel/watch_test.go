@@ -93,8 +93,8 @@ func TestWatchKernel(t *testing.T) {
 // in the guest.
 func TestVariables(t *testing.T) {
 	v := vmtest.Shared(t, "amd64")
+	s, _ := openWindow(t, v)
 	for _, inside := range []bool{false, true} {
-		s, _ := openWindow(t, v)
 		var mu sync.Mutex
 		var lines []string
 		tr := trace.New(s, func(e *event.Event) {
@@ -123,7 +123,7 @@ func TestVariables(t *testing.T) {
 		}
 		run(t, v, "sync; sync")
 		tr.Flush()
-		if err := s.Close(); err != nil {
+		if err := tr.Close(); err != nil {
 			t.Error(err)
 		}
 		mu.Lock()
@@ -132,5 +132,8 @@ func TestVariables(t *testing.T) {
 			t.Errorf("inside %v: %q", inside, lines)
 		}
 		mu.Unlock()
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
