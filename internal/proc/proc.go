@@ -82,6 +82,27 @@ func Stat(b []byte) []string {
 	return strings.Fields(string(b[i+1:]))
 }
 
+// StatField is one field of the text of a stat file, by its number in proc(5), 3 or more; nil where
+// it has none. It is for a text that is read very often: nothing is copied.
+func StatField(b []byte, n int) []byte {
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 {
+		return nil
+	}
+	for b = b[i+1:]; n > 3; n-- {
+		b = bytes.TrimLeft(b, " ")
+		if i = bytes.IndexByte(b, ' '); i < 0 {
+			return nil
+		}
+		b = b[i:]
+	}
+	b = bytes.TrimLeft(b, " ")
+	if i = bytes.IndexAny(b, " \n"); i >= 0 {
+		b = b[:i]
+	}
+	return b
+}
+
 // ended tells whether a thread runs no program any more, by its Stat.
 func ended(stat []string) bool { return len(stat) == 0 || stat[0] == "Z" || stat[0] == "X" }
 

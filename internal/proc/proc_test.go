@@ -1,6 +1,7 @@
 package proc_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -115,4 +116,32 @@ func TestOneWayIntoProc(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A field of a stat file is the same, however it is read, and whatever the program is named.
+func TestStatField(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "lives", "-O2"))
+	for _, text := range []string{
+		"7 (a b) c) S 1 2 3 ) 5\n", "7 (a) S", "7 (a)", "7 (a) ", "7 (a\n) S 1", "", "7", ")", ") ",
+		string(read(t, fmt.Sprintf("/proc/%d/stat", p.Pid))), string(read(t, "/proc/self/stat")),
+	} {
+		want := proc.Stat([]byte(text))
+		for i := range len(want) + 3 {
+			field := ""
+			if i < len(want) {
+				field = want[i]
+			}
+			if got := proc.StatField([]byte(text), i+3); string(got) != field {
+				t.Errorf("%q: field %d is %q, want %q", text, i+3, got, field)
+			}
+		}
+	}
+}
+
+func read(t *testing.T, file string) []byte {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

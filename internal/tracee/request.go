@@ -55,12 +55,20 @@ func EventMessage(tid int) (int, error) {
 	return int(msg), err
 }
 
-// OpenFile and ReadFile are how everything below /proc is opened.
+// OpenFile, Open and ReadFile are how everything below /proc is opened.
 func OpenFile(name string, flag int) (*os.File, error) {
 	if err := faults.At("open", 0); err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}
 	return os.OpenFile(name, flag, 0)
+}
+
+// Open opens such a file for reading, for the calling thread alone.
+func Open(name string) (fd int, err error) {
+	if err := faults.At("open", 0); err != nil {
+		return -1, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 }
 
 // ReadFile reads such a file.

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kprobe/arch"
-	"kprobe/internal/proc"
 	"kprobe/internal/tracee"
 	"kprobe/target"
 )
@@ -193,7 +192,7 @@ func (p *Process) TrapForced(th target.Thread) bool {
 	if t == nil || !p.catches() || p.unseen > 0 && t.maskKnown && t.mask&trapBit == 0 {
 		return false
 	}
-	if trapCaught(t.tgid) {
+	if p.trapCaught(t.tgid) {
 		mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, t.tid, 0)
 		return err == nil && t.doubt && t.hadBlocked(mask)
 	}
@@ -204,7 +203,7 @@ func (p *Process) TrapForced(th target.Thread) bool {
 // IgnoresTraps tells whether a SIGTRAP that was sent, and that is about to end the process, would
 // not have reached it unprobed: its action may have been SIG_IGN until a trap of ours was met.
 func (p *Process) IgnoresTraps() bool {
-	return p.catches() && p.unseen > 0 && !trapCaught(p.pid)
+	return p.catches() && p.unseen > 0 && !p.trapCaught(p.pid)
 }
 
 // OnTrapTaken implements target.Catcher.
@@ -230,7 +229,7 @@ const (
 // steps: x86's kernel would take the flag for them for the program's, and leave it in the frame. In
 // a storm of signals such a thread comes from our handler each time, and has to get on.
 func (p *Process) giveTrap(t *thread) taken {
-	if p.onTrap == nil || !p.catches() || t.tgid != p.pid || t.stepped || !trapCaught(t.tgid) || blocksTrap(t.tid, true) ||
+	if p.onTrap == nil || !p.catches() || t.tgid != p.pid || t.stepped || !p.trapCaught(t.tgid) || blocksTrap(t.tid, true) ||
 		tracee.Insist(func() error { return tracee.Request(unix.PTRACE_SINGLESTEP, t.tid, 0, uint64(unix.SIGTRAP)) }) != nil {
 		return trapOwed
 	}
@@ -320,7 +319,7 @@ func (p *Process) trapForced(t *thread) (lost, blocked bool) {
 	}
 	doubt, had, seen := t.doubt, t.hadBlocked(mask), t.maskSeen
 	t.mask, t.maskSeen, t.maskKnown, t.doubt, p.looked = mask, true, true, false, now
-	if lost = !trapCaught(t.tgid); !lost {
+	if lost = !p.trapCaught(t.tgid); !lost {
 		p.unseen = 0
 		return false, doubt && had
 	}
@@ -398,8 +397,8 @@ func (t *thread) seeMask() {
 // ownFaults are the signals that instructions raise.
 const ownFaults = trapBit | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGFPE-1)
 
-// lookAgain is the time that an action may be gone unseen: a look takes some microseconds.
-const lookAgain = 5 * time.Millisecond
+// lookAgain is the time that an action may be gone unseen. A look takes one to three microseconds.
+const lookAgain = 200 * time.Microsecond
 
 // catches tells whether the action that was set is a handler.
 func (p *Process) catches() bool { return binary.NativeEndian.Uint64(p.action[:]) > 1 }
@@ -411,7 +410,7 @@ func (p *Process) keepFrozen(stops []target.Stop) error {
 	if !slices.ContainsFunc(stops, isTrap) || !p.catches() {
 		return nil
 	}
-	lost, unmerged := !trapCaught(p.pid), false
+	lost, unmerged := !p.trapCaught(p.pid), false
 	for i, s := range stops {
 		if !isTrap(s) || s.Back || !p.TrapForced(s.Thread) {
 			continue
@@ -537,19 +536,4 @@ func (p *Process) lendBelow(sp uint64, f func(at arch.Addr) error) error {
 // scratchBelow is room for an Action below a stack pointer and its red zone.
 func scratchBelow(sp uint64, a *arch.Arch) arch.Addr {
 	return (arch.Addr(sp) - arch.Addr(a.RedZone) - 64) &^ 15
-}
-
-// trapCaught tells whether a process still has a handler for SIGTRAP. The
-// kernel takes it away when a thread that blocks the signal meets a trap.
-func trapCaught(pid int) bool { return trapIn(pid, "SigCgt", true) }
-
-// trapIn tells whether SIGTRAP is in a set of signals that a thread's status shows.
-func trapIn(tid int, set string, otherwise bool) bool {
-	f, err := proc.Thread(tid).Status(set)
-	if err != nil {
-		return otherwise
-	}
-	var mask uint64
-	_, err = fmt.Sscanf(f, "%x", &mask)
-	return err != nil || mask&(1<<(unix.SIGTRAP-1)) != 0
 }

@@ -98,9 +98,10 @@ type Process struct {
 
 	guardian *guarded      // nil until Guard
 	action   target.Action // for SIGTRAP, as it was set last
-	looked   time.Time     // whether it is there still
-	unseen   int           // traps since then
-	wary     bool          // it was gone once
+	stat     statFile
+	looked   time.Time // whether it is there still
+	unseen   int       // traps since then
+	wary     bool      // it was gone once
 	onTrap   func(own *target.Action)
 	onBirth  func(born, parent target.Thread)
 	robust   robustList
@@ -292,6 +293,7 @@ func (p *Process) ownerLoop(ready chan struct{}) {
 		case f := <-p.jobs:
 			f()
 		case <-p.quit:
+			p.stat.close()
 			return
 		}
 	}
