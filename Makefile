@@ -11,12 +11,11 @@ FUZZTIME ?= 20s
 SOAK ?= 1h
 
 # $(call tests,RESULTS,PACKAGES,FLAGS) tests packages: a line each while they run, and all results in a file.
-# A test that fails runs again, alone: twice at most, and ten tests at most. A race is a race at once. Many tests wait
-# for a target or a guest more than they compute, so one package more than there are CPUs is under way. No test reads
+# A test that fails runs again, alone: twice at most, and ten tests at most. A race is a race at once. No test reads
 # the debug information of its own binary, and linking is a third quicker without (-ldflags=-w).
 tests = $(GO) tool gotestsum --format pkgname-and-test-fails --format-icons text --format-hide-empty-pkg --hide-summary all \
 	--rerun-fails=2 --rerun-fails-max-failures=10 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
-	--jsonfile $(1) --packages="$(2)" -- -count=1 -ldflags=-w -p $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) $(3)
+	--jsonfile $(1) --packages="$(2)" -- -count=1 -ldflags=-w -p $(shell scripts/at-once.sh) $(3)
 
 # What failed, what ran again, and one line of counts at the end; in CI no skips.
 TALLY := $(GO) run ./internal/testprog/cmd/tally

@@ -129,8 +129,8 @@ func Build(t testing.TB, name string, flags ...string) string {
 func MachineFlags() []string { return strings.Fields(os.Getenv("KPROBE_TEST_CFLAGS")) }
 
 // Command builds a main package of the module the test is in, by its import
-// path ("kprobe/cmd/kprobe"), and returns the program's path. It is built once per
-// test binary; every user may run it.
+// path ("kprobe/cmd/kprobe"), and returns the program's path. It is linked once for
+// the same packages and is there for all tests, as Build's programs are; every user may run it.
 func Command(t testing.TB, pkg string) string {
 	t.Helper()
 	commands.Lock()
@@ -138,20 +138,27 @@ func Command(t testing.TB, pkg string) string {
 	if out, ok := commands.built[pkg]; ok {
 		return out
 	}
-	work := tempDir(t)
-	defer os.RemoveAll(work)
-	out := filepath.Join(work, path.Base(pkg))
-	cmd := exec.Command("go", "build", "-ldflags=-w", "-o", out, pkg) // without debug information: no test reads it
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("testprog: %s: %v\n%s", cmd, err, msg)
+	tool := func(args ...string) []byte {
+		cmd := exec.Command("go", args...)
+		var failed strings.Builder
+		cmd.Stderr = &failed
+		printed, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("testprog: %s: %v\n%s", cmd, err, failed.String())
+		}
+		return printed
 	}
-	b, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
+	name := path.Base(pkg)
+	compiled := tool("list", "-export", "-deps", "-f", "{{.BuildID}}", pkg)
+	dir := filepath.Join(cacheDir(t), fmt.Sprintf("%x", sha256.Sum256(compiled))[:24])
+	if !inUse(dir, name) {
+		work := tempDir(t)
+		defer os.RemoveAll(work)
+		// Without debug information: no test reads it. Nor with the version, which the packages do not have.
+		tool("build", "-ldflags=-w", "-buildvcs=false", "-o", filepath.Join(work, name), pkg)
+		publish(t, work, dir)
 	}
-	dir := filepath.Join(cacheDir(t), fmt.Sprintf("%x", sha256.Sum256(b))[:24])
-	publish(t, work, dir)
-	commands.built[pkg] = filepath.Join(dir, path.Base(pkg))
+	commands.built[pkg] = filepath.Join(dir, name)
 	return commands.built[pkg]
 }
 

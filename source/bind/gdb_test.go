@@ -338,8 +338,8 @@ func TestValuesAsGDB(t *testing.T) {
 		return
 	}
 	for i, cc := range values {
-		if testing.Short() && i >= 6 {
-			break
+		if testing.Short() && !slices.Contains([]int{0, 2, 3, 4}, i) {
+			continue // each compiler and version, code that is not optimized, and several units in one
 		}
 		t.Run(strings.Join(cc, " "), func(t *testing.T) {
 			p := program{path: filepath.Join(t.TempDir(), "values"), begin: "main", again: true}

@@ -141,6 +141,9 @@ func TestFilterIsAskedForAgain(t *testing.T) {
 // program that has none left is refused with a reason: nothing else is executed in their place.
 func TestGadgetsMayBeProbed(t *testing.T) {
 	pid := runs(t, "sleep", "1000")
+	if testing.Short() { // with a part of libc
+		pid = testprog.Start(t, testprog.Build(t, "rets", "-O2", "-static")).Pid
+	}
 	p := attached(t, pid)
 	p.Run(func() {
 		if _, err := p.Freeze(); err != nil {

@@ -24,6 +24,7 @@ func codeFiles(t testing.TB, pid int) (paths []string) {
 // Everything that Python and libc have, counted by jumps: Python answers as ever, whatever it
 // does with signals, processes and threads.
 func TestPythonUnderJumps(t *testing.T) {
+	testprog.Long(t, "the gate does the same with another program")
 	p := harness.StartPython(t)
 	p.Round("allofit 2")
 	const work = "allofit 1"

@@ -5,10 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"kprobe/internal/testprog"
 	"kprobe/test/harness"
 )
 
 func TestPythonUnderProbesOnAllOfLibc(t *testing.T) {
+	testprog.Long(t, "the gate does the same with another program")
 	p := harness.StartPython(t)
 	p.Round("allofit 2") // whatever is imported late, and cached
 	want := p.Round("allofit 3")

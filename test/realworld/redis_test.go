@@ -15,6 +15,7 @@ import (
 )
 
 func TestRedisUnderProbesOnAllOfLibc(t *testing.T) {
+	testprog.Long(t, "the gate does the same with another program")
 	r := harness.StartRedis(t)
 	c := r.Connect(t)
 	want := c.MustWork(t, "k")
@@ -41,6 +42,7 @@ func TestRedisUnderProbesOnAllOfLibc(t *testing.T) {
 
 // The server's own functions, and return probes on those of libc, at once.
 func TestRedisUnderProbesOnItself(t *testing.T) {
+	testprog.Long(t, "the gate does the same with another program")
 	r := harness.StartRedis(t)
 	c := r.Connect(t)
 	want := c.MustWork(t, "k")

@@ -43,6 +43,7 @@ for line in sys.stdin:
 // The interpreter's own tests, run by an interpreter of which every function is under
 // a probe, with all of its libraries: they have the outcome that they have without.
 func TestSoakPythonsOwnTests(t *testing.T) {
+	testprog.Long(t, "the gate does the same with another program")
 	suites := []string{"test_grammar", "test_generators", "test_struct", "test_dict", "test_fork1"}
 	if testprog.Soak(t, 0) > 0 {
 		suites = append(suites, "test_json", "test_re", "test_exceptions", "test_zlib", "test_mmap", "test_posix", "test_os", "test_thread",
@@ -151,6 +152,7 @@ var gitCalls = strings.Fields(`malloc calloc realloc free read write open64 clos
 // Git, and the shell that runs it: each of their many processes from its first
 // instruction on, by jumps that are made anew in each program that is executed.
 func TestGitUnderJumps(t *testing.T) {
+	testprog.Long(t, "the gate does the same with another program")
 	want := doGitWork(t, nil)
 	var mu sync.Mutex
 	var ended sync.WaitGroup
@@ -213,6 +215,7 @@ func spent(t testing.TB, pid int) int {
 // in a soak its libraries' included: the same work with all probes disabled and enabled, in
 // turn. What is held is that the disabled ones count nothing and the others all.
 func TestSoakSlowdown(t *testing.T) {
+	testprog.Long(t, "the gate does the same with another program")
 	redis := func(t *testing.T) (int, func(), func() uint64, string) {
 		r := harness.StartRedis(t)
 		c := r.Connect(t)

@@ -182,13 +182,8 @@ func TestExotic(t *testing.T) {
 				}
 				t.Run(placed[way].name, func(t *testing.T) {
 					names, want, every := names, want, 1
-					if testing.Short() && b.name != "i386" { // each case stops with one of three libraries
-						switch {
-						case placed[way].name == "stops":
-							every = 3
-						case b.name != "dynamic":
-							every = 2
-						}
+					if testing.Short() && b.name != "i386" { // each case with one of three libraries
+						every = 3
 					}
 					if every > 1 {
 						j := -1

@@ -15,6 +15,10 @@ import (
 // What is done on the registers is what the machine does: a program is stepped, and each
 // instruction that would be emulated is, beside.
 func TestEmulation(t *testing.T) {
+	steps := 1500
+	if testing.Short() {
+		steps = 600
+	}
 	for _, m := range subjects {
 		t.Run(m.arch.Name, func(t *testing.T) {
 			path := m.program(t, "conform")
@@ -33,7 +37,7 @@ func TestEmulation(t *testing.T) {
 			}
 			kinds := map[isa.Flow]int{}
 			late := false // a jump takes effect now
-			for range 1500 {
+			for range steps {
 				th := g.Threads()[0]
 				var r, after arch.Regs
 				if err := g.Regs(th, &r); err != nil {

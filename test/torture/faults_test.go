@@ -178,7 +178,7 @@ func (c *course) sweep(kind func(faults.Call) error, f *trouble) {
 	// A pass takes one call of two, others each time.
 	step := 2
 	if testing.Short() {
-		step = 16
+		step = 24
 	} else if testprog.Soak(t, 0) > 0 {
 		step = 1
 	}

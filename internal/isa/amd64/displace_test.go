@@ -110,6 +110,10 @@ func (w *world) pick(text []byte, rng *rand.Rand) (code []byte, branch bool) {
 func TestDisplaceShortBranches(t *testing.T) {
 	w := highWorld
 	n := w.open(t)
+	states := 40
+	if testing.Short() {
+		states = 10
+	}
 	for _, lines := range []string{
 		"jrcxz .+0x30\nadd rax, rbx\nloop .+0x30\nmov rdx, 5",
 		"loopne .+0x40\njecxz .+0x20\npush rcx",
@@ -119,7 +123,7 @@ func TestDisplaceShortBranches(t *testing.T) {
 		_, parts := assemble(t, "--64", lines)
 		code := bytes.Join(parts, nil)
 		rng := rand.New(rand.NewPCG(13, uint64(len(code))))
-		for range 40 {
+		for range states {
 			if err := w.displaced(t, n, code, w.random(n, rng)); err != nil {
 				t.Fatalf("%q: %v", lines, err)
 			}
