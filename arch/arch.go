@@ -108,9 +108,20 @@ type Debug struct {
 	// FirstVector is the first of so many vector registers that programs read, by DWARF's number.
 	FirstVector, Vectors uint64
 
+	LongDouble FloatFormat // C's long double
+
 	Eightbytes    bool // C's arguments are placed by the classes of their words, as the psABI of x86-64 says
 	ThreadStorage bool // thread-local storage is found from ThreadPtr
 }
+
+// FloatFormat is a format of floating-point numbers of more than 8 bytes.
+type FloatFormat uint8
+
+const (
+	NoFormat FloatFormat = iota // none that is read
+	X87                         // 10 bytes, and padding
+	Quad                        // IEEE 754's binary128
+)
 
 // Vector tells whether a number of DWARF's is that of a vector register that is read.
 func (d *Debug) Vector(n uint64) bool { return d.FirstVector <= n && n < d.FirstVector+d.Vectors }

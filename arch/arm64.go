@@ -18,7 +18,7 @@ var ARM64 = &Arch{
 	ThreadPtr: NoReg, // TPIDR_EL0 is none of the general registers
 	SyscallNo: NoReg,
 	LR:        30,
-	Debug:     Debug{Regs: append(numbered("x", 31), "sp")},
+	Debug:     Debug{Regs: append(numbered("x", 31), "sp"), LongDouble: Quad},
 	UserEnd:   1 << 48,
 	names:     arm64Names(),
 }

@@ -10,7 +10,7 @@ var I386 = &Arch{
 	ThreadPtr:      GSBase,
 	SyscallNo:      OrigAX,
 	RetAddrOnStack: true, LR: NoReg,
-	Debug:   Debug{Regs: []string{"ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "ip"}},
+	Debug:   Debug{Regs: []string{"ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "ip"}, LongDouble: X87},
 	UserEnd: 0xffff_e000,
 	Shadow:  Range{0x1fff_f000, 0x4000_0000},
 	names:   i386RegNames(),

@@ -14,6 +14,7 @@ var (
 		RegNames: mipsNames,
 		PC:       mipsPC, SP: 29, FP: 30, Flags: 32, Ret: 2, Ret2: 3,
 		Args:      firstRegs(4, 8),
+		Debug:     Debug{LongDouble: Quad},
 		ThreadPtr: NoReg,
 		SyscallNo: NoReg,
 		LR:        31,

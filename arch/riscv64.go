@@ -11,6 +11,7 @@ var RISCV64 = &Arch{
 	RegNames: riscvNames,
 	PC:       32, SP: 2, FP: 8, Flags: 0, Ret: 10, Ret2: 11, // there are no flags: x0 reads 0 and keeps nothing
 	Args:      firstRegs(10, 8),
+	Debug:     Debug{LongDouble: Quad},
 	GoArgs:    []Reg{10, 11, 12, 13, 14, 15, 16, 17, 8, 9, 18, 19, 20, 21, 22, 23},
 	ThreadPtr: 4,
 	SyscallNo: NoReg,

@@ -16,7 +16,7 @@ var S390X = &Arch{
 	LR:        s390xR0 + 14,
 	UserEnd:   1 << 42,
 	SaveArea:  160,
-	Debug:     Debug{Regs: numbered("r", 16)},
+	Debug:     Debug{Regs: numbered("r", 16), LongDouble: Quad},
 	names:     s390xNames(),
 }
 

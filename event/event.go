@@ -51,12 +51,14 @@ type Value struct {
 	Name string // "" for an element
 
 	// Base says how the value is read and printed, Size is its width in bytes (1, 2, 4 or 8; 0 for
-	// text). Of an array both are its elements'.
+	// text; after Fold 16 or, for x87's floating-point numbers, 10). Of an array both are its
+	// elements'.
 	Base spec.Base
 	Size uint8
 
 	Fault bool   // the memory could not be read: there is no value
 	Bits  uint64 // numbers: Size bytes, zero-extended; bitfields: the field alone
+	High  uint64 // of a number of more than 8 bytes, which has 8 of them in Bits: the upper ones
 	Text  string // text; for Symbol and Enum the name, "" where Bits is in no symbol
 
 	Array bool

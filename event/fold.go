@@ -48,6 +48,9 @@ func fold(args []Value) (out []Value) {
 // together makes one value of its parts.
 func together(parts []Value) (v Value) {
 	v.Parts = []Value{}
+	if strings.HasPrefix(parts[0].Name, spec.PartLow) && len(parts) == 2 && parts[1].Name == spec.PartHigh {
+		return wide(&parts[0], &parts[1])
+	}
 	var tag, count *Value
 	unit, sparse := uint64(1), false
 	rest := parts[:0:0]

@@ -1,7 +1,6 @@
 package event
 
 import (
-	"math"
 	"strconv"
 
 	"kprobe/arch"
@@ -22,8 +21,9 @@ import (
 //	              there; left out of other events, ret where there is none
 //	args          object: a member for each argument, in the definition's order
 //
-// An argument is a number for the types u, s and b (u64 and s64 may be beyond 2^53: read them as
-// integers, not as floating point); a string for x ("0x1f"), char, string, symbol and a value of an
+// An argument is a number for the types u, s, b and f (u64 and s64 may be beyond 2^53, and numbers
+// of 16 bytes beyond those: read them as integers, not as floating point), but a string for an f
+// that is NaN or infinite; a string for x ("0x1f"), char, string, symbol and a value of an
 // enumeration that has a name; an array for arrays; for a stack an object with frames (addr, func,
 // file, source, inlined) and, where there are more, end: why; for a struct an object; for what is
 // one of several things its name or, if that has parts, an object with the name as its member; for
@@ -99,6 +99,10 @@ func (v *Value) AppendJSON(dst []byte) []byte {
 		return append(dst, "null"...)
 	case v.Parts != nil:
 		return v.appendJSONParts(dst)
+	case v.Size > 8 && (v.Base != spec.Float || v.finite()):
+		return v.appendWide(dst)
+	case v.Size > 8:
+		return appendJSONText(dst, string(v.appendWide(nil)))
 	}
 	switch v.Base {
 	case spec.Trace:
@@ -125,8 +129,8 @@ func (v *Value) AppendJSON(dst []byte) []byte {
 	case spec.Signed:
 		return strconv.AppendInt(dst, v.Int(), 10)
 	case spec.Float:
-		if f := v.Float(); math.IsNaN(f) || math.IsInf(f, 0) {
-			return appendJSONText(dst, strconv.FormatFloat(f, 'g', -1, 64))
+		if !v.finite() {
+			return appendJSONText(dst, string(v.AppendText(nil)))
 		}
 		return strconv.AppendFloat(dst, v.Float(), 'g', -1, 8*int(v.Size))
 	}

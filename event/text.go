@@ -148,6 +148,8 @@ func (v *Value) AppendText(dst []byte) []byte {
 		return append(dst, "(fault)"...)
 	case v.Parts != nil:
 		return v.appendParts(dst)
+	case v.Size > 8:
+		return v.appendWide(dst)
 	}
 	switch v.Base {
 	case spec.String, spec.UString, spec.SymStr:

@@ -17,6 +17,19 @@ const (
 	// wrapped.
 	PartSparse = "%"
 
+	// PartLow and PartHigh are the halves of a number of more than 8 bytes. The name of the lower one,
+	// which is the first, goes on with the number's format.
+	PartLow  = "<"
+	PartHigh = ">"
+
 	PartValue = "*"   // has no name of its own: the target of a pointer
 	PartMore  = "..." // there is more than is read
+)
+
+// The formats of numbers of more than 8 bytes.
+const (
+	WideSigned   = "s128"
+	WideUnsigned = "u128"
+	WideX87      = "f80"  // x87's of 10 bytes: long double of x86
+	WideQuad     = "f128" // IEEE 754's binary128: long double of other machines
 )

@@ -141,6 +141,9 @@ func (t *traced) leaf(e *spec.Expr, at symbol.Loc) (spec.Arg, error) {
 
 // one is what stands for a value in a condition: of what has parts, that which tells what there is.
 func one(args []spec.Arg, e *spec.Expr) (spec.Arg, error) {
+	if strings.HasPrefix(args[0].Name, "if"+spec.PartSep+spec.PartLow) {
+		return spec.Arg{}, fmt.Errorf("%s has more than 8 bytes, with which no condition computes", e)
+	}
 	if len(args) != 1 && !strings.HasSuffix(args[0].Name, spec.PartSep+spec.PartTag) {
 		return spec.Arg{}, fmt.Errorf("%s has parts: name one that can be compared", e)
 	}

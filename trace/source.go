@@ -134,6 +134,9 @@ func bindArgs(s *kprobe.Session, sp *spec.Spec, at symbol.Loc, point source.Poin
 	return bind.Args(sp, bind.SiteAt(s.Arch(), at, point), lenient)
 }
 
+// partWords turns the way to a part of a value into words.
+var partWords = strings.NewReplacer(spec.PartSep+spec.PartLow, ".low:", spec.PartSep+spec.PartHigh, ".high", spec.PartSep, ".")
+
 // planned tells of a place what debug data says: of what it is a copy, and where the variables are.
 func planned(s *kprobe.Session, sp *spec.Spec, at located, several bool) (string, error) {
 	var notes []string
@@ -146,7 +149,7 @@ func planned(s *kprobe.Session, sp *spec.Spec, at located, several bool) (string
 			return "", err
 		}
 		for _, a := range args {
-			notes = append(notes, strings.ReplaceAll(a.Name, spec.PartSep, ".")+" is "+a.Fetch.String()+":"+a.Type.String())
+			notes = append(notes, partWords.Replace(a.Name)+" is "+a.Fetch.String()+":"+a.Type.String())
 		}
 	}
 	return strings.Join(notes, "; "), nil

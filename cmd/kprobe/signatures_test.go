@@ -34,8 +34,11 @@ var passables = []passable{
 	{"float", "n + 0.5f", `"%g", v`, false},
 	{"double", "n + 0.25", `"%g", v`, false},
 	{"long double", "n + 0.25L", `"%Lg", v`, false},
-	{"wide", "(wide)n << 64 | 7", `"%ld", (long)v`, false},
-	{"_Complex double", "n", `"%g", __real__ v`, false},
+	{"wide", "(wide)-n << 64 | 7", `"%s", decimal(v)`, false},
+	{"uwide", "(uwide)-n << 60", `"%s", decimal(v)`, false},
+	{"_Complex double", "n - 2.5i", `"{re=%g,im=%g}", __real__ v, __imag__ v`, false},
+	{"_Complex float", "n - 2.5i", `"{re=%g,im=%g}", __real__ v, __imag__ v`, false},
+	{"_Complex long double", "n - 2.5i", `"{re=%Lg,im=%Lg}", __real__ v, __imag__ v`, false},
 	{"v4i", "{n, n + 1, n + 2, n + 3}", `"{%d,%d,%d,%d}", v[0], v[1], v[2], v[3]`, false},
 	{"v4f", "{n + 0.5f, 1, 2, 3}", `"{%g,%g,%g,%g}", v[0], v[1], v[2], v[3]`, false},
 	{"v2i", "{n, n + 1}", `"{%d,%d}", v[0], v[1]`, false},
@@ -55,7 +58,7 @@ var passables = []passable{
 	{"union lf", "{-n}", `"{a=%ld,b={a=%d,b=%d}}", v.a, v.b.a, v.b.b`, false},
 	{"struct bits", "{n, -n, n * 1000000007l}", `"{a=%d,b=%d,c=%ld}", v.a, v.b, (long)v.c`, false},
 	{"struct big", "{n + 0.5L}", `"{a=%Lg}", v.a`, false},
-	{"struct wides", "{n}", `"{a=%ld}", (long)v.a`, false},
+	{"struct wides", "{-n}", `"{a=%s}", decimal(v.a)`, false},
 	{"struct far", "{n, -n}", `"{a=%ld,b=%ld}", v.a, v.b`, false},
 	{"struct empty", "{}", `"%s", "{}"`, false},
 	{"struct nest", "{{n, -n}, (enum tint)5}", `"{a={a=%d,b=%d},b=%s}", v.a.a, v.a.b, v.b ? "BLUE" : "RED"`, false},
@@ -74,6 +77,15 @@ const passablesHead = `#include <stdio.h>
 #endif
 typedef _Bool_ truth;
 typedef __int128 wide;
+typedef unsigned __int128 uwide;
+#define decimal(v) (sizeof (v) == 16 && (__typeof__(v))-1 > 0 ? digits(v, "") : (v) < 0 ? digits(-(uwide)(v), "-") : digits(v, ""))
+static const char *digits(uwide n, const char *sign) {
+	static char text[48];
+	char *at = text + 47;
+	do *--at = '0' + (int)(n % 10); while (n /= 10);
+	if (*sign) *--at = *sign;
+	return at;
+}
 typedef int v4i __attribute__((vector_size(16)));
 typedef float v4f __attribute__((vector_size(16)));
 typedef int v2i __attribute__((vector_size(8)));

@@ -189,6 +189,9 @@ func (b *binder) variable(name string) (value, error) {
 		l.Memory = &source.Expr{Op: source.OpLoad, A: l.Memory, Size: b.site.Arch.PtrSize}
 	}
 	out, err := b.site.place(l, v.Type)
+	if err == nil && v.Param {
+		err = b.site.order(&out)
+	}
 	if err != nil {
 		return out, fmt.Errorf("%s: %w", name, err)
 	}

@@ -213,12 +213,16 @@ func (s *Site) place(l source.Location, t dwarf.Type) (value, error) {
 			}
 		}
 		v.val = &spec.Fetch{Op: spec.Imm, N: int64(n)}
+	case len(l.Bytes) == 16:
+		for k := 0; k < 16; k += 8 {
+			v.pieces = append(v.pieces, source.Piece{Bits: 64, Location: source.Location{Bytes: l.Bytes[k:][:8]}})
+		}
 	case len(l.Pieces) > 0:
 		for _, p := range l.Pieces {
 			v.pieces = append(v.pieces, s.halves(p)...)
 		}
 	default:
-		err = errors.New("it is a constant of more than 8 bytes, which is not printed")
+		err = errors.New("it is a constant of more than 16 bytes, which is not printed")
 	}
 	return v, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"kprobe/arch"
 	"kprobe/source"
@@ -164,6 +165,13 @@ func (s *Site) classify(t dwarf.Type, at int64, words []class) error {
 		return put(at, 16, integer, integer)
 	}
 	return errUnknown
+}
+
+// onStack87 tells the number of two parts that is returned on the x87's stack, though it is passed in
+// memory (class COMPLEX_X87).
+func onStack87(t dwarf.Type) bool {
+	u, ok := source.Plain(t).(*dwarf.ComplexType)
+	return ok && u.Size() == 32 && !strings.Contains(u.Name, "128")
 }
 
 // oneVector tells the structs that may be passed as the vector that they consist of.

@@ -40,6 +40,9 @@ func (b *binder) result() (value, error) {
 
 // resultC is what a function of C or C++ returns on x86-64.
 func (b *binder) resultC(t dwarf.Type, ret *spec.Fetch) (value, error) {
+	if onStack87(t) {
+		return value{}, errInFloating
+	}
 	if b.site.byAddress(t) { // in memory, and its address in the register
 		return value{typ: t, addr: ret}, nil
 	}
@@ -51,8 +54,6 @@ func (b *binder) resultC(t dwarf.Type, ret *spec.Fetch) (value, error) {
 		return value{typ: t, addr: ret}, nil
 	case slices.Equal(cs, []class{integer}):
 		return value{typ: t, val: ret}, nil
-	case !isAggregate(t) && t.Size() > 8 && slices.Contains(cs, integer):
-		return value{}, fmt.Errorf("a %s is returned in two registers, which are not put together", typeName(t))
 	case !slices.ContainsFunc(cs, func(c class) bool { return c != none }):
 		return value{typ: t, val: &spec.Fetch{Op: spec.Imm}}, nil
 	case slices.Contains(cs, x87):
@@ -134,7 +135,7 @@ func (s *Site) Parameters() (out []Parameter) {
 // hidden tells whether a function that returns a type is told where to put it, before all its arguments.
 func (s *Site) hidden(t dwarf.Type) bool {
 	cs, err := s.classes(t)
-	return s.byAddress(t) || err == nil && slices.Contains(cs, memory)
+	return s.byAddress(t) || err == nil && slices.Contains(cs, memory) && !onStack87(t)
 }
 
 // placed is a parameter where the convention has put it.

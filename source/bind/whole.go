@@ -117,8 +117,11 @@ func (w *parts) value(path string, v value, depth int) bool {
 		return true
 	case *dwarf.PtrType:
 		return w.goHeader(path, v, t)
+	case *dwarf.ComplexType:
+		return w.complex(path, v, t)
+	default:
+		return w.wide(path, v)
 	}
-	return false
 }
 
 // number adds a number of a word.
