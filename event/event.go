@@ -72,15 +72,23 @@ type Value struct {
 	Frames []Frame // of a stack, the innermost first; Text is why there are no more, "" at its end
 }
 
-// Float is a floating-point number's value.
+// Float is a floating-point number's value, of one of more than 8 bytes the nearest that there is.
 func (v *Value) Float() float64 {
-	if v.Size == 4 {
+	switch {
+	case v.Size == 4:
 		return float64(math.Float32frombits(uint32(v.Bits)))
+	case v.Size > 8:
+		f, ok := v.wideFloat()
+		if !ok {
+			return math.NaN()
+		}
+		near, _ := f.Float64()
+		return near
 	}
 	return math.Float64frombits(v.Bits)
 }
 
-// Int is a number's value, sign-extended from its Size.
+// Int is a number's value, sign-extended from its Size; of one of more than 8 bytes the lower 8.
 func (v *Value) Int() int64 {
 	switch v.Size {
 	case 1:

@@ -96,7 +96,7 @@ func (v *Value) wideFloat() (*big.Float, bool) {
 
 // finite tells whether a floating-point number is one that JSON has.
 func (v *Value) finite() bool {
-	if v.Size > 8 {
+	if v.Size > 8 { // the nearest of 8 bytes may be infinite
 		f, ok := v.wideFloat()
 		return ok && !f.IsInf()
 	}

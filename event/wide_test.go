@@ -107,7 +107,7 @@ func TestWideFloats(t *testing.T) {
 			spec.WideQuad: Fold(halves(spec.WideQuad, m<<60, sign<<63|biased<<48|m&(1<<52-1)>>4))[0],
 		} {
 			got, ok := v.wideFloat()
-			if d, exact := got.Float64(); !ok || d != f || exact != big.Exact {
+			if d, exact := got.Float64(); !ok || d != f || exact != big.Exact || v.Float() != f {
 				t.Fatalf("%s of %g is %v", format, f, got)
 			}
 		}

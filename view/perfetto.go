@@ -127,7 +127,7 @@ func annotateOne(m *message, v *event.Value) {
 	var a message
 	a.text(annotationName, v.Name)
 	switch {
-	case v.Array || v.Fault || v.Parts != nil:
+	case v.Array || v.Fault || v.Parts != nil || v.Size > 8:
 		a.text(annotationText, string(v.AppendText(nil)))
 	case v.Base == spec.Signed:
 		a.number(annotationInt, uint64(v.Int()))

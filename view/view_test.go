@@ -28,7 +28,8 @@ func at(addr arch.Addr, us int, ret bool) *event.Event {
 // outside, and leaves a second b by a longjmp.
 func story() []*event.Event {
 	n := at(4, 25, false)
-	n.Args = []event.Value{{Name: "n", Base: spec.Signed, Size: 4, Bits: 0xffffffff}, {Name: "text", Base: spec.String, Text: "<b>"}}
+	n.Args = []event.Value{{Name: "n", Base: spec.Signed, Size: 4, Bits: 0xffffffff}, {Name: "text", Base: spec.String, Text: "<b>"},
+		{Name: "big" + spec.PartSep + spec.PartLow + spec.WideSigned, Size: 8}, {Name: "big" + spec.PartSep + spec.PartHigh, Size: 8, Bits: 1<<64 - 1}}
 	return []*event.Event{
 		at(1, 0, false),
 		at(2, 10, false), at(3, 20, false), n, at(3, 30, true), at(2, 40, true),
@@ -251,7 +252,7 @@ func TestPerfetto(t *testing.T) {
 	for _, m := range marks {
 		got = append(got, fmt.Sprintf("%d: %s", m.at, m.what))
 	}
-	want := []string{"0: 1 track 2 f1", "10: 1 track 2 f2", "20: 1 track 2 f3", "25: 3 track 2 e n=-1 text=<b>", "25: 4 track 3 value -1",
+	want := []string{"0: 1 track 2 f1", "10: 1 track 2 f2", "20: 1 track 2 f3", "25: 3 track 2 e n=-1 text=<b> big=-18446744073709551616", "25: 4 track 3 value -1",
 		"30: 2 track 2", "40: 2 track 2", "50: 1 track 2 f2", "60: 1 track 2 f3", "90: 2 track 2", "90: 2 track 2", "100: 2 track 2", "110: 3 track 2 e"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)

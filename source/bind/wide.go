@@ -104,6 +104,9 @@ func (s *Site) order(v *value) error {
 	}
 	var nth [2]int // of the registers for arguments
 	for i, p := range v.pieces {
+		if p.Location.Value == nil { // LLVM before 18 passes a half in memory, the upper one
+			return nil
+		}
 		reg, _ := s.passedIn(p.Location)
 		nth[i] = slices.Index(s.Arch.Args, reg)
 	}
