@@ -110,13 +110,14 @@ func (s *Site) order(v *value) error {
 		reg, _ := s.passedIn(p.Location)
 		nth[i] = slices.Index(s.Arch.Args, reg)
 	}
+	entry := s.Entry && s.Data.OwnCode(s.At) // a copy that is inlined there has what its caller computes
 	switch {
 	case nth[0] >= 0 && nth[1] == nth[0]+1:
-	case nth[1] >= 0 && nth[0] == nth[1]+1 && s.Entry:
+	case nth[1] >= 0 && nth[0] == nth[1]+1 && entry:
 		slices.Reverse(v.pieces)
 	case nth[1] >= 0 && nth[0] == nth[1]+1:
 		return errors.New("its halves may be told the wrong way round here: probe the entry")
-	case s.Entry && (nth[0] >= 0 || nth[1] >= 0):
+	case entry && (nth[0] >= 0 || nth[1] >= 0):
 		return errors.New("debug data has it in registers in which no argument is passed")
 	}
 	return nil
