@@ -20,13 +20,10 @@ type statFile struct {
 	text [1 << 10]byte
 }
 
-// caught is field 34 of proc(5): which of the signals 1 to 31 have a handler.
-const caught = 34
-
-// signals reads a field of the file that is a set of signals. The first thread has it as long as
-// the process lives, even if it has ended itself. The Go runtime is not told of the call, as of no
-// other that is made at each hit: that doubles what it costs.
-func (s *statFile) signals(pid, field int) (uint64, error) {
+// caught tells which of the signals 1 to 31 have a handler: field 34 of proc(5). The first thread has
+// the file as long as the process lives, even if it has ended itself. The Go runtime is not told of
+// the call, as of no other that is made at each hit: that doubles its cost.
+func (s *statFile) caught(pid int) (uint64, error) {
 	if s.fd == 0 {
 		fd, err := tracee.Open(proc.Process(pid).ThreadFile(pid, "stat"))
 		if err != nil {
@@ -38,7 +35,7 @@ func (s *statFile) signals(pid, field int) (uint64, error) {
 	if e != 0 {
 		return 0, e
 	}
-	return strconv.ParseUint(string(proc.StatField(s.text[:n], field)), 10, 64)
+	return strconv.ParseUint(string(proc.StatField(s.text[:n], 34)), 10, 64)
 }
 
 func (s *statFile) close() {
@@ -55,7 +52,7 @@ func (p *Process) trapCaught(pid int) bool {
 	var set uint64
 	err := error(unix.ESRCH)
 	if pid == p.pid {
-		set, err = p.stat.signals(pid, caught)
+		set, err = p.stat.caught(pid)
 	}
 	if err != nil {
 		set, err = signalSet(pid, pid, "SigCgt")
