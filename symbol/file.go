@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Options tell how a file is opened. Nil and the zero value are the default.
@@ -57,7 +58,8 @@ type File struct {
 	pclntab  func() []Symbol
 	debugELF func() (symbolFile, Source)
 
-	memos sync.Map // by their keys: func() any
+	memos    sync.Map     // by their keys: func() any
+	searched atomic.Int32 // names: see mentions
 }
 
 // Memo is the result of find, which is called once for each key, whatever the number of callers. It

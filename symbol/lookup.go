@@ -45,6 +45,9 @@ func (f *File) Lookup(name string) []Symbol {
 }
 
 func (f *File) lookupExact(name string) []Symbol {
+	if name == "" || !f.mentions(name) {
+		return nil
+	}
 	syms := f.pick(name, func(*Symbol) bool { return true })
 	if syms == nil {
 		if base, version, def := splitVersion(name); version != "" {

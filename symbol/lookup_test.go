@@ -361,7 +361,30 @@ func TestMissingNameIsCheap(t *testing.T) {
 	if err := look(); err == nil || !strings.Contains(err.Error(), "did you mean malloc") {
 		t.Fatalf("mallco: %v", err)
 	}
+	for range searches {
+		_ = look() // now the symbols are read
+	}
 	if n := testing.AllocsPerRun(10, func() { _ = look() }); n > 30 {
 		t.Errorf("a name that is not there takes %v allocations", n)
+	}
+}
+
+// A name that no string table has leaves the symbols unread, as long as few are asked for.
+func TestMentions(t *testing.T) {
+	for _, debug := range []bool{false, true} {
+		f := open(t, libcPath, debug)
+		for name, want := range map[string]bool{
+			"malloc": true, "memcpy": true, "memcpy@@GLIBC_2.14": true, "sub_1000": true, "nowhere_at_all": false, "mallo": false,
+		} {
+			if got := f.mentions(name); got != want {
+				t.Errorf("%s: %v", name, got)
+			}
+		}
+		for range searches {
+			f.mentions("nowhere_at_all")
+		}
+		if !f.mentions("nowhere_at_all") {
+			t.Error("names are searched for without end")
+		}
 	}
 }

@@ -2,7 +2,6 @@ package symbol
 
 import (
 	"cmp"
-	"debug/elf"
 	"slices"
 	"sort"
 	"strings"
@@ -62,27 +61,17 @@ func (f *File) staticSymbols() []Symbol {
 
 // symtab reads the section .symtab of one file.
 func (f *File) symtab(sf symbolFile, source Source) []Symbol {
-	var sec *elf.Section
-	for _, s := range sf.from.elf.Sections {
-		if s.Type == elf.SHT_SYMTAB {
-			sec = s
-		}
-	}
-	raw, err := sf.from.sectionData(sec)
-	if err != nil || uint64(sec.Link) >= uint64(len(sf.from.elf.Sections)) {
-		return nil
-	}
-	strtab, err := sf.from.sectionData(sf.from.elf.Sections[sec.Link])
+	table, err := sf.from.staticTable()
 	if err != nil {
 		return nil
 	}
-	strs := string(strtab) // names are parts of it: one allocation for all
+	raw := table.symbols
 	versions := f.dynsyms().versions
 	step := int(f.symSize())
-	syms := make([]Symbol, 0, len(raw)/step)
+	syms := make([]Symbol, 0, len(raw)/step) // their names are parts of table.names
 	for ; len(raw) >= step; raw = raw[step:] {
 		r := f.decodeSym(raw)
-		sym, ok := sf.about.classify(r, cstring(strs, r.name))
+		sym, ok := sf.about.classify(r, cstring(table.names, r.name))
 		if !ok {
 			continue
 		}

@@ -58,6 +58,13 @@ func checkTable(t testing.TB, f *File) {
 			t.Fatalf("Lookup(%q) does not find %#x", s.Label(), s.Addr)
 		}
 	}
+	all := slices.Concat(funcs, f.Data())
+	for i := 0; i < len(all); i += 1 + len(all)/64 {
+		f.searched.Store(0)
+		if s := all[i]; !f.mentions(s.Label()) {
+			t.Fatalf("no string table has %q", s.Label())
+		}
+	}
 }
 
 var readelfSym = regexp.MustCompile(`^ *\d+: ([0-9a-f]+) +(\w+) (\w+) +(\w+) +\w+ +(\w+) (\S+)`)
