@@ -59,7 +59,9 @@ const (
 	// one trap at the entry and one at the return.
 	EngineSwap = Engine(returns.Swap)
 	// EngineExits probes each instruction that leaves the function, and leaves
-	// the stack alone.
+	// the stack alone. At a jump to another function a program sees that
+	// jump's registers, where the result has yet to come. A program that reads
+	// it is not put there unless this engine is asked for.
 	EngineExits = Engine(returns.Exits)
 )
 

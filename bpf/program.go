@@ -55,6 +55,10 @@ type Program struct {
 	Called bool // a tail call leads to it, or another program's Entry, so that it needs no place
 	Writes bool // it may write to its process's memory (probe_write_user)
 
+	// Results tells that it looks at what the function returns otherwise than in the register of its
+	// context, which shows by itself: in another register, or in memory.
+	Results bool
+
 	Insns []Insn // the program's function first, then the functions that it calls
 	Lines []Line // where the source is known; ascending
 	Made  int    // slots from here on are functions that were put in when it was loaded; 0: none
@@ -179,27 +183,29 @@ type Context struct {
 	SP   int
 	FP   int // the frame pointer, for stack traces
 	Link int // the register that calls leave their return address in; 0 where that is on the stack
+
+	Result int // the register that functions leave an integer result in
 }
 
 // AMD64 is x86-64's struct pt_regs: 21 words, 168 bytes.
 var AMD64 = Context{
 	Regs: []string{"r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8",
 		"rax", "rcx", "rdx", "rsi", "rdi", "orig_rax", "rip", "cs", "eflags", "rsp", "ss"},
-	Word: 8, PC: 16, SP: 19, FP: 4,
+	Word: 8, PC: 16, SP: 19, FP: 4, Result: 10,
 }
 
 // I386 is i386's: 17 words, 68 bytes.
 var I386 = Context{
 	Regs: []string{"ebx", "ecx", "edx", "esi", "edi", "ebp", "eax", "xds", "xes", "xfs", "xgs",
 		"orig_eax", "eip", "xcs", "eflags", "esp", "xss"},
-	Word: 4, PC: 12, SP: 15, FP: 5,
+	Word: 4, PC: 12, SP: 15, FP: 5, Result: 6,
 }
 
 // ARM64 is arm64's struct user_pt_regs: 34 words, 272 bytes.
 var ARM64 = Context{
 	Regs: []string{"x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15",
 		"x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30", "sp", "pc", "pstate"},
-	Word: 8, PC: 32, SP: 31, FP: 29, Link: 30,
+	Word: 8, PC: 32, SP: 31, FP: 29, Link: 30, Result: 0,
 }
 
 // RISCV64 is riscv64's struct user_regs_struct, with which its struct pt_regs begins: 32 words, 256
@@ -207,7 +213,7 @@ var ARM64 = Context{
 var RISCV64 = Context{
 	Regs: []string{"pc", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7",
 		"s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6"},
-	Word: 8, PC: 0, SP: 2, FP: 8, Link: 1,
+	Word: 8, PC: 0, SP: 2, FP: 8, Link: 1, Result: 10,
 }
 
 // PtRegs is the program's Context, the default put in.

@@ -37,6 +37,10 @@ type Context struct {
 	// probe; nil where Regs are they.
 	Entry *arch.Regs
 
+	// Tail tells that the function has ended in a jump to another one, so that what it returns is not
+	// known yet: values of it are faults.
+	Tail bool
+
 	Data arch.Addr // where the data is whose access it was, for $addr
 
 	// Mem is the target's memory. An aligned block of 256 bytes is readable in whole or
@@ -100,6 +104,10 @@ func (c *Capture) AppendTo(dst []Value, ctx *Context) []Value {
 		v := &dst[len(dst)-1]
 		elems := v.Elems[:0]
 		*v = Value{Name: f.name, Base: f.typ.Base, Size: uint8(f.typ.Size)}
+		if f.result && ctx.Tail {
+			v.Fault, v.Tail = true, true
+			continue
+		}
 		c.capture(v, f, ctx, elems)
 	}
 	return dst

@@ -3,6 +3,7 @@ package event
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"kprobe/arch"
 	"kprobe/spec"
@@ -34,15 +35,16 @@ type Resolver interface {
 // fetch is one compiled argument: a word from src, replaced by the word in
 // memory at word + hop for every hop, ends in a value by sink: as a Load, see there.
 type fetch struct {
-	src  LoadSource
-	reg  arch.Reg
-	n    uint64
-	text string
-	hops []uint64 // offsets; negative ones wrap
-	user uint32   // bit i: hop i reads the program's memory rather than the kernel's
-	sink LoadAs
-	off  uint64
-	from space // the memory that the sink reads
+	src    LoadSource
+	result bool // it is of what the function returns
+	reg    arch.Reg
+	n      uint64
+	text   string
+	hops   []uint64 // offsets; negative ones wrap
+	user   uint32   // bit i: hop i reads the program's memory rather than the kernel's
+	sink   LoadAs
+	off    uint64
+	from   space // the memory that the sink reads
 
 	count *fetch // counted: how many elements or bytes there are ...
 	end   bool   // ... or where they end
@@ -106,7 +108,13 @@ func (c *Capture) compile(f *fetch, arg *spec.Arg) error {
 			return err
 		}
 	}
+	f.result = f.src != LoadText && (arg.Result || arg.Fetch.Any(func(x *spec.Fetch) bool { return x.Op == spec.Retval }))
 	return f.finish(&arg.Fetch)
+}
+
+// Results tells whether any of the arguments is of what the function returns.
+func (c *Capture) Results() bool {
+	return slices.ContainsFunc(c.fetches, func(f fetch) bool { return f.result })
 }
 
 // counts compiles what tells how many elements there are.

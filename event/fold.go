@@ -70,8 +70,10 @@ func together(parts []Value) (v Value) {
 			rest = append(rest, *p)
 		}
 	}
-	if tag != nil && tag.Fault || count != nil && count.Fault {
-		return Value{Fault: true}
+	for _, of := range []*Value{tag, count} {
+		if of != nil && of.Fault {
+			return Value{Fault: true, Tail: of.Tail}
+		}
 	}
 	if tag != nil && tag.Base.Named() {
 		v.Text = string(tag.AppendText(nil))

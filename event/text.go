@@ -144,6 +144,8 @@ func (v *Value) AppendText(dst []byte) []byte {
 			dst = append(dst, ",..."...)
 		}
 		return append(dst, '}')
+	case v.Tail:
+		return append(dst, "(tail call)"...)
 	case v.Fault:
 		return append(dst, "(fault)"...)
 	case v.Parts != nil:

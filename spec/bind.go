@@ -30,6 +30,9 @@ func Bind(sp *Spec, names Names) ([]Arg, error) {
 		if err != nil {
 			return nil, err
 		}
+		for k := range args {
+			args[k].Result = args[k].Result || a.Fetch.returned()
+		}
 		out = apart(out, args, fmt.Sprintf("arg%d", i+1))
 	}
 	return out, nil
@@ -49,6 +52,16 @@ func bind(i int, a Arg, names Names) ([]Arg, error) {
 		a.Fetch.Inner = inner
 	}
 	return []Arg{a}, nil
+}
+
+// returned tells whether a fetch asks for what the function returns.
+func (f *Fetch) returned() bool {
+	return f.Any(func(f *Fetch) bool { return f.Op == Retval || f.Op == Expression && f.Expr.returned() })
+}
+
+// returned tells whether $retval is part of an expression.
+func (e *Expr) returned() bool {
+	return e != nil && (e.Op == ExprDollar && e.Name == "retval" || e.L.returned() || e.R.returned())
 }
 
 // pointer binds what is dereferenced: it may be a name, below any number of dereferences.

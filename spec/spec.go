@@ -121,6 +121,8 @@ type Arg struct {
 	Named bool   // whether the name was given
 	Fetch Fetch
 	Type  Type
+
+	Result bool // it is, or is part of, what the function returns
 }
 
 // Op is the kind of thing that a Fetch reads.

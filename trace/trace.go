@@ -530,7 +530,9 @@ func (t *traced) returned(ri *kprobe.KretprobeInstance, regs *kprobe.Regs) int {
 		binary.Decode(ri.Data, binary.NativeEndian, &w.entry)
 		w.ctx.Entry = &w.entry
 	}
+	w.ctx.Tail = ri.Tail
 	t.emit(e, regs, w)
+	w.ctx.Tail = false
 	t.work.Put(w)
 	return 0
 }

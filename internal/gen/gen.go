@@ -95,7 +95,9 @@ func Compile(name string, kind bpf.Kind, a *arch.Arch, c *event.Capture, o Optio
 		t.comm = len(tr.Args)
 		tr.Args = append(tr.Args, event.Load{Source: event.LoadComm})
 	}
-	t.Recorder, err = Generate(tr)
+	if t.Recorder, err = Generate(tr); err == nil {
+		t.Program.Results = c.Results()
+	}
 	return t, err
 }
 

@@ -41,6 +41,11 @@ type copied struct {
 	area *area
 }
 
+// Results tells whether the program, which runs where a function returns, looks at what that returns.
+func (p *Program) Results() bool {
+	return p.Spec.Results || p.proof.Context>>p.Spec.PtRegs().Result&1 != 0
+}
+
 // AtReturns tells whether any of the programs is for where functions return.
 func AtReturns(ps []*bpf.Program) bool {
 	return slices.ContainsFunc(ps, func(p *bpf.Program) bool { return p.Kind == bpf.Kretprobe })

@@ -50,6 +50,11 @@ type Exits struct {
 	Joins []arch.Addr // jumps from one part to another
 }
 
+// Ends tells whether a call may end by an exit of a kind.
+func (e *Exits) Ends(kind ExitKind) bool {
+	return slices.ContainsFunc(e.Sites, func(x Exit) bool { return x.Kind == kind })
+}
+
 // Restarts tells whether a jump to an address leads through the entry once more.
 func (e *Exits) Restarts(to arch.Addr) bool { return to >= e.Parts[0].Addr && to <= e.Entry }
 

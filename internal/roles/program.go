@@ -126,6 +126,9 @@ func (p *Program) Fits(h *Home, kind bpf.Kind, data int) error {
 	return nil
 }
 
+// result tells whether the program looks at what the function returns.
+func (p *Program) result() bool { return p != nil && p.p != nil && p.p.Results() }
+
 // CallData tells how many bytes of a call's private data the program asks for.
 func (p *Program) CallData() int {
 	if p == nil || p.p == nil {

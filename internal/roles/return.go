@@ -252,7 +252,7 @@ func (r asReturn) Fits(b *Batch, loc symbol.Loc) (err error) {
 		return errno.New(syscall.EINVAL, "a return probe must be at a function's entry, and %s is not", loc)
 	}
 	rt.plan, err = h.Within.PlanReturns(loc, within.Asked{Site: b.Site, Engine: rt.Engine,
-		Program: rt.Program != nil, Overrides: rt.EntryProgram.overrides(), Beside: rt.besideAnother(b, loc)})
+		Program: rt.Program != nil, Result: rt.Program.result(), Overrides: rt.EntryProgram.overrides(), Beside: rt.besideAnother(b, loc)})
 	rt.watch.Unwinds.Store(err == nil && rt.plan.Unwinds)
 	return err
 }

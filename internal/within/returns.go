@@ -15,6 +15,7 @@ import (
 type Asked struct {
 	Engine    returns.Engine // None: whichever is right
 	Program   bool           // one runs inside at returns
+	Result    bool           // and looks at what the function returns
 	Overrides bool           // the one at the entry may replace the function
 	Beside    bool           // the return address is swapped already, for a program of another probe
 
@@ -25,6 +26,7 @@ type Asked struct {
 // PlanReturns decides how the returns of a function are noticed, and finds its
 // exits where that is how. Errors: ENOTSUP; EINVAL where the target itself bars it, as its own probes have it.
 func (w *Within) PlanReturns(loc symbol.Loc, a Asked) (*returns.Plan, error) {
+	a.Result = a.Result && a.Engine != returns.Exits // asked for: it knows what it sees at a tail jump
 	if a.Beside && a.Engine == returns.None {
 		a.Engine = returns.Exits
 	}
@@ -52,6 +54,8 @@ func (w *Within) PlanReturns(loc symbol.Loc, a Asked) (*returns.Plan, error) {
 func (w *Within) atExits(plan *returns.Plan, a Asked, loc symbol.Loc) error {
 	on, m := w.on, loc.Module
 	switch {
+	case a.Result && plan.Exits.Ends(patch.TailJump):
+		return errors.New("it may end with a jump to another function, and what that will return is not known there")
 	case a.Overrides:
 		return errors.New("one that overrides the function is for a kprobe, where exits are probed")
 	case m != nil && m.File != nil && m.File.IsGo() && w.Some() && !w.Goroutines():

@@ -69,6 +69,14 @@ func Typed(sp *spec.Spec, site *Site, lenient bool) *spec.Spec {
 
 // results are what the function returns; the register, where debug data does not tell.
 func (b *binder) results(raw spec.Arg) []spec.Arg {
+	out := b.resultsOf(raw)
+	for i := range out {
+		out[i].Result = true
+	}
+	return out
+}
+
+func (b *binder) resultsOf(raw spec.Arg) []spec.Arg {
 	if b.site.Data.Go(b.site.At) {
 		return b.goResults(raw)
 	}
