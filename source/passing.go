@@ -11,6 +11,7 @@ const (
 	attrGNUVector = dwarf.Attr(0x2107)
 	attrAlignment = dwarf.Attr(0x88)
 
+	calledOtherwise                  = 3    // DW_CC_nocall
 	passedByReference, passedByValue = 4, 5 // DW_CC_pass_by_reference, DW_CC_pass_by_value
 )
 

@@ -576,18 +576,7 @@ var ErrOptimized = errors.New("optimized out")
 
 // C tells whether the function at a point is of C, which returns and passes what it has as the ABI of
 // C says: classes of C++ may be passed in other ways, and Go and Rust have their own.
-func (f *File) C(p Point) bool {
-	u := f.unitOf(p.Addr)
-	if u == nil {
-		return false
-	}
-	e := f.root(u)
-	if e == nil {
-		return false
-	}
-	lang, _ := e.Val(dwarf.AttrLanguage).(int64)
-	return slices.Contains(langsC, lang)
-}
+func (f *File) C(p Point) bool { return f.language(p, langsC) }
 
 // OwnCode tells whether a point is in code of a function's own, and not in a copy that was inlined.
 func (f *File) OwnCode(p Point) bool {
@@ -600,7 +589,13 @@ func (f *File) OwnCode(p Point) bool {
 }
 
 // CPlus tells whether the function at a point is of C++.
-func (f *File) CPlus(p Point) bool {
+func (f *File) CPlus(p Point) bool { return f.language(p, langsCPlus) }
+
+// Rust tells whether the function at a point is of Rust.
+func (f *File) Rust(p Point) bool { return f.language(p, []int64{langRust}) }
+
+// language tells whether the function at a point is of one of some languages.
+func (f *File) language(p Point, langs []int64) bool {
 	u := f.unitOf(p.Addr)
 	if u == nil {
 		return false
@@ -610,8 +605,10 @@ func (f *File) CPlus(p Point) bool {
 		return false
 	}
 	lang, _ := e.Val(dwarf.AttrLanguage).(int64)
-	return slices.Contains(langsCPlus, lang)
+	return slices.Contains(langs, lang)
 }
+
+const langRust = 0x1c
 
 // langsCPlus are C++ 98, 03, 11, 14, 17, 20 and 23.
 var langsCPlus = []int64{0x4, 0x19, 0x1a, 0x21, 0x2a, 0x2b, 0x3a}

@@ -180,6 +180,18 @@ func (f *File) ResultType(p Point) dwarf.Type {
 	return nil
 }
 
+// Changed tells whether the compiler has changed the parameters or the result of the function at a
+// point: it leaves out those that no caller uses. LLVM tells since version 16 (DW_CC_nocall).
+func (f *File) Changed(p Point) bool {
+	for s := f.scopeOf(p); s != nil; s = s.parent {
+		if s.parent == nil && s.entry.Tag == dwarf.TagSubprogram {
+			fd, _, _ := f.attr(s.entry, dwarf.AttrCalling)
+			return fd != nil && fd.Val == int64(calledOtherwise)
+		}
+	}
+	return false
+}
+
 // Where is where the variable is at its address. Errors: *AbsentError where it has no value
 // there; else why that is not known.
 func (v *Variable) Where() (Location, error) {

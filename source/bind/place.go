@@ -268,9 +268,9 @@ func SiteAt(a *arch.Arch, loc symbol.Loc, at source.Point) *Site {
 	if at == (source.Point{}) {
 		s.At = source.At(addr)
 	}
-	s.Entry = loc.Off == 0
+	s.Entry, s.Func = loc.Off == 0, loc.Func.Label()
 	if c := beginsAt(loc); c != nil {
-		s.Unoptimized, s.Body, s.Func = c.Body != c.Entry, c.Body, loc.Func.Label()
+		s.Unoptimized, s.Body = c.Body != c.Entry, c.Body
 	}
 	if n, ok := m.File.ThreadStorage(); ok && a.Debug.ThreadStorage {
 		s.Thread, s.HasThread = n, true

@@ -370,14 +370,11 @@ func (s *Site) inWords(t dwarf.Type, at place) (value, error) {
 		piece := source.Piece{Bits: uint64(8 * min(8, left))}
 		left -= 8
 		if reg != arch.NoReg {
-			n := slices.IndexFunc(s.Arch.Debug.Regs, func(name string) bool {
-				r, ok := s.Arch.RegByName(name)
-				return ok && r == reg
-			})
-			if n < 0 {
-				return value{}, fmt.Errorf("register %s has no number", s.Arch.RegName(reg))
+			n, err := s.number(reg)
+			if err != nil {
+				return value{}, err
 			}
-			piece.Location.Value = &source.Expr{Op: source.OpReg, N: uint64(n)}
+			piece.Location.Value = &source.Expr{Op: source.OpReg, N: n}
 		} else if h := at.halves[i]; h >= 0 {
 			piece.Location.Value = &source.Expr{Op: source.OpReg, N: s.Arch.Debug.FirstVector + uint64(h/2), Size: 8 * (h % 2)}
 		}
@@ -387,6 +384,18 @@ func (s *Site) inWords(t dwarf.Type, at place) (value, error) {
 		return s.place(v.pieces[0].Location, t)
 	}
 	return v, nil
+}
+
+// number is the number that debug data has for a register.
+func (s *Site) number(reg arch.Reg) (uint64, error) {
+	n := slices.IndexFunc(s.Arch.Debug.Regs, func(name string) bool {
+		r, ok := s.Arch.RegByName(name)
+		return ok && r == reg
+	})
+	if n < 0 {
+		return 0, fmt.Errorf("register %s has no number", s.Arch.RegName(reg))
+	}
+	return uint64(n), nil
 }
 
 // misplaced tells whether debug data has a parameter that is passed by its address, on the stack, where that address is: LLVM leaves out that it

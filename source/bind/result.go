@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"kprobe/arch"
 	"kprobe/source"
@@ -22,10 +23,14 @@ func (b *binder) result() (value, error) {
 	}
 	ret := &spec.Fetch{Op: spec.Retval}
 	switch {
+	case b.site.Data.Changed(b.site.At), strings.Contains(b.site.Func, ".isra."): // GCC's word for it is in the name
+		return value{}, errors.New("the compiler has changed the function's parameters or its result")
 	case b.site.Data.Go(b.site.At):
 		return value{}, errors.New("where Go's functions return values is not described: use registers")
 	case b.site.psABI():
 		return b.resultC(t, ret)
+	case b.site.Arch.Debug.Eightbytes && b.site.Data.Rust(b.site.At):
+		return b.resultRust(t, ret)
 	case isAggregate(t) && !b.site.Data.C(b.site.At):
 		return value{}, fmt.Errorf("how a %s is returned by a function that is not of C is not known", typeName(t))
 	case isAggregate(t):
