@@ -91,7 +91,8 @@ func (r *Regs) SetArg(n int, v uint64) error {
 }
 
 // ReturnValue is kprobes.txt's regs_return_value: the integer result, in a
-// return handler. Of a 64-bit one of i386 it is the lower half; the upper is in dx.
+// return handler; at KretprobeInstance.Tail it is anything. Of a 64-bit one of i386 it
+// is the lower half; the upper is in dx.
 func (r *Regs) ReturnValue() uint64 { return r.v.R[r.s.e.On.Arch.Ret] }
 
 // SetReturnValue changes the integer result.

@@ -39,6 +39,10 @@ func entryHandler(ri *kprobe.KretprobeInstance, regs *kprobe.Regs) int {
 // included.
 func retHandler(ri *kprobe.KretprobeInstance, regs *kprobe.Regs) int {
 	took := time.Since(began) - time.Duration(binary.NativeEndian.Uint64(ri.Data))
+	if ri.Tail {
+		log.Printf("%s ended with a jump to another function, %d ns later", ri.Rp.Kp.SymbolName, took.Nanoseconds())
+		return 0
+	}
 	log.Printf("%s returned %d and took %d ns to execute", ri.Rp.Kp.SymbolName, int64(regs.ReturnValue()), took.Nanoseconds())
 	return 0
 }

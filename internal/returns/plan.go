@@ -64,7 +64,11 @@ func (p *Plan) Told(exits int) string {
 	case p.Swaps():
 		return "trap, return address swapped (" + p.Why + ")"
 	}
-	return fmt.Sprintf("trap, %d exits probed (%s)", exits, p.Why)
+	told := fmt.Sprintf("trap, %d exits probed (%s)", exits, p.Why)
+	if p.Exits != nil && p.Exits.Ends(patch.TailJump) {
+		told += ", with no result at jumps to other functions"
+	}
+	return told
 }
 
 // Barred is the error for a function whose return the target itself wants left alone; in words, why.
