@@ -35,16 +35,17 @@ type Resolver interface {
 // fetch is one compiled argument: a word from src, replaced by the word in
 // memory at word + hop for every hop, ends in a value by sink: as a Load, see there.
 type fetch struct {
-	src    LoadSource
+	src  LoadSource
+	reg  arch.Reg
+	n    uint64
+	text string
+	hops []uint64 // offsets; negative ones wrap
+	user uint32   // bit i: hop i reads the program's memory rather than the kernel's
+	sink LoadAs
+	off  uint64
+	from space // the memory that the sink reads
+
 	result bool // it is of what the function returns
-	reg    arch.Reg
-	n      uint64
-	text   string
-	hops   []uint64 // offsets; negative ones wrap
-	user   uint32   // bit i: hop i reads the program's memory rather than the kernel's
-	sink   LoadAs
-	off    uint64
-	from   space // the memory that the sink reads
 
 	count *fetch // counted: how many elements or bytes there are ...
 	end   bool   // ... or where they end

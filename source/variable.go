@@ -172,10 +172,8 @@ func (f *File) typeOf(e *dwarf.Entry) dwarf.Type {
 // ResultType is the type of what the function at a point returns, the one that has code of its own;
 // nil for none.
 func (f *File) ResultType(p Point) dwarf.Type {
-	for s := f.scopeOf(p); s != nil; s = s.parent {
-		if s.parent == nil && s.entry.Tag == dwarf.TagSubprogram {
-			return f.typeOf(s.entry)
-		}
+	if e := f.subprogram(p); e != nil {
+		return f.typeOf(e)
 	}
 	return nil
 }
@@ -183,13 +181,18 @@ func (f *File) ResultType(p Point) dwarf.Type {
 // Changed tells whether the compiler has changed the parameters or the result of the function at a
 // point: it leaves out those that no caller uses. LLVM tells since version 16 (DW_CC_nocall).
 func (f *File) Changed(p Point) bool {
+	fd, _, _ := f.attr(f.subprogram(p), dwarf.AttrCalling)
+	return fd != nil && fd.Val == int64(calledOtherwise)
+}
+
+// subprogram is the entry of the function with code of its own at a point; nil for none.
+func (f *File) subprogram(p Point) *dwarf.Entry {
 	for s := f.scopeOf(p); s != nil; s = s.parent {
 		if s.parent == nil && s.entry.Tag == dwarf.TagSubprogram {
-			fd, _, _ := f.attr(s.entry, dwarf.AttrCalling)
-			return fd != nil && fd.Val == int64(calledOtherwise)
+			return s.entry
 		}
 	}
-	return false
+	return nil
 }
 
 // Where is where the variable is at its address. Errors: *AbsentError where it has no value

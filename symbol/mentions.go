@@ -19,7 +19,7 @@ func (f *File) mentions(name string) bool {
 		return true
 	}
 	from := f
-	if f.symtabSection() == nil {
+	if f.elf.SectionByType(elf.SHT_SYMTAB) == nil {
 		if f.IsGo() {
 			return true
 		}
@@ -75,22 +75,11 @@ func (f *File) dynamicTable() rawTable {
 
 // staticTable reads the section .symtab.
 func (f *File) staticTable() (rawTable, error) {
-	table := f.symtabSection()
+	table := f.elf.SectionByType(elf.SHT_SYMTAB)
 	symbols, err := f.sectionData(table)
 	if err != nil || uint64(table.Link) >= uint64(len(f.elf.Sections)) {
 		return rawTable{}, errNoBytes
 	}
 	names, err := f.sectionData(f.elf.Sections[table.Link])
 	return rawTable{symbols, string(names)}, err
-}
-
-// symtabSection is the section .symtab, nil where the file has none.
-func (f *File) symtabSection() *elf.Section {
-	var table *elf.Section
-	for _, s := range f.elf.Sections {
-		if s.Type == elf.SHT_SYMTAB {
-			table = s
-		}
-	}
-	return table
 }

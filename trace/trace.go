@@ -532,7 +532,6 @@ func (t *traced) returned(ri *kprobe.KretprobeInstance, regs *kprobe.Regs) int {
 	}
 	w.ctx.Tail = ri.Tail
 	t.emit(e, regs, w)
-	w.ctx.Tail = false
 	t.work.Put(w)
 	return 0
 }

@@ -245,6 +245,7 @@ type allotment struct {
 // place is an argument's place at its function's first instruction.
 type place struct {
 	regs    []arch.Reg // one for each word; NoReg for what is in a vector register
+	sizes   []int64    // bytes of each; nil: words of 8, of which the last may have less
 	halves  []int      // of vector registers, one for each word: their number twice, and one more for the upper half; -1 for another's
 	stacked bool
 	at      int64 // from the stack pointer
@@ -367,14 +368,21 @@ func (s *Site) inWords(t dwarf.Type, at place) (value, error) {
 	v := value{typ: t, lack: errInFloating}
 	left := t.Size()
 	for i, reg := range at.regs {
-		piece := source.Piece{Bits: uint64(8 * min(8, left))}
-		left -= 8
+		size := min(8, left)
+		if at.sizes != nil {
+			size = at.sizes[i]
+		}
+		piece := source.Piece{Bits: uint64(8 * size)}
+		left -= size
 		if reg != arch.NoReg {
-			n, err := s.number(reg)
-			if err != nil {
-				return value{}, err
+			n := slices.IndexFunc(s.Arch.Debug.Regs, func(name string) bool {
+				r, ok := s.Arch.RegByName(name)
+				return ok && r == reg
+			})
+			if n < 0 {
+				return value{}, fmt.Errorf("register %s has no number", s.Arch.RegName(reg))
 			}
-			piece.Location.Value = &source.Expr{Op: source.OpReg, N: n}
+			piece.Location.Value = &source.Expr{Op: source.OpReg, N: uint64(n)}
 		} else if h := at.halves[i]; h >= 0 {
 			piece.Location.Value = &source.Expr{Op: source.OpReg, N: s.Arch.Debug.FirstVector + uint64(h/2), Size: 8 * (h % 2)}
 		}
@@ -384,18 +392,6 @@ func (s *Site) inWords(t dwarf.Type, at place) (value, error) {
 		return s.place(v.pieces[0].Location, t)
 	}
 	return v, nil
-}
-
-// number is the number that debug data has for a register.
-func (s *Site) number(reg arch.Reg) (uint64, error) {
-	n := slices.IndexFunc(s.Arch.Debug.Regs, func(name string) bool {
-		r, ok := s.Arch.RegByName(name)
-		return ok && r == reg
-	})
-	if n < 0 {
-		return 0, fmt.Errorf("register %s has no number", s.Arch.RegName(reg))
-	}
-	return uint64(n), nil
 }
 
 // misplaced tells whether debug data has a parameter that is passed by its address, on the stack, where that address is: LLVM leaves out that it

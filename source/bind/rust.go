@@ -32,8 +32,9 @@ type repr struct {
 
 // scalar is a number or a pointer.
 type scalar struct {
-	at, size      int64
-	float, signed bool
+	at, size int64
+	class    class // integer, or sse for a number of floating point
+	signed   bool
 }
 
 // errRepr says that rustc's rules do not tell how a value is returned.
@@ -50,24 +51,31 @@ func (b *binder) resultRust(t dwarf.Type, ret *spec.Fetch) (value, error) {
 	if l.size == 0 {
 		return value{typ: t, val: &spec.Fetch{Op: spec.Imm}}, nil
 	}
-	places := l.places()
-	asWords := repr{words: true, size: l.size}.places()
+	pieces := l.pieces()
+	asWords := repr{words: true, size: l.size}.pieces()
 	hidden, known := s.hiddenPointer()
 	switch perhapsInMemory := l.size > 8 && (l.words || l.perhapsWords); {
 	case perhapsInMemory && hidden, l.size > 16 && !known:
 		return value{typ: t, addr: &spec.Fetch{Op: spec.ArgN, N: 1}}, nil
-	case hidden, perhapsInMemory && (!known || l.words), l.size <= 8 && l.perhapsWords && !slices.Equal(places, asWords):
+	case hidden, perhapsInMemory && (!known || l.words), l.size <= 8 && l.perhapsWords && !slices.Equal(pieces, asWords):
 		return value{}, unknown
 	}
 	if s.perhapsC(t) {
-		if cs, err := s.classes(t); err != nil || !slices.Equal(places, placesC(cs, l.size)) {
+		if cs, err := s.classes(t); err != nil || !slices.Equal(pieces, piecesC(cs, l.size)) {
 			return value{}, unknown
 		}
 	}
-	if !isAggregate(t) && len(places) == 1 && !places[0].vector {
+	if !isAggregate(t) && slices.Equal(pieces, []piece{{l.size, integer}}) {
 		return value{typ: t, val: ret}, nil
 	}
-	return s.inPieces(t, places, []arch.Reg{s.Arch.Ret, arch.DX})
+	var cs []class
+	var sizes []int64
+	for _, p := range pieces {
+		cs, sizes = append(cs, p.class), append(sizes, p.bytes)
+	}
+	at := inRegisters(cs, []arch.Reg{s.Arch.Ret, arch.DX}, 0)
+	at.sizes = sizes
+	return s.inWords(t, at)
 }
 
 // hiddenPointer tells whether the function has a hidden first argument, for the place of its result:
@@ -104,17 +112,17 @@ func (s *Site) perhapsC(t dwarf.Type) bool {
 	return ok && s.Data.Variants(u) == nil && !strings.ContainsAny(u.StructName[:min(1, len(u.StructName))], "(&*")
 }
 
-// piece of a value: it is in a register.
+// piece of a value: it is in a register of a class.
 type piece struct {
-	bytes  int64 // with what is unused behind it
-	vector bool
+	bytes int64 // with those that are unused behind it
+	class class
 }
 
-// places are the parts of a value, in the order of memory.
-func (l repr) places() (out []piece) {
+// pieces are those of a value, in the order of memory.
+func (l repr) pieces() (out []piece) {
 	if l.words {
 		for left := l.size; left > 0; left -= 8 {
-			out = append(out, piece{bytes: min(8, left)})
+			out = append(out, piece{min(8, left), integer})
 		}
 		return out
 	}
@@ -124,65 +132,37 @@ func (l repr) places() (out []piece) {
 			end = l.scalars[i+1].at
 		}
 		for at := s.at; at < end; at += 8 {
-			out = append(out, piece{bytes: min(8, end-at), vector: s.float})
+			out = append(out, piece{min(8, end-at), s.class})
 		}
 	}
 	return out
 }
 
-// placesC are the parts that C's convention makes of words of some classes.
-func placesC(cs []class, size int64) (out []piece) {
+// piecesC are those that C's convention makes of words of some classes.
+func piecesC(cs []class, size int64) (out []piece) {
 	for _, c := range cs {
-		if c != integer && c != sse {
-			return nil
-		}
-		out = append(out, piece{bytes: min(8, size), vector: c == sse})
+		out = append(out, piece{min(8, size), c})
 		size -= 8
 	}
 	return out
 }
 
-// inPieces makes a value of pieces: each in the next of some registers for integers, or of the vector registers.
-func (s *Site) inPieces(t dwarf.Type, pieces []piece, ints []arch.Reg) (value, error) {
-	v := value{typ: t}
-	vectors := uint64(0)
-	for _, p := range pieces {
-		n := s.Arch.Debug.FirstVector + vectors
-		if p.vector {
-			vectors++
-		} else {
-			number, err := s.number(ints[0])
-			if err != nil {
-				return value{}, err
-			}
-			n, ints = number, ints[1:]
-		}
-		v.pieces = append(v.pieces, source.Piece{
-			Bits: uint64(8 * p.bytes), Location: source.Location{Value: &source.Expr{Op: source.OpReg, N: n}},
-		})
-	}
-	if len(v.pieces) == 1 && !isAggregate(t) {
-		return s.place(v.pieces[0].Location, t)
-	}
-	return v, nil
-}
-
 // repr describes a type's values. Errors: errRepr.
 func (s *Site) repr(t dwarf.Type) (repr, error) {
-	one := func(float, signed bool) (repr, error) {
+	one := func(c class, signed bool) (repr, error) {
 		size := t.Size()
-		if size <= 0 || size > 16 || size&(size-1) != 0 || float && size != 4 && size != 8 {
+		if size <= 0 || size > 16 || size&(size-1) != 0 || c == sse && size != 4 && size != 8 {
 			return repr{}, errRepr
 		}
-		return repr{scalars: []scalar{{size: size, float: float, signed: signed}}, size: size, align: size}, nil
+		return repr{scalars: []scalar{{size: size, class: c, signed: signed}}, size: size, align: size}, nil
 	}
 	switch u := source.Plain(t).(type) {
 	case *dwarf.FloatType:
-		return one(true, false)
+		return one(sse, false)
 	case *dwarf.IntType, *dwarf.CharType:
-		return one(false, true)
+		return one(integer, true)
 	case *dwarf.UintType, *dwarf.BoolType, *dwarf.UcharType, *dwarf.EnumType, *dwarf.PtrType:
-		return one(false, false)
+		return one(integer, false)
 	case *dwarf.ArrayType:
 		if s.Data.IsVector(u) || u.Count < 0 {
 			return repr{}, errRepr
@@ -306,7 +286,7 @@ func (s *Site) reprOfVariants(vs *source.Variants, size, align int64) (repr, err
 	}
 	first := data[0]
 	for _, m := range data[1:] {
-		if len(m.scalars) != 1 || m.at != first.at || m.size != first.size || m.scalars[0].float != first.scalars[0].float {
+		if len(m.scalars) != 1 || m.at != first.at || m.size != first.size || m.scalars[0].class != first.scalars[0].class {
 			return words, nil
 		}
 		if m.scalars[0].signed != first.scalars[0].signed && m.at < 8 { // it depends on rustc's version
