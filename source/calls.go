@@ -136,17 +136,31 @@ func (f *File) callFile(e *dwarf.Entry) string {
 	return f.fileOf(u, e.Val(dwarf.AttrCallFile))
 }
 
-// callLines adds the copies that a line calls, for each function and copy that has no instructions of the line
-// itself. next is the nearest line behind it that has code; a nearer one that calls a copy is given back.
-func (f *File) callLines(found *begins, file string, line, next int, in func(uint64) bool) int {
+// callLines adds the copies that a line calls, for each function and copy that has no instructions of the line itself.
+func (f *File) callLines(found *begins, file string, line int, in func(uint64) bool) {
 	has := map[*scope]bool{}
 	for _, s := range found.order {
 		has[s] = true
 	}
+	f.called(file, in, func(at int) bool { return at == line }, func(e *dwarf.Entry, addr uint64, _ int) {
+		if s := f.scopeAt(e.Offset); s != nil && s.parent != nil && !has[s.parent.own()] {
+			found.add(s.parent.own(), row{addr: addr})
+		}
+	})
+}
+
+// nextCall is the nearest line behind one that calls a copy, or next where that is nearer; 0 for none.
+func (f *File) nextCall(file string, line, next int, in func(uint64) bool) int {
+	f.called(file, in, func(at int) bool { return at > line && (next == 0 || at < next) }, func(_ *dwarf.Entry, _ uint64, at int) { next = at })
+	return next
+}
+
+// called gives the copies that lines of a file call, with the addresses of those that in has.
+func (f *File) called(file string, in func(addr uint64) bool, is func(line int) bool, each func(e *dwarf.Entry, addr uint64, line int)) {
 	read := 0
 	for c := range f.scan().copies() {
 		at := c.line.line()
-		if at < line || at > line && next != 0 && at >= next {
+		if !is(at) {
 			continue
 		}
 		if read++; read%unitsAtOnce == 0 {
@@ -157,19 +171,10 @@ func (f *File) callLines(found *begins, file string, line, next int, in func(uin
 		if len(rs) == 0 || !fileIs(f.callFile(e), file) {
 			continue
 		}
-		addr := f.copyEntry(e, rs)
-		if in != nil && !in(addr) {
-			continue
-		}
-		if at > line {
-			next = at
-			continue
-		}
-		if s := f.scopeAt(e.Offset); s != nil && s.parent != nil && !has[s.parent.own()] {
-			found.add(s.parent.own(), row{addr: addr})
+		if addr := f.copyEntry(e, rs); in == nil || in(addr) {
+			each(e, addr, at)
 		}
 	}
-	return next
 }
 
 // calls are the lines of a file that call what is inlined in a function or copy, and in it alone.

@@ -12,6 +12,7 @@
 //	typeunits.go types in units of their own, joined to the others
 //	place.go     functions and lines to addresses
 //	rows.go      the line tables
+//	files.go     the source files that they name
 //	recent.go    what was read last of a few units
 //	scope.go     the functions and blocks around an address
 //	variable.go  variables in scope

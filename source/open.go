@@ -34,6 +34,7 @@ type File struct {
 	types  func() *index
 	ranges func() []unitRange
 	frames func() frames
+	moved  func() move
 	goType func() map[uint64]string
 	parts  func() map[uint64]bool // the rests of split functions, by address
 	trees  map[dwarf.Offset]*scope
@@ -155,6 +156,7 @@ func read(e *elf.File, r io.ReaderAt, opt Options) (*File, error) {
 	f.types = sync.OnceValue(func() *index { return f.readChunks(keepTypes) })
 	f.ranges = sync.OnceValue(f.readRanges)
 	f.frames = sync.OnceValue(f.readFrames)
+	f.moved = sync.OnceValue(f.readMove)
 	f.goType = sync.OnceValue(func() map[uint64]string { return f.readGoTypes(e) })
 	f.parts = sync.OnceValue(func() map[uint64]bool { return readParts(e) })
 	f.alt = alternate(e, opt)

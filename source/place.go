@@ -436,7 +436,9 @@ func (f *File) sites(file string, line int, in func(uint64) bool) ([]Site, error
 	if len(found.order) == 0 {
 		found = ended
 	}
-	next = f.callLines(&found, file, line, next, in)
+	if f.callLines(&found, file, line, in); len(found.order) == 0 && len(names) == 1 {
+		next = f.nextCall(file, line, next, in)
+	}
 	order := found.order
 	switch {
 	case len(names) > 1:

@@ -3,9 +3,7 @@ package source
 import (
 	"cmp"
 	"debug/dwarf"
-	"path"
 	"slices"
-	"strings"
 )
 
 // row is one of a line table: where the code of a line begins.
@@ -38,64 +36,6 @@ func (f *File) first(at uint64) *dwarf.Entry {
 		return nil
 	}
 	return e
-}
-
-// lineReader reads a unit's line table; nil where there is none.
-func (f *File) lineReader(u *unit) *dwarf.LineReader {
-	e := f.linked(u)
-	if e == nil || e.Tag != dwarf.TagCompileUnit && e.Tag != dwarf.TagSkeletonUnit {
-		return nil
-	}
-	r, err := f.data.LineReader(e)
-	if err != nil || r == nil { // the unit may name no table, as those of Go without a function do
-		return nil
-	}
-	dir := f.compiledIn(u)
-	for _, file := range r.Files() {
-		if file != nil {
-			file.Name = fullName(dir, file.Name)
-		}
-	}
-	return r
-}
-
-// files are the source files of a unit, by their numbers.
-func (f *File) files(u *unit) []*dwarf.LineFile {
-	f.mu.Lock()
-	files, ok := f.fileTables.get(u)
-	f.mu.Unlock()
-	if ok {
-		return files
-	}
-	if r := f.lineReader(u); r != nil {
-		files = r.Files()
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fileTables.put(u, files)
-	return files
-}
-
-// fullName is the name of a source file that a unit names, which was compiled in a folder. With link time optimization
-// units of one program name the same file in different ways: one by the folder that the compiler ran in, another by that
-// in which the program was linked.
-func fullName(dir, name string) string {
-	if !path.IsAbs(name) && path.IsAbs(dir) {
-		name = path.Join(dir, name)
-	}
-	return path.Clean(name)
-}
-
-// compiledIn is the folder that a unit's compiler ran in; "" where that is not known.
-func (f *File) compiledIn(u *unit) string {
-	for _, root := range []*dwarf.Entry{f.root(u), f.linked(u)} {
-		if root != nil {
-			if dir, ok := root.Val(dwarf.AttrCompDir).(string); ok {
-				return dir
-			}
-		}
-	}
-	return ""
 }
 
 // table is a unit's rows.
@@ -159,13 +99,6 @@ func (f *File) readRows(u *unit) []row {
 
 // dropped is up to where an address means that the linker dropped the code: 0 and 1.
 const dropped = 1
-
-// fileIs tells whether a file of the debug data is what a place names: its whole path,
-// or the end of it.
-func fileIs(full, want string) bool {
-	full, want = path.Clean(full), path.Clean(want)
-	return full == want || strings.HasSuffix(full, want) && full[len(full)-len(want)-1] == '/'
-}
 
 // unitRange is where a unit's code is.
 type unitRange struct {
