@@ -67,6 +67,7 @@ var AMD64 = &Arch{
 		Regs:        []string{"ax", "dx", "cx", "bx", "si", "di", "bp", "sp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "ip"},
 		FirstVector: 17, Vectors: 16, // those that every processor has
 		LongDouble: X87,
+		SP:         7, Kept: []uint64{3, 6, 12, 13, 14, 15},
 		Eightbytes: true, ThreadStorage: true,
 	},
 	UserEnd: 0x7fff_ffff_f000,

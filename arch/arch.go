@@ -110,6 +110,11 @@ type Debug struct {
 
 	LongDouble FloatFormat // C's long double
 
+	// SP is the stack pointer, and Kept are the registers that C's functions leave as they were, by DWARF's numbers; none where
+	// what callers have is not looked for.
+	SP   uint64
+	Kept []uint64
+
 	Eightbytes    bool // C's arguments are placed by the classes of their words, as the psABI of x86-64 says
 	ThreadStorage bool // thread-local storage is found from ThreadPtr
 }

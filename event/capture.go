@@ -49,6 +49,11 @@ type Context struct {
 	// asked for.)
 	Mem arch.Reader
 
+	// Entered tells what a register had when the function was entered that the hit is in the middle of, where that is
+	// known; nil: nowhere.
+	Entered func(arch.Reg) (uint64, bool)
+	gone    bool // Entered did not know it
+
 	// Vector reads a vector register; nil: none is known.
 	Vector func(n int) ([16]byte, error)
 
@@ -108,7 +113,9 @@ func (c *Capture) AppendTo(dst []Value, ctx *Context) []Value {
 			v.Fault, v.Tail = true, true
 			continue
 		}
+		ctx.gone = false
 		c.capture(v, f, ctx, elems)
+		v.Gone = v.Fault && ctx.gone
 	}
 	return dst
 }
@@ -186,6 +193,13 @@ func (c *Capture) follow(f *fetch, ctx *Context) (word uint64, ok bool) {
 		}
 	case LoadComputed:
 		if word, ok = f.computed.number(c, ctx); !ok {
+			return 0, false
+		}
+	case LoadEntered:
+		if ctx.Entered != nil {
+			word, ok = ctx.Entered(f.reg)
+		}
+		if ctx.gone = !ok; !ok {
 			return 0, false
 		}
 	case LoadEntry:

@@ -58,6 +58,7 @@ type Value struct {
 
 	Fault bool   // the memory could not be read: there is no value
 	Tail  bool   // Fault, since the function ended with a jump to another, which has not returned yet
+	Gone  bool   // Fault, since it is optimized out, and the function's caller does not tell what it has passed
 	Bits  uint64 // numbers: Size bytes, zero-extended; bitfields: the field alone
 	High  uint64 // of a number of more than 8 bytes, which has 8 of them in Bits: the upper ones
 	Text  string // text; for Symbol and Enum the name, "" where Bits is in no symbol

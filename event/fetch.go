@@ -189,6 +189,12 @@ func (c *Capture) walk(f *fetch, x *spec.Fetch, depth int) error {
 		f.src, f.n = LoadVector, uint64(x.N)
 	case spec.Compute:
 		return c.compute(f, x, f.nested)
+	case spec.Entered:
+		reg, ok := c.arch.RegByName(x.Name)
+		if !ok {
+			return fmt.Errorf("%s has no register %q", c.arch.Name, x.Name)
+		}
+		f.src, f.reg = LoadEntered, reg
 	case spec.Plus:
 		if x.Inner == nil || depth > maxDeref {
 			return errors.New("an offset from nothing")

@@ -72,7 +72,7 @@ func together(parts []Value) (v Value) {
 	}
 	for _, of := range []*Value{tag, count} {
 		if of != nil && of.Fault {
-			return Value{Fault: true, Tail: of.Tail}
+			return Value{Fault: true, Tail: of.Tail, Gone: of.Gone}
 		}
 	}
 	if tag != nil && tag.Base.Named() {

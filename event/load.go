@@ -12,7 +12,7 @@ import (
 // result is the value, or says where the value is.
 type Load struct {
 	Source LoadSource
-	Reg    arch.Reg // LoadReg, LoadEntry
+	Reg    arch.Reg // LoadReg, LoadEntry, LoadEntered
 	N      uint64   // LoadConst
 	Hops   []uint64 // negative ones wrap
 	Op     string   // LoadComputed: as DWARF names operations ...
@@ -65,6 +65,7 @@ const (
 	LoadStack                      // the addresses of the callers
 	LoadVector                     // half of a vector register at the hit: Load.N/2, the upper half where that is odd
 	LoadComputed                   // Load.Op of Load.A and Load.B
+	LoadEntered                    // a register as it was when the function was entered that the hit is in the middle of: what its call tells
 	LoadThread                     // the ids of process and thread: tgid << 32 | tid. No definition has it; filters do
 )
 

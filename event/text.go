@@ -146,6 +146,8 @@ func (v *Value) AppendText(dst []byte) []byte {
 		return append(dst, '}')
 	case v.Tail:
 		return append(dst, "(tail call)"...)
+	case v.Gone:
+		return append(dst, "(optimized out)"...)
 	case v.Fault:
 		return append(dst, "(fault)"...)
 	case v.Parts != nil:

@@ -18,7 +18,9 @@
 //	variable.go  variables in scope
 //	location.go  where a variable is at an address
 //	operand.go   the computations of that
-//	frame.go     the frame's address (CFA)
+//	branch.go    their conditions
+//	entered.go   what calls tell of the parameters that they pass
+//	frame.go     the frame's address (CFA), and the caller's registers
 //	types.go     names, sizes and members of types
 //	gotypes.go   Go's types by where the program has them
 //	classes.go   references, base classes and templates' parameters

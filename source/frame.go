@@ -51,25 +51,93 @@ func (f *File) cfa(pc uint64, u *unit) (e *Expr, err error) {
 			e, err = nil, fmt.Errorf("%w: %v", errNoCFA, r)
 		}
 	}()
+	ctx := f.rules(pc)
+	if ctx == nil {
+		return nil, errNoCFA
+	}
+	switch ctx.CFA.Rule {
+	case frame.RuleCFA:
+		return add(&Expr{Op: OpReg, N: ctx.CFA.Reg}, uint64(ctx.CFA.Offset)), nil
+	case frame.RuleExpression:
+		m := machine{f: f, u: u, pc: pc}
+		if err := m.run(ctx.CFA.Expression); err != nil {
+			return nil, err
+		}
+		return m.pop()
+	}
+	return nil, errNoCFA
+}
+
+// rules reads the tables for an instruction; nil for nothing. It panics where they are damaged.
+func (f *File) rules(pc uint64) *frame.FrameContext {
 	for _, t := range f.frames().tables {
 		fde, err := t.FDEForPC(pc)
 		if err != nil {
 			continue
 		}
-		ctx, err := fde.EstablishFrame(pc)
-		if err != nil {
-			continue
-		}
-		switch ctx.CFA.Rule {
-		case frame.RuleCFA:
-			return add(&Expr{Op: OpReg, N: ctx.CFA.Reg}, uint64(ctx.CFA.Offset)), nil
-		case frame.RuleExpression:
-			m := machine{f: f, u: u, pc: pc}
-			if err := m.run(ctx.CFA.Expression); err != nil {
-				return nil, err
-			}
-			return m.pop()
+		if ctx, err := fde.EstablishFrame(pc); err == nil && (ctx.CFA.Rule == frame.RuleCFA || ctx.CFA.Rule == frame.RuleExpression) {
+			return ctx
 		}
 	}
-	return nil, errNoCFA
+	return nil
+}
+
+// Saved is where the value lies that a register had in the caller of the function that has an instruction, in terms of the
+// registers at the instruction. It is the register itself where the function has not stored it.
+//
+// Errors: where the tables do not tell, or the value is lost.
+func (f *File) Saved(pc, reg uint64) (e *Expr, err error) {
+	defer func() {
+		if r := recover(); r != nil { // the parser trusts its input
+			e, err = nil, fmt.Errorf("%w: %v", errNoCFA, r)
+		}
+	}()
+	ctx := f.rules(pc)
+	if ctx == nil {
+		return nil, errNoCFA
+	}
+	rule, ok := ctx.Regs[reg]
+	if !ok {
+		return &Expr{Op: OpReg, N: reg}, nil
+	}
+	u := f.unitOf(pc)
+	if u == nil {
+		return nil, errNoCFA
+	}
+	cfa, err := f.cfa(pc, u)
+	if err != nil {
+		return nil, err
+	}
+	load := func(at *Expr) *Expr { return &Expr{Op: OpLoad, A: at, Size: u.size} }
+	switch rule.Rule {
+	case frame.RuleSameVal:
+		return &Expr{Op: OpReg, N: reg}, nil
+	case frame.RuleRegister:
+		return &Expr{Op: OpReg, N: rule.Reg}, nil
+	case frame.RuleOffset:
+		return load(add(cfa, uint64(rule.Offset))), nil
+	case frame.RuleValOffset:
+		return add(cfa, uint64(rule.Offset)), nil
+	case frame.RuleExpression, frame.RuleValExpression:
+		m := machine{f: f, u: u, pc: pc}
+		m.push(cfa)
+		if err := m.run(rule.Expression); err != nil {
+			return nil, err
+		}
+		if e, err = m.pop(); err == nil && rule.Rule == frame.RuleExpression {
+			e = load(e)
+		}
+		return e, err
+	}
+	return nil, fmt.Errorf("the caller's register %d is lost", reg)
+}
+
+// CFA is the canonical frame address at an instruction: on x86-64 where the caller's stack ends, above the return address.
+// Errors: where the tables do not tell.
+func (f *File) CFA(pc uint64) (*Expr, error) {
+	u := f.unitOf(pc)
+	if u == nil {
+		return nil, errNoCFA
+	}
+	return f.cfa(pc, u)
 }

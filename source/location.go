@@ -126,6 +126,7 @@ type machine struct {
 	stack []operand
 	loc   Location // of the simple kinds
 	piece []Piece
+	forks int // branches that were followed both ways
 }
 
 func (m *machine) push(e *Expr) { m.stack = append(m.stack, operand{e: e}) }
@@ -165,8 +166,19 @@ func (m *machine) part() (Location, error) {
 
 // run works through the operations.
 func (m *machine) run(b []byte) error {
-	c := m.f.cursor(b, 0)
-	for c.pos < len(b) {
+	return m.from(m.f.cursor(b, 0))
+}
+
+// from works through those from a place on.
+func (m *machine) from(c cursor) error {
+	for c.pos < len(c.b) {
+		if op := c.b[c.pos]; op == opBra || op == opSkip {
+			ended, err := m.jump(&c)
+			if ended || err != nil {
+				return err
+			}
+			continue
+		}
 		if err := m.step(&c); err != nil {
 			return err
 		}
@@ -347,8 +359,6 @@ func (m *machine) compute(c *cursor, op byte) error {
 		return m.typed(c, op)
 	case opGNUParameterRef:
 		return errors.New("it is what the caller of the function that this one was made of would have passed, which is not kept")
-	case opBra, opSkip:
-		return errComputation
 	default:
 		return fmt.Errorf("its location has the operation %#x, which is not known", op)
 	}

@@ -23,6 +23,7 @@ type callSite struct {
 	at   uint64 // its own address
 	tail bool
 	to   dwarf.Offset // the function's entry; 0 where it is not known, or is in the alternate file
+	off  dwarf.Offset // its own entry
 }
 
 // siteOf is the call site that an entry tells of.
@@ -31,6 +32,7 @@ func siteOf(e *dwarf.Entry) (s callSite) {
 	if e.Tag == tagCallSite {
 		ret, to = dwarf.AttrLowpc, dwarf.AttrAbstractOrigin
 	}
+	s.off = e.Offset
 	s.ret, _ = e.Val(ret).(uint64)
 	s.at, _ = e.Val(dwarf.AttrCallPC).(uint64) // LLVM's, of jumps
 	s.to, _ = e.Val(to).(dwarf.Offset)

@@ -158,6 +158,8 @@ func (f *Fetch) String() string {
 			text += "," + f.Other.String()
 		}
 		return text + ")"
+	case Entered:
+		return "entry(%" + f.Name + ")"
 	case ImmStr:
 		return `\"` + f.Name + `"`
 	case DataAddr:

@@ -151,6 +151,7 @@ const (
 	Maybe                // Inner, or 0 where Guard does not hold: of these, and read through only
 	Vector               // 8 bytes of vector register N/2: the lower ones, or with an odd N the upper ones
 	Compute              // Name of Inner and Other, as DWARF names operations; load is the N bytes that Inner reads
+	Entered              // what register Name had when the function was entered, in the middle of it: what the call has passed
 )
 
 // Fetch is the source of an argument's value.

@@ -76,6 +76,7 @@ type Tracer struct {
 	probes []*traced
 
 	names     stackNames
+	entered   entered
 	recorders []*recorder // of the definitions that are captured inside the target
 	refused   bool        // the target takes no programs
 	gather    *gather
@@ -596,6 +597,7 @@ func (t *traced) emit(e *event.Event, regs *kprobe.Regs, w *work) {
 	}
 	w.ctx.Regs, w.ctx.Comm, w.ctx.TID, w.ctx.PID = regs.Raw(), e.Comm, e.TID, e.PID
 	w.ctx.Vector = regs.Vector
+	w.ctx.Entered = t.tr.entered.at(t.tr.s, regs, &w.ctx)
 	w.ctx.Stack = func() ([]uint64, string) {
 		pcs, end, err := regs.Stack(cmp.Or(t.tr.Depth, MaxStack))
 		if err != nil {

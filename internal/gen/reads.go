@@ -87,6 +87,8 @@ func (c *context) reads(l *event.Load) error {
 			return errors.New("vector registers are known to programs of x86-64")
 		}
 		return nil
+	case event.LoadEntered:
+		return errors.New("what a function's caller has passed is found at stops only")
 	case event.LoadReg, event.LoadEntry:
 		if c.word(l.Reg) < 0 {
 			return fmt.Errorf("register %s is not in a program's context", c.arch.RegName(l.Reg))

@@ -12,5 +12,6 @@
 //	whole.go   structs, containers and what else has parts, as several arguments
 //	dynamic.go what type the value in a Go interface has
 //	calls.go   the arguments and results of calls
+//	entered.go what a function was entered with, by what its callers tell
 //	result.go  what a function returns, and its parameters at its return
 package bind

@@ -39,6 +39,8 @@ type stop struct {
 	PID, TID int
 	PC       uint64
 	Func     string
+	Stack    []uint64 // the PC's function is as it stands, of all others it is where they go on
+	Inline   bool     // it is in a copy that is inlined
 	Regs     map[string]uint64
 	Vectors  []uint64 // two halves of each
 	Vars     []struct {
@@ -62,6 +64,7 @@ func (x table) String() string {
 type process struct {
 	space *symbol.Space
 	mem   *os.File
+	asked bool // the last value that was read was passed by a caller
 }
 
 func (p *process) ReadAt(addr arch.Addr, b []byte) error {
@@ -136,7 +139,7 @@ func (p *program) stops(t *testing.T, n int, see func(*process, *stop)) {
 	rnd.Shuffle(len(names), func(i, k int) { names[i], names[k] = names[k], names[i] })
 	for _, name := range names {
 		fns, err := f.Function(name, "")
-		if err != nil || len(places) > 3000 {
+		if err != nil || len(places) > min(3000, 20*n) {
 			continue
 		}
 		for _, fn := range fns {
@@ -230,6 +233,7 @@ func (s *stop) regs() *arch.Regs {
 
 // read is what a probe at a stop would have of an expression.
 func (p *process) read(s *stop, expr string) (event.Value, error) {
+	p.asked = false
 	sp, err := spec.Options{Dialect: spec.Process, Source: true}.Parse("p 0x1 v=" + expr)
 	if err != nil {
 		return event.Value{}, err
@@ -243,11 +247,31 @@ func (p *process) read(s *stop, expr string) (event.Value, error) {
 	if err != nil {
 		return event.Value{}, err
 	}
-	vs := c.Run(&event.Context{Regs: s.regs(), Mem: p, Vector: s.vector})
+	vs := c.Run(&event.Context{Regs: s.regs(), Mem: p, Vector: s.vector, Entered: func(r arch.Reg) (uint64, bool) { return p.entered(s, r) }})
 	if len(vs) != 1 {
 		return event.Value{}, fmt.Errorf("it has %d parts", len(vs))
 	}
 	return vs[0], nil
+}
+
+// entered reads a register as it was when the function of a stop was entered.
+func (p *process) entered(s *stop, reg arch.Reg) (uint64, bool) {
+	p.asked = true
+	with, err := bind.EnteredWith(p.space, arch.AMD64, s.Stack, reg)
+	if err != nil {
+		return 0, false
+	}
+	c, err := event.Compile(with.Args, arch.AMD64, nil)
+	if err != nil {
+		return 0, false
+	}
+	vs := c.Run(&event.Context{Regs: s.regs(), Mem: p})
+	for i, v := range vs {
+		if v.Fault || i > 0 && arch.Addr(v.Bits) != with.Called[i-1] {
+			return 0, false
+		}
+	}
+	return vs[0].Bits, true
 }
 
 // compare compares a variable, or a member of it, and says how they differ; "" where they do not.
@@ -274,8 +298,15 @@ func (p *process) compare(s *stop, expr string, want told, sums table) []string 
 		return append(out, fmt.Sprintf("%s+%#x: %s: %s: have %+v %v, want %+v", s.Func, s.PC, expr, how, v, err, want))
 	}
 	switch {
-	case want.Out && gone:
+	case p.asked && s.Inline: // gdb 13 takes the registers of the function that the copy is in for those of its caller
+		sums["passed by a caller, in an inlined copy: not compared"]++
+	case p.asked && want.Out && !v.Gone: // of link time optimization's calls gdb does not know which function they are to
+		sums["passed by a caller, of whose call gdb knows less"]++
+	case want.Out && (gone || v.Gone):
 		sums["both: optimized out"]++
+	case v.Gone:
+		sums["only gdb knows what the caller has passed"]++
+		out = append(out, fmt.Sprintf("not read: %s %#x %s: the caller does not tell, want %+v", s.Func, s.PC, expr, want))
 	case gone:
 		return differ("only we say that it is optimized out")
 	case err != nil && want.Out:
@@ -302,6 +333,9 @@ func (p *process) compare(s *stop, expr string, want told, sums table) []string 
 			return differ("another value")
 		}
 		sums["same"]++
+		if p.asked {
+			sums["the same, as a caller has passed it"]++
+		}
 	}
 	return out
 }

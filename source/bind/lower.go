@@ -127,6 +127,9 @@ func (s *Site) lower(e *source.Expr) (*spec.Fetch, error) {
 		if s.Entry {
 			return s.lower(e.A)
 		}
+		if f, err := s.lower(e.A); err == nil && f.Op == spec.Reg && len(s.Arch.Debug.Kept) > 0 {
+			return &spec.Fetch{Op: spec.Entered, Name: f.Name}, nil
+		}
 		return nil, errors.New("only its value at the function's entry is known here, which is gone: probe the entry")
 	case source.OpThread:
 		if !s.HasThread || s.Arch.ThreadPtr == arch.NoReg {

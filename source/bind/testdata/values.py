@@ -67,6 +67,18 @@ bias = reg(gdb.newest_frame(), "rip") - conf["BeginAt"] & ~4095
 for a in conf["Places"]:
     gdb.execute("%s *%d" % ("break" if conf["Again"] else "tbreak", a + bias), to_string=True)
 seed, n = 12345, 0
+
+
+def stack(f):
+    """Where the innermost function is, and where its callers go on."""
+    pcs = []
+    while f is not None and len(pcs) < 9:
+        if f.type() == gdb.NORMAL_FRAME:
+            pcs.append(f.pc())
+        f = f.older()
+    return pcs
+
+
 names = "rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip fs_base".split()
 while n < conf["Stops"]:
     gdb.execute("continue", to_string=True)
@@ -85,7 +97,7 @@ while n < conf["Stops"]:
     n += 1
     regs = {r: reg(f, r) for r in names}
     vectors = [int(f.read_register("xmm%d" % i)["v2_int64"][k]) & 2**64 - 1 for i in range(16) for k in range(2)]
-    print(json.dumps(dict(PID=pid, PC=pc, TID=gdb.selected_thread().ptid[1], Func=str(f.name()), Regs=regs, Vectors=vectors, Vars=variables(f, gdb.block_for_pc(pc)))), file=out, flush=True)
+    print(json.dumps(dict(PID=pid, PC=pc, TID=gdb.selected_thread().ptid[1], Func=str(f.name()), Stack=stack(f), Inline=f.type() == gdb.INLINE_FRAME, Regs=regs, Vectors=vectors, Vars=variables(f, gdb.block_for_pc(pc)))), file=out, flush=True)
     back.readline()
 out.close()
 if gdb.selected_inferior().pid:
