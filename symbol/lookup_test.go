@@ -335,14 +335,17 @@ func TestNearestMangled(t *testing.T) {
 struct Server { int handle(int *p); template <class T> T twice(T x); };
 __attribute__((noinline)) int Server::handle(int *p) { return *p * 3; }
 template <class T> __attribute__((noinline, noclone)) T Server::twice(T x) { asm volatile("" : "+r"(x)); return x + x; }
+template <class T> struct Box { T v; T held() const; };
+template <class T> __attribute__((noinline, noclone)) T Box<T>::held() const { T x = v; asm volatile("" : "+r"(x)); return x; }
 }
 static __attribute__((noinline)) int slow(int *p, int k) { int s = 0; for (int i = 0; i < k; i++) s += p[i] * k; return s; }
 int a[64];
-int main(int c, char **v) { app::Server s; return s.handle(a) + s.twice(c) + slow(a, 40) + slow(a + c, 40); }`
+int main(int c, char **v) { app::Server s; app::Box<int> box = {c}; return s.handle(a) + s.twice(c) + box.held() + slow(a, 40) + slow(a + c, 40); }`
 	f := open(t, build(t, "g++", "near.cc", src, "-O2"), false)
 	for name, want := range map[string]string{
 		"app::Server::handel": "app::Server::handle", "Server::handel": "app::Server::handle", "hanlde": "app::Server::handle",
 		"app::Server::handle(char)": "app::Server::handle", "app::Server::twice": "app::Server::twice<int>", "slow": "_ZL4slowPii.constprop.0",
+		"app::Box::held": "app::Box<int>::held", "Box::held": "app::Box<int>::held", "held": "app::Box<int>::held", "Box::hedl": "app::Box<int>::held",
 	} {
 		if got := f.Nearest(name, 3); len(got) == 0 || got[0] != want {
 			t.Errorf("nearest to %s: %q, want %s", name, got, want)
@@ -350,6 +353,29 @@ int main(int c, char **v) { app::Server s; return s.handle(a) + s.twice(c) + slo
 	}
 	if got := f.Nearest("app::Client::handle", 3); len(got) > 0 {
 		t.Errorf("another class's: %q", got)
+	}
+}
+
+func TestGeneric(t *testing.T) {
+	for name, want := range map[string]string{
+		"shop::Box<int>::get() const": "shop::Box::get", "most<shop::Box<long>, 3>(int)": "most", "plain": "plain", "f(int (*)(char))": "f",
+		"Box<int>::operator<(Box<int> const&)": "Box::operator<", "Box<int>::operator<=>(int)": "Box::operator<=>", "P<T>::operator->()": "P::operator->",
+		"F<int>::operator()(int) const": "F::operator()", "(anonymous namespace)::f<int>(int)": "(anonymous namespace)::f", "a::(anonymous namespace)::g()": "a::(anonymous namespace)::g",
+		"main.(*Box[go.shape.int]).Get": "main.(*Box).Get", "main.Most[go.shape.struct { main.a int }]": "main.Most", "main.f.func1": "main.f.func1",
+		"<alloc::vec::Vec<T> as core::ops::Drop>::drop": "<alloc::vec::Vec<T> as core::ops::Drop>::drop", "core::Option<T>::map": "core::Option::map",
+	} {
+		if got := generic(name); got != want {
+			t.Errorf("%s is %s", name, got)
+		}
+	}
+	var near nearest
+	for _, name := range []string{"main.(*Box[go.shape.int]).Get", "main.Most[go.shape.int]", "main.other"} {
+		for _, want := range []string{"main.Box.Get", "main.(*Box).Get", "Box.Get", "Most", "main.Most"} {
+			near.add(want, name)
+		}
+	}
+	if got := near.best(9); len(near.found) != 5 || len(got) != 2 {
+		t.Errorf("%q of %v", got, near.found)
 	}
 }
 

@@ -52,7 +52,9 @@ func (n *nearest) add(want, name string) {
 		return
 	}
 	score := -1
-	if rest, ok := strings.CutPrefix(name, want); ok && isClone(rest) {
+	if without := generic(name); without != name && (isTail(without, want) || isTail(pointerless.Replace(without), want)) {
+		score = scoreClone
+	} else if rest, ok := strings.CutPrefix(name, want); ok && isClone(rest) {
 		score = scoreClone
 	} else if strings.EqualFold(strings.Trim(name, "_"), strings.Trim(want, "_")) {
 		score = scoreClone
@@ -89,7 +91,7 @@ func (n *nearest) addMangled(want, mangled string) {
 // arguments behind. A clone goes by its symbol: it is not the function that the source has.
 func (n *nearest) addReadable(want, mangled string) {
 	bare, _, cloned := strings.Cut(demangledGlobName(mangled), " [clone ")
-	tail, _, _ := strings.Cut(bare, "<")
+	tail := generic(bare)
 	for strings.Count(tail, "::") > strings.Count(want, "::") {
 		_, tail, _ = strings.Cut(tail, "::")
 	}
@@ -99,6 +101,41 @@ func (n *nearest) addReadable(want, mangled string) {
 	if d := editDistance(want, tail, allowed(want)); d <= allowed(want) {
 		n.found = append(n.found, scored{bare, 10 * d})
 	}
+}
+
+// generic is a name of the source without the arguments of templates (<...>) and generics ([...]), and without parameters.
+func generic(name string) string {
+	if strings.HasPrefix(name, "<") { // Rust's, of a type that has no other name
+		return name
+	}
+	var out strings.Builder
+	depth := 0
+	for i, c := range name {
+		before := name[:i]
+		ofOperator := strings.HasSuffix(strings.TrimRight(before, "<>-="), "operator")
+		switch {
+		case (c == '<' || c == '>') && ofOperator:
+			out.WriteRune(c)
+		case c == '<', c == '[':
+			depth++
+		case (c == '>' || c == ']') && depth > 0:
+			depth--
+		case depth > 0:
+		case c == '(' && i > 0 && !strings.HasSuffix(before, ".") && !strings.HasSuffix(before, "::") && !strings.HasSuffix(before, "operator"):
+			return out.String()
+		default:
+			out.WriteRune(c)
+		}
+	}
+	return out.String()
+}
+
+// pointerless makes T.M of Go's (*T).M.
+var pointerless = strings.NewReplacer("(*", "", ")", "")
+
+// isTail tells whether a name of Go is another one, or ends with it behind a package or type.
+func isTail(name, want string) bool {
+	return name == want || strings.HasSuffix(name, "."+want)
 }
 
 // allowed tells how many letters of a name may be wrong. One with more is another name.
