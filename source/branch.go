@@ -39,8 +39,8 @@ func (m *machine) jump(c *cursor) (ended bool, err error) {
 
 // either makes the result of two ways: taken's where cond is not 0.
 func (m *machine) either(cond *Expr, taken *machine) error {
-	a, aok := taken.result()
-	b, bok := m.result()
+	a, aok := taken.left()
+	b, bok := m.left()
 	if !aok || !bok || (taken.loc.Value == nil) != (m.loc.Value == nil) {
 		return errComputation
 	}
@@ -58,8 +58,8 @@ func (m *machine) either(cond *Expr, taken *machine) error {
 	return nil
 }
 
-// result is the value that the operations have left, if they have left nothing else.
-func (m *machine) result() (*Expr, bool) {
+// left is the value that the operations have left, if they have left nothing else.
+func (m *machine) left() (*Expr, bool) {
 	switch {
 	case m.piece != nil || m.loc.Bytes != nil || m.loc.Memory != nil:
 		return nil, false

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -88,6 +89,7 @@ func TestBranches(t *testing.T) {
 		}
 	}
 	for _, code := range [][]byte{
+		append([]byte{opBreg0, 0}, bytes.Repeat([]byte{opDup, 0x1e}, 60)...),             // a number that is squared 60 times
 		{0x31, opBra, 0xfc, 0xff, 0x32}, {opSkip, 0xfd, 0xff}, {0x31, opBra, 9, 0, 0x32}, // loops, and a jump to nowhere
 		{0x31, opBra, 2, 0, 0x32, opStackValue, 0x33}, // a value or an address
 	} {

@@ -60,10 +60,7 @@ func (f *File) cfa(pc uint64, u *unit) (e *Expr, err error) {
 		return add(&Expr{Op: OpReg, N: ctx.CFA.Reg}, uint64(ctx.CFA.Offset)), nil
 	case frame.RuleExpression:
 		m := machine{f: f, u: u, pc: pc}
-		if err := m.run(ctx.CFA.Expression); err != nil {
-			return nil, err
-		}
-		return m.pop()
+		return m.result(ctx.CFA.Expression)
 	}
 	return nil, errNoCFA
 }
@@ -121,10 +118,7 @@ func (f *File) Saved(pc, reg uint64) (e *Expr, err error) {
 	case frame.RuleExpression, frame.RuleValExpression:
 		m := machine{f: f, u: u, pc: pc}
 		m.push(cfa)
-		if err := m.run(rule.Expression); err != nil {
-			return nil, err
-		}
-		if e, err = m.pop(); err == nil && rule.Rule == frame.RuleExpression {
+		if e, err = m.result(rule.Expression); err == nil && rule.Rule == frame.RuleExpression {
 			e = load(e)
 		}
 		return e, err

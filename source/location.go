@@ -45,6 +45,27 @@ func add(e *Expr, n uint64) *Expr {
 	return &Expr{Op: OpAdd, A: e, B: &Expr{Op: OpConst, N: n}}
 }
 
+// maxExpr bounds the operations of an expression. Its parts may be shared: a few bytes of debug data, which square a number again and
+// again, tell of more than can ever be worked out.
+const maxExpr = 1 << 12
+
+// Sane returns errComputation for an expression of more operations than are worked out.
+func (e *Expr) Sane() error {
+	if e.operations(maxExpr+1) > maxExpr {
+		return errComputation
+	}
+	return nil
+}
+
+// operations counts them, up to most.
+func (e *Expr) operations(most int) int {
+	if e == nil || most <= 0 {
+		return 0
+	}
+	n := 1 + e.A.operations(most-1)
+	return n + e.B.operations(most-n)
+}
+
 // Add is e moved on by n bytes, which may be negative, as two's complement.
 func (e *Expr) Add(n uint64) *Expr { return add(e, n) }
 
@@ -161,7 +182,16 @@ func (m *machine) part() (Location, error) {
 		l.Memory, _ = m.pop()
 	}
 	m.loc, m.stack = Location{}, nil
-	return l, nil
+	return l, errors.Join(l.Memory.Sane(), l.Value.Sane())
+}
+
+// result is the value that operations leave.
+func (m *machine) result(b []byte) (*Expr, error) {
+	if err := m.run(b); err != nil {
+		return nil, err
+	}
+	e, err := m.pop()
+	return e, errors.Join(err, e.Sane())
 }
 
 // run works through the operations.

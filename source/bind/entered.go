@@ -165,7 +165,7 @@ func (c *callers) below(e *source.Expr, k int, f frame, bias uint64) (out *sourc
 		}
 		calls = append(calls, more...)
 	}
-	return &of, calls, nil
+	return &of, calls, of.Sane()
 }
 
 // changes tells whether an expression has a register but the stack pointer, or memory.
