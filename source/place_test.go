@@ -6,8 +6,11 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"kprobe/internal/testprog"
 )
 
 func TestNotFound(t *testing.T) {
@@ -180,5 +183,32 @@ func TestParametersAsPassed(t *testing.T) {
 	}
 	if l, err := v.Where(); err != nil || l.Value == nil || l.Value.Op != OpReg {
 		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+// TestParametersOfCopies holds that a function has its parameters in their order in each of its copies.
+func TestParametersOfCopies(t *testing.T) {
+	const text = `volatile int seen;
+static inline int three(int first, int second, int third) { seen = first; int r = second * 3; seen = r; seen = third; return r; }
+__attribute__((noinline)) int twice(int a, int b) { return three(a, b, a + b) + three(b, a, 7); }
+int main(int argc, char **argv) { return twice(argc, 2); }
+`
+	for _, cc := range [][]string{{"gcc", "-O2", "-g"}, {"clang", "-O2", "-g"}} {
+		out := filepath.Join(t.TempDir(), "three")
+		testprog.CompileText(t, out, cc, "three.c", text)
+		f := open(t, out)
+		fns, err := f.Function("three", "")
+		if err != nil || len(fns[0].Copies) != 2 {
+			t.Fatalf("%v: %+v, %v", cc, fns, err)
+		}
+		for _, c := range fns[0].Copies {
+			var names []string
+			for _, v := range f.Variables(c.Point()) {
+				names = append(names, v.Name)
+			}
+			if got := strings.Join(names, " "); got != "first second third r" {
+				t.Errorf("%v, %#x: %s", cc, c.Entry, got)
+			}
+		}
 	}
 }

@@ -53,7 +53,7 @@ func (f *File) Variables(p Point) []*Variable {
 	for s := f.scopeOf(p); s != nil; s = s.parent {
 		entries := s.vars
 		if s.function() {
-			entries = slices.Concat(entries, f.missing(s))
+			entries = f.declaredOrder(s, slices.Concat(entries, f.missing(s)))
 		}
 		for _, e := range entries {
 			name := f.nameOf(e)
@@ -72,6 +72,35 @@ func (f *File) Variables(p Point) []*Variable {
 	}
 	slices.SortStableFunc(out, func(a, b *Variable) int { return cmp.Compare(btoi(b.Param), btoi(a.Param)) })
 	return out
+}
+
+// declaredOrder sorts the variables of a copy of a function as the function declares them: GCC has a copy's parameters in any order.
+func (f *File) declaredOrder(s *scope, entries []*dwarf.Entry) []*dwarf.Entry {
+	of, origin := f.origin(s.entry)
+	if origin == nil || of != f {
+		return entries
+	}
+	t := f.tree(origin.Offset)
+	if t == nil {
+		return entries
+	}
+	at := map[dwarf.Offset]int{}
+	for i, e := range t.vars {
+		at[e.Offset] = i
+	}
+	place := func(e *dwarf.Entry) int {
+		if o, ok := e.Val(dwarf.AttrAbstractOrigin).(dwarf.Offset); ok {
+			if i, ok := at[o]; ok {
+				return i
+			}
+		}
+		if i, ok := at[e.Offset]; ok {
+			return i
+		}
+		return len(at)
+	}
+	slices.SortStableFunc(entries, func(a, b *dwarf.Entry) int { return cmp.Compare(place(a), place(b)) })
+	return entries
 }
 
 // missing are variables of an inlined function that its copy does not even mention.
