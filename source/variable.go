@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"debug/dwarf"
 	"fmt"
+	"regexp"
 	"slices"
 )
 
@@ -213,6 +214,23 @@ func (f *File) Changed(p Point) bool {
 	fd, _, _ := f.attr(f.subprogram(p), dwarf.AttrCalling)
 	return fd != nil && fd.Val == int64(calledOtherwise)
 }
+
+// Silent tells whether the function at a point is of LLVM's, which would not say if it had left out what no caller uses: before
+// version 16, and of functions that are declared within a class or type.
+func (f *File) Silent(p Point) bool {
+	e := f.subprogram(p)
+	if e == nil {
+		return false
+	}
+	u := f.unitAt(uint64(e.Offset))
+	if u == nil || !f.ofLLVM(u) {
+		return false
+	}
+	return e.Val(dwarf.AttrSpecification) != nil || !tellsChanges.MatchString(f.ofUnit(u, dwarf.AttrProducer))
+}
+
+// tellsChanges matches the compilers whose LLVM is of version 16 or later.
+var tellsChanges = regexp.MustCompile(`clang version (1[6-9]|[2-9]\d)\.|rustc version (1\.([7-9]\d|\d{3})|[2-9])\.`)
 
 // subprogram is the entry of the function with code of its own at a point; nil for none.
 func (f *File) subprogram(p Point) *dwarf.Entry {

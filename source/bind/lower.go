@@ -9,6 +9,7 @@ import (
 	"kprobe/arch"
 	"kprobe/source"
 	"kprobe/spec"
+	"kprobe/symbol"
 )
 
 // Site is a place in a process, as debug data has it.
@@ -28,6 +29,10 @@ type Site struct {
 	Unoptimized bool
 	Body        uint64 // an address behind that prologue, as the file has it
 	Func        string // the function that the place is in
+
+	code   *symbol.File // that the place is in
+	entry  uint64       // where the function begins there
+	global bool         // other files may call it
 
 	// Thread is how far the thread pointer is from the module's thread-local storage, in
 	// bytes; not known unless HasThread.

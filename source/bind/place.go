@@ -269,6 +269,7 @@ func SiteAt(a *arch.Arch, loc symbol.Loc, at source.Point) *Site {
 		s.At = source.At(addr)
 	}
 	s.Entry, s.Func = loc.Off == 0, loc.Func.Label()
+	s.code, s.entry, s.global = m.File, loc.Func.Addr, loc.Func.Global
 	if c := beginsAt(loc); c != nil {
 		s.Unoptimized, s.Body = c.Body != c.Entry, c.Body
 	}

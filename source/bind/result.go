@@ -14,6 +14,15 @@ import (
 
 // result is what the function returns, at its return.
 func (b *binder) result() (value, error) {
+	v, err := b.resultIn()
+	if err == nil {
+		err = b.site.kept(v)
+	}
+	return v, err
+}
+
+// resultIn finds the place of the result.
+func (b *binder) resultIn() (value, error) {
 	if b.sp.Kind != spec.Return {
 		return value{}, errors.New("$retval is known at a return only")
 	}
