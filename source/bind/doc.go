@@ -13,5 +13,7 @@
 //	dynamic.go what type the value in a Go interface has
 //	calls.go   the arguments and results of calls
 //	entered.go what a function was entered with, by what its callers tell
+//	callcode.go what the code of calls tells of them
+//	used.go    whether a result is used
 //	result.go  what a function returns, and its parameters at its return
 package bind

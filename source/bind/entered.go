@@ -2,7 +2,6 @@ package bind
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"slices"
 
@@ -106,7 +105,7 @@ func (c *callers) passed(k int, reg uint64) (value *source.Expr, calls []pointer
 		return nil, nil, source.ErrNotTold
 	}
 	told, err := call.Passed(reg)
-	if err != nil || call.Loose && c.changes(told) {
+	if err != nil || call.Loose && !caller.still(c.a, told) {
 		return nil, nil, cmp.Or(err, source.ErrNotTold)
 	}
 	if value, calls, err = c.below(told, k, f, caller.m.Bias); err != nil {
@@ -114,7 +113,7 @@ func (c *callers) passed(k int, reg uint64) (value *source.Expr, calls []pointer
 	}
 	switch to, direct := caller.calls(); {
 	case direct && to == f.m.InProcess(entry):
-	case call.Target != nil && !(call.Loose && c.changes(call.Target)):
+	case call.Target != nil && (!call.Loose || caller.still(c.a, call.Target)):
 		target, more, err := c.below(call.Target, k, f, caller.m.Bias)
 		if err != nil {
 			return nil, nil, err
@@ -168,15 +167,33 @@ func (c *callers) below(e *source.Expr, k int, f frame, bias uint64) (out *sourc
 	return &of, calls, of.Sane()
 }
 
-// changes tells whether an expression has a register but the stack pointer, or memory.
-func (c *callers) changes(e *source.Expr) bool {
-	switch {
-	case e == nil || e.Op == source.OpEntry:
+// still tells whether an expression of LLVM's is of registers that have the same values all over the code that leads to the frame's
+// call without a branch. It does not tell of memory.
+func (f *frame) still(a *arch.Arch, e *source.Expr) bool {
+	var regs arch.RegSet
+	if !registersIn(a, e, &regs) {
 		return false
-	case e.Op == source.OpReg:
-		return e.N != c.a.Debug.SP
 	}
-	return e.Op == source.OpLoad || c.changes(e.A) || c.changes(e.B)
+	if regs == 0 {
+		return true
+	}
+	written, known := f.written()
+	return known && written&regs == 0
+}
+
+// registersIn collects the registers of an expression, but for the stack pointer. It is false where there is memory, or another.
+func registersIn(a *arch.Arch, e *source.Expr, regs *arch.RegSet) bool {
+	switch {
+	case e == nil || e.Op == source.OpEntry || e.Op == source.OpReg && e.N == a.Debug.SP:
+		return true
+	case e.Op == source.OpReg && slices.Contains(a.Debug.Kept, e.N):
+		r, ok := a.RegByName(a.Debug.Regs[e.N])
+		*regs |= arch.SetOf(r)
+		return ok
+	case e.Op == source.OpReg, e.Op == source.OpLoad:
+		return false
+	}
+	return registersIn(a, e.A, regs) && registersIn(a, e.B, regs)
 }
 
 // saved returns a register of a function's caller, which the function keeps, in terms of the function's own.
@@ -188,14 +205,4 @@ func (c *callers) saved(reg uint64, f frame) (*source.Expr, error) {
 		return f.data.Saved(f.pc, reg)
 	}
 	return nil, source.ErrNotTold // it is not the call's any more
-}
-
-// calls is the address that the frame's call names; not direct: it names none.
-func (f *frame) calls() (to arch.Addr, direct bool) {
-	const call, size = 0xe8, 5
-	b, err := f.m.File.Bytes(f.pc+1-size, size)
-	if err != nil || b[0] != call {
-		return 0, false
-	}
-	return f.m.InProcess(f.pc+1) + arch.Addr(int32(binary.LittleEndian.Uint32(b[1:]))), true
 }
