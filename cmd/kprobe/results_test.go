@@ -218,6 +218,9 @@ static long total;
 static __attribute__((noinline)) int spared(int n, int *by) { total += *by * n; if (total > 100000) total = 0; return total * 3 + n; }
 static __attribute__((noinline)) struct two half(int n, int *by) { total += n; return (struct two){total * 5 + *by, n * 7}; }
 static __attribute__((noinline)) struct two whole(int n, int *by) { total += n; return (struct two){*by + n, n * 7}; }
+static __attribute__((noinline)) int pointed(int n, int *by) { total += n; return *by * n + 9; }
+static __attribute__((noinline)) int another(int n, int *by) { total -= n; return *by; }
+static __attribute__((noinline)) void through(int (*f)(int, int *), int n, int *by) { f(n, by); }
 static __attribute__((noinline)) int used(int n, int *by) { total += n; return *by * n + 5; }
 int main(int argc, char **argv)
 {
@@ -227,6 +230,7 @@ int main(int argc, char **argv)
 		struct two a = half(n, &by), b = whole(n, &by);
 		int c = used(n, &by);
 		used(n, &by);
+		through(argc > 5 ? another : pointed, n, &by);
 		printf("%ld %ld %d\n", a.second, b.first + b.second, c);
 	}
 	return total > 50;
@@ -240,7 +244,7 @@ impl Cart {
 }
 fn main() { let mut c = Cart { total: 0 }; for n in 1..4 { c.spared(n); println!("{}", c.used(n)); } }
 `
-	known := map[string][]string{"whole": {"{first=2,second=7}", "{first=3,second=14}", "{first=4,second=21}"}, "used": {"6", "6", "7", "7", "8", "8"}}
+	known := map[string][]string{"whole": {"{first=2,second=7}", "{first=3,second=14}", "{first=4,second=21}"}, "used": {"6", "6", "7", "7", "8", "8"}, "pointed": {"10", "11", "12"}}
 	for _, c := range []struct {
 		cc         []string
 		name, text string

@@ -1,7 +1,6 @@
 package bind
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -70,13 +69,16 @@ const (
 	longestInsns = mostBehind * 15
 )
 
-// used are those of some registers that a caller of the function in the file reads behind a call, before it writes them.
+// used are those of some registers that a caller of the function in the file reads behind a call, before it writes them. Of a
+// function that a pointer leads to, they are all: LLVM does not know its callers.
 func (s *Site) used(want arch.RegSet) (found arch.RegSet) {
 	type key struct{}
-	all := s.code.Memo(key{}, func() any { return callsIn(s.code) }).([]call)
-	entry := s.entry
-	i, _ := slices.BinarySearchFunc(all, entry, func(c call, to uint64) int { return cmp.Compare(c.to, to) })
-	for n := 0; i < len(all) && all[i].to == entry && n < mostCallers && found != want; i, n = i+1, n+1 {
+	all := s.code.Memo(key{}, func() any { return referencesIn(s.code) }).([]reference)
+	i, _ := slices.BinarySearchFunc(all, s.entry, func(r reference, to uint64) int { return cmp.Compare(r.to, to) })
+	for n := 0; i < len(all) && all[i].to == s.entry && n < mostCallers && found != want; i, n = i+1, n+1 {
+		if all[i].ret == 0 {
+			return want
+		}
 		if b, err := s.code.Bytes(all[i].ret, longestInsns); err == nil {
 			found |= reads(b, want)
 		}
@@ -106,31 +108,48 @@ func reads(code []byte, want arch.RegSet) (found arch.RegSet) {
 	return found
 }
 
-// call is one, by the address that it is to and that to which it returns.
-type call struct{ to, ret uint64 }
+// reference is a call of an address, with that to which it returns, or another instruction that has the address.
+type reference struct{ to, ret uint64 }
 
-// callsIn are the calls in a file that name an address in it, by that. Some may be none: of other bytes that look so.
-func callsIn(f *symbol.File) (all []call) {
-	const opcode, size = 0xe8, 5
-	ranges := f.Text()
-	for _, r := range ranges {
-		b, err := f.Bytes(r.Start, r.End-r.Start)
-		if err != nil {
-			continue
-		}
-		for at := 0; ; at++ {
-			i := bytes.IndexByte(b[at:], opcode)
-			if i < 0 || at+i+size > len(b) {
-				break
-			}
-			at += i
-			ret := r.Start + uint64(at) + size
-			to := ret + uint64(int64(int32(binary.LittleEndian.Uint32(b[at+1:]))))
-			if slices.ContainsFunc(ranges, func(r symbol.Range) bool { return r.Contains(to) }) {
-				all = append(all, call{to, ret})
+// referencesIn are the calls in a file that name an address in its code, and the instructions that make a pointer of one (lea), by the
+// address. Some may be none: of other bytes that look so.
+func referencesIn(f *symbol.File) (all []reference) {
+	const chunk, longest = 1 << 20, 6
+	for _, r := range f.Text() {
+		for at := r.Start; at < r.End; at += chunk {
+			if code, err := f.Bytes(at, min(chunk+longest-1, r.End-at)); err == nil {
+				all = appendReferences(all, f, code, at, min(chunk, r.End-at))
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b call) int { return cmp.Or(cmp.Compare(a.to, b.to), cmp.Compare(a.ret, b.ret)) })
+	slices.SortFunc(all, func(a, b reference) int { return cmp.Or(cmp.Compare(a.to, b.to), cmp.Compare(a.ret, b.ret)) })
+	return all
+}
+
+// appendReferences appends those that begin in the first size bytes of code, which stands at an address.
+func appendReferences(all []reference, f *symbol.File, code []byte, at, size uint64) []reference {
+	const call, lea = 0xe8, 0x8d
+	const modRM, fromPC = 0xc7, 0x05 // an address that counts from the next instruction
+	for i, op := range code[:size] {
+		rel := i + 1
+		switch {
+		case op == lea && rel < len(code) && code[rel]&modRM == fromPC:
+			rel++
+		case op != call:
+			continue
+		}
+		if rel+4 > len(code) {
+			continue
+		}
+		next := at + uint64(rel) + 4
+		to := next + uint64(int64(int32(binary.LittleEndian.Uint32(code[rel:]))))
+		switch {
+		case !f.IsText(to):
+		case op == lea:
+			all = append(all, reference{to: to})
+		default:
+			all = append(all, reference{to, next})
+		}
+	}
 	return all
 }
