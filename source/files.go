@@ -168,10 +168,10 @@ func fileIs(full, want string) bool {
 	return full == want || strings.HasSuffix(full, want) && full[len(full)-len(want)-1] == '/'
 }
 
-// move tells that what units call from is called to by others.
+// move is a folder that units have two names for: most of them from, those that were made at the link to.
 type move struct{ from, to string }
 
-// name is a file's name in terms of the others.
+// name turns a file's name into that which units made at the link have for it.
 func (m move) name(name string) string {
 	switch rest, ok := strings.CutPrefix(name, m.from+"/"); {
 	case m.to == "":
@@ -225,7 +225,7 @@ func (f *File) readMove() move {
 	return move{}
 }
 
-// apart takes from two folders what they have in common at their ends.
+// apart strips two folders of the end that they have in common.
 func apart(from, to string) move {
 	for path.Base(from) == path.Base(to) && from != to && from != "." && from != "/" {
 		from, to = path.Dir(from), path.Dir(to)

@@ -62,11 +62,11 @@ func (s *Site) registersOf(v value) (set arch.RegSet, known bool) {
 	return set, true
 }
 
-// most bound what is looked at for one function.
+// So much is looked at for one function.
 const (
-	mostCallers  = 1000
-	mostBehind   = 16 // instructions behind a call
-	longestInsns = mostBehind * 15
+	mostCallers = 1000
+	mostBehind  = 16              // instructions behind a call
+	behindBytes = mostBehind * 15 // the longest that these can be
 )
 
 // used are those of some registers that a caller of the function in the file reads behind a call, before it writes them. Of a
@@ -79,17 +79,17 @@ func (s *Site) used(want arch.RegSet) (found arch.RegSet) {
 		if all[i].ret == 0 {
 			return want
 		}
-		if b, err := s.code.Bytes(all[i].ret, longestInsns); err == nil {
+		if b, err := s.code.Bytes(all[i].ret, behindBytes); err == nil {
 			found |= reads(b, want)
 		}
 	}
 	return found
 }
 
-// reads are those of some registers that code reads before it writes them. An instruction that does both, or stores what it
-// has no use for, does not count.
+// reads are those of some registers that code reads before it writes them. An instruction that does both does not count, as it may
+// write a part, nor does a push.
 func reads(code []byte, want arch.RegSet) (found arch.RegSet) {
-	const push = 0x50 // and so on for eight registers: compilers move the stack pointer so
+	const push = 0x50 // the first of eight; compilers move the stack pointer so
 	for range mostBehind {
 		i, err := amd64.Decode(code, 64)
 		if err != nil {
