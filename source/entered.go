@@ -119,8 +119,8 @@ func (c *Call) work(b []byte) (*Expr, error) {
 	return nil, ErrNotTold
 }
 
-// Entered is where the function that an address is in is entered. known tells that debug data has it, and that no jump leads
-// there again while it is under way: what was passed at the call is what it was entered with.
+// Entered finds the entry of the function around an address. known tells that no jump leads there again while the function is under
+// way: it was entered with what its call has passed.
 func (f *File) Entered(pc uint64) (entry uint64, known bool) {
 	s := f.functionAt(pc)
 	if s == nil || len(s.ranges) == 0 {

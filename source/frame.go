@@ -55,6 +55,11 @@ func (f *File) cfa(pc uint64, u *unit) (e *Expr, err error) {
 	if ctx == nil {
 		return nil, errNoCFA
 	}
+	return f.cfaBy(ctx, pc, u)
+}
+
+// cfaBy is the canonical frame address by the rules for an instruction.
+func (f *File) cfaBy(ctx *frame.FrameContext, pc uint64, u *unit) (*Expr, error) {
 	switch ctx.CFA.Rule {
 	case frame.RuleCFA:
 		return add(&Expr{Op: OpReg, N: ctx.CFA.Reg}, uint64(ctx.CFA.Offset)), nil
@@ -79,8 +84,8 @@ func (f *File) rules(pc uint64) *frame.FrameContext {
 	return nil
 }
 
-// Saved is where the value lies that a register had in the caller of the function that has an instruction, in terms of the
-// registers at the instruction. It is the register itself where the function has not stored it.
+// Saved finds a register of a function's caller, in terms of the registers at an instruction of the function. It is the register
+// itself as long as the function has not stored it.
 //
 // Errors: where the tables do not tell, or the value is lost.
 func (f *File) Saved(pc, reg uint64) (e *Expr, err error) {
@@ -101,7 +106,7 @@ func (f *File) Saved(pc, reg uint64) (e *Expr, err error) {
 	if u == nil {
 		return nil, errNoCFA
 	}
-	cfa, err := f.cfa(pc, u)
+	cfa, err := f.cfaBy(ctx, pc, u)
 	if err != nil {
 		return nil, err
 	}

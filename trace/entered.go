@@ -71,12 +71,13 @@ func (w *way) value(ctx *event.Context) (uint64, bool) {
 
 // way returns the way to a register of the function in which a stack ends. It is looked for once.
 func (e *entered) way(space *symbol.Space, a *arch.Arch, stack []uint64, reg arch.Reg) *way {
-	key := passed{a: a, reg: reg}
 	modules := make([]*symbol.Module, len(stack))
+	var pcs []byte
 	for i, pc := range stack {
-		key.stack += string(binary.NativeEndian.AppendUint64(nil, pc))
+		pcs = binary.NativeEndian.AppendUint64(pcs, pc)
 		modules[i] = space.ModuleAt(arch.Addr(pc))
 	}
+	key := passed{a: a, reg: reg, stack: string(pcs)}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if w := e.known[key]; w != nil && slices.Equal(w.modules, modules) {

@@ -27,7 +27,11 @@ var ErrDeeper = errors.New("the caller passes on what it was passed itself")
 // Errors: ErrDeeper; source.ErrNotTold; else why it is not known.
 func EnteredWith(space *symbol.Space, a *arch.Arch, stack []uint64, reg arch.Reg) (*Entered, error) {
 	c := callers{space: space, a: a, stack: stack}
-	value, calls, err := c.passed(0, uint64(slices.IndexFunc(a.Debug.Regs, func(name string) bool { r, ok := a.RegByName(name); return ok && r == reg })))
+	n, ok := debugNumber(a, reg)
+	if !ok {
+		return nil, source.ErrNotTold
+	}
+	value, calls, err := c.passed(0, n)
 	if err != nil {
 		return nil, err
 	}

@@ -54,6 +54,15 @@ func (s *Site) register(n uint64, from int) (*spec.Fetch, error) {
 	return &spec.Fetch{Op: spec.Reg, Name: names[n]}, nil
 }
 
+// debugNumber is DWARF's number of a general register.
+func debugNumber(a *arch.Arch, reg arch.Reg) (n uint64, ok bool) {
+	i := slices.IndexFunc(a.Debug.Regs, func(name string) bool {
+		r, ok := a.RegByName(name)
+		return ok && r == reg
+	})
+	return uint64(i), i >= 0
+}
+
 // vector tells a vector register that is read.
 func (s *Site) vector(n uint64) bool {
 	return s.Arch.Debug.Vector(n)

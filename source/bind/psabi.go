@@ -375,14 +375,11 @@ func (s *Site) inWords(t dwarf.Type, at place) (value, error) {
 		piece := source.Piece{Bits: uint64(8 * size)}
 		left -= size
 		if reg != arch.NoReg {
-			n := slices.IndexFunc(s.Arch.Debug.Regs, func(name string) bool {
-				r, ok := s.Arch.RegByName(name)
-				return ok && r == reg
-			})
-			if n < 0 {
+			n, ok := debugNumber(s.Arch, reg)
+			if !ok {
 				return value{}, fmt.Errorf("register %s has no number", s.Arch.RegName(reg))
 			}
-			piece.Location.Value = &source.Expr{Op: source.OpReg, N: uint64(n)}
+			piece.Location.Value = &source.Expr{Op: source.OpReg, N: n}
 		} else if h := at.halves[i]; h >= 0 {
 			piece.Location.Value = &source.Expr{Op: source.OpReg, N: s.Arch.Debug.FirstVector + uint64(h/2), Size: 8 * (h % 2)}
 		}
