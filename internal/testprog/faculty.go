@@ -45,6 +45,8 @@ var (
 	RaisesLimits = &Faculty{name: "raised limits", try: func(testing.TB) error { return hasCapability(24, "CAP_SYS_RESOURCE") }}
 	// WaitsAsleep is a followed child's wait for its session: on x86-64 it sleeps in the kernel, elsewhere it loops.
 	WaitsAsleep = &Faculty{name: "followed children that wait asleep", try: func(testing.TB) error { return onlyOn("x86_64") }}
+	// SyscallDispatch is to have the kernel hand a program's system calls back to it.
+	SyscallDispatch = &Faculty{name: "dispatch of system calls", try: dispatchesSyscalls}
 	// HoldsPrograms is to be asked before somebody executes a program: root may, unless it is confined.
 	HoldsPrograms = &Faculty{name: "fanotify that asks for leave", try: holdsPrograms}
 )

@@ -1,6 +1,7 @@
 package testprog
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -20,4 +21,11 @@ func holdsPrograms(t testing.TB) error {
 		return err
 	}
 	return unix.FanotifyMark(fd, unix.FAN_MARK_ADD, unix.FAN_OPEN_EXEC_PERM, unix.AT_FDCWD, name)
+}
+
+func dispatchesSyscalls(testing.TB) error {
+	if err := unix.Prctl(unix.PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0); err != nil { // switched off, as it is
+		return fmt.Errorf("PR_SET_SYSCALL_USER_DISPATCH: %w", err)
+	}
+	return nil
 }

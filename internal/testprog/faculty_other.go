@@ -12,3 +12,6 @@ func holdsPrograms(testing.TB) error {
 }
 
 func makesMemoryGroups(testing.TB) error { return errors.New("only Linux has them") }
+func dispatchesSyscalls(testing.TB) error {
+	return errors.New("only Linux hands system calls back")
+}

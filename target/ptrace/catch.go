@@ -28,6 +28,9 @@ func (p *Process) TrapAction() (target.Action, error) {
 		if err != nil {
 			return a, err // it could not return from the handler
 		}
+		if err := noDispatch(t.tid); err != nil {
+			return a, err // nor here
+		}
 		t.unfiltered = none && p.frozen
 	}
 	return p.trapAction(p.volunteer(p.pid))

@@ -72,8 +72,8 @@ func (p *Process) keepOff(t *thread, unmapped arch.Range) error {
 	return err
 }
 
-// refusal is a system call that the target has made and that failed there, unlike
-// one of which only the making failed.
+// refusal is a system call that the target has made and that failed there, or that its program
+// does not let it make, unlike one of which only the making failed.
 type refusal struct{ unix.Errno }
 
 func (r refusal) Unwrap() error { return r.Errno }
@@ -193,6 +193,7 @@ type call struct {
 	saved  tracee.Registers
 	mask   uint64
 	lost   tracee.Lost
+	sends  dispatch
 	ready  tracee.Registers // it makes a call with these, and the call's own
 	waits  unix.Signal      // the signal it is reported for, and is given again in the end; 0 for none
 	info   tracee.Siginfo   // of that
@@ -260,7 +261,10 @@ func (c *call) make(nr uint64, args []uint64) (result uint64, err error) {
 		waits = 0 // it waits already
 	}
 	if err := c.through(&r, waits); err != nil {
-		c.failed = err
+		var refused refusal
+		if !errors.As(err, &refused) {
+			c.failed = err
+		}
 		return 0, err
 	}
 	if r.Result() > tracee.ErrnoResult(4096) {
@@ -283,6 +287,9 @@ func (c *call) look() (r tracee.Registers, err error) {
 		return r, err
 	}
 	if c.lost, err = tracee.LostInCalls(c.tid); err != nil {
+		return r, tracee.RegsError(err)
+	}
+	if err = c.sends.look(c.tid); err != nil {
 		return r, tracee.RegsError(err)
 	}
 	// A thread that is reported for a signal is still to be given it, unless it
@@ -312,11 +319,16 @@ func (c *call) leave(r *tracee.Registers) error {
 		read(c.tid)
 		c.waits, c.lapsed = 0, true
 	}
-	if err := tracee.SetRegs(c.tid, r); err != nil {
+	if err := c.sends.spare(c.tid, c.gadgets); err != nil {
 		return tracee.RegsError(err)
 	}
-	if _, err := tracee.SignalMask(unix.PTRACE_SETSIGMASK, c.tid, ^uint64(0)); err != nil {
+	if err := tracee.SetRegs(c.tid, r); err != nil {
+		c.sends.putBack(c.tid)
+		return tracee.RegsError(err)
+	}
+	if _, err := tracee.SignalMask(unix.PTRACE_SETSIGMASK, c.tid, c.sends.held()); err != nil {
 		tracee.Insist(func() error { return tracee.SetRegs(c.tid, &c.saved) })
+		c.sends.putBack(c.tid)
 		return tracee.RegsError(err)
 	}
 	c.away = true
@@ -344,6 +356,9 @@ func (c *call) end() (err error) {
 		return tracee.RegsError(e)
 	}
 	if e := tracee.Insist(func() error { return tracee.SetRegs(c.tid, &c.saved) }); e != nil {
+		return tracee.RegsError(e)
+	}
+	if e := c.sends.putBack(c.tid); e != nil {
 		return tracee.RegsError(e)
 	}
 	return err
@@ -406,10 +421,11 @@ func (c *call) putFrame(r *tracee.Registers, saved tracee.Registers, mask uint64
 // through lets the task make the call, and reads the registers that it has then. The
 // signal that it is reported for waits meanwhile.
 func (c *call) through(r *tracee.Registers, waits unix.Signal) error {
-	for ends := 0; ends < 2; waits = 0 {
+	for ends := 0; ends < 2; {
 		if err := c.next(unix.PTRACE_SYSCALL, waits, 0); err != nil {
 			return err
 		}
+		waits = 0
 		if err := tracee.Insist(func() error { return tracee.GetRegs(c.tid, r) }); err != nil {
 			return tracee.RegsError(err)
 		}
@@ -418,6 +434,15 @@ func (c *call) through(r *tracee.Registers, waits unix.Signal) error {
 			ends++
 		case int(c.last)>>16 == 0 && sig < 64 && ownFaults>>(sig-1)&1 != 0:
 			return fmt.Errorf("thread %d got %v where it was to make a call, at %#x: %w", c.tid, sig, r.PC(), unix.EIO)
+		case int(c.last)>>16 == 0 && sig == unix.SIGSYS:
+			if err := dispatched(c.tid); err != nil {
+				return err
+			}
+			// It was sent, and was not held.
+			if err := tracee.Insist(func() error { _, e := tracee.SignalMask(unix.PTRACE_SETSIGMASK, c.tid, ^uint64(0)); return e }); err != nil {
+				return tracee.RegsError(err)
+			}
+			waits = sig
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ def value(v, depth):
         if v.is_optimized_out:
             return OUT
         if t.code in C and t.sizeof <= 8:
-            return dict(N=str(int(v.cast(gdb.lookup_type("long")) if t.code == gdb.TYPE_CODE_PTR else v) & (1 << 8 * t.sizeof) - 1))
+            return dict(N=str(int(v.cast(word) if t.code == gdb.TYPE_CODE_PTR else v) & (1 << 8 * t.sizeof) - 1))
         if t.code == gdb.TYPE_CODE_FLT and t.sizeof in (4, 8):
             f = float(v)
             return dict(N=str(int.from_bytes(struct.pack("<d" if t.sizeof == 8 else "<f", f), "little")))
@@ -62,7 +62,8 @@ gdb.execute("break " + conf["Begin"])
 gdb.execute("run")
 gdb.execute("delete")
 pid = gdb.selected_inferior().pid
-reg = lambda f, n: int(f.read_register(n).cast(gdb.lookup_type("unsigned long")))
+word = gdb.selected_inferior().architecture().integer_type(64, False)
+reg = lambda f, n: int(f.read_register(n).cast(word))
 bias = reg(gdb.newest_frame(), "rip") - conf["BeginAt"] & ~4095
 for a in conf["Places"]:
     gdb.execute("%s *%d" % ("break" if conf["Again"] else "tbreak", a + bias), to_string=True)
