@@ -39,6 +39,8 @@ var (
 	RunTimes = &Faculty{name: "run times of threads", try: countsRunTimes}
 	// MemoryGroups are control groups that count memory: root may make one, where such groups are mounted.
 	MemoryGroups = &Faculty{name: "control groups of memory", try: makesMemoryGroups}
+	// Freezers are control groups that keep processes from running: root may make one, where version 2 is mounted.
+	Freezers = &Faculty{name: "control groups that freeze", try: makesFreezers}
 	// LocksMemory is to keep any amount of memory from being swapped out: root may, unless it is confined.
 	LocksMemory = &Faculty{name: "locked memory", try: func(testing.TB) error { return hasCapability(14, "CAP_IPC_LOCK") }}
 	// RaisesLimits is to give a process more than it may give itself: root may, unless it is confined.

@@ -11,7 +11,9 @@ func holdsPrograms(testing.TB) error {
 	return errors.New("only Linux asks before a program is executed")
 }
 
-func makesMemoryGroups(testing.TB) error { return errors.New("only Linux has them") }
 func dispatchesSyscalls(testing.TB) error {
 	return errors.New("only Linux hands system calls back")
 }
+
+func makesMemoryGroups(testing.TB) error { return errors.New("only Linux has them") }
+func makesFreezers(testing.TB) error     { return errors.New("only Linux has them") }

@@ -15,9 +15,19 @@ import (
 // takes them, later. So it looks now and then whether the task has ended.
 func await(pid, tid int) (unix.WaitStatus, error) {
 	if tid == pid {
-		self := unix.Gettid()
-		defer kickEvery(slowStop, func() error { return unix.Tgkill(unix.Getpid(), self, wakeSignal) })()
+		defer kickThisThread()()
 	}
+	return awaitAnd(pid, tid, nil)
+}
+
+// kickThisThread kicks it out of its waits, until it is told to stop.
+func kickThisThread() (stop func()) {
+	self := unix.Gettid()
+	return kickEvery(slowStop, func() error { return unix.Tgkill(unix.Getpid(), self, wakeSignal) })
+}
+
+// awaitAnd is await in a thread that is kicked: see is told the task's state each time that it looks.
+func awaitAnd(pid, tid int, see func(state byte)) (unix.WaitStatus, error) {
 	for {
 		_, ws, err := tracee.WaitReport(unix.P_PID, tid)
 		switch {
@@ -26,9 +36,28 @@ func await(pid, tid int) (unix.WaitStatus, error) {
 		case err != unix.EINTR:
 			return 0, target.ErrGone
 		}
-		switch taskState(pid, tid) {
-		case 'Z', 'X', 0:
+		switch state := taskState(pid, tid); {
+		case state == 'Z', state == 'X', state == 0:
 			return 0, target.ErrGone
+		case see != nil:
+			see(state)
 		}
 	}
+}
+
+// awaitAct waits for the next report of a task that was told to go on, and does not sleep unless it is kept from that: in
+// a control group that is frozen (cgroup.freeze) it sleeps first. It is interrupted then, and held tells so.
+func awaitAct(pid, tid int) (ws unix.WaitStatus, held bool, err error) {
+	defer kickThisThread()()
+	asleep := 0
+	ws, err = awaitAnd(pid, tid, func(state byte) {
+		if state != 'S' {
+			asleep = 0
+			return
+		}
+		if asleep++; asleep == 2 {
+			held = tracee.Request(unix.PTRACE_INTERRUPT, tid, 0, 0) == nil
+		}
+	})
+	return ws, held && err == nil && int(ws)>>16 == unix.PTRACE_EVENT_STOP, err
 }

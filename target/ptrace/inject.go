@@ -206,6 +206,7 @@ type call struct {
 	unread      bool             // the task is reported for a signal, and the report unread
 	ended       *unix.WaitStatus // the task's end, if it ended meanwhile
 	last        unix.WaitStatus
+	held        bool // it was kept from getting there, and has been interrupted
 }
 
 // make makes a call. Errors: the call's own, and target.ErrGone.
@@ -262,7 +263,7 @@ func (c *call) make(nr uint64, args []uint64) (result uint64, err error) {
 	}
 	if err := c.through(&r, waits); err != nil {
 		var refused refusal
-		if !errors.As(err, &refused) {
+		if !errors.As(err, &refused) && !errors.Is(err, target.ErrNotNow) {
 			c.failed = err
 		}
 		return 0, err
@@ -430,6 +431,8 @@ func (c *call) through(r *tracee.Registers, waits unix.Signal) error {
 			return tracee.RegsError(err)
 		}
 		switch sig := c.last.StopSignal(); {
+		case c.held && ends == 0:
+			return heldError(c.tid)
 		case sig == callStop:
 			ends++
 		case int(c.last)>>16 == 0 && sig < 64 && ownFaults>>(sig-1)&1 != 0:
@@ -468,6 +471,10 @@ func (c *call) stopAgain(waits unix.Signal, info *tracee.Siginfo) error {
 		for c.unread = false; !c.unread; {
 			if err := c.next(unix.PTRACE_SYSCALL, 0, waits); err != nil {
 				return err
+			}
+			if c.held {
+				c.lapsed = true // it comes by itself
+				return nil
 			}
 			if c.last.StopSignal() == callStop {
 				c.lapsed = true // another thread has had it, and this one is on its way to the frame
@@ -522,11 +529,11 @@ func (c *call) next(how int, give, awaited unix.Signal) error {
 	if err := tracee.Insist(func() error { return tracee.Request(how, c.tid, 0, uint64(give)) }); err != nil {
 		return tracee.RegsError(err)
 	}
-	ws, err := await(c.tgid, c.tid)
+	ws, held, err := awaitAct(c.tgid, c.tid)
 	if err != nil {
 		return err
 	}
-	c.last = ws
+	c.last, c.held = ws, held
 	c.unread = awaited != 0 && int(c.last)>>16 == 0 && c.last.StopSignal() == awaited
 	if !c.unread {
 		read(c.tid)

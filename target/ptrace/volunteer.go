@@ -58,7 +58,17 @@ func (p *Process) nobody() error {
 			return fmt.Errorf("%w: thread %d waits in vfork for its child %d", target.ErrNotNow, t.tid, t.vfork)
 		}
 	}
+	for _, t := range p.threads {
+		if t.tgid == p.pid && t.state == running && taskState(t.tgid, t.tid) == 'D' {
+			return fmt.Errorf("%w: thread %d cannot be stopped where it sleeps, as in a control group that is frozen", target.ErrNotNow, t.tid)
+		}
+	}
 	return target.ErrNotNow
+}
+
+// heldError is the error that the kernel does not let a thread act now.
+func heldError(tid int) error {
+	return fmt.Errorf("%w: the kernel keeps thread %d from running, as in a control group that is frozen", target.ErrNotNow, tid)
 }
 
 func (p *Process) readiness(t *thread) readiness {
