@@ -79,7 +79,7 @@ func TestLibraryAsked(t *testing.T) {
 		}
 	}
 	r := run(t, "trace", "--no-summary", "p:ev main.hold a if e != 0", "--", path)
-	if got, want := values(r.Lines, "ev"), []string{"a=int", "a=[]string"}; !slices.Equal(got, want) {
+	if got, want := values(r.Lines, "ev"), []string{"a=int{5}", "a=[]string"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q\n%v", got, want, r)
 	}
 	r = run(t, "trace", "--no-summary", "--json", "p:ev main.see v:s32[2] if s.len > 9999", "--", path)

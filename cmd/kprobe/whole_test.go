@@ -49,13 +49,19 @@ var wholes = []struct {
 	{
 		cc:   [][]string{{"go", "build"}, {"go", "build", "-gcflags=-N -l"}},
 		file: "whole.go",
-		defs: []string{"p:show main.show it=*it ss m ch err", "p:wild main.wild it->tags it->m it->ch it->pts it->name"},
+		defs: []string{"p:show main.show it=*it ss m ch err", "p:wild main.wild it->tags it->m it->ch it->pts it->name", "p:boxes main.boxes q args"},
 		want: map[string][]string{
 			"show": {
-				`it={name="one",tags={"x","","zz"},in={a=1,b=2,f=2.5},m={len=2},ch={len=1,cap=3},err=*errors.errorString{"bad thing"},any=int,grid={{1,2},{3,4}},pts={{a=1,b=1,f=1},{a=2,b=2,f=2}}} ` +
+				`it={name="one",tags={"x","","zz"},in={a=1,b=2,f=2.5},m={len=2},ch={len=1,cap=3},err=*errors.errorString{"bad thing"},any=int{5},grid={{1,2},{3,4}},pts={{a=1,b=1,f=1},{a=2,b=2,f=2}}} ` +
 					`ss={} m=nil ch={len=0,cap=4} err=nil`,
-				`it={name="one",tags={"x","","zz"},in={a=1,b=2,f=2.5},m={len=2},ch={len=1,cap=3},err=*errors.errorString{"bad thing"},any=int,grid={{1,2},{3,4}},pts={{a=1,b=1,f=1},{a=2,b=2,f=2}}} ` +
+				`it={name="one",tags={"x","","zz"},in={a=1,b=2,f=2.5},m={len=2},ch={len=1,cap=3},err=*errors.errorString{"bad thing"},any=int{5},grid={{1,2},{3,4}},pts={{a=1,b=1,f=1},{a=2,b=2,f=2}}} ` +
 					`ss={"p","q","r","s","t",...} m={len=1} ch=nil err=*fmt.wrapError{"wrapped: in"}`,
+			},
+			"boxes": {
+				`q="numbers" args={int{1099511627776},int64{-2},uint64{9223372036854775808},int32{120},float64{2.5}}`,
+				`q="texts" args={string{""},string{"abc"},bool{1},time.Duration{1000000000},*errors.errorString{"bad"},...}`,
+				`q="others" args={nil,[]uint8,*main.inner,*fmt.wrapError{"wrapped: file already closed"},main.inner}`,
+				`q="wild" args={int{(fault)},16}`,
 			},
 			"wild": {`tags={(fault),(fault),(fault),(fault),(fault),...} m={len=(fault)} ch={len=(fault),cap=(fault)} ` +
 				`pts={{a=(fault),b=(fault),f=(fault)},{a=(fault),b=(fault),f=(fault)},{a=(fault),b=(fault),f=(fault)},{a=(fault),b=(fault),f=(fault)},{a=(fault),b=(fault),f=(fault)},...} name=(fault)`},

@@ -79,7 +79,7 @@ func (w *parts) value(path string, v value, depth int) bool {
 		if done, err := w.dynamic(&probe, v); err != nil {
 			return false
 		} else if done {
-			return w.goError(path, v, probe)
+			return w.inInterface(path, v, probe, depth)
 		}
 		switch {
 		case w.container(path, v, t, depth), w.inNodes(path, v, t, depth), w.pointer(path, v, t, depth), w.variants(path, v, t, depth),
@@ -481,40 +481,4 @@ func (w *parts) goHeader(path string, v value, t *dwarf.PtrType) bool {
 		return true
 	}
 	return false
-}
-
-// goTexts are the errors whose text is a string at their beginning.
-var goTexts = []string{"*errors.errorString", "*fmt.wrapError", "*fmt.fmtError"}
-
-// goError adds a Go error: its type, as dynamic has it, and the text of those that are known. False: it is no more
-// than its type.
-func (w *parts) goError(path string, v value, typ spec.Arg) bool {
-	if d, ok := v.typ.(*dwarf.TypedefType); !ok || d.Name != "error" {
-		return false
-	}
-	data, ok, err := w.path(v, "data")
-	if !ok || err != nil {
-		return false
-	}
-	at, err := w.site.word(data)
-	if err != nil {
-		return false
-	}
-	typ.Name, typ.Named = below(path, spec.PartTag), true
-	w.add(typ)
-	size := w.site.Arch.PtrSize
-	for addr, name := range typ.Type.Enum.Values {
-		for _, known := range goTexts {
-			if name != known {
-				continue
-			}
-			is := typ.Fetch
-			there := &spec.Fetch{Op: spec.Maybe, Inner: at, Guard: &spec.Guard{Of: &is, Size: size, Equal: true, N: addr}}
-			a := spec.Arg{Name: below(below(path, name), spec.PartValue), Named: true, Type: spec.Type{Written: "string", Base: spec.String, Counted: true}}
-			a.Fetch = *load(load(there))
-			a.Fetch.Count = load(plus(there, uint64(size)))
-			w.add(a)
-		}
-	}
-	return true
 }

@@ -52,7 +52,11 @@ func typed(v any) string {
 
 //go:noinline
 func hold(e error, a any, r io.Reader) {
-	fmt.Printf("hold e=%s a=%s r=%s\n", failed(e), typed(a), typed(r))
+	in := typed(a)
+	if n, is := a.(int); is {
+		in = fmt.Sprintf("int{%d}", n)
+	}
+	fmt.Printf("hold e=%s a=%s r=%s\n", failed(e), in, typed(r))
 }
 
 // failed is an error's type, with the text of those that are no more than that.

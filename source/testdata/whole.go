@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 	"unsafe"
 )
 
@@ -33,6 +34,14 @@ func show(it *item, ss []string, m map[int]bool, ch chan string, err error) (inn
 	return it.in, ss, err
 }
 
+// boxes has values of all sorts in interfaces.
+//
+//go:noinline
+func boxes(q string, args ...any) any {
+	fmt.Fprintln(quiet, q, len(args))
+	return len(args)
+}
+
 // wild has slices that are none.
 //
 //go:noinline
@@ -47,7 +56,14 @@ func main() {
 	show(&it, nil, nil, make(chan string, 4), nil)
 	show(&it, []string{"p", "q", "r", "s", "t", "u", "v"}, map[int]bool{1: true}, nil, fmt.Errorf("wrapped: %w", errors.New("in")))
 
+	boxes("numbers", 1<<40, int64(-2), uint64(1)<<63, int32('x'), 2.5)
+	boxes("texts", "", "abc", true, time.Second, errors.New("bad"), 7)
+	boxes("others", nil, []byte("x"), &it.in, fmt.Errorf("wrapped: %w", os.ErrClosed), it.in)
+
 	words := make([]uintptr, unsafe.Sizeof(it)/8)
+	words[0], words[1], words[2], words[3] = *(*uintptr)(unsafe.Pointer(&it.any)), 0x10, 0x10, 0x10
+	boxes("wild", unsafe.Slice((*any)(unsafe.Pointer(&words[0])), 2)...)
+
 	for i := range words {
 		words[i] = 0x10
 	}
