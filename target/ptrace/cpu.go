@@ -4,11 +4,10 @@ package ptrace
 
 import (
 	"encoding/binary"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"kprobe/arch"
+	"kprobe/internal/tracee"
 	"kprobe/target"
 )
 
@@ -57,25 +56,13 @@ func (p *Process) CPU(th target.Thread) int {
 	return taskCPU(p.pid, int(th))
 }
 
-// rseqConfig is the kernel's struct ptrace_rseq_configuration.
-type rseqConfig struct {
-	pointer                uint64
-	size, signature, flags uint32
-	_                      uint32
-}
-
-const ptraceGetRseqConfiguration = 0x420f // Linux 5.13
-
 // cpuOf reads on which CPU a stopped thread is, or -1. Where the program's C
 // library has registered a struct rseq, the kernel keeps that number in the
 // thread's own memory (cpu_id, at offset 4), which is thirty times as quick to read
 // as the file in /proc.
 func (p *Process) cpuOf(t *thread) int {
 	if t.rseq == 0 {
-		var c rseqConfig
-		unix.RawSyscall6(unix.SYS_PTRACE, ptraceGetRseqConfiguration, uintptr(t.tid),
-			unsafe.Sizeof(c), uintptr(unsafe.Pointer(&c)), 0, 0)
-		t.rseq = arch.Addr(c.pointer)
+		t.rseq = tracee.RseqOf(t.tid)
 	}
 	if t.rseq != 0 {
 		var b [4]byte

@@ -280,6 +280,9 @@ func (c *call) look() (r tracee.Registers, err error) {
 	if err = tracee.GetRegs(c.tid, &c.saved); err != nil {
 		return r, tracee.RegsError(err)
 	}
+	if err = tracee.AbortSequence(c.tid, c.memory, &c.saved); err != nil {
+		return r, err
+	}
 	if c.mask, err = tracee.SignalMask(unix.PTRACE_GETSIGMASK, c.tid, 0); err != nil {
 		return r, tracee.RegsError(err)
 	}
