@@ -49,6 +49,24 @@ func (f *File) readRelocs() *relocs {
 	return rs
 }
 
+// DataPointers are the addresses in the file's code that the dynamic linker puts into its data, as they stand in the
+// table: those of functions in tables, in structs and of virtual ones. They are of files that it relocates, by relocations
+// with addends.
+func (f *File) DataPointers() (all []uint64) {
+	types, tags := f.on().relocs, f.dynamic().tags
+	raw, err := f.readVaddr(tags[elf.DT_RELA], tags[elf.DT_RELASZ])
+	if err != nil || f.ptr != 8 {
+		return nil
+	}
+	const size = 3 * 8
+	for ; len(raw) >= size; raw = raw[size:] {
+		if to := f.word(raw[16:]); uint32(f.word(raw[8:])) == types.relative && f.IsText(to) {
+			all = append(all, to)
+		}
+	}
+	return all
+}
+
 // readRelocTable reads one table of size bytes at addr. A REL entry has its
 // addend in the slot itself.
 func (f *File) readRelocTable(rs *relocs, types relocTypes, addr, size uint64, rela bool) {

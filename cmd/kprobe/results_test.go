@@ -221,6 +221,9 @@ static __attribute__((noinline)) struct two whole(int n, int *by) { total += n; 
 static __attribute__((noinline)) int pointed(int n, int *by) { total += n; return *by * n + 9; }
 static __attribute__((noinline)) int another(int n, int *by) { total -= n; return *by; }
 static __attribute__((noinline)) void through(int (*f)(int, int *), int n, int *by) { f(n, by); }
+static __attribute__((noinline)) int tabled(int n, int *by) { total += n; return *by * n + 7; }
+static __attribute__((noinline)) int next(int n, int *by) { total -= n; return *by * n; }
+static int (*const table[])(int, int *) = {tabled, next};
 static __attribute__((noinline)) int used(int n, int *by) { total += n; return *by * n + 5; }
 int main(int argc, char **argv)
 {
@@ -231,6 +234,7 @@ int main(int argc, char **argv)
 		int c = used(n, &by);
 		used(n, &by);
 		through(argc > 5 ? another : pointed, n, &by);
+		table[argc - 1](n, &by);
 		printf("%ld %ld %d\n", a.second, b.first + b.second, c);
 	}
 	return total > 50;
@@ -244,7 +248,7 @@ impl Cart {
 }
 fn main() { let mut c = Cart { total: 0 }; for n in 1..4 { c.spared(n); println!("{}", c.used(n)); } }
 `
-	known := map[string][]string{"whole": {"{first=2,second=7}", "{first=3,second=14}", "{first=4,second=21}"}, "used": {"6", "6", "7", "7", "8", "8"}, "pointed": {"10", "11", "12"}}
+	known := map[string][]string{"whole": {"{first=2,second=7}", "{first=3,second=14}", "{first=4,second=21}"}, "used": {"6", "6", "7", "7", "8", "8"}, "pointed": {"10", "11", "12"}, "tabled": {"8", "9", "10"}}
 	for _, c := range []struct {
 		cc         []string
 		name, text string

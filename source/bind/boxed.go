@@ -27,8 +27,8 @@ func unsigned(b dwarf.BasicType) dwarf.Type { return &dwarf.UintType{BasicType: 
 func boolean(b dwarf.BasicType) dwarf.Type  { return &dwarf.BoolType{BasicType: b} }
 func floating(b dwarf.BasicType) dwarf.Type { return &dwarf.FloatType{BasicType: b} }
 
-// inInterface adds what is in an interface of Go: its type, as dynamic has it, and its value, where that is of a type
-// that is known. False: it is no more than its type.
+// inInterface adds the contents of an interface of Go: their type, as dynamic has it, and their value, where the type is
+// one of those above. False: it is no more than its type.
 func (w *parts) inInterface(path string, v value, typ spec.Arg, depth int) bool {
 	d, named := v.typ.(*dwarf.TypedefType)
 	t, ok := source.Plain(v.typ).(*dwarf.StructType)

@@ -108,12 +108,15 @@ func reads(code []byte, want arch.RegSet) (found arch.RegSet) {
 	return found
 }
 
-// reference is a call of an address, with that to which it returns, or another instruction that has the address.
+// reference is a call of an address, with that to which it returns, or a pointer to it.
 type reference struct{ to, ret uint64 }
 
-// referencesIn are the calls in a file that name an address in its code, and the instructions that make a pointer of one (lea), by the
-// address. Some may be none: of other bytes that look so.
+// referencesIn are the calls in a file that name an address in its code, and the pointers to one: in its data, or made by an
+// instruction (lea). They are in the order of the addresses. Some may be none: of other bytes that look so.
 func referencesIn(f *symbol.File) (all []reference) {
+	for _, to := range f.DataPointers() {
+		all = append(all, reference{to: to})
+	}
 	const chunk, longest = 1 << 20, 6
 	for _, r := range f.Text() {
 		for at := r.Start; at < r.End; at += chunk {

@@ -12,8 +12,8 @@ import (
 	"kprobe/target/ptrace"
 )
 
-// A thread that makes a call for us while it is in a restartable sequence does not go on in the middle of that: it is where
-// the kernel leads a thread that is interrupted there.
+// A thread that makes a call for us while it is in a restartable sequence does not go on in the middle of that, but where the
+// kernel leads a thread that is interrupted there.
 func TestCallFromARestartableSequence(t *testing.T) {
 	prog := testprog.Start(t, testprog.Build(t, "sequence", "-O2"))
 	prog.Send("1")
@@ -25,7 +25,7 @@ func TestCallFromARestartableSequence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// at is where the process's only thread stands.
+	// at reads the address at which the process's only thread stands.
 	at := func() arch.Addr {
 		var r arch.Regs
 		if err := p.Regs(p.Threads()[0], &r); err != nil {
