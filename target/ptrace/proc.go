@@ -105,9 +105,51 @@ func statusOf(pid int, field string) (v string, err error) {
 	return v, err
 }
 
+// The kernel's flags of a task (include/linux/sched.h).
+const (
+	exiting    = 0x4    // PF_EXITING
+	ioWorker   = 0x10   // PF_IO_WORKER since Linux 5.12, and before, of a thread that runs a guest, PF_VCPU
+	userWorker = 0x4000 // PF_USER_WORKER since Linux 6.4; something else before
+)
+
+// taskFlags are the flags of a task, by its statFields; 0 where they cannot be told.
+func taskFlags(stat []string) uint64 {
+	if len(stat) < 7 {
+		return 0
+	}
+	flags, _ := strconv.ParseUint(stat[6], 10, 64)
+	return flags
+}
+
+// isWorker tells whether a task in a process's list of threads is the kernel's: it runs no program.
+func isWorker(pid, tid int) bool {
+	if tid == pid {
+		return false
+	}
+	flags := taskFlags(statFields(pid, tid))
+	if flags&userWorker != 0 && knowsUserWorkers() {
+		return true
+	}
+	if flags&ioWorker == 0 {
+		return false
+	}
+	name, err := tracee.TaskFile(pid, tid, "comm")
+	return err == nil && bytes.HasPrefix(name, []byte("iou-"))
+}
+
+// knowsUserWorkers tells whether the kernel is one since Linux 6.4.
+var knowsUserWorkers = sync.OnceValue(func() bool {
+	var u unix.Utsname
+	var major, minor int
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	n, _ := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	return n == 2 && (major > 6 || major == 6 && minor >= 4)
+})
+
 // isOver tells whether a process has ended, or no thread of it will run its program any more.
 func isOver(pid int) bool {
-	const exiting = 0x4 // PF_EXITING, of the kernel's flags
 	tids, err := listTasks(pid)
 	if err != nil && err != unix.ESRCH {
 		return false // that cannot be told: this process may have too many files open
@@ -117,11 +159,7 @@ func isOver(pid int) bool {
 		if len(f) == 1 {
 			return true
 		}
-		if len(f) < 7 || f[0] == "Z" || f[0] == "X" {
-			return false
-		}
-		flags, err := strconv.ParseUint(f[6], 10, 64)
-		return err == nil && flags&exiting == 0
+		return len(f) >= 7 && f[0] != "Z" && f[0] != "X" && taskFlags(f)&exiting == 0 && !isWorker(pid, tid)
 	})
 }
 

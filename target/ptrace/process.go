@@ -379,6 +379,9 @@ func (p *Process) missed() (found bool, err error) {
 
 // seizeAll seizes thread after thread of a process until a look at the list finds
 // no new one. From then on new threads are born seized.
+//
+// Threads of the kernel's are left alone: some are in the list since they do the process's input and output (io_uring(7)).
+// They run no program, and one that is interrupted fails the request that it is at.
 func (p *Process) seizeAll(pid int) error {
 	for fresh := true; fresh; {
 		fresh = false
@@ -387,7 +390,7 @@ func (p *Process) seizeAll(pid int) error {
 			return err
 		}
 		for _, tid := range tids {
-			if p.threads[tid] != nil {
+			if p.threads[tid] != nil || isWorker(pid, tid) {
 				continue
 			}
 			err := tracee.Request(unix.PTRACE_SEIZE, tid, 0, seizeOptions)
