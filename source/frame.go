@@ -45,7 +45,12 @@ func (f *File) readFrames() frames {
 var errNoCFA = errors.New("where the frame is there is not known")
 
 // cfa is the canonical frame address at an instruction.
-func (f *File) cfa(pc uint64, u *unit) (e *Expr, err error) {
+func (f *File) cfa(pc uint64, u *unit) (*Expr, error) {
+	return f.byRules(pc, func(ctx *frame.FrameContext) (*Expr, error) { return f.cfaBy(ctx, pc, u) })
+}
+
+// byRules finds something by the rules for an instruction.
+func (f *File) byRules(pc uint64, find func(*frame.FrameContext) (*Expr, error)) (e *Expr, err error) {
 	defer func() {
 		if r := recover(); r != nil { // the parser trusts its input
 			e, err = nil, fmt.Errorf("%w: %v", errNoCFA, r)
@@ -55,7 +60,7 @@ func (f *File) cfa(pc uint64, u *unit) (e *Expr, err error) {
 	if ctx == nil {
 		return nil, errNoCFA
 	}
-	return f.cfaBy(ctx, pc, u)
+	return find(ctx)
 }
 
 // cfaBy is the canonical frame address by the rules for an instruction.
@@ -88,16 +93,12 @@ func (f *File) rules(pc uint64) *frame.FrameContext {
 // itself as long as the function has not stored it.
 //
 // Errors: where the tables do not tell, or the value is lost.
-func (f *File) Saved(pc, reg uint64) (e *Expr, err error) {
-	defer func() {
-		if r := recover(); r != nil { // the parser trusts its input
-			e, err = nil, fmt.Errorf("%w: %v", errNoCFA, r)
-		}
-	}()
-	ctx := f.rules(pc)
-	if ctx == nil {
-		return nil, errNoCFA
-	}
+func (f *File) Saved(pc, reg uint64) (*Expr, error) {
+	return f.byRules(pc, func(ctx *frame.FrameContext) (*Expr, error) { return f.savedBy(ctx, pc, reg) })
+}
+
+// savedBy is Saved by the rules for an instruction.
+func (f *File) savedBy(ctx *frame.FrameContext, pc, reg uint64) (*Expr, error) {
 	rule, ok := ctx.Regs[reg]
 	if !ok {
 		return &Expr{Op: OpReg, N: reg}, nil
@@ -123,7 +124,8 @@ func (f *File) Saved(pc, reg uint64) (e *Expr, err error) {
 	case frame.RuleExpression, frame.RuleValExpression:
 		m := machine{f: f, u: u, pc: pc}
 		m.push(cfa)
-		if e, err = m.result(rule.Expression); err == nil && rule.Rule == frame.RuleExpression {
+		e, err := m.result(rule.Expression)
+		if err == nil && rule.Rule == frame.RuleExpression {
 			e = load(e)
 		}
 		return e, err

@@ -21,11 +21,9 @@ type Dispatch struct {
 	length   uint64
 }
 
-// The modes of PR_SET_SYSCALL_USER_DISPATCH.
-const (
-	dispatchOutside = 1
-	dispatchWithin  = 2 // since Linux 6.16; read back as the rest of memory, in the first mode
-)
+// dispatchWithin is the mode in which calls of a range are handed back (since Linux 6.16). The kernel reports it in the words of
+// the other mode: the calls of all other memory are made.
+const dispatchWithin = 2
 
 // DispatchOf reads a stopped task's. Errors: EIO, the kernel does not tell (before Linux 6.4); EINVAL, it has none on this
 // machine.

@@ -4,8 +4,6 @@ package tracee
 
 import (
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // LoopSleep bounds the wait of a child that may sleep instead of looping (see loopRounds): a loop takes a processor from its tracer.
@@ -26,5 +24,5 @@ func (l *Loop) Leave(tid int) error {
 	if err := Insist(func() error { return SetRegs(tid, &l.Real) }); err != nil {
 		return RegsError(err)
 	}
-	return RegsError(Insist(func() error { _, err := SignalMask(unix.PTRACE_SETSIGMASK, tid, l.Mask); return err }))
+	return RegsError(Block(tid, l.Mask))
 }

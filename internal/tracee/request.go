@@ -118,6 +118,11 @@ func SignalMask(req, tid int, mask uint64) (uint64, error) {
 	return mask, nil
 }
 
+// Block has a stopped task block the signals of a mask, and no others. It insists.
+func Block(tid int, mask uint64) error {
+	return Insist(func() error { _, err := SignalMask(unix.PTRACE_SETSIGMASK, tid, mask); return err })
+}
+
 // ErrnoResult is what a system call that fails leaves in its result.
 func ErrnoResult(e unix.Errno) uint64 { return -uint64(e) }
 

@@ -293,7 +293,7 @@ func (p *Process) maskTrap(t *thread, block bool) error {
 			mask |= 1 << (unix.SIGTRAP - 1)
 		}
 		t.mask, t.maskSeen, t.maskKnown = mask, true, true
-		err = tracee.Insist(func() error { _, e := tracee.SignalMask(unix.PTRACE_SETSIGMASK, t.tid, t.mask); return e })
+		err = tracee.Block(t.tid, t.mask)
 	}
 	return tracee.RegsError(err)
 }

@@ -55,7 +55,7 @@ func (p *Process) Drive(th target.Thread, signal int, next func(*arch.Regs, int)
 		if err != nil {
 			tracee.Unstep(t.tid)
 		}
-		if e := tracee.Insist(func() error { _, e := tracee.SignalMask(unix.PTRACE_SETSIGMASK, t.tid, mask); return e }); err == nil {
+		if e := tracee.Block(t.tid, mask); err == nil {
 			err = tracee.RegsError(e)
 		}
 	}()

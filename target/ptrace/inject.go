@@ -189,16 +189,16 @@ type call struct {
 	alone     bool      // no other thread runs meanwhile
 	memory    arch.Memory
 
-	away   bool // it has been led to where it makes calls
-	saved  tracee.Registers
-	mask   uint64
-	lost   tracee.Lost
-	sends  dispatch
-	ready  tracee.Registers // it makes a call with these, and the call's own
-	waits  unix.Signal      // the signal it is reported for, and is given again in the end; 0 for none
-	info   tracee.Siginfo   // of that
-	undo   func()           // takes the frame away
-	failed error            // it makes no further calls
+	away     bool // it has been led to where it makes calls
+	saved    tracee.Registers
+	mask     uint64
+	lost     tracee.Lost
+	dispatch dispatch
+	ready    tracee.Registers // it makes a call with these, and the call's own
+	waits    unix.Signal      // the signal it is reported for, and is given again in the end; 0 for none
+	info     tracee.Siginfo   // of that
+	undo     func()           // takes the frame away
+	failed   error            // it makes no further calls
 
 	unfiltered  bool             // the task is known to have no seccomp filters
 	interrupted bool             // an interruption was swallowed
@@ -293,7 +293,7 @@ func (c *call) look() (r tracee.Registers, err error) {
 	if c.lost, err = tracee.LostInCalls(c.tid); err != nil {
 		return r, tracee.RegsError(err)
 	}
-	if err = c.sends.look(c.tid); err != nil {
+	if err = c.dispatch.look(c.tid); err != nil {
 		return r, tracee.RegsError(err)
 	}
 	// A thread that is reported for a signal is still to be given it, unless it
@@ -323,16 +323,16 @@ func (c *call) leave(r *tracee.Registers) error {
 		read(c.tid)
 		c.waits, c.lapsed = 0, true
 	}
-	if err := c.sends.spare(c.tid, c.gadgets); err != nil {
+	if err := c.dispatch.spare(c.tid, c.gadgets); err != nil {
 		return tracee.RegsError(err)
 	}
 	if err := tracee.SetRegs(c.tid, r); err != nil {
-		c.sends.putBack(c.tid)
+		c.dispatch.putBack(c.tid)
 		return tracee.RegsError(err)
 	}
-	if _, err := tracee.SignalMask(unix.PTRACE_SETSIGMASK, c.tid, c.sends.held()); err != nil {
+	if _, err := tracee.SignalMask(unix.PTRACE_SETSIGMASK, c.tid, c.dispatch.held()); err != nil {
 		tracee.Insist(func() error { return tracee.SetRegs(c.tid, &c.saved) })
-		c.sends.putBack(c.tid)
+		c.dispatch.putBack(c.tid)
 		return tracee.RegsError(err)
 	}
 	c.away = true
@@ -353,7 +353,7 @@ func (c *call) end() (err error) {
 	if c.ended != nil {
 		return target.ErrGone
 	}
-	if e := tracee.Insist(func() error { _, e := tracee.SignalMask(unix.PTRACE_SETSIGMASK, c.tid, c.mask); return e }); e != nil {
+	if e := tracee.Block(c.tid, c.mask); e != nil {
 		return tracee.RegsError(e)
 	}
 	if e := tracee.Insist(func() error { return c.lost.PutBack(c.tid) }); e != nil {
@@ -362,7 +362,7 @@ func (c *call) end() (err error) {
 	if e := tracee.Insist(func() error { return tracee.SetRegs(c.tid, &c.saved) }); e != nil {
 		return tracee.RegsError(e)
 	}
-	if e := c.sends.putBack(c.tid); e != nil {
+	if e := c.dispatch.putBack(c.tid); e != nil {
 		return tracee.RegsError(e)
 	}
 	return err
@@ -445,7 +445,7 @@ func (c *call) through(r *tracee.Registers, waits unix.Signal) error {
 				return err
 			}
 			// It was sent, and was not held.
-			if err := tracee.Insist(func() error { _, e := tracee.SignalMask(unix.PTRACE_SETSIGMASK, c.tid, ^uint64(0)); return e }); err != nil {
+			if err := tracee.Block(c.tid, ^uint64(0)); err != nil {
 				return tracee.RegsError(err)
 			}
 			waits = sig
@@ -465,10 +465,7 @@ func (c *call) stopAgain(waits unix.Signal, info *tracee.Siginfo) error {
 	}
 	const most = 1 << 16 // real-time signals wait in a queue, and the one that went back is at its end
 	for range most {
-		if err := tracee.Insist(func() error {
-			_, e := tracee.SignalMask(unix.PTRACE_SETSIGMASK, c.tid, ^uint64(1<<(waits-1)))
-			return e
-		}); err != nil {
+		if err := tracee.Block(c.tid, ^uint64(1<<(waits-1))); err != nil {
 			return tracee.RegsError(err)
 		}
 		for c.unread = false; !c.unread; {
@@ -488,7 +485,7 @@ func (c *call) stopAgain(waits unix.Signal, info *tracee.Siginfo) error {
 		if waits < tracee.FirstRealTime || tracee.TransferSiginfo(unix.PTRACE_GETSIGINFO, c.tid, &first) != nil || first == *info {
 			break
 		}
-		if err := tracee.Insist(func() error { _, e := tracee.SignalMask(unix.PTRACE_SETSIGMASK, c.tid, ^uint64(0)); return e }); err != nil {
+		if err := tracee.Block(c.tid, ^uint64(0)); err != nil {
 			return tracee.RegsError(err)
 		}
 		if err := c.interrupt(waits); err != nil {

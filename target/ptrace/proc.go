@@ -121,12 +121,9 @@ func taskFlags(stat []string) uint64 {
 	return flags
 }
 
-// isWorker tells whether a task in a process's list of threads is the kernel's: it runs no program.
-func isWorker(pid, tid int) bool {
-	if tid == pid {
-		return false
-	}
-	flags := taskFlags(statFields(pid, tid))
+// isWorker tells, by its statFields, whether a task in a process's list of threads is the kernel's: it runs no program.
+func isWorker(pid, tid int, stat []string) bool {
+	flags := taskFlags(stat)
 	if flags&userWorker != 0 && knowsUserWorkers() {
 		return true
 	}
@@ -159,7 +156,7 @@ func isOver(pid int) bool {
 		if len(f) == 1 {
 			return true
 		}
-		return len(f) >= 7 && f[0] != "Z" && f[0] != "X" && taskFlags(f)&exiting == 0 && !isWorker(pid, tid)
+		return len(f) >= 7 && f[0] != "Z" && f[0] != "X" && taskFlags(f)&exiting == 0 && !isWorker(pid, tid, f)
 	})
 }
 

@@ -390,7 +390,7 @@ func (p *Process) seizeAll(pid int) error {
 			return err
 		}
 		for _, tid := range tids {
-			if p.threads[tid] != nil || isWorker(pid, tid) {
+			if p.threads[tid] != nil || tid != pid && isWorker(pid, tid, statFields(pid, tid)) {
 				continue
 			}
 			err := tracee.Request(unix.PTRACE_SEIZE, tid, 0, seizeOptions)

@@ -346,7 +346,7 @@ func (p *Process) undrive(d lifeline.Driven) {
 	}
 	tracee.Unstep(tid)
 	if mask, err := tracee.SignalMask(unix.PTRACE_GETSIGMASK, tid, 0); err == nil && mask == d.Held {
-		tracee.Insist(func() error { _, err := tracee.SignalMask(unix.PTRACE_SETSIGMASK, tid, d.Mask); return err })
+		tracee.Block(tid, d.Mask)
 	}
 }
 
